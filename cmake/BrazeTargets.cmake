@@ -1,0 +1,72 @@
+# The kinds of target Braze is made of: layers (a folder, compiled once), shared libraries, tests.
+
+# braze_layer(NAME SOURCES...) compiles one folder as position independent objects.
+function(braze_layer name)
+  if(NOT ARGN)
+    add_library(${name} INTERFACE)
+    return()
+  endif()
+  add_library(${name} OBJECT ${ARGN})
+  set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
+  target_include_directories(${name} PRIVATE
+    ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include
+    ${PROJECT_SOURCE_DIR}/ir/include ${PROJECT_SOURCE_DIR}/runtime/include
+    ${PROJECT_SOURCE_DIR}/compiler/include ${PROJECT_SOURCE_DIR}/frontend/include)
+  target_link_libraries(${name} PRIVATE braze_options fmt::fmt-header-only Threads::Threads)
+endfunction()
+
+# braze_library(NAME LAYERS...) links layers into a shared library that exports namespace braze only.
+function(braze_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LAYERS")
+  set(exports ${PROJECT_SOURCE_DIR}/cmake/exports.map)
+  file(TOUCH ${PROJECT_BINARY_DIR}/empty.cpp)
+  add_library(${name} SHARED ${PROJECT_BINARY_DIR}/empty.cpp)
+  target_compile_features(${name} PUBLIC cxx_std_20)
+  target_link_libraries(${name} PRIVATE ${arg_LAYERS} $<BUILD_INTERFACE:braze_options>)
+  target_link_options(${name} PRIVATE
+    -Wl,--version-script=${exports} -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--as-needed
+    # An undefined symbol here is a layer that uses one above it. Sanitizers leave theirs open.
+    $<$<NOT:$<BOOL:${BRAZE_SANITIZE}>>:-Wl,-z,defs>)
+  set_target_properties(${name} PROPERTIES
+    LINK_DEPENDS ${exports}
+    VERSION ${PROJECT_VERSION}
+    SOVERSION ${PROJECT_VERSION_MAJOR}
+    INSTALL_RPATH $ORIGIN
+    ARCHIVE_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib
+    LIBRARY_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/lib)
+endfunction()
+
+# braze_executable(NAME SOURCES ... LIBS ...) sees private headers, as tools, tests and benchmarks do.
+function(braze_executable name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  add_executable(${name} ${arg_SOURCES})
+  target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
+  target_link_libraries(${name} PRIVATE
+    braze::braze braze_options fmt::fmt-header-only ${arg_LIBS})
+  set_target_properties(${name} PROPERTIES
+    INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR}
+    RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+endfunction()
+
+# braze_test(NAME SOURCES ... [LIBS ...] [SHARDS n]) makes the executable test-NAME and registers it
+# with CTest, labelled with its folder below tests/. SHARDS splits a long suite into n entries.
+function(braze_test name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "SHARDS" "SOURCES;LIBS")
+  braze_executable(test-${name} SOURCES ${arg_SOURCES} LIBS GTest::gtest_main ${arg_LIBS})
+  target_compile_definitions(test-${name} PRIVATE BRAZE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
+  if(NOT arg_SHARDS)
+    set(arg_SHARDS 1)
+  endif()
+  file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  foreach(shard RANGE 1 ${arg_SHARDS})
+    set(entry ${name})
+    if(arg_SHARDS GREATER 1)
+      set(entry ${name}.${shard})
+    endif()
+    math(EXPR index "${shard} - 1")
+    add_test(NAME ${entry} COMMAND test-${name} --gtest_brief=1
+      WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+    set_tests_properties(${entry} PROPERTIES LABELS ${label} TIMEOUT 600
+      ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
+  endforeach()
+endfunction()

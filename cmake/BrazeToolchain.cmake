@@ -1,0 +1,37 @@
+# Flags and tools every Braze target uses, gathered in the interface target braze_options.
+# Nothing here reaches a project that adds Braze with add_subdirectory or FetchContent.
+
+if(PROJECT_IS_TOP_LEVEL)
+  find_program(BRAZE_CCACHE ccache)
+  if(BRAZE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
+    set(CMAKE_CXX_COMPILER_LAUNCHER ${BRAZE_CCACHE})
+  endif()
+  set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
+endif()
+if(NOT CMAKE_BUILD_TYPE AND NOT CMAKE_CONFIGURATION_TYPES)
+  set(CMAKE_BUILD_TYPE Release)
+endif()
+
+add_library(braze_options INTERFACE)
+target_compile_features(braze_options INTERFACE cxx_std_20)
+# Results must not depend on which multiply-add pairs a host compiler happens to contract.
+target_compile_options(braze_options INTERFACE
+  -ffp-contract=off -fvisibility-inlines-hidden
+  -Wall -Wextra -Wshadow -Wundef -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi
+  # Designated initialisers leave the rest to the member defaults.
+  -Wno-missing-field-initializers
+  # These three report impossible paths through libstdc++ when g++ 12 inlines it.
+  $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow>
+  $<$<BOOL:${BRAZE_WERROR}>:-Werror>)
+
+find_program(BRAZE_LLD ld.lld HINTS /usr/lib/llvm-22/bin)
+if(BRAZE_LLD)
+  get_filename_component(lld_folder ${BRAZE_LLD} DIRECTORY)
+  target_link_options(braze_options INTERFACE -fuse-ld=lld -B${lld_folder})
+endif()
+
+if(BRAZE_SANITIZE)
+  target_compile_options(braze_options INTERFACE
+    -fsanitize=${BRAZE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
+  target_link_options(braze_options INTERFACE -fsanitize=${BRAZE_SANITIZE})
+endif()
