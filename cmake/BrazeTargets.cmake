@@ -13,6 +13,8 @@ function(braze_layer name)
     ${PROJECT_SOURCE_DIR}/ir/include ${PROJECT_SOURCE_DIR}/runtime/include
     ${PROJECT_SOURCE_DIR}/compiler/include ${PROJECT_SOURCE_DIR}/frontend/include)
   target_link_libraries(${name} PRIVATE braze_options fmt::fmt-header-only Threads::Threads)
+  # Errors name files as the repository does, whatever folder it was built in.
+  target_compile_options(${name} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
 
 # braze_library(NAME LAYERS...) links layers into a shared library that exports namespace braze only.
@@ -39,6 +41,9 @@ endfunction()
 # braze_executable(NAME SOURCES ... LIBS ...) sees private headers, as tools, tests and benchmarks do.
 function(braze_executable name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LIBS")
+  if(NOT arg_SOURCES)
+    return()
+  endif()
   add_executable(${name} ${arg_SOURCES})
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE
@@ -52,6 +57,9 @@ endfunction()
 # with CTest, labelled with its folder below tests/. SHARDS splits a long suite into n entries.
 function(braze_test name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "SHARDS" "SOURCES;LIBS")
+  if(NOT arg_SOURCES)
+    return()
+  endif()
   braze_executable(test-${name} SOURCES ${arg_SOURCES} LIBS GTest::gtest_main ${arg_LIBS})
   target_compile_definitions(test-${name} PRIVATE BRAZE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT arg_SHARDS)

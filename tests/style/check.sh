@@ -1,0 +1,98 @@
+#!/usr/bin/env bash
+# Checks the structural rules of the tree: who may include whom, and who may name what.
+# Usage: check.sh ROOT. Prints every violation as FILE:LINE:TEXT under its rule.
+set -euo pipefail
+shopt -s lastpipe  # report counts in this shell
+cd "$1"
+
+violations=0
+
+# report RULE: reads matches from stdin and counts them.
+report() {
+  local matches
+  matches=$(cat)
+  [[ -z $matches ]] && return
+  violations=$((violations + $(wc -l <<<"$matches")))
+  printf '%s\n%s\n\n' "$1" "$matches"
+}
+
+# code FOLDER...: the sources below the folders that exist, as FILE:LINE:TEXT without // comments.
+code() {
+  local folders=()
+  for folder in "$@"; do
+    if [[ -d $folder ]]; then folders+=("$folder"); fi
+  done
+  [[ ${#folders[@]} -gt 0 ]] || return 0
+  { grep -rn --include='*.h' --include='*.cpp' --include='*.def' '' "${folders[@]}" || true; } |
+    sed -E 's@^([^:]*:[0-9]+:)(.*[^:"])?//.*$@\1\2@'
+}
+
+# owner HEADER: the library that holds the public header <braze/HEADER>.
+owner() {
+  for library in ir runtime compiler frontend; do
+    if [[ -f $library/include/braze/$1 ]]; then
+      echo "$library"
+      return
+    fi
+  done
+}
+
+# layer FOLDER ALLOWED...: includes of FOLDER stay within ALLOWED.
+layer() {
+  local folder=$1
+  shift
+  code "$folder" | { grep -E '#\s*include' || true; } |
+    while IFS= read -r match; do
+      local target
+      target=$(sed -nE 's@.*#\s*include\s*[<"]([^>"]*)[>"].*@\1@p' <<<"$match")
+      case $target in
+        braze/version.h) continue ;;
+        braze/*) target=$(owner "${target#braze/}") ;;
+        ir/* | runtime/* | compiler/* | frontend/* | tools/* | tests/* | bench/*) target=${target%%/*} ;;
+        *) continue ;;
+      esac
+      [[ " $* " == *" $target "* ]] || echo "$match"
+    done | report "$folder includes only $*"
+}
+
+match() { grep -E -- "$1" || true; }
+except() { grep -Ev -- "$1" || true; }
+
+all=(ir runtime compiler frontend tools tests bench examples)
+
+layer ir ir
+layer runtime ir runtime
+layer compiler ir compiler
+layer frontend ir runtime compiler frontend
+
+code "${all[@]}" | match '#\s*include\s*[<"](llvm|llvm-c)/' |
+  except '^compiler/codegen/llvm/[^:]*\.cpp:' |
+  report 'LLVM headers are included by .cpp files of compiler/codegen/llvm only'
+llvm_users=$(code compiler/codegen/llvm | match '#\s*include\s*[<"](llvm|llvm-c)/' | cut -d: -f1 | sort -u)
+if [[ $(wc -l <<<"$llvm_users") -gt 6 ]]; then
+  report 'at most six files include LLVM headers' <<<"$llvm_users"
+fi
+
+code "${all[@]}" |
+  match '#\s*include\s*[<"](cuda|cuda_[a-z_0-9]*|nccl)\.h[>"]|\bCU(result|device|context|module|function|stream|event|graph|graphExec|deviceptr|tensorMap)\b' |
+  except '^runtime/devices/cuda/' |
+  report 'CUDA is declared in runtime/devices/cuda only'
+code "${all[@]}" | match '#\s*include\s*[<"]nvrtc\.h[>"]|\bnvrtc(Result|Program)\b' |
+  except '^compiler/codegen/nvrtc/' |
+  report 'NVRTC is declared in compiler/codegen/nvrtc only'
+
+code compiler/{fusion,tiling,lowering,codegen} | sed -E 's@#\s*include.*@@' |
+  match '(^|[^a-z])([Ss]oft_?[Mm]ax|log_?sum_?exp|LogSumExp|(layer|batch|rms|group)_?norm|(Layer|Batch|Rms|Group)Norm|[Aa]ttention|[Gg]elu|[Ss]ilu|[Rr]elu|[Ss]oftplus|cross_?entropy|CrossEntropy|[Aa]dam_?[Ww]?|conv2d|Conv2d)' |
+  report 'fusion, tiling, lowering and codegen name no function of the frontend'
+
+code "${all[@]}" | match '#\s*include\s*"\.\.?/' | report 'includes are relative to the repository root'
+code ir runtime compiler frontend tools | match '^[^:]*:[0-9]+:using namespace ' |
+  report 'no using namespace at file scope'
+for header in $(find "${all[@]}" -name '*.h' 2>/dev/null | sort); do
+  grep -q '^#pragma once' "$header" || echo "$header:1:"
+done | report 'headers begin with #pragma once'
+
+if [[ $violations -gt 0 ]]; then
+  echo "$violations violations"
+  exit 1
+fi

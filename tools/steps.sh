@@ -1,0 +1,20 @@
+# Sourced by the other scripts: runs a step quietly, keeps its log, shows the log when it fails.
+
+root=$(cd "$(dirname "${BASH_SOURCE[0]}")/.." && pwd)
+logs=$root/build/logs
+mkdir -p "$logs"
+cd "$root"
+
+# step NAME COMMAND...
+step() {
+  local name=$1 start=$SECONDS
+  shift
+  printf '%-20s' "$name"
+  if "$@" >"$logs/$name.log" 2>&1; then
+    printf '%4d s\n' $((SECONDS - start))
+  else
+    printf 'failed after %d s; the end of build/logs/%s.log:\n' $((SECONDS - start)) "$name"
+    tail -n 60 "$logs/$name.log"
+    return 1
+  fi
+}
