@@ -1,0 +1,44 @@
+// env.h — every environment variable that Braze reads, in one table.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "braze/error.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kEnvironment{"environment", ErrorKind::InvalidArgument,
+                                   "An environment variable has a value that cannot be."};
+}  // namespace codes
+
+struct EnvVariable {
+  const char* name;
+  std::string_view meaning;
+};
+
+inline constexpr EnvVariable kEnvDebug{"BRAZE_DEBUG",
+                                       "0 to 5: how much the compiler says on stderr"};
+inline constexpr EnvVariable kEnvDump{"BRAZE_DUMP",
+                                      "folder that receives every phase of every compilation"};
+inline constexpr EnvVariable kEnvThreads{"BRAZE_THREADS", "worker threads of the CPU devices"};
+inline constexpr EnvVariable kEnvCpuDevices{"BRAZE_CPU_DEVICES",
+                                            "how many CPU devices exist (default 1)"};
+inline constexpr EnvVariable kEnvTarget{"BRAZE_CPU_TARGET",
+                                        "CPU target to generate for, such as x86-64-v3"};
+inline constexpr EnvVariable kEnvMemoryLimit{"BRAZE_MEMORY_LIMIT",
+                                             "bytes that one CPU device may allocate"};
+
+/// All of the above, for `braze doctor --env`.
+std::span<const EnvVariable> env_variables();
+
+/// The value; nullopt when unset or empty.
+std::optional<std::string> read_env(const EnvVariable& variable);
+/// The value as an integer within [min, max]; nullopt when unset; InvalidArgument when malformed.
+std::optional<int64_t> read_env_int(const EnvVariable& variable, int64_t min, int64_t max);
+
+}  // namespace braze

@@ -1,0 +1,294 @@
+#include "ir/support/scanner.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <limits>
+#include <optional>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// Not <cctype>: its functions depend on the locale.
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
+bool is_word(char c) { return is_word_start(c) || is_digit(c); }
+
+/// The character at `i`, or NUL behind the end. NUL is no part of any token.
+char at_or_nul(std::string_view text, size_t i) { return i < text.size() ? text[i] : '\0'; }
+
+/// The end of a name that continues at `i`. A dot belongs to the name only if the name goes on
+/// behind it, so that "n..m" is a range and "dot.start" one word.
+size_t skip_word(std::string_view text, size_t i) {
+  while (is_word(at_or_nul(text, i)) ||
+         (at_or_nul(text, i) == '.' && is_word(at_or_nul(text, i + 1)))) {
+    ++i;
+  }
+  return i;
+}
+
+size_t skip_digits(std::string_view text, size_t i) {
+  while (is_digit(at_or_nul(text, i))) ++i;
+  return i;
+}
+
+/// Text for a message: untrusted, so of bounded length and without control characters.
+std::string excerpt(std::string_view text) {
+  constexpr size_t kLimit = 60;
+  const std::string shown = quote(text.substr(0, kLimit));
+  return text.size() > kLimit ? shown + "..." : shown;
+}
+
+std::string describe(const Token& token) {
+  switch (token.kind) {
+    case TokenKind::End:
+      return "the end of the text";
+    case TokenKind::Value:
+      return excerpt(fmt::format("%{}", token.text.substr(0, 80)));
+    case TokenKind::Symbol:
+      return excerpt(fmt::format("@{}", token.text.substr(0, 80)));
+    case TokenKind::String:
+      return "the string " + excerpt(token.text);
+    default:
+      return excerpt(token.text);
+  }
+}
+
+std::optional<char> hex_byte(std::string_view digits) {
+  unsigned value = 0;
+  const char* end = digits.data() + digits.size();
+  if (digits.size() != 2 || std::from_chars(digits.data(), end, value, 16).ptr != end) {
+    return std::nullopt;
+  }
+  return static_cast<char>(value);
+}
+
+uint32_t saturate_u32(size_t n) {
+  return static_cast<uint32_t>(std::min<size_t>(n, std::numeric_limits<uint32_t>::max()));
+}
+
+}  // namespace
+
+Scanner::Scanner(std::string_view text, std::string_view file_name)
+    : text_(text), file_(SourceLocation(file_name, 0, 0).file) {
+  token_ = scan(position_, line_, line_begin_);
+}
+
+Token Scanner::scan(size_t& position, uint32_t& line, size_t& line_begin) const {
+  const auto peek = [&](size_t ahead) { return at_or_nul(text_, position + ahead); };
+
+  while (position < text_.size()) {
+    const char c = text_[position];
+    if (c == '\n') {
+      ++position;
+      ++line;
+      line_begin = position;
+    } else if (c == ' ' || c == '\t' || c == '\r') {
+      ++position;
+    } else if (c == '/' && peek(1) == '/') {
+      position = std::min(text_.find('\n', position), text_.size());
+    } else {
+      break;
+    }
+  }
+
+  Token token;
+  token.line = line;
+  token.column = saturate_u32(position - line_begin + 1);
+  if (position >= text_.size()) return token;
+
+  const size_t begin = position;
+  const auto take = [&](TokenKind kind, size_t from, size_t end) {
+    token.kind = kind;
+    token.text = text_.substr(from, end - from);
+    position = end;
+    return token;
+  };
+  const auto reject = [&](const std::string& message) { fail_at(token, message, codes::kSyntax); };
+
+  const char c = text_[begin];
+  if (is_word_start(c)) return take(TokenKind::Identifier, begin, skip_word(text_, begin));
+  if ((c == '%' || c == '@') && is_word(peek(1))) {
+    const TokenKind kind = c == '%' ? TokenKind::Value : TokenKind::Symbol;
+    return take(kind, begin + 1, skip_word(text_, begin + 1));
+  }
+  if (is_digit(c)) {
+    size_t end = skip_digits(text_, begin);
+    TokenKind kind = TokenKind::Integer;
+    // "1..8" is a range: a dot is a decimal point only before a digit.
+    if (at_or_nul(text_, end) == '.' && is_digit(at_or_nul(text_, end + 1))) {
+      kind = TokenKind::Float;
+      end = skip_digits(text_, end + 1);
+    }
+    if (const char e = at_or_nul(text_, end); e == 'e' || e == 'E') {
+      const char sign = at_or_nul(text_, end + 1);
+      const size_t digits = end + (sign == '+' || sign == '-' ? 2 : 1);
+      if (is_digit(at_or_nul(text_, digits))) {
+        kind = TokenKind::Float;
+        end = skip_digits(text_, digits);
+      }
+    }
+    return take(kind, begin, end);
+  }
+  if (c == '"') {
+    for (size_t end = begin + 1; end < text_.size(); ++end) {
+      const char s = text_[end];
+      if (s == '"') {
+        take(TokenKind::String, begin + 1, end);
+        ++position;
+        return token;
+      }
+      if (s == '\n') break;
+      if (s == '\\' && end + 1 < text_.size() && text_[end + 1] != '\n') ++end;
+    }
+    reject("the string has no closing quote on its line");
+  }
+  constexpr std::string_view kPairs[] = {"->", "..", "==", "!=", "<=", ">="};
+  for (const std::string_view pair : kPairs) {
+    if (text_.substr(begin, 2) == pair) return take(TokenKind::Punctuation, begin, begin + 2);
+  }
+  if (c <= ' ' || c > '~') {
+    reject(fmt::format("unexpected byte 0x{:02x}", static_cast<unsigned char>(c)));
+  }
+  return take(TokenKind::Punctuation, begin, begin + 1);
+}
+
+Token Scanner::peek_second() const {
+  size_t position = position_;
+  uint32_t line = line_;
+  size_t line_begin = line_begin_;
+  return scan(position, line, line_begin);
+}
+
+Token Scanner::next() {
+  const Token current = token_;
+  token_ = scan(position_, line_, line_begin_);
+  line_start_ = token_.line != current.line;
+  return current;
+}
+
+bool Scanner::at(std::string_view text) const {
+  return (token_.kind == TokenKind::Punctuation || token_.kind == TokenKind::Identifier) &&
+         token_.text == text;
+}
+
+bool Scanner::accept(std::string_view text) {
+  if (!at(text)) return false;
+  next();
+  return true;
+}
+
+void Scanner::expect(std::string_view text) {
+  if (!accept(text)) fail_here(fmt::format("expected \"{}\", found {}", text, describe(token_)));
+}
+
+std::string_view Scanner::expect_kind(TokenKind kind, std::string_view what) {
+  if (token_.kind != kind) fail_here(fmt::format("expected {}, found {}", what, describe(token_)));
+  return next().text;
+}
+
+std::string_view Scanner::expect_identifier(std::string_view what) {
+  return expect_kind(TokenKind::Identifier, what);
+}
+std::string_view Scanner::expect_value() { return expect_kind(TokenKind::Value, "a %name"); }
+std::string_view Scanner::expect_symbol() { return expect_kind(TokenKind::Symbol, "a @name"); }
+std::string_view Scanner::expect_string() { return expect_kind(TokenKind::String, "a string"); }
+
+int64_t Scanner::expect_integer() {
+  const Token start = token_;
+  const bool negative = accept("-");
+  if (token_.kind != TokenKind::Integer) {
+    fail_here(fmt::format("expected an integer, found {}", describe(token_)));
+  }
+  const std::string_view digits = token_.text;
+  uint64_t magnitude = 0;
+  const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), magnitude);
+  const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
+  if (result.ec != std::errc() || magnitude > limit) {
+    fail_at(start, fmt::format("{}{} does not fit 64 bits", negative ? "-" : "", excerpt(digits)),
+            codes::kSyntax);
+  }
+  next();
+  // Negated as unsigned, so that the smallest integer needs no case of its own.
+  return static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
+}
+
+double Scanner::expect_number() {
+  const Token start = token_;
+  const bool negative = accept("-");
+  double value = 0;
+  if (at("inf")) {
+    value = std::numeric_limits<double>::infinity();
+  } else if (at("nan")) {
+    value = std::numeric_limits<double>::quiet_NaN();
+  } else if (token_.kind == TokenKind::Integer || token_.kind == TokenKind::Float) {
+    const std::string_view digits = token_.text;
+    if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc()) {
+      fail_at(start, fmt::format("{} is out of the range of f64", excerpt(digits)), codes::kSyntax);
+    }
+  } else {
+    fail_here(fmt::format("expected a number, found {}", describe(token_)));
+  }
+  next();
+  return negative ? -value : value;
+}
+
+SourceLocation Scanner::location() const { return location_of(token_); }
+
+SourceLocation Scanner::location_of(const Token& token) const {
+  SourceLocation location;
+  location.file = file_;
+  location.line = token.line;
+  location.column = token.column;
+  return location;
+}
+
+void Scanner::fail_here(const std::string& message, const Code& code) const {
+  fail_at(token_, message, code);
+}
+
+void Scanner::fail_at(const Token& token, const std::string& message, const Code& code) const {
+  fail(code, message, {.location = location_of(token), .node = "", .fix = ""});
+}
+
+std::string unquote(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '\\' || i + 1 == text.size()) {
+      out += text[i];
+      continue;
+    }
+    const char c = text[++i];
+    if (c == 'n') {
+      out += '\n';
+    } else if (c == 't') {
+      out += '\t';
+    } else if (const auto byte = c == 'x' ? hex_byte(text.substr(i + 1, 2)) : std::nullopt) {
+      out += *byte;
+      i += 2;
+    } else {
+      out += c;
+    }
+  }
+  return out;
+}
+
+void expect_header(Scanner& scanner, std::string_view what) {
+  scanner.expect("braze");
+  const SourceLocation location = scanner.location();
+  if (const int64_t version = scanner.expect_integer(); version != 1) {
+    fail(codes::kTextVersion, fmt::format("this is text of version {}; known is 1", version),
+         {.location = location, .node = "", .fix = "use the Braze version that wrote the file"});
+  }
+  if (!scanner.at(what)) {
+    scanner.fail_here(
+        fmt::format("expected a text of kind \"{}\", found {}", what, describe(scanner.peek())));
+  }
+  scanner.next();
+}
+
+}  // namespace braze

@@ -1,0 +1,273 @@
+#include "ir/values/host_tensor.h"
+
+#include <cmath>
+#include <cstdlib>
+#include <cstring>
+#include <utility>
+
+#include "ir/support/text.h"
+#include "ir/values/half.h"
+
+namespace braze {
+
+namespace {
+
+constexpr size_t kAlignment = 64;
+
+std::string shape_text(std::span<const int64_t> shape) {
+  return "[" + join(shape, ", ", [](int64_t d) { return fmt::format("{}", d); }) + "]";
+}
+
+/// Towards zero, then modulo 2^64 as integers wrap; NaN and infinities become 0.
+int64_t wrap_to_int(double value) {
+  if (!std::isfinite(value)) return 0;
+  if (std::fabs(value) < 0x1p63) return static_cast<int64_t>(value);
+  const double rest = std::fmod(std::trunc(value), 0x1p64);  // exact
+  const auto magnitude = static_cast<uint64_t>(std::fabs(rest));
+  return static_cast<int64_t>(rest < 0 ? 0 - magnitude : magnitude);
+}
+
+/// Towards zero; the nearest integer of i64 where there is none, 0 for NaN.
+int64_t saturate_to_int(double value) {
+  if (std::isnan(value)) return 0;
+  if (value >= 0x1p63) return INT64_MAX;
+  if (value < -0x1p63) return INT64_MIN;
+  return static_cast<int64_t>(value);
+}
+
+/// A double that a format of at most 51 bits rounds as it would round `value`: to odd, so that what
+/// is lost here still decides a tie there.
+double for_one_rounding(int64_t value) {
+  constexpr int64_t kExact = int64_t{1} << 53;
+  if (-kExact <= value && value <= kExact) return static_cast<double>(value);
+  constexpr int64_t kLost = (1 << 11) - 1;
+  const int64_t odd = (value & kLost) ? kLost + 1 : 0;
+  return static_cast<double>((value & ~kLost) | odd);
+}
+
+template <class T>
+T load(const std::byte* p) {
+  T value;
+  std::memcpy(&value, p, sizeof value);
+  return value;
+}
+
+template <class T>
+void store(std::byte* p, T value) {
+  std::memcpy(p, &value, sizeof value);
+}
+
+}  // namespace
+
+int64_t checked_numel(std::span<const int64_t> shape) {
+  for (const int64_t extent : shape) {
+    if (extent < 0) {
+      fail(codes::kNegativeExtent,
+           fmt::format("the shape {} has a negative extent", shape_text(shape)));
+    }
+  }
+  // An extent of zero wins over any overflow before it.
+  for (const int64_t extent : shape) {
+    if (extent == 0) return 0;
+  }
+  int64_t numel = 1;
+  for (const int64_t extent : shape) {
+    if (__builtin_mul_overflow(numel, extent, &numel)) {
+      fail(codes::kTooLarge,
+           fmt::format("the shape {} has more than 2^63 elements", shape_text(shape)));
+    }
+  }
+  return numel;
+}
+
+void HostTensor::Free::operator()(std::byte* p) const { std::free(p); }
+
+HostTensor::HostTensor(DType dtype, std::vector<int64_t> shape)
+    : dtype_(dtype), shape_(std::move(shape)), numel_(checked_numel(shape_)) {
+  allocate();
+  if (data_) std::memset(data_.get(), 0, size_bytes());
+}
+
+HostTensor::HostTensor(const HostTensor& other)
+    : dtype_(other.dtype_), shape_(other.shape_), numel_(other.numel_) {
+  allocate();
+  if (data_) std::memcpy(data_.get(), other.data_.get(), size_bytes());
+}
+
+HostTensor::HostTensor(HostTensor&& other) noexcept
+    : dtype_(other.dtype_),
+      shape_(std::move(other.shape_)),
+      numel_(std::exchange(other.numel_, 0)),
+      data_(std::move(other.data_)) {
+  other.shape_.clear();
+}
+
+HostTensor& HostTensor::operator=(HostTensor other) noexcept {
+  std::swap(dtype_, other.dtype_);
+  std::swap(shape_, other.shape_);
+  std::swap(numel_, other.numel_);
+  std::swap(data_, other.data_);
+  return *this;
+}
+
+void HostTensor::allocate() {
+  if (numel_ == 0) return;
+  size_t bytes = 0;
+  void* memory = nullptr;
+  // Half of the address space is more than any machine has, and leaves room to round up.
+  if (!__builtin_mul_overflow(static_cast<size_t>(numel_), size_of(dtype_), &bytes) &&
+      bytes <= static_cast<size_t>(PTRDIFF_MAX) - kAlignment) {
+    memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
+  }
+  if (!memory) {
+    fail(codes::kTooLarge,
+         fmt::format("no memory for a host tensor {}{}", name(dtype_), shape_text(shape_)));
+  }
+  data_.reset(static_cast<std::byte*>(memory));
+}
+
+const std::byte* HostTensor::at(int64_t i) const {
+  BRAZE_CHECK(0 <= i && i < numel_,
+              fmt::format("element {} of a tensor with {} elements", i, numel_));
+  return data_.get() + static_cast<size_t>(i) * size_of(dtype_);
+}
+
+std::byte* HostTensor::at(int64_t i) { return const_cast<std::byte*>(std::as_const(*this).at(i)); }
+
+double HostTensor::get_double(int64_t i) const {
+  const std::byte* p = at(i);
+  switch (dtype_) {
+    case DType::F16:
+      return f16_to_float(load<uint16_t>(p));
+    case DType::BF16:
+      return bf16_to_float(load<uint16_t>(p));
+    case DType::F32:
+      return load<float>(p);
+    case DType::F64:
+      return load<double>(p);
+    default:
+      return static_cast<double>(get_int(i));
+  }
+}
+
+int64_t HostTensor::get_int(int64_t i) const {
+  const std::byte* p = at(i);
+  switch (dtype_) {
+    case DType::Bool:
+      return load<uint8_t>(p) != 0;
+    case DType::I32:
+      return load<int32_t>(p);
+    case DType::I64:
+      return load<int64_t>(p);
+    case DType::U32:
+      return load<uint32_t>(p);
+    default:
+      return saturate_to_int(get_double(i));
+  }
+}
+
+void HostTensor::set_double(int64_t i, double value) {
+  std::byte* p = at(i);
+  switch (dtype_) {
+    case DType::Bool:
+      return store<uint8_t>(p, value != 0);
+    case DType::F16:
+      return store(p, double_to_f16(value));
+    case DType::BF16:
+      return store(p, double_to_bf16(value));
+    case DType::F32:
+      return store(p, static_cast<float>(value));
+    case DType::F64:
+      return store(p, value);
+    default:
+      return set_int(i, wrap_to_int(value));
+  }
+}
+
+void HostTensor::set_int(int64_t i, int64_t value) {
+  std::byte* p = at(i);
+  switch (dtype_) {
+    case DType::Bool:
+      return store<uint8_t>(p, value != 0);
+    case DType::I32:
+      return store(p, static_cast<int32_t>(value));
+    case DType::I64:
+      return store(p, value);
+    case DType::U32:
+      return store(p, static_cast<uint32_t>(value));
+    case DType::F32:
+      return store(p, static_cast<float>(value));
+    case DType::F64:
+      return store(p, static_cast<double>(value));
+    default:
+      return set_double(i, for_one_rounding(value));
+  }
+}
+
+uint64_t HostTensor::get_bits(int64_t i) const {
+  uint64_t bits = 0;
+  std::memcpy(&bits, at(i), size_of(dtype_));  // hosts are little endian
+  return bits;
+}
+
+void HostTensor::set_bits(int64_t i, uint64_t bits) { std::memcpy(at(i), &bits, size_of(dtype_)); }
+
+bool identical(const HostTensor& a, const HostTensor& b) {
+  if (a.dtype_ != b.dtype_ || a.shape_ != b.shape_ || a.numel_ != b.numel_) return false;
+  if (a.numel_ == 0 || std::memcmp(a.data(), b.data(), a.size_bytes()) == 0) return true;
+  if (!is_floating(a.dtype_)) return false;
+  for (int64_t i = 0; i < a.numel_; ++i) {
+    if (a.get_bits(i) == b.get_bits(i)) continue;
+    if (!std::isnan(a.get_double(i)) || !std::isnan(b.get_double(i))) return false;
+  }
+  return true;
+}
+
+std::string HostTensor::element_text(int64_t i) const {
+  switch (dtype_) {
+    case DType::Bool:
+      return get_int(i) ? "true" : "false";
+    case DType::F16:
+    case DType::BF16:
+    case DType::F32:
+      return float_text(static_cast<float>(get_double(i)));
+    case DType::F64:
+      return number_text(get_double(i));
+    default:
+      return fmt::format("{}", get_int(i));
+  }
+}
+
+std::string HostTensor::to_string(int64_t limit) const {
+  if (!data_ && shape_.empty()) return "no tensor";
+  // Beyond the limit each axis shows its ends; the budget bounds tensors of many short axes too.
+  constexpr int64_t kEnds = 3;
+  const bool elide = numel_ > limit;
+  int64_t budget = limit;
+  std::string out;
+  const auto write = [&](const auto& self, size_t axis, int64_t first, int64_t count) -> void {
+    if (axis == shape_.size()) {
+      --budget;
+      out += element_text(first);
+      return;
+    }
+    const int64_t extent = shape_[axis];
+    const int64_t stride = extent ? count / extent : 0;
+    out += '[';
+    for (int64_t i = 0; i < extent; ++i) {
+      if (i > 0) out += ", ";
+      if (elide && ((i == kEnds && extent > 2 * kEnds) || budget <= 0)) {
+        out += "...";
+        if (budget <= 0) break;
+        i = extent - kEnds;
+        out += ", ";
+      }
+      self(self, axis + 1, first + i * stride, stride);
+    }
+    out += ']';
+  };
+  write(write, 0, 0, numel_);
+  return out;
+}
+
+}  // namespace braze

@@ -1,0 +1,85 @@
+// host_tensor.h — a tensor of plain bytes on the host, for interpreters, tests and files.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braze/dtype.h"
+#include "braze/error.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kNegativeExtent{"negative-extent", ErrorKind::InvalidArgument,
+                                      "A shape has an extent below zero."};
+inline constexpr Code kTooLarge{"too-large", ErrorKind::ResourceExhausted,
+                                "A tensor is larger than the memory for it."};
+}  // namespace codes
+
+/// A contiguous row-major tensor with value semantics. Memory is 64-byte aligned and zeroed; a
+/// tensor without elements has none.
+class HostTensor {
+ public:
+  /// No tensor: no elements, and only assignment gives it some. A moved-from tensor is one too.
+  HostTensor() = default;
+  /// ResourceExhausted if the size overflows or memory is short.
+  HostTensor(DType dtype, std::vector<int64_t> shape);
+  HostTensor(const HostTensor& other);
+  HostTensor(HostTensor&& other) noexcept;
+  HostTensor& operator=(HostTensor other) noexcept;
+
+  DType dtype() const { return dtype_; }
+  const std::vector<int64_t>& shape() const { return shape_; }
+  int64_t numel() const { return numel_; }
+  size_t size_bytes() const { return static_cast<size_t>(numel_) * size_of(dtype_); }
+  std::byte* data() { return data_.get(); }
+  const std::byte* data() const { return data_.get(); }
+  template <class T>
+  std::span<T> as() {
+    return {reinterpret_cast<T*>(data()), static_cast<size_t>(numel_)};
+  }
+  template <class T>
+  std::span<const T> as() const {
+    return {reinterpret_cast<const T*>(data()), static_cast<size_t>(numel_)};
+  }
+
+  /// Element `i` (row-major) as the wider type: floats exactly by get_double, integers exactly by
+  /// get_int, which cuts floats towards zero and saturates. `i` out of range is Internal, here and
+  /// below.
+  double get_double(int64_t i) const;
+  int64_t get_int(int64_t i) const;
+  /// Stores with one rounding (floats), wrapping (integers, fractions cut) or as "not 0" (bool).
+  void set_double(int64_t i, double value);
+  void set_int(int64_t i, int64_t value);
+  /// The raw bits of element i.
+  uint64_t get_bits(int64_t i) const;
+  void set_bits(int64_t i, uint64_t bits);
+
+  /// Same dtype, shape and bits, where every NaN equals every NaN.
+  friend bool identical(const HostTensor& a, const HostTensor& b);
+  /// "[[1, 2], [3, 4]]", elided in the middle beyond `limit` elements.
+  std::string to_string(int64_t limit = 1000) const;
+
+ private:
+  struct Free {
+    void operator()(std::byte* p) const;
+  };
+  void allocate();
+  std::byte* at(int64_t i);
+  const std::byte* at(int64_t i) const;
+  std::string element_text(int64_t i) const;
+
+  DType dtype_ = DType::F32;
+  std::vector<int64_t> shape_;
+  int64_t numel_ = 0;
+  std::unique_ptr<std::byte[], Free> data_;
+};
+
+/// Number of elements; ResourceExhausted on overflow, InvalidArgument on a negative extent.
+int64_t checked_numel(std::span<const int64_t> shape);
+
+}  // namespace braze
