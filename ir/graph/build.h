@@ -1,0 +1,57 @@
+// build.h — one function per graph op: infers the type, checks the operands, adds the node.
+//
+// All of them throw InvalidArgument with both types, the op and `where` if the operands do not fit.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace braze::build {
+
+namespace codes {
+inline constexpr Code kShapeMismatch{"shape-mismatch", ErrorKind::InvalidArgument, "Operand shapes do not fit the op."};
+inline constexpr Code kDTypeMismatch{"dtype-mismatch", ErrorKind::InvalidArgument, "Operand dtypes do not fit the op; there is no implicit promotion."};
+inline constexpr Code kBadAttribute{"bad-attribute", ErrorKind::InvalidArgument, "An attribute of the op is out of range."};
+}  // namespace codes
+
+NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where = {});
+NodeId constant(Graph& graph, HostTensor value, SourceLocation where = {});
+/// A rank-0 constant, rounded once to `dtype`.
+NodeId scalar(Graph& graph, DType dtype, double value, SourceLocation where = {});
+NodeId scalar_bits(Graph& graph, DType dtype, uint64_t bits, SourceLocation where = {});
+
+/// Operands of equal shape; rank-0 operands are broadcast. `result` only for convert and bitcast.
+NodeId map(Graph& graph, ElementwiseOp op, std::vector<NodeId> operands, SourceLocation where = {},
+           std::optional<DType> result = {});
+NodeId convert(Graph& graph, NodeId x, DType to, SourceLocation where = {});
+NodeId bitcast(Graph& graph, NodeId x, DType to, SourceLocation where = {});
+
+NodeId broadcast(Graph& graph, NodeId x, Shape shape, std::vector<int64_t> axes, SourceLocation where = {});
+/// NumPy rule: axes align at the end.
+NodeId broadcast_to(Graph& graph, NodeId x, Shape shape, SourceLocation where = {});
+NodeId reshape(Graph& graph, NodeId x, Shape shape, SourceLocation where = {});
+NodeId transpose(Graph& graph, NodeId x, std::vector<int64_t> permutation, SourceLocation where = {});
+NodeId slice(Graph& graph, NodeId x, std::vector<Expr> starts, std::vector<Expr> limits,
+             std::vector<int64_t> strides, SourceLocation where = {});
+NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vector<Expr> high,
+           std::vector<int64_t> interior, SourceLocation where = {});
+NodeId concat(Graph& graph, std::vector<NodeId> parts, int64_t axis, SourceLocation where = {});
+NodeId reverse(Graph& graph, NodeId x, std::vector<int64_t> axes, SourceLocation where = {});
+NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where = {});
+NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocation where = {});
+NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64_t axis,
+                   SourceLocation where = {});
+NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes, SourceLocation where = {});
+NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocation where = {});
+NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes,
+           std::optional<DType> result = {}, SourceLocation where = {});
+NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where = {});
+
+/// Adds a copy of `node` (of another graph) on new operands, with its type inferred again.
+NodeId rebuild(Graph& graph, const Node& node, std::vector<NodeId> operands);
+
+}  // namespace braze::build

@@ -1,0 +1,187 @@
+// graph.h — Graph IR: what is computed, as dataflow over tensors, without loops.
+//
+// A Graph owns its nodes in a vector; a node's operands come before it. Nodes are immutable and
+// hash-consed: adding a node that exists (same op, attributes, operands and type) returns the one
+// there, and source locations do not take part in that comparison. Passes are functions from Graph
+// to Graph; copying only what the outputs reach removes dead code.
+//
+// Invariants (verify.h checks them all): operands precede users; every type is what infer.h says;
+// input names are unique; extents are >= 0; an output that updates an input has that input's type,
+// and no input is updated twice.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <variant>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/ops/elementwise.h"
+#include "ir/ops/monoid.h"
+#include "ir/support/ids.h"
+#include "ir/type/tensor_type.h"
+#include "ir/values/host_tensor.h"
+
+namespace braze {
+
+using NodeId = Id<struct NodeTag>;
+
+// Attributes, one struct per op (family). Result shapes that operands do not determine stand in
+// the node's type.
+
+/// A parameter of the graph.
+struct InputOp {
+  std::string name;
+  friend bool operator==(const InputOp&, const InputOp&) = default;
+};
+/// A literal tensor of static shape. Scalars (rank 0) are broadcast where needed.
+struct ConstantOp {
+  std::shared_ptr<const HostTensor> value;
+  friend bool operator==(const ConstantOp& a, const ConstantOp& b);
+};
+/// One row of elementwise.def on operands of equal shape.
+struct MapOp {
+  ElementwiseOp op;
+  friend bool operator==(const MapOp&, const MapOp&) = default;
+};
+/// Operand axis i becomes result axis `axes[i]` (increasing); other result axes are new, and an
+/// operand extent of 1 may become any extent.
+struct BroadcastOp {
+  std::vector<int64_t> axes;
+  friend bool operator==(const BroadcastOp&, const BroadcastOp&) = default;
+};
+/// Same elements in row-major order.
+struct ReshapeOp {
+  friend bool operator==(const ReshapeOp&, const ReshapeOp&) = default;
+};
+/// Result axis i is operand axis `permutation[i]`.
+struct TransposeOp {
+  std::vector<int64_t> permutation;
+  friend bool operator==(const TransposeOp&, const TransposeOp&) = default;
+};
+/// Result element i is operand element `start + i * stride`; the extent is
+/// ceildiv(limit - start, stride). 0 <= start <= limit <= extent, stride >= 1.
+struct SliceOp {
+  std::vector<Expr> starts, limits;
+  std::vector<int64_t> strides;
+  friend bool operator==(const SliceOp&, const SliceOp&) = default;
+};
+/// Operand 1 (rank 0) fills `low` places before, `high` after and `interior` between elements.
+struct PadOp {
+  std::vector<Expr> low, high;
+  std::vector<int64_t> interior;
+  friend bool operator==(const PadOp&, const PadOp&) = default;
+};
+struct ConcatOp {
+  int64_t axis;
+  friend bool operator==(const ConcatOp&, const ConcatOp&) = default;
+};
+struct ReverseOp {
+  std::vector<int64_t> axes;
+  friend bool operator==(const ReverseOp&, const ReverseOp&) = default;
+};
+/// The index along `axis`, converted to the dtype.
+struct IotaOp {
+  int64_t axis;
+  friend bool operator==(const IotaOp&, const IotaOp&) = default;
+};
+/// gather(x, indices): result shape = x.shape[:axis] + indices.shape + x.shape[axis+1:], reading
+/// x[..., indices[...], ...]. Indices are i32 or i64.
+struct GatherOp {
+  int64_t axis;
+  friend bool operator==(const GatherOp&, const GatherOp&) = default;
+};
+/// scatter_add(x, indices, updates): x plus every slice of `updates` (shaped as gather's result)
+/// added at its index, in increasing row-major order of `indices`.
+struct ScatterAddOp {
+  int64_t axis;
+  friend bool operator==(const ScatterAddOp&, const ScatterAddOp&) = default;
+};
+/// Combines along `axes` (increasing), which disappear.
+struct ReduceOp {
+  Monoid monoid;
+  std::vector<int64_t> axes;
+  friend bool operator==(const ReduceOp&, const ReduceOp&) = default;
+};
+/// The i64 index of the first greatest (or least) element along `axis`, which disappears; a NaN
+/// counts as greatest (or least).
+struct ArgReduceOp {
+  bool is_max;
+  int64_t axis;
+  friend bool operator==(const ArgReduceOp&, const ArgReduceOp&) = default;
+};
+/// Sum of products over pairs of contracted axes. Result axes: batch pairs, then the free axes of
+/// the left, then of the right operand. 16-bit floats accumulate in f32 and round to the node's
+/// dtype, which is the operands' or f32.
+struct DotOp {
+  std::vector<int64_t> batch_left, batch_right, contract_left, contract_right;
+  bool tf32 = false;
+  friend bool operator==(const DotOp&, const DotOp&) = default;
+};
+/// Philox4x32-10 bits: element i (row-major) of the u32 result is word i % 4 of the block with
+/// counter i / 4 under the key (operand 0: u32[2]).
+struct RandomBitsOp {
+  friend bool operator==(const RandomBitsOp&, const RandomBitsOp&) = default;
+};
+
+using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
+                        PadOp, ConcatOp, ReverseOp, IotaOp, GatherOp, ScatterAddOp, ReduceOp,
+                        ArgReduceOp, DotOp, RandomBitsOp>;
+
+struct Node {
+  Op op;
+  std::vector<NodeId> operands;
+  TensorType type;
+  SourceLocation location;
+  std::string label;  ///< the user's name for the value, if any; no part of its identity
+
+  template <class T>
+  const T* as() const { return std::get_if<T>(&op); }
+};
+
+/// "add", "reduce", "dot" ...: the op's name in text.
+std::string_view op_name(const Op& op);
+
+struct GraphOutput {
+  NodeId node;
+  std::string name;
+  /// The position in `inputs()` of the input whose memory this output takes over: the caller's
+  /// argument is donated and replaced by the output.
+  std::optional<uint32_t> updates;
+};
+
+class Graph {
+ public:
+  explicit Graph(std::string name = "main") : name_(std::move(name)) {}
+
+  const std::string& name() const { return name_; }
+  size_t size() const { return nodes_.size(); }
+  const Node& operator[](NodeId id) const { return nodes_[id.index]; }
+  const std::vector<NodeId>& inputs() const { return inputs_; }
+  const std::vector<GraphOutput>& outputs() const { return outputs_; }
+
+  /// Adds a node whose type is already inferred, or returns the equal one that exists. Inputs are
+  /// always new. build.h has a function per op that infers and checks.
+  NodeId add(Node node);
+  void set_outputs(std::vector<GraphOutput> outputs) { outputs_ = std::move(outputs); }
+  void set_label(NodeId id, std::string label) { nodes_[id.index].label = std::move(label); }
+
+  /// The symbols in types, each once, by name.
+  std::vector<Expr> symbols() const;
+  /// A hash of what is computed: ops, types, inputs, outputs; not of locations and labels.
+  uint64_t hash() const;
+
+ private:
+  std::string name_;
+  std::vector<Node> nodes_;
+  std::vector<NodeId> inputs_;
+  std::vector<GraphOutput> outputs_;
+  std::unordered_multimap<uint64_t, NodeId> by_hash_;
+};
+
+}  // namespace braze

@@ -1,0 +1,66 @@
+// loop_form.h — every op as a loop: domain, index maps, a scalar body, a monoid.
+//
+// Fusion, tiling and lowering see only this; they never name a graph op. The result of a node at
+// index (d0, d1, ...) is its body evaluated there or, with a monoid, the body combined over all
+// (r0, r1, ...) of the reduction domain in increasing row-major order (which a schedule may
+// change within the error bound).
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+/// `min <= value < limit`, one condition under which a load takes place.
+struct RangeCondition {
+  Expr value, min, limit;
+  friend bool operator==(const RangeCondition&, const RangeCondition&) = default;
+};
+
+/// One step of a body; values are numbered in order and the last one is the body's value.
+struct BodyStep {
+  enum class Kind : uint8_t {
+    Load,      ///< operand `operand` at `index`; unspecified where `conditions` fail
+    Index,     ///< the value of `expr` as an integer of `dtype`
+    Constant,  ///< `bits` of `dtype`
+    Inside,    ///< bool: all `conditions` hold
+    Apply,     ///< elementwise op on earlier values
+  };
+  Kind kind = Kind::Apply;
+  DType dtype = DType::F32;
+  uint32_t operand = 0;
+  /// Over the symbols d0.., r0.., the graph's symbols, and v<k>: the integer value of step k.
+  std::vector<Expr> index = {};
+  Expr expr = {};
+  uint64_t bits = 0;
+  std::vector<RangeCondition> conditions = {};
+  ElementwiseOp op{};
+  std::vector<uint32_t> arguments = {};
+};
+
+struct LoopForm {
+  std::vector<Expr> domain;     ///< extents of d0, d1, ...: the result's shape
+  std::vector<Expr> reduction;  ///< extents of r0, r1, ...; empty without a monoid
+  std::vector<BodyStep> body;
+  std::optional<Monoid> monoid;
+  /// An arg-reduction: the result is the first r0 at which the body is greatest (true) or least.
+  std::optional<bool> arg_max;
+  DType accumulator = DType::F32;  ///< dtype in which the monoid combines
+  DType result = DType::F32;
+
+  bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
+};
+
+/// The loop form of a node; nullopt for the ops that have none (inputs; dense constants are loads of
+/// themselves and have none either; scatter_add, whose order matters).
+std::optional<LoopForm> loop_form(const Graph& graph, NodeId node);
+
+/// Symbols of loop forms: "d<axis>" over [0, extent) and "r<axis>".
+Expr domain_symbol(size_t axis, const Expr& extent);
+Expr reduction_symbol(size_t axis, const Expr& extent);
+
+}  // namespace braze

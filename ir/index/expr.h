@@ -1,0 +1,125 @@
+// expr.h — integer expressions: dimensions, index maps, addresses, masks and loop bounds.
+//
+// An Expr is an immutable value in canonical form: a sum of integer multiples of products of atoms,
+// where an atom is a symbol, floordiv, mod, min or max. Two equal canonical forms are equal
+// expressions, so `==` is structural. All arithmetic is exact in the mathematical integers as long
+// as every value met fits 64 bits; floordiv and mod round towards minus infinity and their divisor
+// is positive.
+//
+// A symbol carries its range and a known divisor of its values, so that every question ("is this a
+// multiple of 16?", "does it fit 32 bits?", "is it within the tensor?") needs the expression alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+namespace braze {
+
+class Scanner;
+
+/// The integers from `min` to `max`, both included. Saturates at the limits of int64_t, which then
+/// stand for "unbounded".
+struct Interval {
+  int64_t min = INT64_MIN;
+  int64_t max = INT64_MAX;
+
+  static constexpr Interval point(int64_t v) { return {v, v}; }
+  bool contains(int64_t v) const { return min <= v && v <= max; }
+  bool bounded() const { return min != INT64_MIN && max != INT64_MAX; }
+  friend bool operator==(const Interval&, const Interval&) = default;
+};
+
+class Expr {
+ public:
+  enum class Kind : uint8_t { Constant, Symbol, Sum, Product, FloorDiv, Mod, Min, Max };
+
+  /// Zero.
+  Expr();
+  Expr(int64_t value);  // NOLINT: implicit on purpose
+  Expr(int value) : Expr(static_cast<int64_t>(value)) {}  // NOLINT
+
+  /// A symbol that takes the values of `range` which are multiples of `divisor`. Symbols are equal
+  /// if their names are; one name must always come with the same range.
+  static Expr symbol(std::string_view name, Interval range, int64_t divisor = 1);
+
+  Kind kind() const;
+  /// The value, if this is a constant.
+  std::optional<int64_t> as_constant() const;
+  bool is_constant(int64_t value) const { return as_constant() == value; }
+  /// Only for Kind::Symbol.
+  const std::string& symbol_name() const;
+  /// Sum: the terms (constant last). Product: the factors (constant first). FloorDiv, Mod: value and
+  /// divisor. Min, Max: the alternatives. Empty for constants and symbols.
+  std::span<const Expr> operands() const;
+
+  /// The tightest interval that the analysis can prove.
+  Interval range() const;
+  /// A positive integer known to divide every value (0 for the constant 0).
+  int64_t divisor() const;
+  bool is_multiple_of(int64_t n) const;
+
+  /// The names of all symbols, sorted, each once.
+  std::vector<std::string> symbols() const;
+  bool uses(std::string_view symbol) const;
+
+  /// The value under `lookup`, which gives a value for every symbol. Traps (Internal) on overflow.
+  int64_t evaluate(const std::function<int64_t(std::string_view)>& lookup) const;
+  /// This expression with symbols replaced, canonical again. Symbols without a replacement stay.
+  Expr substitute(const std::unordered_map<std::string, Expr>& replacements) const;
+  Expr substitute(std::string_view symbol, const Expr& replacement) const;
+
+  /// If this is `coefficient * symbol + rest` with `rest` free of the symbol: the coefficient.
+  /// Zero if the symbol does not occur. Nullopt if the dependence is not linear.
+  std::optional<Expr> coefficient_of(std::string_view symbol) const;
+
+  std::string to_string() const;
+  uint64_t hash() const;
+
+  friend bool operator==(const Expr& a, const Expr& b);
+  /// A total order of no meaning, for sorting.
+  friend bool operator<(const Expr& a, const Expr& b);
+
+  struct Node;
+
+ private:
+  explicit Expr(std::shared_ptr<const Node> node);
+  friend struct ExprBuilder;
+  std::shared_ptr<const Node> node_;
+};
+
+Expr operator+(const Expr& a, const Expr& b);
+Expr operator-(const Expr& a, const Expr& b);
+Expr operator-(const Expr& a);
+Expr operator*(const Expr& a, const Expr& b);
+Expr floordiv(const Expr& a, const Expr& b);
+Expr mod(const Expr& a, const Expr& b);
+Expr min(const Expr& a, const Expr& b);
+Expr max(const Expr& a, const Expr& b);
+/// floordiv(a + b - 1, b).
+Expr ceildiv(const Expr& a, const Expr& b);
+inline Expr& operator+=(Expr& a, const Expr& b) { return a = a + b; }
+inline Expr& operator*=(Expr& a, const Expr& b) { return a = a * b; }
+
+/// What interval analysis can say about `a < b`: yes, no, or neither.
+std::optional<bool> proves_less(const Expr& a, const Expr& b);
+/// True only if `a <= b` for all values of the symbols.
+bool proves_at_most(const Expr& a, const Expr& b);
+
+/// Reads an expression; `lookup` gives the meaning of each name or fails.
+/// Grammar: + - * and parentheses, `floordiv(a, b)`, `ceildiv(a, b)`, `mod(a, b)`, `min(a, b)`,
+/// `max(a, b)`, integers, names. Depth is limited.
+Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
+
+}  // namespace braze
+
+template <>
+struct std::hash<braze::Expr> {
+  size_t operator()(const braze::Expr& e) const noexcept { return e.hash(); }
+};

@@ -1,0 +1,104 @@
+#include "ir/ops/elementwise.h"
+
+#include <string>
+#include <unordered_map>
+
+#include "braze/error.h"
+
+namespace braze {
+namespace {
+
+// Vocabulary of the bodies and gradients in elementwise.def.
+
+Scalar zero(const Scalar& x) { return x.constant(0); }
+Scalar one(const Scalar& x) { return x.constant(1); }
+
+// How much of the gradient of r = min(a, b) or max(a, b) is a's: all, nothing, or half at a tie.
+Scalar share(const Scalar& a, const Scalar& b, const Scalar& r) {
+  return select(eq(a, b), a.constant(0.5), select(eq(a, r), one(a), zero(a)));
+}
+
+const Scalar NONE;
+
+using S = const Scalar&;
+
+struct Derivative {
+  Gradients (*gradient)(S g, S r, S x, S y, S z) = nullptr;
+  bool through_body = false;
+};
+
+#define GRAD(...)                                                                              \
+  Derivative {                                                                                 \
+    []([[maybe_unused]] S g, [[maybe_unused]] S r, [[maybe_unused]] S x, [[maybe_unused]] S y, \
+       [[maybe_unused]] S z) { return Gradients{{__VA_ARGS__}}; }                              \
+  }
+#define NO_GRAD \
+  Derivative {}
+#define THROUGH_BODY \
+  Derivative { nullptr, true }
+#define BODY(...) \
+  [](S x, [[maybe_unused]] S y, [[maybe_unused]] S z) -> Scalar { return __VA_ARGS__; }
+
+constexpr ElementwiseInfo row(std::string_view name, OpClass op_class, uint8_t arity, TypeSet types,
+                              ResultRule result, std::string_view meaning,
+                              Scalar (*body)(S x, S y, S z), Derivative derivative) {
+  return {name,
+          op_class,
+          arity,
+          types,
+          result,
+          meaning,
+          body,
+          derivative.gradient,
+          derivative.through_body};
+}
+
+constexpr ElementwiseInfo kTable[] = {
+#define MACHINE(name, arity, types, result, meaning, grad) \
+  row(#name, OpClass::Machine, arity, types, ResultRule::result, meaning, nullptr, grad),
+#define MATH(name, arity, types, meaning, grad) \
+  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, nullptr, grad),
+#define FORMULA(name, arity, types, body, meaning, grad) \
+  row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad),
+#include "ir/ops/elementwise.def"
+#undef MACHINE
+#undef MATH
+#undef FORMULA
+};
+
+}  // namespace
+
+std::span<const ElementwiseInfo> elementwise_table() { return kTable; }
+
+const ElementwiseInfo& info(ElementwiseOp op) { return kTable[static_cast<size_t>(op)]; }
+
+std::optional<ElementwiseOp> parse_elementwise(std::string_view text) {
+  static const auto* const by_name = [] {
+    auto* map = new std::unordered_map<std::string_view, ElementwiseOp>;
+    for (size_t i = 0; i < std::size(kTable); ++i)
+      map->emplace(kTable[i].name, static_cast<ElementwiseOp>(i));
+    return map;
+  }();
+  const auto found = by_name->find(text);
+  if (found == by_name->end()) return std::nullopt;
+  return found->second;
+}
+
+Scalar emit_elementwise(ElementwiseOp op, std::span<const Scalar> operands) {
+  const ElementwiseInfo& row = info(op);
+  const auto context = [&] { return "in the body of " + std::string(row.name); };
+  BRAZE_CHECK(operands.size() == row.arity && row.result != ResultRule::Chosen, context());
+  // The condition of select is the one operand of another dtype.
+  const bool has_condition = op == ElementwiseOp::select;
+  if (has_condition) BRAZE_CHECK(operands[0].dtype() == DType::Bool, context());
+  const DType dtype = operands.back().dtype();
+  BRAZE_CHECK(row.types.contains(dtype), context());
+  for (const Scalar& operand : operands)
+    BRAZE_CHECK(operand.emitter() && operand.emitter() == operands[0].emitter(), context());
+  for (const Scalar& operand : operands.subspan(has_condition ? 1 : 0))
+    BRAZE_CHECK(operand.dtype() == dtype, context());
+  return operands[0].emitter()->apply(op, operands,
+                                      row.result == ResultRule::Boolean ? DType::Bool : dtype);
+}
+
+}  // namespace braze

@@ -1,0 +1,30 @@
+// machine_semantics.h — what every machine row means, on the bits of every dtype.
+//
+// This is the definition that interpreters run and every target must match. Nothing here is
+// undefined: integers wrap, x / 0 is 0, shifts beyond the width and conversions out of range have a
+// value. 16-bit floats are computed in f32 and rounded once; conversions round once from the exact
+// value. NaN made by arithmetic is the positive quiet NaN without payload; neg, abs, select and
+// bitcast move bits.
+#pragma once
+
+#include <cstdint>
+
+#include "braze/dtype.h"
+#include "ir/ops/elementwise.h"
+
+namespace braze {
+
+/// Elements are passed as their bits, zero-extended. Operands beyond the arity are ignored.
+using MachineFunction = uint64_t (*)(uint64_t x, uint64_t y, uint64_t z);
+
+/// The meaning of a machine row on operands of dtype `operand` (of y and z for select) with a
+/// result of dtype `result`. Null where the row is not defined. Look it up once, call it per
+/// element.
+MachineFunction machine_function(ElementwiseOp op, DType operand, DType result);
+
+/// The dtype of the row's result on operands of dtype `operand`; `chosen` for Chosen rows.
+constexpr DType result_dtype(ResultRule rule, DType operand, DType chosen) {
+  return rule == ResultRule::Same ? operand : rule == ResultRule::Boolean ? DType::Bool : chosen;
+}
+
+}  // namespace braze

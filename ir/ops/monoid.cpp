@@ -1,0 +1,43 @@
+#include "ir/ops/monoid.h"
+
+#include <limits>
+
+#include "ir/ops/scalar.h"
+
+namespace braze {
+namespace {
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+// constant_bits saturates, so that the infinities become the limits of integers. bool, where
+// "not zero" is true, has its own limits.
+uint64_t least(DType dtype) { return dtype == DType::Bool ? 0 : constant_bits(dtype, -kInfinity); }
+uint64_t greatest(DType dtype) { return constant_bits(dtype, kInfinity); }
+uint64_t zero(DType dtype) { return constant_bits_int(dtype, 0); }
+uint64_t one(DType dtype) { return constant_bits_int(dtype, 1); }
+uint64_t all_ones(DType dtype) { return constant_bits_int(dtype, -1); }
+
+constexpr MonoidInfo kMonoids[] = {
+    {"sum", ElementwiseOp::add, kNumeric, zero},
+    {"prod", ElementwiseOp::mul, kNumeric, one},
+    {"max", ElementwiseOp::max, kAnyType, least},
+    {"min", ElementwiseOp::min, kAnyType, greatest},
+    {"and", ElementwiseOp::logical_and, kLogical, all_ones},
+    {"or", ElementwiseOp::logical_or, kLogical, zero},
+};
+
+}  // namespace
+
+const MonoidInfo& info(Monoid monoid) { return kMonoids[static_cast<size_t>(monoid)]; }
+
+std::optional<Monoid> parse_monoid(std::string_view text) {
+  for (size_t i = 0; i < std::size(kMonoids); ++i)
+    if (kMonoids[i].name == text) return static_cast<Monoid>(i);
+  return std::nullopt;
+}
+
+DType accumulation_type(Monoid monoid, DType dtype) {
+  return monoid == Monoid::Sum || monoid == Monoid::Prod ? compute_type(dtype) : dtype;
+}
+
+}  // namespace braze

@@ -1,0 +1,31 @@
+// monoid.h — the combining operations of reductions.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string_view>
+
+#include "braze/dtype.h"
+#include "ir/ops/elementwise.h"
+
+namespace braze {
+
+/// `any` and `all` are Or and And on bool. ArgMin and ArgMax reduce (value, index) pairs: the first
+/// index of the least or greatest value wins, NaN counts as greatest and as least.
+enum class Monoid : uint8_t { Sum, Prod, Max, Min, And, Or };
+
+struct MonoidInfo {
+  std::string_view name;
+  ElementwiseOp combine;
+  TypeSet types;
+  /// Bits of the neutral element for `dtype`.
+  uint64_t (*identity)(DType dtype);
+};
+
+const MonoidInfo& info(Monoid monoid);
+inline std::string_view name(Monoid monoid) { return info(monoid).name; }
+std::optional<Monoid> parse_monoid(std::string_view text);
+/// The dtype in which values of `dtype` are accumulated: f32 for 16-bit floats with Sum and Prod.
+DType accumulation_type(Monoid monoid, DType dtype);
+
+}  // namespace braze

@@ -1,0 +1,78 @@
+// scalar.h — scalar expressions that build themselves into whatever emitter they are given.
+//
+// Bodies and gradients of elementwise ops are written once, as C++ expressions over `Scalar`. The
+// emitter decides what an operation becomes: a graph node (expand, autodiff), a kernel instruction
+// (lowering), a value (folding). Literals take the dtype of the Scalar they meet.
+#pragma once
+
+#include <cstdint>
+#include <span>
+
+#include "braze/dtype.h"
+
+namespace braze {
+
+enum class ElementwiseOp : uint8_t;  // elementwise.h
+
+class ScalarEmitter;
+
+/// One value that an emitter holds. Copying copies the handle.
+class Scalar {
+ public:
+  Scalar() = default;
+  Scalar(ScalarEmitter* emitter, uint32_t id, DType dtype)
+      : emitter_(emitter), id_(id), dtype_(dtype) {}
+
+  ScalarEmitter* emitter() const { return emitter_; }
+  uint32_t id() const { return id_; }
+  DType dtype() const { return dtype_; }
+  explicit operator bool() const { return emitter_ != nullptr; }
+
+  /// `value` rounded once to this scalar's dtype.
+  Scalar constant(double value) const;
+  /// The constant of `dtype` with these bits.
+  Scalar constant_bits(DType dtype, uint64_t bits) const;
+
+ private:
+  ScalarEmitter* emitter_ = nullptr;
+  uint32_t id_ = 0;
+  DType dtype_ = DType::F32;
+};
+
+class ScalarEmitter {
+ public:
+  virtual ~ScalarEmitter() = default;
+  virtual Scalar constant(DType dtype, uint64_t bits) = 0;
+  /// Operands agree in dtype except where the op says otherwise (select, shifts do agree).
+  /// `result` is the dtype of the result; only convert and bitcast leave a choice.
+  virtual Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) = 0;
+};
+
+// Operators and one function per elementwise op (add, exp, silu ...) are declared by
+// elementwise.h; these exist besides:
+Scalar operator+(const Scalar& a, const Scalar& b);
+Scalar operator-(const Scalar& a, const Scalar& b);
+Scalar operator*(const Scalar& a, const Scalar& b);
+Scalar operator/(const Scalar& a, const Scalar& b);
+Scalar operator-(const Scalar& a);
+Scalar operator+(const Scalar& a, double b);
+Scalar operator+(double a, const Scalar& b);
+Scalar operator-(const Scalar& a, double b);
+Scalar operator-(double a, const Scalar& b);
+Scalar operator*(const Scalar& a, double b);
+Scalar operator*(double a, const Scalar& b);
+Scalar operator/(const Scalar& a, double b);
+Scalar operator/(double a, const Scalar& b);
+
+Scalar convert(const Scalar& x, DType to);
+Scalar bitcast(const Scalar& x, DType to);
+
+/// The bits of `value` rounded once to `dtype` (integers: truncated and saturated).
+uint64_t constant_bits(DType dtype, double value);
+/// The bits of `value` wrapped to `dtype` (floats: rounded).
+uint64_t constant_bits_int(DType dtype, int64_t value);
+/// The value of an element with these bits, exactly except for large i64.
+double bits_to_double(DType dtype, uint64_t bits);
+int64_t bits_to_int(DType dtype, uint64_t bits);
+
+}  // namespace braze
