@@ -1,0 +1,288 @@
+// code.h — structured code: the statements, values and regions that Tile IR and Kernel IR share.
+//
+// Both languages are lists of phases over SSA values with structured control flow, index
+// expressions stated per element, and the elementwise table. They differ in what a value is (a tile;
+// lanes x register array) and in a few operations, so they share this representation, its text, its
+// common checks and the engine of its interpreter; ir/tile and ir/kernel add what is theirs.
+// docs/design/0001-languages.md defines the meaning of everything here.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/index/expr.h"
+#include "ir/ops/elementwise.h"
+#include "ir/ops/monoid.h"
+#include "ir/support/box.h"
+#include "ir/support/ids.h"
+
+namespace braze {
+
+using ValueId = Id<struct ValueTag>;
+using MemoryId = Id<struct MemoryTag>;
+
+/// dtype x lanes x extents. In Tile IR lanes is always 1 and the extents are the tile's; in Kernel IR
+/// the extents are those of the register array. No extents: a scalar (vector).
+struct ValueType {
+  DType dtype = DType::F32;
+  int32_t lanes = 1;
+  std::vector<int64_t> extents;
+
+  size_t rank() const { return extents.size(); }
+  /// Elements of the register array or tile, lanes not counted.
+  int64_t count() const;
+  /// "f32[14, 32]", "f32x16[4]", "boolx8".
+  std::string to_string() const;
+  friend bool operator==(const ValueType&, const ValueType&) = default;
+};
+
+struct Value {
+  std::string name;  ///< without %; unique in the kernel
+  ValueType type;
+};
+
+/// A value or a literal whose dtype another operand fixes.
+struct Operand {
+  ValueId value;
+  DType dtype = DType::F32;  ///< of the literal
+  uint64_t bits = 0;
+
+  Operand() = default;
+  Operand(ValueId v) : value(v) {}  // NOLINT: implicit on purpose
+  static Operand literal(DType dtype, uint64_t bits);
+  bool is_literal() const { return !value; }
+  friend bool operator==(const Operand&, const Operand&) = default;
+};
+
+/// One comparison of two index expressions.
+struct IndexComparison {
+  enum class Kind : uint8_t { Lt, Le, Gt, Ge, Eq, Ne };
+  Expr left;
+  Kind kind = Kind::Lt;
+  Expr right;
+  friend bool operator==(const IndexComparison&, const IndexComparison&) = default;
+};
+/// All of them hold.
+using Condition = std::vector<IndexComparison>;
+
+/// Which elements of an access take place: a condition per element, a bool value, or all.
+struct Guard {
+  Condition condition;
+  ValueId mask;
+
+  explicit operator bool() const { return !condition.empty() || mask; }
+  friend bool operator==(const Guard&, const Guard&) = default;
+};
+
+enum class MemorySpace : uint8_t {
+  Parameter,  ///< device memory of a caller
+  Workspace,  ///< device memory private to the launch
+  Local,      ///< `buffer` of Tile IR, `alloc` of Kernel IR
+};
+enum class Mode : uint8_t { In, Out, InOut };
+
+/// A tensor parameter, workspace or buffer. In Kernel IR every one has rank 1.
+struct Memory {
+  std::string name;
+  MemorySpace space = MemorySpace::Parameter;
+  Mode mode = Mode::In;       ///< Parameter
+  DType dtype = DType::F32;
+  std::vector<Expr> shape;
+  std::vector<Expr> strides;  ///< in elements; empty: row-major
+  int64_t align = 0;          ///< bytes; 0: the dtype's size
+  bool zeroed = false;        ///< Workspace
+  int64_t scratch_offset = -1;  ///< Local in Kernel IR: bytes into the worker's scratch, if placed
+};
+
+enum class CacheHint : uint8_t { None, Stream, Keep };
+
+struct Statement;
+struct Region {
+  std::vector<Statement> statements;
+  std::vector<Operand> yields;
+};
+
+// The operations. `results` and `location` stand in Statement; types of results in the kernel.
+
+struct LetOp { std::string symbol; Expr value; };
+struct ConstOp { uint64_t bits = 0; };
+struct IndexOp { Expr value; };            ///< `iota`
+struct TestOp { Condition condition; };
+struct LoadOp {
+  MemoryId memory;
+  std::vector<Expr> at;
+  Guard guard;
+  uint64_t fill = 0;     ///< with a guard
+  int64_t align = 0;     ///< Kernel IR
+  CacheHint cache = CacheHint::None;
+};
+struct StoreOp {
+  Operand value;
+  MemoryId memory;
+  std::vector<Expr> at;
+  Guard guard;
+  int64_t align = 0;
+  CacheHint cache = CacheHint::None;
+};
+struct RowOp { ElementwiseOp op{}; std::vector<Operand> operands; };
+/// Over `axes` in order, or over the lanes (Kernel IR).
+struct FoldOp { Monoid monoid{}; Operand operand; std::vector<int64_t> axes; bool lanes = false; };
+/// Two results: the winning values and their indices.
+struct ArgFoldOp { bool is_max = true; Operand values, indices; std::vector<int64_t> axes; };
+struct ScanOp { Monoid monoid{}; Operand operand; int64_t axis = 0; bool reverse = false, exclusive = false; };
+struct TileDotOp {
+  // a and b are tiles or, if the memory ids are set, whole buffers.
+  Operand a, b, c;
+  MemoryId a_buffer, b_buffer;
+  int64_t contract_a = 1, contract_b = 0;
+  bool tf32 = false;
+};
+enum class ViewKind : uint8_t { Reshape, Broadcast, Transpose, Slice };
+struct ViewOp { ViewKind kind{}; Operand operand; std::vector<int64_t> arguments; };  ///< permutation or offsets
+struct BufferOp { MemoryId memory; };
+struct ForOp {
+  std::string symbol;
+  Expr low, high, step = 1;
+  int64_t unroll = 1;
+  std::vector<std::pair<ValueId, Operand>> carried;  ///< value in the body, its first value
+  Box<Region> body;
+};
+struct IfOp {
+  Condition condition;
+  ValueId flag;  ///< instead of the condition
+  Box<Region> then, otherwise;  ///< `otherwise` may be null
+};
+struct TicketOp { MemoryId memory; std::vector<Expr> at; Expr count; };
+struct AwaitOp {};
+// Kernel IR only.
+struct SplatOp { Operand operand; };
+struct LaneOp { bool insert = false; Operand operand, element; int64_t lane = 0; };  ///< extract, insert
+struct ShuffleOp { Operand a, b; std::vector<int64_t> lanes; };
+struct GetOp { Operand operand; std::vector<int64_t> at; };
+struct PackOp { std::vector<Operand> operands; };
+struct AtomicOp { bool is_max = false; MemoryId memory; Expr at; Operand value; bool acquire_release = false; };
+/// Runs the body at least once; the region yields the bool that repeats it, then the carried values.
+struct WhileOp {
+  std::vector<std::pair<ValueId, Operand>> carried;
+  Box<Region> body;
+};
+
+using StatementOp =
+    std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp, ScanOp,
+                 TileDotOp, ViewOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp, SplatOp, LaneOp,
+                 ShuffleOp, GetOp, PackOp, AtomicOp, WhileOp>;
+
+struct Statement {
+  StatementOp op;
+  std::vector<ValueId> results;
+  SourceLocation location;
+
+  template <class T> const T* as() const { return std::get_if<T>(&op); }
+  template <class T> T* as() { return std::get_if<T>(&op); }
+};
+
+struct GridAxis {
+  std::string symbol;
+  Expr extent;
+};
+
+enum class PhaseBarrier : uint8_t { Grid, Block };
+
+struct Phase {
+  std::vector<GridAxis> grid;
+  Region body;
+  PhaseBarrier barrier = PhaseBarrier::Grid;  ///< to the phase before
+  int64_t scratch_bytes = 0;                  ///< Kernel IR
+};
+
+/// One kernel of either language.
+struct KernelCode {
+  std::string name;
+  std::vector<Expr> symbols;  ///< size symbols, in order of declaration
+  /// Parameters first, in order, then workspaces, then buffers.
+  std::vector<Memory> memories;
+  std::vector<ValueId> scalar_parameters;  ///< in order
+  /// The order of the parameter list: memories and scalars as they were declared.
+  std::vector<std::variant<MemoryId, ValueId>> parameters;
+  std::vector<Value> values;
+  std::vector<Phase> phases;
+  std::string schedule;
+  std::string target;     ///< Kernel IR
+  bool resident = false;  ///< Tile IR
+
+  const Value& operator[](ValueId id) const { return values[id.index]; }
+  const Memory& operator[](MemoryId id) const { return memories[id.index]; }
+};
+
+/// Tile IR: docs/design/0001-languages.md section 3.
+struct TileProgram : KernelCode {};
+/// Kernel IR: section 4.
+struct Kernel : KernelCode {};
+
+/// The symbol that stands for a value in index expressions: "%name", over its dtype's range.
+Expr value_symbol(const KernelCode& code, ValueId value);
+/// Position symbols "d<axis>", "e<axis>" and "lane", with the range of the type they index.
+Expr position_symbol(char letter, size_t axis, int64_t extent);
+Expr lane_symbol(int32_t lanes);
+
+/// Appends statements to code under construction, with fresh names and derived types. The one way
+/// in which the compiler makes Tile IR and Kernel IR.
+class CodeBuilder {
+ public:
+  explicit CodeBuilder(KernelCode& code) : code_(code) {}
+
+  /// Statements go to the end of `region` from now on. The builder keeps a stack.
+  void enter(Region& region) { regions_.push_back(&region); }
+  void leave() { regions_.pop_back(); }
+
+  /// A name that no value, memory or symbol of the kernel has yet, made of `hint`.
+  std::string fresh_name(std::string_view hint);
+  Expr fresh_symbol(std::string_view hint, Interval range, int64_t divisor = 1);
+
+  MemoryId add_memory(Memory memory);
+  ValueId add_scalar_parameter(std::string name, DType dtype);
+
+  Expr let(std::string_view hint, const Expr& value);  ///< the expression itself if it is trivial
+  ValueId constant(ValueType type, uint64_t bits);
+  ValueId iota(const Expr& value, ValueType type);
+  ValueId test(Condition condition, ValueType type);
+  ValueId load(MemoryId memory, std::vector<Expr> at, ValueType type, Guard guard = {},
+               uint64_t fill = 0, CacheHint cache = CacheHint::None);
+  void store(Operand value, MemoryId memory, std::vector<Expr> at, Guard guard = {},
+             CacheHint cache = CacheHint::None);
+  /// `result` only for convert and bitcast.
+  ValueId row(ElementwiseOp op, std::vector<Operand> operands, std::optional<DType> result = {});
+  ValueId fold(Monoid monoid, Operand operand, std::vector<int64_t> axes);
+  std::pair<ValueId, ValueId> arg_fold(bool is_max, Operand values, Operand indices, std::vector<int64_t> axes);
+  ValueId view(ViewKind kind, Operand operand, ValueType type, std::vector<int64_t> arguments = {});
+  MemoryId buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents);
+
+  /// `body` receives the loop symbol and the carried values and returns what to yield.
+  std::vector<ValueId> for_loop(std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
+                                std::vector<Operand> initial,
+                                const std::function<std::vector<Operand>(Expr, std::vector<ValueId>)>& body,
+                                int64_t unroll = 1);
+  void if_then(Condition condition, const std::function<void()>& then,
+               const std::function<void()>& otherwise = nullptr);
+
+  /// Appends any statement; results get the given types. The base of all of the above.
+  std::vector<ValueId> append(StatementOp op, const std::vector<ValueType>& result_types,
+                              std::string_view hint = "v", SourceLocation where = {});
+
+  KernelCode& code() { return code_; }
+
+ private:
+  KernelCode& code_;
+  std::vector<Region*> regions_;
+  std::unordered_map<std::string, uint32_t> names_;
+};
+
+}  // namespace braze

@@ -1,0 +1,49 @@
+// sizes.h — the values that size symbols take in one call, found from the shapes of the inputs.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kBadInputs{"bad-inputs", ErrorKind::InvalidArgument,
+                                 "The inputs of a call do not fit the graph's."};
+}  // namespace codes
+
+/// A value for every size symbol.
+class Sizes {
+ public:
+  int64_t operator()(std::string_view symbol) const;
+  int64_t operator()(const Expr& e) const;
+  std::vector<int64_t> operator()(const Shape& shape) const;
+
+  bool has(std::string_view symbol) const { return values_.find(symbol) != values_.end(); }
+  void set(std::string_view symbol, int64_t value) { values_.insert_or_assign(std::string(symbol), value); }
+
+ private:
+  std::map<std::string, int64_t, std::less<>> values_;
+};
+
+/// A named parameter and the shape that a caller gave for it.
+struct GivenShape {
+  std::string_view name;
+  const Shape* declared;
+  std::span<const int64_t> given;
+};
+
+/// Solves declared == given for the symbols. InvalidArgument, naming the parameter, the symbol and
+/// its range, if a rank or extent differs, two extents disagree on a symbol, a value is out of its
+/// symbol's range or no multiple of its divisor, or a symbol of `symbols` stays undetermined.
+Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbols);
+
+/// Checks number and dtypes of the inputs of `graph`, then binds its sizes.
+Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs);
+
+}  // namespace braze

@@ -1,0 +1,54 @@
+// target.h — machines that code is generated for, as values.
+//
+// Fusion, schedules and kernels depend on a Target only; which code generator serves it is decided
+// in compiler/codegen. Rows of the table are classes of machines; the runtime refines the sizes of
+// the host's caches and its speed with `host_target()`.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace braze {
+
+enum class TargetKind : uint8_t {
+  Interpreter,  ///< the Graph interpreter: no code at all
+  Cpu,
+  Gpu,
+};
+
+struct Target {
+  std::string name;      ///< "x86-64-v3", "x86-64-v4", "sm_90a", "interpreter"
+  TargetKind kind = TargetKind::Cpu;
+  bool simulated = false;  ///< kernels stay Kernel IR and run in its interpreter
+
+  // Shape of the machine.
+  int vector_bytes = 32;      ///< bytes of one vector register
+  int vector_registers = 16;  ///< architectural vector registers
+  int cores = 1;              ///< hardware threads (CPU) or multiprocessors (GPU) at hand
+  int64_t l1_bytes = 32 << 10;  ///< data cache or on-chip storage of one core
+  int64_t l2_bytes = 512 << 10;
+  int64_t l3_bytes = 16 << 20;  ///< shared by all cores
+
+  // Speeds for the cost model; all cores together.
+  double memory_bytes_per_second = 40e9;
+  double cache_bytes_per_second = 200e9;  ///< last private cache level
+  double flops_per_second = 200e9;        ///< f32 fused multiply-adds, two flops each
+  double launch_seconds = 3e-6;           ///< cost of one kernel launch
+
+  int vector_lanes(size_t element_bytes) const {
+    return static_cast<int>(static_cast<size_t>(vector_bytes) / element_bytes);
+  }
+  /// Everything that decides the code, for cache keys and dumps; reads back with parse_target.
+  std::string to_string() const;
+  friend bool operator==(const Target&, const Target&) = default;
+};
+
+/// The known machines.
+std::span<const Target> target_table();
+/// The row called `name` ("sim:x86-64-v3" gives the simulated one), if there is one.
+std::optional<Target> find_target(std::string_view name);
+
+}  // namespace braze

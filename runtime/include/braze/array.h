@@ -1,0 +1,102 @@
+// array.h — Array: a tensor value on a device.
+#pragma once
+
+#include <cstdint>
+#include <iosfwd>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braze/device.h"
+#include "braze/dtype.h"
+#include "braze/error.h"
+
+namespace braze {
+
+class HostTensor;
+
+/// The DType of a C++ element type.
+template <class T> struct DTypeOf;
+template <> struct DTypeOf<bool> { static constexpr DType value = DType::Bool; };
+template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::I32; };
+template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::I64; };
+template <> struct DTypeOf<uint32_t> { static constexpr DType value = DType::U32; };
+template <> struct DTypeOf<float> { static constexpr DType value = DType::F32; };
+template <> struct DTypeOf<double> { static constexpr DType value = DType::F64; };
+
+/// A dense row-major tensor on one device. A cheap handle: copies share the memory, which is never
+/// written after it became visible. Results of compiled functions may still be computing; reading
+/// waits, and rethrows a failure of the computation. Thread-safe to read.
+///
+/// An Array that was donated to a call is dead: using it is an error that names the call.
+class Array {
+ public:
+  /// An empty handle; using it is an error.
+  Array() = default;
+
+  /// Copies `values` (row-major, as many as the shape has elements) to `device`.
+  template <class T>
+  static Array from(std::span<const T> values, std::vector<int64_t> shape,
+                    const Device& device = default_device()) {
+    return from_bytes(std::as_bytes(values), DTypeOf<T>::value, std::move(shape), device);
+  }
+  template <class T>
+  static Array from(const std::vector<T>& values, std::vector<int64_t> shape,
+                    const Device& device = default_device()) {
+    return from(std::span<const T>(values), std::move(shape), device);
+  }
+  static Array from_bytes(std::span<const std::byte> bytes, DType dtype,
+                          std::vector<int64_t> shape, const Device& device = default_device());
+  static Array from_host(const HostTensor& value, const Device& device = default_device());
+
+  DType dtype() const;
+  const std::vector<int64_t>& shape() const;
+  int64_t numel() const;
+  size_t size_bytes() const;
+  Device device() const;
+  bool valid() const { return state_ != nullptr; }
+
+  /// The same value on another device; this array itself if it is there already.
+  Array to(const Device& device) const;
+  /// The elements in row-major order. InvalidArgument if T is not the dtype.
+  template <class T>
+  std::vector<T> to_vector() const {
+    check_dtype(DTypeOf<T>::value);
+    std::vector<T> out(static_cast<size_t>(numel()));
+    copy_to_host(std::as_writable_bytes(std::span<T>(out)));
+    return out;
+  }
+  /// The value of a one-element array, as double.
+  double item() const;
+  /// Copies all bytes; `out` has exactly size_bytes().
+  void copy_to_host(std::span<std::byte> out) const;
+  HostTensor to_host() const;
+
+  /// Blocks until the value is computed.
+  void wait() const;
+
+  /// Values, shape, dtype and device for people; long arrays are elided.
+  std::string to_string() const;
+
+  struct State;  // runtime/memory/array_state.h
+  explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}
+  const std::shared_ptr<State>& state() const { return state_; }
+
+ private:
+  void check_dtype(DType dtype) const;
+  std::shared_ptr<State> state_;
+};
+
+template <>
+std::vector<bool> Array::to_vector<bool>() const;
+
+std::ostream& operator<<(std::ostream& out, const Array& array);
+
+/// Reads a .npy file (format 1 to 3, little endian, C or Fortran order). DataLoss or
+/// InvalidArgument for a malformed file.
+Array load_npy(const std::string& path, const Device& device = default_device());
+/// Writes a .npy file, by rename, so that a reader never sees a torn one. bf16 is written as V2.
+void save_npy(const std::string& path, const Array& array);
+
+}  // namespace braze
