@@ -95,8 +95,8 @@ struct Memory {
   MemorySpace space = MemorySpace::Parameter;
   Mode mode = Mode::In;       ///< Parameter
   DType dtype = DType::F32;
-  std::vector<Expr> shape;
-  std::vector<Expr> strides;  ///< in elements; empty: row-major
+  std::vector<Expr> shape = {};
+  std::vector<Expr> strides = {};  ///< in elements; empty: row-major
   int64_t align = 0;          ///< bytes; 0: the dtype's size
   bool zeroed = false;        ///< Workspace
   int64_t scratch_offset = -1;  ///< Local in Kernel IR: bytes into the worker's scratch, if placed
@@ -152,8 +152,8 @@ struct ForOp {
   std::string symbol;
   Expr low, high, step = 1;
   int64_t unroll = 1;
-  std::vector<std::pair<ValueId, Operand>> carried;  ///< value in the body, its first value
-  Box<Region> body;
+  std::vector<std::pair<ValueId, Operand>> carried = {};  ///< value in the body, its first value
+  Box<Region> body = {};
 };
 struct IfOp {
   Condition condition;
@@ -172,7 +172,7 @@ struct AtomicOp { bool is_max = false; MemoryId memory; Expr at; Operand value; 
 /// Runs the body at least once; the region yields the bool that repeats it, then the carried values.
 struct WhileOp {
   std::vector<std::pair<ValueId, Operand>> carried;
-  Box<Region> body;
+  Box<Region> body = {};
 };
 
 using StatementOp =
@@ -232,6 +232,10 @@ Expr value_symbol(const KernelCode& code, ValueId value);
 /// Position symbols "d<axis>", "e<axis>" and "lane", with the range of the type they index.
 Expr position_symbol(char letter, size_t axis, int64_t extent);
 Expr lane_symbol(int32_t lanes);
+
+/// The type of a row's result: operands broadcast; `result` only for convert and bitcast.
+ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
+                   std::optional<DType> result = {});
 
 /// Appends statements to code under construction, with fresh names and derived types. The one way
 /// in which the compiler makes Tile IR and Kernel IR.

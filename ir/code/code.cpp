@@ -1,0 +1,243 @@
+#include "ir/code/code.h"
+
+#include <algorithm>
+#include <cctype>
+#include <limits>
+#include <numeric>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// Extents of a row's result: operands without extents are scalars, others agree or are 1.
+ValueType broadcast_type(const ValueType& a, const ValueType& b) {
+  if (a.rank() == 0) return {a.dtype, std::max(a.lanes, b.lanes), b.extents};
+  if (b.rank() == 0) return {a.dtype, std::max(a.lanes, b.lanes), a.extents};
+  BRAZE_CHECK(a.rank() == b.rank(), fmt::format("rows of {} and {}", a.to_string(), b.to_string()));
+  ValueType out{a.dtype, std::max(a.lanes, b.lanes), a.extents};
+  for (size_t i = 0; i < out.extents.size(); ++i) {
+    BRAZE_CHECK(a.extents[i] == b.extents[i] || a.extents[i] == 1 || b.extents[i] == 1,
+                fmt::format("rows of {} and {}", a.to_string(), b.to_string()));
+    out.extents[i] = std::max(a.extents[i], b.extents[i]);
+  }
+  return out;
+}
+
+Interval dtype_range(DType dtype) {
+  switch (dtype) {
+    case DType::Bool: return {0, 1};
+    case DType::I32: return {INT32_MIN, INT32_MAX};
+    case DType::U32: return {0, UINT32_MAX};
+    default: return {};
+  }
+}
+
+}  // namespace
+
+int64_t ValueType::count() const {
+  int64_t n = 1;
+  for (int64_t extent : extents) n *= extent;
+  return n;
+}
+
+std::string ValueType::to_string() const {
+  std::string out(braze::name(dtype));
+  if (lanes != 1) out += fmt::format("x{}", lanes);
+  if (!extents.empty())
+    out += "[" + join(extents, ", ", [](int64_t e) { return std::to_string(e); }) + "]";
+  return out;
+}
+
+Operand Operand::literal(DType dtype, uint64_t bits) {
+  Operand operand;
+  operand.dtype = dtype;
+  operand.bits = bits;
+  return operand;
+}
+
+Expr value_symbol(const KernelCode& code, ValueId value) {
+  const Value& v = code[value];
+  return Expr::symbol("%" + v.name, dtype_range(v.type.dtype));
+}
+
+Expr position_symbol(char letter, size_t axis, int64_t extent) {
+  return Expr::symbol(letter + std::to_string(axis), {0, extent - 1});
+}
+
+Expr lane_symbol(int32_t lanes) { return Expr::symbol("lane", {0, lanes - 1}); }
+
+ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
+                   std::optional<DType> result) {
+  std::optional<ValueType> type;
+  for (const Operand& operand : operands) {
+    if (operand.is_literal()) continue;
+    type = type ? broadcast_type(*type, code[operand.value].type) : code[operand.value].type;
+  }
+  BRAZE_CHECK(type.has_value(), fmt::format("{} of literals only", name(op)));
+  const auto dtype_of = [&](const Operand& o) { return o.is_literal() ? o.dtype : code[o.value].type.dtype; };
+  switch (info(op).result) {
+    case ResultRule::Boolean: type->dtype = DType::Bool; break;
+    case ResultRule::Same: type->dtype = dtype_of(operands.back()); break;
+    case ResultRule::Chosen: type->dtype = result.value(); break;
+  }
+  return *type;
+}
+
+std::string CodeBuilder::fresh_name(std::string_view hint) {
+  // Digits that end a hint would run into the number.
+  std::string base(hint.empty() ? "v" : hint);
+  for (char& c : base)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') c = '_';
+  if (std::isdigit(static_cast<unsigned char>(base.front()))) base.insert(0, "v");
+  uint32_t& used = names_[base];
+  std::string candidate = used == 0 ? base : fmt::format("{}.{}", base, used);
+  ++used;
+  return candidate;
+}
+
+Expr CodeBuilder::fresh_symbol(std::string_view hint, Interval range, int64_t divisor) {
+  return Expr::symbol(fresh_name(hint), range, divisor);
+}
+
+MemoryId CodeBuilder::add_memory(Memory memory) {
+  memory.name = fresh_name(memory.name);
+  const MemoryId id(code_.memories.size());
+  if (memory.space == MemorySpace::Parameter) code_.parameters.emplace_back(id);
+  code_.memories.push_back(std::move(memory));
+  return id;
+}
+
+ValueId CodeBuilder::add_scalar_parameter(std::string name, DType dtype) {
+  const ValueId id(code_.values.size());
+  code_.values.push_back({fresh_name(name), {dtype, 1, {}}});
+  code_.scalar_parameters.push_back(id);
+  code_.parameters.emplace_back(id);
+  return id;
+}
+
+std::vector<ValueId> CodeBuilder::append(StatementOp op, const std::vector<ValueType>& result_types,
+                                         std::string_view hint, SourceLocation where) {
+  Statement statement{std::move(op), {}, where};
+  for (const ValueType& type : result_types) {
+    statement.results.emplace_back(code_.values.size());
+    code_.values.push_back({fresh_name(hint), type});
+  }
+  std::vector<ValueId> results = statement.results;
+  regions_.back()->statements.push_back(std::move(statement));
+  return results;
+}
+
+Expr CodeBuilder::let(std::string_view hint, const Expr& value) {
+  if (value.operands().empty()) return value;
+  const std::string symbol = fresh_name(hint);
+  append(LetOp{symbol, value}, {});
+  return Expr::symbol(symbol, value.range(), std::max<int64_t>(value.divisor(), 1));
+}
+
+ValueId CodeBuilder::constant(ValueType type, uint64_t bits) {
+  return append(ConstOp{bits}, {std::move(type)}, "c")[0];
+}
+
+ValueId CodeBuilder::iota(const Expr& value, ValueType type) {
+  return append(IndexOp{value}, {std::move(type)}, "i")[0];
+}
+
+ValueId CodeBuilder::test(Condition condition, ValueType type) {
+  return append(TestOp{std::move(condition)}, {std::move(type)}, "p")[0];
+}
+
+ValueId CodeBuilder::load(MemoryId memory, std::vector<Expr> at, ValueType type, Guard guard,
+                          uint64_t fill, CacheHint cache) {
+  const std::string hint = code_[memory].name;
+  return append(LoadOp{memory, std::move(at), std::move(guard), fill, 0, cache}, {std::move(type)},
+                hint)[0];
+}
+
+void CodeBuilder::store(Operand value, MemoryId memory, std::vector<Expr> at, Guard guard,
+                        CacheHint cache) {
+  append(StoreOp{value, memory, std::move(at), std::move(guard), 0, cache}, {});
+}
+
+ValueId CodeBuilder::row(ElementwiseOp op, std::vector<Operand> operands, std::optional<DType> result) {
+  const ValueType type = row_type(code_, op, operands, result);
+  return append(RowOp{op, std::move(operands)}, {type}, name(op))[0];
+}
+
+ValueId CodeBuilder::fold(Monoid monoid, Operand operand, std::vector<int64_t> axes) {
+  ValueType type = code_[operand.value].type;
+  for (int64_t axis : axes) type.extents[static_cast<size_t>(axis)] = 1;
+  return append(FoldOp{monoid, operand, std::move(axes), false}, {type}, name(monoid))[0];
+}
+
+std::pair<ValueId, ValueId> CodeBuilder::arg_fold(bool is_max, Operand values, Operand indices,
+                                                  std::vector<int64_t> axes) {
+  ValueType value_type = code_[values.value].type, index_type = code_[indices.value].type;
+  for (int64_t axis : axes) {
+    value_type.extents[static_cast<size_t>(axis)] = 1;
+    index_type.extents[static_cast<size_t>(axis)] = 1;
+  }
+  const auto results = append(ArgFoldOp{is_max, values, indices, std::move(axes)},
+                              {value_type, index_type}, is_max ? "argmax" : "argmin");
+  return {results[0], results[1]};
+}
+
+ValueId CodeBuilder::view(ViewKind kind, Operand operand, ValueType type,
+                          std::vector<int64_t> arguments) {
+  return append(ViewOp{kind, operand, std::move(arguments)}, {std::move(type)}, "view")[0];
+}
+
+MemoryId CodeBuilder::buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents) {
+  Memory memory{.name = std::string(hint), .space = MemorySpace::Local, .mode = Mode::InOut, .dtype = dtype,
+                .shape = {extents.begin(), extents.end()}};
+  const MemoryId id = add_memory(std::move(memory));
+  append(BufferOp{id}, {});
+  return id;
+}
+
+std::vector<ValueId> CodeBuilder::for_loop(
+    std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
+    std::vector<Operand> initial,
+    const std::function<std::vector<Operand>(Expr, std::vector<ValueId>)>& body, int64_t unroll) {
+  ForOp loop{.symbol = fresh_name(hint), .low = low, .high = high, .step = step, .unroll = unroll};
+  std::vector<ValueType> types;
+  std::vector<ValueId> inside;
+  for (const Operand& first : initial) {
+    types.push_back(code_[first.value].type);
+    inside.emplace_back(code_.values.size());
+    code_.values.push_back({fresh_name("carry"), types.back()});
+    loop.carried.emplace_back(inside.back(), first);
+  }
+  const Interval from = low.range(), to = high.range();
+  const Interval range{from.min, to.max == INT64_MAX ? INT64_MAX : std::max(from.min, to.max - 1)};
+  const int64_t divisor = std::gcd(low.divisor(), step.divisor());
+  const Expr symbol = Expr::symbol(loop.symbol, range, std::max<int64_t>(divisor, 1));
+  Region region;
+  enter(region);
+  region.yields = body(symbol, inside);
+  leave();
+  loop.body = std::move(region);
+  return append(std::move(loop), types, "for");
+}
+
+void CodeBuilder::if_then(Condition condition, const std::function<void()>& then,
+                          const std::function<void()>& otherwise) {
+  IfOp statement;
+  statement.condition = std::move(condition);
+  Region region;
+  enter(region);
+  then();
+  leave();
+  statement.then = std::move(region);
+  if (otherwise) {
+    Region other;
+    enter(other);
+    otherwise();
+    leave();
+    statement.otherwise = std::move(other);
+  }
+  append(std::move(statement), {});
+}
+
+}  // namespace braze
