@@ -9,14 +9,13 @@
 #include <vector>
 
 #include "ir/graph/graph.h"
+#include "ir/graph/infer.h"
 
 namespace braze::build {
 
-namespace codes {
-inline constexpr Code kShapeMismatch{"shape-mismatch", ErrorKind::InvalidArgument, "Operand shapes do not fit the op."};
-inline constexpr Code kDTypeMismatch{"dtype-mismatch", ErrorKind::InvalidArgument, "Operand dtypes do not fit the op; there is no implicit promotion."};
-inline constexpr Code kBadAttribute{"bad-attribute", ErrorKind::InvalidArgument, "An attribute of the op is out of range."};
-}  // namespace codes
+/// Any op. `wanted` gives what the operands do not determine (infer.h).
+NodeId node(Graph& graph, Op op, std::vector<NodeId> operands, const TensorType& wanted,
+            SourceLocation where = {}, std::string label = {});
 
 NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where = {});
 NodeId constant(Graph& graph, HostTensor value, SourceLocation where = {});
@@ -30,11 +29,13 @@ NodeId map(Graph& graph, ElementwiseOp op, std::vector<NodeId> operands, SourceL
 NodeId convert(Graph& graph, NodeId x, DType to, SourceLocation where = {});
 NodeId bitcast(Graph& graph, NodeId x, DType to, SourceLocation where = {});
 
-NodeId broadcast(Graph& graph, NodeId x, Shape shape, std::vector<int64_t> axes, SourceLocation where = {});
+NodeId broadcast(Graph& graph, NodeId x, Shape shape, std::vector<int64_t> axes,
+                 SourceLocation where = {});
 /// NumPy rule: axes align at the end.
 NodeId broadcast_to(Graph& graph, NodeId x, Shape shape, SourceLocation where = {});
 NodeId reshape(Graph& graph, NodeId x, Shape shape, SourceLocation where = {});
-NodeId transpose(Graph& graph, NodeId x, std::vector<int64_t> permutation, SourceLocation where = {});
+NodeId transpose(Graph& graph, NodeId x, std::vector<int64_t> permutation,
+                 SourceLocation where = {});
 NodeId slice(Graph& graph, NodeId x, std::vector<Expr> starts, std::vector<Expr> limits,
              std::vector<int64_t> strides, SourceLocation where = {});
 NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vector<Expr> high,
@@ -45,7 +46,8 @@ NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where = 
 NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocation where = {});
 NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64_t axis,
                    SourceLocation where = {});
-NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes, SourceLocation where = {});
+NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes,
+              SourceLocation where = {});
 NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocation where = {});
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes,
            std::optional<DType> result = {}, SourceLocation where = {});

@@ -171,7 +171,9 @@ class Graph {
   void set_outputs(std::vector<GraphOutput> outputs) { outputs_ = std::move(outputs); }
   void set_label(NodeId id, std::string label) { nodes_[id.index].label = std::move(label); }
 
-  /// The symbols in types, each once, by name.
+  std::optional<NodeId> find_input(const std::string& name) const;
+
+  /// The symbols in types and attributes, each once, by name.
   std::vector<Expr> symbols() const;
   /// A hash of what is computed: ops, types, inputs, outputs; not of locations and labels.
   uint64_t hash() const;
@@ -182,6 +184,7 @@ class Graph {
   std::vector<NodeId> inputs_;
   std::vector<GraphOutput> outputs_;
   std::unordered_multimap<uint64_t, NodeId> by_hash_;
+  std::unordered_map<std::string, NodeId> input_by_name_;
 };
 
 }  // namespace braze

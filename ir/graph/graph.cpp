@@ -1,0 +1,162 @@
+#include "ir/graph/graph.h"
+
+#include <cstring>
+#include <map>
+
+#include "ir/support/hash.h"
+
+namespace braze {
+namespace {
+
+// Hashing: a running seed that takes in one attribute after another.
+class Hasher {
+ public:
+  Hasher& operator<<(uint64_t value) {
+    seed_ = hash_combine(seed_, value);
+    return *this;
+  }
+  Hasher& operator<<(int64_t value) { return *this << static_cast<uint64_t>(value); }
+  Hasher& operator<<(const Expr& value) { return *this << value.hash(); }
+  Hasher& operator<<(std::string_view value) { return *this << hash64(value); }
+  template <class T>
+  Hasher& operator<<(const std::vector<T>& values) {
+    *this << uint64_t{values.size()};
+    for (const T& value : values) *this << value;
+    return *this;
+  }
+  uint64_t seed() const { return seed_; }
+
+ private:
+  uint64_t seed_ = 0x6272617a65ull;
+};
+
+std::string_view bytes(const HostTensor& tensor) {
+  return {reinterpret_cast<const char*>(tensor.data()), tensor.size_bytes()};
+}
+
+struct HashAttributes {
+  Hasher& h;
+
+  void operator()(const InputOp& op) const { h << std::string_view(op.name); }
+  void operator()(const ConstantOp& op) const { h << bytes(*op.value); }
+  void operator()(const MapOp& op) const { h << uint64_t(op.op); }
+  void operator()(const BroadcastOp& op) const { h << op.axes; }
+  void operator()(const ReshapeOp&) const {}
+  void operator()(const TransposeOp& op) const { h << op.permutation; }
+  void operator()(const SliceOp& op) const { h << op.starts << op.limits << op.strides; }
+  void operator()(const PadOp& op) const { h << op.low << op.high << op.interior; }
+  void operator()(const ConcatOp& op) const { h << op.axis; }
+  void operator()(const ReverseOp& op) const { h << op.axes; }
+  void operator()(const IotaOp& op) const { h << op.axis; }
+  void operator()(const GatherOp& op) const { h << op.axis; }
+  void operator()(const ScatterAddOp& op) const { h << op.axis; }
+  void operator()(const ReduceOp& op) const { h << uint64_t(op.monoid) << op.axes; }
+  void operator()(const ArgReduceOp& op) const { h << uint64_t(op.is_max) << op.axis; }
+  void operator()(const DotOp& op) const {
+    h << op.batch_left << op.batch_right << op.contract_left << op.contract_right
+      << uint64_t(op.tf32);
+  }
+  void operator()(const RandomBitsOp&) const {}
+};
+
+uint64_t hash_of(const Node& node) {
+  Hasher h;
+  h << uint64_t{node.op.index()} << node.type.hash();
+  for (const NodeId operand : node.operands) h << uint64_t{operand.index};
+  std::visit(HashAttributes{h}, node.op);
+  return h.seed();
+}
+
+void collect_symbols(const Expr& expr, std::map<std::string, Expr>& found) {
+  if (expr.kind() == Expr::Kind::Symbol) found.emplace(expr.symbol_name(), expr);
+  for (const Expr& operand : expr.operands()) collect_symbols(operand, found);
+}
+
+}  // namespace
+
+bool operator==(const ConstantOp& a, const ConstantOp& b) {
+  if (a.value == b.value) return true;
+  // Bits, not numbers: -0 is not 0, and a NaN is itself.
+  return a.value->dtype() == b.value->dtype() && a.value->shape() == b.value->shape() &&
+         bytes(*a.value) == bytes(*b.value);
+}
+
+std::string_view op_name(const Op& op) {
+  struct Name {
+    std::string_view operator()(const InputOp&) const { return "input"; }
+    std::string_view operator()(const ConstantOp&) const { return "constant"; }
+    std::string_view operator()(const MapOp& map) const { return name(map.op); }
+    std::string_view operator()(const BroadcastOp&) const { return "broadcast"; }
+    std::string_view operator()(const ReshapeOp&) const { return "reshape"; }
+    std::string_view operator()(const TransposeOp&) const { return "transpose"; }
+    std::string_view operator()(const SliceOp&) const { return "slice"; }
+    std::string_view operator()(const PadOp&) const { return "pad"; }
+    std::string_view operator()(const ConcatOp&) const { return "concat"; }
+    std::string_view operator()(const ReverseOp&) const { return "reverse"; }
+    std::string_view operator()(const IotaOp&) const { return "iota"; }
+    std::string_view operator()(const GatherOp&) const { return "gather"; }
+    std::string_view operator()(const ScatterAddOp&) const { return "scatter_add"; }
+    std::string_view operator()(const ReduceOp&) const { return "reduce"; }
+    std::string_view operator()(const ArgReduceOp& arg) const {
+      return arg.is_max ? "argmax" : "argmin";
+    }
+    std::string_view operator()(const DotOp&) const { return "dot"; }
+    std::string_view operator()(const RandomBitsOp&) const { return "random_bits"; }
+  };
+  return std::visit(Name{}, op);
+}
+
+NodeId Graph::add(Node node) {
+  const NodeId id(nodes_.size());
+  if (const auto* input = node.as<InputOp>()) {
+    inputs_.push_back(id);
+    input_by_name_.emplace(input->name, id);
+  } else {
+    const uint64_t hash = hash_of(node);
+    const auto [first, last] = by_hash_.equal_range(hash);
+    for (auto it = first; it != last; ++it) {
+      Node& known = nodes_[it->second.index];
+      if (known.operands != node.operands || known.type != node.type || known.op != node.op)
+        continue;
+      if (known.label.empty()) known.label = std::move(node.label);
+      return it->second;
+    }
+    by_hash_.emplace(hash, id);
+  }
+  nodes_.push_back(std::move(node));
+  return id;
+}
+
+std::optional<NodeId> Graph::find_input(const std::string& name) const {
+  const auto found = input_by_name_.find(name);
+  if (found == input_by_name_.end()) return std::nullopt;
+  return found->second;
+}
+
+std::vector<Expr> Graph::symbols() const {
+  std::map<std::string, Expr> found;
+  for (const Node& node : nodes_) {
+    for (const Expr& extent : node.type.shape) collect_symbols(extent, found);
+    if (const auto* slice = node.as<SliceOp>()) {
+      for (const Expr& start : slice->starts) collect_symbols(start, found);
+      for (const Expr& limit : slice->limits) collect_symbols(limit, found);
+    } else if (const auto* pad = node.as<PadOp>()) {
+      for (const Expr& low : pad->low) collect_symbols(low, found);
+      for (const Expr& high : pad->high) collect_symbols(high, found);
+    }
+  }
+  std::vector<Expr> symbols;
+  for (auto& [name, symbol] : found) symbols.push_back(symbol);
+  return symbols;
+}
+
+uint64_t Graph::hash() const {
+  Hasher h;
+  for (const Node& node : nodes_) h << hash_of(node);
+  for (const GraphOutput& output : outputs_)
+    h << uint64_t{output.node.index} << std::string_view(output.name)
+      << (output.updates ? uint64_t{*output.updates} : ~uint64_t{0});
+  return h.seed();
+}
+
+}  // namespace braze

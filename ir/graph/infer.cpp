@@ -1,0 +1,341 @@
+#include "ir/graph/infer.h"
+
+#include <algorithm>
+
+#include "ir/support/text.h"
+
+namespace braze {
+namespace {
+
+using fmt::format;
+using Axes = std::vector<int64_t>;
+
+std::string axes_text(const Axes& axes) {
+  return format("[{}]", join(axes, ", ", [](int64_t axis) { return std::to_string(axis); }));
+}
+
+// One op on its operands. Each rule checks what it needs and returns the result type.
+struct Inference {
+  const Op& op;
+  std::span<const TensorType* const> operands;
+  const TensorType& wanted;
+  SourceLocation where;
+
+  // "add(f32[n, 4], f16[n, 4]): the dtypes differ".
+  [[noreturn]] void reject(const Code& code, std::string_view message, std::string fix = "") const {
+    const auto type_text = [](const TensorType* type) { return type->to_string(); };
+    fail(code, format("{}({}): {}", op_name(op), join(operands, ", ", type_text), message),
+         {.location = where, .node = std::string(op_name(op)), .fix = std::move(fix)});
+  }
+  void require(bool holds, const Code& code, std::string_view message, std::string fix = "") const {
+    if (!holds) reject(code, message, std::move(fix));
+  }
+
+  const TensorType& type(size_t i) const { return *operands[i]; }
+  const Shape& shape(size_t i) const { return operands[i]->shape; }
+  DType dtype(size_t i) const { return operands[i]->dtype; }
+
+  void require_operands(size_t count) const {
+    require(operands.size() == count, codes::kBadAttribute,
+            format("takes {} operand{}, not {}", count, count == 1 ? "" : "s", operands.size()));
+  }
+  void require_dtype(size_t i, TypeSet types) const {
+    if (types.contains(dtype(i))) return;
+    std::string known;
+    for (const DType candidate : kAllDTypes)
+      if (types.contains(candidate))
+        known += format("{}{}", known.empty() ? "" : ", ", name(candidate));
+    reject(codes::kDTypeMismatch,
+           format("operand {} is {}; the op takes {}", i, name(dtype(i)), known));
+  }
+  void require_same_dtype(size_t i, size_t j) const {
+    if (dtype(i) == dtype(j)) return;
+    reject(codes::kDTypeMismatch,
+           format("operand {} is {} and operand {} is {}", i, name(dtype(i)), j, name(dtype(j))),
+           format("insert convert(operand {}, {})", j, name(dtype(i))));
+  }
+  void require_axis(int64_t axis, size_t rank) const {
+    require(0 <= axis && axis < static_cast<int64_t>(rank), codes::kBadAttribute,
+            format("axis {} is not within rank {}", axis, rank));
+  }
+  void require_increasing(const Axes& axes, size_t rank) const {
+    for (const int64_t axis : axes) require_axis(axis, rank);
+    require(std::is_sorted(axes.begin(), axes.end(), std::less_equal<>()), codes::kBadAttribute,
+            format("the axes {} are not increasing", axes_text(axes)));
+  }
+  void require_length(size_t length, std::string_view what) const {
+    require(length == shape(0).rank(), codes::kBadAttribute,
+            format("{} has {} entries for rank {}", what, length, shape(0).rank()));
+  }
+
+  TensorType operator()(const InputOp&) const {
+    require_operands(0);
+    return wanted;
+  }
+
+  TensorType operator()(const ConstantOp& constant) const {
+    require_operands(0);
+    return {constant.value->dtype(), Shape::of(constant.value->shape())};
+  }
+
+  TensorType operator()(const MapOp& map) const {
+    const ElementwiseInfo& row = info(map.op);
+    require_operands(row.arity);
+    size_t first = 0;
+    if (map.op == ElementwiseOp::select) {
+      require(dtype(0) == DType::Bool, codes::kDTypeMismatch,
+              format("the condition is {}, not bool", name(dtype(0))), "compare with ne(x, 0)");
+      first = 1;
+    }
+    require_dtype(first, row.types);
+    for (size_t i = first + 1; i < operands.size(); ++i) require_same_dtype(first, i);
+    for (size_t i = 1; i < operands.size(); ++i)
+      require(shape(0) == shape(i), codes::kShapeMismatch,
+              format("the shapes of operands 0 and {} differ", i), "insert broadcast_to(x, shape)");
+    DType result = dtype(first);
+    if (row.result == ResultRule::Boolean) result = DType::Bool;
+    if (row.result == ResultRule::Chosen) result = wanted.dtype;
+    if (map.op == ElementwiseOp::bitcast)
+      require(size_of(result) == size_of(dtype(0)), codes::kDTypeMismatch,
+              format("{} has another size", name(result)), "use convert");
+    return {result, shape(0)};
+  }
+
+  TensorType operator()(const BroadcastOp& broadcast) const {
+    require_operands(1);
+    require_length(broadcast.axes.size(), "axes");
+    require_increasing(broadcast.axes, wanted.shape.rank());
+    for (size_t i = 0; i < broadcast.axes.size(); ++i) {
+      const Expr& from = shape(0)[i];
+      const Expr& to = wanted.shape[static_cast<size_t>(broadcast.axes[i])];
+      require(from == to || from.is_constant(1), codes::kShapeMismatch,
+              format("axis {} has extent {} and cannot become {} of {}", i, from.to_string(),
+                     to.to_string(), wanted.shape.to_string()));
+    }
+    return {dtype(0), wanted.shape};
+  }
+
+  TensorType operator()(const ReshapeOp&) const {
+    require_operands(1);
+    const Expr from = shape(0).numel(), to = wanted.shape.numel();
+    require(from == to, codes::kShapeMismatch,
+            format("{} elements cannot become {} of {}", from.to_string(), to.to_string(),
+                   wanted.shape.to_string()));
+    return {dtype(0), wanted.shape};
+  }
+
+  TensorType operator()(const TransposeOp& transpose) const {
+    require_operands(1);
+    require_length(transpose.permutation.size(), "the permutation");
+    Axes sorted = transpose.permutation;
+    std::sort(sorted.begin(), sorted.end());
+    std::vector<Expr> dims;
+    for (size_t i = 0; i < sorted.size(); ++i) {
+      require(sorted[i] == static_cast<int64_t>(i), codes::kBadAttribute,
+              format("{} is not a permutation", axes_text(transpose.permutation)));
+      dims.push_back(shape(0)[static_cast<size_t>(transpose.permutation[i])]);
+    }
+    return {dtype(0), Shape(std::move(dims))};
+  }
+
+  TensorType operator()(const SliceOp& slice) const {
+    require_operands(1);
+    require_length(slice.starts.size(), "starts");
+    require_length(slice.limits.size(), "limits");
+    require_length(slice.strides.size(), "strides");
+    std::vector<Expr> dims;
+    for (size_t i = 0; i < slice.starts.size(); ++i) {
+      const Expr &start = slice.starts[i], &limit = slice.limits[i], &extent = shape(0)[i];
+      require(slice.strides[i] >= 1, codes::kBadAttribute,
+              format("stride {} is below 1", slice.strides[i]), "use reverse");
+      require(
+          proves_at_most(0, start) && proves_at_most(start, limit) && proves_at_most(limit, extent),
+          codes::kBadAttribute,
+          format("axis {}: 0 <= {} <= {} <= {} does not always hold", i, start.to_string(),
+                 limit.to_string(), extent.to_string()));
+      dims.push_back(ceildiv(limit - start, slice.strides[i]));
+    }
+    return {dtype(0), Shape(std::move(dims))};
+  }
+
+  TensorType operator()(const PadOp& pad) const {
+    require_operands(2);
+    require_same_dtype(0, 1);
+    require(shape(1).rank() == 0, codes::kShapeMismatch, "the fill value is no scalar");
+    require_length(pad.low.size(), "low");
+    require_length(pad.high.size(), "high");
+    require_length(pad.interior.size(), "interior");
+    std::vector<Expr> dims;
+    for (size_t i = 0; i < pad.low.size(); ++i) {
+      const Expr& extent = shape(0)[i];
+      require(proves_at_most(0, pad.low[i]) && proves_at_most(0, pad.high[i]) &&
+                  pad.interior[i] >= 0 && pad.interior[i] <= kMaxElements,
+              codes::kBadAttribute,
+              format("axis {}: padding of {}, {} and {} may be negative or is too large", i,
+                     pad.low[i].to_string(), pad.high[i].to_string(), pad.interior[i]),
+              "use slice");
+      const Expr gaps = pad.interior[i] == 0 ? Expr(0) : max(extent - 1, 0) * pad.interior[i];
+      dims.push_back(pad.low[i] + extent + gaps + pad.high[i]);
+    }
+    return {dtype(0), Shape(std::move(dims))};
+  }
+
+  TensorType operator()(const ConcatOp& concat) const {
+    require(!operands.empty(), codes::kBadAttribute, "takes at least one operand");
+    require_axis(concat.axis, shape(0).rank());
+    const auto axis = static_cast<size_t>(concat.axis);
+    Shape result = shape(0);
+    for (size_t i = 1; i < operands.size(); ++i) {
+      require_same_dtype(0, i);
+      require(shape(i).rank() == result.rank(), codes::kShapeMismatch,
+              format("the ranks of operands 0 and {} differ", i));
+      for (size_t k = 0; k < result.rank(); ++k)
+        require(k == axis || shape(i)[k] == result[k], codes::kShapeMismatch,
+                format("operands 0 and {} differ in axis {}", i, k));
+      result[axis] += shape(i)[axis];
+    }
+    return {dtype(0), result};
+  }
+
+  TensorType operator()(const ReverseOp& reverse) const {
+    require_operands(1);
+    require_increasing(reverse.axes, shape(0).rank());
+    return type(0);
+  }
+
+  TensorType operator()(const IotaOp& iota) const {
+    require_operands(0);
+    require(kNumeric.contains(wanted.dtype), codes::kDTypeMismatch, "bool has no indices");
+    require_axis(iota.axis, wanted.shape.rank());
+    return wanted;
+  }
+
+  // x.shape with `axis` replaced by the shape of the indices.
+  Shape gathered(int64_t axis) const {
+    require_axis(axis, shape(0).rank());
+    require(dtype(1) == DType::I32 || dtype(1) == DType::I64, codes::kDTypeMismatch,
+            format("the indices are {}, not i32 or i64", name(dtype(1))),
+            "insert convert(indices, i64)");
+    std::vector<Expr> dims(shape(0).begin(), shape(0).begin() + axis);
+    dims.insert(dims.end(), shape(1).begin(), shape(1).end());
+    dims.insert(dims.end(), shape(0).begin() + axis + 1, shape(0).end());
+    return Shape(std::move(dims));
+  }
+
+  TensorType operator()(const GatherOp& gather) const {
+    require_operands(2);
+    return {dtype(0), gathered(gather.axis)};
+  }
+
+  TensorType operator()(const ScatterAddOp& scatter) const {
+    require_operands(3);
+    require_dtype(0, kNumeric);
+    require_same_dtype(0, 2);
+    const Shape expected = gathered(scatter.axis);
+    require(shape(2) == expected, codes::kShapeMismatch,
+            format("the updates are {}, not {}", shape(2).to_string(), expected.to_string()));
+    return type(0);
+  }
+
+  TensorType operator()(const ReduceOp& reduce) const {
+    require_operands(1);
+    require_dtype(0, info(reduce.monoid).types);
+    require_increasing(reduce.axes, shape(0).rank());
+    std::vector<Expr> dims;
+    for (size_t i = 0; i < shape(0).rank(); ++i)
+      if (!std::binary_search(reduce.axes.begin(), reduce.axes.end(), static_cast<int64_t>(i)))
+        dims.push_back(shape(0)[i]);
+    return {dtype(0), Shape(std::move(dims))};
+  }
+
+  TensorType operator()(const ArgReduceOp& arg) const {
+    require_operands(1);
+    require_dtype(0, kAnyType);
+    require_axis(arg.axis, shape(0).rank());
+    const auto axis = static_cast<size_t>(arg.axis);
+    require(proves_at_most(1, shape(0)[axis]), codes::kShapeMismatch,
+            format("axis {} may be empty", axis));
+    std::vector<Expr> dims = shape(0).dims();
+    dims.erase(dims.begin() + arg.axis);
+    return {DType::I64, Shape(std::move(dims))};
+  }
+
+  TensorType operator()(const DotOp& dot) const {
+    require_operands(2);
+    require_dtype(0, kNumeric);
+    require_same_dtype(0, 1);
+    require_pairs(dot.batch_left, dot.batch_right, "batch");
+    require_pairs(dot.contract_left, dot.contract_right, "contract");
+    std::vector<Expr> dims;
+    for (const int64_t axis : dot.batch_left) dims.push_back(shape(0)[static_cast<size_t>(axis)]);
+    append_free(dims, shape(0), dot.batch_left, dot.contract_left);
+    append_free(dims, shape(1), dot.batch_right, dot.contract_right);
+    require(wanted.dtype == dtype(0) || (is_half(dtype(0)) && wanted.dtype == DType::F32),
+            codes::kDTypeMismatch, format("the result cannot be {}", name(wanted.dtype)),
+            "the result has the operands' dtype, or f32 for 16-bit floats");
+    require(!dot.tf32 || dtype(0) == DType::F32, codes::kDTypeMismatch, "tf32 is for f32 operands");
+    return {wanted.dtype, Shape(std::move(dims))};
+  }
+  void require_pairs(const Axes& left, const Axes& right, std::string_view what) const {
+    require(left.size() == right.size(), codes::kBadAttribute,
+            format("{} axes {} x {} are not pairs", what, axes_text(left), axes_text(right)));
+    for (size_t i = 0; i < left.size(); ++i) {
+      require_axis(left[i], shape(0).rank());
+      require_axis(right[i], shape(1).rank());
+      require(shape(0)[static_cast<size_t>(left[i])] == shape(1)[static_cast<size_t>(right[i])],
+              codes::kShapeMismatch,
+              format("{} axes {} and {} differ in extent", what, left[i], right[i]));
+    }
+  }
+  // Appends the extents of the axes that are neither batched nor contracted, and checks that no
+  // axis is both or is there twice.
+  void append_free(std::vector<Expr>& dims, const Shape& from, const Axes& batch,
+                   const Axes& contract) const {
+    std::vector<bool> taken(from.rank());
+    for (const Axes* axes : {&batch, &contract}) {
+      for (const int64_t axis : *axes) {
+        require(!taken[static_cast<size_t>(axis)], codes::kBadAttribute,
+                format("axis {} is used twice", axis));
+        taken[static_cast<size_t>(axis)] = true;
+      }
+    }
+    for (size_t i = 0; i < from.rank(); ++i)
+      if (!taken[i]) dims.push_back(from[i]);
+  }
+
+  TensorType operator()(const RandomBitsOp&) const {
+    require_operands(1);
+    require(type(0) == TensorType{DType::U32, {2}}, codes::kDTypeMismatch, "the key is not u32[2]");
+    return {DType::U32, wanted.shape};
+  }
+
+  void check_size(const TensorType& result) const {
+    const auto reject_size = [&](std::string_view why) {
+      reject(codes::kBadExtent, format("the type {} {}", result.to_string(), why));
+    };
+    if (result.shape.rank() > kMaxRank) reject_size(format("has a rank above {}", kMaxRank));
+    int64_t elements = 1;
+    for (const Expr& extent : result.shape) {
+      const Interval range = extent.range();
+      if (range.min < 0)
+        reject_size(format("has the extent {}, which may be negative", extent.to_string()));
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(range.max, 1), &elements) ||
+          elements > kMaxElements)
+        reject_size("may have too many elements");
+    }
+  }
+};
+
+}  // namespace
+
+TensorType infer_type(const Op& op, std::span<const TensorType* const> operands,
+                      const TensorType& wanted, SourceLocation where) {
+  const Inference inference{op, operands, wanted, where};
+  // Before the rule, so that its arithmetic on extents cannot overflow.
+  inference.check_size(wanted);
+  TensorType result = std::visit(inference, op);
+  inference.check_size(result);
+  return result;
+}
+
+}  // namespace braze

@@ -1,0 +1,36 @@
+// infer.h — the type rule of every graph op, used by builder, parser and verifier alike.
+#pragma once
+
+#include <span>
+#include <string>
+
+#include "braze/error.h"
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kShapeMismatch{"shape-mismatch", ErrorKind::InvalidArgument,
+                                     "Operand shapes do not fit the op."};
+inline constexpr Code kDTypeMismatch{
+    "dtype-mismatch", ErrorKind::InvalidArgument,
+    "Operand dtypes do not fit the op; there is no implicit promotion."};
+inline constexpr Code kBadAttribute{"bad-attribute", ErrorKind::InvalidArgument,
+                                    "An attribute of the op is out of range."};
+inline constexpr Code kBadExtent{
+    "bad-extent", ErrorKind::InvalidArgument,
+    "A tensor type has an extent that may be negative, an unbounded one, or too many elements."};
+}  // namespace codes
+
+/// Limits of a tensor type, so that sizes in bytes and offsets are far from overflow.
+inline constexpr size_t kMaxRank = 32;
+inline constexpr int64_t kMaxElements = int64_t{1} << 56;
+
+/// The type of `op` on operands of these types. `wanted` gives what operands do not determine: the
+/// type of input, the shape of broadcast, reshape, iota and random_bits, the dtype of convert,
+/// bitcast, iota and dot. Throws InvalidArgument that names op, types and `where` if they do not
+/// fit together.
+TensorType infer_type(const Op& op, std::span<const TensorType* const> operands,
+                      const TensorType& wanted, SourceLocation where = {});
+
+}  // namespace braze
