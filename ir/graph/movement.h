@@ -19,14 +19,15 @@ struct Source {
   int64_t index = 0;
 };
 
-/// The sources of all result elements, in row-major order. For broadcast, reshape, transpose, slice,
-/// pad, concat and reverse; Internal for other ops.
-std::vector<Source> movement_sources(const Node& node, std::span<const std::vector<int64_t>> operands,
+/// The sources of all result elements, in row-major order. For broadcast, reshape, transpose,
+/// slice, pad, concat and reverse; Internal for other ops.
+std::vector<Source> movement_sources(const Node& node,
+                                     std::span<const std::vector<int64_t>> operands,
                                      const Sizes& sizes);
 
 /// `base + sum of index * stride` for every index into `shape`, in row-major order.
-std::vector<int64_t> strided_offsets(std::span<const int64_t> shape, std::span<const int64_t> strides,
-                                     int64_t base = 0);
+std::vector<int64_t> strided_offsets(std::span<const int64_t> shape,
+                                     std::span<const int64_t> strides, int64_t base = 0);
 
 /// Row-major strides of `shape`.
 std::vector<int64_t> dense_strides(std::span<const int64_t> shape);

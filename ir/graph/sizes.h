@@ -25,7 +25,9 @@ class Sizes {
   std::vector<int64_t> operator()(const Shape& shape) const;
 
   bool has(std::string_view symbol) const { return values_.find(symbol) != values_.end(); }
-  void set(std::string_view symbol, int64_t value) { values_.insert_or_assign(std::string(symbol), value); }
+  void set(std::string_view symbol, int64_t value) {
+    values_.insert_or_assign(std::string(symbol), value);
+  }
 
  private:
   std::map<std::string, int64_t, std::less<>> values_;

@@ -1,0 +1,42 @@
+// interpret.h — the meaning of a Graph, by direct execution. Everything else is tested against
+// this.
+//
+// Every node is computed in its own dtype. Machine rows are evaluate_machine; math rows are libm in
+// double, rounded once; formula rows are their bodies. Float sums, products and contractions
+// accumulate in f64 (f64 itself with compensation) and round once, so that they are the value that
+// implementations approximate; reference.h says how far these may be off.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "ir/graph/graph.h"
+#include "ir/graph/sizes.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kIndexOutOfRange{"index-out-of-range", ErrorKind::InvalidArgument,
+                                       "An index of gather or scatter_add is out of range."};
+inline constexpr Code kEmptyArgReduce{"empty-arg-reduce", ErrorKind::InvalidArgument,
+                                      "argmax and argmin have no result over an empty axis."};
+}  // namespace codes
+
+/// The outputs of `graph` for `inputs`, in order. Nodes that no output needs are not computed.
+std::vector<HostTensor> interpret(const Graph& graph, std::span<const HostTensor> inputs);
+
+/// The value of one node, not an input, for the values of its operands.
+HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operands,
+                    const Sizes& sizes = {});
+
+/// One elementwise row. Operands have one shape, or rank 0.
+HostTensor evaluate_map(ElementwiseOp op, std::span<const HostTensor* const> operands,
+                        DType result);
+
+/// A math row by libm in double.
+double evaluate_math(ElementwiseOp op, double x);
+
+/// How often each node is used, by other nodes and as output. Zero: no output needs it.
+std::vector<uint32_t> count_uses(const Graph& graph);
+
+}  // namespace braze

@@ -1,0 +1,142 @@
+#include "ir/graph/sizes.h"
+
+#include "ir/support/text.h"
+
+namespace braze {
+namespace {
+
+std::string shape_text(std::span<const int64_t> dims) {
+  return "[" + join(dims, ", ", [](int64_t d) { return std::to_string(d); }) + "]";
+}
+
+[[noreturn]] void reject(const GivenShape& shape, const std::string& why) {
+  fail(codes::kBadInputs, fmt::format("input '{}' is declared {} and was given {}: {}", shape.name,
+                                      shape.declared->to_string(), shape_text(shape.given), why));
+}
+
+std::string range_text(const Expr& symbol) {
+  const Interval range = symbol.range();
+  const std::string limits = fmt::format("{}..{}", range.min, range.max);
+  return symbol.divisor() > 1 ? fmt::format("a multiple of {} in {}", symbol.divisor(), limits)
+                              : "in " + limits;
+}
+
+/// The one symbol of `e` without a value, if there is exactly one.
+std::optional<std::string> single_unknown(const Expr& e, const Sizes& sizes) {
+  std::optional<std::string> unknown;
+  for (const std::string& name : e.symbols()) {
+    if (sizes.has(name)) continue;
+    if (unknown) return std::nullopt;
+    unknown = name;
+  }
+  return unknown;
+}
+
+/// Solves dim == given, where `name` is the only symbol of `dim` without a value. False if `dim`
+/// does not depend linearly on it.
+bool solve(const GivenShape& shape, const Expr& dim, int64_t given, const std::string& name,
+           Sizes& sizes) {
+  const auto coefficient = dim.coefficient_of(name);
+  if (!coefficient || coefficient->uses(name)) return false;
+  const int64_t factor = sizes(*coefficient);
+  if (factor == 0) return false;
+  const int64_t rest = sizes(dim.substitute(name, Expr(0)));
+  if ((given - rest) % factor != 0)
+    reject(shape, fmt::format("no integer {} makes {} equal {}", name, dim.to_string(), given));
+  sizes.set(name, (given - rest) / factor);
+  return true;
+}
+
+/// Binds what can be bound in one pass over all extents; true if that was anything.
+bool solve_some(std::span<const GivenShape> shapes, Sizes& sizes) {
+  bool progress = false;
+  for (const GivenShape& shape : shapes)
+    for (size_t axis = 0; axis < shape.given.size(); ++axis) {
+      const Expr& dim = (*shape.declared)[axis];
+      if (const auto name = single_unknown(dim, sizes))
+        progress |= solve(shape, dim, shape.given[axis], *name, sizes);
+    }
+  return progress;
+}
+
+void check_symbol(std::span<const GivenShape> shapes, const Expr& symbol, const Sizes& sizes) {
+  const std::string& name = symbol.symbol_name();
+  if (!sizes.has(name))
+    fail(codes::kBadInputs, fmt::format("the shapes of the inputs do not determine size {}", name));
+  const int64_t value = sizes(name);
+  if (symbol.range().contains(value) && value % std::max<int64_t>(symbol.divisor(), 1) == 0) return;
+  const std::string why =
+      fmt::format("{} = {}, but {} is {}", name, value, name, range_text(symbol));
+  for (const GivenShape& shape : shapes)
+    for (const Expr& dim : shape.declared->dims())
+      if (dim.uses(name)) reject(shape, why);
+  fail(codes::kBadInputs, why);
+}
+
+void check_extents(const GivenShape& shape, const Sizes& sizes) {
+  for (size_t axis = 0; axis < shape.given.size(); ++axis) {
+    const Expr& dim = (*shape.declared)[axis];
+    const auto unbound = [&](const std::string& name) { return !sizes.has(name); };
+    const auto names = dim.symbols();
+    if (std::any_of(names.begin(), names.end(), unbound)) continue;  // check_symbol reports it
+    const int64_t expected = sizes(dim);
+    if (expected == shape.given[axis]) continue;
+    std::string why = fmt::format("axis {} must be {}, not {}", axis, expected, shape.given[axis]);
+    if (!names.empty())
+      why +=
+          " (" +
+          join(names, ", ",
+               [&](const std::string& name) { return fmt::format("{} = {}", name, sizes(name)); }) +
+          " from the other extents)";
+    reject(shape, why);
+  }
+}
+
+}  // namespace
+
+int64_t Sizes::operator()(std::string_view symbol) const {
+  const auto found = values_.find(symbol);
+  BRAZE_CHECK(found != values_.end(), "size symbol without a value");
+  return found->second;
+}
+
+int64_t Sizes::operator()(const Expr& e) const {
+  if (const auto constant = e.as_constant()) return *constant;
+  return e.evaluate([this](std::string_view name) { return (*this)(name); });
+}
+
+std::vector<int64_t> Sizes::operator()(const Shape& shape) const {
+  std::vector<int64_t> dims;
+  for (const Expr& dim : shape.dims()) dims.push_back((*this)(dim));
+  return dims;
+}
+
+Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbols) {
+  for (const GivenShape& shape : shapes)
+    if (shape.given.size() != shape.declared->rank())
+      reject(shape, fmt::format("rank {} is needed", shape.declared->rank()));
+  Sizes sizes;
+  while (solve_some(shapes, sizes)) {
+  }
+  for (const GivenShape& shape : shapes) check_extents(shape, sizes);
+  for (const Expr& symbol : symbols) check_symbol(shapes, symbol, sizes);
+  return sizes;
+}
+
+Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs) {
+  if (inputs.size() != graph.inputs().size())
+    fail(codes::kBadInputs, fmt::format("graph '{}' has {} inputs and was given {}", graph.name(),
+                                        graph.inputs().size(), inputs.size()));
+  std::vector<GivenShape> shapes;
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    const Node& node = graph[graph.inputs()[i]];
+    const std::string& name = node.as<InputOp>()->name;
+    if (inputs[i].dtype() != node.type.dtype)
+      fail(codes::kBadInputs, fmt::format("input '{}' is {} and was given {} elements", name,
+                                          node.type.to_string(), braze::name(inputs[i].dtype())));
+    shapes.push_back({name, &node.type.shape, inputs[i].shape()});
+  }
+  return bind_sizes(shapes, graph.symbols());
+}
+
+}  // namespace braze
