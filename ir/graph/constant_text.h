@@ -1,0 +1,20 @@
+// constant_text.h — literal tensors as text: a scalar, a list, or bytes in hexadecimal.
+#pragma once
+
+#include <string>
+
+#include "ir/support/scanner.h"
+#include "ir/type/tensor_type.h"
+#include "ir/values/host_tensor.h"
+
+namespace braze {
+
+/// `0.5` (every element), `[1, 2, 3]`, `[[1, 2], [3, 4]]`, or `hex"0000803f"` (the bytes in memory)
+/// where the others would be long or not exact.
+std::string constant_text(const HostTensor& tensor);
+
+/// Reads any of these as a tensor of `type`; lists may also be flat. Allocates no more than a small
+/// multiple of the text.
+HostTensor parse_constant(Scanner& scanner, const TensorType& type);
+
+}  // namespace braze

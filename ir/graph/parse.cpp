@@ -1,0 +1,368 @@
+#include <charconv>
+#include <unordered_map>
+
+#include "ir/graph/build.h"
+#include "ir/graph/constant_text.h"
+#include "ir/graph/infer.h"
+#include "ir/graph/text.h"
+#include "ir/graph/verify.h"
+#include "ir/support/text.h"
+
+namespace braze {
+namespace {
+
+using fmt::format;
+
+// A reader of `name: value` pairs in braces: each once, in any order.
+struct Attribute {
+  std::string_view name;
+  std::function<void()> read;
+  bool optional = false;
+};
+
+class GraphParser {
+ public:
+  GraphParser(std::string_view text, std::string_view file_name) : scanner_(text, file_name) {}
+
+  Graph parse() {
+    expect_header(scanner_, "graph");
+    while (scanner_.accept("symbol")) {
+      const std::string_view name = scanner_.peek().text;
+      if (symbols_.contains(name))
+        scanner_.fail_here(format("the symbol {} is declared twice", name));
+      symbols_.emplace(name, parse_symbol(scanner_));
+    }
+    scanner_.expect("graph");
+    graph_ = Graph(std::string(scanner_.expect_symbol()));
+    parse_inputs();
+    scanner_.expect("{");
+    while (scanner_.peek().kind == TokenKind::Value) parse_node();
+    parse_outputs();
+    scanner_.expect("}");
+    if (!scanner_.at_end()) scanner_.fail_here("expected nothing behind the graph");
+    // All that is left to find are outputs that do not go together.
+    std::vector<Diagnostic> findings = verify(graph_);
+    for (Diagnostic& finding : findings) finding.location = return_location_;
+    fail_if_any(findings, "the graph is not sound");
+    return std::move(graph_);
+  }
+
+ private:
+  Expr symbol(std::string_view name) const {
+    const auto found = symbols_.find(name);
+    if (found == symbols_.end()) scanner_.fail_here(format("unknown symbol {}", name));
+    return found->second;
+  }
+  TensorType parse_type() {
+    return braze::parse_type(scanner_, [this](std::string_view name) { return symbol(name); });
+  }
+
+  // Defines %name as `id`.
+  void define(const Token& name, NodeId id) {
+    if (!values_.emplace(name.text, id).second)
+      fail(codes::kSyntax, format("%{} is defined twice", name.text), {.location = locate(name)});
+  }
+  NodeId parse_value() {
+    const auto found = values_.find(scanner_.peek().text);
+    if (scanner_.peek().kind == TokenKind::Value && found == values_.end())
+      scanner_.fail_here(format("%{} is not defined before its use", scanner_.peek().text),
+                         codes::kUndefinedOperand);
+    scanner_.expect_value();
+    return found->second;
+  }
+  SourceLocation locate(const Token& token) const {
+    SourceLocation location = scanner_.location();
+    location.line = token.line;
+    location.column = token.column;
+    return location;
+  }
+
+  static bool is_number(std::string_view name) {
+    return name.find_first_not_of("0123456789") == std::string_view::npos;
+  }
+
+  void parse_inputs() {
+    scanner_.expect("(");
+    while (!scanner_.accept(")")) {
+      if (!graph_.inputs().empty()) scanner_.expect(",");
+      const SourceLocation here = scanner_.location();
+      const Token token = scanner_.peek();
+      std::string name(scanner_.expect_value());
+      if (scanner_.peek().kind == TokenKind::String) name = unquote(scanner_.expect_string());
+      scanner_.expect(":");
+      TensorType type = parse_type();
+      const SourceLocation where = parse_location().value_or(here);
+      define(token, build::input(graph_, std::move(name), std::move(type), where));
+    }
+  }
+
+  // %name = op ... : type
+  void parse_node() {
+    const SourceLocation here = scanner_.location();
+    const Token token = scanner_.next();
+    scanner_.expect("=");
+    const std::string_view name = scanner_.expect_identifier("an op");
+    const Scanner literal = scanner_;
+    Op op = parse_op(name, here);
+    std::vector<NodeId> operands = parse_operands();
+    parse_attributes(op);
+    scanner_.expect(":");
+    const SourceLocation type_location = scanner_.location();
+    const TensorType type = parse_type();
+    const SourceLocation where = parse_location().value_or(here);
+    if (auto* constant = std::get_if<ConstantOp>(&op))
+      constant->value = parse_literal(literal, type, here);
+
+    std::vector<const TensorType*> types;
+    for (NodeId& operand : operands) {
+      // A scalar operand of a map op stands for its broadcast.
+      if (std::get_if<MapOp>(&op) && graph_[operand].type.shape.rank() == 0 &&
+          type.shape.rank() > 0)
+        operand = build::broadcast(graph_, operand, type.shape, {}, where);
+    }
+    for (const NodeId operand : operands) types.push_back(&graph_[operand].type);
+    TensorType inferred = infer_type(op, types, type, here);
+    if (inferred != type)
+      fail(codes::kWrongType,
+           format("the type written is {}, but {} gives {}", type.to_string(), op_name(op),
+                  inferred.to_string()),
+           {.location = type_location, .node = std::string(name)});
+    std::string label = is_number(token.text) ? "" : std::string(token.text);
+    define(token, graph_.add({std::move(op), std::move(operands), std::move(inferred), where,
+                              std::move(label)}));
+  }
+
+  // The op without its attributes.
+  Op parse_op(std::string_view name, SourceLocation here) {
+    if (const auto row = parse_elementwise(name)) return MapOp{*row};
+    if (name == "constant") {
+      skip_literal();
+      return ConstantOp{};
+    }
+    if (name == "reduce") {
+      const SourceLocation at = scanner_.location();
+      const std::string_view combine = scanner_.expect_identifier("a monoid");
+      const auto monoid = parse_monoid(combine);
+      if (!monoid)
+        fail(codes::kSyntax,
+             format("{} is no monoid; known are sum, prod, max, min, and, or", combine),
+             {.location = at});
+      return ReduceOp{*monoid, {}};
+    }
+    if (name == "argmax") return ArgReduceOp{true, 0};
+    if (name == "argmin") return ArgReduceOp{false, 0};
+    if (name == "broadcast") return BroadcastOp{};
+    if (name == "reshape") return ReshapeOp{};
+    if (name == "transpose") return TransposeOp{};
+    if (name == "slice") return SliceOp{};
+    if (name == "pad") return PadOp{};
+    if (name == "concat") return ConcatOp{};
+    if (name == "reverse") return ReverseOp{};
+    if (name == "iota") return IotaOp{};
+    if (name == "gather") return GatherOp{};
+    if (name == "scatter_add") return ScatterAddOp{};
+    if (name == "dot") return DotOp{};
+    if (name == "random_bits") return RandomBitsOp{};
+    fail(codes::kSyntax, format("unknown op {}", quote(name.substr(0, 60))), {.location = here});
+  }
+
+  std::vector<NodeId> parse_operands() {
+    std::vector<NodeId> operands;
+    if (scanner_.peek().kind != TokenKind::Value) return operands;
+    do operands.push_back(parse_value());
+    while (scanner_.accept(","));
+    return operands;
+  }
+
+  void parse_attributes(Op& op) {
+    struct Parse {
+      GraphParser& p;
+      void operator()(BroadcastOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
+      void operator()(TransposeOp& op) {
+        p.attributes({{"permutation", p.integers(op.permutation)}});
+      }
+      void operator()(SliceOp& op) {
+        p.attributes({{"starts", p.expressions(op.starts)},
+                      {"limits", p.expressions(op.limits)},
+                      {"strides", p.integers(op.strides)}});
+      }
+      void operator()(PadOp& op) {
+        p.attributes({{"low", p.expressions(op.low)},
+                      {"high", p.expressions(op.high)},
+                      {"interior", p.integers(op.interior)}});
+      }
+      void operator()(ConcatOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(ReverseOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
+      void operator()(IotaOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(GatherOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(ScatterAddOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(ReduceOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
+      void operator()(ArgReduceOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(DotOp& op) {
+        p.attributes({{"batch", p.pairs(op.batch_left, op.batch_right), true},
+                      {"contract", p.pairs(op.contract_left, op.contract_right)},
+                      {"tf32", p.flag(op.tf32), true}});
+      }
+      void operator()(InputOp&) {}
+      void operator()(ConstantOp&) {}
+      void operator()(MapOp&) {}
+      void operator()(ReshapeOp&) {}
+      void operator()(RandomBitsOp&) {}
+    };
+    std::visit(Parse{*this}, op);
+  }
+
+  void attributes(const std::vector<Attribute>& known) {
+    std::vector<bool> seen(known.size());
+    scanner_.expect("{");
+    while (!scanner_.at("}")) {
+      size_t i = 0;
+      while (i < known.size() && (seen[i] || !scanner_.at(known[i].name))) ++i;
+      if (i == known.size())
+        scanner_.fail_here("an attribute that the op does not have, or has twice");
+      seen[i] = true;
+      scanner_.next();
+      scanner_.expect(":");
+      known[i].read();
+      if (!scanner_.accept(",")) break;
+    }
+    for (size_t i = 0; i < known.size(); ++i)
+      if (!seen[i] && !known[i].optional)
+        scanner_.fail_here(format("the attribute {} is missing", known[i].name));
+    scanner_.expect("}");
+  }
+
+  template <class ReadElement>
+  void list(ReadElement&& read_element) {
+    scanner_.expect("[");
+    if (scanner_.accept("]")) return;
+    do read_element();
+    while (scanner_.accept(","));
+    scanner_.expect("]");
+  }
+  std::function<void()> integer(int64_t& value) {
+    return [this, &value] { value = scanner_.expect_integer(); };
+  }
+  std::function<void()> flag(bool& value) {
+    return [this, &value] {
+      value = scanner_.accept("true");
+      if (!value) scanner_.expect("false");
+    };
+  }
+  std::function<void()> integers(std::vector<int64_t>& values) {
+    return [this, &values] { list([&] { values.push_back(scanner_.expect_integer()); }); };
+  }
+  std::function<void()> expressions(std::vector<Expr>& values) {
+    return [this, &values] {
+      const auto lookup = [this](std::string_view name) { return symbol(name); };
+      list([&] { values.push_back(parse_expr(scanner_, lookup)); });
+    };
+  }
+  std::function<void()> pairs(std::vector<int64_t>& left, std::vector<int64_t>& right) {
+    return [this, &left, &right] {
+      integers(left)();
+      scanner_.expect("x");
+      integers(right)();
+    };
+  }
+
+  // A literal is read when its type, which comes behind it, is known.
+  void skip_literal() {
+    while (!scanner_.at_end() && !scanner_.at(":") && !scanner_.at("}")) scanner_.next();
+  }
+  std::shared_ptr<const HostTensor> parse_literal(Scanner literal, const TensorType& type,
+                                                  SourceLocation here) {
+    infer_type(InputOp{}, {}, type, here);  // the limits of types
+    auto value = std::make_shared<const HostTensor>(parse_constant(literal, type));
+    literal.expect(":");
+    return value;
+  }
+
+  // loc("file":line:column), which is optional, as is the column.
+  std::optional<SourceLocation> parse_location() {
+    if (!scanner_.accept("loc")) return std::nullopt;
+    scanner_.expect("(");
+    const std::string file = unquote(scanner_.expect_string());
+    scanner_.expect(":");
+    const uint32_t line = parse_u32();
+    const uint32_t column = scanner_.accept(":") ? parse_u32() : 0;
+    scanner_.expect(")");
+    return SourceLocation(file, line, column);
+  }
+  uint32_t parse_u32() {
+    const int64_t value = scanner_.expect_integer();
+    if (value < 0 || value > UINT32_MAX)
+      scanner_.fail_here("the number before this is no line or column");
+    return static_cast<uint32_t>(value);
+  }
+
+  void parse_outputs() {
+    return_location_ = scanner_.location();
+    scanner_.expect("return");
+    std::vector<GraphOutput> outputs;
+    if (!scanner_.at("}")) {
+      do outputs.push_back(parse_output());
+      while (scanner_.accept(","));
+    }
+    graph_.set_outputs(std::move(outputs));
+  }
+  GraphOutput parse_output() {
+    GraphOutput output{parse_value(), "", std::nullopt};
+    if (scanner_.accept("as")) output.name = unquote(scanner_.expect_string());
+    if (!scanner_.accept("updates")) return output;
+    const SourceLocation here = scanner_.location();
+    const NodeId updated = parse_value();
+    const auto& inputs = graph_.inputs();
+    // Inputs are the first nodes, in order.
+    if (updated.index >= inputs.size())
+      fail(codes::kBadOutput, "only an input can be updated", {.location = here});
+    output.updates = updated.index;
+    return output;
+  }
+
+  Scanner scanner_;
+  Graph graph_;
+  SourceLocation return_location_;
+  std::unordered_map<std::string_view, Expr> symbols_;
+  std::unordered_map<std::string_view, NodeId> values_;
+};
+
+}  // namespace
+
+Graph parse_graph(std::string_view text, std::string_view file_name) {
+  return GraphParser(text, file_name).parse();
+}
+
+Expr parse_symbol(Scanner& scanner) {
+  const std::string_view name = scanner.expect_identifier("a symbol");
+  scanner.expect(":");
+  const int64_t min = scanner.expect_integer();
+  scanner.expect("..");
+  const int64_t max = scanner.expect_integer();
+  int64_t divisor = 1;
+  // "%8" is one token, since it might be the name of a value.
+  if (scanner.peek().kind == TokenKind::Value) {
+    const std::string_view digits = scanner.next().text;
+    const char* end = digits.data() + digits.size();
+    if (std::from_chars(digits.data(), end, divisor).ptr != end) divisor = 0;
+  }
+  if (min > max || divisor < 1) scanner.fail_here("the symbol before this has no values");
+  return Expr::symbol(name, {min, max}, divisor);
+}
+
+TensorType parse_type(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup) {
+  const auto dtype = parse_dtype(scanner.peek().text);
+  if (!dtype || scanner.peek().kind != TokenKind::Identifier)
+    scanner.fail_here("expected a type such as f32[n, 64]");
+  scanner.next();
+  std::vector<Expr> dims;
+  scanner.expect("[");
+  if (!scanner.at("]")) {
+    do dims.push_back(parse_expr(scanner, lookup));
+    while (scanner.accept(","));
+  }
+  scanner.expect("]");
+  return {*dtype, Shape(std::move(dims))};
+}
+
+}  // namespace braze

@@ -1,0 +1,55 @@
+// text.h — Graph IR as text: exact both ways. docs/ir/graph.md has the grammar.
+//
+// Values are named by their label, or numbered. A broadcast of a scalar is not written where a map
+// op alone uses it: an operand of rank 0 of a map op stands for its broadcast to the shape of the
+// result.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/graph/graph.h"
+#include "ir/support/scanner.h"
+
+namespace braze {
+
+struct GraphTextOptions {
+  bool locations = false;  ///< add `loc("file":line)` to every node that has a location
+};
+
+/// Prints one graph; keeps the names it gave, so that reports and dumps agree on them.
+class GraphPrinter {
+ public:
+  explicit GraphPrinter(const Graph& graph, GraphTextOptions options = {});
+
+  /// The whole text with its header.
+  std::string graph() const;
+  /// The line of one node: "%2 = add %x, %y : f32[4]". Also for graphs that are not sound.
+  std::string node(NodeId id) const;
+  /// "%x".
+  std::string value(NodeId id) const;
+
+ private:
+  const Graph& graph_;
+  GraphTextOptions options_;
+  std::vector<std::string> names_;  // of each node, without %
+  std::vector<bool> implicit_;      // of each node: a broadcast that is not written
+};
+
+std::string to_text(const Graph& graph, GraphTextOptions options = {});
+
+/// Reads what `to_text` writes. `text` is untrusted: the result is a sound graph, or an Error that
+/// names the line; memory stays within a small multiple of the text's size. A node's location is
+/// its line in the text unless it has a `loc`.
+Graph parse_graph(std::string_view text, std::string_view file_name);
+
+/// "symbol n: 1..64%8", as all languages declare the symbols they use.
+std::string symbol_text(const Expr& symbol);
+/// Reads "n: 1..64%8", behind the word `symbol`.
+Expr parse_symbol(Scanner& scanner);
+/// Reads "f32[n, 64]"; `lookup` as for parse_expr.
+TensorType parse_type(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
+
+}  // namespace braze

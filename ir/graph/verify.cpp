@@ -1,0 +1,127 @@
+// The invariants of Graph IR, all of them:
+//
+//   operands   every operand is a node that comes before its user
+//   types      a node's type is what infer_type says of its op, attributes and operand types; this
+//              covers arities, attributes, dtypes, shapes, and the limits of extents and sizes
+//   inputs     inputs have names, and no two the same
+//   outputs    an output is a node of the graph; no two outputs share a name (an output may have
+//              none); an output that updates an input has that input's type, and no input is
+//              updated twice
+//   symbols    one name stands for one range and one divisor throughout the graph
+
+#include "ir/graph/verify.h"
+
+#include <set>
+#include <unordered_map>
+
+#include "ir/graph/infer.h"
+#include "ir/graph/text.h"
+#include "ir/support/text.h"
+
+namespace braze {
+namespace {
+
+class Verifier {
+ public:
+  explicit Verifier(const Graph& graph) : graph_(graph), printer_(graph) {}
+
+  std::vector<Diagnostic> run() {
+    for (size_t i = 0; i < graph_.size(); ++i) check_node(NodeId(i));
+    check_inputs();
+    check_outputs();
+    return std::move(found_);
+  }
+
+ private:
+  void report(const Code& code, std::string message, NodeId at) {
+    const bool exists = at.index < graph_.size();
+    found_.push_back({&code, exists ? graph_[at].location : SourceLocation(),
+                      exists ? printer_.node(at) : "", std::move(message)});
+  }
+
+  void check_node(NodeId id) {
+    const Node& node = graph_[id];
+    std::vector<const TensorType*> types;
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      if (node.operands[i] < id)
+        types.push_back(&graph_[node.operands[i]].type);
+      else
+        report(codes::kUndefinedOperand, fmt::format("operand {} does not come before its user", i),
+               id);
+    }
+    for (const Expr& extent : node.type.shape) check_symbols(extent, id);
+    if (types.size() < node.operands.size()) return;
+    try {
+      const TensorType expected = infer_type(node.op, types, node.type, node.location);
+      if (expected != node.type)
+        report(codes::kWrongType,
+               fmt::format("the type is {}, but the op gives {}", node.type.to_string(),
+                           expected.to_string()),
+               id);
+    } catch (const Error& error) {
+      report(error.code(), error.message(), id);
+    }
+  }
+
+  void check_symbols(const Expr& expr, NodeId id) {
+    if (expr.kind() == Expr::Kind::Symbol) {
+      const auto [known, is_new] = symbols_.emplace(expr.symbol_name(), expr);
+      if (!is_new &&
+          (known->second.range() != expr.range() || known->second.divisor() != expr.divisor()))
+        report(codes::kSymbolConflict,
+               fmt::format("the symbol {} has another range than before", expr.symbol_name()), id);
+    }
+    for (const Expr& operand : expr.operands()) check_symbols(operand, id);
+  }
+
+  void check_inputs() {
+    std::set<std::string_view> names;
+    for (const NodeId id : graph_.inputs()) {
+      const std::string& name = graph_[id].as<InputOp>()->name;
+      if (name.empty()) report(codes::kBadInput, "an input has no name", id);
+      if (!names.insert(name).second)
+        report(codes::kBadInput, fmt::format("there are two inputs called {}", quote(name)), id);
+    }
+  }
+
+  void check_outputs() {
+    std::set<std::string_view> names;
+    std::set<uint32_t> updated;
+    for (const GraphOutput& output : graph_.outputs()) {
+      if (!output.name.empty() && !names.insert(output.name).second)
+        report(codes::kBadOutput,
+               fmt::format("there are two outputs called {}", quote(output.name)), output.node);
+      if (output.node.index >= graph_.size()) {
+        report(codes::kBadOutput, "an output is no node of the graph", output.node);
+        continue;
+      }
+      if (!output.updates) continue;
+      if (*output.updates >= graph_.inputs().size()) {
+        report(codes::kBadOutput, "an output updates an input that does not exist", output.node);
+        continue;
+      }
+      const Node& input = graph_[graph_.inputs()[*output.updates]];
+      const std::string& name = input.as<InputOp>()->name;
+      if (!updated.insert(*output.updates).second)
+        report(codes::kBadOutput, fmt::format("the input {} is updated twice", quote(name)),
+               output.node);
+      const TensorType& type = graph_[output.node].type;
+      if (type != input.type)
+        report(codes::kBadOutput,
+               fmt::format("an output of type {} cannot update the input {} of type {}",
+                           type.to_string(), quote(name), input.type.to_string()),
+               output.node);
+    }
+  }
+
+  const Graph& graph_;
+  const GraphPrinter printer_;
+  std::unordered_map<std::string, Expr> symbols_;
+  std::vector<Diagnostic> found_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> verify(const Graph& graph) { return Verifier(graph).run(); }
+
+}  // namespace braze

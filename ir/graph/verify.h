@@ -1,0 +1,28 @@
+// verify.h — every way in which a Graph can be wrong.
+#pragma once
+
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kUndefinedOperand{"undefined-operand", ErrorKind::InvalidArgument,
+                                        "A node uses a value that does not come before it."};
+inline constexpr Code kWrongType{"wrong-type", ErrorKind::InvalidArgument,
+                                 "A type is not the one that the op gives."};
+inline constexpr Code kBadInput{"bad-input", ErrorKind::InvalidArgument,
+                                "Two inputs share a name, or an input has none."};
+inline constexpr Code kBadOutput{
+    "bad-output", ErrorKind::InvalidArgument,
+    "An output names no value, shares its name, or updates an input that it cannot replace."};
+inline constexpr Code kSymbolConflict{"symbol-conflict", ErrorKind::InvalidArgument,
+                                      "One symbol occurs with two ranges."};
+}  // namespace codes
+
+/// Everything wrong with `graph`; empty if it is sound. Never throws.
+std::vector<Diagnostic> verify(const Graph& graph);
+
+}  // namespace braze
