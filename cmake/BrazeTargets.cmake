@@ -26,9 +26,11 @@ function(braze_library name)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PRIVATE ${arg_LAYERS} $<BUILD_INTERFACE:braze_options>)
   target_link_options(${name} PRIVATE
-    -Wl,--version-script=${exports} -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--as-needed
-    # An undefined symbol here is a layer that uses one above it. Sanitizers leave theirs open.
-    $<$<NOT:$<BOOL:${BRAZE_SANITIZE}>>:-Wl,-z,defs>)
+    -Wl,--version-script=${exports} -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--as-needed)
+  # An undefined symbol here is a layer that uses one above it. Sanitizers leave theirs open.
+  if(NOT BRAZE_SANITIZE)
+    target_link_options(${name} PRIVATE -Wl,-z,defs)
+  endif()
   set_target_properties(${name} PROPERTIES
     LINK_DEPENDS ${exports}
     VERSION ${PROJECT_VERSION}
@@ -74,7 +76,7 @@ function(braze_test name)
     math(EXPR index "${shard} - 1")
     add_test(NAME ${entry} COMMAND test-${name} --gtest_brief=1
       WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(${entry} PROPERTIES LABELS ${label} TIMEOUT 600
+    set_tests_properties(${entry} PROPERTIES LABELS ${label} TIMEOUT 300
       ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
   endforeach()
 endfunction()
