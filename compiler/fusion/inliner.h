@@ -1,0 +1,151 @@
+// inliner.h — evaluates nodes of a Fusion at index expressions, through their loop forms.
+//
+// The inliner walks from a node at given coordinates down to what the kernel reads from memory and
+// to reductions computed before, composing index maps on the way; movement ops vanish into them. A
+// Sink says what the steps become: a tracer counts and records them, the tile emitter makes tile
+// operations.
+//
+//   struct Sink {
+//     using Value = ...;
+//     Value load(NodeId node, std::vector<Expr> at, const Conditions&);   // memory
+//     Value reduced(NodeId node, std::vector<Expr> at);                   // an inner reduction
+//     Value index(const Expr&, DType);
+//     Value constant(DType, uint64_t bits);
+//     Value inside(const Conditions&);
+//     Value apply(ElementwiseOp, std::span<const Value>, DType result);
+//     Expr as_index(const Value&, const Expr& extent);  // a symbol for a loaded index, clamped
+//     std::optional<Value> cached(NodeId node, const std::vector<Expr>& at);
+//   };
+#pragma once
+
+#include <optional>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+#include "compiler/fusion/fusion.h"
+#include "ir/graph/loop_form.h"
+
+namespace braze {
+
+using Conditions = std::vector<RangeCondition>;
+
+/// The loop forms of a graph, made when first asked for.
+class LoopForms {
+ public:
+  explicit LoopForms(const Graph& graph) : graph_(graph), forms_(graph.size()), known_(graph.size()) {}
+
+  const Graph& graph() const { return graph_; }
+  /// Null if the node has none.
+  const LoopForm* find(NodeId node) const {
+    if (!known_[node.index]) {
+      forms_[node.index] = loop_form(graph_, node);
+      known_[node.index] = true;
+    }
+    return forms_[node.index] ? &*forms_[node.index] : nullptr;
+  }
+
+ private:
+  const Graph& graph_;
+  mutable std::vector<std::optional<LoopForm>> forms_;
+  mutable std::vector<bool> known_;
+};
+
+template <class Sink>
+class Inliner {
+ public:
+  using Value = typename Sink::Value;
+
+  /// `inside[i]` says whether node i is computed by this kernel; others are loaded.
+  Inliner(const LoopForms& forms, const std::vector<bool>& inside, Sink& sink)
+      : forms_(forms), inside_(inside), sink_(sink) {}
+
+  /// The value of `node` at `at`, under conditions that hold wherever it matters.
+  Value value(NodeId node, const std::vector<Expr>& at, const Conditions& conditions = {}) {
+    const LoopForm* form = inside_[node.index] ? forms_.find(node) : nullptr;
+    if (form && form->reduces()) return sink_.reduced(node, at);
+    const std::string key = key_of(node, at, conditions);
+    if (const auto found = memo_.find(key); found != memo_.end()) return found->second;
+    if (form) {
+      if (auto cached = sink_.cached(node, at)) return memo_.emplace(key, *cached).first->second;
+    }
+    const Value result = form ? body(node, *form, at, {}, conditions) : sink_.load(node, at, conditions);
+    return memo_.emplace(key, result).first->second;
+  }
+
+  /// The body of a reduction at result coordinates `at` and reduction coordinates `reduction`.
+  Value reduction_body(NodeId node, const std::vector<Expr>& at, const std::vector<Expr>& reduction) {
+    return body(node, *forms_.find(node), at, reduction, {});
+  }
+
+  /// Forgets values; call where earlier ones went out of scope.
+  void forget() { memo_.clear(); }
+
+ private:
+  static std::string key_of(NodeId node, const std::vector<Expr>& at, const Conditions& conditions) {
+    std::string key = std::to_string(node.index);
+    for (const Expr& e : at) key += '|' + std::to_string(e.hash());
+    for (const RangeCondition& c : conditions)
+      key += '?' + std::to_string(c.value.hash() ^ (c.limit.hash() * 3) ^ (c.min.hash() * 5));
+    return key;
+  }
+
+  Value body(NodeId node, const LoopForm& form, const std::vector<Expr>& at,
+             const std::vector<Expr>& reduction, const Conditions& conditions) {
+    std::unordered_map<std::string, Expr> bindings;
+    for (size_t i = 0; i < at.size(); ++i) bindings.emplace("d" + std::to_string(i), at[i]);
+    for (size_t i = 0; i < reduction.size(); ++i) bindings.emplace("r" + std::to_string(i), reduction[i]);
+    const auto bind = [&](const Expr& e) { return e.substitute(bindings); };
+    const auto bind_all = [&](const Conditions& list) {
+      Conditions out;
+      for (const RangeCondition& c : list) out.push_back({bind(c.value), bind(c.min), bind(c.limit)});
+      return out;
+    };
+
+    const Node& graph_node = forms_.graph()[node];
+    std::vector<Value> values;
+    values.reserve(form.body.size());
+    for (const BodyStep& step : form.body) {
+      switch (step.kind) {
+        case BodyStep::Kind::Load: {
+          const NodeId operand = graph_node.operands[step.operand];
+          std::vector<Expr> index;
+          for (size_t axis = 0; axis < step.index.size(); ++axis) {
+            bind_loaded_index(step.index[axis], values, forms_.graph()[operand].type.shape[axis], bindings);
+            index.push_back(bind(step.index[axis]));
+          }
+          Conditions all = conditions;
+          for (RangeCondition& c : bind_all(step.conditions)) all.push_back(std::move(c));
+          values.push_back(value(operand, index, all));
+          break;
+        }
+        case BodyStep::Kind::Index: values.push_back(sink_.index(bind(step.expr), step.dtype)); break;
+        case BodyStep::Kind::Constant: values.push_back(sink_.constant(step.dtype, step.bits)); break;
+        case BodyStep::Kind::Inside: values.push_back(sink_.inside(bind_all(step.conditions))); break;
+        case BodyStep::Kind::Apply: {
+          std::vector<Value> arguments;
+          for (uint32_t a : step.arguments) arguments.push_back(values[a]);
+          values.push_back(sink_.apply(step.op, arguments, step.dtype));
+          break;
+        }
+      }
+    }
+    return values.back();
+  }
+
+  // A coordinate "v<k>" is the value of step k, loaded at run time.
+  void bind_loaded_index(const Expr& coordinate, const std::vector<Value>& values, const Expr& extent,
+                         std::unordered_map<std::string, Expr>& bindings) {
+    if (coordinate.kind() != Expr::Kind::Symbol || coordinate.symbol_name()[0] != 'v') return;
+    const size_t step = std::stoul(coordinate.symbol_name().substr(1));
+    bindings.emplace(coordinate.symbol_name(), sink_.as_index(values[step], extent));
+  }
+
+  const LoopForms& forms_;
+  const std::vector<bool>& inside_;
+  Sink& sink_;
+  std::unordered_map<std::string, Value> memo_;
+};
+
+}  // namespace braze

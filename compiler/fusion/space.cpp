@@ -1,0 +1,350 @@
+#include "compiler/fusion/space.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+#include <set>
+
+#include "compiler/fusion/reasons.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// Rough machine instructions of one element, for the cost model only.
+double operation_cost(ElementwiseOp op) {
+  if (!is_machine(op)) return 18;
+  switch (op) {
+    case ElementwiseOp::div:
+    case ElementwiseOp::sqrt: return 5;
+    case ElementwiseOp::rem: return 20;
+    case ElementwiseOp::min:
+    case ElementwiseOp::max: return 3;
+    default: return 1;
+  }
+}
+
+// Records what an evaluation touches. Values carry nothing.
+class Tracer {
+ public:
+  struct Value {};
+
+  Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
+    const bool indirect = std::any_of(at.begin(), at.end(), [](const Expr& e) {
+      const auto symbols = e.symbols();
+      return std::any_of(symbols.begin(), symbols.end(), [](const std::string& s) { return s.starts_with("loaded."); });
+    });
+    loads.push_back({node, std::move(at), !conditions.empty(), indirect});
+    return {};
+  }
+  Value reduced(NodeId node, std::vector<Expr> at) {
+    reductions.emplace_back(node, std::move(at));
+    return {};
+  }
+  Value index(const Expr&, DType) { flops += 1; return {}; }
+  Value constant(DType, uint64_t) { return {}; }
+  Value inside(const Conditions& conditions) { flops += static_cast<double>(conditions.size()); return {}; }
+  Value apply(ElementwiseOp op, std::span<const Value>, DType) { flops += operation_cost(op); return {}; }
+  Expr as_index(const Value&, const Expr& extent) {
+    return Expr::symbol("loaded." + std::to_string(loaded_++), {0, std::max<int64_t>(extent.range().max, 1) - 1});
+  }
+  std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
+    visited.emplace_back(node, at);
+    return std::nullopt;
+  }
+
+  std::vector<MemoryAccess> loads;
+  std::vector<std::pair<NodeId, std::vector<Expr>>> reductions;
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;
+  double flops = 0;
+
+ private:
+  int loaded_ = 0;
+};
+
+// Something whose axes must find their place in the space: a reduction inside, or an output.
+struct Anchor {
+  NodeId node;
+  bool reduces = false;
+  std::vector<int> domain;     // axis ids; -1 for extents of 1
+  std::vector<int> reduction;  // axis ids
+  int level = 0;               // number of passes that come before
+};
+
+class SpaceFinder {
+ public:
+  SpaceFinder(const LoopForms& forms, const Fusion& fusion)
+      : forms_(forms), fusion_(fusion), inside_(membership(forms.graph(), fusion.nodes)) {}
+
+  std::variant<Space, NoSpace> find() {
+    add_anchors();
+    if (!join_by_demand() || !join_outputs_of_equal_shape() || !check_classes()) return problem_;
+    return build();
+  }
+
+ private:
+  bool refuse(const Code& code, NodeId first, NodeId second, std::string detail = {}) {
+    problem_ = {&code, first, second, std::move(detail)};
+    return false;
+  }
+
+  int new_axis(const Expr& extent) {
+    const int id = static_cast<int>(extents_.size());
+    extents_.push_back(extent);
+    parent_.push_back(id);
+    return id;
+  }
+  int root(int axis) {
+    while (parent_[axis] != axis) axis = parent_[axis] = parent_[parent_[axis]];
+    return axis;
+  }
+  bool join(int a, int b) {
+    if (!(extents_[static_cast<size_t>(a)] == extents_[static_cast<size_t>(b)])) return false;
+    parent_[root(a)] = root(b);
+    return true;
+  }
+
+  void add_anchor(NodeId node) {
+    if (anchor_of_.contains(node)) return;
+    Anchor anchor{.node = node, .domain = {}, .reduction = {}};
+    for (const Expr& extent : forms_.graph()[node].type.shape)
+      anchor.domain.push_back(extent.is_constant(1) ? -1 : new_axis(extent));
+    const LoopForm* form = forms_.find(node);
+    anchor.reduces = form && form->reduces();
+    if (anchor.reduces)
+      for (const Expr& extent : form->reduction) anchor.reduction.push_back(new_axis(extent));
+    anchor_of_.emplace(node, anchors_.size());
+    anchors_.push_back(std::move(anchor));
+  }
+
+  void add_anchors() {
+    for (NodeId node : fusion_.nodes) {
+      const LoopForm* form = forms_.find(node);
+      if (form && form->reduces()) add_anchor(node);
+    }
+    for (NodeId node : fusion_.outputs) add_anchor(node);
+  }
+
+  static std::string axis_name(int axis) { return "axis." + std::to_string(axis); }
+  Expr axis_expr(int axis) const {
+    if (axis < 0) return 0;
+    const int64_t last = std::max<int64_t>(extents_[static_cast<size_t>(axis)].range().max, 1) - 1;
+    return Expr::symbol(axis_name(axis), {0, last});
+  }
+  std::vector<Expr> axis_exprs(const std::vector<int>& axes) const {
+    std::vector<Expr> out;
+    for (int axis : axes) out.push_back(axis_expr(axis));
+    return out;
+  }
+
+  // Traces every anchor; where it reads another one plainly, their axes are the same.
+  bool join_by_demand() {
+    for (Anchor& anchor : anchors_) {  // graph order: producers first
+      Tracer tracer;
+      Inliner<Tracer> inliner(forms_, inside_, tracer);
+      if (anchor.reduces) {
+        inliner.reduction_body(anchor.node, axis_exprs(anchor.domain), axis_exprs(anchor.reduction));
+      } else {
+        inliner.value(anchor.node, axis_exprs(anchor.domain));
+      }
+      for (const auto& [node, at] : tracer.reductions) {
+        const Anchor& producer = anchors_[anchor_of_.at(node)];
+        anchor.level = std::max(anchor.level, producer.level + 1);
+        if (!join_at(producer, at)) return refuse(reasons::kIndexMap, node, anchor.node);
+      }
+      for (const auto& [node, at] : tracer.visited) {
+        const auto found = anchor_of_.find(node);
+        if (found != anchor_of_.end() && node != anchor.node) join_at(anchors_[found->second], at);
+      }
+    }
+    return true;
+  }
+
+  bool join_at(const Anchor& producer, const std::vector<Expr>& at) {
+    for (size_t i = 0; i < at.size(); ++i) {
+      if (producer.domain[i] < 0) continue;
+      if (at[i].kind() != Expr::Kind::Symbol || !at[i].symbol_name().starts_with("axis.")) return false;
+      if (!join(producer.domain[i], std::stoi(at[i].symbol_name().substr(5)))) return false;
+    }
+    return true;
+  }
+
+  bool has_reductions() const {
+    return std::any_of(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
+  }
+
+  // Without reductions, outputs of one shape run side by side whether or not they are connected.
+  bool join_outputs_of_equal_shape() {
+    if (has_reductions()) return true;
+    const Anchor& first = anchors_.front();
+    for (const Anchor& other : anchors_) {
+      if (other.domain.size() != first.domain.size()) continue;
+      bool connected = false, equal = true;
+      for (size_t i = 0; i < first.domain.size(); ++i) {
+        if ((first.domain[i] < 0) != (other.domain[i] < 0)) equal = false;
+        for (int axis : first.domain)
+          if (axis >= 0 && other.domain[i] >= 0 && root(axis) == root(other.domain[i])) connected = true;
+        if (equal && first.domain[i] >= 0 &&
+            !(extents_[static_cast<size_t>(first.domain[i])] == extents_[static_cast<size_t>(other.domain[i])]))
+          equal = false;
+      }
+      if (connected || !equal) continue;
+      for (size_t i = 0; i < first.domain.size(); ++i)
+        if (first.domain[i] >= 0) join(first.domain[i], other.domain[i]);
+    }
+    return true;
+  }
+
+  std::set<int> classes(const std::vector<int>& axes) {
+    std::set<int> out;
+    for (int axis : axes)
+      if (axis >= 0) out.insert(root(axis));
+    return out;
+  }
+
+  bool check_classes() {
+    const auto lead = std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
+    const Anchor& leader = lead == anchors_.end() ? anchors_.front() : *lead;
+    parallel_ = classes(leader.domain);
+    for (int axis : leader.domain)
+      if (axis >= 0) parallel_order_.push_back(root(axis));
+    for (const Anchor& anchor : anchors_) {
+      const std::set<int> domain = classes(anchor.domain);
+      const auto real = std::count_if(anchor.domain.begin(), anchor.domain.end(), [](int a) { return a >= 0; });
+      if (domain.size() != static_cast<size_t>(real)) return refuse(reasons::kIndexMap, leader.node, anchor.node);
+      if (anchor.reduces ? domain != parallel_ : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
+        return refuse(reasons::kDifferentDomain, leader.node, anchor.node);
+      for (int axis : anchor.reduction)
+        if (parallel_.contains(root(axis))) return refuse(reasons::kNestedReduction, leader.node, anchor.node);
+    }
+    return true;
+  }
+
+  Space build() {
+    Space space;
+    std::map<int, Expr> parallel_symbol;
+    for (size_t i = 0; i < parallel_order_.size(); ++i) {
+      const Expr& extent = extents_[static_cast<size_t>(parallel_order_[i])];
+      const SpaceAxis axis = space_axis("p" + std::to_string(i), extent);
+      parallel_symbol.emplace(parallel_order_[i], axis.symbol);
+      space.parallel.push_back(axis);
+    }
+    std::map<std::pair<int, std::string>, size_t> pass_of;  // (level, inner extents)
+    std::map<std::string, int> inner_sets;
+    for (const Anchor& anchor : anchors_) {
+      std::vector<Expr> inner_extents;
+      if (anchor.reduces) {
+        for (int axis : anchor.reduction) inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
+      } else {
+        for (int axis : anchor.domain)
+          if (axis >= 0 && !parallel_.contains(root(axis))) inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
+      }
+      const std::string signature = join_text(inner_extents);
+      const int set = inner_sets.emplace(signature, static_cast<int>(inner_sets.size())).first->second;
+      const auto [found, added] = pass_of.emplace(std::pair(anchor.level, signature), space.passes.size());
+      if (added) {
+        Pass pass;
+        for (size_t i = 0; i < inner_extents.size(); ++i) {
+          const std::string name = set == 0 ? fmt::format("q{}", i) : fmt::format("q{}_{}", set, i);
+          pass.inner.push_back(space_axis(name, inner_extents[i]));
+        }
+        space.passes.push_back(std::move(pass));
+        levels_.push_back(anchor.level);
+      }
+      Pass& pass = space.passes[found->second];
+      SpaceTask task{.node = anchor.node, .at = {}, .reduction = {}};
+      size_t next_inner = 0;
+      for (int axis : anchor.domain) {
+        if (axis < 0) task.at.push_back(0);
+        else if (parallel_.contains(root(axis))) task.at.push_back(parallel_symbol.at(root(axis)));
+        else task.at.push_back(pass.inner[next_inner++].symbol);
+      }
+      for (size_t i = 0; i < anchor.reduction.size(); ++i) task.reduction.push_back(pass.inner[i].symbol);
+      const bool is_output = std::find(fusion_.outputs.begin(), fusion_.outputs.end(), anchor.node) != fusion_.outputs.end();
+      if (anchor.reduces) pass.reduces.push_back(task);
+      if (anchor.reduces && is_output) {
+        stored_reductions_.push_back({anchor.node, task.at, {}});
+      } else if (is_output) {
+        pass.stores.push_back(std::move(task));
+      }
+    }
+    sort_passes(space);
+    return space;
+  }
+
+  // Passes in order of level. Reductions that are outputs are stored in a last pass without inner
+  // axes, or in the one that exists.
+  void sort_passes(Space& space) {
+    std::vector<size_t> order(space.passes.size());
+    std::iota(order.begin(), order.end(), size_t{0});
+    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return levels_[a] < levels_[b]; });
+    std::vector<Pass> sorted;
+    for (size_t i : order) sorted.push_back(std::move(space.passes[i]));
+    space.passes = std::move(sorted);
+    if (stored_reductions_.empty()) return;
+    if (space.passes.back().inner.empty() && space.passes.back().reduces.empty()) {
+      auto& stores = space.passes.back().stores;
+      stores.insert(stores.end(), stored_reductions_.begin(), stored_reductions_.end());
+    } else {
+      space.passes.push_back({{}, {}, std::move(stored_reductions_)});
+    }
+  }
+
+  static SpaceAxis space_axis(const std::string& name, const Expr& extent) {
+    const int64_t last = std::max<int64_t>(extent.range().max, 1) - 1;
+    return {Expr::symbol(name, {0, last}), extent};
+  }
+  static std::string join_text(const std::vector<Expr>& list) {
+    return braze::join(list, ",", [](const Expr& e) { return e.to_string(); });
+  }
+
+  const LoopForms& forms_;
+  const Fusion& fusion_;
+  std::vector<bool> inside_;
+  NoSpace problem_;
+  std::vector<Anchor> anchors_;
+  std::unordered_map<NodeId, size_t> anchor_of_;
+  std::vector<Expr> extents_;
+  std::vector<int> parent_;
+  std::set<int> parallel_;
+  std::vector<int> parallel_order_;
+  std::vector<int> levels_;
+  std::vector<SpaceTask> stored_reductions_;
+};
+
+}  // namespace
+
+std::variant<Space, NoSpace> find_space(const LoopForms& forms, const Fusion& fusion) {
+  return SpaceFinder(forms, fusion).find();
+}
+
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task) {
+  const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
+  Tracer tracer;
+  Inliner<Tracer> inliner(forms, inside, tracer);
+  const LoopForm* form = forms.find(task.node);
+  if (form && form->reduces() && !task.reduction.empty()) {
+    inliner.reduction_body(task.node, task.at, task.reduction);
+    tracer.flops += 1;
+  } else {
+    inliner.value(task.node, task.at);
+  }
+  PassTrace result{std::move(tracer.loads), {}, tracer.flops};
+  for (const auto& [node, at] : tracer.reductions) result.reduced.push_back(node);
+  return result;
+}
+
+Expr linear_offset(const std::vector<Expr>& at, const Shape& shape) {
+  Expr offset;
+  for (size_t axis = 0; axis < at.size(); ++axis) offset = offset * shape[axis] + at[axis];
+  return offset;
+}
+
+std::vector<bool> membership(const Graph& graph, const std::vector<NodeId>& nodes) {
+  std::vector<bool> flags(graph.size());
+  for (NodeId node : nodes) flags[node.index] = true;
+  return flags;
+}
+
+}  // namespace braze

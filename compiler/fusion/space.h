@@ -1,0 +1,75 @@
+// space.h — the iteration space that the nodes of a Fusion share.
+//
+// A Fusion is one kernel if its reductions and outputs can be computed together: there are parallel
+// axes p0, p1, ... over which all of them run, and every instance makes one or more passes over
+// inner axes. A pass accumulates reductions over its inner axes, stores outputs over them, or both;
+// a pass sees the reductions of the passes before it. Softmax over rows: parallel [m]; pass 0
+// reduces the maximum, pass 1 the sum of exponentials, pass 2 stores the quotients.
+#pragma once
+
+#include <optional>
+#include <string>
+#include <variant>
+#include <vector>
+
+#include "compiler/fusion/fusion.h"
+#include "compiler/fusion/inliner.h"
+
+namespace braze {
+
+/// One axis of the space. The symbol ranges over [0, extent).
+struct SpaceAxis {
+  Expr symbol;
+  Expr extent;
+};
+
+/// A node computed at coordinates over the symbols of the parallel and the pass's inner axes.
+struct SpaceTask {
+  NodeId node;
+  std::vector<Expr> at;         ///< per axis of the node's domain
+  std::vector<Expr> reduction;  ///< per reduction axis; empty for stores
+};
+
+struct Pass {
+  std::vector<SpaceAxis> inner;
+  std::vector<SpaceTask> reduces;
+  std::vector<SpaceTask> stores;
+};
+
+struct Space {
+  std::vector<SpaceAxis> parallel;
+  std::vector<Pass> passes;
+};
+
+/// Why nodes do not share a space; a code of fusion/reasons.h and the nodes concerned.
+struct NoSpace {
+  const Code* code = nullptr;
+  NodeId first, second;
+  std::string detail;
+};
+
+/// Finds the space of `fusion`.
+std::variant<Space, NoSpace> find_space(const LoopForms& forms, const Fusion& fusion);
+
+/// What one element of a pass touches, found by inlining.
+struct MemoryAccess {
+  NodeId node;
+  std::vector<Expr> at;
+  bool conditional = false;
+  bool indirect = false;  ///< an index was loaded at run time
+};
+struct PassTrace {
+  std::vector<MemoryAccess> loads;
+  std::vector<NodeId> reduced;  ///< inner reductions it reads
+  double flops = 0;             ///< machine operations an element, math rows at their rough length
+};
+/// Traces the evaluation of one task.
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
+
+/// The element offset of an access in its row-major tensor.
+Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);
+
+/// `flags[i]`: node i is in the list.
+std::vector<bool> membership(const Graph& graph, const std::vector<NodeId>& nodes);
+
+}  // namespace braze
