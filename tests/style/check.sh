@@ -27,10 +27,10 @@ code() {
     sed -E 's@^([^:]*:[0-9]+:)(.*[^:"])?//.*$@\1\2@'
 }
 
-# owner HEADER: the library that holds the public header <braze/HEADER>.
+# owner HEADER: the library that holds the public header <braze/HEADER>, or what generates it.
 owner() {
   for library in ir runtime compiler frontend; do
-    if [[ -f $library/include/braze/$1 ]]; then
+    if [[ -f $library/include/braze/$1 || -f $library/$1.in ]]; then
       echo "$library"
       return
     fi
