@@ -10,7 +10,7 @@ set -euo pipefail
 
 packages=(
   ccache cmake g++ lld-22 ninja-build
-  libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libmpfr-dev libxxhash-dev libzstd-dev
+  libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libmpfr-dev libxxhash-dev libzstd-dev zlib1g-dev
 )
 if [[ -z ${LLVM_DIR:-} ]]; then packages+=(llvm-22-dev); fi
 if [[ ${1:-} == --sanitizers ]]; then packages+=(clang-22 libclang-rt-22-dev llvm-22); fi
