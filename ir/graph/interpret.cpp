@@ -109,7 +109,6 @@ HostTensor evaluate_machine_row(ElementwiseOp op, Operands operands, DType resul
 
 /// Integers, modulo 2^64.
 struct IntegerAccumulator {
-  using Element = uint64_t;
   static std::vector<uint64_t> elements(const HostTensor& x) {
     std::vector<uint64_t> values(x.numel());
     for (int64_t i = 0; i < x.numel(); ++i) values[i] = static_cast<uint64_t>(x.get_int(i));
@@ -125,7 +124,6 @@ struct IntegerAccumulator {
 
 /// 16-bit and 32-bit floats, in double.
 struct FloatAccumulator {
-  using Element = double;
   static std::vector<double> elements(const HostTensor& x) { return all_doubles(x); }
   double total;
   explicit FloatAccumulator(int64_t start) : total(static_cast<double>(start)) {}
@@ -137,7 +135,6 @@ struct FloatAccumulator {
 
 /// f64, in twice its precision.
 struct DoubleAccumulator {
-  using Element = double;
   static std::vector<double> elements(const HostTensor& x) { return all_doubles(x); }
   Compensated total;
   explicit DoubleAccumulator(int64_t start) : total{static_cast<double>(start), 0} {}
@@ -304,16 +301,12 @@ struct Evaluator {
       result.set_bits(i++, operands[source.operand]->get_bits(source.index));
   }
 
-  /// The indices as integers; fails at the first that is not below `extent`.
+  /// The indices as integers, all below `extent`.
   std::vector<int64_t> checked_indices(const HostTensor& indices, int64_t extent) const {
     std::vector<int64_t> rows(indices.numel());
     for (int64_t i = 0; i < indices.numel(); ++i) {
       rows[i] = indices.get_int(i);
-      if (rows[i] < 0 || rows[i] >= extent)
-        fail(codes::kIndexOutOfRange,
-             fmt::format("{}: index {} at position {} is not within an axis of {} elements",
-                         op_name(node.op), rows[i], i, extent),
-             {node.location, node.label, {}});
+      check_index(node, rows[i], i, extent);
     }
     return rows;
   }
@@ -374,6 +367,14 @@ HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operand
   Evaluator evaluator{node, operands, sizes, HostTensor(node.type.dtype, sizes(node.type.shape))};
   std::visit(evaluator, node.op);
   return std::move(evaluator.result);
+}
+
+void check_index(const Node& node, int64_t index, int64_t position, int64_t extent) {
+  if (0 <= index && index < extent) return;
+  fail(codes::kIndexOutOfRange,
+       fmt::format("{}: index {} at position {} is not within an axis of {} elements",
+                   op_name(node.op), index, position, extent),
+       {node.location, node.label, {}});
 }
 
 std::vector<uint32_t> count_uses(const Graph& graph) {

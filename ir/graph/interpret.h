@@ -36,6 +36,9 @@ HostTensor evaluate_map(ElementwiseOp op, std::span<const HostTensor* const> ope
 /// A math row by libm in double.
 double evaluate_math(ElementwiseOp op, double x);
 
+/// Fails, naming the index and its position, unless 0 <= index < extent.
+void check_index(const Node& node, int64_t index, int64_t position, int64_t extent);
+
 /// How often each node is used, by other nodes and as output. Zero: no output needs it.
 std::vector<uint32_t> count_uses(const Graph& graph);
 

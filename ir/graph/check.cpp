@@ -1,0 +1,107 @@
+#include "ir/graph/check.h"
+
+#include <algorithm>
+#include <functional>
+#include <optional>
+
+#include "ir/graph/interpret.h"
+#include "ir/graph/reference.h"
+#include "ir/support/text.h"
+
+namespace braze {
+namespace {
+
+bool any_upstream(const Graph& graph, NodeId id, const std::function<bool(const Node&)>& is_it) {
+  std::vector<bool> seen(graph.size());
+  seen[id.index] = true;
+  for (size_t i = id.index + 1; i-- > 0;) {
+    if (!seen[i]) continue;
+    const Node& node = graph[NodeId(i)];
+    if (is_it(node)) return true;
+    for (NodeId operand : node.operands) seen[operand.index] = true;
+  }
+  return false;
+}
+
+/// Runs a body for nothing but the rows that it applies.
+class MathFinder : public ScalarEmitter {
+ public:
+  bool found = false;
+
+  Scalar constant(DType dtype, uint64_t) override { return Scalar(this, 0, dtype); }
+  Scalar apply(ElementwiseOp op, std::span<const Scalar>, DType result) override {
+    visit(op);
+    return Scalar(this, 0, result);
+  }
+  void visit(ElementwiseOp op) {
+    found |= info(op).op_class == OpClass::Math;
+    const Scalar x(this, 0, DType::F32);
+    if (info(op).op_class == OpClass::Formula) info(op).body(x, x, x);
+  }
+};
+
+bool uses_math(ElementwiseOp op) {
+  MathFinder finder;
+  finder.visit(op);
+  return finder.found;
+}
+
+bool is_reduction(const Node& node) {
+  return node.as<ReduceOp>() || node.as<ArgReduceOp>() || node.as<DotOp>() ||
+         node.as<ScatterAddOp>();
+}
+
+bool is_math(const Node& node) {
+  const MapOp* map = node.as<MapOp>();
+  return map && uses_math(map->op);
+}
+
+}  // namespace
+
+bool has_reduction_upstream(const Graph& graph, NodeId id) {
+  return any_upstream(graph, id, is_reduction);
+}
+
+bool has_math_upstream(const Graph& graph, NodeId id) { return any_upstream(graph, id, is_math); }
+
+bool is_exact(const Graph& graph, NodeId id) {
+  return !any_upstream(graph, id, [&](const Node& node) {
+    const MapOp* map = node.as<MapOp>();
+    const bool reads_float_bits =
+        map && map->op == ElementwiseOp::bitcast && is_floating(graph[node.operands[0]].type.dtype);
+    return reads_float_bits || is_reduction(node) || is_math(node);
+  });
+}
+
+std::string CheckResult::summary() const {
+  return join(outputs, "\n", [](const OutputCheck& output) {
+    return fmt::format("output '{}' ({}): {}", output.name, output.exact ? "exact" : "bound",
+                       output.comparison.summary());
+  });
+}
+
+CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
+                          std::span<const HostTensor> got) {
+  if (got.size() != graph.outputs().size())
+    fail(codes::kBadInputs, fmt::format("graph '{}' has {} outputs and {} were given", graph.name(),
+                                        graph.outputs().size(), got.size()));
+  std::optional<std::vector<HostTensor>> interpreted;  // each made when first needed
+  std::optional<std::vector<Bounded>> referenced;
+  CheckResult result;
+  for (size_t i = 0; i < got.size(); ++i) {
+    const GraphOutput& output = graph.outputs()[i];
+    OutputCheck check{output.name, is_exact(graph, output.node), {}};
+    if (check.exact) {
+      if (!interpreted) interpreted = interpret(graph, inputs);
+      check.comparison = compare(got[i], (*interpreted)[i]);
+    } else {
+      if (!referenced) referenced = reference(graph, inputs);
+      check.comparison = compare(got[i], (*referenced)[i]);
+    }
+    result.ok &= check.comparison.ok;
+    result.outputs.push_back(std::move(check));
+  }
+  return result;
+}
+
+}  // namespace braze

@@ -1,0 +1,42 @@
+// check.h — whether what an implementation returned for a graph is right.
+//
+// Where the promises leave no choice, bit for bit what the interpreter returns; elsewhere within
+// the bounds of the reference. Tests, fuzzing and `braze compare` all ask here.
+#pragma once
+
+#include <span>
+#include <string>
+#include <vector>
+
+#include "ir/graph/graph.h"
+#include "ir/values/compare.h"
+
+namespace braze {
+
+/// Whether `id` depends on a reduction, contraction or scatter_add.
+bool has_reduction_upstream(const Graph& graph, NodeId id);
+/// Whether `id` depends on a math row, or on a formula row with one in its body.
+bool has_math_upstream(const Graph& graph, NodeId id);
+/// Whether every implementation must give `id` bit for bit as the interpreter does: neither of the
+/// above, and no bits of floats as integers, for the bits of a NaN are no one's promise.
+bool is_exact(const Graph& graph, NodeId id);
+
+struct OutputCheck {
+  std::string name;
+  bool exact = false;  ///< compared with the interpreter, bit for bit; otherwise with the reference
+  Comparison comparison;
+};
+
+struct CheckResult {
+  bool ok = true;
+  std::vector<OutputCheck> outputs;
+
+  /// One line per output: "out 'y' (bound): max error 0.31 of its bound at [3, 17]: ...".
+  std::string summary() const;
+};
+
+/// Judges `got`, the outputs of an implementation for `inputs`.
+CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
+                          std::span<const HostTensor> got);
+
+}  // namespace braze

@@ -1,0 +1,428 @@
+#include "ir/graph/reference.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "ir/graph/axes.h"
+#include "ir/graph/interpret.h"
+#include "ir/graph/movement.h"
+#include "ir/graph/uncertain.h"
+
+namespace braze {
+namespace {
+
+using Dims = std::vector<int64_t>;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+
+/// A tensor of uncertain elements.
+struct Value {
+  DType dtype = DType::F32;
+  Dims shape;
+  std::vector<Uncertain> elements;
+
+  bool is_scalar() const { return shape.empty(); }
+  /// Element i, or the only one.
+  const Uncertain& at(size_t i) const { return elements[is_scalar() ? 0 : i]; }
+};
+
+using Operands = std::span<const Value* const>;
+
+Value exactly(const HostTensor& x) {
+  Value value{x.dtype(), x.shape(), {}};
+  value.elements.reserve(static_cast<size_t>(x.numel()));
+  for (int64_t i = 0; i < x.numel(); ++i)
+    value.elements.push_back(Uncertain::exactly(x.dtype(), x.get_bits(i)));
+  return value;
+}
+
+/// The tensor as it most likely is.
+HostTensor likely(const Value& x) {
+  HostTensor tensor(x.dtype, x.shape);
+  for (size_t i = 0; i < x.elements.size(); ++i)
+    tensor.set_bits(static_cast<int64_t>(i), x.elements[i].bits);
+  return tensor;
+}
+
+bool all_known(const Value& x) {
+  return std::all_of(x.elements.begin(), x.elements.end(),
+                     [](const Uncertain& e) { return e.known; });
+}
+
+void forget(Uncertain& x, DType dtype) {
+  x = is_floating(dtype) ? Uncertain::anything(x.value) : Uncertain::guess(x.bits);
+}
+
+// Elementwise rows.
+
+Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool relaxed);
+
+class BodyEvaluator : public ScalarEmitter {
+ public:
+  explicit BodyEvaluator(bool relaxed) : relaxed_(relaxed) {}
+
+  Scalar hold(Value value) {
+    const DType dtype = value.dtype;
+    values_.push_back(std::move(value));
+    return Scalar(this, static_cast<uint32_t>(values_.size() - 1), dtype);
+  }
+  Value take(const Scalar& x) { return std::move(values_[x.id()]); }
+
+  Scalar constant(DType dtype, uint64_t bits) override {
+    return hold({dtype, {}, {Uncertain::exactly(dtype, bits)}});
+  }
+  Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
+    std::vector<const Value*> values;
+    for (const Scalar& x : operands) values.push_back(&values_[x.id()]);
+    return hold(evaluate_rows(op, values, result, relaxed_));
+  }
+
+ private:
+  bool relaxed_;
+  std::vector<Value> values_;
+};
+
+Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, bool relaxed) {
+  BodyEvaluator body(relaxed);
+  Scalar xyz[3];
+  for (size_t i = 0; i < operands.size(); ++i)  // 16-bit floats run the whole body in f32
+    xyz[i] = convert(body.hold(*operands[i]), compute_type(operands[i]->dtype));
+  return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
+}
+
+Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool relaxed) {
+  if (info(op).op_class == OpClass::Formula) return evaluate_formula(op, operands, result, relaxed);
+  const Value* shaped = operands[0];
+  for (const Value* x : operands)
+    if (!x->is_scalar()) shaped = x;
+  const UncertainRow row(op, operands.back()->dtype, result, relaxed);
+  const Value& x = *operands[0];
+  const Value& y = *operands[std::min<size_t>(1, operands.size() - 1)];
+  const Value& z = *operands.back();
+  Value value{result, shaped->shape, {}};
+  value.elements.reserve(shaped->elements.size());
+  for (size_t i = 0; i < shaped->elements.size(); ++i)
+    value.elements.push_back(row(x.at(i), y.at(i), z.at(i)));
+  return value;
+}
+
+// Sums and contractions.
+
+/// How results of `result` accumulate operands of `operand`. Matrix units, which take 16-bit and
+/// tf32 operands, cut off sums where others round them, so that their unit is twice as large.
+Accumulation accumulation(DType operand, DType result, bool matrix_unit, bool relaxed) {
+  const double unit = operand == DType::F64 ? 0x1p-53 : matrix_unit ? 0x1p-23 : 0x1p-24;
+  return {compute_type(operand), unit, result, relaxed};
+}
+
+/// One operand of a contraction, as lines of elements that are multiplied.
+struct DotSide {
+  std::vector<Uncertain> elements;
+  std::vector<double> radius;
+  std::vector<int> lowest;             // lowest_bit of each value
+  std::vector<uint8_t> finite, known;  // of each line
+
+  DotSide(const Value& x, std::span<const int64_t> order, int64_t depth)
+      : elements(pack(x.elements, order)) {
+    for (const Uncertain& e : elements) {
+      radius.push_back(e.radius());
+      lowest.push_back(lowest_bit(e.value));
+    }
+    for (size_t line = 0; depth > 0 && line < elements.size(); line += static_cast<size_t>(depth)) {
+      bool all_finite = true, every_known = true;
+      for (size_t i = line; i < line + static_cast<size_t>(depth); ++i) {
+        all_finite &= std::isfinite(elements[i].value) && std::isfinite(radius[i]);
+        every_known &= elements[i].known;
+      }
+      finite.push_back(all_finite);
+      known.push_back(every_known);
+    }
+  }
+};
+
+/// tf32 operands have 10 bits behind the point, and units may cut off the others.
+constexpr double kTf32Deviation = 0x1p-9 + 0x1p-20;
+
+UncertainSum finite_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
+                        size_t depth, bool known, bool tf32) {
+  UncertainSum sum;
+  int quantum = std::numeric_limits<int>::max();
+  for (size_t k = 0; k < depth; ++k) {
+    const size_t i = first_x + k, j = first_y + k;
+    const double a = x.elements[i].value, b = y.elements[j].value;
+    double deviation =
+        std::abs(a) * y.radius[j] + std::abs(b) * x.radius[i] + x.radius[i] * y.radius[j];
+    if (tf32) deviation += kTf32Deviation * (std::abs(a * b) + deviation);
+    sum.add_product(a, b, deviation);
+    if (a != 0 && b != 0) quantum = std::min(quantum, x.lowest[i] + y.lowest[j]);
+  }
+  sum.set_quantum(quantum);
+  if (!known || tf32) sum.set_inexact();
+  return sum;
+}
+
+/// With infinities, NaN or unbounded elements: term by term, as the rules for mul have it.
+UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
+                     size_t depth) {
+  const UncertainRow mul(ElementwiseOp::mul, DType::F64, DType::F64, false);
+  UncertainSum sum;
+  for (size_t k = 0; k < depth; ++k) {
+    const Uncertain &a = x.elements[first_x + k], &b = y.elements[first_y + k];
+    Uncertain term = mul({a.known, std::bit_cast<uint64_t>(a.value), a.value, a.low, a.high},
+                         {b.known, std::bit_cast<uint64_t>(b.value), b.value, b.low, b.high}, {});
+    sum.add(term);
+  }
+  return sum;
+}
+
+class ReferenceEvaluator {
+ public:
+  ReferenceEvaluator(const Node& node, Operands operands, const Sizes& sizes, bool relaxed)
+      : node_(node), operands_(operands), sizes_(sizes), relaxed_(relaxed) {
+    result_ = {node.type.dtype, sizes(node.type.shape), {}};
+    result_.elements.resize(static_cast<size_t>(checked_numel(result_.shape)));
+  }
+
+  Value run() {
+    std::visit(*this, node_.op);
+    return std::move(result_);
+  }
+
+  void operator()(const MapOp& op) {
+    result_ = evaluate_rows(op.op, operands_, node_.type.dtype, relaxed_);
+  }
+
+  void operator()(const GatherOp& op) {
+    const Value &x = *operands_[0], &indices = *operands_[1];
+    const AxisLoop loop(x.shape, op.axis);
+    const std::vector<int64_t> rows = checked_rows(indices, loop.extent);
+    for (const auto& [slice, element] : indexed_elements(loop, rows))
+      result_.elements[slice] = x.elements[element];
+    const int64_t lines = static_cast<int64_t>(rows.size());
+    for (size_t i = 0; i < result_.elements.size(); ++i)
+      if (!indices.elements[i / loop.inner % lines].known) forget(result_.elements[i], x.dtype);
+  }
+
+  void operator()(const ScatterAddOp& op) {
+    const Value &x = *operands_[0], &indices = *operands_[1], &updates = *operands_[2];
+    const AxisLoop loop(x.shape, op.axis);
+    const auto pairs = indexed_elements(loop, checked_rows(indices, loop.extent));
+    if (!is_floating(x.dtype)) {
+      guess();
+      for (size_t i = 0; i < x.elements.size(); ++i) taint(i, x.elements[i]);
+      for (const auto& [update, element] : pairs) taint(element, updates.elements[update]);
+    } else {
+      std::vector<UncertainSum> sums(x.elements.size());
+      for (size_t i = 0; i < x.elements.size(); ++i) sums[i].add(x.elements[i]);
+      for (const auto& [update, element] : pairs) sums[element].add(updates.elements[update]);
+      finish(sums);
+    }
+    if (!all_known(indices))
+      for (Uncertain& e : result_.elements) forget(e, x.dtype);
+  }
+
+  void operator()(const ReduceOp& op) {
+    const Value& x = *operands_[0];
+    const std::vector<int64_t> targets = reduction_targets(x.shape, op.axes);
+    const bool is_sum = op.monoid == Monoid::Sum, is_prod = op.monoid == Monoid::Prod;
+    if (!is_sum && !is_prod) {
+      combine(info(op.monoid), x, targets);
+    } else if (!is_floating(x.dtype)) {
+      guess();
+      for (size_t i = 0; i < targets.size(); ++i) taint(targets[i], x.elements[i]);
+    } else if (is_sum) {
+      std::vector<UncertainSum> sums(result_.elements.size());
+      for (size_t i = 0; i < targets.size(); ++i) sums[targets[i]].add(x.elements[i]);
+      finish(sums);
+    } else {
+      std::vector<UncertainProduct> products(result_.elements.size());
+      for (size_t i = 0; i < targets.size(); ++i) products[targets[i]].multiply(x.elements[i]);
+      finish(products);
+    }
+  }
+
+  void operator()(const ArgReduceOp& op) {
+    const Value& x = *operands_[0];
+    const AxisLoop loop(x.shape, op.axis);
+    guess();  // and checks for empty axes
+    for (size_t i = 0; i < result_.elements.size(); ++i) {
+      const auto best = static_cast<int64_t>(result_.elements[i].bits);
+      for (int64_t k = 0; k < loop.extent; ++k)
+        if (k != best &&
+            !surely_loses(op.is_max, x, loop.element(i, k), loop.element(i, best), k < best))
+          forget(result_.elements[i], DType::I64);
+    }
+  }
+
+  void operator()(const DotOp& op) {
+    const Value &left = *operands_[0], &right = *operands_[1];
+    const DotAxes axes(op, left.shape, right.shape);
+    const DotSide x(left, axes.left, axes.depth), y(right, axes.right, axes.depth);
+    if (!is_floating(left.dtype)) guess();
+    const Accumulation how =
+        accumulation(left.dtype, result_.dtype, is_half(left.dtype) || op.tf32, relaxed_);
+    const auto depth = static_cast<size_t>(axes.depth);
+    size_t i = 0;
+    for (int64_t batch = 0; batch < axes.batches; ++batch)
+      for (int64_t row = 0; row < axes.rows; ++row)
+        for (int64_t column = 0; column < axes.columns; ++column, ++i) {
+          const auto a = static_cast<size_t>(batch * axes.rows + row);
+          const auto b = static_cast<size_t>(batch * axes.columns + column);
+          const bool known = depth == 0 || (x.known[a] && y.known[b]);
+          if (!is_floating(left.dtype)) {
+            if (!known) forget(result_.elements[i], left.dtype);
+          } else if (depth == 0 || (x.finite[a] && y.finite[b])) {
+            result_.elements[i] =
+                finite_dot(x, a * depth, y, b * depth, depth, known, op.tf32).finish(how);
+          } else {
+            result_.elements[i] = any_dot(x, a * depth, y, b * depth, depth).finish(how);
+          }
+        }
+  }
+
+  void operator()(const RandomBitsOp&) {
+    guess();
+    if (!all_known(*operands_[0]))
+      for (Uncertain& e : result_.elements) e = Uncertain::guess(e.bits);
+  }
+  void operator()(const InputOp&) { BRAZE_CHECK(false, "an input is given"); }
+  void operator()(const ConstantOp& op) { result_ = exactly(*op.value); }
+  void operator()(const IotaOp&) { guess(); }
+
+  template <class Movement>
+  void operator()(const Movement&) {
+    std::vector<Dims> shapes;
+    for (const Value* x : operands_) shapes.push_back(x->shape);
+    size_t i = 0;
+    for (const Source& source : movement_sources(node_, shapes, sizes_))
+      result_.elements[i++] = operands_[source.operand]->elements[source.index];
+  }
+
+ private:
+  /// The result as the interpreter has it, taken as known until tainted.
+  void guess() {
+    std::vector<HostTensor> tensors;
+    std::vector<const HostTensor*> pointers;
+    for (const Value* x : operands_) {
+      tensors.push_back(likely(*x));
+      if (is_floating(x->dtype))
+        for (int64_t i = 0; i < tensors.back().numel(); ++i)
+          tensors.back().set_double(i, x->elements[i].value);
+    }
+    for (const HostTensor& x : tensors) pointers.push_back(&x);
+    result_ = exactly(evaluate(node_, pointers, sizes_));
+  }
+
+  void taint(int64_t target, const Uncertain& by) {
+    if (!by.known) forget(result_.elements[target], result_.dtype);
+  }
+
+  template <class Accumulator>
+  void finish(const std::vector<Accumulator>& totals) {
+    const Accumulation how = accumulation(operands_[0]->dtype, result_.dtype, false, relaxed_);
+    for (size_t i = 0; i < totals.size(); ++i) result_.elements[i] = totals[i].finish(how);
+  }
+
+  void combine(const MonoidInfo& monoid, const Value& x, std::span<const int64_t> targets) {
+    const UncertainRow row(monoid.combine, x.dtype, x.dtype, relaxed_);
+    for (Uncertain& e : result_.elements) e = Uncertain::exactly(x.dtype, monoid.identity(x.dtype));
+    for (size_t i = 0; i < targets.size(); ++i) {
+      Uncertain& total = result_.elements[targets[i]];
+      total = row(total, x.elements[i], {});
+    }
+  }
+
+  /// Whether no implementation can prefer `candidate` to `best`. `before`: it comes first, and wins
+  /// ties.
+  bool surely_loses(bool is_max, const Value& x, int64_t candidate, int64_t best,
+                    bool before) const {
+    const Uncertain &c = x.elements[candidate], &b = x.elements[best];
+    if (c.known && b.known) return true;  // the interpreter chose
+    if (!is_floating(x.dtype) || c.is_anything() || b.is_anything())
+      return b.known && std::isnan(b.value) && !before;
+    if (std::isnan(b.value)) return true;
+    if (before) return is_max ? c.high < b.low : c.low > b.high;
+    return is_max ? c.high <= b.low : c.low >= b.high;
+  }
+
+  /// The indices as they most likely are; those that are not known are brought within the axis.
+  std::vector<int64_t> checked_rows(const Value& indices, int64_t extent) const {
+    std::vector<int64_t> rows;
+    for (const Uncertain& e : indices.elements) {
+      const int64_t row = bits_to_int(indices.dtype, e.bits);
+      if (e.known || extent == 0)
+        check_index(node_, row, static_cast<int64_t>(rows.size()), extent);
+      rows.push_back(e.known ? row : std::clamp<int64_t>(row, 0, std::max<int64_t>(extent - 1, 0)));
+    }
+    return rows;
+  }
+
+  const Node& node_;
+  Operands operands_;
+  const Sizes& sizes_;
+  bool relaxed_;
+  Value result_;
+};
+
+bool is_reduction(const Op& op) {
+  return std::holds_alternative<ReduceOp>(op) || std::holds_alternative<ArgReduceOp>(op) ||
+         std::holds_alternative<DotOp>(op) || std::holds_alternative<ScatterAddOp>(op);
+}
+
+Bounded bounded(const Value& x) {
+  Bounded result{HostTensor(is_floating(x.dtype) ? DType::F64 : x.dtype, x.shape), {}};
+  result.bound.reserve(x.elements.size());
+  for (size_t i = 0; i < x.elements.size(); ++i) {
+    const Uncertain& e = x.elements[i];
+    const auto at = static_cast<int64_t>(i);
+    if (is_floating(x.dtype))
+      result.value.set_double(at, e.value);
+    else
+      result.value.set_bits(at, e.bits);
+    double bound = e.known ? 0 : kInfinity;
+    // A bound of 0 would fix the sign of zero.
+    if (!e.known && is_floating(x.dtype) && !e.is_anything())
+      bound = std::max(e.radius() * (1 + 0x1p-50), std::numeric_limits<double>::denorm_min());
+    result.bound.push_back(bound);
+  }
+  return result;
+}
+
+}  // namespace
+
+std::vector<bool> relaxed_nodes(const Graph& graph) {
+  std::vector<bool> seen(graph.size());  // by an output, not only through reductions
+  for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
+  for (size_t i = graph.size(); i-- > 0;)
+    if (seen[i] && !is_reduction(graph[NodeId(i)].op))
+      for (NodeId operand : graph[NodeId(i)].operands) seen[operand.index] = true;
+  seen.flip();
+  return seen;
+}
+
+std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs) {
+  const Sizes sizes = check_inputs(graph, inputs);
+  const std::vector<bool> relaxed = relaxed_nodes(graph);
+  std::vector<uint32_t> uses = count_uses(graph);
+  std::vector<Value> values(graph.size());
+  for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = exactly(inputs[i]);
+
+  for (size_t i = 0; i < graph.size(); ++i) {
+    const Node& node = graph[NodeId(i)];
+    if (!uses[i] || node.as<InputOp>()) continue;
+    std::vector<const Value*> operands;
+    for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
+    values[i] = ReferenceEvaluator(node, operands, sizes, relaxed[i]).run();
+    for (NodeId operand : node.operands)
+      if (--uses[operand.index] == 0) values[operand.index] = {};  // its last use
+  }
+
+  std::vector<Bounded> outputs;
+  for (const GraphOutput& output : graph.outputs())
+    outputs.push_back(bounded(values[output.node.index]));
+  return outputs;
+}
+
+}  // namespace braze

@@ -1,0 +1,438 @@
+#include "ir/graph/uncertain.h"
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+
+#include "braze/error.h"
+#include "ir/graph/interpret.h"
+#include "ir/ops/scalar.h"
+
+namespace braze {
+namespace {
+
+using Row = ElementwiseOp;
+
+constexpr double kInfinity = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// What a reference computed in double may itself be off, libm included.
+constexpr double kReferenceUlps = 2;
+
+struct Format {
+  int precision;     // bits of the significand
+  int min_exponent;  // of normal numbers
+  int max_exponent;
+};
+
+Format format(DType dtype) {
+  switch (dtype) {
+    case DType::F16:
+      return {11, -14, 15};
+    case DType::BF16:
+      return {8, -126, 127};
+    case DType::F32:
+      return {24, -126, 127};
+    default:
+      return {53, -1022, 1023};
+  }
+}
+
+double smallest_subnormal(DType dtype) { return ulp(dtype, 0); }
+
+/// From here on, rounding to nearest gives infinity. For f64 infinity itself.
+double overflow_threshold(DType dtype) {
+  const Format f = format(dtype);
+  return std::ldexp(2 - std::ldexp(1.0, -f.precision), f.max_exponent);
+}
+
+uint64_t as_bits(double x) { return std::bit_cast<uint64_t>(x); }
+
+bool is_comparison(ElementwiseOp op) { return op >= Row::eq && op <= Row::ge; }
+
+/// Whether the row rounds its exact result, so that implementations with leeway may differ.
+bool rounds(ElementwiseOp op, DType from, DType to) {
+  switch (op) {
+    case Row::add:
+    case Row::sub:
+    case Row::mul:
+    case Row::div:
+    case Row::fma:
+    case Row::sqrt:
+      return true;
+    case Row::convert:
+      return is_floating(to) && to != DType::F64 && !(is_half(from) && to == DType::F32);
+    default:
+      return !is_machine(op);
+  }
+}
+
+RoundingError rounding_error(bool is_math, DType dtype, bool is_convert, bool relaxed) {
+  if (is_half(dtype)) {
+    if (is_convert) return {0.5, 0};
+    if (relaxed) return {0.5, 4};
+    return is_math ? RoundingError{0.5, 0} : RoundingError{0.5, 0.5};  // by way of f32
+  }
+  if (is_convert) return {0.5, 0};
+  if (relaxed) return {4, 0};
+  return is_math ? RoundingError{dtype == DType::F64 ? 4.0 : 1.0, 0} : RoundingError{0.5, 0};
+}
+
+/// gamma_n = n u / (1 - n u): the relative error of n roundings.
+double gamma(int64_t n, double unit) {
+  const double nu = static_cast<double>(n) * unit;
+  return nu < 1 ? nu / (1 - nu) : kInfinity;
+}
+
+}  // namespace
+
+double ulp(DType dtype, double x) {
+  const Format f = format(dtype);
+  const int exponent = x == 0 ? f.min_exponent : std::max(std::ilogb(x), f.min_exponent);
+  return std::ldexp(1.0, exponent - f.precision + 1);
+}
+
+int lowest_bit(double x) {
+  if (x == 0 || !std::isfinite(x)) return std::numeric_limits<int>::max();
+  int exponent;
+  const auto significand = static_cast<int64_t>(std::ldexp(std::frexp(x, &exponent), 53));
+  return exponent - 53 + std::countr_zero(static_cast<uint64_t>(significand));
+}
+
+Uncertain Uncertain::exactly(DType dtype, uint64_t bits) {
+  Uncertain x{true, bits};
+  if (is_floating(dtype)) x.value = x.low = x.high = bits_to_double(dtype, bits);
+  return x;
+}
+
+Uncertain Uncertain::between(double value, double low, double high) {
+  return {false, 0, std::clamp(value, low, high), low, high};
+}
+
+Uncertain Uncertain::anything(double estimate) {
+  return {false, 0, estimate, -kInfinity, kInfinity};
+}
+
+double Uncertain::radius() const { return known ? 0 : std::max(high - value, value - low); }
+
+Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed) {
+  const auto slack = [&](double at) {
+    return error.ulps * ulp(dtype, at) + error.f32_ulps * ulp(DType::F32, at) +
+           kReferenceUlps * ulp(DType::F64, at);
+  };
+  // Where rounding crosses a power of two, the ulp beyond it counts.
+  const auto reach = [&](double at) { return slack(std::abs(at) + slack(at)); };
+  double low = x.low - reach(x.low), high = x.high + reach(x.high);
+  if (x.low >= 0) low = std::max(low, 0.0);  // rounding does not cross zero
+  if (x.high <= 0) high = std::min(high, 0.0);
+
+  const double limit = overflow_threshold(dtype);
+  if (!relaxed && (low >= limit || high <= -limit))
+    return Uncertain::exactly(dtype, constant_bits(dtype, x.value > 0 ? kInfinity : -kInfinity));
+  if (!(low > -limit && high < limit)) return Uncertain::anything(x.value);
+  return Uncertain::between(x.value, low, high);
+}
+
+UncertainRow::UncertainRow(ElementwiseOp op, DType operand, DType result, bool relaxed)
+    : op_(op),
+      operand_(operand),
+      result_(result),
+      relaxed_(relaxed),
+      arity_(info(op).arity),
+      is_math_(!is_machine(op)),
+      rounds_(rounds(op, operand, result)),
+      exact_(is_math_ ? nullptr : machine_function(op, operand, result)),
+      in_double_(is_math_ ? nullptr
+                          : machine_function(
+                                op, DType::F64,
+                                info(op).result == ResultRule::Same ? DType::F64 : DType::Bool)) {
+  BRAZE_CHECK(is_math_ || exact_, "no such row");
+}
+
+Uncertain UncertainRow::operator()(const Uncertain& x, const Uncertain& y,
+                                   const Uncertain& z) const {
+  const Uncertain* const operands[3] = {&x, &y, &z};
+  bool all_known = !is_math_;
+  for (size_t i = 0; i < arity_; ++i) all_known &= operands[i]->known;
+  const bool nan_bits =
+      op_ == Row::bitcast && std::isnan(x.value);  // which NaN it is, no one promises
+  if (all_known && !nan_bits && !(relaxed_ && rounds_))
+    return Uncertain::exactly(result_, exact_(x.bits, y.bits, z.bits));
+
+  if (op_ == Row::select) return select(x, y, z);
+  if (op_ == Row::convert && x.known && is_floating(result_)) return relaxed_convert(x);
+  if (!is_floating(operand_)) return of_unknown_integers(operands);
+  if (is_comparison(op_)) return compare(x, y);
+  if (op_ == Row::is_nan)
+    return x.is_anything() ? Uncertain::guess(0)
+                           : Uncertain::exactly(DType::Bool, std::isnan(x.value));
+  if (op_ == Row::bitcast)
+    return is_floating(result_) ? Uncertain::anything(x.value) : Uncertain::guess(0);
+  if (op_ == Row::convert && !is_floating(result_)) return to_integer(x);
+  return real(operands);
+}
+
+Uncertain UncertainRow::select(const Uncertain& condition, const Uncertain& y,
+                               const Uncertain& z) const {
+  if (condition.known) return condition.bits ? y : z;
+  if (y.known && z.known && y.bits == z.bits) return y;
+  const Uncertain& guess = condition.bits ? y : z;
+  if (!is_floating(result_)) return Uncertain::guess(guess.bits);
+  const double low = std::min(y.low, z.low), high = std::max(y.high, z.high);
+  if (!std::isfinite(low) || !std::isfinite(high) || std::isnan(y.value) || std::isnan(z.value))
+    return Uncertain::anything(guess.value);
+  return Uncertain::between(guess.value, low, high);
+}
+
+/// An unknown bool is one of two; an unknown integer is anything.
+Uncertain UncertainRow::of_unknown_integers(const Uncertain* const operands[3]) const {
+  uint64_t bits[3] = {};
+  for (size_t i = 0; i < arity_; ++i) bits[i] = operands[i]->bits;
+  const uint64_t guess = exact_(bits[0], bits[1], bits[2]);
+  const double estimate = is_floating(result_) ? bits_to_double(result_, guess) : 0;
+  if (operand_ != DType::Bool)
+    return is_floating(result_) ? Uncertain::anything(estimate) : Uncertain::guess(guess);
+
+  bool same = true;
+  for (unsigned choice = 0; choice < 4; ++choice) {
+    for (size_t i = 0; i < arity_; ++i)
+      if (!operands[i]->known) bits[i] = choice >> i & 1;
+    same &= exact_(bits[0], bits[1], bits[2]) == guess;
+  }
+  if (same) return Uncertain::exactly(result_, guess);
+  return is_floating(result_) ? Uncertain::between(estimate, 0, 1) : Uncertain::guess(guess);
+}
+
+Uncertain UncertainRow::compare(const Uncertain& x, const Uncertain& y) const {
+  const uint64_t guess = in_double_(as_bits(x.value), as_bits(y.value), 0);
+  if (std::isnan(x.value) && x.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
+  if (std::isnan(y.value) && y.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
+  if (x.is_anything() || y.is_anything()) return Uncertain::guess(guess);
+  const bool apart = x.high < y.low || y.high < x.low;
+  const bool at_most = x.high <= y.low && (op_ == Row::le || op_ == Row::gt);
+  const bool at_least = x.low >= y.high && (op_ == Row::ge || op_ == Row::lt);
+  if (apart || at_most || at_least || (x.known && y.known))
+    return Uncertain::exactly(DType::Bool, guess);
+  return Uncertain::guess(guess);
+}
+
+Uncertain UncertainRow::to_integer(const Uncertain& x) const {
+  const auto of = [&](double value) { return constant_bits(result_, value); };
+  if (x.is_anything()) return Uncertain::guess(of(x.value));
+  if (result_ == DType::Bool && x.may_be(0) && x.low != x.high)
+    return Uncertain::guess(of(x.value));
+  // Truncation is monotone: equal ends decide.
+  return of(x.low) == of(x.high) ? Uncertain::exactly(result_, of(x.value))
+                                 : Uncertain::guess(of(x.value));
+}
+
+/// A known number in a format that may or may not be rounded to.
+Uncertain UncertainRow::relaxed_convert(const Uncertain& x) const {
+  const double value = is_floating(operand_) ? x.value : bits_to_double(operand_, x.bits);
+  const uint64_t bits = exact_(x.bits, 0, 0);
+  if (!(std::abs(bits_to_double(result_, bits) - value) > 0))
+    return Uncertain::exactly(result_, bits);
+  return rounded(Uncertain::between(value, value, value), result_, {0.5, 0}, true);
+}
+
+double UncertainRow::at(double x, double y, double z) const {
+  if (is_math_) return evaluate_math(op_, x);
+  if (op_ == Row::convert) return x;
+  return std::bit_cast<double>(in_double_(as_bits(x), as_bits(y), as_bits(z)));
+}
+
+/// A row from floats to a float. All but those named here are monotone in each operand, whatever
+/// the others are, so that the corners of the operands' intervals give the ends of the result's.
+Uncertain UncertainRow::real(const Uncertain* const operands[3]) const {
+  const Uncertain &x = *operands[0], &y = *operands[1], &z = *operands[2];
+  const double value = at(x.value, y.value, z.value);
+  bool infinite_operand = false;
+  for (size_t i = 0; i < arity_; ++i) {
+    if (operands[i]->known && std::isnan(operands[i]->value))
+      return Uncertain::exactly(result_, constant_bits(result_, kNaN));
+    infinite_operand |= operands[i]->known && std::isinf(operands[i]->value);
+  }
+  for (size_t i = 0; i < arity_; ++i)
+    if (operands[i]->is_anything()) return Uncertain::anything(value);
+  if ((op_ == Row::div || op_ == Row::rem) && !y.known && y.may_be(0))
+    return Uncertain::anything(value);
+  if (op_ == Row::rem && !std::isinf(x.value)) return remainder(x, y);
+  if ((op_ == Row::sin || op_ == Row::cos) && !std::isinf(x.value)) return sine_or_cosine(x);
+
+  double low = kInfinity, high = -kInfinity;
+  unsigned nans = 0;
+  const unsigned corners = 1u << arity_;
+  for (unsigned corner = 0; corner < corners; ++corner) {
+    const auto end = [&](const Uncertain& u, int i) { return corner >> i & 1 ? u.high : u.low; };
+    const double r = at(end(x, 0), end(y, 1), end(z, 2));
+    nans += std::isnan(r);
+    low = std::min(low, std::isnan(r) ? kInfinity : r);
+    high = std::max(high, std::isnan(r) ? -kInfinity : r);
+  }
+  if (nans == corners) return Uncertain::exactly(result_, constant_bits(result_, kNaN));
+  if (nans > 0) return Uncertain::anything(value);
+  if (op_ == Row::abs && x.may_be(0)) low = 0;
+  return settle(value, low, high, infinite_operand);
+}
+
+/// The exact result lies in [low, high]; rounds it where the row rounds.
+Uncertain UncertainRow::settle(double value, double low, double high, bool infinite_operand) const {
+  if (std::isinf(low) || std::isinf(high)) {
+    const bool certain = low == high && (infinite_operand || !relaxed_);
+    return certain ? Uncertain::exactly(result_, constant_bits(result_, low))
+                   : Uncertain::anything(value);
+  }
+  if (rounds_)
+    return rounded(Uncertain::between(value, low, high), result_,
+                   rounding_error(is_math_, result_, op_ == Row::convert, relaxed_), relaxed_);
+  if (low == high && low != 0 && !relaxed_)
+    return Uncertain::exactly(result_, constant_bits(result_, low));
+  return Uncertain::between(value, low, high);
+}
+
+Uncertain UncertainRow::remainder(const Uncertain& x, const Uncertain& y) const {
+  double low = kInfinity, high = -kInfinity;  // of the quotient
+  for (const double numerator : {x.low, x.high})
+    for (const double denominator : {y.low, y.high}) {
+      low = std::min(low, numerator / denominator);
+      high = std::max(high, numerator / denominator);
+    }
+  low -= ulp(DType::F64, low);
+  high += ulp(DType::F64, high);
+  const double value = std::fmod(x.value, y.value);
+  if (std::trunc(low) == std::trunc(high)) {  // x - y * quotient
+    const double radius = x.radius() + std::abs(std::trunc(low)) * y.radius();
+    const double slack = 4 * ulp(DType::F64, std::abs(value) + radius);
+    return Uncertain::between(value, value - radius - slack, value + radius + slack);
+  }
+  const double limit = std::min(std::max(-y.low, y.high), std::max(-x.low, x.high));
+  return Uncertain::between(value, x.low < 0 ? -limit : 0, x.high > 0 ? limit : 0);
+}
+
+/// Nowhere steeper than 1.
+Uncertain UncertainRow::sine_or_cosine(const Uncertain& x) const {
+  const double value = evaluate_math(op_, x.value), radius = x.radius();
+  return settle(value, std::max(value - radius, -1.0), std::min(value + radius, 1.0), false);
+}
+
+void UncertainSum::add(const Uncertain& x) {
+  ++count_;
+  all_known_ &= x.known;
+  if (x.is_anything()) {
+    anything_ = true;
+  } else if (std::isnan(x.value)) {
+    nan_ = true;
+  } else if (std::isinf(x.value)) {
+    (x.value > 0 ? plus_ : minus_) = true;
+  } else {
+    value_.add(x.value);
+    below_ += x.value - x.low;
+    above_ += x.high - x.value;
+    magnitude_ += std::max(std::abs(x.low), std::abs(x.high));
+    may_be_negative_ |= x.low < 0;
+    quantum_ = std::min(quantum_, lowest_bit(x.value));
+  }
+}
+
+void UncertainSum::add_product(double x, double y, double deviation) {
+  ++count_;
+  has_products_ = true;
+  may_be_negative_ = true;
+  value_.add_product(x, y);
+  below_ += deviation;
+  above_ += deviation;
+  magnitude_ += std::abs(x * y) + deviation;
+}
+
+/// Whether every partial sum, in any order, is a number of `dtype`: all are multiples of one power
+/// of two and none is too large for it.
+bool UncertainSum::exact_in(DType dtype, double total) const {
+  const Format f = format(dtype);
+  if (!all_known_ || total == 0) return all_known_;
+  return quantum_ >= f.min_exponent - f.precision + 1 &&
+         std::ldexp(total, -quantum_) <= std::ldexp(1.0, f.precision);
+}
+
+Uncertain UncertainSum::finish(const Accumulation& how) const {
+  const double value = value_.value();
+  if (nan_ || (plus_ && minus_))
+    return Uncertain::exactly(how.result, constant_bits(how.result, kNaN));
+  if (anything_) return Uncertain::anything(value);
+
+  // Sums of our own bounds are rounded too.
+  const double inflate = 1 + gamma(count_ + 2, 0x1p-53);
+  const double total = magnitude_ * inflate;
+  const double growth = gamma(has_products_ ? count_ : std::max<int64_t>(count_ - 1, 0), how.unit);
+  if (!(total * (1 + growth) < overflow_threshold(how.accumulator) && total < kInfinity))
+    return Uncertain::anything(plus_ || minus_ ? kNaN : value);
+  if (plus_ || minus_)
+    return Uncertain::exactly(how.result,
+                              constant_bits(how.result, plus_ ? kInfinity : -kInfinity));
+
+  const bool narrow = is_half(how.result);
+  const bool exact = exact_in(how.accumulator, total);
+  if (exact && value != 0 && !(narrow && how.relaxed))
+    return Uncertain::exactly(how.result, constant_bits(how.result, value));
+  double error = 0;
+  if (!exact) {
+    error = growth * total + kReferenceUlps * ulp(DType::F64, value);
+    if (has_products_) error += static_cast<double>(count_) * smallest_subnormal(how.accumulator);
+  }
+  double low = value - below_ * inflate - error, high = value + above_ * inflate + error;
+  if (!may_be_negative_) low = std::max(low, 0.0);
+  const Uncertain sum = Uncertain::between(value, low, high);
+  return narrow ? rounded(sum, how.result, {0.5, 0}, how.relaxed) : sum;
+}
+
+void UncertainProduct::multiply(const Uncertain& x) {
+  ++count_;
+  all_known_ &= x.known;
+  if (x.is_anything()) {
+    anything_ = true;
+  } else if (std::isnan(x.value)) {
+    nan_ = true;
+  } else {
+    const double radius = x.radius(), magnitude = std::abs(x.value) + radius;
+    infinite_ |= std::isinf(x.value);
+    value_.multiply(x.value);
+    centre_ *= std::abs(x.value);
+    magnitude_ *= magnitude;
+    largest_ *= std::max(1.0, magnitude);
+    smallest_ *= std::min(1.0, std::max(0.0, std::abs(x.value) - radius));
+    may_be_negative_ |= x.low < 0;
+    if (x.value != 0 && std::isfinite(x.value))
+      odd_ *= std::ldexp(std::abs(x.value), -lowest_bit(x.value));
+  }
+}
+
+Uncertain UncertainProduct::finish(const Accumulation& how) const {
+  const double value = value_.value();
+  const Format f = format(how.accumulator);
+  const auto exactly = [&](double x) {
+    return Uncertain::exactly(how.result, constant_bits(how.result, x));
+  };
+  if (nan_) return exactly(kNaN);
+  // No partial product leaves the normal numbers at the small end.
+  const bool no_underflow = smallest_ >= std::ldexp(1.0, f.min_exponent);
+  if (anything_) return Uncertain::anything(value);
+  if (infinite_)
+    return all_known_ && (no_underflow || std::isnan(value)) ? exactly(value)
+                                                             : Uncertain::anything(value);
+  const double growth = gamma(count_, how.unit), own = gamma(count_ + 2, 0x1p-53);
+  if (!(largest_ * (1 + growth + own) < overflow_threshold(how.accumulator) &&
+        largest_ < kInfinity))
+    return Uncertain::anything(value);
+
+  const bool narrow = is_half(how.result);
+  const bool exact = all_known_ && no_underflow && odd_ <= std::ldexp(1.0, f.precision);
+  if (exact && !(narrow && how.relaxed)) return exactly(value);
+  double error = (magnitude_ - centre_) + 2 * own * magnitude_;
+  if (!exact)
+    error += growth * magnitude_ +
+             static_cast<double>(count_) * smallest_subnormal(how.accumulator) * largest_;
+  const double low = may_be_negative_ ? value - error : std::max(value - error, 0.0);
+  const Uncertain product = Uncertain::between(value, low, value + error);
+  return narrow ? rounded(product, how.result, {0.5, 0}, how.relaxed) : product;
+}
+
+}  // namespace braze
