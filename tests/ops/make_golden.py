@@ -1,0 +1,320 @@
+#!/usr/bin/env python3
+"""Writes golden.txt: values of every elementwise op, from its definition, by mpmath and exact
+fractions. Nothing of Braze takes part. Usage: pip install mpmath; make_golden.py > golden.txt"""
+
+import math
+import struct
+from fractions import Fraction
+
+import mpmath
+from mpmath import mpf
+
+mpmath.mp.prec = 400
+
+# ---- element types: how an exact number becomes an element, and how an element is written
+
+FLOATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
+INTEGERS = {"i32": (32, True), "i64": (64, True), "u32": (32, False)}
+NUMERIC = list(INTEGERS) + list(FLOATS)
+INF, NAN = float("inf"), float("nan")
+
+
+def exact(x):
+    """A finite number as a Fraction."""
+    if isinstance(x, mpf):
+        sign, man, exp, _ = x._mpf_
+        return Fraction(-man if sign else man) * Fraction(2) ** exp
+    return Fraction(x)
+
+
+def special(x):
+    return isinstance(x, float) and (math.isnan(x) or math.isinf(x))
+
+
+def round_float(x, dtype):
+    """The element nearest to x, ties to even. The result is a Python float, which holds all four."""
+    if special(x) or (isinstance(x, float) and x == 0):
+        return x
+    if isinstance(x, mpf) and not mpmath.isfinite(x):
+        return float(x)
+    x = exact(x)
+    if x == 0:
+        return 0.0
+    precision, least, greatest = FLOATS[dtype]
+    exponent = max(math.floor(mpmath.log(abs(mpf(x.numerator)) / x.denominator, 2)), least)
+    while exponent > least and abs(x) < Fraction(2) ** exponent:
+        exponent -= 1
+    while abs(x) >= Fraction(2) ** (exponent + 1):
+        exponent += 1
+    unit = Fraction(2) ** (exponent - precision + 1)
+    result = round(x / unit) * unit  # Python rounds fractions half to even
+    if abs(result) >= Fraction(2) ** (greatest + 1):
+        return INF if x > 0 else -INF
+    if result == 0:
+        return 0.0 if x > 0 else -0.0
+    return float(result)
+
+
+def wrap(x, dtype):
+    bits, signed = INTEGERS[dtype]
+    x %= 1 << bits
+    return x - (1 << bits) if signed and x >> (bits - 1) else x
+
+
+def element(x, dtype):
+    """x as an element of dtype, rounded or wrapped."""
+    if dtype == "bool":
+        return bool(x)
+    return wrap(x, dtype) if dtype in INTEGERS else round_float(x, dtype)
+
+
+def text(x, dtype):
+    if dtype == "bool":
+        return "true" if x else "false"
+    if dtype in INTEGERS:
+        return str(x)
+    if special(x):
+        return str(x)
+    if dtype == "f64":
+        return repr(x)
+    for digits in range(1, 17):  # the shortest text that rounds to x
+        short = f"{x:.{digits}g}"
+        if round_float(Fraction(short), dtype) == x:
+            return "-0.0" if x == 0 and math.copysign(1, x) < 0 else short
+    return repr(x)
+
+
+# ---- machine rows on exact numbers
+
+
+def truncate(q):
+    return math.trunc(q)
+
+
+def is_float(dtype):
+    return dtype in FLOATS
+
+
+def op_div(x, y, t):
+    if is_float(t):
+        return exact(x) / exact(y)
+    return 0 if y == 0 else truncate(Fraction(x, y))
+
+
+def op_rem(x, y, t):
+    if not is_float(t) and y == 0:
+        return x
+    return exact(x) - exact(y) * truncate(exact(x) / exact(y)) if is_float(t) else x - y * truncate(Fraction(x, y))
+
+
+def op_fma(x, y, z, t):
+    value = exact(x) * exact(y) + exact(z)
+    return round_float(value, "f32") if t in ("f16", "bf16") else value
+
+
+def op_abs(x, t):
+    return abs(x)
+
+
+def op_shl(x, y, t):
+    width = INTEGERS[t][0]
+    return x << y if 0 <= y < width else 0
+
+
+def op_shr(x, y, t):
+    width = INTEGERS[t][0]
+    return x >> y if 0 <= y < width else (-1 if x < 0 else 0)
+
+
+def root(x):
+    return mpmath.sqrt(mpf(x))
+
+
+MACHINE = {
+    "add": (NUMERIC, lambda x, y, t: exact(x) + exact(y) if is_float(t) else x + y),
+    "sub": (NUMERIC, lambda x, y, t: exact(x) - exact(y) if is_float(t) else x - y),
+    "mul": (NUMERIC, lambda x, y, t: exact(x) * exact(y) if is_float(t) else x * y),
+    "div": (NUMERIC, op_div),
+    "rem": (NUMERIC, op_rem),
+    "fma": (list(FLOATS), op_fma),
+    "neg": (NUMERIC, lambda x, t: -x),
+    "abs": (NUMERIC, op_abs),
+    "min": (["bool"] + NUMERIC, lambda x, y, t: min(x, y)),
+    "max": (["bool"] + NUMERIC, lambda x, y, t: max(x, y)),
+    "sqrt": (list(FLOATS), lambda x, t: root(x)),
+    "floor": (list(FLOATS), lambda x, t: float(math.floor(x))),
+    "ceil": (list(FLOATS), lambda x, t: math.copysign(float(math.ceil(x)), x)),
+    "round_even": (list(FLOATS), lambda x, t: math.copysign(float(round(x)), x)),
+    "trunc": (list(FLOATS), lambda x, t: math.copysign(float(math.trunc(x)), x)),
+    "logical_and": (["bool"] + list(INTEGERS), lambda x, y, t: x & y),
+    "logical_or": (["bool"] + list(INTEGERS), lambda x, y, t: x | y),
+    "logical_xor": (["bool"] + list(INTEGERS), lambda x, y, t: x ^ y),
+    "logical_not": (["bool"] + list(INTEGERS), lambda x, t: not x if t == "bool" else ~x),
+    "shl": (list(INTEGERS), op_shl),
+    "shr": (list(INTEGERS), op_shr),
+}
+COMPARISONS = {
+    "eq": lambda x, y: x == y,
+    "ne": lambda x, y: x != y,
+    "lt": lambda x, y: x < y,
+    "le": lambda x, y: x <= y,
+    "gt": lambda x, y: x > y,
+    "ge": lambda x, y: x >= y,
+}
+
+# ---- math and formula rows, from their definitions
+
+e = mpmath.exp
+
+
+def sigmoid(x):
+    return 1 / (1 + e(-x))
+
+
+def clip(x, low, high):
+    return min(max(x, low), high)
+
+
+MATH = {
+    "exp": e,
+    "exp2": lambda x: mpf(2) ** x,
+    "log": lambda x: mpmath.log(x),
+    "log2": lambda x: mpmath.log(x, 2),
+    "log1p": lambda x: mpmath.log(1 + x),
+    "expm1": lambda x: e(x) - 1,
+    "tanh": lambda x: (e(2 * x) - 1) / (e(2 * x) + 1),
+    "sigmoid": sigmoid,
+    "erf": mpmath.erf,
+    "erfc": mpmath.erfc,
+    "sin": mpmath.sin,
+    "cos": mpmath.cos,
+    "rsqrt": lambda x: 1 / mpmath.sqrt(x),
+    "reciprocal": lambda x: 1 / x,
+    "square": lambda x: x * x,
+    "sign": lambda x: mpmath.sign(x),
+    "relu": lambda x: max(x, mpf(0)),
+    "leaky_relu": lambda x, y: x if x > 0 else x * y,
+    "elu": lambda x, y: x if x > 0 else y * (e(x) - 1),
+    "silu": lambda x: x * sigmoid(x),
+    "gelu": lambda x: x * (1 + mpmath.erf(x / mpmath.sqrt(2))) / 2,
+    "gelu_tanh": lambda x: x / 2 * (1 + mpmath.tanh(mpmath.sqrt(2 / mpmath.pi) * (x + mpf("0.044715") * x**3))),
+    "softplus": lambda x: mpmath.log(1 + e(x)),
+    "hard_sigmoid": lambda x: clip(x / 6 + mpf(1) / 2, mpf(0), mpf(1)),
+    "hard_tanh": lambda x: clip(x, mpf(-1), mpf(1)),
+    "hard_swish": lambda x: x * clip(x / 6 + mpf(1) / 2, mpf(0), mpf(1)) if x > -3 else -0.0,
+    "clamp": lambda x, y, z: clip(x, y, z),
+}
+INTEGER_FORMULAS = {
+    "square": lambda x: x * x,
+    "sign": lambda x: (x > 0) - (x < 0),
+    "relu": lambda x: max(x, 0),
+    "clamp": lambda x, y, z: clip(x, y, z),
+}
+
+# ---- where the ops are evaluated
+
+POSITIVE = {"sqrt", "rsqrt", "log", "log2"}
+FLOAT_POINTS = [0.1, -1.25, 2.5, -0.375, 5.75, -3.5, 1e-3]
+INTEGER_POINTS = {
+    "i32": [7, -3, 2**31 - 1, -(2**31), 65537, -10, 0],
+    "i64": [7, -3, 2**63 - 1, -(2**63), 2**32 + 1, -10, 0],
+    "u32": [7, 3, 2**32 - 1, 2**31, 65537, 10, 0],
+}
+
+
+def points(name, dtype):
+    if dtype == "bool":
+        return [False, True]
+    if dtype in INTEGERS:
+        return INTEGER_POINTS[dtype]
+    source = [abs(p) for p in FLOAT_POINTS] if name in POSITIVE else FLOAT_POINTS
+    if name == "log1p":
+        source = [p for p in source if p > -1]
+    return [element(Fraction(p), dtype) for p in source]
+
+
+def operand_tuples(name, arity, dtype):
+    values = points(name, dtype)
+    if arity == 1:
+        return [(v,) for v in values]
+    if name in ("shl", "shr"):
+        return [(v, s) for v, s in zip(values, [1, 5, 31, 2, 0, 40, 3])]
+    if name in ("leaky_relu", "elu"):
+        slope = element(Fraction(1, 8), dtype)
+        return [(v, slope) for v in values]
+    if name == "clamp":
+        low, high = (2, 9) if dtype in INTEGERS else (-1.0, 2.0)
+        return [(v, low, high) for v in values]
+    if dtype == "bool":
+        return [(a, b) for a in values for b in values]
+    shifted = values[1:] + values[:1]
+    pairs = list(zip(values, shifted)) + [(values[0], values[0])]
+    if arity == 2:
+        return pairs
+    return [(a, b, c) for (a, b), c in zip(pairs, values[2:] + values[:2])]
+
+
+def line(head, dtypes, result, rows):
+    cells = []
+    for operands, value in rows:
+        shown = ", ".join(text(o, t) for o, t in zip(operands, dtypes))
+        cells.append(f"({shown}) = {text(value, result)}")
+    print(f"{head}: {', '.join(cells)}")
+
+
+def main():
+    print("// golden.txt: elementwise ops at a few points, computed outside of Braze by make_golden.py.")
+    print("// op dtype: (operands) = result, ...; convert and bitcast: op dtype to dtype: ...")
+    for name, (dtypes, value) in MACHINE.items():
+        arity = value.__code__.co_argcount - 1
+        for t in dtypes:
+            rows = [(o, element(value(*o, t), t)) for o in operand_tuples(name, arity, t)]
+            line(f"{name} {t}", [t] * arity, t, rows)
+    for name, value in COMPARISONS.items():
+        for t in ["bool"] + NUMERIC:
+            line(f"{name} {t}", [t, t], "bool", [(o, value(*o)) for o in operand_tuples(name, 2, t)])
+    for t in ["bool"] + NUMERIC:
+        pairs = operand_tuples("select", 2, t)
+        rows = [((c, a, b), a if c else b) for (a, b) in pairs for c in (True, False)]
+        line(f"select {t}", ["bool", t, t], t, rows)
+    for t in FLOATS:
+        line(f"is_nan {t}", [t], "bool", [((v,), v != v) for v in points("is_nan", t) + [INF, NAN]])
+    for source in ["bool"] + NUMERIC:
+        for target in ["bool"] + NUMERIC:
+            rows = []
+            values = list(points("convert", source))
+            if source in FLOATS:
+                values += [element(v, source) for v in (Fraction(3 * 10**9), Fraction(-3 * 10**9), Fraction(1 + 2**-9))]
+                values += [INF, -INF, NAN, -0.0]
+            if source == "i64":
+                values += [2**62 + 2**54 + 1, 2**53 + 1, -(2**40) - 1]
+            for v in values:
+                if target == "bool":
+                    out = v != 0
+                elif target in INTEGERS and source in FLOATS:
+                    bits, signed = INTEGERS[target]
+                    low = -(1 << (bits - 1)) if signed else 0
+                    high = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
+                    out = 0 if v != v else (high if v > 0 else low) if math.isinf(v) else clip(math.trunc(v), low, high)
+                else:
+                    out = element(int(v) if source == "bool" else v, target)
+                rows.append(((v,), out))
+            line(f"convert {source} to {target}", [source], target, rows)
+    formats = {"f32": "<f", "i32": "<i", "u32": "<I", "f64": "<d", "i64": "<q"}
+    for source, target in [("f32", "i32"), ("f32", "u32"), ("i32", "f32"), ("u32", "i32"), ("i32", "u32"),
+                           ("f64", "i64"), ("i64", "f64"), ("u32", "f32")]:
+        values = points("bitcast", source) if source in FLOATS else [0, 1, 1065353216, 7]
+        rows = [((v,), struct.unpack(formats[target], struct.pack(formats[source], v))[0]) for v in values]
+        line(f"bitcast {source} to {target}", [source], target, rows)
+    for name, value in MATH.items():
+        arity = value.__code__.co_argcount if hasattr(value, "__code__") and name not in ("exp", "erf", "erfc", "sin", "cos") else 1
+        for t in FLOATS:
+            rows = [(o, element(value(*[mpf(v) for v in o]), t)) for o in operand_tuples(name, arity, t)]
+            line(f"{name} {t}", [t] * arity, t, rows)
+        if name in INTEGER_FORMULAS:
+            for t in INTEGERS:
+                rows = [(o, element(INTEGER_FORMULAS[name](*o), t)) for o in operand_tuples(name, arity, t)]
+                line(f"{name} {t}", [t] * arity, t, rows)
+
+
+main()
