@@ -1,0 +1,394 @@
+#include "frontend/autodiff/gradient.h"
+
+#include <algorithm>
+#include <map>
+#include <numeric>
+
+#include "compiler/passes/expand.h"
+#include "compiler/passes/graph_emitter.h"
+#include "ir/graph/build.h"
+#include "ir/support/text.h"
+
+namespace braze {
+namespace {
+
+using Axes64 = std::vector<int64_t>;
+
+size_t at(int64_t axis) { return static_cast<size_t>(axis); }
+
+bool contains(const Axes64& axes, int64_t axis) {
+  return std::find(axes.begin(), axes.end(), axis) != axes.end();
+}
+
+/// The axes of a tensor of `rank` that are in none of the lists.
+Axes64 other_axes(size_t rank, const Axes64& a, const Axes64& b = {}) {
+  Axes64 out;
+  for (int64_t i = 0; i < static_cast<int64_t>(rank); ++i)
+    if (!contains(a, i) && !contains(b, i)) out.push_back(i);
+  return out;
+}
+
+/// The nodes that `ends` depend on, themselves included, in order. Ids are topological.
+std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends) {
+  std::vector<bool> reached(graph.size());
+  for (const NodeId end : ends) reached[end.index] = true;
+  std::vector<NodeId> out;
+  for (size_t i = graph.size(); i-- > 0;) {
+    if (!reached[i]) continue;
+    out.emplace_back(i);
+    for (const NodeId operand : graph[NodeId(i)].operands) reached[operand.index] = true;
+  }
+  std::reverse(out.begin(), out.end());
+  return out;
+}
+
+/// The vector-Jacobian products of one node. Nodes are copied out of the graph first, for adding
+/// to it moves them.
+class Backward {
+ public:
+  Backward(Graph& graph, NodeId id, NodeId gradient)
+      : graph_(graph), id_(id), node_(graph[id]), g_(gradient) {}
+
+  /// The gradient of each operand; an empty id means none. Only those `wanted` need be there.
+  std::vector<NodeId> operands(const std::vector<bool>& wanted) {
+    wanted_ = &wanted;
+    out_.assign(node_.operands.size(), NodeId());
+    std::visit([this](const auto& op) { visit(op); }, node_.op);
+    return std::move(out_);
+  }
+
+ private:
+  // Shorthands: new nodes stand where this one does.
+  SourceLocation where() const { return node_.location; }
+  const TensorType& type(NodeId id) const { return graph_[id].type; }
+  TensorType operand_type(size_t i) const { return type(node_.operands[i]); }
+  bool wants(size_t i) const { return (*wanted_)[i]; }
+  NodeId scalar(DType dtype, double value) { return build::scalar(graph_, dtype, value, where()); }
+  NodeId map(ElementwiseOp op, std::vector<NodeId> operands) {
+    return build::map(graph_, op, std::move(operands), where());
+  }
+  NodeId convert(NodeId x, DType to) {
+    // Through f32 and back is nothing: what returns to 16 bits unchanged was never converted.
+    if (type(x).dtype == to) return x;
+    const MapOp* map = graph_[x].as<MapOp>();
+    if (map && map->op == ElementwiseOp::convert) {
+      const NodeId source = graph_[x].operands[0];
+      if (type(source).dtype == to && is_half(to) && type(x).dtype == DType::F32) return source;
+    }
+    return build::convert(graph_, x, to, where());
+  }
+  NodeId zeros(const TensorType& like) {
+    return build::broadcast_to(graph_, scalar(like.dtype, 0), like.shape, where());
+  }
+  /// The reduced tensor `x` spread over `axes` again.
+  NodeId spread(NodeId x, const Shape& shape, const Axes64& axes) {
+    return build::broadcast(graph_, x, shape, other_axes(shape.rank(), axes), where());
+  }
+
+  // Leaves, and ops that are not differentiable.
+  void visit(const InputOp&) {}
+  void visit(const ConstantOp&) {}
+  void visit(const IotaOp&) {}
+  void visit(const ArgReduceOp&) {}
+  void visit(const RandomBitsOp&) {}
+
+  void visit(const MapOp& op) {
+    const ElementwiseInfo& row = info(op.op);
+    if (op.op == ElementwiseOp::convert) {
+      const DType from = operand_type(0).dtype;
+      if (is_floating(from)) out_[0] = convert(g_, from);
+      return;
+    }
+    if (!row.gradient) return;
+    const DType dtype = node_.type.dtype;
+    const DType wide = compute_type(dtype);
+    GraphEmitter emitter(graph_, where(), /*expand_formulas=*/true);
+    const auto value = [&](NodeId id) {
+      const bool floating = is_floating(type(id).dtype);
+      return emitter.value(floating ? convert(id, wide) : id);
+    };
+    std::array<Scalar, 3> x;
+    for (size_t i = 0; i < node_.operands.size(); ++i) x[i] = value(node_.operands[i]);
+    const Gradients gradients = row.gradient(value(g_), value(id_), x[0], x[1], x[2]);
+    for (size_t i = 0; i < out_.size(); ++i)
+      if (gradients.of[i] && wants(i))
+        out_[i] = convert(GraphEmitter::node(gradients.of[i]), dtype);
+  }
+
+  void visit(const BroadcastOp& op) {
+    const TensorType x = operand_type(0);
+    // Sum over the axes that are new, and over those that were stretched from an extent of 1.
+    Axes64 summed = other_axes(node_.type.shape.rank(), op.axes);
+    for (size_t i = 0; i < op.axes.size(); ++i)
+      if (!(x.shape[i] == node_.type.shape[at(op.axes[i])])) summed.push_back(op.axes[i]);
+    std::sort(summed.begin(), summed.end());
+    NodeId g = g_;
+    if (!summed.empty()) g = build::reduce(graph_, Monoid::Sum, g, summed, where());
+    out_[0] = type(g).shape == x.shape ? g : build::reshape(graph_, g, x.shape, where());
+  }
+
+  void visit(const ReshapeOp&) {
+    out_[0] = build::reshape(graph_, g_, operand_type(0).shape, where());
+  }
+
+  void visit(const TransposeOp& op) {
+    Axes64 inverse(op.permutation.size());
+    for (size_t i = 0; i < inverse.size(); ++i)
+      inverse[at(op.permutation[i])] = static_cast<int64_t>(i);
+    out_[0] = build::transpose(graph_, g_, inverse, where());
+  }
+
+  void visit(const SliceOp& op) {
+    const TensorType x = operand_type(0);
+    const Shape& result = node_.type.shape;
+    std::vector<Expr> low = op.starts, high;
+    Axes64 interior;
+    for (size_t i = 0; i < x.shape.rank(); ++i) {
+      // Nothing was taken: nothing stands between its elements, and all is filled behind.
+      const bool empty = result[i].is_constant(0);
+      const Expr taken = empty ? Expr(0) : (result[i] - 1) * Expr(op.strides[i]) + 1;
+      interior.push_back(empty ? 0 : op.strides[i] - 1);
+      high.push_back(x.shape[i] - op.starts[i] - taken);
+    }
+    out_[0] = build::pad(graph_, g_, scalar(x.dtype, 0), std::move(low), std::move(high),
+                         std::move(interior), where());
+  }
+
+  void visit(const PadOp& op) {
+    const TensorType x = operand_type(0);
+    if (wants(0)) {
+      std::vector<Expr> limits;
+      Axes64 strides;
+      for (size_t i = 0; i < x.shape.rank(); ++i) {
+        const bool empty = x.shape[i].is_constant(0);
+        const Expr step(op.interior[i] + 1);
+        limits.push_back(op.low[i] + (empty ? Expr(0) : (x.shape[i] - 1) * step + 1));
+        strides.push_back(op.interior[i] + 1);
+      }
+      out_[0] = build::slice(graph_, g_, op.low, std::move(limits), std::move(strides), where());
+    }
+    if (wants(1)) {
+      // The filler is at every place that no element came to.
+      const NodeId no = build::scalar_bits(graph_, DType::Bool, 0, where());
+      const NodeId yes = build::scalar_bits(graph_, DType::Bool, 1, where());
+      const NodeId filled =
+          build::pad(graph_, build::broadcast_to(graph_, no, x.shape, where()), yes, op.low,
+                     op.high, op.interior, where());
+      const NodeId share = map(ElementwiseOp::select, {filled, g_, scalar(x.dtype, 0)});
+      out_[1] = build::reduce(graph_, Monoid::Sum, share,
+                              other_axes(node_.type.shape.rank(), {}), where());
+    }
+  }
+
+  void visit(const ConcatOp& op) {
+    const size_t rank = node_.type.shape.rank();
+    std::vector<Expr> starts(rank, Expr(0)), limits = node_.type.shape.dims();
+    Expr position = 0;
+    for (size_t i = 0; i < node_.operands.size(); ++i) {
+      starts[at(op.axis)] = position;
+      position += operand_type(i).shape[at(op.axis)];
+      limits[at(op.axis)] = position;
+      if (wants(i))
+        out_[i] = build::slice(graph_, g_, starts, limits, Axes64(rank, 1), where());
+    }
+  }
+
+  void visit(const ReverseOp& op) { out_[0] = build::reverse(graph_, g_, op.axes, where()); }
+
+  void visit(const GatherOp& op) {
+    out_[0] = build::scatter_add(graph_, zeros(operand_type(0)), node_.operands[1], g_, op.axis,
+                                 where());
+  }
+
+  void visit(const ScatterAddOp& op) {
+    out_[0] = g_;
+    if (wants(2)) out_[2] = build::gather(graph_, g_, node_.operands[1], op.axis, where());
+  }
+
+  void visit(const ReduceOp& op) {
+    const NodeId x = node_.operands[0];
+    const TensorType x_type = type(x);
+    switch (op.monoid) {
+      case Monoid::Sum: out_[0] = spread(g_, x_type.shape, op.axes); break;
+      case Monoid::Prod: out_[0] = product_gradient(x, x_type, op.axes); break;
+      case Monoid::Max:
+      case Monoid::Min: out_[0] = extreme_gradient(x, x_type, op.axes); break;
+      case Monoid::And:
+      case Monoid::Or: break;
+    }
+  }
+
+  /// The product of all others. Where one element is zero, that is the product of the others at its
+  /// place and zero elsewhere; with two zeros it is zero everywhere.
+  NodeId product_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
+    const DType wide = compute_type(x_type.dtype);
+    const NodeId value = convert(x, wide);
+    const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
+    const NodeId is_zero = map(ElementwiseOp::eq, {value, zero});
+    const NodeId zeros = build::reduce(graph_, Monoid::Sum,
+                                       map(ElementwiseOp::select, {is_zero, one, zero}), axes,
+                                       where());
+    const NodeId nonzero = map(ElementwiseOp::select, {is_zero, one, value});
+    const NodeId product = build::reduce(graph_, Monoid::Prod, nonzero, axes, where());
+    const NodeId all = spread(product, x_type.shape, axes);
+    const NodeId count = spread(zeros, x_type.shape, axes);
+    const NodeId alone = map(ElementwiseOp::eq, {count, one});
+    const NodeId none = map(ElementwiseOp::eq, {count, zero});
+    const NodeId at_zero = map(ElementwiseOp::select, {alone, all, zero});
+    const NodeId elsewhere = map(ElementwiseOp::select,
+                                 {none, map(ElementwiseOp::div, {all, nonzero}), zero});
+    const NodeId others = map(ElementwiseOp::select, {is_zero, at_zero, elsewhere});
+    const NodeId g = spread(convert(g_, wide), x_type.shape, axes);
+    return convert(map(ElementwiseOp::mul, {g, others}), x_type.dtype);
+  }
+
+  /// Split equally among the elements that are the greatest or least.
+  NodeId extreme_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
+    const DType wide = compute_type(x_type.dtype);
+    const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
+    const NodeId hit = map(ElementwiseOp::eq, {x, spread(id_, x_type.shape, axes)});
+    const NodeId hits = build::reduce(graph_, Monoid::Sum,
+                                      map(ElementwiseOp::select, {hit, one, zero}), axes, where());
+    const NodeId share = map(ElementwiseOp::div, {convert(g_, wide), hits});
+    const NodeId spread_share = spread(share, x_type.shape, axes);
+    return convert(map(ElementwiseOp::select, {hit, spread_share, zero}), x_type.dtype);
+  }
+
+  void visit(const DotOp& op) {
+    // The gradient has the result's axes: batch, free left, free right. Its free axes of one side
+    // contract with that side's; then the axes are put back in the operand's order.
+    const size_t batch = op.batch_left.size();
+    const Axes64 free_left = other_axes(operand_type(0).shape.rank(), op.batch_left,
+                                        op.contract_left);
+    const Axes64 free_right = other_axes(operand_type(1).shape.rank(), op.batch_right,
+                                         op.contract_right);
+    if (wants(0))
+      out_[0] = dot_gradient(0, op.batch_left, free_left, op.contract_left, op.batch_right,
+                             free_right, op.contract_right, batch + free_left.size(), op.tf32);
+    if (wants(1))
+      out_[1] = dot_gradient(1, op.batch_right, free_right, op.contract_right, op.batch_left,
+                             free_left, op.contract_left, batch, op.tf32);
+  }
+
+  /// For operand `side`, whose axes are `batch`, `free` and `contract`, and the other one's
+  /// likewise. `other_at`: where the other's free axes begin in the gradient.
+  NodeId dot_gradient(size_t side, const Axes64& batch, const Axes64& free, const Axes64& contract,
+                      const Axes64& other_batch, const Axes64& other_free,
+                      const Axes64& other_contract, size_t other_at, bool tf32) {
+    const TensorType x = operand_type(side);
+    DotOp back;
+    back.tf32 = tf32;
+    for (size_t i = 0; i < batch.size(); ++i) back.batch_left.push_back(static_cast<int64_t>(i));
+    back.batch_right = other_batch;
+    for (size_t i = 0; i < other_free.size(); ++i)
+      back.contract_left.push_back(static_cast<int64_t>(other_at + i));
+    back.contract_right = other_free;
+    const NodeId product = build::dot(graph_, convert(g_, x.dtype), node_.operands[1 - side], back,
+                                      std::nullopt, where());
+    // The product's axes: batch, this side's free axes, the other's contracted axes in its order.
+    Axes64 holds = batch;
+    holds.insert(holds.end(), free.begin(), free.end());
+    for (const int64_t axis : sorted(other_contract)) {
+      const auto pair = std::find(other_contract.begin(), other_contract.end(), axis);
+      holds.push_back(contract[static_cast<size_t>(pair - other_contract.begin())]);
+    }
+    Axes64 permutation(holds.size());
+    for (size_t i = 0; i < holds.size(); ++i) permutation[at(holds[i])] = static_cast<int64_t>(i);
+    if (std::is_sorted(permutation.begin(), permutation.end())) return product;
+    return build::transpose(graph_, product, permutation, where());
+  }
+
+  static Axes64 sorted(Axes64 axes) {
+    std::sort(axes.begin(), axes.end());
+    return axes;
+  }
+
+  Graph& graph_;
+  NodeId id_;
+  Node node_;
+  NodeId g_;
+  const std::vector<bool>* wanted_ = nullptr;
+  std::vector<NodeId> out_;
+};
+
+/// `loss` with the formula rows that are differentiated through their body replaced by it.
+NodeId expand_bodies(Graph& graph, NodeId loss) {
+  std::map<NodeId, NodeId> replacement;
+  for (const NodeId id : ancestors(graph, {&loss, 1})) {
+    const Node node = graph[id];
+    std::vector<NodeId> operands;
+    for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
+    const MapOp* map = node.as<MapOp>();
+    if (map && info(map->op).through_body)
+      replacement[id] = expand_formula(graph, map->op, operands, node.location);
+    else
+      replacement[id] = operands == node.operands ? id : build::rebuild(graph, node, operands);
+  }
+  return replacement.at(loss);
+}
+
+}  // namespace
+
+std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs) {
+  loss = expand_bodies(graph, loss);
+  const std::vector<NodeId> order = ancestors(graph, {&loss, 1});
+
+  // What the gradient flows through: floating values that depend on an input.
+  std::vector<bool> carries(graph.size());
+  for (const NodeId input : inputs) carries[input.index] = true;
+  for (const NodeId id : order) {
+    const Node& node = graph[id];
+    for (const NodeId operand : node.operands)
+      if (carries[operand.index] && is_floating(node.type.dtype)) carries[id.index] = true;
+  }
+
+  std::map<NodeId, NodeId> gradients;
+  if (carries[loss.index])
+    gradients[loss] = build::scalar(graph, graph[loss].type.dtype, 1, graph[loss].location);
+  for (auto id = order.rbegin(); id != order.rend(); ++id) {
+    const auto gradient = gradients.find(*id);
+    if (gradient == gradients.end()) continue;
+    const std::vector<NodeId> operands = graph[*id].operands;
+    const SourceLocation where = graph[*id].location;
+    std::vector<bool> wanted;
+    for (const NodeId operand : operands) wanted.push_back(carries[operand.index]);
+    if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
+    const std::vector<NodeId> parts = Backward(graph, *id, gradient->second).operands(wanted);
+    for (size_t i = 0; i < operands.size(); ++i) {
+      if (!parts[i] || !wanted[i]) continue;
+      NodeId& sum = gradients[operands[i]];
+      sum = sum ? build::map(graph, ElementwiseOp::add, {sum, parts[i]}, where) : parts[i];
+    }
+  }
+
+  std::vector<NodeId> out;
+  for (const NodeId input : inputs) {
+    const auto gradient = gradients.find(input);
+    if (gradient != gradients.end()) {
+      out.push_back(gradient->second);
+      continue;
+    }
+    const TensorType type = graph[input].type;
+    const NodeId zero = build::scalar(graph, type.dtype, 0, graph[input].location);
+    out.push_back(build::broadcast_to(graph, zero, type.shape, graph[input].location));
+  }
+  return out;
+}
+
+std::vector<NodeId> replace(Graph& graph, std::span<const NodeId> values,
+                            std::span<const NodeId> from, std::span<const NodeId> to) {
+  std::map<NodeId, NodeId> replacement;
+  for (size_t i = 0; i < from.size(); ++i) replacement[from[i]] = to[i];
+  for (const NodeId id : ancestors(graph, values)) {
+    if (replacement.contains(id)) continue;
+    const Node node = graph[id];
+    std::vector<NodeId> operands;
+    for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
+    replacement[id] = operands == node.operands ? id : build::rebuild(graph, node, operands);
+  }
+  std::vector<NodeId> out;
+  for (const NodeId value : values) out.push_back(replacement.at(value));
+  return out;
+}
+
+}  // namespace braze

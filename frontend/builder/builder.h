@@ -1,0 +1,128 @@
+// builder.h — what the Tensor functions share: the graph under construction, places, conversions.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "braze/tensor.h"
+#include "ir/graph/build.h"
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kNoTensor{"no-tensor", ErrorKind::InvalidArgument,
+                                "An empty Tensor, or a call that needs a graph under construction."};
+inline constexpr Code kForeignTensor{"foreign-tensor", ErrorKind::InvalidArgument,
+                                     "A Tensor is used outside of the function it belongs to."};
+inline constexpr Code kBadNumber{"bad-number", ErrorKind::InvalidArgument,
+                                 "A number is not a value of the dtype it meets."};
+inline constexpr Code kBadDim{"bad-dim", ErrorKind::InvalidArgument,
+                              "An extent or its declaration is malformed."};
+inline constexpr Code kBadAxis{"bad-axis", ErrorKind::InvalidArgument,
+                               "An axis does not exist or is named twice."};
+inline constexpr Code kBadName{"bad-name", ErrorKind::InvalidArgument,
+                               "A named parameter is missing, double or badly named."};
+inline constexpr Code kBadDonation{"bad-donation", ErrorKind::InvalidArgument,
+                                   "A donated argument cannot become a result."};
+inline constexpr Code kNotDifferentiable{"not-differentiable", ErrorKind::InvalidArgument,
+                                         "A gradient of or with respect to this value is undefined."};
+}  // namespace codes
+
+namespace detail {
+
+/// The graph under construction.
+struct Builder {
+  explicit Builder(std::string name) : graph(std::move(name)) {}
+
+  Graph graph;
+  /// (value, argument): `update` was called on them.
+  std::vector<std::pair<NodeId, NodeId>> updates;
+};
+
+struct Handle {
+  std::shared_ptr<Builder> builder;
+  NodeId node;
+};
+
+inline NodeId node_of(const Tensor& tensor) { return NodeId(tensor.id()); }
+
+/// Makes `builder` the one that values without operands (`iota`, `fill` ...) belong to, in this
+/// thread, for a scope.
+class BuilderScope {
+ public:
+  explicit BuilderScope(std::shared_ptr<Builder> builder);
+  ~BuilderScope();
+  BuilderScope(const BuilderScope&) = delete;
+  BuilderScope& operator=(const BuilderScope&) = delete;
+
+ private:
+  std::shared_ptr<Builder> outer_;
+};
+
+/// The innermost scope's builder; InvalidArgument outside of any.
+const std::shared_ptr<Builder>& current_builder(SourceLocation where);
+
+/// While one exists, everything built in this thread is attributed to the place of the outermost
+/// one: a function made of other functions opens one with its caller's line.
+class Place {
+ public:
+  explicit Place(Where where);
+  ~Place();
+  Place(const Place&) = delete;
+  Place& operator=(const Place&) = delete;
+
+ private:
+  bool outermost_;
+};
+
+/// `where`, or the outermost Place.
+SourceLocation place(Where where);
+
+}  // namespace detail
+
+Expr to_expr(const Dim& dim);
+Dim to_dim(const Expr& expr);
+Shape to_shape(const Dims& dims);
+Dims to_dims(const Shape& shape);
+std::vector<Expr> to_exprs(const Dims& dims);
+
+namespace detail {
+
+/// The axis counted from the front. InvalidArgument names `op` if it does not exist.
+int64_t to_axis(int64_t axis, size_t rank, const char* op, SourceLocation where);
+/// The same for several, sorted; all axes if none are given.
+std::vector<int64_t> to_axes(const Axes& axes, size_t rank, const char* op, SourceLocation where);
+
+/// The common builder of tensors. InvalidArgument if one is empty or belongs elsewhere.
+const std::shared_ptr<Builder>& builder_of(std::span<const Tensor* const> tensors, const char* op,
+                                           SourceLocation where);
+inline const std::shared_ptr<Builder>& builder_of(const Tensor& tensor, const char* op,
+                                                  SourceLocation where) {
+  const Tensor* one = &tensor;
+  return builder_of({&one, 1}, op, where);
+}
+
+/// The operand as a Tensor; numbers take `dtype`, and must be a value of it.
+Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
+                 const char* op, SourceLocation where);
+
+/// The shape that operands of an elementwise op broadcast to. InvalidArgument shows their types.
+Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, const char* op,
+                      SourceLocation where);
+
+/// One row of the elementwise table: numbers become constants, shapes broadcast, types are checked.
+Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where where);
+
+inline Tensor wrap(const std::shared_ptr<Builder>& builder, NodeId node) {
+  return Tensor(Handle{builder, node});
+}
+inline const TensorType& type_of(const Tensor& tensor) {
+  return tensor.builder()->graph[node_of(tensor)].type;
+}
+
+}  // namespace detail
+}  // namespace braze

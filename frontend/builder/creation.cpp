@@ -1,0 +1,122 @@
+// creation.cpp — values without operands: constants and indices in graphs, Arrays from nothing.
+#include "braze/creation.h"
+
+#include <cmath>
+
+#include "frontend/builder/builder.h"
+#include "ir/support/text.h"
+#include "ir/values/host_tensor.h"
+
+namespace braze {
+
+Tensor constant(const Array& value, Where where) {
+  const SourceLocation at = detail::place(where);
+  return detail::as_tensor(Operand(value, where), detail::current_builder(at), value.dtype(),
+                           "constant", at);
+}
+
+Tensor fill(DType dtype, const Dims& shape, double value, Where where) {
+  const SourceLocation at = detail::place(where);
+  const auto& builder = detail::current_builder(at);
+  const Tensor scalar = detail::as_tensor(Operand(value, where), builder, dtype, "fill", at);
+  return detail::wrap(builder, build::broadcast_to(builder->graph, detail::node_of(scalar),
+                                                   to_shape(shape), at));
+}
+
+Tensor full_like(const Tensor& x, double value, Where where) {
+  const SourceLocation at = detail::place(where);
+  const auto& builder = detail::builder_of(x, "full_like", at);
+  const Tensor scalar =
+      detail::as_tensor(Operand(value, where), builder, x.dtype(), "full_like", at);
+  return detail::wrap(builder, build::broadcast_to(builder->graph, detail::node_of(scalar),
+                                                   to_shape(x.shape()), at));
+}
+
+Tensor zeros_like(const Tensor& x, Where where) { return full_like(x, 0, where); }
+Tensor ones_like(const Tensor& x, Where where) { return full_like(x, 1, where); }
+
+Tensor iota(DType dtype, const Dims& shape, int64_t axis, Where where) {
+  const SourceLocation at = detail::place(where);
+  const auto& builder = detail::current_builder(at);
+  axis = detail::to_axis(axis, shape.size(), "iota", at);
+  return detail::wrap(builder, build::iota(builder->graph, {dtype, to_shape(shape)}, axis, at));
+}
+
+Tensor iota(DType dtype, const Dim& size, Where where) { return iota(dtype, {size}, 0, where); }
+
+Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
+  const detail::Place place(where);
+  const SourceLocation at = detail::place(where);
+  const auto& builder = detail::builder_of(x, "count", at);
+  Expr known = 1;
+  Dims symbolic;
+  const Dims dims = x.shape();
+  for (const int64_t axis : detail::to_axes(axes, dims.size(), "count", at)) {
+    const Dim& dim = dims[static_cast<size_t>(axis)];
+    if (dim.is_constant())
+      known *= to_expr(dim);
+    else
+      symbolic.push_back(dim);
+  }
+  Graph& graph = builder->graph;
+  NodeId product = build::scalar_bits(
+      graph, DType::I64, static_cast<uint64_t>(known.as_constant().value()), at);
+  if (!symbolic.empty()) {
+    // A symbolic extent is the number of elements there are: i64, so that it is exact.
+    std::vector<int64_t> all;
+    for (size_t i = 0; i < symbolic.size(); ++i) all.push_back(static_cast<int64_t>(i));
+    product = build::broadcast_to(graph, product, to_shape(symbolic), at);
+    product = build::reduce(graph, Monoid::Sum, product, std::move(all), at);
+  } else if (dtype != DType::I64) {
+    return detail::wrap(builder, build::scalar(graph, dtype,
+                                               static_cast<double>(*known.as_constant()), at));
+  }
+  return cast(detail::wrap(builder, product), dtype);
+}
+
+// ---- Arrays -----------------------------------------------------------------------------------
+
+namespace {
+
+template <class ValueOf>
+Array make_array(std::vector<int64_t> shape, DType dtype, const Device& device, ValueOf value_of) {
+  HostTensor host(dtype, std::move(shape));
+  for (int64_t i = 0; i < host.numel(); ++i) host.set_double(i, value_of(i));
+  return Array::from_host(host, device);
+}
+
+}  // namespace
+
+Array zeros(std::vector<int64_t> shape, DType dtype, const Device& device) {
+  return Array::from_host(HostTensor(dtype, std::move(shape)), device);
+}
+
+Array ones(std::vector<int64_t> shape, DType dtype, const Device& device) {
+  return full(std::move(shape), 1, dtype, device);
+}
+
+Array full(std::vector<int64_t> shape, double value, DType dtype, const Device& device) {
+  return make_array(std::move(shape), dtype, device, [value](int64_t) { return value; });
+}
+
+Array arange(double start, double stop, double step, DType dtype, const Device& device) {
+  const double count = std::ceil((stop - start) / step);
+  if (step == 0 || !(std::abs(count) < 0x1p53))
+    fail(codes::kBadDim, fmt::format("arange({}, {}, {}) does not end", number_text(start),
+                                     number_text(stop), number_text(step)));
+  return make_array({static_cast<int64_t>(std::max(count, 0.0))}, dtype, device,
+                    [=](int64_t i) { return start + static_cast<double>(i) * step; });
+}
+
+Array arange(int64_t count, DType dtype, const Device& device) {
+  HostTensor host(dtype, {count});
+  for (int64_t i = 0; i < count; ++i) {
+    if (is_floating(dtype))
+      host.set_double(i, static_cast<double>(i));
+    else
+      host.set_int(i, i);
+  }
+  return Array::from_host(host, device);
+}
+
+}  // namespace braze

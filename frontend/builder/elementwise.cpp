@@ -1,0 +1,213 @@
+// elementwise.cpp — the elementwise functions and operators on Tensors.
+#include "braze/elementwise.h"
+
+#include <algorithm>
+#include <utility>
+
+#include "frontend/builder/builder.h"
+#include "ir/ops/elementwise.h"
+#include "ir/support/text.h"
+
+namespace braze {
+namespace detail {
+namespace {
+
+std::string types_text(const Graph& graph, std::span<const NodeId> operands) {
+  std::string out;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    if (i > 0) out += i + 1 == operands.size() ? " and " : ", ";
+    out += graph[operands[i]].type.to_string();
+  }
+  return out;
+}
+
+std::string types_text(TypeSet types) {
+  std::string out;
+  for (const DType dtype : kAllDTypes) {
+    if (!types.contains(dtype)) continue;
+    if (!out.empty()) out += ", ";
+    out += name(dtype);
+  }
+  return out;
+}
+
+}  // namespace
+
+Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, const char* op,
+                      SourceLocation where) {
+  size_t rank = 0;
+  for (const NodeId operand : operands) rank = std::max(rank, graph[operand].type.shape.rank());
+  std::vector<Expr> dims(rank, Expr(1));
+  for (const NodeId operand : operands) {
+    const Shape& shape = graph[operand].type.shape;
+    for (size_t i = 0; i < shape.rank(); ++i) {
+      Expr& dim = dims[rank - shape.rank() + i];
+      if (dim == shape[i] || shape[i].is_constant(1)) continue;
+      if (!dim.is_constant(1))
+        fail(build::codes::kShapeMismatch,
+             fmt::format("{}: {} do not broadcast, {} is not {}", op, types_text(graph, operands),
+                         shape[i].to_string(), dim.to_string()),
+             {.location = where,
+              .node = op,
+              .fix = "axes align at the end; expand_dims or reshape one so that extents meet "
+                     "equal ones or 1"});
+      dim = shape[i];
+    }
+  }
+  return Shape(std::move(dims));
+}
+
+Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where call) {
+  const SourceLocation where = place(call);
+  const ElementwiseInfo& row = info(op);
+  const char* op_name = row.name.data();  // names are literals
+  const bool is_select = op == ElementwiseOp::select;
+
+  std::vector<const Tensor*> tensors;
+  std::optional<DType> dtype;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const Operand& operand = operands[i];
+    if (operand.kind != Operand::Kind::Value) continue;
+    if (!operand.array.valid()) tensors.push_back(&operand.tensor);
+    if (dtype || (is_select && i == 0)) continue;
+    dtype = operand.array.valid()     ? operand.array.dtype()
+            : operand.tensor.valid() ? std::optional(operand.tensor.dtype())
+                                     : std::nullopt;
+  }
+  const std::shared_ptr<Builder>& builder =
+      tensors.empty() ? current_builder(where) : builder_of(tensors, op_name, where);
+  if (!dtype)
+    fail(codes::kNoTensor,
+         fmt::format("{}: numbers alone have no dtype", op_name),
+         {.location = where, .node = op_name, .fix = "make one of them a tensor with fill"});
+
+  Graph& graph = builder->graph;
+  std::vector<NodeId> nodes;
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const DType wanted = is_select && i == 0 ? DType::Bool : *dtype;
+    nodes.push_back(node_of(as_tensor(operands[i], builder, wanted, op_name, where)));
+  }
+  for (size_t i = 0; i < nodes.size(); ++i) {
+    const DType got = graph[nodes[i]].type.dtype;
+    const DType wanted = is_select && i == 0 ? DType::Bool : *dtype;
+    if (got != wanted)
+      fail(build::codes::kDTypeMismatch,
+           fmt::format("{}: {} have different dtypes, and there is no implicit promotion", op_name,
+                       types_text(graph, nodes)),
+           {.location = where,
+            .node = op_name,
+            .fix = fmt::format("cast operand {} with cast(..., {})", i,
+                               wanted == DType::Bool ? "boolean" : name(wanted))});
+  }
+  if (!row.types.contains(*dtype))
+    fail(build::codes::kDTypeMismatch,
+         fmt::format("{}: is not defined on {}, only on {}", op_name, types_text(graph, nodes),
+                     types_text(row.types)),
+         {.location = where, .node = op_name, .fix = "cast the operands first"});
+
+  const Shape shape = broadcast_shape(graph, nodes, op_name, where);
+  for (NodeId& node : nodes) node = build::broadcast_to(graph, node, shape, where);
+  return wrap(builder, build::map(graph, op, std::move(nodes), where));
+}
+
+}  // namespace detail
+
+#define BRAZE_DEFINE_1(function, op)                                \
+  Tensor function(const Tensor& x, Where where) {                   \
+    const Operand operands[] = {Operand(x, where)};                 \
+    return detail::elementwise(ElementwiseOp::op, operands, where); \
+  }
+#define BRAZE_DEFINE_2(function, op)                                 \
+  Tensor function(const Operand& x, const Operand& y, Where where) { \
+    const Operand operands[] = {x, y};                               \
+    return detail::elementwise(ElementwiseOp::op, operands, where);  \
+  }
+#define BRAZE_DEFINE_3(function, op)                                                   \
+  Tensor function(const Operand& x, const Operand& y, const Operand& z, Where where) { \
+    const Operand operands[] = {x, y, z};                                              \
+    return detail::elementwise(ElementwiseOp::op, operands, where);                    \
+  }
+#include "frontend/elementwise_functions.inc"
+
+// The operators have no room for a location; their operands bring it.
+#define BRAZE_OPERATOR(symbol, op)                                      \
+  Tensor operator symbol(const Operand& x, const Operand& y) {          \
+    const Operand operands[] = {x, y};                                  \
+    return detail::elementwise(ElementwiseOp::op, operands, x.where);   \
+  }
+BRAZE_OPERATOR(+, add)
+BRAZE_OPERATOR(-, sub)
+BRAZE_OPERATOR(*, mul)
+BRAZE_OPERATOR(/, div)
+BRAZE_OPERATOR(%, rem)
+BRAZE_OPERATOR(==, eq)
+BRAZE_OPERATOR(!=, ne)
+BRAZE_OPERATOR(<, lt)
+BRAZE_OPERATOR(<=, le)
+BRAZE_OPERATOR(>, gt)
+BRAZE_OPERATOR(>=, ge)
+BRAZE_OPERATOR(&, logical_and)
+BRAZE_OPERATOR(|, logical_or)
+BRAZE_OPERATOR(^, logical_xor)
+
+Tensor operator-(const Operand& x) {
+  return detail::elementwise(ElementwiseOp::neg, {&x, 1}, x.where);
+}
+Tensor operator~(const Operand& x) {
+  return detail::elementwise(ElementwiseOp::logical_not, {&x, 1}, x.where);
+}
+Tensor operator!(const Operand& x) { return ~x; }
+
+Tensor& operator+=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) + y; }
+Tensor& operator-=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) - y; }
+Tensor& operator*=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) * y; }
+Tensor& operator/=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) / y; }
+
+Tensor where(const Operand& condition, const Operand& x, const Operand& y, Where where) {
+  return select(condition, x, y, where);
+}
+
+Tensor cast(const Tensor& x, DType dtype, Where where) {
+  const SourceLocation at = detail::place(where);
+  const auto& builder = detail::builder_of(x, "cast", at);
+  if (x.dtype() == dtype) return x;
+  return detail::wrap(builder, build::convert(builder->graph, detail::node_of(x), dtype, at));
+}
+
+Tensor bitcast(const Tensor& x, DType dtype, Where where) {
+  const SourceLocation at = detail::place(where);
+  const auto& builder = detail::builder_of(x, "bitcast", at);
+  if (x.dtype() == dtype) return x;
+  return detail::wrap(builder, build::bitcast(builder->graph, detail::node_of(x), dtype, at));
+}
+
+Tensor pow(const Tensor& x, int64_t exponent, Where where) {
+  const detail::Place place(where);
+  if (exponent == 0) return ones_like(x);
+  // From the highest bit down: square, and multiply where the bit is set.
+  const uint64_t magnitude =
+      exponent < 0 ? -static_cast<uint64_t>(exponent) : static_cast<uint64_t>(exponent);
+  int bit = 63;
+  while (!(magnitude >> bit & 1)) --bit;
+  Tensor power = x;
+  while (--bit >= 0) {
+    power = power * power;
+    if (magnitude >> bit & 1) power = power * x;
+  }
+  return exponent < 0 ? reciprocal(power) : power;
+}
+
+Tensor stop_gradient(const Tensor& x, Where where) {
+  const detail::Place place(where);
+  // Through a dtype on which nothing is differentiable; the pair is removed when the function is
+  // complete.
+  switch (x.dtype()) {
+    case DType::F64: return bitcast(bitcast(x, i64), f64);
+    case DType::F32: return bitcast(bitcast(x, i32), f32);
+    case DType::F16: return bitcast(bitcast(x, bf16), f16);
+    case DType::BF16: return bitcast(bitcast(x, f16), bf16);
+    default: return x;
+  }
+}
+
+}  // namespace braze

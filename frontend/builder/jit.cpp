@@ -1,0 +1,318 @@
+#include "braze/jit.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+
+#include "frontend/builder/builder.h"
+#include "frontend/builder/executable_cache.h"
+#include "ir/graph/rewrite.h"
+#include "ir/graph/text.h"
+#include "ir/program/program.h"
+#include "ir/support/text.h"
+
+namespace braze {
+namespace codes {
+inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
+                                    "An argument does not fit what it was declared to be."};
+inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
+                                      "The arguments of one call are on different devices."};
+inline constexpr Code kNotCalled{"not-called", ErrorKind::InvalidArgument,
+                                 "A compiled function was asked about before its first call."};
+}  // namespace codes
+
+std::string Spec::to_string() const {
+  return given ? TensorType{dtype, to_shape(shape)}.to_string() : "as given";
+}
+
+Spec spec(DType dtype, Dims shape) { return {dtype, std::move(shape), true}; }
+
+namespace detail {
+namespace {
+
+/// The values one extent may have.
+struct Extent {
+  int64_t least, greatest, divisor;
+
+  bool admits(int64_t value) const {
+    return value >= least && value <= greatest && (divisor == 1 || value % divisor == 0);
+  }
+};
+
+/// The type of one leaf argument, in the form that a call is compared with.
+struct LeafSignature {
+  DType dtype;
+  std::vector<Extent> extents;
+
+  explicit LeafSignature(const Spec& spec) : dtype(spec.dtype) {
+    for (const Dim& dim : spec.shape) {
+      const Interval range = to_expr(dim).range();
+      const int64_t divisor = dim.is_constant() ? 1 : to_expr(dim).divisor();
+      extents.push_back({range.min, range.max, divisor});
+    }
+  }
+
+  bool admits(const Array& array) const {
+    const std::vector<int64_t>& shape = array.shape();
+    if (array.dtype() != dtype || shape.size() != extents.size()) return false;
+    for (size_t i = 0; i < shape.size(); ++i)
+      if (!extents[i].admits(shape[i])) return false;
+    return true;
+  }
+};
+
+}  // namespace
+
+struct Specialization {
+  uint64_t structure = 0;
+  Device device;
+  std::vector<LeafSignature> leaves;
+  Executable executable;
+  std::shared_ptr<const void> skeleton;
+
+  bool admits(uint64_t wanted, std::span<const Array> arguments) const {
+    if (wanted != structure || arguments.size() != leaves.size()) return false;
+    for (size_t i = 0; i < leaves.size(); ++i)
+      if (!leaves[i].admits(arguments[i]) || !(arguments[i].device() == device)) return false;
+    // Without arguments, the call runs where the caller is.
+    return !arguments.empty() || device == default_device();
+  }
+};
+
+struct JitCore::State {
+  std::vector<Spec> specs;
+  JitOptions options;
+  std::source_location where;
+  std::atomic<const Specialization*> last = nullptr;
+  mutable std::mutex mutex;
+  std::deque<Specialization> specializations;  // never moved: `last` points into it
+
+  std::string argument_name(int position) const {
+    const auto i = static_cast<size_t>(position);
+    return i < options.inputs.size() ? options.inputs[i] : fmt::format("arg{}", position);
+  }
+
+  /// The types to compile for: what was declared, else what came.
+  std::vector<Spec> leaf_specs(const TracedCall& call) const;
+  Graph trace(const TracedCall& call, const std::vector<Spec>& specs, Traced& traced) const;
+  void set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
+                   const std::vector<Tensor>& arguments,
+                   const std::vector<std::pair<int, std::string>>& places) const;
+};
+
+JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where)
+    : state_(std::make_unique<State>()) {
+  state_->specs = std::move(specs);
+  state_->options = std::move(options);
+  state_->where = where;
+}
+JitCore::~JitCore() = default;
+
+std::vector<Spec> JitCore::State::leaf_specs(const TracedCall& call) const {
+  if (specs.size() > call.arguments())
+    fail(codes::kSpecMismatch,
+         fmt::format("{}: {} arguments are declared, {} are given", options.name, specs.size(),
+                     call.arguments()),
+         {.location = where});
+  std::vector<Spec> out = call.specs();
+  const auto places = call.leaves();
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto position = static_cast<size_t>(places[i].first);
+    if (position >= specs.size() || !specs[position].given) continue;
+    const Spec& declared = specs[position];
+    const LeafSignature signature(declared);
+    bool fits = places[i].second.empty() && out[i].dtype == declared.dtype &&
+                out[i].shape.size() == declared.shape.size();
+    for (size_t d = 0; fits && d < out[i].shape.size(); ++d)
+      fits = out[i].shape[d] == declared.shape[d] ||
+             (out[i].shape[d].is_constant() &&
+              signature.extents[d].admits(out[i].shape[d].value()));
+    if (!fits) {
+      std::string ranges;
+      for (const Dim& dim : declared.shape)
+        if (!dim.is_constant() && dim.expr()->kind() == Expr::Kind::Symbol)
+          ranges += fmt::format(", {}", symbol_text(*dim.expr()));
+      fail(codes::kSpecMismatch,
+           fmt::format("{}: argument {} is {}, but declared as {}{}", options.name,
+                       argument_name(places[i].first), out[i].to_string(), declared.to_string(),
+                       ranges),
+           {.location = where});
+    }
+    out[i] = declared;
+  }
+  return out;
+}
+
+Graph JitCore::State::trace(const TracedCall& call, const std::vector<Spec>& specs_,
+                            Traced& traced) const {
+  const auto places = call.leaves();
+  auto builder = std::make_shared<Builder>(options.name);
+  std::vector<Tensor> arguments;
+  for (size_t i = 0; i < specs_.size(); ++i) {
+    const std::string name = argument_name(places[i].first) + places[i].second;
+    arguments.push_back(
+        wrap(builder, build::input(builder->graph, name,
+                                   {specs_[i].dtype, to_shape(specs_[i].shape)}, where)));
+  }
+  {
+    const BuilderScope scope(builder);
+    traced = call.trace(arguments);
+  }
+  for (const Tensor& output : traced.outputs)
+    if (!output.valid() || output.builder() != builder)
+      fail(codes::kForeignTensor,
+           fmt::format("{}: a result is {}", options.name,
+                       output.valid() ? "a Tensor of another function" : "an empty Tensor"),
+           {.location = where, .fix = "return values computed from the arguments"});
+
+  // The stand-ins of gradients are inputs that nothing uses; a new graph begins without them.
+  Graph graph(options.name);
+  std::map<NodeId, NodeId> replacement;
+  for (const Tensor& argument : arguments)
+    replacement[node_of(argument)] = build::rebuild(graph, builder->graph[node_of(argument)], {});
+  std::vector<GraphOutput> ends;
+  for (const Tensor& output : traced.outputs) ends.push_back({node_of(output), {}, {}});
+  builder->graph.set_outputs(ends);
+  const std::vector<bool> needed = needed_nodes(builder->graph);
+  for (size_t i = 0; i < builder->graph.size(); ++i) {
+    const NodeId id(i);
+    const Node& node = builder->graph[id];
+    if (!needed[i] || node.as<InputOp>()) continue;
+    std::vector<NodeId> operands;
+    for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
+    // Two bitcasts that cancel are a stop_gradient, which has done its work.
+    const MapOp* map = node.as<MapOp>();
+    if (map && map->op == ElementwiseOp::bitcast) {
+      const Node& inner = graph[operands[0]];
+      const MapOp* inner_map = inner.as<MapOp>();
+      if (inner_map && inner_map->op == ElementwiseOp::bitcast &&
+          graph[inner.operands[0]].type.dtype == node.type.dtype) {
+        replacement[id] = inner.operands[0];
+        continue;
+      }
+    }
+    replacement[id] = build::rebuild(graph, node, std::move(operands));
+  }
+  std::vector<GraphOutput> outputs;
+  for (size_t i = 0; i < traced.outputs.size(); ++i)
+    outputs.push_back({replacement.at(node_of(traced.outputs[i])), "result" + traced.paths[i], {}});
+  graph.set_outputs(std::move(outputs));
+  set_outputs(graph, *builder, traced, arguments, places);
+  // Dead bitcasts are left behind.
+  return without_dead_code(graph);
+}
+
+void JitCore::State::set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
+                                 const std::vector<Tensor>& arguments,
+                                 const std::vector<std::pair<int, std::string>>& places) const {
+  std::vector<GraphOutput> outputs = graph.outputs();
+  std::vector<bool> taken(arguments.size());
+  // What `update` said.
+  for (size_t i = 0; i < outputs.size(); ++i)
+    for (const auto& [value, argument] : builder.updates) {
+      if (value != node_of(traced.outputs[i])) continue;
+      const auto found = std::find_if(arguments.begin(), arguments.end(), [&](const Tensor& a) {
+        return node_of(a) == argument;
+      });
+      if (found == arguments.end())
+        fail(codes::kBadDonation,
+             fmt::format("{}: update names {}, which is no argument", options.name,
+                         wrap(arguments[0].builder(), argument).to_string()),
+             {.location = where});
+      const auto position = static_cast<size_t>(found - arguments.begin());
+      if (taken[position] || outputs[i].updates) continue;
+      taken[position] = true;
+      outputs[i].updates = static_cast<uint32_t>(position);
+    }
+  // Donated arguments: each leaf becomes the first result of its type that is still free. Results
+  // in the order of the arguments, as a training step gives them, pair up as meant.
+  for (size_t position = 0; position < arguments.size(); ++position) {
+    const bool donated = std::find(options.donate.begin(), options.donate.end(),
+                                   places[position].first) != options.donate.end();
+    if (!donated || taken[position]) continue;
+    const TensorType& type = type_of(arguments[position]);
+    const auto output = std::find_if(outputs.begin(), outputs.end(), [&](const GraphOutput& o) {
+      return !o.updates && graph[o.node].type == type;
+    });
+    if (output == outputs.end())
+      fail(codes::kBadDonation,
+           fmt::format("{}: the donated argument {}{} is {}, and no result of that type is left to "
+                       "take its memory over",
+                       options.name, argument_name(places[position].first), places[position].second,
+                       type.to_string()),
+           {.location = where, .fix = "return its new value, or do not donate it"});
+    output->updates = static_cast<uint32_t>(position);
+  }
+  graph.set_outputs(std::move(outputs));
+}
+
+const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array> arguments,
+                                       const TracedCall& call) {
+  const Specialization* last = state_->last.load(std::memory_order_acquire);
+  if (last && last->admits(structure, arguments)) return *last;
+
+  const std::lock_guard lock(state_->mutex);
+  for (const Specialization& known : state_->specializations)
+    if (known.admits(structure, arguments)) {
+      state_->last.store(&known, std::memory_order_release);
+      return known;
+    }
+
+  const Device device = arguments.empty() ? default_device() : arguments[0].device();
+  const auto places = call.leaves();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!(arguments[i].device() == device))
+      fail(codes::kDeviceMismatch,
+           fmt::format("{}: {}{} is on {}, but {}{} is on {}", state_->options.name,
+                       state_->argument_name(places[0].first), places[0].second, device.name(),
+                       state_->argument_name(places[i].first), places[i].second,
+                       arguments[i].device().name()),
+           {.location = state_->where, .fix = fmt::format("move it with .to(\"{}\")", device.name())});
+
+  const std::vector<Spec> specs = state_->leaf_specs(call);
+  Traced traced;
+  const Graph graph = state_->trace(call, specs, traced);
+  Specialization fresh{.structure = structure, .device = device, .skeleton = traced.skeleton};
+  for (const Spec& leaf : specs) fresh.leaves.emplace_back(leaf);
+  fresh.executable = compiled_executable(graph, device, state_->options.compile);
+  const Specialization& kept = state_->specializations.emplace_back(std::move(fresh));
+  state_->last.store(&kept, std::memory_order_release);
+  return kept;
+}
+
+std::string JitCore::graph_text(const TracedCall& call) const {
+  Traced traced;
+  return to_text(state_->trace(call, state_->leaf_specs(call), traced));
+}
+
+const Specialization& JitCore::last(std::source_location where) const {
+  const Specialization* last = state_->last.load(std::memory_order_acquire);
+  if (!last)
+    fail(codes::kNotCalled,
+         fmt::format("{} was not called yet, so nothing is compiled", state_->options.name),
+         {.location = where, .fix = "call it first"});
+  return *last;
+}
+
+int JitCore::compile_count() const {
+  const std::lock_guard lock(state_->mutex);
+  return static_cast<int>(state_->specializations.size());
+}
+
+const Executable& executable(const Specialization& specialization) {
+  return specialization.executable;
+}
+const void* skeleton(const Specialization& specialization) {
+  return specialization.skeleton.get();
+}
+std::string explain(const Specialization& specialization) {
+  return specialization.executable.program().report;
+}
+
+Spec spec_of(const Array& array) {
+  return spec(array.dtype(), Dims(array.shape().begin(), array.shape().end()));
+}
+
+}  // namespace detail
+}  // namespace braze

@@ -1,0 +1,293 @@
+#include "braze/tensor.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cmath>
+#include <limits>
+#include <ostream>
+
+#include "braze/named.h"
+#include "frontend/builder/builder.h"
+#include "ir/support/hash.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// ---- Dim --------------------------------------------------------------------------------------
+
+namespace {
+
+/// Takes an integer off the front of `text`.
+std::optional<int64_t> take_integer(std::string_view& text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc()) return std::nullopt;
+  text.remove_prefix(static_cast<size_t>(end - text.data()));
+  return value;
+}
+
+bool take(std::string_view& text, std::string_view prefix) {
+  if (!text.starts_with(prefix)) return false;
+  text.remove_prefix(prefix.size());
+  return true;
+}
+
+bool is_word(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+/// "n:1..64%8" as a symbol; nullopt if it is not of that form.
+std::optional<Expr> parse_symbol(std::string_view text) {
+  const size_t length =
+      static_cast<size_t>(std::find_if_not(text.begin(), text.end(), is_word) - text.begin());
+  const std::string_view name = text.substr(0, length);
+  if (name.empty() || is_digit(name[0])) return std::nullopt;
+  text.remove_prefix(length);
+  if (!take(text, ":")) return std::nullopt;
+  const auto least = take_integer(text);
+  if (!least || !take(text, "..")) return std::nullopt;
+  const auto greatest = take_integer(text);
+  int64_t divisor = 1;
+  if (take(text, "%")) divisor = take_integer(text).value_or(0);
+  if (!greatest || !text.empty() || divisor < 1) return std::nullopt;
+  if (*least < 0 || *greatest / divisor * divisor < *least) return std::nullopt;
+  return Expr::symbol(name, {*least, *greatest}, divisor);
+}
+
+}  // namespace
+
+Dim::Dim(const char* declaration) {
+  const auto symbol = parse_symbol(declaration);
+  if (!symbol)
+    fail(codes::kBadDim, fmt::format("{} does not declare a symbolic extent", quote(declaration)),
+         {.fix = "write a name and its range, such as \"n:1..64\" or \"n:8..1024%8\" (multiples "
+                 "of 8)"});
+  expr_ = std::make_shared<const Expr>(*symbol);
+}
+
+Dim::Dim(std::shared_ptr<const Expr> expr) : expr_(std::move(expr)) {}
+
+int64_t Dim::value() const {
+  if (expr_)
+    fail(codes::kBadDim, fmt::format("the extent {} is symbolic and has no one value", to_string()),
+         {.fix = "compute with the Dim itself, or compile for a constant extent"});
+  return value_;
+}
+
+std::string Dim::to_string() const { return expr_ ? expr_->to_string() : std::to_string(value_); }
+
+Dim operator+(const Dim& a, const Dim& b) { return to_dim(to_expr(a) + to_expr(b)); }
+Dim operator-(const Dim& a, const Dim& b) { return to_dim(to_expr(a) - to_expr(b)); }
+Dim operator*(const Dim& a, const Dim& b) { return to_dim(to_expr(a) * to_expr(b)); }
+Dim operator/(const Dim& a, const Dim& b) { return to_dim(floordiv(to_expr(a), to_expr(b))); }
+bool operator==(const Dim& a, const Dim& b) { return to_expr(a) == to_expr(b); }
+
+Expr to_expr(const Dim& dim) { return dim.is_constant() ? Expr(dim.value()) : *dim.expr(); }
+
+Dim to_dim(const Expr& expr) {
+  if (const auto value = expr.as_constant()) return Dim(*value);
+  return Dim(std::make_shared<const Expr>(expr));
+}
+
+std::vector<Expr> to_exprs(const Dims& dims) {
+  std::vector<Expr> out;
+  for (const Dim& dim : dims) out.push_back(to_expr(dim));
+  return out;
+}
+
+Shape to_shape(const Dims& dims) { return Shape(to_exprs(dims)); }
+
+Dims to_dims(const Shape& shape) {
+  Dims out;
+  for (const Expr& extent : shape) out.push_back(to_dim(extent));
+  return out;
+}
+
+// ---- Scopes -----------------------------------------------------------------------------------
+
+namespace detail {
+namespace {
+
+thread_local std::shared_ptr<Builder> innermost;
+thread_local std::optional<SourceLocation> outermost_place;
+
+}  // namespace
+
+BuilderScope::BuilderScope(std::shared_ptr<Builder> builder)
+    : outer_(std::exchange(innermost, std::move(builder))) {}
+BuilderScope::~BuilderScope() { innermost = std::move(outer_); }
+
+const std::shared_ptr<Builder>& current_builder(SourceLocation where) {
+  if (!innermost)
+    fail(codes::kNoTensor, "no graph is under construction here",
+         {.location = where, .fix = "call this inside of a function that is given to jit"});
+  return innermost;
+}
+
+Place::Place(Where where) : outermost_(!outermost_place) {
+  if (outermost_) outermost_place = where;
+}
+Place::~Place() {
+  if (outermost_) outermost_place.reset();
+}
+
+SourceLocation place(Where where) { return outermost_place.value_or(where); }
+
+// ---- Operands ---------------------------------------------------------------------------------
+
+const std::shared_ptr<Builder>& builder_of(std::span<const Tensor* const> tensors, const char* op,
+                                           SourceLocation where) {
+  for (const Tensor* tensor : tensors) {
+    if (!tensor->valid())
+      fail(codes::kNoTensor, fmt::format("{}: an operand is an empty Tensor", op),
+           {.location = where, .node = op});
+    if (tensor->builder() != tensors[0]->builder())
+      fail(codes::kForeignTensor,
+           fmt::format("{}: the operands {} and {} belong to two functions being traced", op,
+                       tensors[0]->to_string(), tensor->to_string()),
+           {.location = where, .node = op, .fix = "pass values to a function as arguments"});
+  }
+  return tensors[0]->builder();
+}
+
+namespace {
+
+[[noreturn]] void fail_number(const std::string& number, DType dtype, const char* op,
+                              SourceLocation where) {
+  fail(codes::kBadNumber, fmt::format("{}: {} is not a value of {}", op, number, name(dtype)),
+       {.location = where,
+        .node = op,
+        .fix = is_floating(dtype) ? "" : "cast the tensor to a floating dtype first"});
+}
+
+/// The bits of a number that must be a value of `dtype` (rounded, for floats).
+uint64_t number_bits(const Operand& operand, DType dtype, const char* op, SourceLocation where) {
+  if (is_floating(dtype)) {
+    if (operand.kind == Operand::Kind::Boolean) fail_number("a bool", dtype, op, where);
+    return operand.kind == Operand::Kind::Real
+               ? constant_bits(dtype, operand.real)
+               : constant_bits(dtype, static_cast<double>(operand.integer));
+  }
+  int64_t value = operand.integer;
+  if (operand.kind == Operand::Kind::Real) {
+    // 2^63 is exact in double; numbers beyond are no integers of any dtype here.
+    if (operand.real != std::floor(operand.real) || std::abs(operand.real) >= 0x1p63)
+      fail_number(number_text(operand.real), dtype, op, where);
+    value = static_cast<int64_t>(operand.real);
+  }
+  const bool fits = dtype == DType::Bool  ? value == 0 || value == 1
+                    : dtype == DType::I32 ? value == static_cast<int32_t>(value)
+                    : dtype == DType::U32 ? value == static_cast<int64_t>(static_cast<uint32_t>(value))
+                                          : true;
+  if (!fits) fail_number(std::to_string(value), dtype, op, where);
+  return constant_bits_int(dtype, value);
+}
+
+}  // namespace
+
+Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
+                 const char* op, SourceLocation where) {
+  if (operand.kind != Operand::Kind::Value)
+    return wrap(builder, build::scalar_bits(builder->graph, dtype,
+                                            number_bits(operand, dtype, op, where), where));
+  if (operand.array.valid())
+    return wrap(builder, build::constant(builder->graph, operand.array.to_host(), where));
+  return operand.tensor;
+}
+
+int64_t to_axis(int64_t axis, size_t rank, const char* op, SourceLocation where) {
+  const auto count = static_cast<int64_t>(rank);
+  if (axis < -count || axis >= count)
+    fail(codes::kBadAxis,
+         fmt::format("{}: there is no axis {} in a tensor with {} axes", op, axis, rank),
+         {.location = where, .node = op});
+  return axis < 0 ? axis + count : axis;
+}
+
+std::vector<int64_t> to_axes(const Axes& axes, size_t rank, const char* op, SourceLocation where) {
+  std::vector<int64_t> out;
+  if (axes.all())
+    for (size_t i = 0; i < rank; ++i) out.push_back(static_cast<int64_t>(i));
+  for (const int64_t axis : axes.values()) out.push_back(to_axis(axis, rank, op, where));
+  std::sort(out.begin(), out.end());
+  if (const auto twice = std::adjacent_find(out.begin(), out.end()); twice != out.end())
+    fail(codes::kBadAxis, fmt::format("{}: axis {} is named twice", op, *twice),
+         {.location = where, .node = op});
+  return out;
+}
+
+// ---- Named ------------------------------------------------------------------------------------
+
+void check_name(std::string_view name, Where where) {
+  bool good = !name.empty() && name.front() != '.' && name.back() != '.' &&
+              name.find("..") == std::string_view::npos;
+  for (const char c : name) good = good && (is_word(c) || c == '.');
+  if (!good)
+    fail(codes::kBadName, fmt::format("{} cannot be the name of a parameter", quote(name)),
+         {.location = place(where), .fix = "use letters, digits, '_' and dots between them"});
+}
+
+void fail_duplicate_name(std::string_view name, Where where) {
+  fail(codes::kBadName, fmt::format("there already is a parameter {}", quote(name)),
+       {.location = place(where)});
+}
+
+void fail_unknown_name(std::string_view name, const std::vector<std::string>& names, Where where) {
+  const auto same = [](const std::string& text) { return text; };
+  fail(codes::kBadName,
+       fmt::format("there is no parameter {} among [{}]", quote(name), join(names, ", ", same)),
+       {.location = place(where)});
+}
+
+void fail_names_differ(const std::vector<std::string>& a, const std::vector<std::string>& b,
+                       Where where) {
+  const auto same = [](const std::string& text) { return text; };
+  fail(codes::kBadName,
+       fmt::format("two collections need the same names in the same order, but have [{}] and [{}]",
+                   join(a, ", ", same), join(b, ", ", same)),
+       {.location = place(where)});
+}
+
+uint64_t mix_name(uint64_t seed, std::string_view name) {
+  return hash_combine(seed, hash64(name));
+}
+
+}  // namespace detail
+
+// ---- Tensor -----------------------------------------------------------------------------------
+
+namespace {
+
+const TensorType& checked_type(const Tensor& tensor) {
+  if (!tensor.valid()) fail(codes::kNoTensor, "this Tensor is empty");
+  return detail::type_of(tensor);
+}
+
+}  // namespace
+
+Tensor::Tensor(const detail::Handle& handle) : builder_(handle.builder), id_(handle.node.index) {}
+
+DType Tensor::dtype() const { return checked_type(*this).dtype; }
+size_t Tensor::rank() const { return checked_type(*this).shape.rank(); }
+Dims Tensor::shape() const { return to_dims(checked_type(*this).shape); }
+Dim Tensor::dim(int64_t axis) const {
+  const Shape& shape = checked_type(*this).shape;
+  return to_dim(shape[static_cast<size_t>(detail::to_axis(axis, shape.rank(), "dim", {}))]);
+}
+Dim Tensor::numel() const { return to_dim(checked_type(*this).shape.numel()); }
+std::string Tensor::to_string() const {
+  return valid() ? checked_type(*this).to_string() : "an empty Tensor";
+}
+
+Tensor Tensor::named(std::string name) const {
+  checked_type(*this);
+  builder_->graph.set_label(NodeId(id_), std::move(name));
+  return *this;
+}
+
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
+  return out << tensor.to_string();
+}
+
+}  // namespace braze

@@ -1,0 +1,112 @@
+// autodiff.h — derivatives: grad and value_and_grad, functions from functions to functions.
+//
+// Reverse mode on the graph: nothing is recorded while a function runs, the gradient is more graph,
+// and can be differentiated again. Both work inside of functions given to `jit`:
+//
+//   auto step = jit([](Weights w, Tensor x, Tensor y) {
+//     auto loss = [](Weights w, Tensor x, Tensor y) { return nn::mse(nn::linear(w, x), y); };
+//     auto [value, gradient] = value_and_grad(loss)(w, x, y);
+//     return std::tuple{optim::sgd(w, gradient, {.learning_rate = 0.1}), value};
+//   });
+//
+// Paths that are not differentiable (integers, comparisons, rounding, `stop_gradient`) contribute
+// zero. At ties the gradient of max and min is split equally. Gradients have the dtype of the value
+// they belong to; 16-bit floats are computed in f32 inside of each op.
+#pragma once
+
+#include <cstddef>
+#include <source_location>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "braze/tensor.h"
+#include "braze/tree.h"
+
+namespace braze {
+
+namespace detail {
+
+/// Fresh inputs of the same types, to tell an argument from equal values elsewhere.
+/// InvalidArgument if one is not floating.
+std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, std::source_location where);
+/// d loss / d inputs. InvalidArgument unless `loss` is a floating scalar.
+std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inputs,
+                              std::source_location where);
+/// `values` with the stand-ins replaced by what they stand for.
+std::vector<Tensor> substitute(const std::vector<Tensor>& values,
+                               const std::vector<Tensor>& stand_ins,
+                               const std::vector<Tensor>& arguments);
+
+inline const Tensor& loss_of(const Tensor& value) { return value; }
+template <class... Parts>
+const Tensor& loss_of(const std::tuple<Tensor, Parts...>& value) {
+  return std::get<0>(value);
+}
+template <class Rest>
+const Tensor& loss_of(const std::pair<Tensor, Rest>& value) {
+  return value.first;
+}
+
+template <size_t... Chosen, class F, class... Arguments>
+auto differentiate(const F& function, std::source_location where, const Arguments&... arguments) {
+  const auto given = std::tie(arguments...);
+  std::vector<Tensor> actual;
+  auto append = [&actual](const Tensor& leaf) { actual.push_back(leaf); };
+  (Tree<std::remove_cvref_t<decltype(std::get<Chosen>(given))>>::each(std::get<Chosen>(given),
+                                                                      append),
+   ...);
+  const std::vector<Tensor> inputs = stand_ins(actual, where);
+
+  std::tuple<Arguments...> replaced(arguments...);
+  size_t next = 0;
+  ((std::get<Chosen>(replaced) = refill<Tensor>(std::get<Chosen>(given), inputs, next)), ...);
+  const auto value = std::apply(function, replaced);
+  using Value = std::remove_cvref_t<decltype(value)>;
+
+  std::vector<Tensor> all = leaves<Tensor>(value);
+  const size_t value_leaves = all.size();
+  const std::vector<Tensor> gradient = gradients(loss_of(value), inputs, where);
+  all.insert(all.end(), gradient.begin(), gradient.end());
+  all = substitute(all, inputs, actual);
+
+  next = 0;
+  Value result = refill<Tensor>(value, all, next);
+  next = value_leaves;
+  auto take = [&](const auto& argument) { return refill<Tensor>(argument, all, next); };
+  if constexpr (sizeof...(Chosen) == 1)
+    return std::pair<Value, std::tuple_element_t<0, std::tuple<std::remove_cvref_t<
+                                decltype(std::get<Chosen>(given))>...>>>(
+        std::move(result), take(std::get<Chosen>(given))...);
+  else
+    return std::pair(std::move(result),
+                     std::tuple<std::remove_cvref_t<decltype(std::get<Chosen>(given))>...>{
+                         take(std::get<Chosen>(given))...});
+}
+
+}  // namespace detail
+
+/// A function with the arguments of `function` that gives the pair of its value and its gradient.
+/// `function` returns a floating scalar, or a pair or tuple that begins with it; the rest comes
+/// back beside it. The gradient has the structure of the chosen argument, or is a tuple if several
+/// are chosen: `value_and_grad<0, 2>(f)`. Default: the first.
+template <size_t... Chosen, class F>
+auto value_and_grad(F function, std::source_location where = std::source_location::current()) {
+  return [function = std::move(function), where](const auto&... arguments) {
+    if constexpr (sizeof...(Chosen) == 0)
+      return detail::differentiate<0>(function, where, arguments...);
+    else
+      return detail::differentiate<Chosen...>(function, where, arguments...);
+  };
+}
+
+/// The gradient alone.
+template <size_t... Chosen, class F>
+auto grad(F function, std::source_location where = std::source_location::current()) {
+  return [both = value_and_grad<Chosen...>(std::move(function), where)](const auto&... arguments) {
+    return both(arguments...).second;
+  };
+}
+
+}  // namespace braze

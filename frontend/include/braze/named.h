@@ -1,0 +1,139 @@
+// named.h — named parameters: ordered collections of Arrays or Tensors, nested by dotted prefixes.
+//
+// A model's parameters are a Parameters outside of a compiled function and a Weights inside of it;
+// `jit` turns one into the other and keeps the names.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <initializer_list>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace braze {
+
+class Array;
+class Tensor;
+
+namespace detail {
+/// Fails unless `name` is made of letters, digits, '_' and single dots between them.
+void check_name(std::string_view name, std::source_location where);
+[[noreturn]] void fail_duplicate_name(std::string_view name, std::source_location where);
+[[noreturn]] void fail_unknown_name(std::string_view name, const std::vector<std::string>& names,
+                                    std::source_location where);
+[[noreturn]] void fail_names_differ(const std::vector<std::string>& a,
+                                    const std::vector<std::string>& b, std::source_location where);
+/// `seed` with `name` mixed in.
+uint64_t mix_name(uint64_t seed, std::string_view name);
+}  // namespace detail
+
+/// Values by name, in the order in which they were added.
+template <class T>
+class Named {
+ public:
+  using Item = std::pair<std::string, T>;
+
+  Named() = default;
+  Named(std::initializer_list<Item> items) {
+    for (const auto& [name, value] : items) add(name, value);
+  }
+
+  /// InvalidArgument if the name is taken, or not made of letters, digits, '_' and inner dots.
+  void add(std::string name, T value,
+           std::source_location where = std::source_location::current()) {
+    detail::check_name(name, where);
+    if (contains(name)) detail::fail_duplicate_name(name, where);
+    structure_ = detail::mix_name(structure_, name);
+    items_.emplace_back(std::move(name), std::move(value));
+  }
+  /// Every value of `group` as "prefix.name".
+  void add(const std::string& prefix, const Named& group,
+           std::source_location where = std::source_location::current()) {
+    for (const auto& [name, value] : group) add(prefix + "." + name, value, where);
+  }
+
+  bool contains(std::string_view name) const { return find(name) < items_.size(); }
+  /// InvalidArgument, with the names that exist, if there is no such value.
+  const T& at(std::string_view name,
+              std::source_location where = std::source_location::current()) const {
+    const size_t i = find(name);
+    if (i == items_.size()) detail::fail_unknown_name(name, names(), where);
+    return items_[i].second;
+  }
+  const T& operator[](std::string_view name) const { return at(name); }
+  /// Replaces the value of a name that exists.
+  void set(std::string_view name, T value,
+           std::source_location where = std::source_location::current()) {
+    const size_t i = find(name);
+    if (i == items_.size()) detail::fail_unknown_name(name, names(), where);
+    items_[i].second = std::move(value);
+  }
+  /// The values whose names begin with "prefix.", without it. InvalidArgument if there are none.
+  Named group(std::string_view prefix,
+              std::source_location where = std::source_location::current()) const {
+    Named out;
+    for (const auto& [name, value] : items_)
+      if (name.size() > prefix.size() + 1 && name.starts_with(prefix) && name[prefix.size()] == '.')
+        out.add(name.substr(prefix.size() + 1), value, where);
+    if (out.empty()) detail::fail_unknown_name(prefix, names(), where);
+    return out;
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const auto& item : items_) out.push_back(item.first);
+    return out;
+  }
+  size_t size() const { return items_.size(); }
+  bool empty() const { return items_.empty(); }
+  auto begin() const { return items_.begin(); }
+  auto end() const { return items_.end(); }
+
+  /// The collection of `f(value)` under the same names.
+  template <class F>
+  auto map(F&& f) const {
+    Named<std::decay_t<std::invoke_result_t<F&, const T&>>> out;
+    out.structure_ = structure_;
+    for (const auto& [name, value] : items_) out.items_.emplace_back(name, f(value));
+    return out;
+  }
+  /// The collection of `f(value, other's value)`. InvalidArgument unless the names are the same.
+  template <class U, class F>
+  auto zip(const Named<U>& other, F&& f,
+           std::source_location where = std::source_location::current()) const {
+    if (structure() != other.structure())
+      detail::fail_names_differ(names(), other.names(), where);
+    Named<std::decay_t<std::invoke_result_t<F&, const T&, const U&>>> out;
+    out.structure_ = structure_;
+    for (size_t i = 0; i < size(); ++i)
+      out.items_.emplace_back(items_[i].first, f(items_[i].second, other.items_[i].second));
+    return out;
+  }
+
+  /// A hash of the names in order: equal for collections of one structure.
+  uint64_t structure() const { return structure_; }
+
+ private:
+  template <class U>
+  friend class Named;
+
+  size_t find(std::string_view name) const {
+    size_t i = 0;
+    while (i < items_.size() && items_[i].first != name) ++i;
+    return i;
+  }
+
+  std::vector<Item> items_;
+  uint64_t structure_ = 0;
+};
+
+/// Named Arrays: a model's parameters, an optimizer's state.
+using Parameters = Named<Array>;
+/// The same inside of a function that is compiled.
+using Weights = Named<Tensor>;
+
+}  // namespace braze

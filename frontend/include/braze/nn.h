@@ -1,0 +1,80 @@
+// nn.h — neural network functions, as ordinary functions over ops, and parameters to start from.
+//
+// Nothing here is known to the compiler: `softmax` is the max, exp, sum and division you would
+// write, in the numerically safe form. f16 and bf16 inputs compute statistics in f32.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <vector>
+
+#include "braze/array.h"
+#include "braze/elementwise.h"
+#include "braze/named.h"
+#include "braze/random.h"
+#include "braze/tensor.h"
+
+namespace braze {
+
+/// A way to fill a new parameter. Below, fan_in is what one output sums over and fan_out what one
+/// input reaches: the extents of a weight [in, out], times those of any axes before.
+using Initializer = std::function<Array(const std::vector<int64_t>& shape, DType, random::Key)>;
+
+namespace init {
+
+Initializer zeros();
+Initializer ones();
+Initializer constant(double value);
+Initializer normal(double deviation = 1, double mean = 0);
+Initializer uniform(double low, double high);
+/// Xavier (Glorot): deviation sqrt(2 / (fan_in + fan_out)), for layers without rectifiers.
+Initializer xavier_normal();
+Initializer xavier_uniform();
+/// He (Kaiming): deviation sqrt(2 / fan_in), for layers followed by a rectifier.
+Initializer he_normal();
+Initializer he_uniform();
+
+}  // namespace init
+
+namespace nn {
+
+/// "weight" [in, out] and "bias" [out] (zeros).
+Parameters linear_parameters(int64_t in, int64_t out, random::Key key = {},
+                             const Initializer& weight = init::xavier_uniform(), DType dtype = f32);
+/// Parameters of linear layers "0", "1" ... between consecutive `sizes`.
+Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key = {},
+                          const Initializer& weight = init::he_normal(), DType dtype = f32);
+
+/// x·weight + bias over the last axis of x [..., in]; a collection without "bias" adds none.
+Tensor linear(const Weights& layer, const Tensor& x, Where where = Where::current());
+/// Linear layers "0", "1" ... with `activation` between them.
+Tensor mlp(const Weights& layers, const Tensor& x,
+           const std::function<Tensor(Tensor)>& activation = [](Tensor t) { return relu(t); },
+           Where where = Where::current());
+
+/// exp(x) / sum(exp(x)) along `axis`, from differences to the maximum.
+Tensor softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current());
+/// log(softmax(x)) without the loss of small probabilities.
+Tensor log_softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current());
+
+/// The mean over all rows of -log_softmax(logits)[label]. `logits` [..., classes] floating,
+/// `labels` [...] integer. A label outside of [0, classes) counts as probability exp(0 - log-sum).
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where = Where::current());
+/// The mean of (x - y)^2.
+Tensor mse(const Tensor& x, const Tensor& y, Where where = Where::current());
+/// The share of rows whose greatest logit is that of the label, f32 scalar.
+Tensor accuracy(const Tensor& logits, const Tensor& labels, Where where = Where::current());
+
+/// (x - mean) / sqrt(var + epsilon) over the last axis, times `scale` plus `shift` (its extent).
+Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon = 1e-5,
+                  Where where = Where::current());
+/// x / sqrt(mean(x^2) + epsilon) over the last axis, times `scale`.
+Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon = 1e-6,
+                Where where = Where::current());
+/// Each element is zero with probability `rate` (in [0, 1)), else x / (1 - rate). `key` u32[2].
+Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where = Where::current());
+/// Rows of `table` [count, width] at `ids` (i32 or i64): ids.shape + [width].
+Tensor embedding(const Tensor& table, const Tensor& ids, Where where = Where::current());
+
+}  // namespace nn
+}  // namespace braze

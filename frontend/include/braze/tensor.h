@@ -1,0 +1,326 @@
+// tensor.h — Tensor: a value of the graph that is being built, and the functions that build.
+//
+// A function given to `jit` receives Tensors and returns Tensors. Every call below adds nodes to
+// the graph under construction and remembers the caller's line, so that errors, reports and
+// profiles speak of it. Nothing is computed here.
+//
+// Rules that hold everywhere:
+//   - Shapes broadcast as in NumPy: axes align at the end, an extent of 1 meets any extent.
+//   - Dtypes are never promoted. Operands of two dtypes are an error that names the cast. A C++
+//     number takes the dtype of the Tensor it meets, and must be a value of it.
+//   - Axes are 0-based; negative ones count from the end.
+//   - Whatever does not fit throws Error (InvalidArgument) with the types, the op and your line.
+#pragma once
+
+#include <cstdint>
+#include <initializer_list>
+#include <iosfwd>
+#include <memory>
+#include <optional>
+#include <source_location>
+#include <string>
+#include <string_view>
+#include <type_traits>
+#include <vector>
+
+#include "braze/array.h"
+#include "braze/dtype.h"
+#include "braze/error.h"
+
+namespace braze {
+
+class Expr;
+
+inline constexpr DType f16 = DType::F16;
+inline constexpr DType bf16 = DType::BF16;
+inline constexpr DType f32 = DType::F32;
+inline constexpr DType f64 = DType::F64;
+inline constexpr DType i32 = DType::I32;
+inline constexpr DType i64 = DType::I64;
+inline constexpr DType u32 = DType::U32;
+inline constexpr DType boolean = DType::Bool;
+
+namespace detail {
+struct Builder;
+struct Handle;
+}  // namespace detail
+
+/// An extent: a number, or an expression of symbols such as n or 4*n. Arithmetic is exact.
+class Dim {
+ public:
+  template <class T>
+    requires std::is_integral_v<T>
+  Dim(T value) : value_(static_cast<int64_t>(value)) {}  // NOLINT: implicit on purpose
+  /// A symbol with its range: "n:1..64", "n:8..1024%8" (multiples of 8). Both ends are included.
+  /// InvalidArgument if the text is malformed or the range is empty.
+  Dim(const char* declaration);  // NOLINT
+  explicit Dim(std::shared_ptr<const Expr> expr);
+
+  bool is_constant() const { return expr_ == nullptr; }
+  /// The number; InvalidArgument if the extent is symbolic.
+  int64_t value() const;
+  /// "64", "n", "4 * n".
+  std::string to_string() const;
+  /// For the builder; null for a constant.
+  const std::shared_ptr<const Expr>& expr() const { return expr_; }
+
+  friend Dim operator+(const Dim& a, const Dim& b);
+  friend Dim operator-(const Dim& a, const Dim& b);
+  friend Dim operator*(const Dim& a, const Dim& b);
+  /// Rounds towards minus infinity; `b` is positive.
+  friend Dim operator/(const Dim& a, const Dim& b);
+  friend bool operator==(const Dim& a, const Dim& b);
+
+ private:
+  int64_t value_ = 0;
+  std::shared_ptr<const Expr> expr_;
+};
+
+using Dims = std::vector<Dim>;
+
+class Operand;
+
+/// A value of the graph under construction. A cheap handle, valid while its function is traced.
+class Tensor {
+ public:
+  /// An empty handle; using it is an error.
+  Tensor() = default;
+  explicit Tensor(const detail::Handle& handle);
+
+  DType dtype() const;
+  size_t rank() const;
+  Dims shape() const;
+  /// The extent of `axis`.
+  Dim dim(int64_t axis) const;
+  /// The number of elements.
+  Dim numel() const;
+  /// "f32[n, 64]".
+  std::string to_string() const;
+  bool valid() const { return builder_ != nullptr; }
+  /// Names the value in dumps, reports and profiles. The last name given to a value wins.
+  Tensor named(std::string name) const;
+
+  friend Tensor operator+(const Operand& x, const Operand& y);
+  friend Tensor operator-(const Operand& x, const Operand& y);
+  friend Tensor operator*(const Operand& x, const Operand& y);
+  friend Tensor operator/(const Operand& x, const Operand& y);
+  /// The remainder with the sign of x.
+  friend Tensor operator%(const Operand& x, const Operand& y);
+  friend Tensor operator-(const Operand& x);
+  /// Comparisons are elementwise and give bool.
+  friend Tensor operator==(const Operand& x, const Operand& y);
+  friend Tensor operator!=(const Operand& x, const Operand& y);
+  friend Tensor operator<(const Operand& x, const Operand& y);
+  friend Tensor operator<=(const Operand& x, const Operand& y);
+  friend Tensor operator>(const Operand& x, const Operand& y);
+  friend Tensor operator>=(const Operand& x, const Operand& y);
+  /// Bitwise on integers, logical on bool.
+  friend Tensor operator&(const Operand& x, const Operand& y);
+  friend Tensor operator|(const Operand& x, const Operand& y);
+  friend Tensor operator^(const Operand& x, const Operand& y);
+  friend Tensor operator~(const Operand& x);
+  friend Tensor operator!(const Operand& x);
+  /// These make the handle mean the new value.
+  friend Tensor& operator+=(Tensor& x, const Operand& y);
+  friend Tensor& operator-=(Tensor& x, const Operand& y);
+  friend Tensor& operator*=(Tensor& x, const Operand& y);
+  friend Tensor& operator/=(Tensor& x, const Operand& y);
+
+  const std::shared_ptr<detail::Builder>& builder() const { return builder_; }
+  uint32_t id() const { return id_; }
+
+ private:
+  std::shared_ptr<detail::Builder> builder_;
+  uint32_t id_ = 0;
+};
+
+/// The type, for messages.
+std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+
+/// What elementwise functions take: a Tensor, a number, or an Array (a constant of the graph).
+/// Being made from any of them, it is also what remembers the line of an operator.
+class Operand {
+ public:
+  Operand(const Tensor& tensor,  // NOLINT: implicit on purpose
+          std::source_location where = std::source_location::current())
+      : tensor(tensor), where(where) {}
+  Operand(const Array& array,  // NOLINT
+          std::source_location where = std::source_location::current())
+      : array(array), where(where) {}
+  template <class T>
+    requires std::is_arithmetic_v<T>
+  Operand(T value,  // NOLINT
+          std::source_location where = std::source_location::current())
+      : kind(std::is_same_v<T, bool>          ? Kind::Boolean
+             : std::is_floating_point_v<T>    ? Kind::Real
+                                              : Kind::Integer),
+        where(where) {
+    if constexpr (std::is_floating_point_v<T>)
+      real = static_cast<double>(value);
+    else
+      integer = static_cast<int64_t>(value);
+  }
+
+  enum class Kind : uint8_t { Value, Real, Integer, Boolean };
+  Kind kind = Kind::Value;
+  Tensor tensor;
+  Array array;
+  double real = 0;
+  int64_t integer = 0;
+  std::source_location where;
+};
+
+/// The axes a function works on: one, several ({0, 1}), or all of them (none given).
+class Axes {
+ public:
+  Axes() = default;
+  template <class T>
+    requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
+  Axes(T axis) : values_{static_cast<int64_t>(axis)} {}  // NOLINT: implicit on purpose
+  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}
+  Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}  // NOLINT
+
+  bool all() const { return values_.empty(); }
+  const std::vector<int64_t>& values() const { return values_; }
+
+ private:
+  std::vector<int64_t> values_;
+};
+
+using Where = std::source_location;
+
+// ---- Values that do not come from an argument -----------------------------------------------
+
+/// The Array as a constant of the graph; `x + array` does the same.
+Tensor constant(const Array& value, Where where = Where::current());
+/// Every element is `value`, rounded once to `dtype`.
+Tensor fill(DType dtype, const Dims& shape, double value, Where where = Where::current());
+/// A tensor of x's type whose elements are all `value`.
+Tensor full_like(const Tensor& x, double value, Where where = Where::current());
+Tensor zeros_like(const Tensor& x, Where where = Where::current());
+Tensor ones_like(const Tensor& x, Where where = Where::current());
+/// The index along `axis`, in `dtype`.
+Tensor iota(DType dtype, const Dims& shape, int64_t axis, Where where = Where::current());
+/// [0, 1, ... size - 1].
+Tensor iota(DType dtype, const Dim& size, Where where = Where::current());
+/// The product of these extents of x as a rank-0 tensor of `dtype`, also where they are symbolic.
+Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where = Where::current());
+
+// ---- Elementwise: exp, tanh, silu, clamp ... are declared in braze/elementwise.h -------------
+
+/// `condition` (bool) chooses between the elements of x and y.
+Tensor where(const Operand& condition, const Operand& x, const Operand& y,
+             Where where = Where::current());
+/// The values in another dtype: floats round to nearest even, float to integer truncates and
+/// saturates, integers wrap, to bool is x != 0.
+Tensor cast(const Tensor& x, DType dtype, Where where = Where::current());
+/// The same bits as another dtype of the same size.
+Tensor bitcast(const Tensor& x, DType dtype, Where where = Where::current());
+/// x to a constant integer power, by repeated squaring; negative powers by the reciprocal.
+Tensor pow(const Tensor& x, int64_t exponent, Where where = Where::current());
+/// x, through which no gradient flows.
+Tensor stop_gradient(const Tensor& x, Where where = Where::current());
+
+// ---- Movement --------------------------------------------------------------------------------
+
+/// The same elements in row-major order. One extent may be -1: what remains.
+Tensor reshape(const Tensor& x, Dims shape, Where where = Where::current());
+/// Result axis i is axis `permutation[i]` of x.
+Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where where = Where::current());
+/// Reverses the order of all axes.
+Tensor transpose(const Tensor& x, Where where = Where::current());
+/// Exchanges two axes.
+Tensor transpose(const Tensor& x, int64_t axis1, int64_t axis2, Where where = Where::current());
+Tensor broadcast_to(const Tensor& x, const Dims& shape, Where where = Where::current());
+/// Inserts an axis of extent 1 at `axis` of the result.
+Tensor expand_dims(const Tensor& x, int64_t axis, Where where = Where::current());
+/// Removes axes of extent 1; without `axes` all of them.
+Tensor squeeze(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
+/// Elements start, start + stride ... below `limit` along one axis. Negative numbers count from
+/// the end, as in NumPy; out of range is an error.
+Tensor slice(const Tensor& x, int64_t axis, const Dim& start, const Dim& limit, int64_t stride = 1,
+             Where where = Where::current());
+/// The same on every axis at once.
+Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits,
+             std::vector<int64_t> strides = {}, Where where = Where::current());
+/// `low` places of `value` before, `high` after and `interior` between the elements of each axis.
+Tensor pad(const Tensor& x, const Dims& low, const Dims& high, const Operand& value = 0,
+           std::vector<int64_t> interior = {}, Where where = Where::current());
+/// Joins along an existing axis.
+Tensor concat(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
+/// Joins tensors of one type along a new axis.
+Tensor stack(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
+/// Reverses the order of elements along `axes`.
+Tensor reverse(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
+/// x[..., indices[...], ...] at `axis`: the shape is x.shape[:axis] + indices.shape +
+/// x.shape[axis+1:]. Indices are i32 or i64; out of range is an error on the interpreter and
+/// clamps on devices.
+Tensor take(const Tensor& x, const Tensor& indices, int64_t axis = 0,
+            Where where = Where::current());
+/// x plus every slice of `updates` (shaped as `take` gives) added at its index along `axis`.
+Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
+                   Where where = Where::current());
+/// 1 where the index along a new last axis of extent `classes` equals x (an integer tensor), else
+/// 0. An x outside of [0, classes) gives zeros.
+Tensor one_hot(const Tensor& x, int64_t classes, DType dtype = f32, Where where = Where::current());
+
+// ---- Reductions. `axes`: which; none given means all. `keepdims` leaves extents of 1. ---------
+// f16 and bf16 are accumulated in f32 and rounded once.
+
+Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+           Where where = Where::current());
+Tensor prod(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+            Where where = Where::current());
+/// The greatest element, NaN if there is one; elementwise it is `maximum`. Of no elements: -inf.
+Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+           Where where = Where::current());
+/// The least element, NaN if there is one; elementwise it is `minimum`. Of no elements: inf.
+Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+           Where where = Where::current());
+/// Whether some (`any`) or every (`all`) element of a bool tensor is true.
+Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+           Where where = Where::current());
+Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+           Where where = Where::current());
+/// NaN of no elements.
+Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+            Where where = Where::current());
+/// The mean squared distance from the mean, in two passes.
+Tensor var(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+           Where where = Where::current());
+/// log(sum(exp(x))) without overflow.
+Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
+                 Where where = Where::current());
+/// The i64 index of the first greatest (least) element along `axis`; a NaN counts as greatest
+/// (least).
+Tensor argmax(const Tensor& x, int64_t axis = -1, bool keepdims = false,
+              Where where = Where::current());
+Tensor argmin(const Tensor& x, int64_t axis = -1, bool keepdims = false,
+              Where where = Where::current());
+
+// ---- Contractions -----------------------------------------------------------------------------
+
+/// The matrix product by NumPy's matmul rule: the last axis of x meets the second to last of y (or
+/// its only one); axes before the last two broadcast. Sums of 16-bit floats are made in f32 and
+/// rounded once to the dtype of x, or stay f32 if `result` says so.
+Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result = {},
+           Where where = Where::current());
+
+struct DotAxes {
+  std::vector<int64_t> batch_left, batch_right;        ///< axes paired and kept
+  std::vector<int64_t> contract_left, contract_right;  ///< axes paired and summed over
+  std::optional<DType> result;                         ///< f32 for 16-bit operands, if wanted
+  bool tf32 = false;  ///< f32 operands may be rounded to tf32 by devices that multiply it faster
+};
+/// Any contraction. Result axes: batch pairs, the free axes of x, the free axes of y.
+Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes,
+                   Where where = Where::current());
+
+/// `value` (of the same type), whose memory shall be that of `argument`, an argument of the
+/// function being compiled: the call takes the argument over, and the caller's Array is dead
+/// afterwards. `donate` does the same for whole arguments.
+Tensor update(const Tensor& argument, const Tensor& value, Where where = Where::current());
+
+}  // namespace braze
+
+#include "braze/elementwise.h"

@@ -1,0 +1,228 @@
+// tree.h — arguments and results with structure: what functions given to jit and grad may take and
+// return.
+//
+// A tree is a leaf (Tensor outside of its function: Array), or a std::vector, std::pair, std::tuple
+// or Named of trees, or a struct template of yours over the leaf type whose `fields()` ties its
+// members:
+//
+//   template <class T> struct Layer {
+//     T weight, bias;
+//     auto fields() { return std::tie(weight, bias); }
+//   };
+//
+// A function that takes Layer<Tensor> is called with Layer<Array>.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string>
+#include <tuple>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+#include "braze/named.h"
+
+namespace braze::detail {
+
+/// A leaf without a value: trees of it are structure only.
+struct Hole {};
+
+/// `seed` with `value` mixed in.
+constexpr uint64_t mix(uint64_t seed, uint64_t value) {
+  uint64_t x = (seed ^ (value + 0x9e3779b97f4a7c15ull)) * 0xd6e8feb86659fd93ull;
+  return x ^ (x >> 32);
+}
+
+/// How to walk a tree. The primary template is a leaf.
+///   Rebind<To>          the tree with leaves of another type
+///   map<To>(tree, f)    that tree, with leaves f(leaf), in order
+///   each(tree, f)       calls f(leaf) in order
+///   paths(tree, p, f)   calls f(path) in order, paths being p extended by indices and names
+///   structure(tree)     equal for trees of equal structure
+template <class T>
+struct Tree {
+  template <class To>
+  using Rebind = To;
+  template <class To, class F>
+  static To map(const T& leaf, F& f) {
+    return f(leaf);
+  }
+  template <class F>
+  static void each(const T& leaf, F& f) {
+    f(leaf);
+  }
+  template <class F>
+  static void paths(const T&, const std::string& path, F& f) {
+    f(path);
+  }
+  static uint64_t structure(const T&) { return 1; }
+};
+
+template <class T>
+struct Tree<std::vector<T>> {
+  template <class To>
+  using Rebind = std::vector<typename Tree<T>::template Rebind<To>>;
+  template <class To, class F>
+  static Rebind<To> map(const std::vector<T>& tree, F& f) {
+    Rebind<To> out;
+    out.reserve(tree.size());
+    for (const T& part : tree) out.push_back(Tree<T>::template map<To>(part, f));
+    return out;
+  }
+  template <class F>
+  static void each(const std::vector<T>& tree, F& f) {
+    for (const T& part : tree) Tree<T>::each(part, f);
+  }
+  template <class F>
+  static void paths(const std::vector<T>& tree, const std::string& path, F& f) {
+    for (size_t i = 0; i < tree.size(); ++i)
+      Tree<T>::paths(tree[i], path + "." + std::to_string(i), f);
+  }
+  static uint64_t structure(const std::vector<T>& tree) {
+    uint64_t hash = mix(2, tree.size());
+    for (const T& part : tree) hash = mix(hash, Tree<T>::structure(part));
+    return hash;
+  }
+};
+
+template <class T>
+struct Tree<Named<T>> {
+  template <class To>
+  using Rebind = Named<typename Tree<T>::template Rebind<To>>;
+  template <class To, class F>
+  static Rebind<To> map(const Named<T>& tree, F& f) {
+    return tree.map([&f](const T& part) { return Tree<T>::template map<To>(part, f); });
+  }
+  template <class F>
+  static void each(const Named<T>& tree, F& f) {
+    for (const auto& item : tree) Tree<T>::each(item.second, f);
+  }
+  template <class F>
+  static void paths(const Named<T>& tree, const std::string& path, F& f) {
+    for (const auto& [name, part] : tree) Tree<T>::paths(part, path + "." + name, f);
+  }
+  static uint64_t structure(const Named<T>& tree) {
+    uint64_t hash = mix(mix(3, tree.size()), tree.structure());
+    for (const auto& item : tree) hash = mix(hash, Tree<T>::structure(item.second));
+    return hash;
+  }
+};
+
+/// What pairs, tuples and structs have in common: a fixed number of parts.
+template <class... Parts>
+struct TreeOfParts {
+  template <class F>
+  static void each(const std::tuple<const Parts&...>& parts, F& f) {
+    std::apply([&f](const Parts&... part) { (Tree<Parts>::each(part, f), ...); }, parts);
+  }
+  template <class F>
+  static void paths(const std::tuple<const Parts&...>& parts, const std::string& path, F& f) {
+    size_t i = 0;
+    std::apply(
+        [&](const Parts&... part) {
+          (Tree<Parts>::paths(part, path + "." + std::to_string(i++), f), ...);
+        },
+        parts);
+  }
+  static uint64_t structure(const std::tuple<const Parts&...>& parts) {
+    uint64_t hash = 4;
+    std::apply([&](const Parts&... part) { ((hash = mix(hash, Tree<Parts>::structure(part))), ...); },
+               parts);
+    return hash;
+  }
+  /// As a tuple; braces keep the order of calls that of the parts.
+  template <class To, class F>
+  static auto map(const std::tuple<const Parts&...>& parts, F& f) {
+    return std::apply(
+        [&f](const Parts&... part) {
+          return std::tuple<typename Tree<Parts>::template Rebind<To>...>{
+              Tree<Parts>::template map<To>(part, f)...};
+        },
+        parts);
+  }
+};
+
+template <class... Parts>
+struct Tree<std::tuple<Parts...>> : TreeOfParts<Parts...> {
+  template <class To>
+  using Rebind = std::tuple<typename Tree<Parts>::template Rebind<To>...>;
+};
+
+template <class A, class B>
+struct Tree<std::pair<A, B>> : TreeOfParts<A, B> {
+  template <class To>
+  using Rebind =
+      std::pair<typename Tree<A>::template Rebind<To>, typename Tree<B>::template Rebind<To>>;
+  template <class To, class F>
+  static Rebind<To> map(const std::pair<A, B>& tree, F& f) {
+    auto first = Tree<A>::template map<To>(tree.first, f);
+    return {std::move(first), Tree<B>::template map<To>(tree.second, f)};
+  }
+};
+
+template <template <class> class Struct, class T>
+  requires requires(Struct<T>& value) { value.fields(); }
+struct Tree<Struct<T>> {
+  template <class To>
+  using Rebind = Struct<To>;
+  template <class F>
+  static void with_fields(const Struct<T>& tree, F&& f) {
+    // `fields` ties members for writing as well; nothing is written through them here.
+    std::apply([&f](auto&... part) { (f(std::as_const(part)), ...); },
+               const_cast<Struct<T>&>(tree).fields());
+  }
+  template <class Part>
+  using Of = Tree<std::remove_cvref_t<Part>>;
+  template <class To, class F>
+  static Struct<To> map(const Struct<T>& tree, F& f) {
+    Struct<To> out;
+    auto to = out.fields();
+    auto from = const_cast<Struct<T>&>(tree).fields();
+    [&]<size_t... I>(std::index_sequence<I...>) {
+      ((std::get<I>(to) =
+            Of<decltype(std::get<I>(from))>::template map<To>(std::as_const(std::get<I>(from)), f)),
+       ...);
+    }(std::make_index_sequence<std::tuple_size_v<decltype(from)>>());
+    return out;
+  }
+  template <class F>
+  static void each(const Struct<T>& tree, F& f) {
+    with_fields(tree, [&f](const auto& part) { Of<decltype(part)>::each(part, f); });
+  }
+  template <class F>
+  static void paths(const Struct<T>& tree, const std::string& path, F& f) {
+    size_t i = 0;
+    with_fields(tree, [&](const auto& part) {
+      Of<decltype(part)>::paths(part, path + "." + std::to_string(i++), f);
+    });
+  }
+  static uint64_t structure(const Struct<T>& tree) {
+    uint64_t hash = 5;
+    with_fields(tree, [&hash](const auto& part) {
+      hash = mix(hash, Of<decltype(part)>::structure(part));
+    });
+    return hash;
+  }
+};
+
+template <class T, class To>
+using Rebind = typename Tree<T>::template Rebind<To>;
+
+/// The leaves of a tree in order.
+template <class Leaf, class T>
+std::vector<Leaf> leaves(const T& tree) {
+  std::vector<Leaf> out;
+  auto append = [&out](const Leaf& leaf) { out.push_back(leaf); };
+  Tree<T>::each(tree, append);
+  return out;
+}
+
+/// The tree with its leaves taken from `values`, starting at `next`, which moves on.
+template <class To, class T>
+Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next) {
+  auto take = [&](const auto&) { return values[next++]; };
+  return Tree<T>::template map<To>(tree, take);
+}
+
+}  // namespace braze::detail

@@ -1,0 +1,195 @@
+#include "braze/nn.h"
+
+#include <cmath>
+#include <string>
+
+#include "braze/creation.h"
+#include "frontend/builder/builder.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// ---- Initializers -----------------------------------------------------------------------------
+
+namespace init {
+namespace {
+
+struct Fans {
+  double in, out;
+};
+
+/// Of a weight [in, out]; axes before the last two multiply both.
+Fans fans(const std::vector<int64_t>& shape) {
+  if (shape.empty()) return {1, 1};
+  double spread = 1;
+  for (size_t i = 0; i + 2 < shape.size(); ++i) spread *= static_cast<double>(shape[i]);
+  const auto last = static_cast<double>(shape.back());
+  const auto before = shape.size() > 1 ? static_cast<double>(shape[shape.size() - 2]) : last;
+  return {spread * before, spread * last};
+}
+
+Initializer scaled_normal(double (*variance)(Fans)) {
+  return [variance](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
+    return random::normal(shape, 0, std::sqrt(variance(fans(shape))), dtype, key);
+  };
+}
+
+/// The same variance: a uniform number on [-b, b) has b^2 / 3.
+Initializer scaled_uniform(double (*variance)(Fans)) {
+  return [variance](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
+    const double bound = std::sqrt(3 * variance(fans(shape)));
+    return random::uniform(shape, -bound, bound, dtype, key);
+  };
+}
+
+double xavier(Fans fans) { return 2 / std::max(fans.in + fans.out, 1.0); }
+double he(Fans fans) { return 2 / std::max(fans.in, 1.0); }
+
+}  // namespace
+
+Initializer constant(double value) {
+  return [value](const std::vector<int64_t>& shape, DType dtype, random::Key) {
+    return full(shape, value, dtype);
+  };
+}
+Initializer zeros() { return constant(0); }
+Initializer ones() { return constant(1); }
+Initializer normal(double deviation, double mean) {
+  return [=](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
+    return random::normal(shape, mean, deviation, dtype, key);
+  };
+}
+Initializer uniform(double low, double high) {
+  return [=](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
+    return random::uniform(shape, low, high, dtype, key);
+  };
+}
+Initializer xavier_normal() { return scaled_normal(xavier); }
+Initializer xavier_uniform() { return scaled_uniform(xavier); }
+Initializer he_normal() { return scaled_normal(he); }
+Initializer he_uniform() { return scaled_uniform(he); }
+
+}  // namespace init
+
+namespace nn {
+
+Parameters linear_parameters(int64_t in, int64_t out, random::Key key, const Initializer& weight,
+                             DType dtype) {
+  return {{"weight", weight({in, out}, dtype, key)}, {"bias", zeros({out}, dtype)}};
+}
+
+Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key,
+                          const Initializer& weight, DType dtype) {
+  Parameters out;
+  for (size_t i = 0; i + 1 < sizes.size(); ++i)
+    out.add(std::to_string(i),
+            linear_parameters(sizes[i], sizes[i + 1], key.fold_in(i), weight, dtype));
+  return out;
+}
+
+// ---- Layers -----------------------------------------------------------------------------------
+
+namespace {
+
+/// 16-bit floats are computed in f32 where a function of many ops would round in between.
+Tensor widen(const Tensor& x) { return cast(x, compute_type(x.dtype())); }
+
+/// Differences to the maximum. The shift changes no result, so no gradient flows through it.
+Tensor shifted(const Tensor& x, int64_t axis) { return x - stop_gradient(max(x, axis, true)); }
+
+void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
+  Dims rows = logits.shape();
+  if (!rows.empty()) rows.pop_back();
+  if (logits.rank() > 0 && is_floating(logits.dtype()) && is_integer(labels.dtype()) &&
+      rows == labels.shape())
+    return;
+  fail(build::codes::kShapeMismatch,
+       fmt::format("{}: {} are no labels of {}", op, labels.to_string(), logits.to_string()),
+       {.location = detail::place(Where::current()),
+        .node = op,
+        .fix = "labels are integers, of the shape of the logits without their last axis"});
+}
+
+}  // namespace
+
+Tensor linear(const Weights& layer, const Tensor& x, Where where) {
+  const detail::Place place(where);
+  const Tensor product = dot(x, layer.at("weight"));
+  return layer.contains("bias") ? product + layer.at("bias") : product;
+}
+
+Tensor mlp(const Weights& layers, const Tensor& x, const std::function<Tensor(Tensor)>& activation,
+           Where where) {
+  const detail::Place place(where);
+  Tensor out = x;
+  for (int i = 0;; ++i) {
+    out = linear(layers.group(std::to_string(i)), out);
+    if (!layers.contains(fmt::format("{}.weight", i + 1))) return out;
+    out = activation(out);
+  }
+}
+
+Tensor softmax(const Tensor& x, int64_t axis, Where where) {
+  const detail::Place place(where);
+  const Tensor e = exp(shifted(widen(x), axis));
+  return cast(e / sum(e, axis, true), x.dtype());
+}
+
+Tensor log_softmax(const Tensor& x, int64_t axis, Where where) {
+  const detail::Place place(where);
+  const Tensor z = shifted(widen(x), axis);
+  return cast(z - log(sum(exp(z), axis, true)), x.dtype());
+}
+
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where) {
+  const detail::Place place(where);
+  check_labels("cross_entropy", logits, labels);
+  const Tensor z = shifted(widen(logits), -1);
+  const int64_t classes = z.dim(-1).value();
+  const Tensor chosen = sum(select(one_hot(labels, classes, boolean), z, 0), -1);
+  return cast(mean(log(sum(exp(z), -1)) - chosen), logits.dtype());
+}
+
+Tensor mse(const Tensor& x, const Tensor& y, Where where) {
+  const detail::Place place(where);
+  return mean(square(x - y));
+}
+
+Tensor accuracy(const Tensor& logits, const Tensor& labels, Where where) {
+  const detail::Place place(where);
+  check_labels("accuracy", logits, labels);
+  return mean(cast(argmax(logits, -1) == cast(labels, i64), f32));
+}
+
+Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon,
+                  Where where) {
+  const detail::Place place(where);
+  const Tensor wide = widen(x);
+  const Tensor centered = wide - mean(wide, -1, true);
+  const Tensor normal = centered * rsqrt(mean(square(centered), -1, true) + epsilon);
+  return cast(normal * widen(scale) + widen(shift), x.dtype());
+}
+
+Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon, Where where) {
+  const detail::Place place(where);
+  const Tensor wide = widen(x);
+  const Tensor normal = wide * rsqrt(mean(square(wide), -1, true) + epsilon);
+  return cast(normal * widen(scale), x.dtype());
+}
+
+Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
+  const detail::Place place(where);
+  if (!(rate >= 0 && rate < 1))
+    fail(build::codes::kBadAttribute, fmt::format("dropout: the rate {} is not in [0, 1)", rate),
+         {.location = detail::place(where), .node = "dropout"});
+  const Tensor kept = random::uniform(key, x.shape(), f32) >= rate;
+  return select(kept, x * (1 / (1 - rate)), 0);
+}
+
+Tensor embedding(const Tensor& table, const Tensor& ids, Where where) {
+  const detail::Place place(where);
+  return take(table, ids, 0);
+}
+
+}  // namespace nn
+}  // namespace braze
