@@ -1,0 +1,584 @@
+#include "tests/fuzz/generator.h"
+
+#include <algorithm>
+#include <cmath>
+#include <limits>
+#include <numeric>
+#include <string>
+
+#include "ir/graph/build.h"
+#include "ir/graph/sizes.h"
+#include "tests/fuzz/random.h"
+
+namespace braze::fuzz {
+namespace {
+
+using Axes = std::vector<int64_t>;
+
+/// One graph in the making. Every add_* adds one op on values that exist, or on new leaves, and
+/// gives up silently where the values at hand do not allow it.
+class Generator {
+ public:
+  Generator(uint64_t seed, const GraphOptions& options)
+      : random_(seed), options_(options), graph_("fuzz") {
+    if (options.symbolic && random_.one_in(4)) {
+      const int64_t divisor = random_.pick({1, 1, 4, 8});
+      symbol_ = Expr::symbol("n", {divisor, random_.pick({1, 4, 9}) * 8}, divisor);
+    }
+  }
+
+  Graph run() {
+    // Small graphs more often than large ones.
+    const int64_t limit = random_.within(1, options_.max_nodes);
+    const int64_t count = random_.within(1, limit);
+    add_input(random_type(kAnyType));
+    if (symbol_) add_input({random_dtype(kAnyType), {*symbol_}});  // which determines it
+    for (int64_t i = 0; i < count; ++i) add_op();
+    choose_outputs();
+    return std::move(graph_);
+  }
+
+ private:
+  // Types and leaves.
+
+  int64_t random_extent() {
+    switch (random_.below(10)) {
+      case 0:
+        return random_.one_in(3) ? 0 : 1;
+      case 1:
+        return 1;
+      case 2:
+        return random_.pick({15, 16, 17, 31, 32, 33});
+      case 3:
+        return random_.pick({63, 64, 65, 127, 128, 129});
+      case 4:
+        return random_.pick({11, 13, 23, 37, 53, 97});
+      default:
+        return random_.within(2, 9);
+    }
+  }
+
+  DType random_dtype(TypeSet types) {
+    static constexpr DType kOften[] = {DType::F32,  DType::F32, DType::F32, DType::F32,
+                                       DType::BF16, DType::F16, DType::F64, DType::I32,
+                                       DType::I64,  DType::U32, DType::Bool};
+    for (;;) {
+      const DType dtype = random_.pick(kOften);
+      if (types.contains(dtype)) return dtype;
+    }
+  }
+
+  TensorType random_type(TypeSet types) {
+    const int64_t rank = random_.one_in(16) ? random_.within(5, 6) : random_.below(5);
+    std::vector<Expr> dims;
+    int64_t elements = 1;
+    for (int64_t i = 0; i < rank; ++i) {
+      Expr extent = i == 0 && symbol_ && random_.one_in(2) ? *symbol_ : Expr(random_extent());
+      if (elements * most(extent) > options_.max_elements) extent = 1;
+      elements *= std::max<int64_t>(most(extent), 1);
+      dims.push_back(extent);
+    }
+    return {random_dtype(types), Shape(std::move(dims))};
+  }
+
+  static int64_t most(const Expr& extent) { return extent.range().max; }
+  static int64_t least(const Expr& extent) { return extent.range().min; }
+
+  bool fits(const Shape& shape) const {
+    int64_t elements = 1;
+    for (const Expr& extent : shape)
+      if (__builtin_mul_overflow(elements, std::max<int64_t>(most(extent), 1), &elements))
+        return false;
+    return elements <= options_.max_elements;
+  }
+
+  NodeId keep(NodeId id) {
+    if (std::find(values_.begin(), values_.end(), id) == values_.end()) values_.push_back(id);
+    return id;
+  }
+
+  NodeId add_input(TensorType type) {
+    return keep(
+        build::input(graph_, "x" + std::to_string(graph_.inputs().size()), std::move(type)));
+  }
+
+  NodeId add_constant(DType dtype, const Shape& shape) {
+    HostTensor value(dtype, shape.static_dims());
+    for (int64_t i = 0; i < value.numel(); ++i)
+      is_floating(dtype) ? value.set_double(i, random_.normal())
+                         : value.set_int(i, random_.within(-5, 5));
+    return keep(build::constant(graph_, std::move(value)));
+  }
+
+  NodeId add_leaf(const TensorType& type) {
+    const Shape& shape = type.shape;
+    switch (random_.below(8)) {
+      case 0:
+        if (shape.is_static()) return add_constant(type.dtype, shape);
+        break;
+      case 1: {
+        const double value = random_.pick({0.0, 1.0, -1.0, 0.5, 2.0, 3.0, -0.0, 1e-3});
+        return keep(build::broadcast_to(graph_, build::scalar(graph_, type.dtype, value), shape));
+      }
+      case 2:
+        if (shape.rank() > 0 && type.dtype != DType::Bool)
+          return keep(build::iota(graph_, type, random_.below(static_cast<int64_t>(shape.rank()))));
+        break;
+      default:
+        break;
+    }
+    return add_input(type);
+  }
+
+  // Values.
+
+  const TensorType& type(NodeId id) const { return graph_[id].type; }
+  const Shape& shape(NodeId id) const { return type(id).shape; }
+  int64_t rank(NodeId id) const { return static_cast<int64_t>(shape(id).rank()); }
+
+  /// A value whose dtype is in `types`, recent ones more often.
+  NodeId any(TypeSet types, int64_t min_rank = 0) {
+    for (int attempt = 0; attempt < 12; ++attempt) {
+      const auto count = static_cast<int64_t>(values_.size());
+      const int64_t age =
+          random_.one_in(2) ? random_.below(std::min<int64_t>(count, 4)) : random_.below(count);
+      const NodeId id = values_[static_cast<size_t>(count - 1 - age)];
+      if (types.contains(type(id).dtype) && rank(id) >= min_rank) return id;
+    }
+    TensorType leaf = random_type(types);
+    while (static_cast<int64_t>(leaf.shape.rank()) < min_rank) leaf = random_type(types);
+    return add_leaf(leaf);
+  }
+
+  /// A value of just this type: one that exists, a converted or broadcast one, or a leaf.
+  NodeId of_type(const TensorType& wanted) {
+    std::vector<NodeId> same, convertible, broadcastable;
+    for (NodeId id : values_) {
+      if (type(id) == wanted)
+        same.push_back(id);
+      else if (shape(id) == wanted.shape)
+        convertible.push_back(id);
+      else if (type(id).dtype == wanted.dtype && is_suffix(shape(id), wanted.shape))
+        broadcastable.push_back(id);
+    }
+    if (!same.empty() && !random_.one_in(8)) return random_.pick(same);
+    if (!broadcastable.empty() && random_.one_in(2))
+      return keep(build::broadcast_to(graph_, random_.pick(broadcastable), wanted.shape));
+    if (!convertible.empty() && random_.one_in(2))
+      return keep(build::convert(graph_, random_.pick(convertible), wanted.dtype));
+    return add_leaf(wanted);
+  }
+
+  /// Whether NumPy's rule broadcasts `from` to `to`.
+  static bool is_suffix(const Shape& from, const Shape& to) {
+    if (from.rank() > to.rank()) return false;
+    for (size_t i = 0; i < from.rank(); ++i) {
+      const Expr& extent = from[from.rank() - 1 - i];
+      if (!(extent == to[to.rank() - 1 - i] || extent.is_constant(1))) return false;
+    }
+    return true;
+  }
+
+  Axes random_axes(NodeId x, int64_t one_in) {
+    Axes axes;
+    for (int64_t axis = 0; axis < rank(x); ++axis)
+      if (random_.one_in(one_in)) axes.push_back(axis);
+    return axes;
+  }
+
+  // Ops.
+
+  void add_op() {
+    switch (random_.below(22)) {
+      case 0:
+        return add_broadcast();
+      case 1:
+        return add_reshape();
+      case 2:
+        return add_transpose();
+      case 3:
+        return add_slice();
+      case 4:
+        return add_pad();
+      case 5:
+        return add_concat();
+      case 6:
+        return add_reverse();
+      case 7:
+        return add_gather();
+      case 8:
+        return options_.reductions ? add_scatter() : add_map();
+      case 9:
+      case 10:
+      case 11:
+        return options_.reductions ? add_reduce() : add_map();
+      case 12:
+        return options_.reductions ? add_arg_reduce() : add_map();
+      case 13:
+      case 14:
+        return options_.reductions ? add_dot() : add_map();
+      case 15:
+        return add_conversion();
+      case 16:
+        if (random_.one_in(4)) return add_random_bits();
+        return add_map();
+      default:
+        return add_map();
+    }
+  }
+
+  void add_map() {
+    const ElementwiseInfo& row = random_.pick(elementwise_table());
+    const auto op = *parse_elementwise(row.name);
+    if (row.result == ResultRule::Chosen) return add_conversion();
+    if (!options_.math && row.op_class != OpClass::Machine) return;
+    const NodeId x = any(row.types);
+    std::vector<NodeId> operands;
+    if (op == ElementwiseOp::select) operands.push_back(of_type({DType::Bool, shape(x)}));
+    operands.push_back(x);
+    while (operands.size() < row.arity) {
+      const bool scalar = random_.one_in(6);
+      operands.push_back(of_type({type(x).dtype, scalar ? Shape() : shape(x)}));
+    }
+    if (op != ElementwiseOp::select && operands.size() == 2 && random_.one_in(2))
+      std::swap(operands[0], operands[1]);
+    keep(build::map(graph_, op, std::move(operands)));
+  }
+
+  void add_conversion() {
+    const NodeId x = any(kAnyType);
+    const DType from = type(x).dtype;
+    if (random_.one_in(3)) {
+      TypeSet same_size;
+      for (DType to : kAllDTypes)
+        if (size_of(to) == size_of(from) && to != DType::Bool && from != DType::Bool)
+          same_size = same_size | only(to);
+      if (same_size == TypeSet{}) return;
+      keep(build::bitcast(graph_, x, random_dtype(same_size)));
+    } else {
+      keep(build::convert(graph_, x, random_dtype(kAnyType)));
+    }
+  }
+
+  void add_broadcast() {
+    const NodeId x = any(kAnyType);
+    std::vector<Expr> dims;
+    Axes axes;
+    for (int64_t axis = 0; axis <= rank(x); ++axis) {
+      if (random_.one_in(4)) dims.push_back(random_extent());
+      if (axis == rank(x)) break;
+      const Expr& extent = shape(x)[static_cast<size_t>(axis)];
+      axes.push_back(static_cast<int64_t>(dims.size()));
+      dims.push_back(extent.is_constant(1) && random_.one_in(2) ? Expr(random_extent()) : extent);
+    }
+    if (fits(Shape(dims))) keep(build::broadcast(graph_, x, Shape(dims), axes));
+  }
+
+  void add_reshape() {
+    const NodeId x = any(kAnyType);
+    std::vector<Expr> dims;
+    for (const Expr& extent : shape(x)) {
+      const auto constant = extent.as_constant();
+      if (!dims.empty() && random_.one_in(3)) {
+        dims.back() *= extent;  // merge
+      } else if (constant && *constant > 1 && random_.one_in(2)) {
+        const int64_t factor = smallest_factor(*constant);
+        dims.push_back(factor);  // split
+        dims.push_back(*constant / factor);
+      } else {
+        dims.push_back(extent);
+      }
+      if (random_.one_in(6)) dims.push_back(1);
+    }
+    if (dims.empty()) dims.assign(static_cast<size_t>(random_.below(3)), 1);
+    keep(build::reshape(graph_, x, Shape(std::move(dims))));
+  }
+
+  static int64_t smallest_factor(int64_t n) {
+    for (int64_t factor = 2; factor * factor <= n; ++factor)
+      if (n % factor == 0) return factor;
+    return n;
+  }
+
+  void add_transpose() {
+    const NodeId x = any(kAnyType, 1);
+    Axes permutation(static_cast<size_t>(rank(x)));
+    std::iota(permutation.begin(), permutation.end(), 0);
+    random_.shuffle(permutation);
+    keep(build::transpose(graph_, x, std::move(permutation)));
+  }
+
+  void add_slice() {
+    const NodeId x = any(kAnyType, 1);
+    std::vector<Expr> starts, limits;
+    Axes strides;
+    for (const Expr& extent : shape(x)) {
+      const int64_t sure = least(extent);
+      const int64_t start = random_.one_in(2) ? 0 : random_.within(0, sure);
+      // Counted from the end, so that it also holds for a symbolic extent.
+      const int64_t cut = random_.one_in(2) ? 0 : random_.within(0, sure - start);
+      starts.push_back(start);
+      limits.push_back(extent - cut);
+      strides.push_back(random_.one_in(3) ? random_.within(1, 4) : 1);
+    }
+    keep(build::slice(graph_, x, std::move(starts), std::move(limits), std::move(strides)));
+  }
+
+  void add_pad() {
+    const NodeId x = any(kAnyType, 1);
+    std::vector<Expr> low, high, dims;
+    Axes interior;
+    for (const Expr& extent : shape(x)) {
+      low.push_back(random_.one_in(2) ? random_.below(4) : 0);
+      high.push_back(random_.one_in(2) ? random_.below(4) : 0);
+      interior.push_back(random_.one_in(4) ? random_.below(3) : 0);
+      dims.push_back(extent * (interior.back() + 1) + low.back() + high.back());
+    }
+    if (!fits(Shape(dims))) return;
+    const NodeId fill = of_type({type(x).dtype, {}});
+    keep(build::pad(graph_, x, fill, std::move(low), std::move(high), std::move(interior)));
+  }
+
+  void add_concat() {
+    const NodeId x = any(kAnyType, 1);
+    const int64_t axis = random_.below(rank(x));
+    std::vector<NodeId> parts{x};
+    for (int64_t i = random_.within(1, 3); i > 0; --i) {
+      TensorType part = type(x);
+      if (random_.one_in(2)) part.shape[static_cast<size_t>(axis)] = random_.below(6);
+      parts.push_back(of_type(part));
+    }
+    random_.shuffle(parts);
+    Shape result = shape(x);
+    result[static_cast<size_t>(axis)] = 0;
+    for (NodeId part : parts)
+      result[static_cast<size_t>(axis)] += shape(part)[static_cast<size_t>(axis)];
+    if (fits(result)) keep(build::concat(graph_, std::move(parts), axis));
+  }
+
+  void add_reverse() {
+    const NodeId x = any(kAnyType, 1);
+    keep(build::reverse(graph_, x, random_axes(x, 2)));
+  }
+
+  /// Indices that are within `extent` whatever the inputs are.
+  NodeId indices_within(const Expr& extent) {
+    TensorType wanted = random_type(only(DType::I32) | only(DType::I64));
+    const NodeId x =
+        random_.one_in(2) ? any(only(DType::I32) | only(DType::I64)) : add_leaf(wanted);
+    const DType dtype = type(x).dtype;
+    const NodeId zero = build::scalar(graph_, dtype, 0);
+    const NodeId last = build::scalar(graph_, dtype, static_cast<double>(least(extent) - 1));
+    return keep(build::map(graph_, ElementwiseOp::clamp, {x, zero, last}));
+  }
+
+  static Shape gathered_shape(const Shape& x, const Shape& indices, int64_t axis) {
+    std::vector<Expr> dims(x.begin(), x.begin() + axis);
+    dims.insert(dims.end(), indices.begin(), indices.end());
+    dims.insert(dims.end(), x.begin() + axis + 1, x.end());
+    return Shape(std::move(dims));
+  }
+
+  void add_gather() {
+    const NodeId x = any(kAnyType, 1);
+    const int64_t axis = random_.below(rank(x));
+    const Expr& extent = shape(x)[static_cast<size_t>(axis)];
+    if (least(extent) == 0) return;
+    const NodeId indices = indices_within(extent);
+    if (fits(gathered_shape(shape(x), shape(indices), axis)))
+      keep(build::gather(graph_, x, indices, axis));
+  }
+
+  void add_scatter() {
+    const NodeId x = any(kNumeric, 1);
+    const int64_t axis = random_.below(rank(x));
+    const Expr& extent = shape(x)[static_cast<size_t>(axis)];
+    if (least(extent) == 0) return;
+    const NodeId indices = indices_within(extent);
+    const Shape updates = gathered_shape(shape(x), shape(indices), axis);
+    if (!fits(updates)) return;
+    keep(build::scatter_add(graph_, x, indices, of_type({type(x).dtype, updates}), axis));
+  }
+
+  void add_reduce() {
+    const auto monoid = random_.pick({Monoid::Sum, Monoid::Sum, Monoid::Sum, Monoid::Max,
+                                      Monoid::Min, Monoid::Prod, Monoid::And, Monoid::Or});
+    const NodeId x = any(info(monoid).types, 1);
+    Axes axes = random_axes(x, 2);
+    if (axes.empty()) axes.push_back(random_.below(rank(x)));
+    keep(build::reduce(graph_, monoid, x, std::move(axes)));
+  }
+
+  void add_arg_reduce() {
+    const NodeId x = any(kAnyType, 1);
+    const int64_t axis = random_.below(rank(x));
+    if (least(shape(x)[static_cast<size_t>(axis)]) >= 1)
+      keep(build::arg_reduce(graph_, random_.one_in(2), x, axis));
+  }
+
+  void add_dot() {
+    const NodeId x = any(kNumeric, 1);
+    DotOp op;
+    std::vector<Expr> right;  // the extents of the right operand, batch and contracted ones first
+    int64_t products = 1;
+    for (const Expr& extent : shape(x)) products *= std::max<int64_t>(most(extent), 1);
+    for (int64_t axis = 0; axis < rank(x); ++axis) {
+      const int64_t role = random_.below(4);
+      if (role == 0) op.batch_left.push_back(axis);
+      if (role == 1 || (axis == rank(x) - 1 && op.contract_left.empty() && role != 0))
+        op.contract_left.push_back(axis);
+    }
+    for (int64_t axis : op.batch_left) right.push_back(shape(x)[static_cast<size_t>(axis)]);
+    for (int64_t axis : op.contract_left) right.push_back(shape(x)[static_cast<size_t>(axis)]);
+    for (int64_t i = random_.below(3); i > 0; --i) {
+      right.push_back(random_extent());
+      products *= std::max<int64_t>(most(right.back()), 1);
+    }
+    // Where each of these axes goes.
+    Axes place(right.size());
+    std::iota(place.begin(), place.end(), 0);
+    if (random_.one_in(2)) random_.shuffle(place);
+    std::vector<Expr> dims(right.size());
+    for (size_t i = 0; i < right.size(); ++i) dims[static_cast<size_t>(place[i])] = right[i];
+    size_t next = 0;
+    for (size_t i = 0; i < op.batch_left.size(); ++i) op.batch_right.push_back(place[next++]);
+    for (size_t i = 0; i < op.contract_left.size(); ++i) op.contract_right.push_back(place[next++]);
+
+    std::vector<Expr> result;
+    for (int64_t axis = 0; axis < rank(x); ++axis)
+      if (std::find(op.contract_left.begin(), op.contract_left.end(), axis) ==
+          op.contract_left.end())
+        result.push_back(shape(x)[static_cast<size_t>(axis)]);
+    result.insert(result.end(), right.begin() + static_cast<int64_t>(next), right.end());
+    if (products > options_.max_products || !fits(Shape(dims)) || !fits(Shape(result))) return;
+
+    const DType dtype = type(x).dtype;
+    op.tf32 = dtype == DType::F32 && random_.one_in(8);
+    const DType result_type = is_half(dtype) && random_.one_in(2) ? DType::F32 : dtype;
+    const NodeId y = of_type({dtype, Shape(std::move(dims))});
+    keep(build::dot(graph_, x, y, std::move(op), result_type));
+  }
+
+  void add_random_bits() {
+    const NodeId key = of_type({DType::U32, {2}});
+    keep(build::random_bits(graph_, key, random_type(kAnyType).shape));
+  }
+
+  // Outputs: what nothing uses, up to a few, and at times something in the middle.
+
+  void choose_outputs() {
+    std::vector<bool> used(graph_.size());
+    for (size_t i = 0; i < graph_.size(); ++i)
+      for (NodeId operand : graph_[NodeId(i)].operands) used[operand.index] = true;
+    std::vector<NodeId> candidates;
+    for (NodeId id : values_)
+      if (!used[id.index] && !graph_[id].as<InputOp>()) candidates.push_back(id);
+    if (candidates.empty()) candidates.push_back(values_.back());
+    random_.shuffle(candidates);
+    if (candidates.size() > 4) candidates.resize(4);
+    if (random_.one_in(3)) candidates.push_back(random_.pick(values_));
+
+    std::vector<GraphOutput> outputs;
+    std::vector<bool> taken(graph_.inputs().size());
+    for (NodeId id : candidates) {
+      GraphOutput output{id, "y" + std::to_string(outputs.size()), {}};
+      for (uint32_t i = 0; i < taken.size() && random_.one_in(2); ++i)
+        if (!taken[i] && type(graph_.inputs()[i]) == type(id)) {
+          taken[i] = true;
+          output.updates = i;
+          break;
+        }
+      outputs.push_back(std::move(output));
+    }
+    graph_.set_outputs(std::move(outputs));
+  }
+
+  Random random_;
+  GraphOptions options_;
+  Graph graph_;
+  std::optional<Expr> symbol_;
+  std::vector<NodeId> values_;
+};
+
+double special_value(Random& random, DType dtype) {
+  const double infinity = std::numeric_limits<double>::infinity();
+  const bool narrow = dtype == DType::F16;
+  const double most = dtype == DType::F64   ? std::numeric_limits<double>::max()
+                      : narrow              ? 65504.0
+                      : dtype == DType::F32 ? double{std::numeric_limits<float>::max()}
+                                            : 0x1.fep127;
+  const double subnormal = dtype == DType::F64 ? 0x1p-1073 : narrow ? 0x1p-23 : 0x1p-131;
+  switch (random.below(9)) {
+    case 0:
+      return std::numeric_limits<double>::quiet_NaN();
+    case 1:
+      return infinity;
+    case 2:
+      return -infinity;
+    case 3:
+      return -0.0;
+    case 4:
+      return 0.0;
+    case 5:
+      return subnormal * static_cast<double>(random.within(-3, 3));
+    case 6:
+      return most;
+    case 7:
+      return -most;
+    default:
+      return std::ldexp(random.normal(), static_cast<int>(random.within(-20, 20)));
+  }
+}
+
+int64_t special_integer(Random& random, DType dtype) {
+  if (dtype == DType::I64)
+    return random.pick({std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
+                        int64_t{1} << 53, int64_t{-1}});
+  return random.pick(
+      {int64_t{std::numeric_limits<int32_t>::min()}, int64_t{std::numeric_limits<int32_t>::max()},
+       int64_t{std::numeric_limits<uint32_t>::max()}, int64_t{-1}, int64_t{31}, int64_t{32}});
+}
+
+enum class Values { Plain, Integers, Special };
+
+void fill(HostTensor& x, Values values, Random& random) {
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    const bool special = values == Values::Special && random.one_in(8);
+    if (!is_floating(x.dtype()))
+      x.set_int(i, special ? special_integer(random, x.dtype())
+                           : random.within(x.dtype() == DType::Bool ? 0 : -9,
+                                           x.dtype() == DType::Bool ? 1 : 9));
+    else if (special)
+      x.set_double(i, special_value(random, x.dtype()));
+    else
+      x.set_double(i, values == Values::Integers ? static_cast<double>(random.within(-4, 4))
+                                                 : random.normal());
+  }
+}
+
+}  // namespace
+
+Graph random_graph(uint64_t seed, const GraphOptions& options) {
+  return Generator(seed, options).run();
+}
+
+std::vector<HostTensor> random_inputs(const Graph& graph, uint64_t seed) {
+  Random random(seed ^ 0x696e70757473);
+  const Values values =
+      random.pick({Values::Plain, Values::Plain, Values::Plain, Values::Integers, Values::Special});
+  Sizes sizes;
+  for (const Expr& symbol : graph.symbols()) {
+    const Interval range = symbol.range();
+    const int64_t divisor = std::max<int64_t>(symbol.divisor(), 1);
+    const int64_t first = (range.min + divisor - 1) / divisor, last = range.max / divisor;
+    sizes.set(symbol.symbol_name(), divisor * random.within(first, last));
+  }
+  std::vector<HostTensor> inputs;
+  for (NodeId id : graph.inputs()) {
+    inputs.emplace_back(graph[id].type.dtype, sizes(graph[id].type.shape));
+    fill(inputs.back(), values, random);
+  }
+  return inputs;
+}
+
+}  // namespace braze::fuzz
