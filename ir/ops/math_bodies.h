@@ -1,0 +1,506 @@
+// math_bodies.h: the bodies of the math rows (exp, log, tanh ...) over machine rows.
+//
+// Every body is a straight line of machine operations, each rounded once by IEEE 754, so that CPU
+// vectors, the simulator and GPUs give the same bits. There are no branches, loops, tables or calls
+// at run time. f32 results are within 1 ulp for every input, f64 results within 4 ulp;
+// tests/math/RESULTS.md holds the measured figures. Subnormal numbers, signed zeros, infinities and
+// NaNs follow IEEE 754 and annex F of ISO C.
+//
+// `S` is any scalar that knows its dtype and offers the machine rows by argument-dependent lookup:
+// `Scalar` builds graph nodes and kernel instructions, tests/math runs the bodies on vectors.
+//
+// Notation
+//   x, a      the argument and its magnitude
+//   k, n      an integer as a float, the power of two it stands for
+//   r, f, h   a reduced argument: of exp, of log, of tanh
+//   z         the square of a reduced argument
+//   q         a minimax polynomial (tools/math/fit.py made all coefficients, highest order first)
+//   p         a result before scaling
+//   v + v_lo  an unevaluated sum that carries about twice the precision
+//
+// Methods: reduction of exp and log by Cody and Waite (1980); sums with a low part by Dekker
+// (1971); the reduction of huge angles by Payne and Hanek (1983).
+#pragma once
+
+#include <cstdint>
+#include <limits>
+
+#include "braze/dtype.h"
+
+namespace braze::math {
+
+// ---------------------------------------------------------------------------------------------
+// Building blocks
+// ---------------------------------------------------------------------------------------------
+
+/// The polynomial with these coefficients, highest order first, by Horner's rule.
+template <class S, class... Coefficients>
+S horner(const S& x, double highest, Coefficients... rest) {
+  S sum = x.constant(highest);
+  ((sum = fma(sum, x, x.constant(rest))), ...);
+  return sum;
+}
+
+template <class S>
+S i32(const S& x, uint32_t bits) {
+  return x.constant_bits(DType::I32, bits);
+}
+
+template <class S>
+S u32(const S& x, uint32_t bits) {
+  return x.constant_bits(DType::U32, bits);
+}
+
+template <class S>
+S infinity(const S& x) {
+  return x.constant(std::numeric_limits<double>::infinity());
+}
+
+template <class S>
+S quiet_nan(const S& x) {
+  return x.constant(std::numeric_limits<double>::quiet_NaN());
+}
+
+/// `magnitude` (not negative) with the sign of `x`, both f32.
+template <class S>
+S with_sign_f32(const S& magnitude, const S& x) {
+  const S sign = bit_and(bitcast(x, DType::I32), i32(x, 0x80000000u));
+  return bitcast(bit_or(bitcast(magnitude, DType::I32), sign), DType::F32);
+}
+
+/// Added to a float below 2^22 in magnitude, it leaves the nearest integer in the low bits of the
+/// sum: one fma multiplies and rounds, and a shift by 23 makes an exponent of the sum's bits.
+inline constexpr double kRoundF32 = 0x1.8p23;
+inline constexpr uint32_t kOneF32 = 0x3f800000u;
+
+/// 2^k from a sum with kRoundF32, for -127 < k < 128.
+template <class S>
+S power_of_two_f32(const S& rounded) {
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(rounded, 23));
+  return bitcast(exponent + i32(rounded, kOneF32), DType::F32);
+}
+
+/// Two normal numbers whose product is a power of two that need not be one.
+template <class S>
+struct Powers {
+  S first, second;
+};
+
+/// 2^k in two factors, for -252 <= k <= 254. Multiplying by one after the other rounds at most
+/// once.
+template <class S>
+Powers<S> powers_of_two_f32(const S& rounded) {
+  const S bits = bitcast(rounded, DType::I32);
+  const S half = shl(shr(bits, i32(bits, 1)), i32(bits, 23));
+  const S rest = shl(bits, i32(bits, 23)) - half;
+  return {bitcast(half + i32(bits, kOneF32), DType::F32),
+          bitcast(rest + i32(bits, kOneF32), DType::F32)};
+}
+
+// ---------------------------------------------------------------------------------------------
+// exp, exp2, expm1, sigmoid in f32
+// ---------------------------------------------------------------------------------------------
+
+inline constexpr double kLog2E = 0x1.715476p+0;  // log2(e) = kLog2E + kLog2ELo
+inline constexpr double kLog2ELo = 0x1.4ae0cp-26;
+inline constexpr double kLn2 = 0x1.62e42ep-1;  // ln 2 = kLn2 + kLn2Lo, both positive
+inline constexpr double kLn2Lo = 0x1.efa39ep-25;
+
+/// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2, to 2^-28 of e^r.
+template <class S>
+S exp_tail_f32(const S& r) {
+  return horner(r, 0.0013822662, 0.00836884, 0.041668247, 0.1666652, 0.49999994);
+}
+
+/// x = n ln 2 + r and e^x = e^r 2^n. The limits let special values flow through: e^-104 rounds to 0,
+/// e^89 to infinity, and NaN passes both. The octave of e^r is [3/4, 3/2), not [0.71, 1.41): below
+/// 1, where an ulp is half as large, the sum loses less (1.01 ulp against 0.89).
+template <class S>
+S exp_f32(const S& x) {
+  const S low = max(x, x.constant(-104.0));
+  const S y = min(low, x.constant(89.0));
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(-0.085)) + x.constant(kRoundF32);
+  const S n = rounded - x.constant(kRoundF32);
+  S r = fma(n, x.constant(-kLn2), y);  // exact
+  r = fma(n, x.constant(-kLn2Lo), r);
+  const S q = horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
+  const S p = x.constant(1.0) + fma(r * r, q, r);
+  const Powers<S> w = powers_of_two_f32(rounded);
+  return p * w.first * w.second;
+}
+
+template <class S>
+S exp2_f32(const S& x) {
+  const S low = max(x, x.constant(-152.0));
+  const S y = min(low, x.constant(129.0));
+  const S rounded = y + x.constant(kRoundF32);
+  const S r = y - (rounded - x.constant(kRoundF32));  // exact
+  const S p =
+      horner(r, 0.00015241314, 0.0013391303, 0.009618834, 0.05550359, 0.24022645, 0.6931472, 1.0);
+  const Powers<S> w = powers_of_two_f32(rounded);
+  return p * w.first * w.second;
+}
+
+/// With w = 2^(n-1), e^x - 1 = 2 ((w - 1/2) + r w + (r^2 q + r_lo) w), of which the first two terms
+/// are summed with a low part: where n = 1 and r < 0 they cancel. The half of 2^n stays finite
+/// where the result does; it would lose bits of subnormal numbers, but for |x| < 2^-25 the result
+/// is x.
+template <class S>
+S expm1_f32(const S& x) {
+  const S low = max(x, x.constant(-18.0));
+  const S y = min(low, x.constant(89.0));
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(kRoundF32));
+  const S n = rounded - x.constant(kRoundF32);
+  const S head = fma(n, x.constant(-kLn2), y);
+  const S tail = n * x.constant(-kLn2Lo);
+  const S r = head + tail;
+  const S e = fma(r * r, exp_tail_f32(r), tail);
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
+  const S w = bitcast(exponent + i32(x, kOneF32 - 0x800000u), DType::F32);
+  const S offset = w - x.constant(0.5);
+  const S sum = fma(head, w, offset);
+  const S offset_lo = (w - offset) - x.constant(0.5);
+  const S sum_lo = fma(head, w, (offset - sum) + offset_lo);
+  const S half = sum + fma(e, w, sum_lo);
+  return select(lt(abs(x), x.constant(0x1p-25)), x, half + half);
+}
+
+/// With e^-|x| = w / P, P = e^r and w = 2^-n, sigmoid(-|x|) = w / (w + P). P and the denominator
+/// carry a low part, which one Newton step brings into the reciprocal; the other half of the curve
+/// is 1 - sigmoid(-|x|).
+template <class S>
+S sigmoid_f32(const S& x) {
+  const S a = min(abs(x), x.constant(105.0));
+  const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
+  const S minus_n = rounded - x.constant(kRoundF32);
+  S r = fma(minus_n, x.constant(kLn2), a);
+  r = fma(minus_n, x.constant(kLn2Lo), r);
+  const S one = x.constant(1.0);
+  const S e = fma(r * r, exp_tail_f32(r), r);
+  const S p = one + e;
+  const S p_lo = e - (p - one);
+  const Powers<S> w = powers_of_two_f32(rounded);
+  const S product = w.first * w.second;
+  const S d = p + product;
+  const S d_lo = product - (d - p) + p_lo;
+  const S inverse = one / d;
+  const S error = fma(-inverse, d_lo, fma(-inverse, d, one));
+  const S negative = fma(inverse, error, inverse) * w.first * w.second;
+  return select(lt(x, x.constant(0.0)), negative, one - negative);
+}
+
+// ---------------------------------------------------------------------------------------------
+// tanh in f32
+// ---------------------------------------------------------------------------------------------
+
+/// |x| = n ln(2)/2 + h. By the addition theorem, with A = 2^n + 1, B = 2^n - 1 and t = tanh(h),
+/// tanh|x| = (A t + B) / (A + B t), where A and B are exact; n = 0 gives t itself. The quotient is
+/// corrected by its exact remainder, so that only the rounding of t and the last one count.
+/// n stops at 23, where A and B would stop being exact: from there h grows, and the polynomial is
+/// still good enough for the last bit of 1 - 2^-24.
+template <class S>
+S tanh_f32(const S& x) {
+  const S a = min(abs(x), x.constant(9.05));
+  const S biased = fma(a, x.constant(2.0 * kLog2E), x.constant(-0.22));
+  const S rounded = min(biased, x.constant(23.0)) + x.constant(kRoundF32);
+  const S n = rounded - x.constant(kRoundF32);
+  S h = fma(n, x.constant(-0.5 * kLn2), a);
+  h = fma(n, x.constant(-0.5 * kLn2Lo), h);
+  const S z = h * h;
+  const S q = horner(z, 0.020397753, -0.05387851, 0.13333105, -0.3333333);
+  const S t = fma(h * z, q, h);
+  const S power = power_of_two_f32(rounded);
+  const S plus = power + x.constant(1.0);
+  const S minus = power - x.constant(1.0);
+  const S num = fma(t, plus, minus);
+  const S num_lo = fma(t, plus, minus - num);
+  const S den = fma(t, minus, plus);
+  const S den_lo = fma(t, minus, plus - den);
+  const S inverse = x.constant(1.0) / den;
+  const S quotient = num * inverse;
+  const S rest = fma(-quotient, den_lo, fma(-quotient, den, num) + num_lo);
+  return with_sign_f32(fma(rest, inverse, quotient), x);
+}
+
+// ---------------------------------------------------------------------------------------------
+// log, log2, log1p in f32
+// ---------------------------------------------------------------------------------------------
+
+/// The bits of 3/2 less one: kBelowThreeHalves - bits(m), shifted right by 23, is -n for the n that
+/// brings m * 2^-n into [3/4, 3/2). -n instead of n makes a product with a negative constant -0 for
+/// n = 0, which log1p(-0) = -0 needs.
+inline constexpr uint32_t kBelowThreeHalves = 0x3fc00000u - 1;
+inline constexpr uint32_t kBelowFourThirds = 0x3faaaaabu - 1;
+
+/// n ln 2 + log(1 + f) for -1/4 <= f <= 1/2, from -n.
+template <class S>
+S log_of_parts_f32(const S& minus_n, const S& f) {
+  const S q = horner(f, -0.045073446, 0.10464522, -0.13162988, 0.14478822, -0.16647165, 0.19990806,
+                     -0.25000098, 0.3333345, -0.5);
+  const S tail = fma(f * f, q, minus_n * f.constant(-kLn2Lo));
+  return fma(minus_n, f.constant(-kLn2), f + tail);
+}
+
+/// x = 2^n m, m in the octave below the number whose bits less one are `below`.
+template <class S>
+struct PartsF32 {
+  S minus_n, m;
+};
+
+template <class S>
+PartsF32<S> split_f32(const S& x, uint32_t below) {
+  const S tiny = lt(x, x.constant(0x1p-126));
+  const S bits = bitcast(select(tiny, x * x.constant(0x1p25), x), DType::I32);
+  const S minus_n = shr(i32(x, below) - bits, i32(x, 23));
+  const S m = bitcast(bits + shl(minus_n, i32(x, 23)), DType::F32);
+  return {convert(minus_n, DType::F32) + select(tiny, x.constant(25.0), x.constant(0.0)), m};
+}
+
+/// The logarithm's values at and beyond the ends of its domain: `finite` holds inside (0, inf).
+template <class S>
+S log_ends(const S& u, const S& finite) {
+  const S zero = u.constant(0.0);
+  const S outside = select(eq(u, zero), -infinity(u), quiet_nan(u));
+  return select(gt(u, zero), select(lt(u, infinity(u)), finite, u), outside);
+}
+
+template <class S>
+S log_f32(const S& x) {
+  const PartsF32<S> parts = split_f32(x, kBelowThreeHalves);
+  return log_ends(x, log_of_parts_f32(parts.minus_n, parts.m - x.constant(1.0)));
+}
+
+/// The same with n exact, log2(e) in two parts and m in [2/3, 4/3), where it loses less.
+template <class S>
+S log2_f32(const S& x) {
+  const PartsF32<S> parts = split_f32(x, kBelowFourThirds);
+  const S f = parts.m - x.constant(1.0);
+  const S q = horner(f, -0.18439947, 0.20208298, -0.17619322, 0.20198567, -0.24061278, 0.28869465,
+                     -0.360672, 0.48089653, -0.7213475);
+  const S log2_e = x.constant(kLog2E);
+  const S product = f * log2_e;
+  S product_lo = fma(f, log2_e, -product);
+  product_lo = fma(f, x.constant(kLog2ELo), product_lo);
+  product_lo = fma(f * f, q, product_lo);
+  const S sum = product - parts.minus_n;
+  const S sum_lo = product - (sum + parts.minus_n);
+  return log_ends(x, sum + (sum_lo + product_lo));
+}
+
+/// n is that of u = 1 + x, but f = 2^-n (1 + x) - 1 is made from x itself and almost always exact:
+/// the rounding of u does no harm. 2^-n x is a sum of exponents, because x is normal or n is 0.
+/// 2^-n itself is lost from n = 127 on, where it does not count.
+template <class S>
+S log1p_f32(const S& x) {
+  const S one = x.constant(1.0);
+  const S u = one + x;
+  const S minus_n = shr(i32(x, kBelowThreeHalves) - bitcast(u, DType::I32), i32(x, 23));
+  const S scale = shl(minus_n, i32(x, 23));
+  const S w = max(bitcast(scale + i32(x, kOneF32), DType::F32), x.constant(0.0));
+  const S f = bitcast(bitcast(x, DType::I32) + scale, DType::F32) - (one - w);
+  return log_ends(u, log_of_parts_f32(convert(minus_n, DType::F32), f));
+}
+
+// ---------------------------------------------------------------------------------------------
+// erf, erfc in f32
+// ---------------------------------------------------------------------------------------------
+
+/// Two polynomials: x + x q(x^2) below 1, one in |x| - 2.3125 above; beyond 3.92 erf rounds to 1.
+template <class S>
+S erf_f32(const S& x) {
+  const S a = abs(x);
+  const S z = a * a;
+  const S q = horner(z, 7.846173e-05, -0.0008007889, 0.0051880744, -0.026853692, 0.11283583,
+                     -0.37612626, 0.12837917);
+  const S small = fma(a, q, a);
+  const S t = min(a, x.constant(3.92)) - x.constant(2.3125);
+  const S large =
+      horner(t, 1.1147125e-06, -2.1664998e-06, -1.554363e-05, 5.4292137e-05, 1.2018986e-05,
+             -0.00036988585, 0.00080939755, -0.0002195215, -0.0031059466, 0.009525668, -0.015925061,
+             0.01735564, -0.012419016, 0.0053702816, 0.9989259);
+  return with_sign_f32(select(lt(a, x.constant(1.0)), small, large), x);
+}
+
+/// erfc(a) = e^(-a^2) y H(y), y = 1 / (a + 3): H is smooth from 0 to 10.3, where erfc underflows.
+/// Both factors and a^2 carry a low part, that of y through the derivative of the product.
+template <class S>
+S erfc_f32(const S& x) {
+  const S one = x.constant(1.0);
+  const S a = min(abs(x), x.constant(10.3));
+  const S square = a * a;
+  const S square_lo = fma(a, a, -square);
+  const S rounded = fma(square, x.constant(-kLog2E), x.constant(kRoundF32));
+  const S n = rounded - x.constant(kRoundF32);
+  const S head = fma(n, x.constant(-kLn2), -square);
+  const S tail = fma(n, x.constant(-kLn2Lo), -square_lo);
+  const S r = head + tail;
+  const S r_lo = tail - (r - head);
+  const S p = one + r;
+  const S p_lo = (r - (p - one)) + fma(r * r, exp_tail_f32(r), r_lo);
+
+  const S three = x.constant(3.0);
+  const S d = a + three;
+  const S d_lo = a - (d - three);
+  const S y = one / d;
+  const S error = fma(-y, d_lo, fma(-y, d, one));  // 1 / (a + 3) = y (1 + error)
+  const S t = y - x.constant(0.1875);
+  const S q = horner(t, 3269.8997, -190.26918, -946.59174, -190.55179, 193.37178, 175.99776,
+                     80.85937, 25.861547);
+  const S c1 = x.constant(6.2788258), c0 = x.constant(1.1942899);
+  const S h1 = fma(t, q, c1);
+  const S h1_lo = fma(t, q, c1 - h1);
+  const S h = fma(t, h1, c0);
+  const S h_lo = fma(t, h1_lo, fma(t, h1, c0 - h));
+  const S g = y * h;
+  const S slope = fma(a * x.constant(-2.0), g, x.constant(1.12837916709551257390)) * d;
+  const S g_lo = fma(error, slope, fma(y, h_lo, fma(y, h, -g)));
+
+  const S product = p * g;
+  const S product_lo = fma(p_lo, g, fma(p, g_lo, fma(p, g, -product)));
+  const Powers<S> w = powers_of_two_f32(rounded);
+  const S positive = (product + product_lo) * w.first * w.second;
+  return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
+}
+
+// ---------------------------------------------------------------------------------------------
+// sin, cos in f32
+// ---------------------------------------------------------------------------------------------
+
+/// |x| = quadrant * pi/2 + r + r_lo, |r| <= pi/4 (or 1 where quadrant is 0); quadrant is an i32 of
+/// which the two low bits count.
+template <class S>
+struct AngleF32 {
+  S quadrant, r, r_lo;
+};
+
+/// Payne and Hanek's reduction. |x| = M 2^(e-23) is multiplied by 96 bits of 2/pi which start where
+/// the product's weight is 2, so that whole turns never appear: two bits are the quadrant, 62 its
+/// fraction. The 96 bits come from seven words by a shift of 0 to 3 words (nine selects) and one of
+/// 0 to 31 bits. About 70 operations, three of them multiplications of 32-bit integers to 64 bits,
+/// paid by every argument: a branch-free body has no cheaper case.
+template <class S>
+AngleF32<S> reduce_angle_f32(const S& x) {
+  const S a = abs(x);
+  const S bits = bitcast(a, DType::U32);
+  const S exponent = shr(bits, u32(x, 23)) - u32(x, 127);
+  const S mantissa = bit_or(bit_and(bits, u32(x, 0x7fffff)), u32(x, 0x800000));
+
+  constexpr uint32_t kTwoOverPi[7] = {0x00000051u, 0x7cc1b727u, 0x220a94feu, 0x13abe8fau,
+                                      0x9a6ee06du, 0xb14acc9eu, 0x21c820ffu};
+  const S none = u32(x, 0);
+  const S by_two = ne(bit_and(exponent, u32(x, 64)), none);
+  const S by_one = ne(bit_and(exponent, u32(x, 32)), none);
+  const auto word = [&](int i) {
+    return select(by_two, u32(x, kTwoOverPi[i + 2]), u32(x, kTwoOverPi[i]));
+  };
+  const S even[5] = {word(0), word(1), word(2), word(3), word(4)};
+  const S w[4] = {select(by_one, even[1], even[0]), select(by_one, even[2], even[1]),
+                  select(by_one, even[3], even[2]), select(by_one, even[4], even[3])};
+  const S left = bit_and(exponent, u32(x, 31));
+  const S right = u32(x, 31) - left;
+  const auto window = [&](int i) {
+    return bit_or(shl(w[i], left), shr(shr(w[i + 1], u32(x, 1)), right));
+  };
+
+  // The 64 bits of the product in two words, the upper one modulo one turn.
+  const auto wide = [](const S& word) { return convert(word, DType::I64); };
+  const S wide_mantissa = wide(mantissa);
+  const S shift = x.constant_bits(DType::I64, 32);
+  const S middle = wide_mantissa * wide(window(1)) + shr(wide_mantissa * wide(window(2)), shift);
+  const S low_mask = x.constant_bits(DType::I64, 0xffffffffu);
+  const S lower = convert(bit_and(middle, low_mask), DType::U32);
+  const S upper = mantissa * window(0) + convert(shr(middle, shift), DType::U32);
+
+  // The nearest quadrant, and what is left in units of 2^-30 of one: an integer and a fraction.
+  const S shifted = upper + u32(x, 0x20000000u);
+  const S quadrant = bitcast(shr(shifted, u32(x, 30)), DType::I32);
+  const S units = bitcast(bit_and(shifted, u32(x, 0x3fffffffu)) - u32(x, 0x20000000u), DType::I32);
+  const S fraction = convert(bitcast(shr(lower, u32(x, 1)), DType::I32), DType::F32);
+  const S head = convert(units, DType::F32);
+  const S spare = convert(units - convert(head, DType::I32), DType::F32);
+  const S tail = fma(fraction, x.constant(0x1p-31), spare);
+  const S turn = head + tail;
+  const S turn_lo = tail - (turn - head);
+  const S unit = x.constant(0x1.921fb6p-30);  // 2^-30 pi/2 in two parts
+  const S unit_lo = x.constant(-0x1.777a5cp-55);
+  const S r = turn * unit;
+  const S r_lo = fma(turn, unit, -r) + fma(turn, unit_lo, turn_lo * unit);
+
+  const S small = lt(a, x.constant(1.0));
+  return {select(small, i32(x, 0), quadrant), select(small, a, r),
+          select(small, x.constant(0.0), r_lo)};
+}
+
+/// sin(r + r_lo) for |r| <= 1.
+template <class S>
+S sin_of_parts_f32(const S& r, const S& r_lo, const S& z) {
+  const S q = horner(z, 2.7204396e-06, -0.00019841435, 0.0083333505, -0.16666667);
+  const S cosine = fma(z, r.constant(-0.5), r.constant(1.0));
+  return r + fma(r * z, q, r_lo * cosine);
+}
+
+/// cos(r + r_lo) for |r| <= 1.
+template <class S>
+S cos_of_parts_f32(const S& r, const S& r_lo, const S& z) {
+  const S one = r.constant(1.0);
+  const S q = horner(z, -2.737944e-07, 2.4804975e-05, -0.0013888932, 0.041666668);
+  const S half = z * r.constant(0.5);
+  const S head = one - half;
+  const S tail = (one - head) - half;
+  return head + fma(z * z, q, fma(-r, r_lo, tail));
+}
+
+/// x - x is NaN for infinities and NaN and 0 otherwise.
+template <class S>
+S sin_f32(const S& x) {
+  const AngleF32<S> angle = reduce_angle_f32(x);
+  const S z = angle.r * angle.r;
+  const S odd = ne(bit_and(angle.quadrant, i32(x, 1)), i32(x, 0));
+  const S value = select(odd, cos_of_parts_f32(angle.r, angle.r_lo, z),
+                         sin_of_parts_f32(angle.r, angle.r_lo, z)) +
+                  (x - x);
+  const S turn = shl(bit_and(angle.quadrant, i32(x, 2)), i32(x, 30));
+  const S sign = bit_xor(turn, bit_and(bitcast(x, DType::I32), i32(x, 0x80000000u)));
+  return bitcast(bit_xor(bitcast(value, DType::I32), sign), DType::F32);
+}
+
+template <class S>
+S cos_f32(const S& x) {
+  const AngleF32<S> angle = reduce_angle_f32(x);
+  const S z = angle.r * angle.r;
+  const S odd = ne(bit_and(angle.quadrant, i32(x, 1)), i32(x, 0));
+  const S value = select(odd, sin_of_parts_f32(angle.r, angle.r_lo, z),
+                         cos_of_parts_f32(angle.r, angle.r_lo, z)) +
+                  (x - x);
+  const S turn = shl(bit_and(angle.quadrant + i32(x, 1), i32(x, 2)), i32(x, 30));
+  return bitcast(bit_xor(bitcast(value, DType::I32), turn), DType::F32);
+}
+
+// ---------------------------------------------------------------------------------------------
+// The rows
+// ---------------------------------------------------------------------------------------------
+
+#define BRAZE_MATH_ROW(name)       \
+  template <class S>               \
+  S name(const S& x) {             \
+    return name##_f32(x);          \
+  }                                \
+  template <class S>               \
+  S name##_16(const S& x, DType) { \
+    return name##_f32(x);          \
+  }
+BRAZE_MATH_ROW(exp)
+BRAZE_MATH_ROW(exp2)
+BRAZE_MATH_ROW(expm1)
+BRAZE_MATH_ROW(log)
+BRAZE_MATH_ROW(log2)
+BRAZE_MATH_ROW(log1p)
+BRAZE_MATH_ROW(tanh)
+BRAZE_MATH_ROW(sigmoid)
+BRAZE_MATH_ROW(erf)
+BRAZE_MATH_ROW(erfc)
+BRAZE_MATH_ROW(sin)
+BRAZE_MATH_ROW(cos)
+#undef BRAZE_MATH_ROW
+
+}  // namespace braze::math
