@@ -10,6 +10,7 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,7 +24,8 @@
 namespace braze {
 
 /// Code for one kernel. `format` says who can load it:
-///   "graph"   Graph IR text, run by the Graph interpreter
+///   "graph"   Graph IR text, run by the Graph interpreter; its buffers are the graph's inputs, then
+///             its outputs, its scalars the program's symbols, and it has no phases
 ///   "kernel"  Kernel IR text, run by the Kernel interpreter (simulator)
 ///   "image"   a flat position-independent x86-64 image: text and constants, no imports
 ///   "ptx", "cubin"  for the CUDA driver
@@ -56,6 +58,7 @@ struct Launch {
   std::vector<uint32_t> buffers;  ///< slots, in the order of the kernel's tensor parameters
   std::vector<Expr> scalars;      ///< in the order of the kernel's scalar parameters
   std::vector<Expr> instances;    ///< per phase: the number of instances
+  std::vector<uint32_t> zeroed;   ///< slots whose bytes are 0 before the first phase
   int64_t scratch_bytes = 0;      ///< private storage of one worker
   // For people, profiles and reports.
   std::string name;               ///< made of the user's op names
@@ -94,6 +97,7 @@ struct Program {
   std::string report;  ///< what `explain` prints: kernels, reasons of every edge
 };
 
+/// The whole program for people; code is given by its size.
 std::string to_text(const Program& program);
 
 }  // namespace braze

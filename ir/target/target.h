@@ -50,5 +50,7 @@ struct Target {
 std::span<const Target> target_table();
 /// The row called `name` ("sim:x86-64-v3" gives the simulated one), if there is one.
 std::optional<Target> find_target(std::string_view name);
+/// Reads `Target::to_string`. A bare name is the row of the table. InvalidArgument if malformed.
+Target parse_target(std::string_view text);
 
 }  // namespace braze

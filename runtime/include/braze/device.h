@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <iosfwd>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -37,6 +38,10 @@ class Device {
   friend bool operator==(const Device&, const Device&) = default;
 
  private:
+  friend class Registry;
+  Device(DeviceKind kind, int index, std::string_view machine)
+      : kind_(kind), index_(index), machine_(machine) {}
+
   DeviceKind kind_ = DeviceKind::Cpu;
   int index_ = 0;
   std::string_view machine_ = "";  // simulators: which one; points to static text
@@ -48,7 +53,7 @@ std::ostream& operator<<(std::ostream& out, const Device& device);
 /// `set_cpu_device_count`.
 std::vector<Device> devices();
 int device_count(DeviceKind kind);
-/// InvalidArgument if below 1; devices in use stay.
+/// InvalidArgument unless 1 to 64; devices in use stay.
 void set_cpu_device_count(int count);
 /// Worker threads of each CPU device, the calling thread included; default: the hardware's.
 void set_cpu_threads(int count);
@@ -79,5 +84,8 @@ struct MemoryStats {
 MemoryStats memory_stats(const Device& device);
 /// Returns cached memory to the system.
 void empty_cache(const Device& device);
+/// Requests beyond `bytes`, live and cached together, fail with ResourceExhausted; nullopt: no
+/// limit. Initially BRAZE_MEMORY_LIMIT.
+void set_memory_limit(const Device& device, std::optional<uint64_t> bytes);
 
 }  // namespace braze

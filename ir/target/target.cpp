@@ -1,0 +1,137 @@
+#include "ir/target/target.h"
+
+#include <fmt/format.h>
+
+#include <charconv>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kTargetText{"target-text", ErrorKind::InvalidArgument,
+                                  "The text does not describe a known target."};
+}  // namespace codes
+
+namespace {
+
+constexpr std::string_view kSimulatedPrefix = "sim:";
+
+// Sizes and speeds are those of a small machine of the class, two cores of a server; the runtime
+// puts the host's in their place.
+const std::vector<Target>& rows() {
+  static const std::vector<Target> table = [] {
+    Target v3;
+    v3.name = "x86-64-v3";
+    v3.kind = TargetKind::Cpu;
+    v3.vector_bytes = 32;
+    v3.vector_registers = 16;
+    v3.cores = 2;
+    v3.flops_per_second = 160e9;
+
+    Target v4 = v3;
+    v4.name = "x86-64-v4";
+    v4.vector_bytes = 64;
+    v4.vector_registers = 32;
+    v4.l2_bytes = 1 << 20;
+    v4.flops_per_second = 220e9;
+
+    Target interpreter;
+    interpreter.name = "interpreter";
+    interpreter.kind = TargetKind::Interpreter;
+    interpreter.flops_per_second = 100e6;
+    return std::vector<Target>{v3, v4, interpreter};
+  }();
+  return table;
+}
+
+/// One number of a Target: its name in text, and how to print and read it.
+struct Field {
+  std::string_view name;
+  std::string (*print)(const Target&);
+  bool (*read)(Target&, std::string_view);
+};
+
+template <class T>
+bool read_number(std::string_view text, T& value) {
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  return result.ec == std::errc() && result.ptr == end && value > 0;
+}
+
+template <auto Member>
+constexpr Field integer(std::string_view name) {
+  return {name, [](const Target& t) { return std::to_string(t.*Member); },
+          [](Target& t, std::string_view text) { return read_number(text, t.*Member); }};
+}
+
+template <auto Member>
+constexpr Field speed(std::string_view name) {
+  return {name, [](const Target& t) { return number_text(t.*Member); },
+          [](Target& t, std::string_view text) { return read_number(text, t.*Member); }};
+}
+
+constexpr Field kFields[] = {
+    integer<&Target::vector_bytes>("vector_bytes"),
+    integer<&Target::vector_registers>("vector_registers"),
+    integer<&Target::cores>("cores"),
+    integer<&Target::l1_bytes>("l1"),
+    integer<&Target::l2_bytes>("l2"),
+    integer<&Target::l3_bytes>("l3"),
+    speed<&Target::memory_bytes_per_second>("memory"),
+    speed<&Target::cache_bytes_per_second>("cache"),
+    speed<&Target::flops_per_second>("flops"),
+    speed<&Target::launch_seconds>("launch"),
+};
+
+}  // namespace
+
+std::string Target::to_string() const {
+  std::string out = simulated ? std::string(kSimulatedPrefix) + name : name;
+  for (const Field& field : kFields) out += fmt::format(" {}={}", field.name, field.print(*this));
+  return out;
+}
+
+std::span<const Target> target_table() { return rows(); }
+
+std::optional<Target> find_target(std::string_view name) {
+  const bool simulated = name.starts_with(kSimulatedPrefix);
+  if (simulated) name.remove_prefix(kSimulatedPrefix.size());
+  for (const Target& row : rows()) {
+    if (row.name != name || (simulated && row.kind == TargetKind::Interpreter)) continue;
+    Target target = row;
+    target.simulated = simulated;
+    return target;
+  }
+  return std::nullopt;
+}
+
+Target parse_target(std::string_view text) {
+  const auto next_word = [&text] {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    text.remove_prefix(std::min(end + 1, text.size()));
+    return word;
+  };
+  const std::string_view name = next_word();
+  std::optional<Target> target = find_target(name);
+  if (!target) {
+    fail(codes::kTargetText,
+         fmt::format("there is no target {}; the targets are {}, and sim:... of these", quote(name),
+                     join(rows(), ", ", [](const Target& row) { return row.name; })));
+  }
+  while (!text.empty()) {
+    const std::string_view word = next_word();
+    const size_t equals = std::min(word.find('='), word.size());
+    const std::string_view key = word.substr(0, equals);
+    const std::string_view value = word.substr(std::min(equals + 1, word.size()));
+    bool read = false;
+    for (const Field& field : kFields) read |= field.name == key && field.read(*target, value);
+    if (!read) fail(codes::kTargetText, fmt::format("cannot read {} of a target", quote(word)));
+  }
+  return *target;
+}
+
+}  // namespace braze

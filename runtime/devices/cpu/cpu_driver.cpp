@@ -1,0 +1,143 @@
+#include "runtime/devices/cpu/cpu_driver.h"
+
+#include <algorithm>
+#include <string>
+
+#include "ir/support/text.h"
+#include "runtime/devices/cpu/host_target.h"
+#include "runtime/devices/cpu/image.h"
+
+namespace braze {
+
+namespace {
+
+constexpr std::string_view kImage = "image";
+constexpr std::string_view kFunction = "function";
+
+// Calls longer than this are worth waking threads that sleep.
+constexpr double kWorthWaking = 20e-6;
+
+class LoadedKernels : public LoadedProgram {
+ public:
+  LoadedKernels(CpuDriver& driver, std::shared_ptr<const Program> program)
+      : driver_(driver), program_(std::move(program)) {
+    for (const Artifact& artifact : program_->artifacts) {
+      std::vector<KernelFunction>& phases = phases_.emplace_back();
+      if (artifact.format == kImage) {
+        images_.emplace_back(artifact.code);
+        for (const uint64_t entry : artifact.entries) {
+          if (entry >= artifact.code.size()) malformed(artifact, "an entry outside its code");
+          phases.push_back(reinterpret_cast<KernelFunction>(
+              reinterpret_cast<uintptr_t>(images_.back().base()) + entry));
+        }
+      } else if (artifact.format == kFunction) {
+        for (const uint64_t entry : artifact.entries) {
+          phases.push_back(reinterpret_cast<KernelFunction>(static_cast<uintptr_t>(entry)));
+        }
+      } else {
+        fail_unsupported_format(driver, artifact, "\"image\"");
+      }
+    }
+    for (const Launch& launch : program_->launches) {
+      if (launch.instances.size() != phases_[launch.artifact].size()) {
+        malformed(program_->artifacts[launch.artifact], "another number of phases than its launch");
+      }
+    }
+  }
+
+  void launch(const LaunchArguments& arguments) override {
+    const Launch& launch = program_->launches[arguments.launch];
+    driver_.launch(phases_[launch.artifact], launch.scratch_bytes, arguments);
+  }
+
+ private:
+  [[noreturn]] void malformed(const Artifact& artifact, std::string_view what) const {
+    fail(codes::kMalformedProgram,
+         fmt::format("program @{}: kernel @{} has {}", program_->name, artifact.kernel, what));
+  }
+
+  CpuDriver& driver_;
+  const std::shared_ptr<const Program> program_;
+  std::vector<CodeImage> images_;
+  std::vector<std::vector<KernelFunction>> phases_;  // by artifact
+};
+
+}  // namespace
+
+Artifact function_artifact(std::string kernel, std::vector<KernelFunction> phases) {
+  Artifact artifact{.format = std::string(kFunction), .kernel = std::move(kernel)};
+  for (const KernelFunction phase : phases) {
+    artifact.entries.push_back(reinterpret_cast<uintptr_t>(phase));
+  }
+  return artifact;
+}
+
+CpuDriver::CpuDriver(Device device, const std::atomic<int>& threads)
+    : DeviceDriver(device, std::make_unique<HostMemory>()), threads_(threads) {}
+
+const Target& CpuDriver::target() {
+  const std::lock_guard lock(targets_mutex_);
+  const int threads = threads_.load();
+  for (const auto& target : targets_) {
+    if (target->cores == threads) return *target;
+  }
+  targets_.push_back(std::make_unique<const Target>(host_target(threads)));
+  return *targets_.back();
+}
+
+std::unique_ptr<LoadedProgram> CpuDriver::load(std::shared_ptr<const Program> program) {
+  const Target& target = program->target;
+  const bool is_code = target.kind == TargetKind::Cpu && !target.simulated;
+  const std::vector<std::string_view> missing = missing_features(target, host_features());
+  if (!is_code || !missing.empty()) {
+    fail(codes::kUnsupportedProgram,
+         fmt::format("device {} does not run program @{}, which is for {}{}", name(), program->name,
+                     target.simulated ? "sim:" + target.name : target.name,
+                     missing.empty() || !is_code
+                         ? ""
+                         : fmt::format(": this processor lacks {}",
+                                       join(missing, ", ", [](auto f) { return std::string(f); }))));
+  }
+  return std::make_unique<LoadedKernels>(*this, std::move(program));
+}
+
+void CpuDriver::prepare_scratch(int64_t bytes) {
+  // Whole pages for each thread, so that none shares a line, or a page's worth of prefetching,
+  // with another.
+  const size_t each = (static_cast<size_t>(bytes) + 4095) / 4096 * 4096;
+  const size_t all = each * static_cast<size_t>(pool_.threads());
+  if (all <= scratch_size_) return;
+  std::byte* const larger = scratch_memory_.allocate(all);
+  if (!larger) {
+    fail(codes::kOutOfMemory, fmt::format("{} has no {} for the scratch of its {} threads", name(),
+                                          bytes_text(all), pool_.threads()));
+  }
+  if (scratch_) scratch_memory_.free(scratch_, scratch_size_);
+  scratch_ = larger;
+  scratch_size_ = all;
+}
+
+void CpuDriver::launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
+                       const LaunchArguments& arguments) {
+  pool_.set_threads(threads_.load(std::memory_order_relaxed));
+  if (scratch_bytes > 0) prepare_scratch(scratch_bytes);
+  const size_t scratch_each = scratch_size_ / static_cast<size_t>(pool_.threads()) / 64 * 64;
+  void* const* const buffers = arguments.buffers.data();
+  const int64_t* const scalars = arguments.scalars.data();
+  const bool wake = arguments.call_seconds == 0 || arguments.call_seconds > kWorthWaking;
+  for (size_t phase = 0; phase < phases.size(); ++phase) {
+    const KernelFunction function = phases[phase];
+    const auto body = [&](int64_t begin, int64_t end, int worker) {
+      function(buffers, scalars, scratch_ + static_cast<size_t>(worker) * scratch_each, begin, end);
+    };
+    const int64_t count = arguments.instances[phase];
+    if (count <= 0) continue;
+    if (arguments.serial) {
+      body(0, count, 0);
+    } else {
+      pool_.run(count, wake, body);
+    }
+  }
+}
+
+}  // namespace braze

@@ -1,0 +1,49 @@
+// cpu_driver.h — the devices "cpu", "cpu:1" ...: host memory, code in images, own threads.
+#pragma once
+
+#include <atomic>
+#include <memory>
+#include <mutex>
+#include <vector>
+
+#include "runtime/devices/cpu/thread_pool.h"
+#include "runtime/devices/driver.h"
+
+namespace braze {
+
+/// A kernel's phase; program.h says what it does.
+using KernelFunction = void (*)(void* const* buffers, const int64_t* scalars, void* scratch,
+                                int64_t begin, int64_t end);
+
+/// An artifact whose phases are functions of this process, of the format "function". For tests and
+/// benchmarks of the runtime: a program with such an artifact means nothing elsewhere.
+Artifact function_artifact(std::string kernel, std::vector<KernelFunction> phases);
+
+/// Runs artifacts of the formats "image" and "function".
+class CpuDriver : public DeviceDriver {
+ public:
+  /// `threads` may change at any time; the next launch sees it.
+  CpuDriver(Device device, const std::atomic<int>& threads);
+
+  const Target& target() override;
+  std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
+
+  /// Runs the phases of one kernel. Only by the thread that executes the stream.
+  void launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
+              const LaunchArguments& arguments);
+
+ private:
+  void prepare_scratch(int64_t bytes);
+
+  const std::atomic<int>& threads_;
+  std::mutex targets_mutex_;
+  std::vector<std::unique_ptr<const Target>> targets_;  // one for each number of threads
+
+  // Used while a launch is executed.
+  ThreadPool pool_;
+  HostMemory scratch_memory_;
+  std::byte* scratch_ = nullptr;  // lives as long as the driver: as the process
+  size_t scratch_size_ = 0;
+};
+
+}  // namespace braze

@@ -1,0 +1,272 @@
+#include "runtime/devices/cpu/host_target.h"
+
+#include <sched.h>
+#include <unistd.h>
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <string>
+
+#include "ir/support/env.h"
+#include "ir/support/text.h"
+#include "runtime/devices/cpu/thread_pool.h"
+#include "runtime/memory/allocator.h"
+
+namespace braze {
+
+namespace {
+
+// What the psABI levels add to the one before, as far as code generators use it. The best first.
+struct Level {
+  std::string_view target;
+  std::vector<std::string_view> features;
+  double flops_per_core;  // f32, at the clock of a server under load
+};
+
+const std::vector<Level>& levels() {
+  static const std::vector<std::string_view> v3 = {"avx", "avx2", "bmi", "bmi2",
+                                                   "f16c", "fma", "lzcnt", "movbe"};
+  static const std::vector<Level> all = [] {
+    Level v4{"x86-64-v4", v3, 110e9};
+    for (const std::string_view f : {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) {
+      v4.features.push_back(f);
+    }
+    return std::vector<Level>{v4, {"x86-64-v3", v3, 80e9}};
+  }();
+  return all;
+}
+
+constexpr double kCoreMemorySpeed = 20e9;
+constexpr double kMostMemorySpeed = 200e9;
+constexpr double kCoreCacheSpeed = 80e9;
+
+/// The first line of a file, empty if there is none.
+std::string first_line(const std::string& path) {
+  std::ifstream file(path);
+  std::string line;
+  std::getline(file, line);
+  return line;
+}
+
+/// "512K" or "32M" in bytes; 0 if it says nothing.
+int64_t parse_size(const std::string& text) {
+  char* end = nullptr;
+  const int64_t value = std::strtoll(text.c_str(), &end, 10);
+  return value * (*end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : 1);
+}
+
+/// Fills the cache sizes in, as far as the system tells them.
+void read_caches(Target& target) {
+  int64_t* const sizes[] = {&target.l1_bytes, &target.l2_bytes, &target.l3_bytes};
+  for (int index = 0; index < 8; ++index) {
+    const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
+    const int64_t level = parse_size(first_line(folder + "level"));
+    const int64_t size = parse_size(first_line(folder + "size"));
+    if (level < 1 || level > 3 || size <= 0 || first_line(folder + "type") == "Instruction") continue;
+    *sizes[level - 1] = size;
+  }
+}
+
+}  // namespace
+
+std::vector<std::string_view> host_features() {
+  std::vector<std::string_view> features;
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  // The builtin takes literals only.
+#define BRAZE_FEATURE(name) \
+  if (__builtin_cpu_supports(name)) features.push_back(name)
+  BRAZE_FEATURE("avx");
+  BRAZE_FEATURE("avx2");
+  BRAZE_FEATURE("bmi");
+  BRAZE_FEATURE("bmi2");
+  BRAZE_FEATURE("f16c");
+  BRAZE_FEATURE("fma");
+  BRAZE_FEATURE("lzcnt");
+  BRAZE_FEATURE("movbe");
+  BRAZE_FEATURE("avx512f");
+  BRAZE_FEATURE("avx512bw");
+  BRAZE_FEATURE("avx512cd");
+  BRAZE_FEATURE("avx512dq");
+  BRAZE_FEATURE("avx512vl");
+#undef BRAZE_FEATURE
+#endif
+  return features;
+}
+
+std::vector<std::string_view> missing_features(const Target& target,
+                                               const std::vector<std::string_view>& features) {
+  std::vector<std::string_view> missing;
+  for (const Level& level : levels()) {
+    if (level.target != target.name) continue;
+    for (const std::string_view f : level.features) {
+      if (std::find(features.begin(), features.end(), f) == features.end()) missing.push_back(f);
+    }
+  }
+  return missing;
+}
+
+Target choose_target(const std::vector<std::string_view>& features,
+                     const std::optional<std::string>& wanted) {
+  const auto name_of = [](const auto& named) { return std::string(named); };
+  std::optional<Target> target;
+  if (wanted) {
+    const auto is_wanted = [&](const Level& level) { return level.target == *wanted; };
+    if (std::none_of(levels().begin(), levels().end(), is_wanted)) {
+      fail(codes::kEnvironment,
+           fmt::format("{} is {}, but the CPU targets are {}", kEnvTarget.name, quote(*wanted),
+                       join(levels(), ", ", [&](const Level& l) { return name_of(l.target); })));
+    }
+    target = find_target(*wanted);
+  } else {
+    for (const Level& level : levels()) {
+      target = find_target(level.target);
+      if (missing_features(*target, features).empty()) break;
+    }
+  }
+  const std::vector<std::string_view> missing = missing_features(*target, features);
+  if (missing.empty()) return *target;
+  fail(codes::kUnsupportedCpu,
+       fmt::format("this processor does not run code for {}: it lacks {}", target->name,
+                   join(missing, ", ", name_of)),
+       {.location = {},
+        .node = "",
+        .fix = "use the device \"interpreter\" or \"sim:cpu\", which run on any processor"});
+}
+
+int usable_cores() {
+  int cores = static_cast<int>(sysconf(_SC_NPROCESSORS_ONLN));
+  cpu_set_t set;
+  if (sched_getaffinity(0, sizeof set, &set) == 0) cores = CPU_COUNT(&set);
+  // "max 100000" or "150000 100000": time over period.
+  const std::string quota = first_line("/sys/fs/cgroup/cpu.max");
+  double time = 0, period = 0;
+  if (std::sscanf(quota.c_str(), "%lf %lf", &time, &period) == 2 && time > 0 && period > 0) {
+    cores = std::min(cores, static_cast<int>(std::ceil(time / period)));
+  }
+  return std::max(1, cores);
+}
+
+Target host_target(int threads) {
+  Target target = choose_target(host_features(), read_env(kEnvTarget));
+  read_caches(target);
+  target.cores = threads;
+  const int cores = std::min(threads, usable_cores());
+  target.memory_bytes_per_second = std::min(cores * kCoreMemorySpeed, kMostMemorySpeed);
+  target.cache_bytes_per_second = cores * kCoreCacheSpeed;
+  for (const Level& level : levels()) {
+    if (level.target == target.name) target.flops_per_second = cores * level.flops_per_core;
+  }
+  return target;
+}
+
+namespace {
+
+#if defined(__x86_64__)
+
+/// Fused multiply-adds in ten independent chains; returns the flops done.
+__attribute__((target("avx2,fma"))) double multiply_add(int64_t rounds, float* sink) {
+  constexpr int kChains = 10;
+  __m256 sums[kChains];
+  for (__m256& sum : sums) sum = _mm256_set1_ps(1);
+  const __m256 factor = _mm256_set1_ps(0.5f);
+  for (int64_t i = 0; i < rounds; ++i) {
+    for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, factor, factor);
+  }
+  for (const __m256& sum : sums) *sink += _mm256_cvtss_f32(sum);
+  return static_cast<double>(rounds) * kChains * 8 * 2;
+}
+
+__attribute__((target("avx512f"))) double multiply_add_512(int64_t rounds, float* sink) {
+  constexpr int kChains = 10;
+  __m512 sums[kChains];
+  for (__m512& sum : sums) sum = _mm512_set1_ps(1);
+  const __m512 factor = _mm512_set1_ps(0.5f);
+  for (int64_t i = 0; i < rounds; ++i) {
+    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, factor, factor);
+  }
+  for (const __m512& sum : sums) *sink += _mm512_cvtss_f32(sum);
+  return static_cast<double>(rounds) * kChains * 16 * 2;
+}
+
+#endif
+
+/// Seconds of the fastest of several calls.
+template <class Function>
+double fastest(int repeats, Function&& function) {
+  double best = 1e9;
+  for (int i = 0; i < repeats; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    function();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    best = std::min(best, taken.count());
+  }
+  return best;
+}
+
+/// Bytes read and written per second when every thread copies its own `size` bytes, `turns` times.
+double copy_speed(ThreadPool& pool, size_t size, int turns) {
+  const size_t threads = static_cast<size_t>(pool.threads());
+  HostMemory memory;
+  const size_t total = 2 * threads * size;
+  std::byte* const data = memory.allocate(total);
+  if (!data) return 0;
+  std::memset(data, 1, total);
+  const auto copy = [&] {
+    pool.run(pool.threads(), true, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        std::byte* const from = data + 2 * static_cast<size_t>(i) * size;
+        for (int turn = 0; turn < turns; ++turn) {
+          std::memcpy(from + size, from, size);
+          asm volatile("" ::: "memory");  // each copy is wanted
+        }
+      }
+    });
+  };
+  const double seconds = fastest(5, copy);
+  memory.free(data, total);
+  return static_cast<double>(total) * turns / seconds;
+}
+
+}  // namespace
+
+Target measure_speeds(Target target) {
+  ThreadPool pool;
+  pool.set_threads(std::max(1, std::min(target.cores, usable_cores())));
+  constexpr size_t kFarBytes = 32 << 20;
+  const size_t near_bytes = static_cast<size_t>(target.l2_bytes) / 4;
+  if (const double speed = copy_speed(pool, kFarBytes, 1); speed > 0) {
+    target.memory_bytes_per_second = speed;
+  }
+  if (const double speed = copy_speed(pool, near_bytes, 200); speed > 0) {
+    target.cache_bytes_per_second = speed;
+  }
+#if defined(__x86_64__)
+  const auto function = target.vector_bytes == 64 ? multiply_add_512 : multiply_add;
+  constexpr int64_t kRounds = 200'000;
+  double flops = 0;
+  const double seconds = fastest(5, [&] {
+    std::atomic<int64_t> done{0};
+    pool.run(pool.threads(), true, [&](int64_t begin, int64_t end, int) {
+      for (int64_t i = begin; i < end; ++i) {
+        float sink = 0;
+        done += static_cast<int64_t>(function(kRounds, &sink));
+        asm volatile("" : : "x"(sink));
+      }
+    });
+    flops = static_cast<double>(done.load());
+  });
+  target.flops_per_second = flops / seconds;
+  target.launch_seconds = fastest(100, [&] { pool.run(pool.threads(), true, [](auto...) {}); });
+#endif
+  return target;
+}
+
+}  // namespace braze

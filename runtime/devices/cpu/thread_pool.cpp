@@ -1,0 +1,133 @@
+#include "runtime/devices/cpu/thread_pool.h"
+
+#include <algorithm>
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "runtime/execution/relax.h"
+
+namespace braze {
+
+namespace {
+
+constexpr uint32_t kOpen = 1u << 31;
+
+// Pieces per thread: enough to even out threads of different speed, few enough that taking one
+// costs nothing.
+constexpr int64_t kPieces = 8;
+
+// How long a worker spins for the next region. Long enough for the gap between two kernels of one
+// program, short against a scheduler's time slice.
+constexpr auto kSpin = std::chrono::microseconds(50);
+
+// A leader that waits longer than this many turns for a worker lets other threads run: the worker
+// may have lost its core.
+constexpr int kPatience = 2000;
+
+}  // namespace
+
+ThreadPool::~ThreadPool() { stop(); }
+
+void ThreadPool::set_threads(int count) {
+  if (count == threads_) return;
+  stop();
+  threads_ = count;
+}
+
+void ThreadPool::start() {
+  try {
+    for (int worker = 1; worker < threads_; ++worker) {
+      workers_.emplace_back([this, worker] { serve(worker); });
+    }
+  } catch (const std::system_error&) {
+    // Those that there are will do.
+  }
+}
+
+void ThreadPool::stop() {
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  opened_.notify_all();
+  for (std::thread& worker : workers_) worker.join();
+  workers_.clear();
+  stop_ = false;
+}
+
+void ThreadPool::run_region(int64_t count, bool wake, Function function, const void* context) {
+  if (workers_.empty()) start();
+  function_ = function;
+  context_ = context;
+  count_ = count;
+  piece_ = std::max<int64_t>(1, count / (threads_ * kPieces));
+  next_.store(0, std::memory_order_relaxed);
+  state_.store(kOpen, std::memory_order_release);
+  region_.fetch_add(1, std::memory_order_seq_cst);
+  if (wake && sleepers_.load(std::memory_order_seq_cst) > 0) {
+    // A worker that is about to sleep holds the mutex from its last look until it sleeps.
+    { const std::lock_guard lock(mutex_); }
+    opened_.notify_all();
+  }
+  work(0);
+  state_.fetch_and(~kOpen, std::memory_order_acq_rel);
+  for (int turn = 0; state_.load(std::memory_order_acquire) != 0; ++turn) {
+    if (turn < kPatience) {
+      relax();
+    } else {
+      std::this_thread::yield();
+    }
+  }
+  if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+void ThreadPool::work(int worker) noexcept {
+  const int64_t count = count_;
+  const int64_t piece = piece_;
+  try {
+    for (;;) {
+      const int64_t begin = next_.fetch_add(piece, std::memory_order_relaxed);
+      if (begin >= count) return;
+      function_(context_, begin, std::min(begin + piece, count), worker);
+    }
+  } catch (...) {
+    if (!failed_.exchange(true)) error_ = std::current_exception();
+  }
+}
+
+uint32_t ThreadPool::await_region(uint32_t seen) {
+  const auto changed = [&] { return region_.load(std::memory_order_seq_cst) != seen || stop_; };
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 64; ++i) {
+      if (changed()) return region_.load();
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+  std::unique_lock lock(mutex_);
+  sleepers_.fetch_add(1, std::memory_order_seq_cst);
+  opened_.wait(lock, changed);
+  sleepers_.fetch_sub(1, std::memory_order_seq_cst);
+  return region_.load();
+}
+
+void ThreadPool::serve(int worker) {
+  uint32_t seen = 0;
+  for (;;) {
+    seen = await_region(seen);
+    if (stop_) return;
+    // Enters unless the region is closed already.
+    uint32_t state = state_.load(std::memory_order_relaxed);
+    while (state & kOpen) {
+      if (state_.compare_exchange_weak(state, state + 1, std::memory_order_acquire,
+                                       std::memory_order_relaxed)) {
+        work(worker);
+        state_.fetch_sub(1, std::memory_order_release);
+        break;
+      }
+    }
+  }
+}
+
+}  // namespace braze

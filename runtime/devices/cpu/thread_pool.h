@@ -1,0 +1,78 @@
+// thread_pool.h — fork-join over a range: short regions, little overhead.
+//
+// One thread at a time leads a region and takes part in it. Workers wait for the next region
+// spinning for a while, then asleep; a region never waits for a worker that has not joined it.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+#include <vector>
+
+namespace braze {
+
+class ThreadPool {
+ public:
+  ThreadPool() = default;
+  ~ThreadPool();
+  ThreadPool(const ThreadPool&) = delete;
+  ThreadPool& operator=(const ThreadPool&) = delete;
+
+  // All of the following: by one thread at a time.
+
+  /// The threads of a region, the leading one included. Workers start at the first region. Fewer
+  /// threads than asked for take part if the system refuses them.
+  void set_threads(int count);
+  int threads() const { return threads_; }
+
+  /// Calls `body(begin, end, worker)` for pieces of [0, count) until all are done; `worker` is less
+  /// than `threads()` and belongs to one thread at a time. Rethrows the first error. Workers that
+  /// sleep are woken only if `wake`.
+  template <class Body>
+  void run(int64_t count, bool wake, const Body& body) {
+    if (count <= 1 || threads_ == 1) {
+      if (count > 0) body(int64_t{0}, count, 0);
+      return;
+    }
+    const Function call = [](const void* context, int64_t begin, int64_t end, int worker) {
+      (*static_cast<const Body*>(context))(begin, end, worker);
+    };
+    run_region(count, wake, call, &body);
+  }
+
+ private:
+  using Function = void (*)(const void* context, int64_t begin, int64_t end, int worker);
+
+  void run_region(int64_t count, bool wake, Function function, const void* context);
+  void work(int worker) noexcept;
+  void serve(int worker);
+  uint32_t await_region(uint32_t seen);
+  void start();
+  void stop();
+
+  int threads_ = 1;
+  std::vector<std::thread> workers_;
+
+  // The region: written by its leader while it is closed and nobody is in it.
+  Function function_ = nullptr;
+  const void* context_ = nullptr;
+  int64_t count_ = 0;
+  int64_t piece_ = 1;
+  std::exception_ptr error_;
+  std::atomic<bool> failed_{false};
+
+  // Lines of their own: these are what threads contend for.
+  alignas(64) std::atomic<int64_t> next_{0};     // first index that nobody has taken
+  alignas(64) std::atomic<uint32_t> state_{0};   // kOpen | number of workers inside
+  alignas(64) std::atomic<uint32_t> region_{0};  // counts regions; workers wait for a change
+  std::atomic<int> sleepers_{0};
+  std::atomic<bool> stop_{false};
+  std::mutex mutex_;
+  std::condition_variable opened_;
+};
+
+}  // namespace braze

@@ -1,0 +1,20 @@
+// interpreter_driver.h — the device "interpreter": runs Graph IR on the host, the reference.
+#pragma once
+
+#include "runtime/devices/driver.h"
+
+namespace braze {
+
+/// Runs artifacts of the format "graph". The launch's buffers are the graph's inputs, then its
+/// outputs, each once and in order.
+class InterpreterDriver : public DeviceDriver {
+ public:
+  explicit InterpreterDriver(Device device);
+  const Target& target() override { return target_; }
+  std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
+
+ private:
+  const Target target_;
+};
+
+}  // namespace braze

@@ -1,0 +1,254 @@
+#include "braze/executable.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/support/text.h"
+#include "runtime/devices/registry.h"
+#include "runtime/execution/plan.h"
+#include "runtime/execution/relax.h"
+#include "runtime/memory/array_state.h"
+#include "runtime/profile/launch_log.h"
+
+namespace braze {
+
+struct Executable::Impl {
+  Impl(std::shared_ptr<const Program> p, DeviceDriver& d)
+      : program(std::move(p)), driver(d), plan(program, driver), code(driver.load(program)) {
+    const auto text = [this](std::string_view what, std::string_view label) {
+      return std::make_shared<const std::string>(
+          label.empty() ? fmt::format("{} of @{}", what, program->name)
+                        : fmt::format("{} ({} of @{})", label, what, program->name));
+    };
+    for (const ProgramOutput& output : program->outputs) {
+      const std::string& label = program->slots[output.slot].label;
+      output_labels.push_back(text("result", label.empty() ? output.name : label));
+    }
+    arena_label = text("temporaries", "");
+    name = std::make_shared<const std::string>(program->name);
+    const std::span<const ResultPlan> results = plan.results();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].kind != ResultPlan::Kind::Constant) continue;
+      returned_constants.resize(program->constants.size());
+      Array& array = returned_constants[results[i].index];
+      if (!array.valid()) {
+        array = Array::from_host(*program->constants[results[i].index], driver.device());
+      }
+    }
+  }
+
+  const std::shared_ptr<const Program> program;
+  DeviceDriver& driver;
+  const Plan plan;
+  const std::unique_ptr<LoadedProgram> code;
+  std::vector<Label> output_labels;
+  Label arena_label;
+  Label name;
+  std::vector<Array> returned_constants;  // by constant; only those that are results
+};
+
+namespace {
+
+using StateRef = std::shared_ptr<Array::State>;
+
+/// One execution: holds what it touches until it is done.
+class Call : public Work {
+ public:
+  std::shared_ptr<const Executable::Impl> executable;
+  std::shared_ptr<const Binding> binding;
+  std::vector<StateRef> arguments;
+  std::vector<StateRef> results;
+  Buffer arena;
+
+  void execute() override {
+    const Program& program = *executable->program;
+    for (const StateRef& argument : arguments) {
+      // A value that failed to be computed fails what is computed from it. All arguments come from
+      // this stream, so they are done.
+      if (argument->ready) argument->ready->rethrow();
+    }
+    const std::vector<bool>& donated = executable->plan.donated();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!donated[i]) continue;
+      while (arguments[i]->pins.load() > 0) std::this_thread::yield();
+    }
+    const std::vector<void*> slots = slot_addresses();
+    std::vector<void*> buffers;
+    for (uint32_t i = 0; i < program.launches.size(); ++i) {
+      const Launch& launch = program.launches[i];
+      const Binding::LaunchValues& values = binding->launches[i];
+      if (values.empty) continue;
+      buffers.clear();
+      for (const uint32_t slot : launch.buffers) buffers.push_back(slots[slot]);
+      for (const uint32_t slot : launch.zeroed) {
+        if (binding->slot_bytes[slot] > 0) std::memset(slots[slot], 0, binding->slot_bytes[slot]);
+      }
+      const LaunchTimer timer(executable->program, i, executable->driver.device(), values.bytes,
+                              values.flops);
+      executable->code->launch({.launch = i,
+                                .buffers = buffers,
+                                .scalars = values.scalars,
+                                .instances = values.instances,
+                                .symbols = binding->symbols,
+                                .serial = values.serial,
+                                .call_seconds = binding->seconds});
+    }
+  }
+
+  /// Also breaks the circle of a call that never came to run: results keep their call.
+  void release() noexcept override {
+    arguments.clear();
+    results.clear();
+    arena = {};
+    binding.reset();
+    executable.reset();
+  }
+
+ private:
+  std::vector<void*> slot_addresses() const {
+    const Program& program = *executable->program;
+    std::vector<void*> addresses;
+    addresses.reserve(program.slots.size());
+    for (size_t i = 0; i < program.slots.size(); ++i) {
+      const Slot& slot = program.slots[i];
+      switch (slot.kind) {
+        case Slot::Kind::Input:
+          addresses.push_back(arguments[slot.index]->data);
+          break;
+        case Slot::Kind::Output:
+          addresses.push_back(results[slot.index]->data);
+          break;
+        case Slot::Kind::Constant:
+          // Kernels do not write constants.
+          addresses.push_back(const_cast<std::byte*>(program.constants[slot.index]->data()));
+          break;
+        case Slot::Kind::Temporary:
+          addresses.push_back(arena.data() + binding->offsets[i]);
+          break;
+      }
+    }
+    return addresses;
+  }
+};
+
+/// A donated argument must be passed once only, since another parameter would see it change.
+void check_aliases(const Plan& plan, std::span<const Array> arguments) {
+  const std::vector<bool>& donated = plan.donated();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!donated[i]) continue;
+    for (size_t j = 0; j < arguments.size(); ++j) {
+      if (j == i || arguments[j].state() != arguments[i].state()) continue;
+      const Program& p = plan.program();
+      fail(codes::kDonatedTwice,
+           fmt::format("argument {} (\"{}\") of @{} is donated, so it cannot be argument {} (\"{}\") "
+                       "as well",
+                       i, p.inputs[i].name, p.name, j, p.inputs[j].name),
+           {.location = {}, .node = p.inputs[i].name, .fix = "pass a copy"});
+    }
+  }
+}
+
+const Executable::Impl& loaded(const std::shared_ptr<const Executable::Impl>& impl) {
+  if (!impl) fail(codes::kEmptyExecutable, "this Executable handle holds no program");
+  return *impl;
+}
+
+/// Fills `call`, submits it and returns its results. If it throws, nothing has happened.
+std::vector<Array> start(const std::shared_ptr<Call>& call,
+                         const std::shared_ptr<const Executable::Impl>& executable,
+                         std::span<const Array> arguments) {
+  const Executable::Impl& impl = loaded(executable);
+  const Plan& plan = impl.plan;
+  call->binding = plan.bind(arguments);
+  const Binding& binding = *call->binding;
+  check_aliases(plan, arguments);
+  for (const Array& argument : arguments) argument.state()->check_alive();
+
+  // All memory is taken before anything happens: a failure here leaves the arguments as they were.
+  Allocator& allocator = impl.driver.allocator();
+  const std::span<const ResultPlan> results = plan.results();
+  call->executable = executable;
+  call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label);
+  call->arguments.reserve(arguments.size());
+  for (const Array& argument : arguments) call->arguments.push_back(argument.state());
+  call->results.resize(results.size());
+  std::vector<Array> out(results.size());
+  // The memory of a donated argument joins its result at the very end.
+  std::vector<Buffer> fresh(results.size());
+  for (size_t i = 0; i < results.size(); ++i) {
+    if (results[i].kind != ResultPlan::Kind::Fresh) continue;
+    fresh[i] = allocator.allocate(binding.output_bytes[i], impl.output_labels[i]);
+  }
+  const auto make_result = [&](size_t i, std::byte* data) {
+    call->results[i] = std::make_shared<Array::State>(
+        impl.program->outputs[i].type.dtype, binding.output_shapes[i], impl.driver, data,
+        std::move(fresh[i]), call);
+    out[i] = Array(call->results[i]);
+  };
+  for (size_t i = 0; i < results.size(); ++i) {
+    const uint32_t index = results[i].index;
+    switch (results[i].kind) {
+      case ResultPlan::Kind::Fresh:
+        make_result(i, fresh[i].data());
+        break;
+      case ResultPlan::Kind::Updates:
+        make_result(i, call->arguments[index]->data);
+        break;
+      case ResultPlan::Kind::Same:
+        call->results[i] = call->results[index];
+        out[i] = out[index];
+        break;
+      case ResultPlan::Kind::Input:
+        call->results[i] = call->arguments[index];
+        out[i] = arguments[index];
+        break;
+      case ResultPlan::Kind::Constant:
+        call->results[i] = impl.returned_constants[index].state();
+        out[i] = impl.returned_constants[index];
+        break;
+    }
+  }
+
+  impl.driver.stream().submit(call, binding.seconds, [&] {
+    // Between this check and the change below no other call is admitted.
+    for (const StateRef& argument : call->arguments) argument->check_alive();
+    for (size_t i = 0; i < results.size(); ++i) {
+      if (results[i].kind != ResultPlan::Kind::Updates) continue;
+      Array::State& argument = *call->arguments[results[i].index];
+      call->results[i]->buffer = std::move(argument.buffer);
+      argument.taken_by = impl.name;
+      argument.donated.store(true);
+    }
+  });
+  return out;
+}
+
+}  // namespace
+
+Executable Executable::load(std::shared_ptr<const Program> program, const Device& device) {
+  BRAZE_CHECK(program != nullptr, "a program to load");
+  Executable executable;
+  executable.impl_ =
+      std::make_shared<const Impl>(std::move(program), Registry::get().driver(device));
+  return executable;
+}
+
+std::vector<Array> Executable::run(std::span<const Array> arguments) const {
+  const auto call = std::make_shared<Call>();
+  try {
+    return start(call, impl_, arguments);
+  } catch (...) {
+    call->release();
+    throw;
+  }
+}
+
+MemoryPlan Executable::memory_plan(std::span<const Array> arguments) const {
+  return loaded(impl_).plan.bind(arguments)->memory;
+}
+
+const Program& Executable::program() const { return *loaded(impl_).program; }
+
+Device Executable::device() const { return loaded(impl_).driver.device(); }
+
+}  // namespace braze

@@ -1,0 +1,267 @@
+#include "runtime/execution/plan.h"
+
+#include <algorithm>
+
+#include "ir/graph/sizes.h"
+#include "ir/support/text.h"
+#include "runtime/memory/array_state.h"
+
+namespace braze {
+
+namespace {
+
+// A program for n:1..64 keeps the binding of every size.
+constexpr size_t kMostBindings = 64;
+
+// A parallel region costs about this; waking sleeping threads costs more, which the pool weighs.
+constexpr double kRegionSeconds = 2e-6;
+
+[[noreturn]] void malformed(const Program& program, std::string_view what) {
+  fail(codes::kMalformedProgram, fmt::format("program @{}: {}", program.name, what));
+}
+
+uint64_t tensor_bytes(const Program& program, const TensorType& type,
+                      std::span<const int64_t> extents) {
+  uint64_t bytes = size_of(type.dtype);
+  bool empty = false;
+  bool overflow = false;
+  for (const int64_t extent : extents) {
+    if (extent < 0) malformed(program, "an extent is negative");
+    empty |= extent == 0;
+    overflow |= __builtin_mul_overflow(bytes, static_cast<uint64_t>(extent), &bytes);
+  }
+  if (empty) return 0;
+  if (overflow || bytes > INT64_MAX) {
+    fail(codes::kSizeOverflow, fmt::format("{} of a call of @{} has more bytes than there are",
+                                           type.to_string(), program.name));
+  }
+  return bytes;
+}
+
+}  // namespace
+
+Plan::Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver)
+    : program_(std::move(program)),
+      driver_(driver),
+      target_(program_->target),
+      exprs_(program_->symbols) {
+  check_references();
+  donated_.resize(program_->inputs.size());
+  for (const ProgramInput& input : program_->inputs) {
+    std::vector<int64_t>& extents = extents_.emplace_back();
+    for (const Expr& e : input.type.shape) extents.push_back(e.as_constant().value_or(-1));
+  }
+  for (size_t i = 0; i < program_->outputs.size(); ++i) {
+    const ProgramOutput& output = program_->outputs[i];
+    const Slot& slot = program_->slots[output.slot];
+    ResultPlan result;
+    if (output.updates) {
+      result = {ResultPlan::Kind::Updates, *output.updates};
+      if (donated_[*output.updates]) malformed(*program_, "two outputs update one input");
+      donated_[*output.updates] = true;
+    } else if (slot.kind == Slot::Kind::Input) {
+      result = {ResultPlan::Kind::Input, slot.index};
+    } else if (slot.kind == Slot::Kind::Constant) {
+      result = {ResultPlan::Kind::Constant, slot.index};
+    } else if (slot.kind != Slot::Kind::Output || slot.index > i) {
+      malformed(*program_, fmt::format("output {} is no slot that outlives the call", i));
+    } else if (slot.index < i) {
+      result = {ResultPlan::Kind::Same, slot.index};
+    }
+    results_.push_back(result);
+  }
+  for (const ResultPlan& result : results_) {
+    if (result.kind == ResultPlan::Kind::Input && donated_[result.index]) {
+      malformed(*program_, "an input is both returned and updated");
+    }
+  }
+
+  const auto add_shape = [this](const Shape& shape) {
+    std::vector<uint32_t> registers;
+    for (const Expr& e : shape) registers.push_back(exprs_.add(e));
+    return registers;
+  };
+  const auto add_all = [this](const std::vector<Expr>& list) {
+    std::vector<uint32_t> registers;
+    for (const Expr& e : list) registers.push_back(exprs_.add(e));
+    return registers;
+  };
+  for (const Slot& slot : program_->slots) {
+    slot_dims_.push_back(add_shape(slot.type.shape));
+    slot_offsets_.push_back(exprs_.add(slot.offset));
+  }
+  for (const ProgramOutput& output : program_->outputs) {
+    output_dims_.push_back(add_shape(output.type.shape));
+  }
+  arena_ = exprs_.add(program_->arena_bytes);
+  for (const Launch& launch : program_->launches) {
+    launches_.push_back({add_all(launch.scalars), add_all(launch.instances),
+                         exprs_.add(launch.bytes_read), exprs_.add(launch.bytes_written),
+                         exprs_.add(launch.flops)});
+  }
+}
+
+void Plan::check_references() const {
+  const Program& p = *program_;
+  for (const Slot& slot : p.slots) {
+    const size_t limit = slot.kind == Slot::Kind::Input      ? p.inputs.size()
+                         : slot.kind == Slot::Kind::Output   ? p.outputs.size()
+                         : slot.kind == Slot::Kind::Constant ? p.constants.size()
+                                                             : SIZE_MAX;
+    if (slot.index >= limit) malformed(p, "a slot names an argument, result or constant too many");
+    if (slot.kind == Slot::Kind::Constant && !p.constants[slot.index]) {
+      malformed(p, "a constant is missing");
+    }
+    if ((slot.kind == Slot::Kind::Input && slot.type != p.inputs[slot.index].type) ||
+        (slot.kind == Slot::Kind::Output && slot.type != p.outputs[slot.index].type)) {
+      malformed(p, "a slot has not the type of its argument or result");
+    }
+  }
+  for (const ProgramOutput& output : p.outputs) {
+    if (output.slot >= p.slots.size()) malformed(p, "an output names a slot that is not there");
+    if (!output.updates) continue;
+    if (*output.updates >= p.inputs.size()) malformed(p, "an output updates no input");
+    if (p.inputs[*output.updates].type != output.type) {
+      malformed(p, "an output updates an input of another type");
+    }
+  }
+  for (const Launch& launch : p.launches) {
+    if (launch.artifact >= p.artifacts.size()) malformed(p, "a launch without an artifact");
+    for (const auto* list : {&launch.buffers, &launch.zeroed}) {
+      for (const uint32_t slot : *list) {
+        if (slot >= p.slots.size()) malformed(p, "a launch names a slot that is not there");
+      }
+    }
+    if (launch.scratch_bytes < 0) malformed(p, "a launch with negative scratch");
+  }
+}
+
+std::string Plan::input_text(size_t index) const {
+  return fmt::format("argument {} (\"{}\") of @{}", index, program_->inputs[index].name,
+                     program_->name);
+}
+
+std::shared_ptr<const Binding> Plan::bind(std::span<const Array> arguments) const {
+  const Program& p = *program_;
+  if (arguments.size() != p.inputs.size()) {
+    fail(codes::kArgument, fmt::format("@{} takes {} arguments, {} were given", p.name,
+                                       p.inputs.size(), arguments.size()));
+  }
+  std::vector<int64_t> key;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!arguments[i].valid()) {
+      fail(codes::kEmptyArray, fmt::format("{} holds no array", input_text(i)));
+    }
+    const Array::State& state = *arguments[i].state();
+    if (&state.driver != &driver_) {
+      fail(codes::kDeviceMismatch,
+           fmt::format("{} is on {}, but the program was loaded on {}", input_text(i),
+                       state.driver.name(), driver_.name()),
+           {.location = {},
+            .node = p.inputs[i].name,
+            .fix = fmt::format("copy it with .to(\"{}\")", driver_.name())});
+    }
+    const std::vector<int64_t>& extents = extents_[i];
+    bool fits = state.dtype == p.inputs[i].type.dtype && state.shape.size() == extents.size();
+    for (size_t axis = 0; fits && axis < extents.size(); ++axis) {
+      if (extents[axis] < 0) {
+        key.push_back(state.shape[axis]);
+      } else {
+        fits = state.shape[axis] == extents[axis];
+      }
+    }
+    if (!fits) {
+      fail(codes::kArgument,
+           fmt::format("{} is {}, but {} is expected", input_text(i), state.type_text(),
+                       p.inputs[i].type.to_string()),
+           {.location = {}, .node = p.inputs[i].name, .fix = ""});
+    }
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    for (auto it = bindings_.begin(); it != bindings_.end(); ++it) {
+      if ((*it)->key != key) continue;
+      std::rotate(bindings_.begin(), it, it + 1);
+      return bindings_.front();
+    }
+  }
+  std::shared_ptr<const Binding> binding = make_binding(arguments, std::move(key));
+  const std::lock_guard lock(mutex_);
+  if (bindings_.size() == kMostBindings) bindings_.pop_back();
+  bindings_.insert(bindings_.begin(), binding);
+  return binding;
+}
+
+std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> arguments,
+                                                  std::vector<int64_t> key) const {
+  const Program& p = *program_;
+  auto binding = std::make_shared<Binding>();
+  Binding& b = *binding;
+  b.key = std::move(key);
+
+  std::vector<GivenShape> given;
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    given.push_back({p.inputs[i].name, &p.inputs[i].type.shape, arguments[i].shape()});
+  }
+  const Sizes sizes = bind_sizes(given, p.symbols);
+  for (const Expr& symbol : p.symbols) b.symbols.push_back(sizes(symbol.symbol_name()));
+
+  const std::vector<int64_t> values = exprs_.run(b.symbols);
+  const auto all = [&values](const std::vector<uint32_t>& registers) {
+    std::vector<int64_t> out;
+    for (const uint32_t r : registers) out.push_back(values[r]);
+    return out;
+  };
+  const auto amount = [&](uint32_t r) {
+    if (values[r] < 0) malformed(p, "a size is negative");
+    return static_cast<uint64_t>(values[r]);
+  };
+
+  b.arena_bytes = amount(arena_);
+  b.memory.temporary_bytes = Allocator::block_size(b.arena_bytes);
+  for (size_t i = 0; i < p.slots.size(); ++i) {
+    const Slot& slot = p.slots[i];
+    b.slot_bytes.push_back(tensor_bytes(p, slot.type, all(slot_dims_[i])));
+    b.offsets.push_back(0);
+    if (slot.kind != Slot::Kind::Temporary || b.slot_bytes[i] == 0) continue;
+    b.offsets[i] = amount(slot_offsets_[i]);
+    // A plan that leaves its arena would corrupt the heap; this costs nothing, once per size.
+    if (b.offsets[i] > b.arena_bytes || b.slot_bytes[i] > b.arena_bytes - b.offsets[i]) {
+      malformed(p, fmt::format("slot {} leaves the arena", i));
+    }
+  }
+  for (size_t i = 0; i < p.outputs.size(); ++i) {
+    b.output_shapes.push_back(all(output_dims_[i]));
+    b.output_bytes.push_back(tensor_bytes(p, p.outputs[i].type, b.output_shapes[i]));
+    if (results_[i].kind == ResultPlan::Kind::Fresh) {
+      b.memory.output_bytes += Allocator::block_size(b.output_bytes[i]);
+    }
+  }
+  b.memory.peak_bytes = b.memory.output_bytes + b.memory.temporary_bytes;
+
+  const double cores = std::max(1, target_.cores);
+  for (const LaunchRegisters& registers : launches_) {
+    Binding::LaunchValues& launch = b.launches.emplace_back();
+    launch.scalars = all(registers.scalars);
+    launch.instances = all(registers.instances);
+    launch.bytes = amount(registers.bytes_read) + amount(registers.bytes_written);
+    launch.flops = amount(registers.flops);
+    int64_t most = 0;
+    for (const int64_t n : launch.instances) {
+      if (n < 0) malformed(p, "a launch has fewer than no instances");
+      most = std::max(most, n);
+    }
+    launch.empty = !launch.instances.empty() && most == 0;
+    const double one_core = std::max(
+        static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
+        static_cast<double>(launch.flops) * cores / target_.flops_per_second);
+    // Amounts that are not given say nothing.
+    const bool tiny = one_core > 0 && one_core < 2 * kRegionSeconds;
+    launch.serial = most <= 1 || tiny;
+    launch.seconds = launch.empty ? 0 : one_core;
+    b.seconds += launch.seconds;
+  }
+  return binding;
+}
+
+}  // namespace braze

@@ -1,0 +1,111 @@
+// plan.h — the host plan of a Program, checked once at load and evaluated once per set of sizes.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <vector>
+
+#include "braze/array.h"
+#include "braze/executable.h"
+#include "ir/program/program.h"
+#include "runtime/devices/driver.h"
+#include "runtime/execution/expr_program.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kArgument{"argument-mismatch", ErrorKind::InvalidArgument,
+                                "An argument of a call has not the type of the program's input."};
+inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
+                                      "An argument lives on another device than the program."};
+inline constexpr Code kEmptyExecutable{"empty-executable", ErrorKind::InvalidArgument,
+                                       "An Executable handle that holds no program was used."};
+inline constexpr Code kDonatedTwice{"donated-twice", ErrorKind::InvalidArgument,
+                                    "A donated argument is passed to the same call twice."};
+}  // namespace codes
+
+/// Everything about a call that the extents of its arguments decide. Immutable.
+struct Binding {
+  struct LaunchValues {
+    std::vector<int64_t> scalars, instances;
+    bool empty = false;   ///< no instance at all
+    bool serial = false;  ///< not worth several threads
+    double seconds = 0;   ///< estimate
+    uint64_t bytes = 0, flops = 0;
+  };
+
+  std::vector<int64_t> key;      ///< the extents that are not fixed by the program
+  std::vector<int64_t> symbols;  ///< as Program::symbols
+  std::vector<std::vector<int64_t>> output_shapes;
+  std::vector<uint64_t> output_bytes;
+  std::vector<uint64_t> slot_bytes;  ///< of every slot
+  std::vector<uint64_t> offsets;     ///< in the arena, of every slot; 0 where it is not there
+  uint64_t arena_bytes = 0;
+  std::vector<LaunchValues> launches;
+  double seconds = 0;  ///< estimate, all launches
+  MemoryPlan memory;
+};
+
+/// How a result comes to its array.
+struct ResultPlan {
+  enum class Kind : uint8_t {
+    Fresh,    ///< new memory
+    Updates,  ///< the memory of argument `index`
+    Same,     ///< the array of the earlier result `index`
+    Input,    ///< argument `index` itself
+    Constant  ///< constant `index`
+  };
+  Kind kind = Kind::Fresh;
+  uint32_t index = 0;
+};
+
+/// Immutable but for its cache of bindings, which is internally synchronised.
+class Plan {
+ public:
+  /// DataLoss if the program refers to something that it does not have.
+  Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver);
+
+  const Program& program() const { return *program_; }
+  std::span<const ResultPlan> results() const { return results_; }
+  /// Of every input: whether a result takes over its memory.
+  const std::vector<bool>& donated() const { return donated_; }
+
+  /// Checks the arguments and finds or makes their binding. InvalidArgument names the argument.
+  std::shared_ptr<const Binding> bind(std::span<const Array> arguments) const;
+
+ private:
+  struct LaunchRegisters {
+    std::vector<uint32_t> scalars, instances;
+    uint32_t bytes_read, bytes_written, flops;
+  };
+
+  std::shared_ptr<const Binding> make_binding(std::span<const Array> arguments,
+                                              std::vector<int64_t> key) const;
+  void check_references() const;
+  std::string input_text(size_t index) const;
+
+  std::shared_ptr<const Program> program_;
+  const DeviceDriver& driver_;
+  Target target_;
+  std::vector<ResultPlan> results_;
+  std::vector<bool> donated_;
+
+  // Expected extents of every input, -1 where a symbol decides.
+  std::vector<std::vector<int64_t>> extents_;
+
+  // Where ExprProgram::run puts the values.
+  ExprProgram exprs_;
+  std::vector<std::vector<uint32_t>> slot_dims_;
+  std::vector<uint32_t> slot_offsets_;
+  std::vector<std::vector<uint32_t>> output_dims_;
+  uint32_t arena_ = 0;
+  std::vector<LaunchRegisters> launches_;
+
+  mutable std::mutex mutex_;
+  mutable std::vector<std::shared_ptr<const Binding>> bindings_;  // the last used first
+};
+
+}  // namespace braze

@@ -1,0 +1,16 @@
+// relax.h — what a thread does in a loop that waits for another one.
+#pragma once
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+namespace braze {
+
+inline void relax() {
+#if defined(__x86_64__)
+  _mm_pause();
+#endif
+}
+
+}  // namespace braze

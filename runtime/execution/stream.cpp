@@ -1,0 +1,170 @@
+#include "runtime/execution/stream.h"
+
+#include <chrono>
+#include <system_error>
+#include <utility>
+
+#include "runtime/execution/relax.h"
+
+namespace braze {
+
+namespace {
+
+// More pending work than this makes the submitting thread help: pending calls hold memory.
+constexpr size_t kMostPending = 64;
+
+// Work longer than this is worth the system call that wakes the background thread.
+constexpr double kWorthWaking = 50e-6;
+
+// After work was seen the background thread looks again this often, for this many times, and only
+// then sleeps until it is woken. Callers that mostly wait for their results thus never wake it.
+constexpr auto kDoze = std::chrono::microseconds(200);
+constexpr int kDozes = 250;
+
+constexpr auto kSpin = std::chrono::microseconds(20);
+
+void spin_until_done(const Work& work) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (work.done()) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+}
+
+}  // namespace
+
+void Work::run() noexcept {
+  try {
+    execute();
+  } catch (...) {
+    error_ = std::current_exception();
+  }
+  release();
+  done_.store(true, std::memory_order_release);
+}
+
+Stream::~Stream() {
+  drain();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  arrived_.notify_all();
+  if (worker_.joinable()) worker_.join();
+}
+
+void Stream::run_front(std::unique_lock<std::mutex>& lock) {
+  std::shared_ptr<Work> work = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = true;
+  lock.unlock();
+  work->run();
+  lock.lock();
+  if (work->failed() && !first_error_) {
+    try {
+      work->rethrow();
+    } catch (...) {
+      first_error_ = std::current_exception();
+    }
+  }
+  running_ = false;
+  if (waiting_ > 0) finished_.notify_all();
+}
+
+void Stream::make_room(std::unique_lock<std::mutex>& lock) {
+  while (queue_.size() >= kMostPending) {
+    if (running_) {
+      ++waiting_;
+      finished_.wait(lock);
+      --waiting_;
+    } else {
+      run_front(lock);
+    }
+  }
+}
+
+void Stream::wake(double seconds) {
+  if (worker_state_ == Worker::None) {
+    try {
+      worker_ = std::thread([this] { serve(); });
+      worker_state_ = Worker::Dozing;
+    } catch (const std::system_error&) {
+      // No thread to be had: whoever waits does the work.
+    }
+  } else if (worker_state_ == Worker::Asleep ||
+             (worker_state_ == Worker::Dozing && seconds > kWorthWaking)) {
+    worker_state_ = Worker::Dozing;
+    arrived_.notify_one();
+  }
+}
+
+void Stream::wait(const Work& work) {
+  if (work.done()) return;
+  std::unique_lock lock(mutex_);
+  bool patient = false;
+  while (!work.done()) {
+    if (!running_ && !queue_.empty()) {
+      run_front(lock);
+    } else if (!patient) {
+      // Another thread is at it, and may be done before this one could fall asleep.
+      lock.unlock();
+      spin_until_done(work);
+      lock.lock();
+      patient = true;
+    } else {
+      ++waiting_;
+      finished_.wait(lock);
+      --waiting_;
+    }
+  }
+  // What is left belongs to no waiting thread.
+  if (!running_ && !queue_.empty()) wake(kWorthWaking * 2);
+}
+
+void Stream::drain() {
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Work> last = queue_.empty() ? nullptr : queue_.back();
+  while (last ? !last->done() : running_) {
+    if (!running_ && !queue_.empty()) {
+      run_front(lock);
+    } else {
+      ++waiting_;
+      finished_.wait(lock);
+      --waiting_;
+    }
+  }
+}
+
+void Stream::synchronize() {
+  drain();
+  std::exception_ptr error;
+  {
+    const std::lock_guard lock(mutex_);
+    error = std::exchange(first_error_, nullptr);
+  }
+  if (error) std::rethrow_exception(error);
+}
+
+void Stream::serve() {
+  std::unique_lock lock(mutex_);
+  int idle = 0;
+  while (!stop_) {
+    if (!queue_.empty() && !running_) {
+      worker_state_ = Worker::Busy;
+      run_front(lock);
+      idle = 0;
+    } else if (idle < kDozes) {
+      worker_state_ = Worker::Dozing;
+      arrived_.wait_for(lock, kDoze);
+      ++idle;
+    } else {
+      worker_state_ = Worker::Asleep;
+      arrived_.wait(lock);
+      idle = 0;
+    }
+  }
+}
+
+}  // namespace braze

@@ -1,0 +1,94 @@
+// stream.h — work of one device, done in the order in which it was submitted.
+//
+// A host device has one Stream. Submitting never blocks for long: a background thread does the work.
+// A thread that waits for a result does the work itself where the background thread has not begun,
+// so that a synchronous caller pays for no change of threads.
+#pragma once
+
+#include <atomic>
+#include <condition_variable>
+#include <cstdint>
+#include <deque>
+#include <exception>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+namespace braze {
+
+/// Something to do once, and the event of its completion. Thread-safe after it was submitted.
+class Work {
+ public:
+  virtual ~Work() = default;
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  /// Rethrows what `execute` threw; only once done.
+  void rethrow() const {
+    if (error_) std::rethrow_exception(error_);
+  }
+  bool failed() const { return error_ != nullptr; }
+
+  /// Executes and keeps the error. Called once, by a stream.
+  void run() noexcept;
+
+ protected:
+  virtual void execute() = 0;
+  /// Lets go of everything that was needed to execute, before the work counts as done.
+  virtual void release() noexcept {}
+
+ private:
+  std::exception_ptr error_;
+  std::atomic<bool> done_{false};
+};
+
+class Stream {
+ public:
+  Stream() = default;
+  ~Stream();
+  Stream(const Stream&) = delete;
+  Stream& operator=(const Stream&) = delete;
+
+  /// Enqueues `work`. `admit` is called first, with no other submission in between, and may throw,
+  /// which leaves the stream as it was. `seconds` estimates how long the work takes.
+  template <class Admit>
+  void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit) {
+    std::unique_lock lock(mutex_);
+    make_room(lock);
+    queue_.push_back(work);
+    try {
+      admit();
+    } catch (...) {
+      queue_.pop_back();
+      throw;
+    }
+    wake(seconds);
+  }
+
+  /// Blocks until `work`, which was submitted here, is done.
+  void wait(const Work& work);
+  /// Blocks until everything submitted so far is done.
+  void drain();
+  /// Drains, then rethrows the first error since the last call of this.
+  void synchronize();
+
+ private:
+  enum class Worker : uint8_t { None, Busy, Dozing, Asleep };
+
+  void make_room(std::unique_lock<std::mutex>& lock);
+  void run_front(std::unique_lock<std::mutex>& lock);
+  void wake(double seconds);
+  void serve();
+
+  std::mutex mutex_;
+  std::condition_variable finished_;  // some work is done
+  std::condition_variable arrived_;   // the background thread should look
+  std::deque<std::shared_ptr<Work>> queue_;
+  std::exception_ptr first_error_;
+  bool running_ = false;  // some thread executes the work taken last
+  int waiting_ = 0;       // threads that wait for `finished_`
+  bool stop_ = false;
+  Worker worker_state_ = Worker::None;
+  std::thread worker_;
+};
+
+}  // namespace braze

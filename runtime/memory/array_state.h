@@ -1,0 +1,74 @@
+// array_state.h — what an Array handle refers to.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "braze/array.h"
+#include "runtime/devices/driver.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kEmptyArray{"empty-array", ErrorKind::InvalidArgument,
+                                  "An Array handle that holds no array was used."};
+inline constexpr Code kDonatedArray{"donated-array", ErrorKind::InvalidArgument,
+                                    "An array was used after it was donated to a call."};
+inline constexpr Code kArrayType{"array-type", ErrorKind::InvalidArgument,
+                                 "An array has not the dtype, shape or size that was asked for."};
+}  // namespace codes
+
+/// Everything but `buffer` and the donation is fixed when the State is made.
+///
+/// A donation moves the memory to another State, which overwrites it. Calls and donations are put in
+/// order by the device's stream. Readers on the host are kept apart from it by pins: a reader pins,
+/// then checks `donated`; a donor sets `donated`, and the call that overwrites waits for the pins to
+/// go before it begins. A reader's own wait cannot be for that call, which comes after the value.
+struct Array::State {
+  /// `data` is the buffer's, or that of a buffer which comes later, by donation.
+  State(DType dtype, std::vector<int64_t> shape, DeviceDriver& driver, std::byte* data,
+        Buffer buffer, std::shared_ptr<Work> ready);
+
+  const DType dtype;
+  const std::vector<int64_t> shape;
+  const int64_t numel;
+  DeviceDriver& driver;
+  std::byte* const data;
+  const std::shared_ptr<Work> ready;  ///< null if the value was there from the beginning
+
+  Buffer buffer;                       ///< guarded by the stream's submissions
+  std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
+  std::atomic<bool> donated{false};
+  std::atomic<int> pins{0};
+
+  size_t size_bytes() const { return static_cast<size_t>(numel) * size_of(dtype); }
+  /// "f32[3, 4]".
+  std::string type_text() const;
+  /// Throws kDonatedArray if donated.
+  void check_alive() const;
+  /// Waits for the value; rethrows the failure of the work that should have made it.
+  void wait() const;
+};
+
+/// Keeps a computed value from being overwritten while it is read.
+class ArrayPin {
+ public:
+  /// Waits for the value.
+  explicit ArrayPin(Array::State& state);
+  ~ArrayPin();
+  ArrayPin(const ArrayPin&) = delete;
+  ArrayPin& operator=(const ArrayPin&) = delete;
+
+ private:
+  Array::State& state_;
+};
+
+/// An array of uninitialised memory, for the caller to fill before anyone sees it.
+Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device, const Label& label);
+
+std::string type_text(DType dtype, std::span<const int64_t> shape);
+
+}  // namespace braze
