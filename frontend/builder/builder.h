@@ -10,6 +10,7 @@
 #include "braze/tensor.h"
 #include "ir/graph/build.h"
 #include "ir/graph/graph.h"
+#include "ir/graph/infer.h"
 
 namespace braze {
 

@@ -44,7 +44,7 @@ Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, cons
       Expr& dim = dims[rank - shape.rank() + i];
       if (dim == shape[i] || shape[i].is_constant(1)) continue;
       if (!dim.is_constant(1))
-        fail(build::codes::kShapeMismatch,
+        fail(codes::kShapeMismatch,
              fmt::format("{}: {} do not broadcast, {} is not {}", op, types_text(graph, operands),
                          shape[i].to_string(), dim.to_string()),
              {.location = where,
@@ -67,12 +67,11 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   std::optional<DType> dtype;
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = operands[i];
-    if (operand.kind != Operand::Kind::Value) continue;
-    if (!operand.array.valid()) tensors.push_back(&operand.tensor);
+    if (operand.kind() == Operand::Kind::Tensor) tensors.push_back(&operand.tensor());
     if (dtype || (is_select && i == 0)) continue;
-    dtype = operand.array.valid()     ? operand.array.dtype()
-            : operand.tensor.valid() ? std::optional(operand.tensor.dtype())
-                                     : std::nullopt;
+    if (operand.kind() == Operand::Kind::Array) dtype = operand.array().dtype();
+    if (operand.kind() == Operand::Kind::Tensor && operand.tensor().valid())
+      dtype = operand.tensor().dtype();
   }
   const std::shared_ptr<Builder>& builder =
       tensors.empty() ? current_builder(where) : builder_of(tensors, op_name, where);
@@ -91,7 +90,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
     const DType got = graph[nodes[i]].type.dtype;
     const DType wanted = is_select && i == 0 ? DType::Bool : *dtype;
     if (got != wanted)
-      fail(build::codes::kDTypeMismatch,
+      fail(codes::kDTypeMismatch,
            fmt::format("{}: {} have different dtypes, and there is no implicit promotion", op_name,
                        types_text(graph, nodes)),
            {.location = where,
@@ -100,7 +99,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
                                wanted == DType::Bool ? "boolean" : name(wanted))});
   }
   if (!row.types.contains(*dtype))
-    fail(build::codes::kDTypeMismatch,
+    fail(codes::kDTypeMismatch,
          fmt::format("{}: is not defined on {}, only on {}", op_name, types_text(graph, nodes),
                      types_text(row.types)),
          {.location = where, .node = op_name, .fix = "cast the operands first"});
@@ -133,7 +132,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
 #define BRAZE_OPERATOR(symbol, op)                                      \
   Tensor operator symbol(const Operand& x, const Operand& y) {          \
     const Operand operands[] = {x, y};                                  \
-    return detail::elementwise(ElementwiseOp::op, operands, x.where);   \
+    return detail::elementwise(ElementwiseOp::op, operands, x.where());   \
   }
 BRAZE_OPERATOR(+, add)
 BRAZE_OPERATOR(-, sub)
@@ -151,17 +150,17 @@ BRAZE_OPERATOR(|, logical_or)
 BRAZE_OPERATOR(^, logical_xor)
 
 Tensor operator-(const Operand& x) {
-  return detail::elementwise(ElementwiseOp::neg, {&x, 1}, x.where);
+  return detail::elementwise(ElementwiseOp::neg, {&x, 1}, x.where());
 }
 Tensor operator~(const Operand& x) {
-  return detail::elementwise(ElementwiseOp::logical_not, {&x, 1}, x.where);
+  return detail::elementwise(ElementwiseOp::logical_not, {&x, 1}, x.where());
 }
 Tensor operator!(const Operand& x) { return ~x; }
 
-Tensor& operator+=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) + y; }
-Tensor& operator-=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) - y; }
-Tensor& operator*=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) * y; }
-Tensor& operator/=(Tensor& x, const Operand& y) { return x = Operand(x, y.where) / y; }
+Tensor& operator+=(Tensor& x, const Operand& y) { return x = Operand(x, y.where()) + y; }
+Tensor& operator-=(Tensor& x, const Operand& y) { return x = Operand(x, y.where()) - y; }
+Tensor& operator*=(Tensor& x, const Operand& y) { return x = Operand(x, y.where()) * y; }
+Tensor& operator/=(Tensor& x, const Operand& y) { return x = Operand(x, y.where()) / y; }
 
 Tensor where(const Operand& condition, const Operand& x, const Operand& y, Where where) {
   return select(condition, x, y, where);

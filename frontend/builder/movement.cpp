@@ -28,7 +28,7 @@ const std::shared_ptr<detail::Builder>& builder_of_two(const Tensor& x, const Te
 void check_rank(size_t got, const Tensor& x, const char* op, const char* what,
                 SourceLocation where) {
   if (got != x.rank())
-    fail(build::codes::kBadAttribute,
+    fail(codes::kBadAttribute,
          fmt::format("{}: {} has {} entries for {}", op, what, got, x.to_string()),
          {.location = where, .node = op, .fix = "give one for each axis"});
 }
@@ -47,7 +47,7 @@ Tensor reshape(const Tensor& x, Dims shape, Where call) {
     const bool divides = known.range().min > 0;
     const Expr rest = divides ? floordiv(all, known) : Expr(0);
     if (!divides || !(rest * known == all))
-      fail(build::codes::kShapeMismatch,
+      fail(codes::kShapeMismatch,
            fmt::format("reshape: {} has no extent for -1 in {}", x.to_string(),
                        to_shape(shape).to_string()),
            {.location = where, .node = "reshape", .fix = "give every extent, the product must be "
@@ -106,7 +106,7 @@ Tensor squeeze(const Tensor& x, const Axes& axes, Where call) {
     const bool named = std::binary_search(chosen.begin(), chosen.end(), static_cast<int64_t>(i));
     const bool removable = dims[i] == Dim(1);
     if (named && !removable && !axes.all())
-      fail(build::codes::kShapeMismatch,
+      fail(codes::kShapeMismatch,
            fmt::format("squeeze: axis {} of {} has the extent {}, not 1", i, x.to_string(),
                        dims[i].to_string()),
            {.location = where, .node = "squeeze"});
@@ -165,7 +165,7 @@ Tensor pad(const Tensor& x, const Dims& low, const Dims& high, const Operand& va
 Tensor concat(const std::vector<Tensor>& parts, int64_t axis, Where call) {
   const SourceLocation where = place(call);
   if (parts.empty())
-    fail(build::codes::kBadAttribute, "concat: there is nothing to join",
+    fail(codes::kBadAttribute, "concat: there is nothing to join",
          {.location = where, .node = "concat"});
   std::vector<const Tensor*> tensors;
   std::vector<NodeId> nodes;
@@ -215,7 +215,7 @@ Tensor one_hot(const Tensor& x, int64_t classes, DType dtype, Where call) {
   const SourceLocation where = place(call);
   const auto& builder = builder_of(x, "one_hot", where);
   if (!is_integer(x.dtype()))
-    fail(build::codes::kDTypeMismatch,
+    fail(codes::kDTypeMismatch,
          fmt::format("one_hot: {} is not of an integer dtype", x.to_string()),
          {.location = where, .node = "one_hot", .fix = "cast it to i32 or i64"});
   const Tensor index =

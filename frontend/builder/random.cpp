@@ -23,7 +23,7 @@ int uniform_bits(DType dtype) {
 
 void check_floating(DType dtype, const char* what, SourceLocation where) {
   if (!is_floating(dtype))
-    fail(build::codes::kDTypeMismatch,
+    fail(codes::kDTypeMismatch,
          fmt::format("random::{}: {} is no floating dtype", what, name(dtype)),
          {.location = where, .fix = "make floating numbers and cast them"});
 }

@@ -29,7 +29,7 @@ Tensor reduce(Monoid monoid, const Tensor& x, const Axes& axes, bool keepdims, W
   const char* op = name(monoid).data();
   const auto& builder = builder_of(x, op, where);
   if (!info(monoid).types.contains(x.dtype()))
-    fail(build::codes::kDTypeMismatch, fmt::format("{}: is not defined on {}", op, x.to_string()),
+    fail(codes::kDTypeMismatch, fmt::format("{}: is not defined on {}", op, x.to_string()),
          {.location = where, .node = op, .fix = "cast it first"});
   const std::vector<int64_t> which = detail::to_axes(axes, x.rank(), op, where);
   if (which.empty()) return x;
@@ -120,7 +120,7 @@ namespace {
 
 [[noreturn]] void fail_dot(const Tensor& x, const Tensor& y, const std::string& why,
                            SourceLocation where) {
-  fail(build::codes::kShapeMismatch,
+  fail(codes::kShapeMismatch,
        fmt::format("dot: {} and {} do not multiply: {}", x.to_string(), y.to_string(), why),
        {.location = where,
         .node = "dot",

@@ -164,17 +164,17 @@ namespace {
 /// The bits of a number that must be a value of `dtype` (rounded, for floats).
 uint64_t number_bits(const Operand& operand, DType dtype, const char* op, SourceLocation where) {
   if (is_floating(dtype)) {
-    if (operand.kind == Operand::Kind::Boolean) fail_number("a bool", dtype, op, where);
-    return operand.kind == Operand::Kind::Real
-               ? constant_bits(dtype, operand.real)
-               : constant_bits(dtype, static_cast<double>(operand.integer));
+    if (operand.kind() == Operand::Kind::Boolean) fail_number("a bool", dtype, op, where);
+    return operand.kind() == Operand::Kind::Real
+               ? constant_bits(dtype, operand.real())
+               : constant_bits(dtype, static_cast<double>(operand.integer()));
   }
-  int64_t value = operand.integer;
-  if (operand.kind == Operand::Kind::Real) {
+  int64_t value = operand.integer();
+  if (operand.kind() == Operand::Kind::Real) {
     // 2^63 is exact in double; numbers beyond are no integers of any dtype here.
-    if (operand.real != std::floor(operand.real) || std::abs(operand.real) >= 0x1p63)
-      fail_number(number_text(operand.real), dtype, op, where);
-    value = static_cast<int64_t>(operand.real);
+    if (operand.real() != std::floor(operand.real()) || std::abs(operand.real()) >= 0x1p63)
+      fail_number(number_text(operand.real()), dtype, op, where);
+    value = static_cast<int64_t>(operand.real());
   }
   const bool fits = dtype == DType::Bool  ? value == 0 || value == 1
                     : dtype == DType::I32 ? value == static_cast<int32_t>(value)
@@ -188,12 +188,14 @@ uint64_t number_bits(const Operand& operand, DType dtype, const char* op, Source
 
 Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
                  const char* op, SourceLocation where) {
-  if (operand.kind != Operand::Kind::Value)
-    return wrap(builder, build::scalar_bits(builder->graph, dtype,
-                                            number_bits(operand, dtype, op, where), where));
-  if (operand.array.valid())
-    return wrap(builder, build::constant(builder->graph, operand.array.to_host(), where));
-  return operand.tensor;
+  switch (operand.kind()) {
+    case Operand::Kind::Tensor: return operand.tensor();
+    case Operand::Kind::Array:
+      return wrap(builder, build::constant(builder->graph, operand.array().to_host(), where));
+    default:
+      return wrap(builder, build::scalar_bits(builder->graph, dtype,
+                                              number_bits(operand, dtype, op, where), where));
+  }
 }
 
 int64_t to_axis(int64_t axis, size_t rank, const char* op, SourceLocation where) {

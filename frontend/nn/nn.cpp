@@ -103,7 +103,7 @@ void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
   if (logits.rank() > 0 && is_floating(logits.dtype()) && is_integer(labels.dtype()) &&
       rows == labels.shape())
     return;
-  fail(build::codes::kShapeMismatch,
+  fail(codes::kShapeMismatch,
        fmt::format("{}: {} are no labels of {}", op, labels.to_string(), logits.to_string()),
        {.location = detail::place(Where::current()),
         .node = op,
@@ -180,7 +180,7 @@ Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon, Where wher
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
   const detail::Place place(where);
   if (!(rate >= 0 && rate < 1))
-    fail(build::codes::kBadAttribute, fmt::format("dropout: the rate {} is not in [0, 1)", rate),
+    fail(codes::kBadAttribute, fmt::format("dropout: the rate {} is not in [0, 1)", rate),
          {.location = detail::place(where), .node = "dropout"});
   const Tensor kept = random::uniform(key, x.shape(), f32) >= rate;
   return select(kept, x * (1 / (1 - rate)), 0);

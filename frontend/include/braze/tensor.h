@@ -141,33 +141,42 @@ std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
 /// Being made from any of them, it is also what remembers the line of an operator.
 class Operand {
  public:
+  enum class Kind : uint8_t { Tensor, Array, Real, Integer, Boolean };
+
   Operand(const Tensor& tensor,  // NOLINT: implicit on purpose
           std::source_location where = std::source_location::current())
-      : tensor(tensor), where(where) {}
+      : kind_(Kind::Tensor), tensor_(tensor), where_(where) {}
   Operand(const Array& array,  // NOLINT
           std::source_location where = std::source_location::current())
-      : array(array), where(where) {}
+      : kind_(Kind::Array), array_(array), where_(where) {}
   template <class T>
     requires std::is_arithmetic_v<T>
   Operand(T value,  // NOLINT
           std::source_location where = std::source_location::current())
-      : kind(std::is_same_v<T, bool>          ? Kind::Boolean
-             : std::is_floating_point_v<T>    ? Kind::Real
-                                              : Kind::Integer),
-        where(where) {
-    if constexpr (std::is_floating_point_v<T>)
-      real = static_cast<double>(value);
-    else
-      integer = static_cast<int64_t>(value);
+      : where_(where) {
+    if constexpr (std::is_floating_point_v<T>) {
+      kind_ = Kind::Real;
+      real_ = static_cast<double>(value);
+    } else {
+      kind_ = std::is_same_v<T, bool> ? Kind::Boolean : Kind::Integer;
+      integer_ = static_cast<int64_t>(value);
+    }
   }
 
-  enum class Kind : uint8_t { Value, Real, Integer, Boolean };
-  Kind kind = Kind::Value;
-  Tensor tensor;
-  Array array;
-  double real = 0;
-  int64_t integer = 0;
-  std::source_location where;
+  Kind kind() const { return kind_; }
+  const Tensor& tensor() const { return tensor_; }
+  const Array& array() const { return array_; }
+  double real() const { return real_; }
+  int64_t integer() const { return integer_; }
+  const std::source_location& where() const { return where_; }
+
+ private:
+  Kind kind_ = Kind::Tensor;
+  Tensor tensor_;
+  Array array_;
+  double real_ = 0;
+  int64_t integer_ = 0;
+  std::source_location where_;
 };
 
 /// The axes a function works on: one, several ({0, 1}), or all of them (none given).
