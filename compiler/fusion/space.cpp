@@ -1,6 +1,7 @@
 #include "compiler/fusion/space.h"
 
 #include <algorithm>
+#include <functional>
 #include <map>
 #include <numeric>
 #include <set>
@@ -226,7 +227,7 @@ class SpaceFinder {
     std::map<int, Expr> parallel_symbol;
     for (size_t i = 0; i < parallel_order_.size(); ++i) {
       const Expr& extent = extents_[static_cast<size_t>(parallel_order_[i])];
-      const SpaceAxis axis = space_axis("p" + std::to_string(i), extent);
+      const SpaceAxis axis = space_axis("p." + std::to_string(i), extent);
       parallel_symbol.emplace(parallel_order_[i], axis.symbol);
       space.parallel.push_back(axis);
     }
@@ -246,8 +247,7 @@ class SpaceFinder {
       if (added) {
         Pass pass;
         for (size_t i = 0; i < inner_extents.size(); ++i) {
-          const std::string name = set == 0 ? fmt::format("q{}", i) : fmt::format("q{}_{}", set, i);
-          pass.inner.push_back(space_axis(name, inner_extents[i]));
+          pass.inner.push_back(space_axis(fmt::format("q{}.{}", set, i), inner_extents[i]));
         }
         space.passes.push_back(std::move(pass));
         levels_.push_back(anchor.level);
@@ -333,6 +333,63 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& t
   PassTrace result{std::move(tracer.loads), {}, tracer.flops};
   for (const auto& [node, at] : tracer.reductions) result.reduced.push_back(node);
   return result;
+}
+
+std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space) {
+  constexpr double kWorthKeeping = 8;
+  const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
+  struct Visit {
+    NodeId node;
+    std::vector<Expr> at;
+    size_t first, last;
+  };
+  std::vector<Visit> visits;
+  for (size_t n = 0; n < space.passes.size(); ++n) {
+    Tracer tracer;
+    Inliner<Tracer> inliner(forms, inside, tracer);
+    for (const SpaceTask& task : space.passes[n].reduces) inliner.reduction_body(task.node, task.at, task.reduction);
+    for (const SpaceTask& task : space.passes[n].stores) inliner.value(task.node, task.at);
+    for (auto& [node, at] : tracer.visited) {
+      const auto same = std::find_if(visits.begin(), visits.end(), [&](const Visit& v) { return v.node == node && v.at == at; });
+      if (same == visits.end()) visits.push_back({node, std::move(at), n, n});
+      else same->last = n;
+    }
+  }
+  // The cost of a node's body down to loads and reductions.
+  std::map<uint32_t, double> costs;
+  const std::function<double(NodeId)> cost = [&](NodeId node) -> double {
+    const LoopForm* form = inside[node.index] ? forms.find(node) : nullptr;
+    if (!form || form->reduces()) return 0;
+    if (const auto known = costs.find(node.index); known != costs.end()) return known->second;
+    double total = 0;
+    for (const BodyStep& step : form->body) {
+      if (step.kind == BodyStep::Kind::Apply) total += operation_cost(step.op);
+      if (step.kind == BodyStep::Kind::Load) total += cost(forms.graph()[node].operands[step.operand]);
+    }
+    return costs[node.index] = total;
+  };
+  // Operands come before their users, so going backwards finds the outermost values first.
+  std::vector<SharedValue> chosen;
+  std::vector<bool> covered(forms.graph().size());
+  std::sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) { return a.node > b.node; });
+  for (const Visit& visit : visits) {
+    if (visit.first == visit.last || covered[visit.node.index] || cost(visit.node) < kWorthKeeping) continue;
+    // It must vary along the pass, or recomputing it is cheap.
+    const bool varies = std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
+      return std::any_of(space.passes[visit.first].inner.begin(), space.passes[visit.first].inner.end(),
+                         [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
+    });
+    if (!varies) continue;
+    chosen.push_back({visit.node, visit.at, visit.first});
+    const std::function<void(NodeId)> cover = [&](NodeId node) {
+      if (covered[node.index]) return;
+      covered[node.index] = true;
+      if (inside[node.index])
+        for (NodeId operand : forms.graph()[node].operands) cover(operand);
+    };
+    cover(visit.node);
+  }
+  return chosen;
 }
 
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape) {

@@ -66,6 +66,14 @@ struct PassTrace {
 /// Traces the evaluation of one task.
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
 
+/// A value that several passes compute at the same coordinates and that is worth keeping.
+struct SharedValue {
+  NodeId node;
+  std::vector<Expr> at;  ///< over the space's symbols
+  size_t first_pass;
+};
+std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space);
+
 /// The element offset of an access in its row-major tensor.
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);
 

@@ -129,6 +129,11 @@ std::vector<ValueId> CodeBuilder::append(StatementOp op, const std::vector<Value
   return results;
 }
 
+ValueId CodeBuilder::declare(std::string_view hint, ValueType type) {
+  code_.values.push_back({fresh_name(hint), std::move(type)});
+  return ValueId(code_.values.size() - 1);
+}
+
 Expr CodeBuilder::let(std::string_view hint, const Expr& value) {
   if (value.operands().empty()) return value;
   const std::string symbol = fresh_name(hint);
@@ -205,8 +210,7 @@ std::vector<ValueId> CodeBuilder::for_loop(
   std::vector<ValueId> inside;
   for (const Operand& first : initial) {
     types.push_back(code_[first.value].type);
-    inside.emplace_back(code_.values.size());
-    code_.values.push_back({fresh_name("carry"), types.back()});
+    inside.push_back(declare("carry", types.back()));
     loop.carried.emplace_back(inside.back(), first);
   }
   const Interval from = low.range(), to = high.range();

@@ -237,6 +237,9 @@ Expr lane_symbol(int32_t lanes);
 ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
                    std::optional<DType> result = {});
 
+/// Removes operations whose results nobody uses, loads included.
+void remove_dead_code(KernelCode& code);
+
 /// Appends statements to code under construction, with fresh names and derived types. The one way
 /// in which the compiler makes Tile IR and Kernel IR.
 class CodeBuilder {
@@ -244,8 +247,16 @@ class CodeBuilder {
   explicit CodeBuilder(KernelCode& code) : code_(code) {}
 
   /// Statements go to the end of `region` from now on. The builder keeps a stack.
-  void enter(Region& region) { regions_.push_back(&region); }
-  void leave() { regions_.pop_back(); }
+  void enter(Region& region) {
+    regions_.push_back(&region);
+    scopes_.push_back(++scopes_made_);
+  }
+  void leave() {
+    regions_.pop_back();
+    scopes_.pop_back();
+  }
+  /// A number that no other region of this builder has.
+  uint64_t scope() const { return scopes_.back(); }
 
   /// A name that no value, memory or symbol of the kernel has yet, made of `hint`.
   std::string fresh_name(std::string_view hint);
@@ -281,11 +292,17 @@ class CodeBuilder {
   std::vector<ValueId> append(StatementOp op, const std::vector<ValueType>& result_types,
                               std::string_view hint = "v", SourceLocation where = {});
 
+  /// A value without a statement of its own, such as a loop's carried value.
+  ValueId declare(std::string_view hint, ValueType type);
+
   KernelCode& code() { return code_; }
+  const Statement& last_statement() const { return regions_.back()->statements.back(); }
 
  private:
   KernelCode& code_;
   std::vector<Region*> regions_;
+  std::vector<uint64_t> scopes_;
+  uint64_t scopes_made_ = 0;
   std::unordered_map<std::string, uint32_t> names_;
 };
 

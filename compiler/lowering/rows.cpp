@@ -1,0 +1,62 @@
+#include "compiler/lowering/rows.h"
+
+#include <algorithm>
+
+namespace braze {
+
+namespace {
+
+// Makes statements of whatever a body asks for; operations on constants are computed here.
+class StatementEmitter : public ScalarEmitter {
+ public:
+  StatementEmitter(CodeBuilder& builder, ValueType shape) : builder_(builder), shape_(std::move(shape)) {}
+
+  Scalar constant(DType dtype, uint64_t bits) override { return add(Operand::literal(dtype, bits), dtype); }
+
+  Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
+    std::vector<Operand> list;
+    for (const Scalar& s : operands) list.push_back(values_[s.id()]);
+    if (!is_machine(op)) {
+      const auto& body = *info(op).body;
+      return body(operands[0], operands.size() > 1 ? operands[1] : Scalar(), operands.size() > 2 ? operands[2] : Scalar());
+    }
+    if (std::all_of(list.begin(), list.end(), [](const Operand& o) { return o.is_literal(); })) {
+      uint64_t bits[3] = {};
+      for (size_t i = 0; i < list.size(); ++i) bits[i] = list[i].bits;
+      return constant(result, evaluate_machine(op, operands.back().dtype(), result, bits[0], bits[1], bits[2]));
+    }
+    const bool chosen = info(op).result == ResultRule::Chosen;
+    return add(builder_.row(op, std::move(list), chosen ? std::optional(result) : std::nullopt), result);
+  }
+
+  Scalar add(Operand operand, DType dtype) {
+    values_.push_back(operand);
+    return Scalar(this, static_cast<uint32_t>(values_.size() - 1), dtype);
+  }
+  /// The value as a statement's result, even if it is a constant.
+  Operand operand(const Scalar& s) const { return values_[s.id()]; }
+
+ private:
+  CodeBuilder& builder_;
+  ValueType shape_;
+  std::vector<Operand> values_;
+};
+
+}  // namespace
+
+Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands, DType dtype) {
+  ValueType shape;
+  for (const Operand& operand : operands)
+    if (!operand.is_literal()) shape = builder.code()[operand.value].type;
+  StatementEmitter emitter(builder, shape);
+  Scalar scalars[3];
+  for (size_t i = 0; i < operands.size(); ++i) {
+    const DType type = operands[i].is_literal() ? operands[i].dtype : builder.code()[operands[i].value].type.dtype;
+    scalars[i] = emitter.add(operands[i], type);
+  }
+  const Operand result = emitter.operand(info(op).body(scalars[0], scalars[1], scalars[2]));
+  if (!result.is_literal()) return result;
+  return builder.constant({dtype, shape.lanes, shape.extents}, result.bits);
+}
+
+}  // namespace braze

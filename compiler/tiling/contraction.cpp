@@ -1,0 +1,99 @@
+// contraction.cpp — reductions of products whose factors run along different parallel axes: a block
+// of accumulators in registers, one axis along vectors, the reduced axes walked in order.
+#include <algorithm>
+
+#include "compiler/tiling/families.h"
+
+namespace braze {
+
+namespace {
+
+constexpr double kInstanceFlops = 4e6;
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+// The rows of the register block: the most that fit, among those that waste least of the extent.
+int64_t rows_of_tile(int64_t extent, int64_t most) {
+  int64_t best = 1;
+  double best_cost = 1e300;
+  for (int64_t rows = 1; rows <= most; ++rows) {
+    // Every tile loads its lanes' operand once: charge that besides the rows themselves.
+    const double tiles = static_cast<double>((extent + rows - 1) / rows);
+    const double cost = tiles * (static_cast<double>(rows) + 2.0);
+    if (cost <= best_cost) {
+      best_cost = cost;
+      best = rows;
+    }
+  }
+  return best;
+}
+
+}  // namespace
+
+std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space) {
+  if (space.passes.empty() || space.passes[0].reduces.size() != 1 || space.passes[0].inner.empty()) return std::nullopt;
+  const bool one_reduction = std::all_of(space.passes.begin() + 1, space.passes.end(),
+                                         [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
+  if (!one_reduction || !space.passes[0].stores.empty()) return std::nullopt;
+  const auto loads = accesses(request, space.passes[0]);
+  const size_t rank = space.parallel.size();
+
+  // The lanes' axis is used by one factor only and contiguous there, if any is; the rows' axis by
+  // another factor only.
+  const auto users = [&](size_t p) {
+    std::vector<size_t> out;
+    for (size_t i = 0; i < loads.size(); ++i)
+      if (loads[i].uses(space.parallel[p])) out.push_back(i);
+    return out;
+  };
+  std::optional<size_t> lane, row;
+  for (size_t p = rank; p-- > 0;) {
+    const auto by = users(p);
+    if (by.size() != 1 || loads[by[0]].irregular) continue;
+    if (!lane || (loads[users(*lane)[0]].stride(space.parallel[*lane]) != 1 && loads[by[0]].stride(space.parallel[p]) == 1)) lane = p;
+  }
+  if (!lane) return std::nullopt;
+  const size_t right = users(*lane)[0];
+  for (size_t p = rank; p-- > 0;)
+    if (p != *lane && !users(p).empty() && std::find(users(p).begin(), users(p).end(), right) == users(p).end() && (!row || planned_extent(space.parallel[p].extent) > planned_extent(space.parallel[*row].extent))) row = p;
+  if (!row) return std::nullopt;
+
+  const int64_t lanes = request.target.vector_lanes(4);
+  const int64_t n = std::max<int64_t>(planned_extent(space.parallel[*lane].extent), 1);
+  const int64_t m = std::max<int64_t>(planned_extent(space.parallel[*row].extent), 1);
+  int64_t k = 1;
+  for (const SpaceAxis& axis : space.passes[0].inner) k *= std::max<int64_t>(planned_extent(axis.extent), 1);
+
+  // Accumulators, one row of the lanes' operand and one splat must fit the registers.
+  const int64_t columns = n <= lanes ? 1 : m < 4 ? 4 : 2;
+  const int64_t most_rows = std::max<int64_t>((request.target.vector_registers - columns - 1) / columns, 1);
+  Schedule schedule{.family = "dot", .block = std::vector<int64_t>(rank, 1), .tile = std::vector<int64_t>(rank, 1)};
+  schedule.lane_axis = static_cast<int64_t>(*lane);
+  schedule.tile[*lane] = lanes * columns;
+  schedule.tile[*row] = rows_of_tile(m, most_rows);
+  schedule.unroll = 4;
+
+  // Blocks: enough instances for the cores, each with enough work.
+  const double flops_per_tile = 2.0 * static_cast<double>(schedule.tile[*lane] * schedule.tile[*row] * k);
+  int64_t batches = 1;
+  for (size_t p = 0; p < rank; ++p)
+    if (p != *lane && p != *row) batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
+  const int64_t m_tiles = (m + schedule.tile[*row] - 1) / schedule.tile[*row];
+  const int64_t n_tiles = (n + schedule.tile[*lane] - 1) / schedule.tile[*lane];
+  const int64_t tiles = m_tiles * n_tiles * batches;
+  const int64_t by_work = std::max<int64_t>(static_cast<int64_t>(kInstanceFlops / flops_per_tile), 1);
+  const int64_t by_cores = std::max<int64_t>(tiles / (4 * request.target.cores), 1);
+  const int64_t tiles_each = std::min(by_work, by_cores);
+  const int64_t n_block = std::min(n_tiles, tiles_each);
+  schedule.block[*lane] = n_block * schedule.tile[*lane];
+  schedule.block[*row] = std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[*row];
+
+  // Panels pay when the lanes' operand is not contiguous along the lanes, or is read often enough
+  // and too large to stay in the second-level cache.
+  const bool contiguous = loads[right].stride(space.parallel[*lane]) == 1;
+  const bool large = round_up(n, lanes) * k * static_cast<int64_t>(loads[right].bytes) > request.target.l2_bytes / 4;
+  schedule.pack = m_tiles > 1 && (!contiguous || (large && m_tiles >= 4));
+  return schedule;
+}
+
+}  // namespace braze

@@ -1,0 +1,934 @@
+#include "compiler/tiling/emitter.h"
+
+#include <algorithm>
+#include <bit>
+#include <map>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// Notation: K tile dimensions, one per parallel axis with tile > 1 (the lane axis last), then one for
+// the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
+
+using Bindings = std::unordered_map<std::string, Expr>;
+
+int64_t ceil_power_of_two(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1)))); }
+
+// A tiled axis at its current place.
+struct TileDim {
+  std::string axis;        // the space's symbol
+  Expr extent;             // of the axis
+  int64_t tile = 1;        // 1: the dimension is inactive here
+  Expr base;               // first index of the tile
+  bool lane = false;       // along vectors: tails are masked; others are clamped
+  bool partial = false;    // the tile may reach beyond the extent
+};
+
+// An operand that was copied to a place from which the inner loop reads it better.
+struct StagedOperand {
+  NodeId node;
+  std::vector<Expr> at;        // the access it replaces, over the space's symbols
+  MemoryId memory;
+  std::vector<Expr> place;     // where it lies, over the space's symbols
+};
+
+class Emitter;
+
+// The Inliner's sink: makes tile operations.
+class TileSink {
+ public:
+  struct Value {
+    Operand operand;
+    DType dtype = DType::F32;
+  };
+
+  explicit TileSink(Emitter& emitter) : emitter_(emitter) {}
+
+  Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions);
+  Value reduced(NodeId node, const std::vector<Expr>& at);
+  Value index(const Expr& value, DType dtype);
+  Value constant(DType dtype, uint64_t bits) { return {Operand::literal(dtype, bits), dtype}; }
+  Value inside(const Conditions& conditions);
+  Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result);
+  Expr as_index(const Value& value, const Expr& extent);
+  std::optional<Value> cached(NodeId node, const std::vector<Expr>& at);
+
+ private:
+  Emitter& emitter_;
+};
+
+using Value = TileSink::Value;
+
+class Emitter {
+ public:
+  Emitter(const TilingRequest& request, const Space& space, const Schedule& schedule)
+      : request_(request),
+        space_(space),
+        schedule_(schedule),
+        graph_(request.forms.graph()),
+        inside_(membership(graph_, request.fusion.nodes)),
+        builder_(result_.program),
+        sink_(*this),
+        inliner_(request.forms, inside_, sink_) {}
+
+  TiledKernel emit() {
+    TileProgram& program = result_.program;
+    program.name = builder_.fresh_name(request_.name);
+    program.schedule = schedule_.to_string();
+    program.symbols = size_symbols();
+    for (const Expr& symbol : program.symbols) builder_.fresh_name(symbol.symbol_name());
+    add_parameters();
+    plan_dimensions();
+    if (schedule_.pack) emit_pack_phase();
+    if (schedule_.split > 1) {
+      emit_partial_phase();
+      emit_phase([&] { emit_passes(/*first_from_partials=*/true); });
+    } else {
+      emit_phase([&] { emit_passes(false); });
+    }
+    return std::move(result_);
+  }
+
+ private:
+  friend class TileSink;
+
+  // --- Parameters and symbols ----------------------------------------------------------------
+
+  std::vector<Expr> size_symbols() const {
+    std::map<std::string, Expr> found;
+    const auto add = [&](NodeId node) {
+      for (const Expr& dim : graph_[node].type.shape) collect_symbols(dim, found);
+    };
+    for (NodeId node : request_.fusion.nodes) add(node);
+    for (NodeId node : request_.fusion.inputs) add(node);
+    std::vector<Expr> symbols;
+    for (const Expr& symbol : graph_.symbols())
+      if (found.contains(symbol.symbol_name())) symbols.push_back(symbol);
+    return symbols;
+  }
+  static void collect_symbols(const Expr& e, std::map<std::string, Expr>& found) {
+    if (e.kind() == Expr::Kind::Symbol) found.emplace(e.symbol_name(), e);
+    for (const Expr& operand : e.operands()) collect_symbols(operand, found);
+  }
+
+  static std::string memory_hint(const Graph& graph, NodeId node) {
+    if (const auto* input = graph[node].as<InputOp>()) return input->name;
+    if (!graph[node].label.empty()) return graph[node].label;
+    return fmt::format("t{}", node.index);
+  }
+
+  void add_parameters() {
+    const auto add = [&](NodeId node, Mode mode) {
+      const TensorType& type = graph_[node].type;
+      const Memory memory{.name = memory_hint(graph_, node), .space = MemorySpace::Parameter, .mode = mode,
+                          .dtype = type.dtype, .shape = {type.shape.numel()}, .align = 64};
+      memory_of_[{node.index, mode == Mode::Out}] = builder_.add_memory(memory);
+      result_.parameters.push_back(node);
+    };
+    for (NodeId node : request_.fusion.inputs) add(node, Mode::In);
+    for (NodeId node : request_.fusion.outputs) add(node, Mode::Out);
+  }
+
+  // --- The tile's dimensions ------------------------------------------------------------------
+
+  void plan_dimensions() {
+    const auto add = [&](size_t p) {
+      dims_.push_back({.axis = space_.parallel[p].symbol.symbol_name(), .extent = space_.parallel[p].extent,
+                       .tile = schedule_.tile[p], .lane = static_cast<int64_t>(p) == schedule_.lane_axis});
+      dim_of_parallel_[p] = dims_.size() - 1;
+    };
+    for (size_t p = 0; p < space_.parallel.size(); ++p)
+      if (schedule_.tile[p] > 1 && static_cast<int64_t>(p) != schedule_.lane_axis) add(p);
+    if (schedule_.lane_axis >= 0) add(static_cast<size_t>(schedule_.lane_axis));
+    if (schedule_.inner_tile > 1) {
+      inner_dim_ = static_cast<int>(dims_.size());
+      dims_.push_back({.axis = {}, .extent = 1, .tile = 1, .lane = true});
+    }
+  }
+
+  Expr position(size_t k) const { return position_symbol('d', k, dims_[k].tile); }
+
+  // The type of a value that depends on the dimensions in `uses`.
+  ValueType tile_type(DType dtype, const std::vector<bool>& uses) const {
+    ValueType type{dtype, 1, {}};
+    for (size_t k = 0; k < dims_.size(); ++k) type.extents.push_back(uses[k] ? dims_[k].tile : 1);
+    return type;
+  }
+  ValueType full_type(DType dtype) const { return tile_type(dtype, std::vector<bool>(dims_.size(), true)); }
+
+  // Which dimensions an expression depends on, through positions and through loaded indices.
+  void note_uses(const Expr& e, std::vector<bool>& uses) const {
+    for (const std::string& symbol : e.symbols()) {
+      if (symbol[0] == '%') {
+        const auto& extents = value_extents_.at(symbol);
+        for (size_t k = 0; k < extents.size(); ++k) uses[k] = uses[k] || extents[k] > 1;
+      } else if (symbol[0] == 'd' && symbol.size() > 1 && std::isdigit(static_cast<unsigned char>(symbol[1])) &&
+                 symbol.find('.') == std::string::npos) {
+        const size_t k = std::stoul(symbol.substr(1));
+        if (k < uses.size()) uses[k] = true;
+      }
+    }
+  }
+
+  Condition to_condition(const Conditions& conditions) const {
+    Condition out;
+    for (const RangeCondition& c : conditions) {
+      if (!proves_at_most(c.min, c.value)) out.push_back({c.min, IndexComparison::Kind::Le, c.value});
+      if (proves_less(c.value, c.limit) != true) out.push_back({c.value, IndexComparison::Kind::Lt, c.limit});
+    }
+    return out;
+  }
+
+  // --- Phases -------------------------------------------------------------------------------
+
+  Region& new_phase(std::vector<GridAxis> grid) {
+    result_.program.phases.push_back({.grid = std::move(grid)});
+    return result_.program.phases.back().body;
+  }
+
+  // One instance per block of the parallel axes; `body` runs at every tile of it.
+  void emit_phase(const std::function<void()>& body, const std::vector<GridAxis>& extra = {}) {
+    std::vector<GridAxis> grid = extra;
+    std::vector<Expr> blocks;
+    for (size_t p = 0; p < space_.parallel.size(); ++p) {
+      const Expr count = ceildiv(space_.parallel[p].extent, schedule_.block[p]);
+      const std::string symbol = builder_.fresh_name("g" + std::to_string(p));
+      grid.push_back({symbol, count});
+      blocks.push_back(grid_symbol(symbol, count));
+    }
+    Region region;
+    builder_.enter(region);
+    walk_parallel(loop_order(), 0, blocks, body);
+    builder_.leave();
+    new_phase(std::move(grid)) = std::move(region);
+    new_scope();
+  }
+
+  static Expr grid_symbol(const std::string& name, const Expr& count) {
+    return Expr::symbol(name, {0, std::max<int64_t>(count.range().max, 1) - 1});
+  }
+
+  // Contractions walk the lanes' axis outside, so that a panel of it stays in cache.
+  std::vector<size_t> loop_order() const {
+    std::vector<size_t> order;
+    const bool lane_first = schedule_.family == "dot";
+    if (lane_first && schedule_.lane_axis >= 0) order.push_back(static_cast<size_t>(schedule_.lane_axis));
+    for (size_t p = 0; p < space_.parallel.size(); ++p)
+      if (std::find(order.begin(), order.end(), p) == order.end()) order.push_back(p);
+    return order;
+  }
+
+  void walk_parallel(const std::vector<size_t>& order, size_t depth, const std::vector<Expr>& blocks,
+                     const std::function<void()>& body) {
+    if (depth == order.size()) {
+      new_scope();
+      body();
+      return;
+    }
+    const size_t p = order[depth];
+    const SpaceAxis& axis = space_.parallel[p];
+    const int64_t block = schedule_.block[p], tile = schedule_.tile[p];
+    const Expr low = blocks[p] * Expr(block);
+    const auto next = [&] { walk_parallel(order, depth + 1, blocks, body); };
+    if (tile == 1) {
+      if (block == 1) {
+        bindings_[axis.symbol.symbol_name()] = low;
+        next();
+      } else {
+        builder_.for_loop("i", low, min(low + block, axis.extent), 1, {}, [&](Expr i, const auto&) {
+          bindings_[axis.symbol.symbol_name()] = i;
+          next();
+          return std::vector<Operand>{};
+        });
+      }
+      return;
+    }
+    TileDim& dim = dims_[dim_of_parallel_.at(p)];
+    const Expr high = axis.extent.is_multiple_of(block) ? low + block : min(low + block, axis.extent);
+    const auto at_tile = [&](const Expr& base, bool partial) {
+      dim.base = base;
+      dim.partial = partial;
+      bind_parallel_tile(dim);
+      next();
+    };
+    const bool whole = axis.extent.is_multiple_of(tile);
+    if (whole) {
+      loop_or_once(low, high, tile, block == tile, [&](const Expr& base) { at_tile(base, false); });
+    } else if (!dim.lane) {
+      loop_or_once(low, high, tile, block == tile, [&](const Expr& base) { at_tile(base, true); });
+    } else {
+      // Whole tiles without masks, then at most one with.
+      const Expr whole_end = low + floordiv(high - low, tile) * Expr(tile);
+      if (block == tile) {
+        builder_.if_then({{low + tile, IndexComparison::Kind::Le, axis.extent}}, [&] { at_tile(low, false); },
+                         [&] { at_tile(low, true); });
+      } else {
+        const Expr end = builder_.let("whole", whole_end);
+        builder_.for_loop("j", low, end, tile, {}, [&](Expr j, const auto&) {
+          at_tile(j, false);
+          return std::vector<Operand>{};
+        });
+        builder_.if_then({{end, IndexComparison::Kind::Lt, high}}, [&] { at_tile(end, true); });
+      }
+    }
+  }
+
+  void loop_or_once(const Expr& low, const Expr& high, int64_t step, bool once,
+                    const std::function<void(const Expr&)>& body) {
+    if (once) {
+      body(low);
+      return;
+    }
+    builder_.for_loop("j", low, high, step, {}, [&](Expr j, const auto&) {
+      body(j);
+      return std::vector<Operand>{};
+    });
+  }
+
+  // Loads go through the clamped index, so that rows beyond the end read some row that exists.
+  void bind_parallel_tile(TileDim& dim) {
+    const size_t k = static_cast<size_t>(&dim - dims_.data());
+    const Expr index = dim.base + position(k);
+    bindings_[dim.axis] = dim.partial && !dim.lane ? min(index, dim.extent - 1) : index;
+    store_bindings_[dim.axis] = index;
+  }
+
+  // --- Passes -------------------------------------------------------------------------------
+
+  std::vector<Expr> bound(const std::vector<Expr>& exprs) const {
+    std::vector<Expr> out;
+    for (const Expr& e : exprs) out.push_back(e.substitute(bindings_));
+    return out;
+  }
+
+  void emit_passes(bool first_from_partials) {
+    plan_cache();
+    for (size_t n = 0; n < space_.passes.size(); ++n) {
+      if (n == 0 && first_from_partials) {
+        combine_partials(space_.passes[0]);
+      } else {
+        emit_pass(n, {}, {});
+      }
+    }
+    caches_.clear();
+    reduced_.clear();
+  }
+
+  // The state of one reduction while its loops run: one value, or a value and an index.
+  struct Accumulator {
+    const SpaceTask* task;
+    const LoopForm* form;
+    size_t first;  // position in the carried list
+    size_t width() const { return form->arg_max ? 2 : 1; }
+  };
+
+  uint64_t identity_bits(const LoopForm& form) const {
+    if (form.arg_max) return info(*form.arg_max ? Monoid::Max : Monoid::Min).identity(form.accumulator);
+    return info(*form.monoid).identity(form.accumulator);
+  }
+
+  // dtype of the accumulated tiles: arg-reductions of 16-bit values compare in f32.
+  static DType accumulator_type(const LoopForm& form) { return compute_type(form.accumulator); }
+
+  // Runs pass n over its inner axes, the outermost of them within [low, high) if given, and leaves
+  // the reductions' folded values in `reduced_`.
+  void emit_pass(size_t n, const Expr& low, const std::optional<Expr>& high) {
+    const Pass& pass = space_.passes[n];
+    current_pass_ = n;
+    new_scope();
+    set_inner_tile(pass);
+    std::vector<Accumulator> accumulators;
+    std::vector<Operand> state;
+    for (const SpaceTask& task : pass.reduces) {
+      const LoopForm* form = request_.forms.find(task.node);
+      accumulators.push_back({&task, form, state.size()});
+      const ValueType type = full_type(accumulator_type(*form));
+      uint64_t identity = identity_bits(*form);
+      if (form->accumulator != type.dtype)
+        identity = constant_bits(type.dtype, bits_to_double(form->accumulator, identity));
+      state.emplace_back(builder_.constant(type, identity));
+      if (form->arg_max) state.emplace_back(builder_.constant(full_type(DType::I64), INT64_MAX));
+    }
+    state = inner_loops(pass, 0, low, high, accumulators, std::move(state));
+    new_scope();
+    fold(accumulators, state);
+    set_inner_tile({});
+  }
+
+  void set_inner_tile(const Pass& pass) {
+    if (inner_dim_ < 0) return;
+    TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+    dim.tile = pass.inner.empty() ? 1 : std::min(schedule_.inner_tile, ceil_power_of_two(pass.inner.back().extent.range().max));
+    dim.axis = pass.inner.empty() ? "" : pass.inner.back().symbol.symbol_name();
+    dim.extent = pass.inner.empty() ? Expr(1) : pass.inner.back().extent;
+    dim.base = 0;
+    dim.partial = false;
+  }
+
+  std::vector<Operand> inner_loops(const Pass& pass, size_t depth, const Expr& low, const std::optional<Expr>& high,
+                                   const std::vector<Accumulator>& accumulators, std::vector<Operand> state) {
+    if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
+    const SpaceAxis& axis = pass.inner[depth];
+    const Expr begin = depth == 0 ? low : Expr(0);
+    const Expr end = depth == 0 && high ? *high : axis.extent;
+    const bool innermost = depth + 1 == pass.inner.size();
+    const auto body = [&](const Expr& index, std::vector<Operand> carried) {
+      bindings_[axis.symbol.symbol_name()] = index;
+      new_scope();
+      return inner_loops(pass, depth + 1, 0, std::nullopt, accumulators, std::move(carried));
+    };
+    if (!innermost || inner_dim_ < 0) {
+      return loop("k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
+                  [&](const Expr& k, std::vector<Operand> carried) { return body(k, std::move(carried)); });
+    }
+    TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+    const auto at_tile = [&](const Expr& base, bool partial, std::vector<Operand> carried) {
+      dim.base = base;
+      dim.partial = partial;
+      return body(base + position(static_cast<size_t>(inner_dim_)), std::move(carried));
+    };
+    const Expr length = end - begin;
+    const Expr whole = floordiv(length, dim.tile) * Expr(dim.tile);
+    const Expr whole_end = begin + whole;
+    if (!(whole.is_constant(0))) {
+      if (length.is_constant(dim.tile)) {
+        state = at_tile(begin, false, std::move(state));
+      } else {
+        state = loop("k", begin, whole_end, dim.tile, std::move(state), 1,
+                     [&](const Expr& k, std::vector<Operand> carried) { return at_tile(k, false, std::move(carried)); });
+      }
+    }
+    if (length.is_multiple_of(dim.tile)) return state;
+    // The tail: a loop of at most one turn, so that it can carry values.
+    if (whole.is_constant(0) && length.as_constant().value_or(0) > 0) return at_tile(begin, true, std::move(state));
+    return loop("k", whole_end, end, dim.tile, std::move(state), 1,
+                [&](const Expr& k, std::vector<Operand> carried) { return at_tile(k, true, std::move(carried)); });
+  }
+
+  std::vector<Operand> loop(std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
+                            std::vector<Operand> state, int64_t unroll,
+                            const std::function<std::vector<Operand>(const Expr&, std::vector<Operand>)>& body) {
+    const auto results = builder_.for_loop(
+        hint, low, high, step, std::move(state),
+        [&](Expr k, const std::vector<ValueId>& carried) { return body(k, {carried.begin(), carried.end()}); }, unroll);
+    new_scope();
+    return {results.begin(), results.end()};
+  }
+
+  // One tile of the innermost loop: fill caches, accumulate, store.
+  std::vector<Operand> inner_step(const Pass& pass, const std::vector<Accumulator>& accumulators,
+                                  std::vector<Operand> state) {
+    fill_caches();
+    for (const Accumulator& accumulator : accumulators) accumulate(accumulator, state);
+    for (const SpaceTask& task : pass.stores) {
+      const Value value = inliner_.value(task.node, bound(task.at));
+      store_output(task, value);
+    }
+    return state;
+  }
+
+  void accumulate(const Accumulator& accumulator, std::vector<Operand>& state) {
+    const LoopForm& form = *accumulator.form;
+    const DType dtype = accumulator_type(form);
+    Value value = inliner_.reduction_body(accumulator.task->node, bound(accumulator.task->at), bound(accumulator.task->reduction));
+    value = widened(value);
+    Operand& sum = state[accumulator.first];
+    const bool padded = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].partial;
+    if (form.arg_max) {
+      accumulate_arg(accumulator, value, padded, state);
+      return;
+    }
+    // A sum of products takes one rounding less: the bound of a sum allows it.
+    const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded ? last_product(value) : nullptr;
+    if (product) {
+      const std::vector<Operand> operands = {product->operands[0], product->operands[1], sum};
+      sum = full(builder_.row(ElementwiseOp::fma, operands), dtype);
+      return;
+    }
+    Operand addend = value.operand;
+    if (padded) addend = select_inside(addend, dtype, identity_bits(form));
+    sum = full(builder_.row(info(*form.monoid).combine, {sum, addend}), dtype);
+  }
+
+  // The statement just emitted, if it is the product that made `value`.
+  const RowOp* last_product(const Value& value) const {
+    if (value.operand.is_literal()) return nullptr;
+    const Statement& last = builder_.last_statement();
+    const RowOp* row = last.as<RowOp>();
+    const bool made = row && row->op == ElementwiseOp::mul && last.results[0] == value.operand.value;
+    return made && !row->operands[0].is_literal() && !row->operands[1].is_literal() ? row : nullptr;
+  }
+
+  // `value` where the tile lies inside the inner extent, `identity` beyond.
+  Operand select_inside(Operand value, DType dtype, uint64_t identity) {
+    const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+    std::vector<bool> uses(dims_.size());
+    uses[static_cast<size_t>(inner_dim_)] = true;
+    const ValueId in = builder_.test({{dim.base + position(static_cast<size_t>(inner_dim_)), IndexComparison::Kind::Lt, dim.extent}},
+                                     tile_type(DType::Bool, uses));
+    if (value.is_literal()) value = builder_.constant(tile_type(dtype, uses), value.bits);
+    return builder_.row(ElementwiseOp::select, {in, value, Operand::literal(dtype, identity)});
+  }
+
+  // (v, i) replaces the kept pair if v is a NaN where the kept value is none, or wins by order; equal
+  // values keep the lesser index.
+  void accumulate_arg(const Accumulator& accumulator, Value value, bool padded, std::vector<Operand>& state) {
+    const LoopForm& form = *accumulator.form;
+    const DType dtype = accumulator_type(form);
+    Operand& best = state[accumulator.first];
+    Operand& best_index = state[accumulator.first + 1];
+    Operand candidate = value.operand;
+    Operand index = sink_.index(bound(accumulator.task->reduction)[0], DType::I64).operand;
+    if (padded) {
+      candidate = select_inside(candidate, dtype, state_identity(form, dtype));
+      index = select_inside(index, DType::I64, INT64_MAX);
+    }
+    if (candidate.is_literal()) candidate = builder_.constant(full_type(dtype), candidate.bits);
+    const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) { return Operand(builder_.row(op, std::move(operands))); };
+    Operand wins = row(*form.arg_max ? ElementwiseOp::gt : ElementwiseOp::lt, {candidate, best});
+    Operand ties = row(ElementwiseOp::eq, {candidate, best});
+    if (is_floating(dtype)) {
+      const Operand is_nan = row(ElementwiseOp::is_nan, {candidate});
+      const Operand was_nan = row(ElementwiseOp::is_nan, {best});
+      wins = row(ElementwiseOp::logical_or, {wins, row(ElementwiseOp::logical_and, {is_nan, row(ElementwiseOp::logical_not, {was_nan})})});
+      ties = row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {is_nan, was_nan})});
+    }
+    const Operand earlier = row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {index, best_index})});
+    const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
+    best = full(row(ElementwiseOp::select, {take, candidate, best}), dtype);
+    best_index = full(row(ElementwiseOp::select, {take, index, best_index}), DType::I64);
+  }
+  uint64_t state_identity(const LoopForm& form, DType dtype) const {
+    const uint64_t bits = identity_bits(form);
+    return form.accumulator == dtype ? bits : constant_bits(dtype, bits_to_double(form.accumulator, bits));
+  }
+
+  // `value` broadcast to all dimensions, as carried state must be.
+  Operand full(Operand value, DType dtype) {
+    const ValueType type = full_type(dtype);
+    if (!value.is_literal() && result_.program[value.value].type == type) return value;
+    if (value.is_literal()) return builder_.constant(type, value.bits);
+    return builder_.view(ViewKind::Broadcast, value, type);
+  }
+
+  void fold(const std::vector<Accumulator>& accumulators, const std::vector<Operand>& state) {
+    const bool fold_inner = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].tile > 1;
+    for (const Accumulator& accumulator : accumulators) {
+      const LoopForm& form = *accumulator.form;
+      const DType dtype = accumulator_type(form);
+      if (form.arg_max) {
+        Operand best = state[accumulator.first], index = state[accumulator.first + 1];
+        if (fold_inner) index = builder_.arg_fold(*form.arg_max, best, index, {inner_dim_}).second;
+        reduced_[accumulator.task->node.index] = {index, DType::I64};
+        continue;
+      }
+      Operand total = state[accumulator.first];
+      if (fold_inner) total = builder_.fold(*form.monoid, total, {inner_dim_});
+      // Partial results keep the accumulator's precision.
+      reduced_[accumulator.task->node.index] = partial_ ? Value{total, dtype} : converted({total, dtype}, form.result);
+    }
+  }
+
+  // --- Values -------------------------------------------------------------------------------
+
+  // 16-bit floats are storage: arithmetic is in f32.
+  Value widened(const Value& value) {
+    if (!is_half(value.dtype)) return value;
+    if (value.operand.is_literal())
+      return {Operand::literal(DType::F32, constant_bits(DType::F32, bits_to_double(value.dtype, value.operand.bits))), DType::F32};
+    auto [found, added] = widened_.try_emplace(value.operand.value.index);
+    if (added) found->second = builder_.row(ElementwiseOp::convert, {value.operand}, DType::F32);
+    return {found->second, DType::F32};
+  }
+
+  Value converted(const Value& value, DType to) {
+    if (value.dtype == to) return value;
+    if (value.operand.is_literal()) {
+      const uint64_t bits = evaluate_machine(ElementwiseOp::convert, value.dtype, to, value.operand.bits);
+      return {Operand::literal(to, bits), to};
+    }
+    return {builder_.row(ElementwiseOp::convert, {value.operand}, to), to};
+  }
+
+  void store_output(const SpaceTask& task, const Value& value) {
+    std::vector<Expr> at;
+    Bindings bindings = bindings_;
+    for (const auto& [axis, index] : store_bindings_) bindings[axis] = index;
+    for (const Expr& e : task.at) at.push_back(e.substitute(bindings));
+    const Shape& shape = graph_[task.node].type.shape;
+    const Expr offset = linear_offset(at, shape);
+    // Every active dimension must be in the stored tile, or the store would be incomplete.
+    Condition condition;
+    for (size_t k = 0; k < dims_.size(); ++k) {
+      const TileDim& dim = dims_[k];
+      if (dim.partial && dim.tile > 1) condition.push_back({dim.base + position(k), IndexComparison::Kind::Lt, dim.extent});
+    }
+    const Operand stored = full(value.operand, value.dtype);
+    builder_.store(stored, memory_of_.at({task.node.index, true}), {offset}, {condition, {}},
+                   schedule_.stream ? CacheHint::Stream : CacheHint::None);
+  }
+
+  // --- Values kept between passes -------------------------------------------------------------
+
+  struct Cache {
+    NodeId node;
+    std::vector<Expr> at;  // over the space's symbols
+    MemoryId buffer;
+    size_t first_pass;
+    std::vector<Expr> place;  // over the space's symbols
+  };
+
+  // An expensive value that several passes compute at the same coordinates is kept in a buffer.
+  void plan_cache() {
+    caches_.clear();
+    if (space_.passes.size() < 2) return;
+    for (const SharedValue& candidate : shared_values(request_.forms, request_.fusion, space_)) {
+      const Pass& pass = space_.passes[candidate.first_pass];
+      std::vector<int64_t> extents;
+      std::vector<Expr> place;
+      int64_t elements = 1;
+      for (size_t k = 0; k < dims_.size(); ++k) {
+        if (static_cast<int>(k) == inner_dim_) continue;
+        extents.push_back(dims_[k].tile);
+        place.push_back(Expr::symbol(dims_[k].axis + ".position", {0, dims_[k].tile - 1}));
+        elements *= dims_[k].tile;
+      }
+      for (const SpaceAxis& axis : pass.inner) {
+        const int64_t most = axis.extent.range().max;
+        if (most > (int64_t{1} << 20)) return;
+        // Whole tiles are stored, so the last one needs its room.
+        const int64_t room = inner_dim_ >= 0 ? (most + schedule_.inner_tile - 1) / schedule_.inner_tile * schedule_.inner_tile : most;
+        extents.push_back(std::max<int64_t>(room, 1));
+        place.push_back(axis.symbol);
+        elements *= extents.back();
+      }
+      const DType dtype = graph_[candidate.node].type.dtype;
+      if (elements * static_cast<int64_t>(size_of(dtype)) > request_.target.l2_bytes / 4) continue;
+      caches_.push_back({candidate.node, candidate.at, builder_.buffer("row", dtype, extents), candidate.first_pass, place});
+    }
+  }
+
+  std::vector<Expr> cache_place(const Cache& cache) const {
+    Bindings bindings = bindings_;
+    for (size_t k = 0; k < dims_.size(); ++k)
+      if (static_cast<int>(k) != inner_dim_) bindings[dims_[k].axis + ".position"] = position(k);
+    std::vector<Expr> out;
+    for (const Expr& e : cache.place) out.push_back(e.substitute(bindings));
+    return out;
+  }
+
+  void fill_caches() {
+    for (const Cache& cache : caches_) {
+      if (cache.first_pass != current_pass_) continue;
+      const Value value = inliner_.value(cache.node, bound(cache.at));
+      builder_.store(full(value.operand, value.dtype), cache.buffer, cache_place(cache));
+    }
+  }
+
+  // --- Contractions: an operand copied to panels ----------------------------------------------
+
+  void emit_pack_phase();
+  void pack_loops(const Pass& pass, size_t depth, Bindings& bindings, const StagedOperand& staged,
+                  const Condition& guard, const ValueType& type, bool whole);
+
+  // --- Split reductions -----------------------------------------------------------------------
+
+  void emit_partial_phase();
+  void combine_partials(const Pass& pass);
+  std::vector<Expr> partial_place(const Expr& chunk, const Bindings& bindings) const;
+  Condition partial_guard() const;
+
+  void new_scope() {
+    inliner_.forget();
+    widened_.clear();
+  }
+
+  const TilingRequest& request_;
+  const Space& space_;
+  const Schedule& schedule_;
+  const Graph& graph_;
+  std::vector<bool> inside_;
+  TiledKernel result_;
+  CodeBuilder builder_;
+  TileSink sink_;
+  Inliner<TileSink> inliner_;
+
+  std::map<std::pair<uint32_t, bool>, MemoryId> memory_of_;  // (node, written)
+  std::vector<TileDim> dims_;
+  std::map<size_t, size_t> dim_of_parallel_;
+  int inner_dim_ = -1;
+  Bindings bindings_, store_bindings_;
+  std::map<uint32_t, Value> reduced_;
+  std::map<uint32_t, ValueId> widened_;
+  std::unordered_map<std::string, std::vector<int64_t>> value_extents_;
+  std::vector<Cache> caches_;
+  size_t current_pass_ = 0;
+  std::vector<StagedOperand> staged_;
+  bool partial_ = false;
+  std::vector<MemoryId> partials_;  // per reduction of the first pass
+};
+
+// --- Operations -------------------------------------------------------------------------------
+
+Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
+  Emitter& e = emitter_;
+  const DType dtype = e.graph_[node].type.dtype;
+  Condition condition = e.to_condition(conditions);
+  std::vector<bool> uses(e.dims_.size());
+  for (const Expr& coordinate : at) e.note_uses(coordinate, uses);
+  for (const IndexComparison& c : condition) {
+    e.note_uses(c.left, uses);
+    e.note_uses(c.right, uses);
+  }
+  for (const StagedOperand& staged : e.staged_)
+    if (staged.node == node && e.bound(staged.at) == at)
+      return {e.builder_.load(staged.memory, e.bound(staged.place), e.tile_type(dtype, uses)), dtype};
+  for (size_t k = 0; k < e.dims_.size(); ++k) {
+    const TileDim& dim = e.dims_[k];
+    if (uses[k] && dim.lane && dim.partial)
+      condition.push_back({dim.base + e.position(k), IndexComparison::Kind::Lt, dim.extent});
+  }
+  const Expr offset = linear_offset(at, e.graph_[node].type.shape);
+  return {e.builder_.load(e.memory_of_.at({node.index, false}), {offset}, e.tile_type(dtype, uses), {condition, {}}), dtype};
+}
+
+Value TileSink::reduced(NodeId node, const std::vector<Expr>&) { return emitter_.reduced_.at(node.index); }
+
+Value TileSink::index(const Expr& value, DType dtype) {
+  std::vector<bool> uses(emitter_.dims_.size());
+  emitter_.note_uses(value, uses);
+  return {emitter_.builder_.iota(value, emitter_.tile_type(dtype, uses)), dtype};
+}
+
+Value TileSink::inside(const Conditions& conditions) {
+  const Condition condition = emitter_.to_condition(conditions);
+  if (condition.empty()) return constant(DType::Bool, 1);
+  std::vector<bool> uses(emitter_.dims_.size());
+  for (const IndexComparison& c : condition) {
+    emitter_.note_uses(c.left, uses);
+    emitter_.note_uses(c.right, uses);
+  }
+  return {emitter_.builder_.test(condition, emitter_.tile_type(DType::Bool, uses)), DType::Bool};
+}
+
+Value TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
+  CodeBuilder& builder = emitter_.builder_;
+  if (op == ElementwiseOp::convert) return emitter_.converted(arguments[0], result);
+  if (op == ElementwiseOp::select && arguments[0].operand.is_literal())
+    return arguments[0].operand.bits ? arguments[1] : arguments[2];
+  const bool literals = std::all_of(arguments.begin(), arguments.end(), [](const Value& v) { return v.operand.is_literal(); });
+  if (literals && is_machine(op)) {
+    uint64_t bits[3] = {};
+    for (size_t i = 0; i < arguments.size(); ++i) bits[i] = arguments[i].operand.bits;
+    return constant(result, evaluate_machine(op, arguments.back().dtype, result, bits[0], bits[1], bits[2]));
+  }
+  // Moving 16-bit values needs no arithmetic; all else is computed in f32 and rounded once.
+  const bool moves = op == ElementwiseOp::select || op == ElementwiseOp::bitcast;
+  std::vector<Operand> operands;
+  for (const Value& argument : arguments) operands.push_back(moves ? argument.operand : emitter_.widened(argument).operand);
+  if (literals) {
+    const Value first = moves ? arguments[0] : emitter_.widened(arguments[0]);
+    operands[0] = builder.constant(emitter_.tile_type(first.dtype, std::vector<bool>(emitter_.dims_.size())), first.operand.bits);
+  }
+  const DType computed = moves ? result : compute_type(result);
+  const Value value{builder.row(op, operands, op == ElementwiseOp::bitcast ? std::optional(result) : std::nullopt), computed};
+  return emitter_.converted(value, result);
+}
+
+Expr TileSink::as_index(const Value& value, const Expr& extent) {
+  CodeBuilder& builder = emitter_.builder_;
+  const std::vector<bool> none(emitter_.dims_.size());
+  const ValueId last = builder.iota(extent - 1, emitter_.tile_type(DType::I64, none));
+  Operand clamped = builder.row(ElementwiseOp::min, {value.operand.is_literal() ? Operand::literal(DType::I64, value.operand.bits) : value.operand, last});
+  clamped = builder.row(ElementwiseOp::max, {clamped, Operand::literal(DType::I64, 0)});
+  const Expr symbol = value_symbol(builder.code(), clamped.value);
+  emitter_.value_extents_[symbol.symbol_name()] = builder.code()[clamped.value].type.extents;
+  return symbol;
+}
+
+std::optional<Value> TileSink::cached(NodeId node, const std::vector<Expr>& at) {
+  Emitter& e = emitter_;
+  for (const Emitter::Cache& cache : e.caches_) {
+    if (cache.node != node || cache.first_pass >= e.current_pass_ || e.bound(cache.at) != at) continue;
+    const DType dtype = e.graph_[node].type.dtype;
+    return Value{e.builder_.load(cache.buffer, e.cache_place(cache), e.full_type(dtype)), dtype};
+  }
+  return std::nullopt;
+}
+
+// --- Contractions -----------------------------------------------------------------------------
+
+// Copies the operand that runs along the lanes, and not along the other tiled axes, into panels as
+// wide as a tile, [panel, k, lane], padded with zeros: the inner loop then reads it front to back.
+void Emitter::emit_pack_phase() {
+  const SpaceAxis& lane = space_.parallel[static_cast<size_t>(schedule_.lane_axis)];
+  const std::string& lane_symbol = lane.symbol.symbol_name();
+  const int64_t width = schedule_.tile[static_cast<size_t>(schedule_.lane_axis)];
+  const Pass& pass = space_.passes.front();
+  const auto uses = [](const MemoryAccess& access, const std::string& symbol) {
+    return std::any_of(access.at.begin(), access.at.end(), [&](const Expr& e) { return e.uses(symbol); });
+  };
+  for (const SpaceTask& task : pass.reduces) {
+    for (const MemoryAccess& access : trace(request_.forms, request_.fusion, task).loads) {
+      const bool other_tile = std::any_of(dims_.begin(), dims_.end(), [&](const TileDim& dim) {
+        return !dim.lane && !dim.axis.empty() && uses(access, dim.axis);
+      });
+      if (!uses(access, lane_symbol) || other_tile || access.conditional || access.indirect) continue;
+
+      StagedOperand staged{access.node, access.at, {}, {}};
+      std::vector<Expr> shape;
+      std::vector<GridAxis> grid;
+      Bindings bindings;
+      for (const SpaceAxis& axis : space_.parallel) {
+        const std::string& name = axis.symbol.symbol_name();
+        if (name == lane_symbol || !uses(access, name)) continue;
+        const std::string symbol = builder_.fresh_name("g");
+        grid.push_back({symbol, axis.extent});
+        bindings[name] = grid_symbol(symbol, axis.extent);
+        shape.push_back(axis.extent);
+        staged.place.push_back(axis.symbol);
+      }
+      const Expr panels = ceildiv(lane.extent, width);
+      const std::string panel = builder_.fresh_name("panel");
+      grid.push_back({panel, panels});
+      shape.push_back(panels);
+      staged.place.push_back(floordiv(lane.symbol, width));
+      for (const SpaceAxis& axis : pass.inner) {
+        shape.push_back(axis.extent);
+        staged.place.push_back(axis.symbol);
+      }
+      shape.push_back(width);
+      staged.place.push_back(mod(lane.symbol, width));
+      const DType dtype = graph_[access.node].type.dtype;
+      staged.memory = builder_.add_memory({.name = "panels", .space = MemorySpace::Workspace, .mode = Mode::InOut,
+                                           .dtype = dtype, .shape = shape, .align = 64});
+
+      const Expr position = position_symbol('d', 0, width);
+      const Expr column = grid_symbol(panel, panels) * Expr(width) + position;
+      bindings[lane_symbol] = column;
+      Region region;
+      builder_.enter(region);
+      pack_loops(pass, 0, bindings, staged, {{column, IndexComparison::Kind::Lt, lane.extent}}, {dtype, 1, {width}},
+                 lane.extent.is_multiple_of(width));
+      builder_.leave();
+      new_phase(std::move(grid)) = std::move(region);
+      staged_.push_back(std::move(staged));
+    }
+  }
+}
+
+void Emitter::pack_loops(const Pass& pass, size_t depth, Bindings& bindings, const StagedOperand& staged,
+                         const Condition& guard, const ValueType& type, bool whole) {
+  const auto bind = [&](const std::vector<Expr>& list) {
+    std::vector<Expr> out;
+    for (const Expr& e : list) out.push_back(e.substitute(bindings));
+    return out;
+  };
+  if (depth == pass.inner.size()) {
+    const Expr offset = linear_offset(bind(staged.at), graph_[staged.node].type.shape);
+    const Guard guarded = whole ? Guard{} : Guard{guard, {}};
+    const ValueId value = builder_.load(memory_of_.at({staged.node.index, false}), {offset}, type, guarded);
+    builder_.store(value, staged.memory, bind(staged.place));
+    return;
+  }
+  builder_.for_loop("k", 0, pass.inner[depth].extent, 1, {}, [&](Expr k, const auto&) {
+    bindings[pass.inner[depth].symbol.symbol_name()] = k;
+    pack_loops(pass, depth + 1, bindings, staged, guard, type, whole);
+    return std::vector<Operand>{};
+  });
+}
+
+// --- Split reductions -------------------------------------------------------------------------
+
+// Where the partial results of a chunk lie: [chunk, parallel axes].
+std::vector<Expr> Emitter::partial_place(const Expr& chunk, const Bindings& bindings) const {
+  std::vector<Expr> place{chunk};
+  for (const SpaceAxis& axis : space_.parallel) place.push_back(axis.symbol.substitute(bindings));
+  return place;
+}
+
+Condition Emitter::partial_guard() const {
+  Condition condition;
+  for (size_t k = 0; k < dims_.size(); ++k)
+    if (dims_[k].partial && dims_[k].tile > 1)
+      condition.push_back({dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
+  return condition;
+}
+
+// Each chunk of the outermost reduction axis leaves its sums in a workspace.
+void Emitter::emit_partial_phase() {
+  const Pass& pass = space_.passes.front();
+  std::vector<Expr> shape{schedule_.split};
+  for (const SpaceAxis& axis : space_.parallel) shape.push_back(axis.extent);
+  for (const SpaceTask& task : pass.reduces) {
+    const LoopForm* form = request_.forms.find(task.node);
+    BRAZE_CHECK(!form->arg_max, "arg-reductions are not split");
+    partials_.push_back(builder_.add_memory({.name = "partial", .space = MemorySpace::Workspace, .mode = Mode::InOut,
+                                             .dtype = accumulator_type(*form), .shape = shape, .align = 64}));
+  }
+  const std::string chunk_name = builder_.fresh_name("chunk");
+  const Expr chunk = grid_symbol(chunk_name, schedule_.split);
+  const Expr& extent = pass.inner.front().extent;
+  const int64_t unit = pass.inner.size() == 1 ? schedule_.inner_tile : 1;
+  const Expr length = ceildiv(extent, schedule_.split * unit) * Expr(unit);
+  emit_phase(
+      [&] {
+        const Expr low = builder_.let("low", min(chunk * length, extent));
+        const Expr high = builder_.let("high", min(chunk * length + length, extent));
+        partial_ = true;
+        emit_pass(0, low, high);
+        partial_ = false;
+        Bindings bindings = bindings_;
+        for (const auto& [axis, index] : store_bindings_) bindings[axis] = index;
+        for (size_t i = 0; i < pass.reduces.size(); ++i) {
+          const Value& sum = reduced_.at(pass.reduces[i].node.index);
+          builder_.store(full(sum.operand, sum.dtype), partials_[i], partial_place(chunk, bindings), {partial_guard(), {}});
+        }
+        reduced_.clear();
+      },
+      {{chunk_name, schedule_.split}});
+}
+
+// Adds the chunks in order.
+void Emitter::combine_partials(const Pass& pass) {
+  current_pass_ = 0;
+  set_inner_tile({});
+  std::vector<Operand> state;
+  for (const SpaceTask& task : pass.reduces) {
+    const LoopForm* form = request_.forms.find(task.node);
+    const DType dtype = accumulator_type(*form);
+    state.emplace_back(builder_.constant(full_type(dtype), state_identity(*form, dtype)));
+  }
+  state = loop("chunk", 0, schedule_.split, 1, std::move(state), 1, [&](const Expr& chunk, std::vector<Operand> carried) {
+    for (size_t i = 0; i < pass.reduces.size(); ++i) {
+      const LoopForm* form = request_.forms.find(pass.reduces[i].node);
+      Condition guard;
+      for (size_t k = 0; k < dims_.size(); ++k)
+        if (dims_[k].lane && dims_[k].partial && dims_[k].tile > 1)
+          guard.push_back({dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
+      const ValueId part = builder_.load(partials_[i], partial_place(chunk, bindings_), full_type(accumulator_type(*form)), {guard, {}});
+      carried[i] = builder_.row(info(*form->monoid).combine, {carried[i], part});
+    }
+    return carried;
+  });
+  for (size_t i = 0; i < pass.reduces.size(); ++i) {
+    const LoopForm* form = request_.forms.find(pass.reduces[i].node);
+    reduced_[pass.reduces[i].node.index] = converted({state[i], accumulator_type(*form)}, form->result);
+  }
+}
+
+}  // namespace
+
+TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const Schedule& schedule) {
+  BRAZE_CHECK(schedule.tile.size() == space.parallel.size() && schedule.block.size() == space.parallel.size(),
+              "the schedule does not fit the space");
+  TiledKernel kernel = Emitter(request, space, schedule).emit();
+  remove_dead_code(kernel.program);
+  return kernel;
+}
+
+}  // namespace braze
+

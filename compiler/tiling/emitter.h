@@ -1,0 +1,39 @@
+// emitter.h — from a Fusion, its space and a Schedule to a tile program.
+//
+// All loop-shaped families share this emitter: they differ only in the Schedule. Values become tiles
+// with one dimension per tiled axis, of extent 1 where a value does not depend on the axis, so the
+// inner loop of a contraction appears by itself as fma of [m, 1] and [1, n] tiles.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "compiler/fusion/space.h"
+#include "compiler/tiling/schedule.h"
+#include "ir/code/code.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+struct TiledKernel {
+  TileProgram program;
+  /// The nodes behind the program's memory parameters, in order: inputs, then outputs.
+  std::vector<NodeId> parameters;
+};
+
+/// Everything a tiling rule knows.
+struct TilingRequest {
+  const LoopForms& forms;
+  const Fusion& fusion;
+  const Target& target;
+  std::string name;  ///< of the kernel
+};
+
+/// Emits the tile program of `schedule`. Internal if the schedule does not fit the space.
+TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const Schedule& schedule);
+
+/// A space whose adjacent parallel axes are merged where every access of the fusion runs through
+/// them with one stride. Only for spaces without reductions.
+Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space);
+
+}  // namespace braze

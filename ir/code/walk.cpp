@@ -1,0 +1,159 @@
+#include "ir/code/walk.h"
+
+#include <algorithm>
+#include <set>
+#include <unordered_set>
+
+namespace braze {
+
+namespace {
+
+// One overload an operation: `f(Operand&)` for operands, `v(ValueId&)` for values that cannot be
+// literals, `e(Expr&)` for index expressions. Works on const and mutable statements alike.
+template <class F, class V, class E>
+struct Visitor {
+  F f;
+  V v;
+  E e;
+
+  template <class List>
+  void operands(List& list) { for (auto& operand : list) f(operand); }
+  template <class List>
+  void exprs(List& list) { for (auto& expr : list) e(expr); }
+  template <class C>
+  void condition(C& condition) {
+    for (auto& c : condition) {
+      e(c.left);
+      e(c.right);
+    }
+  }
+  template <class G>
+  void guard(G& guard) {
+    condition(guard.condition);
+    if (guard.mask) v(guard.mask);
+  }
+  template <class List>
+  void carried(List& list) { for (auto& [inside, first] : list) f(first); }
+
+  template <class Op>
+  void operator()(Op& op) {
+    using T = std::remove_const_t<Op>;
+    if constexpr (std::is_same_v<T, LetOp> || std::is_same_v<T, IndexOp>) e(op.value);
+    else if constexpr (std::is_same_v<T, TestOp>) condition(op.condition);
+    else if constexpr (std::is_same_v<T, LoadOp>) { exprs(op.at); guard(op.guard); }
+    else if constexpr (std::is_same_v<T, StoreOp>) { f(op.value); exprs(op.at); guard(op.guard); }
+    else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp>) operands(op.operands);
+    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, ScanOp> || std::is_same_v<T, ViewOp> ||
+                       std::is_same_v<T, SplatOp> || std::is_same_v<T, GetOp>) f(op.operand);
+    else if constexpr (std::is_same_v<T, ArgFoldOp>) { f(op.values); f(op.indices); }
+    else if constexpr (std::is_same_v<T, TileDotOp>) {
+      if (!op.a_buffer) f(op.a);
+      if (!op.b_buffer) f(op.b);
+      f(op.c);
+    } else if constexpr (std::is_same_v<T, ForOp>) { e(op.low); e(op.high); e(op.step); carried(op.carried); }
+    else if constexpr (std::is_same_v<T, IfOp>) { condition(op.condition); if (op.flag) v(op.flag); }
+    else if constexpr (std::is_same_v<T, WhileOp>) carried(op.carried);
+    else if constexpr (std::is_same_v<T, TicketOp>) { exprs(op.at); e(op.count); }
+    else if constexpr (std::is_same_v<T, LaneOp>) { f(op.operand); if (op.insert) f(op.element); }
+    else if constexpr (std::is_same_v<T, ShuffleOp>) { f(op.a); f(op.b); }
+    else if constexpr (std::is_same_v<T, AtomicOp>) { e(op.at); f(op.value); }
+    else static_assert(std::is_same_v<T, ConstOp> || std::is_same_v<T, BufferOp> || std::is_same_v<T, AwaitOp>);
+  }
+};
+
+template <class S, class F, class V, class E>
+void visit_all(S& statement, F f, V v, E e) {
+  std::visit(Visitor<F, V, E>{std::move(f), std::move(v), std::move(e)}, statement.op);
+}
+
+// Collects what live statements read, from the end backwards; what nobody read is dropped.
+class DeadCode {
+ public:
+  explicit DeadCode(KernelCode& code) : code_(code) {}
+
+  void run() {
+    for (size_t p = code_.phases.size(); p-- > 0;) sweep(code_.phases[p].body);
+  }
+
+ private:
+  void read(ValueId value) { used_.insert(code_[value].name); }
+  void read(const Expr& e) {
+    for (const std::string& symbol : e.symbols()) used_.insert(symbol[0] == '%' ? symbol.substr(1) : symbol);
+  }
+
+  bool is_live(const Statement& statement) const {
+    if (const auto* let = statement.as<LetOp>()) return used_.contains(let->symbol);
+    if (const auto* buffer = statement.as<BufferOp>()) return memories_.contains(buffer->memory);
+    if (has_effect(statement)) return true;
+    return std::any_of(statement.results.begin(), statement.results.end(), [&](ValueId r) { return used_.contains(code_[r].name); });
+  }
+
+  void sweep(Region& region) {
+    for (const Operand& yielded : region.yields)
+      if (!yielded.is_literal()) read(yielded.value);
+    std::vector<Statement> kept;
+    for (size_t i = region.statements.size(); i-- > 0;) {
+      Statement& statement = region.statements[i];
+      if (!is_live(statement)) continue;
+      for (Region* inner : regions_of(statement)) sweep(*inner);
+      for_each_value(statement, [&](ValueId v) { read(v); });
+      for_each_expr(statement, [&](const Expr& e) { read(e); });
+      if (const auto* load = statement.as<LoadOp>()) memories_.insert(load->memory);
+      if (const auto* store = statement.as<StoreOp>()) memories_.insert(store->memory);
+      if (const auto* dot = statement.as<TileDotOp>()) {
+        if (dot->a_buffer) memories_.insert(dot->a_buffer);
+        if (dot->b_buffer) memories_.insert(dot->b_buffer);
+      }
+      kept.push_back(std::move(statement));
+    }
+    std::reverse(kept.begin(), kept.end());
+    region.statements = std::move(kept);
+  }
+
+  KernelCode& code_;
+  std::unordered_set<std::string> used_;
+  std::set<MemoryId> memories_;
+};
+
+}  // namespace
+
+void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit) {
+  visit_all(
+      statement, [&](const Operand& o) { if (!o.is_literal()) visit(o.value); },
+      [&](const ValueId& v) { visit(v); }, [](const Expr&) {});
+}
+
+void for_each_operand(Statement& statement, const std::function<void(Operand&)>& visit) {
+  visit_all(statement, visit, [](ValueId&) {}, [](Expr&) {});
+}
+
+void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit) {
+  visit_all(statement, [](const Operand&) {}, [](const ValueId&) {}, visit);
+}
+
+std::vector<Region*> regions_of(Statement& statement) {
+  std::vector<Region*> out;
+  if (auto* loop = statement.as<ForOp>()) out.push_back(&*loop->body);
+  if (auto* loop = statement.as<WhileOp>()) out.push_back(&*loop->body);
+  if (auto* branch = statement.as<IfOp>()) {
+    out.push_back(&*branch->then);
+    if (branch->otherwise) out.push_back(&*branch->otherwise);
+  }
+  return out;
+}
+
+std::vector<const Region*> regions_of(const Statement& statement) {
+  const auto regions = regions_of(const_cast<Statement&>(statement));
+  return {regions.begin(), regions.end()};
+}
+
+bool has_effect(const Statement& statement) {
+  if (statement.as<StoreOp>() || statement.as<TicketOp>() || statement.as<AwaitOp>() || statement.as<AtomicOp>()) return true;
+  for (const Region* region : regions_of(statement))
+    if (std::any_of(region->statements.begin(), region->statements.end(), has_effect)) return true;
+  return false;
+}
+
+void remove_dead_code(KernelCode& code) { DeadCode(code).run(); }
+
+}  // namespace braze

@@ -1,0 +1,22 @@
+// walk.h — what a statement reads: its operands and index expressions, nested regions not included.
+#pragma once
+
+#include <functional>
+
+#include "ir/code/code.h"
+
+namespace braze {
+
+/// Calls `visit` for every value operand (literals left out).
+void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit);
+/// Calls `visit` for every operand that may be replaced.
+void for_each_operand(Statement& statement, const std::function<void(Operand&)>& visit);
+/// Calls `visit` for every index expression: coordinates, conditions, bounds.
+void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit);
+/// The regions inside, in order.
+std::vector<Region*> regions_of(Statement& statement);
+std::vector<const Region*> regions_of(const Statement& statement);
+/// True if the statement does something besides making its results.
+bool has_effect(const Statement& statement);
+
+}  // namespace braze
