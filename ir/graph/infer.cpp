@@ -117,6 +117,7 @@ struct Inference {
 
   TensorType operator()(const ReshapeOp&) const {
     require_operands(1);
+    check_size(wanted);  // so that the product cannot overflow
     const Expr from = shape(0).numel(), to = wanted.shape.numel();
     require(from == to, codes::kShapeMismatch,
             format("{} elements cannot become {} of {}", from.to_string(), to.to_string(),
@@ -331,8 +332,6 @@ struct Inference {
 TensorType infer_type(const Op& op, std::span<const TensorType* const> operands,
                       const TensorType& wanted, SourceLocation where) {
   const Inference inference{op, operands, wanted, where};
-  // Before the rule, so that its arithmetic on extents cannot overflow.
-  inference.check_size(wanted);
   TensorType result = std::visit(inference, op);
   inference.check_size(result);
   return result;

@@ -115,4 +115,9 @@ Scalar emit_elementwise(ElementwiseOp op, std::span<const Scalar> operands);
 #undef MATH
 #undef FORMULA
 
+// The logical rows under the names that they have on integers.
+inline Scalar bit_and(const Scalar& x, const Scalar& y) { return logical_and(x, y); }
+inline Scalar bit_or(const Scalar& x, const Scalar& y) { return logical_or(x, y); }
+inline Scalar bit_xor(const Scalar& x, const Scalar& y) { return logical_xor(x, y); }
+
 }  // namespace braze

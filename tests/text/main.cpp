@@ -143,15 +143,17 @@ struct Case {
   }
 
   Lines with_error(const Error& caught, const std::string& file) const {
-    Lines result = kept;
-    const auto guilty =
-        std::find(kept_number.begin(), kept_number.end(), caught.location().line - 1);
+    // What the text lacks at its end is missing behind the last line.
+    const size_t number = std::min<size_t>(caught.location().line - 1, kept_number.back());
+    const auto guilty = std::find(kept_number.begin(), kept_number.end(), number);
     const char* const error_file = caught.location().file;
     if (guilty == kept_number.end() || !error_file || error_file != file)
       misuse(std::string("an error outside of the text: ") + caught.what());
+    Lines result = kept;
     const auto index = static_cast<size_t>(guilty - kept_number.begin());
     const bool as_expected =
-        error && error->first == index && caught.message().find(error->second) != std::string::npos;
+        error && error->first == index &&
+        std::string_view(caught.what()).find(error->second) != std::string_view::npos;
     const std::string message = as_expected ? error->second : split(caught.message(), '\n').front();
     result[index] += fmt::format("{}{} {}", result[index].empty() ? "" : "  ", kError, message);
     return result;
