@@ -1,0 +1,242 @@
+// image.cpp — Kernel IR to an Artifact: target machine, object in memory, and our own linking.
+//
+// LLVM writes a relocatable ELF object. An image is its code and constants laid out one after the
+// other, every relocation resolved: all of them are relative and stay inside, so the bytes run
+// wherever they are mapped. A symbol that the object does not define is a bug here: nothing that
+// the translator emits may lower to a library call.
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Object/ELFObjectFile.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/Target/TargetOptions.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/llvm/llvm_p.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace codegen {
+namespace {
+
+constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
+
+Machine machine_of(const Target& target) {
+  if (target.name == "x86-64-v3") return {false, 32};
+  if (target.name == "x86-64-v4") return {true, 64};
+  fail(codes::kCodegenTarget, "no machine code can be made for target " + target.name +
+                                  "; known are x86-64-v3 and x86-64-v4");
+}
+
+const llvm::Target& x86() {
+  static const llvm::Target* target = [] {
+    LLVMInitializeX86TargetInfo();
+    LLVMInitializeX86Target();
+    LLVMInitializeX86TargetMC();
+    LLVMInitializeX86AsmPrinter();
+    std::string error;
+    const llvm::Target* found = llvm::TargetRegistry::lookupTarget(llvm::Triple(kTriple), error);
+    BRAZE_CHECK(found, error);
+    return found;
+  }();
+  return *target;
+}
+
+std::unique_ptr<llvm::TargetMachine> make_target_machine(const Target& target) {
+  llvm::TargetOptions options;
+  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+  return std::unique_ptr<llvm::TargetMachine>(x86().createTargetMachine(
+      llvm::Triple(kTriple), target.name, "-prefer-256-bit", options, llvm::Reloc::PIC_,
+      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+}
+
+// What holds for every function, whichever file made it.
+void set_attributes(llvm::Module& module, const Machine& machine) {
+  for (llvm::Function& function : module) {
+    if (function.isDeclaration()) continue;
+    function.addFnAttr(llvm::Attribute::NoUnwind);
+    function.addFnAttr("no-builtins");
+    function.addFnAttr("frame-pointer", "none");
+    const std::string width = std::to_string(8 * machine.vector_bytes);
+    function.addFnAttr("prefer-vector-width", width);
+    function.addFnAttr("min-legal-vector-width", width);
+  }
+}
+
+class Clock {
+ public:
+  // Seconds since the last lap.
+  double lap() {
+    const auto now = std::chrono::steady_clock::now();
+    const double seconds = std::chrono::duration<double>(now - last_).count();
+    last_ = now;
+    return seconds;
+  }
+
+ private:
+  std::chrono::steady_clock::time_point last_ = std::chrono::steady_clock::now();
+};
+
+// A translated and optimized kernel with the machine it is for.
+struct Unit {
+  llvm::LLVMContext context;
+  std::unique_ptr<llvm::TargetMachine> machine;
+  std::unique_ptr<llvm::Module> module;
+  CodegenTimes times;
+  Clock clock;
+
+  Unit(const Kernel& kernel, const Target& target) {
+    const Machine traits = machine_of(target);
+    context.setDiscardValueNames(false);
+    machine = make_target_machine(target);
+    module = translate(kernel, traits, context);
+    module->setTargetTriple(llvm::Triple(kTriple));
+    module->setDataLayout(machine->createDataLayout());
+    set_attributes(*module, traits);
+#ifndef NDEBUG
+    std::string problems;
+    llvm::raw_string_ostream stream(problems);
+    BRAZE_CHECK(!llvm::verifyModule(*module, &stream), "kernel @" + kernel.name + ": " + problems);
+#endif
+    times.translate = clock.lap();
+    optimize(*module, *machine);
+    times.optimize = clock.lap();
+  }
+
+  std::string emit(llvm::CodeGenFileType type) {
+    llvm::SmallVector<char, 0> bytes;
+    llvm::raw_svector_ostream stream(bytes);
+    llvm::legacy::PassManager passes;
+    BRAZE_CHECK(!machine->addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true),
+                "the target machine writes no such file");
+    passes.run(*module);
+    times.emit = clock.lap();
+    return std::string(bytes.data(), bytes.size());
+  }
+};
+
+// --- Linking -------------------------------------------------------------------------------------
+
+using ElfObject = llvm::object::ELFObjectFile<llvm::object::ELF64LE>;
+
+template <class T>
+T value_of(llvm::Expected<T> expected) {
+  if (expected) return std::move(*expected);
+  check_failed("object", llvm::toString(expected.takeError()), std::source_location::current());
+}
+
+// Lays out the sections that occupy memory: code first, then constants by falling alignment.
+std::map<uint64_t, uint64_t> lay_out(const ElfObject& object, std::string& image) {
+  std::vector<llvm::object::SectionRef> sections;
+  for (const llvm::object::SectionRef& section : object.sections()) {
+    const uint64_t flags = llvm::object::ELFSectionRef(section).getFlags();
+    const uint32_t type = llvm::object::ELFSectionRef(section).getType();
+    if (!(flags & llvm::ELF::SHF_ALLOC) || section.getSize() == 0) continue;
+    if (type == llvm::ELF::SHT_X86_64_UNWIND || type == llvm::ELF::SHT_NOTE) continue;
+    BRAZE_CHECK(!(flags & llvm::ELF::SHF_WRITE), "an image has no writable section");
+    sections.push_back(section);
+  }
+  std::stable_sort(sections.begin(), sections.end(), [](const auto& a, const auto& b) {
+    if (a.isText() != b.isText()) return a.isText();
+    return a.getAlignment().value() > b.getAlignment().value();
+  });
+  std::map<uint64_t, uint64_t> offsets;  // by section index
+  for (const auto& section : sections) {
+    const uint64_t align = std::max<uint64_t>(section.isText() ? 64 : 1, section.getAlignment().value());
+    image.resize((image.size() + align - 1) / align * align);
+    offsets[section.getIndex()] = image.size();
+    image += value_of(section.getContents());
+  }
+  return offsets;
+}
+
+void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offsets, std::string& image,
+              const std::string& kernel) {
+  for (const llvm::object::SectionRef& section : object.sections()) {
+    for (const llvm::object::RelocationRef& relocation : section.relocations()) {
+      const auto target = value_of(section.getRelocatedSection());
+      const auto at = offsets.find(target->getIndex());
+      if (at == offsets.end()) continue;
+      const llvm::object::symbol_iterator symbol = relocation.getSymbol();
+      const auto home = value_of(symbol->getSection());
+      if (home == object.section_end())
+        check_failed("defined", fmt::format("kernel @{} would import {}", kernel, value_of(symbol->getName()).str()),
+                     std::source_location::current());
+      const auto base = offsets.find(home->getIndex());
+      BRAZE_CHECK(base != offsets.end(), "a relocation leads out of the image");
+      const uint64_t place = at->second + relocation.getOffset();
+      const int64_t addend = value_of(llvm::object::ELFRelocationRef(relocation).getAddend());
+      const auto value = static_cast<int64_t>(base->second + value_of(symbol->getValue())) + addend -
+                         static_cast<int64_t>(place);
+      switch (relocation.getType()) {
+        case llvm::ELF::R_X86_64_PC32:
+        case llvm::ELF::R_X86_64_PLT32: {
+          const auto narrow = static_cast<int32_t>(value);
+          BRAZE_CHECK(narrow == value, "an image is larger than 2 GiB");
+          std::memcpy(&image[place], &narrow, sizeof narrow);
+          break;
+        }
+        case llvm::ELF::R_X86_64_PC64: std::memcpy(&image[place], &value, sizeof value); break;
+        default:
+          check_failed("relative", fmt::format("relocation {} in an image", relocation.getType()),
+                       std::source_location::current());
+      }
+    }
+  }
+}
+
+Artifact link(const std::string& bytes, const Kernel& kernel) {
+  const llvm::MemoryBufferRef buffer(llvm::StringRef(bytes), kernel.name);
+  const ElfObject object = value_of(ElfObject::create(buffer));
+  Artifact artifact{"image", kernel.name, {}, std::vector<uint64_t>(kernel.phases.size())};
+  const auto offsets = lay_out(object, artifact.code);
+  relocate(object, offsets, artifact.code, kernel.name);
+  for (const llvm::object::ELFSymbolRef& symbol : object.symbols()) {
+    llvm::StringRef name = value_of(symbol.getName());
+    if (symbol.getBinding() != llvm::ELF::STB_GLOBAL || !name.consume_front("phase")) continue;
+    size_t phase = 0;
+    if (name.getAsInteger(10, phase)) continue;
+    artifact.entries[phase] =
+        offsets.at(value_of(symbol.getSection())->getIndex()) + value_of(symbol.getValue());
+  }
+  return artifact;
+}
+
+}  // namespace
+}  // namespace codegen
+
+Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes* times) {
+  codegen::Unit unit(kernel, target);
+  const std::string object = unit.emit(llvm::CodeGenFileType::ObjectFile);
+  Artifact artifact = codegen::link(object, kernel);
+  unit.times.link = unit.clock.lap();
+  if (times) *times = unit.times;
+  return artifact;
+}
+
+std::string llvm_text(const Kernel& kernel, const Target& target) {
+  codegen::Unit unit(kernel, target);
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  unit.module->print(stream, nullptr);
+  return text;
+}
+
+std::string assembly_text(const Kernel& kernel, const Target& target) {
+  return codegen::Unit(kernel, target).emit(llvm::CodeGenFileType::AssemblyFile);
+}
+
+}  // namespace braze

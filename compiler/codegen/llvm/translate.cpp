@@ -1,0 +1,1315 @@
+// translate.cpp — Kernel IR to LLVM IR, one function per phase.
+//
+// Notation
+//   element    one vector (or scalar) of a register array, by its row-major number; the unit of
+//              everything here
+//   position   what e0, e1 .. and `lane` are in one element
+//   slot       what is known of a Kernel value: its statement and the elements emitted so far
+//
+// Values are emitted at their first use, element by element, so that a chain of operations on an
+// array runs depth first and holds few registers. Three rules keep that sound. A store first emits
+// the loads of its memory that are still pending. A nested region starts after everything that it
+// uses from outside. What is emitted in a region is forgotten when it ends.
+//
+// Accesses. An index is split into  rest + sum(c_i * e_i) + c * lane  where that is possible; `rest`
+// is evaluated once. Of a guard, what does not depend on `lane` selects the address: the element's,
+// or that of a dummy which holds the fill. What does is a mask.
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/Function.h>
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/IntrinsicsX86.h>
+#include <llvm/IR/MDBuilder.h>
+#include <llvm/IR/Module.h>
+
+#include <algorithm>
+#include <numeric>
+#include <optional>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+#include <utility>
+#include <vector>
+
+#include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/llvm/llvm_p.h"
+#include "ir/code/walk.h"
+#include "ir/ops/monoid.h"
+#include "ir/support/text.h"
+
+namespace braze::codegen {
+
+namespace {
+
+using llvm::BasicBlock;
+using llvm::Value;
+
+// Chains longer than this are emitted where they stand, which bounds the recursion.
+constexpr int kMaxPendingDepth = 64;
+// Lanes are compared in 32 bits: counts beyond this are as good as infinite.
+constexpr int64_t kManyLanes = 1 << 20;
+
+[[noreturn]] void not_kernel_ir(const KernelCode& kernel, const Statement& statement,
+                                const std::string& what) {
+  fail(codes::kCodegenKernel, fmt::format("kernel @{}: {}", kernel.name, what), {.location = statement.location, .node = "", .fix = ""});
+}
+
+int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents) {
+  int64_t index = 0;
+  for (size_t i = 0; i < extents.size(); ++i) index = index * extents[i] + at[i];
+  return index;
+}
+
+std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents) {
+  std::vector<int64_t> at(extents.size());
+  for (size_t i = extents.size(); i-- > 0; index /= extents[i]) at[i] = index % extents[i];
+  return at;
+}
+
+// rest + sum(axes[i] * e_i) + lane * lane.
+struct Affine {
+  Expr rest;
+  std::vector<int64_t> axes;
+  int64_t lane = 0;
+
+  int64_t offset(const std::vector<int64_t>& at) const {
+    int64_t sum = 0;
+    for (size_t i = 0; i < at.size(); ++i) sum += axes[i] * at[i];
+    return sum;
+  }
+};
+
+// What the position symbols are while an index expression is evaluated.
+struct Position {
+  std::vector<int64_t> at;    // e0, e1 ..
+  std::vector<int64_t> extents;
+  int32_t lanes = 1;
+  std::optional<int32_t> lane;  // one lane, or all of them as a vector
+};
+
+class Translator {
+ public:
+  Translator(const Kernel& kernel, const Machine& machine, llvm::LLVMContext& context)
+      : kernel_(kernel),
+        machine_(machine),
+        context_(context),
+        module_(std::make_unique<llvm::Module>(kernel.name, context)),
+        b_(context) {
+    for (size_t i = 0; i < kernel.values.size(); ++i)
+      values_by_name_.emplace(kernel.values[i].name, ValueId(i));
+    make_alias_scopes();
+  }
+
+  std::unique_ptr<llvm::Module> run() {
+    for (size_t i = 0; i < kernel_.phases.size(); ++i) phase(i);
+    return std::move(module_);
+  }
+
+ private:
+  // One load or store: everything that its elements share.
+  struct Access {
+    MemoryId memory;
+    ValueType type;
+    Expr at;
+    std::optional<Affine> address;   // in elements
+    Value* base = nullptr;           // address.rest, as a pointer
+    struct Part {                    // of the guard: diff > 0
+      IndexComparison comparison;
+      std::optional<Affine> diff;
+      Value* rest = nullptr;
+      bool by_lane = false;
+      bool count = false;            // lane < diff at lane 0
+      Value* many = nullptr;         // count: rest, splat in 32 bits
+    };
+    std::vector<Part> parts;
+    ValueId mask;
+    int64_t align = 0;
+  };
+
+  struct Slot {
+    const Statement* statement = nullptr;  // where the value is made, while elements are missing
+    std::vector<Value*> elements;
+    int depth = 0;  // of pending statements above
+    std::shared_ptr<Access> access;  // of a load: what its elements share
+  };
+
+  // ---------------------------------------------------------------- types and small helpers
+
+  const ValueType& type_of(ValueId id) const { return kernel_[id].type; }
+  DType dtype_of(const Operand& o) const { return o.is_literal() ? o.dtype : type_of(o.value).dtype; }
+  llvm::Type* register_type(const ValueType& type) {
+    return codegen::register_type(context_, type.dtype, type.lanes);
+  }
+  llvm::Type* shaped(llvm::Type* element, int32_t lanes) {
+    return lanes == 1 ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes));
+  }
+  Value* i64(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }
+  BasicBlock* block(const char* name) { return BasicBlock::Create(context_, name, function_); }
+  Value* splat(Value* value, int32_t lanes) {
+    return lanes == 1 ? value : b_.CreateVectorSplat(static_cast<unsigned>(lanes), value);
+  }
+  Value* lane_of(Value* value, int32_t lanes, int32_t lane) {
+    return lanes == 1 ? value : b_.CreateExtractElement(value, static_cast<uint64_t>(lane));
+  }
+  Value* with_lane(Value* value, int32_t lanes, int32_t lane, Value* element) {
+    return lanes == 1 ? element : b_.CreateInsertElement(value, element, static_cast<uint64_t>(lane));
+  }
+  Value* row(ElementwiseOp op, DType operand, DType result, int32_t lanes,
+             std::initializer_list<Value*> operands) {
+    return emit_row(b_, machine_, op, operand, result, lanes,
+                    std::span<Value* const>(operands.begin(), operands.size()));
+  }
+
+  // bool is a byte in memory; any that is not 0 reads as true.
+  Value* from_memory(Value* value, DType dtype) {
+    if (dtype != DType::Bool) return value;
+    return b_.CreateICmpNE(value, llvm::Constant::getNullValue(value->getType()));
+  }
+  Value* to_memory(Value* value, DType dtype, int32_t lanes) {
+    return dtype == DType::Bool ? b_.CreateZExt(value, memory_type(context_, dtype, lanes)) : value;
+  }
+
+  // ---------------------------------------------------------------- memory
+
+  // Distinct memories do not overlap: every access names its own scope and all the others.
+  void make_alias_scopes() {
+    llvm::MDBuilder md(context_);
+    llvm::MDNode* domain = md.createAnonymousAliasScopeDomain(kernel_.name);
+    std::vector<llvm::Metadata*> scopes;
+    for (const Memory& memory : kernel_.memories)
+      scopes.push_back(md.createAnonymousAliasScope(domain, memory.name));
+    for (size_t i = 0; i < scopes.size(); ++i) {
+      std::vector<llvm::Metadata*> others;
+      for (size_t j = 0; j < scopes.size(); ++j)
+        if (j != i) others.push_back(scopes[j]);
+      alias_scope_.push_back(llvm::MDNode::get(context_, {scopes[i]}));
+      no_alias_.push_back(llvm::MDNode::get(context_, others));
+    }
+  }
+
+  void annotate(Value* access, MemoryId memory) {
+    auto* instruction = llvm::dyn_cast<llvm::Instruction>(access);
+    if (!instruction) return;
+    instruction->setMetadata(llvm::LLVMContext::MD_alias_scope, alias_scope_[memory.index]);
+    instruction->setMetadata(llvm::LLVMContext::MD_noalias, no_alias_[memory.index]);
+    if (is_constant(memory) && llvm::isa<llvm::LoadInst>(instruction))
+      instruction->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+  }
+
+  bool is_constant(MemoryId id) const {
+    return kernel_[id].space == MemorySpace::Parameter && kernel_[id].mode == Mode::In;
+  }
+
+  int64_t bytes_of(const Memory& memory) const {
+    int64_t bytes = static_cast<int64_t>(size_of(memory.dtype));
+    for (const Expr& extent : memory.shape) bytes *= extent.as_constant().value_or(0);
+    return bytes;
+  }
+
+  // ---------------------------------------------------------------- phases
+
+  void phase(size_t number) {
+    const Phase& phase = kernel_.phases[number];
+    llvm::Type* pointer = b_.getPtrTy();
+    auto* type = llvm::FunctionType::get(
+        b_.getVoidTy(), {pointer, pointer, pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
+    function_ = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage,
+                                       "phase" + std::to_string(number), *module_);
+    const char* names[] = {"buffers", "scalars", "scratch", "begin", "end"};
+    for (unsigned i = 0; i < 5; ++i) function_->getArg(i)->setName(names[i]);
+    for (unsigned i = 0; i < 3; ++i) function_->addParamAttr(i, llvm::Attribute::NoAlias);
+    function_->addParamAttr(2, llvm::Attribute::getWithAlignment(context_, llvm::Align(64)));
+
+    slots_.assign(kernel_.values.size(), {});
+    pointers_.assign(kernel_.memories.size(), nullptr);
+    symbols_.clear();
+    scopes_.assign(1, {});
+    pending_loads_.clear();
+    dummy_ = nullptr;
+    streams_ = false;
+    scratch_used_ = 0;
+
+    entry_ = block("entry");
+    b_.SetInsertPoint(entry_);
+    load_parameters();
+    BasicBlock* body = block("work");
+    b_.CreateBr(body);
+    b_.SetInsertPoint(body);
+    instances(phase);
+    if (streams_) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<Value*>());
+    b_.CreateRetVoid();
+  }
+
+  void load_parameters() {
+    llvm::MDNode* empty = llvm::MDNode::get(context_, {});
+    const auto invariant = [&](llvm::LoadInst* load) {
+      load->setMetadata(llvm::LLVMContext::MD_invariant_load, empty);
+      return load;
+    };
+    int64_t index = 0;
+    for (size_t m = 0; m < kernel_.memories.size(); ++m) {
+      const Memory& memory = kernel_.memories[m];
+      if (memory.space == MemorySpace::Local) continue;
+      auto* pointer = invariant(b_.CreateLoad(
+          b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), static_cast<uint64_t>(index++)),
+          memory.name));
+      pointers_[m] = pointer;
+    }
+    index = 0;
+    const auto scalar = [&](const std::string& name) {
+      Value* at = b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(1), static_cast<uint64_t>(index++));
+      return invariant(b_.CreateLoad(b_.getInt64Ty(), at, name));
+    };
+    for (const Expr& symbol : kernel_.symbols)
+      symbols_[symbol.symbol_name()] = scalar(symbol.symbol_name());
+    for (ValueId id : kernel_.scalar_parameters) {
+      const DType dtype = type_of(id).dtype;
+      Value* bits = scalar(kernel_[id].name);
+      llvm::Type* word = b_.getIntNTy(static_cast<unsigned>(8 * size_of(dtype)));
+      Value* value = b_.CreateTrunc(bits, word);
+      value = dtype == DType::Bool ? b_.CreateICmpNE(value, b_.getInt8(0))
+                                   : b_.CreateBitCast(value, codegen::register_type(context_, dtype, 1));
+      slots_[id.index] = {nullptr, {value}, 0, nullptr};
+    }
+  }
+
+  // Runs the instances [begin, end): the first one's grid position by division, the next ones' by
+  // counting up with a carry.
+  void instances(const Phase& phase) {
+    Value *begin = function_->getArg(3), *end = function_->getArg(4);
+    BasicBlock *start = block("start"), *loop = block("instance"), *done = block("done");
+    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), start, done);
+    b_.SetInsertPoint(start);
+    const size_t rank = phase.grid.size();
+    std::vector<Value*> extents(rank), first(rank);
+    for (size_t i = 0; i < rank; ++i) extents[i] = index(phase.grid[i].extent);
+    Value* number = begin;
+    for (size_t i = rank; i-- > 0;) {
+      first[i] = i == 0 ? number : b_.CreateURem(number, extents[i]);
+      if (i > 0) number = b_.CreateUDiv(number, extents[i]);
+    }
+    BasicBlock* from = b_.GetInsertBlock();
+    b_.CreateBr(loop);
+    b_.SetInsertPoint(loop);
+    auto* p = b_.CreatePHI(b_.getInt64Ty(), 2, "p");
+    p->addIncoming(begin, from);
+    std::vector<llvm::PHINode*> axes;
+    for (size_t i = 0; i < rank; ++i) {
+      axes.push_back(b_.CreatePHI(b_.getInt64Ty(), 2, phase.grid[i].symbol));
+      axes[i]->addIncoming(first[i], from);
+      symbols_[phase.grid[i].symbol] = axes[i];
+    }
+    run_region(phase.body);
+    BasicBlock* latch = b_.GetInsertBlock();
+    Value* carry = nullptr;
+    for (size_t i = rank; i-- > 0;) {
+      Value* next = carry ? b_.CreateAdd(axes[i], b_.CreateZExt(carry, b_.getInt64Ty()))
+                          : b_.CreateAdd(axes[i], i64(1));
+      if (i > 0) {
+        carry = b_.CreateICmpEQ(next, extents[i]);
+        next = b_.CreateSelect(carry, i64(0), next);
+      }
+      axes[i]->addIncoming(next, latch);
+    }
+    Value* next = b_.CreateNSWAdd(p, i64(1));
+    p->addIncoming(next, latch);
+    b_.CreateCondBr(b_.CreateICmpSLT(next, end), loop, done);
+    b_.SetInsertPoint(done);
+  }
+
+  // ---------------------------------------------------------------- regions and statements
+
+  // Emits the statements; the caller reads the yields before leave_region.
+  void enter_region() {
+    scopes_.emplace_back();
+    pending_marks_.push_back(pending_loads_.size());
+    scratch_marks_.push_back(scratch_used_);
+  }
+  void leave_region() {
+    scopes_.pop_back();
+    pending_loads_.resize(std::min(pending_loads_.size(), pending_marks_.back()));
+    pending_marks_.pop_back();
+    scratch_used_ = scratch_marks_.back();
+    scratch_marks_.pop_back();
+  }
+  void run_region(const Region& region) {
+    enter_region();
+    for (const Statement& statement : region.statements) emit(statement);
+    leave_region();
+  }
+
+  void emit(const Statement& s) {
+    if (const auto* let = s.as<LetOp>()) {
+      symbols_[let->symbol] = index(let->value);
+    } else if (const auto* store = s.as<StoreOp>()) {
+      emit_store(*store);
+    } else if (const auto* loop = s.as<ForOp>()) {
+      emit_for(*loop, s);
+    } else if (const auto* branch = s.as<IfOp>()) {
+      emit_if(*branch, s);
+    } else if (const auto* repeated = s.as<WhileOp>()) {
+      emit_while(*repeated, s);
+    } else if (const auto* buffer = s.as<BufferOp>()) {
+      place(buffer->memory);
+    } else if (const auto* atomic = s.as<AtomicOp>()) {
+      emit_atomic(*atomic, s);
+    } else if (!s.results.empty()) {
+      defer(s);
+    } else if (!s.as<AwaitOp>()) {
+      not_kernel_ir(kernel_, s, "a statement of Tile IR");
+    }
+  }
+
+  void place(MemoryId id) {
+    const Memory& memory = kernel_[id];
+    int64_t offset = memory.scratch_offset;
+    if (offset < 0) offset = scratch_used_;
+    scratch_used_ = std::max(scratch_used_, (offset + bytes_of(memory) + 63) / 64 * 64);
+    pointers_[id.index] = b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2),
+                                                static_cast<uint64_t>(offset), memory.name);
+  }
+
+  // Notes where a value is made; its elements follow at their first use.
+  void defer(const Statement& s) {
+    const ValueId id = s.results[0];
+    int depth = 1;
+    for_each_value(s, [&](ValueId used) {
+      if (slots_[used.index].statement) depth = std::max(depth, slots_[used.index].depth + 1);
+    });
+    slots_[id.index] = {&s, std::vector<Value*>(static_cast<size_t>(type_of(id).count())), depth, nullptr};
+    if (s.as<LoadOp>()) pending_loads_.push_back(id);
+    if (depth >= kMaxPendingDepth) force(id);
+  }
+
+  // What a region reads from outside and what it stores to.
+  struct Uses {
+    std::vector<ValueId> values;
+    std::unordered_set<uint32_t> stored;
+    bool stores_all = false;  // an atomic orders everything
+  };
+
+  const Uses& uses_of(const Region& region) {
+    auto [it, fresh] = uses_.try_emplace(&region);
+    if (fresh) {
+      Uses uses;
+      std::unordered_set<uint32_t> defined;
+      collect(region, uses, defined);
+      std::erase_if(uses.values, [&](ValueId id) { return defined.contains(id.index); });
+      std::sort(uses.values.begin(), uses.values.end());
+      uses.values.erase(std::unique(uses.values.begin(), uses.values.end()), uses.values.end());
+      uses_[&region] = std::move(uses);
+    }
+    return uses_[&region];
+  }
+
+  void collect(const Region& region, Uses& uses, std::unordered_set<uint32_t>& defined) {
+    for (const Statement& s : region.statements) {
+      for (ValueId id : s.results) defined.insert(id.index);
+      for_each_value(s, [&](ValueId id) { uses.values.push_back(id); });
+      for_each_expr(s, [&](const Expr& e) { values_in(e, uses.values); });
+      if (const auto* store = s.as<StoreOp>()) uses.stored.insert(store->memory.index);
+      if (s.as<AtomicOp>()) uses.stores_all = true;
+      if (const auto* counted = s.as<ForOp>())
+        for (const auto& [id, first] : counted->carried) defined.insert(id.index);
+      if (const auto* repeated = s.as<WhileOp>())
+        for (const auto& [id, first] : repeated->carried) defined.insert(id.index);
+      for (const Region* nested : regions_of(s)) {
+        const Uses inner = uses_of(*nested);
+        uses.values.insert(uses.values.end(), inner.values.begin(), inner.values.end());
+        uses.stored.insert(inner.stored.begin(), inner.stored.end());
+        uses.stores_all |= inner.stores_all;
+      }
+    }
+    for (const Operand& o : region.yields)
+      if (!o.is_literal()) uses.values.push_back(o.value);
+  }
+
+  // The values that an index expression reads by %name.
+  void values_in(const Expr& e, std::vector<ValueId>& out) const {
+    if (e.kind() == Expr::Kind::Symbol) {
+      if (e.symbol_name().front() == '%') out.push_back(value_named(e.symbol_name()));
+      return;
+    }
+    for (const Expr& operand : e.operands()) values_in(operand, out);
+  }
+
+  ValueId value_named(const std::string& symbol) const {
+    const auto it = values_by_name_.find(std::string_view(symbol).substr(1));
+    BRAZE_CHECK(it != values_by_name_.end(), "no value " + symbol);
+    return it->second;
+  }
+
+  // Before control enters a nested region: what it uses, and loads that its stores could change.
+  void prepare(const Region& region) {
+    const Uses& uses = uses_of(region);
+    for (ValueId id : uses.values) force(id);
+    force_loads([&](MemoryId memory) {
+      return uses.stores_all ? !is_constant(memory) : uses.stored.contains(memory.index);
+    });
+  }
+
+  template <class F>
+  void force_loads(const F& concerns) {
+    for (size_t i = 0; i < pending_loads_.size(); ++i) {
+      const ValueId id = pending_loads_[i];
+      const Statement* s = slots_[id.index].statement;
+      if (s && concerns(s->as<LoadOp>()->memory)) force(id);
+    }
+  }
+
+  void force(ValueId id) {
+    Slot& slot = slots_[id.index];
+    if (!slot.statement) return;
+    if (slot.statement->as<ConstOp>()) return;  // costs nothing anywhere
+    for (size_t i = 0; i < slots_[id.index].elements.size(); ++i) element(id, static_cast<int64_t>(i));
+    slots_[id.index].statement = nullptr;
+  }
+
+  // ---------------------------------------------------------------- values
+
+  Value* element(ValueId id, int64_t i) {
+    Slot& slot = slots_[id.index];
+    if (Value* value = slot.elements[static_cast<size_t>(i)]) return value;
+    BRAZE_CHECK(slot.statement, "%" + kernel_[id].name + " is used where it is not defined");
+    Value* value = emit_element(*slot.statement, type_of(id), i, slot.access);
+    return slots_[id.index].elements[static_cast<size_t>(i)] = value;
+  }
+
+  Value* element(const Operand& o, int64_t i, int32_t lanes) {
+    return o.is_literal() ? literal(context_, o.dtype, o.bits, lanes) : element(o.value, i);
+  }
+
+  // The element of `o` that stands for position `i` of an array of `extents`.
+  Value* broadcast_element(const Operand& o, int64_t i, const std::vector<int64_t>& extents, int32_t lanes) {
+    if (o.is_literal()) return literal(context_, o.dtype, o.bits, lanes);
+    return element(o.value, broadcast_index(type_of(o.value).extents, i, extents));
+  }
+
+  static int64_t broadcast_index(const std::vector<int64_t>& from, int64_t i,
+                                 const std::vector<int64_t>& extents) {
+    if (from.empty()) return 0;
+    if (from == extents) return i;
+    std::vector<int64_t> at = unflatten(i, extents);
+    for (size_t d = 0; d < at.size(); ++d)
+      if (from[d] == 1) at[d] = 0;
+    return flatten(at, from);
+  }
+
+  Value* emit_element(const Statement& s, const ValueType& type, int64_t i,
+                      std::shared_ptr<Access>& access) {
+    if (const auto* op = s.as<RowOp>()) {
+      std::vector<Value*> operands;
+      for (const Operand& o : op->operands)
+        operands.push_back(broadcast_element(o, i, type.extents, type.lanes));
+      return emit_row(b_, machine_, op->op, dtype_of(op->operands.back()), type.dtype, type.lanes, operands);
+    }
+    if (const auto* op = s.as<LoadOp>()) return emit_load(*op, type, i, access);
+    if (const auto* op = s.as<ConstOp>()) return literal(context_, type.dtype, op->bits, type.lanes);
+    if (const auto* op = s.as<IndexOp>()) return emit_iota(op->value, type, i);
+    if (const auto* op = s.as<TestOp>()) {
+      const Position position = position_of(type, i);
+      Value* all = nullptr;
+      for (const IndexComparison& comparison : op->condition) {
+        Value* holds = compare(comparison, position);
+        if (!holds->getType()->isVectorTy()) holds = splat(holds, type.lanes);
+        all = all ? b_.CreateAnd(all, holds) : holds;
+      }
+      return all ? all : literal(context_, DType::Bool, 1, type.lanes);
+    }
+    if (const auto* op = s.as<SplatOp>()) {
+      if (op->operand.is_literal()) return element(op->operand, i, type.lanes);
+      return splat(broadcast_element(op->operand, i, type.extents, 1), type.lanes);
+    }
+    if (const auto* op = s.as<FoldOp>()) return emit_fold(*op, type, i);
+    if (const auto* op = s.as<LaneOp>()) {
+      const int32_t lanes = op->insert ? type.lanes : lanes_of(op->operand);
+      Value* whole = element(op->operand, i, lanes);
+      if (!op->insert) return lane_of(whole, lanes, static_cast<int32_t>(op->lane));
+      Value* one = broadcast_element(op->element, i, type.extents, 1);
+      return with_lane(whole, lanes, static_cast<int32_t>(op->lane), one);
+    }
+    if (const auto* op = s.as<ShuffleOp>()) return emit_shuffle(*op, i);
+    if (const auto* op = s.as<GetOp>())
+      return element(op->operand, flatten(op->at, type_of(op->operand.value).extents), type.lanes);
+    if (const auto* op = s.as<PackOp>())
+      return element(op->operands[static_cast<size_t>(i)], 0, type.lanes);
+    if (const auto* op = s.as<ViewOp>()) return emit_view(*op, type, i);
+    not_kernel_ir(kernel_, s, "an operation of Tile IR");
+  }
+
+  int32_t lanes_of(const Operand& o) const { return o.is_literal() ? 1 : type_of(o.value).lanes; }
+
+  Value* emit_view(const ViewOp& op, const ValueType& type, int64_t i) {
+    const std::vector<int64_t>& from = type_of(op.operand.value).extents;
+    std::vector<int64_t> at = unflatten(i, type.extents);
+    switch (op.kind) {
+      case ViewKind::Reshape: return element(op.operand.value, i);
+      case ViewKind::Broadcast: return broadcast_element(op.operand, i, type.extents, type.lanes);
+      case ViewKind::Slice:
+        for (size_t d = 0; d < at.size(); ++d) at[d] += op.arguments[d];
+        return element(op.operand.value, flatten(at, from));
+      case ViewKind::Transpose: {
+        // Result axis d is operand axis arguments[d].
+        std::vector<int64_t> source(at.size());
+        for (size_t d = 0; d < at.size(); ++d) source[static_cast<size_t>(op.arguments[d])] = at[d];
+        return element(op.operand.value, flatten(source, from));
+      }
+    }
+    return nullptr;
+  }
+
+  Value* emit_shuffle(const ShuffleOp& op, int64_t i) {
+    const int32_t lanes = lanes_of(op.a.is_literal() ? op.b : op.a);
+    Value *a = element(op.a, i, lanes), *b = element(op.b, i, lanes);
+    if (op.lanes.size() == 1) {
+      const int64_t lane = op.lanes[0];
+      return lane_of(lane < lanes ? a : b, lanes, static_cast<int32_t>(lane % lanes));
+    }
+    if (lanes == 1) {
+      Value* out = llvm::PoisonValue::get(shaped(a->getType(), static_cast<int32_t>(op.lanes.size())));
+      for (size_t l = 0; l < op.lanes.size(); ++l) out = b_.CreateInsertElement(out, op.lanes[l] ? b : a, l);
+      return out;
+    }
+    llvm::SmallVector<int, 64> mask(op.lanes.begin(), op.lanes.end());
+    return b_.CreateShuffleVector(a, b, mask);
+  }
+
+  // The fold of section 2.6: while N > 1, x[i] = op(x[i], x[i + N/2]); pairs beyond the end are left out.
+  Value* fold(Monoid monoid, DType dtype, int32_t lanes, std::vector<Value*> x) {
+    size_t n = 1;
+    while (n < x.size()) n *= 2;
+    for (size_t h = n / 2; h > 0; h /= 2)
+      for (size_t i = 0; i < h && i + h < x.size(); ++i)
+        x[i] = row(info(monoid).combine, dtype, dtype, lanes, {x[i], x[i + h]});
+    return x[0];
+  }
+
+  Value* emit_fold(const FoldOp& op, const ValueType& type, int64_t i) {
+    if (op.lanes) {
+      int32_t lanes = lanes_of(op.operand);
+      Value* value = element(op.operand, i, lanes);
+      while (lanes > 1) {
+        lanes /= 2;
+        llvm::SmallVector<int, 32> low, high;
+        for (int32_t l = 0; l < lanes; ++l) low.push_back(l), high.push_back(l + lanes);
+        Value* a = lanes == 1 ? lane_of(value, 2, 0) : b_.CreateShuffleVector(value, low);
+        Value* b = lanes == 1 ? lane_of(value, 2, 1) : b_.CreateShuffleVector(value, high);
+        value = row(info(op.monoid).combine, type.dtype, type.dtype, lanes, {a, b});
+      }
+      return value;
+    }
+    return fold_axes(op, type, unflatten(i, type.extents), op.axes.size());
+  }
+
+  // The element at `at` after the first `count` axes were folded.
+  Value* fold_axes(const FoldOp& op, const ValueType& type, std::vector<int64_t> at, size_t count) {
+    const std::vector<int64_t>& extents = type_of(op.operand.value).extents;
+    if (count == 0) return element(op.operand.value, flatten(at, extents));
+    const auto axis = static_cast<size_t>(op.axes[count - 1]);
+    std::vector<Value*> x;
+    for (int64_t k = 0; k < extents[axis]; ++k) {
+      at[axis] = k;
+      x.push_back(fold_axes(op, type, at, count - 1));
+    }
+    return fold(op.monoid, type.dtype, type.lanes, std::move(x));
+  }
+
+  Value* emit_iota(const Expr& e, const ValueType& type, int64_t i) {
+    Value* value = index(e, position_of(type, i));
+    if (!value->getType()->isVectorTy()) value = splat(value, type.lanes);
+    return b_.CreateTrunc(value, register_type(type));
+  }
+
+  // ---------------------------------------------------------------- index expressions
+
+  Position position_of(const ValueType& type, int64_t i) const {
+    return {unflatten(i, type.extents), type.extents, type.lanes, {}};
+  }
+
+  static std::optional<size_t> axis_symbol(const std::string& name) {
+    if (name.size() < 2 || name[0] != 'e') return {};
+    size_t axis = 0;
+    for (char c : std::string_view(name).substr(1)) {
+      if (c < '0' || c > '9') return {};
+      axis = axis * 10 + static_cast<size_t>(c - '0');
+    }
+    return axis;
+  }
+
+  // Whether the expression differs between elements or lanes of one access.
+  bool is_positional(const Expr& e) const {
+    if (e.kind() != Expr::Kind::Symbol) {
+      for (const Expr& operand : e.operands())
+        if (is_positional(operand)) return true;
+      return false;
+    }
+    const std::string& name = e.symbol_name();
+    if (name == "lane") return true;
+    if (name[0] == '%') {
+      const ValueType& type = type_of(value_named(name));
+      return type.lanes > 1 || type.count() > 1;
+    }
+    return axis_symbol(name).has_value() && !symbols_.contains(name);
+  }
+
+  bool varies_by_lane(const Expr& e) const {
+    if (e.kind() != Expr::Kind::Symbol) {
+      for (const Expr& operand : e.operands())
+        if (varies_by_lane(operand)) return true;
+      return false;
+    }
+    const std::string& name = e.symbol_name();
+    return name == "lane" || (name[0] == '%' && type_of(value_named(name)).lanes > 1);
+  }
+
+  // A uniform expression, evaluated once in the scopes that see it.
+  Value* index(const Expr& e) {
+    if (auto constant = e.as_constant()) return i64(*constant);
+    if (e.kind() != Expr::Kind::Symbol)
+      for (size_t s = scopes_.size(); s-- > 0;)
+        if (auto it = scopes_[s].find(e); it != scopes_[s].end()) return it->second;
+    Value* value = compute(e, nullptr);
+    if (e.kind() != Expr::Kind::Symbol) scopes_.back().emplace(e, value);
+    return value;
+  }
+
+  // An expression at a position: i64, or a vector of them if it varies by lane.
+  Value* index(const Expr& e, const Position& position) {
+    return is_positional(e) ? compute(e, &position) : index(e);
+  }
+
+  Value* compute(const Expr& e, const Position* position) {
+    const auto operand = [&](const Expr& x) { return position ? index(x, *position) : index(x); };
+    const auto operands = e.operands();
+    switch (e.kind()) {
+      case Expr::Kind::Constant: return i64(*e.as_constant());
+      case Expr::Kind::Symbol: return symbol(e, position);
+      case Expr::Kind::Sum: {
+        Value* sum = operand(operands[0]);
+        for (size_t i = 1; i < operands.size(); ++i) {
+          Value *a = sum, *b = operand(operands[i]);
+          match(a, b);
+          sum = b_.CreateNSWAdd(a, b);
+        }
+        return sum;
+      }
+      case Expr::Kind::Product: {
+        Value* product = operand(operands.back());
+        for (size_t i = operands.size() - 1; i-- > 0;) {
+          Value *a = product, *b = operand(operands[i]);
+          match(a, b);
+          product = b_.CreateNSWMul(a, b);
+        }
+        return product;
+      }
+      case Expr::Kind::FloorDiv:
+      case Expr::Kind::Mod: {
+        Value *a = operand(operands[0]), *b = operand(operands[1]);
+        match(a, b);
+        return floor_division(e.kind() == Expr::Kind::Mod, operands[0], operands[1], a, b);
+      }
+      case Expr::Kind::Min:
+      case Expr::Kind::Max: {
+        Value* best = operand(operands[0]);
+        for (size_t i = 1; i < operands.size(); ++i) {
+          Value *a = best, *b = operand(operands[i]);
+          match(a, b);
+          best = b_.CreateBinaryIntrinsic(
+              e.kind() == Expr::Kind::Min ? llvm::Intrinsic::smin : llvm::Intrinsic::smax, a, b);
+        }
+        return best;
+      }
+    }
+    return nullptr;
+  }
+
+  // A scalar beside a vector is splat.
+  void match(Value*& a, Value*& b) {
+    auto* va = llvm::dyn_cast<llvm::FixedVectorType>(a->getType());
+    auto* vb = llvm::dyn_cast<llvm::FixedVectorType>(b->getType());
+    if (va && !vb) b = b_.CreateVectorSplat(va->getNumElements(), b);
+    if (vb && !va) a = b_.CreateVectorSplat(vb->getNumElements(), a);
+  }
+
+  Value* floor_division(bool is_mod, const Expr& left, const Expr& right, Value* a, Value* b) {
+    llvm::Type* type = a->getType();
+    const auto number = [&](uint64_t v) { return llvm::ConstantInt::get(type, v); };
+    const auto constant = right.as_constant();
+    if (constant && (*constant & (*constant - 1)) == 0) {
+      if (is_mod) return b_.CreateAnd(a, number(static_cast<uint64_t>(*constant) - 1));
+      return b_.CreateAShr(a, number(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(*constant)))));
+    }
+    if (left.range().min >= 0) return is_mod ? b_.CreateURem(a, b) : b_.CreateUDiv(a, b);
+    Value* quotient = b_.CreateSDiv(a, b);
+    Value* rest = b_.CreateSub(a, b_.CreateMul(quotient, b));
+    Value* below = b_.CreateICmpSLT(rest, number(0));
+    if (is_mod) return b_.CreateSelect(below, b_.CreateAdd(rest, b), rest);
+    return b_.CreateAdd(quotient, b_.CreateSExt(below, type));
+  }
+
+  Value* symbol(const Expr& e, const Position* position) {
+    const std::string& name = e.symbol_name();
+    if (auto it = symbols_.find(name); it != symbols_.end()) return it->second;
+    if (name[0] == '%') {
+      const ValueId id = value_named(name);
+      const ValueType& type = type_of(id);
+      const int64_t at =
+          position ? broadcast_index(type.extents, flatten(position->at, position->extents), position->extents) : 0;
+      Value* value = element(id, at);
+      if (position && position->lane) value = lane_of(value, type.lanes, *position->lane);
+      const bool vector = value->getType()->isVectorTy();
+      llvm::Type* wide = shaped(b_.getInt64Ty(), vector ? type.lanes : 1);
+      return is_signed_integer(type.dtype) ? b_.CreateSExt(value, wide) : b_.CreateZExt(value, wide);
+    }
+    BRAZE_CHECK(position, "index symbol " + name + " has no value here");
+    if (name == "lane") {
+      if (position->lane) return i64(*position->lane);
+      if (position->lanes == 1) return i64(0);
+      return lane_numbers(b_.getInt64Ty(), position->lanes, 0);
+    }
+    const auto axis = axis_symbol(name);
+    BRAZE_CHECK(axis && *axis < position->at.size(), "index symbol " + name + " has no value here");
+    return i64(position->at[*axis]);
+  }
+
+  // from, from + 1, ..
+  Value* lane_numbers(llvm::Type* type, int32_t lanes, int64_t from) {
+    llvm::SmallVector<llvm::Constant*, 64> numbers;
+    for (int32_t l = 0; l < lanes; ++l) numbers.push_back(llvm::ConstantInt::getSigned(type, from + l));
+    return llvm::ConstantVector::get(numbers);
+  }
+
+  Value* compare(const IndexComparison& comparison, const Position& position) {
+    Value *a = index(comparison.left, position), *b = index(comparison.right, position);
+    match(a, b);
+    constexpr llvm::CmpInst::Predicate kPredicates[] = {
+        llvm::CmpInst::ICMP_SLT, llvm::CmpInst::ICMP_SLE, llvm::CmpInst::ICMP_SGT,
+        llvm::CmpInst::ICMP_SGE, llvm::CmpInst::ICMP_EQ,  llvm::CmpInst::ICMP_NE};
+    return b_.CreateICmp(kPredicates[static_cast<size_t>(comparison.kind)], a, b);
+  }
+
+  std::optional<Affine> affine(const Expr& e, size_t rank) const {
+    Affine out;
+    std::unordered_map<std::string, Expr> zero;
+    const auto split = [&](const std::string& name) -> std::optional<int64_t> {
+      const auto coefficient = e.coefficient_of(name);
+      if (!coefficient) return {};
+      if (!coefficient->is_constant(0)) zero[name] = Expr(0);
+      return coefficient->as_constant();
+    };
+    for (size_t i = 0; i < rank; ++i) {
+      const auto c = split("e" + std::to_string(i));
+      if (!c) return {};
+      out.axes.push_back(*c);
+    }
+    const auto lane = split("lane");
+    if (!lane) return {};
+    out.lane = *lane;
+    out.rest = zero.empty() ? e : e.substitute(zero);
+    if (is_positional(out.rest)) return {};  // a gather
+    return out;
+  }
+
+  // ---------------------------------------------------------------- accesses
+
+  Access make_access(MemoryId memory, const ValueType& type, const std::vector<Expr>& at, const Guard& guard,
+                     int64_t align) {
+    BRAZE_CHECK(at.size() == 1, "memory in Kernel IR has one coordinate");
+    Access access{memory, type, at[0], {}, nullptr, {}, guard.mask, 0};
+    access.align = std::max<int64_t>(align, static_cast<int64_t>(size_of(type.dtype)));
+    access.address = affine(at[0], type.rank());
+    if (access.address)
+      access.base = address_of(memory, index(access.address->rest));
+    for (const IndexComparison& comparison : guard.condition) {
+      Access::Part part;
+      part.comparison = comparison;
+      part.by_lane = type.lanes > 1 && (varies_by_lane(comparison.left) || varies_by_lane(comparison.right));
+      using Kind = IndexComparison::Kind;
+      if (comparison.kind != Kind::Eq && comparison.kind != Kind::Ne) {
+        // a < b is b - a > 0; a <= b is b - a + 1 > 0.
+        const bool swap = comparison.kind == Kind::Gt || comparison.kind == Kind::Ge;
+        const bool equal = comparison.kind == Kind::Le || comparison.kind == Kind::Ge;
+        const Expr& low = swap ? comparison.right : comparison.left;
+        const Expr& high = swap ? comparison.left : comparison.right;
+        const Expr diff = high - low + Expr(equal ? 1 : 0);
+        if (diff.range().min >= 1) continue;
+        part.diff = affine(diff, type.rank());
+        if (part.diff) {
+          part.count = part.by_lane && part.diff->lane == -1;
+          if (!part.by_lane || part.count) part.rest = index(part.diff->rest);
+        }
+      }
+      access.parts.push_back(std::move(part));
+    }
+    return access;
+  }
+
+  Value* address_of(MemoryId memory, Value* index) {
+    return b_.CreateGEP(memory_type(context_, kernel_[memory].dtype, 1), pointers_[memory.index], index);
+  }
+
+  // The address of lane 0 of an element (of `lane`, where given).
+  Value* address(Access& access, int64_t i, std::optional<int32_t> lane = {}) {
+    llvm::Type* unit = memory_type(context_, kernel_[access.memory].dtype, 1);
+    if (access.address) {
+      const int64_t offset = access.address->offset(unflatten(i, access.type.extents)) +
+                             access.address->lane * lane.value_or(0);
+      return offset == 0 ? access.base : b_.CreateGEP(unit, access.base, i64(offset));
+    }
+    Position position = position_of(access.type, i);
+    position.lane = lane.value_or(0);
+    return address_of(access.memory, index(access.at, position));
+  }
+
+  // How the lanes of an access lie in memory, if it is the same for all elements.
+  std::optional<int64_t> lane_stride(const Access& access) const {
+    if (access.type.lanes == 1) return 1;
+    if (access.address) return access.address->lane;
+    if (!varies_by_lane(access.at)) return 0;
+    if (varies_by_lane(access.at)) {
+      std::vector<ValueId> named;
+      values_in(access.at, named);
+      for (ValueId id : named)
+        if (type_of(id).lanes > 1) return {};
+    }
+    const auto coefficient = access.at.coefficient_of("lane");
+    return coefficient ? coefficient->as_constant() : std::nullopt;
+  }
+
+  // The part of the guard that is one bit per element; null if there is none.
+  Value* element_condition(Access& access, int64_t i) {
+    Value* all = nullptr;
+    for (Access::Part& part : access.parts) {
+      if (part.by_lane) continue;
+      Value* holds = nullptr;
+      if (part.rest) {
+        const int64_t offset = part.diff->offset(unflatten(i, access.type.extents));
+        holds = b_.CreateICmpSGT(part.rest, i64(-offset));
+      } else {
+        holds = compare(part.comparison, position_of(access.type, i));
+      }
+      all = all ? b_.CreateAnd(all, holds) : holds;
+    }
+    if (access.mask && type_of(access.mask).lanes == 1) {
+      Value* holds = mask_element(access, i);
+      all = all ? b_.CreateAnd(all, holds) : holds;
+    }
+    if (auto* known = llvm::dyn_cast_or_null<llvm::ConstantInt>(all); known && known->isOne()) return nullptr;
+    return all;
+  }
+
+  Value* mask_element(Access& access, int64_t i) {
+    return element(access.mask, broadcast_index(type_of(access.mask).extents, i, access.type.extents));
+  }
+
+  // The part of the guard that differs between lanes; null if there is none.
+  Value* lane_mask(Access& access, int64_t i) {
+    const int32_t lanes = access.type.lanes;
+    Value* all = nullptr;
+    for (Access::Part& part : access.parts) {
+      if (!part.by_lane) continue;
+      Value* holds = nullptr;
+      if (part.count) {
+        const int64_t offset = part.diff->offset(unflatten(i, access.type.extents));
+        if (!part.many) {
+          Value* few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, part.rest, i64(kManyLanes));
+          few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, i64(-kManyLanes));
+          part.many = splat(b_.CreateTrunc(few, b_.getInt32Ty()), lanes);
+        }
+        // lane < rest + offset; an offset beyond all counts is met as if it were exact.
+        const int64_t from = std::clamp<int64_t>(-offset, -4 * kManyLanes, 4 * kManyLanes);
+        holds = b_.CreateICmpSGT(part.many, lane_numbers(b_.getInt32Ty(), lanes, from));
+      } else {
+        holds = compare(part.comparison, position_of(access.type, i));
+      }
+      all = all ? b_.CreateAnd(all, holds) : holds;
+    }
+    if (access.mask && type_of(access.mask).lanes > 1) {
+      Value* holds = mask_element(access, i);
+      all = all ? b_.CreateAnd(all, holds) : holds;
+    }
+    if (auto* known = llvm::dyn_cast_or_null<llvm::Constant>(all); known && known->isAllOnesValue())
+      return nullptr;
+    return all;
+  }
+
+  bool has_masked_access(DType dtype) const { return machine_.avx512 || size_of(dtype) >= 4; }
+
+  llvm::Align alignment(const Access& access) const {
+    return llvm::Align(std::min<uint64_t>(static_cast<uint64_t>(access.align), 64));
+  }
+  llvm::Align element_alignment(const Access& access) const { return llvm::Align(size_of(access.type.dtype)); }
+
+  // `fill` in memory, for loads that must not happen.
+  Value* fill_address(const ValueType& type, uint64_t fill) {
+    llvm::Constant* value = literal(context_, type.dtype, fill, type.lanes);
+    if (type.dtype == DType::Bool) {
+      value = llvm::ConstantInt::get(context_, llvm::APInt(8, fill ? 1 : 0));
+      if (type.lanes > 1)
+        value = llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(static_cast<unsigned>(type.lanes)), value);
+    }
+    llvm::GlobalVariable*& global = fills_[value];
+    if (!global) {
+      global = new llvm::GlobalVariable(*module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage,
+                                        value, "fill");
+      global->setAlignment(llvm::Align(64));
+    }
+    return global;
+  }
+
+  // Where stores go that must not happen: 512 bytes of stack hold the widest vector.
+  Value* dummy() {
+    if (!dummy_) {
+      llvm::IRBuilder<> at(entry_, entry_->begin());
+      llvm::AllocaInst* made = at.CreateAlloca(llvm::ArrayType::get(at.getInt8Ty(), 512), nullptr, "dummy");
+      made->setAlignment(llvm::Align(64));
+      dummy_ = made;
+    }
+    return dummy_;
+  }
+
+  Value* emit_load(const LoadOp& op, const ValueType& type, int64_t i,
+                   std::shared_ptr<Access>& access) {
+    if (!access) access = std::make_shared<Access>(make_access(op.memory, type, op.at, op.guard, op.align));
+    return load_element(*access, op.fill, i);
+  }
+
+  Value* load_element(Access& access, uint64_t fill, int64_t i) {
+    const ValueType& type = access.type;
+    const auto stride = lane_stride(access);
+    if (stride == 0 && type.lanes > 1) {
+      // One address for all lanes: a scalar, splat; a mask that differs by lane chooses after.
+      Value* mask = lane_mask(access, i);
+      Value* condition = element_condition(access, i);
+      if (mask) {
+        Value* any = b_.CreateOrReduce(mask);
+        condition = condition ? b_.CreateAnd(condition, any) : any;
+      }
+      Value* value = splat(load_scalar(access, fill, address(access, i), condition), type.lanes);
+      return mask ? b_.CreateSelect(mask, value, literal(context_, type.dtype, fill, type.lanes)) : value;
+    }
+    if (stride == 1) return load_vector(access, fill, i);
+    return load_lanes(access, fill, i);
+  }
+
+  Value* load_scalar(Access& access, uint64_t fill, Value* at, Value* condition) {
+    const DType dtype = access.type.dtype;
+    if (condition) at = b_.CreateSelect(condition, at, fill_address({dtype, 1, {}}, fill));
+    auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, 1), at, element_alignment(access));
+    annotate(load, access.memory);
+    return from_memory(load, dtype);
+  }
+
+  Value* load_vector(Access& access, uint64_t fill, int64_t i) {
+    const ValueType& type = access.type;
+    Value* condition = element_condition(access, i);
+    Value* mask = lane_mask(access, i);
+    if (mask && !has_masked_access(type.dtype)) return load_lanes(access, fill, i);
+    Value* at = address(access, i);
+    if (condition) at = b_.CreateSelect(condition, at, fill_address(type, fill));
+    llvm::Type* memory = memory_type(context_, type.dtype, type.lanes);
+    if (!mask) {
+      auto* load = b_.CreateAlignedLoad(memory, at, alignment(access));
+      annotate(load, access.memory);
+      return from_memory(load, type.dtype);
+    }
+    Value* other = to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
+    auto* load = b_.CreateMaskedLoad(memory, at, alignment(access), mask, other);
+    annotate(load, access.memory);
+    return from_memory(load, type.dtype);
+  }
+
+  // The lane's bit of all guards; null if there is none.
+  Value* lane_condition(Access& access, int64_t i, Value* condition, Value* mask, int32_t lane) {
+    (void)access, (void)i;
+    if (!mask) return condition;
+    Value* bit = lane_of(mask, access.type.lanes, lane);
+    return condition ? b_.CreateAnd(condition, bit) : bit;
+  }
+
+  // Scalar loads, lane by lane: strided, gathered, or masked where the machine has no masks.
+  Value* load_lanes(Access& access, uint64_t fill, int64_t i) {
+    const ValueType& type = access.type;
+    Value* condition = element_condition(access, i);
+    Value* mask = lane_mask(access, i);
+    Value* indices = gathered_index(access, i);
+    Value* out = llvm::PoisonValue::get(codegen::register_type(context_, type.dtype, type.lanes));
+    for (int32_t l = 0; l < type.lanes; ++l) {
+      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l)) : address(access, i, l);
+      Value* value = load_scalar(access, fill, at, lane_condition(access, i, condition, mask, l));
+      out = with_lane(out, type.lanes, l, value);
+    }
+    return out;
+  }
+
+  // All lanes' indices as a vector, where a vector value steers them.
+  Value* gathered_index(Access& access, int64_t i) {
+    if (access.address || access.type.lanes == 1) return nullptr;
+    std::vector<ValueId> named;
+    values_in(access.at, named);
+    const bool gathers = std::any_of(named.begin(), named.end(), [&](ValueId id) { return type_of(id).lanes > 1; });
+    if (!gathers) return nullptr;
+    return index(access.at, position_of(access.type, i));
+  }
+
+  void emit_store(const StoreOp& op) {
+    force_loads([&](MemoryId memory) { return memory == op.memory; });
+    ValueType type{kernel_[op.memory].dtype, 1, {}};
+    if (!op.value.is_literal()) type = type_of(op.value.value);
+    Access access = make_access(op.memory, type, op.at, op.guard, op.align);
+    stream_ = op.cache == CacheHint::Stream && !op.guard && op.align >= machine_.vector_bytes &&
+              lane_stride(access) == 1 && type.lanes > 1;
+    streams_ |= stream_;
+    for (int64_t i = 0; i < type.count(); ++i)
+      store_element(access, element(op.value, i, type.lanes), i);
+  }
+
+  void store_element(Access& access, Value* value, int64_t i) {
+    const ValueType& type = access.type;
+    const auto stride = lane_stride(access);
+    Value* condition = element_condition(access, i);
+    Value* mask = lane_mask(access, i);
+    if (stride != 1 || (mask && !has_masked_access(type.dtype)))
+      return store_lanes(access, value, i, condition, mask);
+    Value* at = address(access, i);
+    if (condition) at = b_.CreateSelect(condition, at, dummy());
+    Value* bits = to_memory(value, type.dtype, type.lanes);
+    if (mask) {
+      annotate(b_.CreateMaskedStore(bits, at, alignment(access), mask), access.memory);
+      return;
+    }
+    auto* store = b_.CreateAlignedStore(bits, at, alignment(access));
+    annotate(store, access.memory);
+    if (stream_)
+      store->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                         llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+  }
+
+  void store_lanes(Access& access, Value* value, int64_t i, Value* condition, Value* mask) {
+    const ValueType& type = access.type;
+    Value* indices = gathered_index(access, i);
+    for (int32_t l = 0; l < type.lanes; ++l) {
+      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l)) : address(access, i, l);
+      if (Value* holds = lane_condition(access, i, condition, mask, l))
+        at = b_.CreateSelect(holds, at, dummy());
+      Value* bits = to_memory(lane_of(value, type.lanes, l), type.dtype, 1);
+      annotate(b_.CreateAlignedStore(bits, at, element_alignment(access)), access.memory);
+    }
+  }
+
+  void emit_atomic(const AtomicOp& op, const Statement& s) {
+    force_loads([&](MemoryId memory) { return !is_constant(memory); });
+    Value* at = address_of(op.memory, index(op.at));
+    const DType dtype = kernel_[op.memory].dtype;
+    const auto action = !op.is_max ? llvm::AtomicRMWInst::Add
+                        : is_signed_integer(dtype) ? llvm::AtomicRMWInst::Max
+                                                   : llvm::AtomicRMWInst::UMax;
+    const auto order =
+        op.acquire_release ? llvm::AtomicOrdering::AcquireRelease : llvm::AtomicOrdering::Monotonic;
+    Value* old = b_.CreateAtomicRMW(action, at, element(op.value, 0, 1), llvm::Align(size_of(dtype)), order);
+    slots_[s.results[0].index] = {nullptr, {old}, 0, nullptr};
+  }
+
+  // ---------------------------------------------------------------- control
+
+  using Carried = std::vector<std::vector<Value*>>;  // per carried value, its elements
+
+  std::vector<Value*> elements_of(const Operand& o, const ValueType& type) {
+    std::vector<Value*> out;
+    for (int64_t i = 0; i < type.count(); ++i) out.push_back(element(o, i, type.lanes));
+    return out;
+  }
+
+  Carried initial_values(const std::vector<std::pair<ValueId, Operand>>& carried) {
+    Carried out;
+    for (const auto& [id, first] : carried) out.push_back(elements_of(first, type_of(id)));
+    return out;
+  }
+
+  void bind(ValueId id, std::vector<Value*> elements) { slots_[id.index] = {nullptr, std::move(elements), 0, nullptr}; }
+
+  // Phis for every element, with a first incoming value each.
+  std::vector<std::vector<llvm::PHINode*>> make_phis(const Carried& values, BasicBlock* from) {
+    std::vector<std::vector<llvm::PHINode*>> out;
+    for (const auto& elements : values) {
+      out.emplace_back();
+      for (Value* value : elements) {
+        out.back().push_back(b_.CreatePHI(value->getType(), 2));
+        out.back().back()->addIncoming(value, from);
+      }
+    }
+    return out;
+  }
+  static Carried as_values(const std::vector<std::vector<llvm::PHINode*>>& phis) {
+    Carried out;
+    for (const auto& list : phis) out.emplace_back(list.begin(), list.end());
+    return out;
+  }
+  static void add_incoming(const std::vector<std::vector<llvm::PHINode*>>& phis, const Carried& values,
+                           BasicBlock* from) {
+    for (size_t i = 0; i < phis.size(); ++i)
+      for (size_t j = 0; j < phis[i].size(); ++j) phis[i][j]->addIncoming(values[i][j], from);
+  }
+
+  // One turn of a loop: binds the symbol and the carried values, returns what the body yields.
+  Carried turn(const ForOp& loop, Value* symbol, const Carried& carried) {
+    symbols_[loop.symbol] = symbol;
+    for (size_t i = 0; i < carried.size(); ++i) bind(loop.carried[i].first, carried[i]);
+    enter_region();
+    for (const Statement& statement : loop.body->statements) emit(statement);
+    Carried out;
+    for (size_t i = 0; i < carried.size(); ++i)
+      out.push_back(elements_of(loop.body->yields[i], type_of(loop.carried[i].first)));
+    leave_region();
+    return out;
+  }
+
+  void emit_for(const ForOp& loop, const Statement& s) {
+    prepare(*loop.body);
+    Carried values = initial_values(loop.carried);
+    const auto low = loop.low.as_constant(), high = loop.high.as_constant(), step = loop.step.as_constant();
+    const bool known = low && high && step;
+    const int64_t turns = known ? std::max<int64_t>(0, (*high - *low + *step - 1) / *step) : -1;
+    if (known && (loop.unroll <= 0 || turns <= std::max<int64_t>(1, loop.unroll))) {
+      for (int64_t t = 0; t < turns; ++t) values = turn(loop, i64(*low + t * *step), values);
+    } else {
+      const int64_t copies = std::max<int64_t>(1, loop.unroll);
+      Value *from = index(loop.low), *to = index(loop.high), *by = index(loop.step);
+      Value* next = from;
+      if (copies > 1) {
+        // A turn of the long loop needs all its copies to be within: k + (copies - 1) * step < high.
+        Value* reach = b_.CreateNSWMul(by, i64(copies - 1));
+        Value* last = b_.CreateNSWSub(to, reach);
+        next = rotated_loop(loop, from, last, by, copies, values, turns);
+      }
+      if (copies == 1 || turns < 0 || turns % copies != 0)
+        rotated_loop(loop, next, to, by, 1, values, copies == 1 ? turns : -1);
+    }
+    for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], values[i]);
+  }
+
+  // for (k = from; k < to; k += copies * by), tested at the end of each turn. Updates `values` to
+  // what they are after it; returns the first k that was not run.
+  Value* rotated_loop(const ForOp& loop, Value* from, Value* to, Value* by, int64_t copies, Carried& values,
+                      int64_t turns) {
+    BasicBlock* before = b_.GetInsertBlock();
+    BasicBlock *body = block(loop.symbol.c_str()), *after = block("after");
+    if (turns >= copies)
+      b_.CreateBr(body);
+    else
+      b_.CreateCondBr(b_.CreateICmpSLT(from, to), body, after);
+    b_.SetInsertPoint(body);
+    auto* k = b_.CreatePHI(b_.getInt64Ty(), 2, loop.symbol);
+    k->addIncoming(from, before);
+    const auto phis = make_phis(values, before);
+    Carried inside = as_values(phis);
+    Value* next = k;
+    for (int64_t c = 0; c < copies; ++c) {
+      inside = turn(loop, next, inside);
+      next = b_.CreateNSWAdd(next, by);
+    }
+    BasicBlock* latch = b_.GetInsertBlock();
+    k->addIncoming(next, latch);
+    add_incoming(phis, inside, latch);
+    b_.CreateCondBr(b_.CreateICmpSLT(next, to), body, after);
+    b_.SetInsertPoint(after);
+    if (turns >= copies) {
+      values = inside;
+      return next;
+    }
+    auto* end = b_.CreatePHI(b_.getInt64Ty(), 2);
+    end->addIncoming(from, before);
+    end->addIncoming(next, latch);
+    const auto out = make_phis(values, before);
+    add_incoming(out, inside, latch);
+    values = as_values(out);
+    return end;
+  }
+
+  void emit_if(const IfOp& op, const Statement& s) {
+    prepare(*op.then);
+    if (op.otherwise) prepare(*op.otherwise);
+    Value* holds = op.flag ? element(op.flag, 0) : nullptr;
+    for (const IndexComparison& comparison : op.condition) {
+      Value* one = compare(comparison, Position{});
+      holds = holds ? b_.CreateAnd(holds, one) : one;
+    }
+    BasicBlock *then = block("then"), *otherwise = op.otherwise ? block("else") : nullptr, *after = block("endif");
+    b_.CreateCondBr(holds, then, otherwise ? otherwise : after);
+    const auto arm = [&](const Region& region, BasicBlock* at, Carried& out) {
+      b_.SetInsertPoint(at);
+      enter_region();
+      for (const Statement& statement : region.statements) emit(statement);
+      for (size_t i = 0; i < s.results.size(); ++i)
+        out.push_back(elements_of(region.yields[i], type_of(s.results[i])));
+      leave_region();
+      BasicBlock* end = b_.GetInsertBlock();
+      b_.CreateBr(after);
+      return end;
+    };
+    Carried yes, no;
+    BasicBlock* yes_end = arm(*op.then, then, yes);
+    BasicBlock* no_end = op.otherwise ? arm(*op.otherwise, otherwise, no) : nullptr;
+    b_.SetInsertPoint(after);
+    if (s.results.empty()) return;
+    const auto phis = make_phis(yes, yes_end);
+    add_incoming(phis, no, no_end);
+    const Carried out = as_values(phis);
+    for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], out[i]);
+  }
+
+  void emit_while(const WhileOp& loop, const Statement& s) {
+    prepare(*loop.body);
+    const Carried first = initial_values(loop.carried);
+    BasicBlock *before = b_.GetInsertBlock(), *body = block("while"), *after = block("after");
+    b_.CreateBr(body);
+    b_.SetInsertPoint(body);
+    const auto phis = make_phis(first, before);
+    const Carried inside = as_values(phis);
+    for (size_t i = 0; i < inside.size(); ++i) bind(loop.carried[i].first, inside[i]);
+    enter_region();
+    for (const Statement& statement : loop.body->statements) emit(statement);
+    Value* more = element(loop.body->yields[0], 0, 1);
+    Carried next;
+    for (size_t i = 0; i < inside.size(); ++i)
+      next.push_back(elements_of(loop.body->yields[i + 1], type_of(loop.carried[i].first)));
+    leave_region();
+    add_incoming(phis, next, b_.GetInsertBlock());
+    b_.CreateCondBr(more, body, after);
+    b_.SetInsertPoint(after);
+    for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], next[i]);
+  }
+
+  const Kernel& kernel_;
+  const Machine& machine_;
+  llvm::LLVMContext& context_;
+  std::unique_ptr<llvm::Module> module_;
+  llvm::IRBuilder<> b_;
+  std::unordered_map<std::string_view, ValueId> values_by_name_;
+  std::vector<llvm::MDNode*> alias_scope_, no_alias_;
+  std::unordered_map<const Region*, Uses> uses_;
+  std::unordered_map<llvm::Constant*, llvm::GlobalVariable*> fills_;
+
+  // Of the phase at hand.
+  llvm::Function* function_ = nullptr;
+  BasicBlock* entry_ = nullptr;
+  std::vector<Slot> slots_;
+  std::vector<Value*> pointers_;
+  std::unordered_map<std::string, Value*> symbols_;
+  std::vector<std::unordered_map<Expr, Value*>> scopes_;  // index expressions by region
+  std::vector<ValueId> pending_loads_;
+  std::vector<size_t> pending_marks_;
+  std::vector<int64_t> scratch_marks_;
+  int64_t scratch_used_ = 0;
+  Value* dummy_ = nullptr;
+  bool stream_ = false;   // the store at hand bypasses the caches
+  bool streams_ = false;  // some store did
+};
+
+}  // namespace
+
+std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,
+                                        llvm::LLVMContext& context) {
+  return Translator(kernel, machine, context).run();
+}
+
+}  // namespace braze::codegen
