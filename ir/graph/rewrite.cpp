@@ -4,6 +4,17 @@
 
 namespace braze {
 
+namespace {
+
+bool has_dead_code(const Graph& graph) {
+  const std::vector<bool> needed = needed_nodes(graph);
+  for (size_t i = 0; i < graph.size(); ++i)
+    if (!needed[i] && !graph[NodeId(i)].as<InputOp>()) return true;
+  return false;
+}
+
+}  // namespace
+
 NodeId Rewriting::keep() const { return build::rebuild(result, node, operands); }
 
 Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>& rewrite) {
@@ -26,7 +37,8 @@ Graph rewrite(const Graph& graph, const std::function<NodeId(const Rewriting&)>&
   std::vector<GraphOutput> outputs = graph.outputs();
   for (GraphOutput& output : outputs) output.node = replacement[output.node.index];
   result.set_outputs(std::move(outputs));
-  return result;
+  // What replaced nodes alone needed has become dead.
+  return has_dead_code(result) ? without_dead_code(result) : result;
 }
 
 Graph without_dead_code(const Graph& graph) {

@@ -83,8 +83,8 @@ GraphPrinter::GraphPrinter(const Graph& graph, GraphTextOptions options)
   for (size_t i = 0; i < graph.size(); ++i) {
     const Node& node = graph[NodeId(i)];
     implicit_[i] = node.as<BroadcastOp>() && node.as<BroadcastOp>()->axes.empty() &&
-                   node.operands.size() == 1 && node.type.shape.rank() > 0 && node.label.empty() &&
-                   used_by_map[i] && !used_otherwise[i];
+                   node.operands.size() == 1 && node.type.shape.rank() > 0 &&
+                   !is_value_name(node.label) && used_by_map[i] && !used_otherwise[i];
   }
 
   // Inputs choose their names first, since theirs are part of the graph's meaning.
