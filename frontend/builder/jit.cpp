@@ -6,7 +6,7 @@
 #include <mutex>
 
 #include "frontend/builder/builder.h"
-#include "frontend/builder/executable_cache.h"
+#include "frontend/builder/compiled.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"

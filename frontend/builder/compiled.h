@@ -1,4 +1,4 @@
-// executable_cache.h — the executables of this process, so that equal graphs are compiled once.
+// compiled.h — from a graph to an executable, once for equal graphs of this process.
 #pragma once
 
 #include "braze/compile.h"
@@ -8,7 +8,7 @@
 namespace braze {
 
 /// `graph` compiled for `device` and loaded on it; the one made before, if there is one for an equal
-/// graph (text with locations), target and options. Thread-safe; kept until the process ends.
+/// graph (text with locations), target and options. Thread-safe.
 Executable compiled_executable(const Graph& graph, const Device& device,
                                const CompileOptions& options);
 

@@ -1,13 +1,11 @@
-#include "frontend/builder/executable_cache.h"
-
-#include <mutex>
-#include <unordered_map>
+#include "frontend/builder/compiled.h"
 
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
+#include "runtime/cache/executable_cache.h"
 
 namespace braze {
 namespace {
@@ -26,18 +24,14 @@ Hash128 key_of(const Graph& graph, const Device& device, const CompileOptions& o
 
 Executable compiled_executable(const Graph& graph, const Device& device,
                                const CompileOptions& options) {
-  static auto* const mutex = new std::mutex;
-  static auto* const cache = new std::unordered_map<Hash128, Executable>;
-  const Hash128 key = key_of(graph, device, options);
+  static auto* const cache = new ExecutableCache;  // outlives static Jitted functions
+  const auto make = [&] {
+    auto program = std::make_shared<const Program>(compile(graph, device.target(), options));
+    return Executable::load(std::move(program), device);
+  };
   // A dump shows a compilation, so one has to happen.
-  if (options.dump_folder.empty()) {
-    const std::lock_guard lock(*mutex);
-    if (const auto found = cache->find(key); found != cache->end()) return found->second;
-  }
-  auto program = std::make_shared<const Program>(compile(graph, device.target(), options));
-  Executable executable = Executable::load(std::move(program), device);
-  const std::lock_guard lock(*mutex);
-  return cache->insert_or_assign(key, std::move(executable)).first->second;
+  if (!options.dump_folder.empty()) return make();
+  return cache->get_or_load(key_of(graph, device, options), make);
 }
 
 }  // namespace braze
