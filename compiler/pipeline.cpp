@@ -1,25 +1,45 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
 #include "braze/compile.h"
 
+#include <atomic>
 #include <chrono>
+#include <exception>
 #include <filesystem>
 #include <fstream>
+#include <functional>
+#include <map>
+#include <mutex>
+#include <thread>
 
 #include "braze/error.h"
+#include "compiler/codegen/code_generator.h"
+#include "compiler/fusion/partition.h"
+#include "compiler/lowering/lower.h"
+#include "compiler/passes/expand.h"
+#include "compiler/planning/plan.h"
+#include "compiler/tiling/tile.h"
+#include "ir/code/text.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
 #include "ir/program/program.h"
+#include "ir/support/hash.h"
 #include "ir/support/text.h"
 
 namespace braze {
 
-namespace codes {
-inline constexpr Code kNoCodeGenerator{"no-code-generator", ErrorKind::Unsupported,
-                                       "No code generator serves the target."};
-}  // namespace codes
-
 namespace {
+
+/// A function from Graph to Graph, in the order in which they run.
+struct Pass {
+  std::string_view name;
+  Graph (*run)(const Graph&);
+  std::string_view purpose;
+};
+
+constexpr Pass kPasses[] = {
+    {"expand", expand, "formula rows become machine and math rows"},
+};
 
 /// Model bytes of a tensor.
 Expr bytes_of(const TensorType& type) {
@@ -68,10 +88,121 @@ Program interpreter_program(const Graph& graph) {
   return program;
 }
 
-void dump(const std::string& folder, const std::string& name, const std::string& text) {
-  if (folder.empty()) return;
-  std::filesystem::create_directories(folder);
-  std::ofstream(std::filesystem::path(folder) / name) << text;
+// Writes phases to the dump folder, numbered in order.
+class Dump {
+ public:
+  explicit Dump(std::string folder) : folder_(std::move(folder)) {
+    if (!folder_.empty()) std::filesystem::create_directories(folder_);
+  }
+  explicit operator bool() const { return !folder_.empty(); }
+  void write(std::string_view name, const std::string& text) {
+    if (folder_.empty()) return;
+    std::ofstream(std::filesystem::path(folder_) / fmt::format("{:02}-{}", number_++, name)) << text;
+  }
+
+ private:
+  std::string folder_;
+  int number_ = 0;
+};
+
+void check_after(const Graph& graph, std::string_view pass) {
+  const std::vector<Diagnostic> findings = verify(graph);
+  if (findings.empty()) return;
+  fail(braze::codes::kInternal, fmt::format("pass {} left a graph with {} findings: {}", pass, findings.size(), findings.front().to_string()),
+       {.fix = "please report this"});
+}
+
+Graph run_passes(Graph graph, Dump& dump) {
+  for (const Pass& pass : kPasses) {
+    graph = pass.run(graph);
+    check_after(graph, pass.name);
+    dump.write(fmt::format("{}.braze", pass.name), to_text(graph));
+  }
+  return graph;
+}
+
+// Calls `work(i)` for all i below `count` on up to `threads` threads; rethrows the first error.
+void parallel_for(size_t count, unsigned threads, const std::function<void(size_t)>& work) {
+  std::atomic<size_t> next = 0;
+  std::exception_ptr error;
+  std::mutex mutex;
+  const auto drain = [&] {
+    for (size_t i; (i = next++) < count;) {
+      try {
+        work(i);
+      } catch (...) {
+        const std::lock_guard lock(mutex);
+        if (!error) error = std::current_exception();
+        next = count;
+      }
+    }
+  };
+  std::vector<std::jthread> helpers;
+  for (unsigned t = 1; t < std::min<size_t>(threads, count); ++t) helpers.emplace_back(drain);
+  drain();
+  helpers.clear();
+  if (error) std::rethrow_exception(error);
+}
+
+std::optional<Schedule> given_schedule(const CompileOptions& options, const std::string& kernel) {
+  const auto found = options.schedules.find(kernel);
+  if (found == options.schedules.end()) return std::nullopt;
+  return parse_schedule(found->second);
+}
+
+Artifact generate(const Kernel& kernel, const Target& target) {
+  if (target.simulated) return {"kernel", kernel.name, to_text(kernel), {}};
+  return generate_image(kernel, target);
+}
+
+// Names that no two kernels of a program share.
+std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusion>& fusions) {
+  std::vector<std::string> names;
+  std::map<std::string, int> used;
+  for (const Fusion& fusion : fusions) {
+    std::string name = kernel_name(graph, fusion);
+    if (const int n = used[name]++) name += fmt::format("_{}", n);
+    names.push_back(std::move(name));
+  }
+  return names;
+}
+
+Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options, Dump& dump) {
+  const Graph graph = run_passes(source, dump);
+  const LoopForms forms(graph);
+  const Partition parts = partition(forms, target, {options.fuse});
+  dump.write("fusion.txt", to_text(graph, parts));
+  const std::vector<std::string> names = kernel_names(graph, parts.fusions);
+  std::vector<CompiledFusion> compiled(parts.fusions.size());
+  std::vector<std::string> tile_texts(parts.fusions.size());
+  for (size_t i = 0; i < compiled.size(); ++i) {
+    CompiledFusion& out = compiled[i];
+    out.fusion = parts.fusions[i];
+    TiledKernel tiled = tile({forms, out.fusion, target, names[i]}, given_schedule(options, names[i]));
+    out.parameters = std::move(tiled.parameters);
+    out.space = std::move(tiled.space);
+    if (dump) tile_texts[i] = to_text(tiled.program);
+    out.kernel = lower(tiled.program, target);
+  }
+  for (size_t i = 0; i < compiled.size(); ++i) dump.write(names[i] + ".tile.braze", tile_texts[i]);
+  if (dump)
+    for (size_t i = 0; i < compiled.size(); ++i) dump.write(names[i] + ".kernel.braze", to_text(compiled[i].kernel));
+  parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()),
+               [&](size_t i) { compiled[i].artifact = generate(compiled[i].kernel, target); });
+  Program program = plan(forms, compiled, target);
+  program.report = to_text(graph, parts);
+  dump.write("program.txt", to_text(program));
+  return program;
+}
+
+// The graph in a file of its own, and the command that compiles it again.
+std::string write_reproducer(const Graph& graph, const Target& target) {
+  const std::string text = to_text(graph);
+  const std::string path = fmt::format("braze-repro-{:016x}.braze", hash64(text));
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) return {};
+  return fmt::format("braze run {} --device {}{}", path, target.simulated ? "sim:" : "", target.name);
 }
 
 }  // namespace
@@ -79,11 +210,20 @@ void dump(const std::string& folder, const std::string& name, const std::string&
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
-  dump(options.dump_folder, "00-graph.braze", to_text(graph));
-  if (target.kind != TargetKind::Interpreter)
-    fail(codes::kNoCodeGenerator, fmt::format("nothing generates code for {} yet", target.name),
-         {.fix = "use the device \"interpreter\""});
-  Program program = interpreter_program(graph);
+  Dump dump(options.dump_folder);
+  dump.write("graph.braze", to_text(graph));
+  Program program;
+  if (target.kind == TargetKind::Interpreter) {
+    program = interpreter_program(graph);
+  } else {
+    try {
+      program = compiled_program(graph, target, options, dump);
+    } catch (const Error& error) {
+      if (error.kind() != ErrorKind::Internal) throw;
+      const std::string command = write_reproducer(graph, target);
+      fail(error.code(), error.message(), {error.location(), error.node(), command.empty() ? error.fix() : "please report this; it is replayed by: " + command});
+    }
+  }
   program.name = graph.name();
   program.target = target;
   program.ops_before_fusion = count_ops(graph);

@@ -20,6 +20,7 @@ inline constexpr Code kInputRead{"updated-input", ErrorKind::Unsupported, "An in
 inline constexpr Code kRecomputeCost{"recompute-cost", ErrorKind::Unsupported, "Computing the producer again in every consumer costs more than a round trip to memory."};
 inline constexpr Code kParallelism{"parallelism", ErrorKind::Unsupported, "The fused kernel has too few independent instances to fill the machine."};
 inline constexpr Code kCost{"cost", ErrorKind::Unsupported, "The fused kernel is estimated slower than the two apart."};
+inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported, "Fusion is switched off for this compilation."};
 // Not an edge between kernels.
 inline constexpr Code kFromInput{"input", ErrorKind::Unsupported, "The producer is an input or a constant."};
 

@@ -927,6 +927,7 @@ TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const S
               "the schedule does not fit the space");
   TiledKernel kernel = Emitter(request, space, schedule).emit();
   remove_dead_code(kernel.program);
+  kernel.space = space;
   return kernel;
 }
 

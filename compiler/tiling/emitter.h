@@ -19,6 +19,7 @@ struct TiledKernel {
   TileProgram program;
   /// The nodes behind the program's memory parameters, in order: inputs, then outputs.
   std::vector<NodeId> parameters;
+  Space space;  ///< the one that was tiled
 };
 
 /// Everything a tiling rule knows.

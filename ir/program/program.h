@@ -54,6 +54,8 @@ struct Slot {
 
 /// One kernel launch.
 struct Launch {
+  /// As `artifact`: no kernel, but a copy of slot `buffers[0]` to slot `buffers[1]`.
+  static constexpr uint32_t kCopy = UINT32_MAX;
   uint32_t artifact = 0;
   std::vector<uint32_t> buffers;  ///< slots, in the order of the kernel's tensor parameters
   std::vector<Expr> scalars;      ///< in the order of the kernel's scalar parameters

@@ -1,0 +1,32 @@
+// cost.h — estimated time of a Fusion: bytes moved, operations, launches, lost parallelism.
+//
+// The figures rank alternatives; they do not predict clocks. All constants stand in cost.cpp or in
+// the Target.
+#pragma once
+
+#include <string>
+
+#include "compiler/fusion/space.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+struct Cost {
+  double bytes_read = 0;     ///< every input once
+  double bytes_written = 0;
+  double flops = 0;          ///< machine operations, recomputation included
+  double instances = 1;      ///< independent pieces of work
+  double seconds = 0;
+
+  /// "1.2 us: 64 KiB read, 16 KiB written, 1.1 Mflop, 4 instances".
+  std::string to_string() const;
+};
+
+/// The cost of computing `fusion` over `space` on `target`.
+Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, const Target& target);
+
+/// Operations to compute `node` once at one index, through the nodes that are `inside` and no
+/// reductions.
+double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node);
+
+}  // namespace braze

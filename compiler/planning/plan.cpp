@@ -1,0 +1,318 @@
+#include "compiler/planning/plan.h"
+
+#include <algorithm>
+#include <functional>
+#include <map>
+#include <set>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kArenaAlignment = 64;
+
+Expr bytes_of(const TensorType& type) { return type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype))); }
+Expr rounded(const Expr& bytes) { return ceildiv(bytes, kArenaAlignment) * Expr(kArenaAlignment); }
+
+std::string label_of(const Graph& graph, NodeId node) {
+  if (const auto* input = graph[node].as<InputOp>()) return input->name;
+  if (!graph[node].label.empty()) return graph[node].label;
+  return fmt::format("{}.{}", op_name(graph[node].op), node.index);
+}
+
+// Hands out ranges of the arena. Sizes may be symbolic, so a free range is reused only where it is
+// proven large enough.
+class Arena {
+ public:
+  Expr allocate(const Expr& bytes) {
+    const Expr size = rounded(bytes);
+    for (size_t i = 0; i < free_.size(); ++i) {
+      if (!proves_at_most(size, free_[i].second)) continue;
+      const auto [offset, available] = free_[i];
+      free_.erase(free_.begin() + static_cast<ptrdiff_t>(i));
+      const Expr left = available - size;
+      if (!left.is_constant(0) && proves_at_most(1, left)) free_.emplace_back(offset + size, left);
+      return offset;
+    }
+    const Expr offset = end_;
+    end_ += size;
+    return offset;
+  }
+  void release(const Expr& offset, const Expr& bytes) { free_.emplace_back(offset, rounded(bytes)); }
+  const Expr& size() const { return end_; }
+
+ private:
+  Expr end_;
+  std::vector<std::pair<Expr, Expr>> free_;
+};
+
+class Planner {
+ public:
+  Planner(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Target& target)
+      : forms_(forms), graph_(forms.graph()), fusions_(fusions) {
+    program_.name = graph_.name();
+    program_.target = target;
+    program_.symbols = graph_.symbols();
+  }
+
+  Program run() {
+    for (size_t k = 0; k < fusions_.size(); ++k)
+      for (NodeId output : fusions_[k].fusion.outputs)
+        writer_[output.index] = k;
+    add_inputs_and_constants();
+    decide_updates();
+    add_outputs();
+    const std::vector<size_t> order = launch_order();
+    for (size_t k : order) add_launch(k);
+    for (const auto& [node, slot] : copies_) add_copy(node, slot);
+    place_temporaries();
+    return std::move(program_);
+  }
+
+ private:
+  uint32_t add_slot(Slot slot) {
+    program_.slots.push_back(std::move(slot));
+    return static_cast<uint32_t>(program_.slots.size() - 1);
+  }
+
+  void add_inputs_and_constants() {
+    for (uint32_t i = 0; i < graph_.inputs().size(); ++i) {
+      const NodeId node = graph_.inputs()[i];
+      const TensorType& type = graph_[node].type;
+      program_.inputs.push_back({label_of(graph_, node), type});
+      slot_of_[node.index] = add_slot({Slot::Kind::Input, i, type, 0, label_of(graph_, node)});
+    }
+    for (const CompiledFusion& fusion : fusions_)
+      for (NodeId node : fusion.fusion.inputs) add_constant(node);
+    for (const GraphOutput& output : graph_.outputs())
+      if (!writer_.contains(output.node.index)) add_constant(output.node);
+  }
+
+  void add_constant(NodeId node) {
+    const auto* constant = graph_[node].as<ConstantOp>();
+    if (!constant || slot_of_.contains(node.index)) return;
+    program_.constants.push_back(constant->value);
+    slot_of_[node.index] = add_slot({Slot::Kind::Constant, static_cast<uint32_t>(program_.constants.size() - 1),
+                                     graph_[node].type, 0, label_of(graph_, node)});
+  }
+
+  // --- Updates in place -----------------------------------------------------------------------
+
+  bool reads(size_t k, NodeId node) const {
+    const auto& inputs = fusions_[k].fusion.inputs;
+    return std::find(inputs.begin(), inputs.end(), node) != inputs.end();
+  }
+  bool depends(size_t later, size_t earlier) const {
+    std::vector<size_t> open{later};
+    std::set<size_t> seen;
+    while (!open.empty()) {
+      const size_t k = open.back();
+      open.pop_back();
+      if (k == earlier) return true;
+      if (!seen.insert(k).second) continue;
+      for (NodeId input : fusions_[k].fusion.inputs)
+        if (const auto found = writer_.find(input.index); found != writer_.end()) open.push_back(found->second);
+      for (const auto& [reader, update_writer] : orders_)
+        if (update_writer == k) open.push_back(reader);
+    }
+    return false;
+  }
+
+  // A kernel may write over an input that it reads itself if every element is read only by the
+  // instance, and at the index, that writes it.
+  bool elementwise_in(size_t k, NodeId input, NodeId output) const {
+    const CompiledFusion& compiled = fusions_[k];
+    std::optional<Expr> stored;
+    for (const Pass& pass : compiled.space.passes)
+      for (const SpaceTask& task : pass.stores)
+        if (task.node == output) stored = linear_offset(task.at, graph_[output].type.shape);
+    if (!stored) return false;
+    for (const Pass& pass : compiled.space.passes) {
+      const auto same = [&](const SpaceTask& task) {
+        const auto loads = trace(forms_, compiled.fusion, task).loads;
+        return std::all_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
+          return load.node != input || linear_offset(load.at, graph_[input].type.shape) == *stored;
+        });
+      };
+      // Passes other than the last would read what an earlier pass wrote: only one may touch it.
+      if (!std::all_of(pass.reduces.begin(), pass.reduces.end(), same) || !std::all_of(pass.stores.begin(), pass.stores.end(), same)) return false;
+    }
+    return compiled.space.passes.size() == 1;
+  }
+
+  // An update happens in place if all other readers of the input can run before its writer; else the
+  // new value is computed aside and copied at the end.
+  void decide_updates() {
+    std::set<uint32_t> taken;
+    for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
+      const GraphOutput& output = graph_.outputs()[o];
+      if (!output.updates || !writer_.contains(output.node.index) || !taken.insert(output.node.index).second) continue;
+      const NodeId input = graph_.inputs()[*output.updates];
+      const size_t writer = writer_.at(output.node.index);
+      bool in_place = !reads(writer, input) || elementwise_in(writer, input, output.node);
+      std::vector<std::pair<size_t, size_t>> added;
+      for (size_t k = 0; k < fusions_.size() && in_place; ++k) {
+        if (k == writer || !reads(k, input)) continue;
+        if (depends(k, writer)) in_place = false;
+        else added.emplace_back(k, writer);
+      }
+      if (!in_place) continue;
+      for (const auto& order : added) {
+        if (depends(order.first, order.second)) in_place = false;
+        orders_.push_back(order);
+      }
+      if (in_place) in_place_.insert(o);
+      else orders_.resize(orders_.size() - added.size());
+    }
+  }
+
+  // --- Slots of results -----------------------------------------------------------------------
+
+  void add_outputs() {
+    for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
+      const GraphOutput& output = graph_.outputs()[o];
+      const TensorType& type = graph_[output.node].type;
+      const uint32_t slot = add_slot({Slot::Kind::Output, o, type, 0, output.name.empty() ? label_of(graph_, output.node) : output.name});
+      program_.outputs.push_back({output.name, type, slot, output.updates});
+      const bool aside = output.updates && !in_place_.contains(o);
+      if (!writer_.contains(output.node.index) || slot_of_.contains(output.node.index) || aside) {
+        copies_.emplace_back(output.node, slot);
+      } else {
+        slot_of_[output.node.index] = slot;
+      }
+    }
+    for (const CompiledFusion& fusion : fusions_)
+      for (NodeId node : fusion.fusion.outputs)
+        if (!slot_of_.contains(node.index))
+          slot_of_[node.index] = add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
+  }
+
+  // --- Launches -------------------------------------------------------------------------------
+
+  std::vector<size_t> launch_order() const {
+    std::vector<size_t> order;
+    std::vector<bool> done(fusions_.size());
+    const std::function<void(size_t)> visit = [&](size_t k) {
+      if (done[k]) return;
+      done[k] = true;
+      for (NodeId input : fusions_[k].fusion.inputs)
+        if (const auto found = writer_.find(input.index); found != writer_.end()) visit(found->second);
+      for (const auto& [reader, writer] : orders_)
+        if (writer == k) visit(reader);
+      order.push_back(k);
+    };
+    for (size_t k = 0; k < fusions_.size(); ++k) visit(k);
+    return order;
+  }
+
+  void add_launch(size_t k) {
+    const CompiledFusion& compiled = fusions_[k];
+    std::vector<uint32_t> slots;
+    for (NodeId node : compiled.parameters) slots.push_back(slot_of_.at(node.index));
+    Launch launch;
+    launch.artifact = static_cast<uint32_t>(program_.artifacts.size());
+    program_.artifacts.push_back(compiled.artifact);
+    for (const Memory& memory : compiled.kernel.memories) {
+      if (memory.space != MemorySpace::Workspace) continue;
+      const uint32_t slot = add_slot({Slot::Kind::Temporary, 0, {memory.dtype, Shape(memory.shape)}, 0, compiled.kernel.name + "." + memory.name});
+      if (memory.zeroed) launch.zeroed.push_back(slot);
+      slots.push_back(slot);
+    }
+    launch.buffers = std::move(slots);
+    launch.scalars = compiled.kernel.symbols;
+    for (const Phase& phase : compiled.kernel.phases) {
+      Expr count = 1;
+      for (const GridAxis& axis : phase.grid) count *= axis.extent;
+      launch.instances.push_back(count);
+      launch.scratch_bytes = std::max(launch.scratch_bytes, phase.scratch_bytes);
+    }
+    launch.name = compiled.kernel.name;
+    launch.schedule = compiled.kernel.schedule;
+    for (NodeId node : compiled.fusion.nodes) {
+      const std::string where = graph_[node].location.to_string();
+      launch.ops.push_back(fmt::format("{} : {}{}{}", label_of(graph_, node), graph_[node].type.to_string(), where.empty() ? "" : " at ", where));
+    }
+    for (NodeId node : compiled.fusion.inputs) launch.bytes_read += bytes_of(graph_[node].type);
+    for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
+    for (const Pass& pass : compiled.space.passes) {
+      Expr elements = 1;
+      for (const SpaceAxis& axis : compiled.space.parallel) elements *= axis.extent;
+      for (const SpaceAxis& axis : pass.inner) elements *= axis.extent;
+      double flops = 0;
+      for (const SpaceTask& task : pass.reduces) flops += trace(forms_, compiled.fusion, task).flops;
+      for (const SpaceTask& task : pass.stores) flops += trace(forms_, compiled.fusion, task).flops;
+      launch.flops += elements * Expr(static_cast<int64_t>(flops));
+    }
+    program_.launches.push_back(std::move(launch));
+  }
+
+  // An output that is an input, a constant, returned twice, or not written in place.
+  void add_copy(NodeId node, uint32_t slot) {
+    Launch launch;
+    launch.artifact = Launch::kCopy;
+    launch.buffers = {slot_of_.at(node.index), slot};
+    launch.name = "copy_" + program_.slots[slot].label;
+    launch.bytes_read = launch.bytes_written = bytes_of(graph_[node].type);
+    program_.launches.push_back(std::move(launch));
+  }
+
+  // --- Temporaries ----------------------------------------------------------------------------
+
+  void place_temporaries() {
+    std::vector<size_t> last(program_.slots.size(), 0), first(program_.slots.size(), SIZE_MAX);
+    for (size_t n = 0; n < program_.launches.size(); ++n) {
+      for (uint32_t slot : program_.launches[n].buffers) {
+        first[slot] = std::min(first[slot], n);
+        last[slot] = n;
+      }
+    }
+    Arena arena;
+    for (size_t n = 0; n < program_.launches.size(); ++n) {
+      for (size_t s = 0; s < program_.slots.size(); ++s) {
+        Slot& slot = program_.slots[s];
+        if (slot.kind == Slot::Kind::Temporary && first[s] == n) slot.offset = arena.allocate(bytes_of(slot.type));
+      }
+      for (size_t s = 0; s < program_.slots.size(); ++s) {
+        const Slot& slot = program_.slots[s];
+        if (slot.kind == Slot::Kind::Temporary && last[s] == n && first[s] != SIZE_MAX) arena.release(slot.offset, bytes_of(slot.type));
+      }
+    }
+    program_.arena_bytes = arena.size();
+  }
+
+  const LoopForms& forms_;
+  const Graph& graph_;
+  const std::vector<CompiledFusion>& fusions_;
+  Program program_;
+  std::map<uint32_t, size_t> writer_;    // node -> the fusion that computes it
+  std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
+  std::vector<std::pair<size_t, size_t>> orders_;  // (reader, writer over its input)
+  std::set<uint32_t> in_place_;           // outputs
+  std::vector<std::pair<NodeId, uint32_t>> copies_;
+};
+
+}  // namespace
+
+Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Target& target) {
+  return Planner(forms, fusions, target).run();
+}
+
+std::string kernel_name(const Graph& graph, const Fusion& fusion) {
+  constexpr size_t kMostParts = 4;
+  std::vector<std::string> parts;
+  const auto add = [&](std::string part) {
+    std::replace_if(part.begin(), part.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+    if (parts.empty() || parts.back() != part) parts.push_back(std::move(part));
+  };
+  for (NodeId node : fusion.nodes) {
+    if (graph[node].as<ConstantOp>()) continue;
+    add(graph[node].label.empty() ? std::string(op_name(graph[node].op)) : graph[node].label);
+  }
+  if (parts.empty()) return "copy";
+  if (parts.size() > kMostParts) parts.erase(parts.begin() + 2, parts.end() - 2);
+  return join(parts, "_", [](const std::string& s) { return s; });
+}
+
+}  // namespace braze
