@@ -4,6 +4,7 @@
 #include <unordered_map>
 
 #include "braze/error.h"
+#include "ir/ops/math_bodies.h"
 
 namespace braze {
 namespace {
@@ -57,7 +58,7 @@ constexpr ElementwiseInfo kTable[] = {
 #define MACHINE(name, arity, types, result, meaning, grad) \
   row(#name, OpClass::Machine, arity, types, ResultRule::result, meaning, nullptr, grad),
 #define MATH(name, arity, types, meaning, grad) \
-  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, nullptr, grad),
+  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, BODY(math::name(x)), grad),
 #define FORMULA(name, arity, types, body, meaning, grad) \
   row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad),
 #include "ir/ops/elementwise.def"
