@@ -106,25 +106,33 @@ inline constexpr double kLog2ELo = 0x1.4ae0cp-26;
 inline constexpr double kLn2 = 0x1.62e42ep-1;  // ln 2 = kLn2 + kLn2Lo, both positive
 inline constexpr double kLn2Lo = 0x1.efa39ep-25;
 
+/// In the reduction below, the octave of e^r is [3/4, 3/2), not [0.71, 1.41): below 1, where an ulp
+/// is half as large, sums lose less.
+inline constexpr double kOctaveF32 = -0.085;
+
+/// (e^r - 1 - r) / r^2 for e^r in that octave, to 2^-28 of e^r.
+template <class S>
+S exp_octave_tail_f32(const S& r) {
+  return horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
+}
+
 /// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2, to 2^-28 of e^r.
 template <class S>
 S exp_tail_f32(const S& r) {
   return horner(r, 0.0013822662, 0.00836884, 0.041668247, 0.1666652, 0.49999994);
 }
 
-/// x = n ln 2 + r and e^x = e^r 2^n. The limits let special values flow through: e^-104 rounds to 0,
-/// e^89 to infinity, and NaN passes both. The octave of e^r is [3/4, 3/2), not [0.71, 1.41): below
-/// 1, where an ulp is half as large, the sum loses less (1.01 ulp against 0.89).
+/// x = n ln 2 + r and e^x = e^r 2^n. The limits let special values flow through: e^-104 rounds to
+/// 0, e^89 to infinity, and NaN passes both.
 template <class S>
 S exp_f32(const S& x) {
   const S low = max(x, x.constant(-104.0));
   const S y = min(low, x.constant(89.0));
-  const S rounded = fma(y, x.constant(kLog2E), x.constant(-0.085)) + x.constant(kRoundF32);
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(kOctaveF32)) + x.constant(kRoundF32);
   const S n = rounded - x.constant(kRoundF32);
   S r = fma(n, x.constant(-kLn2), y);  // exact
   r = fma(n, x.constant(-kLn2Lo), r);
-  const S q = horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
-  const S p = x.constant(1.0) + fma(r * r, q, r);
+  const S p = x.constant(1.0) + fma(r * r, exp_octave_tail_f32(r), r);
   const Powers<S> w = powers_of_two_f32(rounded);
   return p * w.first * w.second;
 }
@@ -149,12 +157,12 @@ template <class S>
 S expm1_f32(const S& x) {
   const S low = max(x, x.constant(-18.0));
   const S y = min(low, x.constant(89.0));
-  const S rounded = fma(y, x.constant(kLog2E), x.constant(kRoundF32));
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(kOctaveF32)) + x.constant(kRoundF32);
   const S n = rounded - x.constant(kRoundF32);
   const S head = fma(n, x.constant(-kLn2), y);
   const S tail = n * x.constant(-kLn2Lo);
   const S r = head + tail;
-  const S e = fma(r * r, exp_tail_f32(r), tail);
+  const S e = fma(r * r, exp_octave_tail_f32(r), tail);
   const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
   const S w = bitcast(exponent + i32(x, kOneF32 - 0x800000u), DType::F32);
   const S offset = w - x.constant(0.5);
@@ -369,7 +377,7 @@ S erfc_f32(const S& x) {
 /// |x| = quadrant * pi/2 + r + r_lo, |r| <= pi/4 (or 1 where quadrant is 0); quadrant is an i32 of
 /// which the two low bits count.
 template <class S>
-struct AngleF32 {
+struct Angle {
   S quadrant, r, r_lo;
 };
 
@@ -379,7 +387,7 @@ struct AngleF32 {
 /// 0 to 31 bits. About 70 operations, three of them multiplications of 32-bit integers to 64 bits,
 /// paid by every argument: a branch-free body has no cheaper case.
 template <class S>
-AngleF32<S> reduce_angle_f32(const S& x) {
+Angle<S> reduce_angle_f32(const S& x) {
   const S a = abs(x);
   const S bits = bitcast(a, DType::U32);
   const S exponent = shr(bits, u32(x, 23)) - u32(x, 127);
@@ -403,7 +411,7 @@ AngleF32<S> reduce_angle_f32(const S& x) {
   };
 
   // The 64 bits of the product in two words, the upper one modulo one turn.
-  const auto wide = [](const S& word) { return convert(word, DType::I64); };
+  const auto wide = [](const S& part) { return convert(part, DType::I64); };
   const S wide_mantissa = wide(mantissa);
   const S shift = x.constant_bits(DType::I64, 32);
   const S middle = wide_mantissa * wide(window(1)) + shr(wide_mantissa * wide(window(2)), shift);
@@ -450,44 +458,407 @@ S cos_of_parts_f32(const S& r, const S& r_lo, const S& z) {
   return head + fma(z * z, q, fma(-r, r_lo, tail));
 }
 
-/// x - x is NaN for infinities and NaN and 0 otherwise.
+/// sin for `turns` = 0 and cos, a quarter turn ahead, for 1; both without the sign of x. x - x is
+/// NaN for infinities and NaN, else 0.
 template <class S>
-S sin_f32(const S& x) {
-  const AngleF32<S> angle = reduce_angle_f32(x);
+S sin_ahead_f32(const S& x, uint32_t turns) {
+  const Angle<S> angle = reduce_angle_f32(x);
+  const S quadrant = angle.quadrant + i32(x, turns);
   const S z = angle.r * angle.r;
-  const S odd = ne(bit_and(angle.quadrant, i32(x, 1)), i32(x, 0));
+  const S odd = ne(bit_and(quadrant, i32(x, 1)), i32(x, 0));
   const S value = select(odd, cos_of_parts_f32(angle.r, angle.r_lo, z),
                          sin_of_parts_f32(angle.r, angle.r_lo, z)) +
                   (x - x);
-  const S turn = shl(bit_and(angle.quadrant, i32(x, 2)), i32(x, 30));
-  const S sign = bit_xor(turn, bit_and(bitcast(x, DType::I32), i32(x, 0x80000000u)));
+  const S sign = shl(bit_and(quadrant, i32(x, 2)), i32(x, 30));
   return bitcast(bit_xor(bitcast(value, DType::I32), sign), DType::F32);
 }
 
 template <class S>
+S sin_f32(const S& x) {
+  const S sign = bit_and(bitcast(x, DType::I32), i32(x, 0x80000000u));
+  return bitcast(bit_xor(bitcast(sin_ahead_f32(x, 0), DType::I32), sign), DType::F32);
+}
+
+template <class S>
 S cos_f32(const S& x) {
-  const AngleF32<S> angle = reduce_angle_f32(x);
+  return sin_ahead_f32(x, 1);
+}
+
+// ---------------------------------------------------------------------------------------------
+// f64: the same methods with longer polynomials and fewer low parts
+// ---------------------------------------------------------------------------------------------
+
+template <class S>
+S i64(const S& x, uint64_t bits) {
+  return x.constant_bits(DType::I64, bits);
+}
+
+template <class S>
+S with_sign_f64(const S& magnitude, const S& x) {
+  const S sign = bit_and(bitcast(x, DType::I64), i64(x, uint64_t{1} << 63));
+  return bitcast(bit_or(bitcast(magnitude, DType::I64), sign), DType::F64);
+}
+
+inline constexpr double kRoundF64 = 0x1.8p52;
+inline constexpr uint64_t kOneF64 = 0x3ff0000000000000u;
+inline constexpr double kLog2EF64 = 0x1.71547652b82fep+0;
+inline constexpr double kLog2ELoF64 = 0x1.777d0ffda0d24p-56;
+inline constexpr double kLn2F64 = 0x1.62e42fefa39efp-1;
+inline constexpr double kLn2LoF64 = 0x1.abc9e3b39803fp-56;
+
+/// 2^k from a sum with kRoundF64, for -1023 < k < 1024.
+template <class S>
+S power_of_two_f64(const S& rounded) {
+  const S exponent = shl(bitcast(rounded, DType::I64), i64(rounded, 52));
+  return bitcast(exponent + i64(rounded, kOneF64), DType::F64);
+}
+
+/// 2^k in two factors.
+template <class S>
+Powers<S> powers_of_two_f64(const S& rounded) {
+  const S bits = bitcast(rounded, DType::I64);
+  const S half = bit_and(shl(bits, i64(bits, 51)), i64(bits, uint64_t{0xfff} << 52));
+  const S rest = shl(bits, i64(bits, 52)) - half;
+  return {bitcast(half + i64(bits, kOneF64), DType::F64),
+          bitcast(rest + i64(bits, kOneF64), DType::F64)};
+}
+
+/// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.
+template <class S>
+S exp_tail_f64(const S& r) {
+  return horner(r, 0x1.1ea5641012173p-29, 0x1.af6b0429b69b8p-26, 0x1.27e5635809746p-22,
+                0x1.71ddf0cd20697p-19, 0x1.a01a01668b471p-16, 0x1.a01a01b322d84p-13,
+                0x1.6c16c16c22e43p-10, 0x1.111111110ed9cp-7, 0x1.555555555553ap-5,
+                0x1.555555555555bp-3, 0x1p-1);
+}
+
+template <class S>
+S exp_f64(const S& x) {
+  const S low = max(x, x.constant(-746.0));
+  const S y = min(low, x.constant(710.0));
+  const S rounded = fma(y, x.constant(kLog2EF64), x.constant(kRoundF64));
+  const S n = rounded - x.constant(kRoundF64);
+  S r = fma(n, x.constant(-kLn2F64), y);
+  r = fma(n, x.constant(-kLn2LoF64), r);
+  const S p = x.constant(1.0) + fma(r * r, exp_tail_f64(r), r);
+  const Powers<S> w = powers_of_two_f64(rounded);
+  return p * w.first * w.second;
+}
+
+template <class S>
+S exp2_f64(const S& x) {
+  const S low = max(x, x.constant(-1080.0));
+  const S y = min(low, x.constant(1025.0));
+  const S rounded = y + x.constant(kRoundF64);
+  const S r = y - (rounded - x.constant(kRoundF64));
+  const S p = horner(r, 0x1.e945047d20072p-32, 0x1.e61af3c05ddf6p-28, 0x1.b525408df572ep-24,
+                     0x1.62bfc7d7df9a8p-20, 0x1.ffcbfc58eec80p-17, 0x1.4309130ebe982p-13,
+                     0x1.5d87fe78a11e4p-10, 0x1.3b2ab6fba01b2p-7, 0x1.c6b08d704a122p-5,
+                     0x1.ebfbdff82c5a4p-3, 0x1.62e42fefa39efp-1, 1.0);
+  const Powers<S> w = powers_of_two_f64(rounded);
+  return p * w.first * w.second;
+}
+
+template <class S>
+S expm1_f64(const S& x) {
+  const S low = max(x, x.constant(-40.0));
+  const S y = min(low, x.constant(710.0));
+  const S rounded = fma(y, x.constant(kLog2EF64), x.constant(kRoundF64));
+  const S n = rounded - x.constant(kRoundF64);
+  const S head = fma(n, x.constant(-kLn2F64), y);
+  const S tail = n * x.constant(-kLn2LoF64);
+  const S r = head + tail;
+  const S e = fma(r * r, exp_tail_f64(r), tail);
+  const S exponent = shl(bitcast(rounded, DType::I64), i64(x, 52));
+  const S w = bitcast(exponent + i64(x, kOneF64 - (uint64_t{1} << 52)), DType::F64);
+  const S offset = w - x.constant(0.5);
+  const S sum = fma(head, w, offset);
+  const S sum_lo = fma(head, w, offset - sum);
+  const S half = sum + fma(e, w, sum_lo);
+  return select(lt(abs(x), x.constant(0x1p-54)), x, half + half);
+}
+
+template <class S>
+S sigmoid_f64(const S& x) {
+  const S a = min(abs(x), x.constant(746.0));
+  const S rounded = fma(a, x.constant(-kLog2EF64), x.constant(kRoundF64));
+  const S minus_n = rounded - x.constant(kRoundF64);
+  S r = fma(minus_n, x.constant(kLn2F64), a);
+  r = fma(minus_n, x.constant(kLn2LoF64), r);
+  const S one = x.constant(1.0);
+  const S p = one + fma(r * r, exp_tail_f64(r), r);
+  const Powers<S> w = powers_of_two_f64(rounded);
+  const S negative = w.first / fma(w.first, w.second, p) * w.second;
+  return select(lt(x, x.constant(0.0)), negative, one - negative);
+}
+
+template <class S>
+S tanh_f64(const S& x) {
+  const S a = min(abs(x), x.constant(20.0));
+  const S biased = fma(a, x.constant(2.0 * kLog2EF64), x.constant(-0.22));
+  const S rounded = biased + x.constant(kRoundF64);
+  const S n = rounded - x.constant(kRoundF64);
+  S h = fma(n, x.constant(-0.5 * kLn2F64), a);
+  h = fma(n, x.constant(-0.5 * kLn2LoF64), h);
+  const S z = h * h;
+  const S q = horner(z, -0x1.59792743b50b1p-10, 0x1.d50be68cddafdp-9, -0x1.226854e322959p-7,
+                     0x1.664f331b2ddbdp-6, -0x1.ba1ba19051f9dp-5, 0x1.11111110fdb27p-3,
+                     -0x1.55555555554f4p-2);
+  const S t = fma(h * z, q, h);
+  const S power = power_of_two_f64(rounded);
+  const S plus = power + x.constant(1.0);
+  const S minus = power - x.constant(1.0);
+  return with_sign_f64(fma(t, plus, minus) / fma(t, minus, plus), x);
+}
+
+inline constexpr uint64_t kBelowThreeHalvesF64 = 0x3ff8000000000000u - 1;
+
+/// log(1 + f) - f = s (f^2/2 + R(s)) - f^2/2 with s = f / (2 + f): R is half as long as a
+/// polynomial in f would be, for one division.
+template <class S>
+S log_tail_f64(const S& f, const S& extra) {
+  const S s = f / (f.constant(2.0) + f);
+  const S z = s * s;
+  const S q = horner(z, 0x1.3adb0db9447d1p-3, 0x1.384f1ce1eedcap-3, 0x1.7475129926cf9p-3,
+                     0x1.c71c0037b5dcfp-3, 0x1.249249b3fc905p-2, 0x1.99999998ee177p-2,
+                     0x1.5555555555780p-1);
+  const S half = f * f * f.constant(0.5);
+  return fma(s, fma(z, q, half), extra) - half;
+}
+
+template <class S>
+S log_of_parts_f64(const S& minus_n, const S& f) {
+  const S tail = log_tail_f64(f, minus_n * f.constant(-kLn2LoF64));
+  return fma(minus_n, f.constant(-kLn2F64), f + tail);
+}
+
+template <class S>
+struct PartsF64 {
+  S minus_n, f;
+};
+
+template <class S>
+PartsF64<S> split_f64(const S& x) {
+  const S tiny = lt(x, x.constant(0x1p-1022));
+  const S bits = bitcast(select(tiny, x * x.constant(0x1p54), x), DType::I64);
+  const S minus_n = shr(i64(x, kBelowThreeHalvesF64) - bits, i64(x, 52));
+  const S m = bitcast(bits + shl(minus_n, i64(x, 52)), DType::F64);
+  return {convert(minus_n, DType::F64) + select(tiny, x.constant(54.0), x.constant(0.0)),
+          m - x.constant(1.0)};
+}
+
+template <class S>
+S log_f64(const S& x) {
+  const PartsF64<S> parts = split_f64(x);
+  return log_ends(x, log_of_parts_f64(parts.minus_n, parts.f));
+}
+
+template <class S>
+S log2_f64(const S& x) {
+  const PartsF64<S> parts = split_f64(x);
+  const S& f = parts.f;
+  const S log2_e = x.constant(kLog2EF64);
+  const S product = f * log2_e;
+  S product_lo = fma(f, log2_e, -product);
+  product_lo = fma(f, x.constant(kLog2ELoF64), product_lo);
+  product_lo = fma(log_tail_f64(f, x.constant(0.0)), log2_e, product_lo);
+  const S sum = product - parts.minus_n;
+  const S sum_lo = product - (sum + parts.minus_n);
+  return log_ends(x, sum + (sum_lo + product_lo));
+}
+
+template <class S>
+S log1p_f64(const S& x) {
+  const S one = x.constant(1.0);
+  const S u = one + x;
+  const S minus_n = shr(i64(x, kBelowThreeHalvesF64) - bitcast(u, DType::I64), i64(x, 52));
+  const S scale = shl(minus_n, i64(x, 52));
+  const S w = max(bitcast(scale + i64(x, kOneF64), DType::F64), x.constant(0.0));
+  const S f = bitcast(bitcast(x, DType::I64) + scale, DType::F64) - (one - w);
+  return log_ends(u, log_of_parts_f64(convert(minus_n, DType::F64), f));
+}
+
+template <class S>
+S erfc_positive_f64(const S& a) {
+  const S one = a.constant(1.0);
+  const S square = a * a;
+  const S square_lo = fma(a, a, -square);
+  const S rounded = fma(square, a.constant(-kLog2EF64), a.constant(kRoundF64));
+  const S n = rounded - a.constant(kRoundF64);
+  const S head = fma(n, a.constant(-kLn2F64), -square);
+  const S tail = fma(n, a.constant(-kLn2LoF64), -square_lo);
+  const S r = head + tail;
+  const S p = one + fma(r * r, exp_tail_f64(r), r);
+
+  const S four = a.constant(4.0);
+  const S d = a + four;
+  const S d_lo = a - (d - four);
+  const S y = one / d;
+  const S error = fma(-y, d_lo, fma(-y, d, one));
+  const S t = y - a.constant(0.125);
+  const S h = horner(
+      t, 0x1.c1130718e524cp+35, 0x1.065347764c6b5p+33, -0x1.069dd88269dd9p+34,
+      -0x1.23142fcaf77eep+29, 0x1.0bb89ce8acaf1p+31, 0x1.5756a2a96ebfep+27, -0x1.c6f37f0aafd5fp+27,
+      -0x1.7f2a0dbc676dap+25, 0x1.3b1c96d5961cbp+24, 0x1.3c74fcad8f6f5p+23, -0x1.e7fb09c8aeffdp+17,
+      -0x1.72cddf1620988p+20, -0x1.dd283a5d3a8fep+18, 0x1.269b56f4ec218p+15, 0x1.908f470305915p+16,
+      0x1.b00c052a35d7ep+15, 0x1.38dbd2c91fbe7p+14, 0x1.645fd8a4bfb20p+12, 0x1.52cac2370f19ap+10,
+      0x1.14eacb1ad02dbp+8, 0x1.8be202d26c741p+5, 0x1.f3fe31ecb49c0p+2, 0x1.18932bf08e154p+0);
+  const S g = y * h;
+  const S slope = fma(a * a.constant(-2.0), g, a.constant(1.12837916709551257390)) * d;
+  const Powers<S> w = powers_of_two_f64(rounded);
+  return p * fma(error, slope, g) * w.first * w.second;
+}
+
+template <class S>
+S erfc_f64(const S& x) {
+  const S positive = erfc_positive_f64(min(abs(x), x.constant(27.5)));
+  return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
+}
+
+/// A polynomial below 1, 1 - erfc above.
+template <class S>
+S erf_f64(const S& x) {
+  const S a = abs(x);
+  const S z = a * a;
+  const S q = horner(z, -0x1.ab14d1c2218efp-31, 0x1.d6e38b3ed90a2p-27, -0x1.5bfe6a1bf07c4p-23,
+                     0x1.b97e422993aafp-20, -0x1.f4ca2018a04ffp-17, 0x1.f9a2b751d8cc2p-14,
+                     -0x1.c02db0147aad0p-11, 0x1.565bccf7e1aa3p-8, -0x1.b82ce311ee03ep-6,
+                     0x1.ce2f21a0408d0p-4, -0x1.812746b0379b2p-2, 0x1.06eba8214db68p-3);
+  const S small = fma(a, q, a);
+  const S large = x.constant(1.0) - erfc_positive_f64(min(a, x.constant(6.0)));
+  return with_sign_f64(select(lt(a, x.constant(1.0)), small, large), x);
+}
+
+/// Payne and Hanek's reduction as in f32, with six words of 2/pi out of 38 (61 selects), ten
+/// products of 32-bit numbers and 128 bits of the product: about 230 operations.
+template <class S>
+Angle<S> reduce_angle_f64(const S& x) {
+  const S a = abs(x);
+  const S bits = bitcast(a, DType::I64);
+  const S exponent = convert(shr(bits, i64(x, 52)) - i64(x, 1023), DType::I32);
+  const S mask = i64(x, 0xffffffffu);
+  const S shift = i64(x, 32);
+  const S low_half = bit_and(bits, mask);
+  const S high_half = bit_or(bit_and(shr(bits, shift), i64(x, 0xfffff)), i64(x, 0x100000));
+
+  constexpr uint32_t kTwoOverPi[38] = {
+      0x00000000u, 0x0000028bu, 0xe60db939u, 0x1054a7f0u, 0x9d5f47d4u, 0xd377036du, 0x8a5664f1u,
+      0x0e4107f9u, 0x458eaf7au, 0xef1586dcu, 0x91b8e909u, 0x374b8019u, 0x24bba827u, 0x464873f8u,
+      0x77ac72c4u, 0xa69cfba2u, 0x08d7d4bau, 0xed1213a6u, 0x71c09ad1u, 0x7df904e6u, 0x4758e60du,
+      0x4ce7d272u, 0x117e2ef7u, 0xe4a0ec7fu, 0xe25fff78u, 0x16603fbcu, 0xbc462d68u, 0x29b47db4u,
+      0xd9fb3c9fu, 0x2c26dd3du, 0x18fd9a79u, 0x7fa8b5d4u, 0x9eeb1fafu, 0x97c5ecf4u, 0x1ce7de29u,
+      0x4a4ba9afu, 0xed7ec47eu, 0x35742158u};
+  // A shift by words in five steps; each keeps as many words as the steps after it can reach.
+  const S none = i32(x, 0);
+  const auto has = [&](uint32_t bit) { return ne(bit_and(exponent, i32(x, bit)), none); };
+  const auto pick = [](const S& c, const auto& words, auto&& result, int by, int count) {
+    for (int i = 0; i < count; ++i) result[i] = select(c, words[i + by], words[i]);
+  };
+  S words[38];
+  for (int i = 0; i < 38; ++i) words[i] = u32(x, kTwoOverPi[i]);
+  S by_16[22], by_8[14], by_4[10], by_2[8], w[7];
+  pick(has(512), words, by_16, 16, 22);
+  pick(has(256), by_16, by_8, 8, 14);
+  pick(has(128), by_8, by_4, 4, 10);
+  pick(has(64), by_4, by_2, 2, 8);
+  pick(has(32), by_2, w, 1, 7);
+  const S left = bitcast(bit_and(exponent, i32(x, 31)), DType::U32);
+  const S right = u32(x, 31) - left;
+  const auto window = [&](int i) {
+    return convert(bit_or(shl(w[i], left), shr(shr(w[i + 1], u32(x, 1)), right)), DType::I64);
+  };
+
+  // Columns of 32 bits, the highest first, of the product modulo one turn.
+  const S v[6] = {window(0), window(1), window(2), window(3), window(4), window(5)};
+  const auto low_of = [&](const S& product) { return bit_and(product, mask); };
+  const auto high_of = [&](const S& product) { return bit_and(shr(product, shift), mask); };
+  S p[5], q[6];
+  for (int i = 0; i < 5; ++i) p[i] = low_half * v[i];
+  for (int i = 1; i < 6; ++i) q[i] = high_half * v[i];
+  const S c2 = low_of(p[3]) + high_of(p[4]) + low_of(q[4]) + high_of(q[5]);
+  const S c3 = low_of(p[2]) + high_of(p[3]) + low_of(q[3]) + high_of(q[4]) + shr(c2, shift);
+  const S c4 = low_of(p[1]) + high_of(p[2]) + low_of(q[2]) + high_of(q[3]) + shr(c3, shift);
+  const S c5 = low_of(p[0]) + high_of(p[1]) + low_of(q[1]) + high_of(q[2]) + shr(c4, shift);
+  const S upper = shl(c5, shift) + low_of(c4);
+  const S lower = bit_or(shl(low_of(c3), i64(x, 31)), shr(low_of(c2), i64(x, 1)));
+
+  const S half = i64(x, uint64_t{1} << 61);
+  const S shifted = upper + half;
+  const S quadrant = convert(bit_and(shr(shifted, i64(x, 62)), i64(x, 3)), DType::I32);
+  const S units = bit_and(shifted, i64(x, (uint64_t{1} << 62) - 1)) - half;
+  const S head = convert(units, DType::F64);
+  const S spare = convert(units - convert(head, DType::I64), DType::F64);
+  const S tail = fma(convert(lower, DType::F64), x.constant(0x1p-63), spare);
+  const S turn = head + tail;
+  const S turn_lo = tail - (turn - head);
+  const S unit = x.constant(0x1.921fb54442d18p-62);  // 2^-62 pi/2 in two parts
+  const S unit_lo = x.constant(0x1.1a62633145c07p-116);
+  const S r = turn * unit;
+  const S r_lo = fma(turn, unit, -r) + fma(turn, unit_lo, turn_lo * unit);
+
+  const S small = lt(a, x.constant(1.0));
+  return {select(small, i32(x, 0), quadrant), select(small, a, r),
+          select(small, x.constant(0.0), r_lo)};
+}
+
+template <class S>
+S sin_of_parts_f64(const S& r, const S& r_lo, const S& z) {
+  const S q = horner(z, -0x1.a833598107f74p-41, 0x1.611a2968a5fe2p-33, -0x1.ae64453ad21f4p-26,
+                     0x1.71de3a454bd22p-19, -0x1.a01a01a009c1cp-13, 0x1.1111111111093p-7,
+                     -0x1.5555555555555p-3);
+  const S cosine = fma(z, r.constant(-0.5), r.constant(1.0));
+  return r + fma(r * z, q, r_lo * cosine);
+}
+
+template <class S>
+S cos_of_parts_f64(const S& r, const S& r_lo, const S& z) {
+  const S one = r.constant(1.0);
+  const S q = horner(z, 0x1.a84832cae3dcbp-45, -0x1.938be084089bep-37, 0x1.1eed83cec4448p-29,
+                     -0x1.27e4fb6afe9c4p-22, 0x1.a01a01a00a18ap-16, -0x1.6c16c16c16b70p-10,
+                     0x1.5555555555555p-5);
+  const S half = z * r.constant(0.5);
+  const S head = one - half;
+  const S tail = (one - head) - half;
+  return head + fma(z * z, q, fma(-r, r_lo, tail));
+}
+
+/// sin for `turns` = 0, cos, a quarter turn ahead, for 1: without the sign of x.
+template <class S>
+S sin_ahead_f64(const S& x, uint32_t turns) {
+  const Angle<S> angle = reduce_angle_f64(x);
+  const S quadrant = angle.quadrant + i32(x, turns);
   const S z = angle.r * angle.r;
-  const S odd = ne(bit_and(angle.quadrant, i32(x, 1)), i32(x, 0));
-  const S value = select(odd, sin_of_parts_f32(angle.r, angle.r_lo, z),
-                         cos_of_parts_f32(angle.r, angle.r_lo, z)) +
+  const S odd = ne(bit_and(quadrant, i32(x, 1)), i32(x, 0));
+  const S value = select(odd, cos_of_parts_f64(angle.r, angle.r_lo, z),
+                         sin_of_parts_f64(angle.r, angle.r_lo, z)) +
                   (x - x);
-  const S turn = shl(bit_and(angle.quadrant + i32(x, 1), i32(x, 2)), i32(x, 30));
-  return bitcast(bit_xor(bitcast(value, DType::I32), turn), DType::F32);
+  const S sign = shl(convert(bit_and(quadrant, i32(x, 2)), DType::I64), i64(x, 62));
+  return bitcast(bit_xor(bitcast(value, DType::I64), sign), DType::F64);
+}
+
+template <class S>
+S sin_f64(const S& x) {
+  const S sign = bit_and(bitcast(x, DType::I64), i64(x, uint64_t{1} << 63));
+  return bitcast(bit_xor(bitcast(sin_ahead_f64(x, 0), DType::I64), sign), DType::F64);
+}
+
+template <class S>
+S cos_f64(const S& x) {
+  return sin_ahead_f64(x, 1);
 }
 
 // ---------------------------------------------------------------------------------------------
 // The rows
 // ---------------------------------------------------------------------------------------------
 
-#define BRAZE_MATH_ROW(name)       \
-  template <class S>               \
-  S name(const S& x) {             \
-    return name##_f32(x);          \
-  }                                \
-  template <class S>               \
-  S name##_16(const S& x, DType) { \
-    return name##_f32(x);          \
+#define BRAZE_MATH_ROW(name)                                        \
+  template <class S>                                                \
+  S name(const S& x) {                                              \
+    return x.dtype() == DType::F64 ? name##_f64(x) : name##_f32(x); \
+  }                                                                 \
+  template <class S>                                                \
+  S name##_16(const S& x, DType) {                                  \
+    return name##_f32(x);                                           \
   }
 BRAZE_MATH_ROW(exp)
 BRAZE_MATH_ROW(exp2)

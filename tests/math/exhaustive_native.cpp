@@ -40,7 +40,10 @@ struct Row {
   int (*mpfr)(mpfr_t result, const mpfr_t x, mpfr_rnd_t);
 };
 
-double sigmoid(double x) { return 1 / (1 + std::exp(-x)); }
+double sigmoid(double x) {
+  const double e = std::exp(-std::abs(x));
+  return (x < 0 ? e : 1) / (1 + e);
+}
 
 int mpfr_sigmoid(mpfr_t result, const mpfr_t x, mpfr_rnd_t rnd) {
   mpfr_t e;
