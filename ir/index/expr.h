@@ -6,8 +6,13 @@
 // as every value met fits 64 bits; floordiv and mod round towards minus infinity and their divisor
 // is positive.
 //
-// A symbol carries its range and a known divisor of its values, so that every question ("is this a
-// multiple of 16?", "does it fit 32 bits?", "is it within the tensor?") needs the expression alone.
+// A symbol carries its range, a known divisor of its values and, if it is an index into a symbolic
+// extent, that extent. So every question ("is this a multiple of 16?", "does it fit 32 bits?", "is
+// it within the tensor?") needs the expression alone.
+//
+// Simplification is sound for every value that the symbols may take, under the premise that every
+// divisor is positive there. It is not complete: equal functions may keep different forms, and
+// "not proven" means nothing. What it does know is listed in expr.cpp.
 #pragma once
 
 #include <cstdint>
@@ -20,9 +25,20 @@
 #include <unordered_map>
 #include <vector>
 
+#include "braze/error.h"
+
 namespace braze {
 
 class Scanner;
+
+namespace codes {
+inline constexpr Code kIndexOverflow{"index-overflow", ErrorKind::InvalidArgument,
+                                     "A constant of an index expression does not fit 64 bits."};
+inline constexpr Code kIndexDivisor{"index-divisor", ErrorKind::InvalidArgument,
+                                    "An index expression divides by a number below 1."};
+inline constexpr Code kIndexTooLarge{"index-too-large", ErrorKind::ResourceExhausted,
+                                     "An index expression has too many terms or is too deep."};
+}  // namespace codes
 
 /// The integers from `min` to `max`, both included. Saturates at the limits of int64_t, which then
 /// stand for "unbounded".
@@ -42,12 +58,15 @@ class Expr {
 
   /// Zero.
   Expr();
-  Expr(int64_t value);  // NOLINT: implicit on purpose
+  Expr(int64_t value);                                    // NOLINT: implicit on purpose
   Expr(int value) : Expr(static_cast<int64_t>(value)) {}  // NOLINT
 
   /// A symbol that takes the values of `range` which are multiples of `divisor`. Symbols are equal
   /// if their names are; one name must always come with the same range.
   static Expr symbol(std::string_view name, Interval range, int64_t divisor = 1);
+  /// An index into `extent`: a symbol that takes the multiples of `divisor` in [0, extent). The
+  /// extent may be symbolic, and is used then: with i < n, `floordiv(i, n)` is 0.
+  static Expr index(std::string_view name, const Expr& extent, int64_t divisor = 1);
 
   Kind kind() const;
   /// The value, if this is a constant.
@@ -55,8 +74,8 @@ class Expr {
   bool is_constant(int64_t value) const { return as_constant() == value; }
   /// Only for Kind::Symbol.
   const std::string& symbol_name() const;
-  /// Sum: the terms (constant last). Product: the factors (constant first). FloorDiv, Mod: value and
-  /// divisor. Min, Max: the alternatives. Empty for constants and symbols.
+  /// Sum: the terms (constant last). Product: the factors (constant first). FloorDiv, Mod: value
+  /// and divisor. Min, Max: the alternatives. Empty for constants and symbols.
   std::span<const Expr> operands() const;
 
   /// The tightest interval that the analysis can prove.
@@ -69,9 +88,11 @@ class Expr {
   std::vector<std::string> symbols() const;
   bool uses(std::string_view symbol) const;
 
-  /// The value under `lookup`, which gives a value for every symbol. Traps (Internal) on overflow.
+  /// The value under `lookup`, which gives a value for every symbol. Traps (Internal) on overflow
+  /// and on a divisor below 1.
   int64_t evaluate(const std::function<int64_t(std::string_view)>& lookup) const;
-  /// This expression with symbols replaced, canonical again. Symbols without a replacement stay.
+  /// This expression with symbols replaced, canonical again. Symbols without a replacement stay,
+  /// with the replacements made in their extent.
   Expr substitute(const std::unordered_map<std::string, Expr>& replacements) const;
   Expr substitute(std::string_view symbol, const Expr& replacement) const;
 
@@ -86,7 +107,7 @@ class Expr {
   /// A total order of no meaning, for sorting.
   friend bool operator<(const Expr& a, const Expr& b);
 
-  struct Node;
+  struct Node;  // expr_p.h
 
  private:
   explicit Expr(std::shared_ptr<const Node> node);
@@ -102,6 +123,8 @@ Expr floordiv(const Expr& a, const Expr& b);
 Expr mod(const Expr& a, const Expr& b);
 Expr min(const Expr& a, const Expr& b);
 Expr max(const Expr& a, const Expr& b);
+Expr min(std::span<const Expr> alternatives);  // at least one
+Expr max(std::span<const Expr> alternatives);
 /// floordiv(a + b - 1, b).
 Expr ceildiv(const Expr& a, const Expr& b);
 inline Expr& operator+=(Expr& a, const Expr& b) { return a = a + b; }
@@ -112,9 +135,22 @@ std::optional<bool> proves_less(const Expr& a, const Expr& b);
 /// True only if `a <= b` for all values of the symbols.
 bool proves_at_most(const Expr& a, const Expr& b);
 
+/// What a caller knows about a symbol beyond its range: `min <= name <= max`.
+struct SymbolBound {
+  std::string name;
+  Expr min;
+  Expr max;
+};
+
+/// True only if `0 <= index < extent` for all values of the symbols that satisfy `bounds` (and the
+/// symbols' own ranges and extents). Bounds may mention other bounded symbols, but not in a circle.
+bool proves_in_bounds(const Expr& index, const Expr& extent,
+                      std::span<const SymbolBound> bounds = {});
+
 /// Reads an expression; `lookup` gives the meaning of each name or fails.
 /// Grammar: + - * and parentheses, `floordiv(a, b)`, `ceildiv(a, b)`, `mod(a, b)`, `min(a, b)`,
-/// `max(a, b)`, integers, names. Depth is limited.
+/// `max(a, b)` (also of more alternatives), integers, names. Depth is limited. Reading what
+/// `to_string` wrote gives the same expression.
 Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
 
 }  // namespace braze
