@@ -106,16 +106,6 @@ inline constexpr double kLog2ELo = 0x1.4ae0cp-26;
 inline constexpr double kLn2 = 0x1.62e42ep-1;  // ln 2 = kLn2 + kLn2Lo, both positive
 inline constexpr double kLn2Lo = 0x1.efa39ep-25;
 
-/// In the reduction below, the octave of e^r is [3/4, 3/2), not [0.71, 1.41): below 1, where an ulp
-/// is half as large, sums lose less.
-inline constexpr double kOctaveF32 = -0.085;
-
-/// (e^r - 1 - r) / r^2 for e^r in that octave, to 2^-28 of e^r.
-template <class S>
-S exp_octave_tail_f32(const S& r) {
-  return horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
-}
-
 /// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2, to 2^-28 of e^r.
 template <class S>
 S exp_tail_f32(const S& r) {
@@ -128,11 +118,12 @@ template <class S>
 S exp_f32(const S& x) {
   const S low = max(x, x.constant(-104.0));
   const S y = min(low, x.constant(89.0));
-  const S rounded = fma(y, x.constant(kLog2E), x.constant(kOctaveF32)) + x.constant(kRoundF32);
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(-0.085)) + x.constant(kRoundF32);
   const S n = rounded - x.constant(kRoundF32);
   S r = fma(n, x.constant(-kLn2), y);  // exact
   r = fma(n, x.constant(-kLn2Lo), r);
-  const S p = x.constant(1.0) + fma(r * r, exp_octave_tail_f32(r), r);
+  const S q = horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
+  const S p = x.constant(1.0) + fma(r * r, q, r);
   const Powers<S> w = powers_of_two_f32(rounded);
   return p * w.first * w.second;
 }
@@ -157,12 +148,13 @@ template <class S>
 S expm1_f32(const S& x) {
   const S low = max(x, x.constant(-18.0));
   const S y = min(low, x.constant(89.0));
-  const S rounded = fma(y, x.constant(kLog2E), x.constant(kOctaveF32)) + x.constant(kRoundF32);
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(kRoundF32));
   const S n = rounded - x.constant(kRoundF32);
   const S head = fma(n, x.constant(-kLn2), y);
   const S tail = n * x.constant(-kLn2Lo);
   const S r = head + tail;
-  const S e = fma(r * r, exp_octave_tail_f32(r), tail);
+  const S q = horner(r, 0.0001957662, 0.001393579, 0.008333889, 0.041666456, 0.16666664, 0.5);
+  const S e = fma(r * r, q, tail);
   const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
   const S w = bitcast(exponent + i32(x, kOneF32 - 0x800000u), DType::F32);
   const S offset = w - x.constant(0.5);

@@ -14,7 +14,7 @@ import sys
 
 import mpmath as mp
 
-mp.mp.prec = 220
+mp.mp.prec = 600
 
 
 def round_to(value, bits):
@@ -110,7 +110,7 @@ def hex32(c):
 
 
 ln2 = mp.log(2)
-nz = lambda u: u if abs(u) > mp.mpf("1e-12") else mp.mpf("1e-12")  # quotients have limits at 0
+nz = lambda u: u if abs(u) > mp.mpf("1e-30") else mp.mpf("1e-30")  # quotients have limits at 0
 
 
 def q_exp(u):
@@ -156,6 +156,7 @@ def w_odd(f, k):
 def fit_exp():
     w = lambda u: nz(u) ** 2 / mp.exp(u)
     fit("exp f32, (e^r - 1 - r) / r^2", q_exp, w, range(5), -ln2 * 0.416, ln2 * 0.586)
+    fit("expm1 f32, (e^r - 1 - r) / r^2", q_exp, w, range(6), -ln2 * 0.501, ln2 * 0.501)
     fit("e^r f32, (e^r - 1 - r) / r^2", q_exp, w, range(5), -ln2 * 0.501, ln2 * 0.501)
 
 
@@ -214,11 +215,37 @@ def fit_erfc():
         1 / (mp.mpf("10.3") + k) - center, 1 / k - center)
 
 
+def q_atanh(z):
+    s = mp.sqrt(nz(z))
+    return (2 * mp.atanh(s) / s - 2) / nz(z)
+
+
+def fit_f64():
+    half = mp.mpf(1) / 2
+    fit("exp f64, (e^r - 1 - r) / r^2", q_exp, lambda u: nz(u) ** 2 / mp.exp(u), range(11), -ln2 * 0.501, ln2 * 0.501, 53)
+    fit("exp2 f64, (2^f - 1) / f", lambda u: (mp.mpf(2) ** nz(u) - 1) / nz(u), lambda u: nz(u) / mp.mpf(2) ** u,
+        range(11), -half, half, 53)
+    fit("log f64, (2 atanh(s)/s - 2) / s^2 in s^2", q_atanh, lambda z: nz(z) / 2, range(7), 0, 0.0401, 53)
+    fit("tanh f64, (tanh(h) - h) / h^3 in h^2", q_tanh, w_odd(mp.tanh, 3), range(7), 0, 0.0626, 53)
+    fit("sin f64, (sin(r) - r) / r^3 in r^2", q_sin, w_odd(mp.sin, 3), range(7), 0, 1, 53)
+    fit("cos f64, (cos(r) - 1 + z/2) / z^2", q_cos, lambda z: nz(z) ** 2 / mp.cos(mp.sqrt(z)), range(7), 0, 1, 53)
+    fit("erf f64, erf(x)/x - 1 in z", q_erf, w_odd(mp.erf, 1), range(12), 0, 1, 53)
+    center, k = mp.mpf("0.125"), mp.mpf(4)
+
+    def h(t):
+        a = 1 / (t + center) - k
+        return mp.exp(a * a) * mp.erfc(a) * (a + k)
+
+    fit("erfc f64, e^(a^2) erfc(a) (a + 4) in 1 / (a + 4) - 0.125", h, lambda t: 1 / h(t), range(23),
+        1 / (mp.mpf("27.5") + k) - center, 1 / k - center, 53)
+
+
 def print_words():
-    """2/pi behind 25 zero bits, in words of 32 bits."""
+    """2/pi behind 25 (f32) or 54 (f64) zero bits, in words of 32 bits."""
     with mp.workprec(1600):
-        stream = int(mp.floor(mp.ldexp(2 / mp.pi, 7 * 32 - 25)))
-    print("f32:", ", ".join(f"0x{(stream >> (32 * (6 - i))) & 0xffffffff:08x}" for i in range(7)))
+        for name, count, zeros in (("f32", 7, 25), ("f64", 38, 54)):
+            stream = int(mp.floor(mp.ldexp(2 / mp.pi, 32 * count - zeros)))
+            print(name, ", ".join(f"0x{(stream >> (32 * (count - 1 - i))) & 0xffffffff:08x}" for i in range(count)))
 
 
 if __name__ == "__main__":
