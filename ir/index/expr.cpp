@@ -62,11 +62,6 @@ int64_t checked_add(int64_t a, int64_t b) {
   return a;
 }
 
-int64_t checked_mul(int64_t a, int64_t b) {
-  if (__builtin_mul_overflow(a, b, &a)) fail_overflow();
-  return a;
-}
-
 /// gcd of magnitudes; 0 is a multiple of everything. 2^63 becomes 2^62, which divides it.
 int64_t gcd(int64_t a, int64_t b) {
   if (a == INT64_MIN) a = int64_t{1} << 62;
@@ -246,21 +241,23 @@ Expr common_factor(int64_t coefficient, const Expr& base, const Expr& d) {
 // Rules that build expressions inside rules could nest without end in hostile text, where every
 // level multiplies the work; index maps nest two or three deep.
 struct Nesting {
-  static constexpr int kLimit = 3;
+  static constexpr int kLimit = 8;
   static thread_local int depth;
   Nesting() { ++depth; }
   ~Nesting() { --depth; }
 };
 thread_local int Nesting::depth = 0;
 
-/// A floordiv or mod that is a factor of a term: `coefficient * others * (value op divisor)`.
+/// A floordiv or mod that is a factor of a term: `coefficient * others * atom`.
 struct Division {
-  Kind kind;
   size_t term;
   int64_t coefficient;
   Expr others;
-  Expr value;
-  Expr divisor;
+  Expr atom;
+
+  Kind kind() const { return node(atom).kind; }
+  const Expr& value() const { return node(atom).operands[0]; }
+  const Expr& divisor() const { return node(atom).operands[1]; }
 };
 
 bool is_division(const Expr& e) {
@@ -274,13 +271,46 @@ std::vector<Division> divisions_of(const Linear& sum) {
     if (!(node(base).flags & Node::kDivision)) continue;
     const auto atoms = factors(base);
     for (size_t i = 0; i < atoms.size(); ++i) {
-      if (!is_division(atoms[i])) continue;
-      const auto& operands = node(atoms[i]).operands;
-      found.push_back(
-          {node(atoms[i]).kind, t, coefficient, without_factor(base, i), operands[0], operands[1]});
+      if (is_division(atoms[i])) {
+        found.push_back({t, coefficient, without_factor(base, i), atoms[i]});
+      }
     }
   }
   return found;
+}
+
+/// `sum` without the terms of the divisions.
+Linear without(const Linear& sum, std::initializer_list<const Division*> divisions) {
+  Linear rest;
+  rest.constant = sum.constant;
+  for (size_t t = 0; t < sum.terms.size(); ++t) {
+    if (std::none_of(divisions.begin(), divisions.end(),
+                     [&](const Division* d) { return d->term == t; })) {
+      rest.terms.push_back(sum.terms[t]);
+    }
+  }
+  return rest;
+}
+
+/// Adds `scale * a * b` term by term. The product as an Expr would be rewritten itself, perhaps by
+/// the very rule that asks for it.
+[[nodiscard]] bool try_add_product(Linear& sum, const Expr& a, const Expr& b, int64_t scale) {
+  const Linear x(a);
+  const Linear y(b);
+  if (x.terms.size() * y.terms.size() > kMaxTerms) fail_too_large();
+  const auto add = [&](int64_t s, int64_t t, const Expr& base) {
+    return !__builtin_mul_overflow(s, t, &s) && !__builtin_mul_overflow(s, scale, &s) &&
+           sum.try_add(base, s);
+  };
+  bool fits = add(x.constant, y.constant, 1);
+  for (const Term& s : x.terms) {
+    for (const Term& t : y.terms) {
+      fits = fits && add(s.coefficient, t.coefficient, multiply_bases(s.base, t.base));
+    }
+    fits = fits && add(s.coefficient, y.constant, s.base);
+  }
+  for (const Term& t : y.terms) fits = fits && add(t.coefficient, x.constant, t.base);
+  return fits;
 }
 
 /// Whether the first term of `e` occurs in `sum` with any coefficient: a cheap test before work.
@@ -307,15 +337,15 @@ bool accept_if_shorter(Linear& sum, Linear&& candidate) {
 
 /// c*floordiv(x, d) with d | x: reduces the fraction c/d, after adding what there is of x itself.
 bool reduce_exact_quotient(Linear& sum, const Division& f) {
-  const auto d = f.divisor.as_constant();
-  if (f.kind != Kind::FloorDiv || !d || node(f.value).divisor % *d != 0) return false;
-  const Expr whole = f.others * f.value;
+  const auto d = f.divisor().as_constant();
+  if (f.kind() != Kind::FloorDiv || !d || node(f.value()).divisor % *d != 0) return false;
+  const Expr whole = f.others * f.value();
   for (const Term& t : sum.terms) {
     int64_t c = 0;
     if (!(t.base == whole) || __builtin_mul_overflow(t.coefficient, *d, &c)) continue;
     Linear candidate = sum;
-    if (!candidate.try_add(whole, -t.coefficient) ||
-        !candidate.try_add(f.others * floordiv(f.value, f.divisor), c)) {
+    if (!candidate.try_add(t.base, -t.coefficient) ||
+        !candidate.try_add(sum.terms[f.term].base, c)) {
       continue;
     }
     sum = std::move(candidate);
@@ -323,80 +353,70 @@ bool reduce_exact_quotient(Linear& sum, const Division& f) {
   }
   const int64_t g = gcd(f.coefficient, *d);
   if (g == 1) return false;
-  sum.terms.erase(sum.terms.begin() + static_cast<ptrdiff_t>(f.term));
-  sum.add(f.others * floordiv(f.value, *d / g), f.coefficient / g);
+  Linear reduced = without(sum, {&f});
+  reduced.add(f.others * floordiv(f.value(), *d / g), f.coefficient / g);
+  sum = std::move(reduced);
   return true;
 }
 
 /// mod(x, d) = x - d*floordiv(x, d), where that cancels terms.
 bool expand_mod(Linear& sum, const Division& m, bool has_quotients) {
-  if (m.kind != Kind::Mod) return false;
-  const Expr value = m.others * m.value;
+  if (m.kind() != Kind::Mod) return false;
+  const Expr value = m.others * m.value();
   if (!has_quotients && !shares_first_term(sum, value)) return false;
-  Linear candidate = sum;
-  candidate.terms.erase(candidate.terms.begin() + static_cast<ptrdiff_t>(m.term));
+  Linear candidate = without(sum, {&m});
   return candidate.try_add(value, m.coefficient) &&
-         candidate.try_add(m.others * m.divisor * floordiv(m.value, m.divisor), -m.coefficient) &&
+         try_add_product(candidate, m.others * m.divisor(), floordiv(m.value(), m.divisor()),
+                         -m.coefficient) &&
          accept_if_shorter(sum, std::move(candidate));
 }
 
 /// x - d*floordiv(x, d) = mod(x, d).
 bool collapse_to_mod(Linear& sum, const Division& f) {
-  if (f.kind != Kind::FloorDiv) return false;
-  Expr lead = f.divisor;
+  if (f.kind() != Kind::FloorDiv) return false;
+  Expr lead = f.divisor();
   if (node(lead).kind == Kind::Sum) lead = node(lead).operands[0];
-  const Expr& term_base = f.others;
-  std::optional<Expr> times;
-  if (const auto by = term_base.as_constant()) {
-    // `others` is 1: only a constant divisor can divide the coefficient.
-    if (const auto d = lead.as_constant(); d && *d > 0 && f.coefficient % *d == 0) {
-      times = Expr(checked_mul(f.coefficient / *d, *by));
-    }
-  } else {
-    times = divide_term(f.coefficient, term_base, lead);
-  }
+  const std::optional<Expr> times = divide_term(f.coefficient, f.others, lead);
   if (!times) return false;
-  const Expr value = *times * f.value;
+  const Expr value = *times * f.value();
   if (!shares_first_term(sum, value)) return false;
   Linear candidate = sum;
-  return candidate.try_add(value) &&
-         candidate.try_add(*times * f.divisor * floordiv(f.value, f.divisor), -1) &&
-         candidate.try_add(*times * mod(f.value, f.divisor), -1) &&
+  return candidate.try_add(value) && try_add_product(candidate, *times * f.divisor(), f.atom, -1) &&
+         candidate.try_add(*times * mod(f.value(), f.divisor()), -1) &&
          accept_if_shorter(sum, std::move(candidate));
 }
 
 /// floordiv(x, a) - b*floordiv(x, a*b) = mod(floordiv(x, a), b).
 bool collapse_quotients(Linear& sum, const Division& fine, const Division& coarse) {
-  if (fine.kind != Kind::FloorDiv || coarse.kind != Kind::FloorDiv) return false;
-  if (fine.term == coarse.term || !(fine.value == coarse.value)) return false;
-  const std::optional<Expr> b = divide_exactly(coarse.divisor, fine.divisor);
+  if (fine.kind() != Kind::FloorDiv || coarse.kind() != Kind::FloorDiv) return false;
+  if (fine.term == coarse.term || !(fine.value() == coarse.value())) return false;
+  const std::optional<Expr> b = divide_exactly(coarse.divisor(), fine.divisor());
   if (!b) return false;
   const Expr times = fine.coefficient * fine.others;
-  const Expr quotient = floordiv(fine.value, fine.divisor);
-  Linear candidate = sum;
-  return candidate.try_add(times * quotient, -1) &&
-         candidate.try_add(times * *b * floordiv(coarse.value, coarse.divisor)) &&
-         candidate.try_add(times * mod(quotient, *b)) &&
+  Linear candidate = without(sum, {&fine});
+  return try_add_product(candidate, times * *b, coarse.atom, 1) &&
+         candidate.try_add(times * mod(fine.atom, *b)) &&
          accept_if_shorter(sum, std::move(candidate));
 }
 
 /// a*mod(floordiv(x, a) + e, b) + mod(x, a) = mod(x + a*e, a*b).
 bool join_mods(Linear& sum, const Division& high, const Division& low) {
-  if (high.kind != Kind::Mod || low.kind != Kind::Mod || high.term == low.term) return false;
-  bool has_quotient = false;
-  for_each_term(high.value, [&](int64_t c, const Expr& base) {
+  if (high.kind() != Kind::Mod || low.kind() != Kind::Mod || high.term == low.term) return false;
+  const Expr* quotient = nullptr;
+  for_each_term(high.value(), [&](int64_t c, const Expr& base) {
     const Node& n = node(base);
-    has_quotient |= c == 1 && n.kind == Kind::FloorDiv && n.operands[0] == low.value &&
-                    n.operands[1] == low.divisor;
+    if (c == 1 && n.kind == Kind::FloorDiv && n.operands[0] == low.value() &&
+        n.operands[1] == low.divisor()) {
+      quotient = &base;
+    }
   });
-  if (!has_quotient) return false;
+  if (!quotient) return false;
   const Expr times = low.coefficient * low.others;
-  if (!(times * low.divisor == high.coefficient * high.others)) return false;
-  const Expr e = high.value - floordiv(low.value, low.divisor);
-  Linear candidate = sum;
-  return candidate.try_add(times * mod(low.value, low.divisor), -1) &&
-         candidate.try_add(high.coefficient * high.others * mod(high.value, high.divisor), -1) &&
-         candidate.try_add(times * mod(low.value + low.divisor * e, low.divisor * high.divisor)) &&
+  if (!(times * low.divisor() == high.coefficient * high.others)) return false;
+  const Expr e = high.value() - *quotient;
+  Linear candidate = without(sum, {&high, &low});
+  return candidate.try_add(times *
+                           mod(low.value() + low.divisor() * e, low.divisor() * high.divisor())) &&
          accept_if_shorter(sum, std::move(candidate));
 }
 
@@ -408,7 +428,7 @@ bool rewrite_sum(Linear& sum) {
   }
   if (sum.terms.size() < 2) return false;
   const bool has_quotients = std::any_of(divisions.begin(), divisions.end(),
-                                         [](const auto& d) { return d.kind == Kind::FloorDiv; });
+                                         [](const auto& d) { return d.kind() == Kind::FloorDiv; });
   for (const Division& a : divisions) {
     if (expand_mod(sum, a, has_quotients) || collapse_to_mod(sum, a)) return true;
   }
@@ -437,8 +457,6 @@ void rewrite(Linear& sum) {
 bool is_within(const Expr& a, const Expr& b) {
   if (node(a).range.min >= 0 && node(a).range.max < node(b).range.min) return true;
   if (!((node(a).flags | node(b).flags) & Node::kExtent)) return false;
-  if (Nesting::depth >= Nesting::kLimit) return false;
-  const Nesting nesting;
   Linear room(b);
   return room.try_add(a, -1) && room.try_add(-1) && proves_nonnegative(a) &&
          proves_nonnegative(std::move(room).build());
@@ -1086,18 +1104,8 @@ Expr operator*(const Expr& a, const Expr& b) {
     return std::move(product).build();
   }
   if (a.as_constant()) return b * a;
-  Linear x(a);
-  Linear y(b);
-  if (x.terms.size() * y.terms.size() > kMaxTerms) fail_too_large();
   Linear product;
-  for (const Term& s : x.terms) {
-    for (const Term& t : y.terms) {
-      product.add(checked_mul(s.coefficient, t.coefficient), multiply_bases(s.base, t.base));
-    }
-    product.add(checked_mul(s.coefficient, y.constant), s.base);
-  }
-  for (const Term& t : y.terms) product.add(checked_mul(t.coefficient, x.constant), t.base);
-  product.constant = checked_add(product.constant, checked_mul(x.constant, y.constant));
+  if (!try_add_product(product, a, b, 1)) fail_overflow();
   return std::move(product).build();
 }
 
