@@ -1,0 +1,454 @@
+// The bounds of the reference: sound against an implementation that uses all the leeway there is,
+// and tight enough to catch one that takes a little more.
+
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <bit>
+#include <cmath>
+#include <limits>
+
+#include "ir/graph/axes.h"
+#include "ir/graph/build.h"
+#include "ir/graph/check.h"
+#include "ir/graph/interpret.h"
+#include "ir/graph/reference.h"
+#include "ir/graph/text.h"
+#include "ir/graph/uncertain.h"
+#include "tests/fuzz/generator.h"
+#include "tests/fuzz/random.h"
+
+namespace braze {
+namespace {
+
+constexpr double kInf = std::numeric_limits<double>::infinity();
+constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
+
+/// A second implementation: math rows off by what they may be, values that only reductions see off
+/// by 4 ulp, sums and contractions in the accumulation dtype and in random order.
+class Sloppy {
+ public:
+  explicit Sloppy(uint64_t seed, double excess = 1) : random_(seed), excess_(excess) {}
+
+  std::vector<HostTensor> run(const Graph& graph, std::span<const HostTensor> inputs) {
+    const Sizes sizes = check_inputs(graph, inputs);
+    const std::vector<bool> relaxed = relaxed_nodes(graph);
+    const std::vector<uint32_t> uses = count_uses(graph);
+    std::vector<HostTensor> values(graph.size());
+    for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = inputs[i];
+    for (size_t i = 0; i < graph.size(); ++i) {
+      const Node& node = graph[NodeId(i)];
+      if (!uses[i] || node.as<InputOp>()) continue;
+      std::vector<const HostTensor*> operands;
+      for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
+      values[i] = evaluate_node(node, operands, sizes, relaxed[i]);
+    }
+    std::vector<HostTensor> outputs;
+    for (const GraphOutput& output : graph.outputs()) outputs.push_back(values[output.node.index]);
+    return outputs;
+  }
+
+ private:
+  using Operands = std::span<const HostTensor* const>;
+
+  class Body : public ScalarEmitter {
+   public:
+    Body(Sloppy& sloppy, bool relaxed) : sloppy_(sloppy), relaxed_(relaxed) {}
+    Scalar hold(HostTensor value) {
+      values_.push_back(std::move(value));
+      return Scalar(this, static_cast<uint32_t>(values_.size() - 1), values_.back().dtype());
+    }
+    HostTensor take(const Scalar& x) { return values_[x.id()]; }
+    Scalar constant(DType dtype, uint64_t bits) override {
+      HostTensor value(dtype, {});
+      value.set_bits(0, bits);
+      return hold(std::move(value));
+    }
+    Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
+      std::vector<const HostTensor*> values;
+      for (const Scalar& x : operands) values.push_back(&values_[x.id()]);
+      return hold(sloppy_.map(op, values, result, relaxed_));
+    }
+
+   private:
+    Sloppy& sloppy_;
+    bool relaxed_;
+    std::vector<HostTensor> values_;
+  };
+
+  HostTensor map(ElementwiseOp op, Operands operands, DType result, bool relaxed) {
+    if (info(op).op_class == OpClass::Formula) {
+      Body body(*this, relaxed);
+      Scalar xyz[3];
+      for (size_t i = 0; i < operands.size(); ++i)
+        xyz[i] = convert(body.hold(*operands[i]), compute_type(operands[i]->dtype()));
+      return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
+    }
+    HostTensor y = evaluate_map(op, operands, result);
+    const bool is_math = !is_machine(op);
+    const bool may_round = is_math || op == ElementwiseOp::add || op == ElementwiseOp::sub ||
+                           op == ElementwiseOp::mul || op == ElementwiseOp::div ||
+                           op == ElementwiseOp::fma || op == ElementwiseOp::sqrt;
+    // A 16-bit result has no room for a smaller error than its own rounding. Half an ulp is spent
+    // on the rounding of what is perturbed; f64 math may be off by what libm already is.
+    const double ulps = is_math && result == DType::F32   ? (relaxed ? 3.5 : 0.5)
+                        : is_math && result == DType::F64 ? 2
+                        : relaxed && !is_half(result)     ? 3.5
+                                                          : 0;
+    if (!may_round || ulps == 0) return y;
+    for (int64_t i = 0; i < y.numel(); ++i) {
+      double exact = y.get_double(i);
+      if (is_math && result == DType::F32)
+        exact = evaluate_math(op, operands[0]->get_double(operands[0]->shape().empty() ? 0 : i));
+      if (!std::isfinite(exact) || !std::isfinite(y.get_double(i)) || exact == 0) continue;
+      const double spent = is_math || ulps < 1 ? ulps : ulps - 0.5;
+      const double off = excess_ * spent * (2 * random_.unit() - 1) * ulp(result, exact);
+      if (std::isfinite(exact + off) && (exact > 0) == (exact + off > 0))
+        y.set_double(i, exact + off);
+    }
+    return y;
+  }
+
+  /// Adds (multiplies) in random order, rounding each step to the accumulation dtype.
+  double accumulate(std::vector<double> terms, bool is_sum, DType accumulator) {
+    random_.shuffle(terms);
+    // As a random tree: combine neighbours until one is left.
+    while (terms.size() > 1) {
+      const auto at = static_cast<size_t>(
+          random_.one_in(2) ? 0 : random_.below(static_cast<int64_t>(terms.size()) - 1));
+      double& x = terms[at];
+      x = is_sum ? x + terms[at + 1] : x * terms[at + 1];
+      if (accumulator == DType::F32) x = static_cast<float>(x);
+      terms.erase(terms.begin() + static_cast<int64_t>(at) + 1);
+    }
+    return terms.empty() ? (is_sum ? 0 : 1) : terms[0];
+  }
+
+  HostTensor evaluate_node(const Node& node, Operands operands, const Sizes& sizes, bool relaxed) {
+    if (const MapOp* row = node.as<MapOp>())
+      return map(row->op, operands, node.type.dtype, relaxed);
+    HostTensor result = evaluate(node, operands, sizes);
+    if (!is_floating(result.dtype())) return result;
+    const DType accumulator =
+        compute_type(operands.empty() ? result.dtype() : operands[0]->dtype());
+    std::vector<std::vector<double>> terms(static_cast<size_t>(result.numel()));
+    bool is_sum = true;
+    if (const ReduceOp* op = node.as<ReduceOp>()) {
+      is_sum = op->monoid == Monoid::Sum;
+      if (!is_sum && op->monoid != Monoid::Prod) return result;
+      const auto targets = reduction_targets(operands[0]->shape(), op->axes);
+      for (size_t i = 0; i < targets.size(); ++i)
+        terms[targets[i]].push_back(operands[0]->get_double(static_cast<int64_t>(i)));
+    } else if (const DotOp* dot = node.as<DotOp>()) {
+      const DotAxes axes(*dot, operands[0]->shape(), operands[1]->shape());
+      size_t i = 0;
+      for (int64_t batch = 0; batch < axes.batches; ++batch)
+        for (int64_t row = 0; row < axes.rows; ++row)
+          for (int64_t column = 0; column < axes.columns; ++column, ++i)
+            for (int64_t k = 0; k < axes.depth; ++k) {
+              double a =
+                  operands[0]->get_double(axes.left[(batch * axes.rows + row) * axes.depth + k]);
+              double b = operands[1]->get_double(
+                  axes.right[(batch * axes.columns + column) * axes.depth + k]);
+              if (dot->tf32) a = cut_to_tf32(a), b = cut_to_tf32(b);
+              terms[i].push_back(accumulator == DType::F32 ? static_cast<float>(a * b) : a * b);
+            }
+    } else {
+      return result;
+    }
+    for (size_t i = 0; i < terms.size(); ++i)
+      result.set_double(static_cast<int64_t>(i),
+                        accumulate(std::move(terms[i]), is_sum, accumulator));
+    return result;
+  }
+
+  static double cut_to_tf32(double x) {
+    const uint32_t bits = std::bit_cast<uint32_t>(static_cast<float>(x));
+    return std::isnan(x) ? x : std::bit_cast<float>(bits & ~((1u << 13) - 1));
+  }
+
+  fuzz::Random random_;
+  double excess_;
+};
+
+TEST(Bounds, HoldForAnImplementationThatUsesThem) {
+  std::vector<double> medians, maxima;
+  for (uint64_t seed = 0; seed < 2000; ++seed) {
+    fuzz::GraphOptions options;
+    options.max_elements = 512;
+    const Graph graph = fuzz::random_graph(seed, options);
+    const auto inputs = fuzz::random_inputs(graph, seed);
+    const auto outputs = Sloppy(seed).run(graph, inputs);
+    const CheckResult check = check_outputs(graph, inputs, outputs);
+    ASSERT_TRUE(check.ok) << "seed " << seed << "\n" << check.summary() << "\n" << to_text(graph);
+    for (const OutputCheck& output : check.outputs)
+      if (!output.exact && output.comparison.median_ratio >= 0) {
+        medians.push_back(output.comparison.median_ratio);
+        maxima.push_back(output.comparison.max_ratio);
+      }
+  }
+  std::sort(medians.begin(), medians.end());
+  std::sort(maxima.begin(), maxima.end());
+  const double median = medians[medians.size() / 2], maximum = maxima[maxima.size() / 2];
+  printf("error in units of the bound: median %.3f, median of the maxima %.3f\n", median, maximum);
+  EXPECT_GT(median, 0.02);
+  EXPECT_GT(maximum, 0.1);
+}
+
+TEST(Bounds, CatchAnImplementationThatExceedsThem) {
+  int caught = 0, graphs = 0;
+  for (uint64_t seed = 0; seed < 300; ++seed) {
+    fuzz::GraphOptions options;
+    options.max_elements = 512;
+    options.reductions = false;
+    const Graph graph = fuzz::random_graph(seed, options);
+    const auto inputs = fuzz::random_inputs(graph, seed);
+    const auto outputs = Sloppy(seed, 8).run(graph, inputs);
+    const auto right = interpret(graph, inputs);
+    bool differs = false;
+    for (size_t i = 0; i < right.size(); ++i) differs |= !identical(right[i], outputs[i]);
+    graphs += differs;
+    caught += !check_outputs(graph, inputs, outputs).ok;
+  }
+  printf("math rows 4 ulp off: caught in %d of %d graphs that show it\n", caught, graphs);
+  EXPECT_GT(caught, graphs / 2);
+}
+
+// Single cases with a bound known by other means.
+
+struct Case {
+  Graph graph;
+  std::vector<HostTensor> inputs;
+
+  NodeId operator()(DType dtype, std::vector<int64_t> shape, const std::vector<double>& values) {
+    HostTensor x(dtype, shape);
+    for (size_t i = 0; i < values.size(); ++i) x.set_double(static_cast<int64_t>(i), values[i]);
+    inputs.push_back(x);
+    return build::input(graph, "x" + std::to_string(inputs.size()), {dtype, Shape::of(shape)});
+  }
+  NodeId map(ElementwiseOp op, std::vector<NodeId> operands, std::optional<DType> to = {}) {
+    return build::map(graph, op, std::move(operands), {}, to);
+  }
+  Bounded run(NodeId output) {
+    graph.set_outputs({{output, "y", {}}});
+    return reference(graph, inputs)[0];
+  }
+};
+
+TEST(Bounds, ExactWhereNothingIsLeftOpen) {
+  Case c;
+  const NodeId x = c(DType::F32, {3}, {0.1, -2, 1e30}), y = c(DType::F32, {3}, {3, 0.7, 1e30});
+  const Bounded product = c.run(c.map(ElementwiseOp::mul, {x, y}));
+  EXPECT_EQ(product.bound, (std::vector<double>{0, 0, 0}));
+  EXPECT_EQ(product.value.get_double(0), 0.1F * 3.0F);
+  EXPECT_EQ(product.value.get_double(2), kInf);
+}
+
+TEST(Bounds, SumsOfSmallIntegersAreExact) {
+  Case c;
+  const NodeId x = c(DType::F32, {4}, {1, 2, -7, 100});
+  EXPECT_EQ(c.run(build::reduce(c.graph, Monoid::Sum, x, {0})).bound[0], 0);
+  EXPECT_EQ(c.run(build::dot(c.graph, x, x, {{}, {}, {0}, {0}})).bound[0], 0);
+  EXPECT_EQ(c.run(build::reduce(c.graph, Monoid::Prod, x, {0})).bound[0], 0);
+  const NodeId y = c(DType::F32, {3}, {0x1p24, 1, 1});
+  EXPECT_GT(c.run(build::reduce(c.graph, Monoid::Sum, y, {0})).bound[0], 0);
+}
+
+TEST(Bounds, SumsGrowWithTheirTerms) {
+  Case c;
+  std::vector<double> values(1000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = 1.0 / static_cast<double>(i + 3);
+  double total = 0;
+  for (double v : values) total += static_cast<float>(v);
+  const NodeId x = c(DType::F32, {1000}, values);
+  const Bounded sum = c.run(build::reduce(c.graph, Monoid::Sum, x, {0}));
+  EXPECT_NEAR(sum.value.get_double(0), total, 1e-12);
+  EXPECT_NEAR(sum.bound[0], 999 * 0x1p-24 * total, 1e-3 * sum.bound[0]);
+}
+
+TEST(Bounds, MathRowsAtTheirUlp) {
+  Case c;
+  const NodeId x = c(DType::F32, {}, {0.3});
+  const double value = std::exp(double{0.3F});
+  const Bounded y = c.run(c.map(ElementwiseOp::exp, {x}));
+  EXPECT_EQ(y.value.get_double(0), value);
+  EXPECT_NEAR(y.bound[0], 0x1p-23, 1e-12);
+  const NodeId h = c(DType::BF16, {}, {0.3});
+  EXPECT_NEAR(c.run(c.map(ElementwiseOp::exp, {h})).bound[0], 0x1p-8, 1e-12);
+}
+
+TEST(Bounds, ComparisonsWithinTheErrorAreUnknown) {
+  Case c;
+  const NodeId x = c(DType::F32, {3}, {0.3, 0.3, 0.3});
+  const NodeId e = c.map(ElementwiseOp::exp, {x});
+  const auto exact = static_cast<float>(std::exp(double{0.3F}));
+  const NodeId y = c(DType::F32, {3}, {0.5, exact, 2});
+  const NodeId less = c.map(ElementwiseOp::lt, {e, y});
+  const Bounded known = c.run(less);
+  EXPECT_EQ(known.bound, (std::vector<double>{0, kInf, 0}));
+  EXPECT_EQ(known.value.get_int(0), 0);
+  EXPECT_EQ(known.value.get_int(2), 1);
+
+  // select takes in both branches where the condition is open.
+  const NodeId a = c(DType::F32, {3}, {10, 10, 10}), b = c(DType::F32, {3}, {20, 20, 20});
+  const Bounded either = c.run(c.map(ElementwiseOp::select, {less, a, b}));
+  EXPECT_EQ(either.bound[0], 0);
+  EXPECT_NEAR(either.bound[1], 10, 1e-9);
+  EXPECT_EQ(either.value.get_double(2), 10);
+}
+
+TEST(Bounds, DiscontinuitiesWithinTheError) {
+  Case c;
+  // log2(8) is 3, but an implementation may give the number below.
+  const NodeId x = c(DType::F32, {2}, {8, 9});
+  const NodeId l = c.map(ElementwiseOp::log2, {x});
+  const Bounded floors = c.run(c.map(ElementwiseOp::floor, {l}));
+  EXPECT_NEAR(floors.bound[0], 1, 1e-12);
+  EXPECT_EQ(floors.bound[1], 0);
+  EXPECT_EQ(c.run(c.map(ElementwiseOp::convert, {l}, DType::I32)).bound,
+            (std::vector<double>{kInf, 0}));
+  const NodeId three = c(DType::F32, {2}, {3, 3});
+  const Bounded rem = c.run(c.map(ElementwiseOp::rem, {l, three}));
+  EXPECT_GT(rem.bound[0], 2.9);
+  EXPECT_LT(rem.bound[1], 1e-6);
+  EXPECT_EQ(c.run(build::arg_reduce(c.graph, true, l, 0)).bound[0], 0);
+  const NodeId near = build::concat(c.graph, {l, three}, 0);
+  EXPECT_EQ(c.run(build::arg_reduce(c.graph, false, near, 0)).bound[0], kInf);
+}
+
+TEST(Bounds, PolesAndOverflowLeaveAnythingOpen) {
+  Case c;
+  const NodeId x = c(DType::F32, {3}, {8, 16, 4}), three = c(DType::F32, {3}, {3, 3, 3});
+  const NodeId near = c.map(ElementwiseOp::sub, {c.map(ElementwiseOp::log2, {x}), three});
+  const Bounded inverse = c.run(c.map(ElementwiseOp::div, {three, near}));
+  EXPECT_EQ(inverse.bound[0], kInf);
+  EXPECT_LT(inverse.bound[1], 1e-5);
+  const Bounded root = c.run(c.map(ElementwiseOp::sqrt, {near}));
+  EXPECT_EQ(root.bound[0], kInf);
+  EXPECT_LT(root.bound[1], 1e-5);
+  EXPECT_TRUE(std::isnan(root.value.get_double(2)));
+  EXPECT_EQ(root.bound[2], 0);
+
+  const Bounded e = c.run(c.map(ElementwiseOp::exp, {c(DType::F32, {2}, {89, 88})}));
+  EXPECT_EQ(e.bound[0], 0);
+  EXPECT_EQ(e.value.get_double(0), kInf);
+  EXPECT_LT(e.bound[1], 1e32);
+  const double half_of_most = std::numeric_limits<float>::max() / 2;
+  const NodeId l = c(DType::F32, {1}, {half_of_most});
+  const NodeId twice =
+      c.map(ElementwiseOp::add, {l, c.map(ElementwiseOp::exp, {c.map(ElementwiseOp::log, {l})})});
+  EXPECT_EQ(c.run(twice).bound[0], kInf);  // about the greatest f32
+  EXPECT_EQ(c.run(build::reduce(c.graph, Monoid::Sum, c(DType::F32, {3}, {3e38, 3e38, -3e38}), {0}))
+                .bound[0],
+            kInf);
+}
+
+TEST(Bounds, InfinitiesAndNaNInSums) {
+  Case c;
+  const auto sum = [&](const std::vector<double>& values) {
+    return c.run(build::reduce(c.graph, Monoid::Sum, c(DType::F32, {3}, values), {0}));
+  };
+  EXPECT_EQ(sum({1, kInf, 0.3}).value.get_double(0), kInf);
+  EXPECT_EQ(sum({1, kInf, 0.3}).bound[0], 0);
+  EXPECT_TRUE(std::isnan(sum({-kInf, kInf, 0.3}).value.get_double(0)));
+  EXPECT_EQ(sum({-kInf, kInf, 0.3}).bound[0], 0);
+  EXPECT_TRUE(std::isnan(sum({kNaN, 1, 2}).value.get_double(0)));
+  EXPECT_EQ(sum({3e38, 3e38, -kInf}).bound[0], kInf);
+}
+
+TEST(Bounds, RelaxedBehindReductionsOnly) {
+  Case c;
+  const NodeId x = c(DType::BF16, {2}, {1.0078125, 3}), y = c(DType::BF16, {2}, {1.0078125, 5});
+  const NodeId product = c.map(ElementwiseOp::mul, {x, y});
+  const NodeId total = build::reduce(c.graph, Monoid::Sum, product, {0});
+  c.graph.set_outputs({{total, "y", {}}});
+  EXPECT_TRUE(relaxed_nodes(c.graph)[product.index]);
+  // The product need not be rounded to bf16 ...
+  EXPECT_GT(reference(c.graph, c.inputs)[0].bound[0], 0.04);
+  c.graph.set_outputs({{total, "y", {}}, {product, "p", {}}});
+  // ... unless it is also an output.
+  EXPECT_FALSE(relaxed_nodes(c.graph)[product.index]);
+  EXPECT_EQ(reference(c.graph, c.inputs)[1].bound[0], 0);
+}
+
+TEST(Bounds, SoftmaxIsTight) {
+  Case c;
+  std::vector<double> values(8 * 128);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i * i)) * 4;
+  const NodeId x = c(DType::F32, {8, 128}, values);
+  const auto spread = [&](NodeId r) { return build::broadcast(c.graph, r, {8, 128}, {0}); };
+  const NodeId e =
+      c.map(ElementwiseOp::exp,
+            {c.map(ElementwiseOp::sub, {x, spread(build::reduce(c.graph, Monoid::Max, x, {1}))})});
+  const Bounded y =
+      c.run(c.map(ElementwiseOp::div, {e, spread(build::reduce(c.graph, Monoid::Sum, e, {1}))}));
+  for (int64_t i = 0; i < y.value.numel(); ++i)
+    EXPECT_LT(y.bound[static_cast<size_t>(i)], 150 * 0x1p-24 * y.value.get_double(i));
+}
+
+// compare.
+
+TEST(Compare, ExactCountsAndDescribes) {
+  HostTensor a(DType::F32, {2, 2}), b(DType::F32, {2, 2});
+  EXPECT_EQ(compare(a, b).summary(), "equal");
+  b.set_double(3, 0x1p-149);
+  b.set_double(1, kNaN);
+  a.set_double(1, -kNaN);
+  const Comparison one = compare(a, b);
+  EXPECT_FALSE(one.ok);
+  EXPECT_EQ(one.max_ulps, 1);
+  EXPECT_EQ(one.summary(),
+            "1 of 4 elements differ, by up to 1 ulp; worst at [1, 1]: got 0, expected "
+            "1.401298464324817e-45");
+  EXPECT_FALSE(compare(a, HostTensor(DType::F32, {4})).ok);
+  EXPECT_EQ(compare(a, HostTensor(DType::F64, {2, 2})).summary(),
+            "got f32[2, 2], expected f64[2, 2]");
+}
+
+TEST(Compare, UlpDistances) {
+  const auto bits = [](float x) { return uint64_t{std::bit_cast<uint32_t>(x)}; };
+  EXPECT_EQ(ulp_distance(DType::F32, bits(1), bits(std::nextafter(1.0F, 2.0F))), 1);
+  EXPECT_EQ(ulp_distance(DType::F32, bits(0), bits(-0.0F)), 0);
+  EXPECT_EQ(ulp_distance(DType::F32, bits(-0x1p-149F), bits(0x1p-149F)), 2);
+  EXPECT_EQ(ulp_distance(DType::BF16, 0x3f80, 0x3f83), 3);
+}
+
+TEST(Compare, BoundedFindsTheWorst) {
+  HostTensor got(DType::F32, {2, 2}), value(DType::F64, {2, 2});
+  Bounded expected{value, {1, 2, 0, kInf}};
+  got.set_double(0, 0.25);
+  got.set_double(1, 1);
+  got.set_double(3, kNaN);
+  const Comparison within = compare(got, expected);
+  EXPECT_TRUE(within.ok);
+  EXPECT_EQ(within.unknown, 1);
+  EXPECT_EQ(within.summary(), "max error 0.5 of its bound at [0, 1]: got 1, expected 0 +- 2");
+  got.set_double(2, -0.0);  // a bound of 0 means the bits
+  EXPECT_FALSE(compare(got, expected).ok);
+}
+
+TEST(Check, ChoosesTheRulePerOutput) {
+  Case c;
+  const NodeId x = c(DType::F32, {2}, {1, 2});
+  const NodeId moved = build::reverse(c.graph, c.map(ElementwiseOp::mul, {x, x}), {0});
+  const NodeId math = c.map(ElementwiseOp::add, {x, c.map(ElementwiseOp::gelu, {x})});
+  const NodeId sum = build::reduce(c.graph, Monoid::Sum, x, {0});
+  const NodeId bits = c.map(ElementwiseOp::bitcast, {x}, DType::I32);
+  EXPECT_TRUE(is_exact(c.graph, moved));
+  EXPECT_TRUE(has_math_upstream(c.graph, math));
+  EXPECT_FALSE(has_math_upstream(c.graph, c.map(ElementwiseOp::relu, {x})));
+  EXPECT_TRUE(has_reduction_upstream(c.graph, c.map(ElementwiseOp::neg, {sum})));
+  EXPECT_FALSE(has_reduction_upstream(c.graph, math));
+  EXPECT_FALSE(is_exact(c.graph, bits));
+  c.graph.set_outputs({{moved, "a", {}}, {math, "b", {}}, {sum, "c", {}}, {bits, "d", {}}});
+  auto outputs = interpret(c.graph, c.inputs);
+  EXPECT_TRUE(check_outputs(c.graph, c.inputs, outputs).ok);
+  outputs[0].set_double(0, std::nextafter(4.0F, 5.0F));
+  const CheckResult wrong = check_outputs(c.graph, c.inputs, outputs);
+  EXPECT_FALSE(wrong.ok);
+  EXPECT_FALSE(wrong.outputs[0].comparison.ok);
+  EXPECT_TRUE(wrong.outputs[1].comparison.ok);
+}
+
+}  // namespace
+}  // namespace braze
