@@ -7,6 +7,7 @@
 
 #include "frontend/builder/builder.h"
 #include "frontend/builder/compiled.h"
+#include "ir/graph/check.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
@@ -68,6 +69,7 @@ struct Specialization {
   uint64_t structure = 0;
   Device device;
   std::vector<LeafSignature> leaves;
+  std::shared_ptr<const Graph> graph;
   Executable executable;
   std::shared_ptr<const void> skeleton;
 
@@ -272,10 +274,13 @@ const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array
 
   const std::vector<Spec> specs = state_->leaf_specs(call);
   Traced traced;
-  const Graph graph = state_->trace(call, specs, traced);
-  Specialization fresh{.structure = structure, .device = device, .skeleton = traced.skeleton};
+  auto graph = std::make_shared<const Graph>(state_->trace(call, specs, traced));
+  Specialization fresh{.structure = structure,
+                       .device = device,
+                       .graph = std::move(graph),
+                       .skeleton = traced.skeleton};
   for (const Spec& leaf : specs) fresh.leaves.emplace_back(leaf);
-  fresh.executable = compiled_executable(graph, device, state_->options.compile);
+  fresh.executable = compiled_executable(*fresh.graph, device, state_->options.compile);
   const Specialization& kept = state_->specializations.emplace_back(std::move(fresh));
   state_->last.store(&kept, std::memory_order_release);
   return kept;
@@ -308,6 +313,28 @@ const void* skeleton(const Specialization& specialization) {
 }
 std::string explain(const Specialization& specialization) {
   return specialization.executable.program().report;
+}
+
+CompileSummary summary(const Specialization& specialization) {
+  const Program& program = specialization.executable.program();
+  return {program.ops_before_fusion, static_cast<int>(program.launches.size()),
+          program.compile_seconds};
+}
+
+CheckReport check(const Specialization& specialization, std::span<const Array> arguments) {
+  std::vector<HostTensor> inputs;
+  std::vector<Array> copies;
+  for (const Array& argument : arguments) {
+    inputs.push_back(argument.to_host());
+    copies.push_back(Array::from_host(inputs.back(), argument.device()));
+  }
+  std::vector<HostTensor> got;
+  for (const Array& result : specialization.executable.run(copies)) got.push_back(result.to_host());
+  const CheckResult result = check_outputs(*specialization.graph, inputs, got);
+  CheckReport report{.ok = result.ok, .text = result.summary()};
+  for (const OutputCheck& output : result.outputs)
+    report.largest_error = std::max(report.largest_error, output.comparison.max_ratio);
+  return report;
 }
 
 Spec spec_of(const Array& array) {

@@ -58,6 +58,20 @@ struct donate {
   std::vector<int> arguments;
 };
 
+/// What compilation made of a function.
+struct CompileSummary {
+  int ops = 0;         ///< of the graph, before fusion
+  int kernels = 0;     ///< launches of one call
+  double seconds = 0;  ///< from graph to program
+};
+
+/// How the results of a call compare with those of the reference interpreter.
+struct CheckReport {
+  bool ok = true;
+  double largest_error = 0;  ///< as a share of its bound; above 1 is wrong
+  std::string text;          ///< one line for each result
+};
+
 namespace detail {
 
 /// What the function built for one signature.
@@ -110,6 +124,8 @@ const Executable& executable(const Specialization& specialization);
 const void* skeleton(const Specialization& specialization);
 Spec spec_of(const Array& array);
 std::string explain(const Specialization& specialization);
+CompileSummary summary(const Specialization& specialization);
+CheckReport check(const Specialization& specialization, std::span<const Array> arguments);
 /// A number that no other type has, in this process.
 template <class T>
 inline const char kTypeTag = 0;
@@ -182,16 +198,9 @@ class Jitted {
     if constexpr (inside) {
       return function_(arguments...);
     } else {
-      using Call = detail::TypedCall<F, Arguments...>;
-      using Result = typename Call::Result;
+      using Result = typename detail::TypedCall<F, Arguments...>::Result;
       std::vector<Array> flat;
-      flat.reserve(sizeof...(Arguments));
-      auto append = [&flat](const Array& array) { flat.push_back(array); };
-      (detail::Tree<Arguments>::each(arguments, append), ...);
-      uint64_t structure = reinterpret_cast<uintptr_t>(&detail::kTypeTag<Call>);
-      ((structure = detail::mix(structure, detail::Tree<Arguments>::structure(arguments))), ...);
-      const detail::Specialization& compiled =
-          core_->prepare(structure, flat, Call(function_, arguments...));
+      const detail::Specialization& compiled = prepare(flat, arguments...);
       std::vector<Array> results = detail::executable(compiled).run(flat);
       if constexpr (std::is_same_v<Result, Tensor>) {
         return std::move(results[0]);
@@ -211,11 +220,23 @@ class Jitted {
     return core_->graph_text(detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
 
+  /// Runs the compiled function and the reference interpreter on copies of the arguments, which
+  /// stay as they are, and judges the results: exact where they must be, else by their error bound.
+  template <class... Arguments>
+  CheckReport check(const Arguments&... arguments) const {
+    std::vector<Array> flat;
+    const detail::Specialization& compiled = prepare(flat, arguments...);
+    return detail::check(compiled, flat);
+  }
+
   // About the last call; InvalidArgument before the first.
 
   /// The kernels of the last call's program and why each edge was fused or not.
   std::string explain(std::source_location where = std::source_location::current()) const {
     return detail::explain(core_->last(where));
+  }
+  CompileSummary summary(std::source_location where = std::source_location::current()) const {
+    return detail::summary(core_->last(where));
   }
   const Executable& executable(
       std::source_location where = std::source_location::current()) const {
@@ -228,6 +249,19 @@ class Jitted {
   int compile_count() const { return core_->compile_count(); }
 
  private:
+  /// The specialization for the arguments, whose leaves become `flat`.
+  template <class... Arguments>
+  const detail::Specialization& prepare(std::vector<Array>& flat,
+                                        const Arguments&... arguments) const {
+    using Call = detail::TypedCall<F, Arguments...>;
+    flat.reserve(sizeof...(Arguments));
+    auto append = [&flat](const Array& array) { flat.push_back(array); };
+    (detail::Tree<Arguments>::each(arguments, append), ...);
+    uint64_t structure = reinterpret_cast<uintptr_t>(&detail::kTypeTag<Call>);
+    ((structure = detail::mix(structure, detail::Tree<Arguments>::structure(arguments))), ...);
+    return core_->prepare(structure, flat, Call(function_, arguments...));
+  }
+
   F function_;
   std::shared_ptr<detail::JitCore> core_;
 };

@@ -1,0 +1,201 @@
+// Trains a classifier of handwritten digits. One compiled function does a whole step: forward,
+// gradients, AdamW, in place. Usage: digits [--device NAME] [--threads N] [--epochs N]
+#include <braze/braze.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <numeric>
+#include <random>
+#include <string>
+#include <tuple>
+
+#include "data.h"
+
+using namespace braze;
+
+namespace {
+
+constexpr int64_t kBatch = 64;
+constexpr int64_t kTrained = 1347;  // the first lines; the others are held out
+
+struct Options {
+  Device device = default_device();
+  int threads = 0;  // 0: as many as the machine has
+  int epochs = 40;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; i += 2) {
+    const std::string option = argv[i];
+    if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
+    if (option == "--device")
+      options.device = Device(argv[i + 1]);
+    else if (option == "--threads")
+      options.threads = std::stoi(argv[i + 1]);
+    else if (option == "--epochs")
+      options.epochs = std::stoi(argv[i + 1]);
+    else
+      throw std::runtime_error("usage: digits [--device NAME] [--threads N] [--epochs N]");
+  }
+  return options;
+}
+
+// ---- The model --------------------------------------------------------------------------------
+
+struct Model {
+  Parameters parameters = nn::mlp_parameters({digits::kPixels, 256, 128, 10}, random::Key(1));
+  Parameters state = optim::adamw_state(parameters);
+};
+
+/// The loss, and beside it the share of digits that are right.
+std::pair<Tensor, Tensor> loss_and_accuracy(Weights parameters, Tensor pixels, Tensor labels) {
+  const Tensor logits = nn::mlp(parameters, pixels);
+  return {nn::cross_entropy(logits, labels), nn::accuracy(logits, labels)};
+}
+
+/// (parameters, state, pixels [n, 64], labels [n]) -> (parameters, state, loss, accuracy), for any
+/// batch of 1 to 64, taking over the memory of the first two.
+auto make_step(CompileOptions compile = {}) {
+  return jit(
+      [](Weights parameters, Weights state, Tensor pixels, Tensor labels) {
+        const auto [value, gradient] = value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
+        const auto [updated, next] = optim::adamw(parameters, gradient, state);
+        return std::tuple{updated, next, value.first, value.second};
+      },
+      {as_given, as_given, spec(f32, {"n:1..64", digits::kPixels}), spec(i64, {"n:1..64"})},
+      {.name = "training_step",
+       .donate = {0, 1},
+       .inputs = {"parameters", "state", "pixels", "labels"},
+       .compile = std::move(compile)});
+}
+
+Array pixels_of(const digits::Data& data) {
+  return Array::from(data.pixels, {data.size(), digits::kPixels});
+}
+Array labels_of(const digits::Data& data) { return Array::from(data.labels, {data.size()}); }
+
+// ---- Reporting --------------------------------------------------------------------------------
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+void show_progress(int epoch, int epochs, double loss, double accuracy) {
+  constexpr int kWidth = 30;
+  const bool terminal = isatty(fileno(stdout));
+  if (!terminal && epoch % 10 != 0 && epoch != epochs) return;
+  const int filled = kWidth * epoch / epochs;
+  const std::string bar = std::string(static_cast<size_t>(filled), '=') +
+                          std::string(static_cast<size_t>(kWidth - filled), ' ');
+  std::printf("%sepoch %*d/%d [%s] loss %.4f  accuracy %5.1f %%%s", terminal ? "\r" : "",
+              epochs < 10 ? 1 : 2, epoch, epochs, bar.c_str(), loss, 100 * accuracy,
+              terminal && epoch < epochs ? "" : "\n");
+  std::fflush(stdout);
+}
+
+/// The median time of one step on a full batch.
+template <class Step>
+double time_step(const Step& step, const Array& pixels, const Array& labels) {
+  Model model;
+  std::vector<double> seconds;
+  for (int i = 0; i < 60; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    Array loss, accuracy;
+    std::tie(model.parameters, model.state, loss, accuracy) =
+        step(model.parameters, model.state, pixels, labels);
+    loss.wait();
+    accuracy.wait();
+    seconds.push_back(seconds_since(start));
+  }
+  std::nth_element(seconds.begin(), seconds.begin() + 30, seconds.end());
+  return seconds[30];
+}
+
+int run(const Options& options) {
+  if (options.threads > 0) set_cpu_threads(options.threads);
+  const DeviceGuard guard(options.device);
+  const digits::Data data = digits::load(DIGITS_FILE);
+  std::vector<int64_t> order(kTrained), held_out(static_cast<size_t>(data.size() - kTrained));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::iota(held_out.begin(), held_out.end(), kTrained);
+
+  const auto step = make_step();
+  Model model;
+  std::mt19937_64 shuffle(1);
+  CheckReport worst;
+  int checked = 0;
+  for (int epoch = 1; epoch <= options.epochs; ++epoch) {
+    for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[shuffle() % i]);
+    std::vector<Array> losses, accuracies;
+    std::vector<double> sizes;
+    for (int64_t begin = 0; begin < kTrained; begin += kBatch) {
+      const digits::Data batch = digits::take(data, order, begin, kBatch);
+      const Array pixels = pixels_of(batch), labels = labels_of(batch);
+      // The same step in the reference interpreter: at the first and the last, which has a batch
+      // of 3, of the first and the last epoch.
+      const bool compare = (epoch == 1 || epoch == options.epochs) &&
+                           (begin == 0 || begin + kBatch >= kTrained) &&
+                           options.device.kind() != DeviceKind::Interpreter;
+      if (compare) {
+        const CheckReport report = step.check(model.parameters, model.state, pixels, labels);
+        ++checked;
+        if (worst.ok && (!report.ok || report.largest_error > worst.largest_error))
+          worst = report;
+        if (!report.ok) std::cerr << report.text << "\n";
+      }
+      auto [parameters, state, loss, accuracy] =
+          step(model.parameters, model.state, pixels, labels);
+      model = {std::move(parameters), std::move(state)};
+      losses.push_back(std::move(loss));
+      accuracies.push_back(std::move(accuracy));
+      sizes.push_back(static_cast<double>(batch.size()));
+    }
+    double loss = 0, accuracy = 0;
+    for (size_t i = 0; i < sizes.size(); ++i) {
+      loss += sizes[i] * losses[i].item() / kTrained;
+      accuracy += sizes[i] * accuracies[i].item() / kTrained;
+    }
+    show_progress(epoch, options.epochs, loss, accuracy);
+  }
+
+  const digits::Data test = digits::take(data, held_out, 0, data.size());
+  const auto evaluate = jit([](Weights parameters, Tensor pixels, Tensor labels) {
+    return nn::accuracy(nn::mlp(parameters, pixels), labels);
+  });
+  const double accuracy = evaluate(model.parameters, pixels_of(test), labels_of(test)).item();
+  const CompileSummary summary = step.summary();
+  std::printf("\naccuracy on %d held-out images  %.1f %%\n", static_cast<int>(test.size()),
+              100 * accuracy);
+  std::printf("ops before fusion              %d\n", summary.ops);
+  std::printf("kernels after                  %d\n", summary.kernels);
+  std::printf("compilations, time             %d, %.0f ms\n", step.compile_count(),
+              1e3 * summary.seconds);
+  if (options.device.kind() != DeviceKind::Interpreter) {
+    const digits::Data batch = digits::take(data, order, 0, kBatch);
+    const Array pixels = pixels_of(batch), labels = labels_of(batch);
+    const auto unfused = make_step({.fuse = false});
+    std::printf("a step, fused                  %.0f us\n", 1e6 * time_step(step, pixels, labels));
+    std::printf("a step, one kernel an op       %.0f us\n",
+                1e6 * time_step(unfused, pixels, labels));
+    std::printf("%d steps in the interpreter     largest error %.2g of its bound%s\n", checked,
+                worst.largest_error, worst.ok ? "" : ": WRONG");
+  }
+  const bool learned = options.epochs < 40 || accuracy >= 0.92;
+  return worst.ok && learned ? 0 : 1;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    return run(parse(argc, argv));
+  } catch (const std::exception& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}

@@ -1,0 +1,237 @@
+// What the Tensor functions build, and how they refuse.
+#include "tests/frontend/support.h"
+
+namespace braze {
+namespace {
+
+class BuilderTest : public OnInterpreter {};
+
+Array vector(const Doubles& values) {
+  return Array::from(values, {static_cast<int64_t>(values.size())});
+}
+
+/// The line of the caller, as errors show it.
+std::string here(int offset, Where where = Where::current()) {
+  return "builder_test.cpp:" + std::to_string(where.line() + static_cast<uint32_t>(offset));
+}
+
+TEST_F(BuilderTest, NumbersTakeTheDtype) {
+  for (const DType dtype : {f16, bf16, f32, f64, i32, i64, u32}) {
+    const auto f = jit([](Tensor x) { return 1 + x * 2 - 1; });
+    const Array x = full({3}, 3, dtype);
+    const Array y = f(x);
+    EXPECT_EQ(y.dtype(), dtype);
+    expect_near(y, {6, 6, 6}, 0);
+  }
+}
+
+TEST_F(BuilderTest, NumbersMustBeValues) {
+  const Array x = full({2}, 1, i32);
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t * 0.5; })(x); }),
+                  "0.5 is not a value of i32");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t + 3000000000; })(x); }),
+                  "3000000000 is not a value of i32");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return cast(t, u32) + -1; })(x); }),
+                  "-1 is not a value of u32");
+  EXPECT_EQ(error_of([&] { jit([](Tensor t) { return t * 2.0; })(x); }), "");
+}
+
+TEST_F(BuilderTest, OperatorErrorsNameTypesLineAndFix) {
+  const auto f = jit([](Tensor x, Tensor y) {
+    return x * 2 +
+           y;
+  });
+  const std::string line = here(-3);
+  const std::string shapes = error_of([&] { f(zeros({4, 3}), zeros({5})); });
+  EXPECT_CONTAINS(shapes, "add: f32[4, 3] and f32[5] do not broadcast");
+  EXPECT_CONTAINS(shapes, line);
+  EXPECT_CONTAINS(shapes, "axes align at the end");
+  const std::string dtypes = error_of([&] { f(zeros({4}), zeros({4}, f16)); });
+  EXPECT_CONTAINS(dtypes, "f32[4] and f16[4]");
+  EXPECT_CONTAINS(dtypes, "cast(..., f32)");
+  EXPECT_CONTAINS(dtypes, line);
+}
+
+TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
+  const Array x = zeros({2, 3});
+  const auto expect_here = [&](auto function, Where where = Where::current()) {
+    const std::string text = error_of([&] { jit(function)(x); });
+    EXPECT_CONTAINS(text, here(0, where));
+  };
+  expect_here([](Tensor t) { return logical_and(t, t); });
+  expect_here([](Tensor t) { return reshape(t, {4, 2}); });
+  expect_here([](Tensor t) { return reshape(t, {4, -1}); });
+  expect_here([](Tensor t) { return permute(t, {0, 0}); });
+  expect_here([](Tensor t) { return permute(t, {0}); });
+  expect_here([](Tensor t) { return broadcast_to(t, {2, 4}); });
+  expect_here([](Tensor t) { return squeeze(t, 0); });
+  expect_here([](Tensor t) { return expand_dims(t, 5); });
+  expect_here([](Tensor t) { return slice(t, 0, 1, 9); });
+  expect_here([](Tensor t) { return slice(t, {0}, {1}); });
+  expect_here([](Tensor t) { return pad(t, {-1, 0}, {0, 0}); });
+  expect_here([](Tensor t) { return concat({t, expand_dims(t, 0)}); });
+  expect_here([](Tensor t) { return concat({}, t.rank() > 9); });
+  expect_here([](Tensor t) { return stack({t, t * 2, transpose(t)}); });
+  expect_here([](Tensor t) { return take(t, t); });
+  expect_here([](Tensor t) { return one_hot(t, 3); });
+  expect_here([](Tensor t) { return sum(t, 2); });
+  expect_here([](Tensor t) { return sum(t, {0, -2}); });
+  expect_here([](Tensor t) { return any(t); });
+  expect_here([](Tensor t) { return argmax(t, 2); });
+  expect_here([](Tensor t) { return dot(t, t); });
+  expect_here([](Tensor t) { return dot_general(t, t, {.contract_left = {0}, .contract_right = {1}}); });
+  expect_here([](Tensor t) { return bitcast(t, f64); });
+  expect_here([](Tensor t) { return nn::layer_norm(t, slice(t, 1, 0, 2), t); });
+  expect_here([](Tensor t) { return nn::cross_entropy(t, t); });
+  expect_here([](Tensor t) { return nn::linear({{"weight", t}}, t); });
+  expect_here([](Tensor t) { return random::normal(t, {2}); });
+  expect_here([](Tensor t) { return update(t, sum(t)); });
+  expect_here([](Tensor t) { return select(t, t, t); });
+  expect_here([](Tensor) { return Operand(1.0) + 2; });
+  expect_here([](Tensor t) { return t + Tensor(); });
+}
+
+TEST_F(BuilderTest, TensorsStayInTheirFunction) {
+  Tensor kept;
+  jit([&](Tensor x) { return kept = x; })(zeros({2}));
+  EXPECT_CONTAINS(error_of([&] { jit([&](Tensor x) { return x + kept; })(zeros({2})); }),
+                  "belong to two functions");
+  EXPECT_CONTAINS(error_of([&] { jit([&](Tensor) { return kept; })(zeros({2})); }),
+                  "a Tensor of another function");
+  EXPECT_CONTAINS(error_of([] { iota(f32, {3}, 0); }), "no graph is under construction");
+  EXPECT_CONTAINS(error_of([] { Tensor().dtype(); }), "empty");
+}
+
+TEST_F(BuilderTest, Comparisons) {
+  const auto f = jit([](Tensor x) {
+    return stack({x < 2, x <= 2, x > 2, x >= 2, x == 2, x != 2, !(x < 2), (x > 1) & (x < 3)});
+  });
+  expect_near(f(vector({1, 2, 3})), {1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1,
+                                     0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0}, 0);
+}
+
+TEST_F(BuilderTest, CompoundAssignment) {
+  const auto f = jit([](Tensor x) {
+    x += 1;
+    x *= x;
+    x -= 2;
+    x /= 2;
+    return x;
+  });
+  expect_near(f(vector({1, 2})), {1, 3.5}, 0);
+}
+
+TEST_F(BuilderTest, ArraysAreConstants) {
+  const Array table = vector({10, 20});
+  const auto f = jit([&](Tensor x) { return x + table * constant(table); });
+  expect_near(f(vector({1, 2})), {101, 402}, 0);
+}
+
+TEST_F(BuilderTest, Movement) {
+  const Array x = arange(0, 6, 1, f64);
+  const auto run = [&](auto function) { return jit(function)(x); };
+  expect_near(run([](Tensor t) { return transpose(reshape(t, {2, -1})); }), {0, 3, 1, 4, 2, 5}, 0);
+  expect_near(run([](Tensor t) { return slice(t, 0, -3, -1); }), {3, 4}, 0);
+  expect_near(run([](Tensor t) { return slice(t, 0, 1, 6, 2); }), {1, 3, 5}, 0);
+  expect_near(run([](Tensor t) { return pad(slice(t, 0, 1, 3), {1}, {2}, 9, {1}); }),
+              {9, 1, 9, 2, 9, 9}, 0);
+  expect_near(run([](Tensor t) { return reverse(t); }), {5, 4, 3, 2, 1, 0}, 0);
+  EXPECT_EQ(run([](Tensor t) { return stack({t, t}, 1); }).shape(), (Longs{6, 2}));
+  EXPECT_EQ(run([](Tensor t) { return squeeze(reshape(t, {1, 6, 1})); }).shape(), Longs{6});
+  EXPECT_EQ(run([](Tensor t) { return squeeze(reshape(t, {1, 6, 1}), -1); }).shape(), (Longs{1, 6}));
+}
+
+TEST_F(BuilderTest, OneHot) {
+  const auto f = jit([](Tensor x) { return one_hot(x, 3); });
+  expect_near(f(Array::from(Longs{2, 0, 7}, {3})), {0, 0, 1, 1, 0, 0, 0, 0, 0}, 0);
+}
+
+TEST_F(BuilderTest, Reductions) {
+  const Array x = Array::from(Doubles{1, 2, 3, 4, 5, 9}, {2, 3});
+  const auto run = [&](auto function) { return jit(function)(x); };
+  expect_near(run([](Tensor t) { return mean(t, 1); }), {2, 6}, 0);
+  expect_near(run([](Tensor t) { return var(t, 1); }), {2.0 / 3, 14.0 / 3}, 1e-15);
+  expect_near(run([](Tensor t) { return prod(t); }), {1080}, 0);
+  expect_near(run([](Tensor t) { return argmin(t, 0); }), {0, 0, 0}, 0);
+  EXPECT_EQ(run([](Tensor t) { return argmax(t, 1, true); }).shape(), (Longs{2, 1}));
+  EXPECT_EQ(run([](Tensor t) { return sum(t, {0, 1}, true); }).shape(), (Longs{1, 1}));
+  expect_near(run([](Tensor t) { return all(t > 0, 1); }), {1, 1}, 0);
+  expect_near(run([](Tensor t) { return any(t > 4, 1); }), {0, 1}, 0);
+}
+
+TEST_F(BuilderTest, LogSumExp) {
+  const double inf = std::numeric_limits<double>::infinity();
+  const auto f = jit([](Tensor x) { return logsumexp(x, 1); });
+  const Array y = f(Array::from(Doubles{1000, 1000, -inf, -inf, inf, 0}, {3, 2}));
+  const Doubles values = y.to_vector<double>();
+  EXPECT_NEAR(values[0], 1000 + std::log(2), 1e-12);
+  EXPECT_EQ(values[1], -inf);
+  EXPECT_EQ(values[2], inf);
+}
+
+TEST_F(BuilderTest, MeanOfSixteenBits) {
+  // The sum is beyond f16, the mean is not.
+  const auto f = jit([](Tensor x) { return mean(x); });
+  expect_near(f(full({1000}, 200, f16)), {200}, 0);
+}
+
+TEST_F(BuilderTest, DotShapes) {
+  const auto shape = [](Longs x, Longs y) {
+    return jit([](Tensor a, Tensor b) { return dot(a, b); })(zeros(std::move(x)), zeros(std::move(y)))
+        .shape();
+  };
+  EXPECT_EQ(shape({3}, {3}), Longs{});
+  EXPECT_EQ(shape({2, 3}, {3}), Longs{2});
+  EXPECT_EQ(shape({3}, {3, 4}), Longs{4});
+  EXPECT_EQ(shape({5, 2, 3}, {3, 4}), (Longs{5, 2, 4}));
+  EXPECT_EQ(shape({2, 3}, {5, 6, 3, 4}), (Longs{5, 6, 2, 4}));
+  EXPECT_EQ(shape({3}, {5, 3, 4}), (Longs{5, 4}));
+  EXPECT_EQ(shape({5, 1, 2, 3}, {6, 3, 4}), (Longs{5, 6, 2, 4}));
+}
+
+TEST_F(BuilderTest, DotKeepsF32OfSixteenBits) {
+  const auto f = jit([](Tensor a, Tensor b) { return dot(a, b, f32); });
+  const Array y = f(full({1, 4}, 0.1, bf16), full({4, 1}, 1, bf16));
+  EXPECT_EQ(y.dtype(), f32);
+}
+
+TEST_F(BuilderTest, DimsAreDeclaredInText) {
+  EXPECT_EQ(Dim("n:1..64").to_string(), "n");
+  EXPECT_EQ((Dim("n:1..64") * 4 + 2 - Dim("n:1..64")).to_string(), (Dim("n:1..64") * 3 + 2).to_string());
+  for (const char* bad : {"n", "n:", "n:1", "n:1..", "n:4..1", ":1..4", "1n:1..4", "n:1..4%0",
+                          "n:1..4%", "n:5..7%8", "n:1..4 ", "n:-1..4", "n:1..99999999999999999999"})
+    EXPECT_CONTAINS(error_of([&] { Dim dim(bad); }), "does not declare a symbolic extent");
+  EXPECT_CONTAINS(error_of([] { Dim("n:1..4").value(); }), "symbolic");
+}
+
+TEST_F(BuilderTest, NamesAreShown) {
+  const std::string text =
+      jit([](Tensor x) { return (x * 2).named("doubled") + 1; }).graph(spec(f32, {2}));
+  EXPECT_CONTAINS(text, "%doubled");
+}
+
+TEST_F(BuilderTest, NamedCollections) {
+  Parameters parameters;
+  parameters.add("a", zeros({1}));
+  parameters.add("layer", Parameters{{"w", zeros({2})}, {"b", zeros({3})}});
+  EXPECT_EQ(parameters.names(), (std::vector<std::string>{"a", "layer.w", "layer.b"}));
+  EXPECT_EQ(parameters.group("layer").names(), (std::vector<std::string>{"w", "b"}));
+  EXPECT_CONTAINS(error_of([&] { parameters.at("c"); }), "no parameter \"c\" among [a, layer.w");
+  EXPECT_CONTAINS(error_of([&] { parameters.add("a", zeros({1})); }), "already is a parameter");
+  for (const char* bad : {"", ".a", "a.", "a..b", "a b", "a/b"})
+    EXPECT_CONTAINS(error_of([&] { parameters.add(bad, zeros({1})); }), "cannot be the name");
+}
+
+TEST_F(BuilderTest, Creation) {
+  expect_near(arange(3), {0, 1, 2}, 0);
+  EXPECT_EQ(arange(3).dtype(), i64);
+  expect_near(arange(1, 2, 0.25), {1, 1.25, 1.5, 1.75}, 0);
+  expect_near(arange(3, 0, -1, i32), {3, 2, 1}, 0);
+  expect_near(arange(3, 0), {}, 0);
+  expect_near(full({2}, 7, u32), {7, 7}, 0);
+  EXPECT_EQ(ones({0, 3}).shape(), (Longs{0, 3}));
+  EXPECT_CONTAINS(error_of([] { arange(0, 1, 0); }), "does not end");
+}
+
+}  // namespace
+}  // namespace braze

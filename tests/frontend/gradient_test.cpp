@@ -1,0 +1,352 @@
+// Gradients against central differences in f64, and where differences cannot tell: ties, zeros,
+// second derivatives, values far from zero.
+#include <algorithm>
+#include <random>
+
+#include "frontend/builder/builder.h"
+#include "ir/ops/elementwise.h"
+#include "tests/frontend/support.h"
+
+namespace braze {
+namespace {
+
+using Function = std::function<Tensor(std::vector<Tensor>)>;
+
+class Gradients : public OnInterpreter {
+ protected:
+  /// Values of [low, high), none close to zero.
+  Array random(Longs shape, double low = -2, double high = 2) {
+    int64_t count = 1;
+    for (const int64_t extent : shape) count *= extent;
+    std::uniform_real_distribution<double> distribution(low, high);
+    Doubles values(static_cast<size_t>(count));
+    for (double& value : values)
+      do value = distribution(random_);
+      while (std::abs(value) < 0.05);
+    return Array::from(values, std::move(shape));
+  }
+
+  std::mt19937_64 random_{7};
+};
+
+/// A scalar that weighs every element of y differently.
+Tensor weigh(const Tensor& y) {
+  const Tensor flat = reshape(y, {-1});
+  return sum(flat * cos(iota(y.dtype(), flat.shape(), 0) + 0.5));
+}
+
+/// d weigh(f) / d inputs against differences.
+void check(const Function& f, const std::vector<Array>& inputs, double tolerance = 2e-7) {
+  const auto scalar = [f](std::vector<Tensor> x) { return weigh(f(std::move(x))); };
+  const auto value = jit(scalar);
+  const std::vector<Array> got = jit(grad(scalar))(inputs);
+  ASSERT_EQ(got.size(), inputs.size());
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    ASSERT_EQ(got[i].shape(), inputs[i].shape());
+    ASSERT_EQ(got[i].dtype(), inputs[i].dtype());
+    Doubles x = inputs[i].to_vector<double>();
+    const Doubles gradient = got[i].to_vector<double>();
+    for (size_t k = 0; k < x.size(); ++k) {
+      const double step = 1e-5, at = x[k];
+      const auto moved = [&](double to) {
+        x[k] = to;
+        std::vector<Array> arguments = inputs;
+        arguments[i] = Array::from(x, inputs[i].shape());
+        x[k] = at;
+        return value(arguments).item();
+      };
+      const double difference = (moved(at + step) - moved(at - step)) / (2 * step);
+      EXPECT_NEAR(gradient[k], difference, tolerance * std::max(1.0, std::abs(difference)))
+          << "input " << i << " element " << k << " at " << at;
+    }
+  }
+}
+
+// ---- Elementwise rows -------------------------------------------------------------------------
+
+TEST_F(Gradients, EveryElementwiseRow) {
+  int rows = 0;
+  for (const ElementwiseInfo& row : elementwise_table()) {
+    if (!row.gradient && !row.through_body) continue;
+    const auto op = *parse_elementwise(row.name);
+    if (row.result == ResultRule::Chosen || op == ElementwiseOp::select) continue;
+    ++rows;
+    const bool positive = row.name.starts_with("log") || row.name.ends_with("sqrt");
+    for (const Longs& shape : {Longs{}, Longs{0}, Longs{1}, Longs{2, 3}}) {
+      SCOPED_TRACE(row.name);
+      std::vector<Array> inputs;
+      for (int i = 0; i < row.arity; ++i) inputs.push_back(random(shape, positive ? 0.2 : -2, 2));
+      if (op == ElementwiseOp::clamp) inputs[1] = random(shape, -1, -0.5);
+      if (op == ElementwiseOp::clamp) inputs[2] = random(shape, 0.5, 1);
+      check(
+          [op](const std::vector<Tensor>& x) {
+            const std::vector<Operand> operands(x.begin(), x.end());
+            return detail::elementwise(op, operands, Where::current());
+          },
+          inputs);
+    }
+  }
+  EXPECT_GE(rows, 30);
+}
+
+TEST_F(Gradients, SelectAndConvert) {
+  check([](auto x) { return select(x[0] > x[1], x[0] * x[1], x[1] * 3); },
+        {random({2, 3}), random({2, 3})});
+  check([](auto x) { return cast(cast(x[0], f64) * 2, f64); }, {random({3})});
+  // f32 in between: differences in f64 see its rounding, so exact values.
+  const auto through = jit(grad([](Tensor x) { return sum(cast(square(cast(x, f32)), f64)); }));
+  expect_near(through(Array::from(Doubles{1, -2, 0.5}, {3})), {2, -4, 1}, 0);
+}
+
+TEST_F(Gradients, Broadcasting) {
+  check([](auto x) { return x[0] * x[1] + x[2]; }, {random({2, 1, 3}), random({4, 1}), random({})});
+  check([](auto x) { return x[0] / x[1]; }, {random({1, 3}), random({2, 3})});
+  check([](auto x) { return x[0] - x[1]; }, {random({0, 3}), random({3})});
+}
+
+TEST_F(Gradients, Powers) {
+  for (const int exponent : {0, 1, 2, 3, 7, -1, -2})
+    check([=](auto x) { return pow(x[0], exponent); }, {random({3})});
+}
+
+// ---- Movement ---------------------------------------------------------------------------------
+
+TEST_F(Gradients, Reshapes) {
+  check([](auto x) { return reshape(x[0], {3, -1}); }, {random({2, 3})});
+  check([](auto x) { return permute(x[0], {2, 0, 1}); }, {random({2, 3, 2})});
+  check([](auto x) { return transpose(x[0]); }, {random({0, 3})});
+  check([](auto x) { return broadcast_to(x[0], {4, 2, 3}); }, {random({2, 1})});
+  check([](auto x) { return expand_dims(x[0], 1) * squeeze(x[1]); }, {random({2}), random({1, 3, 1})});
+  check([](auto x) { return reverse(x[0], {0, 2}); }, {random({2, 1, 3})});
+}
+
+TEST_F(Gradients, Slices) {
+  check([](auto x) { return slice(x[0], 0, 1, -1); }, {random({5, 2})});
+  check([](auto x) { return slice(x[0], 0, 1, 6, 2); }, {random({7})});
+  check([](auto x) { return slice(x[0], 0, 0, 7, 3); }, {random({7})});
+  check([](auto x) { return slice(x[0], 0, 2, 2, 2); }, {random({5})});
+  check([](auto x) { return slice(x[0], {0, 1}, {2, 3}); }, {random({3, 3})});
+}
+
+TEST_F(Gradients, Pads) {
+  check([](auto x) { return pad(x[0], {1, 0}, {2, 1}); }, {random({2, 3})});
+  check([](auto x) { return pad(x[0], {1}, {0}, x[1], {2}); }, {random({3}), random({})});
+  check([](auto x) { return pad(x[0], {1}, {2}, x[1], {1}); }, {random({0}), random({})});
+  check([](auto x) { return pad(x[0], {0}, {0}, 0, {3}); }, {random({1})});
+}
+
+TEST_F(Gradients, Joins) {
+  check([](auto x) { return concat({x[0], x[1], x[0]}, 1); }, {random({2, 1}), random({2, 3})});
+  check([](auto x) { return concat({x[0], x[1]}); }, {random({0, 2}), random({3, 2})});
+  check([](auto x) { return stack({x[0], x[1]}, -1); }, {random({3}), random({3})});
+}
+
+TEST_F(Gradients, Indices) {
+  const Array index = Array::from(Longs{2, 0, 2, 1}, {2, 2});
+  check([=](auto x) { return take(x[0], constant(index)); }, {random({3, 2})});
+  check([=](auto x) { return take(x[0], constant(index), 1); }, {random({2, 3})});
+  check([=](auto x) { return scatter_add(x[0], constant(index), x[1], 1); },
+        {random({2, 3}), random({2, 2, 2})});
+}
+
+// ---- Reductions -------------------------------------------------------------------------------
+
+TEST_F(Gradients, Reductions) {
+  using Reduce = Tensor (*)(const Tensor&, const Axes&, bool, Where);
+  for (const Reduce reduce : {Reduce(sum), Reduce(prod), Reduce(max), Reduce(min), Reduce(mean),
+                              Reduce(var), Reduce(logsumexp)})
+    for (const bool keep : {false, true}) {
+      check([=](auto x) { return reduce(x[0], {}, keep, Where::current()); }, {random({2, 3})});
+      check([=](auto x) { return reduce(x[0], 1, keep, Where::current()); }, {random({2, 3})});
+      check([=](auto x) { return reduce(x[0], {0, 2}, keep, Where::current()); },
+            {random({3, 1, 2})});
+    }
+  check([](auto x) { return sum(x[0], 0); }, {random({0, 3})});
+  check([](auto x) { return prod(x[0], 0); }, {random({0, 3})});
+}
+
+TEST_F(Gradients, ProductWithZeros) {
+  const auto f = jit(grad([](Tensor x) { return sum(prod(x, 1)); }));
+  const Array x = Array::from(Doubles{2, 3, 4, 2, 0, 4, 0, 0, 4}, {3, 3});
+  expect_near(f(x), {12, 8, 6, 0, 8, 0, 0, 0, 0}, 0);
+}
+
+TEST_F(Gradients, TiesShareEqually) {
+  const Array x = Array::from(Doubles{1, 3, 3, -1, 3}, {5});
+  const auto greatest = jit(grad([](Tensor t) { return max(t) * 6; }));
+  expect_near(greatest(x), {0, 2, 2, 0, 2}, 0);
+  const auto pairwise = jit(grad<0, 1>([](Tensor a, Tensor b) { return sum(minimum(a, b)); }));
+  const auto [a, b] =
+      pairwise(Array::from(Doubles{1, 2, 3}, {3}), Array::from(Doubles{2, 2, 2}, {3}));
+  expect_near(a, {1, 0.5, 0}, 0);
+  expect_near(b, {0, 0.5, 1}, 0);
+}
+
+// ---- Contractions -----------------------------------------------------------------------------
+
+TEST_F(Gradients, Dots) {
+  const Function matmul = [](const std::vector<Tensor>& x) { return dot(x[0], x[1]); };
+  check(matmul, {random({2, 3}), random({3, 2})});
+  check(matmul, {random({3}), random({3})});
+  check(matmul, {random({3}), random({3, 2})});
+  check(matmul, {random({2, 3}), random({3})});
+  check(matmul, {random({2, 2, 3}), random({3, 2})});
+  check(matmul, {random({2, 3}), random({2, 3, 1})});
+  check(matmul, {random({2, 1, 3}), random({2, 3, 2})});
+  check(matmul, {random({2, 1, 1, 3}), random({2, 3, 2})});
+  check(matmul, {random({0, 3}), random({3, 2})});
+  check(matmul, {random({2, 0}), random({0, 3})});
+}
+
+TEST_F(Gradients, GeneralDots) {
+  // Two contracted axes in crossed order, a batch axis that is not the first.
+  check(
+      [](auto x) {
+        return dot_general(x[0], x[1], {.batch_left = {1},
+                                        .batch_right = {2},
+                                        .contract_left = {3, 0},
+                                        .contract_right = {0, 3}});
+      },
+      {random({2, 2, 1, 3}), random({3, 2, 2, 2})});
+  check(
+      [](auto x) {
+        return dot_general(x[0], x[1], {.contract_left = {0, 1}, .contract_right = {1, 0}});
+      },
+      {random({2, 3}), random({3, 2})});
+  check([](auto x) { return dot_general(x[0], x[1], {}); }, {random({2}), random({3})});
+}
+
+// ---- Compositions -----------------------------------------------------------------------------
+
+TEST_F(Gradients, Compositions) {
+  check([](auto x) { return nn::softmax(dot(x[0], x[1]) + x[2]); },
+        {random({2, 3}), random({3, 4}), random({4})});
+  check([](auto x) { return nn::layer_norm(x[0], x[1], x[2]); },
+        {random({2, 5}), random({5}), random({5})});
+  check([](auto x) { return nn::rms_norm(gelu(x[0]), x[1]); }, {random({2, 5}), random({5})});
+  const Array labels = Array::from(Longs{2, 0, 1}, {3});
+  check([=](auto x) { return nn::cross_entropy(x[0], constant(labels)); }, {random({3, 4})});
+  check([](auto x) { return tanh(x[0]) * x[0] + exp(x[0] * x[0]) / (x[0] + 3); }, {random({3})});
+}
+
+TEST_F(Gradients, SecondDerivatives) {
+  // The gradient of the gradient's weighted sum, checked as any gradient.
+  const auto twice = [&](const Function& f, const std::vector<Array>& inputs) {
+    check(
+        [f](std::vector<Tensor> x) {
+          std::vector<Tensor> parts;
+          for (const Tensor& g :
+               grad([f](std::vector<Tensor> y) { return weigh(f(std::move(y))); })(x))
+            parts.push_back(reshape(g, {-1}));
+          return concat(parts);
+        },
+        inputs, 1e-6);
+  };
+  twice([](auto x) { return pow(x[0], 3) * x[1]; }, {random({2}), random({2})});
+  twice([](auto x) { return tanh(dot(x[0], x[1])); }, {random({2, 2}), random({2, 2})});
+  twice([](auto x) { return nn::log_softmax(x[0]); }, {random({2, 3})});
+  twice([](auto x) { return nn::layer_norm(x[0], x[1], x[1]); }, {random({2, 3}), random({3})});
+  twice([](auto x) { return prod(x[0], 0) + max(x[0], 0); }, {random({3})});
+  twice([](auto x) { return gelu(x[0]) + silu(x[0]) + softplus(x[0]); }, {random({3})});
+  twice([](auto x) { return pad(slice(x[0] * x[0], 0, 1, 3), {1}, {0}) / x[0]; }, {random({3})});
+}
+
+TEST_F(Gradients, EqualArgumentsAreToldApart) {
+  // Both arguments are one node, yet only the first is varied.
+  const auto f = [](Tensor a, Tensor b) { return sum(a * b); };
+  const auto first = jit([&](Tensor x) { return grad(f)(x, x); });
+  expect_near(first(Array::from(Doubles{3}, {1})), {3}, 0);
+  // exp(x) outside and the argument are one node as well.
+  const auto outside = jit([](Tensor x) {
+    const Tensor e = exp(x);
+    return grad([&](Tensor y) { return sum(y * exp(x)); })(e);
+  });
+  expect_near(outside(Array::from(Doubles{0}, {1})), {1}, 0);
+}
+
+TEST_F(Gradients, NoPathGivesZeros) {
+  const auto f = jit(grad<0, 1>([](Tensor x, Tensor y) {
+    return sum(floor(x)) + sum(cast(x > y, f64)) + sum(stop_gradient(x * 2)) +
+           sum(cast(argmax(x), f64));
+  }));
+  const auto [x, y] = f(Array::from(Doubles{1.5, 2.5}, {2}), Array::from(Doubles{1, 3}, {2}));
+  expect_near(x, {0, 0}, 0);
+  expect_near(y, {0, 0}, 0);
+}
+
+TEST_F(Gradients, StopGradientLeavesNoTrace) {
+  const std::string text =
+      jit([](Tensor x) { return nn::softmax(x); }).graph(spec(f32, {2, 3}));
+  EXPECT_EQ(text.find("bitcast"), std::string::npos) << text;
+}
+
+TEST_F(Gradients, ValueComesWithExtras) {
+  const auto f = jit(value_and_grad([](Tensor x, Tensor y) {
+    return std::pair(sum(x * y), x + y);
+  }));
+  const auto [value, gradient] =
+      f(Array::from(Doubles{1, 2}, {2}), Array::from(Doubles{3, 4}, {2}));
+  EXPECT_EQ(value.first.item(), 11);
+  expect_near(value.second, {4, 6}, 0);
+  expect_near(gradient, {3, 4}, 0);
+}
+
+TEST_F(Gradients, StructuresAreKept) {
+  const Parameters parameters = {{"a", Array::from(Doubles{2}, {})}, {"b.c", Array::from(Doubles{5}, {})}};
+  const auto f = jit(grad([](Weights w) { return w.at("a") * w.at("a") * w.at("b.c"); }));
+  const Parameters gradient = f(parameters);
+  EXPECT_EQ(gradient.names(), parameters.names());
+  EXPECT_EQ(gradient.at("a").item(), 20);
+  EXPECT_EQ(gradient.at("b.c").item(), 4);
+}
+
+TEST_F(Gradients, FiniteFarFromZero) {
+  const std::vector<float> far = {-1e4f, -100, -1, 0, 1, 100, 1e4f};
+  const Array x = Array::from(far, {7});
+  for (const ElementwiseInfo& row : elementwise_table()) {
+    const auto op = *parse_elementwise(row.name);
+    const bool activation = (row.op_class == OpClass::Formula || row.name == "tanh" ||
+                             row.name == "sigmoid" || row.name == "erf" || row.name == "erfc") &&
+                            (row.gradient || row.through_body);
+    // These have poles at zero or no value below it.
+    if (!activation || op == ElementwiseOp::rsqrt || op == ElementwiseOp::reciprocal) continue;
+    for (const DType dtype : {f32, f64, f16, bf16}) {
+      SCOPED_TRACE(std::string(row.name) + " " + std::string(name(dtype)));
+      const auto f = jit([&](Tensor t) {
+        return cast(grad([&](Tensor u) {
+                      std::vector<Operand> operands = {u};
+                      while (operands.size() < row.arity) operands.emplace_back(Operand(0.5));
+                      return sum(detail::elementwise(op, operands, Where::current()));
+                    })(cast(t, dtype)),
+                    f64);
+      });
+      // Squares of 1e4 are no f16.
+      for (const double value : f(x).to_vector<double>())
+        if (!(dtype == f16 && op == ElementwiseOp::square)) EXPECT_TRUE(std::isfinite(value));
+    }
+  }
+}
+
+TEST_F(Gradients, LossesAreFiniteFarFromZero) {
+  const Array logits = Array::from(std::vector<float>{-1e4f, 0, 1e4f, 1e4f, 1e4f, -1e4f}, {2, 3});
+  const Array labels = Array::from(Longs{0, 2}, {2});
+  const auto f = jit(value_and_grad([](Tensor x, Tensor y) { return nn::cross_entropy(x, y); }));
+  const auto [loss, gradient] = f(logits, labels);
+  EXPECT_NEAR(loss.item(), (2e4 + 2e4 + std::log(2)) / 2, 1e-2);
+  expect_near(gradient, {-0.5, 0, 0.5, 0.25, 0.25, -0.5}, 1e-6);
+}
+
+TEST_F(Gradients, Errors) {
+  const Array x = Array::from(Doubles{1, 2}, {2});
+  std::string text = error_of([&] { jit(grad([](Tensor t) { return t * 2; }))(x); });
+  EXPECT_CONTAINS(text, "f64[2]");
+  EXPECT_CONTAINS(text, "not a floating scalar");
+  EXPECT_CONTAINS(text, "gradient_test.cpp");
+  text = error_of([&] {
+    jit(grad([](Tensor t) { return sum(cast(t, f32)); }))(Array::from(Longs{1}, {1}));
+  });
+  EXPECT_CONTAINS(text, "no derivative with respect to i64[1]");
+}
+
+}  // namespace
+}  // namespace braze

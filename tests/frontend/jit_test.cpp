@@ -1,0 +1,206 @@
+// Compiled functions: signatures, symbolic extents, structures, donation.
+#include <thread>
+
+#include "ir/program/program.h"
+#include "tests/frontend/support.h"
+
+namespace braze {
+namespace {
+
+class Jit : public OnInterpreter {};
+
+TEST_F(Jit, CompilesOncePerSignature) {
+  int traces = 0;
+  const auto f = jit([&](Tensor x, Tensor y) {
+    ++traces;
+    return x + y;
+  });
+  EXPECT_EQ(f.compile_count(), 0);
+  for (int i = 0; i < 3; ++i) expect_near(f(full({2}, i), ones({2})), {i + 1.0, i + 1.0}, 0);
+  EXPECT_EQ(traces, 1);
+  f(ones({3}), ones({3}));
+  f(ones({2}, f64), ones({2}, f64));
+  f(ones({2}), ones({2}));
+  EXPECT_EQ(traces, 3);
+  EXPECT_EQ(f.compile_count(), 3);
+}
+
+TEST_F(Jit, SymbolicExtentsShareOneCompilation) {
+  const auto f = jit(
+      [](Tensor x, Tensor w) {
+        const Tensor y = dot(x, w);
+        return std::tuple{mean(y, 0), reshape(y, {y.dim(0) * 2, -1}), nn::softmax(x, 0)};
+      },
+      {spec(f32, {"n:1..64", 4})});
+  for (const int64_t n : {1, 2, 7, 63, 64}) {
+    const auto [average, folded, weights] = f(ones({n, 4}), ones({4, 6}));
+    expect_near(average, Doubles(6, 4.0), 0);
+    EXPECT_EQ(folded.shape(), (Longs{2 * n, 3}));
+    EXPECT_EQ(weights.shape(), (Longs{n, 4}));
+    EXPECT_NEAR(to_doubles(weights)[0], 1.0 / static_cast<double>(n), 1e-6);
+  }
+  EXPECT_EQ(f.compile_count(), 1);
+  const std::string text = error_of([&] { f(ones({65, 4}), ones({4, 6})); });
+  EXPECT_CONTAINS(text, "arg0 is f32[65, 4], but declared as f32[n, 4]");
+  EXPECT_CONTAINS(text, "1..64");
+  EXPECT_CONTAINS(error_of([&] { f(ones({0, 4}), ones({4, 6})); }), "f32[0, 4]");
+  EXPECT_CONTAINS(error_of([&] { f(ones({2, 4}, f64), ones({4, 6}, f64)); }), "f64[2, 4]");
+}
+
+TEST_F(Jit, SymbolsMeanOneValue) {
+  const auto f = jit([](Tensor x, Tensor y) { return x + y; },
+                     {spec(f32, {"n:1..8"}), spec(f32, {"n:1..8"})});
+  f(ones({3}), ones({3}));
+  EXPECT_NE(error_of([&] { f(ones({3}), ones({4})); }), "");
+}
+
+TEST_F(Jit, Divisors) {
+  const auto f = jit([](Tensor x) { return x + 1; }, {spec(f32, {"n:8..64%8"})});
+  f(ones({16}));
+  f(ones({24}));
+  EXPECT_EQ(f.compile_count(), 1);
+  EXPECT_NE(error_of([&] { f(ones({12})); }), "");
+}
+
+template <class T>
+struct Layer {
+  T weight, bias;
+  auto fields() { return std::tie(weight, bias); }
+};
+
+TEST_F(Jit, Structures) {
+  const auto f = jit([](std::vector<Tensor> list, std::pair<Tensor, Weights> pair,
+                        Layer<Tensor> layer) {
+    return std::tuple{std::vector<Tensor>{list[0] + list[1], pair.first},
+                      pair.second.map([](const Tensor& t) { return t * 2; }),
+                      Layer<Tensor>{layer.bias, layer.weight}};
+  });
+  const Array one = ones({1}), two = full({1}, 2), three = full({1}, 3);
+  const auto [list, named, layer] = f(std::vector<Array>{one, two},
+                                      std::pair(three, Parameters{{"p", one}, {"q", two}}),
+                                      Layer<Array>{one, two});
+  EXPECT_EQ(list[0].item(), 3);
+  EXPECT_EQ(list[1].item(), 3);
+  EXPECT_EQ(named.at("q").item(), 4);
+  EXPECT_EQ(layer.weight.item(), 2);
+}
+
+TEST_F(Jit, StructureIsPartOfTheSignature) {
+  const auto f = jit([](Weights w) { return w.at("a") - w.at("b"); });
+  const Array one = ones({}), two = full({}, 2);
+  EXPECT_EQ(f(Parameters{{"a", one}, {"b", two}}).item(), -1);
+  // Names in another order are another structure.
+  EXPECT_EQ(f(Parameters{{"b", one}, {"a", two}}).item(), 1);
+  EXPECT_EQ(f.compile_count(), 2);
+  const auto sum_all = jit([](std::vector<Tensor> list) {
+    Tensor total = list[0];
+    for (size_t i = 1; i < list.size(); ++i) total += list[i];
+    return total;
+  });
+  EXPECT_EQ(sum_all(std::vector<Array>{one, two}).item(), 3);
+  EXPECT_EQ(sum_all(std::vector<Array>{one, two, two}).item(), 5);
+}
+
+TEST_F(Jit, InsideOfAnotherFunction) {
+  const auto inner = jit([](Tensor x) { return x * 2; });
+  const auto outer = jit([&](Tensor x) { return inner(x) + 1; });
+  EXPECT_EQ(outer(ones({})).item(), 3);
+  EXPECT_EQ(inner.compile_count(), 0);
+}
+
+TEST_F(Jit, WithoutArguments) {
+  const auto f = jit([] { return iota(i64, {3}, 0); });
+  expect_near(f(), {0, 1, 2}, 0);
+  expect_near(f(), {0, 1, 2}, 0);
+  EXPECT_EQ(f.compile_count(), 1);
+}
+
+TEST_F(Jit, UnusedArgumentsAndPassedThroughOnes) {
+  const auto f = jit([](Tensor x, Tensor) { return std::pair(x, x); });
+  const auto [a, b] = f(full({2}, 5), ones({3}));
+  expect_near(a, {5, 5}, 0);
+  expect_near(b, {5, 5}, 0);
+}
+
+TEST_F(Jit, Donation) {
+  const auto f = jit([](Tensor x, Tensor y) { return std::pair(x + y, sum(y)); }, donate{0});
+  const Array x = ones({4}), y = ones({4});
+  const Array copy = x;
+  const auto [z, total] = f(x, y);
+  expect_near(z, {2, 2, 2, 2}, 0);
+  expect_near(y, {1, 1, 1, 1}, 0);
+  // Every handle of the donated value is dead, and says why.
+  EXPECT_CONTAINS(error_of([&] { to_doubles(x); }), "donated");
+  EXPECT_CONTAINS(error_of([&] { to_doubles(copy); }), "donated");
+  EXPECT_NE(error_of([&] { f(x, y); }), "");
+}
+
+TEST_F(Jit, DonationNeedsAResult) {
+  const auto f = jit([](Tensor x) { return sum(x); }, donate{0});
+  const Array x = ones({4});
+  EXPECT_CONTAINS(error_of([&] { f(x); }), "no result of that type");
+  expect_near(x, {1, 1, 1, 1}, 0);
+}
+
+TEST_F(Jit, DonatedTreesPairUpInOrder) {
+  const auto f = jit(
+      [](Weights w, Tensor x) {
+        return std::pair(x * 3, w.map([](const Tensor& t) { return t + 1; }));
+      },
+      donate{0});
+  const Parameters w = {{"a", ones({2})}, {"b", full({3}, 2)}};
+  const auto [y, next] = f(w, ones({}));
+  expect_near(next.at("a"), {2, 2}, 0);
+  expect_near(next.at("b"), {3, 3, 3}, 0);
+  EXPECT_CONTAINS(error_of([&] { to_doubles(w.at("b")); }), "donated");
+}
+
+TEST_F(Jit, UpdateDonatesFromInside) {
+  const auto f = jit([](Tensor x, Tensor y) { return update(x, x * y); });
+  const Array x = full({2}, 3), y = full({2}, 2);
+  expect_near(f(x, y), {6, 6}, 0);
+  EXPECT_CONTAINS(error_of([&] { to_doubles(x); }), "donated");
+  expect_near(y, {2, 2}, 0);
+}
+
+TEST_F(Jit, ManyThreads) {
+  const auto f = jit([](Tensor x) { return sum(x * x); }, {spec(f32, {"n:1..64"})});
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t)
+    threads.emplace_back([&, t] {
+      const Device device("interpreter");
+      for (int64_t n = 1; n <= 8; ++n) {
+        const double got = f(full({n}, t, f32, device)).item();
+        EXPECT_EQ(got, static_cast<double>(n * t * t));
+      }
+    });
+  threads.clear();
+  EXPECT_EQ(f.compile_count(), 1);
+}
+
+TEST_F(Jit, TellsAboutItself) {
+  const auto f = jit([](Tensor x) { return x + 1; }, {.name = "increment"});
+  EXPECT_CONTAINS(error_of([&] { f.explain(); }), "increment was not called yet");
+  EXPECT_CONTAINS(f.graph(spec(f32, {"n:1..8"})), "f32[n]");
+  EXPECT_EQ(f.compile_count(), 0);
+  f(ones({2}));
+  EXPECT_CONTAINS(f.explain(), "increment");
+  EXPECT_EQ(f.program().name, "increment");
+}
+
+TEST_F(Jit, TwoDevicesAreAnError) {
+  const auto f = jit([](Tensor x, Tensor y) { return x + y; });
+  const Array here = ones({2}), there = ones({2}, f32, "cpu");
+  const std::string text = error_of([&] { f(here, there); });
+  EXPECT_CONTAINS(text, "interpreter");
+  EXPECT_CONTAINS(text, "cpu");
+}
+
+TEST_F(Jit, ErrorsLeaveItUsable) {
+  const auto f = jit([](Tensor x) { return dot(x, x); });
+  EXPECT_NE(error_of([&] { f(ones({2, 3})); }), "");
+  expect_near(f(ones({2, 2})), {2, 2, 2, 2}, 0);
+}
+
+}  // namespace
+}  // namespace braze

@@ -1,0 +1,73 @@
+// support.h — what the frontend's tests share: the reference device, numbers, expected errors.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "braze/braze.h"
+
+namespace braze {
+
+/// Tests of what functions mean run where everything is exact.
+class OnInterpreter : public ::testing::Test {
+ protected:
+  DeviceGuard guard_{Device("interpreter")};
+};
+
+inline std::vector<double> to_doubles(const Array& array) {
+  switch (array.dtype()) {
+    case DType::F64: return array.to_vector<double>();
+    case DType::F32: {
+      const auto values = array.to_vector<float>();
+      return {values.begin(), values.end()};
+    }
+    case DType::I64: {
+      const auto values = array.to_vector<int64_t>();
+      return {values.begin(), values.end()};
+    }
+    case DType::I32: {
+      const auto values = array.to_vector<int32_t>();
+      return {values.begin(), values.end()};
+    }
+    case DType::U32: {
+      const auto values = array.to_vector<uint32_t>();
+      return {values.begin(), values.end()};
+    }
+    case DType::Bool: {
+      const auto values = array.to_vector<bool>();
+      return {values.begin(), values.end()};
+    }
+    default: return to_doubles(jit([](Tensor x) { return cast(x, f64); })(array));
+  }
+}
+
+using Doubles = std::vector<double>;
+using Longs = std::vector<int64_t>;
+
+inline void expect_near(const Array& got, const Doubles& expected, double tolerance) {
+  const Doubles values = to_doubles(got);
+  ASSERT_EQ(values.size(), expected.size());
+  for (size_t i = 0; i < values.size(); ++i)
+    EXPECT_NEAR(values[i], expected[i], tolerance * std::max(1.0, std::abs(expected[i])))
+        << "at " << i;
+}
+
+/// The text of the Error that `run` throws; "" if it throws none.
+inline std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+#define EXPECT_CONTAINS(text, part)                                     \
+  EXPECT_NE(std::string(text).find(part), std::string::npos)            \
+      << "the text is: " << text << "\nand should contain: " << (part)
+
+}  // namespace braze
