@@ -2,10 +2,6 @@
 
 # braze_layer(NAME SOURCES...) compiles one folder as position independent objects.
 function(braze_layer name)
-  if(NOT ARGN)
-    add_library(${name} INTERFACE)
-    return()
-  endif()
   add_library(${name} OBJECT ${ARGN})
   set_target_properties(${name} PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(${name} PRIVATE
