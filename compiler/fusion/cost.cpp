@@ -45,12 +45,16 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, 
   const double outer = extent_product(space.parallel);
   double compute_seconds = 0;
   double reread = 0;  // bytes of passes after the first that the caches do not hold
+  const std::vector<SharedValue> shared = space.passes.size() > 1 ? shared_values(forms, fusion, space) : std::vector<SharedValue>{};
+  std::vector<SharedValue> kept;
   for (size_t n = 0; n < space.passes.size(); ++n) {
+    for (const SharedValue& value : shared)
+      if (value.first_pass + 1 == n) kept.push_back(value);
     const Pass& pass = space.passes[n];
     const double elements = outer * extent_product(pass.inner);
     double flops = 0, row_bytes = 0;
     const auto add = [&](const SpaceTask& task, bool reduces) {
-      const PassTrace traced = trace(forms, fusion, task);
+      const PassTrace traced = trace(forms, fusion, task, kept);
       double body = traced.flops;
       if (reduces && contraction) {
         // Everything but the product and its sum is computed once per tile of the other factor.

@@ -51,9 +51,13 @@ class Tracer {
     return Expr::symbol("loaded." + std::to_string(loaded_++), {0, std::max<int64_t>(extent.range().max, 1) - 1});
   }
   std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
+    for (const SharedValue& value : kept)
+      if (value.node == node && value.at == at) return Value{};
     visited.emplace_back(node, at);
     return std::nullopt;
   }
+
+  std::span<const SharedValue> kept;  // values that need no computing
 
   std::vector<MemoryAccess> loads;
   std::vector<std::pair<NodeId, std::vector<Expr>>> reductions;
@@ -319,9 +323,10 @@ std::variant<Space, NoSpace> find_space(const LoopForms& forms, const Fusion& fu
   return SpaceFinder(forms, fusion).find();
 }
 
-PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task) {
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task, std::span<const SharedValue> kept) {
   const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
   Tracer tracer;
+  tracer.kept = kept;
   Inliner<Tracer> inliner(forms, inside, tracer);
   const LoopForm* form = forms.find(task.node);
   if (form && form->reduces() && !task.reduction.empty()) {

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <optional>
+#include <span>
 #include <string>
 #include <variant>
 #include <vector>
@@ -63,9 +64,6 @@ struct PassTrace {
   std::vector<NodeId> reduced;  ///< inner reductions it reads
   double flops = 0;             ///< machine operations an element, math rows at their rough length
 };
-/// Traces the evaluation of one task.
-PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
-
 /// A value that several passes compute at the same coordinates and that is worth keeping.
 struct SharedValue {
   NodeId node;
@@ -73,6 +71,10 @@ struct SharedValue {
   size_t first_pass;
 };
 std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space);
+
+/// Traces the evaluation of one task; values in `kept` count as there already.
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task,
+                std::span<const SharedValue> kept = {});
 
 /// The element offset of an access in its row-major tensor.
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);
