@@ -16,6 +16,7 @@
 #include "compiler/fusion/partition.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/expand.h"
+#include "compiler/passes/unscatter.h"
 #include "compiler/planning/plan.h"
 #include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
@@ -38,6 +39,7 @@ struct Pass {
 };
 
 constexpr Pass kPasses[] = {
+    {"unscatter", unscatter, "scatter_add becomes a sum over its updates"},
     {"expand", expand, "formula rows become machine and math rows"},
 };
 
@@ -94,10 +96,11 @@ class Dump {
   explicit Dump(std::string folder) : folder_(std::move(folder)) {
     if (!folder_.empty()) std::filesystem::create_directories(folder_);
   }
-  explicit operator bool() const { return !folder_.empty(); }
-  void write(std::string_view name, const std::string& text) {
+  /// `value` as text, if anybody wants it.
+  template <class... Values>
+  void write(std::string_view name, const Values&... values) {
     if (folder_.empty()) return;
-    std::ofstream(std::filesystem::path(folder_) / fmt::format("{:02}-{}", number_++, name)) << text;
+    std::ofstream(std::filesystem::path(folder_) / fmt::format("{:02}-{}", number_++, name)) << to_text(values...);
   }
 
  private:
@@ -116,7 +119,7 @@ Graph run_passes(Graph graph, Dump& dump) {
   for (const Pass& pass : kPasses) {
     graph = pass.run(graph);
     check_after(graph, pass.name);
-    dump.write(fmt::format("{}.braze", pass.name), to_text(graph));
+    dump.write(std::string(pass.name) + ".braze", graph);
   }
   return graph;
 }
@@ -171,27 +174,24 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
   const Graph graph = run_passes(source, dump);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {options.fuse});
-  dump.write("fusion.txt", to_text(graph, parts));
+  dump.write("fusion.txt", graph, parts);
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   std::vector<CompiledFusion> compiled(parts.fusions.size());
-  std::vector<std::string> tile_texts(parts.fusions.size());
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     out.fusion = parts.fusions[i];
     TiledKernel tiled = tile({forms, out.fusion, target, names[i]}, given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
     out.space = std::move(tiled.space);
-    if (dump) tile_texts[i] = to_text(tiled.program);
+    dump.write(names[i] + ".tile.braze", tiled.program);
     out.kernel = lower(tiled.program, target);
+    dump.write(names[i] + ".kernel.braze", out.kernel);
   }
-  for (size_t i = 0; i < compiled.size(); ++i) dump.write(names[i] + ".tile.braze", tile_texts[i]);
-  if (dump)
-    for (size_t i = 0; i < compiled.size(); ++i) dump.write(names[i] + ".kernel.braze", to_text(compiled[i].kernel));
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()),
                [&](size_t i) { compiled[i].artifact = generate(compiled[i].kernel, target); });
   Program program = plan(forms, compiled, target);
   program.report = to_text(graph, parts);
-  dump.write("program.txt", to_text(program));
+  dump.write("program.txt", program);
   return program;
 }
 
@@ -211,7 +211,7 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
   const auto start = std::chrono::steady_clock::now();
   fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
   Dump dump(options.dump_folder);
-  dump.write("graph.braze", to_text(graph));
+  dump.write("graph.braze", graph);
   Program program;
   if (target.kind == TargetKind::Interpreter) {
     program = interpreter_program(graph);

@@ -253,6 +253,7 @@ class Planner {
     Launch launch;
     launch.artifact = Launch::kCopy;
     launch.buffers = {slot_of_.at(node.index), slot};
+    launch.instances = {graph_[node].type.shape.numel()};
     launch.name = "copy_" + program_.slots[slot].label;
     launch.bytes_read = launch.bytes_written = bytes_of(graph_[node].type);
     program_.launches.push_back(std::move(launch));

@@ -36,8 +36,9 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
     const Expr extent = outer.extent * inner.extent;
     const Expr merged = Expr::symbol(outer.symbol.symbol_name() + "." + inner.symbol.symbol_name().substr(2),
                                      {0, std::max<int64_t>(extent.range().max, 1) - 1});
-    const std::unordered_map<std::string, Expr> split = {{outer.symbol.symbol_name(), floordiv(merged, inner.extent)},
-                                                         {inner.symbol.symbol_name(), mod(merged, inner.extent)}};
+    const Expr divisor = max(inner.extent, 1);  // without elements there is nothing to index
+    const std::unordered_map<std::string, Expr> split = {{outer.symbol.symbol_name(), floordiv(merged, divisor)},
+                                                         {inner.symbol.symbol_name(), mod(merged, divisor)}};
     for (SpaceTask& task : result.passes[0].stores)
       for (Expr& e : task.at) e = e.substitute(split);
     for (Expr& e : offsets) e = e.substitute(split);

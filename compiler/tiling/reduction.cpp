@@ -44,6 +44,7 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
       column = p;
     }
   }
+  if (rank == 0 && main.inner.empty()) return schedule;
   const int64_t inner = product(main.inner);
   const int64_t outer = product(space.parallel);
   if (row_quality >= column_quality) {

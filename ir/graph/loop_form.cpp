@@ -24,12 +24,16 @@ Expr linearize(const std::vector<Expr>& index, const Shape& shape) {
 
 std::vector<Expr> delinearize(Expr position, const Shape& shape) {
   std::vector<Expr> index(shape.rank());
+  // A tensor without elements has no index to map.
+  for (const Expr& extent : shape)
+    if (extent.is_constant(0)) return index;
   for (size_t axis = shape.rank(); axis-- > 0;) {
     if (axis == 0) {
       index[axis] = position;
     } else {
-      index[axis] = mod(position, shape[axis]);
-      position = floordiv(position, shape[axis]);
+      const Expr extent = max(shape[axis], 1);  // one that may be 0 is no divisor
+      index[axis] = mod(position, extent);
+      position = floordiv(position, extent);
     }
   }
   return index;

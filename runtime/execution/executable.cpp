@@ -83,6 +83,10 @@ class Call : public Work {
       for (const uint32_t slot : launch.zeroed) {
         if (binding->slot_bytes[slot] > 0) std::memset(slots[slot], 0, binding->slot_bytes[slot]);
       }
+      if (launch.artifact == Launch::kCopy) {
+        std::memcpy(buffers[1], buffers[0], binding->slot_bytes[launch.buffers[0]]);
+        continue;
+      }
       const LaunchTimer timer(executable->program, i, executable->driver.device(), values.bytes,
                               values.flops);
       executable->code->launch({.launch = i,

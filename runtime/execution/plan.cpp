@@ -126,7 +126,9 @@ void Plan::check_references() const {
     }
   }
   for (const Launch& launch : p.launches) {
-    if (launch.artifact >= p.artifacts.size()) malformed(p, "a launch without an artifact");
+    const bool copies = launch.artifact == Launch::kCopy;
+    if (!copies && launch.artifact >= p.artifacts.size()) malformed(p, "a launch without an artifact");
+    if (copies && launch.buffers.size() != 2) malformed(p, "a copy that is not between two slots");
     for (const auto* list : {&launch.buffers, &launch.zeroed}) {
       for (const uint32_t slot : *list) {
         if (slot >= p.slots.size()) malformed(p, "a launch names a slot that is not there");

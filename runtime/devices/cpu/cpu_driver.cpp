@@ -39,6 +39,7 @@ class LoadedKernels : public LoadedProgram {
       }
     }
     for (const Launch& launch : program_->launches) {
+      if (launch.artifact == Launch::kCopy) continue;
       if (launch.instances.size() != phases_[launch.artifact].size()) {
         malformed(program_->artifacts[launch.artifact], "another number of phases than its launch");
       }

@@ -1,0 +1,13 @@
+// unscatter.h — writes scatter_add as a sum with an index map, which tiling can serve.
+#pragma once
+
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+/// The graph without scatter_add: element d of the result is x[d] plus the sum of the updates whose
+/// index is d. Every device then adds in the order of the indices, at the cost of one comparison an
+/// update and result element. Indices out of range are clamped, as gather clamps them.
+Graph unscatter(const Graph& graph);
+
+}  // namespace braze
