@@ -325,9 +325,10 @@ class Emitter {
     size_t width() const { return form->arg_max ? 2 : 1; }
   };
 
-  uint64_t identity_bits(const LoopForm& form) const {
-    if (form.arg_max) return info(*form.arg_max ? Monoid::Max : Monoid::Min).identity(form.accumulator);
-    return info(*form.monoid).identity(form.accumulator);
+  // The neutral element in the dtype of the accumulated tiles.
+  static uint64_t identity_bits(const LoopForm& form) {
+    const Monoid monoid = form.monoid ? *form.monoid : *form.arg_max ? Monoid::Max : Monoid::Min;
+    return info(monoid).identity(accumulator_type(form));
   }
 
   // dtype of the accumulated tiles: arg-reductions of 16-bit values compare in f32.
@@ -346,10 +347,7 @@ class Emitter {
       const LoopForm* form = request_.forms.find(task.node);
       accumulators.push_back({&task, form, state.size()});
       const ValueType type = full_type(accumulator_type(*form));
-      uint64_t identity = identity_bits(*form);
-      if (form->accumulator != type.dtype)
-        identity = constant_bits(type.dtype, bits_to_double(form->accumulator, identity));
-      state.emplace_back(builder_.constant(type, identity));
+      state.emplace_back(builder_.constant(type, identity_bits(*form)));
       if (form->arg_max) state.emplace_back(builder_.constant(full_type(DType::I64), INT64_MAX));
     }
     state = inner_loops(pass, 0, low, high, accumulators, std::move(state));
@@ -483,7 +481,7 @@ class Emitter {
     Operand candidate = value.operand;
     Operand index = sink_.index(bound(accumulator.task->reduction)[0], DType::I64).operand;
     if (padded) {
-      candidate = select_inside(candidate, dtype, state_identity(form, dtype));
+      candidate = select_inside(candidate, dtype, identity_bits(form));
       index = select_inside(index, DType::I64, INT64_MAX);
     }
     if (candidate.is_literal()) candidate = builder_.constant(full_type(dtype), candidate.bits);
@@ -500,10 +498,6 @@ class Emitter {
     const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
     best = full(row(ElementwiseOp::select, {take, candidate, best}), dtype);
     best_index = full(row(ElementwiseOp::select, {take, index, best_index}), DType::I64);
-  }
-  uint64_t state_identity(const LoopForm& form, DType dtype) const {
-    const uint64_t bits = identity_bits(form);
-    return form.accumulator == dtype ? bits : constant_bits(dtype, bits_to_double(form.accumulator, bits));
   }
 
   // `value` broadcast to all dimensions, as carried state must be.
@@ -900,7 +894,7 @@ void Emitter::combine_partials(const Pass& pass) {
   for (const SpaceTask& task : pass.reduces) {
     const LoopForm* form = request_.forms.find(task.node);
     const DType dtype = accumulator_type(*form);
-    state.emplace_back(builder_.constant(full_type(dtype), state_identity(*form, dtype)));
+    state.emplace_back(builder_.constant(full_type(dtype), identity_bits(*form)));
   }
   state = loop("chunk", 0, schedule_.split, 1, std::move(state), 1, [&](const Expr& chunk, std::vector<Operand> carried) {
     for (size_t i = 0; i < pass.reduces.size(); ++i) {
