@@ -19,7 +19,7 @@ inline constexpr Code kCodegenKernel{"codegen-kernel", ErrorKind::InvalidArgumen
                                      "The kernel does not obey the rules of Kernel IR."};
 }  // namespace codes
 
-/// Seconds that each step of one generation took.
+/// Processor seconds that each step of one generation took.
 struct CodegenTimes {
   double translate = 0;  ///< Kernel IR to LLVM IR
   double optimize = 0;   ///< LLVM IR to LLVM IR

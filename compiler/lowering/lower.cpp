@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <bit>
+#include <map>
 #include <numeric>
 
 #include "compiler/lowering/rows.h"
@@ -224,13 +225,14 @@ class Lowering {
   // L8: an operand with one lane stands for all lanes.
   Operand splat_to(const Operand& operand, const ValueType& result) {
     if (operand.is_literal() || result.lanes == 1 || type_of(operand).lanes == result.lanes) return operand;
-    const auto [found, added] = splats_.try_emplace(operand.value);
-    if (!added && scope_of_splat_[operand.value] == builder_.scope()) return found->second;
+    // One splat serves the rest of its region.
+    auto& [splat, scope] = splats_[{operand.value, result.lanes}];
+    if (scope == builder_.scope()) return splat;
     ValueType type = type_of(operand);
     type.lanes = result.lanes;
-    found->second = builder_.append(SplatOp{operand}, {type}, "splat")[0];
-    scope_of_splat_[operand.value] = builder_.scope();
-    return found->second;
+    splat = builder_.append(SplatOp{operand}, {type}, "splat")[0];
+    scope = builder_.scope();
+    return splat;
   }
 
   void lower_op(const RowOp& op, const Statement& s) {
@@ -496,8 +498,7 @@ class Lowering {
   std::vector<std::vector<Expr>> strides_;
   std::vector<Operand> values_;
   std::unordered_map<std::string, Expr> renamed_;  // "%tile value" -> "%kernel value"
-  std::unordered_map<ValueId, Operand> splats_;
-  std::unordered_map<ValueId, uint64_t> scope_of_splat_;
+  std::map<std::pair<ValueId, int32_t>, std::pair<Operand, uint64_t>> splats_;  // and the region's number
   int64_t scratch_ = 0;
 };
 

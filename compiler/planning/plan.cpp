@@ -64,9 +64,9 @@ class Planner {
     add_inputs_and_constants();
     decide_updates();
     add_outputs();
-    const std::vector<size_t> order = launch_order();
-    for (size_t k : order) add_launch(k);
-    for (const auto& [node, slot] : copies_) add_copy(node, slot);
+    save_sources();
+    for (size_t k : launch_order()) add_launch(k);
+    for (const auto& [from, to] : copies_) add_copy(from, to);
     place_temporaries();
     return std::move(program_);
   }
@@ -178,7 +178,7 @@ class Planner {
       program_.outputs.push_back({output.name, type, slot, output.updates});
       const bool aside = output.updates && !in_place_.contains(o);
       if (!writer_.contains(output.node.index) || slot_of_.contains(output.node.index) || aside) {
-        copies_.emplace_back(output.node, slot);
+        unplaced_.emplace_back(output.node, slot);
       } else {
         slot_of_[output.node.index] = slot;
       }
@@ -248,14 +248,34 @@ class Planner {
     program_.launches.push_back(std::move(launch));
   }
 
-  // An output that is an input, a constant, returned twice, or not written in place.
-  void add_copy(NodeId node, uint32_t slot) {
+  // An output that is an input or a constant, is returned twice, or is not written in place. What is
+  // returned of an input is copied before anything can write over it; what goes over an input is
+  // copied after all else.
+  void save_sources() {
+    for (const auto& [node, to] : unplaced_) {
+      const uint32_t from = slot_of_.at(node.index);
+      const bool source = !writer_.contains(node.index);
+      const bool updates = program_.outputs[program_.slots[to].index].updates.has_value();
+      if (!source) {
+        copies_.emplace_back(from, to);
+      } else if (!updates) {
+        add_copy(from, to);
+      } else {
+        const uint32_t saved = add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
+        add_copy(from, saved);
+        copies_.emplace_back(saved, to);
+      }
+    }
+  }
+
+  void add_copy(uint32_t from, uint32_t to) {
+    const TensorType& type = program_.slots[from].type;
     Launch launch;
     launch.artifact = Launch::kCopy;
-    launch.buffers = {slot_of_.at(node.index), slot};
-    launch.instances = {graph_[node].type.shape.numel()};
-    launch.name = "copy_" + program_.slots[slot].label;
-    launch.bytes_read = launch.bytes_written = bytes_of(graph_[node].type);
+    launch.buffers = {from, to};
+    launch.instances = {type.shape.numel()};
+    launch.name = "copy_" + program_.slots[to].label;
+    launch.bytes_read = launch.bytes_written = bytes_of(type);
     program_.launches.push_back(std::move(launch));
   }
 
@@ -291,7 +311,8 @@ class Planner {
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
   std::vector<std::pair<size_t, size_t>> orders_;  // (reader, writer over its input)
   std::set<uint32_t> in_place_;           // outputs
-  std::vector<std::pair<NodeId, uint32_t>> copies_;
+  std::vector<std::pair<NodeId, uint32_t>> unplaced_;  // results that no kernel writes to their slot
+  std::vector<std::pair<uint32_t, uint32_t>> copies_;   // slots, after the last kernel
 };
 
 }  // namespace

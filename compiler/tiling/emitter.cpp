@@ -453,10 +453,10 @@ class Emitter {
 
   // The statement just emitted, if it is the product that made `value`.
   const RowOp* last_product(const Value& value) const {
-    if (value.operand.is_literal()) return nullptr;
-    const Statement& last = builder_.last_statement();
-    const RowOp* row = last.as<RowOp>();
-    const bool made = row && row->op == ElementwiseOp::mul && last.results[0] == value.operand.value;
+    const Statement* last = builder_.last_statement();
+    if (value.operand.is_literal() || !last) return nullptr;
+    const RowOp* row = last->as<RowOp>();
+    const bool made = row && row->op == ElementwiseOp::mul && last->results[0] == value.operand.value;
     return made && !row->operands[0].is_literal() && !row->operands[1].is_literal() ? row : nullptr;
   }
 

@@ -296,7 +296,11 @@ class CodeBuilder {
   ValueId declare(std::string_view hint, ValueType type);
 
   KernelCode& code() { return code_; }
-  const Statement& last_statement() const { return regions_.back()->statements.back(); }
+  /// The statement appended last to the current region; null if there is none.
+  const Statement* last_statement() const {
+    const auto& statements = regions_.back()->statements;
+    return statements.empty() ? nullptr : &statements.back();
+  }
 
  private:
   KernelCode& code_;
