@@ -234,6 +234,10 @@ class Search {
       }
       if (best <= 0) return;
       const auto [a, b] = best_pair;
+      if (reaches_around(a, b) || reaches_around(b, a)) {  // another merge has closed a path since
+        known.at(best_pair) = {{}, &reasons::kCycle, {}, 0};
+        continue;
+      }
       Candidate merged = std::move(*known.at(best_pair).merged);
       kernels_[a].alive = kernels_[b].alive = false;
       for (NodeId root : merged.roots) kernel_of_[root.index] = kernels_.size();

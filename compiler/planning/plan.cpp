@@ -125,10 +125,15 @@ class Planner {
   bool elementwise_in(size_t k, NodeId input, NodeId output) const {
     const CompiledFusion& compiled = fusions_[k];
     std::optional<Expr> stored;
-    for (const Pass& pass : compiled.space.passes)
-      for (const SpaceTask& task : pass.stores)
-        if (task.node == output) stored = linear_offset(task.at, graph_[output].type.shape);
-    if (!stored) return false;
+    bool needs_input = false;  // so that the load comes before the store
+    for (const Pass& pass : compiled.space.passes) {
+      for (const SpaceTask& task : pass.stores) {
+        if (task.node != output) continue;
+        stored = linear_offset(task.at, graph_[output].type.shape);
+        for (const MemoryAccess& load : trace(forms_, compiled.fusion, task).loads) needs_input = needs_input || load.node == input;
+      }
+    }
+    if (!stored || !needs_input) return false;
     for (const Pass& pass : compiled.space.passes) {
       const auto same = [&](const SpaceTask& task) {
         const auto loads = trace(forms_, compiled.fusion, task).loads;

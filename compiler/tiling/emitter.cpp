@@ -421,10 +421,10 @@ class Emitter {
                                   std::vector<Operand> state) {
     fill_caches();
     for (const Accumulator& accumulator : accumulators) accumulate(accumulator, state);
-    for (const SpaceTask& task : pass.stores) {
-      const Value value = inliner_.value(task.node, bound(task.at));
-      store_output(task, value);
-    }
+    // All values before the first store: an output may take over the memory of an input.
+    std::vector<Value> values;
+    for (const SpaceTask& task : pass.stores) values.push_back(inliner_.value(task.node, bound(task.at)));
+    for (size_t i = 0; i < values.size(); ++i) store_output(pass.stores[i], values[i]);
     return state;
   }
 

@@ -13,7 +13,9 @@
 //
 // Accesses. An index is split into  rest + sum(c_i * e_i) + c * lane  where that is possible; `rest`
 // is evaluated once. Of a guard, what does not depend on `lane` selects the address: the element's,
-// or that of a dummy which holds the fill. What does is a mask.
+// or that of a dummy which holds the fill. What does is a mask. AVX2 has no masks for small elements
+// and slow masked stores: where the guard is a count of elements, the tail of a tensor, it goes
+// through a copy on the stack instead, so that full accesses pay for one branch and no mask.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
@@ -47,6 +49,9 @@ using llvm::Value;
 constexpr int kMaxPendingDepth = 64;
 // Lanes are compared in 32 bits: counts beyond this are as good as infinite.
 constexpr int64_t kManyLanes = 1 << 20;
+// Tails beyond these go by masks: the copy must stay in the first cache, and its loop short.
+constexpr int64_t kMaxTailBytes = 4096;
+constexpr int64_t kMaxTailGroups = 16;
 
 [[noreturn]] void not_kernel_ir(const KernelCode& kernel, const Statement& statement,
                                 const std::string& what) {
@@ -105,6 +110,20 @@ class Translator {
   }
 
  private:
+  // An access cut off by one count: elements of a group (equal but for axes that the count sees) are
+  // `span` consecutive places, of which those below `count` exist. If that is not all of them, the
+  // places are a copy on the stack.
+  struct Tail {
+    std::vector<bool> inside;     // the axis runs within a group
+    std::vector<int64_t> groups;  // extents of the other axes; 1 inside
+    int64_t span = 0;
+    Value* count = nullptr;
+    Value* partial = nullptr;
+    Value* copy = nullptr;                // on the stack: a row of `span` for each group
+    std::vector<Value*> memory;           // per group: where its places are in memory,
+    std::vector<Value*> base;             // and where the access finds them
+  };
+
   // One load or store: everything that its elements share.
   struct Access {
     MemoryId memory;
@@ -123,6 +142,7 @@ class Translator {
     std::vector<Part> parts;
     ValueId mask;
     int64_t align = 0;
+    std::shared_ptr<Tail> tail;
   };
 
   struct Slot {
@@ -186,12 +206,12 @@ class Translator {
     }
   }
 
-  void annotate(Value* access, MemoryId memory) {
+  void annotate(Value* access, MemoryId memory, bool may_be_copy = false) {
     auto* instruction = llvm::dyn_cast<llvm::Instruction>(access);
     if (!instruction) return;
     instruction->setMetadata(llvm::LLVMContext::MD_alias_scope, alias_scope_[memory.index]);
     instruction->setMetadata(llvm::LLVMContext::MD_noalias, no_alias_[memory.index]);
-    if (is_constant(memory) && llvm::isa<llvm::LoadInst>(instruction))
+    if (is_constant(memory) && !may_be_copy && llvm::isa<llvm::LoadInst>(instruction))
       instruction->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
   }
 
@@ -850,6 +870,12 @@ class Translator {
   // The address of lane 0 of an element (of `lane`, where given).
   Value* address(Access& access, int64_t i, std::optional<int32_t> lane = {}) {
     llvm::Type* unit = memory_type(context_, kernel_[access.memory].dtype, 1);
+    if (access.tail) {
+      const std::vector<int64_t> at = unflatten(i, access.type.extents);
+      const int64_t offset = inner_offset(access, at) + lane.value_or(0);
+      Value* base = access.tail->base[static_cast<size_t>(group_of(*access.tail, at))];
+      return offset == 0 ? base : b_.CreateGEP(unit, base, i64(offset));
+    }
     if (access.address) {
       const int64_t offset = access.address->offset(unflatten(i, access.type.extents)) +
                              access.address->lane * lane.value_or(0);
@@ -859,6 +885,153 @@ class Translator {
     position.lane = lane.value_or(0);
     return address_of(access.memory, index(access.at, position));
   }
+
+  static int64_t group_of(const Tail& tail, std::vector<int64_t> at) {
+    for (size_t d = 0; d < at.size(); ++d)
+      if (tail.inside[d]) at[d] = 0;
+    return flatten(at, tail.groups);
+  }
+  static int64_t inner_offset(const Access& access, std::vector<int64_t> at) {
+    for (size_t d = 0; d < at.size(); ++d)
+      if (!access.tail->inside[d]) at[d] = 0;
+    return access.address->offset(at);
+  }
+
+  // Whether an access is cut off by one count that runs as its places in memory do.
+  std::shared_ptr<Tail> find_tail(const Access& access) const {
+    if (machine_.avx512 || !access.address || access.address->lane != 1 || access.mask) return nullptr;
+    if (access.type.lanes == 1) return nullptr;
+    const std::vector<int64_t>& extents = access.type.extents;
+    auto tail = std::make_shared<Tail>();
+    tail->groups = extents;
+    tail->inside.resize(extents.size());
+    const Access::Part* count = nullptr;
+    for (const Access::Part& part : access.parts) {
+      if (!part.by_lane) continue;
+      if (count || !part.count || llvm::isa<llvm::Constant>(part.rest)) return nullptr;
+      count = &part;
+    }
+    if (!count) return nullptr;
+    tail->span = access.type.lanes;
+    for (size_t d = 0; d < extents.size(); ++d) {
+      const int64_t c = access.address->axes[d];
+      if (extents[d] == 1 || count->diff->axes[d] == 0) continue;
+      if (c < 0 || count->diff->axes[d] != -c) return nullptr;
+      tail->inside[d] = true;
+      tail->groups[d] = 1;
+      tail->span += c * (extents[d] - 1);
+    }
+    for (const Access::Part& part : access.parts) {
+      if (part.by_lane) continue;
+      if (!part.diff) return nullptr;
+      for (size_t d = 0; d < extents.size(); ++d)
+        if (tail->inside[d] && part.diff->axes[d] != 0) return nullptr;
+    }
+    const int64_t rows = std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
+    const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
+    if (rows * tail->span * bytes > kMaxTailBytes || rows > kMaxTailGroups) return nullptr;
+    tail->count = count->rest;
+    return tail;
+  }
+
+  // Chooses where the access finds its places, and for a load fills the copy.
+  void open_tail(Access& access, std::optional<uint64_t> fill) {
+    const std::shared_ptr<Tail> tail = find_tail(access);
+    if (!tail) return;
+    const DType dtype = access.type.dtype;
+    llvm::Type* unit = memory_type(context_, dtype, 1);
+    const int64_t rows = std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
+    {
+      llvm::IRBuilder<> at(entry_, entry_->begin());
+      llvm::AllocaInst* made =
+          at.CreateAlloca(llvm::ArrayType::get(unit, static_cast<uint64_t>(rows * tail->span)), nullptr, "copy");
+      made->setAlignment(llvm::Align(64));
+      tail->copy = made;
+    }
+    // Guards that see no lane still choose the address, group by group.
+    for (int64_t g = 0; g < rows; ++g) {
+      const int64_t offset = access.address->offset(unflatten(g, tail->groups));
+      Value* at = offset == 0 ? access.base : b_.CreateGEP(unit, access.base, i64(offset));
+      tail->memory.push_back(at);
+    }
+    tail->partial = b_.CreateICmpSLT(tail->count, i64(tail->span));
+    if (fill) {
+      BasicBlock *before = b_.GetInsertBlock(), *cut = block("cut"), *joined = block("joined");
+      b_.CreateCondBr(tail->partial, cut, joined, unlikely());
+      b_.SetInsertPoint(cut);
+      Value* blank = to_memory(literal(context_, dtype, *fill, 1), dtype, 1);
+      copy_tail(access, *tail, i64(tail->span), [&](int64_t, Value*, Value* place) { b_.CreateStore(blank, place); });
+      copy_tail(access, *tail, tail->count, [&](int64_t g, Value* t, Value* place) {
+        Value* from = b_.CreateGEP(unit, tail->memory[static_cast<size_t>(g)], t);
+        if (Value* holds = element_condition(access, first_of_group(access, *tail, g)))
+          from = b_.CreateSelect(holds, from, fill_address({dtype, 1, {}}, *fill));
+        b_.CreateStore(b_.CreateLoad(unit, from), place);
+      });
+      std::vector<Value*> rows_of_copy;
+      for (int64_t g = 0; g < rows; ++g)
+        rows_of_copy.push_back(b_.CreateGEP(unit, tail->copy, i64(g * tail->span)));
+      BasicBlock* end = b_.GetInsertBlock();
+      b_.CreateBr(joined);
+      b_.SetInsertPoint(joined);
+      for (size_t g = 0; g < rows_of_copy.size(); ++g) {
+        auto* base = b_.CreatePHI(b_.getPtrTy(), 2);
+        base->addIncoming(tail->memory[g], before);
+        base->addIncoming(rows_of_copy[g], end);
+        tail->base.push_back(base);
+      }
+    } else {
+      for (int64_t g = 0; g < rows; ++g) {
+        Value* row = b_.CreateGEP(unit, tail->copy, i64(g * tail->span));
+        tail->base.push_back(b_.CreateSelect(tail->partial, row, tail->memory[static_cast<size_t>(g)]));
+      }
+    }
+    std::erase_if(access.parts, [](const Access::Part& part) { return part.by_lane; });
+    // Places on the stack are aligned as the first of them is only.
+    access.align = static_cast<int64_t>(size_of(dtype));
+    access.tail = tail;
+  }
+
+  // After the stores: what went to the copy goes to memory.
+  void close_tail(Access& access) {
+    const Tail& tail = *access.tail;
+    BasicBlock *cut = block("cut"), *joined = block("joined");
+    b_.CreateCondBr(tail.partial, cut, joined, unlikely());
+    b_.SetInsertPoint(cut);
+    llvm::Type* unit = memory_type(context_, access.type.dtype, 1);
+    copy_tail(access, tail, tail.count, [&](int64_t g, Value* t, Value* place) {
+      Value* to = b_.CreateGEP(unit, tail.memory[static_cast<size_t>(g)], t);
+      if (Value* holds = element_condition(access, first_of_group(access, tail, g)))
+        to = b_.CreateSelect(holds, to, dummy());
+      b_.CreateStore(b_.CreateLoad(unit, place), to);
+    });
+    b_.CreateBr(joined);
+    b_.SetInsertPoint(joined);
+  }
+
+  static int64_t first_of_group(const Access& access, const Tail& tail, int64_t g) {
+    return flatten(unflatten(g, tail.groups), access.type.extents);
+  }
+
+  // for (t = 0; t < count; ++t): each(group, t, place t of the group in the copy) for all groups.
+  template <class F>
+  void copy_tail(const Access& access, const Tail& tail, Value* count, const F& each) {
+    llvm::Type* unit = memory_type(context_, access.type.dtype, 1);
+    BasicBlock *before = b_.GetInsertBlock(), *loop = block("copy"), *after = block("copied");
+    b_.CreateCondBr(b_.CreateICmpSGT(count, i64(0)), loop, after);
+    b_.SetInsertPoint(loop);
+    auto* t = b_.CreatePHI(b_.getInt64Ty(), 2, "t");
+    t->addIncoming(i64(0), before);
+    for (size_t g = 0; g < tail.memory.size(); ++g) {
+      Value* place = b_.CreateGEP(unit, tail.copy, b_.CreateNSWAdd(t, i64(static_cast<int64_t>(g) * tail.span)));
+      each(static_cast<int64_t>(g), t, place);
+    }
+    Value* next = b_.CreateNSWAdd(t, i64(1));
+    t->addIncoming(next, loop);
+    b_.CreateCondBr(b_.CreateICmpSLT(next, count), loop, after);
+    b_.SetInsertPoint(after);
+  }
+
+  llvm::MDNode* unlikely() { return llvm::MDBuilder(context_).createUnlikelyBranchWeights(); }
 
   // How the lanes of an access lie in memory, if it is the same for all elements.
   std::optional<int64_t> lane_stride(const Access& access) const {
@@ -969,7 +1142,10 @@ class Translator {
 
   Value* emit_load(const LoadOp& op, const ValueType& type, int64_t i,
                    std::shared_ptr<Access>& access) {
-    if (!access) access = std::make_shared<Access>(make_access(op.memory, type, op.at, op.guard, op.align));
+    if (!access) {
+      access = std::make_shared<Access>(make_access(op.memory, type, op.at, op.guard, op.align));
+      open_tail(*access, op.fill);
+    }
     return load_element(*access, op.fill, i);
   }
 
@@ -995,7 +1171,7 @@ class Translator {
     const DType dtype = access.type.dtype;
     if (condition) at = b_.CreateSelect(condition, at, fill_address({dtype, 1, {}}, fill));
     auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, 1), at, element_alignment(access));
-    annotate(load, access.memory);
+    annotate(load, access.memory, access.tail != nullptr);
     return from_memory(load, dtype);
   }
 
@@ -1009,12 +1185,12 @@ class Translator {
     llvm::Type* memory = memory_type(context_, type.dtype, type.lanes);
     if (!mask) {
       auto* load = b_.CreateAlignedLoad(memory, at, alignment(access));
-      annotate(load, access.memory);
+      annotate(load, access.memory, access.tail != nullptr);
       return from_memory(load, type.dtype);
     }
     Value* other = to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
     auto* load = b_.CreateMaskedLoad(memory, at, alignment(access), mask, other);
-    annotate(load, access.memory);
+    annotate(load, access.memory, access.tail != nullptr);
     return from_memory(load, type.dtype);
   }
 
@@ -1059,8 +1235,10 @@ class Translator {
     stream_ = op.cache == CacheHint::Stream && !op.guard && op.align >= machine_.vector_bytes &&
               lane_stride(access) == 1 && type.lanes > 1;
     streams_ |= stream_;
+    open_tail(access, {});
     for (int64_t i = 0; i < type.count(); ++i)
       store_element(access, element(op.value, i, type.lanes), i);
+    if (access.tail) close_tail(access);
   }
 
   void store_element(Access& access, Value* value, int64_t i) {
