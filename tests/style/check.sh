@@ -27,31 +27,29 @@ code() {
     sed -E 's@^([^:]*:[0-9]+:)(.*[^:"])?//.*$@\1\2@'
 }
 
-# owner HEADER: the library that holds the public header <braze/HEADER>, or what generates it.
-owner() {
-  for library in ir runtime compiler frontend; do
-    if [[ -f $library/include/braze/$1 || -f $library/$1.in ]]; then
-      echo "$library"
-      return
-    fi
+# The library that holds or generates each public header <braze/NAME>.
+declare -A owner
+for library in ir runtime compiler frontend; do
+  for header in "$library"/include/braze/*.h "$library"/*.h.in; do
+    name=${header##*/}
+    owner[${name%.in}]=$library
   done
-}
+done
 
 # layer FOLDER ALLOWED...: includes of FOLDER stay within ALLOWED.
 layer() {
   local folder=$1
   shift
-  code "$folder" | { grep -E '#\s*include' || true; } |
-    while IFS= read -r match; do
-      local target
-      target=$(sed -nE 's@.*#\s*include\s*[<"]([^>"]*)[>"].*@\1@p' <<<"$match")
+  code "$folder" | sed -nE 's@^([^:]*:[0-9]+:)\s*#\s*include\s*[<"]([^>"]*)[>"].*@\1 \2@p' |
+    while read -r place target; do
+      local included=$target
       case $target in
         braze/version.h) continue ;;
-        braze/*) target=$(owner "${target#braze/}") ;;
+        braze/*) target=${owner[${target#braze/}]:-nobody} ;;
         ir/* | runtime/* | compiler/* | frontend/* | tools/* | tests/* | bench/*) target=${target%%/*} ;;
         *) continue ;;
       esac
-      [[ " $* " == *" $target "* ]] || echo "$match"
+      [[ " $* " == *" $target "* ]] || echo "$place $included"
     done | report "$folder includes only $*"
 }
 
@@ -88,9 +86,7 @@ code compiler/{fusion,tiling,lowering,codegen} | sed -E 's@#\s*include.*@@' |
 code "${all[@]}" | match '#\s*include\s*"\.\.?/' | report 'includes are relative to the repository root'
 code ir runtime compiler frontend tools | match '^[^:]*:[0-9]+:using namespace ' |
   report 'no using namespace at file scope'
-for header in $(find "${all[@]}" -name '*.h' 2>/dev/null | sort); do
-  grep -q '^#pragma once' "$header" || echo "$header:1:"
-done | report 'headers begin with #pragma once'
+{ find "${all[@]}" -name '*.h' -exec grep -L '^#pragma once' {} + 2>/dev/null || true; } | report 'headers begin with #pragma once'
 
 if [[ $violations -gt 0 ]]; then
   echo "$violations violations"
