@@ -176,20 +176,22 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
   const Partition parts = partition(forms, target, {options.fuse});
   dump.write("fusion.txt", graph, parts);
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
-  std::vector<CompiledFusion> compiled(parts.fusions.size());
+  std::vector<PlacedFusion> placed;
+  for (const Fusion& fusion : parts.fusions) placed.push_back({fusion, tiling_space(forms, fusion)});
+  const Updates updates = decide_updates(forms, placed);
+  std::vector<CompiledFusion> compiled(placed.size());
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
-    out.fusion = parts.fusions[i];
-    TiledKernel tiled = tile({forms, out.fusion, target, names[i]}, given_schedule(options, names[i]));
+    static_cast<PlacedFusion&>(out) = placed[i];
+    TiledKernel tiled = tile({forms, out.fusion, target, names[i], updates.aliases[i]}, out.space, given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
-    out.space = std::move(tiled.space);
     dump.write(names[i] + ".tile.braze", tiled.program);
     out.kernel = lower(tiled.program, target);
     dump.write(names[i] + ".kernel.braze", out.kernel);
   }
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()),
                [&](size_t i) { compiled[i].artifact = generate(compiled[i].kernel, target); });
-  Program program = plan(forms, compiled, target);
+  Program program = plan(forms, compiled, updates, target);
   program.report = to_text(graph, parts);
   dump.write("program.txt", program);
   return program;

@@ -50,8 +50,8 @@ class Arena {
 
 class Planner {
  public:
-  Planner(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Target& target)
-      : forms_(forms), graph_(forms.graph()), fusions_(fusions) {
+  Planner(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates, const Target& target)
+      : forms_(forms), graph_(forms.graph()), fusions_(fusions), updates_(updates) {
     program_.name = graph_.name();
     program_.target = target;
     program_.symbols = graph_.symbols();
@@ -62,7 +62,6 @@ class Planner {
       for (NodeId output : fusions_[k].fusion.outputs)
         writer_[output.index] = k;
     add_inputs_and_constants();
-    decide_updates();
     add_outputs();
     save_sources();
     for (size_t k : launch_order()) add_launch(k);
@@ -98,81 +97,6 @@ class Planner {
                                      graph_[node].type, 0, label_of(graph_, node)});
   }
 
-  // --- Updates in place -----------------------------------------------------------------------
-
-  bool reads(size_t k, NodeId node) const {
-    const auto& inputs = fusions_[k].fusion.inputs;
-    return std::find(inputs.begin(), inputs.end(), node) != inputs.end();
-  }
-  bool depends(size_t later, size_t earlier) const {
-    std::vector<size_t> open{later};
-    std::set<size_t> seen;
-    while (!open.empty()) {
-      const size_t k = open.back();
-      open.pop_back();
-      if (k == earlier) return true;
-      if (!seen.insert(k).second) continue;
-      for (NodeId input : fusions_[k].fusion.inputs)
-        if (const auto found = writer_.find(input.index); found != writer_.end()) open.push_back(found->second);
-      for (const auto& [reader, update_writer] : orders_)
-        if (update_writer == k) open.push_back(reader);
-    }
-    return false;
-  }
-
-  // A kernel may write over an input that it reads itself if every element is read only by the
-  // instance, and at the index, that writes it.
-  bool elementwise_in(size_t k, NodeId input, NodeId output) const {
-    const CompiledFusion& compiled = fusions_[k];
-    std::optional<Expr> stored;
-    bool needs_input = false;  // so that the load comes before the store
-    for (const Pass& pass : compiled.space.passes) {
-      for (const SpaceTask& task : pass.stores) {
-        if (task.node != output) continue;
-        stored = linear_offset(task.at, graph_[output].type.shape);
-        for (const MemoryAccess& load : trace(forms_, compiled.fusion, task).loads) needs_input = needs_input || load.node == input;
-      }
-    }
-    if (!stored || !needs_input) return false;
-    for (const Pass& pass : compiled.space.passes) {
-      const auto same = [&](const SpaceTask& task) {
-        const auto loads = trace(forms_, compiled.fusion, task).loads;
-        return std::all_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
-          return load.node != input || linear_offset(load.at, graph_[input].type.shape) == *stored;
-        });
-      };
-      // Passes other than the last would read what an earlier pass wrote: only one may touch it.
-      if (!std::all_of(pass.reduces.begin(), pass.reduces.end(), same) || !std::all_of(pass.stores.begin(), pass.stores.end(), same)) return false;
-    }
-    return compiled.space.passes.size() == 1;
-  }
-
-  // An update happens in place if all other readers of the input can run before its writer; else the
-  // new value is computed aside and copied at the end.
-  void decide_updates() {
-    std::set<uint32_t> taken;
-    for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
-      const GraphOutput& output = graph_.outputs()[o];
-      if (!output.updates || !writer_.contains(output.node.index) || !taken.insert(output.node.index).second) continue;
-      const NodeId input = graph_.inputs()[*output.updates];
-      const size_t writer = writer_.at(output.node.index);
-      bool in_place = !reads(writer, input) || elementwise_in(writer, input, output.node);
-      std::vector<std::pair<size_t, size_t>> added;
-      for (size_t k = 0; k < fusions_.size() && in_place; ++k) {
-        if (k == writer || !reads(k, input)) continue;
-        if (depends(k, writer)) in_place = false;
-        else added.emplace_back(k, writer);
-      }
-      if (!in_place) continue;
-      for (const auto& order : added) {
-        if (depends(order.first, order.second)) in_place = false;
-        orders_.push_back(order);
-      }
-      if (in_place) in_place_.insert(o);
-      else orders_.resize(orders_.size() - added.size());
-    }
-  }
-
   // --- Slots of results -----------------------------------------------------------------------
 
   void add_outputs() {
@@ -181,11 +105,16 @@ class Planner {
       const TensorType& type = graph_[output.node].type;
       const uint32_t slot = add_slot({Slot::Kind::Output, o, type, 0, output.name.empty() ? label_of(graph_, output.node) : output.name});
       program_.outputs.push_back({output.name, type, slot, output.updates});
-      const bool aside = output.updates && !in_place_.contains(o);
-      if (!writer_.contains(output.node.index) || slot_of_.contains(output.node.index) || aside) {
-        unplaced_.emplace_back(output.node, slot);
-      } else {
-        slot_of_[output.node.index] = slot;
+    }
+    // A kernel writes to one place only: in place of an input before all others.
+    for (const bool in_place : {true, false}) {
+      for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
+        const GraphOutput& output = graph_.outputs()[o];
+        if (updates_.in_place.contains(o) != in_place) continue;
+        const bool aside = output.updates && !in_place;
+        const uint32_t slot = program_.outputs[o].slot;
+        if (!writer_.contains(output.node.index) || aside || !slot_of_.emplace(output.node.index, slot).second)
+          unplaced_.emplace_back(output.node, slot);
       }
     }
     for (const CompiledFusion& fusion : fusions_)
@@ -204,7 +133,7 @@ class Planner {
       done[k] = true;
       for (NodeId input : fusions_[k].fusion.inputs)
         if (const auto found = writer_.find(input.index); found != writer_.end()) visit(found->second);
-      for (const auto& [reader, writer] : orders_)
+      for (const auto& [reader, writer] : updates_.orders)
         if (writer == k) visit(reader);
       order.push_back(k);
     };
@@ -311,19 +240,18 @@ class Planner {
   const LoopForms& forms_;
   const Graph& graph_;
   const std::vector<CompiledFusion>& fusions_;
+  const Updates& updates_;
   Program program_;
   std::map<uint32_t, size_t> writer_;    // node -> the fusion that computes it
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
-  std::vector<std::pair<size_t, size_t>> orders_;  // (reader, writer over its input)
-  std::set<uint32_t> in_place_;           // outputs
   std::vector<std::pair<NodeId, uint32_t>> unplaced_;  // results that no kernel writes to their slot
   std::vector<std::pair<uint32_t, uint32_t>> copies_;   // slots, after the last kernel
 };
 
 }  // namespace
 
-Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Target& target) {
-  return Planner(forms, fusions, target).run();
+Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates, const Target& target) {
+  return Planner(forms, fusions, updates, target).run();
 }
 
 std::string kernel_name(const Graph& graph, const Fusion& fusion) {

@@ -4,16 +4,14 @@
 #include <string>
 #include <vector>
 
-#include "compiler/fusion/partition.h"
-#include "compiler/tiling/tile.h"
+#include "compiler/planning/updates.h"
+#include "ir/code/code.h"
 #include "ir/program/program.h"
 
 namespace braze {
 
 /// One Fusion with the code made for it.
-struct CompiledFusion {
-  Fusion fusion;
-  Space space;                     ///< empty for fusions without loop form
+struct CompiledFusion : PlacedFusion {
   std::vector<NodeId> parameters;  ///< nodes behind the kernel's memory parameters
   Kernel kernel;
   Artifact artifact;
@@ -22,7 +20,8 @@ struct CompiledFusion {
 /// Makes the Program: memory for every value that reaches it, in-place updates where no reader is
 /// left, temporaries packed into one arena, launches in order. `fusions` are in an order in which
 /// they can run.
-Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Target& target);
+Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates,
+             const Target& target);
 
 /// "max_sub_exp": a kernel's name, made of the user's labels and ops.
 std::string kernel_name(const Graph& graph, const Fusion& fusion);

@@ -125,11 +125,18 @@ class Emitter {
       const TensorType& type = graph_[node].type;
       const Memory memory{.name = memory_hint(graph_, node), .space = MemorySpace::Parameter, .mode = mode,
                           .dtype = type.dtype, .shape = {type.shape.numel()}, .align = 64};
-      memory_of_[{node.index, mode == Mode::Out}] = builder_.add_memory(memory);
+      memory_of_[{node.index, mode != Mode::In}] = builder_.add_memory(memory);
       result_.parameters.push_back(node);
     };
-    for (NodeId node : request_.fusion.inputs) add(node, Mode::In);
-    for (NodeId node : request_.fusion.outputs) add(node, Mode::Out);
+    std::map<NodeId, NodeId> taken_over;
+    for (const auto& [input, output] : request_.aliases) taken_over.emplace(output, input);
+    for (NodeId node : request_.fusion.inputs)
+      if (!request_.aliases.contains(node)) add(node, Mode::In);
+    for (NodeId node : request_.fusion.outputs) {
+      const auto alias = taken_over.find(node);
+      add(node, alias == taken_over.end() ? Mode::Out : Mode::InOut);
+      if (alias != taken_over.end()) memory_of_[{alias->second.index, false}] = memory_of_.at({node.index, true});
+    }
   }
 
   // --- The tile's dimensions ------------------------------------------------------------------
@@ -921,7 +928,6 @@ TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const S
               "the schedule does not fit the space");
   TiledKernel kernel = Emitter(request, space, schedule).emit();
   remove_dead_code(kernel.program);
-  kernel.space = space;
   return kernel;
 }
 

@@ -5,6 +5,7 @@
 // inner loop of a contraction appears by itself as fma of [m, 1] and [1, n] tiles.
 #pragma once
 
+#include <map>
 #include <string>
 #include <vector>
 
@@ -17,9 +18,9 @@ namespace braze {
 
 struct TiledKernel {
   TileProgram program;
-  /// The nodes behind the program's memory parameters, in order: inputs, then outputs.
+  /// The nodes behind the program's memory parameters, in order: inputs, then outputs; an input that an output
+  /// takes over has none of its own.
   std::vector<NodeId> parameters;
-  Space space;  ///< the one that was tiled
 };
 
 /// Everything a tiling rule knows.
@@ -28,6 +29,7 @@ struct TilingRequest {
   const Fusion& fusion;
   const Target& target;
   std::string name;  ///< of the kernel
+  std::map<NodeId, NodeId> aliases = {};  ///< inputs that an output takes over -> that output
 };
 
 /// Emits the tile program of `schedule`. Internal if the schedule does not fit the space.

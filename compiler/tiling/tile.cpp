@@ -23,11 +23,14 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space) {
   fail(kNoFamily, fmt::format("no schedule family accepts kernel {}", request.name));
 }
 
-TiledKernel tile(const TilingRequest& request, const std::optional<Schedule>& schedule) {
-  auto found = find_space(request.forms, request.fusion);
+Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
+  auto found = find_space(forms, fusion);
   if (const auto* none = std::get_if<NoSpace>(&found))
-    fail(*none->code, fmt::format("kernel {}: nodes {} and {} share no iteration space", request.name, none->first.index, none->second.index));
-  const Space space = collapse(request.forms, request.fusion, std::get<Space>(found));
+    fail(*none->code, fmt::format("nodes {} and {} share no iteration space", none->first.index, none->second.index));
+  return collapse(forms, fusion, std::get<Space>(found));
+}
+
+TiledKernel tile(const TilingRequest& request, const Space& space, const std::optional<Schedule>& schedule) {
   return emit_tiles(request, space, schedule ? *schedule : choose_schedule(request, space));
 }
 

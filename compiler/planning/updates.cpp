@@ -1,0 +1,98 @@
+#include "compiler/planning/updates.h"
+
+#include <algorithm>
+#include <optional>
+
+namespace braze {
+
+namespace {
+
+class Decision {
+ public:
+  Decision(const LoopForms& forms, const std::vector<PlacedFusion>& fusions)
+      : forms_(forms), graph_(forms.graph()), fusions_(fusions) {
+    for (size_t k = 0; k < fusions.size(); ++k)
+      for (NodeId output : fusions[k].fusion.outputs) writer_[output] = k;
+    updates_.aliases.resize(fusions.size());
+  }
+
+  Updates run() {
+    std::set<NodeId> taken;
+    for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
+      const GraphOutput& output = graph_.outputs()[o];
+      if (!output.updates || !writer_.contains(output.node) || !taken.insert(output.node).second) continue;
+      const NodeId input = graph_.inputs()[*output.updates];
+      if (in_place(input, output.node)) updates_.in_place.insert(o);
+    }
+    return std::move(updates_);
+  }
+
+ private:
+  bool in_place(NodeId input, NodeId output) {
+    const size_t writer = writer_.at(output);
+    if (reads(writer, input) && !elementwise(writer, input, output)) return false;
+    const size_t before = updates_.orders.size();
+    for (size_t k = 0; k < fusions_.size(); ++k) {
+      if (k == writer || !reads(k, input)) continue;
+      if (depends(k, writer)) {
+        updates_.orders.resize(before);
+        return false;
+      }
+      updates_.orders.emplace_back(k, writer);
+    }
+    if (reads(writer, input)) updates_.aliases[writer].emplace(input, output);
+    return true;
+  }
+
+  bool reads(size_t k, NodeId node) const {
+    const auto& inputs = fusions_[k].fusion.inputs;
+    return std::find(inputs.begin(), inputs.end(), node) != inputs.end();
+  }
+
+  // Whether fusion `later` needs what `earlier` makes, or must wait for it.
+  bool depends(size_t later, size_t earlier) const {
+    std::vector<size_t> open{later};
+    std::set<size_t> seen;
+    while (!open.empty()) {
+      const size_t k = open.back();
+      open.pop_back();
+      if (k == earlier) return true;
+      if (!seen.insert(k).second) continue;
+      for (NodeId input : fusions_[k].fusion.inputs)
+        if (const auto found = writer_.find(input); found != writer_.end()) open.push_back(found->second);
+      for (const auto& [reader, writer] : updates_.orders)
+        if (writer == k) open.push_back(reader);
+    }
+    return false;
+  }
+
+  // One pass, in which every load of the input is at the index of the store.
+  bool elementwise(size_t k, NodeId input, NodeId output) const {
+    const PlacedFusion& placed = fusions_[k];
+    if (placed.space.passes.size() != 1) return false;
+    const Pass& pass = placed.space.passes.front();
+    const auto store = std::find_if(pass.stores.begin(), pass.stores.end(), [&](const SpaceTask& t) { return t.node == output; });
+    if (store == pass.stores.end() || !pass.reduces.empty()) return false;
+    const Expr stored = linear_offset(store->at, graph_[output].type.shape);
+    return std::all_of(pass.stores.begin(), pass.stores.end(), [&](const SpaceTask& task) {
+      const auto loads = trace(forms_, placed.fusion, task).loads;
+      return std::all_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
+        return load.node != input || linear_offset(load.at, graph_[input].type.shape) == stored;
+      });
+    });
+  }
+
+  const LoopForms& forms_;
+  const Graph& graph_;
+  const std::vector<PlacedFusion>& fusions_;
+  std::map<NodeId, size_t> writer_;
+  Updates updates_;
+};
+
+}  // namespace
+
+Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions) {
+  return Decision(forms, fusions).run();
+}
+
+}  // namespace braze
