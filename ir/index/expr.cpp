@@ -474,26 +474,28 @@ struct Split {
   Expr rest;
 };
 
-/// Moves the multiples of `c` in the terms of `a` to `quotient`.
-void take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
+/// Moves the multiples of `c` in the terms of `a` to `quotient`. False if there are none.
+bool take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
   Linear kept;
+  bool found = false;
   const int64_t k = for_each_term(a, [&](int64_t coefficient, const Expr& base) {
-    if (product_divisor(coefficient, node(base).divisor) % c != 0 || coefficient % c == 0) {
+    const bool is_multiple = product_divisor(coefficient, node(base).divisor) % c == 0;
+    if (!is_multiple || coefficient % c == 0) {
       // Towards zero: a coefficient keeps its sign, and so does what the ends of the range say.
-      if (const int64_t q = coefficient / c) quotient.add(q, base);
+      if (const int64_t q = coefficient / c) {
+        quotient.add(q, base);
+        found = true;
+      }
       if (coefficient %= c) kept.terms.push_back({coefficient, base});
       return;
     }
     // c divides the values, though not the coefficient: divide the atoms that make it so. An atom
     // alone is what floordiv itself is asked for.
-    if (coefficient == 1 && node(base).kind != Kind::Product) {
-      if (node(a).kind == Kind::Sum) {
-        quotient.add(floordiv(base, c));
-      } else {
-        kept.terms.push_back({coefficient, base});
-      }
+    if (coefficient == 1 && node(base).kind != Kind::Product && node(a).kind != Kind::Sum) {
+      kept.terms.push_back({coefficient, base});
       return;
     }
+    found = true;
     int64_t by = c / gcd(coefficient, c);
     Expr divided = coefficient / gcd(coefficient, c);
     for (const Expr& atom : factors(base)) {
@@ -504,40 +506,50 @@ void take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
     BRAZE_CHECK(by == 1, "a divisor of a product must be one of its factors");
     quotient.add(divided);
   });
-  quotient.constant = checked_add(quotient.constant, floordiv(k, c));
   kept.constant = mod(k, c);
+  found |= kept.constant != k;
+  if (!found) return false;
+  quotient.constant = checked_add(quotient.constant, floordiv(k, c));
   a = std::move(kept).build();
+  return true;
 }
 
-/// Moves the multiples of a symbolic `b` to `quotient`.
-void take_symbolic_multiples(Expr& a, const Expr& b, Linear& quotient) {
+/// Moves the multiples of a symbolic `b` to `quotient`. False if there are none.
+bool take_symbolic_multiples(Expr& a, const Expr& b, Linear& quotient) {
   if (node(b).kind != Kind::Sum) {
     Linear kept;
+    bool found = false;
     kept.constant = for_each_term(a, [&](int64_t coefficient, const Expr& base) {
       if (const auto q = divide_term(coefficient, base, b)) {
         quotient.add(*q);
+        found = true;
       } else {
         kept.terms.push_back({coefficient, base});
       }
     });
-    a = std::move(kept).build();
-    return;
+    if (found) a = std::move(kept).build();
+    return found;
   }
   // A sum divides where its first term does and all others then cancel too.
+  const Linear terms(a);
   const size_t b_terms = Linear(b).terms.size();
-  for (bool found = true; found;) {
-    found = false;
-    const Linear terms(a);
-    for (const auto& [coefficient, base] : terms.terms) {
-      const auto q = divide_term(coefficient, base, node(b).operands[0]);
-      if (!q) continue;
-      Linear kept = terms;
-      if (!kept.try_add(*q * b, -1) || kept.terms.size() + b_terms > terms.terms.size()) continue;
-      quotient.add(*q);
-      a = std::move(kept).build();
-      found = true;
-      break;
-    }
+  for (const auto& [coefficient, base] : terms.terms) {
+    const auto q = divide_term(coefficient, base, node(b).operands[0]);
+    if (!q) continue;
+    Linear kept = terms;
+    if (!try_add_product(kept, *q, b, -1)) continue;
+    if (kept.terms.size() + b_terms > terms.terms.size()) continue;
+    quotient.add(*q);
+    a = std::move(kept).build();
+    return true;
+  }
+  return false;
+}
+
+/// Moves the multiples of `b` in `a` to `quotient`, also those that show only when others are gone.
+void take_multiples(Expr& a, const Expr& b, Linear& quotient) {
+  const std::optional<int64_t> c = b.as_constant();
+  while (c ? take_constant_multiples(a, *c, quotient) : take_symbolic_multiples(a, b, quotient)) {
   }
 }
 
@@ -626,11 +638,7 @@ Split split(const Expr& a, const Expr& b) {
   s.divisor = b;
   Linear quotient;
   while (true) {
-    if (const auto c = s.divisor.as_constant()) {
-      take_constant_multiples(s.value, *c, quotient);
-    } else {
-      take_symbolic_multiples(s.value, s.divisor, quotient);
-    }
+    take_multiples(s.value, s.divisor, quotient);
     Interval q = floordiv(node(s.value).range, node(s.divisor).range);
     if (q.min != q.max && is_within(s.value, s.divisor)) q = Interval::point(0);
     if (q.min == q.max) {
