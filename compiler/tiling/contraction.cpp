@@ -54,8 +54,11 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   }
   if (!lane) return std::nullopt;
   const size_t right = users(*lane)[0];
-  for (size_t p = rank; p-- > 0;)
-    if (p != *lane && !users(p).empty() && std::find(users(p).begin(), users(p).end(), right) == users(p).end() && (!row || planned_extent(space.parallel[p].extent) > planned_extent(space.parallel[*row].extent))) row = p;
+  for (size_t p = rank; p-- > 0;) {
+    const auto by = users(p);
+    if (p == *lane || by.empty() || std::find(by.begin(), by.end(), right) != by.end()) continue;
+    if (!row || planned_extent(space.parallel[p].extent) > planned_extent(space.parallel[*row].extent)) row = p;
+  }
   if (!row) return std::nullopt;
 
   const int64_t lanes = request.target.vector_lanes(4);
