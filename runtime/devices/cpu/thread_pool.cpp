@@ -104,6 +104,8 @@ uint32_t ThreadPool::await_region(uint32_t seen) {
       if (changed()) return region_.load();
       relax();
     }
+    // On a busy machine the leader may be waiting for this very core.
+    std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < end);
   std::unique_lock lock(mutex_);
   sleepers_.fetch_add(1, std::memory_order_seq_cst);
