@@ -24,6 +24,7 @@
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
 #include "ir/program/program.h"
+#include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
 
@@ -207,12 +208,21 @@ std::string write_reproducer(const Graph& graph, const Target& target) {
   return fmt::format("braze run {} --device {}{}", path, target.simulated ? "sim:" : "", target.name);
 }
 
+// With BRAZE_DUMP every compilation of the process has a folder of its own.
+std::string dump_folder(const Graph& graph, const CompileOptions& options) {
+  if (!options.dump_folder.empty()) return options.dump_folder;
+  const auto folder = read_env(kEnvDump);
+  if (!folder || folder->empty()) return {};
+  static std::atomic<int> compilations = 0;
+  return (std::filesystem::path(*folder) / fmt::format("{:03}-{}", compilations++, graph.name())).string();
+}
+
 }  // namespace
 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
   const auto start = std::chrono::steady_clock::now();
   fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
-  Dump dump(options.dump_folder);
+  Dump dump(dump_folder(graph, options));
   dump.write("graph.braze", graph);
   Program program;
   if (target.kind == TargetKind::Interpreter) {
