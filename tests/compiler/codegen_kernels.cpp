@@ -125,6 +125,44 @@ TEST_P(Images, GuardsFreeOfLane) {
   }
 }
 
+// A tile of a matrix at its corner: rows beyond m and columns beyond n stay.
+TEST_P(Images, TailsOfRowsAndColumns) {
+  for (DType dtype : {DType::F32, DType::F16}) {
+    Draft d;
+    const Expr m = Expr::symbol("m", {0, 1 << 20});
+    d.kernel.symbols.push_back(m);
+    const MemoryId x = d.in(dtype), y = d.out(dtype);
+    const Expr row = position_symbol('e', 0, 3), column = position_symbol('e', 1, 2) * Expr(8) + lane_symbol(8);
+    const Guard guard{{{row, Kind::Lt, m}, {column, Kind::Lt, d.n}}, {}};
+    const ValueId v = d.b.load(x, {row * Expr(20) + column}, {dtype, 8, {3, 2}}, guard, 7);
+    d.b.store(v, y, {row * Expr(20) + column}, guard);
+    d.b.store(v, y, {row * Expr(16) + column + Expr(60)});
+    d.finish();
+    KernelRunner runner(d.kernel, GetParam());
+    const size_t bytes = size_of(dtype);
+    for (int64_t rows = 0; rows <= 4; ++rows)
+      for (int64_t n = 0; n <= 17; ++n) {
+        std::vector<uint8_t> from(60 * bytes), to(108 * bytes, 0xcd);
+        for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i + 1);
+        runner.run({from.data(), to.data()}, {n, rows});
+        const auto at = [&](const std::vector<uint8_t>& data, size_t i) {
+          uint64_t bits = 0;
+          std::memcpy(&bits, &data[i * bytes], bytes);
+          return bits;
+        };
+        for (size_t r = 0; r < 3; ++r)
+          for (size_t c = 0; c < 20; ++c) {
+            const bool in = static_cast<int64_t>(r) < rows && static_cast<int64_t>(c) < n && c < 16;
+            const uint64_t untouched = bytes == 4 ? 0xcdcdcdcd : 0xcdcd;
+            ASSERT_EQ(at(to, r * 20 + c), in ? at(from, r * 20 + c) : untouched) << rows << " " << n << " " << r << " " << c;
+            if (c < 16) {
+              ASSERT_EQ(at(to, 60 + r * 16 + c), in ? at(from, r * 20 + c) : 7);
+            }
+          }
+      }
+  }
+}
+
 TEST_P(Images, GuardsOfOtherForms) {
   // lane >= 3, lane + e0*8 != 5, and a bool value, all at once.
   Draft d;
