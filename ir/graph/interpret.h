@@ -4,7 +4,8 @@
 // Every node is computed in its own dtype. Machine rows are evaluate_machine; math rows are libm in
 // double, rounded once; formula rows are their bodies. Float sums, products and contractions
 // accumulate in f64 (f64 itself with compensation) and round once, so that they are the value that
-// implementations approximate; reference.h says how far these may be off.
+// implementations approximate; reference.h says how far these may be off. tf32 is leave that the
+// interpreter does not take.
 #pragma once
 
 #include <span>

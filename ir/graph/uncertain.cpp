@@ -116,8 +116,14 @@ Uncertain Uncertain::anything(double estimate) {
 double Uncertain::radius() const { return known ? 0 : std::max(high - value, value - low); }
 
 Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed) {
+  // A factor that is rounded elsewhere, before or after a scaling, lies elsewhere between its
+  // powers of two: there the relative error counts, which is up to twice as large.
+  const auto unit = [&](DType type, double at) {
+    return relaxed ? std::max(ulp(type, 0), std::ldexp(std::abs(at), 1 - format(type).precision))
+                   : ulp(type, at);
+  };
   const auto slack = [&](double at) {
-    return error.ulps * ulp(dtype, at) + error.f32_ulps * ulp(DType::F32, at) +
+    return error.ulps * unit(dtype, at) + error.f32_ulps * unit(DType::F32, at) +
            kReferenceUlps * ulp(DType::F64, at);
   };
   // Where rounding crosses a power of two, the ulp beyond it counts.

@@ -257,14 +257,18 @@ class Shrinker {
 
   void simplify_numbers() {
     for (size_t input = 0; input < best_.inputs.size(); ++input)
-      for (Simplify simplify : kSimplify) {
-        const int64_t count = best_.inputs[input].numel();
-        for (int64_t block = count; block > 0; block /= 2)
-          for (int64_t first = 0; first + block <= count; first += block)
-            if (attempt([&] { return simplified(best_, input, first, first + block, simplify); }) &&
-                block == count)
-              block = 0, first = count;
-      }
+      for (Simplify simplify : kSimplify)
+        simplify_range(input, 0, best_.inputs[input].numel(), simplify);
+  }
+
+  /// All of [first, last) at once, or else each half on its own.
+  void simplify_range(size_t input, int64_t first, int64_t last, Simplify simplify) {
+    if (first == last || attempt([&] { return simplified(best_, input, first, last, simplify); }))
+      return;
+    if (last - first == 1) return;
+    const int64_t middle = first + (last - first) / 2;
+    simplify_range(input, first, middle, simplify);
+    simplify_range(input, middle, last, simplify);
   }
 
   static constexpr int kMaxAttempts = 20'000;

@@ -214,6 +214,26 @@ TEST(Bounds, CatchAnImplementationThatExceedsThem) {
   EXPECT_GT(caught, graphs / 2);
 }
 
+TEST(Bounds, CatchSumsInTheWrongPrecision) {
+  // 16-bit operands accumulate in f32. Here they do so in bf16.
+  Graph graph;
+  const NodeId x = build::input(graph, "x", {DType::BF16, {300}});
+  graph.set_outputs({{build::reduce(graph, Monoid::Sum, x, {0}), "sum", {}}});
+  fuzz::Random random(1);
+  int caught = 0;
+  for (int repeat = 0; repeat < 20; ++repeat) {
+    std::vector<HostTensor> inputs{HostTensor(DType::BF16, {300})};
+    HostTensor sum(DType::BF16, {});
+    for (int64_t i = 0; i < 300; ++i) {
+      inputs[0].set_double(i, random.unit());
+      sum.set_double(0, sum.get_double(0) + inputs[0].get_double(i));
+    }
+    const HostTensor got[] = {sum};
+    caught += !check_outputs(graph, inputs, got).ok;
+  }
+  EXPECT_GE(caught, 12);  // the others are right by chance
+}
+
 // Single cases with a bound known by other means.
 
 struct Case {
