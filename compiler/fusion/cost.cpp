@@ -25,6 +25,36 @@ double bytes_of(const Graph& graph, NodeId node) {
   return static_cast<double>(type.shape.numel().range().max) * static_cast<double>(size_of(type.dtype));
 }
 
+// Operations an element of a contraction, with its multiply-adds (2 operations a lane, whole vectors)
+// as the unit. What a factor costs to compute is paid once a tile: by vectors along the lanes, by
+// scalars along the rows.
+double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Space& space, const SpaceTask& task,
+                         const Schedule& schedule, const Target& target) {
+  const auto lane = static_cast<size_t>(schedule.lane_axis);
+  const double lanes = target.vector_lanes(4);
+  const double width = static_cast<double>(schedule.tile[lane]);
+  double rows = 1;
+  for (size_t p = 0; p < schedule.tile.size(); ++p)
+    if (p != lane) rows *= static_cast<double>(schedule.tile[p]);
+  const LoopForm& form = *forms.find(task.node);
+  std::unordered_map<std::string, Expr> bindings;
+  for (size_t i = 0; i < task.at.size(); ++i) bindings.emplace("d" + std::to_string(i), task.at[i]);
+  for (size_t i = 0; i < task.reduction.size(); ++i) bindings.emplace("r" + std::to_string(i), task.reduction[i]);
+  const double vectors = width / lanes;
+  double instructions = rows * vectors;
+  for (const BodyStep& step : form.body) {
+    if (step.kind != BodyStep::Kind::Load) continue;
+    SpaceTask factor{forms.graph()[task.node].operands[step.operand], {}, {}};
+    for (const Expr& e : step.index) factor.at.push_back(e.substitute(bindings));
+    const PassTrace traced = trace(forms, fusion, factor);
+    const std::string& symbol = space.parallel[lane].symbol.symbol_name();
+    const bool along_lanes = std::any_of(factor.at.begin(), factor.at.end(), [&](const Expr& e) { return e.uses(symbol); });
+    const double extra_loads = static_cast<double>(traced.loads.size()) - 1;
+    instructions += (traced.flops + std::max(extra_loads, 0.0)) * (along_lanes ? vectors : rows);
+  }
+  return 2 * instructions / (rows * vectors);
+}
+
 }  // namespace
 
 std::string Cost::to_string() const {
@@ -53,20 +83,18 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, 
     const Pass& pass = space.passes[n];
     const double elements = outer * extent_product(pass.inner);
     double flops = 0, row_bytes = 0;
-    const auto add = [&](const SpaceTask& task, bool reduces) {
-      const PassTrace traced = trace(forms, fusion, task, kept);
-      double body = traced.flops;
-      if (reduces && contraction) {
-        // Everything but the product and its sum is computed once per tile of the other factor.
-        const double width = static_cast<double>(*std::max_element(schedule.tile.begin(), schedule.tile.end()));
-        const double narrow = static_cast<double>(std::max<int64_t>(*std::min_element(schedule.tile.begin(), schedule.tile.end()), 4));
-        body = 2 + std::max(body - 2, 0.0) / std::min(width, narrow);
-      }
+    const auto add = [&](double body, const PassTrace& traced) {
       flops += body;
       for (const MemoryAccess& load : traced.loads) row_bytes += static_cast<double>(size_of(graph[load.node].type.dtype));
     };
-    for (const SpaceTask& task : pass.reduces) add(task, true);
-    for (const SpaceTask& task : pass.stores) add(task, false);
+    for (const SpaceTask& task : pass.reduces) {
+      const PassTrace traced = trace(forms, fusion, task, kept);
+      add(contraction && n == 0 ? contraction_flops(forms, fusion, space, task, schedule, target) : traced.flops, traced);
+    }
+    for (const SpaceTask& task : pass.stores) {
+      const PassTrace traced = trace(forms, fusion, task, kept);
+      add(traced.flops, traced);
+    }
     cost.flops += elements * flops;
     const double efficiency = contraction && n == 0 ? kContractionEfficiency : kElementwiseEfficiency;
     compute_seconds += elements * flops / (target.flops_per_second * efficiency);

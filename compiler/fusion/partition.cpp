@@ -71,14 +71,14 @@ class Search {
 
   void make_kernels() {
     std::vector<bool> root(graph_.size());
+    const std::vector<bool> reread = reread_values();
     std::vector<bool> everything(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) everything[i] = live_[i] && !is_source(NodeId(i)) && forms_.find(NodeId(i)) && !forms_.find(NodeId(i))->reduces();
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       if (!live_[i] || is_source(node)) continue;
       const LoopForm* form = forms_.find(node);
-      const bool computes = form && std::any_of(form->body.begin(), form->body.end(), [](const BodyStep& s) { return s.kind == BodyStep::Kind::Apply; });
-      root[i] = !form || form->reduces() || output_[i] || (!options_.fuse && computes);
+      root[i] = !form || form->reduces() || output_[i] || reread[i] || (!options_.fuse && computes(*form));
       if (!root[i] && distinct_users(node) > 1) {
         // Through what is a root already, so that a chain is counted once.
         std::vector<bool> inside = everything;
@@ -101,6 +101,42 @@ class Search {
       finish(kernel);
       measure(kernel);
     }
+  }
+
+  static bool computes(const LoopForm& form) {
+    return std::any_of(form.body.begin(), form.body.end(), [](const BodyStep& s) { return s.kind == BodyStep::Kind::Apply; });
+  }
+
+  // Values that a contraction reads again and again. Computed inside it they would be computed as
+  // often; as kernels of their own they can join what makes their operands.
+  std::vector<bool> reread_values() const {
+    std::vector<bool> reread(graph_.size());
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr;
+      if (!form || !form->reduces()) continue;
+      for (const BodyStep& step : form->body) {
+        if (step.kind != BodyStep::Kind::Load || !leaves_axis_out(*form, step)) continue;
+        NodeId operand = graph_[NodeId(i)].operands[step.operand];
+        // Through index maps to the value that is computed.
+        while (!is_source(operand) && forms_.find(operand) && !forms_.find(operand)->reduces() && !computes(*forms_.find(operand)) && !graph_[operand].operands.empty())
+          operand = graph_[operand].operands[0];
+        const LoopForm* body = is_source(operand) ? nullptr : forms_.find(operand);
+        reread[operand.index] = body && !body->reduces() && computes(*body);
+      }
+    }
+    return reread;
+  }
+
+  static bool leaves_axis_out(const LoopForm& form, const BodyStep& load) {
+    const auto unused = [&](char letter, const std::vector<Expr>& extents) {
+      for (size_t axis = 0; axis < extents.size(); ++axis) {
+        const std::string symbol = letter + std::to_string(axis);
+        const bool used = std::any_of(load.index.begin(), load.index.end(), [&](const Expr& e) { return e.uses(symbol); });
+        if (!used && !extents[axis].is_constant(1)) return true;
+      }
+      return false;
+    };
+    return unused('d', form.domain) || unused('r', form.reduction);
   }
 
   size_t distinct_users(NodeId node) const {

@@ -66,20 +66,28 @@ class Decision {
     return false;
   }
 
-  // One pass, in which every load of the input is at the index of the store.
+  // The kernel reads the input only in the pass that writes the output, and there only at the index
+  // of the store.
   bool elementwise(size_t k, NodeId input, NodeId output) const {
     const PlacedFusion& placed = fusions_[k];
-    if (placed.space.passes.size() != 1) return false;
-    const Pass& pass = placed.space.passes.front();
-    const auto store = std::find_if(pass.stores.begin(), pass.stores.end(), [&](const SpaceTask& t) { return t.node == output; });
-    if (store == pass.stores.end() || !pass.reduces.empty()) return false;
-    const Expr stored = linear_offset(store->at, graph_[output].type.shape);
-    return std::all_of(pass.stores.begin(), pass.stores.end(), [&](const SpaceTask& task) {
+    const auto loads_elsewhere = [&](const SpaceTask& task, const Expr* stored) {
       const auto loads = trace(forms_, placed.fusion, task).loads;
-      return std::all_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
-        return load.node != input || linear_offset(load.at, graph_[input].type.shape) == stored;
+      return std::any_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
+        return load.node == input && !(stored && linear_offset(load.at, graph_[input].type.shape) == *stored);
       });
-    });
+    };
+    bool written = false;
+    for (const Pass& pass : placed.space.passes) {
+      const auto store = std::find_if(pass.stores.begin(), pass.stores.end(), [&](const SpaceTask& t) { return t.node == output; });
+      std::optional<Expr> stored;
+      if (store != pass.stores.end()) stored = linear_offset(store->at, graph_[output].type.shape);
+      written = written || stored;
+      for (const SpaceTask& task : pass.reduces)
+        if (loads_elsewhere(task, nullptr)) return false;
+      for (const SpaceTask& task : pass.stores)
+        if (loads_elsewhere(task, stored ? &*stored : nullptr)) return false;
+    }
+    return written;
   }
 
   const LoopForms& forms_;

@@ -1,6 +1,9 @@
 // contraction.cpp — reductions of products whose factors run along different parallel axes: a block
 // of accumulators in registers, one axis along vectors, the reduced axes walked in order.
 #include <algorithm>
+#include <cmath>
+#include <optional>
+#include <utility>
 
 #include "compiler/tiling/families.h"
 
@@ -28,6 +31,44 @@ int64_t rows_of_tile(int64_t extent, int64_t most) {
   return best;
 }
 
+// The parallel axes (lanes, rows) of a product of factors that each run along one of them only, lanes
+// along the one with more contiguous accesses; none if every pair of axes shares a load.
+std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request, const Space& space,
+                                                     const std::vector<AccessInfo>& loads) {
+  const size_t rank = space.parallel.size();
+  const auto stores = accesses(request, space.passes.back());
+  const auto contiguous = [&](const SpaceAxis& axis) {
+    double score = 0;
+    for (const AccessInfo& load : loads) score += load.uses(space.passes[0].inner.back()) && load.stride(axis) == 1;
+    for (const AccessInfo& access : stores) score += access.store && access.stride(axis) == 1 ? 0.75 : 0;
+    return score;
+  };
+  std::optional<std::pair<size_t, size_t>> best;
+  double best_score = -1;
+  for (size_t lane = 0; lane < rank; ++lane) {
+    for (size_t row = 0; row < rank; ++row) {
+      if (lane == row) continue;
+      bool by_lane = false, by_row = false, by_both = false, irregular = false;
+      for (const AccessInfo& load : loads) {
+        const bool l = load.uses(space.parallel[lane]), r = load.uses(space.parallel[row]);
+        by_lane = by_lane || l;
+        by_row = by_row || r;
+        by_both = by_both || (l && r);
+        irregular = irregular || (load.irregular && (l || r));
+      }
+      if (!by_lane || !by_row || by_both || irregular) continue;
+      // Ties go to the larger axes.
+      const double extents = static_cast<double>(planned_extent(space.parallel[lane].extent)) * static_cast<double>(planned_extent(space.parallel[row].extent));
+      const double score = contiguous(space.parallel[lane]) + 1e-3 * std::log2(extents + 1) + 1e-6 * static_cast<double>(lane);
+      if (score > best_score) {
+        best_score = score;
+        best = {lane, row};
+      }
+    }
+  }
+  return best;
+}
+
 }  // namespace
 
 std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space) {
@@ -36,34 +77,14 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
                                          [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
   if (!one_reduction || !space.passes[0].stores.empty()) return std::nullopt;
   const auto loads = accesses(request, space.passes[0]);
+  const auto axes = factor_axes(request, space, loads);
+  if (!axes) return std::nullopt;
+  const auto [lane, row] = *axes;
   const size_t rank = space.parallel.size();
 
-  // The lanes' axis is used by one factor only and contiguous there, if any is; the rows' axis by
-  // another factor only.
-  const auto users = [&](size_t p) {
-    std::vector<size_t> out;
-    for (size_t i = 0; i < loads.size(); ++i)
-      if (loads[i].uses(space.parallel[p])) out.push_back(i);
-    return out;
-  };
-  std::optional<size_t> lane, row;
-  for (size_t p = rank; p-- > 0;) {
-    const auto by = users(p);
-    if (by.size() != 1 || loads[by[0]].irregular) continue;
-    if (!lane || (loads[users(*lane)[0]].stride(space.parallel[*lane]) != 1 && loads[by[0]].stride(space.parallel[p]) == 1)) lane = p;
-  }
-  if (!lane) return std::nullopt;
-  const size_t right = users(*lane)[0];
-  for (size_t p = rank; p-- > 0;) {
-    const auto by = users(p);
-    if (p == *lane || by.empty() || std::find(by.begin(), by.end(), right) != by.end()) continue;
-    if (!row || planned_extent(space.parallel[p].extent) > planned_extent(space.parallel[*row].extent)) row = p;
-  }
-  if (!row) return std::nullopt;
-
   const int64_t lanes = request.target.vector_lanes(4);
-  const int64_t n = std::max<int64_t>(planned_extent(space.parallel[*lane].extent), 1);
-  const int64_t m = std::max<int64_t>(planned_extent(space.parallel[*row].extent), 1);
+  const int64_t n = std::max<int64_t>(planned_extent(space.parallel[lane].extent), 1);
+  const int64_t m = std::max<int64_t>(planned_extent(space.parallel[row].extent), 1);
   int64_t k = 1;
   for (const SpaceAxis& axis : space.passes[0].inner) k *= std::max<int64_t>(planned_extent(axis.extent), 1);
 
@@ -71,30 +92,36 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   const int64_t columns = n <= lanes ? 1 : m < 4 ? 4 : 2;
   const int64_t most_rows = std::max<int64_t>((request.target.vector_registers - columns - 1) / columns, 1);
   Schedule schedule{.family = "dot", .block = std::vector<int64_t>(rank, 1), .tile = std::vector<int64_t>(rank, 1)};
-  schedule.lane_axis = static_cast<int64_t>(*lane);
-  schedule.tile[*lane] = lanes * columns;
-  schedule.tile[*row] = rows_of_tile(m, most_rows);
+  schedule.lane_axis = static_cast<int64_t>(lane);
+  schedule.tile[lane] = lanes * columns;
+  schedule.tile[row] = rows_of_tile(m, most_rows);
   schedule.unroll = 4;
 
   // Blocks: enough instances for the cores, each with enough work.
-  const double flops_per_tile = 2.0 * static_cast<double>(schedule.tile[*lane] * schedule.tile[*row] * k);
+  const double flops_per_tile = 2.0 * static_cast<double>(schedule.tile[lane] * schedule.tile[row] * k);
   int64_t batches = 1;
   for (size_t p = 0; p < rank; ++p)
-    if (p != *lane && p != *row) batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
-  const int64_t m_tiles = (m + schedule.tile[*row] - 1) / schedule.tile[*row];
-  const int64_t n_tiles = (n + schedule.tile[*lane] - 1) / schedule.tile[*lane];
+    if (p != lane && p != row) batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
+  const int64_t m_tiles = (m + schedule.tile[row] - 1) / schedule.tile[row];
+  const int64_t n_tiles = (n + schedule.tile[lane] - 1) / schedule.tile[lane];
   const int64_t tiles = m_tiles * n_tiles * batches;
   const int64_t by_work = std::max<int64_t>(static_cast<int64_t>(kInstanceFlops / flops_per_tile), 1);
   const int64_t by_cores = std::max<int64_t>(tiles / (4 * request.target.cores), 1);
   const int64_t tiles_each = std::min(by_work, by_cores);
   const int64_t n_block = std::min(n_tiles, tiles_each);
-  schedule.block[*lane] = n_block * schedule.tile[*lane];
-  schedule.block[*row] = std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[*row];
+  schedule.block[lane] = n_block * schedule.tile[lane];
+  schedule.block[row] = std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[row];
 
-  // Panels pay when the lanes' operand is not contiguous along the lanes, or is read often enough
-  // and too large to stay in the second-level cache.
-  const bool contiguous = loads[right].stride(space.parallel[*lane]) == 1;
-  const bool large = round_up(n, lanes) * k * static_cast<int64_t>(loads[right].bytes) > request.target.l2_bytes / 4;
+  // Panels pay when the lanes' factor is not contiguous along the lanes, or is read often enough and
+  // too large to stay in the second-level cache.
+  bool contiguous = true;
+  int64_t bytes = 0;
+  for (const AccessInfo& load : loads) {
+    if (!load.uses(space.parallel[lane]) || !load.uses(space.passes[0].inner.back())) continue;
+    contiguous = contiguous && load.stride(space.parallel[lane]) == 1;
+    bytes += static_cast<int64_t>(load.bytes);
+  }
+  const bool large = round_up(n, lanes) * k * bytes > request.target.l2_bytes / 4;
   schedule.pack = m_tiles > 1 && (!contiguous || (large && m_tiles >= 4));
   return schedule;
 }

@@ -777,7 +777,8 @@ void Emitter::emit_pack_phase() {
       const bool other_tile = std::any_of(dims_.begin(), dims_.end(), [&](const TileDim& dim) {
         return !dim.lane && !dim.axis.empty() && uses(access, dim.axis);
       });
-      if (!uses(access, lane_symbol) || other_tile || access.conditional || access.indirect) continue;
+      const bool walks = std::any_of(pass.inner.begin(), pass.inner.end(), [&](const SpaceAxis& axis) { return uses(access, axis.symbol.symbol_name()); });
+      if (!uses(access, lane_symbol) || !walks || other_tile || access.conditional || access.indirect) continue;
 
       StagedOperand staged{access.node, access.at, {}, {}};
       std::vector<Expr> shape;
