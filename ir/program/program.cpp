@@ -31,7 +31,8 @@ std::string slot_line(const Slot& slot) {
 std::string launch_lines(const Program& program, const Launch& launch) {
   const auto number = [](uint32_t i) { return std::to_string(i); };
   if (launch.artifact == Launch::kCopy)
-    return fmt::format("copy slot {} to slot {} \"{}\"\n", launch.buffers.at(0), launch.buffers.at(1), launch.name);
+    return fmt::format("copy slot {} to slot {} \"{}\"\n", launch.buffers.at(0),
+                       launch.buffers.at(1), launch.name);
   const Artifact& artifact = program.artifacts.at(launch.artifact);
   std::string out = fmt::format("launch @{}: {} \"{}\", {}\n", artifact.kernel, artifact.format,
                                 launch.name, bytes_text(artifact.code.size()));
@@ -50,7 +51,8 @@ std::string launch_lines(const Program& program, const Launch& launch) {
 }  // namespace
 
 std::string to_text(const Program& program) {
-  std::string out = fmt::format("program @{}\ntarget {}\n", program.name, program.target.to_string());
+  std::string out =
+      fmt::format("program @{}\ntarget {}\n", program.name, program.target.to_string());
   for (const Expr& symbol : program.symbols) out += symbol_text(symbol) + '\n';
   for (const ProgramInput& input : program.inputs) {
     out += fmt::format("input {}: {}\n", quote(input.name), input.type.to_string());

@@ -24,8 +24,8 @@
 namespace braze {
 
 /// Code for one kernel. `format` says who can load it:
-///   "graph"   Graph IR text, run by the Graph interpreter; its buffers are the graph's inputs, then
-///             its outputs, its scalars the program's symbols, and it has no phases
+///   "graph"   Graph IR text, run by the Graph interpreter. Buffers are the graph's inputs, then its
+///             outputs; scalars are the program's symbols; there are no phases
 ///   "kernel"  Kernel IR text, run by the Kernel interpreter (simulator)
 ///   "image"   a flat position-independent x86-64 image: text and constants, no imports
 ///   "ptx", "cubin"  for the CUDA driver
@@ -63,8 +63,8 @@ struct Launch {
   std::vector<uint32_t> zeroed;   ///< slots whose bytes are 0 before the first phase
   int64_t scratch_bytes = 0;      ///< private storage of one worker
   // For people, profiles and reports.
-  std::string name;               ///< made of the user's op names
-  std::vector<std::string> ops;   ///< what was fused, in order, with the user's lines
+  std::string name;              ///< made of the user's op names
+  std::vector<std::string> ops;  ///< what was fused, in order, with the user's lines
   std::string schedule;
   Expr bytes_read, bytes_written;  ///< model bytes: every input once, every output once
   Expr flops;

@@ -1,6 +1,7 @@
+#include "braze/device.h"
+
 #include <ostream>
 
-#include "braze/device.h"
 #include "runtime/devices/registry.h"
 
 namespace braze {

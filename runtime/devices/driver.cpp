@@ -20,7 +20,8 @@ std::optional<uint64_t> initial_limit() {
 DeviceDriver::DeviceDriver(Device device, std::unique_ptr<MemorySource> memory)
     : device_(device),
       name_(device.name()),
-      allocator_(name_, std::move(memory), [this] { stream_.drain(); }, initial_limit()) {}
+      allocator_(
+          name_, std::move(memory), [this] { stream_.drain(); }, initial_limit()) {}
 
 void DeviceDriver::copy_from_host(std::byte* to, std::span<const std::byte> from) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());

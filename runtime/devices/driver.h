@@ -24,13 +24,14 @@ inline constexpr Code kMalformedProgram{"malformed-program", ErrorKind::DataLoss
 
 /// One launch with everything evaluated.
 struct LaunchArguments {
-  uint32_t launch = 0;                  ///< which of Program::launches
-  std::span<void* const> buffers;       ///< as Launch::buffers
-  std::span<const int64_t> scalars;     ///< as Launch::scalars
-  std::span<const int64_t> instances;   ///< as Launch::instances; at least one is not 0
-  std::span<const int64_t> symbols;     ///< as Program::symbols
-  bool serial = false;                  ///< too little work to share between threads
-  double call_seconds = 0;              ///< estimate of the whole call; 0 if unknown
+  uint32_t launch = 0;                 ///< which of Program::launches
+  std::span<void* const> buffers;      ///< as Launch::buffers
+  std::span<const uint64_t> sizes;     ///< bytes of each of `buffers`
+  std::span<const int64_t> scalars;    ///< as Launch::scalars
+  std::span<const int64_t> instances;  ///< as Launch::instances; at least one is not 0
+  std::span<const int64_t> symbols;    ///< as Program::symbols
+  bool serial = false;                 ///< too little work to share between threads
+  double call_seconds = 0;             ///< estimate of the whole call; 0 if unknown
 };
 
 /// A program's code, ready on a device. Used by one thread at a time: the one that executes the

@@ -18,8 +18,9 @@ Registry& Registry::get() {
 
 Registry::Registry()
     : cpu_count_(static_cast<int>(read_env_int(kEnvCpuDevices, 1, kMaxCpuDevices).value_or(1))),
-      cpu_threads_(static_cast<int>(
-          read_env_int(kEnvThreads, 1, kMaxCpuThreads).value_or(usable_cores()))) {}
+      cpu_threads_(
+          static_cast<int>(read_env_int(kEnvThreads, 1, kMaxCpuThreads).value_or(usable_cores()))) {
+}
 
 Device Registry::parse(std::string_view text) {
   if (text == "cpu") return {};
@@ -37,13 +38,14 @@ Device Registry::parse(std::string_view text) {
       return {DeviceKind::Simulator, 0, machine};
     }
   }
-  fail(codes::kNoSuchDevice,
-       fmt::format("there is no device {}; the devices are {}", quote(text),
-                   join(devices(), ", ", [](const Device& d) { return d.name(); })),
-       {.location = {},
-        .node = "",
-        .fix = text.starts_with("cpu:") ? "set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n makes more"
-                                        : ""});
+  fail(
+      codes::kNoSuchDevice,
+      fmt::format("there is no device {}; the devices are {}", quote(text),
+                  join(devices(), ", ", [](const Device& d) { return d.name(); })),
+      {.location = {},
+       .node = "",
+       .fix = text.starts_with("cpu:") ? "set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n makes more"
+                                       : ""});
 }
 
 std::vector<Device> Registry::devices() {

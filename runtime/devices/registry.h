@@ -21,8 +21,8 @@ inline constexpr Code kBadSetting{"bad-setting", ErrorKind::InvalidArgument,
                                   "A setting has a value that cannot be."};
 }  // namespace codes
 
-/// The one process-wide object of the runtime. Drivers are made at first use and live as long as the
-/// process, as arrays in static storage may need them until its very end. Thread-safe.
+/// The one process-wide object of the runtime. Drivers are made at first use and live as long as
+/// the process, as arrays in static storage may need them until its very end. Thread-safe.
 class Registry {
  public:
   static constexpr int kMaxCpuDevices = 64;

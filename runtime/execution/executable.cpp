@@ -74,12 +74,17 @@ class Call : public Work {
     }
     const std::vector<void*> slots = slot_addresses();
     std::vector<void*> buffers;
+    std::vector<uint64_t> sizes;
     for (uint32_t i = 0; i < program.launches.size(); ++i) {
       const Launch& launch = program.launches[i];
       const Binding::LaunchValues& values = binding->launches[i];
       if (values.empty) continue;
       buffers.clear();
-      for (const uint32_t slot : launch.buffers) buffers.push_back(slots[slot]);
+      sizes.clear();
+      for (const uint32_t slot : launch.buffers) {
+        buffers.push_back(slots[slot]);
+        sizes.push_back(binding->slot_bytes[slot]);
+      }
       for (const uint32_t slot : launch.zeroed) {
         if (binding->slot_bytes[slot] > 0) std::memset(slots[slot], 0, binding->slot_bytes[slot]);
       }
@@ -91,6 +96,7 @@ class Call : public Work {
                               values.flops);
       executable->code->launch({.launch = i,
                                 .buffers = buffers,
+                                .sizes = sizes,
                                 .scalars = values.scalars,
                                 .instances = values.instances,
                                 .symbols = binding->symbols,
@@ -144,9 +150,10 @@ void check_aliases(const Plan& plan, std::span<const Array> arguments) {
       if (j == i || arguments[j].state() != arguments[i].state()) continue;
       const Program& p = plan.program();
       fail(codes::kDonatedTwice,
-           fmt::format("argument {} (\"{}\") of @{} is donated, so it cannot be argument {} (\"{}\") "
-                       "as well",
-                       i, p.inputs[i].name, p.name, j, p.inputs[j].name),
+           fmt::format(
+               "argument {} (\"{}\") of @{} is donated, so it cannot be argument {} (\"{}\") "
+               "as well",
+               i, p.inputs[i].name, p.name, j, p.inputs[j].name),
            {.location = {}, .node = p.inputs[i].name, .fix = "pass a copy"});
     }
   }
@@ -184,9 +191,9 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
     fresh[i] = allocator.allocate(binding.output_bytes[i], impl.output_labels[i]);
   }
   const auto make_result = [&](size_t i, std::byte* data) {
-    call->results[i] = std::make_shared<Array::State>(
-        impl.program->outputs[i].type.dtype, binding.output_shapes[i], impl.driver, data,
-        std::move(fresh[i]), call);
+    call->results[i] = std::make_shared<Array::State>(impl.program->outputs[i].type.dtype,
+                                                      binding.output_shapes[i], impl.driver, data,
+                                                      std::move(fresh[i]), call);
     out[i] = Array(call->results[i]);
   };
   for (size_t i = 0; i < results.size(); ++i) {

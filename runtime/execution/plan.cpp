@@ -127,7 +127,8 @@ void Plan::check_references() const {
   }
   for (const Launch& launch : p.launches) {
     const bool copies = launch.artifact == Launch::kCopy;
-    if (!copies && launch.artifact >= p.artifacts.size()) malformed(p, "a launch without an artifact");
+    if (!copies && launch.artifact >= p.artifacts.size())
+      malformed(p, "a launch without an artifact");
     if (copies && launch.buffers.size() != 2) malformed(p, "a copy that is not between two slots");
     for (const auto* list : {&launch.buffers, &launch.zeroed}) {
       for (const uint32_t slot : *list) {
@@ -254,9 +255,9 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
       most = std::max(most, n);
     }
     launch.empty = !launch.instances.empty() && most == 0;
-    const double one_core = std::max(
-        static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
-        static_cast<double>(launch.flops) * cores / target_.flops_per_second);
+    const double one_core =
+        std::max(static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
+                 static_cast<double>(launch.flops) * cores / target_.flops_per_second);
     // Amounts that are not given say nothing.
     const bool tiny = one_core > 0 && one_core < 2 * kRegionSeconds;
     launch.serial = most <= 1 || tiny;

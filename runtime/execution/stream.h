@@ -1,8 +1,8 @@
 // stream.h — work of one device, done in the order in which it was submitted.
 //
-// A host device has one Stream. Submitting never blocks for long: a background thread does the work.
-// A thread that waits for a result does the work itself where the background thread has not begun,
-// so that a synchronous caller pays for no change of threads.
+// A host device has one Stream. Submitting never blocks for long: a background thread does the
+// work. A thread that waits for a result does the work itself where the background thread has not
+// begun, so that a synchronous caller pays for no change of threads.
 #pragma once
 
 #include <atomic>

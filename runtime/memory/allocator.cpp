@@ -39,8 +39,8 @@ std::byte* HostMemory::allocate(size_t size) {
   auto* begin = static_cast<std::byte*>(address);
   if (!huge) return begin;
   // Keeps the part that begins at a huge page.
-  const size_t before = round_up(reinterpret_cast<uintptr_t>(begin), kHugePage) -
-                        reinterpret_cast<uintptr_t>(begin);
+  const size_t before =
+      round_up(reinterpret_cast<uintptr_t>(begin), kHugePage) - reinterpret_cast<uintptr_t>(begin);
   const size_t after = kHugePage - before;
   if (before > 0) munmap(begin, before);
   if (after > 0) munmap(begin + mapped - after, after);

@@ -1,8 +1,8 @@
 // allocator.h — memory of one device: buffers, and the allocator that keeps freed ones for reuse.
 //
-// Sizes are rounded up to classes (multiples of 64 up to 1 KiB, then eight classes an octave), and a
-// freed block serves any later request of its class. Reused memory is not cleared. Statistics count
-// whole blocks, so that they are what the process holds.
+// Sizes are rounded up to classes (multiples of 64 up to 1 KiB, then eight classes an octave), and
+// a freed block serves any later request of its class. Reused memory is not cleared. Statistics
+// count whole blocks, so that they are what the process holds.
 #pragma once
 
 #include <array>
@@ -108,7 +108,7 @@ class Allocator {
   mutable std::mutex mutex_;
   std::optional<uint64_t> limit_;
   std::array<std::vector<Buffer::Block*>, kClasses> free_;  // the last freed is the warmest
-  Buffer::Block* live_ = nullptr;                            // list of all blocks in use
+  Buffer::Block* live_ = nullptr;                           // list of all blocks in use
   MemoryStats stats_;
 };
 

@@ -82,8 +82,8 @@ Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vect
                         const Device& device) {
   if (bytes.size() != checked_bytes(dtype, shape)) {
     fail(codes::kArrayType,
-         fmt::format("{} elements of {} were given for an array of {}", bytes.size() / size_of(dtype),
-                     name(dtype), type_text(dtype, shape)));
+         fmt::format("{} elements of {} were given for an array of {}",
+                     bytes.size() / size_of(dtype), name(dtype), type_text(dtype, shape)));
   }
   Array array = make_array(dtype, std::move(shape), device, nullptr);
   array.state_->driver.copy_from_host(array.state_->data, bytes);
@@ -149,8 +149,7 @@ void Array::wait() const {
 void Array::check_dtype(DType dtype) const {
   const State& state = state_of(state_);
   if (state.dtype == dtype) return;
-  fail(codes::kArrayType,
-       fmt::format("this array is {}, not {}", state.type_text(), name(dtype)));
+  fail(codes::kArrayType, fmt::format("this array is {}, not {}", state.type_text(), name(dtype)));
 }
 
 template <>

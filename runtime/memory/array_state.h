@@ -23,10 +23,11 @@ inline constexpr Code kArrayType{"array-type", ErrorKind::InvalidArgument,
 
 /// Everything but `buffer` and the donation is fixed when the State is made.
 ///
-/// A donation moves the memory to another State, which overwrites it. Calls and donations are put in
-/// order by the device's stream. Readers on the host are kept apart from it by pins: a reader pins,
-/// then checks `donated`; a donor sets `donated`, and the call that overwrites waits for the pins to
-/// go before it begins. A reader's own wait cannot be for that call, which comes after the value.
+/// A donation moves the memory to another State, which overwrites it. Calls and donations are put
+/// in order by the device's stream. Readers on the host are kept apart from it by pins: a reader
+/// pins, then checks `donated`; a donor sets `donated`, and the call that overwrites waits for the
+/// pins to go before it begins. A reader's own wait cannot be for that call, which comes after the
+/// value.
 struct Array::State {
   /// `data` is the buffer's, or that of a buffer which comes later, by donation.
   State(DType dtype, std::vector<int64_t> shape, DeviceDriver& driver, std::byte* data,
@@ -39,7 +40,7 @@ struct Array::State {
   std::byte* const data;
   const std::shared_ptr<Work> ready;  ///< null if the value was there from the beginning
 
-  Buffer buffer;                       ///< guarded by the stream's submissions
+  Buffer buffer;                                ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
   std::atomic<int> pins{0};

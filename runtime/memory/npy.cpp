@@ -130,12 +130,10 @@ class HeaderParser {
   }
 
   [[noreturn]] void unsupported(std::string_view what) const {
-    fail(codes::kNpyType,
-         fmt::format("{}: holds {}; Braze reads {}", file_, what,
-                     join(kSpellings, ", ",
-                          [](const auto& s) {
-                            return fmt::format("{} ({})", s.first, name(s.second));
-                          })));
+    fail(codes::kNpyType, fmt::format("{}: holds {}; Braze reads {}", file_, what,
+                                      join(kSpellings, ", ", [](const auto& s) {
+                                        return fmt::format("{} ({})", s.first, name(s.second));
+                                      })));
   }
 
   void shape() {
@@ -318,8 +316,8 @@ NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size
     begin = 12;
   }
   if (length > kMostNpyHeader - begin) {
-    fail(codes::kNpyFormat, fmt::format("{} has a header of {}, which is too long", file,
-                                        bytes_text(length)));
+    fail(codes::kNpyFormat,
+         fmt::format("{} has a header of {}, which is too long", file, bytes_text(length)));
   }
   if (length > bytes.size() - begin) {
     fail(codes::kNpyFile, fmt::format("{} ends in its header", file));
@@ -341,12 +339,13 @@ NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size
   const uint64_t there = file_size - header.data_offset;
   const std::string type = type_text(header.dtype, header.shape);
   if (overflow || wanted > there) {
-    fail(codes::kNpyFile, fmt::format("{} is truncated: {} needs {} bytes, there are {}", file, type,
-                                      overflow ? "more than 2^64" : std::to_string(wanted), there));
+    fail(codes::kNpyFile,
+         fmt::format("{} is truncated: {} needs {} bytes, there are {}", file, type,
+                     overflow ? "more than 2^64" : std::to_string(wanted), there));
   }
   if (wanted < there) {
-    fail(codes::kNpyFile, fmt::format("{} has {} bytes behind the data of its {}", file,
-                                      there - wanted, type));
+    fail(codes::kNpyFile,
+         fmt::format("{} has {} bytes behind the data of its {}", file, there - wanted, type));
   }
   header.data_bytes = wanted;
   return header;

@@ -17,10 +17,10 @@ constexpr std::string_view kGap = "...";
 
 class Printer {
  public:
-  explicit Printer(const HostTensor& value)
-      : value_(value), elided_(value.numel() > kShownWhole) {
+  explicit Printer(const HostTensor& value) : value_(value), elided_(value.numel() > kShownWhole) {
     // A first pass for the width of the columns.
-    visit(0, 0, [this](int64_t i) { width_ = std::max(width_, element(i).size()); }, [](auto...) {});
+    visit(
+        0, 0, [this](int64_t i) { width_ = std::max(width_, element(i).size()); }, [](auto...) {});
   }
 
   std::string print() {

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include "runtime/devices/cpu/host_target.h"
+#include "runtime/devices/sim/sim_driver.h"
 #include "tests/runtime/programs.h"
 
 namespace braze::test {
@@ -74,7 +75,8 @@ TEST(Target, TextReadsBack) {
 }
 
 TEST(Target, ChosenByWhatTheProcessorHas) {
-  const std::vector<std::string_view> v3 = {"avx", "avx2", "bmi", "bmi2", "f16c", "fma", "lzcnt", "movbe"};
+  const std::vector<std::string_view> v3 = {"avx",  "avx2", "bmi",   "bmi2",
+                                            "f16c", "fma",  "lzcnt", "movbe"};
   std::vector<std::string_view> v4 = v3;
   for (const auto* f : {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) v4.push_back(f);
   EXPECT_EQ(choose_target(v3, {}).name, "x86-64-v3");
@@ -116,14 +118,17 @@ TEST(Interpreter, RunsGraphs) {
   const uint32_t next = m.output("p_next", {DType::F32, {2}}, 1);
   Launch& launch = m.launch("scale", {}, {x, p, y, next}, {n}, 0);
   launch.instances.clear();
-  m.program->artifacts[0] = {"graph", "scale", R"(braze 1 graph
+  m.program->artifacts[0] = {"graph",
+                             "scale",
+                             R"(braze 1 graph
 symbol n: 1..64
 graph @scale(%x: f32[n, 2], %p: f32[2]) {
   %0 = add %x, %x : f32[n, 2]
   %1 = add %p, %p : f32[2]
   return %0 as "y", %1 as "p_next" updates %p
 }
-)", {}};
+)",
+                             {}};
   const Device device("interpreter");
   const Executable scale = m.load(device);
   for (const int64_t size : {1, 5, 64}) {
@@ -137,12 +142,41 @@ graph @scale(%x: f32[n, 2], %p: f32[2]) {
     EXPECT_THAT(error_of([&] { b.wait(); }), HasSubstr("@scale"));
   }
   EXPECT_THAT(to_text(*m.program), AllOf(HasSubstr("program @scale"), HasSubstr("symbol n: 1..64"),
-                                       HasSubstr("updates input 1")));
+                                         HasSubstr("updates input 1")));
 }
 
 TEST(Simulator, SaysThatItCannotYet) {
   EXPECT_THAT(error_of([] { add_program().load("sim:cpu"); }),
               AllOf(StartsWith("unsupported-program"), HasSubstr("sim:cpu"), HasSubstr("@sum")));
+}
+
+/// An "interpreter" whose kernels set all bytes of their first buffer to the first scalar.
+class FillRunner : public KernelRunner {
+ public:
+  void run(std::span<const std::span<std::byte>> buffers, std::span<const int64_t> scalars,
+           std::span<const int64_t>) override {
+    std::fill(buffers[0].begin(), buffers[0].end(), static_cast<std::byte>(scalars[0]));
+  }
+};
+
+TEST(Simulator, RunsKernelsByTheirInterpreter) {
+  SimDriver driver("sim:cpu", [](std::string_view text, std::string_view name) {
+    EXPECT_EQ(text, "the kernel");
+    EXPECT_EQ(name, "fill");
+    return std::unique_ptr<KernelRunner>(std::make_unique<FillRunner>());
+  });
+  Maker m("fill", {});
+  const uint32_t y = m.output("y", vector_type(2));
+  m.launch("fill", {}, {y}, {5}, 1);
+  EXPECT_THAT(error_of([&] { driver.load(m.program); }), HasSubstr("\"kernel\""));
+  m.program->artifacts[0] = {"kernel", "fill", "the kernel", {}};
+  std::byte memory[8] = {};
+  void* const buffers[] = {memory};
+  const uint64_t sizes[] = {8};
+  const int64_t five[] = {5}, one[] = {1};
+  driver.load(m.program)->launch(
+      {.launch = 0, .buffers = buffers, .sizes = sizes, .scalars = five, .instances = one});
+  EXPECT_THAT(memory, testing::Each(std::byte{5}));
 }
 
 }  // namespace

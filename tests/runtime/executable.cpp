@@ -62,10 +62,14 @@ TEST(Executable, ArgumentErrorsNameTheArgument) {
   const Executable sum = add_program().load();
   const Array x = filled(4, 1);
   EXPECT_THAT(error_of([&] { run(sum, {x}); }), HasSubstr("@sum takes 2 arguments, 1 were given"));
-  EXPECT_THAT(error_of([&] { run(sum, {x, Array()}); }),
+  EXPECT_THAT(error_of([&] {
+                run(sum, {x, Array()});
+              }),
               AllOf(StartsWith("empty-array"), HasSubstr("argument 1 (\"y\") of @sum")));
   const Array wrong_dtype = Array::from(std::vector<int32_t>{1, 2, 3, 4}, {4});
-  EXPECT_THAT(error_of([&] { run(sum, {x, wrong_dtype}); }),
+  EXPECT_THAT(error_of([&] {
+                run(sum, {x, wrong_dtype});
+              }),
               AllOf(StartsWith("argument-mismatch"), HasSubstr("argument 1 (\"y\")"),
                     HasSubstr("i32[4]"), HasSubstr("f32[n]")));
   const Array wrong_rank = Array::from(std::vector<float>{1, 2, 3, 4}, {2, 2});
@@ -74,9 +78,13 @@ TEST(Executable, ArgumentErrorsNameTheArgument) {
 
 TEST(Executable, SizeErrorsNameTheSymbol) {
   const Executable sum = add_program().load();
-  EXPECT_THAT(error_of([&] { run(sum, {filled(3, 1), filled(4, 1)}); }),
+  EXPECT_THAT(error_of([&] {
+                run(sum, {filled(3, 1), filled(4, 1)});
+              }),
               AllOf(StartsWith("bad-inputs"), HasSubstr("y"), HasSubstr("n")));
-  EXPECT_THAT(error_of([&] { run(sum, {filled((1 << 20) + 1, 1), filled((1 << 20) + 1, 1)}); }),
+  EXPECT_THAT(error_of([&] {
+                run(sum, {filled((1 << 20) + 1, 1), filled((1 << 20) + 1, 1)});
+              }),
               AllOf(StartsWith("bad-inputs"), HasSubstr("1048576")));
 }
 
@@ -138,8 +146,8 @@ TEST(Executable, ZeroedSlotsAreZero) {
 
 constexpr unsigned char kTripleImage[] = {
     // y[i] = x[i] * 3 for begin <= i < end; entry at 16, the constant at 64.
-    0xcc, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0f, 0x1f, 0x40, 0x00,
-    0x48, 0x8b, 0x07,                                // mov rax, [rdi]
+    0xcc, 0x66, 0x66, 0x2e, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00, 0x0f,
+    0x1f, 0x40, 0x00, 0x48, 0x8b, 0x07,              // mov rax, [rdi]
     0x48, 0x8b, 0x57, 0x08,                          // mov rdx, [rdi+8]
     0x4c, 0x39, 0xc1,                                // cmp rcx, r8
     0x7d, 0x1a,                                      // jge done
@@ -150,8 +158,7 @@ constexpr unsigned char kTripleImage[] = {
     0x4c, 0x39, 0xc1,                                // cmp rcx, r8
     0x7c, 0xe6,                                      // jl next
     0xc3,                                            // done: ret
-    0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00,
-    0x00, 0x00, 0x40, 0x40,                          // factor: 3.0f
+    0x66, 0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x00, 0x40, 0x40,  // factor: 3.0f
 };
 
 Maker image_program(std::vector<uint64_t> entries) {
@@ -160,7 +167,8 @@ Maker image_program(std::vector<uint64_t> entries) {
   const uint32_t x = m.input("x", vector_type(n));
   const uint32_t y = m.output("y", vector_type(n));
   m.launch("triple", {add_kernel}, {x, y}, {}, n);
-  m.program->artifacts[0] = {"image", "triple",
+  m.program->artifacts[0] = {"image",
+                             "triple",
                              {reinterpret_cast<const char*>(kTripleImage), sizeof kTripleImage},
                              std::move(entries)};
   return m;
@@ -216,7 +224,8 @@ TEST(Donation, TheResultTakesTheMemory) {
   EXPECT_THAT(next.to_vector<float>(), Each(3.f));
   EXPECT_EQ(next.state()->data, memory);
   for (const Array& dead : {p, copy_of_handle}) {
-    const auto is_dead = AllOf(StartsWith("donated-array"), HasSubstr("f32[100]"), HasSubstr("@step"));
+    const auto is_dead =
+        AllOf(StartsWith("donated-array"), HasSubstr("f32[100]"), HasSubstr("@step"));
     EXPECT_THAT(error_of([&] { dead.to_vector<float>(); }), is_dead);
     EXPECT_THAT(error_of([&] { dead.wait(); }), is_dead);
     EXPECT_THAT(error_of([&] { (void)dead.to_string(); }), is_dead);
@@ -230,7 +239,9 @@ TEST(Donation, TheResultTakesTheMemory) {
 
 TEST(Donation, NotTwiceInOneCall) {
   const Array p = filled(4, 1);
-  EXPECT_THAT(error_of([&] { run(step_program().load(), {p, p}); }),
+  EXPECT_THAT(error_of([&] {
+                run(step_program().load(), {p, p});
+              }),
               AllOf(StartsWith("donated-twice"), HasSubstr("\"p\""), HasSubstr("\"g\"")));
   EXPECT_THAT(p.to_vector<float>(), Each(1.f));
 }
@@ -340,7 +351,8 @@ TEST(Memory, ShortageWaitsForPendingCalls) {
   empty_cache("cpu");
   // One result and one arena at a time.
   set_memory_limit("cpu", memory_stats("cpu").live_bytes + (2 << 20) + (1 << 16));
-  for (int i = 0; i < 100; ++i) run(triple, {x});  // results are dropped, their memory is not yet free
+  for (int i = 0; i < 100; ++i)
+    run(triple, {x});  // results are dropped, their memory is not yet free
   EXPECT_THAT(run(triple, {x})[0].to_vector<float>(), Each(3.f));
   set_memory_limit("cpu", std::nullopt);
 }
@@ -414,7 +426,8 @@ TEST(Async, ErrorsAreKeptUntilSomeoneLooks) {
   m.program->artifacts[0] = function_artifact("failing", {failing_kernel});
   const Executable failing = m.load();
   const Executable sum = add_program().load();
-  for (const int64_t n : {int64_t{10}, 100 * kBlock}) {  // one instance, and many on several threads
+  for (const int64_t n :
+       {int64_t{10}, 100 * kBlock}) {  // one instance, and many on several threads
     const Array x = filled(n, 1);
     const Array y = run(failing, {x, x})[0];
     const Array z = run(sum, {y, x})[0];
@@ -467,9 +480,12 @@ TEST(Devices, ArgumentsOfAnotherDeviceAreAnErrorThatNamesBoth) {
   set_cpu_device_count(2);
   const Executable sum = add_program().load("cpu:1");
   const Array here = filled(4, 1, "cpu:1"), there = filled(4, 1, "cpu");
-  EXPECT_THAT(error_of([&] { run(sum, {here, there}); }),
-              AllOf(StartsWith("device-mismatch"), HasSubstr("argument 1 (\"y\") of @sum is on cpu,"),
-                    HasSubstr("loaded on cpu:1"), HasSubstr(".to(\"cpu:1\")")));
+  EXPECT_THAT(
+      error_of([&] {
+        run(sum, {here, there});
+      }),
+      AllOf(StartsWith("device-mismatch"), HasSubstr("argument 1 (\"y\") of @sum is on cpu,"),
+            HasSubstr("loaded on cpu:1"), HasSubstr(".to(\"cpu:1\")")));
   const Array z = run(sum, {here, there.to("cpu:1")})[0];
   EXPECT_EQ(z.device(), Device("cpu:1"));
   EXPECT_THAT(z.to("cpu").to_vector<float>(), Each(2.f));

@@ -121,13 +121,14 @@ TEST(Allocator, ShortageEmptiesTheCacheAndThenTellsWhatIsLive) {
   HeapCount heap;
   int drained = 0;
   Buffer pending;
-  Allocator allocator("test", std::make_unique<CountingMemory>(heap),
-                      [&] {
-                        ++drained;
-                        pending = {};
-                        const Buffer gone = std::move(pending);
-                      },
-                      10 << 20);
+  Allocator allocator(
+      "test", std::make_unique<CountingMemory>(heap),
+      [&] {
+        ++drained;
+        pending = {};
+        const Buffer gone = std::move(pending);
+      },
+      10 << 20);
   const auto label = [](const char* text) { return std::make_shared<const std::string>(text); };
   const Buffer big = allocator.allocate(4 << 20, label("weights"));
   const Buffer small = allocator.allocate(1 << 20, label("bias"));
@@ -142,7 +143,8 @@ TEST(Allocator, ShortageEmptiesTheCacheAndThenTellsWhatIsLive) {
                            HasSubstr("5.0 MiB  activations\n"), HasSubstr("4.0 MiB  weights\n"),
                            HasSubstr("1.0 MiB  bias")));
   EXPECT_LT(error.find("activations"), error.find("weights"));
-  EXPECT_THAT(error_of([&] { allocator.allocate(SIZE_MAX, nullptr); }), StartsWith("out-of-memory"));
+  EXPECT_THAT(error_of([&] { allocator.allocate(SIZE_MAX, nullptr); }),
+              StartsWith("out-of-memory"));
 }
 
 TEST(Allocator, ManyThreads) {
@@ -193,7 +195,9 @@ TEST(Array, ScalarsAndEmptyOnes) {
 
 TEST(Array, MisuseIsAnError) {
   EXPECT_THAT(error_of([] { Array().item(); }), StartsWith("empty-array"));
-  EXPECT_THAT(error_of([] { Array::from(std::vector<float>{1, 2}, {3}); }),
+  EXPECT_THAT(error_of([] {
+                Array::from(std::vector<float>{1, 2}, {3});
+              }),
               AllOf(StartsWith("array-type"), HasSubstr("2 elements of f32"), HasSubstr("f32[3]")));
   const Array a = Array::from(std::vector<float>{1, 2}, {2});
   EXPECT_THAT(error_of([&] { a.to_vector<double>(); }),

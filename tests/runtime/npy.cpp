@@ -33,9 +33,8 @@ std::string npy(std::string header, std::string_view data, int version = 1) {
 }
 
 std::string header(std::string_view descr, std::string_view shape, bool fortran = false) {
-  return "{'descr': " + std::string(descr) +
-         ", 'fortran_order': " + (fortran ? "True" : "False") + ", 'shape': " + std::string(shape) +
-         ", }";
+  return "{'descr': " + std::string(descr) + ", 'fortran_order': " + (fortran ? "True" : "False") +
+         ", 'shape': " + std::string(shape) + ", }";
 }
 
 template <class T>
@@ -57,7 +56,8 @@ TEST(Npy, RoundTripOfEveryType) {
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{}, {0}, {3}, {2, 3}, {2, 0, 3}, {4, 1, 2, 5}}) {
       HostTensor value(dtype, shape);
-      for (int64_t i = 0; i < value.numel(); ++i) value.set_int(i, dtype == DType::Bool ? i % 2 : i);
+      for (int64_t i = 0; i < value.numel(); ++i)
+        value.set_int(i, dtype == DType::Bool ? i % 2 : i);
       save_npy(path, Array::from_host(value));
       const Array read = load_npy(path);
       EXPECT_EQ(read.dtype(), dtype);
@@ -90,8 +90,8 @@ TEST(Npy, ReadsWhatOthersWrite) {
   const HostTensor fortran = parse(npy(header("'<f4'", "(2, 3)", true), data));
   EXPECT_THAT(fortran.shape(), ElementsAre(2, 3));
   EXPECT_THAT(fortran.as<float>(), ElementsAre(1, 3, 5, 2, 4, 6));
-  const HostTensor deep = parse(npy(header("'<i4'", "(2, 2, 2)", true),
-                                    bytes_of<int32_t>({0, 1, 2, 3, 4, 5, 6, 7})));
+  const HostTensor deep =
+      parse(npy(header("'<i4'", "(2, 2, 2)", true), bytes_of<int32_t>({0, 1, 2, 3, 4, 5, 6, 7})));
   EXPECT_THAT(deep.as<int32_t>(), ElementsAre(0, 4, 2, 6, 1, 5, 3, 7));
   const HostTensor big = parse(npy(header("'>i4'", "(2,)"), std::string("\0\0\0\1\0\0\1\0", 8)));
   EXPECT_THAT(big.as<int32_t>(), ElementsAre(1, 256));
@@ -100,8 +100,8 @@ TEST(Npy, ReadsWhatOthersWrite) {
   const HostTensor brain = parse(npy(header("'|V2'", "()"), std::string("\x80\x3f", 2)));
   EXPECT_EQ(brain.dtype(), DType::BF16);
   EXPECT_EQ(brain.get_double(0), 1);
-  const HostTensor loose =
-      parse(npy("{\"shape\":(2,),\"fortran_order\":False,\"descr\":\"<u4\"}", bytes_of<uint32_t>({7, 8})));
+  const HostTensor loose = parse(npy("{\"shape\":(2,),\"fortran_order\":False,\"descr\":\"<u4\"}",
+                                     bytes_of<uint32_t>({7, 8})));
   EXPECT_THAT(loose.as<uint32_t>(), ElementsAre(7, 8));
 }
 
@@ -130,7 +130,8 @@ TEST(Npy, MalformedFilesAreErrors) {
       {"magic alone", good.substr(0, 6), "npy-file", "ends in its header"},
       {"no length", good.substr(0, 9), "npy-file", "ends in its header"},
       {"half a header", good.substr(0, 40), "npy-file", "ends in its header"},
-      {"no data", good.substr(0, good.size() - data.size()), "npy-file", "needs 24 bytes, there are 0"},
+      {"no data", good.substr(0, good.size() - data.size()), "npy-file",
+       "needs 24 bytes, there are 0"},
       {"a byte missing", good.substr(0, good.size() - 1), "npy-file", "truncated"},
       {"a byte too many", good + "x", "npy-file", "1 bytes behind"},
       {"version 0", good.substr(0, 6) + '\0' + good.substr(7), "npy-format", "format 0"},
@@ -138,14 +139,21 @@ TEST(Npy, MalformedFilesAreErrors) {
       {"header too long", long_header, "npy-format", "too long"},
       {"header of 4 GiB", endless, "npy-format", "too long"},
       {"no dictionary", with_header("hello"), "npy-format", "lacks a '{'"},
-      {"no end", with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)"), "npy-format", ""},
-      {"code after the end", with_header(header("'<f4'", "(2, 3)") + " + f()"), "npy-format", "goes on"},
+      {"no end", with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (2, 3)"),
+       "npy-format", ""},
+      {"code after the end", with_header(header("'<f4'", "(2, 3)") + " + f()"), "npy-format",
+       "goes on"},
       {"a call for a shape", with_shape("exit(1)"), "npy-format", ""},
       {"key missing", with_header("{'descr': '<f4', 'shape': (2, 3)}"), "npy-format", "lacks"},
-      {"key twice", with_header("{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': (6,)}"), "npy-format", "twice"},
-      {"key unknown", with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'x': 1}"), "npy-format", "unknown key"},
+      {"key twice",
+       with_header("{'descr': '<f4', 'descr': '<f8', 'fortran_order': False, 'shape': (6,)}"),
+       "npy-format", "twice"},
+      {"key unknown",
+       with_header("{'descr': '<f4', 'fortran_order': False, 'shape': (6,), 'x': 1}"), "npy-format",
+       "unknown key"},
       {"string without end", with_header("{'descr': '<f4"), "npy-format", "without an end"},
-      {"order not a bool", with_header("{'descr': '<f4', 'fortran_order': 0, 'shape': (6,)}"), "npy-format", "neither True nor False"},
+      {"order not a bool", with_header("{'descr': '<f4', 'fortran_order': 0, 'shape': (6,)}"),
+       "npy-format", "neither True nor False"},
       {"negative extent", with_shape("(-2, 3)"), "npy-format", "no size"},
       {"extent beyond int64", with_shape("(99999999999999999999,)"), "npy-format", "no size"},
       {"extent not a number", with_shape("(a,)"), "npy-format", "no size"},
@@ -156,7 +164,8 @@ TEST(Npy, MalformedFilesAreErrors) {
       {"too many dimensions", with_shape(many_dims.c_str()), "npy-format", "too many"},
       {"more than there is", with_shape("(1000000, 1000000)"), "npy-file", "truncated"},
       {"overflow", with_shape("(4611686018427387904, 4)"), "npy-file", "more than 2^64"},
-      {"overflow to little", with_shape("(4294967296, 4294967296, 6)"), "npy-file", "more than 2^64"},
+      {"overflow to little", with_shape("(4294967296, 4294967296, 6)"), "npy-file",
+       "more than 2^64"},
       {"empty with data", with_shape("(0, 3)"), "npy-file", "24 bytes behind"},
       {"complex", npy(header("'<c8'", "(3,)"), data), "npy-type", "<c8"},
       {"bytes", npy(header("'|u1'", "(24,)"), data), "npy-type", "|u1"},
@@ -173,8 +182,10 @@ TEST(Npy, MalformedFilesAreErrors) {
         << bad.what;
     // From a file it is the same.
     const std::string path = temporary_path("bad.npy");
-    std::ofstream(path, std::ios::binary).write(bad.file.data(), static_cast<std::streamsize>(bad.file.size()));
-    EXPECT_THAT(error_of([&] { load_npy(path); }), StartsWith(std::string(bad.code) + ":")) << bad.what;
+    std::ofstream(path, std::ios::binary)
+        .write(bad.file.data(), static_cast<std::streamsize>(bad.file.size()));
+    EXPECT_THAT(error_of([&] { load_npy(path); }), StartsWith(std::string(bad.code) + ":"))
+        << bad.what;
   }
 }
 
@@ -183,7 +194,8 @@ TEST(Npy, AnyDamageIsAnErrorOrAnotherValue) {
   std::mt19937 random(1);
   for (int i = 0; i < 20'000; ++i) {
     std::string file = good;
-    for (unsigned k = random() % 3 + 1; k > 0; --k) file[random() % 128] = static_cast<char>(random());
+    for (unsigned k = random() % 3 + 1; k > 0; --k)
+      file[random() % 128] = static_cast<char>(random());
     if (random() % 4 == 0) file.resize(random() % file.size());
     error_of([&] { parse(file); });
   }
@@ -210,8 +222,10 @@ TEST(Npy, WritingReplacesTheFileAtOnce) {
   const std::string content((std::istreambuf_iterator<char>(old)), {});
   EXPECT_EQ(parse(content).numel(), 3) << "who had it open reads the old one";
   EXPECT_EQ(load_npy(path).numel(), 4);
-  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1) << "nothing is left behind";
-  EXPECT_THAT(error_of([&] { save_npy(folder + "/no/x.npy", filled(1, 1)); }), StartsWith("npy-file"));
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1)
+      << "nothing is left behind";
+  EXPECT_THAT(error_of([&] { save_npy(folder + "/no/x.npy", filled(1, 1)); }),
+              StartsWith("npy-file"));
   EXPECT_THAT(error_of([&] { save_npy(folder, filled(1, 1)); }), StartsWith("npy-file"));
   std::filesystem::remove_all(folder);
 }

@@ -18,9 +18,7 @@ inline constexpr int64_t kBlock = 64;
 
 inline Expr symbol_n() { return Expr::symbol("n", {0, 1 << 20}); }
 
-inline TensorType vector_type(const Expr& n, DType dtype = DType::F32) {
-  return {dtype, Shape{n}};
-}
+inline TensorType vector_type(const Expr& n, DType dtype = DType::F32) { return {dtype, Shape{n}}; }
 
 /// Makes programs of slots and launches.
 struct Maker {
@@ -31,7 +29,8 @@ struct Maker {
     program->target = *find_target("x86-64-v3");
     program->symbols = std::move(symbols);
   }
-  uint32_t slot(Slot::Kind kind, size_t index, TensorType type, std::string label, Expr offset = 0) {
+  uint32_t slot(Slot::Kind kind, size_t index, TensorType type, std::string label,
+                Expr offset = 0) {
     program->slots.push_back(
         {kind, static_cast<uint32_t>(index), std::move(type), offset, std::move(label)});
     return static_cast<uint32_t>(program->slots.size() - 1);

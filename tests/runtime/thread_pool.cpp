@@ -58,9 +58,11 @@ TEST(ThreadPool, ErrorsReachTheLeader) {
   ThreadPool pool;
   pool.set_threads(3);
   for (int round = 0; round < 100; ++round) {
-    EXPECT_THROW(pool.run(100, true, [](int64_t begin, int64_t end, int) {
-      if (begin <= 50 && 50 < end) throw std::runtime_error("planted");
-    }), std::runtime_error);
+    EXPECT_THROW(pool.run(100, true,
+                          [](int64_t begin, int64_t end, int) {
+                            if (begin <= 50 && 50 < end) throw std::runtime_error("planted");
+                          }),
+                 std::runtime_error);
     std::atomic<int64_t> count{0};
     pool.run(100, true, [&](int64_t begin, int64_t end, int) { count += end - begin; });
     EXPECT_EQ(count, 100);

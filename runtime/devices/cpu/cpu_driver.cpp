@@ -96,8 +96,9 @@ std::unique_ptr<LoadedProgram> CpuDriver::load(std::shared_ptr<const Program> pr
                      target.simulated ? "sim:" + target.name : target.name,
                      missing.empty() || !is_code
                          ? ""
-                         : fmt::format(": this processor lacks {}",
-                                       join(missing, ", ", [](auto f) { return std::string(f); }))));
+                         : fmt::format(": this processor lacks {}", join(missing, ", ", [](auto f) {
+                                         return std::string(f);
+                                       }))));
   }
   return std::make_unique<LoadedKernels>(*this, std::move(program));
 }

@@ -31,8 +31,8 @@ struct Level {
 };
 
 const std::vector<Level>& levels() {
-  static const std::vector<std::string_view> v3 = {"avx", "avx2", "bmi", "bmi2",
-                                                   "f16c", "fma", "lzcnt", "movbe"};
+  static const std::vector<std::string_view> v3 = {"avx",  "avx2", "bmi",   "bmi2",
+                                                   "f16c", "fma",  "lzcnt", "movbe"};
   static const std::vector<Level> all = [] {
     Level v4{"x86-64-v4", v3, 110e9};
     for (const std::string_view f : {"avx512f", "avx512bw", "avx512cd", "avx512dq", "avx512vl"}) {
@@ -69,7 +69,8 @@ void read_caches(Target& target) {
     const std::string folder = fmt::format("/sys/devices/system/cpu/cpu0/cache/index{}/", index);
     const int64_t level = parse_size(first_line(folder + "level"));
     const int64_t size = parse_size(first_line(folder + "size"));
-    if (level < 1 || level > 3 || size <= 0 || first_line(folder + "type") == "Instruction") continue;
+    if (level < 1 || level > 3 || size <= 0 || first_line(folder + "type") == "Instruction")
+      continue;
     *sizes[level - 1] = size;
   }
 }

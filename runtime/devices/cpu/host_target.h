@@ -31,8 +31,8 @@ Target choose_target(const std::vector<std::string_view>& features,
 /// The cores that this process may use: affinity and the limits of its control group.
 int usable_cores();
 
-/// The target of a CPU device with this many threads: the row, which BRAZE_CPU_TARGET can name, with
-/// the sizes of this host's caches and speeds typical for its class. Throws as choose_target.
+/// The target of a CPU device with this many threads: the row, which BRAZE_CPU_TARGET can name,
+/// with the sizes of this host's caches and speeds typical for its class. Throws as choose_target.
 Target host_target(int threads);
 
 /// `target` with its speeds measured, in about a tenth of a second. For reports.

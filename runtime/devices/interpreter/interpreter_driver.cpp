@@ -55,9 +55,9 @@ class LoadedGraphs : public LoadedProgram {
     for (size_t i = 0; i < outputs.size(); ++i) {
       const size_t buffer = input_count + i;
       const TensorType& type = program_->slots[launch.buffers[buffer]].type;
-      BRAZE_CHECK(outputs[i].dtype() == type.dtype &&
-                      outputs[i].shape() == type.shape.evaluate(value_of),
-                  "the graph's outputs have the types of their slots");
+      BRAZE_CHECK(
+          outputs[i].dtype() == type.dtype && outputs[i].shape() == type.shape.evaluate(value_of),
+          "the graph's outputs have the types of their slots");
       if (outputs[i].size_bytes() > 0) {
         std::memcpy(arguments.buffers[buffer], outputs[i].data(), outputs[i].size_bytes());
       }
@@ -72,8 +72,7 @@ class LoadedGraphs : public LoadedProgram {
 }  // namespace
 
 InterpreterDriver::InterpreterDriver(Device device)
-    : DeviceDriver(device, std::make_unique<HostMemory>()),
-      target_(*find_target("interpreter")) {}
+    : DeviceDriver(device, std::make_unique<HostMemory>()), target_(*find_target("interpreter")) {}
 
 std::unique_ptr<LoadedProgram> InterpreterDriver::load(std::shared_ptr<const Program> program) {
   return std::make_unique<LoadedGraphs>(*this, std::move(program));

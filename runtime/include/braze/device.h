@@ -26,7 +26,7 @@ class Device {
   Device() = default;
   /// "cpu", "cpu:1", "cuda:0", "sim:cpu", "sim:sm_90", "interpreter". InvalidArgument, with the
   /// devices that exist, if there is no such device.
-  Device(std::string_view text);  // NOLINT: implicit on purpose
+  Device(std::string_view text);                                // NOLINT: implicit on purpose
   Device(const char* text) : Device(std::string_view(text)) {}  // NOLINT
 
   DeviceKind kind() const { return kind_; }
