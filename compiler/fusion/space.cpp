@@ -266,6 +266,7 @@ class SpaceFinder {
       }
       for (size_t i = 0; i < anchor.reduction.size(); ++i) task.reduction.push_back(pass.inner[i].symbol);
       const bool is_output = std::find(fusion_.outputs.begin(), fusion_.outputs.end(), anchor.node) != fusion_.outputs.end();
+      task.accumulates = anchor.reduces;
       if (anchor.reduces) pass.reduces.push_back(task);
       if (anchor.reduces && is_output) {
         stored_reductions_.push_back({anchor.node, task.at, {}});
@@ -328,8 +329,7 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& t
   Tracer tracer;
   tracer.kept = kept;
   Inliner<Tracer> inliner(forms, inside, tracer);
-  const LoopForm* form = forms.find(task.node);
-  if (form && form->reduces() && !task.reduction.empty()) {
+  if (task.accumulates) {
     inliner.reduction_body(task.node, task.at, task.reduction);
     tracer.flops += 1;
   } else {

@@ -29,6 +29,7 @@ struct SpaceTask {
   NodeId node;
   std::vector<Expr> at;         ///< per axis of the node's domain
   std::vector<Expr> reduction;  ///< per reduction axis; empty for stores
+  bool accumulates = false;     ///< runs the body of a reduction; else takes the node's value
 };
 
 struct Pass {
