@@ -12,6 +12,8 @@ namespace braze {
 namespace detail {
 namespace {
 
+constexpr const char* kOrdinals[] = {"first", "second", "third"};
+
 std::string types_text(const Graph& graph, std::span<const NodeId> operands) {
   std::string out;
   for (size_t i = 0; i < operands.size(); ++i) {
@@ -95,7 +97,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
                        types_text(graph, nodes)),
            {.location = where,
             .node = op_name,
-            .fix = fmt::format("cast operand {} with cast(..., {})", i,
+            .fix = fmt::format("cast the {} operand with cast(..., {})", kOrdinals[i],
                                wanted == DType::Bool ? "boolean" : name(wanted))});
   }
   if (!row.types.contains(*dtype))

@@ -41,7 +41,7 @@ TEST_F(BuilderTest, OperatorErrorsNameTypesLineAndFix) {
     return x * 2 +
            y;
   });
-  const std::string line = here(-3);
+  const std::string line = here(-2);
   const std::string shapes = error_of([&] { f(zeros({4, 3}), zeros({5})); });
   EXPECT_CONTAINS(shapes, "add: f32[4, 3] and f32[5] do not broadcast");
   EXPECT_CONTAINS(shapes, line);
@@ -87,7 +87,7 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return random::normal(t, {2}); });
   expect_here([](Tensor t) { return update(t, sum(t)); });
   expect_here([](Tensor t) { return select(t, t, t); });
-  expect_here([](Tensor) { return Operand(1.0) + 2; });
+  expect_here([](Tensor) { return add(1.0, 2); });
   expect_here([](Tensor t) { return t + Tensor(); });
 }
 

@@ -255,7 +255,7 @@ class Jitted {
                                         const Arguments&... arguments) const {
     using Call = detail::TypedCall<F, Arguments...>;
     flat.reserve(sizeof...(Arguments));
-    auto append = [&flat](const Array& array) { flat.push_back(array); };
+    [[maybe_unused]] auto append = [&flat](const Array& array) { flat.push_back(array); };
     (detail::Tree<Arguments>::each(arguments, append), ...);
     uint64_t structure = reinterpret_cast<uintptr_t>(&detail::kTypeTag<Call>);
     ((structure = detail::mix(structure, detail::Tree<Arguments>::structure(arguments))), ...);
