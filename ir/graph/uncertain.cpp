@@ -297,6 +297,7 @@ Uncertain UncertainRow::settle(double value, double low, double high, bool infin
 }
 
 Uncertain UncertainRow::remainder(const Uncertain& x, const Uncertain& y) const {
+  if (y.value == 0) return Uncertain::exactly(result_, constant_bits(result_, kNaN));
   double low = kInfinity, high = -kInfinity;  // of the quotient
   for (const double numerator : {x.low, x.high})
     for (const double denominator : {y.low, y.high}) {

@@ -336,6 +336,15 @@ TEST(Bounds, DiscontinuitiesWithinTheError) {
   EXPECT_EQ(c.run(build::arg_reduce(c.graph, false, near, 0)).bound[0], kInf);
 }
 
+TEST(Bounds, RemainderOfAnUncertainNumberByZero) {
+  Case c;
+  const NodeId x = c(DType::F32, {2}, {0.3, 0}), zero = c(DType::F32, {2}, {0, 0});
+  const Bounded rem = c.run(c.map(ElementwiseOp::rem, {c.map(ElementwiseOp::sin, {x}), zero}));
+  EXPECT_EQ(rem.bound, (std::vector<double>{0, 0}));
+  EXPECT_TRUE(std::isnan(rem.value.get_double(0)));
+  EXPECT_TRUE(std::isnan(rem.value.get_double(1)));
+}
+
 TEST(Bounds, PolesAndOverflowLeaveAnythingOpen) {
   Case c;
   const NodeId x = c(DType::F32, {3}, {8, 16, 4}), three = c(DType::F32, {3}, {3, 3, 3});
