@@ -1,0 +1,232 @@
+// What becomes one kernel, what does not, and why.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+
+#include "compiler/fusion/partition.h"
+#include "compiler/fusion/reasons.h"
+#include "compiler/passes/expand.h"
+#include "ir/graph/build.h"
+#include "ir/support/text.h"
+#include "tests/compiler/run.h"
+#include "tests/fuzz/generator.h"
+
+namespace braze {
+namespace {
+
+using testing::parse;
+
+// A machine of fixed size, so that decisions do not depend on the host.
+const Target& machine() {
+  static const Target target = [] {
+    Target t = *find_target("x86-64-v3");
+    t.cores = 2;
+    return t;
+  }();
+  return target;
+}
+
+Partition partition_of(const Graph& graph) {
+  const Graph expanded = expand(graph);
+  const LoopForms forms(expanded);
+  return partition(forms, machine());
+}
+
+size_t kernels(const Graph& graph) { return partition_of(graph).fusions.size(); }
+
+size_t edges_with(const Partition& partition, const Code& code) {
+  return static_cast<size_t>(std::count_if(partition.edges.begin(), partition.edges.end(), [&](const EdgeReason& e) { return e.code == &code; }));
+}
+
+Graph softmax(int64_t rows, int64_t columns, const std::string& before = "", const std::string& after = "") {
+  std::string text = R"(graph @main(%x: f32[M, N], %b: f32[N]) {
+  %bb = broadcast %b {axes: [1]} : f32[M, N]
+  %in = INPUT : f32[M, N]
+  %m = reduce max %in {axes: [1]} : f32[M]
+  %mb = broadcast %m {axes: [0]} : f32[M, N]
+  %c = sub %in, %mb : f32[M, N]
+  %e = exp %c : f32[M, N]
+  %s = reduce sum %e {axes: [1]} : f32[M]
+  %sb = broadcast %s {axes: [0]} : f32[M, N]
+  %q = div %e, %sb : f32[M, N]
+  %y = OUTPUT : f32[M, N]
+  return %y
+})";
+  const auto put = [&](const std::string& what, const std::string& with) {
+    for (size_t at; (at = text.find(what)) != std::string::npos;) text.replace(at, what.size(), with);
+  };
+  put("INPUT", before.empty() ? "add %x, %bb" : before);
+  put("OUTPUT", after.empty() ? "mul %q, %bb" : after);
+  put("M", std::to_string(rows));
+  put("N", std::to_string(columns));
+  return parse(text);
+}
+
+TEST(Fusion, SoftmaxWithNeighboursIsOneKernel) {
+  EXPECT_EQ(kernels(softmax(512, 1000)), 1u);
+  EXPECT_EQ(kernels(softmax(64, 10, "tanh %x", "sqrt %q")), 1u);
+}
+
+TEST(Fusion, LogSumExpIsOneKernel) {
+  EXPECT_EQ(kernels(parse(R"(graph @main(%x: f32[512, 777]) {
+  %m = reduce max %x {axes: [1]} : f32[512]
+  %mb = broadcast %m {axes: [0]} : f32[512, 777]
+  %c = sub %x, %mb : f32[512, 777]
+  %e = exp %c : f32[512, 777]
+  %s = reduce sum %e {axes: [1]} : f32[512]
+  %l = log %s : f32[512]
+  %y = add %l, %m : f32[512]
+  return %y
+})")), 1u);
+}
+
+TEST(Fusion, LayerNormFromPrimitiveOpsIsOneKernel) {
+  EXPECT_EQ(kernels(parse(R"(graph @main(%x: f32[512, 768], %r: f32[512, 768], %g: f32[768], %b: f32[768]) {
+  %h = add %x, %r : f32[512, 768]
+  %n = constant 0.00130208333 : f32[]
+  %s = reduce sum %h {axes: [1]} : f32[512]
+  %mean = mul %s, %n : f32[512]
+  %mb = broadcast %mean {axes: [0]} : f32[512, 768]
+  %d = sub %h, %mb : f32[512, 768]
+  %d2 = mul %d, %d : f32[512, 768]
+  %v = reduce sum %d2 {axes: [1]} : f32[512]
+  %var = mul %v, %n : f32[512]
+  %eps = constant 1e-05 : f32[]
+  %ve = add %var, %eps : f32[512]
+  %rs = rsqrt %ve : f32[512]
+  %rb = broadcast %rs {axes: [0]} : f32[512, 768]
+  %xn = mul %d, %rb : f32[512, 768]
+  %gb = broadcast %g {axes: [1]} : f32[512, 768]
+  %bb = broadcast %b {axes: [1]} : f32[512, 768]
+  %y0 = mul %xn, %gb : f32[512, 768]
+  %y = add %y0, %bb : f32[512, 768]
+  return %h, %y
+})")), 1u);
+}
+
+TEST(Fusion, BiasAndActivationJoinADot) {
+  const Graph graph = parse(R"(graph @main(%x: f32[128, 256], %w: f32[256, 512], %b: f32[512], %r: f32[128, 512]) {
+  %d = dot %x, %w {contract: [1] x [0]} : f32[128, 512]
+  %bb = broadcast %b {axes: [1]} : f32[128, 512]
+  %s = add %d, %bb : f32[128, 512]
+  %a = gelu %s : f32[128, 512]
+  %y = add %a, %r : f32[128, 512]
+  return %y
+})");
+  EXPECT_EQ(kernels(graph), 1u);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1)));
+}
+
+// Cascades of two to four reductions over one axis, each using those before it; no known op.
+Graph cascade(uint64_t seed) {
+  uint64_t state = seed * 2654435761u + 1;
+  const auto draw = [&](uint64_t n) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    return (state >> 33) % n;
+  };
+  Graph graph;
+  const Shape full{256, 600};
+  NodeId x = build::input(graph, "x", {DType::F32, full});
+  NodeId value = x;
+  const int reductions = 2 + static_cast<int>(draw(3));
+  std::vector<GraphOutput> outputs;
+  for (int i = 0; i < reductions; ++i) {
+    const Monoid monoid = draw(3) == 0 ? Monoid::Max : draw(2) ? Monoid::Sum : Monoid::Min;
+    NodeId row = build::reduce(graph, monoid, value, {1});
+    if (monoid == Monoid::Sum) row = build::map(graph, ElementwiseOp::mul, {row, build::scalar(graph, DType::F32, 1.0 / 600)});
+    const NodeId spread = build::broadcast(graph, row, full, {0});
+    constexpr ElementwiseOp kJoins[] = {ElementwiseOp::sub, ElementwiseOp::mul, ElementwiseOp::add, ElementwiseOp::max};
+    value = build::map(graph, kJoins[draw(4)], {value, spread});
+    constexpr ElementwiseOp kBodies[] = {ElementwiseOp::tanh, ElementwiseOp::abs, ElementwiseOp::sigmoid, ElementwiseOp::neg, ElementwiseOp::sin};
+    value = build::map(graph, kBodies[draw(5)], {value});
+    if (draw(3) == 0) outputs.push_back({row, "row" + std::to_string(i), {}});
+  }
+  outputs.push_back({value, "y", {}});
+  graph.set_outputs(outputs);
+  return graph;
+}
+
+TEST(Fusion, GeneratedCascadesAreOneKernel) {
+  for (uint64_t seed = 0; seed < 50; ++seed) {
+    const Graph graph = cascade(seed);
+    SCOPED_TRACE(to_text(graph));
+    EXPECT_EQ(kernels(graph), 1u);
+    EXPECT_TRUE(seed % 10 != 0 || testing::agrees(graph, fuzz::random_inputs(graph, seed)));
+  }
+}
+
+TEST(Fusion, MovementCostsNoKernel) {
+  EXPECT_EQ(kernels(parse(R"(graph @main(%x: f32[64, 128], %y: f32[128, 64]) {
+  %t = transpose %x {permutation: [1, 0]} : f32[128, 64]
+  %s = slice %t {starts: [2, 0], limits: [128, 64], strides: [2, 1]} : f32[63, 64]
+  %u = slice %y {starts: [0, 0], limits: [63, 64], strides: [1, 1]} : f32[63, 64]
+  %a = add %s, %u : f32[63, 64]
+  %r = reshape %a : f32[4032]
+  return %r
+})")), 1u);
+}
+
+TEST(Fusion, EveryEdgeHasAReason) {
+  for (uint64_t seed = 0; seed < 100; ++seed) {
+    const Graph graph = expand(fuzz::random_graph(seed, {}));
+    const LoopForms forms(graph);
+    for (const EdgeReason& edge : partition(forms, machine()).edges) ASSERT_NE(edge.code, nullptr);
+  }
+}
+
+// --- Each reason, and one change that removes it ------------------------------------------------
+
+TEST(Reasons, NestedReduction) {
+  const auto graph = [](const char* axis) {
+    return parse(fmt::format(R"(graph @main(%x: f32[64, 64]) {{
+  %a = reduce sum %x {{axes: [1]}} : f32[64]
+  %b = reduce max {} {{axes: [0]}} : f32[]
+  return %a, %b
+}})", axis));
+  };
+  EXPECT_EQ(edges_with(partition_of(graph("%a")), reasons::kNestedReduction) + edges_with(partition_of(graph("%a")), reasons::kDifferentDomain), 1u);
+}
+
+TEST(Reasons, IndexMap) {
+  const auto graph = [](const std::string& between) {
+    return parse("graph @main(%x: f32[32, 8]) {\n  %a = reduce sum %x {axes: [1]} : f32[32]\n" + between + "  return %a, %y\n}");
+  };
+  const Graph reversed = graph("  %r = reverse %a {axes: [0]} : f32[32]\n  %y = neg %r : f32[32]\n");
+  EXPECT_EQ(edges_with(partition_of(reversed), reasons::kIndexMap), 1u);
+  const Graph plain = graph("  %y = neg %a : f32[32]\n");
+  EXPECT_EQ(edges_with(partition_of(plain), reasons::kIndexMap), 0u);
+  EXPECT_EQ(kernels(plain), 1u);
+}
+
+TEST(Reasons, DifferentDomain) {
+  const auto graph = [](const char* axis, const char* type) {
+    return parse(fmt::format(R"(graph @main(%x: f32[48, 48]) {{
+  %a = reduce sum %x {{axes: [1]}} : f32[48]
+  %m = broadcast %a {{axes: [{}]}} : f32[48, 48]
+  %d = sub %x, %m : f32[48, 48]
+  %b = reduce max %d {{axes: [1]}} : {}
+  return %b
+}})", axis, type));
+  };
+  EXPECT_EQ(kernels(graph("0", "f32[48]")), 1u);
+  EXPECT_GT(kernels(graph("1", "f32[48]")), 1u);
+}
+
+TEST(Reasons, SwitchedOff) {
+  const Graph graph = expand(softmax(16, 64));
+  const LoopForms forms(graph);
+  const Partition apart = partition(forms, machine(), {.fuse = false});
+  EXPECT_GT(apart.fusions.size(), 4u);
+  EXPECT_GT(edges_with(apart, reasons::kNotAsked), 0u);
+  EXPECT_EQ(edges_with(partition(forms, machine()), reasons::kNotAsked), 0u);
+}
+
+TEST(Reasons, InlinedInputAndFused) {
+  const Partition p = partition_of(softmax(128, 512));
+  EXPECT_GT(edges_with(p, reasons::kFused), 0u);
+  EXPECT_GT(edges_with(p, reasons::kInlined), 0u);
+  EXPECT_GT(edges_with(p, reasons::kFromInput), 0u);
+}
+
+}  // namespace
+}  // namespace braze

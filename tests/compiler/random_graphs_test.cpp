@@ -1,0 +1,39 @@
+// Random graphs over all ops, compiled for the CPU and compared with the interpreter.
+#include <gtest/gtest.h>
+
+#include <cstdlib>
+#include <fstream>
+
+#include "tests/compiler/run.h"
+#include "tests/fuzz/generator.h"
+#include "tests/fuzz/shrink.h"
+
+namespace braze {
+namespace {
+
+constexpr uint64_t kGraphs = 5000;
+constexpr uint64_t kGraphsATest = 50;
+
+class RandomGraphs : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomGraphs, AgreeWithTheInterpreter) {
+  for (uint64_t seed = GetParam(); seed < GetParam() + kGraphsATest; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = fuzz::random_graph(seed, {});
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed)));
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
+
+// One kernel an op must give what few kernels give.
+TEST(RandomGraphsUnfused, AgreeWithTheInterpreter) {
+  for (uint64_t seed = 0; seed < 150; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    const Graph graph = fuzz::random_graph(seed, {});
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), "cpu", {.fuse = false}));
+  }
+}
+
+}  // namespace
+}  // namespace braze
