@@ -23,6 +23,7 @@
 #pragma once
 
 #include <cstdint>
+#include <initializer_list>
 #include <limits>
 
 #include "braze/dtype.h"
@@ -840,6 +841,170 @@ S cos_f64(const S& x) {
 }
 
 // ---------------------------------------------------------------------------------------------
+// f16 and bf16: bodies in f32 whose results round to the correctly rounded ones
+// ---------------------------------------------------------------------------------------------
+
+// The argument is a 16-bit number widened to f32, the result an f32 that rounds, to nearest even,
+// to the correctly rounded number of `dtype`; all 65536 inputs of each type are tested. Where a
+// body in f32 serves a low part, this many bits do not need it. A result that should lie beside a
+// tie and came out on it, or on the wrong side, is moved by ulps of f32: `nudged` lists such
+// inputs.
+
+/// An argument (or its magnitude, if the function is odd or even) and what its result's bits need.
+struct Nudge {
+  float input;
+  int32_t ulps;
+};
+
+/// `result` with the corrections of f16; bf16 needs none.
+template <class S>
+S nudged(const S& input, const S& result, DType dtype, std::initializer_list<Nudge> nudges) {
+  if (dtype != DType::F16) return result;
+  S change = i32(input, 0);
+  for (const Nudge& nudge : nudges) {
+    const S hit = eq(input, input.constant(nudge.input));
+    change = select(hit, i32(input, static_cast<uint32_t>(nudge.ulps)), change);
+  }
+  return bitcast(bitcast(result, DType::I32) + change, DType::F32);
+}
+
+template <class S>
+S exp_16(const S& x, DType dtype) {
+  return nudged(x, exp_f32(x), dtype, {{0x1.de4p-8f, -1}, {0x1.73cp-6f, -1}});
+}
+
+template <class S>
+S exp2_16(const S& x, DType dtype) {
+  return nudged(x, exp2_f32(x), dtype, {{0x1.714p-11f, 1}});
+}
+
+template <class S>
+S expm1_16(const S& x, DType dtype) {
+  const S low = max(x, x.constant(-18.0));
+  const S y = min(low, x.constant(89.0));
+  const S rounded = fma(y, x.constant(kLog2E), x.constant(kRoundF32));
+  const S n = rounded - x.constant(kRoundF32);
+  S r = fma(n, x.constant(-kLn2), y);
+  r = fma(n, x.constant(-kLn2Lo), r);
+  const S e = fma(r * r, exp_tail_f32(r), r);
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
+  const S w = bitcast(exponent + i32(x, kOneF32 - 0x800000u), DType::F32);
+  const S half = fma(e, w, w - x.constant(0.5));
+  const S result = with_sign_f32(half + half, x);
+  return nudged(x, result, dtype, {{0x1.6ap-11f, 1}});
+}
+
+template <class S>
+S log_16(const S& x, DType dtype) {
+  return nudged(x, log_f32(x), dtype, {{0x1.5ep-8f, -1}});
+}
+
+template <class S>
+S log2_16(const S& x, DType) {
+  return log2_f32(x);
+}
+
+template <class S>
+S log1p_16(const S& x, DType dtype) {
+  return nudged(x, log1p_f32(x), dtype, {{0x1.80cp-8f, 1}, {-0x1.7f4p-8f, -1}});
+}
+
+template <class S>
+S tanh_16(const S& x, DType) {
+  const S a = min(abs(x), x.constant(9.05));
+  const S rounded = fma(a, x.constant(2.0 * kLog2E), x.constant(kRoundF32));
+  const S n = rounded - x.constant(kRoundF32);
+  S h = fma(n, x.constant(-0.5 * kLn2), a);
+  h = fma(n, x.constant(-0.5 * kLn2Lo), h);
+  const S z = h * h;
+  const S t = fma(h * z, horner(z, -0.052715898, 0.13331144, -0.33333322), h);
+  const S power = power_of_two_f32(rounded);
+  const S plus = power + x.constant(1.0);
+  const S minus = power - x.constant(1.0);
+  const S result = fma(t, plus, minus) / fma(t, minus, plus);
+  return with_sign_f32(result, x);
+}
+
+template <class S>
+S sigmoid_16(const S& x, DType dtype) {
+  const S a = min(abs(x), x.constant(105.0));
+  const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
+  const S minus_n = rounded - x.constant(kRoundF32);
+  S r = fma(minus_n, x.constant(kLn2), a);
+  r = fma(minus_n, x.constant(kLn2Lo), r);
+  const S one = x.constant(1.0);
+  const S p = one + fma(r * r, exp_tail_f32(r), r);
+  const Powers<S> w = powers_of_two_f32(rounded);
+  const S negative = w.first / fma(w.first, w.second, p) * w.second;
+  const S result = select(lt(x, x.constant(0.0)), negative, one - negative);
+  return nudged(x, result, dtype,
+                {{0x1.8p-9f, -1},
+                 {0x1.cp-8f, -1},
+                 {0x1.6p-7f, -1},
+                 {-0x1.ep-8f, 1},
+                 {-0x1.5p-7f, 1},
+                 {-0x1.7p-7f, 1},
+                 {-0x1.4fcp-3f, -1}});
+}
+
+template <class S>
+S erf_16(const S& x, DType dtype) {
+  return nudged(abs(x), erf_f32(x), dtype, {{0x1.848p-10f, -1}});
+}
+
+/// The square of a 16-bit number is exact in f32.
+template <class S>
+S erfc_16(const S& x, DType dtype) {
+  const S one = x.constant(1.0);
+  const S a = min(abs(x), x.constant(10.3));
+  const S square = a * a;
+  const S rounded = fma(square, x.constant(-kLog2E), x.constant(kRoundF32));
+  const S n = rounded - x.constant(kRoundF32);
+  S r = fma(n, x.constant(-kLn2), -square);
+  r = fma(n, x.constant(-kLn2Lo), r);
+  const S p = one + fma(r * r, exp_tail_f32(r), r);
+  const S y = one / (a + x.constant(3.0));
+  const S h = horner(y - x.constant(0.1875), 3269.8997, -190.26918, -946.59174, -190.55179,
+                     193.37178, 175.99776, 80.85937, 25.861547, 6.2788258, 1.1942899);
+  const Powers<S> w = powers_of_two_f32(rounded);
+  const S positive = p * (y * h) * w.first * w.second;
+  const S result = select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
+  return nudged(x, result, dtype, {{0x1.424p-1f, 1}, {-0x1.c5cp-12f, 3}});
+}
+
+/// An f16 is below 65536, and few of its bits are set: three parts of pi/2 reduce it.
+template <class S>
+S sin_ahead_f16(const S& x, uint32_t turns) {
+  const S a = abs(x);
+  const S rounded = fma(a, x.constant(0.63661977236758134308), x.constant(kRoundF32));
+  const S n = rounded - x.constant(kRoundF32);
+  S r = fma(n, x.constant(-0x1.921fb6p+0), a);
+  r = fma(n, x.constant(0x1.777a5cp-25), r);
+  r = fma(n, x.constant(0x1.ee59da00p-50), r);
+  const S quadrant = bitcast(rounded, DType::I32) + i32(x, turns);
+  const S z = r * r;
+  const S sine = fma(r * z, horner(z, -0.00019313702, 0.008330249, -0.16666615), r);
+  const S cosine = horner(z, 2.4201614e-05, -0.0013884697, 0.041666575, -0.5, 1.0);
+  const S odd = ne(bit_and(quadrant, i32(x, 1)), i32(x, 0));
+  const S sign = shl(bit_and(quadrant, i32(x, 2)), i32(x, 30));
+  return bitcast(bit_xor(bitcast(select(odd, cosine, sine), DType::I32), sign), DType::F32);
+}
+
+template <class S>
+S sin_16(const S& x, DType dtype) {
+  if (dtype != DType::F16) return sin_f32(x);
+  const S sign = bit_and(bitcast(x, DType::I32), i32(x, 0x80000000u));
+  const S result = bitcast(bit_xor(bitcast(sin_ahead_f16(x, 0), DType::I32), sign), DType::F32);
+  return nudged(abs(x), result, dtype, {{0x1.accp-3f, 1}, {0x1.2cp+8f, -1}});
+}
+
+template <class S>
+S cos_16(const S& x, DType dtype) {
+  if (dtype != DType::F16) return cos_f32(x);
+  return nudged(abs(x), sin_ahead_f16(x, 1), dtype, {{0x1.dfp-5f, 1}});
+}
+
+// ---------------------------------------------------------------------------------------------
 // The rows
 // ---------------------------------------------------------------------------------------------
 
@@ -847,10 +1012,6 @@ S cos_f64(const S& x) {
   template <class S>                                                \
   S name(const S& x) {                                              \
     return x.dtype() == DType::F64 ? name##_f64(x) : name##_f32(x); \
-  }                                                                 \
-  template <class S>                                                \
-  S name##_16(const S& x, DType) {                                  \
-    return name##_f32(x);                                           \
   }
 BRAZE_MATH_ROW(exp)
 BRAZE_MATH_ROW(exp2)

@@ -1,6 +1,7 @@
 // exhaustive_native.cpp: measures the math bodies on this CPU against references outside them.
 //
 //   exhaustive_native [--fn exp] [--dtype f32] [--step 1] [--threads 1] [--seed 1]
+//   exhaustive_native --golden tests/ops/golden_math.txt
 //
 // f32: every --step-th of the 2^32 inputs against double libm, borderline cases against MPFR.
 // f64: random bit patterns, dense ranges and boundaries against MPFR.
@@ -20,6 +21,7 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <iterator>
 #include <limits>
 #include <random>
 #include <string_view>
@@ -391,6 +393,80 @@ Outcome run_16(const Row& row, DType dtype) {
   return outcome;
 }
 
+// ---------------------------------------------------------------------------- golden values
+
+/// The distance of two numbers of a format in its own steps; signed zeros and NaNs must agree.
+uint64_t steps_between(uint64_t a, uint64_t b, int width) {
+  const uint64_t sign = uint64_t{1} << (width - 1);
+  if ((a ^ b) & sign) return std::numeric_limits<uint64_t>::max();
+  return a > b ? a - b : b - a;
+}
+
+/// What the body makes of these bits, in bits.
+uint64_t evaluate(const Row& row, DType dtype, uint64_t bits) {
+  Lanes result;
+  if (dtype == DType::F64) {
+    row.body(of(std::bit_cast<double>(bits) - F64x8{}), result);
+    return std::bit_cast<uint64_t>(f64(result)[0]);
+  }
+  if (dtype == DType::F32) {
+    row.body(of(std::bit_cast<float>(static_cast<uint32_t>(bits)) - F32x8{}), result);
+    return std::bit_cast<uint32_t>(f32(result)[0]);
+  }
+  const float x = static_cast<float>(widen(static_cast<uint16_t>(bits), dtype));
+  row.body_16(of(x - F32x8{}), dtype, result);
+  Number value(64);
+  mpfr_set_d(value.value, f32(result)[0], MPFR_RNDN);
+  const double rounded = round_to(value.value, dtype == DType::F16 ? kF16 : kBF16);
+  for (uint32_t candidate = 0; candidate < 65536; ++candidate) {
+    if (same_kind(rounded, widen(static_cast<uint16_t>(candidate), dtype))) return candidate;
+  }
+  return 0;
+}
+
+/// Compares the bodies with a file of `name dtype input_bits -> result_bits` lines.
+bool run_golden(const char* path) {
+  std::FILE* file = std::fopen(path, "r");
+  if (!file) {
+    std::fprintf(stderr, "cannot read %s\n", path);
+    return false;
+  }
+  char line[256], function[32], type[32];
+  uint64_t input = 0, expected = 0;
+  int checked = 0, wrong = 0;
+  while (std::fgets(line, sizeof line, file)) {
+    if (std::sscanf(line, "%31s %31s 0x%" SCNx64 " -> 0x%" SCNx64, function, type, &input,
+                    &expected) != 4) {
+      continue;
+    }
+    const Row* row = std::find_if(std::begin(kRows), std::end(kRows), [&](const Row& r) {
+      return function == std::string_view(r.name);
+    });
+    const DType* dtype = std::find_if(std::begin(kAllDTypes), std::end(kAllDTypes),
+                                      [&](DType d) { return name(d) == type; });
+    if (row == std::end(kRows) || dtype == std::end(kAllDTypes)) continue;
+    const uint64_t got = evaluate(*row, *dtype, input);
+    const int width = static_cast<int>(8 * size_of(*dtype));
+    const uint64_t exponent = *dtype == DType::F64    ? 0x7ff0000000000000u
+                              : *dtype == DType::F32  ? 0x7f800000u
+                              : *dtype == DType::BF16 ? 0x7f80u
+                                                      : 0x7c00u;
+    const uint64_t sign = uint64_t{1} << (width - 1);
+    const auto is_nan = [&](uint64_t bits) { return (bits & ~sign) > exponent; };
+    const uint64_t allowed = *dtype == DType::F64 ? 4 : *dtype == DType::F32 ? 1 : 0;
+    const bool good =
+        is_nan(expected) ? is_nan(got) : steps_between(got, expected, width) <= allowed;
+    ++checked;
+    if (!good) {
+      ++wrong;
+      std::printf("got 0x%" PRIx64 " for %s", got, line);
+    }
+  }
+  std::fclose(file);
+  std::printf("%d golden values, %d wrong\n", checked, wrong);
+  return checked > 0 && wrong == 0;
+}
+
 bool report(const Row& row, DType dtype, const Outcome& outcome, double bound, double seconds) {
   const bool half = is_half(dtype);
   const bool good = outcome.mismatches == 0 && outcome.worst <= bound;
@@ -415,7 +491,8 @@ bool report(const Row& row, DType dtype, const Outcome& outcome, double bound, d
 int usage() {
   std::fprintf(stderr,
                "usage: exhaustive_native [--fn NAME] [--dtype f32|f64|f16|bf16] [--step N] "
-               "[--threads N] [--seed N]\n");
+               "[--threads N] [--seed N]\n"
+               "       exhaustive_native --golden FILE\n");
   return 2;
 }
 
@@ -426,6 +503,7 @@ int run(int argc, char** argv) {
   for (int i = 1; i < argc; i += 2) {
     if (i + 1 == argc) return usage();
     const std::string_view option = argv[i];
+    if (option == "--golden") return run_golden(argv[i + 1]) ? 0 : 1;
     if (option == "--fn")
       function = argv[i + 1];
     else if (option == "--dtype")
