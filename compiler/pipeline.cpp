@@ -30,6 +30,13 @@
 
 namespace braze {
 
+namespace codes {
+inline constexpr Code kDumpFolder{"dump-folder", ErrorKind::InvalidArgument,
+                                  "The phases of a compilation cannot be written where asked."};
+inline constexpr Code kKernelTarget{"kernel-target", ErrorKind::Unsupported,
+                                    "Tile and kernel text run on machines only."};
+}  // namespace codes
+
 namespace {
 
 /// A function from Graph to Graph, in the order in which they run.
@@ -91,21 +98,53 @@ Program interpreter_program(const Graph& graph) {
   return program;
 }
 
-// Writes phases to the dump folder, numbered in order.
-class Dump {
+// What the file of a phase in the dump folder ends with.
+std::string_view file_extension(std::string_view stage) {
+  constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
+      {"fusion", "txt"}, {"llvm", "ll"}, {"asm", "s"}, {"program", "txt"}};
+  for (const auto& [name, extension] : kExtensions)
+    if (name == stage) return extension;
+  return "braze";
+}
+
+// Shows every phase to whoever wants it: the observer, and files numbered in order. Texts are made
+// only when somebody reads them.
+class Trace {
  public:
-  explicit Dump(std::string folder) : folder_(std::move(folder)) {
-    if (!folder_.empty()) std::filesystem::create_directories(folder_);
-  }
-  /// `value` as text, if anybody wants it.
-  template <class... Values>
-  void write(std::string_view name, const Values&... values) {
+  Trace(std::string folder, const CompileOptions& options)
+      : folder_(std::move(folder)), observer_(options.observer) {
     if (folder_.empty()) return;
-    std::ofstream(std::filesystem::path(folder_) / fmt::format("{:02}-{}", number_++, name)) << to_text(values...);
+    std::error_code error;
+    std::filesystem::create_directories(folder_, error);
+    if (error) fail_dump(folder_, error.message());
+  }
+
+  void show(const CompilePhase& phase) {
+    if (observer_) observer_(phase);
+    if (!folder_.empty()) write(phase);
+  }
+  template <class Code>
+  void show(std::string_view stage, const Code& code, std::string_view kernel = {}) {
+    show({.stage = stage, .kernel = kernel, .text = [&] { return to_text(code); }});
   }
 
  private:
-  std::string folder_;
+  void write(const CompilePhase& phase) {
+    std::string name = fmt::format("{:02}-", number_++);
+    if (!phase.kernel.empty()) name += fmt::format("{}.", phase.kernel);
+    name += fmt::format("{}.{}", phase.stage, file_extension(phase.stage));
+    const std::filesystem::path path = std::filesystem::path(folder_) / name;
+    std::ofstream file(path);
+    file << phase.text();
+    if (!file.flush()) fail_dump(path.string(), "the file cannot be written");
+  }
+
+  [[noreturn]] static void fail_dump(const std::string& path, const std::string& why) {
+    fail(codes::kDumpFolder, fmt::format("cannot dump to {}: {}", quote(path), why));
+  }
+
+  const std::string folder_;
+  const std::function<void(const CompilePhase&)>& observer_;
   int number_ = 0;
 };
 
@@ -116,11 +155,11 @@ void check_after(const Graph& graph, std::string_view pass) {
        {.fix = "please report this"});
 }
 
-Graph run_passes(Graph graph, Dump& dump) {
+Graph run_passes(Graph graph, Trace& trace) {
   for (const Pass& pass : kPasses) {
     graph = pass.run(graph);
     check_after(graph, pass.name);
-    dump.write(std::string(pass.name) + ".braze", graph);
+    trace.show(pass.name, graph);
   }
   return graph;
 }
@@ -171,11 +210,25 @@ std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusi
   return names;
 }
 
-Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options, Dump& dump) {
-  const Graph graph = run_passes(source, dump);
+// The steps from a tile program to machine code, but for the last, which runs on many threads.
+Kernel lower_shown(const TileProgram& program, const Target& target, Trace& trace) {
+  trace.show("tile", program, program.name);
+  Kernel kernel = lower(program, target);
+  trace.show("kernel", kernel, kernel.name);
+  return kernel;
+}
+
+void show_code(const Kernel& kernel, const Target& target, Trace& trace) {
+  if (target.simulated) return;
+  trace.show({"llvm", kernel.name, [&] { return llvm_text(kernel, target); }});
+  trace.show({"asm", kernel.name, [&] { return assembly_text(kernel, target); }});
+}
+
+Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options, Trace& trace) {
+  const Graph graph = run_passes(source, trace);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {options.fuse});
-  dump.write("fusion.txt", graph, parts);
+  trace.show({"fusion", {}, [&] { return to_text(graph, parts); }, &graph, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   std::vector<PlacedFusion> placed;
   for (const Fusion& fusion : parts.fusions) placed.push_back({fusion, tiling_space(forms, fusion)});
@@ -186,62 +239,105 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
     static_cast<PlacedFusion&>(out) = placed[i];
     TiledKernel tiled = tile({forms, out.fusion, target, names[i], updates.aliases[i]}, out.space, given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
-    dump.write(names[i] + ".tile.braze", tiled.program);
-    out.kernel = lower(tiled.program, target);
-    dump.write(names[i] + ".kernel.braze", out.kernel);
+    out.kernel = lower_shown(tiled.program, target, trace);
+    show_code(out.kernel, target, trace);
   }
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()),
                [&](size_t i) { compiled[i].artifact = generate(compiled[i].kernel, target); });
   Program program = plan(forms, compiled, updates, target);
   program.report = to_text(graph, parts);
-  dump.write("program.txt", program);
+  trace.show("program", program);
   return program;
 }
 
 // The graph in a file of its own, and the command that compiles it again.
-std::string write_reproducer(const Graph& graph, const Target& target) {
+std::string write_reproducer(const Graph& graph, const Target& target, const CompileOptions& options) {
   const std::string text = to_text(graph);
   const std::string path = fmt::format("braze-repro-{:016x}.braze", hash64(text));
   std::ofstream file(path);
   file << text;
   if (!file.flush()) return {};
-  return fmt::format("braze run {} --device {}{}", path, target.simulated ? "sim:" : "", target.name);
+  std::string command = fmt::format("braze inspect {} --stage=program --target {}{}", path, target.simulated ? "sim:" : "", target.name);
+  if (!options.fuse) command += " --no-fuse";
+  for (const auto& [kernel, schedule] : options.schedules) command += fmt::format(" --schedule '{}={}'", kernel, schedule);
+  return command;
 }
 
 // With BRAZE_DUMP every compilation of the process has a folder of its own.
-std::string dump_folder(const Graph& graph, const CompileOptions& options) {
+std::string dump_folder(const std::string& name, const CompileOptions& options) {
   if (!options.dump_folder.empty()) return options.dump_folder;
   const auto folder = read_env(kEnvDump);
   if (!folder || folder->empty()) return {};
   static std::atomic<int> compilations = 0;
-  return (std::filesystem::path(*folder) / fmt::format("{:03}-{}", compilations++, graph.name())).string();
+  return (std::filesystem::path(*folder) / fmt::format("{:03}-{}", compilations++, name)).string();
+}
+
+void require_machine(const Target& target, const std::string& name) {
+  if (target.kind != TargetKind::Interpreter) return;
+  fail(codes::kKernelTarget, fmt::format("kernel @{} cannot run on {}, which runs graphs", name, target.name),
+       {.fix = "use the device \"cpu\" or \"sim:cpu\""});
+}
+
+Program kernel_program(const KernelCode& signature, const Kernel& kernel, const Target& target, Trace& trace) {
+  show_code(kernel, target, trace);
+  Program program = plan(signature, kernel, generate(kernel, target), target);
+  program.report = fmt::format("kernel {}: as typed\n", kernel.name);
+  trace.show("program", program);
+  return program;
+}
+
+// Runs `make` and notes how long it took.
+template <class Make>
+Program timed(Make&& make) {
+  const auto start = std::chrono::steady_clock::now();
+  Program program = make();
+  program.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  return program;
 }
 
 }  // namespace
 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
-  const auto start = std::chrono::steady_clock::now();
-  fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
-  Dump dump(dump_folder(graph, options));
-  dump.write("graph.braze", graph);
-  Program program;
-  if (target.kind == TargetKind::Interpreter) {
-    program = interpreter_program(graph);
-  } else {
-    try {
-      program = compiled_program(graph, target, options, dump);
-    } catch (const Error& error) {
-      if (error.kind() != ErrorKind::Internal) throw;
-      const std::string command = write_reproducer(graph, target);
-      fail(error.code(), error.message(), {error.location(), error.node(), command.empty() ? error.fix() : "please report this; it is replayed by: " + command});
+  return timed([&] {
+    fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
+    Trace trace(dump_folder(graph.name(), options), options);
+    trace.show("graph", graph);
+    Program program;
+    if (target.kind == TargetKind::Interpreter) {
+      program = interpreter_program(graph);
+      trace.show("program", program);
+    } else {
+      try {
+        program = compiled_program(graph, target, options, trace);
+      } catch (const Error& error) {
+        if (error.kind() != ErrorKind::Internal) throw;
+        const std::string command = write_reproducer(graph, target, options);
+        fail(error.code(), error.message(), {error.location(), error.node(), command.empty() ? error.fix() : "please report this; it is replayed by: " + command});
+      }
     }
-  }
-  program.name = graph.name();
-  program.target = target;
-  program.ops_before_fusion = count_ops(graph);
-  program.compile_seconds =
-      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  return program;
+    program.name = graph.name();
+    program.target = target;
+    program.ops_before_fusion = count_ops(graph);
+    return program;
+  });
+}
+
+Program compile(const TileProgram& tile, const Target& target, const CompileOptions& options) {
+  return timed([&] {
+    require_machine(target, tile.name);
+    Trace trace(dump_folder(tile.name, options), options);
+    const Kernel kernel = lower_shown(tile, target, trace);
+    return kernel_program(tile, kernel, target, trace);
+  });
+}
+
+Program compile(const Kernel& kernel, const Target& target, const CompileOptions& options) {
+  return timed([&] {
+    require_machine(target, kernel.name);
+    Trace trace(dump_folder(kernel.name, options), options);
+    trace.show("kernel", kernel, kernel.name);
+    return kernel_program(kernel, kernel, target, trace);
+  });
 }
 
 }  // namespace braze

@@ -346,20 +346,8 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
   struct Visit {
     NodeId node;
     std::vector<Expr> at;
-    size_t first, last;
+    size_t pass;
   };
-  std::vector<Visit> visits;
-  for (size_t n = 0; n < space.passes.size(); ++n) {
-    Tracer tracer;
-    Inliner<Tracer> inliner(forms, inside, tracer);
-    for (const SpaceTask& task : space.passes[n].reduces) inliner.reduction_body(task.node, task.at, task.reduction);
-    for (const SpaceTask& task : space.passes[n].stores) inliner.value(task.node, task.at);
-    for (auto& [node, at] : tracer.visited) {
-      const auto same = std::find_if(visits.begin(), visits.end(), [&](const Visit& v) { return v.node == node && v.at == at; });
-      if (same == visits.end()) visits.push_back({node, std::move(at), n, n});
-      else same->last = n;
-    }
-  }
   // The cost of a node's body down to loads and reductions.
   std::map<uint32_t, double> costs;
   const std::function<double(NodeId)> cost = [&](NodeId node) -> double {
@@ -373,26 +361,39 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     }
     return costs[node.index] = total;
   };
-  // Operands come before their users, so going backwards finds the outermost values first.
-  std::vector<SharedValue> chosen;
-  std::vector<bool> covered(forms.graph().size());
-  std::sort(visits.begin(), visits.end(), [](const Visit& a, const Visit& b) { return a.node > b.node; });
-  for (const Visit& visit : visits) {
-    if (visit.first == visit.last || covered[visit.node.index] || cost(visit.node) < kWorthKeeping) continue;
-    // It must vary along the pass, or recomputing it is cheap.
-    const bool varies = std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
-      return std::any_of(space.passes[visit.first].inner.begin(), space.passes[visit.first].inner.end(),
-                         [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
+  const auto varies = [&](const Visit& visit) {  // along its pass; else recomputing it is cheap
+    const auto& inner = space.passes[visit.pass].inner;
+    return std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
+      return std::any_of(inner.begin(), inner.end(), [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
     });
-    if (!varies) continue;
-    chosen.push_back({visit.node, visit.at, visit.first});
-    const std::function<void(NodeId)> cover = [&](NodeId node) {
-      if (covered[node.index]) return;
-      covered[node.index] = true;
-      if (inside[node.index])
-        for (NodeId operand : forms.graph()[node].operands) cover(operand);
-    };
-    cover(visit.node);
+  };
+  const auto visits_of = [&](size_t n, const std::vector<SharedValue>& kept) {
+    Tracer tracer;
+    tracer.kept = kept;
+    Inliner<Tracer> inliner(forms, inside, tracer);
+    for (const SpaceTask& task : space.passes[n].reduces) inliner.reduction_body(task.node, task.at, task.reduction);
+    for (const SpaceTask& task : space.passes[n].stores) inliner.value(task.node, task.at);
+    return std::move(tracer.visited);
+  };
+
+  // A pass that computes again what an earlier one computed reads it from there instead. Users are
+  // visited before their operands, so the outermost such value is found first and hides the others.
+  std::vector<SharedValue> chosen;
+  std::vector<Visit> earlier;
+  for (size_t n = 0; n < space.passes.size(); ++n) {
+    auto visited = visits_of(n, chosen);
+    for (bool found = true; found;) {
+      found = false;
+      for (const auto& [node, at] : visited) {
+        const auto first = std::find_if(earlier.begin(), earlier.end(), [&, v = node, &where = at](const Visit& e) { return e.node == v && e.at == where; });
+        if (first == earlier.end() || cost(node) < kWorthKeeping || !varies(*first)) continue;
+        chosen.push_back({first->node, first->at, first->pass});
+        visited = visits_of(n, chosen);
+        found = true;
+        break;
+      }
+    }
+    for (auto& [node, at] : visited) earlier.push_back({node, std::move(at), n});
   }
   return chosen;
 }

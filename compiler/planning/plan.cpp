@@ -22,6 +22,19 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
+// What the kernel itself says about its launch.
+void describe_launch(Launch& launch, const Kernel& kernel) {
+  launch.scalars = kernel.symbols;
+  for (const Phase& phase : kernel.phases) {
+    Expr count = 1;
+    for (const GridAxis& axis : phase.grid) count *= axis.extent;
+    launch.instances.push_back(count);
+    launch.scratch_bytes = std::max(launch.scratch_bytes, phase.scratch_bytes);
+  }
+  launch.name = kernel.name;
+  launch.schedule = kernel.schedule;
+}
+
 // Hands out ranges of the arena. Sizes may be symbolic, so a free range is reused only where it is
 // proven large enough.
 class Arena {
@@ -155,15 +168,7 @@ class Planner {
       slots.push_back(slot);
     }
     launch.buffers = std::move(slots);
-    launch.scalars = compiled.kernel.symbols;
-    for (const Phase& phase : compiled.kernel.phases) {
-      Expr count = 1;
-      for (const GridAxis& axis : phase.grid) count *= axis.extent;
-      launch.instances.push_back(count);
-      launch.scratch_bytes = std::max(launch.scratch_bytes, phase.scratch_bytes);
-    }
-    launch.name = compiled.kernel.name;
-    launch.schedule = compiled.kernel.schedule;
+    describe_launch(launch, compiled.kernel);
     for (NodeId node : compiled.fusion.nodes) {
       const std::string where = graph_[node].location.to_string();
       launch.ops.push_back(fmt::format("{} : {}{}{}", label_of(graph_, node), graph_[node].type.to_string(), where.empty() ? "" : " at ", where));
@@ -252,6 +257,58 @@ class Planner {
 
 Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates, const Target& target) {
   return Planner(forms, fusions, updates, target).run();
+}
+
+namespace codes {
+inline constexpr Code kKernelParameter{"kernel-parameter", ErrorKind::Unsupported,
+                                       "A kernel has a parameter that a program cannot pass."};
+}  // namespace codes
+
+Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact, const Target& target) {
+  const auto refuse = [&](const std::string& name, std::string_view why) {
+    fail(codes::kKernelParameter, fmt::format("kernel @{}: the parameter %{} {}", signature.name, name, why));
+  };
+  for (const ValueId scalar : signature.scalar_parameters) refuse(signature[scalar].name, "is a scalar");
+  Program program;
+  program.name = signature.name;
+  program.target = target;
+  program.symbols = kernel.symbols;
+  Launch launch;
+  const auto add_slot = [&](Slot::Kind kind, size_t index, const Memory& memory) {
+    launch.buffers.push_back(static_cast<uint32_t>(program.slots.size()));
+    program.slots.push_back({kind, static_cast<uint32_t>(index), {memory.dtype, Shape(memory.shape)}, 0, memory.name});
+  };
+  for (const Memory& memory : signature.memories) {
+    if (memory.space != MemorySpace::Parameter) continue;
+    if (!memory.strides.empty()) refuse(memory.name, "has strides of its own");
+    const TensorType type{memory.dtype, Shape(memory.shape)};
+    std::optional<uint32_t> updates;
+    if (memory.mode == Mode::InOut) updates = static_cast<uint32_t>(program.inputs.size());
+    if (memory.mode != Mode::Out) {
+      launch.bytes_read += bytes_of(type);
+      program.inputs.push_back({memory.name, type});
+    }
+    if (memory.mode == Mode::In) {
+      add_slot(Slot::Kind::Input, program.inputs.size() - 1, memory);
+      continue;
+    }
+    // The memory that an output takes over is its input's.
+    if (updates) program.slots.push_back({Slot::Kind::Input, *updates, type, 0, memory.name});
+    add_slot(Slot::Kind::Output, program.outputs.size(), memory);
+    program.outputs.push_back({memory.name, type, launch.buffers.back(), updates});
+    launch.bytes_written += bytes_of(type);
+  }
+  for (const Memory& memory : kernel.memories) {
+    if (memory.space != MemorySpace::Workspace) continue;
+    add_slot(Slot::Kind::Temporary, 0, memory);
+    if (memory.zeroed) launch.zeroed.push_back(launch.buffers.back());
+    program.slots.back().offset = program.arena_bytes;
+    program.arena_bytes += rounded(bytes_of(program.slots.back().type));
+  }
+  describe_launch(launch, kernel);
+  program.artifacts.push_back(std::move(artifact));
+  program.launches.push_back(std::move(launch));
+  return program;
 }
 
 std::string kernel_name(const Graph& graph, const Fusion& fusion) {

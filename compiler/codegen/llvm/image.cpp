@@ -56,12 +56,18 @@ const llvm::Target& x86() {
   return *target;
 }
 
-std::unique_ptr<llvm::TargetMachine> make_target_machine(const Target& target) {
-  llvm::TargetOptions options;
-  options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-  return std::unique_ptr<llvm::TargetMachine>(x86().createTargetMachine(
-      llvm::Triple(kTriple), target.name, "-prefer-256-bit", options, llvm::Reloc::PIC_,
-      llvm::CodeModel::Small, llvm::CodeGenOptLevel::Default));
+// One for each thread and target: it costs as much as a small kernel, and serves one at a time.
+llvm::TargetMachine& target_machine(const Target& target) {
+  thread_local std::map<std::string, std::unique_ptr<llvm::TargetMachine>, std::less<>> machines;
+  std::unique_ptr<llvm::TargetMachine>& machine = machines[target.name];
+  if (!machine) {
+    llvm::TargetOptions options;
+    options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+    machine.reset(x86().createTargetMachine(llvm::Triple(kTriple), target.name, "-prefer-256-bit", options,
+                                            llvm::Reloc::PIC_, llvm::CodeModel::Small,
+                                            llvm::CodeGenOptLevel::Default));
+  }
+  return *machine;
 }
 
 // What holds for every function, whichever file made it.
@@ -98,18 +104,18 @@ class Clock {
 // A translated and optimized kernel with the machine it is for.
 struct Unit {
   llvm::LLVMContext context;
-  std::unique_ptr<llvm::TargetMachine> machine;
+  llvm::TargetMachine& machine;
   std::unique_ptr<llvm::Module> module;
   CodegenTimes times;
   Clock clock;
 
-  Unit(const Kernel& kernel, const Target& target) {
+  Unit(const Kernel& kernel, const Target& target, bool names = false)
+      : machine((machine_of(target), target_machine(target))) {
     const Machine traits = machine_of(target);
-    context.setDiscardValueNames(false);
-    machine = make_target_machine(target);
+    context.setDiscardValueNames(!names);
     module = translate(kernel, traits, context);
     module->setTargetTriple(llvm::Triple(kTriple));
-    module->setDataLayout(machine->createDataLayout());
+    module->setDataLayout(machine.createDataLayout());
     set_attributes(*module, traits);
 #ifndef NDEBUG
     std::string problems;
@@ -117,7 +123,7 @@ struct Unit {
     BRAZE_CHECK(!llvm::verifyModule(*module, &stream), "kernel @" + kernel.name + ": " + problems);
 #endif
     times.translate = clock.lap();
-    optimize(*module, *machine);
+    optimize(*module, machine);
     times.optimize = clock.lap();
   }
 
@@ -125,7 +131,7 @@ struct Unit {
     llvm::SmallVector<char, 0> bytes;
     llvm::raw_svector_ostream stream(bytes);
     llvm::legacy::PassManager passes;
-    BRAZE_CHECK(!machine->addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true),
+    BRAZE_CHECK(!machine.addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true),
                 "the target machine writes no such file");
     passes.run(*module);
     times.emit = clock.lap();
@@ -233,7 +239,7 @@ Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes
 }
 
 std::string llvm_text(const Kernel& kernel, const Target& target) {
-  codegen::Unit unit(kernel, target);
+  codegen::Unit unit(kernel, target, /*names=*/true);
   std::string text;
   llvm::raw_string_ostream stream(text);
   unit.module->print(stream, nullptr);

@@ -24,6 +24,8 @@
 #include <llvm/IR/Module.h>
 
 #include <algorithm>
+#include <functional>
+#include <map>
 #include <numeric>
 #include <optional>
 #include <string>
@@ -70,11 +72,16 @@ std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extent
   return at;
 }
 
-// rest + sum(axes[i] * e_i) + lane * lane.
+// rest + sum((axes[i] + strides[i]) * e_i) + lane * lane; strides are what is no constant.
 struct Affine {
   Expr rest;
   std::vector<int64_t> axes;
+  std::vector<Expr> strides;
   int64_t lane = 0;
+
+  bool is_constant() const {
+    return std::all_of(strides.begin(), strides.end(), [](const Expr& e) { return e.is_constant(0); });
+  }
 
   int64_t offset(const std::vector<int64_t>& at) const {
     int64_t sum = 0;
@@ -131,6 +138,7 @@ class Translator {
     Expr at;
     std::optional<Affine> address;   // in elements
     Value* base = nullptr;           // address.rest, as a pointer
+    std::map<std::vector<int64_t>, Value*> rows;  // base plus the strides' part, by position
     struct Part {                    // of the guard: diff > 0
       IndexComparison comparison;
       std::optional<Affine> diff;
@@ -810,20 +818,21 @@ class Translator {
   std::optional<Affine> affine(const Expr& e, size_t rank) const {
     Affine out;
     std::unordered_map<std::string, Expr> zero;
-    const auto split = [&](const std::string& name) -> std::optional<int64_t> {
+    const auto split = [&](const std::string& name) {
       const auto coefficient = e.coefficient_of(name);
-      if (!coefficient) return {};
-      if (!coefficient->is_constant(0)) zero[name] = Expr(0);
-      return coefficient->as_constant();
+      if (coefficient && !coefficient->is_constant(0)) zero[name] = Expr(0);
+      return coefficient;
     };
     for (size_t i = 0; i < rank; ++i) {
       const auto c = split("e" + std::to_string(i));
-      if (!c) return {};
-      out.axes.push_back(*c);
+      if (!c || is_positional(*c)) return {};
+      const auto constant = c->as_constant();
+      out.axes.push_back(constant.value_or(0));
+      out.strides.push_back(constant ? Expr(0) : *c);
     }
     const auto lane = split("lane");
-    if (!lane) return {};
-    out.lane = *lane;
+    if (!lane || !lane->as_constant()) return {};
+    out.lane = *lane->as_constant();
     out.rest = zero.empty() ? e : e.substitute(zero);
     if (is_positional(out.rest)) return {};  // a gather
     return out;
@@ -834,7 +843,11 @@ class Translator {
   Access make_access(MemoryId memory, const ValueType& type, const std::vector<Expr>& at, const Guard& guard,
                      int64_t align) {
     BRAZE_CHECK(at.size() == 1, "memory in Kernel IR has one coordinate");
-    Access access{memory, type, at[0], {}, nullptr, {}, guard.mask, 0};
+    Access access;
+    access.memory = memory;
+    access.type = type;
+    access.at = at[0];
+    access.mask = guard.mask;
     access.align = std::max<int64_t>(align, static_cast<int64_t>(size_of(type.dtype)));
     access.address = affine(at[0], type.rank());
     if (access.address)
@@ -853,6 +866,7 @@ class Translator {
         const Expr diff = high - low + Expr(equal ? 1 : 0);
         if (diff.range().min >= 1) continue;
         part.diff = affine(diff, type.rank());
+        if (part.diff && !part.diff->is_constant()) part.diff.reset();
         if (part.diff) {
           part.count = part.by_lane && part.diff->lane == -1;
           if (!part.by_lane || part.count) part.rest = index(part.diff->rest);
@@ -864,7 +878,10 @@ class Translator {
   }
 
   Value* address_of(MemoryId memory, Value* index) {
-    return b_.CreateGEP(memory_type(context_, kernel_[memory].dtype, 1), pointers_[memory.index], index);
+    return address_from(memory, pointers_[memory.index], index);
+  }
+  Value* address_from(MemoryId memory, Value* base, Value* index) {
+    return b_.CreateGEP(memory_type(context_, kernel_[memory].dtype, 1), base, index);
   }
 
   // The address of lane 0 of an element (of `lane`, where given).
@@ -879,11 +896,26 @@ class Translator {
     if (access.address) {
       const int64_t offset = access.address->offset(unflatten(i, access.type.extents)) +
                              access.address->lane * lane.value_or(0);
-      return offset == 0 ? access.base : b_.CreateGEP(unit, access.base, i64(offset));
+      Value* row = row_address(access, unflatten(i, access.type.extents));
+      return offset == 0 ? row : b_.CreateGEP(unit, row, i64(offset));
     }
     Position position = position_of(access.type, i);
     position.lane = lane.value_or(0);
     return address_of(access.memory, index(access.at, position));
+  }
+
+  // The base moved along the axes whose strides are no constants.
+  Value* row_address(Access& access, std::vector<int64_t> at) {
+    const Affine& address = *access.address;
+    for (size_t d = 0; d < at.size(); ++d)
+      if (address.strides[d].is_constant(0)) at[d] = 0;
+    Value*& row = access.rows[at];
+    if (row) return row;
+    row = access.base;
+    for (size_t d = 0; d < at.size(); ++d)
+      if (at[d] != 0)
+        row = address_from(access.memory, row, b_.CreateNSWMul(index(address.strides[d]), i64(at[d])));
+    return row;
   }
 
   static int64_t group_of(const Tail& tail, std::vector<int64_t> at) {
@@ -916,7 +948,7 @@ class Translator {
     for (size_t d = 0; d < extents.size(); ++d) {
       const int64_t c = access.address->axes[d];
       if (extents[d] == 1 || count->diff->axes[d] == 0) continue;
-      if (c < 0 || count->diff->axes[d] != -c) return nullptr;
+      if (c < 0 || count->diff->axes[d] != -c || !access.address->strides[d].is_constant(0)) return nullptr;
       tail->inside[d] = true;
       tail->groups[d] = 1;
       tail->span += c * (extents[d] - 1);
@@ -951,8 +983,8 @@ class Translator {
     // Guards that see no lane still choose the address, group by group.
     for (int64_t g = 0; g < rows; ++g) {
       const int64_t offset = access.address->offset(unflatten(g, tail->groups));
-      Value* at = offset == 0 ? access.base : b_.CreateGEP(unit, access.base, i64(offset));
-      tail->memory.push_back(at);
+      Value* row = row_address(access, unflatten(g, tail->groups));
+      tail->memory.push_back(offset == 0 ? row : b_.CreateGEP(unit, row, i64(offset)));
     }
     tail->partial = b_.CreateICmpSLT(tail->count, i64(tail->span));
     if (fill) {

@@ -9,8 +9,11 @@
 namespace braze {
 
 class Graph;
+struct Kernel;
+struct Partition;
 struct Program;
 struct Target;
+struct TileProgram;
 
 /// How far results may differ from op-by-op evaluation; see docs/guides/numerics.md.
 enum class Precision : uint8_t {
@@ -19,17 +22,35 @@ enum class Precision : uint8_t {
   Fast,      ///< also hardware approximations and reassociation where they can be seen
 };
 
+/// A step of a compilation that has just been done, and what came out of it. Valid during the call
+/// that shows it.
+struct CompilePhase {
+  /// In order: "graph", each pass by its name ("unscatter", "expand"), "fusion"; for each kernel
+  /// "tile", "kernel", "llvm", "asm" (the last two not for simulated targets); "program".
+  std::string_view stage;
+  std::string_view kernel;            ///< empty where the stage is of the whole graph
+  std::function<std::string()> text;  ///< made when called, for that can cost more than the step
+  // Stage "fusion" also as data: the graph after the passes and its division.
+  const Graph* graph = nullptr;
+  const Partition* partition = nullptr;
+};
+
 struct CompileOptions {
   Precision precision = Precision::Standard;
   bool fuse = true;  ///< false: one kernel an op, for comparison
   /// Schedules by kernel name, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
-  /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
+  /// Folder that receives every phase ("00-graph.braze", "01-unscatter.braze" ...); empty for none.
   std::string dump_folder;
+  /// Sees every phase, on the thread that compiles.
+  std::function<void(const CompilePhase&)> observer = {};
 };
 
 /// Compiles for `target`. Throws Error; on an internal failure leaves a reproducer file and names
 /// the command that replays it.
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options = {});
+/// One kernel that somebody typed, from its level on: its parameters are the inputs and outputs.
+Program compile(const TileProgram& tile, const Target& target, const CompileOptions& options = {});
+Program compile(const Kernel& kernel, const Target& target, const CompileOptions& options = {});
 
 }  // namespace braze
