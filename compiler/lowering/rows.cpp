@@ -9,7 +9,7 @@ namespace {
 // Makes statements of whatever a body asks for; operations on constants are computed here.
 class StatementEmitter : public ScalarEmitter {
  public:
-  StatementEmitter(CodeBuilder& builder, ValueType shape) : builder_(builder), shape_(std::move(shape)) {}
+  explicit StatementEmitter(CodeBuilder& builder) : builder_(builder) {}
 
   Scalar constant(DType dtype, uint64_t bits) override { return add(Operand::literal(dtype, bits), dtype); }
 
@@ -33,30 +33,38 @@ class StatementEmitter : public ScalarEmitter {
     values_.push_back(operand);
     return Scalar(this, static_cast<uint32_t>(values_.size() - 1), dtype);
   }
-  /// The value as a statement's result, even if it is a constant.
   Operand operand(const Scalar& s) const { return values_[s.id()]; }
 
  private:
   CodeBuilder& builder_;
-  ValueType shape_;
   std::vector<Operand> values_;
 };
 
-}  // namespace
-
-Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands, DType dtype) {
+// Runs `body` on scalars that stand for `operands`.
+template <class Body>
+Operand emit(CodeBuilder& builder, const std::vector<Operand>& operands, DType result, Body&& body) {
   ValueType shape;
   for (const Operand& operand : operands)
     if (!operand.is_literal()) shape = builder.code()[operand.value].type;
-  StatementEmitter emitter(builder, shape);
+  StatementEmitter emitter(builder);
   Scalar scalars[3];
   for (size_t i = 0; i < operands.size(); ++i) {
     const DType type = operands[i].is_literal() ? operands[i].dtype : builder.code()[operands[i].value].type.dtype;
     scalars[i] = emitter.add(operands[i], type);
   }
-  const Operand result = emitter.operand(info(op).body(scalars[0], scalars[1], scalars[2]));
-  if (!result.is_literal()) return result;
-  return builder.constant({dtype, shape.lanes, shape.extents}, result.bits);
+  const Operand value = emitter.operand(body(scalars[0], scalars[1], scalars[2]));
+  if (!value.is_literal()) return value;
+  return builder.constant({result, shape.lanes, shape.extents}, value.bits);
+}
+
+}  // namespace
+
+Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands, DType dtype) {
+  return emit(builder, operands, dtype, info(op).body);
+}
+
+Operand emit_half_body(CodeBuilder& builder, ElementwiseOp op, Operand x, DType dtype) {
+  return emit(builder, {x}, DType::F32, [&](const Scalar& value, const Scalar&, const Scalar&) { return info(op).half_body(value, dtype); });
 }
 
 }  // namespace braze

@@ -4,6 +4,7 @@
 #include <bit>
 #include <map>
 
+#include "compiler/lowering/rows.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -734,6 +735,8 @@ Value TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DType 
     const Value first = moves ? arguments[0] : emitter_.widened(arguments[0]);
     operands[0] = builder.constant(emitter_.tile_type(first.dtype, std::vector<bool>(emitter_.dims_.size())), first.operand.bits);
   }
+  if (!is_machine(op) && is_half(result))
+    return emitter_.converted({emit_half_body(builder, op, operands[0], result), DType::F32}, result);
   const DType computed = moves ? result : compute_type(result);
   const Value value{builder.row(op, operands, op == ElementwiseOp::bitcast ? std::optional(result) : std::nullopt), computed};
   return emitter_.converted(value, result);

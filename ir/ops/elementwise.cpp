@@ -42,7 +42,8 @@ struct Derivative {
 
 constexpr ElementwiseInfo row(std::string_view name, OpClass op_class, uint8_t arity, TypeSet types,
                               ResultRule result, std::string_view meaning,
-                              Scalar (*body)(S x, S y, S z), Derivative derivative) {
+                              Scalar (*body)(S x, S y, S z), Derivative derivative,
+                              Scalar (*half_body)(S x, DType dtype) = nullptr) {
   return {name,
           op_class,
           arity,
@@ -50,6 +51,7 @@ constexpr ElementwiseInfo row(std::string_view name, OpClass op_class, uint8_t a
           result,
           meaning,
           body,
+          half_body,
           derivative.gradient,
           derivative.through_body};
 }
@@ -58,7 +60,8 @@ constexpr ElementwiseInfo kTable[] = {
 #define MACHINE(name, arity, types, result, meaning, grad) \
   row(#name, OpClass::Machine, arity, types, ResultRule::result, meaning, nullptr, grad),
 #define MATH(name, arity, types, meaning, grad) \
-  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, BODY(math::name(x)), grad),
+  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, BODY(math::name(x)), grad, \
+      [](S x, DType dtype) -> Scalar { return math::name##_16(x, dtype); }),
 #define FORMULA(name, arity, types, body, meaning, grad) \
   row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad),
 #include "ir/ops/elementwise.def"
