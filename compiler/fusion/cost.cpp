@@ -13,6 +13,8 @@ namespace {
 // operations are mostly single adds and multiplies.
 constexpr double kElementwiseEfficiency = 0.25;
 constexpr double kContractionEfficiency = 0.8;
+// Of the shorter of memory and compute time, the share that the other does not hide.
+constexpr double kNotOverlapped = 0.25;
 
 double extent_product(const std::vector<SpaceAxis>& axes) {
   double n = 1;
@@ -111,7 +113,7 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, 
   const double memory_seconds = bytes / resident + reread / target.memory_bytes_per_second;
   const double busy = std::min(cost.instances, static_cast<double>(target.cores)) / std::max(target.cores, 1);
   const double phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
-  cost.seconds = target.launch_seconds * (1 + phases) + std::max(memory_seconds, compute_seconds) / busy;
+  cost.seconds = target.launch_seconds * (1 + phases) + (std::max(memory_seconds, compute_seconds) + kNotOverlapped * std::min(memory_seconds, compute_seconds)) / busy;
   return cost;
 }
 

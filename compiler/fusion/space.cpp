@@ -341,7 +341,7 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& t
 }
 
 std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space) {
-  constexpr double kWorthKeeping = 8;
+  constexpr double kWorthKeeping = 3;  // a store and a load
   const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
   struct Visit {
     NodeId node;
