@@ -109,8 +109,9 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, 
     cost.instances *= static_cast<double>((std::max<int64_t>(space.parallel[p].extent.range().max, 1) + schedule.block[p] - 1) / schedule.block[p]);
 
   const double bytes = cost.bytes_read + cost.bytes_written;
-  const double resident = bytes < static_cast<double>(target.l2_bytes) * target.cores ? target.cache_bytes_per_second : target.memory_bytes_per_second;
-  const double memory_seconds = bytes / resident + reread / target.memory_bytes_per_second;
+  // What fits the shared cache was left there by the kernel before, or is on its next use.
+  const double resident = std::min(bytes, static_cast<double>(target.l3_bytes));
+  const double memory_seconds = resident / target.cache_bytes_per_second + (bytes - resident + reread) / target.memory_bytes_per_second;
   const double busy = std::min(cost.instances, static_cast<double>(target.cores)) / std::max(target.cores, 1);
   const double phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
   cost.seconds = target.launch_seconds * (1 + phases) + (std::max(memory_seconds, compute_seconds) + kNotOverlapped * std::min(memory_seconds, compute_seconds)) / busy;
