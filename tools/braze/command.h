@@ -1,0 +1,74 @@
+// command.h — the frame of the command line: what a subcommand is, and how the tool ends.
+//
+//   main.cpp      the table of subcommands, help, errors to exit codes
+//   source.h      files of the three languages
+//   inputs.h      values for the inputs of a program
+//   options.h     options that several subcommands share
+//   report.h      tables, colours and JSON
+//   run.cpp ...   one file per subcommand
+//
+// Data goes to stdout, messages to stderr.
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+#include "braze/error.h"
+
+namespace CLI {
+class App;
+}
+
+namespace braze::tool {
+
+/// What scripts can rely on; docs/reference/cli.md lists them.
+enum class Exit : int {
+  Ok = 0,
+  Internal = 1,
+  Usage = 2,
+  BadFile = 3,
+  Unsupported = 4,
+  Compile = 5,
+  Device = 6,
+  Mismatch = 7,
+};
+
+/// A failure with the exit code that it has where it happened.
+struct Failure {
+  Exit exit;
+  std::string text;
+};
+
+[[noreturn]] void fail_usage(std::string text);
+
+/// The exit code of an error that arose while nothing in particular was going on.
+Exit exit_of(const Error& error);
+
+/// Runs `work`. What is an invalid argument to the library is, at this place, `exit`.
+template <class Work>
+auto blame(Exit exit, Work&& work) -> decltype(work()) {
+  try {
+    return work();
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::InvalidArgument) throw;
+    throw Failure{exit, error.what()};
+  }
+}
+
+/// "; did you mean \"run\"?" if one of `known` is close to `wrong`, else "".
+std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known);
+
+struct Command {
+  std::string_view name;
+  std::string_view purpose;
+  std::string_view examples;
+  /// Adds the options to `app`; the result runs the command once they are parsed.
+  std::function<Exit()> (*add)(CLI::App& app);
+};
+
+extern const Command kRun, kInspect, kExplain, kCompare, kDevices, kDoctor;
+
+}  // namespace braze::tool

@@ -1,0 +1,148 @@
+// compare.cpp — braze compare: do two devices give the right results, and the same?
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "braze/array.h"
+#include "braze/executable.h"
+#include "ir/graph/check.h"
+#include "ir/graph/interpret.h"
+#include "tools/braze/command.h"
+#include "tools/braze/inputs.h"
+#include "tools/braze/options.h"
+#include "tools/braze/report.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  std::string file, a, b;
+  bool json = false;
+  InputFlags inputs;
+  CompileFlags compile;
+};
+
+/// What one device returned.
+struct Side {
+  Device device;
+  std::shared_ptr<const Program> program;
+  std::vector<HostTensor> outputs;
+};
+
+/// One judgement on one output.
+struct Verdict {
+  std::string output, subject, rule;
+  Comparison comparison;
+};
+
+Side run_on(const Graph& graph, const Device& device, const Options& options) {
+  Side side{device, std::make_shared<const Program>(compile_source(graph, device.target(),
+                                                                   options.compile.options())),
+            {}};
+  const Inputs inputs = make_inputs(*side.program, options.inputs);
+  std::vector<Array> arguments;
+  for (const HostTensor& value : inputs.values)
+    arguments.push_back(Array::from_host(value, device));
+  for (const Array& output : Executable::load(side.program, device).run(arguments))
+    side.outputs.push_back(output.to_host());
+  return side;
+}
+
+// A machine and its simulation run the same kernels, so that every bit has to agree.
+bool run_same_kernels(const Side& a, const Side& b) {
+  Target x = a.program->target, y = b.program->target;
+  x.simulated = y.simulated = false;
+  return x == y && x.kind != TargetKind::Interpreter;
+}
+
+// A device against what the graph means.
+void judge(const Graph& graph, std::span<const HostTensor> inputs, const Side& side,
+           std::vector<Verdict>& verdicts) {
+  if (side.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
+  for (const OutputCheck& check : check_outputs(graph, inputs, side.outputs).outputs)
+    verdicts.push_back({check.name, side.device.name(), check.exact ? "exact" : "bound",
+                        check.comparison});
+}
+
+std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> inputs,
+                               const Side& a, const Side& b) {
+  std::vector<Verdict> verdicts;
+  judge(graph, inputs, a, verdicts);
+  if (a.device != b.device) judge(graph, inputs, b, verdicts);
+  const bool same = run_same_kernels(a, b);
+  for (size_t i = 0; i < a.outputs.size(); ++i) {
+    Verdict verdict{graph.outputs()[i].name, fmt::format("{} and {}", a.device.name(), b.device.name()),
+                    same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i])};
+    if (!same) verdict.comparison.ok = true;  // each is judged by what it may be
+    verdicts.push_back(std::move(verdict));
+  }
+  return verdicts;
+}
+
+std::string verdict_text(const Verdict& verdict) {
+  return verdict.comparison.ok ? paint(Colour::Green, "ok", STDOUT_FILENO)
+                               : paint(Colour::Red, "DIFFERS", STDOUT_FILENO);
+}
+
+void print_text(const std::vector<Verdict>& verdicts) {
+  std::vector<std::vector<std::string>> rows;
+  for (const Verdict& v : verdicts)
+    rows.push_back({v.output, v.subject, v.rule, verdict_text(v), v.comparison.summary()});
+  fmt::print("{}", table(rows));
+}
+
+void print_json(const std::vector<Verdict>& verdicts) {
+  std::vector<std::string> items;
+  for (const Verdict& v : verdicts)
+    items.push_back(json::object({{"output", json::string(v.output)},
+                                  {"subject", json::string(v.subject)},
+                                  {"rule", json::string(v.rule)},
+                                  {"ok", json::boolean(v.comparison.ok)},
+                                  {"elements", std::to_string(v.comparison.elements)},
+                                  {"mismatches", std::to_string(v.comparison.mismatches)},
+                                  {"max_ulps", std::to_string(v.comparison.max_ulps)},
+                                  {"max_ratio", json::number(v.comparison.max_ratio)},
+                                  {"summary", json::string(v.comparison.summary())}}));
+  json::print({{"verdicts", json::array(items)}});
+}
+
+Exit compare_devices(const Options& options) {
+  const Graph graph = read_graph(options.file, "compare");
+  const Side a = run_on(graph, find_device(options.a), options);
+  const Side b = run_on(graph, find_device(options.b), options);
+  const Inputs inputs = make_inputs(*a.program, options.inputs);
+  const std::vector<Verdict> verdicts = judge_all(graph, inputs.values, a, b);
+  options.json ? print_json(verdicts) : print_text(verdicts);
+  const bool ok = std::all_of(verdicts.begin(), verdicts.end(),
+                              [](const Verdict& v) { return v.comparison.ok; });
+  return ok ? Exit::Ok : Exit::Mismatch;
+}
+
+std::function<Exit()> add(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("FILE", options->file, "Graph text; - is stdin")->required();
+  app.add_option("A", options->a, "A device: cpu, sim:cpu, interpreter ...")->required();
+  app.add_option("B", options->b, "Another one")->required();
+  options->inputs.add_to(app);
+  options->compile.add_to(app);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options] { return compare_devices(*options); };
+}
+
+}  // namespace
+
+const Command kCompare = {
+    "compare", "Compares the results of two devices, and each with what is right.",
+    "  braze compare softmax.braze cpu interpreter\n"
+    "  braze compare softmax.braze cpu sim:cpu --inputs random:7\n"
+    "  braze compare step.braze cpu interpreter --inputs x=batch.npy --symbol n=3\n"
+    "\n"
+    "Results without a reduction or a math function before them are exact: equal bit for bit.\n"
+    "All others have a bound on their error. A device and its simulation agree in every bit.\n",
+    add};
+
+}  // namespace braze::tool

@@ -1,0 +1,169 @@
+// doctor.cpp — braze doctor: is this machine fit to run Braze, and does Braze work on it?
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <chrono>
+
+#include "braze/array.h"
+#include "braze/executable.h"
+#include "braze/version.h"
+#include "ir/graph/check.h"
+#include "ir/graph/text.h"
+#include "ir/support/env.h"
+#include "ir/support/text.h"
+#include "runtime/devices/cpu/host_target.h"
+#include "tools/braze/command.h"
+#include "tools/braze/inputs.h"
+#include "tools/braze/report.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  bool env = false, json = false;
+};
+
+struct Fact {
+  std::string_view name;
+  std::string value;
+};
+
+/// Elementwise rows, a math row, a reduction and a contraction, in sizes that no vector divides.
+constexpr std::string_view kSelfTest = R"(braze 1 graph
+graph @self_test(%x: f32[37, 51], %w: f32[51, 19]) {
+  %0 = dot %x, %w {contract: [1] x [0]} : f32[37, 19]
+  %1 = reduce max %0 {axes: [1]} : f32[37]
+  %2 = broadcast %1 {axes: [0]} : f32[37, 19]
+  %3 = sub %0, %2 : f32[37, 19]
+  %4 = exp %3 : f32[37, 19]
+  %5 = reduce sum %4 {axes: [1]} : f32[37]
+  return %4 as "scaled", %5 as "sums"
+}
+)";
+
+struct TestResult {
+  bool ok = false;
+  std::string text;
+};
+
+// Compiles a small graph for the CPU, runs it, and compares with the interpreter.
+TestResult self_test() {
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    const Graph graph = parse_graph(kSelfTest, "self test");
+    const Device device("cpu");
+    auto program = std::make_shared<const Program>(compile(graph, device.target()));
+    const Inputs inputs = make_inputs(*program, {});
+    std::vector<Array> arguments;
+    for (const HostTensor& value : inputs.values)
+      arguments.push_back(Array::from_host(value, device));
+    std::vector<HostTensor> outputs;
+    for (const Array& output : Executable::load(program, device).run(arguments))
+      outputs.push_back(output.to_host());
+    const CheckResult check = check_outputs(graph, inputs.values, outputs);
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
+    if (!check.ok) return {false, check.summary()};
+    return {true, fmt::format("compiled in {}, all in {}", seconds_text(program->compile_seconds),
+                              seconds_text(taken.count()))};
+  } catch (const Error& error) {
+    return {false, error.what()};
+  }
+}
+
+uint64_t memory_bytes(int unit) {
+  const long pages = sysconf(unit), size = sysconf(_SC_PAGESIZE);
+  return pages > 0 && size > 0 ? static_cast<uint64_t>(pages) * static_cast<uint64_t>(size) : 0;
+}
+
+std::string caches_text(const Target& target) {
+  const auto size = [](int64_t bytes) { return bytes_text(static_cast<uint64_t>(bytes)); };
+  return fmt::format("L1 {}, L2 {} per core, L3 {}", size(target.l1_bytes), size(target.l2_bytes),
+                     size(target.l3_bytes));
+}
+
+// Facts about the target, or why this processor has none.
+void add_target(std::vector<Fact>& facts) {
+  try {
+    const Target& target = Device("cpu").target();
+    facts.push_back({"target", target.name});
+    facts.push_back({"threads", std::to_string(target.cores)});
+    facts.push_back({"caches", caches_text(target)});
+    const Target measured = measure_speeds(target);
+    facts.push_back({"speeds", fmt::format("{:.3g} GB/s copied from memory, {:.3g} GFLOP/s of f32",
+                                           measured.memory_bytes_per_second / 1e9,
+                                           measured.flops_per_second / 1e9)});
+  } catch (const Error& error) {
+    facts.push_back({"target", error.what()});
+  }
+}
+
+std::vector<Fact> facts_of_machine() {
+  std::vector<Fact> facts = {
+      {"version", fmt::format("Braze {}, LLVM {}", BRAZE_VERSION, BRAZE_LLVM_VERSION)},
+      {"instructions", fmt::format("{}", fmt::join(host_features(), " "))},
+      {"cores", fmt::format("{} usable", usable_cores())},
+      {"memory", fmt::format("{}, {} free", bytes_text(memory_bytes(_SC_PHYS_PAGES)),
+                             bytes_text(memory_bytes(_SC_AVPHYS_PAGES)))},
+  };
+  add_target(facts);
+  std::vector<std::string> names;
+  for (const Device& device : devices()) names.push_back(device.name());
+  facts.push_back({"devices", fmt::format("{}", fmt::join(names, ", "))});
+  return facts;
+}
+
+void print_env(bool as_json) {
+  std::vector<std::vector<std::string>> rows;
+  std::vector<std::string> items;
+  for (const EnvVariable& variable : env_variables()) {
+    const auto value = read_env(variable);
+    rows.push_back({variable.name, value.value_or("(not set)"), std::string(variable.meaning)});
+    items.push_back(json::object({{"name", json::string(variable.name)},
+                                  {"value", value ? json::string(*value) : "null"},
+                                  {"meaning", json::string(variable.meaning)}}));
+  }
+  if (as_json) return json::print({{"environment", json::array(items)}});
+  fmt::print("{}", table(rows));
+}
+
+Exit doctor(const Options& options) {
+  if (options.env) {
+    print_env(options.json);
+    return Exit::Ok;
+  }
+  const std::vector<Fact> facts = facts_of_machine();
+  const TestResult test = self_test();
+  if (options.json) {
+    json::Members members;
+    for (const Fact& fact : facts) members.emplace_back(fact.name, json::string(fact.value));
+    members.emplace_back("self_test", json::object({{"ok", json::boolean(test.ok)},
+                                                    {"text", json::string(test.text)}}));
+    json::print(members);
+  } else {
+    for (const Fact& fact : facts) fmt::print("  {:<14}{}\n", fact.name, fact.value);
+    fmt::print("  {:<14}{}: {}\n", "self test",
+               test.ok ? paint(Colour::Green, "ok", STDOUT_FILENO)
+                       : paint(Colour::Red, "FAILED", STDOUT_FILENO),
+               test.text);
+  }
+  return test.ok ? Exit::Ok : Exit::Internal;
+}
+
+std::function<Exit()> add(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_flag("--env", options->env, "The environment variables that Braze reads");
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options] { return doctor(*options); };
+}
+
+}  // namespace
+
+const Command kDoctor = {"doctor", "Describes this machine and tests Braze on it.",
+                         "  braze doctor\n"
+                         "  braze doctor --env        # environment variables and their values\n",
+                         add};
+
+}  // namespace braze::tool

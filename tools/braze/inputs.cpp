@@ -1,0 +1,183 @@
+#include "tools/braze/inputs.h"
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <optional>
+
+#include "braze/array.h"
+#include "ir/support/hash.h"
+#include "ir/support/text.h"
+#include "ir/values/philox.h"
+#include "tools/braze/command.h"
+
+namespace braze::tool {
+
+namespace {
+
+constexpr std::string_view kRandom = "random:";
+
+template <class T>
+std::optional<T> parse_number(std::string_view text) {
+  T value{};
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data(), end, value);
+  if (result.ec != std::errc() || result.ptr != end) return std::nullopt;
+  return value;
+}
+
+std::vector<std::string> names_of(const std::vector<ProgramInput>& inputs) {
+  std::vector<std::string> names;
+  for (const ProgramInput& input : inputs) names.push_back(input.name);
+  return names;
+}
+
+// What each input is to be, as text: "a.npy", "random:1", "0.5".
+std::vector<std::string> assign(const Program& program, const std::vector<std::string>& flags) {
+  const std::vector<std::string> names = names_of(program.inputs);
+  std::vector<std::string> texts(names.size());
+  std::vector<std::string> unnamed;
+  std::string rest = std::string(kRandom) + "0";
+  for (const std::string& flag : flags) {
+    const std::string name = flag.substr(0, flag.find('='));
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (flag.starts_with(kRandom)) {
+      rest = flag;
+    } else if (name.size() == flag.size() || std::filesystem::exists(flag)) {
+      unnamed.push_back(flag);
+    } else if (found != names.end()) {
+      texts[static_cast<size_t>(found - names.begin())] = flag.substr(name.size() + 1);
+    } else {
+      fail_usage(fmt::format("there is no input {}; the inputs are {}{}", name,
+                             fmt::join(names, ", "), did_you_mean(name, names)));
+    }
+  }
+  auto next = unnamed.begin();
+  for (std::string& text : texts) {
+    if (!text.empty()) continue;
+    text = next != unnamed.end() ? *next++ : rest;
+  }
+  if (next != unnamed.end())
+    fail_usage(fmt::format("{} values for {} inputs", unnamed.size(), names.size()));
+  return texts;
+}
+
+// --- Sizes ----------------------------------------------------------------------------------------
+
+void check_symbol(const Expr& symbol, int64_t value) {
+  const Interval range = symbol.range();
+  if (value < range.min || value > range.max || value % symbol.divisor() != 0)
+    fail_usage(fmt::format("{} is {}, but must be from {} to {}{}", symbol.symbol_name(), value,
+                           range.min, range.max,
+                           symbol.divisor() > 1 ? fmt::format(", a multiple of {}", symbol.divisor())
+                                                : ""));
+}
+
+void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
+  const std::string name = flag.substr(0, flag.find('='));
+  const auto value = parse_number<int64_t>(flag.substr(std::min(flag.size(), name.size() + 1)));
+  if (!value) fail_usage(fmt::format("--symbol is NAME=NUMBER, not {}", flag));
+  std::vector<std::string> known;
+  for (const Expr& symbol : program.symbols) {
+    known.push_back(symbol.symbol_name());
+    if (symbol.symbol_name() != name) continue;
+    check_symbol(symbol, *value);
+    if (sizes.has(name) && sizes(std::string_view(name)) != *value)
+      fail_usage(fmt::format("{} is {}, but {} by the files", name, *value,
+                             sizes(std::string_view(name))));
+    return sizes.set(name, *value);
+  }
+  fail_usage(fmt::format("there is no symbol {}{}", name, did_you_mean(name, known)));
+}
+
+// Sizes by the files that were read, then by --symbol.
+Sizes find_sizes(const Program& program, const std::vector<std::optional<HostTensor>>& files,
+                 const std::vector<std::string>& flags) {
+  std::vector<GivenShape> shapes;
+  for (size_t i = 0; i < files.size(); ++i)
+    if (files[i])
+      shapes.push_back({program.inputs[i].name, &program.inputs[i].type.shape, files[i]->shape()});
+  Sizes sizes = blame(Exit::BadFile, [&] { return bind_sizes(shapes, {}); });
+  for (const std::string& flag : flags) set_symbol(flag, program, sizes);
+  for (const Expr& symbol : program.symbols) {
+    if (!sizes.has(symbol.symbol_name()))
+      fail_usage(fmt::format("the size {} is not known; give it: --symbol {}={}",
+                             symbol.symbol_name(), symbol.symbol_name(),
+                             symbol.range().max < 64 ? symbol.range().max : 64));
+  }
+  return sizes;
+}
+
+// --- Values ---------------------------------------------------------------------------------------
+
+// Floats are uniform in [-1, 1); integers are 0 to 3, so that they serve as indices too.
+void set_random(HostTensor& value, int64_t i, uint32_t word) {
+  if (is_floating(value.dtype())) return value.set_double(i, (word >> 8) * 0x1p-23 - 1);
+  value.set_int(i, value.dtype() == DType::Bool ? word & 1 : word & 3);
+}
+
+// Every input of one seed has a stream of its own.
+void fill_random(HostTensor& value, uint64_t seed, std::string_view name) {
+  const uint64_t mixed = hash64(fmt::format("{} {}", seed, name));
+  const std::array<uint32_t, 2> key = {static_cast<uint32_t>(mixed),
+                                       static_cast<uint32_t>(mixed >> 32)};
+  for (int64_t i = 0; i < value.numel(); i += 4) {
+    const auto counter = static_cast<uint64_t>(i / 4);
+    const auto words = philox4x32(
+        {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0}, key);
+    for (int64_t j = i; j < std::min(i + 4, value.numel()); ++j)
+      set_random(value, j, words[static_cast<size_t>(j - i)]);
+  }
+}
+
+HostTensor make_value(const ProgramInput& input, const std::string& text, const Sizes& sizes) {
+  HostTensor value(input.type.dtype, sizes(input.type.shape));
+  if (text.starts_with(kRandom)) {
+    const auto seed = parse_number<uint64_t>(std::string_view(text).substr(kRandom.size()));
+    if (!seed) fail_usage(fmt::format("{} is no seed: random:SEED takes an integer", text));
+    fill_random(value, *seed, input.name);
+    return value;
+  }
+  const double number = *parse_number<double>(text);
+  for (int64_t i = 0; i < value.numel(); ++i) value.set_double(i, number);
+  return value;
+}
+
+bool is_file(const std::string& text) {
+  return !text.starts_with(kRandom) && !parse_number<double>(text);
+}
+
+HostTensor read_file(const ProgramInput& input, const std::string& path) {
+  HostTensor value = blame(Exit::BadFile, [&] { return load_npy(path, Device("cpu")).to_host(); });
+  if (value.dtype() != input.type.dtype)
+    throw Failure{Exit::BadFile,
+                  fmt::format("{} holds {}, but the input {} is {}", path, name(value.dtype()),
+                              input.name, input.type.to_string())};
+  return value;
+}
+
+}  // namespace
+
+void InputFlags::add_to(CLI::App& app) {
+  app.add_option("--inputs", inputs,
+                 "a.npy ... in order, NAME=a.npy, NAME=0.5, NAME=random:SEED, or random:SEED for "
+                 "all others (default random:0)")
+      ->expected(1, -1);
+  app.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives")->expected(1, -1);
+}
+
+Inputs make_inputs(const Program& program, const InputFlags& flags) {
+  const std::vector<std::string> texts = assign(program, flags.inputs);
+  std::vector<std::optional<HostTensor>> files(texts.size());
+  for (size_t i = 0; i < texts.size(); ++i)
+    if (is_file(texts[i])) files[i] = read_file(program.inputs[i], texts[i]);
+  Inputs inputs;
+  inputs.sizes = find_sizes(program, files, flags.symbols);
+  for (size_t i = 0; i < texts.size(); ++i)
+    inputs.values.push_back(files[i] ? std::move(*files[i])
+                                     : make_value(program.inputs[i], texts[i], inputs.sizes));
+  return inputs;
+}
+
+}  // namespace braze::tool

@@ -1,0 +1,34 @@
+// inputs.h — values for the inputs of a program: from files, random, or one number.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "ir/graph/sizes.h"
+#include "ir/program/program.h"
+#include "ir/values/host_tensor.h"
+
+namespace CLI {
+class App;
+}
+
+namespace braze::tool {
+
+/// --inputs and --symbol.
+struct InputFlags {
+  std::vector<std::string> inputs;
+  std::vector<std::string> symbols;
+
+  void add_to(CLI::App& app);
+};
+
+struct Inputs {
+  std::vector<HostTensor> values;
+  Sizes sizes;  ///< of every symbol of the program
+};
+
+/// An input that no flag gives a value is random, seed 0. Usage failure for flags that do not fit the
+/// program; Exit::BadFile for files that do not.
+Inputs make_inputs(const Program& program, const InputFlags& flags);
+
+}  // namespace braze::tool

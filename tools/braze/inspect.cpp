@@ -1,0 +1,124 @@
+// inspect.cpp — braze inspect: what came out of every step of a compilation.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+
+#include "tools/braze/command.h"
+#include "tools/braze/options.h"
+#include "tools/braze/report.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  std::string file, stage, kernel, target;
+  bool json = false;
+  CompileFlags compile;
+};
+
+struct Phase {
+  std::string stage, kernel, text;
+};
+
+bool is_wanted(const Options& options, const CompilePhase& phase) {
+  return (options.stage.empty() || options.stage == phase.stage) &&
+         (options.kernel.empty() || options.kernel == phase.kernel);
+}
+
+void insert_once(std::vector<std::string>& names, std::string_view name) {
+  if (!name.empty() && std::find(names.begin(), names.end(), name) == names.end())
+    names.emplace_back(name);
+}
+
+// Without a stage: which ones there are.
+void print_overview(const std::vector<Phase>& phases) {
+  std::vector<std::vector<std::string>> rows = {{"stage", "kernel", "lines"}};
+  for (const Phase& phase : phases) {
+    const auto lines = std::count(phase.text.begin(), phase.text.end(), '\n');
+    rows.push_back({phase.stage, phase.kernel, std::to_string(lines)});
+  }
+  fmt::print("{}", table(rows));
+}
+
+// Several texts of one stage are told apart by a comment of their language.
+void print_texts(const std::vector<Phase>& phases) {
+  for (const Phase& phase : phases) {
+    const std::string_view comment = phase.stage == "llvm" ? ";" : phase.stage == "asm" ? "#" : "//";
+    if (phases.size() > 1) fmt::print("{} kernel {}\n", comment, phase.kernel);
+    fmt::print("{}{}", phase.text, phase.text.ends_with('\n') ? "" : "\n");
+  }
+}
+
+void print_json(const std::vector<Phase>& phases) {
+  std::vector<std::string> items;
+  for (const Phase& phase : phases)
+    items.push_back(json::object({{"stage", json::string(phase.stage)},
+                                  {"kernel", json::string(phase.kernel)},
+                                  {"text", json::string(phase.text)}}));
+  json::print({{"phases", json::array(items)}});
+}
+
+void print_phases(const Options& options, const std::vector<Phase>& phases) {
+  if (options.json) return print_json(phases);
+  if (options.stage.empty() && options.kernel.empty()) return print_overview(phases);
+  print_texts(phases);
+}
+
+Exit inspect(const Options& options) {
+  std::vector<Phase> phases;
+  std::vector<std::string> stages, kernels;  // seen
+  CompileOptions compile = options.compile.options();
+  compile.observer = [&](const CompilePhase& phase) {
+    insert_once(stages, phase.stage);
+    insert_once(kernels, phase.kernel);
+    if (is_wanted(options, phase))
+      phases.push_back({std::string(phase.stage), std::string(phase.kernel), phase.text()});
+  };
+  const Source source = read_source(options.file);
+  try {
+    compile_source(source, find_target_of(options.target), compile);
+  } catch (...) {  // what came before the error is what one is looking for
+    print_phases(options, phases);
+    throw;
+  }
+  const auto refuse = [](std::string_view what, const std::string& wrong, const auto& known) {
+    fail_usage(fmt::format("there is no {} {}; there are {}{}", what, wrong,
+                           fmt::join(known, ", "), did_you_mean(wrong, known)));
+  };
+  if (phases.empty()) {
+    if (std::find(stages.begin(), stages.end(), options.stage) == stages.end() &&
+        !options.stage.empty())
+      refuse("stage", options.stage, stages);
+    refuse("kernel", options.kernel, kernels);
+  }
+  print_phases(options, phases);
+  return Exit::Ok;
+}
+
+std::function<Exit()> add(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("FILE", options->file, "Graph, tile or kernel text; - is stdin")->required();
+  app.add_option("--stage", options->stage,
+                 "graph, a pass (unscatter, expand), fusion, tile, kernel, llvm, asm or program; "
+                 "without it, a list of what there is");
+  app.add_option("--kernel", options->kernel, "Only this kernel");
+  app.add_option("--target", options->target, "Machine to compile for (default: this one)");
+  options->compile.add_to(app);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options] { return inspect(*options); };
+}
+
+}  // namespace
+
+const Command kInspect = {
+    "inspect", "Shows what came out of every step of a compilation.",
+    "  braze inspect softmax.braze                      # the steps and kernels there are\n"
+    "  braze inspect softmax.braze --stage=fusion\n"
+    "  braze inspect softmax.braze --stage=asm --kernel max_exp_sum --target x86-64-v3\n"
+    "  braze inspect softmax.braze --dump phases/       # all of them, as files\n",
+    add};
+
+}  // namespace braze::tool

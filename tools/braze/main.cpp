@@ -1,0 +1,163 @@
+// main.cpp — braze: run, look inside, and judge what the compiler does.
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <cstdio>
+#include <numeric>
+
+#include "braze/version.h"
+#include "tools/braze/command.h"
+#include "tools/braze/report.h"
+
+namespace braze::tool {
+
+namespace {
+
+constexpr const Command* kCommands[] = {&kRun,     &kInspect, &kExplain,
+                                        &kCompare, &kDevices, &kDoctor};
+
+constexpr std::string_view kExitCodes =
+    "Exit codes: 0 ok, 1 internal error, 2 usage, 3 bad input file, 4 unsupported,\n"
+    "5 compile error, 6 device or out of memory, 7 results differ.\n";
+
+// Help that begins with what one came for: examples.
+class Help : public CLI::Formatter {
+ public:
+  Help() { column_width(34); }
+  std::string make_description(const CLI::App* app) const override {
+    std::string text = app->get_description() + "\n";
+    for (const Command* command : kCommands)
+      if (app->get_name() == command->name) text += fmt::format("\nExamples:\n{}", command->examples);
+    return text + "\n";
+  }
+};
+
+std::vector<std::string> command_names() {
+  std::vector<std::string> names;
+  for (const Command* command : kCommands) names.emplace_back(command->name);
+  return names;
+}
+
+std::vector<std::string> option_names(const CLI::App& app) {
+  std::vector<std::string> names;
+  for (const CLI::Option* option : app.get_options())
+    for (const std::string& name : option->get_lnames()) names.push_back("--" + name);
+  return names;
+}
+
+// What CLI11 says, and the option that was meant.
+std::string explain_usage(const CLI::ParseError& error, const CLI::App& app) {
+  std::string text = error.what();
+  const std::vector<CLI::App*> chosen = app.get_subcommands();
+  if (chosen.empty()) return text + "; `braze --help` lists the subcommands";
+  const std::vector<std::string> known = option_names(*chosen.front());
+  for (const std::string& extra : app.remaining(true)) {
+    if (!extra.starts_with("--")) continue;
+    const std::string name = extra.substr(0, extra.find('='));
+    if (std::find(known.begin(), known.end(), name) == known.end())
+      text += did_you_mean(name, known);
+  }
+  return text + fmt::format("; `braze {} --help` shows how", chosen.front()->get_name());
+}
+
+Exit run(int argc, char** argv) {
+  CLI::App app("Compiles tensor graphs to fused kernels, runs them, and shows how.", "braze");
+  app.formatter(std::make_shared<Help>());
+  app.footer(std::string(kExitCodes));
+  app.set_version_flag("--version", "braze " BRAZE_VERSION);
+  app.require_subcommand(1);
+
+  std::vector<std::pair<CLI::App*, std::function<Exit()>>> actions;
+  for (const Command* command : kCommands) {
+    CLI::App* sub = app.add_subcommand(std::string(command->name), std::string(command->purpose));
+    actions.emplace_back(sub, command->add(*sub));
+  }
+  const std::vector<std::string> names = command_names();
+  const std::string first = argc > 1 ? argv[1] : "--help";
+  if (!first.starts_with("-") && std::find(names.begin(), names.end(), first) == names.end())
+    fail_usage(fmt::format("there is no subcommand {}{}", first, did_you_mean(first, names)));
+  try {
+    if (argc > 1) {
+      app.parse(argc, argv);
+    } else {
+      app.parse("--help");
+    }
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) {  // --help, --version
+      app.exit(error);
+      return Exit::Ok;
+    }
+    fail_usage(explain_usage(error, app));
+  }
+  for (const auto& [sub, action] : actions)
+    if (sub->parsed()) return action();
+  return Exit::Ok;
+}
+
+int report_failure(Exit exit, const std::string& text) {
+  std::fflush(stdout);
+  fmt::print(stderr, "{} {}\n", paint(Colour::Red, "braze:", STDERR_FILENO), text);
+  return static_cast<int>(exit);
+}
+
+// How many letters have to change.
+size_t edit_distance(std::string_view a, std::string_view b) {
+  std::vector<size_t> row(b.size() + 1);
+  std::iota(row.begin(), row.end(), size_t{0});
+  for (size_t i = 1; i <= a.size(); ++i) {
+    size_t diagonal = row[0];
+    row[0] = i;
+    for (size_t j = 1; j <= b.size(); ++j) {
+      const size_t above = row[j];
+      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
+      diagonal = above;
+    }
+  }
+  return row[b.size()];
+}
+
+}  // namespace
+
+void fail_usage(std::string text) { throw Failure{Exit::Usage, std::move(text)}; }
+
+Exit exit_of(const Error& error) {
+  constexpr std::pair<ErrorKind, Exit> kExits[] = {
+      {ErrorKind::InvalidArgument, Exit::Usage},  {ErrorKind::Unsupported, Exit::Unsupported},
+      {ErrorKind::ResourceExhausted, Exit::Device}, {ErrorKind::Device, Exit::Device},
+      {ErrorKind::DataLoss, Exit::BadFile},       {ErrorKind::Internal, Exit::Internal},
+  };
+  for (const auto& [kind, exit] : kExits)
+    if (kind == error.kind()) return exit;
+  return Exit::Internal;
+}
+
+std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known) {
+  const std::string* best = nullptr;
+  size_t least = std::max<size_t>(1, wrong.size() / 3) + 1;
+  for (const std::string& candidate : known) {
+    const size_t distance = edit_distance(wrong, candidate);
+    if (distance >= least) continue;
+    least = distance;
+    best = &candidate;
+  }
+  return best ? fmt::format("; did you mean \"{}\"?", *best) : "";
+}
+
+}  // namespace braze::tool
+
+int main(int argc, char** argv) {
+  namespace tool = braze::tool;
+  try {
+    return static_cast<int>(tool::run(argc, argv));
+  } catch (const tool::Failure& failure) {
+    return tool::report_failure(failure.exit, failure.text);
+  } catch (const braze::Error& error) {
+    return tool::report_failure(tool::exit_of(error), error.what());
+  } catch (const std::bad_alloc&) {
+    return tool::report_failure(tool::Exit::Device, "out of memory");
+  } catch (const std::exception& error) {
+    return tool::report_failure(tool::Exit::Internal, error.what());
+  }
+}

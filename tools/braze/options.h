@@ -1,0 +1,34 @@
+// options.h — options that several subcommands share.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braze/compile.h"
+#include "braze/device.h"
+#include "ir/target/target.h"
+
+namespace CLI {
+class App;
+}
+
+namespace braze::tool {
+
+/// How to compile: --precision, --no-fuse, --schedule, --dump.
+struct CompileFlags {
+  std::string precision = "standard";
+  bool no_fuse = false;
+  std::vector<std::string> schedules;
+  std::string dump;
+
+  void add_to(CLI::App& app);
+  CompileOptions options() const;
+};
+
+/// `text` as a device, or a usage failure that names the devices there are.
+Device find_device(const std::string& text);
+
+/// "x86-64-v3", "sim:x86-64-v4", or the text of a Target; empty: what the device "cpu" has.
+Target find_target_of(const std::string& text);
+
+}  // namespace braze::tool

@@ -1,0 +1,291 @@
+// run.cpp — braze run: runs a program once, or often enough to time it.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <filesystem>
+#include <map>
+
+#include "braze/array.h"
+#include "braze/executable.h"
+#include "ir/support/text.h"
+#include "runtime/devices/cpu/host_target.h"
+#include "tools/braze/command.h"
+#include "tools/braze/inputs.h"
+#include "tools/braze/options.h"
+#include "tools/braze/report.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  std::string file;
+  std::string device = "cpu";
+  std::vector<std::string> outputs;
+  int64_t repeat = 0;
+  bool json = false;
+  InputFlags inputs;
+  CompileFlags compile;
+};
+
+// --- Values ---------------------------------------------------------------------------------------
+
+struct Statistics {
+  double min = NAN, mean = NAN, max = NAN;  // of what is no NaN
+  int64_t nans = 0;
+};
+
+Statistics statistics_of(const HostTensor& value) {
+  Statistics s;
+  double sum = 0;
+  for (int64_t i = 0; i < value.numel(); ++i) {
+    const double x = value.get_double(i);
+    if (std::isnan(x)) {
+      ++s.nans;
+      continue;
+    }
+    s.min = std::fmin(s.min, x);
+    s.max = std::fmax(s.max, x);
+    sum += x;
+  }
+  if (value.numel() > s.nans) s.mean = sum / static_cast<double>(value.numel() - s.nans);
+  return s;
+}
+
+std::string element_text(const HostTensor& value, int64_t i) {
+  if (value.dtype() == DType::Bool) return value.get_int(i) ? "true" : "false";
+  if (!is_floating(value.dtype())) return std::to_string(value.get_int(i));
+  const double x = value.get_double(i);
+  return value.dtype() == DType::F64 ? number_text(x) : float_text(static_cast<float>(x));
+}
+
+std::vector<std::string> first_values(const HostTensor& value) {
+  constexpr int64_t kShown = 8;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < std::min(kShown, value.numel()); ++i)
+    texts.push_back(element_text(value, i));
+  return texts;
+}
+
+std::string type_text(const HostTensor& value) {
+  return fmt::format("{}[{}]", name(value.dtype()), fmt::join(value.shape(), ", "));
+}
+
+std::string statistics_text(const Statistics& s) {
+  return fmt::format("min {:.6g}  mean {:.6g}  max {:.6g}  NaN {}", s.min, s.mean, s.max, s.nans);
+}
+
+void print_output(const std::string& name, const HostTensor& value) {
+  fmt::print("{}: {}\n", name, type_text(value));
+  if (value.numel() == 0) return;
+  const std::vector<std::string> first = first_values(value);
+  const bool all = static_cast<int64_t>(first.size()) == value.numel();
+  fmt::print("  {}\n  {}{}\n", statistics_text(statistics_of(value)), fmt::join(first, ", "),
+             all ? "" : ", ...");
+}
+
+std::string output_json(const std::string& name, const HostTensor& value) {
+  const Statistics s = statistics_of(value);
+  std::vector<std::string> first;
+  for (const std::string& text : first_values(value)) first.push_back(json::string(text));
+  return json::object({{"name", json::string(name)},
+                       {"type", json::string(type_text(value))},
+                       {"min", json::number(s.min)},
+                       {"mean", json::number(s.mean)},
+                       {"max", json::number(s.max)},
+                       {"nan", std::to_string(s.nans)},
+                       {"first", json::array(first)}});
+}
+
+// --- Files ----------------------------------------------------------------------------------------
+
+// Output names come from the source file, which must not choose where we write.
+std::string file_name(const std::string& output) {
+  std::string name = output;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.') c = '_';
+  if (name.empty() || name[0] == '.') name.insert(0, "_");
+  return name + ".npy";
+}
+
+void write_outputs(const std::vector<std::string>& flags, const std::vector<std::string>& names,
+                   const std::vector<Array>& values) {
+  for (const std::string& flag : flags) {
+    const std::string name = flag.substr(0, flag.find('='));
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (name.size() < flag.size()) {
+      if (found == names.end())
+        fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
+                               fmt::join(names, ", "), did_you_mean(name, names)));
+      save_npy(flag.substr(name.size() + 1), values[static_cast<size_t>(found - names.begin())]);
+      continue;
+    }
+    std::error_code error;
+    std::filesystem::create_directories(flag, error);
+    if (error) fail_usage(fmt::format("cannot make the folder {}: {}", flag, error.message()));
+    for (size_t i = 0; i < names.size(); ++i)
+      save_npy((std::filesystem::path(flag) / file_name(names[i])).string(), values[i]);
+  }
+}
+
+// --- Time -----------------------------------------------------------------------------------------
+
+// The times of something that ran often, and the work it does each time.
+struct Timing {
+  std::string name;
+  std::vector<double> seconds;  // sorted
+  double bytes = 0, flops = 0;
+
+  double quantile(double q) const {
+    return seconds[std::min(seconds.size() - 1,
+                            static_cast<size_t>(q * static_cast<double>(seconds.size())))];
+  }
+  double bytes_per_second() const { return bytes / quantile(0.5); }
+  double flops_per_second() const { return flops / quantile(0.5); }
+};
+
+// Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
+std::vector<Array> arguments_of(const Inputs& inputs, const Device& device) {
+  std::vector<Array> arguments;
+  for (const HostTensor& value : inputs.values)
+    arguments.push_back(Array::from_host(value, device));
+  for (const Array& argument : arguments) argument.wait();
+  return arguments;
+}
+
+double timed_call(const Executable& executable, const Inputs& inputs) {
+  const std::vector<Array> arguments = arguments_of(inputs, executable.device());
+  const auto start = std::chrono::steady_clock::now();
+  for (const Array& output : executable.run(arguments)) output.wait();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// The whole call first, then its kernels in the order of their launches.
+std::vector<Timing> measure(const Executable& executable, const Inputs& inputs, int64_t repeat) {
+  std::vector<Timing> timings = {{"call", {}}};
+  for (int64_t i = 0; i < repeat; ++i) timings[0].seconds.push_back(timed_call(executable, inputs));
+  // Kernels apart, for watching them costs time.
+  record_launches(true);
+  clear_launch_history();
+  for (int64_t i = 0; i < std::min<int64_t>(repeat, 100); ++i) timed_call(executable, inputs);
+  record_launches(false);
+  std::map<std::string, size_t> index;
+  for (const LaunchRecord& record : launch_history()) {
+    const auto [at, is_new] = index.emplace(record.kernel, timings.size());
+    if (is_new) timings.push_back({record.kernel, {}});
+    Timing& timing = timings[at->second];
+    timing.seconds.push_back(record.seconds);
+    timing.bytes = static_cast<double>(record.bytes);
+    timing.flops = static_cast<double>(record.flops);
+  }
+  for (const Launch& launch : executable.program().launches) {
+    const Expr bytes = launch.bytes_read + launch.bytes_written;
+    timings[0].bytes += static_cast<double>(inputs.sizes(bytes));
+    timings[0].flops += static_cast<double>(inputs.sizes(launch.flops));
+  }
+  for (Timing& timing : timings) std::sort(timing.seconds.begin(), timing.seconds.end());
+  return timings;
+}
+
+std::string share(double speed, double most) {
+  return most > 0 ? fmt::format("{:.0f}%", 100 * speed / most) : "";
+}
+
+// `machine`: its measured speeds; 0 where they say nothing about the device.
+void print_timings(const std::vector<Timing>& timings, const Target& machine, bool is_machine) {
+  std::vector<std::vector<std::string>> rows = {
+      {"", "median", "p99", "fastest", "GB/s", "of the machine", "GFLOP/s", "of the machine"}};
+  for (const Timing& t : timings) {
+    rows.push_back({t.name, seconds_text(t.quantile(0.5)), seconds_text(t.quantile(0.99)),
+                    seconds_text(t.seconds.front()), fmt::format("{:.3g}", t.bytes_per_second() / 1e9),
+                    is_machine ? share(t.bytes_per_second(), machine.memory_bytes_per_second) : "",
+                    fmt::format("{:.3g}", t.flops_per_second() / 1e9),
+                    is_machine ? share(t.flops_per_second(), machine.flops_per_second) : ""});
+  }
+  fmt::print("time of {} calls\n{}", timings[0].seconds.size(), table(rows));
+  if (is_machine)
+    fmt::print("  the machine: {:.3g} GB/s copied from memory, {:.3g} GFLOP/s of f32\n",
+               machine.memory_bytes_per_second / 1e9, machine.flops_per_second / 1e9);
+}
+
+std::string timings_json(const std::vector<Timing>& timings) {
+  std::vector<std::string> items;
+  for (const Timing& t : timings)
+    items.push_back(json::object({{"name", json::string(t.name)},
+                                  {"calls", std::to_string(t.seconds.size())},
+                                  {"median_s", json::number(t.quantile(0.5))},
+                                  {"p99_s", json::number(t.quantile(0.99))},
+                                  {"fastest_s", json::number(t.seconds.front())},
+                                  {"bytes", json::number(t.bytes)},
+                                  {"flops", json::number(t.flops)}}));
+  return json::array(items);
+}
+
+// --- The command ----------------------------------------------------------------------------------
+
+Exit run(const Options& options) {
+  if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  const Source source = read_source(options.file);
+  const Device device = find_device(options.device);
+  auto program = std::make_shared<const Program>(
+      compile_source(source, device.target(), options.compile.options()));
+  const Executable executable = Executable::load(program, device);
+  const Inputs inputs = make_inputs(*program, options.inputs);
+
+  const std::vector<Array> results = executable.run(arguments_of(inputs, device));
+  std::vector<std::string> names;
+  for (const ProgramOutput& output : program->outputs) names.push_back(output.name);
+  std::vector<HostTensor> values;
+  for (const Array& result : results) values.push_back(result.to_host());
+  write_outputs(options.outputs, names, results);
+
+  std::vector<Timing> timings;
+  if (options.repeat > 0) timings = measure(executable, inputs, options.repeat);
+  const bool is_machine = device.kind() == DeviceKind::Cpu;
+  if (options.json) {
+    std::vector<std::string> items;
+    for (size_t i = 0; i < values.size(); ++i) items.push_back(output_json(names[i], values[i]));
+    json::Members members = {{"program", json::string(program->name)},
+                             {"device", json::string(device.name())},
+                             {"compile_s", json::number(program->compile_seconds)},
+                             {"kernels", std::to_string(program->launches.size())},
+                             {"outputs", json::array(items)}};
+    if (!timings.empty()) members.push_back({"time", timings_json(timings)});
+    json::print(members);
+    return Exit::Ok;
+  }
+  for (size_t i = 0; i < values.size(); ++i) print_output(names[i], values[i]);
+  if (!timings.empty())
+    print_timings(timings, is_machine ? measure_speeds(device.target()) : Target{}, is_machine);
+  return Exit::Ok;
+}
+
+std::function<Exit()> add(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("FILE", options->file, "Graph, tile or kernel text; - is stdin")->required();
+  app.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
+  options->inputs.add_to(app);
+  app.add_option("--output", options->outputs, "DIR for all outputs, or NAME=o.npy for one")
+      ->expected(1, -1);
+  app.add_option("--repeat", options->repeat, "Calls to time");
+  options->compile.add_to(app);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options] { return run(*options); };
+}
+
+}  // namespace
+
+const Command kRun = {
+    "run", "Runs a program and shows its results.",
+    "  braze run softmax.braze                                # random inputs\n"
+    "  braze run softmax.braze --inputs x.npy --output out/\n"
+    "  braze run step.braze --inputs x=batch.npy rate=0.1 random:7 --symbol n=64\n"
+    "  braze run softmax.braze --repeat 100                   # median, p99, GB/s, GFLOP/s\n"
+    "  braze run softmax.braze --device sim:cpu               # checks every access\n",
+    add};
+
+}  // namespace braze::tool

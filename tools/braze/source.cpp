@@ -1,0 +1,72 @@
+#include "tools/braze/source.h"
+
+#include <cerrno>
+#include <cstring>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+
+#include "ir/code/text.h"
+#include "ir/graph/text.h"
+#include "ir/support/scanner.h"
+#include "ir/support/text.h"
+#include "tools/braze/command.h"
+
+namespace braze::tool {
+
+namespace {
+
+namespace codes {
+inline constexpr Code kSourceFile{"source-file", ErrorKind::DataLoss,
+                                  "A source file cannot be read."};
+inline constexpr Code kGraphOnly{"graph-only", ErrorKind::Unsupported,
+                                 "The command serves graph text only."};
+}  // namespace codes
+
+std::string read_text(const std::string& path) {
+  const auto all = [](std::istream& stream) {
+    return std::string(std::istreambuf_iterator<char>(stream), {});
+  };
+  if (path == "-") return all(std::cin);
+  std::ifstream file(path, std::ios::binary);
+  // A folder opens, and fails when it is read.
+  if (!file || file.peek() == std::ifstream::traits_type::eof())
+    fail(codes::kSourceFile,
+         fmt::format("cannot read {}: {}", quote(path), errno ? std::strerror(errno) : "it is empty"));
+  return all(file);
+}
+
+// "graph", "tile", "kernel"; what else stands there is for the parser of graphs to refuse.
+std::string_view language_of(std::string_view text, const std::string& path) {
+  Scanner scanner(text, path);
+  if (!scanner.accept("braze") || !scanner.accept("1")) return "graph";
+  return scanner.peek().text;
+}
+
+}  // namespace
+
+Source read_source(const std::string& path) {
+  errno = 0;
+  const std::string text = read_text(path);
+  return blame(Exit::BadFile, [&]() -> Source {
+    const std::string_view language = language_of(text, path);
+    if (language == "tile") return parse_tile(text, path);
+    if (language == "kernel") return parse_kernel(text, path);
+    return parse_graph(text, path);
+  });
+}
+
+Graph read_graph(const std::string& path, std::string_view command) {
+  Source source = read_source(path);
+  if (auto* graph = std::get_if<Graph>(&source)) return std::move(*graph);
+  fail(codes::kGraphOnly, fmt::format("{} is no graph, and `braze {}` serves graphs only",
+                                      quote(path), command));
+}
+
+Program compile_source(const Source& source, const Target& target, const CompileOptions& options) {
+  return blame(Exit::Compile, [&] {
+    return std::visit([&](const auto& code) { return compile(code, target, options); }, source);
+  });
+}
+
+}  // namespace braze::tool

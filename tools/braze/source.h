@@ -1,0 +1,25 @@
+// source.h — the files that the tool reads: one of the three languages, known by its header.
+#pragma once
+
+#include <string>
+#include <variant>
+
+#include "braze/compile.h"
+#include "ir/code/code.h"
+#include "ir/graph/graph.h"
+#include "ir/program/program.h"
+#include "ir/target/target.h"
+
+namespace braze::tool {
+
+using Source = std::variant<Graph, TileProgram, Kernel>;
+
+/// Reads a file, or stdin for "-". What is wrong with it is a Failure with Exit::BadFile.
+Source read_source(const std::string& path);
+/// The same for commands that serve graphs only: Unsupported for the other two.
+Graph read_graph(const std::string& path, std::string_view command);
+
+/// What is wrong with the text for this target is a Failure with Exit::Compile.
+Program compile_source(const Source& source, const Target& target, const CompileOptions& options);
+
+}  // namespace braze::tool
