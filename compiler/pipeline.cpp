@@ -23,10 +23,12 @@
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
+#include "ir/kernel/verify.h"
 #include "ir/program/program.h"
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
+#include "ir/tile/verify.h"
 
 namespace braze {
 
@@ -153,6 +155,23 @@ void check_after(const Graph& graph, std::string_view pass) {
   if (findings.empty()) return;
   fail(braze::codes::kInternal, fmt::format("pass {} left a graph with {} findings: {}", pass, findings.size(), findings.front().to_string()),
        {.fix = "please report this"});
+}
+
+#if defined(BRAZE_CHECKED) || !defined(NDEBUG)
+constexpr bool kAlwaysVerify = true;
+#else
+constexpr bool kAlwaysVerify = false;
+#endif
+
+// A tile program or kernel that breaks a rule of its language is a bug of the phase that made it.
+template <class Code>
+void check_after(const Code& code, std::string_view phase, const CompileOptions& options) {
+  if (!kAlwaysVerify && !options.verify) return;
+  const std::vector<Diagnostic> findings = verify(code);
+  if (findings.empty()) return;
+  fail(braze::codes::kInternal,
+       fmt::format("{} made @{} with {} findings: {}", phase, code.name, findings.size(), findings.front().to_string()),
+       {.location = findings.front().location, .node = code.name, .fix = "please report this"});
 }
 
 Graph run_passes(Graph graph, Trace& trace) {

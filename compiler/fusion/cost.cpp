@@ -84,19 +84,10 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, 
       if (value.first_pass + 1 == n) kept.push_back(value);
     const Pass& pass = space.passes[n];
     const double elements = outer * extent_product(pass.inner);
-    double flops = 0, row_bytes = 0;
-    const auto add = [&](double body, const PassTrace& traced) {
-      flops += body;
-      for (const MemoryAccess& load : traced.loads) row_bytes += static_cast<double>(size_of(graph[load.node].type.dtype));
-    };
-    for (const SpaceTask& task : pass.reduces) {
-      const PassTrace traced = trace(forms, fusion, task, kept);
-      add(contraction && n == 0 ? contraction_flops(forms, fusion, space, task, schedule, target) : traced.flops, traced);
-    }
-    for (const SpaceTask& task : pass.stores) {
-      const PassTrace traced = trace(forms, fusion, task, kept);
-      add(traced.flops, traced);
-    }
+    const PassTrace traced = trace(forms, fusion, pass, kept);
+    double flops = traced.flops, row_bytes = 0;
+    for (const MemoryAccess& load : traced.loads) row_bytes += static_cast<double>(size_of(graph[load.node].type.dtype));
+    if (contraction && n == 0) flops = contraction_flops(forms, fusion, space, pass.reduces.front(), schedule, target);
     cost.flops += elements * flops;
     const double efficiency = contraction && n == 0 ? kContractionEfficiency : kElementwiseEfficiency;
     compute_seconds += elements * flops / (target.flops_per_second * efficiency);

@@ -73,8 +73,10 @@ struct SharedValue {
 };
 std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space);
 
-/// Traces the evaluation of one task; values in `kept` count as there already.
-PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task,
+/// Traces the evaluation of one task, or of a whole pass, in which tasks share what they have in
+/// common and values in `kept` count as there already.
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
                 std::span<const SharedValue> kept = {});
 
 /// The element offset of an access in its row-major tensor.

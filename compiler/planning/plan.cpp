@@ -179,9 +179,7 @@ class Planner {
       Expr elements = 1;
       for (const SpaceAxis& axis : compiled.space.parallel) elements *= axis.extent;
       for (const SpaceAxis& axis : pass.inner) elements *= axis.extent;
-      double flops = 0;
-      for (const SpaceTask& task : pass.reduces) flops += trace(forms_, compiled.fusion, task).flops;
-      for (const SpaceTask& task : pass.stores) flops += trace(forms_, compiled.fusion, task).flops;
+      const double flops = trace(forms_, compiled.fusion, pass).flops;
       launch.flops += elements * Expr(static_cast<int64_t>(flops));
     }
     program_.launches.push_back(std::move(launch));

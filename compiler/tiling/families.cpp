@@ -9,7 +9,7 @@ int64_t AccessInfo::stride(const SpaceAxis& axis) const {
   const auto coefficient = offset.coefficient_of(axis.symbol.symbol_name());
   if (!coefficient) return 2;
   const auto constant = coefficient->as_constant();
-  return constant ? std::abs(*constant) == 1 && *constant != 1 ? 2 : std::abs(*constant) : 2;
+  return constant && *constant >= 0 ? *constant : 2;
 }
 
 std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass) {
@@ -36,10 +36,7 @@ std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass)
 }
 
 double flops_per_element(const TilingRequest& request, const Pass& pass) {
-  double flops = 0;
-  for (const SpaceTask& task : pass.reduces) flops += trace(request.forms, request.fusion, task).flops;
-  for (const SpaceTask& task : pass.stores) flops += trace(request.forms, request.fusion, task).flops;
-  return flops;
+  return trace(request.forms, request.fusion, pass).flops;
 }
 
 double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis, int64_t lanes) {
