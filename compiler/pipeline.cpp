@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iostream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -109,12 +110,21 @@ std::string_view file_extension(std::string_view stage) {
   return "braze";
 }
 
-// Shows every phase to whoever wants it: the observer, and files numbered in order. Texts are made
-// only when somebody reads them.
+// From which BRAZE_DEBUG on a phase is printed: summaries before details.
+int64_t debug_level(std::string_view stage) {
+  constexpr std::pair<std::string_view, int64_t> kLevels[] = {
+      {"program", 1}, {"fusion", 2}, {"tile", 4}, {"kernel", 4}, {"llvm", 5}, {"asm", 5}};
+  for (const auto& [name, level] : kLevels)
+    if (name == stage) return level;
+  return 3;  // graphs
+}
+
+// Shows every phase to whoever wants it: the observer, stderr, and files numbered in order. Texts are
+// made only when somebody reads them.
 class Trace {
  public:
   Trace(std::string folder, const CompileOptions& options)
-      : folder_(std::move(folder)), observer_(options.observer) {
+      : folder_(std::move(folder)), observer_(options.observer), debug_(read_env_int(kEnvDebug, 0, 5).value_or(0)) {
     if (folder_.empty()) return;
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
@@ -123,6 +133,8 @@ class Trace {
 
   void show(const CompilePhase& phase) {
     if (observer_) observer_(phase);
+    if (debug_ >= debug_level(phase.stage))
+      std::cerr << fmt::format("// {} {}\n{}", phase.stage, phase.kernel, phase.text());
     if (!folder_.empty()) write(phase);
   }
   template <class Code>
@@ -147,6 +159,7 @@ class Trace {
 
   const std::string folder_;
   const std::function<void(const CompilePhase&)>& observer_;
+  const int64_t debug_;
   int number_ = 0;
 };
 
@@ -230,10 +243,12 @@ std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusi
 }
 
 // The steps from a tile program to machine code, but for the last, which runs on many threads.
-Kernel lower_shown(const TileProgram& program, const Target& target, Trace& trace) {
+Kernel lower_shown(const TileProgram& program, const Target& target, const CompileOptions& options, Trace& trace) {
   trace.show("tile", program, program.name);
+  check_after(program, "tiling", options);
   Kernel kernel = lower(program, target);
   trace.show("kernel", kernel, kernel.name);
+  check_after(kernel, "lowering", options);
   return kernel;
 }
 
@@ -258,7 +273,7 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
     static_cast<PlacedFusion&>(out) = placed[i];
     TiledKernel tiled = tile({forms, out.fusion, target, names[i], updates.aliases[i]}, out.space, given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
-    out.kernel = lower_shown(tiled.program, target, trace);
+    out.kernel = lower_shown(tiled.program, target, options, trace);
     show_code(out.kernel, target, trace);
   }
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()),
@@ -344,8 +359,9 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
 Program compile(const TileProgram& tile, const Target& target, const CompileOptions& options) {
   return timed([&] {
     require_machine(target, tile.name);
+    fail_if_any(verify(tile), fmt::format("the tile program {}", quote(tile.name)));
     Trace trace(dump_folder(tile.name, options), options);
-    const Kernel kernel = lower_shown(tile, target, trace);
+    const Kernel kernel = lower_shown(tile, target, options, trace);
     return kernel_program(tile, kernel, target, trace);
   });
 }

@@ -361,6 +361,64 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass, 
   return result_of(tracer);
 }
 
+std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space) {
+  constexpr double kWorthKeeping = 3;  // a store and a load
+  const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
+  struct Visit {
+    NodeId node;
+    std::vector<Expr> at;
+    size_t pass;
+  };
+  // The cost of a node's body down to loads and reductions.
+  std::map<uint32_t, double> costs;
+  const std::function<double(NodeId)> cost = [&](NodeId node) -> double {
+    const LoopForm* form = inside[node.index] ? forms.find(node) : nullptr;
+    if (!form || form->reduces()) return 0;
+    if (const auto known = costs.find(node.index); known != costs.end()) return known->second;
+    double total = 0;
+    for (const BodyStep& step : form->body) {
+      if (step.kind == BodyStep::Kind::Apply) total += operation_cost(step.op);
+      if (step.kind == BodyStep::Kind::Load) total += cost(forms.graph()[node].operands[step.operand]);
+    }
+    return costs[node.index] = total;
+  };
+  const auto varies = [&](const Visit& visit) {  // along its pass; else recomputing it is cheap
+    const auto& inner = space.passes[visit.pass].inner;
+    return std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
+      return std::any_of(inner.begin(), inner.end(), [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
+    });
+  };
+  const auto visits_of = [&](size_t n, const std::vector<SharedValue>& kept) {
+    Tracer tracer;
+    tracer.kept = kept;
+    Inliner<Tracer> inliner(forms, inside, tracer);
+    for (const SpaceTask& task : space.passes[n].reduces) inliner.reduction_body(task.node, task.at, task.reduction);
+    for (const SpaceTask& task : space.passes[n].stores) inliner.value(task.node, task.at);
+    return std::move(tracer.visited);
+  };
+
+  // A pass that computes again what an earlier one computed reads it from there instead. Users are
+  // visited before their operands, so the outermost such value is found first and hides the others.
+  std::vector<SharedValue> chosen;
+  std::vector<Visit> earlier;
+  for (size_t n = 0; n < space.passes.size(); ++n) {
+    auto visited = visits_of(n, chosen);
+    for (bool found = true; found;) {
+      found = false;
+      for (const auto& [node, at] : visited) {
+        const auto first = std::find_if(earlier.begin(), earlier.end(), [&, v = node, &where = at](const Visit& e) { return e.node == v && e.at == where; });
+        if (first == earlier.end() || cost(node) < kWorthKeeping || !varies(*first)) continue;
+        chosen.push_back({first->node, first->at, first->pass});
+        visited = visits_of(n, chosen);
+        found = true;
+        break;
+      }
+    }
+    for (auto& [node, at] : visited) earlier.push_back({node, std::move(at), n});
+  }
+  return chosen;
+}
+
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape) {
   Expr offset;
   for (size_t axis = 0; axis < at.size(); ++axis) offset = offset * shape[axis] + at[axis];

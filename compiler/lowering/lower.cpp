@@ -257,7 +257,7 @@ class Lowering {
       if (static_cast<size_t>(axis) != last || type.lanes == 1) {
         value = builder_.fold(op.monoid, value, {axis});
       } else {
-        if (padded(now, type)) value = select_inside(value, now, type, info(op.monoid).identity(type.dtype));
+        if (padded(now, type)) value = select_inside(value, now, type, info(op.monoid).padding(type.dtype));
         value = builder_.fold(op.monoid, value, {axis});
         ValueType scalar = type_of(value);
         scalar.lanes = 1;

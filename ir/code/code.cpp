@@ -68,6 +68,22 @@ Expr position_symbol(char letter, size_t axis, int64_t extent) {
 
 Expr lane_symbol(int32_t lanes) { return Expr::symbol("lane", {0, lanes - 1}); }
 
+Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step) {
+  const Interval from = low.range(), to = high.range();
+  const Interval range{from.min,
+                       to.max == INT64_MAX ? INT64_MAX : std::max(from.min, to.max - 1)};
+  const int64_t divisor = std::gcd(low.divisor(), step.divisor());
+  return Expr::symbol(name, range, std::max<int64_t>(divisor, 1));
+}
+
+Expr grid_symbol(std::string_view name, const Expr& extent) {
+  return Expr::symbol(name, {0, std::max<int64_t>(extent.range().max, 1) - 1});
+}
+
+Expr let_symbol(std::string_view name, const Expr& value) {
+  return Expr::symbol(name, value.range(), std::max<int64_t>(value.divisor(), 1));
+}
+
 ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
                    std::optional<DType> result) {
   std::optional<ValueType> type;
@@ -138,7 +154,7 @@ Expr CodeBuilder::let(std::string_view hint, const Expr& value) {
   if (value.operands().empty()) return value;
   const std::string symbol = fresh_name(hint);
   append(LetOp{symbol, value}, {});
-  return Expr::symbol(symbol, value.range(), std::max<int64_t>(value.divisor(), 1));
+  return let_symbol(symbol, value);
 }
 
 ValueId CodeBuilder::constant(ValueType type, uint64_t bits) {
@@ -213,10 +229,7 @@ std::vector<ValueId> CodeBuilder::for_loop(
     inside.push_back(declare("carry", types.back()));
     loop.carried.emplace_back(inside.back(), first);
   }
-  const Interval from = low.range(), to = high.range();
-  const Interval range{from.min, to.max == INT64_MAX ? INT64_MAX : std::max(from.min, to.max - 1)};
-  const int64_t divisor = std::gcd(low.divisor(), step.divisor());
-  const Expr symbol = Expr::symbol(loop.symbol, range, std::max<int64_t>(divisor, 1));
+  const Expr symbol = loop_symbol(loop.symbol, low, high, step);
   Region region;
   enter(region);
   region.yields = body(symbol, inside);

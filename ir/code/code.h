@@ -232,6 +232,10 @@ Expr value_symbol(const KernelCode& code, ValueId value);
 /// Position symbols "d<axis>", "e<axis>" and "lane", with the range of the type they index.
 Expr position_symbol(char letter, size_t axis, int64_t extent);
 Expr lane_symbol(int32_t lanes);
+/// The symbol of a loop, a grid axis and a `let`, with the range that the bounds give it.
+Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step);
+Expr grid_symbol(std::string_view name, const Expr& extent);
+Expr let_symbol(std::string_view name, const Expr& value);
 
 /// The type of a row's result: operands broadcast; `result` only for convert and bitcast.
 ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,

@@ -149,7 +149,8 @@ bool proves_in_bounds(const Expr& index, const Expr& extent,
 
 /// Reads an expression; `lookup` gives the meaning of each name or fails.
 /// Grammar: + - * and parentheses, `floordiv(a, b)`, `ceildiv(a, b)`, `mod(a, b)`, `min(a, b)`,
-/// `max(a, b)` (also of more alternatives), integers, names. Depth is limited. Reading what
+/// `max(a, b)` (also of more alternatives), integers, names, %names (looked up with
+/// the %). Depth is limited. Reading what
 /// `to_string` wrote gives the same expression.
 Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
 

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
@@ -94,6 +95,39 @@ inline std::span<const Expr> factors(const Expr& base) {
 
 /// Three-way structural comparison.
 int compare(const Expr& a, const Expr& b);
+
+// A hostile text can ask for any amount of work; index maps need a fraction of this.
+inline constexpr size_t kMaxTerms = 2048;
+
+[[noreturn]] void fail_overflow();
+[[noreturn]] void fail_too_large();
+int64_t checked_add(int64_t a, int64_t b);
+
+/// gcd of magnitudes; 0 is a multiple of everything. 2^63 becomes 2^62, which divides it.
+int64_t gcd(int64_t a, int64_t b);
+/// A divisor of all values `a * b`, given divisors of the values `a` and `b`.
+int64_t product_divisor(int64_t a, int64_t b);
+
+/// Completes a node (hash, size, flags and depth of its operands, ends of the range) and wraps it.
+Expr make(Expr::Node&& n);
+/// A product of atoms, given in order.
+Expr make_product(std::vector<Expr> atoms);
+/// `coefficient * base`.
+Expr make_term(int64_t coefficient, const Expr& base);
+
+/// The product of two bases.
+Expr multiply_bases(const Expr& a, const Expr& b);
+/// The base without its factor at `index`.
+Expr without_factor(const Expr& base, size_t index);
+/// `coefficient * base` divided by `d`, if `d` is a single term that divides it exactly.
+std::optional<Expr> divide_term(int64_t coefficient, const Expr& base, const Expr& d);
+/// `a / d`, if `d` is a single term that divides all terms of `a` exactly.
+std::optional<Expr> divide_exactly(const Expr& a, const Expr& d);
+/// The largest single term that divides both `coefficient * base` and the single term `d`.
+Expr common_factor(int64_t coefficient, const Expr& base, const Expr& d);
+
+/// Adds `scale * a * b` term by term, without building the product. False on overflow.
+[[nodiscard]] bool try_add_product(Linear& sum, const Expr& a, const Expr& b, int64_t scale);
 
 /// Symbolic bounds that a proof may use besides the symbols' own.
 using Bounds = std::span<const SymbolBound>;

@@ -139,6 +139,10 @@ class Parser {
       scanner_.expect(")");
       return value;
     }
+    if (token.kind == TokenKind::Value) {
+      scanner_.next();
+      return lookup_("%" + std::string(token.text));
+    }
     const std::string_view name = scanner_.expect_identifier("an index expression");
     if (!scanner_.at("(")) return lookup_(name);
     scanner_.next();

@@ -1,0 +1,108 @@
+// check.h — the rules that Tile IR and Kernel IR share, and the frame for those of each.
+//
+// Findings carry the number of their rule in docs/design/0001-languages.md, sections 3.4 and 4.4.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/code/code.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kBrokenRule{"broken-rule", ErrorKind::InvalidArgument,
+                                  "A tile program or kernel breaks a rule of its language."};
+inline constexpr Code kUnprovenAccess{
+    "unproven-access", ErrorKind::InvalidArgument,
+    "An access without a mask is not proven to stay inside; the interpreter checks it."};
+}  // namespace codes
+
+/// Walks a program and checks the common rules. The languages add theirs by the virtual functions.
+class CodeChecker {
+ public:
+  virtual ~CodeChecker() = default;
+  CodeChecker(const CodeChecker&) = delete;
+  CodeChecker& operator=(const CodeChecker&) = delete;
+
+  void run();
+  std::vector<Diagnostic> findings;
+  std::vector<Diagnostic> notes;
+
+ protected:
+  /// The numbers of the common rules in one language; nullptr has none.
+  struct Rules {
+    const char *names, *symbols, *index, *extents, *type, *positions, *operands, *literals, *places, *guards, *bounds, *axes, *loops, *barrier;
+  };
+  CodeChecker(const KernelCode& code, const Rules& rules, char letter) : code_(code), rules_(rules), letter_(letter) {}
+
+  virtual void check_kernel() {}
+  virtual void check_type(const ValueType& type) = 0;
+  virtual void check_row(const RowOp&) {}
+  /// A statement of one of the languages only; false if it is not of this one.
+  virtual bool check_own(const Statement& statement) = 0;
+  virtual void check_access(MemoryId, const std::vector<Expr>&, const Guard&, const ValueType&, bool /*store*/) {}
+  virtual void check_alloc(const BufferOp&) {}
+  virtual void leave_region(const Region&) {}
+  virtual void note_loop(const ForOp&) {}
+
+  /// A finding at the current statement unless `holds`.
+  void expect(bool holds, const char* rule, const std::string& message);
+  const ValueType& type_of(ValueId id) const { return code_[id].type; }
+  const ValueType& type_of(const Operand& operand) const { return code_[operand.value].type; }
+  const ValueType& result_type(size_t i = 0) const { return code_[statement_->results[i]].type; }
+  /// An operand must be a value; false, with a finding, if it is a literal.
+  bool is_value(const Operand& operand);
+  void expect_type(const ValueType& expected);
+  bool axis_of(int64_t axis, const ValueType& type);
+  void use(ValueId value);
+  void check_index(const Expr& e, const ValueType* positions);
+  void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
+  void check_carried(const std::vector<std::pair<ValueId, Operand>>& carried, const std::vector<Operand>& yields);
+  void check_region(const Region& region, const std::vector<ValueId>& defined, const std::string* symbol, const Expr* range);
+
+  const KernelCode& code_;
+  const Rules& rules_;
+  const char letter_;
+  const Statement* statement_ = nullptr;
+  size_t phase_ = 0;
+  size_t depth_ = 0;               // of regions below the phase
+  size_t branches_ = 0;            // `if`s around
+  std::unordered_map<std::string, Expr> lets_;  // in terms of what they were made of
+
+ private:
+  void check_symbols();
+  void check_memories();
+  void check_phase(size_t p);
+  void check(const Statement& statement);
+  void check_common(const Statement& statement);
+  void check_condition(const Condition& condition, const ValueType* positions);
+  void check_guard(const Guard& guard, const ValueType& type);
+  void check_bounds(MemoryId memory, const std::vector<Expr>& at);
+  void check_fold(const FoldOp& op);
+  void check_view(const ViewOp& op);
+  void check_row_types(const RowOp& op);
+  void check_loop(const ForOp& op);
+  void check_branch(const IfOp& op);
+  void define(ValueId value);
+  void define_symbol(const std::string& name);
+  bool is_position(const std::string& name) const;
+
+  std::unordered_set<std::string> names_;     // all %names met
+  std::unordered_set<std::string> sizes_;     // size symbols
+  std::unordered_set<std::string> symbols_;   // visible
+  std::unordered_set<std::string> values_;    // visible, with %
+  std::set<MemoryId> memories_;               // visible
+  std::vector<SymbolBound> bounds_;           // of loop and grid symbols
+};
+
+/// "f32[8]" fits "f32[8, 1]"-like rows: every extent of `from` is that of `to` or 1, or it has none.
+bool broadcasts(const ValueType& from, const ValueType& to);
+
+}  // namespace braze

@@ -1,0 +1,64 @@
+// interpret.h — runs tile programs and kernels over host memory and checks what they promise.
+//
+// One engine serves both languages: a value is an array of elements, a statement is compiled once to
+// a step over whole arrays. Machine rows mean what ir/ops/machine_semantics.h says, other rows their
+// bodies, folds the order of the language page, so that a tile program, its kernel and the code made
+// from that agree bit for bit.
+//
+// Instances run one after the other, in order. What other orders would break is found by keeping for
+// every element who read and wrote it in this phase.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/code/code.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kOutOfBounds{"out-of-bounds", ErrorKind::Device,
+                                   "An access leaves its tensor or buffer."};
+inline constexpr Code kUninitialisedRead{"uninitialised-read", ErrorKind::Device,
+                                         "An element is read before it is written."};
+inline constexpr Code kInstanceRace{"instance-race", ErrorKind::Device,
+                                    "Two instances of a phase touch one element, and one writes."};
+inline constexpr Code kStoredTwice{"stored-twice", ErrorKind::Device,
+                                   "Two elements of one store go to one place."};
+inline constexpr Code kMisaligned{"misaligned", ErrorKind::Device,
+                                  "An address lacks the alignment that was promised."};
+inline constexpr Code kNotWritten{"not-written", ErrorKind::Device,
+                                  "A kernel leaves elements of an output unwritten."};
+inline constexpr Code kBadLaunch{"bad-launch", ErrorKind::Device,
+                                 "A launch has memory or scalars that the kernel does not allow."};
+}  // namespace codes
+
+/// A program compiled for interpretation.
+class CodeInterpreter {
+ public:
+  /// `code` must be sound (see verify) and outlive this.
+  explicit CodeInterpreter(const KernelCode& code);
+  ~CodeInterpreter();
+
+  /// Runs all phases. `memories` are those of the tensor parameters in order; workspaces may follow,
+  /// otherwise they are made. `scalars` are the size symbols in order, then the scalar parameters,
+  /// their bits zero-extended. Returns what was found, each statement and cause once, in the order
+  /// in which it happened; then results mean nothing.
+  std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
+                              std::span<const int64_t> scalars);
+
+ private:
+  class Engine;
+  const std::unique_ptr<Engine> engine_;
+};
+
+/// Compiles and runs.
+std::vector<Diagnostic> run_code(const KernelCode& code,
+                                 std::span<const std::span<std::byte>> memories,
+                                 std::span<const int64_t> scalars);
+
+}  // namespace braze

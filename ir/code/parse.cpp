@@ -1,0 +1,951 @@
+// parse.cpp — from text to structured code. One function an operation, found by its keyword.
+//
+// Names and syntax are decided here; types, ranges and all other rules are the verifiers'. Nothing
+// is allocated that the text does not pay for: types and regions are bounded.
+#include <algorithm>
+#include <charconv>
+#include <optional>
+#include <span>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/code/text.h"
+#include "ir/ops/scalar.h"
+#include "ir/support/scanner.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+enum class Language : uint8_t { Tile, Kernel };
+
+constexpr size_t kMaxDepth = 64;               // of regions
+constexpr size_t kMaxRank = 16;
+constexpr int64_t kMaxElements = 1 << 20;      // of a value, lanes included
+constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
+
+// A number as it stands in the text; its dtype is known later.
+struct Literal {
+  enum class Kind : uint8_t { Boolean, Integer, Number, Bits };
+  Kind kind = Kind::Number;
+  SourceLocation where;
+  uint64_t bits = 0;
+  int64_t integer = 0;
+  double number = 0;
+  float single = 0;  // rounded once from the text
+};
+
+// A value, or a literal that waits for its dtype.
+struct Term {
+  ValueId value;
+  std::optional<Literal> literal;
+};
+
+class CodeParser {
+ public:
+  CodeParser(std::string_view text, std::string_view file_name, Language language, KernelCode& code)
+      : scanner_(text, file_name), language_(language), code_(code) {}
+
+  void parse() {
+    expect_header(scanner_, language_ == Language::Tile ? "tile" : "kernel");
+    scopes_.emplace_back();
+    while (scanner_.accept("symbol")) size_symbol();
+    scanner_.expect("kernel");
+    code_.name = scanner_.expect_symbol();
+    parameters();
+    attributes();
+    scanner_.expect("{");
+    while (language_ == Language::Tile && scanner_.accept("workspace")) workspace();
+    do phase();
+    while (!scanner_.at("}"));
+    scanner_.expect("}");
+    if (!scanner_.at_end()) scanner_.fail_here("expected one kernel and nothing behind it");
+  }
+
+ private:
+  bool is_tile() const { return language_ == Language::Tile; }
+
+  [[noreturn]] static void fail_at(const SourceLocation& where, std::string message) {
+    fail(codes::kSyntax, std::move(message), {.location = where, .node = "", .fix = ""});
+  }
+
+  // --- Names ------------------------------------------------------------------------------------
+
+  struct Scope {
+    std::vector<std::string_view> symbols, names;
+  };
+  // Opens a scope for as long as it lives.
+  class Nested {
+   public:
+    explicit Nested(CodeParser& parser) : parser_(parser) {
+      if (parser_.scopes_.size() > kMaxDepth) parser_.scanner_.fail_here("regions are nested too deep");
+      parser_.scopes_.emplace_back();
+    }
+    Nested(const Nested&) = delete;
+    Nested& operator=(const Nested&) = delete;
+    ~Nested() {
+      for (const std::string_view s : parser_.scopes_.back().symbols) parser_.symbols_.erase(s);
+      for (const std::string_view n : parser_.scopes_.back().names) parser_.visible_.erase(n);
+      parser_.scopes_.pop_back();
+    }
+
+   private:
+    CodeParser& parser_;
+  };
+
+  bool is_position(std::string_view name) const {
+    if (!is_tile() && name == "lane") return true;
+    return name.size() > 1 && name[0] == (is_tile() ? 'd' : 'e') &&
+           name.find_first_not_of("0123456789", 1) == std::string_view::npos;
+  }
+
+  std::string_view new_symbol() {
+    constexpr std::string_view kReserved[] = {"and", "ceildiv", "false", "floordiv", "inf", "max",
+                                              "min", "mod",     "nan",   "true"};
+    const SourceLocation where = scanner_.location();
+    const std::string_view name = scanner_.expect_identifier("the name of a symbol");
+    if (symbols_.contains(name)) fail_at(where, fmt::format("the symbol {} is defined already", name));
+    if (is_position(name) || std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
+      fail_at(where, fmt::format("{} has a meaning of its own and cannot be defined", name));
+    return name;
+  }
+  void define(std::string_view name, Expr symbol) {
+    symbols_.emplace(name, std::move(symbol));
+    scopes_.back().symbols.push_back(name);
+  }
+
+  using Named = std::variant<ValueId, MemoryId>;
+  void define(const Token& token, const SourceLocation& where, Named named) {
+    if (!known_.insert(token.text).second) fail_at(where, fmt::format("%{} is defined twice", token.text));
+    visible_.emplace(token.text, named);
+    scopes_.back().names.push_back(token.text);
+  }
+  ValueId new_value(const Token& token, const SourceLocation& where, ValueType type) {
+    const ValueId id(code_.values.size());
+    define(token, where, id);
+    code_.values.push_back({std::string(token.text), std::move(type)});
+    return id;
+  }
+
+  template <class T>
+  T named(std::string_view what) {
+    if (scanner_.peek().kind == TokenKind::Value) {
+      const auto found = visible_.find(scanner_.peek().text);
+      if (found == visible_.end())
+        scanner_.fail_here(fmt::format("%{} is not defined here", scanner_.peek().text));
+      if (const T* id = std::get_if<T>(&found->second)) {
+        scanner_.next();
+        return *id;
+      }
+    }
+    scanner_.fail_here(fmt::format("expected {}", what));
+  }
+  ValueId value() { return named<ValueId>("a value"); }
+  MemoryId memory() { return named<MemoryId>("a parameter, workspace or buffer"); }
+
+  // --- Types, index expressions, literals ---------------------------------------------------------
+
+  DType dtype() {
+    const auto found = parse_dtype(scanner_.peek().text);
+    if (!found || scanner_.peek().kind != TokenKind::Identifier) scanner_.fail_here("expected a dtype such as f32");
+    scanner_.next();
+    return *found;
+  }
+
+  ValueType type() {
+    const SourceLocation where = scanner_.location();
+    ValueType out;
+    const std::string_view word = scanner_.expect_identifier("a type such as f32[64]");
+    const size_t cross = is_tile() ? word.npos : word.find('x');
+    const auto found = parse_dtype(word.substr(0, cross));
+    if (!found) fail_at(where, fmt::format("there is no type {}", quote(word.substr(0, 40))));
+    out.dtype = *found;
+    if (cross != word.npos) {
+      const std::string_view digits = word.substr(cross + 1);
+      const auto end = digits.data() + digits.size();
+      const auto result = std::from_chars(digits.data(), end, out.lanes);
+      if (result.ec != std::errc() || result.ptr != end || out.lanes < 1 || out.lanes > 1024)
+        fail_at(where, "lanes are a power of two from 1 to 64");
+    }
+    if (scanner_.at("[")) out.extents = integers("[", "]");
+    int64_t count = out.lanes;
+    for (const int64_t extent : out.extents) {
+      if (extent < 1) fail_at(where, "extents are at least 1");
+      if (extent > kMaxElements || (count *= extent) > kMaxElements)
+        fail_at(where, "a value has at most 2^20 elements");
+    }
+    if (out.rank() > kMaxRank) fail_at(where, "a type has too many extents");
+    return out;
+  }
+
+  std::vector<int64_t> integers(std::string_view open, std::string_view close) {
+    std::vector<int64_t> out;
+    scanner_.expect(open);
+    if (scanner_.accept(close)) return out;
+    do out.push_back(scanner_.expect_integer());
+    while (scanner_.accept(","));
+    scanner_.expect(close);
+    return out;
+  }
+
+  Expr lookup(std::string_view name) {
+    if (name[0] == '%') {
+      const auto found = visible_.find(name.substr(1));
+      const auto* id = found == visible_.end() ? nullptr : std::get_if<ValueId>(&found->second);
+      if (!id) scanner_.fail_here(fmt::format("the value {} is not defined here", name));
+      return value_symbol(code_, *id);
+    }
+    if (is_position(name)) return position(name);
+    const auto found = symbols_.find(name);
+    if (found == symbols_.end()) scanner_.fail_here(fmt::format("the symbol {} is not defined here", name));
+    return found->second;
+  }
+  Expr position(std::string_view name) {
+    if (!positions_) scanner_.fail_here(fmt::format("{} has no meaning here: nothing has positions", name));
+    if (name == "lane") return lane_symbol(positions_->lanes);
+    size_t axis = kMaxRank;
+    std::from_chars(name.data() + 1, name.data() + name.size(), axis);
+    if (axis >= positions_->rank())
+      scanner_.fail_here(fmt::format("{} has no axis of {}", name, positions_->to_string()));
+    return position_symbol(name[0], axis, positions_->extents[axis]);
+  }
+  Expr index() {
+    return parse_expr(scanner_, [this](std::string_view name) { return lookup(name); });
+  }
+  std::vector<Expr> indices() {
+    std::vector<Expr> out;
+    scanner_.expect("[");
+    if (scanner_.accept("]")) return out;
+    do out.push_back(index());
+    while (scanner_.accept(","));
+    scanner_.expect("]");
+    return out;
+  }
+
+  IndexComparison comparison() {
+    constexpr std::string_view kKinds[] = {"<", "<=", ">", ">=", "==", "!="};
+    IndexComparison out;
+    out.left = index();
+    size_t kind = 0;
+    while (kind < std::size(kKinds) && !scanner_.at(kKinds[kind])) ++kind;
+    if (kind == std::size(kKinds)) scanner_.fail_here("expected a comparison");
+    scanner_.next();
+    out.kind = static_cast<IndexComparison::Kind>(kind);
+    out.right = index();
+    return out;
+  }
+  Condition condition() {
+    Condition out;
+    scanner_.expect("(");
+    do out.push_back(comparison());
+    while (scanner_.accept("and"));
+    scanner_.expect(")");
+    return out;
+  }
+
+  Literal literal() {
+    Literal out;
+    out.where = scanner_.location();
+    if (scanner_.at("true") || scanner_.at("false")) {
+      out.kind = Literal::Kind::Boolean;
+      out.bits = scanner_.next().text == "true";
+    } else if (scanner_.accept("bits")) {
+      scanner_.expect("(");
+      const Token token = scanner_.next();
+      const char* const end = token.text.data() + token.text.size();
+      if (!token.text.starts_with("0x") || std::from_chars(token.text.data() + 2, end, out.bits, 16).ptr != end)
+        fail_at(out.where, "expected bits(0x...)");
+      scanner_.expect(")");
+      out.kind = Literal::Kind::Bits;
+    } else {
+      number(out);
+    }
+    return out;
+  }
+
+  void number(Literal& out) {
+    const bool negative = scanner_.at("-");
+    const Token token = negative ? scanner_.peek_second() : scanner_.peek();
+    const char* const end = token.text.data() + token.text.size();
+    if (token.kind == TokenKind::Integer) {
+      uint64_t magnitude = 0;
+      const auto result = std::from_chars(token.text.data(), end, magnitude);
+      const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
+      if (result.ec == std::errc() && magnitude <= limit) {
+        out.kind = Literal::Kind::Integer;
+        out.integer = static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
+      }
+    }
+    out.number = scanner_.expect_number();
+    out.single = static_cast<float>(out.number);
+    // Decimal to f32 in one step: by way of f64 it would round twice.
+    float direct = 0;
+    const bool decimal = token.kind != TokenKind::Identifier && !token.text.starts_with("0x");
+    if (decimal && std::from_chars(token.text.data(), end, direct).ec == std::errc())
+      out.single = negative ? -direct : direct;
+  }
+
+  static uint64_t bits_of(const Literal& literal, DType dtype) {
+    const auto unfit = [&] { fail_at(literal.where, fmt::format("this is no literal of {}", name(dtype))); };
+    const bool whole = literal.kind == Literal::Kind::Integer;
+    switch (literal.kind) {
+      case Literal::Kind::Boolean:
+        if (dtype != DType::Bool) unfit();
+        return literal.bits;
+      case Literal::Kind::Bits:
+        if (!is_floating(dtype) || (size_of(dtype) < 8 && literal.bits >> (8 * size_of(dtype)) != 0)) unfit();
+        return literal.bits;
+      default:
+        break;
+    }
+    if (dtype == DType::F32) return constant_bits(dtype, static_cast<double>(literal.single));
+    if (is_floating(dtype)) return constant_bits(dtype, literal.number);
+    if (dtype == DType::Bool || !whole) unfit();
+    const uint64_t bits = constant_bits_int(dtype, literal.integer);
+    if (bits_to_int(dtype, bits) != literal.integer) unfit();
+    return bits;
+  }
+
+  bool at_literal() const {
+    const TokenKind kind = scanner_.peek().kind;
+    return kind == TokenKind::Integer || kind == TokenKind::Float || scanner_.at("-") || scanner_.at("true") ||
+           scanner_.at("false") || scanner_.at("inf") || scanner_.at("nan") || scanner_.at("bits");
+  }
+  Term term() {
+    if (at_literal()) return {{}, literal()};
+    return {value(), {}};
+  }
+  Operand operand(const Term& term, DType dtype) const {
+    return term.literal ? Operand::literal(dtype, bits_of(*term.literal, dtype)) : Operand(term.value);
+  }
+  // An operand whose dtype nothing else fixes.
+  Operand plain_operand() { return value(); }
+
+  // --- The head of a kernel -----------------------------------------------------------------------
+
+  void size_symbol() {
+    const SourceLocation where = scanner_.location();
+    const std::string_view name = new_symbol();
+    scanner_.expect(":");
+    const int64_t least = scanner_.expect_integer();
+    scanner_.expect("..");
+    const int64_t greatest = scanner_.expect_integer();
+    int64_t divisor = 1;
+    if (scanner_.accept("%")) {
+      divisor = scanner_.expect_integer();
+    } else if (scanner_.peek().kind == TokenKind::Value) {  // "%8" is one token
+      const std::string_view digits = scanner_.next().text;
+      const char* end = digits.data() + digits.size();
+      if (std::from_chars(digits.data(), end, divisor).ptr != end) divisor = 0;
+    }
+    if (least < 0 || least > greatest || greatest > kMaxSymbol || divisor < 1 ||
+        greatest / divisor * divisor < least)
+      fail_at(where, fmt::format("the symbol {} has no values that a size can have", name));
+    define(name, Expr::symbol(name, {least, greatest}, divisor));
+    code_.symbols.push_back(lookup(name));
+  }
+
+  void parameters() {
+    scanner_.expect("(");
+    while (!scanner_.accept(")")) {
+      if (!code_.memories.empty() || !code_.scalar_parameters.empty()) scanner_.expect(",");
+      parameter();
+    }
+  }
+
+  void parameter() {
+    const SourceLocation where = scanner_.location();
+    const Token token = scanner_.peek();
+    scanner_.expect_value();
+    scanner_.expect(":");
+    constexpr std::string_view kModes[] = {"in", "out", "inout"};
+    std::optional<Mode> mode;
+    for (size_t i = 0; i < std::size(kModes); ++i)
+      if (scanner_.accept(kModes[i])) mode = static_cast<Mode>(i);
+    const bool work = !mode && !is_tile() && scanner_.accept("work");
+    if (!mode && !work) {
+      const ValueId id = new_value(token, where, {dtype(), 1, {}});
+      code_.scalar_parameters.push_back(id);
+      code_.parameters.emplace_back(id);
+      return;
+    }
+    Memory memory{.name = std::string(token.text), .space = work ? MemorySpace::Workspace : MemorySpace::Parameter};
+    memory.mode = mode.value_or(Mode::InOut);
+    memory.zeroed = work && scanner_.accept("zero");
+    if (!is_tile()) scanner_.expect("global");
+    memory.dtype = dtype();
+    memory.shape = indices();
+    if (is_tile() && scanner_.accept("strides")) memory.strides = indices();
+    if (scanner_.accept("align")) memory.align = scanner_.expect_integer();
+    if (!work && !code_.memories.empty() && code_.memories.back().space == MemorySpace::Workspace)
+      fail_at(where, "`work` parameters stand behind all others");
+    add_memory(token, where, std::move(memory));
+  }
+
+  MemoryId add_memory(const Token& token, const SourceLocation& where, Memory memory) {
+    const MemoryId id(code_.memories.size());
+    define(token, where, id);
+    if (memory.space == MemorySpace::Parameter) code_.parameters.emplace_back(id);
+    code_.memories.push_back(std::move(memory));
+    return id;
+  }
+
+  void attributes() {
+    while (!scanner_.at("{")) {
+      if (scanner_.accept("schedule")) code_.schedule = unquote(scanner_.expect_string());
+      else if (!is_tile() && scanner_.accept("target")) code_.target = unquote(scanner_.expect_string());
+      else if (is_tile() && scanner_.accept("resident")) code_.resident = true;
+      else scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
+    }
+    if (!is_tile() && code_.target.empty()) scanner_.fail_here("a kernel has a target");
+  }
+
+  void workspace() {
+    const SourceLocation where = scanner_.location();
+    const Token token = scanner_.peek();
+    scanner_.expect_value();
+    scanner_.expect(":");
+    Memory memory{.name = std::string(token.text), .space = MemorySpace::Workspace, .mode = Mode::InOut};
+    memory.dtype = dtype();
+    memory.shape = indices();
+    memory.zeroed = scanner_.accept("zero");
+    add_memory(token, where, std::move(memory));
+  }
+
+  void phase() {
+    Phase out;
+    if (!code_.phases.empty()) {
+      scanner_.expect("barrier");
+      out.barrier = scanner_.accept("block") ? PhaseBarrier::Block : PhaseBarrier::Grid;
+      if (out.barrier == PhaseBarrier::Grid) scanner_.expect("grid");
+    }
+    scanner_.expect("phase");
+    scanner_.expect("grid");
+    scanner_.expect("(");
+    const Nested scope(*this);
+    std::vector<std::pair<std::string_view, Expr>> axes;
+    while (!scanner_.accept(")")) {
+      if (!axes.empty()) scanner_.expect(",");
+      const std::string_view name = new_symbol();
+      scanner_.expect(":");
+      axes.emplace_back(name, index());
+    }
+    for (const auto& [name, extent] : axes) {
+      if (symbols_.contains(name)) scanner_.fail_here(fmt::format("the grid has two axes {}", name));
+      out.grid.push_back({std::string(name), extent});
+      define(name, grid_symbol(name, extent));
+    }
+    if (!is_tile() && scanner_.accept("scratch")) out.scratch_bytes = scanner_.expect_integer();
+    out.body = region("", {});
+    code_.phases.push_back(std::move(out));
+  }
+
+  // --- Statements ---------------------------------------------------------------------------------
+
+  struct Result {
+    Token token;
+    SourceLocation where;
+  };
+
+  // `ending` ("yield", "continue" or nothing) gives the values that leave the region; literals among
+  // them take the dtypes `given`.
+  Region region(std::string_view ending, const std::vector<ValueType>& given) {
+    Region out;
+    const Nested scope(*this);
+    scanner_.expect("{");
+    while (!scanner_.at("}")) {
+      if (!ending.empty() && scanner_.accept(ending)) {
+        do {
+          const Term yielded = term();
+          const size_t i = out.yields.size();
+          if (yielded.literal && i >= given.size()) fail_at(yielded.literal->where, "nothing fixes the dtype of this literal");
+          out.yields.push_back(operand(yielded, i < given.size() ? given[i].dtype : DType::F32));
+        } while (scanner_.accept(","));
+        break;
+      }
+      if (!scanner_.at_line_start() && !out.statements.empty()) scanner_.fail_here("a statement begins a line");
+      statement(out);
+    }
+    scanner_.expect("}");
+    return out;
+  }
+
+  void statement(Region& out) {
+    Statement made;
+    made.location = scanner_.location();
+    std::vector<Result> results;
+    while (scanner_.peek().kind == TokenKind::Value) {
+      results.push_back({scanner_.peek(), scanner_.location()});
+      scanner_.next();
+      if (!scanner_.accept(",")) break;
+    }
+    if (!results.empty()) scanner_.expect("=");
+    const SourceLocation where = scanner_.location();
+    const std::string_view word = scanner_.expect_identifier("a statement");
+    if (const auto row = parse_elementwise(word)) {
+      this->row(*row, made, results);
+    } else {
+      const Keyword* found = nullptr;
+      for (const Keyword& keyword : keywords())
+        if (keyword.name == word && keyword.in(language_)) found = &keyword;
+      if (!found) fail_at(where, fmt::format("there is no statement {}", quote(word.substr(0, 40))));
+      (this->*found->parse)(made, results);
+    }
+    if (made.results.size() != results.size() && !made.as<BufferOp>())
+      fail_at(made.location, fmt::format("{} has {} results, not {}", word, made.results.size(), results.size()));
+    out.statements.push_back(std::move(made));
+  }
+
+  using ParseStatement = void (CodeParser::*)(Statement&, const std::vector<Result>&);
+  struct Keyword {
+    enum Where : uint8_t { Both, Tiles, Kernels };
+    std::string_view name;
+    Where where;
+    ParseStatement parse;
+    bool in(Language language) const {
+      return where == Both || (where == Tiles) == (language == Language::Tile);
+    }
+  };
+  static std::span<const Keyword> keywords() {
+    using P = CodeParser;
+    static constexpr Keyword kKeywords[] = {
+        {"let", Keyword::Both, &P::let},
+        {"const", Keyword::Both, &P::constant},
+        {"iota", Keyword::Both, &P::iota},
+        {"test", Keyword::Both, &P::test},
+        {"load", Keyword::Both, &P::load},
+        {"store", Keyword::Both, &P::store},
+        {"reduce", Keyword::Both, &P::reduce},
+        {"scan", Keyword::Tiles, &P::scan},
+        {"dot", Keyword::Tiles, &P::dot},
+        {"reshape", Keyword::Both, &P::view<ViewKind::Reshape>},
+        {"broadcast", Keyword::Both, &P::view<ViewKind::Broadcast>},
+        {"transpose", Keyword::Both, &P::view<ViewKind::Transpose>},
+        {"slice", Keyword::Both, &P::view<ViewKind::Slice>},
+        {"buffer", Keyword::Tiles, &P::buffer},
+        {"alloc", Keyword::Kernels, &P::buffer},
+        {"for", Keyword::Both, &P::for_loop},
+        {"if", Keyword::Both, &P::branch},
+        {"ticket", Keyword::Tiles, &P::ticket},
+        {"await_predecessors", Keyword::Tiles, &P::await},
+        {"splat", Keyword::Kernels, &P::splat},
+        {"extract", Keyword::Kernels, &P::extract},
+        {"insert", Keyword::Kernels, &P::insert},
+        {"shuffle", Keyword::Kernels, &P::shuffle},
+        {"get", Keyword::Kernels, &P::get},
+        {"pack", Keyword::Kernels, &P::pack},
+        {"atomic", Keyword::Kernels, &P::atomic},
+        {"while", Keyword::Kernels, &P::while_loop},
+    };
+    return kKeywords;
+  }
+
+  // ": type" and the names that get it.
+  void result_types(Statement& s, const std::vector<Result>& results) {
+    scanner_.expect(":");
+    for (const Result& result : results) {
+      if (!s.results.empty()) scanner_.expect(",");
+      s.results.push_back(new_value(result.token, result.where, type()));
+    }
+    if (results.empty()) fail_at(s.location, "the result needs a name");
+  }
+  void give_types(Statement& s, const std::vector<Result>& results, const std::vector<ValueType>& types) {
+    if (results.size() != types.size() && !results.empty())
+      fail_at(s.location, fmt::format("{} names for {} results", results.size(), types.size()));
+    for (size_t i = 0; i < results.size(); ++i)
+      s.results.push_back(new_value(results[i].token, results[i].where, types[i]));
+  }
+
+  // The type behind this statement's ":": position symbols need it before it is reached.
+  ValueType type_ahead() {
+    const Scanner here = scanner_;
+    int depth = 0;
+    for (bool first = true; !scanner_.at_end(); first = false) {
+      if (depth == 0 && !first && scanner_.at_line_start()) break;
+      if (depth == 0 && scanner_.accept(":")) {
+        const ValueType found = type();
+        scanner_ = here;
+        return found;
+      }
+      if (scanner_.at("(") || scanner_.at("[")) ++depth;
+      if (scanner_.at(")") || scanner_.at("]")) --depth;
+      scanner_.next();
+    }
+    scanner_ = here;
+    scanner_.fail_here("this statement lacks its type");
+  }
+  // Calls `parse` where position symbols mean those of `type`.
+  template <class F>
+  void with_positions(const ValueType& type, F&& parse) {
+    positions_ = type;
+    parse();
+    positions_.reset();
+  }
+
+  void let(Statement& s, const std::vector<Result>&) {
+    const std::string_view name = new_symbol();
+    scanner_.expect("=");
+    Expr e = index();
+    define(name, let_symbol(name, e));
+    s.op = LetOp{std::string(name), std::move(e)};
+  }
+
+  void constant(Statement& s, const std::vector<Result>& results) {
+    const Literal value = literal();
+    result_types(s, results);
+    s.op = ConstOp{bits_of(value, code_[s.results[0]].type.dtype)};
+  }
+
+  void iota(Statement& s, const std::vector<Result>& results) {
+    IndexOp op;
+    with_positions(type_ahead(), [&] {
+      scanner_.expect("(");
+      op.value = index();
+      scanner_.expect(")");
+    });
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  void test(Statement& s, const std::vector<Result>& results) {
+    TestOp op;
+    with_positions(type_ahead(), [&] { op.condition = condition(); });
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  Guard guard() {
+    Guard out;
+    if (!scanner_.accept("mask")) return out;
+    if (scanner_.at("(")) out.condition = condition();
+    else out.mask = value();
+    return out;
+  }
+  template <class Access>
+  void access_tail(Access& op) {
+    if (!is_tile() && scanner_.accept("align")) op.align = scanner_.expect_integer();
+    if (scanner_.accept("cache")) {
+      op.cache = scanner_.accept("stream") ? CacheHint::Stream : CacheHint::Keep;
+      if (op.cache == CacheHint::Keep) scanner_.expect("keep");
+    }
+  }
+
+  void load(Statement& s, const std::vector<Result>& results) {
+    LoadOp op;
+    with_positions(type_ahead(), [&] {
+      op.memory = memory();
+      op.at = indices();
+      op.guard = guard();
+      if (op.guard) {
+        scanner_.expect("fill");
+        op.fill = bits_of(literal(), code_[op.memory].dtype);
+      }
+      access_tail(op);
+    });
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  void store(Statement& s, const std::vector<Result>&) {
+    StoreOp op;
+    const Term stored = term();
+    scanner_.expect(",");
+    op.memory = memory();
+    op.value = operand(stored, code_[op.memory].dtype);
+    with_positions(stored.literal ? ValueType{} : code_[stored.value].type, [&] {
+      op.at = indices();
+      op.guard = guard();
+      access_tail(op);
+    });
+    s.op = std::move(op);
+  }
+
+  // A literal has the dtype of the operands that are none, or of the result.
+  void row(ElementwiseOp op, Statement& s, const std::vector<Result>& results) {
+    std::vector<Term> terms;
+    do terms.push_back(term());
+    while (scanner_.accept(","));
+    if (terms.size() != info(op).arity)
+      fail_at(s.location, fmt::format("{} has {} operands, not {}", name(op), info(op).arity, terms.size()));
+    result_types(s, results);
+    const size_t first = op == ElementwiseOp::select ? 1 : 0;
+    std::optional<DType> fixed;
+    for (size_t i = first; i < terms.size(); ++i)
+      if (!terms[i].literal) fixed = code_[terms[i].value].type.dtype;
+    if (!fixed && info(op).result == ResultRule::Same) fixed = code_[s.results[0]].type.dtype;
+    RowOp made{op, {}};
+    for (size_t i = 0; i < terms.size(); ++i) {
+      if (terms[i].literal && i >= first && !fixed) fail_at(terms[i].literal->where, "nothing fixes the dtype of this literal");
+      made.operands.push_back(operand(terms[i], i < first ? DType::Bool : fixed.value_or(DType::F32)));
+    }
+    s.op = std::move(made);
+  }
+
+  std::vector<int64_t> axes() {
+    scanner_.expect("axes");
+    return integers("(", ")");
+  }
+
+  void reduce(Statement& s, const std::vector<Result>& results) {
+    if (scanner_.at("argmin") || scanner_.at("argmax")) {
+      if (!is_tile()) scanner_.fail_here("a kernel spells an arg-reduction out");
+      ArgFoldOp op;
+      op.is_max = scanner_.next().text == "argmax";
+      op.values = plain_operand();
+      scanner_.expect(",");
+      op.indices = plain_operand();
+      op.axes = axes();
+      s.op = std::move(op);
+    } else {
+      FoldOp op;
+      op.monoid = monoid();
+      op.operand = plain_operand();
+      op.lanes = !is_tile() && scanner_.accept("lanes");
+      if (!op.lanes) op.axes = axes();
+      s.op = std::move(op);
+    }
+    result_types(s, results);
+  }
+  Monoid monoid() {
+    const auto found = parse_monoid(scanner_.peek().text);
+    if (!found) scanner_.fail_here("expected sum, prod, min, max, and, or");
+    scanner_.next();
+    return *found;
+  }
+
+  void scan(Statement& s, const std::vector<Result>& results) {
+    ScanOp op;
+    op.monoid = monoid();
+    op.operand = plain_operand();
+    const SourceLocation where = scanner_.location();
+    const std::vector<int64_t> along = axes();
+    if (along.size() != 1) fail_at(where, "a scan has one axis");
+    op.axis = along[0];
+    op.reverse = scanner_.accept("reverse");
+    op.exclusive = scanner_.accept("exclusive");
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  void dot(Statement& s, const std::vector<Result>& results) {
+    TileDotOp op;
+    const auto side = [&](Operand& operand, MemoryId& buffer) {
+      const auto found = visible_.find(scanner_.peek().text);
+      const bool is_memory = scanner_.peek().kind == TokenKind::Value && found != visible_.end() &&
+                             std::holds_alternative<MemoryId>(found->second);
+      if (is_memory) buffer = memory();
+      else operand = plain_operand();
+      scanner_.expect(",");
+    };
+    side(op.a, op.a_buffer);
+    side(op.b, op.b_buffer);
+    op.c = plain_operand();
+    if (scanner_.accept("contract")) {
+      const SourceLocation where = scanner_.location();
+      const std::vector<int64_t> pair = integers("(", ")");
+      if (pair.size() != 2) fail_at(where, "contract has two axes");
+      op.contract_a = pair[0];
+      op.contract_b = pair[1];
+    }
+    op.tf32 = scanner_.accept("tf32");
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  template <ViewKind kKind>
+  void view(Statement& s, const std::vector<Result>& results) {
+    ViewOp op{kKind, plain_operand(), {}};
+    if (kKind == ViewKind::Transpose) scanner_.expect("perm");
+    if (kKind == ViewKind::Transpose || kKind == ViewKind::Slice) op.arguments = integers("(", ")");
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  void buffer(Statement& s, const std::vector<Result>& results) {
+    if (results.size() != 1) fail_at(s.location, "a buffer needs one name");
+    Memory memory{.name = std::string(results[0].token.text), .space = MemorySpace::Local, .mode = Mode::InOut};
+    if (!is_tile()) scanner_.expect("local");
+    memory.dtype = dtype();
+    for (const int64_t extent : integers("[", "]")) memory.shape.emplace_back(extent);
+    if (!is_tile() && scanner_.accept("align")) memory.align = scanner_.expect_integer();
+    if (!is_tile() && scanner_.accept("at")) {
+      memory.scratch_offset = scanner_.expect_integer();
+      if (memory.scratch_offset < 0) scanner_.fail_here("a place in scratch is not negative");
+    }
+    s.op = BufferOp{add_memory(results[0].token, results[0].where, std::move(memory))};
+  }
+
+  // "carry(%inside = %first, ...)"; defines the inside names in the current scope.
+  std::vector<std::pair<ValueId, Operand>> carried(std::vector<ValueType>& types) {
+    std::vector<std::pair<ValueId, Operand>> out;
+    std::vector<Result> names;
+    scanner_.expect("(");
+    do {
+      names.push_back({scanner_.peek(), scanner_.location()});
+      scanner_.expect_value();
+      scanner_.expect("=");
+      const ValueId first = value();
+      types.push_back(code_[first].type);
+      out.emplace_back(ValueId(), first);
+    } while (scanner_.accept(","));
+    scanner_.expect(")");
+    for (size_t i = 0; i < names.size(); ++i) out[i].first = new_value(names[i].token, names[i].where, types[i]);
+    return out;
+  }
+
+  void for_loop(Statement& s, const std::vector<Result>& results) {
+    std::vector<ValueType> types;
+    ForOp op;
+    {
+      const Nested scope(*this);
+      const std::string_view name = new_symbol();
+      op.symbol = name;
+      scanner_.expect(":");
+      op.low = index();
+      scanner_.expect("..");
+      op.high = index();
+      if (scanner_.accept("step")) op.step = index();
+      if (scanner_.accept("unroll")) op.unroll = scanner_.expect_integer();
+      define(name, loop_symbol(name, op.low, op.high, op.step));
+      if (scanner_.accept("carry")) op.carried = carried(types);
+      op.body = region("yield", types);
+    }
+    s.op = std::move(op);
+    give_types(s, results, types);
+  }
+
+  void branch(Statement& s, const std::vector<Result>& results) {
+    IfOp op;
+    if (scanner_.at("(")) op.condition = condition();
+    else op.flag = value();
+    op.then = region("yield", {});
+    std::vector<ValueType> types;
+    for (const Operand& yielded : op.then->yields) types.push_back(code_[yielded.value].type);
+    if (scanner_.accept("else")) op.otherwise = region("yield", types);
+    s.op = std::move(op);
+    give_types(s, results, types);
+  }
+
+  void while_loop(Statement& s, const std::vector<Result>& results) {
+    std::vector<ValueType> types;
+    WhileOp op;
+    {
+      const Nested scope(*this);
+      scanner_.expect("carry");
+      op.carried = carried(types);
+      std::vector<ValueType> given = types;
+      given.insert(given.begin(), {DType::Bool, 1, {}});
+      op.body = region("continue", given);
+    }
+    s.op = std::move(op);
+    give_types(s, results, types);
+  }
+
+  void ticket(Statement& s, const std::vector<Result>& results) {
+    TicketOp op;
+    op.memory = memory();
+    op.at = indices();
+    scanner_.expect("of");
+    scanner_.expect("(");
+    op.count = index();
+    scanner_.expect(")");
+    s.op = std::move(op);
+    give_types(s, results, {{DType::Bool, 1, {}}});
+  }
+
+  void await(Statement& s, const std::vector<Result>&) { s.op = AwaitOp{}; }
+
+  void splat(Statement& s, const std::vector<Result>& results) {
+    s.op = SplatOp{plain_operand()};
+    result_types(s, results);
+  }
+  void extract(Statement& s, const std::vector<Result>& results) {
+    LaneOp op;
+    op.operand = plain_operand();
+    scanner_.expect("lane");
+    op.lane = scanner_.expect_integer();
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+  void insert(Statement& s, const std::vector<Result>& results) {
+    LaneOp op;
+    op.insert = true;
+    op.operand = plain_operand();
+    scanner_.expect(",");
+    const Term element = term();
+    op.element = operand(element, code_[op.operand.value].type.dtype);
+    scanner_.expect("lane");
+    op.lane = scanner_.expect_integer();
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+  void shuffle(Statement& s, const std::vector<Result>& results) {
+    ShuffleOp op;
+    op.a = plain_operand();
+    scanner_.expect(",");
+    op.b = plain_operand();
+    op.lanes = integers("(", ")");
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+  void get(Statement& s, const std::vector<Result>& results) {
+    GetOp op;
+    op.operand = plain_operand();
+    op.at = integers("[", "]");
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+  void pack(Statement& s, const std::vector<Result>& results) {
+    std::vector<Term> terms;
+    do terms.push_back(term());
+    while (scanner_.accept(","));
+    result_types(s, results);
+    PackOp op;
+    for (const Term& t : terms) op.operands.push_back(operand(t, code_[s.results[0]].type.dtype));
+    s.op = std::move(op);
+  }
+  void atomic(Statement& s, const std::vector<Result>& results) {
+    AtomicOp op;
+    op.is_max = scanner_.accept("max");
+    if (!op.is_max) scanner_.expect("add");
+    op.memory = memory();
+    scanner_.expect("[");
+    op.at = index();
+    scanner_.expect("]");
+    scanner_.expect(",");
+    op.value = operand(term(), code_[op.memory].dtype);
+    scanner_.expect("order");
+    op.acquire_release = scanner_.accept("acq_rel");
+    if (!op.acquire_release) scanner_.expect("relaxed");
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+
+  Scanner scanner_;
+  const Language language_;
+  KernelCode& code_;
+  std::vector<Scope> scopes_;
+  std::unordered_map<std::string_view, Expr> symbols_;   // visible here
+  std::unordered_map<std::string_view, Named> visible_;  // %names
+  std::unordered_set<std::string_view> known_;           // all %names of the kernel
+  std::optional<ValueType> positions_;                   // what position symbols refer to
+};
+
+template <class Code>
+Code parse(std::string_view text, std::string_view file_name, Language language) {
+  Code code;
+  CodeParser(text, file_name, language, code).parse();
+  return code;
+}
+
+}  // namespace
+
+TileProgram parse_tile(std::string_view text, std::string_view file_name) {
+  return parse<TileProgram>(text, file_name, Language::Tile);
+}
+Kernel parse_kernel(std::string_view text, std::string_view file_name) {
+  return parse<Kernel>(text, file_name, Language::Kernel);
+}
+
+}  // namespace braze

@@ -1,0 +1,52 @@
+// row_loops.h — elementwise rows over arrays of element bits.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <vector>
+
+#include "ir/ops/elementwise.h"
+#include "ir/ops/machine_semantics.h"
+
+namespace braze {
+
+/// A machine row over arrays. Equal to machine_function element by element; the frequent rows on
+/// f32 have loops of their own.
+class RowLoop {
+ public:
+  RowLoop() = default;
+  RowLoop(ElementwiseOp op, DType operand, DType result);
+  /// `out` may be an operand. Operands beyond the arity are null.
+  void run(uint64_t* out, const uint64_t* x, const uint64_t* y, const uint64_t* z, size_t n) const;
+
+ private:
+  using Loop = void (*)(uint64_t*, const uint64_t*, const uint64_t*, const uint64_t*, size_t);
+  Loop loop_ = nullptr;
+  MachineFunction function_ = nullptr;
+};
+
+/// Any row as a straight line of machine rows: a math or formula row by its body.
+class RowProgram {
+ public:
+  RowProgram(ElementwiseOp op, const std::vector<DType>& operands, DType result);
+  void run(uint64_t* out, const uint64_t* const* operands, size_t n);
+
+ private:
+  friend class BodyRecorder;
+  struct Step {
+    RowLoop loop;
+    size_t operands[3] = {};
+    size_t arity = 0;
+    size_t result = 0;
+  };
+  static constexpr size_t kChunk = 256;
+  struct Slot {
+    int operand = -1;  // one of the row's, or
+    std::vector<uint64_t> bits;  // a chunk of a constant or of an intermediate value
+  };
+  std::vector<Slot> slots_;
+  std::vector<Step> steps_;
+  size_t result_ = 0;
+};
+
+}  // namespace braze
