@@ -1,7 +1,8 @@
 // inner_loop.cpp — what the code generator makes of the loops that carry the speed of everything:
 // the inner loop of a packed dot, against the machine's peak, and the time that compiling takes.
 //
-// Usage: bench-inner-loop [--asm | --llvm]   with an option, prints the code of the dots instead
+// Usage: bench-inner-loop [--dot-asm | --dot-llvm | --pointwise-asm | --pointwise-llvm]
+// With an option, prints code instead.
 #include <algorithm>
 #include <cstdio>
 #include <ctime>
@@ -144,19 +145,20 @@ int main(int argc, char** argv) {
     const int64_t rows = wide ? 14 : 6;
     const int32_t lanes = wide ? 16 : 8;
     const Kernel dot = dot_kernel(rows, lanes, true);
-    if (option == "--asm" || option == "--llvm") {
-      std::fputs((option == "--asm" ? assembly_text(dot, test::target(target)) : llvm_text(dot, test::target(target))).c_str(), stdout);
-      continue;
-    }
-    if (option == "--pointwise") {
-      std::fputs(assembly_text(pointwise_kernel(lanes, 4), test::target(target)).c_str(), stdout);
+    const Kernel pointwise = pointwise_kernel(lanes, 4);
+    if (!option.empty()) {
+      const Kernel& shown = option.starts_with("--pointwise") ? pointwise : dot;
+      const std::string text = option.ends_with("llvm") ? llvm_text(shown, test::target(target))
+                                                        : assembly_text(shown, test::target(target));
+      std::fputs(text.c_str(), stdout);
       continue;
     }
     const double peak = gflops(dot_kernel(rows, lanes, false), target, rows, lanes, 256);
     const double speed = gflops(dot, target, rows, lanes, 256);
     std::printf("%-10s dot %lldx%d, k = 256    %7.1f GFLOP/s of %.1f in registers (%.0f %%)\n",
                 std::string(target).c_str(), static_cast<long long>(rows), 2 * lanes, speed, peak, 100 * speed / peak);
+    print_times("nothing", dot_kernel(1, 1, false), target);
     print_times("dot", dot, target);
-    print_times("20 rows, 4 of them math", pointwise_kernel(lanes, 4), target);
+    print_times("20 rows, 4 of them math", pointwise, target);
   }
 }

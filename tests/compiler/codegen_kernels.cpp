@@ -129,12 +129,13 @@ TEST_P(Images, GuardsFreeOfLane) {
 TEST_P(Images, TailsOfRowsAndColumns) {
   for (DType dtype : {DType::F32, DType::F16}) {
     Draft d;
-    const Expr m = Expr::symbol("m", {0, 1 << 20});
+    const Expr m = Expr::symbol("m", {0, 1 << 20}), pitch = Expr::symbol("pitch", {20, 20000});
     d.kernel.symbols.push_back(m);
+    d.kernel.symbols.push_back(pitch);
     const MemoryId x = d.in(dtype), y = d.out(dtype);
     const Expr row = position_symbol('e', 0, 3), column = position_symbol('e', 1, 2) * Expr(8) + lane_symbol(8);
     const Guard guard{{{row, Kind::Lt, m}, {column, Kind::Lt, d.n}}, {}};
-    const ValueId v = d.b.load(x, {row * Expr(20) + column}, {dtype, 8, {3, 2}}, guard, 7);
+    const ValueId v = d.b.load(x, {row * pitch + column}, {dtype, 8, {3, 2}}, guard, 7);
     d.b.store(v, y, {row * Expr(20) + column}, guard);
     d.b.store(v, y, {row * Expr(16) + column + Expr(60)});
     d.finish();
@@ -144,7 +145,7 @@ TEST_P(Images, TailsOfRowsAndColumns) {
       for (int64_t n = 0; n <= 17; ++n) {
         std::vector<uint8_t> from(60 * bytes), to(108 * bytes, 0xcd);
         for (size_t i = 0; i < from.size(); ++i) from[i] = static_cast<uint8_t>(i + 1);
-        runner.run({from.data(), to.data()}, {n, rows});
+        runner.run({from.data(), to.data()}, {n, rows, 20});
         const auto at = [&](const std::vector<uint8_t>& data, size_t i) {
           uint64_t bits = 0;
           std::memcpy(&bits, &data[i * bytes], bytes);
