@@ -63,7 +63,8 @@ std::pair<Tensor, Tensor> loss_and_accuracy(Weights parameters, Tensor pixels, T
 auto make_step(CompileOptions compile = {}) {
   return jit(
       [](Weights parameters, Weights state, Tensor pixels, Tensor labels) {
-        const auto [value, gradient] = value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
+        const auto [value, gradient] =
+            value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
         const auto [updated, next] = optim::adamw(parameters, gradient, state);
         return std::tuple{updated, next, value.first, value.second};
       },
@@ -144,8 +145,7 @@ int run(const Options& options) {
       if (compare) {
         const CheckReport report = step.check(model.parameters, model.state, pixels, labels);
         ++checked;
-        if (worst.ok && (!report.ok || report.largest_error > worst.largest_error))
-          worst = report;
+        if (worst.ok && (!report.ok || report.largest_error > worst.largest_error)) worst = report;
         if (!report.ok) std::cerr << report.text << "\n";
       }
       auto [parameters, state, loss, accuracy] =
@@ -182,11 +182,12 @@ int run(const Options& options) {
     std::printf("a step, fused                  %.0f us\n", 1e6 * time_step(step, pixels, labels));
     std::printf("a step, one kernel an op       %.0f us\n",
                 1e6 * time_step(unfused, pixels, labels));
-    std::printf("%d steps in the interpreter     largest error %.2g of its bound%s\n", checked,
+    std::printf("%d steps in the interpreter     largest error %.3f of its bound%s\n", checked,
                 worst.largest_error, worst.ok ? "" : ": WRONG");
   }
-  const bool learned = options.epochs < 40 || accuracy >= 0.92;
-  return worst.ok && learned ? 0 : 1;
+  // What this model reaches with any seed.
+  const double expected = options.epochs >= 40 ? 0.92 : options.epochs >= 3 ? 0.8 : 0;
+  return worst.ok && accuracy >= expected ? 0 : 1;
 }
 
 }  // namespace

@@ -56,8 +56,8 @@ std::vector<Tensor> substitute(const std::vector<Tensor>& values,
                                const std::vector<Tensor>& arguments) {
   if (values.empty()) return {};
   const auto& builder = values[0].builder();
-  return wrap_all(builder, replace(builder->graph, nodes_of(values), nodes_of(stand_ins),
-                                   nodes_of(arguments)));
+  return wrap_all(
+      builder, replace(builder->graph, nodes_of(values), nodes_of(stand_ins), nodes_of(arguments)));
 }
 
 }  // namespace braze::detail

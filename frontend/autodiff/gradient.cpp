@@ -171,12 +171,11 @@ class Backward {
       // The filler is at every place that no element came to.
       const NodeId no = build::scalar_bits(graph_, DType::Bool, 0, where());
       const NodeId yes = build::scalar_bits(graph_, DType::Bool, 1, where());
-      const NodeId filled =
-          build::pad(graph_, build::broadcast_to(graph_, no, x.shape, where()), yes, op.low,
-                     op.high, op.interior, where());
+      const NodeId filled = build::pad(graph_, build::broadcast_to(graph_, no, x.shape, where()),
+                                       yes, op.low, op.high, op.interior, where());
       const NodeId share = map(ElementwiseOp::select, {filled, g_, scalar(x.dtype, 0)});
-      out_[1] = build::reduce(graph_, Monoid::Sum, share,
-                              other_axes(node_.type.shape.rank(), {}), where());
+      out_[1] = build::reduce(graph_, Monoid::Sum, share, other_axes(node_.type.shape.rank(), {}),
+                              where());
     }
   }
 
@@ -188,16 +187,15 @@ class Backward {
       starts[at(op.axis)] = position;
       position += operand_type(i).shape[at(op.axis)];
       limits[at(op.axis)] = position;
-      if (wants(i))
-        out_[i] = build::slice(graph_, g_, starts, limits, Axes64(rank, 1), where());
+      if (wants(i)) out_[i] = build::slice(graph_, g_, starts, limits, Axes64(rank, 1), where());
     }
   }
 
   void visit(const ReverseOp& op) { out_[0] = build::reverse(graph_, g_, op.axes, where()); }
 
   void visit(const GatherOp& op) {
-    out_[0] = build::scatter_add(graph_, zeros(operand_type(0)), node_.operands[1], g_, op.axis,
-                                 where());
+    out_[0] =
+        build::scatter_add(graph_, zeros(operand_type(0)), node_.operands[1], g_, op.axis, where());
   }
 
   void visit(const ScatterAddOp& op) {
@@ -209,12 +207,19 @@ class Backward {
     const NodeId x = node_.operands[0];
     const TensorType x_type = type(x);
     switch (op.monoid) {
-      case Monoid::Sum: out_[0] = spread(g_, x_type.shape, op.axes); break;
-      case Monoid::Prod: out_[0] = product_gradient(x, x_type, op.axes); break;
+      case Monoid::Sum:
+        out_[0] = spread(g_, x_type.shape, op.axes);
+        break;
+      case Monoid::Prod:
+        out_[0] = product_gradient(x, x_type, op.axes);
+        break;
       case Monoid::Max:
-      case Monoid::Min: out_[0] = extreme_gradient(x, x_type, op.axes); break;
+      case Monoid::Min:
+        out_[0] = extreme_gradient(x, x_type, op.axes);
+        break;
       case Monoid::And:
-      case Monoid::Or: break;
+      case Monoid::Or:
+        break;
     }
   }
 
@@ -225,9 +230,8 @@ class Backward {
     const NodeId value = convert(x, wide);
     const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
     const NodeId is_zero = map(ElementwiseOp::eq, {value, zero});
-    const NodeId zeros = build::reduce(graph_, Monoid::Sum,
-                                       map(ElementwiseOp::select, {is_zero, one, zero}), axes,
-                                       where());
+    const NodeId zeros = build::reduce(
+        graph_, Monoid::Sum, map(ElementwiseOp::select, {is_zero, one, zero}), axes, where());
     const NodeId nonzero = map(ElementwiseOp::select, {is_zero, one, value});
     const NodeId product = build::reduce(graph_, Monoid::Prod, nonzero, axes, where());
     const NodeId all = spread(product, x_type.shape, axes);
@@ -235,8 +239,8 @@ class Backward {
     const NodeId alone = map(ElementwiseOp::eq, {count, one});
     const NodeId none = map(ElementwiseOp::eq, {count, zero});
     const NodeId at_zero = map(ElementwiseOp::select, {alone, all, zero});
-    const NodeId elsewhere = map(ElementwiseOp::select,
-                                 {none, map(ElementwiseOp::div, {all, nonzero}), zero});
+    const NodeId elsewhere =
+        map(ElementwiseOp::select, {none, map(ElementwiseOp::div, {all, nonzero}), zero});
     const NodeId others = map(ElementwiseOp::select, {is_zero, at_zero, elsewhere});
     const NodeId g = spread(convert(g_, wide), x_type.shape, axes);
     return convert(map(ElementwiseOp::mul, {g, others}), x_type.dtype);
@@ -258,10 +262,10 @@ class Backward {
     // The gradient has the result's axes: batch, free left, free right. Its free axes of one side
     // contract with that side's; then the axes are put back in the operand's order.
     const size_t batch = op.batch_left.size();
-    const Axes64 free_left = other_axes(operand_type(0).shape.rank(), op.batch_left,
-                                        op.contract_left);
-    const Axes64 free_right = other_axes(operand_type(1).shape.rank(), op.batch_right,
-                                         op.contract_right);
+    const Axes64 free_left =
+        other_axes(operand_type(0).shape.rank(), op.batch_left, op.contract_left);
+    const Axes64 free_right =
+        other_axes(operand_type(1).shape.rank(), op.batch_right, op.contract_right);
     if (wants(0))
       out_[0] = dot_gradient(0, op.batch_left, free_left, op.contract_left, op.batch_right,
                              free_right, op.contract_right, batch + free_left.size(), op.tf32);

@@ -15,8 +15,9 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kNoTensor{"no-tensor", ErrorKind::InvalidArgument,
-                                "An empty Tensor, or a call that needs a graph under construction."};
+inline constexpr Code kNoTensor{
+    "no-tensor", ErrorKind::InvalidArgument,
+    "An empty Tensor, or a call that needs a graph under construction."};
 inline constexpr Code kForeignTensor{"foreign-tensor", ErrorKind::InvalidArgument,
                                      "A Tensor is used outside of the function it belongs to."};
 inline constexpr Code kBadNumber{"bad-number", ErrorKind::InvalidArgument,
@@ -29,8 +30,9 @@ inline constexpr Code kBadName{"bad-name", ErrorKind::InvalidArgument,
                                "A named parameter is missing, double or badly named."};
 inline constexpr Code kBadDonation{"bad-donation", ErrorKind::InvalidArgument,
                                    "A donated argument cannot become a result."};
-inline constexpr Code kNotDifferentiable{"not-differentiable", ErrorKind::InvalidArgument,
-                                         "A gradient of or with respect to this value is undefined."};
+inline constexpr Code kNotDifferentiable{
+    "not-differentiable", ErrorKind::InvalidArgument,
+    "A gradient of or with respect to this value is undefined."};
 }  // namespace codes
 
 namespace detail {

@@ -29,8 +29,8 @@ Executable compiled_executable(const Graph& graph, const Device& device,
     auto program = std::make_shared<const Program>(compile(graph, device.target(), options));
     return Executable::load(std::move(program), device);
   };
-  // A dump shows a compilation, so one has to happen.
-  if (!options.dump_folder.empty()) return make();
+  // A dump or an observer shows a compilation, so one has to happen.
+  if (!options.dump_folder.empty() || options.observer) return make();
   return cache->get_or_load(key_of(graph, device, options), make);
 }
 

@@ -7,8 +7,8 @@
 
 namespace braze {
 
-/// `graph` compiled for `device` and loaded on it; the one made before, if there is one for an equal
-/// graph (text with locations), target and options. Thread-safe.
+/// `graph` compiled for `device` and loaded on it; the one made before, if there is one for an
+/// equal graph (text with locations), target and options. Thread-safe.
 Executable compiled_executable(const Graph& graph, const Device& device,
                                const CompileOptions& options);
 

@@ -19,8 +19,8 @@ Tensor fill(DType dtype, const Dims& shape, double value, Where where) {
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::current_builder(at);
   const Tensor scalar = detail::as_tensor(Operand(value, where), builder, dtype, "fill", at);
-  return detail::wrap(builder, build::broadcast_to(builder->graph, detail::node_of(scalar),
-                                                   to_shape(shape), at));
+  return detail::wrap(
+      builder, build::broadcast_to(builder->graph, detail::node_of(scalar), to_shape(shape), at));
 }
 
 Tensor full_like(const Tensor& x, double value, Where where) {
@@ -59,8 +59,8 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
       symbolic.push_back(dim);
   }
   Graph& graph = builder->graph;
-  NodeId product = build::scalar_bits(
-      graph, DType::I64, static_cast<uint64_t>(known.as_constant().value()), at);
+  NodeId product =
+      build::scalar_bits(graph, DType::I64, static_cast<uint64_t>(known.as_constant().value()), at);
   if (!symbolic.empty()) {
     // A symbolic extent is the number of elements there are: i64, so that it is exact.
     std::vector<int64_t> all;
@@ -68,8 +68,8 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
     product = build::broadcast_to(graph, product, to_shape(symbolic), at);
     product = build::reduce(graph, Monoid::Sum, product, std::move(all), at);
   } else if (dtype != DType::I64) {
-    return detail::wrap(builder, build::scalar(graph, dtype,
-                                               static_cast<double>(*known.as_constant()), at));
+    return detail::wrap(builder,
+                        build::scalar(graph, dtype, static_cast<double>(*known.as_constant()), at));
   }
   return cast(detail::wrap(builder, product), dtype);
 }

@@ -78,8 +78,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   const std::shared_ptr<Builder>& builder =
       tensors.empty() ? current_builder(where) : builder_of(tensors, op_name, where);
   if (!dtype)
-    fail(codes::kNoTensor,
-         fmt::format("{}: numbers alone have no dtype", op_name),
+    fail(codes::kNoTensor, fmt::format("{}: numbers alone have no dtype", op_name),
          {.location = where, .node = op_name, .fix = "make one of them a tensor with fill"});
 
   Graph& graph = builder->graph;
@@ -134,7 +133,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
 #define BRAZE_OPERATOR(symbol, op)                                      \
   Tensor operator symbol(const Operand& x, const Operand& y) {          \
     const Operand operands[] = {x, y};                                  \
-    return detail::elementwise(ElementwiseOp::op, operands, x.where());   \
+    return detail::elementwise(ElementwiseOp::op, operands, x.where()); \
   }
 BRAZE_OPERATOR(+, add)
 BRAZE_OPERATOR(-, sub)
@@ -203,11 +202,16 @@ Tensor stop_gradient(const Tensor& x, Where where) {
   // Through a dtype on which nothing is differentiable; the pair is removed when the function is
   // complete.
   switch (x.dtype()) {
-    case DType::F64: return bitcast(bitcast(x, i64), f64);
-    case DType::F32: return bitcast(bitcast(x, i32), f32);
-    case DType::F16: return bitcast(bitcast(x, bf16), f16);
-    case DType::BF16: return bitcast(bitcast(x, f16), bf16);
-    default: return x;
+    case DType::F64:
+      return bitcast(bitcast(x, i64), f64);
+    case DType::F32:
+      return bitcast(bitcast(x, i32), f32);
+    case DType::F16:
+      return bitcast(bitcast(x, bf16), f16);
+    case DType::BF16:
+      return bitcast(bitcast(x, f16), bf16);
+    default:
+      return x;
   }
 }
 

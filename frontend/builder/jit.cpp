@@ -127,9 +127,9 @@ std::vector<Spec> JitCore::State::leaf_specs(const TracedCall& call) const {
     bool fits = places[i].second.empty() && out[i].dtype == declared.dtype &&
                 out[i].shape.size() == declared.shape.size();
     for (size_t d = 0; fits && d < out[i].shape.size(); ++d)
-      fits = out[i].shape[d] == declared.shape[d] ||
-             (out[i].shape[d].is_constant() &&
-              signature.extents[d].admits(out[i].shape[d].value()));
+      fits =
+          out[i].shape[d] == declared.shape[d] ||
+          (out[i].shape[d].is_constant() && signature.extents[d].admits(out[i].shape[d].value()));
     if (!fits) {
       std::string ranges;
       for (const Dim& dim : declared.shape)
@@ -153,9 +153,9 @@ Graph JitCore::State::trace(const TracedCall& call, const std::vector<Spec>& spe
   std::vector<Tensor> arguments;
   for (size_t i = 0; i < specs_.size(); ++i) {
     const std::string name = argument_name(places[i].first) + places[i].second;
-    arguments.push_back(
-        wrap(builder, build::input(builder->graph, name,
-                                   {specs_[i].dtype, to_shape(specs_[i].shape)}, where)));
+    arguments.push_back(wrap(
+        builder,
+        build::input(builder->graph, name, {specs_[i].dtype, to_shape(specs_[i].shape)}, where)));
   }
   {
     const BuilderScope scope(builder);
@@ -214,9 +214,8 @@ void JitCore::State::set_outputs(Graph& graph, const Builder& builder, const Tra
   for (size_t i = 0; i < outputs.size(); ++i)
     for (const auto& [value, argument] : builder.updates) {
       if (value != node_of(traced.outputs[i])) continue;
-      const auto found = std::find_if(arguments.begin(), arguments.end(), [&](const Tensor& a) {
-        return node_of(a) == argument;
-      });
+      const auto found = std::find_if(arguments.begin(), arguments.end(),
+                                      [&](const Tensor& a) { return node_of(a) == argument; });
       if (found == arguments.end())
         fail(codes::kBadDonation,
              fmt::format("{}: update names {}, which is no argument", options.name,
@@ -270,7 +269,8 @@ const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array
                        state_->argument_name(places[0].first), places[0].second, device.name(),
                        state_->argument_name(places[i].first), places[i].second,
                        arguments[i].device().name()),
-           {.location = state_->where, .fix = fmt::format("move it with .to(\"{}\")", device.name())});
+           {.location = state_->where,
+            .fix = fmt::format("move it with .to(\"{}\")", device.name())});
 
   const std::vector<Spec> specs = state_->leaf_specs(call);
   Traced traced;
@@ -308,9 +308,7 @@ int JitCore::compile_count() const {
 const Executable& executable(const Specialization& specialization) {
   return specialization.executable;
 }
-const void* skeleton(const Specialization& specialization) {
-  return specialization.skeleton.get();
-}
+const void* skeleton(const Specialization& specialization) { return specialization.skeleton.get(); }
 std::string explain(const Specialization& specialization) {
   return specialization.executable.program().report;
 }

@@ -50,8 +50,10 @@ Tensor reshape(const Tensor& x, Dims shape, Where call) {
       fail(codes::kShapeMismatch,
            fmt::format("reshape: {} has no extent for -1 in {}", x.to_string(),
                        to_shape(shape).to_string()),
-           {.location = where, .node = "reshape", .fix = "give every extent, the product must be "
-                                                         "the number of elements"});
+           {.location = where,
+            .node = "reshape",
+            .fix = "give every extent, the product must be "
+                   "the number of elements"});
     *open = to_dim(rest);
   }
   return wrap(builder, build::reshape(builder->graph, node_of(x), to_shape(shape), where));
@@ -65,8 +67,7 @@ Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where call) {
   if (std::is_sorted(permutation.begin(), permutation.end()) &&
       std::adjacent_find(permutation.begin(), permutation.end()) == permutation.end())
     return x;
-  return wrap(builder,
-              build::transpose(builder->graph, node_of(x), std::move(permutation), where));
+  return wrap(builder, build::transpose(builder->graph, node_of(x), std::move(permutation), where));
 }
 
 Tensor transpose(const Tensor& x, Where call) {
@@ -196,8 +197,7 @@ Tensor take(const Tensor& x, const Tensor& indices, int64_t axis, Where call) {
   const SourceLocation where = place(call);
   const auto& builder = builder_of_two(x, indices, "take", where);
   axis = to_axis(axis, x.rank(), "take", where);
-  return wrap(builder,
-              build::gather(builder->graph, node_of(x), node_of(indices), axis, where));
+  return wrap(builder, build::gather(builder->graph, node_of(x), node_of(indices), axis, where));
 }
 
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis,

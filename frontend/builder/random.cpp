@@ -15,9 +15,12 @@ namespace {
 /// Random bits that make one uniform number: as many as the dtype keeps below 1.
 int uniform_bits(DType dtype) {
   switch (dtype) {
-    case DType::F16: return 11;
-    case DType::BF16: return 8;
-    default: return 24;
+    case DType::F16:
+      return 11;
+    case DType::BF16:
+      return 8;
+    default:
+      return 24;
   }
 }
 
@@ -80,7 +83,8 @@ Array uniform(std::vector<int64_t> shape, double low, double high, DType dtype, 
   const auto count = static_cast<uint64_t>(host.numel());
   for (uint64_t i = 0; i < count; ++i) {
     const double unit = host_uniform({key.low, key.high}, i, count, dtype);
-    host.set_double(static_cast<int64_t>(i), low == 0 && high == 1 ? unit : low + (high - low) * unit);
+    host.set_double(static_cast<int64_t>(i),
+                    low == 0 && high == 1 ? unit : low + (high - low) * unit);
   }
   return Array::from_host(host, device);
 }
@@ -110,8 +114,8 @@ Tensor fold_in(const Tensor& key, const Operand& index, Where where) {
 Tensor bits(const Tensor& key, const Dims& shape, Where where) {
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::builder_of(key, "random_bits", at);
-  return detail::wrap(builder, build::random_bits(builder->graph, detail::node_of(key),
-                                                  to_shape(shape), at));
+  return detail::wrap(
+      builder, build::random_bits(builder->graph, detail::node_of(key), to_shape(shape), at));
 }
 
 namespace {

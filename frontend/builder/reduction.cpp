@@ -38,6 +38,12 @@ Tensor reduce(Monoid monoid, const Tensor& x, const Axes& axes, bool keepdims, W
   return keepdims ? reshape(reduced, keep_dims(x, which), call) : reduced;
 }
 
+void check_floating(const Tensor& x, const char* op) {
+  if (!is_floating(x.dtype()))
+    fail(codes::kDTypeMismatch, fmt::format("{}: {} is not floating", op, x.to_string()),
+         {.location = place(Where::current()), .node = op, .fix = "cast it to f32 first"});
+}
+
 Tensor arg_reduce(bool is_max, const Tensor& x, int64_t axis, bool keepdims, Where call) {
   const SourceLocation where = place(call);
   const char* op = is_max ? "argmax" : "argmin";
@@ -71,6 +77,7 @@ Tensor all(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
 
 Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
   const detail::Place place(where);
+  check_floating(x, "mean");
   // The sum of a 16-bit tensor may exceed its range where the mean does not.
   const DType wide = compute_type(x.dtype());
   return cast(sum(cast(x, wide), axes, keepdims) / count(x, axes, wide), x.dtype());
@@ -78,12 +85,14 @@ Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
 
 Tensor var(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
   const detail::Place place(where);
+  check_floating(x, "var");
   const Tensor wide = cast(x, compute_type(x.dtype()));
   return cast(mean(square(wide - mean(wide, axes, true)), axes, keepdims), x.dtype());
 }
 
 Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
   const detail::Place place(where);
+  check_floating(x, "logsumexp");
   const Tensor greatest = stop_gradient(max(x, axes, true));
   // An infinite maximum shifts nothing: inf - inf would be NaN.
   const Tensor shift = select(abs(greatest) < std::numeric_limits<double>::infinity(), greatest, 0);

@@ -178,8 +178,9 @@ uint64_t number_bits(const Operand& operand, DType dtype, const char* op, Source
   }
   const bool fits = dtype == DType::Bool  ? value == 0 || value == 1
                     : dtype == DType::I32 ? value == static_cast<int32_t>(value)
-                    : dtype == DType::U32 ? value == static_cast<int64_t>(static_cast<uint32_t>(value))
-                                          : true;
+                    : dtype == DType::U32
+                        ? value == static_cast<int64_t>(static_cast<uint32_t>(value))
+                        : true;
   if (!fits) fail_number(std::to_string(value), dtype, op, where);
   return constant_bits_int(dtype, value);
 }
@@ -189,7 +190,8 @@ uint64_t number_bits(const Operand& operand, DType dtype, const char* op, Source
 Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
                  const char* op, SourceLocation where) {
   switch (operand.kind()) {
-    case Operand::Kind::Tensor: return operand.tensor();
+    case Operand::Kind::Tensor:
+      return operand.tensor();
     case Operand::Kind::Array:
       return wrap(builder, build::constant(builder->graph, operand.array().to_host(), where));
     default:
@@ -251,9 +253,7 @@ void fail_names_differ(const std::vector<std::string>& a, const std::vector<std:
        {.location = place(where)});
 }
 
-uint64_t mix_name(uint64_t seed, std::string_view name) {
-  return hash_combine(seed, hash64(name));
-}
+uint64_t mix_name(uint64_t seed, std::string_view name) { return hash_combine(seed, hash64(name)); }
 
 }  // namespace detail
 

@@ -22,10 +22,9 @@ Array zeros_like(const Array& array) { return zeros(array.shape(), array.dtype()
 Weights sgd(const Weights& parameters, const Weights& gradients, const SgdOptions& options,
             Where where) {
   const detail::Place place(where);
-  return parameters.zip(add_decay(parameters, gradients, options.weight_decay),
-                        [&](const Tensor& w, const Tensor& g) {
-                          return w - options.learning_rate * g;
-                        });
+  return parameters.zip(
+      add_decay(parameters, gradients, options.weight_decay),
+      [&](const Tensor& w, const Tensor& g) { return w - options.learning_rate * g; });
 }
 
 Parameters momentum_state(const Parameters& parameters) { return parameters.map(zeros_like); }
@@ -35,16 +34,14 @@ std::pair<Weights, Weights> momentum(const Weights& parameters, const Weights& g
                                      Where where) {
   const detail::Place place(where);
   const Weights slopes = add_decay(parameters, gradients, options.weight_decay);
-  const Weights velocity = state.zip(slopes, [&](const Tensor& v, const Tensor& g) {
-    return options.momentum * v + g;
-  });
-  const Weights steps = !options.nesterov ? velocity
-                                          : slopes.zip(velocity, [&](const Tensor& g, const Tensor& v) {
-                                              return g + options.momentum * v;
-                                            });
-  return {parameters.zip(steps, [&](const Tensor& w, const Tensor& s) {
-            return w - options.learning_rate * s;
-          }),
+  const Weights velocity =
+      state.zip(slopes, [&](const Tensor& v, const Tensor& g) { return options.momentum * v + g; });
+  const Weights steps =
+      !options.nesterov ? velocity : slopes.zip(velocity, [&](const Tensor& g, const Tensor& v) {
+        return g + options.momentum * v;
+      });
+  return {parameters.zip(steps, [&](const Tensor& w,
+                                    const Tensor& s) { return w - options.learning_rate * s; }),
           velocity};
 }
 
@@ -71,11 +68,13 @@ std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& grad
     const DType wide = compute_type(w.dtype());
     const Tensor m = options.beta1 * state.at("m." + name) + (1 - options.beta1) * g;
     const Tensor v = options.beta2 * state.at("v." + name) + (1 - options.beta2) * square(g);
-    const Tensor m_hat = cast(m, wide) / correction(options.beta1, wide);
-    const Tensor v_hat = cast(v, wide) / correction(options.beta2, wide);
-    const Tensor move = m_hat / (sqrt(v_hat) + options.epsilon);
+    // learning_rate * m_hat / (sqrt(v_hat) + epsilon), with the corrections as factors that are the
+    // same for all elements.
+    const Tensor rate = options.learning_rate / correction(options.beta1, wide);
+    const Tensor scale = rsqrt(correction(options.beta2, wide));
+    const Tensor move = rate * cast(m, wide) / (sqrt(cast(v, wide)) * scale + options.epsilon);
     const Tensor kept = cast(w, wide) * (1 - options.learning_rate * options.weight_decay);
-    updated.add(name, cast(kept - options.learning_rate * move, w.dtype()));
+    updated.add(name, cast(kept - move, w.dtype()));
     first.add(name, m);
     second.add(name, v);
   }

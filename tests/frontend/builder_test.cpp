@@ -4,7 +4,7 @@
 namespace braze {
 namespace {
 
-class BuilderTest : public OnInterpreter {};
+class BuilderTest : public OnDevice {};
 
 Array vector(const Doubles& values) {
   return Array::from(values, {static_cast<int64_t>(values.size())});
@@ -37,11 +37,8 @@ TEST_F(BuilderTest, NumbersMustBeValues) {
 }
 
 TEST_F(BuilderTest, OperatorErrorsNameTypesLineAndFix) {
-  const auto f = jit([](Tensor x, Tensor y) {
-    return x * 2 +
-           y;
-  });
-  const std::string line = here(-2);
+  const auto f = jit([](Tensor x, Tensor y) { return x * 2 + y; });
+  const std::string line = here(-1);
   const std::string shapes = error_of([&] { f(zeros({4, 3}), zeros({5})); });
   EXPECT_CONTAINS(shapes, "add: f32[4, 3] and f32[5] do not broadcast");
   EXPECT_CONTAINS(shapes, line);
@@ -77,9 +74,13 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return sum(t, 2); });
   expect_here([](Tensor t) { return sum(t, {0, -2}); });
   expect_here([](Tensor t) { return any(t); });
+  expect_here([](Tensor t) { return mean(cast(t, i64)); });
+  expect_here([](Tensor t) { return var(cast(t, i64)); });
+  expect_here([](Tensor t) { return logsumexp(cast(t, i64)); });
   expect_here([](Tensor t) { return argmax(t, 2); });
   expect_here([](Tensor t) { return dot(t, t); });
-  expect_here([](Tensor t) { return dot_general(t, t, {.contract_left = {0}, .contract_right = {1}}); });
+  const DotAxes crossed{.contract_left = {0}, .contract_right = {1}};
+  expect_here([=](Tensor t) { return dot_general(t, t, crossed); });
   expect_here([](Tensor t) { return bitcast(t, f64); });
   expect_here([](Tensor t) { return nn::layer_norm(t, slice(t, 1, 0, 2), t); });
   expect_here([](Tensor t) { return nn::cross_entropy(t, t); });
@@ -104,10 +105,10 @@ TEST_F(BuilderTest, TensorsStayInTheirFunction) {
 
 TEST_F(BuilderTest, Comparisons) {
   const auto f = jit([](Tensor x) {
-    return stack({x < 2, x <= 2, x > 2, x >= 2, x == 2, x != 2, !(x < 2), (x > 1) & (x < 3)});
+    return stack({x<2, x <= 2, x> 2, x >= 2, x == 2, x != 2, !(x < 2), (x > 1) & (x < 3)});
   });
-  expect_near(f(vector({1, 2, 3})), {1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1,
-                                     0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0}, 0);
+  expect_near(f(vector({1, 2, 3})),
+              {1, 0, 0, 1, 1, 0, 0, 0, 1, 0, 1, 1, 0, 1, 0, 1, 0, 1, 0, 1, 1, 0, 1, 0}, 0);
 }
 
 TEST_F(BuilderTest, CompoundAssignment) {
@@ -138,7 +139,10 @@ TEST_F(BuilderTest, Movement) {
   expect_near(run([](Tensor t) { return reverse(t); }), {5, 4, 3, 2, 1, 0}, 0);
   EXPECT_EQ(run([](Tensor t) { return stack({t, t}, 1); }).shape(), (Longs{6, 2}));
   EXPECT_EQ(run([](Tensor t) { return squeeze(reshape(t, {1, 6, 1})); }).shape(), Longs{6});
-  EXPECT_EQ(run([](Tensor t) { return squeeze(reshape(t, {1, 6, 1}), -1); }).shape(), (Longs{1, 6}));
+  EXPECT_EQ(run([](Tensor t) {
+              return squeeze(reshape(t, {1, 6, 1}), -1);
+            }).shape(),
+            (Longs{1, 6}));
 }
 
 TEST_F(BuilderTest, OneHot) {
@@ -177,7 +181,8 @@ TEST_F(BuilderTest, MeanOfSixteenBits) {
 
 TEST_F(BuilderTest, DotShapes) {
   const auto shape = [](Longs x, Longs y) {
-    return jit([](Tensor a, Tensor b) { return dot(a, b); })(zeros(std::move(x)), zeros(std::move(y)))
+    return jit([](Tensor a, Tensor b) { return dot(a, b); })(zeros(std::move(x)),
+                                                             zeros(std::move(y)))
         .shape();
   };
   EXPECT_EQ(shape({3}, {3}), Longs{});
@@ -197,7 +202,8 @@ TEST_F(BuilderTest, DotKeepsF32OfSixteenBits) {
 
 TEST_F(BuilderTest, DimsAreDeclaredInText) {
   EXPECT_EQ(Dim("n:1..64").to_string(), "n");
-  EXPECT_EQ((Dim("n:1..64") * 4 + 2 - Dim("n:1..64")).to_string(), (Dim("n:1..64") * 3 + 2).to_string());
+  EXPECT_EQ((Dim("n:1..64") * 4 + 2 - Dim("n:1..64")).to_string(),
+            (Dim("n:1..64") * 3 + 2).to_string());
   for (const char* bad : {"n", "n:", "n:1", "n:1..", "n:4..1", ":1..4", "1n:1..4", "n:1..4%0",
                           "n:1..4%", "n:5..7%8", "n:1..4 ", "n:-1..4", "n:1..99999999999999999999"})
     EXPECT_CONTAINS(error_of([&] { Dim dim(bad); }), "does not declare a symbolic extent");

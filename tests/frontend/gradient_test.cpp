@@ -12,7 +12,7 @@ namespace {
 
 using Function = std::function<Tensor(std::vector<Tensor>)>;
 
-class Gradients : public OnInterpreter {
+class Gradients : public OnDevice {
  protected:
   /// Values of [low, high), none close to zero.
   Array random(Longs shape, double low = -2, double high = 2) {
@@ -20,8 +20,8 @@ class Gradients : public OnInterpreter {
     for (const int64_t extent : shape) count *= extent;
     std::uniform_real_distribution<double> distribution(low, high);
     Doubles values(static_cast<size_t>(count));
-    for (double& value : values)
-      do value = distribution(random_);
+    for (double& value : values) do
+        value = distribution(random_);
       while (std::abs(value) < 0.05);
     return Array::from(values, std::move(shape));
   }
@@ -116,7 +116,8 @@ TEST_F(Gradients, Reshapes) {
   check([](auto x) { return permute(x[0], {2, 0, 1}); }, {random({2, 3, 2})});
   check([](auto x) { return transpose(x[0]); }, {random({0, 3})});
   check([](auto x) { return broadcast_to(x[0], {4, 2, 3}); }, {random({2, 1})});
-  check([](auto x) { return expand_dims(x[0], 1) * squeeze(x[1]); }, {random({2}), random({1, 3, 1})});
+  check([](auto x) { return expand_dims(x[0], 1) * squeeze(x[1]); },
+        {random({2}), random({1, 3, 1})});
   check([](auto x) { return reverse(x[0], {0, 2}); }, {random({2, 1, 3})});
 }
 
@@ -158,8 +159,11 @@ TEST_F(Gradients, Reductions) {
     for (const bool keep : {false, true}) {
       check([=](auto x) { return reduce(x[0], {}, keep, Where::current()); }, {random({2, 3})});
       check([=](auto x) { return reduce(x[0], 1, keep, Where::current()); }, {random({2, 3})});
-      check([=](auto x) { return reduce(x[0], {0, 2}, keep, Where::current()); },
-            {random({3, 1, 2})});
+      check(
+          [=](auto x) {
+            return reduce(x[0], {0, 2}, keep, Where::current());
+          },
+          {random({3, 1, 2})});
     }
   check([](auto x) { return sum(x[0], 0); }, {random({0, 3})});
   check([](auto x) { return prod(x[0], 0); }, {random({0, 3})});
@@ -202,10 +206,11 @@ TEST_F(Gradients, GeneralDots) {
   // Two contracted axes in crossed order, a batch axis that is not the first.
   check(
       [](auto x) {
-        return dot_general(x[0], x[1], {.batch_left = {1},
-                                        .batch_right = {2},
-                                        .contract_left = {3, 0},
-                                        .contract_right = {0, 3}});
+        return dot_general(x[0], x[1],
+                           {.batch_left = {1},
+                            .batch_right = {2},
+                            .contract_left = {3, 0},
+                            .contract_right = {0, 3}});
       },
       {random({2, 2, 1, 3}), random({3, 2, 2, 2})});
   check(
@@ -275,15 +280,13 @@ TEST_F(Gradients, NoPathGivesZeros) {
 }
 
 TEST_F(Gradients, StopGradientLeavesNoTrace) {
-  const std::string text =
-      jit([](Tensor x) { return nn::softmax(x); }).graph(spec(f32, {2, 3}));
+  const std::string text = jit([](Tensor x) { return nn::softmax(x); }).graph(spec(f32, {2, 3}));
   EXPECT_EQ(text.find("bitcast"), std::string::npos) << text;
 }
 
 TEST_F(Gradients, ValueComesWithExtras) {
-  const auto f = jit(value_and_grad([](Tensor x, Tensor y) {
-    return std::pair(sum(x * y), x + y);
-  }));
+  const auto f =
+      jit(value_and_grad([](Tensor x, Tensor y) { return std::pair(sum(x * y), x + y); }));
   const auto [value, gradient] =
       f(Array::from(Doubles{1, 2}, {2}), Array::from(Doubles{3, 4}, {2}));
   EXPECT_EQ(value.first.item(), 11);
@@ -292,7 +295,8 @@ TEST_F(Gradients, ValueComesWithExtras) {
 }
 
 TEST_F(Gradients, StructuresAreKept) {
-  const Parameters parameters = {{"a", Array::from(Doubles{2}, {})}, {"b.c", Array::from(Doubles{5}, {})}};
+  const Parameters parameters = {{"a", Array::from(Doubles{2}, {})},
+                                 {"b.c", Array::from(Doubles{5}, {})}};
   const auto f = jit(grad([](Weights w) { return w.at("a") * w.at("a") * w.at("b.c"); }));
   const Parameters gradient = f(parameters);
   EXPECT_EQ(gradient.names(), parameters.names());
@@ -342,9 +346,8 @@ TEST_F(Gradients, Errors) {
   EXPECT_CONTAINS(text, "f64[2]");
   EXPECT_CONTAINS(text, "not a floating scalar");
   EXPECT_CONTAINS(text, "gradient_test.cpp");
-  text = error_of([&] {
-    jit(grad([](Tensor t) { return sum(cast(t, f32)); }))(Array::from(Longs{1}, {1}));
-  });
+  text = error_of(
+      [&] { jit(grad([](Tensor t) { return sum(cast(t, f32)); }))(Array::from(Longs{1}, {1})); });
   EXPECT_CONTAINS(text, "no derivative with respect to i64[1]");
 }
 

@@ -7,7 +7,7 @@
 namespace braze {
 namespace {
 
-class Jit : public OnInterpreter {};
+class Jit : public OnDevice {};
 
 TEST_F(Jit, CompilesOncePerSignature) {
   int traces = 0;
@@ -48,10 +48,24 @@ TEST_F(Jit, SymbolicExtentsShareOneCompilation) {
 }
 
 TEST_F(Jit, SymbolsMeanOneValue) {
-  const auto f = jit([](Tensor x, Tensor y) { return x + y; },
-                     {spec(f32, {"n:1..8"}), spec(f32, {"n:1..8"})});
+  const auto f =
+      jit([](Tensor x, Tensor y) { return x + y; }, {spec(f32, {"n:1..8"}), spec(f32, {"n:1..8"})});
   f(ones({3}), ones({3}));
   EXPECT_NE(error_of([&] { f(ones({3}), ones({4})); }), "");
+}
+
+TEST_F(Jit, SymbolsHaveOneRange) {
+  const auto f = jit([](Tensor x, Tensor y) { return std::pair(x, y); },
+                     {spec(f32, {"n:1..8"}), spec(f32, {"n:1..16"})});
+  EXPECT_CONTAINS(error_of([&] { f(ones({3}), ones({3})); }), "n");
+}
+
+TEST_F(Jit, GradientsOfSymbolicExtents) {
+  // The mean divides by the extent of the call, forwards and backwards.
+  const auto f = jit(grad([](Tensor x) { return mean(square(x)); }), {spec(f64, {"n:1..8", 2})});
+  expect_near(f(ones({2, 2}, f64)), Doubles(4, 0.5), 0);
+  expect_near(f(ones({4, 2}, f64)), Doubles(8, 0.25), 0);
+  EXPECT_EQ(f.compile_count(), 1);
 }
 
 TEST_F(Jit, Divisors) {
@@ -69,16 +83,16 @@ struct Layer {
 };
 
 TEST_F(Jit, Structures) {
-  const auto f = jit([](std::vector<Tensor> list, std::pair<Tensor, Weights> pair,
-                        Layer<Tensor> layer) {
-    return std::tuple{std::vector<Tensor>{list[0] + list[1], pair.first},
-                      pair.second.map([](const Tensor& t) { return t * 2; }),
-                      Layer<Tensor>{layer.bias, layer.weight}};
-  });
+  const auto f =
+      jit([](std::vector<Tensor> list, std::pair<Tensor, Weights> pair, Layer<Tensor> layer) {
+        return std::tuple{std::vector<Tensor>{list[0] + list[1], pair.first},
+                          pair.second.map([](const Tensor& t) { return t * 2; }),
+                          Layer<Tensor>{layer.bias, layer.weight}};
+      });
   const Array one = ones({1}), two = full({1}, 2), three = full({1}, 3);
-  const auto [list, named, layer] = f(std::vector<Array>{one, two},
-                                      std::pair(three, Parameters{{"p", one}, {"q", two}}),
-                                      Layer<Array>{one, two});
+  const auto [list, named, layer] =
+      f(std::vector<Array>{one, two}, std::pair(three, Parameters{{"p", one}, {"q", two}}),
+        Layer<Array>{one, two});
   EXPECT_EQ(list[0].item(), 3);
   EXPECT_EQ(list[1].item(), 3);
   EXPECT_EQ(named.at("q").item(), 4);
@@ -143,11 +157,10 @@ TEST_F(Jit, DonationNeedsAResult) {
 }
 
 TEST_F(Jit, DonatedTreesPairUpInOrder) {
-  const auto f = jit(
-      [](Weights w, Tensor x) {
-        return std::pair(x * 3, w.map([](const Tensor& t) { return t + 1; }));
-      },
-      donate{0});
+  const auto f =
+      jit([](Weights w,
+             Tensor x) { return std::pair(x * 3, w.map([](const Tensor& t) { return t + 1; })); },
+          donate{0});
   const Parameters w = {{"a", ones({2})}, {"b", full({3}, 2)}};
   const auto [y, next] = f(w, ones({}));
   expect_near(next.at("a"), {2, 2}, 0);
@@ -168,7 +181,7 @@ TEST_F(Jit, ManyThreads) {
   std::vector<std::jthread> threads;
   for (int t = 0; t < 4; ++t)
     threads.emplace_back([&, t] {
-      const Device device("interpreter");
+      const Device device = test_device();
       for (int64_t n = 1; n <= 8; ++n) {
         const double got = f(full({n}, t, f32, device)).item();
         EXPECT_EQ(got, static_cast<double>(n * t * t));
@@ -184,16 +197,27 @@ TEST_F(Jit, TellsAboutItself) {
   EXPECT_CONTAINS(f.graph(spec(f32, {"n:1..8"})), "f32[n]");
   EXPECT_EQ(f.compile_count(), 0);
   f(ones({2}));
-  EXPECT_CONTAINS(f.explain(), "increment");
+  EXPECT_FALSE(f.explain().empty());
   EXPECT_EQ(f.program().name, "increment");
+}
+
+TEST_F(Jit, ChecksItself) {
+  const auto f = jit([](Tensor x, Tensor y) { return x + sum(x * y); }, donate{0});
+  const Array x = ones({40}), y = full({40}, 0.1);
+  const CheckReport report = f.check(x, y);
+  EXPECT_TRUE(report.ok) << report.text;
+  EXPECT_LE(report.largest_error, 1);
+  // On copies: nothing was donated.
+  expect_near(x, Doubles(40, 1), 0);
+  EXPECT_GE(f.summary().ops, 3);
+  EXPECT_GE(f.summary().kernels, 1);
 }
 
 TEST_F(Jit, TwoDevicesAreAnError) {
   const auto f = jit([](Tensor x, Tensor y) { return x + y; });
-  const Array here = ones({2}), there = ones({2}, f32, "cpu");
+  const Array here = ones({2}, f32, "interpreter"), there = ones({2}, f32, "cpu");
   const std::string text = error_of([&] { f(here, there); });
-  EXPECT_CONTAINS(text, "interpreter");
-  EXPECT_CONTAINS(text, "cpu");
+  EXPECT_CONTAINS(text, "arg0 is on interpreter, but arg1 is on cpu");
 }
 
 TEST_F(Jit, ErrorsLeaveItUsable) {

@@ -4,6 +4,7 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstdlib>
 #include <functional>
 #include <string>
 #include <vector>
@@ -12,15 +13,21 @@
 
 namespace braze {
 
-/// Tests of what functions mean run where everything is exact.
-class OnInterpreter : public ::testing::Test {
+/// The device of the tests: BRAZE_TEST_DEVICE, else the interpreter, where everything is exact.
+inline Device test_device() {
+  const char* name = std::getenv("BRAZE_TEST_DEVICE");
+  return Device(name ? name : "interpreter");
+}
+
+class OnDevice : public ::testing::Test {
  protected:
-  DeviceGuard guard_{Device("interpreter")};
+  DeviceGuard guard_{test_device()};
 };
 
 inline std::vector<double> to_doubles(const Array& array) {
   switch (array.dtype()) {
-    case DType::F64: return array.to_vector<double>();
+    case DType::F64:
+      return array.to_vector<double>();
     case DType::F32: {
       const auto values = array.to_vector<float>();
       return {values.begin(), values.end()};
@@ -41,7 +48,8 @@ inline std::vector<double> to_doubles(const Array& array) {
       const auto values = array.to_vector<bool>();
       return {values.begin(), values.end()};
     }
-    default: return to_doubles(jit([](Tensor x) { return cast(x, f64); })(array));
+    default:
+      return to_doubles(jit([](Tensor x) { return cast(x, f64); })(array));
   }
 }
 
@@ -66,8 +74,8 @@ inline std::string error_of(const std::function<void()>& run) {
   return "";
 }
 
-#define EXPECT_CONTAINS(text, part)                                     \
-  EXPECT_NE(std::string(text).find(part), std::string::npos)            \
+#define EXPECT_CONTAINS(text, part)                          \
+  EXPECT_NE(std::string(text).find(part), std::string::npos) \
       << "the text is: " << text << "\nand should contain: " << (part)
 
 }  // namespace braze

@@ -76,8 +76,9 @@ auto differentiate(const F& function, std::source_location where, const Argument
   next = value_leaves;
   auto take = [&](const auto& argument) { return refill<Tensor>(argument, all, next); };
   if constexpr (sizeof...(Chosen) == 1)
-    return std::pair<Value, std::tuple_element_t<0, std::tuple<std::remove_cvref_t<
-                                decltype(std::get<Chosen>(given))>...>>>(
+    return std::pair<Value,
+                     std::tuple_element_t<
+                         0, std::tuple<std::remove_cvref_t<decltype(std::get<Chosen>(given))>...>>>(
         std::move(result), take(std::get<Chosen>(given))...);
   else
     return std::pair(std::move(result),

@@ -77,7 +77,7 @@ namespace detail {
 /// What the function built for one signature.
 struct Traced {
   std::vector<Tensor> outputs;
-  std::vector<std::string> paths;          ///< where each output stands in the result
+  std::vector<std::string> paths;        ///< where each output stands in the result
   std::shared_ptr<const void> skeleton;  ///< the result with Holes for leaves
 };
 
@@ -206,9 +206,9 @@ class Jitted {
         return std::move(results[0]);
       } else {
         size_t next = 0;
-        return detail::refill<Array>(*static_cast<const detail::Rebind<Result, detail::Hole>*>(
-                                         detail::skeleton(compiled)),
-                                     results, next);
+        return detail::refill<Array>(
+            *static_cast<const detail::Rebind<Result, detail::Hole>*>(detail::skeleton(compiled)),
+            results, next);
       }
     }
   }
@@ -238,8 +238,7 @@ class Jitted {
   CompileSummary summary(std::source_location where = std::source_location::current()) const {
     return detail::summary(core_->last(where));
   }
-  const Executable& executable(
-      std::source_location where = std::source_location::current()) const {
+  const Executable& executable(std::source_location where = std::source_location::current()) const {
     return detail::executable(core_->last(where));
   }
   const Program& program(std::source_location where = std::source_location::current()) const {

@@ -105,8 +105,7 @@ class Named {
   template <class U, class F>
   auto zip(const Named<U>& other, F&& f,
            std::source_location where = std::source_location::current()) const {
-    if (structure() != other.structure())
-      detail::fail_names_differ(names(), other.names(), where);
+    if (structure() != other.structure()) detail::fail_names_differ(names(), other.names(), where);
     Named<std::decay_t<std::invoke_result_t<F&, const T&, const U&>>> out;
     out.structure_ = structure_;
     for (size_t i = 0; i < size(); ++i)

@@ -48,9 +48,10 @@ Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key = {
 /// x·weight + bias over the last axis of x [..., in]; a collection without "bias" adds none.
 Tensor linear(const Weights& layer, const Tensor& x, Where where = Where::current());
 /// Linear layers "0", "1" ... with `activation` between them.
-Tensor mlp(const Weights& layers, const Tensor& x,
-           const std::function<Tensor(Tensor)>& activation = [](Tensor t) { return relu(t); },
-           Where where = Where::current());
+Tensor mlp(
+    const Weights& layers, const Tensor& x,
+    const std::function<Tensor(Tensor)>& activation = [](Tensor t) { return relu(t); },
+    Where where = Where::current());
 
 /// exp(x) / sum(exp(x)) along `axis`, from differences to the maximum.
 Tensor softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current());

@@ -49,8 +49,8 @@ struct Handle;
 class Dim {
  public:
   template <class T>
-    requires std::is_integral_v<T>
-  Dim(T value) : value_(static_cast<int64_t>(value)) {}  // NOLINT: implicit on purpose
+  requires std::is_integral_v<T> Dim(T value)
+      : value_(static_cast<int64_t>(value)) {}  // NOLINT: implicit on purpose
   /// A symbol with its range: "n:1..64", "n:8..1024%8" (multiples of 8). Both ends are included.
   /// InvalidArgument if the text is malformed or the range is empty.
   Dim(const char* declaration);  // NOLINT
@@ -150,9 +150,9 @@ class Operand {
           std::source_location where = std::source_location::current())
       : kind_(Kind::Array), array_(array), where_(where) {}
   template <class T>
-    requires std::is_arithmetic_v<T>
-  Operand(T value,  // NOLINT
-          std::source_location where = std::source_location::current())
+  requires std::is_arithmetic_v<T> Operand(
+      T value,  // NOLINT
+      std::source_location where = std::source_location::current())
       : where_(where) {
     if constexpr (std::is_floating_point_v<T>) {
       kind_ = Kind::Real;
@@ -184,8 +184,8 @@ class Axes {
  public:
   Axes() = default;
   template <class T>
-    requires(std::is_integral_v<T> && !std::is_same_v<T, bool>)
-  Axes(T axis) : values_{static_cast<int64_t>(axis)} {}  // NOLINT: implicit on purpose
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Axes(T axis)
+      : values_{static_cast<int64_t>(axis)} {}  // NOLINT: implicit on purpose
   Axes(std::initializer_list<int64_t> axes) : values_(axes) {}
   Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}  // NOLINT
 
@@ -291,7 +291,7 @@ Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
 Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// NaN of no elements.
+/// Of floating dtypes, as are the next two. NaN of no elements.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
             Where where = Where::current());
 /// The mean squared distance from the mean, in two passes.

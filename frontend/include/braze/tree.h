@@ -127,8 +127,9 @@ struct TreeOfParts {
   }
   static uint64_t structure(const std::tuple<const Parts&...>& parts) {
     uint64_t hash = 4;
-    std::apply([&](const Parts&... part) { ((hash = mix(hash, Tree<Parts>::structure(part))), ...); },
-               parts);
+    std::apply(
+        [&](const Parts&... part) { ((hash = mix(hash, Tree<Parts>::structure(part))), ...); },
+        parts);
     return hash;
   }
   /// As a tuple; braces keep the order of calls that of the parts.
@@ -162,7 +163,7 @@ struct Tree<std::pair<A, B>> : TreeOfParts<A, B> {
 };
 
 template <template <class> class Struct, class T>
-  requires requires(Struct<T>& value) { value.fields(); }
+requires requires(Struct<T>& value) { value.fields(); }
 struct Tree<Struct<T>> {
   template <class To>
   using Rebind = Struct<To>;
@@ -183,7 +184,8 @@ struct Tree<Struct<T>> {
       ((std::get<I>(to) =
             Of<decltype(std::get<I>(from))>::template map<To>(std::as_const(std::get<I>(from)), f)),
        ...);
-    }(std::make_index_sequence<std::tuple_size_v<decltype(from)>>());
+    }
+    (std::make_index_sequence<std::tuple_size_v<decltype(from)>>());
     return out;
   }
   template <class F>
@@ -199,9 +201,8 @@ struct Tree<Struct<T>> {
   }
   static uint64_t structure(const Struct<T>& tree) {
     uint64_t hash = 5;
-    with_fields(tree, [&hash](const auto& part) {
-      hash = mix(hash, Of<decltype(part)>::structure(part));
-    });
+    with_fields(
+        tree, [&hash](const auto& part) { hash = mix(hash, Of<decltype(part)>::structure(part)); });
     return hash;
   }
 };
