@@ -26,27 +26,35 @@ double operation_cost(ElementwiseOp op) {
   }
 }
 
-// Records what an evaluation touches. Values carry nothing.
+// Records what an evaluation touches. A value knows whether it varies along the inner axes: what
+// does not is computed once, outside their loops, and costs nothing.
 class Tracer {
  public:
-  struct Value {};
+  struct Value {
+    bool varies = true;
+  };
 
   Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
-    const bool indirect = std::any_of(at.begin(), at.end(), [](const Expr& e) {
-      const auto symbols = e.symbols();
-      return std::any_of(symbols.begin(), symbols.end(), [](const std::string& s) { return s.starts_with("loaded."); });
-    });
+    const Value value{varies(at)};
+    const bool indirect = std::any_of(at.begin(), at.end(), [](const Expr& e) { return uses_symbol(e, "loaded."); });
     loads.push_back({node, std::move(at), !conditions.empty(), indirect});
-    return {};
+    return value;
   }
   Value reduced(NodeId node, std::vector<Expr> at) {
+    const Value value{varies(at)};
     reductions.emplace_back(node, std::move(at));
-    return {};
+    return value;
   }
-  Value index(const Expr&, DType) { flops += 1; return {}; }
-  Value constant(DType, uint64_t) { return {}; }
-  Value inside(const Conditions& conditions) { flops += static_cast<double>(conditions.size()); return {}; }
-  Value apply(ElementwiseOp op, std::span<const Value>, DType) { flops += operation_cost(op); return {}; }
+  Value index(const Expr& value, DType) { return counted({varies({value})}, 1); }
+  Value constant(DType, uint64_t) { return {false}; }
+  Value inside(const Conditions& conditions) {
+    bool any = false;
+    for (const RangeCondition& c : conditions) any = any || varies({c.value});
+    return counted({any}, static_cast<double>(conditions.size()));
+  }
+  Value apply(ElementwiseOp op, std::span<const Value> arguments, DType) {
+    return counted({std::any_of(arguments.begin(), arguments.end(), [](const Value& v) { return v.varies; })}, operation_cost(op));
+  }
   Expr as_index(const Value&, const Expr& extent) {
     return Expr::symbol("loaded." + std::to_string(loaded_++), {0, std::max<int64_t>(extent.range().max, 1) - 1});
   }
@@ -58,6 +66,7 @@ class Tracer {
   }
 
   std::span<const SharedValue> kept;  // values that need no computing
+  bool inner_only = false;            // only what varies along inner axes counts
 
   std::vector<MemoryAccess> loads;
   std::vector<std::pair<NodeId, std::vector<Expr>>> reductions;
@@ -65,6 +74,19 @@ class Tracer {
   double flops = 0;
 
  private:
+  static bool uses_symbol(const Expr& e, std::string_view prefix) {
+    const auto symbols = e.symbols();
+    return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& s) { return s.starts_with(prefix); });
+  }
+  bool varies(const std::vector<Expr>& at) const {
+    if (!inner_only) return true;
+    return std::any_of(at.begin(), at.end(), [](const Expr& e) { return uses_symbol(e, "q.") || uses_symbol(e, "loaded."); });
+  }
+  Value counted(Value value, double operations) {
+    if (value.varies || !inner_only) flops += operations;
+    return value;
+  }
+
   int loaded_ = 0;
 };
 
@@ -251,7 +273,7 @@ class SpaceFinder {
       if (added) {
         Pass pass;
         for (size_t i = 0; i < inner_extents.size(); ++i) {
-          pass.inner.push_back(space_axis(fmt::format("q{}.{}", set, i), inner_extents[i]));
+          pass.inner.push_back(space_axis(fmt::format("q.{}.{}", set, i), inner_extents[i]));
         }
         space.passes.push_back(std::move(pass));
         levels_.push_back(anchor.level);
@@ -355,6 +377,7 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass, 
   const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
   Tracer tracer;
   tracer.kept = kept;
+  tracer.inner_only = !pass.inner.empty();
   Inliner<Tracer> inliner(forms, inside, tracer);
   for (const SpaceTask& task : pass.reduces) trace_task(inliner, tracer, task);
   for (const SpaceTask& task : pass.stores) trace_task(inliner, tracer, task);
