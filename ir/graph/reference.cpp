@@ -117,6 +117,17 @@ Accumulation accumulation(DType operand, DType result, bool matrix_unit, bool re
   return {compute_type(operand), unit, result, relaxed};
 }
 
+/// An f32 operand as a matrix unit may take it: with 10 bits behind the point, rounded or cut off.
+Uncertain as_tf32(const Uncertain& x) {
+  constexpr uint64_t kDropped = (1 << 13) - 1;
+  if (x.is_anything() || (x.known && (!std::isfinite(x.value) || (x.bits & kDropped) == 0)))
+    return x;
+  const auto error = [](double end) { return 0x1p-10 * std::abs(end) + 0x1p-136; };
+  const Uncertain cut = Uncertain::between(x.value, x.low - error(x.low), x.high + error(x.high));
+  const bool may_overflow = std::max(-x.low, x.high) >= 0x1.ffcp127;
+  return may_overflow ? Uncertain::anything(x.value) : cut;
+}
+
 /// One operand of a contraction, as lines of elements that are multiplied.
 struct DotSide {
   std::vector<Uncertain> elements;
@@ -124,9 +135,10 @@ struct DotSide {
   std::vector<int> lowest;             // lowest_bit of each value
   std::vector<uint8_t> finite, known;  // of each line
 
-  DotSide(const Value& x, std::span<const int64_t> order, int64_t depth)
+  DotSide(const Value& x, std::span<const int64_t> order, int64_t depth, bool tf32)
       : elements(pack(x.elements, order)) {
-    for (const Uncertain& e : elements) {
+    for (Uncertain& e : elements) {
+      if (tf32) e = as_tf32(e);
       radius.push_back(e.radius());
       lowest.push_back(lowest_bit(e.value));
     }
@@ -142,24 +154,20 @@ struct DotSide {
   }
 };
 
-/// tf32 operands have 10 bits behind the point, and units may cut off the others.
-constexpr double kTf32Deviation = 0x1p-9 + 0x1p-20;
-
 UncertainSum finite_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
-                        size_t depth, bool known, bool tf32) {
+                        size_t depth, bool known) {
   UncertainSum sum;
   int quantum = std::numeric_limits<int>::max();
   for (size_t k = 0; k < depth; ++k) {
     const size_t i = first_x + k, j = first_y + k;
     const double a = x.elements[i].value, b = y.elements[j].value;
-    double deviation =
+    const double deviation =
         std::abs(a) * y.radius[j] + std::abs(b) * x.radius[i] + x.radius[i] * y.radius[j];
-    if (tf32) deviation += kTf32Deviation * (std::abs(a * b) + deviation);
     sum.add_product(a, b, deviation);
     if (a != 0 && b != 0) quantum = std::min(quantum, x.lowest[i] + y.lowest[j]);
   }
   sum.set_quantum(quantum);
-  if (!known || tf32) sum.set_inexact();
+  if (!known) sum.set_inexact();
   return sum;
 }
 
@@ -259,7 +267,8 @@ class ReferenceEvaluator {
   void operator()(const DotOp& op) {
     const Value &left = *operands_[0], &right = *operands_[1];
     const DotAxes axes(op, left.shape, right.shape);
-    const DotSide x(left, axes.left, axes.depth), y(right, axes.right, axes.depth);
+    const DotSide x(left, axes.left, axes.depth, op.tf32),
+        y(right, axes.right, axes.depth, op.tf32);
     if (!is_floating(left.dtype)) guess();
     const Accumulation how =
         accumulation(left.dtype, result_.dtype, is_half(left.dtype) || op.tf32, relaxed_);
@@ -274,8 +283,7 @@ class ReferenceEvaluator {
           if (!is_floating(left.dtype)) {
             if (!known) forget(result_.elements[i], left.dtype);
           } else if (depth == 0 || (x.finite[a] && y.finite[b])) {
-            result_.elements[i] =
-                finite_dot(x, a * depth, y, b * depth, depth, known, op.tf32).finish(how);
+            result_.elements[i] = finite_dot(x, a * depth, y, b * depth, depth, known).finish(how);
           } else {
             result_.elements[i] = any_dot(x, a * depth, y, b * depth, depth).finish(how);
           }

@@ -336,6 +336,18 @@ TEST(Bounds, DiscontinuitiesWithinTheError) {
   EXPECT_EQ(c.run(build::arg_reduce(c.graph, false, near, 0)).bound[0], kInf);
 }
 
+TEST(Bounds, Tf32OperandsLoseBits) {
+  Case c;
+  const auto dot = [&](double x, double y) {
+    return c.run(build::dot(c.graph, c(DType::F32, {1}, {x}), c(DType::F32, {1}, {y}),
+                            {{}, {}, {0}, {0}, true}));
+  };
+  EXPECT_EQ(dot(3, 5).bound[0], 0);
+  EXPECT_NEAR(dot(1.0001, 1).bound[0], 0x1p-10, 1e-6);
+  EXPECT_EQ(dot(0x1p-140, kInf).bound[0], kInf);  // 0 * inf, if the subnormal is cut off
+  EXPECT_EQ(dot(std::numeric_limits<float>::max(), 0x1p-100).bound[0], kInf);  // inf, if rounded up
+}
+
 TEST(Bounds, RemainderOfAnUncertainNumberByZero) {
   Case c;
   const NodeId x = c(DType::F32, {2}, {0.3, 0}), zero = c(DType::F32, {2}, {0, 0});
