@@ -28,6 +28,11 @@ constexpr MonoidInfo kMonoids[] = {
 
 }  // namespace
 
+uint64_t MonoidInfo::padding(DType dtype) const {
+  return combine == ElementwiseOp::add && is_floating(dtype) ? constant_bits(dtype, -0.0)
+                                                             : identity(dtype);
+}
+
 const MonoidInfo& info(Monoid monoid) { return kMonoids[static_cast<size_t>(monoid)]; }
 
 std::optional<Monoid> parse_monoid(std::string_view text) {

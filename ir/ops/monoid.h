@@ -20,6 +20,10 @@ struct MonoidInfo {
   TypeSet types;
   /// Bits of the neutral element for `dtype`.
   uint64_t (*identity)(DType dtype);
+
+  /// As `identity`, but exact: beside it even a negative zero stays. 0 + -0 is 0, so that sums of
+  /// floats are padded with -0.
+  uint64_t padding(DType dtype) const;
 };
 
 const MonoidInfo& info(Monoid monoid);

@@ -15,6 +15,7 @@ namespace {
 
 // Not <cctype>: its functions depend on the locale.
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
+bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); }
 bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_word(char c) { return is_word_start(c) || is_digit(c); }
 
@@ -34,6 +35,22 @@ size_t skip_word(std::string_view text, size_t i) {
 size_t skip_digits(std::string_view text, size_t i) {
   while (is_digit(at_or_nul(text, i))) ++i;
   return i;
+}
+
+/// The end of a hexadecimal number, such as "1.8p-3", that starts at `i`.
+size_t skip_hex(std::string_view text, size_t i) {
+  const auto skip = [&] {
+    while (is_hex_digit(at_or_nul(text, i))) ++i;
+  };
+  skip();
+  if (at_or_nul(text, i) == '.' && is_hex_digit(at_or_nul(text, i + 1))) {
+    ++i;
+    skip();
+  }
+  if (at_or_nul(text, i) != 'p') return i;
+  const char sign = at_or_nul(text, i + 1);
+  const size_t digits = i + (sign == '+' || sign == '-' ? 2 : 1);
+  return is_digit(at_or_nul(text, digits)) ? skip_digits(text, digits) : i;
 }
 
 /// Text for a message: untrusted, so of bounded length and without control characters.
@@ -116,6 +133,8 @@ Token Scanner::scan(size_t& position, uint32_t& line, size_t& line_begin) const 
     const TokenKind kind = c == '%' ? TokenKind::Value : TokenKind::Symbol;
     return take(kind, begin + 1, skip_word(text_, begin + 1));
   }
+  if (c == '0' && peek(1) == 'x' && is_hex_digit(peek(2)))
+    return take(TokenKind::Float, begin, skip_hex(text_, begin + 2));
   if (is_digit(c)) {
     size_t end = skip_digits(text_, begin);
     TokenKind kind = TokenKind::Integer;
@@ -227,7 +246,10 @@ double Scanner::expect_number() {
     value = std::numeric_limits<double>::quiet_NaN();
   } else if (token_.kind == TokenKind::Integer || token_.kind == TokenKind::Float) {
     const std::string_view digits = token_.text;
-    if (std::from_chars(digits.data(), digits.data() + digits.size(), value).ec != std::errc()) {
+    const bool hex = digits.starts_with("0x");
+    const auto format = hex ? std::chars_format::hex : std::chars_format::general;
+    const char* const begin = digits.data() + (hex ? 2 : 0);
+    if (std::from_chars(begin, digits.data() + digits.size(), value, format).ec != std::errc()) {
       fail_at(start, fmt::format("{} is out of the range of f64", excerpt(digits)), codes::kSyntax);
     }
   } else {

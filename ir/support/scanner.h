@@ -2,7 +2,7 @@
 //
 // Tokens are identifiers, %names, @names, integers, floating-point numbers, strings and
 // punctuation: one character, or one of -> .. == != <= >=. Words hold letters, digits, _ and inner
-// dots. "//" starts a comment that ends with the line. The text is untrusted: nothing is allocated
+// dots; numbers may be hexadecimal, as 0x1.8p-3. "//" starts a comment that ends with the line. The text is untrusted: nothing is allocated
 // beyond the size of the text, every error names line and column.
 #pragma once
 

@@ -1,14 +1,20 @@
 #include "runtime/devices/sim/sim_driver.h"
 
+#include <optional>
 #include <vector>
 
+#include "ir/code/interpret.h"
+#include "ir/code/text.h"
+#include "ir/kernel/verify.h"
 #include "ir/support/text.h"
+#include "ir/tile/verify.h"
 #include "runtime/devices/cpu/host_target.h"
 
 namespace braze {
 
 namespace {
 
+constexpr std::string_view kKernel = "kernel", kTile = "tile";
 constexpr std::string_view kMachines[] = {"cpu", "x86-64-v3", "x86-64-v4"};
 
 Target simulated_target(std::string_view device_name) {
@@ -24,12 +30,32 @@ Target simulated_target(std::string_view device_name) {
   return target;
 }
 
+// A kernel or tile program, sound and ready to be interpreted.
+class SimulatedKernel {
+ public:
+  explicit SimulatedKernel(const Artifact& artifact) {
+    if (artifact.format == kTile) load(parse_tile(artifact.code, artifact.kernel));
+    else load(parse_kernel(artifact.code, artifact.kernel));
+  }
+  CodeInterpreter& interpreter() { return *interpreter_; }
+
+ private:
+  template <class Code>
+  void load(Code code) {
+    fail_if_any(verify(code), fmt::format("the kernel @{}", code.name));
+    code_ = std::make_unique<KernelCode>(std::move(code));
+    interpreter_.emplace(*code_);
+  }
+
+  std::unique_ptr<const KernelCode> code_;
+  std::optional<CodeInterpreter> interpreter_;
+};
+
 class SimulatedKernels : public LoadedProgram {
  public:
-  SimulatedKernels(std::shared_ptr<const Program> program, MakeKernelRunner make_runner)
-      : program_(std::move(program)) {
+  explicit SimulatedKernels(std::shared_ptr<const Program> program) : program_(std::move(program)) {
     for (const Artifact& artifact : program_->artifacts) {
-      runners_.push_back(make_runner(artifact.code, artifact.kernel));
+      kernels_.push_back(std::make_unique<SimulatedKernel>(artifact));
     }
   }
 
@@ -38,35 +64,40 @@ class SimulatedKernels : public LoadedProgram {
     for (size_t i = 0; i < arguments.buffers.size(); ++i) {
       buffers.emplace_back(static_cast<std::byte*>(arguments.buffers[i]), arguments.sizes[i]);
     }
-    const uint32_t artifact = program_->launches[arguments.launch].artifact;
-    runners_[artifact]->run(buffers, arguments.scalars, arguments.instances);
+    const Launch& launch = program_->launches[arguments.launch];
+    const auto findings = kernels_[launch.artifact]->interpreter().run(buffers, arguments.scalars);
+    if (!findings.empty()) fail_launch(launch, findings);
   }
 
  private:
+  [[noreturn]] void fail_launch(const Launch& launch,
+                                const std::vector<Diagnostic>& findings) const {
+    const auto text = [](const Diagnostic& d) { return d.to_string(); };
+    fail(codes::kSimulatedFault,
+         fmt::format("kernel @{} breaks {} rules:\n{}\nit computes {}", launch.name,
+                     findings.size(), join(findings, "\n", text),
+                     join(launch.ops, ", ", [](const std::string& op) { return op; })),
+         {.location = findings.front().location, .node = launch.name, .fix = ""});
+  }
+
   const std::shared_ptr<const Program> program_;
-  std::vector<std::unique_ptr<KernelRunner>> runners_;  // by artifact
+  std::vector<std::unique_ptr<SimulatedKernel>> kernels_;  // by artifact
 };
 
 }  // namespace
 
 std::span<const std::string_view> simulated_machines() { return kMachines; }
 
-SimDriver::SimDriver(Device device, MakeKernelRunner make_runner)
-    : DeviceDriver(device, std::make_unique<HostMemory>()),
-      target_(simulated_target(name())),
-      make_runner_(make_runner) {}
+SimDriver::SimDriver(Device device)
+    : DeviceDriver(device, std::make_unique<HostMemory>()), target_(simulated_target(name())) {}
 
 std::unique_ptr<LoadedProgram> SimDriver::load(std::shared_ptr<const Program> program) {
-  if (!make_runner_) {
-    fail(codes::kUnsupportedProgram,
-         fmt::format("device {} cannot run program @{} yet: Kernel IR has no interpreter", name(),
-                     program->name),
-         {.location = {}, .node = "", .fix = "use the device \"interpreter\""});
-  }
   for (const Artifact& artifact : program->artifacts) {
-    if (artifact.format != "kernel") fail_unsupported_format(*this, artifact, "\"kernel\"");
+    if (artifact.format != kKernel && artifact.format != kTile) {
+      fail_unsupported_format(*this, artifact, "\"kernel\"");
+    }
   }
-  return std::make_unique<SimulatedKernels>(std::move(program), make_runner_);
+  return std::make_unique<SimulatedKernels>(std::move(program));
 }
 
 }  // namespace braze

@@ -5,25 +5,28 @@
 #include <string_view>
 
 #include "runtime/devices/driver.h"
-#include "runtime/devices/sim/kernel_runner.h"
 
 namespace braze {
+
+namespace codes {
+inline constexpr Code kSimulatedFault{"simulated-fault", ErrorKind::Device,
+                                      "The simulator found a kernel that breaks a rule."};
+}  // namespace codes
 
 /// The machines that can be simulated: "cpu" is the host's own target, so that its results are
 /// those of the device "cpu"; the others are rows of the table.
 std::span<const std::string_view> simulated_machines();
 
-/// Runs artifacts of the format "kernel" by the interpreter that `make_runner` makes; without one,
-/// loading a program is Unsupported.
+/// Runs artifacts of the format "kernel" and, a level above, "tile". A launch that breaks a rule of the language fails with
+/// all findings: kernel, statement and the ops that were fused into it.
 class SimDriver : public DeviceDriver {
  public:
-  explicit SimDriver(Device device, MakeKernelRunner make_runner = nullptr);
+  explicit SimDriver(Device device);
   const Target& target() override { return target_; }
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
  private:
   const Target target_;
-  const MakeKernelRunner make_runner_;
 };
 
 }  // namespace braze
