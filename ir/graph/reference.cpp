@@ -180,7 +180,9 @@ UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t 
     const Uncertain &a = x.elements[first_x + k], &b = y.elements[first_y + k];
     Uncertain term = mul({a.known, std::bit_cast<uint64_t>(a.value), a.value, a.low, a.high},
                          {b.known, std::bit_cast<uint64_t>(b.value), b.value, b.low, b.high}, {});
-    sum.add(term);
+    // A multiply-add adds a product that is beyond the finite numbers without making it infinite.
+    const bool overflows = std::isinf(term.value) && std::isfinite(a.value) && std::isfinite(b.value);
+    sum.add(overflows ? Uncertain::anything(term.value) : term);
   }
   return sum;
 }

@@ -401,6 +401,7 @@ void UncertainProduct::multiply(const Uncertain& x) {
   } else {
     const double radius = x.radius(), magnitude = std::abs(x.value) + radius;
     infinite_ |= std::isinf(x.value);
+    zero_ |= x.value == 0;
     value_.multiply(x.value);
     centre_ *= std::abs(x.value);
     magnitude_ *= magnitude;
@@ -422,9 +423,12 @@ Uncertain UncertainProduct::finish(const Accumulation& how) const {
   // No partial product leaves the normal numbers at the small end.
   const bool no_underflow = smallest_ >= std::ldexp(1.0, f.min_exponent);
   if (anything_) return Uncertain::anything(value);
-  if (infinite_)
-    return all_known_ && (no_underflow || std::isnan(value)) ? exactly(value)
-                                                             : Uncertain::anything(value);
+  if (infinite_) {
+    // Infinity times a zero is NaN in any order; a partial product that underflows to zero makes it
+    // NaN in some orders only.
+    if (all_known_ && zero_) return exactly(kNaN);
+    return all_known_ && no_underflow ? exactly(value) : Uncertain::anything(value);
+  }
   const double growth = gamma(count_, how.unit), own = gamma(count_ + 2, 0x1p-53);
   if (!(largest_ * (1 + growth + own) < overflow_threshold(how.accumulator) &&
         largest_ < kInfinity))

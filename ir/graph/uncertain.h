@@ -123,7 +123,7 @@ class UncertainProduct {
   double largest_ = 1, smallest_ = 1;  // bounds of all partial products
   double odd_ = 1;                     // product of the factors without their powers of two
   int64_t count_ = 0;
-  bool nan_ = false, anything_ = false, infinite_ = false;
+  bool nan_ = false, anything_ = false, infinite_ = false, zero_ = false;
   bool all_known_ = true, may_be_negative_ = false;
 };
 
