@@ -40,8 +40,9 @@ struct Verdict {
 };
 
 Side run_on(const Graph& graph, const Device& device, const Options& options) {
-  Side side{device, std::make_shared<const Program>(compile_source(graph, device.target(),
-                                                                   options.compile.options())),
+  Side side{device,
+            std::make_shared<const Program>(
+                compile_source(graph, device.target(), options.compile.options())),
             {}};
   const Inputs inputs = make_inputs(*side.program, options.inputs);
   std::vector<Array> arguments;
@@ -64,8 +65,8 @@ void judge(const Graph& graph, std::span<const HostTensor> inputs, const Side& s
            std::vector<Verdict>& verdicts) {
   if (side.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
   for (const OutputCheck& check : check_outputs(graph, inputs, side.outputs).outputs)
-    verdicts.push_back({check.name, side.device.name(), check.exact ? "exact" : "bound",
-                        check.comparison});
+    verdicts.push_back(
+        {check.name, side.device.name(), check.exact ? "exact" : "bound", check.comparison});
 }
 
 std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> inputs,
@@ -75,7 +76,8 @@ std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> i
   if (a.device != b.device) judge(graph, inputs, b, verdicts);
   const bool same = run_same_kernels(a, b);
   for (size_t i = 0; i < a.outputs.size(); ++i) {
-    Verdict verdict{graph.outputs()[i].name, fmt::format("{} and {}", a.device.name(), b.device.name()),
+    Verdict verdict{graph.outputs()[i].name,
+                    fmt::format("{} and {}", a.device.name(), b.device.name()),
                     same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i])};
     if (!same) verdict.comparison.ok = true;  // each is judged by what it may be
     verdicts.push_back(std::move(verdict));

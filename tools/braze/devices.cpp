@@ -1,10 +1,9 @@
 // devices.cpp — braze devices: where programs can run.
-#include "braze/device.h"
-
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
 
+#include "braze/device.h"
 #include "ir/target/target.h"
 #include "tools/braze/command.h"
 #include "tools/braze/report.h"

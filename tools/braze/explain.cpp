@@ -79,9 +79,9 @@ void print_launch(const Program& program, const Launch& launch) {
     return;
   }
   fmt::print("\nkernel {}\n", launch.name);
-  fmt::print("  {} read, {} written, {} flops, instances {}\n", amount(launch.bytes_read, bytes_text),
-             amount(launch.bytes_written, bytes_text), amount(launch.flops, flops_text),
-             instances_text(launch));
+  fmt::print("  {} read, {} written, {} flops, instances {}\n",
+             amount(launch.bytes_read, bytes_text), amount(launch.bytes_written, bytes_text),
+             amount(launch.flops, flops_text), instances_text(launch));
   fmt::print("  code {} {}\n", program.artifacts[launch.artifact].format,
              bytes_text(program.artifacts[launch.artifact].code.size()));
   fmt::print("  schedule {}\n  ops\n", launch.schedule);
@@ -151,8 +151,9 @@ Exit explain(const Options& options) {
     return Exit::Ok;
   }
   if (options.edge.empty()) {
-    fmt::print("{}: {} ops in {} kernels for {}\n", program.name, program.ops_before_fusion,
-               program.artifacts.size(), program.target.name);
+    const size_t kernels = program.artifacts.size();
+    fmt::print("{}: {} ops in {} kernel{} for {}\n", program.name, program.ops_before_fusion,
+               kernels, kernels == 1 ? "" : "s", program.target.name);
     for (const Launch& launch : program.launches) print_launch(program, launch);
   }
   print_edges(edges);

@@ -59,19 +59,20 @@ std::vector<std::string> assign(const Program& program, const std::vector<std::s
     text = next != unnamed.end() ? *next++ : rest;
   }
   if (next != unnamed.end())
-    fail_usage(fmt::format("{} values for {} inputs", unnamed.size(), names.size()));
+    fail_usage(
+        fmt::format("no input is left for {}; the inputs are {}", *next, fmt::join(names, ", ")));
   return texts;
 }
 
-// --- Sizes ----------------------------------------------------------------------------------------
+// --- Sizes
+// ----------------------------------------------------------------------------------------
 
 void check_symbol(const Expr& symbol, int64_t value) {
   const Interval range = symbol.range();
   if (value < range.min || value > range.max || value % symbol.divisor() != 0)
-    fail_usage(fmt::format("{} is {}, but must be from {} to {}{}", symbol.symbol_name(), value,
-                           range.min, range.max,
-                           symbol.divisor() > 1 ? fmt::format(", a multiple of {}", symbol.divisor())
-                                                : ""));
+    fail_usage(fmt::format(
+        "{} is {}, but must be from {} to {}{}", symbol.symbol_name(), value, range.min, range.max,
+        symbol.divisor() > 1 ? fmt::format(", a multiple of {}", symbol.divisor()) : ""));
 }
 
 void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
@@ -109,7 +110,8 @@ Sizes find_sizes(const Program& program, const std::vector<std::optional<HostTen
   return sizes;
 }
 
-// --- Values ---------------------------------------------------------------------------------------
+// --- Values
+// ---------------------------------------------------------------------------------------
 
 // Floats are uniform in [-1, 1); integers are 0 to 3, so that they serve as indices too.
 void set_random(HostTensor& value, int64_t i, uint32_t word) {

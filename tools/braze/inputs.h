@@ -27,8 +27,8 @@ struct Inputs {
   Sizes sizes;  ///< of every symbol of the program
 };
 
-/// An input that no flag gives a value is random, seed 0. Usage failure for flags that do not fit the
-/// program; Exit::BadFile for files that do not.
+/// An input that no flag gives a value is random, seed 0. Usage failure for flags that do not fit
+/// the program; Exit::BadFile for files that do not.
 Inputs make_inputs(const Program& program, const InputFlags& flags);
 
 }  // namespace braze::tool

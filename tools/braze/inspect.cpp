@@ -46,7 +46,9 @@ void print_overview(const std::vector<Phase>& phases) {
 // Several texts of one stage are told apart by a comment of their language.
 void print_texts(const std::vector<Phase>& phases) {
   for (const Phase& phase : phases) {
-    const std::string_view comment = phase.stage == "llvm" ? ";" : phase.stage == "asm" ? "#" : "//";
+    const std::string_view comment = phase.stage == "llvm"  ? ";"
+                                     : phase.stage == "asm" ? "#"
+                                                            : "//";
     if (phases.size() > 1) fmt::print("{} kernel {}\n", comment, phase.kernel);
     fmt::print("{}{}", phase.text, phase.text.ends_with('\n') ? "" : "\n");
   }
@@ -85,8 +87,8 @@ Exit inspect(const Options& options) {
     throw;
   }
   const auto refuse = [](std::string_view what, const std::string& wrong, const auto& known) {
-    fail_usage(fmt::format("there is no {} {}; there are {}{}", what, wrong,
-                           fmt::join(known, ", "), did_you_mean(wrong, known)));
+    fail_usage(fmt::format("there is no {} {}; there are {}{}", what, wrong, fmt::join(known, ", "),
+                           did_you_mean(wrong, known)));
   };
   if (phases.empty()) {
     if (std::find(stages.begin(), stages.end(), options.stage) == stages.end() &&

@@ -5,7 +5,6 @@
 #include <CLI/CLI.hpp>
 #include <algorithm>
 #include <cstdio>
-#include <numeric>
 
 #include "braze/version.h"
 #include "tools/braze/command.h"
@@ -29,7 +28,8 @@ class Help : public CLI::Formatter {
   std::string make_description(const CLI::App* app) const override {
     std::string text = app->get_description() + "\n";
     for (const Command* command : kCommands)
-      if (app->get_name() == command->name) text += fmt::format("\nExamples:\n{}", command->examples);
+      if (app->get_name() == command->name)
+        text += fmt::format("\nExamples:\n{}", command->examples);
     return text + "\n";
   }
 };
@@ -102,20 +102,22 @@ int report_failure(Exit exit, const std::string& text) {
   return static_cast<int>(exit);
 }
 
-// How many letters have to change.
+// How many letters have to be added, removed, replaced or swapped with their neighbour.
 size_t edit_distance(std::string_view a, std::string_view b) {
-  std::vector<size_t> row(b.size() + 1);
-  std::iota(row.begin(), row.end(), size_t{0});
-  for (size_t i = 1; i <= a.size(); ++i) {
-    size_t diagonal = row[0];
-    row[0] = i;
-    for (size_t j = 1; j <= b.size(); ++j) {
-      const size_t above = row[j];
-      row[j] = std::min({above + 1, row[j - 1] + 1, diagonal + (a[i - 1] != b[j - 1])});
-      diagonal = above;
+  std::vector<std::vector<size_t>> d(a.size() + 1, std::vector<size_t>(b.size() + 1));
+  for (size_t i = 0; i <= a.size(); ++i) {
+    for (size_t j = 0; j <= b.size(); ++j) {
+      if (i == 0 || j == 0) {
+        d[i][j] = i + j;
+        continue;
+      }
+      d[i][j] =
+          std::min({d[i - 1][j] + 1, d[i][j - 1] + 1, d[i - 1][j - 1] + (a[i - 1] != b[j - 1])});
+      const bool swapped = i > 1 && j > 1 && a[i - 1] == b[j - 2] && a[i - 2] == b[j - 1];
+      if (swapped) d[i][j] = std::min(d[i][j], d[i - 2][j - 2] + 1);
     }
   }
-  return row[b.size()];
+  return d[a.size()][b.size()];
 }
 
 }  // namespace
@@ -124,9 +126,9 @@ void fail_usage(std::string text) { throw Failure{Exit::Usage, std::move(text)};
 
 Exit exit_of(const Error& error) {
   constexpr std::pair<ErrorKind, Exit> kExits[] = {
-      {ErrorKind::InvalidArgument, Exit::Usage},  {ErrorKind::Unsupported, Exit::Unsupported},
+      {ErrorKind::InvalidArgument, Exit::Usage},    {ErrorKind::Unsupported, Exit::Unsupported},
       {ErrorKind::ResourceExhausted, Exit::Device}, {ErrorKind::Device, Exit::Device},
-      {ErrorKind::DataLoss, Exit::BadFile},       {ErrorKind::Internal, Exit::Internal},
+      {ErrorKind::DataLoss, Exit::BadFile},         {ErrorKind::Internal, Exit::Internal},
   };
   for (const auto& [kind, exit] : kExits)
     if (kind == error.kind()) return exit;
@@ -135,7 +137,8 @@ Exit exit_of(const Error& error) {
 
 std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
-  size_t least = std::max<size_t>(1, wrong.size() / 3) + 1;
+  // One letter in three may be wrong; of a word of one letter nothing would be left.
+  size_t least = wrong.size() < 2 ? 0 : std::max<size_t>(1, wrong.size() / 3) + 1;
   for (const std::string& candidate : known) {
     const size_t distance = edit_distance(wrong, candidate);
     if (distance >= least) continue;

@@ -61,14 +61,15 @@ Device find_device(const std::string& text) {
 Target find_target_of(const std::string& text) {
   if (text.empty()) return Device("cpu").target();
   if (const auto row = find_target(text)) return *row;
-  if (text.find('=') != std::string::npos) return blame(Exit::Usage, [&] { return parse_target(text); });
+  if (text.find('=') != std::string::npos)
+    return blame(Exit::Usage, [&] { return parse_target(text); });
   std::vector<std::string> known;
   for (const Target& row : target_table()) {
     known.push_back(row.name);
     known.push_back("sim:" + row.name);
   }
-  fail_usage(fmt::format("there is no target {}; the targets are {}{}", text, fmt::join(known, ", "),
-                         did_you_mean(text, known)));
+  fail_usage(fmt::format("there is no target {}; the targets are {}{}", text,
+                         fmt::join(known, ", "), did_you_mean(text, known)));
 }
 
 }  // namespace braze::tool

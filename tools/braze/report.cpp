@@ -74,9 +74,12 @@ std::string array(const std::vector<std::string>& values) {
 }
 
 std::string object(const Members& members) {
-  return "{" + join(members, ", ", [](const auto& member) {
-           return fmt::format("{}: {}", string(member.first), member.second);
-         }) + "}";
+  return "{" +
+         join(members, ", ",
+              [](const auto& member) {
+                return fmt::format("{}: {}", string(member.first), member.second);
+              }) +
+         "}";
 }
 
 void print(Members members) {

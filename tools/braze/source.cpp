@@ -31,15 +31,15 @@ std::string read_text(const std::string& path) {
   std::ifstream file(path, std::ios::binary);
   // A folder opens, and fails when it is read.
   if (!file || file.peek() == std::ifstream::traits_type::eof())
-    fail(codes::kSourceFile,
-         fmt::format("cannot read {}: {}", quote(path), errno ? std::strerror(errno) : "it is empty"));
+    fail(codes::kSourceFile, fmt::format("cannot read {}: {}", quote(path),
+                                         errno ? std::strerror(errno) : "it is empty"));
   return all(file);
 }
 
 // "graph", "tile", "kernel"; what else stands there is for the parser of graphs to refuse.
 std::string_view language_of(std::string_view text, const std::string& path) {
   Scanner scanner(text, path);
-  if (!scanner.accept("braze") || !scanner.accept("1")) return "graph";
+  if (scanner.next().text != "braze" || scanner.next().text != "1") return "graph";
   return scanner.peek().text;
 }
 
@@ -59,8 +59,8 @@ Source read_source(const std::string& path) {
 Graph read_graph(const std::string& path, std::string_view command) {
   Source source = read_source(path);
   if (auto* graph = std::get_if<Graph>(&source)) return std::move(*graph);
-  fail(codes::kGraphOnly, fmt::format("{} is no graph, and `braze {}` serves graphs only",
-                                      quote(path), command));
+  fail(codes::kGraphOnly,
+       fmt::format("{} is no graph, and `braze {}` serves graphs only", quote(path), command));
 }
 
 Program compile_source(const Source& source, const Target& target, const CompileOptions& options) {
