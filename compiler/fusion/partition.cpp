@@ -41,7 +41,10 @@ class Search {
     if (options_.fuse) merge_all();
     Partition result;
     for (size_t k : schedule_order()) {
-      result.fusions.push_back(kernels_[k].fusion);
+      Fusion fusion = kernels_[k].fusion;
+      std::erase_if(fusion.outputs, [&](NodeId node) { return is_empty(node); });
+      if (fusion.outputs.empty()) continue;  // nothing to compute
+      result.fusions.push_back(std::move(fusion));
       result.costs.push_back(kernels_[k].cost);
     }
     result.edges = explain_edges();
@@ -52,6 +55,8 @@ class Search {
   bool is_source(NodeId node) const {
     return graph_[node].as<InputOp>() || (graph_[node].as<ConstantOp>() && !forms_.find(node));
   }
+
+  bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().is_constant(0); }
 
   void mark_live() {
     for (const GraphOutput& output : graph_.outputs()) {

@@ -24,7 +24,8 @@ struct EdgeReason {
 };
 
 struct Partition {
-  std::vector<Fusion> fusions;  ///< in an order in which they can run
+  /// In an order in which they can run. Values without elements are nobody's output.
+  std::vector<Fusion> fusions;
   std::vector<Cost> costs;      ///< of each; zero for kernels without a loop form
   std::vector<EdgeReason> edges;
 };

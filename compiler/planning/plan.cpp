@@ -157,7 +157,7 @@ class Planner {
   void add_launch(size_t k) {
     const CompiledFusion& compiled = fusions_[k];
     std::vector<uint32_t> slots;
-    for (NodeId node : compiled.parameters) slots.push_back(slot_of_.at(node.index));
+    for (NodeId node : compiled.parameters) slots.push_back(slot_of(node));
     Launch launch;
     launch.artifact = static_cast<uint32_t>(program_.artifacts.size());
     program_.artifacts.push_back(compiled.artifact);
@@ -185,12 +185,20 @@ class Planner {
     program_.launches.push_back(std::move(launch));
   }
 
+  // A value without elements has no writer, but it has a place.
+  uint32_t slot_of(NodeId node) {
+    const auto found = slot_of_.find(node.index);
+    if (found != slot_of_.end()) return found->second;
+    return slot_of_[node.index] = add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
+  }
+
   // An output that is an input or a constant, is returned twice, or is not written in place. What is
   // returned of an input is copied before anything can write over it; what goes over an input is
   // copied after all else.
   void save_sources() {
     for (const auto& [node, to] : unplaced_) {
-      const uint32_t from = slot_of_.at(node.index);
+      if (graph_[node].type.shape.numel().is_constant(0)) continue;
+      const uint32_t from = slot_of(node);
       const bool source = !writer_.contains(node.index);
       const bool updates = program_.outputs[program_.slots[to].index].updates.has_value();
       if (!source) {

@@ -378,6 +378,7 @@ class Emitter {
                                    const std::vector<Accumulator>& accumulators, std::vector<Operand> state) {
     if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
     const SpaceAxis& axis = pass.inner[depth];
+    if (axis.extent.range().max <= 0) return state;  // an empty sum; its body may have no meaning
     const Expr begin = depth == 0 ? low : Expr(0);
     const Expr end = depth == 0 && high ? *high : axis.extent;
     const bool innermost = depth + 1 == pass.inner.size();
