@@ -145,38 +145,32 @@ graph @scale(%x: f32[n, 2], %p: f32[2]) {
                                          HasSubstr("updates input 1")));
 }
 
-TEST(Simulator, SaysThatItCannotYet) {
-  EXPECT_THAT(error_of([] { add_program().load("sim:cpu"); }),
-              AllOf(StartsWith("unsupported-program"), HasSubstr("sim:cpu"), HasSubstr("@sum")));
-}
-
-/// An "interpreter" whose kernels set all bytes of their first buffer to the first scalar.
-class FillRunner : public KernelRunner {
- public:
-  void run(std::span<const std::span<std::byte>> buffers, std::span<const int64_t> scalars,
-           std::span<const int64_t>) override {
-    std::fill(buffers[0].begin(), buffers[0].end(), static_cast<std::byte>(scalars[0]));
-  }
-};
-
-TEST(Simulator, RunsKernelsByTheirInterpreter) {
-  SimDriver driver("sim:cpu", [](std::string_view text, std::string_view name) {
-    EXPECT_EQ(text, "the kernel");
-    EXPECT_EQ(name, "fill");
-    return std::unique_ptr<KernelRunner>(std::make_unique<FillRunner>());
-  });
+TEST(Simulator, RunsKernelsAndSaysWhatTheyBreak) {
+  SimDriver driver("sim:cpu");
   Maker m("fill", {});
   const uint32_t y = m.output("y", vector_type(2));
-  m.launch("fill", {}, {y}, {5}, 1);
+  m.launch("fill", {}, {y}, {}, 1);
+  m.program->launches[0].ops = {"iota.3 : f32[2] at model.cpp:7"};
   EXPECT_THAT(error_of([&] { driver.load(m.program); }), HasSubstr("\"kernel\""));
-  m.program->artifacts[0] = {"kernel", "fill", "the kernel", {}};
-  std::byte memory[8] = {};
+  const auto text = [](std::string_view place) {
+    return "braze 1 kernel\nkernel @fill(%y: out global f32[2]) target \"x86-64-v3\" {\n"
+           "  phase grid(i: 2) {\n    %v = const 5.0 : f32\n    store %v, %y[" +
+           std::string(place) + "]\n  }\n}\n";
+  };
+  float memory[2] = {};
   void* const buffers[] = {memory};
   const uint64_t sizes[] = {8};
-  const int64_t five[] = {5}, one[] = {1};
-  driver.load(m.program)->launch(
-      {.launch = 0, .buffers = buffers, .sizes = sizes, .scalars = five, .instances = one});
-  EXPECT_THAT(memory, testing::Each(std::byte{5}));
+  const int64_t instances[] = {2};
+  const auto launch = [&](std::string_view place) {
+    m.program->artifacts[0] = {"kernel", "fill", text(place), {}};
+    driver.load(m.program)->launch(
+        {.launch = 0, .buffers = buffers, .sizes = sizes, .instances = instances});
+  };
+  launch("i");
+  EXPECT_THAT(memory, testing::Each(5.f));
+  EXPECT_THAT(error_of([&] { launch("2*i"); }),
+              AllOf(StartsWith("simulated-fault"), HasSubstr("@fill"), HasSubstr("%y[2*i]"),
+                    HasSubstr("i = 1"), HasSubstr("model.cpp:7"), HasSubstr("not written")));
 }
 
 }  // namespace

@@ -1,11 +1,15 @@
 #include "tests/text/functions.h"
 
+#include "ir/code/interpret.h"
+#include "ir/code/text.h"
 #include "ir/graph/constant_text.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
+#include "ir/kernel/verify.h"
 #include "ir/support/text.h"
+#include "ir/tile/verify.h"
 
 namespace braze::text_test {
 namespace {
@@ -37,6 +41,79 @@ std::string eval_graph(std::string_view text, std::string_view file_name,
   return join(interpret(graph, inputs), "\n", constant_text);
 }
 
+// Parses and verifies.
+template <class Code>
+Code read(std::string_view text, std::string_view file_name) {
+  Code code;
+  if constexpr (std::is_same_v<Code, TileProgram>) code = parse_tile(text, file_name);
+  else code = parse_kernel(text, file_name);
+  fail_if_any(verify(code), "verify");
+  return code;
+}
+
+template <class Code>
+std::string print_code(std::string_view text, std::string_view file_name) {
+  return to_text(read<Code>(text, file_name));
+}
+
+// `%x = [1, 2], %a = 3, n = 2`: what the kernel reads; gives what it writes. Extents are constant or
+// one symbol.
+template <class Code>
+std::string eval_code(std::string_view text, std::string_view file_name,
+                      std::string_view arguments) {
+  const Code code = read<Code>(text, file_name);
+  std::vector<int64_t> scalars(code.symbols.size() + code.scalar_parameters.size());
+  const auto size = [&](const Expr& e) {
+    return e.evaluate([&](std::string_view name) {
+      size_t i = 0;
+      while (code.symbols[i].symbol_name() != name) ++i;
+      return scalars[i];
+    });
+  };
+  std::vector<HostTensor> tensors(code.memories.size());
+  const auto tensor = [&](size_t i) -> HostTensor& {
+    const Memory& memory = code.memories[i];
+    std::vector<int64_t> shape;
+    for (const Expr& extent : memory.shape) shape.push_back(size(extent));
+    if (tensors[i].shape() != shape) tensors[i] = HostTensor(memory.dtype, shape);
+    return tensors[i];
+  };
+  Scanner scanner(arguments, "eval");
+  while (!scanner.at_end()) {
+    const Token token = scanner.next();
+    scanner.expect("=");
+    if (token.kind == TokenKind::Identifier) {
+      for (size_t i = 0; i < code.symbols.size(); ++i)
+        if (code.symbols[i].symbol_name() == token.text) scalars[i] = scanner.expect_integer();
+    }
+    for (size_t i = 0; i < code.scalar_parameters.size(); ++i) {
+      const Value& scalar = code[code.scalar_parameters[i]];
+      if (scalar.name != token.text) continue;
+      const HostTensor value = parse_constant(scanner, {scalar.type.dtype, Shape()});
+      scalars[code.symbols.size() + i] = static_cast<int64_t>(value.get_bits(0));
+    }
+    for (size_t i = 0; i < code.memories.size(); ++i) {
+      if (code.memories[i].name != token.text) continue;
+      const std::vector<int64_t>& shape = tensor(i).shape();
+      tensors[i] = parse_constant(scanner, {tensors[i].dtype(), Shape({shape.begin(), shape.end()})});
+    }
+    if (!scanner.accept(",")) break;
+  }
+  std::vector<std::span<std::byte>> memories;
+  std::string out;
+  for (size_t i = 0; i < code.memories.size(); ++i) {
+    if (code.memories[i].space != MemorySpace::Parameter) continue;
+    HostTensor& bound = tensor(i);
+    memories.emplace_back(bound.data(), bound.size_bytes());
+  }
+  fail_if_any(run_code(code, memories, scalars), "run");
+  for (size_t i = 0; i < code.memories.size(); ++i) {
+    if (code.memories[i].space != MemorySpace::Parameter || code.memories[i].mode == Mode::In) continue;
+    out += (out.empty() ? "" : "\n") + constant_text(tensors[i]);
+  }
+  return out;
+}
+
 std::string remove_dead_code(std::string_view text, std::string_view file_name) {
   return to_text(without_dead_code(parse_graph(text, file_name)));
 }
@@ -47,6 +124,8 @@ constexpr Function kFunctions[] = {
 
 constexpr Language kLanguages[] = {
     {"graph", print_graph, eval_graph, nullptr},
+    {"kernel", print_code<Kernel>, eval_code<Kernel>, nullptr},
+    {"tile", print_code<TileProgram>, eval_code<TileProgram>, nullptr},
 };
 
 }  // namespace
