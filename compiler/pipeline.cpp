@@ -17,6 +17,8 @@
 #include "compiler/fusion/partition.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/expand.h"
+#include "compiler/passes/fold.h"
+#include "compiler/passes/simplify.h"
 #include "compiler/passes/unscatter.h"
 #include "compiler/planning/plan.h"
 #include "compiler/tiling/tile.h"
@@ -52,6 +54,8 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {"unscatter", unscatter, "scatter_add becomes a sum over its updates"},
     {"expand", expand, "formula rows become machine and math rows"},
+    {"fold", fold, "what depends on constants only is computed"},
+    {"simplify", simplify, "local rewrites that keep every bit"},
 };
 
 /// Model bytes of a tensor.

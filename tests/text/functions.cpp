@@ -1,5 +1,9 @@
 #include "tests/text/functions.h"
 
+#include "compiler/passes/expand.h"
+#include "compiler/passes/fold.h"
+#include "compiler/passes/simplify.h"
+#include "compiler/passes/unscatter.h"
 #include "ir/code/interpret.h"
 #include "ir/code/text.h"
 #include "ir/graph/constant_text.h"
@@ -114,12 +118,19 @@ std::string eval_code(std::string_view text, std::string_view file_name,
   return out;
 }
 
-std::string remove_dead_code(std::string_view text, std::string_view file_name) {
-  return to_text(without_dead_code(parse_graph(text, file_name)));
+template <Graph (*pass)(const Graph&)>
+std::string run_pass(std::string_view text, std::string_view file_name) {
+  const Graph result = pass(parse_graph(text, file_name));
+  fail_if_any(verify(result), "verify");
+  return to_text(result);
 }
 
 constexpr Function kFunctions[] = {
-    {"dead-code", remove_dead_code},
+    {"dead-code", run_pass<without_dead_code>},
+    {"expand", run_pass<expand>},
+    {"fold", run_pass<fold>},
+    {"simplify", run_pass<simplify>},
+    {"unscatter", run_pass<unscatter>},
 };
 
 constexpr Language kLanguages[] = {

@@ -1,0 +1,142 @@
+#include "compiler/passes/simplify.h"
+
+#include <cmath>
+#include <numeric>
+#include <optional>
+
+#include "ir/graph/build.h"
+#include "ir/graph/rewrite.h"
+
+namespace braze {
+
+namespace {
+
+// What a rule sees: a node about to be added to `graph`, on its new operands.
+struct Site {
+  Graph& graph;
+  const Node& node;
+  const std::vector<NodeId>& operands;
+
+  const Node& operand(size_t i) const { return graph[operands[i]]; }
+  template <class T>
+  const T* operand_as(size_t i) const { return graph[operands[i]].as<T>(); }
+  bool floats() const { return is_floating(node.type.dtype); }
+
+  // The value of a constant that is the same everywhere, through broadcasts.
+  std::optional<double> splat(size_t i) const {
+    NodeId id = operands[i];
+    while (graph[id].as<BroadcastOp>()) id = graph[id].operands[0];
+    const auto* constant = graph[id].as<ConstantOp>();
+    if (!constant || constant->value->numel() != 1) return std::nullopt;
+    return constant->value->get_double(0);
+  }
+  bool is(size_t i, double value) const {
+    const auto v = splat(i);
+    return v && *v == value && std::signbit(*v) == std::signbit(value);
+  }
+  // The neutral element of addition: -0 for floats, since -0 + 0 is 0.
+  bool is_zero_for_add(size_t i) const { return floats() ? is(i, -0.0) : is(i, 0.0); }
+};
+
+// A rule gives what replaces the node, or nothing.
+using Replacement = std::optional<NodeId>;
+
+Replacement first_if(const Site& s, bool fires) { return fires ? Replacement(s.operands[0]) : std::nullopt; }
+Replacement second_if(const Site& s, bool fires) { return fires ? Replacement(s.operands[1]) : std::nullopt; }
+
+// The operand of operand 0, where that is the same op: undoing it twice is doing nothing.
+Replacement undo(const Site& s, ElementwiseOp op) {
+  const auto* inner = s.operand_as<MapOp>(0);
+  return inner && inner->op == op ? Replacement(s.operand(0).operands[0]) : std::nullopt;
+}
+
+struct MapRule {
+  ElementwiseOp op;
+  std::string_view meaning;
+  Replacement (*apply)(const Site&);
+};
+
+constexpr MapRule kMapRules[] = {
+    {ElementwiseOp::add, "x + neutral = x", [](const Site& s) { return first_if(s, s.is_zero_for_add(1)); }},
+    {ElementwiseOp::add, "neutral + x = x", [](const Site& s) { return second_if(s, s.is_zero_for_add(0)); }},
+    {ElementwiseOp::sub, "x - 0 = x", [](const Site& s) { return first_if(s, s.is(1, 0.0)); }},
+    {ElementwiseOp::mul, "x * 1 = x", [](const Site& s) { return first_if(s, s.is(1, 1.0)); }},
+    {ElementwiseOp::mul, "1 * x = x", [](const Site& s) { return second_if(s, s.is(0, 1.0)); }},
+    {ElementwiseOp::div, "x / 1 = x", [](const Site& s) { return first_if(s, s.is(1, 1.0)); }},
+    {ElementwiseOp::neg, "-(-x) = x", [](const Site& s) { return undo(s, ElementwiseOp::neg); }},
+    {ElementwiseOp::logical_not, "not not x = x", [](const Site& s) { return undo(s, ElementwiseOp::logical_not); }},
+    {ElementwiseOp::abs, "||x|| = |x|",
+     [](const Site& s) {
+       const auto* inner = s.operand_as<MapOp>(0);
+       return first_if(s, inner && inner->op == ElementwiseOp::abs);
+     }},
+    {ElementwiseOp::max, "max(x, x) = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::min, "min(x, x) = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::logical_and, "x and x = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::logical_or, "x or x = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::select, "c ? x : x = x", [](const Site& s) { return second_if(s, s.operands[1] == s.operands[2]); }},
+    {ElementwiseOp::convert, "convert to the same dtype", [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
+    {ElementwiseOp::bitcast, "bitcast to the same dtype", [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
+};
+
+bool is_identity(const std::vector<int64_t>& permutation) {
+  for (size_t i = 0; i < permutation.size(); ++i)
+    if (permutation[i] != static_cast<int64_t>(i)) return false;
+  return true;
+}
+
+Replacement simplify(const Site& s, const MapOp& op) {
+  for (const MapRule& rule : kMapRules) {
+    if (rule.op != op.op) continue;
+    // A scalar operand stands for its broadcast: what replaces the node has the node's shape.
+    if (const Replacement found = rule.apply(s); found && s.graph[*found].type == s.node.type) return found;
+  }
+  return std::nullopt;
+}
+
+Replacement simplify(const Site& s, const BroadcastOp&) { return first_if(s, s.operand(0).type == s.node.type); }
+
+Replacement simplify(const Site& s, const ReshapeOp&) {
+  if (s.operand(0).type == s.node.type) return s.operands[0];
+  if (!s.operand_as<ReshapeOp>(0)) return std::nullopt;
+  return build::reshape(s.graph, s.operand(0).operands[0], s.node.type.shape, s.node.location);
+}
+
+Replacement simplify(const Site& s, const TransposeOp& op) {
+  if (is_identity(op.permutation)) return s.operands[0];
+  const auto* inner = s.operand_as<TransposeOp>(0);
+  if (!inner) return std::nullopt;
+  std::vector<int64_t> both;
+  for (int64_t axis : op.permutation) both.push_back(inner->permutation[static_cast<size_t>(axis)]);
+  const NodeId x = s.operand(0).operands[0];
+  return is_identity(both) ? x : build::transpose(s.graph, x, both, s.node.location);
+}
+
+Replacement simplify(const Site& s, const SliceOp& op) {
+  bool whole = s.operand(0).type == s.node.type;
+  for (size_t i = 0; i < op.starts.size(); ++i) whole = whole && op.starts[i].is_constant(0) && op.strides[i] == 1;
+  return first_if(s, whole);
+}
+
+Replacement simplify(const Site& s, const PadOp&) { return first_if(s, s.operand(0).type == s.node.type); }
+Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
+Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }
+Replacement simplify(const Site& s, const ReduceOp& op) {
+  // Without axes only a change of dtype would be left, and there is none.
+  return first_if(s, op.axes.empty() && s.operand(0).type == s.node.type);
+}
+template <class Other>
+Replacement simplify(const Site&, const Other&) { return std::nullopt; }
+
+}  // namespace
+
+Graph simplify(const Graph& graph) {
+  // Operands are simple when their users are met, so that one sweep is enough.
+  return rewrite(graph, [](const Rewriting& step) {
+    const Site site{step.result, step.node, step.operands};
+    if (const Replacement found = std::visit([&](const auto& op) { return simplify(site, op); }, step.node.op)) return *found;
+    return step.keep();
+  });
+}
+
+}  // namespace braze

@@ -1,0 +1,12 @@
+// simplify.h — local rewrites that keep every bit.
+#pragma once
+
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+/// The graph after one sweep of the rules of simplify.cpp, operands before users. No rule
+/// changes a rounding, the sign of a zero or a special value; which NaN results is unspecified.
+Graph simplify(const Graph& graph);
+
+}  // namespace braze
