@@ -18,7 +18,8 @@ namespace {
 
 using test::KernelRunner;
 
-// y = a * b: `rows` x 2 vectors of accumulators over k. Without memory in the loop it shows the peak.
+// y = a * b: `rows` x 2 vectors of accumulators over k. Without memory in the loop it shows the
+// peak.
 Kernel dot_kernel(int64_t rows, int32_t lanes, bool loads) {
   Kernel kernel;
   kernel.name = "dot";
@@ -26,15 +27,18 @@ Kernel dot_kernel(int64_t rows, int32_t lanes, bool loads) {
   kernel.symbols = {n};
   CodeBuilder b(kernel);
   const auto memory = [&](const char* name, Mode mode) {
-    return b.add_memory({.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
+    return b.add_memory(
+        {.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
   };
   const MemoryId a = memory("a", Mode::In), w = memory("b", Mode::In), y = memory("y", Mode::Out);
-  const Expr e0 = position_symbol('e', 0, rows), e1 = position_symbol('e', 1, 2), lane = lane_symbol(lanes);
+  const Expr e0 = position_symbol('e', 0, rows), e1 = position_symbol('e', 1, 2),
+             lane = lane_symbol(lanes);
   Region body;
   b.enter(body);
   const auto panels = [&](const Expr& k) {
     const ValueId a0 = b.load(a, {k * Expr(rows) + e0}, {DType::F32, 1, {rows, 1}});
-    const ValueId b0 = b.load(w, {k * Expr(2 * lanes) + e1 * Expr(lanes) + lane}, {DType::F32, lanes, {1, 2}});
+    const ValueId b0 =
+        b.load(w, {k * Expr(2 * lanes) + e1 * Expr(lanes) + lane}, {DType::F32, lanes, {1, 2}});
     const ValueId s = b.append(SplatOp{a0}, {{DType::F32, lanes, {rows, 1}}})[0];
     return std::pair{s, b0};
   };
@@ -45,10 +49,13 @@ Kernel dot_kernel(int64_t rows, int32_t lanes, bool loads) {
     s0 = b.append(SplatOp{one}, {{DType::F32, lanes, {}}})[0];
     b0 = b.load(w, {lane}, {DType::F32, lanes, {}});
   }
-  const auto acc = b.for_loop("k", 0, n, 1, {zero}, [&](Expr k, const std::vector<ValueId>& c) {
-    const auto [s, v] = loads ? panels(k) : std::pair{s0, b0};
-    return std::vector<Operand>{b.row(ElementwiseOp::fma, {s, v, c[0]})};
-  }, 4);
+  const auto acc = b.for_loop(
+      "k", 0, n, 1, {zero},
+      [&](Expr k, const std::vector<ValueId>& c) {
+        const auto [s, v] = loads ? panels(k) : std::pair{s0, b0};
+        return std::vector<Operand>{b.row(ElementwiseOp::fma, {s, v, c[0]})};
+      },
+      4);
   b.store(acc[0], y, {e0 * Expr(2 * lanes) + e1 * Expr(lanes) + lane});
   b.leave();
   kernel.phases.push_back({{{"i", 1 << 30}}, body});
@@ -63,7 +70,8 @@ Kernel pointwise_kernel(int32_t lanes, int64_t count) {
   kernel.symbols = {n};
   CodeBuilder b(kernel);
   const auto memory = [&](const char* name, Mode mode) {
-    return b.add_memory({.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
+    return b.add_memory(
+        {.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
   };
   const MemoryId x = memory("x", Mode::In), z = memory("z", Mode::In), y = memory("y", Mode::Out);
   Region body;
@@ -108,16 +116,20 @@ double best_seconds(int repeats, const F& f) {
   return best;
 }
 
-double gflops(const Kernel& kernel, std::string_view target, int64_t rows, int32_t lanes, int64_t k) {
-  const auto floats = [](int64_t n) { return std::vector<float>(static_cast<size_t>(n) + 16, 0.5f); };
+double gflops(const Kernel& kernel, std::string_view target, int64_t rows, int32_t lanes,
+              int64_t k) {
+  const auto floats = [](int64_t n) {
+    return std::vector<float>(static_cast<size_t>(n) + 16, 0.5f);
+  };
   auto a = floats(rows * k), b = floats(2 * lanes * k), y = floats(rows * 2 * lanes);
   const auto aligned = [](std::vector<float>& v) -> void* {
     return reinterpret_cast<void*>((reinterpret_cast<uintptr_t>(v.data()) + 63) / 64 * 64);
   };
   KernelRunner runner(kernel, target);
   const int64_t instances = 2000;
-  const double seconds =
-      best_seconds(200, [&] { runner.run({aligned(a), aligned(b), aligned(y)}, {k}, 0, instances); });
+  const double seconds = best_seconds(200, [&] {
+    runner.run({aligned(a), aligned(b), aligned(y)}, {k}, 0, instances);
+  });
   return 2.0 * static_cast<double>(rows * 2 * lanes * k * instances) / seconds * 1e-9;
 }
 
@@ -129,9 +141,10 @@ void print_times(const char* name, const Kernel& kernel, std::string_view target
     bytes = generate_image(kernel, test::target(target), &times).code.size();
     if (times.total() < best.total()) best = times;
   }
-  std::printf("%-10s %-22s %7.2f ms = translate %.2f + optimize %.2f + emit %.2f + link %.2f, %zu bytes\n",
-              std::string(target).c_str(), name, 1e3 * best.total(), 1e3 * best.translate, 1e3 * best.optimize,
-              1e3 * best.emit, 1e3 * best.link, bytes);
+  std::printf(
+      "%-10s %-22s %7.2f ms = translate %.2f + optimize %.2f + emit %.2f + link %.2f, %zu bytes\n",
+      std::string(target).c_str(), name, 1e3 * best.total(), 1e3 * best.translate,
+      1e3 * best.optimize, 1e3 * best.emit, 1e3 * best.link, bytes);
 }
 
 }  // namespace
@@ -148,15 +161,17 @@ int main(int argc, char** argv) {
     const Kernel pointwise = pointwise_kernel(lanes, 4);
     if (!option.empty()) {
       const Kernel& shown = option.starts_with("--pointwise") ? pointwise : dot;
-      const std::string text = option.ends_with("llvm") ? llvm_text(shown, test::target(target))
-                                                        : assembly_text(shown, test::target(target));
+      const std::string text = option.ends_with("llvm")
+                                   ? llvm_text(shown, test::target(target))
+                                   : assembly_text(shown, test::target(target));
       std::fputs(text.c_str(), stdout);
       continue;
     }
     const double peak = gflops(dot_kernel(rows, lanes, false), target, rows, lanes, 256);
     const double speed = gflops(dot, target, rows, lanes, 256);
     std::printf("%-10s dot %lldx%d, k = 256    %7.1f GFLOP/s of %.1f in registers (%.0f %%)\n",
-                std::string(target).c_str(), static_cast<long long>(rows), 2 * lanes, speed, peak, 100 * speed / peak);
+                std::string(target).c_str(), static_cast<long long>(rows), 2 * lanes, speed, peak,
+                100 * speed / peak);
     print_times("nothing", dot_kernel(1, 1, false), target);
     print_times("dot", dot, target);
     print_times("20 rows, 4 of them math", pointwise, target);

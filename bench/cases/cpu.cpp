@@ -1,0 +1,109 @@
+// cpu.cpp — the CPU workloads of the speed table. Arguments and results stay on the device; a run
+// counts from the call to the finished result. Compare with bench/peers/cpu.py on the same machine.
+#include <benchmark/benchmark.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "braze/braze.h"
+#include "ir/graph/text.h"
+#include "ir/program/program.h"
+
+namespace braze {
+namespace {
+
+// Runs `f` on `arguments`, and reports bytes of arguments and results a second and flops a second.
+template <class F, class... Arguments>
+void measure(benchmark::State& state, F f, double flops, const Arguments&... arguments) {
+  Array result = f(arguments...);
+  result.wait();
+  for (auto _ : state) {
+    result = f(arguments...);
+    result.wait();
+  }
+  const double bytes = static_cast<double>(result.size_bytes() + (arguments.size_bytes() + ...));
+  using benchmark::Counter;
+  state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
+  if (flops > 0) state.counters["GFLOP/s"] = Counter(flops * 1e-9, Counter::kIsIterationInvariantRate);
+}
+
+void copy(benchmark::State& state) {
+  const size_t bytes = size_t{64} << 20;
+  std::vector<char> from(bytes, 1), to(bytes, 2);
+  for (auto _ : state) {
+    std::memcpy(to.data(), from.data(), bytes);
+    benchmark::ClobberMemory();
+  }
+  state.counters["GB/s"] = benchmark::Counter(2e-9 * static_cast<double>(bytes), benchmark::Counter::kIsIterationInvariantRate);
+}
+BENCHMARK(copy)->UseRealTime();
+
+void axpy(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor y) { return x * 1.5 + y; });
+  measure(state, f, 0, random::normal({4096, 4096}), random::normal({4096, 4096}));
+}
+BENCHMARK(axpy)->UseRealTime();
+
+void activations(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor y, Tensor b) { return tanh(x * 1.5 + b) * sigmoid(y) + gelu_tanh(x - y); });
+  measure(state, f, 0, random::normal({4096, 4096}), random::normal({4096, 4096}), random::normal({4096}));
+}
+BENCHMARK(activations)->UseRealTime();
+
+void softmax(benchmark::State& state) {
+  auto f = jit([](Tensor x) { return nn::softmax(x); });
+  measure(state, f, 0, random::normal({4096, 4096}));
+}
+BENCHMARK(softmax)->UseRealTime();
+
+void add_layer_norm(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor y, Tensor g, Tensor b) { return nn::layer_norm(x + y, g, b); });
+  measure(state, f, 0, random::normal({8192, 1024}), random::normal({8192, 1024}), random::normal({1024}), random::normal({1024}));
+}
+BENCHMARK(add_layer_norm)->UseRealTime();
+
+void sgemm(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor y) { return dot(x, y); });
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}), random::normal({1024, 1024}));
+}
+BENCHMARK(sgemm)->UseRealTime();
+
+void linear_gelu(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); });
+  measure(state, f, 2.0 * 512 * 768 * 3072, random::normal({512, 768}), random::normal({768, 3072}), random::normal({3072}));
+}
+BENCHMARK(linear_gelu)->UseRealTime();
+
+Tensor twenty_ops(Tensor x) {
+  for (int i = 0; i < 5; ++i) x = tanh(x * 1.01 + 0.1) - 0.05;
+  return x;
+}
+
+void twenty_elementwise_ops(benchmark::State& state) {
+  auto f = jit(twenty_ops);
+  measure(state, f, 0, random::normal({4096}));
+}
+BENCHMARK(twenty_elementwise_ops)->UseRealTime();
+
+void call_overhead(benchmark::State& state) {
+  auto f = jit([](Tensor x) { return x + 1.0; });
+  measure(state, f, 0, random::normal({1}));
+}
+BENCHMARK(call_overhead)->UseRealTime();
+
+void cold_compile_twenty_ops(benchmark::State& state) {
+  for (auto _ : state) {
+    state.PauseTiming();
+    auto f = jit(twenty_ops);
+    const Graph graph = parse_graph(f.graph(random::normal({4096})), "twenty");
+    state.ResumeTiming();
+    benchmark::DoNotOptimize(compile(graph, Device("cpu").target()));
+  }
+}
+BENCHMARK(cold_compile_twenty_ops)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+}  // namespace
+}  // namespace braze
+
+BENCHMARK_MAIN();
