@@ -32,7 +32,9 @@ struct Draft {
   MemoryId out(DType dtype, Mode mode = Mode::Out) {
     return b.add_memory({.name = "y", .mode = mode, .dtype = dtype, .shape = {n}});
   }
-  ValueId one(StatementOp op, ValueType type) { return b.append(std::move(op), {std::move(type)})[0]; }
+  ValueId one(StatementOp op, ValueType type) {
+    return b.append(std::move(op), {std::move(type)})[0];
+  }
   void finish(std::vector<GridAxis> grid = {}) {
     b.leave();
     kernel.phases.push_back({std::move(grid), std::move(body)});
@@ -73,7 +75,8 @@ TEST_P(Images, TailsOfEveryLength) {
       for (int64_t n = 0; n <= 130; ++n) {
         const size_t used = static_cast<size_t>(n) * bytes;
         std::vector<uint8_t> from(used), to(used + 128, 0xcd);
-        for (size_t i = 0; i < used; ++i) from[i] = static_cast<uint8_t>(dtype == DType::Bool ? i % 3 == 0 : i * 7 + 1);
+        for (size_t i = 0; i < used; ++i)
+          from[i] = static_cast<uint8_t>(dtype == DType::Bool ? i % 3 == 0 : i * 7 + 1);
         runner.run({from.data(), to.data() + 64}, {n});
         for (size_t i = 0; i < to.size(); ++i) {
           const bool inside = i >= 64 && i < 64 + used;
@@ -99,7 +102,8 @@ TEST_P(Images, MaskedLoadsFill) {
       for (size_t i = 0; i < 24; ++i) {
         uint64_t got = 0;
         std::memcpy(&got, &to[i * bytes], bytes);
-        ASSERT_EQ(got, static_cast<int64_t>(i) < n ? 0u : 1u) << name(dtype) << " " << n << " " << i;
+        ASSERT_EQ(got, static_cast<int64_t>(i) < n ? 0u : 1u)
+            << name(dtype) << " " << n << " " << i;
       }
     }
   }
@@ -133,7 +137,8 @@ TEST_P(Images, TailsOfRowsAndColumns) {
     d.kernel.symbols.push_back(m);
     d.kernel.symbols.push_back(pitch);
     const MemoryId x = d.in(dtype), y = d.out(dtype);
-    const Expr row = position_symbol('e', 0, 3), column = position_symbol('e', 1, 2) * Expr(8) + lane_symbol(8);
+    const Expr row = position_symbol('e', 0, 3),
+               column = position_symbol('e', 1, 2) * Expr(8) + lane_symbol(8);
     const Guard guard{{{row, Kind::Lt, m}, {column, Kind::Lt, d.n}}, {}};
     const ValueId v = d.b.load(x, {row * pitch + column}, {dtype, 8, {3, 2}}, guard, 7);
     d.b.store(v, y, {row * Expr(20) + column}, guard);
@@ -155,7 +160,8 @@ TEST_P(Images, TailsOfRowsAndColumns) {
           for (size_t c = 0; c < 20; ++c) {
             const bool in = static_cast<int64_t>(r) < rows && static_cast<int64_t>(c) < n && c < 16;
             const uint64_t untouched = bytes == 4 ? 0xcdcdcdcd : 0xcdcd;
-            ASSERT_EQ(at(to, r * 20 + c), in ? at(from, r * 20 + c) : untouched) << rows << " " << n << " " << r << " " << c;
+            ASSERT_EQ(at(to, r * 20 + c), in ? at(from, r * 20 + c) : untouched)
+                << rows << " " << n << " " << r << " " << c;
             if (c < 16) {
               ASSERT_EQ(at(to, 60 + r * 16 + c), in ? at(from, r * 20 + c) : 7);
             }
@@ -194,20 +200,23 @@ TEST_P(Images, StridedGatheredAndScattered) {
     const ValueId ids = d.b.load(k, {at}, {dtype, 8, {2}});
     const ValueId one = d.b.load(k, {Expr(3)}, {dtype, 1, {}});
     const Expr index = value_symbol(d.kernel, ids), scalar = value_symbol(d.kernel, one);
-    d.b.store(d.b.load(x, {lane * Expr(3) + e * d.n}, f), y, {at});                      // strided
-    d.b.store(d.b.load(x, {index}, f), y, {at + Expr(16)});                              // gather
+    d.b.store(d.b.load(x, {lane * Expr(3) + e * d.n}, f), y, {at});  // strided
+    d.b.store(d.b.load(x, {index}, f), y, {at + Expr(16)});          // gather
     d.b.store(d.b.load(x, {index * Expr(2) + e}, f, below(index, 9), 0), y, {at + Expr(32)});
-    d.b.store(d.b.load(x, {mod(at, 5) + floordiv(at, 3)}, f), y, {at + Expr(48)});       // lane under mod
-    d.b.store(d.b.load(x, {at}, f), y, {index + Expr(64)});                              // scatter
+    d.b.store(d.b.load(x, {mod(at, 5) + floordiv(at, 3)}, f), y,
+              {at + Expr(48)});                              // lane under mod
+    d.b.store(d.b.load(x, {at}, f), y, {index + Expr(64)});  // scatter
     d.b.store(d.b.load(x, {scalar + at}, f), y, {at + Expr(80)});
-    d.b.store(d.b.load(x, {e + scalar}, f), y, {at + Expr(96)});                         // one address
-    d.b.store(d.b.load(x, {at}, f), y, {at * Expr(2) + Expr(112)}, below(at, 13));       // strided store
+    d.b.store(d.b.load(x, {e + scalar}, f), y, {at + Expr(96)});                    // one address
+    d.b.store(d.b.load(x, {at}, f), y, {at * Expr(2) + Expr(112)}, below(at, 13));  // strided store
     d.finish();
     KernelRunner runner(d.kernel, GetParam());
     std::vector<float> from = ramp(64), to(160, -1);
     std::vector<int64_t> ids64 = {3, 0, 7, 1, 15, 2, 4, 5, 6, 8, 9, 10, 11, 12, 13, 14};
     std::vector<int32_t> ids32(ids64.begin(), ids64.end());
-    runner.run({from.data(), dtype == DType::I32 ? static_cast<void*>(ids32.data()) : ids64.data(), to.data()}, {30});
+    runner.run({from.data(), dtype == DType::I32 ? static_cast<void*>(ids32.data()) : ids64.data(),
+                to.data()},
+               {30});
     for (size_t i = 0; i < 16; ++i) {
       const size_t r = i / 8, l = i % 8, id = static_cast<size_t>(ids64[i]);
       EXPECT_EQ(to[i], from[l * 3 + r * 30]);
@@ -243,13 +252,17 @@ TEST_P(Images, LoopsWithAnyBoundsAndUnroll) {
         for (int64_t n = 0; n <= (constant ? 9 : 0); ++n) {
           Draft d;
           const MemoryId y = d.out(DType::I64);
-          const ValueId zero = d.b.constant({DType::I64, 1, {}}, 0), first = d.b.constant({DType::I64, 1, {}}, 1);
-          const auto sums = d.b.for_loop("k", 2, constant ? Expr(n) : d.n, step, {zero, first},
-                                         [&](Expr k, const std::vector<ValueId>& c) {
-            const ValueId value = d.b.iota(k, {DType::I64, 1, {}});
-            const ValueId mixed = d.b.row(ElementwiseOp::mul, {c[1], Operand::literal(DType::I64, 3)});
-            return std::vector<Operand>{d.b.row(ElementwiseOp::add, {mixed, value}), c[0]};
-          }, unroll);
+          const ValueId zero = d.b.constant({DType::I64, 1, {}}, 0),
+                        first = d.b.constant({DType::I64, 1, {}}, 1);
+          const auto sums = d.b.for_loop(
+              "k", 2, constant ? Expr(n) : d.n, step, {zero, first},
+              [&](Expr k, const std::vector<ValueId>& c) {
+                const ValueId value = d.b.iota(k, {DType::I64, 1, {}});
+                const ValueId mixed =
+                    d.b.row(ElementwiseOp::mul, {c[1], Operand::literal(DType::I64, 3)});
+                return std::vector<Operand>{d.b.row(ElementwiseOp::add, {mixed, value}), c[0]};
+              },
+              unroll);
           d.b.store(sums[0], y, {0});
           d.b.store(sums[1], y, {1});
           d.finish();
@@ -338,7 +351,8 @@ TEST_P(Images, FoldsInTheirOrder) {
       std::vector<float> columns;
       for (size_t l = 0; l < width; ++l) {
         std::vector<float> column;
-        for (size_t r = 0; r < static_cast<size_t>(rows); ++r) column.push_back(data[r * width + l]);
+        for (size_t r = 0; r < static_cast<size_t>(rows); ++r)
+          column.push_back(data[r * width + l]);
         columns.push_back(fold_sum(column));
         EXPECT_EQ(got[l], columns.back());
       }
@@ -355,11 +369,15 @@ TEST_P(Images, TwoAxesInTheGivenOrder) {
   d.b.store(d.b.fold(Monoid::Sum, v, {0, 1}), y, {1});
   d.finish();
   std::vector<float> data(15), got(2);
-  for (size_t i = 0; i < 15; ++i) data[i] = std::ldexp(1.0f + 0.01f * static_cast<float>(i), static_cast<int>(i * 5 % 24));
+  for (size_t i = 0; i < 15; ++i)
+    data[i] = std::ldexp(1.0f + 0.01f * static_cast<float>(i), static_cast<int>(i * 5 % 24));
   KernelRunner(d.kernel, GetParam()).run({data.data(), got.data()}, {15});
   std::vector<float> by_row, by_column;
-  for (size_t r = 0; r < 3; ++r) by_row.push_back(fold_sum({data.begin() + static_cast<long>(r * 5), data.begin() + static_cast<long>(r * 5 + 5)}));
-  for (size_t c = 0; c < 5; ++c) by_column.push_back(fold_sum({data[c], data[5 + c], data[10 + c]}));
+  for (size_t r = 0; r < 3; ++r)
+    by_row.push_back(fold_sum(
+        {data.begin() + static_cast<long>(r * 5), data.begin() + static_cast<long>(r * 5 + 5)}));
+  for (size_t c = 0; c < 5; ++c)
+    by_column.push_back(fold_sum({data[c], data[5 + c], data[10 + c]}));
   EXPECT_EQ(got[0], fold_sum(by_row));
   EXPECT_EQ(got[1], fold_sum(by_column));
 }
@@ -367,12 +385,15 @@ TEST_P(Images, TwoAxesInTheGivenOrder) {
 TEST_P(Images, VectorsAndArraysRename) {
   Draft d;
   const MemoryId x = d.in(DType::F32), y = d.out(DType::F32);
-  const Expr e0 = position_symbol('e', 0, 2), e1 = position_symbol('e', 1, 3), lane = lane_symbol(4);
-  const ValueType f4{DType::F32, 4, {}}, array{DType::F32, 4, {2, 3}}, turned{DType::F32, 4, {3, 2}};
+  const Expr e0 = position_symbol('e', 0, 2), e1 = position_symbol('e', 1, 3),
+             lane = lane_symbol(4);
+  const ValueType f4{DType::F32, 4, {}}, array{DType::F32, 4, {2, 3}},
+      turned{DType::F32, 4, {3, 2}};
   const Expr at = e0 * Expr(12) + e1 * Expr(4) + lane;
   const ValueId v = d.b.load(x, {at}, array);
   const ValueId t = d.b.view(ViewKind::Transpose, v, turned, {1, 0});
-  d.b.store(t, y, {position_symbol('e', 0, 3) * Expr(8) + position_symbol('e', 1, 2) * Expr(4) + lane});
+  d.b.store(t, y,
+            {position_symbol('e', 0, 3) * Expr(8) + position_symbol('e', 1, 2) * Expr(4) + lane});
   const ValueId s = d.b.view(ViewKind::Slice, v, {DType::F32, 4, {1, 2}}, {1, 1});
   d.b.store(s, y, {Expr(24) + position_symbol('e', 1, 2) * Expr(4) + lane});
   const ValueId a = d.one(GetOp{v, {0, 0}}, f4), b = d.one(GetOp{v, {1, 2}}, f4);
@@ -381,7 +402,8 @@ TEST_P(Images, VectorsAndArraysRename) {
   const ValueId put = d.one(LaneOp{true, a, element, 1}, f4);
   const ValueId packed = d.one(PackOp{{mixed, put}}, {DType::F32, 4, {2}});
   d.b.store(packed, y, {Expr(32) + e0 * Expr(4) + lane});
-  const ValueId broad = d.b.view(ViewKind::Broadcast, d.b.view(ViewKind::Reshape, packed, {DType::F32, 4, {2, 1}}), array);
+  const ValueId broad = d.b.view(
+      ViewKind::Broadcast, d.b.view(ViewKind::Reshape, packed, {DType::F32, 4, {2, 1}}), array);
   d.b.store(d.b.row(ElementwiseOp::add, {broad, v}), y, {Expr(40) + at});
   const ValueId wide = d.one(SplatOp{element}, f4);
   d.b.store(wide, y, {Expr(64) + lane});
@@ -401,11 +423,16 @@ TEST_P(Images, VectorsAndArraysRename) {
 TEST_P(Images, PhasesGridsAndLocalMemory) {
   // Phase 0 writes every instance's number through two local buffers; phase 1 adds up.
   Draft d;
-  const MemoryId w = d.b.add_memory({.name = "w", .space = MemorySpace::Workspace, .mode = Mode::InOut,
-                                     .dtype = DType::I64, .shape = {60}});
+  const MemoryId w = d.b.add_memory({.name = "w",
+                                     .space = MemorySpace::Workspace,
+                                     .mode = Mode::InOut,
+                                     .dtype = DType::I64,
+                                     .shape = {60}});
   const MemoryId y = d.out(DType::I64);
-  const Expr i = Expr::symbol("i", {0, 2}), j = Expr::symbol("j", {0, 1 << 30}), k = Expr::symbol("k", {0, 3});
-  const MemoryId first = d.b.buffer("first", DType::I64, {3}), second = d.b.buffer("second", DType::I64, {5});
+  const Expr i = Expr::symbol("i", {0, 2}), j = Expr::symbol("j", {0, 1 << 30}),
+             k = Expr::symbol("k", {0, 3});
+  const MemoryId first = d.b.buffer("first", DType::I64, {3}),
+                 second = d.b.buffer("second", DType::I64, {5});
   const ValueType i64{DType::I64, 1, {}};
   d.b.store(d.b.iota(i * Expr(100) + j * Expr(10), i64), first, {2});
   d.b.store(d.b.iota(k, i64), second, {0});
@@ -413,9 +440,10 @@ TEST_P(Images, PhasesGridsAndLocalMemory) {
   d.b.store(d.b.row(ElementwiseOp::add, {a, b}), w, {(i * d.n + j) * Expr(4) + k});
   d.next_phase({{"i", 3}, {"j", d.n}, {"k", 4}});
   const ValueId zero = d.b.constant(i64, 0);
-  const auto sum = d.b.for_loop("t", 0, d.n * Expr(12), 1, {zero}, [&](Expr t, const std::vector<ValueId>& c) {
-    return std::vector<Operand>{d.b.row(ElementwiseOp::add, {c[0], d.b.load(w, {t}, i64)})};
-  });
+  const auto sum =
+      d.b.for_loop("t", 0, d.n * Expr(12), 1, {zero}, [&](Expr t, const std::vector<ValueId>& c) {
+        return std::vector<Operand>{d.b.row(ElementwiseOp::add, {c[0], d.b.load(w, {t}, i64)})};
+      });
   d.b.store(sum[0], y, {0});
   d.finish();
   KernelRunner runner(d.kernel, GetParam());
@@ -438,9 +466,13 @@ TEST_P(Images, PhasesGridsAndLocalMemory) {
 
 TEST_P(Images, ScalarsAndAtomics) {
   Draft d;
-  const MemoryId y = d.out(DType::F32), c = d.b.add_memory({.name = "c", .space = MemorySpace::Workspace,
-                                                           .mode = Mode::InOut, .dtype = DType::I32, .shape = {2}});
-  const ValueId s = d.b.add_scalar_parameter("s", DType::F32), flag = d.b.add_scalar_parameter("f", DType::Bool),
+  const MemoryId y = d.out(DType::F32), c = d.b.add_memory({.name = "c",
+                                                            .space = MemorySpace::Workspace,
+                                                            .mode = Mode::InOut,
+                                                            .dtype = DType::I32,
+                                                            .shape = {2}});
+  const ValueId s = d.b.add_scalar_parameter("s", DType::F32),
+                flag = d.b.add_scalar_parameter("f", DType::Bool),
                 h = d.b.add_scalar_parameter("h", DType::F16);
   const ValueType i32{DType::I32, 1, {}};
   const ValueId step = d.b.constant(i32, 5);
@@ -468,17 +500,23 @@ TEST_P(Images, DotOfPackedPanels) {
   const int64_t rows = wide ? 14 : 6, k_extent = 37;
   Draft d;
   const MemoryId a = d.in(DType::F32), b = d.in(DType::F32), y = d.out(DType::F32);
-  const Expr e0 = position_symbol('e', 0, rows), e1 = position_symbol('e', 1, 2), lane = lane_symbol(lanes);
+  const Expr e0 = position_symbol('e', 0, rows), e1 = position_symbol('e', 1, 2),
+             lane = lane_symbol(lanes);
   const ValueId zero = d.b.constant({DType::F32, lanes, {rows, 2}}, 0);
-  const auto acc = d.b.for_loop("k", 0, d.n, 1, {zero}, [&](Expr k, const std::vector<ValueId>& c) {
-    const ValueId a0 = d.b.load(a, {k * Expr(rows) + e0}, {DType::F32, 1, {rows, 1}});
-    const ValueId b0 = d.b.load(b, {k * Expr(2 * lanes) + e1 * Expr(lanes) + lane}, {DType::F32, lanes, {1, 2}});
-    const ValueId s = d.one(SplatOp{a0}, {DType::F32, lanes, {rows, 1}});
-    return std::vector<Operand>{d.b.row(ElementwiseOp::fma, {s, b0, c[0]})};
-  }, 4);
+  const auto acc = d.b.for_loop(
+      "k", 0, d.n, 1, {zero},
+      [&](Expr k, const std::vector<ValueId>& c) {
+        const ValueId a0 = d.b.load(a, {k * Expr(rows) + e0}, {DType::F32, 1, {rows, 1}});
+        const ValueId b0 = d.b.load(b, {k * Expr(2 * lanes) + e1 * Expr(lanes) + lane},
+                                    {DType::F32, lanes, {1, 2}});
+        const ValueId s = d.one(SplatOp{a0}, {DType::F32, lanes, {rows, 1}});
+        return std::vector<Operand>{d.b.row(ElementwiseOp::fma, {s, b0, c[0]})};
+      },
+      4);
   d.b.store(acc[0], y, {e0 * Expr(2 * lanes) + e1 * Expr(lanes) + lane});
   d.finish();
-  const auto r = static_cast<size_t>(rows), w = static_cast<size_t>(2 * lanes), n = static_cast<size_t>(k_extent);
+  const auto r = static_cast<size_t>(rows), w = static_cast<size_t>(2 * lanes),
+             n = static_cast<size_t>(k_extent);
   std::vector<float> x(r * n), z(w * n), got(r * w);
   for (size_t i = 0; i < x.size(); ++i) x[i] = std::sin(static_cast<float>(i));
   for (size_t i = 0; i < z.size(); ++i) z[i] = std::cos(static_cast<float>(i));
@@ -512,8 +550,9 @@ TEST(Codegen, RefusesOtherTargets) {
   EXPECT_THROW(generate_image(d.kernel, target("interpreter")), Error);
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Images, testing::ValuesIn(host_targets()),
-                         [](const auto& i) { return std::string(i.param.substr(i.param.size() - 2)); });
+INSTANTIATE_TEST_SUITE_P(Targets, Images, testing::ValuesIn(host_targets()), [](const auto& i) {
+  return std::string(i.param.substr(i.param.size() - 2));
+});
 
 }  // namespace
 }  // namespace braze::test

@@ -1,4 +1,5 @@
-// Every machine row on every dtype against its definition, bit for bit, on values where rows go wrong.
+// Every machine row on every dtype against its definition, bit for bit, on values where rows go
+// wrong.
 #include <gtest/gtest.h>
 
 #include <bit>
@@ -16,44 +17,111 @@ namespace {
 
 std::vector<uint64_t> special_values(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return {0, 1};
+    case DType::Bool:
+      return {0, 1};
     case DType::I32:
     case DType::U32:
-      return {0,  1,          2,          3,          7,          31,         32,         33,
-              64, 100,        0x7fffffff, 0x7ffffffe, 0x80000000, 0x80000001, 0xffffffff, 0xfffffffe,
-              65, 0x00ffffff, 0x01000001, 0x7fffff80, 0xffffff7f, 0x55555555, 0xaaaaaaaa, 16777217};
+      return {0,          1,          2,          3,          7,          31,
+              32,         33,         64,         100,        0x7fffffff, 0x7ffffffe,
+              0x80000000, 0x80000001, 0xffffffff, 0xfffffffe, 65,         0x00ffffff,
+              0x01000001, 0x7fffff80, 0xffffff7f, 0x55555555, 0xaaaaaaaa, 16777217};
     case DType::I64:
-      return {0, 1, 2, 3, 7, 31, 32, 63, 64, 65, 100, 0x7fffffffffffffff, 0x8000000000000000,
-              0x8000000000000001, 0xffffffffffffffff, 0xfffffffffffffffe, 0x7fffffff, 0x80000000,
-              0x100000000, 0x20000000000001, 0x7ffffffffffffc00, 0x7ffffffffffffe01, 0x400000800000001,
-              0xfffffffff0000001, 0x0000004000001001, 0xffdfffffffffffff, 0x7fefffffffffffff, 2049, 65520};
+      return {0,
+              1,
+              2,
+              3,
+              7,
+              31,
+              32,
+              63,
+              64,
+              65,
+              100,
+              0x7fffffffffffffff,
+              0x8000000000000000,
+              0x8000000000000001,
+              0xffffffffffffffff,
+              0xfffffffffffffffe,
+              0x7fffffff,
+              0x80000000,
+              0x100000000,
+              0x20000000000001,
+              0x7ffffffffffffc00,
+              0x7ffffffffffffe01,
+              0x400000800000001,
+              0xfffffffff0000001,
+              0x0000004000001001,
+              0xffdfffffffffffff,
+              0x7fefffffffffffff,
+              2049,
+              65520};
     case DType::F16:
     case DType::BF16: {
       std::vector<uint64_t> out = {0, 0x8000, 1, 0x8001, 0x7fff, 0xffff};
-      for (double v : {1.0, -1.0, 1.5, 2.0, 0.5, -2.5, 3.0, 100.0, 65504.0, -65504.0, HUGE_VAL, -HUGE_VAL, 0.1})
+      for (double v : {1.0, -1.0, 1.5, 2.0, 0.5, -2.5, 3.0, 100.0, 65504.0, -65504.0, HUGE_VAL,
+                       -HUGE_VAL, 0.1})
         out.push_back(dtype == DType::F16 ? double_to_f16(v) : double_to_bf16(v));
       return out;
     }
     case DType::F32: {
-      std::vector<uint64_t> out = {0,          0x80000000, 1,          0x80000001, 0x007fffff, 0x00800000,
-                                   0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000, 0x7fc00000, 0xffc00001,
-                                   0x4effffff, 0x4f000000, 0x4f7fffff, 0x4f800000, 0x5effffff, 0x5f000000,
-                                   0xcf000000, 0xcf000001, 0xdf000000, 0x477ff000, 0x477fefff, 0x33000000,
-                                   0x33000001, 0x387fc000, 0x3f808000, 0x3f818000, 0x3f808001, 0x7f7f8000};
+      std::vector<uint64_t> out = {0,          0x80000000, 1,          0x80000001, 0x007fffff,
+                                   0x00800000, 0x7f7fffff, 0xff7fffff, 0x7f800000, 0xff800000,
+                                   0x7fc00000, 0xffc00001, 0x4effffff, 0x4f000000, 0x4f7fffff,
+                                   0x4f800000, 0x5effffff, 0x5f000000, 0xcf000000, 0xcf000001,
+                                   0xdf000000, 0x477ff000, 0x477fefff, 0x33000000, 0x33000001,
+                                   0x387fc000, 0x3f808000, 0x3f818000, 0x3f808001, 0x7f7f8000};
       for (float v : {1.0f, -1.0f, 0.5f, -0.5f, 1.5f, 2.5f, -2.5f, 3.0f, 1e10f, 0.1f, 4194304.5f})
         out.push_back(std::bit_cast<uint32_t>(v));
       return out;
     }
     case DType::F64: {
       std::vector<uint64_t> out;
-      for (double v : {0.0, -0.0, 1.0, -1.0, 0.5, -0.5, 1.5, 2.5, -2.5, 3.0, 1e10, 0.1, 1e300, -1e300, 5e-324,
-                       2.2250738585072014e-308, 1.7976931348623157e308, 2147483647.5, -2147483648.5, 2147483648.0,
-                       4294967295.5, 4294967296.0, 9223372036854775807.0, -9223372036854775808.0,
-                       9223372036854774784.0, 65519.99999999999, 65520.0, 65504.00000001, 5.960464477539063e-08,
-                       2.9802322387695312e-08, 2.980232238769532e-08, 1.00048828125, 1.000488281250001,
-                       1.00390625, 1.0039062500000002, 3.3895313892515355e+38, 3.4e38, 3.4028235677973366e38,
-                       9.183549615799121e-41, 4.591774807899561e-41, 4.5917748078995606e-41, 1e-45, 7e-46,
-                       double(INFINITY), -double(INFINITY), double(NAN)})
+      for (double v : {0.0,
+                       -0.0,
+                       1.0,
+                       -1.0,
+                       0.5,
+                       -0.5,
+                       1.5,
+                       2.5,
+                       -2.5,
+                       3.0,
+                       1e10,
+                       0.1,
+                       1e300,
+                       -1e300,
+                       5e-324,
+                       2.2250738585072014e-308,
+                       1.7976931348623157e308,
+                       2147483647.5,
+                       -2147483648.5,
+                       2147483648.0,
+                       4294967295.5,
+                       4294967296.0,
+                       9223372036854775807.0,
+                       -9223372036854775808.0,
+                       9223372036854774784.0,
+                       65519.99999999999,
+                       65520.0,
+                       65504.00000001,
+                       5.960464477539063e-08,
+                       2.9802322387695312e-08,
+                       2.980232238769532e-08,
+                       1.00048828125,
+                       1.000488281250001,
+                       1.00390625,
+                       1.0039062500000002,
+                       3.3895313892515355e+38,
+                       3.4e38,
+                       3.4028235677973366e38,
+                       9.183549615799121e-41,
+                       4.591774807899561e-41,
+                       4.5917748078995606e-41,
+                       1e-45,
+                       7e-46,
+                       double(INFINITY),
+                       -double(INFINITY),
+                       double(NAN)})
         out.push_back(std::bit_cast<uint64_t>(v));
       out.push_back(0xfff8000000000001);
       return out;
@@ -63,7 +131,8 @@ std::vector<uint64_t> special_values(DType dtype) {
 }
 
 bool is_nan_bits(DType dtype, uint64_t bits) {
-  return is_floating(dtype) && evaluate_machine(ElementwiseOp::is_nan, dtype, DType::Bool, bits) != 0;
+  return is_floating(dtype) &&
+         evaluate_machine(ElementwiseOp::is_nan, dtype, DType::Bool, bits) != 0;
 }
 
 uint64_t read(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
@@ -80,7 +149,8 @@ std::vector<std::byte> pack(DType dtype, const std::vector<uint64_t>& values) {
 }
 
 // y[i] = row(x0[i], x1[i], ..) for i < n, `lanes` at a time; n is a multiple of 64.
-Kernel row_kernel(ElementwiseOp op, const std::vector<DType>& operands, DType result, int32_t lanes) {
+Kernel row_kernel(ElementwiseOp op, const std::vector<DType>& operands, DType result,
+                  int32_t lanes) {
   Kernel kernel;
   kernel.name = "row";
   const Expr n = Expr::symbol("n", {0, 1 << 30}, 64);
@@ -88,8 +158,10 @@ Kernel row_kernel(ElementwiseOp op, const std::vector<DType>& operands, DType re
   CodeBuilder builder(kernel);
   std::vector<MemoryId> in;
   for (size_t i = 0; i < operands.size(); ++i)
-    in.push_back(builder.add_memory({.name = "x" + std::to_string(i), .dtype = operands[i], .shape = {n}}));
-  const MemoryId out = builder.add_memory({.name = "y", .mode = Mode::Out, .dtype = result, .shape = {n}});
+    in.push_back(
+        builder.add_memory({.name = "x" + std::to_string(i), .dtype = operands[i], .shape = {n}}));
+  const MemoryId out =
+      builder.add_memory({.name = "y", .mode = Mode::Out, .dtype = result, .shape = {n}});
   Region body;
   builder.enter(body);
   builder.for_loop("j", 0, n, lanes, {}, [&](Expr j, const std::vector<ValueId>&) {
@@ -107,7 +179,8 @@ Kernel row_kernel(ElementwiseOp op, const std::vector<DType>& operands, DType re
 
 // Checks the row on the given operand columns.
 void check_row(ElementwiseOp op, const std::vector<DType>& operands, DType result,
-               std::vector<std::vector<uint64_t>> columns, std::string_view target_name, int32_t lanes) {
+               std::vector<std::vector<uint64_t>> columns, std::string_view target_name,
+               int32_t lanes) {
   const size_t count = columns[0].size(), padded = (count + 63) / 64 * 64;
   for (auto& column : columns) column.resize(padded, column[0]);
   std::vector<std::vector<std::byte>> inputs;
@@ -121,12 +194,13 @@ void check_row(ElementwiseOp op, const std::vector<DType>& operands, DType resul
   int shown = 0;
   for (size_t i = 0; i < count; ++i) {
     const auto column = [&](size_t c) { return c < columns.size() ? columns[c][i] : 0; };
-    const uint64_t want = evaluate_machine(op, operands.back(), result, column(0), column(1), column(2));
+    const uint64_t want =
+        evaluate_machine(op, operands.back(), result, column(0), column(1), column(2));
     const uint64_t got = read(output, result, i);
     if (got == want || (is_nan_bits(result, got) && is_nan_bits(result, want))) continue;
-    ADD_FAILURE() << name(op) << " " << name(operands.back()) << " -> " << name(result) << " lanes " << lanes << " "
-                  << target_name << std::hex << ": (" << column(0) << ", " << column(1) << ", " << column(2)
-                  << ") gives " << got << ", not " << want;
+    ADD_FAILURE() << name(op) << " " << name(operands.back()) << " -> " << name(result) << " lanes "
+                  << lanes << " " << target_name << std::hex << ": (" << column(0) << ", "
+                  << column(1) << ", " << column(2) << ") gives " << got << ", not " << want;
     if (++shown == 5) return;
   }
 }
@@ -146,13 +220,16 @@ std::vector<std::vector<uint64_t>> all_combinations(const std::vector<DType>& op
 }
 
 // Random operands beside the special ones.
-void add_random(std::vector<std::vector<uint64_t>>& columns, const std::vector<DType>& operands, size_t count) {
+void add_random(std::vector<std::vector<uint64_t>>& columns, const std::vector<DType>& operands,
+                size_t count) {
   std::mt19937_64 random(7);
   for (size_t i = 0; i < count; ++i)
     for (size_t c = 0; c < operands.size(); ++c) {
       uint64_t bits = random();
-      if (operands[c] == DType::Bool) bits &= 1;
-      else if (is_integer(operands[c]) && random() % 2) bits = random() % 70;
+      if (operands[c] == DType::Bool)
+        bits &= 1;
+      else if (is_integer(operands[c]) && random() % 2)
+        bits = random() % 70;
       columns[c].push_back(bits & (~uint64_t{0} >> (64 - 8 * size_of(operands[c]))));
     }
 }
@@ -202,12 +279,16 @@ TEST_P(Rows, NarrowingRoundsEverywhere) {
           return to == DType::F16 ? static_cast<double>(f16_to_float(static_cast<uint16_t>(b)))
                                   : static_cast<double>(bf16_to_float(static_cast<uint16_t>(b)));
         };
-        const double middle = std::isinf(value(bits + 1)) ? value(bits) * (1 + std::ldexp(1, to == DType::F16 ? -12 : -9))
-                                                         : (value(bits) + value(bits + 1)) / 2;
+        const double middle = std::isinf(value(bits + 1))
+                                  ? value(bits) * (1 + std::ldexp(1, to == DType::F16 ? -12 : -9))
+                                  : (value(bits) + value(bits + 1)) / 2;
         if (std::isnan(middle) || std::isinf(middle)) continue;
-        for (double v : {value(bits), middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300),
-                         double(std::nextafterf(float(middle), 0.0f)), double(std::nextafterf(float(middle), INFINITY))}) {
-          column.push_back(from == DType::F32 ? std::bit_cast<uint32_t>(float(v)) : std::bit_cast<uint64_t>(v));
+        for (double v :
+             {value(bits), middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300),
+              double(std::nextafterf(float(middle), 0.0f)),
+              double(std::nextafterf(float(middle), INFINITY))}) {
+          column.push_back(from == DType::F32 ? std::bit_cast<uint32_t>(float(v))
+                                              : std::bit_cast<uint64_t>(v));
           column.push_back(column.back() | (from == DType::F32 ? 0x80000000ull : 1ull << 63));
         }
       }
@@ -236,17 +317,19 @@ TEST_P(Rows, ConstantOperands) {
         KernelRunner runner(kernel, GetParam());
         runner.run({x.data(), unused.data(), y.data()}, {64});
         for (size_t i = 0; i < count; ++i) {
-          const uint64_t want = evaluate_machine(op, dtype, dtype, column[i], values[v]), got = read(y, dtype, i);
+          const uint64_t want = evaluate_machine(op, dtype, dtype, column[i], values[v]),
+                         got = read(y, dtype, i);
           EXPECT_TRUE(got == want || (is_nan_bits(dtype, got) && is_nan_bits(dtype, want)))
-              << name(op) << " " << name(dtype) << std::hex << " " << column[i] << " " << values[v] << ": " << got
-              << " not " << want;
+              << name(op) << " " << name(dtype) << std::hex << " " << column[i] << " " << values[v]
+              << ": " << got << " not " << want;
         }
       }
     }
 }
 
-INSTANTIATE_TEST_SUITE_P(Targets, Rows, testing::ValuesIn(host_targets()),
-                         [](const auto& i) { return std::string(i.param.substr(i.param.size() - 2)); });
+INSTANTIATE_TEST_SUITE_P(Targets, Rows, testing::ValuesIn(host_targets()), [](const auto& i) {
+  return std::string(i.param.substr(i.param.size() - 2));
+});
 
 }  // namespace
 }  // namespace braze::test

@@ -1,4 +1,5 @@
-// kernel_runner.h — makes an image of a kernel, maps it and runs it, for tests of the code generator.
+// kernel_runner.h — makes an image of a kernel, maps it and runs it, for tests of the code
+// generator.
 #pragma once
 
 #include <sys/mman.h>
@@ -26,7 +27,8 @@ inline std::vector<std::string_view> host_targets() {
   __builtin_cpu_init();  // also called before main
   std::vector<std::string_view> out;
   if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("f16c")) out.push_back("x86-64-v3");
-  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl")) out.push_back("x86-64-v4");
+  if (__builtin_cpu_supports("avx512bw") && __builtin_cpu_supports("avx512vl"))
+    out.push_back("x86-64-v4");
   return out;
 }
 
@@ -45,12 +47,14 @@ class KernelRunner {
   ~KernelRunner() { munmap(base_, size_); }
 
   /// Runs instances [begin, end) of a phase.
-  void run(std::vector<void*> buffers, std::vector<int64_t> scalars = {}, int64_t begin = 0, int64_t end = 1,
-           size_t phase = 0) {
+  void run(std::vector<void*> buffers, std::vector<int64_t> scalars = {}, int64_t begin = 0,
+           int64_t end = 1, size_t phase = 0) {
     using Entry = void (*)(void* const*, const int64_t*, void*, int64_t, int64_t);
-    const auto entry = reinterpret_cast<Entry>(static_cast<std::byte*>(base_) + artifact.entries.at(phase));
+    const auto entry =
+        reinterpret_cast<Entry>(static_cast<std::byte*>(base_) + artifact.entries.at(phase));
     auto scratch = reinterpret_cast<uintptr_t>(scratch_.data());
-    entry(buffers.data(), scalars.data(), reinterpret_cast<void*>((scratch + 63) / 64 * 64), begin, end);
+    entry(buffers.data(), scalars.data(), reinterpret_cast<void*>((scratch + 63) / 64 * 64), begin,
+          end);
   }
 
   Artifact artifact;

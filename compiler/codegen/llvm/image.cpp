@@ -4,8 +4,8 @@
 // other, every relocation resolved: all of them are relative and stay inside, so the bytes run
 // wherever they are mapped. A symbol that the object does not define is a bug here: nothing that
 // the translator emits may lower to a library call.
-#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
@@ -63,8 +63,8 @@ llvm::TargetMachine& target_machine(const Target& target) {
   if (!machine) {
     llvm::TargetOptions options;
     options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
-    machine.reset(x86().createTargetMachine(llvm::Triple(kTriple), target.name, "-prefer-256-bit", options,
-                                            llvm::Reloc::PIC_, llvm::CodeModel::Small,
+    machine.reset(x86().createTargetMachine(llvm::Triple(kTriple), target.name, "-prefer-256-bit",
+                                            options, llvm::Reloc::PIC_, llvm::CodeModel::Small,
                                             llvm::CodeGenOptLevel::Default));
   }
   return *machine;
@@ -166,7 +166,8 @@ std::map<uint64_t, uint64_t> lay_out(const ElfObject& object, std::string& image
   });
   std::map<uint64_t, uint64_t> offsets;  // by section index
   for (const auto& section : sections) {
-    const uint64_t align = std::max<uint64_t>(section.isText() ? 64 : 1, section.getAlignment().value());
+    const uint64_t align =
+        std::max<uint64_t>(section.isText() ? 64 : 1, section.getAlignment().value());
     image.resize((image.size() + align - 1) / align * align);
     offsets[section.getIndex()] = image.size();
     image += value_of(section.getContents());
@@ -174,8 +175,8 @@ std::map<uint64_t, uint64_t> lay_out(const ElfObject& object, std::string& image
   return offsets;
 }
 
-void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offsets, std::string& image,
-              const std::string& kernel) {
+void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offsets,
+              std::string& image, const std::string& kernel) {
   for (const llvm::object::SectionRef& section : object.sections()) {
     for (const llvm::object::RelocationRef& relocation : section.relocations()) {
       const auto target = value_of(section.getRelocatedSection());
@@ -184,14 +185,16 @@ void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offse
       const llvm::object::symbol_iterator symbol = relocation.getSymbol();
       const auto home = value_of(symbol->getSection());
       if (home == object.section_end())
-        check_failed("defined", fmt::format("kernel @{} would import {}", kernel, value_of(symbol->getName()).str()),
-                     std::source_location::current());
+        check_failed(
+            "defined",
+            fmt::format("kernel @{} would import {}", kernel, value_of(symbol->getName()).str()),
+            std::source_location::current());
       const auto base = offsets.find(home->getIndex());
       BRAZE_CHECK(base != offsets.end(), "a relocation leads out of the image");
       const uint64_t place = at->second + relocation.getOffset();
       const int64_t addend = value_of(llvm::object::ELFRelocationRef(relocation).getAddend());
-      const auto value = static_cast<int64_t>(base->second + value_of(symbol->getValue())) + addend -
-                         static_cast<int64_t>(place);
+      const auto value = static_cast<int64_t>(base->second + value_of(symbol->getValue())) +
+                         addend - static_cast<int64_t>(place);
       switch (relocation.getType()) {
         case llvm::ELF::R_X86_64_PC32:
         case llvm::ELF::R_X86_64_PLT32: {
@@ -200,7 +203,9 @@ void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offse
           std::memcpy(&image[place], &narrow, sizeof narrow);
           break;
         }
-        case llvm::ELF::R_X86_64_PC64: std::memcpy(&image[place], &value, sizeof value); break;
+        case llvm::ELF::R_X86_64_PC64:
+          std::memcpy(&image[place], &value, sizeof value);
+          break;
         default:
           check_failed("relative", fmt::format("relocation {} in an image", relocation.getType()),
                        std::source_location::current());

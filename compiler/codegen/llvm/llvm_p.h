@@ -30,8 +30,8 @@ struct Machine {
   int vector_bytes = 32;
 };
 
-/// How a value of dtype x lanes stands in registers: bool is i1, f16 and bf16 are their bits as i16;
-/// one lane is a scalar.
+/// How a value of dtype x lanes stands in registers: bool is i1, f16 and bf16 are their bits as
+/// i16; one lane is a scalar.
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype, int32_t lanes);
 /// The same in memory, where bool is a byte.
 llvm::Type* memory_type(llvm::LLVMContext& context, DType dtype, int32_t lanes);

@@ -24,8 +24,8 @@ namespace braze::codegen {
 
 namespace {
 
-using llvm::Intrinsic::ID;
 using llvm::Value;
+using llvm::Intrinsic::ID;
 using Op = ElementwiseOp;
 
 struct Row {
@@ -43,9 +43,7 @@ struct Row {
   bool is_signed() const { return is_signed_integer(type); }
   int width() const { return static_cast<int>(8 * size_of(type)); }
 
-  llvm::Type* type_of(DType dtype) const {
-    return register_type(b.getContext(), dtype, lanes);
-  }
+  llvm::Type* type_of(DType dtype) const { return register_type(b.getContext(), dtype, lanes); }
   llvm::Type* shaped(llvm::Type* element) const {
     return lanes == 1 ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes));
   }
@@ -129,7 +127,8 @@ Value* quotient(Row& r, Value* divisor) {
   llvm::Type* f64 = r.type_of(DType::F64);
   llvm::Type* type = r.type_of(r.type);
   if (r.is_signed())
-    return b.CreateFPToSI(b.CreateFDiv(b.CreateSIToFP(r.x, f64), b.CreateSIToFP(divisor, f64)), type);
+    return b.CreateFPToSI(b.CreateFDiv(b.CreateSIToFP(r.x, f64), b.CreateSIToFP(divisor, f64)),
+                          type);
   return b.CreateFPToUI(b.CreateFDiv(b.CreateUIToFP(r.x, f64), b.CreateUIToFP(divisor, f64)), type);
 }
 
@@ -164,9 +163,8 @@ llvm::Function* fmod_function(llvm::Module& module, DType type) {
   if (llvm::Function* made = module.getFunction(symbol)) return made;
   auto& context = module.getContext();
   llvm::Type* real = register_type(context, type, 1);
-  auto* function =
-      llvm::Function::Create(llvm::FunctionType::get(real, {real, real}, false),
-                             llvm::GlobalValue::InternalLinkage, symbol, module);
+  auto* function = llvm::Function::Create(llvm::FunctionType::get(real, {real, real}, false),
+                                          llvm::GlobalValue::InternalLinkage, symbol, module);
   function->addFnAttr(llvm::Attribute::NoUnwind);
   function->addFnAttr(llvm::Attribute::NoInline);
   const auto block = [&](const char* name) {
@@ -230,7 +228,8 @@ llvm::Function* fmod_function(llvm::Module& module, DType type) {
   rest->addIncoming(first, reduce);
   rest->addIncoming(next, loop);
   Value* normal = b.CreateShl(b.CreateSub(ey, number(fraction)), number(fraction));
-  Value* subnormal = b.CreateShl(number(1), b.CreateAnd(b.CreateSub(ey, number(1)), number(width - 1)));
+  Value* subnormal =
+      b.CreateShl(number(1), b.CreateAnd(b.CreateSub(ey, number(1)), number(width - 1)));
   Value* scale = b.CreateSelect(b.CreateICmpUGT(ey, number(fraction)), normal, subnormal);
   Value* result = b.CreateFMul(b.CreateUIToFP(rest, real), b.CreateBitCast(scale, real));
   Value* sign = b.CreateAnd(x_bits, number(uint64_t{1} << (width - 1)));
@@ -250,7 +249,8 @@ Value* remainder(Row& r) {
   if (r.lanes == 1) return b.CreateCall(fmod, {r.x, r.y});
   Value* out = llvm::PoisonValue::get(r.x->getType());
   for (int32_t l = 0; l < r.lanes; ++l) {
-    Value* lane = b.CreateCall(fmod, {b.CreateExtractElement(r.x, l), b.CreateExtractElement(r.y, l)});
+    Value* lane =
+        b.CreateCall(fmod, {b.CreateExtractElement(r.x, l), b.CreateExtractElement(r.y, l)});
     out = b.CreateInsertElement(out, lane, l);
   }
   return out;
@@ -296,8 +296,7 @@ Value* widen_half(Row& r, Value* bits, DType from) {
 Value* narrow_f32(Row& r, Value* x, DType to) {
   auto& b = r.b;
   llvm::Type* half = r.type_of(to);
-  if (to == DType::F16)
-    return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getHalfTy())), half);
+  if (to == DType::F16) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getHalfTy())), half);
   // Round to nearest even on the bits; a carry into the exponent is right up to infinity. NaN
   // would round away: it is cut instead, and made quiet.
   const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
@@ -354,8 +353,9 @@ Value* truncate_f32(Row& r, Value* x) {
     if (part == 4) return b.CreateIntrinsic(llvm::Intrinsic::x86_sse2_cvttps2dq, {}, {v});
     if (part == 8) return b.CreateIntrinsic(llvm::Intrinsic::x86_avx_cvtt_ps2dq_256, {}, {v});
     llvm::Type* type = llvm::FixedVectorType::get(b.getInt32Ty(), 16);
-    return b.CreateIntrinsic(llvm::Intrinsic::x86_avx512_mask_cvttps2dq_512, {},
-                             {v, llvm::Constant::getNullValue(type), b.getInt16(0xffff), b.getInt32(4)});
+    return b.CreateIntrinsic(
+        llvm::Intrinsic::x86_avx512_mask_cvttps2dq_512, {},
+        {v, llvm::Constant::getNullValue(type), b.getInt16(0xffff), b.getInt32(4)});
   };
   const auto lanes_of = [&](int32_t from, int32_t count) {
     llvm::SmallVector<int, 64> mask;
@@ -418,7 +418,8 @@ Value* convert(Row& r) {
     return b.CreateSelect(x, r.integer(to, one), r.integer(to, 0));
   }
   if (to == DType::Bool) {
-    if (is_half(from)) return b.CreateICmpNE(b.CreateAnd(x, r.integer(from, 0x7fff)), r.integer(from, 0));
+    if (is_half(from))
+      return b.CreateICmpNE(b.CreateAnd(x, r.integer(from, 0x7fff)), r.integer(from, 0));
     if (is_floating(from)) return b.CreateFCmpUNE(x, r.real(from, 0.0));
     return b.CreateICmpNE(x, r.integer(from, 0));
   }
@@ -450,12 +451,18 @@ using P = llvm::CmpInst::Predicate;
 using Emitter = Value* (*)(Row&);
 
 constexpr MachineTable<Emitter> kRows = {
-    {Op::add, [](Row& r) { return r.is_float() ? r.b.CreateFAdd(r.x, r.y) : r.b.CreateAdd(r.x, r.y); }},
-    {Op::sub, [](Row& r) { return r.is_float() ? r.b.CreateFSub(r.x, r.y) : r.b.CreateSub(r.x, r.y); }},
-    {Op::mul, [](Row& r) { return r.is_float() ? r.b.CreateFMul(r.x, r.y) : r.b.CreateMul(r.x, r.y); }},
+    {Op::add,
+     [](Row& r) { return r.is_float() ? r.b.CreateFAdd(r.x, r.y) : r.b.CreateAdd(r.x, r.y); }},
+    {Op::sub,
+     [](Row& r) { return r.is_float() ? r.b.CreateFSub(r.x, r.y) : r.b.CreateSub(r.x, r.y); }},
+    {Op::mul,
+     [](Row& r) { return r.is_float() ? r.b.CreateFMul(r.x, r.y) : r.b.CreateMul(r.x, r.y); }},
     {Op::div, divide},
     {Op::rem, remainder},
-    {Op::fma, [](Row& r) { return r.call(llvm::Intrinsic::fma, {r.x, r.y, r.z}); }},
+    {Op::fma,
+     [](Row& r) {
+       return r.call(llvm::Intrinsic::fma, {r.x, r.y, r.z});
+     }},
     {Op::neg, [](Row& r) { return r.is_float() ? r.b.CreateFNeg(r.x) : r.b.CreateNeg(r.x); }},
     {Op::abs,
      [](Row& r) -> Value* {
@@ -525,13 +532,20 @@ llvm::Constant* literal(llvm::LLVMContext& context, DType dtype, uint64_t bits, 
       value = llvm::ConstantInt::get(context, number);
   }
   if (lanes == 1) return value;
-  return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(static_cast<unsigned>(lanes)), value);
+  return llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(static_cast<unsigned>(lanes)),
+                                        value);
 }
 
-Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, ElementwiseOp op, DType operand,
-                DType result, int32_t lanes, std::span<Value* const> operands) {
-  Row row{builder, machine, operand, result, lanes, operands[0],
-          operands.size() > 1 ? operands[1] : nullptr, operands.size() > 2 ? operands[2] : nullptr};
+Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, ElementwiseOp op,
+                DType operand, DType result, int32_t lanes, std::span<Value* const> operands) {
+  Row row{builder,
+          machine,
+          operand,
+          result,
+          lanes,
+          operands[0],
+          operands.size() > 1 ? operands[1] : nullptr,
+          operands.size() > 2 ? operands[2] : nullptr};
   const bool moves = op == Op::select || op == Op::convert || op == Op::bitcast;
   if (!is_half(operand) || moves) return kRows[op](row);
   // 16-bit floats compute in f32 and round once.

@@ -11,11 +11,12 @@
 // the loads of its memory that are still pending. A nested region starts after everything that it
 // uses from outside. What is emitted in a region is forgotten when it ends.
 //
-// Accesses. An index is split into  rest + sum(c_i * e_i) + c * lane  where that is possible; `rest`
-// is evaluated once. Of a guard, what does not depend on `lane` selects the address: the element's,
-// or that of a dummy which holds the fill. What does is a mask. AVX2 has no masks for small elements
-// and slow masked stores: where the guard is a count of elements, the tail of a tensor, it goes
-// through a copy on the stack instead, so that full accesses pay for one branch and no mask.
+// Accesses. An index is split into  rest + sum(c_i * e_i) + c * lane  where that is possible;
+// `rest` is evaluated once. Of a guard, what does not depend on `lane` selects the address: the
+// element's, or that of a dummy which holds the fill. What does is a mask. AVX2 has no masks for
+// small elements and slow masked stores: where the guard is a count of elements, the tail of a
+// tensor, it goes through a copy on the stack instead, so that full accesses pay for one branch and
+// no mask.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
@@ -57,7 +58,8 @@ constexpr int64_t kMaxTailGroups = 16;
 
 [[noreturn]] void not_kernel_ir(const KernelCode& kernel, const Statement& statement,
                                 const std::string& what) {
-  fail(codes::kCodegenKernel, fmt::format("kernel @{}: {}", kernel.name, what), {.location = statement.location, .node = "", .fix = ""});
+  fail(codes::kCodegenKernel, fmt::format("kernel @{}: {}", kernel.name, what),
+       {.location = statement.location, .node = "", .fix = ""});
 }
 
 int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents) {
@@ -80,7 +82,8 @@ struct Affine {
   int64_t lane = 0;
 
   bool is_constant() const {
-    return std::all_of(strides.begin(), strides.end(), [](const Expr& e) { return e.is_constant(0); });
+    return std::all_of(strides.begin(), strides.end(),
+                       [](const Expr& e) { return e.is_constant(0); });
   }
 
   int64_t offset(const std::vector<int64_t>& at) const {
@@ -92,7 +95,7 @@ struct Affine {
 
 // What the position symbols are while an index expression is evaluated.
 struct Position {
-  std::vector<int64_t> at;    // e0, e1 ..
+  std::vector<int64_t> at;  // e0, e1 ..
   std::vector<int64_t> extents;
   int32_t lanes = 1;
   std::optional<int32_t> lane;  // one lane, or all of them as a vector
@@ -117,18 +120,18 @@ class Translator {
   }
 
  private:
-  // An access cut off by one count: elements of a group (equal but for axes that the count sees) are
-  // `span` consecutive places, of which those below `count` exist. If that is not all of them, the
-  // places are a copy on the stack.
+  // An access cut off by one count: elements of a group (equal but for axes that the count sees)
+  // are `span` consecutive places, of which those below `count` exist. If that is not all of them,
+  // the places are a copy on the stack.
   struct Tail {
     std::vector<bool> inside;     // the axis runs within a group
     std::vector<int64_t> groups;  // extents of the other axes; 1 inside
     int64_t span = 0;
     Value* count = nullptr;
     Value* partial = nullptr;
-    Value* copy = nullptr;                // on the stack: a row of `span` for each group
-    std::vector<Value*> memory;           // per group: where its places are in memory,
-    std::vector<Value*> base;             // and where the access finds them
+    Value* copy = nullptr;       // on the stack: a row of `span` for each group
+    std::vector<Value*> memory;  // per group: where its places are in memory,
+    std::vector<Value*> base;    // and where the access finds them
   };
 
   // One load or store: everything that its elements share.
@@ -136,16 +139,16 @@ class Translator {
     MemoryId memory;
     ValueType type;
     Expr at;
-    std::optional<Affine> address;   // in elements
-    Value* base = nullptr;           // address.rest, as a pointer
+    std::optional<Affine> address;                // in elements
+    Value* base = nullptr;                        // address.rest, as a pointer
     std::map<std::vector<int64_t>, Value*> rows;  // base plus the strides' part, by position
-    struct Part {                    // of the guard: diff > 0
+    struct Part {                                 // of the guard: diff > 0
       IndexComparison comparison;
       std::optional<Affine> diff;
       Value* rest = nullptr;
       bool by_lane = false;
-      bool count = false;            // lane < diff at lane 0
-      Value* many = nullptr;         // count: rest, splat in 32 bits
+      bool count = false;     // lane < diff at lane 0
+      Value* many = nullptr;  // count: rest, splat in 32 bits
     };
     std::vector<Part> parts;
     ValueId mask;
@@ -156,14 +159,16 @@ class Translator {
   struct Slot {
     const Statement* statement = nullptr;  // where the value is made, while elements are missing
     std::vector<Value*> elements;
-    int depth = 0;  // of pending statements above
+    int depth = 0;                   // of pending statements above
     std::shared_ptr<Access> access;  // of a load: what its elements share
   };
 
   // ---------------------------------------------------------------- types and small helpers
 
   const ValueType& type_of(ValueId id) const { return kernel_[id].type; }
-  DType dtype_of(const Operand& o) const { return o.is_literal() ? o.dtype : type_of(o.value).dtype; }
+  DType dtype_of(const Operand& o) const {
+    return o.is_literal() ? o.dtype : type_of(o.value).dtype;
+  }
   llvm::Type* register_type(const ValueType& type) {
     return codegen::register_type(context_, type.dtype, type.lanes);
   }
@@ -179,7 +184,8 @@ class Translator {
     return lanes == 1 ? value : b_.CreateExtractElement(value, static_cast<uint64_t>(lane));
   }
   Value* with_lane(Value* value, int32_t lanes, int32_t lane, Value* element) {
-    return lanes == 1 ? element : b_.CreateInsertElement(value, element, static_cast<uint64_t>(lane));
+    return lanes == 1 ? element
+                      : b_.CreateInsertElement(value, element, static_cast<uint64_t>(lane));
   }
   Value* row(ElementwiseOp op, DType operand, DType result, int32_t lanes,
              std::initializer_list<Value*> operands) {
@@ -220,7 +226,8 @@ class Translator {
     instruction->setMetadata(llvm::LLVMContext::MD_alias_scope, alias_scope_[memory.index]);
     instruction->setMetadata(llvm::LLVMContext::MD_noalias, no_alias_[memory.index]);
     if (is_constant(memory) && !may_be_copy && llvm::isa<llvm::LoadInst>(instruction))
-      instruction->setMetadata(llvm::LLVMContext::MD_invariant_load, llvm::MDNode::get(context_, {}));
+      instruction->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                               llvm::MDNode::get(context_, {}));
   }
 
   bool is_constant(MemoryId id) const {
@@ -277,14 +284,17 @@ class Translator {
     for (size_t m = 0; m < kernel_.memories.size(); ++m) {
       const Memory& memory = kernel_.memories[m];
       if (memory.space == MemorySpace::Local) continue;
-      auto* pointer = invariant(b_.CreateLoad(
-          b_.getPtrTy(), b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0), static_cast<uint64_t>(index++)),
-          memory.name));
+      auto* pointer =
+          invariant(b_.CreateLoad(b_.getPtrTy(),
+                                  b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0),
+                                                        static_cast<uint64_t>(index++)),
+                                  memory.name));
       pointers_[m] = pointer;
     }
     index = 0;
     const auto scalar = [&](const std::string& name) {
-      Value* at = b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(1), static_cast<uint64_t>(index++));
+      Value* at = b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(1),
+                                        static_cast<uint64_t>(index++));
       return invariant(b_.CreateLoad(b_.getInt64Ty(), at, name));
     };
     for (const Expr& symbol : kernel_.symbols)
@@ -294,8 +304,9 @@ class Translator {
       Value* bits = scalar(kernel_[id].name);
       llvm::Type* word = b_.getIntNTy(static_cast<unsigned>(8 * size_of(dtype)));
       Value* value = b_.CreateTrunc(bits, word);
-      value = dtype == DType::Bool ? b_.CreateICmpNE(value, b_.getInt8(0))
-                                   : b_.CreateBitCast(value, codegen::register_type(context_, dtype, 1));
+      value = dtype == DType::Bool
+                  ? b_.CreateICmpNE(value, b_.getInt8(0))
+                  : b_.CreateBitCast(value, codegen::register_type(context_, dtype, 1));
       slots_[id.index] = {nullptr, {value}, 0, nullptr};
     }
   }
@@ -403,7 +414,8 @@ class Translator {
     for_each_value(s, [&](ValueId used) {
       if (slots_[used.index].statement) depth = std::max(depth, slots_[used.index].depth + 1);
     });
-    slots_[id.index] = {&s, std::vector<Value*>(static_cast<size_t>(type_of(id).count())), depth, nullptr};
+    slots_[id.index] = {&s, std::vector<Value*>(static_cast<size_t>(type_of(id).count())), depth,
+                        nullptr};
     if (s.as<LoadOp>()) pending_loads_.push_back(id);
     if (depth >= kMaxPendingDepth) force(id);
   }
@@ -488,7 +500,8 @@ class Translator {
     Slot& slot = slots_[id.index];
     if (!slot.statement) return;
     if (slot.statement->as<ConstOp>()) return;  // costs nothing anywhere
-    for (size_t i = 0; i < slots_[id.index].elements.size(); ++i) element(id, static_cast<int64_t>(i));
+    for (size_t i = 0; i < slots_[id.index].elements.size(); ++i)
+      element(id, static_cast<int64_t>(i));
     slots_[id.index].statement = nullptr;
   }
 
@@ -507,7 +520,8 @@ class Translator {
   }
 
   // The element of `o` that stands for position `i` of an array of `extents`.
-  Value* broadcast_element(const Operand& o, int64_t i, const std::vector<int64_t>& extents, int32_t lanes) {
+  Value* broadcast_element(const Operand& o, int64_t i, const std::vector<int64_t>& extents,
+                           int32_t lanes) {
     if (o.is_literal()) return literal(context_, o.dtype, o.bits, lanes);
     return element(o.value, broadcast_index(type_of(o.value).extents, i, extents));
   }
@@ -528,10 +542,12 @@ class Translator {
       std::vector<Value*> operands;
       for (const Operand& o : op->operands)
         operands.push_back(broadcast_element(o, i, type.extents, type.lanes));
-      return emit_row(b_, machine_, op->op, dtype_of(op->operands.back()), type.dtype, type.lanes, operands);
+      return emit_row(b_, machine_, op->op, dtype_of(op->operands.back()), type.dtype, type.lanes,
+                      operands);
     }
     if (const auto* op = s.as<LoadOp>()) return emit_load(*op, type, i, access);
-    if (const auto* op = s.as<ConstOp>()) return literal(context_, type.dtype, op->bits, type.lanes);
+    if (const auto* op = s.as<ConstOp>())
+      return literal(context_, type.dtype, op->bits, type.lanes);
     if (const auto* op = s.as<IndexOp>()) return emit_iota(op->value, type, i);
     if (const auto* op = s.as<TestOp>()) {
       const Position position = position_of(type, i);
@@ -570,8 +586,10 @@ class Translator {
     const std::vector<int64_t>& from = type_of(op.operand.value).extents;
     std::vector<int64_t> at = unflatten(i, type.extents);
     switch (op.kind) {
-      case ViewKind::Reshape: return element(op.operand.value, i);
-      case ViewKind::Broadcast: return broadcast_element(op.operand, i, type.extents, type.lanes);
+      case ViewKind::Reshape:
+        return element(op.operand.value, i);
+      case ViewKind::Broadcast:
+        return broadcast_element(op.operand, i, type.extents, type.lanes);
       case ViewKind::Slice:
         for (size_t d = 0; d < at.size(); ++d) at[d] += op.arguments[d];
         return element(op.operand.value, flatten(at, from));
@@ -593,15 +611,18 @@ class Translator {
       return lane_of(lane < lanes ? a : b, lanes, static_cast<int32_t>(lane % lanes));
     }
     if (lanes == 1) {
-      Value* out = llvm::PoisonValue::get(shaped(a->getType(), static_cast<int32_t>(op.lanes.size())));
-      for (size_t l = 0; l < op.lanes.size(); ++l) out = b_.CreateInsertElement(out, op.lanes[l] ? b : a, l);
+      Value* out =
+          llvm::PoisonValue::get(shaped(a->getType(), static_cast<int32_t>(op.lanes.size())));
+      for (size_t l = 0; l < op.lanes.size(); ++l)
+        out = b_.CreateInsertElement(out, op.lanes[l] ? b : a, l);
       return out;
     }
     llvm::SmallVector<int, 64> mask(op.lanes.begin(), op.lanes.end());
     return b_.CreateShuffleVector(a, b, mask);
   }
 
-  // The fold of section 2.6: while N > 1, x[i] = op(x[i], x[i + N/2]); pairs beyond the end are left out.
+  // The fold of section 2.6: while N > 1, x[i] = op(x[i], x[i + N/2]); pairs beyond the end are
+  // left out.
   Value* fold(Monoid monoid, DType dtype, int32_t lanes, std::vector<Value*> x) {
     size_t n = 1;
     while (n < x.size()) n *= 2;
@@ -709,8 +730,10 @@ class Translator {
     const auto operand = [&](const Expr& x) { return position ? index(x, *position) : index(x); };
     const auto operands = e.operands();
     switch (e.kind()) {
-      case Expr::Kind::Constant: return i64(*e.as_constant());
-      case Expr::Kind::Symbol: return symbol(e, position);
+      case Expr::Kind::Constant:
+        return i64(*e.as_constant());
+      case Expr::Kind::Symbol:
+        return symbol(e, position);
       case Expr::Kind::Sum: {
         Value* sum = operand(operands[0]);
         for (size_t i = 1; i < operands.size(); ++i) {
@@ -764,7 +787,8 @@ class Translator {
     const auto constant = right.as_constant();
     if (constant && (*constant & (*constant - 1)) == 0) {
       if (is_mod) return b_.CreateAnd(a, number(static_cast<uint64_t>(*constant) - 1));
-      return b_.CreateAShr(a, number(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(*constant)))));
+      return b_.CreateAShr(
+          a, number(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(*constant)))));
     }
     if (left.range().min >= 0) return is_mod ? b_.CreateURem(a, b) : b_.CreateUDiv(a, b);
     Value* quotient = b_.CreateSDiv(a, b);
@@ -781,12 +805,15 @@ class Translator {
       const ValueId id = value_named(name);
       const ValueType& type = type_of(id);
       const int64_t at =
-          position ? broadcast_index(type.extents, flatten(position->at, position->extents), position->extents) : 0;
+          position ? broadcast_index(type.extents, flatten(position->at, position->extents),
+                                     position->extents)
+                   : 0;
       Value* value = element(id, at);
       if (position && position->lane) value = lane_of(value, type.lanes, *position->lane);
       const bool vector = value->getType()->isVectorTy();
       llvm::Type* wide = shaped(b_.getInt64Ty(), vector ? type.lanes : 1);
-      return is_signed_integer(type.dtype) ? b_.CreateSExt(value, wide) : b_.CreateZExt(value, wide);
+      return is_signed_integer(type.dtype) ? b_.CreateSExt(value, wide)
+                                           : b_.CreateZExt(value, wide);
     }
     BRAZE_CHECK(position, "index symbol " + name + " has no value here");
     if (name == "lane") {
@@ -802,7 +829,8 @@ class Translator {
   // from, from + 1, ..
   Value* lane_numbers(llvm::Type* type, int32_t lanes, int64_t from) {
     llvm::SmallVector<llvm::Constant*, 64> numbers;
-    for (int32_t l = 0; l < lanes; ++l) numbers.push_back(llvm::ConstantInt::getSigned(type, from + l));
+    for (int32_t l = 0; l < lanes; ++l)
+      numbers.push_back(llvm::ConstantInt::getSigned(type, from + l));
     return llvm::ConstantVector::get(numbers);
   }
 
@@ -840,8 +868,8 @@ class Translator {
 
   // ---------------------------------------------------------------- accesses
 
-  Access make_access(MemoryId memory, const ValueType& type, const std::vector<Expr>& at, const Guard& guard,
-                     int64_t align) {
+  Access make_access(MemoryId memory, const ValueType& type, const std::vector<Expr>& at,
+                     const Guard& guard, int64_t align) {
     BRAZE_CHECK(at.size() == 1, "memory in Kernel IR has one coordinate");
     Access access;
     access.memory = memory;
@@ -850,12 +878,12 @@ class Translator {
     access.mask = guard.mask;
     access.align = std::max<int64_t>(align, static_cast<int64_t>(size_of(type.dtype)));
     access.address = affine(at[0], type.rank());
-    if (access.address)
-      access.base = address_of(memory, index(access.address->rest));
+    if (access.address) access.base = address_of(memory, index(access.address->rest));
     for (const IndexComparison& comparison : guard.condition) {
       Access::Part part;
       part.comparison = comparison;
-      part.by_lane = type.lanes > 1 && (varies_by_lane(comparison.left) || varies_by_lane(comparison.right));
+      part.by_lane =
+          type.lanes > 1 && (varies_by_lane(comparison.left) || varies_by_lane(comparison.right));
       using Kind = IndexComparison::Kind;
       if (comparison.kind != Kind::Eq && comparison.kind != Kind::Ne) {
         // a < b is b - a > 0; a <= b is b - a + 1 > 0.
@@ -914,7 +942,8 @@ class Translator {
     row = access.base;
     for (size_t d = 0; d < at.size(); ++d)
       if (at[d] != 0)
-        row = address_from(access.memory, row, b_.CreateNSWMul(index(address.strides[d]), i64(at[d])));
+        row = address_from(access.memory, row,
+                           b_.CreateNSWMul(index(address.strides[d]), i64(at[d])));
     return row;
   }
 
@@ -931,7 +960,8 @@ class Translator {
 
   // Whether an access is cut off by one count that runs as its places in memory do.
   std::shared_ptr<Tail> find_tail(const Access& access) const {
-    if (machine_.avx512 || !access.address || access.address->lane != 1 || access.mask) return nullptr;
+    if (machine_.avx512 || !access.address || access.address->lane != 1 || access.mask)
+      return nullptr;
     if (access.type.lanes == 1) return nullptr;
     const std::vector<int64_t>& extents = access.type.extents;
     auto tail = std::make_shared<Tail>();
@@ -948,7 +978,8 @@ class Translator {
     for (size_t d = 0; d < extents.size(); ++d) {
       const int64_t c = access.address->axes[d];
       if (extents[d] == 1 || count->diff->axes[d] == 0) continue;
-      if (c < 0 || count->diff->axes[d] != -c || !access.address->strides[d].is_constant(0)) return nullptr;
+      if (c < 0 || count->diff->axes[d] != -c || !access.address->strides[d].is_constant(0))
+        return nullptr;
       tail->inside[d] = true;
       tail->groups[d] = 1;
       tail->span += c * (extents[d] - 1);
@@ -959,7 +990,8 @@ class Translator {
       for (size_t d = 0; d < extents.size(); ++d)
         if (tail->inside[d] && part.diff->axes[d] != 0) return nullptr;
     }
-    const int64_t rows = std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
+    const int64_t rows =
+        std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
     const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
     if (rows * tail->span * bytes > kMaxTailBytes || rows > kMaxTailGroups) return nullptr;
     tail->count = count->rest;
@@ -972,11 +1004,12 @@ class Translator {
     if (!tail) return;
     const DType dtype = access.type.dtype;
     llvm::Type* unit = memory_type(context_, dtype, 1);
-    const int64_t rows = std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
+    const int64_t rows =
+        std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
     {
       llvm::IRBuilder<> at(entry_, entry_->begin());
-      llvm::AllocaInst* made =
-          at.CreateAlloca(llvm::ArrayType::get(unit, static_cast<uint64_t>(rows * tail->span)), nullptr, "copy");
+      llvm::AllocaInst* made = at.CreateAlloca(
+          llvm::ArrayType::get(unit, static_cast<uint64_t>(rows * tail->span)), nullptr, "copy");
       made->setAlignment(llvm::Align(64));
       tail->copy = made;
     }
@@ -992,7 +1025,8 @@ class Translator {
       b_.CreateCondBr(tail->partial, cut, joined, unlikely());
       b_.SetInsertPoint(cut);
       Value* blank = to_memory(literal(context_, dtype, *fill, 1), dtype, 1);
-      copy_tail(access, *tail, i64(tail->span), [&](int64_t, Value*, Value* place) { b_.CreateStore(blank, place); });
+      copy_tail(access, *tail, i64(tail->span),
+                [&](int64_t, Value*, Value* place) { b_.CreateStore(blank, place); });
       copy_tail(access, *tail, tail->count, [&](int64_t g, Value* t, Value* place) {
         Value* from = b_.CreateGEP(unit, tail->memory[static_cast<size_t>(g)], t);
         if (Value* holds = element_condition(access, first_of_group(access, *tail, g)))
@@ -1014,7 +1048,8 @@ class Translator {
     } else {
       for (int64_t g = 0; g < rows; ++g) {
         Value* row = b_.CreateGEP(unit, tail->copy, i64(g * tail->span));
-        tail->base.push_back(b_.CreateSelect(tail->partial, row, tail->memory[static_cast<size_t>(g)]));
+        tail->base.push_back(
+            b_.CreateSelect(tail->partial, row, tail->memory[static_cast<size_t>(g)]));
       }
     }
     std::erase_if(access.parts, [](const Access::Part& part) { return part.by_lane; });
@@ -1054,7 +1089,8 @@ class Translator {
     auto* t = b_.CreatePHI(b_.getInt64Ty(), 2, "t");
     t->addIncoming(i64(0), before);
     for (size_t g = 0; g < tail.memory.size(); ++g) {
-      Value* place = b_.CreateGEP(unit, tail.copy, b_.CreateNSWAdd(t, i64(static_cast<int64_t>(g) * tail.span)));
+      Value* place = b_.CreateGEP(unit, tail.copy,
+                                  b_.CreateNSWAdd(t, i64(static_cast<int64_t>(g) * tail.span)));
       each(static_cast<int64_t>(g), t, place);
     }
     Value* next = b_.CreateNSWAdd(t, i64(1));
@@ -1098,12 +1134,14 @@ class Translator {
       Value* holds = mask_element(access, i);
       all = all ? b_.CreateAnd(all, holds) : holds;
     }
-    if (auto* known = llvm::dyn_cast_or_null<llvm::ConstantInt>(all); known && known->isOne()) return nullptr;
+    if (auto* known = llvm::dyn_cast_or_null<llvm::ConstantInt>(all); known && known->isOne())
+      return nullptr;
     return all;
   }
 
   Value* mask_element(Access& access, int64_t i) {
-    return element(access.mask, broadcast_index(type_of(access.mask).extents, i, access.type.extents));
+    return element(access.mask,
+                   broadcast_index(type_of(access.mask).extents, i, access.type.extents));
   }
 
   // The part of the guard that differs between lanes; null if there is none.
@@ -1142,7 +1180,9 @@ class Translator {
   llvm::Align alignment(const Access& access) const {
     return llvm::Align(std::min<uint64_t>(static_cast<uint64_t>(access.align), 64));
   }
-  llvm::Align element_alignment(const Access& access) const { return llvm::Align(size_of(access.type.dtype)); }
+  llvm::Align element_alignment(const Access& access) const {
+    return llvm::Align(size_of(access.type.dtype));
+  }
 
   // `fill` in memory, for loads that must not happen.
   Value* fill_address(const ValueType& type, uint64_t fill) {
@@ -1150,12 +1190,13 @@ class Translator {
     if (type.dtype == DType::Bool) {
       value = llvm::ConstantInt::get(context_, llvm::APInt(8, fill ? 1 : 0));
       if (type.lanes > 1)
-        value = llvm::ConstantVector::getSplat(llvm::ElementCount::getFixed(static_cast<unsigned>(type.lanes)), value);
+        value = llvm::ConstantVector::getSplat(
+            llvm::ElementCount::getFixed(static_cast<unsigned>(type.lanes)), value);
     }
     llvm::GlobalVariable*& global = fills_[value];
     if (!global) {
-      global = new llvm::GlobalVariable(*module_, value->getType(), true, llvm::GlobalValue::PrivateLinkage,
-                                        value, "fill");
+      global = new llvm::GlobalVariable(*module_, value->getType(), true,
+                                        llvm::GlobalValue::PrivateLinkage, value, "fill");
       global->setAlignment(llvm::Align(64));
     }
     return global;
@@ -1165,7 +1206,8 @@ class Translator {
   Value* dummy() {
     if (!dummy_) {
       llvm::IRBuilder<> at(entry_, entry_->begin());
-      llvm::AllocaInst* made = at.CreateAlloca(llvm::ArrayType::get(at.getInt8Ty(), 512), nullptr, "dummy");
+      llvm::AllocaInst* made =
+          at.CreateAlloca(llvm::ArrayType::get(at.getInt8Ty(), 512), nullptr, "dummy");
       made->setAlignment(llvm::Align(64));
       dummy_ = made;
     }
@@ -1193,7 +1235,8 @@ class Translator {
         condition = condition ? b_.CreateAnd(condition, any) : any;
       }
       Value* value = splat(load_scalar(access, fill, address(access, i), condition), type.lanes);
-      return mask ? b_.CreateSelect(mask, value, literal(context_, type.dtype, fill, type.lanes)) : value;
+      return mask ? b_.CreateSelect(mask, value, literal(context_, type.dtype, fill, type.lanes))
+                  : value;
     }
     if (stride == 1) return load_vector(access, fill, i);
     return load_lanes(access, fill, i);
@@ -1202,7 +1245,8 @@ class Translator {
   Value* load_scalar(Access& access, uint64_t fill, Value* at, Value* condition) {
     const DType dtype = access.type.dtype;
     if (condition) at = b_.CreateSelect(condition, at, fill_address({dtype, 1, {}}, fill));
-    auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, 1), at, element_alignment(access));
+    auto* load =
+        b_.CreateAlignedLoad(memory_type(context_, dtype, 1), at, element_alignment(access));
     annotate(load, access.memory, access.tail != nullptr);
     return from_memory(load, dtype);
   }
@@ -1220,7 +1264,8 @@ class Translator {
       annotate(load, access.memory, access.tail != nullptr);
       return from_memory(load, type.dtype);
     }
-    Value* other = to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
+    Value* other =
+        to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
     auto* load = b_.CreateMaskedLoad(memory, at, alignment(access), mask, other);
     annotate(load, access.memory, access.tail != nullptr);
     return from_memory(load, type.dtype);
@@ -1242,7 +1287,8 @@ class Translator {
     Value* indices = gathered_index(access, i);
     Value* out = llvm::PoisonValue::get(codegen::register_type(context_, type.dtype, type.lanes));
     for (int32_t l = 0; l < type.lanes; ++l) {
-      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l)) : address(access, i, l);
+      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
+                          : address(access, i, l);
       Value* value = load_scalar(access, fill, at, lane_condition(access, i, condition, mask, l));
       out = with_lane(out, type.lanes, l, value);
     }
@@ -1254,7 +1300,8 @@ class Translator {
     if (access.address || access.type.lanes == 1) return nullptr;
     std::vector<ValueId> named;
     values_in(access.at, named);
-    const bool gathers = std::any_of(named.begin(), named.end(), [&](ValueId id) { return type_of(id).lanes > 1; });
+    const bool gathers =
+        std::any_of(named.begin(), named.end(), [&](ValueId id) { return type_of(id).lanes > 1; });
     if (!gathers) return nullptr;
     return index(access.at, position_of(access.type, i));
   }
@@ -1290,15 +1337,17 @@ class Translator {
     auto* store = b_.CreateAlignedStore(bits, at, alignment(access));
     annotate(store, access.memory);
     if (stream_)
-      store->setMetadata(llvm::LLVMContext::MD_nontemporal,
-                         llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+      store->setMetadata(
+          llvm::LLVMContext::MD_nontemporal,
+          llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
   }
 
   void store_lanes(Access& access, Value* value, int64_t i, Value* condition, Value* mask) {
     const ValueType& type = access.type;
     Value* indices = gathered_index(access, i);
     for (int32_t l = 0; l < type.lanes; ++l) {
-      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l)) : address(access, i, l);
+      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
+                          : address(access, i, l);
       if (Value* holds = lane_condition(access, i, condition, mask, l))
         at = b_.CreateSelect(holds, at, dummy());
       Value* bits = to_memory(lane_of(value, type.lanes, l), type.dtype, 1);
@@ -1310,12 +1359,13 @@ class Translator {
     force_loads([&](MemoryId memory) { return !is_constant(memory); });
     Value* at = address_of(op.memory, index(op.at));
     const DType dtype = kernel_[op.memory].dtype;
-    const auto action = !op.is_max ? llvm::AtomicRMWInst::Add
+    const auto action = !op.is_max                 ? llvm::AtomicRMWInst::Add
                         : is_signed_integer(dtype) ? llvm::AtomicRMWInst::Max
                                                    : llvm::AtomicRMWInst::UMax;
     const auto order =
         op.acquire_release ? llvm::AtomicOrdering::AcquireRelease : llvm::AtomicOrdering::Monotonic;
-    Value* old = b_.CreateAtomicRMW(action, at, element(op.value, 0, 1), llvm::Align(size_of(dtype)), order);
+    Value* old =
+        b_.CreateAtomicRMW(action, at, element(op.value, 0, 1), llvm::Align(size_of(dtype)), order);
     slots_[s.results[0].index] = {nullptr, {old}, 0, nullptr};
   }
 
@@ -1335,7 +1385,9 @@ class Translator {
     return out;
   }
 
-  void bind(ValueId id, std::vector<Value*> elements) { slots_[id.index] = {nullptr, std::move(elements), 0, nullptr}; }
+  void bind(ValueId id, std::vector<Value*> elements) {
+    slots_[id.index] = {nullptr, std::move(elements), 0, nullptr};
+  }
 
   // Phis for every element, with a first incoming value each.
   std::vector<std::vector<llvm::PHINode*>> make_phis(const Carried& values, BasicBlock* from) {
@@ -1354,8 +1406,8 @@ class Translator {
     for (const auto& list : phis) out.emplace_back(list.begin(), list.end());
     return out;
   }
-  static void add_incoming(const std::vector<std::vector<llvm::PHINode*>>& phis, const Carried& values,
-                           BasicBlock* from) {
+  static void add_incoming(const std::vector<std::vector<llvm::PHINode*>>& phis,
+                           const Carried& values, BasicBlock* from) {
     for (size_t i = 0; i < phis.size(); ++i)
       for (size_t j = 0; j < phis[i].size(); ++j) phis[i][j]->addIncoming(values[i][j], from);
   }
@@ -1376,7 +1428,8 @@ class Translator {
   void emit_for(const ForOp& loop, const Statement& s) {
     prepare(*loop.body);
     Carried values = initial_values(loop.carried);
-    const auto low = loop.low.as_constant(), high = loop.high.as_constant(), step = loop.step.as_constant();
+    const auto low = loop.low.as_constant(), high = loop.high.as_constant(),
+               step = loop.step.as_constant();
     const bool known = low && high && step;
     const int64_t turns = known ? std::max<int64_t>(0, (*high - *low + *step - 1) / *step) : -1;
     if (known && (loop.unroll <= 0 || turns <= std::max<int64_t>(1, loop.unroll))) {
@@ -1386,7 +1439,8 @@ class Translator {
       Value *from = index(loop.low), *to = index(loop.high), *by = index(loop.step);
       Value* next = from;
       if (copies > 1) {
-        // A turn of the long loop needs all its copies to be within: k + (copies - 1) * step < high.
+        // A turn of the long loop needs all its copies to be within: k + (copies - 1) * step <
+        // high.
         Value* reach = b_.CreateNSWMul(by, i64(copies - 1));
         Value* last = b_.CreateNSWSub(to, reach);
         next = rotated_loop(loop, from, last, by, copies, values, turns);
@@ -1399,8 +1453,8 @@ class Translator {
 
   // for (k = from; k < to; k += copies * by), tested at the end of each turn. Updates `values` to
   // what they are after it; returns the first k that was not run.
-  Value* rotated_loop(const ForOp& loop, Value* from, Value* to, Value* by, int64_t copies, Carried& values,
-                      int64_t turns) {
+  Value* rotated_loop(const ForOp& loop, Value* from, Value* to, Value* by, int64_t copies,
+                      Carried& values, int64_t turns) {
     BasicBlock* before = b_.GetInsertBlock();
     BasicBlock *body = block(loop.symbol.c_str()), *after = block("after");
     if (turns >= copies)
@@ -1443,7 +1497,8 @@ class Translator {
       Value* one = compare(comparison, Position{});
       holds = holds ? b_.CreateAnd(holds, one) : one;
     }
-    BasicBlock *then = block("then"), *otherwise = op.otherwise ? block("else") : nullptr, *after = block("endif");
+    BasicBlock *then = block("then"), *otherwise = op.otherwise ? block("else") : nullptr,
+               *after = block("endif");
     b_.CreateCondBr(holds, then, otherwise ? otherwise : after);
     const auto arm = [&](const Region& region, BasicBlock* at, Carried& out) {
       b_.SetInsertPoint(at);
