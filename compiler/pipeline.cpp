@@ -1,6 +1,4 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
-#include "braze/compile.h"
-
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -12,6 +10,7 @@
 #include <mutex>
 #include <thread>
 
+#include "braze/compile.h"
 #include "braze/error.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/fusion/partition.h"
@@ -123,12 +122,14 @@ int64_t debug_level(std::string_view stage) {
   return 3;  // graphs
 }
 
-// Shows every phase to whoever wants it: the observer, stderr, and files numbered in order. Texts are
-// made only when somebody reads them.
+// Shows every phase to whoever wants it: the observer, stderr, and files numbered in order. Texts
+// are made only when somebody reads them.
 class Trace {
  public:
   Trace(std::string folder, const CompileOptions& options)
-      : folder_(std::move(folder)), observer_(options.observer), debug_(read_env_int(kEnvDebug, 0, 5).value_or(0)) {
+      : folder_(std::move(folder)),
+        observer_(options.observer),
+        debug_(read_env_int(kEnvDebug, 0, 5).value_or(0)) {
     if (folder_.empty()) return;
     std::error_code error;
     std::filesystem::create_directories(folder_, error);
@@ -170,7 +171,9 @@ class Trace {
 void check_after(const Graph& graph, std::string_view pass) {
   const std::vector<Diagnostic> findings = verify(graph);
   if (findings.empty()) return;
-  fail(braze::codes::kInternal, fmt::format("pass {} left a graph with {} findings: {}", pass, findings.size(), findings.front().to_string()),
+  fail(braze::codes::kInternal,
+       fmt::format("pass {} left a graph with {} findings: {}", pass, findings.size(),
+                   findings.front().to_string()),
        {.fix = "please report this"});
 }
 
@@ -187,7 +190,8 @@ void check_after(const Code& code, std::string_view phase, const CompileOptions&
   const std::vector<Diagnostic> findings = verify(code);
   if (findings.empty()) return;
   fail(braze::codes::kInternal,
-       fmt::format("{} made @{} with {} findings: {}", phase, code.name, findings.size(), findings.front().to_string()),
+       fmt::format("{} made @{} with {} findings: {}", phase, code.name, findings.size(),
+                   findings.front().to_string()),
        {.location = findings.front().location, .node = code.name, .fix = "please report this"});
 }
 
@@ -247,7 +251,8 @@ std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusi
 }
 
 // The steps from a tile program to machine code, but for the last, which runs on many threads.
-Kernel lower_shown(const TileProgram& program, const Target& target, const CompileOptions& options, Trace& trace) {
+Kernel lower_shown(const TileProgram& program, const Target& target, const CompileOptions& options,
+                   Trace& trace) {
   trace.show("tile", program, program.name);
   check_after(program, "tiling", options);
   Kernel kernel = lower(program, target);
@@ -262,20 +267,23 @@ void show_code(const Kernel& kernel, const Target& target, Trace& trace) {
   trace.show({"asm", kernel.name, [&] { return assembly_text(kernel, target); }});
 }
 
-Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options, Trace& trace) {
+Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,
+                         Trace& trace) {
   const Graph graph = run_passes(source, trace);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {options.fuse});
   trace.show({"fusion", {}, [&] { return to_text(graph, parts); }, &graph, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   std::vector<PlacedFusion> placed;
-  for (const Fusion& fusion : parts.fusions) placed.push_back({fusion, tiling_space(forms, fusion)});
+  for (const Fusion& fusion : parts.fusions)
+    placed.push_back({fusion, tiling_space(forms, fusion)});
   const Updates updates = decide_updates(forms, placed);
   std::vector<CompiledFusion> compiled(placed.size());
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
-    TiledKernel tiled = tile({forms, out.fusion, target, names[i], updates.aliases[i]}, out.space, given_schedule(options, names[i]));
+    TiledKernel tiled = tile({forms, out.fusion, target, names[i], updates.aliases[i]}, out.space,
+                             given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
     out.kernel = lower_shown(tiled.program, target, options, trace);
     show_code(out.kernel, target, trace);
@@ -289,15 +297,18 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
 }
 
 // The graph in a file of its own, and the command that compiles it again.
-std::string write_reproducer(const Graph& graph, const Target& target, const CompileOptions& options) {
+std::string write_reproducer(const Graph& graph, const Target& target,
+                             const CompileOptions& options) {
   const std::string text = to_text(graph);
   const std::string path = fmt::format("braze-repro-{:016x}.braze", hash64(text));
   std::ofstream file(path);
   file << text;
   if (!file.flush()) return {};
-  std::string command = fmt::format("braze inspect {} --stage=program --target {}{}", path, target.simulated ? "sim:" : "", target.name);
+  std::string command = fmt::format("braze inspect {} --stage=program --target {}{}", path,
+                                    target.simulated ? "sim:" : "", target.name);
   if (!options.fuse) command += " --no-fuse";
-  for (const auto& [kernel, schedule] : options.schedules) command += fmt::format(" --schedule '{}={}'", kernel, schedule);
+  for (const auto& [kernel, schedule] : options.schedules)
+    command += fmt::format(" --schedule '{}={}'", kernel, schedule);
   return command;
 }
 
@@ -312,11 +323,13 @@ std::string dump_folder(const std::string& name, const CompileOptions& options) 
 
 void require_machine(const Target& target, const std::string& name) {
   if (target.kind != TargetKind::Interpreter) return;
-  fail(codes::kKernelTarget, fmt::format("kernel @{} cannot run on {}, which runs graphs", name, target.name),
+  fail(codes::kKernelTarget,
+       fmt::format("kernel @{} cannot run on {}, which runs graphs", name, target.name),
        {.fix = "use the device \"cpu\" or \"sim:cpu\""});
 }
 
-Program kernel_program(const KernelCode& signature, const Kernel& kernel, const Target& target, Trace& trace) {
+Program kernel_program(const KernelCode& signature, const Kernel& kernel, const Target& target,
+                       Trace& trace) {
   show_code(kernel, target, trace);
   Program program = plan(signature, kernel, generate(kernel, target), target);
   program.report = fmt::format("kernel {}: as typed\n", kernel.name);
@@ -329,7 +342,8 @@ template <class Make>
 Program timed(Make&& make) {
   const auto start = std::chrono::steady_clock::now();
   Program program = make();
-  program.compile_seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  program.compile_seconds =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   return program;
 }
 
@@ -350,7 +364,9 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Internal) throw;
         const std::string command = write_reproducer(graph, target, options);
-        fail(error.code(), error.message(), {error.location(), error.node(), command.empty() ? error.fix() : "please report this; it is replayed by: " + command});
+        fail(error.code(), error.message(),
+             {error.location(), error.node(),
+              command.empty() ? error.fix() : "please report this; it is replayed by: " + command});
       }
     }
     program.name = graph.name();

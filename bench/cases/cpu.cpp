@@ -25,7 +25,8 @@ void measure(benchmark::State& state, F f, double flops, const Arguments&... arg
   const double bytes = static_cast<double>(result.size_bytes() + (arguments.size_bytes() + ...));
   using benchmark::Counter;
   state.counters["GB/s"] = Counter(bytes * 1e-9, Counter::kIsIterationInvariantRate);
-  if (flops > 0) state.counters["GFLOP/s"] = Counter(flops * 1e-9, Counter::kIsIterationInvariantRate);
+  if (flops > 0)
+    state.counters["GFLOP/s"] = Counter(flops * 1e-9, Counter::kIsIterationInvariantRate);
 }
 
 void copy(benchmark::State& state) {
@@ -35,7 +36,8 @@ void copy(benchmark::State& state) {
     std::memcpy(to.data(), from.data(), bytes);
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] = benchmark::Counter(2e-9 * static_cast<double>(bytes), benchmark::Counter::kIsIterationInvariantRate);
+  state.counters["GB/s"] = benchmark::Counter(2e-9 * static_cast<double>(bytes),
+                                              benchmark::Counter::kIsIterationInvariantRate);
 }
 BENCHMARK(copy)->UseRealTime();
 
@@ -46,8 +48,11 @@ void axpy(benchmark::State& state) {
 BENCHMARK(axpy)->UseRealTime();
 
 void activations(benchmark::State& state) {
-  auto f = jit([](Tensor x, Tensor y, Tensor b) { return tanh(x * 1.5 + b) * sigmoid(y) + gelu_tanh(x - y); });
-  measure(state, f, 0, random::normal({4096, 4096}), random::normal({4096, 4096}), random::normal({4096}));
+  auto f = jit([](Tensor x, Tensor y, Tensor b) {
+    return tanh(x * 1.5 + b) * sigmoid(y) + gelu_tanh(x - y);
+  });
+  measure(state, f, 0, random::normal({4096, 4096}), random::normal({4096, 4096}),
+          random::normal({4096}));
 }
 BENCHMARK(activations)->UseRealTime();
 
@@ -59,19 +64,22 @@ BENCHMARK(softmax)->UseRealTime();
 
 void add_layer_norm(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y, Tensor g, Tensor b) { return nn::layer_norm(x + y, g, b); });
-  measure(state, f, 0, random::normal({8192, 1024}), random::normal({8192, 1024}), random::normal({1024}), random::normal({1024}));
+  measure(state, f, 0, random::normal({8192, 1024}), random::normal({8192, 1024}),
+          random::normal({1024}), random::normal({1024}));
 }
 BENCHMARK(add_layer_norm)->UseRealTime();
 
 void sgemm(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y) { return dot(x, y); });
-  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}), random::normal({1024, 1024}));
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}),
+          random::normal({1024, 1024}));
 }
 BENCHMARK(sgemm)->UseRealTime();
 
 void linear_gelu(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); });
-  measure(state, f, 2.0 * 512 * 768 * 3072, random::normal({512, 768}), random::normal({768, 3072}), random::normal({3072}));
+  measure(state, f, 2.0 * 512 * 768 * 3072, random::normal({512, 768}), random::normal({768, 3072}),
+          random::normal({3072}));
 }
 BENCHMARK(linear_gelu)->UseRealTime();
 

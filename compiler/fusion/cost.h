@@ -12,10 +12,10 @@
 namespace braze {
 
 struct Cost {
-  double bytes_read = 0;     ///< every input once
+  double bytes_read = 0;  ///< every input once
   double bytes_written = 0;
-  double flops = 0;          ///< machine operations, recomputation included
-  double instances = 1;      ///< independent pieces of work
+  double flops = 0;      ///< machine operations, recomputation included
+  double instances = 1;  ///< independent pieces of work
   double seconds = 0;
 
   /// "1.2 us: 64 KiB read, 16 KiB written, 1.1 Mflop, 4 instances".
@@ -23,7 +23,8 @@ struct Cost {
 };
 
 /// The cost of computing `fusion` over `space` on `target`.
-Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space, const Target& target);
+Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
+              const Target& target);
 
 /// Operations to compute `node` once at one index, through the nodes that are `inside` and no
 /// reductions.

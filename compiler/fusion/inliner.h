@@ -34,7 +34,8 @@ using Conditions = std::vector<RangeCondition>;
 /// The loop forms of a graph, made when first asked for.
 class LoopForms {
  public:
-  explicit LoopForms(const Graph& graph) : graph_(graph), forms_(graph.size()), known_(graph.size()) {}
+  explicit LoopForms(const Graph& graph)
+      : graph_(graph), forms_(graph.size()), known_(graph.size()) {}
 
   const Graph& graph() const { return graph_; }
   /// Null if the node has none.
@@ -70,12 +71,14 @@ class Inliner {
     if (form) {
       if (auto cached = sink_.cached(node, at)) return memo_.emplace(key, *cached).first->second;
     }
-    const Value result = form ? body(node, *form, at, {}, conditions) : sink_.load(node, at, conditions);
+    const Value result =
+        form ? body(node, *form, at, {}, conditions) : sink_.load(node, at, conditions);
     return memo_.emplace(key, result).first->second;
   }
 
   /// The body of a reduction at result coordinates `at` and reduction coordinates `reduction`.
-  Value reduction_body(NodeId node, const std::vector<Expr>& at, const std::vector<Expr>& reduction) {
+  Value reduction_body(NodeId node, const std::vector<Expr>& at,
+                       const std::vector<Expr>& reduction) {
     return body(node, *forms_.find(node), at, reduction, {});
   }
 
@@ -83,7 +86,8 @@ class Inliner {
   void forget() { memo_.clear(); }
 
  private:
-  static std::string key_of(NodeId node, const std::vector<Expr>& at, const Conditions& conditions) {
+  static std::string key_of(NodeId node, const std::vector<Expr>& at,
+                            const Conditions& conditions) {
     std::string key = std::to_string(node.index);
     for (const Expr& e : at) key += '|' + std::to_string(e.hash());
     for (const RangeCondition& c : conditions)
@@ -95,11 +99,13 @@ class Inliner {
              const std::vector<Expr>& reduction, const Conditions& conditions) {
     std::unordered_map<std::string, Expr> bindings;
     for (size_t i = 0; i < at.size(); ++i) bindings.emplace("d" + std::to_string(i), at[i]);
-    for (size_t i = 0; i < reduction.size(); ++i) bindings.emplace("r" + std::to_string(i), reduction[i]);
+    for (size_t i = 0; i < reduction.size(); ++i)
+      bindings.emplace("r" + std::to_string(i), reduction[i]);
     const auto bind = [&](const Expr& e) { return e.substitute(bindings); };
     const auto bind_all = [&](const Conditions& list) {
       Conditions out;
-      for (const RangeCondition& c : list) out.push_back({bind(c.value), bind(c.min), bind(c.limit)});
+      for (const RangeCondition& c : list)
+        out.push_back({bind(c.value), bind(c.min), bind(c.limit)});
       return out;
     };
 
@@ -112,7 +118,8 @@ class Inliner {
           const NodeId operand = graph_node.operands[step.operand];
           std::vector<Expr> index;
           for (size_t axis = 0; axis < step.index.size(); ++axis) {
-            bind_loaded_index(step.index[axis], values, forms_.graph()[operand].type.shape[axis], bindings);
+            bind_loaded_index(step.index[axis], values, forms_.graph()[operand].type.shape[axis],
+                              bindings);
             index.push_back(bind(step.index[axis]));
           }
           Conditions all = conditions;
@@ -120,9 +127,15 @@ class Inliner {
           values.push_back(value(operand, index, all));
           break;
         }
-        case BodyStep::Kind::Index: values.push_back(sink_.index(bind(step.expr), step.dtype)); break;
-        case BodyStep::Kind::Constant: values.push_back(sink_.constant(step.dtype, step.bits)); break;
-        case BodyStep::Kind::Inside: values.push_back(sink_.inside(bind_all(step.conditions))); break;
+        case BodyStep::Kind::Index:
+          values.push_back(sink_.index(bind(step.expr), step.dtype));
+          break;
+        case BodyStep::Kind::Constant:
+          values.push_back(sink_.constant(step.dtype, step.bits));
+          break;
+        case BodyStep::Kind::Inside:
+          values.push_back(sink_.inside(bind_all(step.conditions)));
+          break;
         case BodyStep::Kind::Apply: {
           std::vector<Value> arguments;
           for (uint32_t a : step.arguments) arguments.push_back(values[a]);
@@ -135,8 +148,8 @@ class Inliner {
   }
 
   // A coordinate "v<k>" is the value of step k, loaded at run time.
-  void bind_loaded_index(const Expr& coordinate, const std::vector<Value>& values, const Expr& extent,
-                         std::unordered_map<std::string, Expr>& bindings) {
+  void bind_loaded_index(const Expr& coordinate, const std::vector<Value>& values,
+                         const Expr& extent, std::unordered_map<std::string, Expr>& bindings) {
     if (coordinate.kind() != Expr::Kind::Symbol || coordinate.symbol_name()[0] != 'v') return;
     const size_t step = std::stoul(coordinate.symbol_name().substr(1));
     bindings.emplace(coordinate.symbol_name(), sink_.as_index(values[step], extent));

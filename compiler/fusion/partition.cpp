@@ -12,7 +12,8 @@ namespace braze {
 
 namespace {
 
-// A value that several kernels need is computed in each of them up to this many operations an element.
+// A value that several kernels need is computed in each of them up to this many operations an
+// element.
 constexpr double kCheapFlops = 4;
 
 struct Candidate {
@@ -33,7 +34,13 @@ struct Merge {
 class Search {
  public:
   Search(const LoopForms& forms, const Target& target, const PartitionOptions& options)
-      : forms_(forms), graph_(forms.graph()), target_(target), options_(options), users_(graph_.size()), live_(graph_.size()), output_(graph_.size()) {}
+      : forms_(forms),
+        graph_(forms.graph()),
+        target_(target),
+        options_(options),
+        users_(graph_.size()),
+        live_(graph_.size()),
+        output_(graph_.size()) {}
 
   Partition run() {
     mark_live();
@@ -78,12 +85,15 @@ class Search {
     std::vector<bool> root(graph_.size());
     const std::vector<bool> reread = reread_values();
     std::vector<bool> everything(graph_.size());
-    for (size_t i = 0; i < graph_.size(); ++i) everything[i] = live_[i] && !is_source(NodeId(i)) && forms_.find(NodeId(i)) && !forms_.find(NodeId(i))->reduces();
+    for (size_t i = 0; i < graph_.size(); ++i)
+      everything[i] = live_[i] && !is_source(NodeId(i)) && forms_.find(NodeId(i)) &&
+                      !forms_.find(NodeId(i))->reduces();
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       if (!live_[i] || is_source(node)) continue;
       const LoopForm* form = forms_.find(node);
-      root[i] = !form || form->reduces() || output_[i] || reread[i] || (!options_.fuse && computes(*form));
+      root[i] = !form || form->reduces() || output_[i] || reread[i] ||
+                (!options_.fuse && computes(*form));
       if (!root[i] && distinct_users(node) > 1) {
         // Through what is a root already, so that a chain is counted once.
         std::vector<bool> inside = everything;
@@ -109,7 +119,8 @@ class Search {
   }
 
   static bool computes(const LoopForm& form) {
-    return std::any_of(form.body.begin(), form.body.end(), [](const BodyStep& s) { return s.kind == BodyStep::Kind::Apply; });
+    return std::any_of(form.body.begin(), form.body.end(),
+                       [](const BodyStep& s) { return s.kind == BodyStep::Kind::Apply; });
   }
 
   // Values that a contraction reads again and again. Computed inside it they would be computed as
@@ -123,7 +134,8 @@ class Search {
         if (step.kind != BodyStep::Kind::Load || !leaves_axis_out(*form, step)) continue;
         NodeId operand = graph_[NodeId(i)].operands[step.operand];
         // Through index maps to the value that is computed.
-        while (!is_source(operand) && forms_.find(operand) && !forms_.find(operand)->reduces() && !computes(*forms_.find(operand)) && !graph_[operand].operands.empty())
+        while (!is_source(operand) && forms_.find(operand) && !forms_.find(operand)->reduces() &&
+               !computes(*forms_.find(operand)) && !graph_[operand].operands.empty())
           operand = graph_[operand].operands[0];
         const LoopForm* body = is_source(operand) ? nullptr : forms_.find(operand);
         reread[operand.index] = body && !body->reduces() && computes(*body);
@@ -136,7 +148,8 @@ class Search {
     const auto unused = [&](char letter, const std::vector<Expr>& extents) {
       for (size_t axis = 0; axis < extents.size(); ++axis) {
         const std::string symbol = letter + std::to_string(axis);
-        const bool used = std::any_of(load.index.begin(), load.index.end(), [&](const Expr& e) { return e.uses(symbol); });
+        const bool used = std::any_of(load.index.begin(), load.index.end(),
+                                      [&](const Expr& e) { return e.uses(symbol); });
         if (!used && !extents[axis].is_constant(1)) return true;
       }
       return false;
@@ -165,7 +178,9 @@ class Search {
     kernel.fusion.inputs.assign(inputs.begin(), inputs.end());
     kernel.fusion.outputs.clear();
     for (NodeId root : kernel.roots) {
-      const bool used_outside = std::any_of(users_[root.index].begin(), users_[root.index].end(), [&](NodeId user) { return !inside[user.index] || computed_elsewhere(user, kernel); });
+      const bool used_outside = std::any_of(
+          users_[root.index].begin(), users_[root.index].end(),
+          [&](NodeId user) { return !inside[user.index] || computed_elsewhere(user, kernel); });
       if (output_[root.index] || used_outside) kernel.fusion.outputs.push_back(root);
     }
   }
@@ -174,17 +189,20 @@ class Search {
   bool computed_elsewhere(NodeId user, const Candidate& kernel) const {
     for (const Candidate& other : kernels_) {
       if (!other.alive || &other == &kernel || is_part(other, kernel)) continue;
-      if (std::binary_search(other.fusion.nodes.begin(), other.fusion.nodes.end(), user)) return true;
+      if (std::binary_search(other.fusion.nodes.begin(), other.fusion.nodes.end(), user))
+        return true;
     }
     return false;
   }
   static bool is_part(const Candidate& other, const Candidate& kernel) {
-    return std::includes(kernel.roots.begin(), kernel.roots.end(), other.roots.begin(), other.roots.end());
+    return std::includes(kernel.roots.begin(), kernel.roots.end(), other.roots.begin(),
+                         other.roots.end());
   }
 
   // Space and cost; false with a refusal if there is no space.
   const Code* measure(Candidate& kernel, std::string* detail = nullptr) const {
-    if (std::any_of(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end(), [&](NodeId n) { return !forms_.find(n); })) {
+    if (std::any_of(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end(),
+                    [&](NodeId n) { return !forms_.find(n); })) {
       kernel.space.reset();
       return &reasons::kNoLoopForm;
     }
@@ -217,7 +235,8 @@ class Search {
     std::vector<size_t> open;
     std::vector<bool> seen(kernels_.size());
     for (size_t k = 0; k < kernels_.size(); ++k)
-      if (k != a && k != b && kernels_[k].alive && feeds(kernels_[a], kernels_[k])) open.push_back(k);
+      if (k != a && k != b && kernels_[k].alive && feeds(kernels_[a], kernels_[k]))
+        open.push_back(k);
     while (!open.empty()) {
       const size_t k = open.back();
       open.pop_back();
@@ -225,7 +244,9 @@ class Search {
       seen[k] = true;
       if (feeds(kernels_[k], kernels_[b])) return true;
       for (size_t next = 0; next < kernels_.size(); ++next)
-        if (next != a && next != b && kernels_[next].alive && !seen[next] && feeds(kernels_[k], kernels_[next])) open.push_back(next);
+        if (next != a && next != b && kernels_[next].alive && !seen[next] &&
+            feeds(kernels_[k], kernels_[next]))
+          open.push_back(next);
     }
     return false;
   }
@@ -236,7 +257,9 @@ class Search {
     if (!first.space || !second.space) return {{}, &reasons::kNoLoopForm, {}, 0};
     if (reaches_around(a, b) || reaches_around(b, a)) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged;
-    std::set_union(first.fusion.nodes.begin(), first.fusion.nodes.end(), second.fusion.nodes.begin(), second.fusion.nodes.end(), std::back_inserter(merged.fusion.nodes));
+    std::set_union(first.fusion.nodes.begin(), first.fusion.nodes.end(),
+                   second.fusion.nodes.begin(), second.fusion.nodes.end(),
+                   std::back_inserter(merged.fusion.nodes));
     merged.roots = first.roots;
     merged.roots.insert(second.roots.begin(), second.roots.end());
     finish(merged);
@@ -244,11 +267,19 @@ class Search {
     if (const Code* refusal = measure(merged, &detail)) return {{}, refusal, detail, 0};
     const double apart = first.cost.seconds + second.cost.seconds;
     const double saving = apart - merged.cost.seconds;
-    detail = fmt::format("apart {:.3g} us, fused {:.3g} us", apart * 1e6, merged.cost.seconds * 1e6);
+    detail =
+        fmt::format("apart {:.3g} us, fused {:.3g} us", apart * 1e6, merged.cost.seconds * 1e6);
     if (saving <= 0) {
-      const bool starved = merged.cost.instances < std::min<double>(target_.cores, std::max(first.cost.instances, second.cost.instances));
+      const bool starved =
+          merged.cost.instances <
+          std::min<double>(target_.cores, std::max(first.cost.instances, second.cost.instances));
       const bool recomputes = merged.cost.flops > 1.25 * (first.cost.flops + second.cost.flops);
-      return {{}, starved ? &reasons::kParallelism : recomputes ? &reasons::kRecomputeCost : &reasons::kCost, detail, saving};
+      return {{},
+              starved      ? &reasons::kParallelism
+              : recomputes ? &reasons::kRecomputeCost
+                           : &reasons::kCost,
+              detail,
+              saving};
     }
     return {std::move(merged), nullptr, detail, saving};
   }
@@ -263,7 +294,9 @@ class Search {
         if (!kernels_[a].alive) continue;
         for (size_t b = a + 1; b < kernels_.size(); ++b) {
           if (!kernels_[b].alive) continue;
-          if (!feeds(kernels_[a], kernels_[b]) && !feeds(kernels_[b], kernels_[a]) && !share_input(kernels_[a], kernels_[b])) continue;
+          if (!feeds(kernels_[a], kernels_[b]) && !feeds(kernels_[b], kernels_[a]) &&
+              !share_input(kernels_[a], kernels_[b]))
+            continue;
           const auto key = std::pair(a, b);
           auto found = known.find(key);
           if (found == known.end()) found = known.emplace(key, try_merge(a, b)).first;
@@ -287,8 +320,8 @@ class Search {
       for (Candidate& kernel : kernels_)
         if (kernel.alive) finish(kernel);
       std::erase_if(known, [&](const auto& entry) {
-        return entry.first.first == a || entry.first.second == a || entry.first.first == b || entry.first.second == b ||
-               (entry.second.refusal == &reasons::kCycle);
+        return entry.first.first == a || entry.first.second == a || entry.first.first == b ||
+               entry.first.second == b || (entry.second.refusal == &reasons::kCycle);
       });
     }
   }
@@ -316,33 +349,40 @@ class Search {
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId consumer(i);
       if (!live_[i]) continue;
-      for (NodeId producer : std::set<NodeId>(graph_[consumer].operands.begin(), graph_[consumer].operands.end()))
+      for (NodeId producer :
+           std::set<NodeId>(graph_[consumer].operands.begin(), graph_[consumer].operands.end()))
         edges.push_back(explain(producer, consumer, verdicts));
     }
     return edges;
   }
 
-  EdgeReason explain(NodeId producer, NodeId consumer, std::map<std::pair<size_t, size_t>, Merge>& verdicts) const {
+  EdgeReason explain(NodeId producer, NodeId consumer,
+                     std::map<std::pair<size_t, size_t>, Merge>& verdicts) const {
     if (is_source(producer)) return {producer, consumer, &reasons::kFromInput, {}};
     int inside = 0;
     std::vector<size_t> apart;
     for (size_t k = 0; k < kernels_.size(); ++k) {
       const auto& nodes = kernels_[k].fusion.nodes;
       if (!kernels_[k].alive || !std::binary_search(nodes.begin(), nodes.end(), consumer)) continue;
-      if (std::binary_search(nodes.begin(), nodes.end(), producer)) ++inside;
-      else apart.push_back(k);
+      if (std::binary_search(nodes.begin(), nodes.end(), producer))
+        ++inside;
+      else
+        apart.push_back(k);
     }
     if (kernel_of_[producer.index] == SIZE_MAX) {
-      const size_t homes = static_cast<size_t>(std::count_if(kernels_.begin(), kernels_.end(), [&](const Candidate& k) {
-        return k.alive && std::binary_search(k.fusion.nodes.begin(), k.fusion.nodes.end(), producer);
-      }));
+      const size_t homes = static_cast<size_t>(
+          std::count_if(kernels_.begin(), kernels_.end(), [&](const Candidate& k) {
+            return k.alive &&
+                   std::binary_search(k.fusion.nodes.begin(), k.fusion.nodes.end(), producer);
+          }));
       return {producer, consumer, homes > 1 ? &reasons::kRecomputed : &reasons::kInlined, {}};
     }
     if (apart.empty()) return {producer, consumer, &reasons::kFused, {}};
     const auto key = std::pair(kernel_of_[producer.index], apart.front());
     auto found = verdicts.find(key);
     if (found == verdicts.end()) {
-      Merge verdict = options_.fuse ? try_merge(key.first, key.second) : Merge{{}, &reasons::kNotAsked, {}, 0};
+      Merge verdict =
+          options_.fuse ? try_merge(key.first, key.second) : Merge{{}, &reasons::kNotAsked, {}, 0};
       found = verdicts.emplace(key, std::move(verdict)).first;
     }
     const Code* code = found->second.refusal ? found->second.refusal : &reasons::kCost;
@@ -379,12 +419,14 @@ std::string to_text(const Graph& graph, const Partition& partition) {
     out += fmt::format("kernel {}: {}\n", k, partition.costs[k].to_string());
     for (NodeId node : fusion.nodes) {
       const std::string where = graph[node].location.to_string();
-      out += fmt::format("  {} : {}{}\n", node_text(graph, node), graph[node].type.to_string(), where.empty() ? "" : "  at " + where);
+      out += fmt::format("  {} : {}{}\n", node_text(graph, node), graph[node].type.to_string(),
+                         where.empty() ? "" : "  at " + where);
     }
   }
   out += "edges:\n";
   for (const EdgeReason& edge : partition.edges)
-    out += fmt::format("  {} -> {}: {}{}\n", node_text(graph, edge.producer), node_text(graph, edge.consumer), edge.code->name,
+    out += fmt::format("  {} -> {}: {}{}\n", node_text(graph, edge.producer),
+                       node_text(graph, edge.consumer), edge.code->name,
                        edge.detail.empty() ? "" : " (" + edge.detail + ")");
   return out;
 }

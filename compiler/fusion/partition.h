@@ -1,9 +1,9 @@
 // partition.h — divides a graph into Fusions.
 //
-// Search: every value that has to exist somewhere (results of reductions, outputs, values too costly
-// to compute in each of their users) begins as a kernel of its own, with the cheap nodes between
-// computed inside their users. Then kernels merge, the pair that saves most estimated time first,
-// as long as a merge is legal and saves time. The search knows no op.
+// Search: every value that has to exist somewhere (results of reductions, outputs, values too
+// costly to compute in each of their users) begins as a kernel of its own, with the cheap nodes
+// between computed inside their users. Then kernels merge, the pair that saves most estimated time
+// first, as long as a merge is legal and saves time. The search knows no op.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ struct EdgeReason {
 struct Partition {
   /// In an order in which they can run. Values without elements are nobody's output.
   std::vector<Fusion> fusions;
-  std::vector<Cost> costs;      ///< of each; zero for kernels without a loop form
+  std::vector<Cost> costs;  ///< of each; zero for kernels without a loop form
   std::vector<EdgeReason> edges;
 };
 
@@ -34,7 +34,8 @@ struct PartitionOptions {
   bool fuse = true;  ///< false: every node that computes is a kernel of its own
 };
 
-Partition partition(const LoopForms& forms, const Target& target, const PartitionOptions& options = {});
+Partition partition(const LoopForms& forms, const Target& target,
+                    const PartitionOptions& options = {});
 
 /// Kernels with their nodes, costs, and the reason of every edge.
 std::string to_text(const Graph& graph, const Partition& partition);

@@ -6,22 +6,43 @@
 namespace braze::reasons {
 
 // Fused.
-inline constexpr Code kFused{"fused", ErrorKind::Unsupported, "Producer and consumer are one kernel: it is estimated faster."};
-inline constexpr Code kInlined{"inlined", ErrorKind::Unsupported, "The producer is only an index map or a cheap body, computed inside the consumer."};
-inline constexpr Code kRecomputed{"recomputed", ErrorKind::Unsupported, "The producer is computed again inside this consumer: cheaper than a round trip to memory."};
+inline constexpr Code kFused{"fused", ErrorKind::Unsupported,
+                             "Producer and consumer are one kernel: it is estimated faster."};
+inline constexpr Code kInlined{
+    "inlined", ErrorKind::Unsupported,
+    "The producer is only an index map or a cheap body, computed inside the consumer."};
+inline constexpr Code kRecomputed{
+    "recomputed", ErrorKind::Unsupported,
+    "The producer is computed again inside this consumer: cheaper than a round trip to memory."};
 // Not fused: cannot be.
-inline constexpr Code kNoLoopForm{"no-loop-form", ErrorKind::Unsupported, "The op is not a loop over index maps (a scatter, for one) and is a kernel of its own."};
-inline constexpr Code kNestedReduction{"nested-reduction", ErrorKind::Unsupported, "A reduction would be needed at every step of another reduction's loop."};
-inline constexpr Code kDifferentDomain{"different-domain", ErrorKind::Unsupported, "The two run over different parallel axes."};
-inline constexpr Code kIndexMap{"index-map", ErrorKind::Unsupported, "The consumer reads a reduction through an index map that is no permutation of axes."};
-inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported, "Fusing would make two kernels wait for each other."};
-inline constexpr Code kInputRead{"updated-input", ErrorKind::Unsupported, "An input updated in place is still read elsewhere."};
+inline constexpr Code kNoLoopForm{
+    "no-loop-form", ErrorKind::Unsupported,
+    "The op is not a loop over index maps (a scatter, for one) and is a kernel of its own."};
+inline constexpr Code kNestedReduction{
+    "nested-reduction", ErrorKind::Unsupported,
+    "A reduction would be needed at every step of another reduction's loop."};
+inline constexpr Code kDifferentDomain{"different-domain", ErrorKind::Unsupported,
+                                       "The two run over different parallel axes."};
+inline constexpr Code kIndexMap{
+    "index-map", ErrorKind::Unsupported,
+    "The consumer reads a reduction through an index map that is no permutation of axes."};
+inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
+                             "Fusing would make two kernels wait for each other."};
+inline constexpr Code kInputRead{"updated-input", ErrorKind::Unsupported,
+                                 "An input updated in place is still read elsewhere."};
 // Not fused: would be slower.
-inline constexpr Code kRecomputeCost{"recompute-cost", ErrorKind::Unsupported, "Computing the producer again in every consumer costs more than a round trip to memory."};
-inline constexpr Code kParallelism{"parallelism", ErrorKind::Unsupported, "The fused kernel has too few independent instances to fill the machine."};
-inline constexpr Code kCost{"cost", ErrorKind::Unsupported, "The fused kernel is estimated slower than the two apart."};
-inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported, "Fusion is switched off for this compilation."};
+inline constexpr Code kRecomputeCost{
+    "recompute-cost", ErrorKind::Unsupported,
+    "Computing the producer again in every consumer costs more than a round trip to memory."};
+inline constexpr Code kParallelism{
+    "parallelism", ErrorKind::Unsupported,
+    "The fused kernel has too few independent instances to fill the machine."};
+inline constexpr Code kCost{"cost", ErrorKind::Unsupported,
+                            "The fused kernel is estimated slower than the two apart."};
+inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
+                                "Fusion is switched off for this compilation."};
 // Not an edge between kernels.
-inline constexpr Code kFromInput{"input", ErrorKind::Unsupported, "The producer is an input or a constant."};
+inline constexpr Code kFromInput{"input", ErrorKind::Unsupported,
+                                 "The producer is an input or a constant."};
 
 }  // namespace braze::reasons

@@ -18,11 +18,15 @@ double operation_cost(ElementwiseOp op) {
   if (!is_machine(op)) return 18;
   switch (op) {
     case ElementwiseOp::div:
-    case ElementwiseOp::sqrt: return 5;
-    case ElementwiseOp::rem: return 20;
+    case ElementwiseOp::sqrt:
+      return 5;
+    case ElementwiseOp::rem:
+      return 20;
     case ElementwiseOp::min:
-    case ElementwiseOp::max: return 3;
-    default: return 1;
+    case ElementwiseOp::max:
+      return 3;
+    default:
+      return 1;
   }
 }
 
@@ -36,7 +40,8 @@ class Tracer {
 
   Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
     const Value value{varies(at)};
-    const bool indirect = std::any_of(at.begin(), at.end(), [](const Expr& e) { return uses_symbol(e, "loaded."); });
+    const bool indirect =
+        std::any_of(at.begin(), at.end(), [](const Expr& e) { return uses_symbol(e, "loaded."); });
     loads.push_back({node, std::move(at), !conditions.empty(), indirect});
     return value;
   }
@@ -53,10 +58,13 @@ class Tracer {
     return counted({any}, static_cast<double>(conditions.size()));
   }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType) {
-    return counted({std::any_of(arguments.begin(), arguments.end(), [](const Value& v) { return v.varies; })}, operation_cost(op));
+    return counted(
+        {std::any_of(arguments.begin(), arguments.end(), [](const Value& v) { return v.varies; })},
+        operation_cost(op));
   }
   Expr as_index(const Value&, const Expr& extent) {
-    return Expr::symbol("loaded." + std::to_string(loaded_++), {0, std::max<int64_t>(extent.range().max, 1) - 1});
+    return Expr::symbol("loaded." + std::to_string(loaded_++),
+                        {0, std::max<int64_t>(extent.range().max, 1) - 1});
   }
   std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
     for (const SharedValue& value : kept)
@@ -76,11 +84,14 @@ class Tracer {
  private:
   static bool uses_symbol(const Expr& e, std::string_view prefix) {
     const auto symbols = e.symbols();
-    return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& s) { return s.starts_with(prefix); });
+    return std::any_of(symbols.begin(), symbols.end(),
+                       [&](const std::string& s) { return s.starts_with(prefix); });
   }
   bool varies(const std::vector<Expr>& at) const {
     if (!inner_only) return true;
-    return std::any_of(at.begin(), at.end(), [](const Expr& e) { return uses_symbol(e, "q.") || uses_symbol(e, "loaded."); });
+    return std::any_of(at.begin(), at.end(), [](const Expr& e) {
+      return uses_symbol(e, "q.") || uses_symbol(e, "loaded.");
+    });
   }
   Value counted(Value value, double operations) {
     if (value.varies || !inner_only) flops += operations;
@@ -171,7 +182,8 @@ class SpaceFinder {
       Tracer tracer;
       Inliner<Tracer> inliner(forms_, inside_, tracer);
       if (anchor.reduces) {
-        inliner.reduction_body(anchor.node, axis_exprs(anchor.domain), axis_exprs(anchor.reduction));
+        inliner.reduction_body(anchor.node, axis_exprs(anchor.domain),
+                               axis_exprs(anchor.reduction));
       } else {
         inliner.value(anchor.node, axis_exprs(anchor.domain));
       }
@@ -191,7 +203,8 @@ class SpaceFinder {
   bool join_at(const Anchor& producer, const std::vector<Expr>& at) {
     for (size_t i = 0; i < at.size(); ++i) {
       if (producer.domain[i] < 0) continue;
-      if (at[i].kind() != Expr::Kind::Symbol || !at[i].symbol_name().starts_with("axis.")) return false;
+      if (at[i].kind() != Expr::Kind::Symbol || !at[i].symbol_name().starts_with("axis."))
+        return false;
       if (!join(producer.domain[i], std::stoi(at[i].symbol_name().substr(5)))) return false;
     }
     return true;
@@ -211,9 +224,11 @@ class SpaceFinder {
       for (size_t i = 0; i < first.domain.size(); ++i) {
         if ((first.domain[i] < 0) != (other.domain[i] < 0)) equal = false;
         for (int axis : first.domain)
-          if (axis >= 0 && other.domain[i] >= 0 && root(axis) == root(other.domain[i])) connected = true;
+          if (axis >= 0 && other.domain[i] >= 0 && root(axis) == root(other.domain[i]))
+            connected = true;
         if (equal && first.domain[i] >= 0 &&
-            !(extents_[static_cast<size_t>(first.domain[i])] == extents_[static_cast<size_t>(other.domain[i])]))
+            !(extents_[static_cast<size_t>(first.domain[i])] ==
+              extents_[static_cast<size_t>(other.domain[i])]))
           equal = false;
       }
       if (connected || !equal) continue;
@@ -231,19 +246,25 @@ class SpaceFinder {
   }
 
   bool check_classes() {
-    const auto lead = std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
+    const auto lead =
+        std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
     const Anchor& leader = lead == anchors_.end() ? anchors_.front() : *lead;
     parallel_ = classes(leader.domain);
     for (int axis : leader.domain)
       if (axis >= 0) parallel_order_.push_back(root(axis));
     for (const Anchor& anchor : anchors_) {
       const std::set<int> domain = classes(anchor.domain);
-      const auto real = std::count_if(anchor.domain.begin(), anchor.domain.end(), [](int a) { return a >= 0; });
-      if (domain.size() != static_cast<size_t>(real)) return refuse(reasons::kIndexMap, leader.node, anchor.node);
-      if (anchor.reduces ? domain != parallel_ : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
+      const auto real =
+          std::count_if(anchor.domain.begin(), anchor.domain.end(), [](int a) { return a >= 0; });
+      if (domain.size() != static_cast<size_t>(real))
+        return refuse(reasons::kIndexMap, leader.node, anchor.node);
+      if (anchor.reduces
+              ? domain != parallel_
+              : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
         return refuse(reasons::kDifferentDomain, leader.node, anchor.node);
       for (int axis : anchor.reduction)
-        if (parallel_.contains(root(axis))) return refuse(reasons::kNestedReduction, leader.node, anchor.node);
+        if (parallel_.contains(root(axis)))
+          return refuse(reasons::kNestedReduction, leader.node, anchor.node);
     }
     return true;
   }
@@ -262,14 +283,18 @@ class SpaceFinder {
     for (const Anchor& anchor : anchors_) {
       std::vector<Expr> inner_extents;
       if (anchor.reduces) {
-        for (int axis : anchor.reduction) inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
+        for (int axis : anchor.reduction)
+          inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
       } else {
         for (int axis : anchor.domain)
-          if (axis >= 0 && !parallel_.contains(root(axis))) inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
+          if (axis >= 0 && !parallel_.contains(root(axis)))
+            inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
       }
       const std::string signature = join_text(inner_extents);
-      const int set = inner_sets.emplace(signature, static_cast<int>(inner_sets.size())).first->second;
-      const auto [found, added] = pass_of.emplace(std::pair(anchor.level, signature), space.passes.size());
+      const int set =
+          inner_sets.emplace(signature, static_cast<int>(inner_sets.size())).first->second;
+      const auto [found, added] =
+          pass_of.emplace(std::pair(anchor.level, signature), space.passes.size());
       if (added) {
         Pass pass;
         for (size_t i = 0; i < inner_extents.size(); ++i) {
@@ -282,12 +307,17 @@ class SpaceFinder {
       SpaceTask task{.node = anchor.node, .at = {}, .reduction = {}};
       size_t next_inner = 0;
       for (int axis : anchor.domain) {
-        if (axis < 0) task.at.push_back(0);
-        else if (parallel_.contains(root(axis))) task.at.push_back(parallel_symbol.at(root(axis)));
-        else task.at.push_back(pass.inner[next_inner++].symbol);
+        if (axis < 0)
+          task.at.push_back(0);
+        else if (parallel_.contains(root(axis)))
+          task.at.push_back(parallel_symbol.at(root(axis)));
+        else
+          task.at.push_back(pass.inner[next_inner++].symbol);
       }
-      for (size_t i = 0; i < anchor.reduction.size(); ++i) task.reduction.push_back(pass.inner[i].symbol);
-      const bool is_output = std::find(fusion_.outputs.begin(), fusion_.outputs.end(), anchor.node) != fusion_.outputs.end();
+      for (size_t i = 0; i < anchor.reduction.size(); ++i)
+        task.reduction.push_back(pass.inner[i].symbol);
+      const bool is_output = std::find(fusion_.outputs.begin(), fusion_.outputs.end(),
+                                       anchor.node) != fusion_.outputs.end();
       task.accumulates = anchor.reduces;
       if (anchor.reduces) pass.reduces.push_back(task);
       if (anchor.reduces && is_output) {
@@ -305,7 +335,8 @@ class SpaceFinder {
   void sort_passes(Space& space) {
     std::vector<size_t> order(space.passes.size());
     std::iota(order.begin(), order.end(), size_t{0});
-    std::stable_sort(order.begin(), order.end(), [&](size_t a, size_t b) { return levels_[a] < levels_[b]; });
+    std::stable_sort(order.begin(), order.end(),
+                     [&](size_t a, size_t b) { return levels_[a] < levels_[b]; });
     std::vector<Pass> sorted;
     for (size_t i : order) sorted.push_back(std::move(space.passes[i]));
     space.passes = std::move(sorted);
@@ -373,7 +404,8 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& t
   return result_of(tracer);
 }
 
-PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass, std::span<const SharedValue> kept) {
+PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
+                std::span<const SharedValue> kept) {
   const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
   Tracer tracer;
   tracer.kept = kept;
@@ -384,7 +416,8 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass, 
   return result_of(tracer);
 }
 
-std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space) {
+std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion,
+                                       const Space& space) {
   constexpr double kWorthKeeping = 3;  // a store and a load
   const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
   struct Visit {
@@ -401,21 +434,24 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     double total = 0;
     for (const BodyStep& step : form->body) {
       if (step.kind == BodyStep::Kind::Apply) total += operation_cost(step.op);
-      if (step.kind == BodyStep::Kind::Load) total += cost(forms.graph()[node].operands[step.operand]);
+      if (step.kind == BodyStep::Kind::Load)
+        total += cost(forms.graph()[node].operands[step.operand]);
     }
     return costs[node.index] = total;
   };
   const auto varies = [&](const Visit& visit) {  // along its pass; else recomputing it is cheap
     const auto& inner = space.passes[visit.pass].inner;
     return std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
-      return std::any_of(inner.begin(), inner.end(), [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
+      return std::any_of(inner.begin(), inner.end(),
+                         [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
     });
   };
   const auto visits_of = [&](size_t n, const std::vector<SharedValue>& kept) {
     Tracer tracer;
     tracer.kept = kept;
     Inliner<Tracer> inliner(forms, inside, tracer);
-    for (const SpaceTask& task : space.passes[n].reduces) inliner.reduction_body(task.node, task.at, task.reduction);
+    for (const SpaceTask& task : space.passes[n].reduces)
+      inliner.reduction_body(task.node, task.at, task.reduction);
     for (const SpaceTask& task : space.passes[n].stores) inliner.value(task.node, task.at);
     return std::move(tracer.visited);
   };
@@ -429,7 +465,9 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     for (bool found = true; found;) {
       found = false;
       for (const auto& [node, at] : visited) {
-        const auto first = std::find_if(earlier.begin(), earlier.end(), [&, v = node, &where = at](const Visit& e) { return e.node == v && e.at == where; });
+        const auto first = std::find_if(
+            earlier.begin(), earlier.end(),
+            [&, v = node, &where = at](const Visit& e) { return e.node == v && e.at == where; });
         if (first == earlier.end() || cost(node) < kWorthKeeping || !varies(*first)) continue;
         chosen.push_back({first->node, first->at, first->pass});
         visited = visits_of(n, chosen);

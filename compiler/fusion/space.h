@@ -71,7 +71,8 @@ struct SharedValue {
   std::vector<Expr> at;  ///< over the space's symbols
   size_t first_pass;
 };
-std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion, const Space& space);
+std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion,
+                                       const Space& space);
 
 /// Traces the evaluation of one task, or of a whole pass, in which tasks share what they have in
 /// common and values in `kept` count as there already.

@@ -12,12 +12,15 @@ namespace braze {
 
 namespace {
 
-int64_t power_of_two_at_least(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1)))); }
+int64_t power_of_two_at_least(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
 
 std::vector<Expr> row_major(const std::vector<Expr>& shape) {
   std::vector<Expr> strides(shape.size());
   Expr stride = 1;
-  for (size_t axis = shape.size(); axis-- > 0; stride = stride * shape[axis]) strides[axis] = stride;
+  for (size_t axis = shape.size(); axis-- > 0; stride = stride * shape[axis])
+    strides[axis] = stride;
   return strides;
 }
 
@@ -40,7 +43,8 @@ class Lowering {
         add_memory(*memory);
       } else {
         const Value& value = tile_[std::get<ValueId>(parameter)];
-        define(std::get<ValueId>(parameter), builder_.add_scalar_parameter(value.name, value.type.dtype));
+        define(std::get<ValueId>(parameter),
+               builder_.add_scalar_parameter(value.name, value.type.dtype));
       }
     }
     for (size_t i = 0; i < tile_.memories.size(); ++i)
@@ -69,15 +73,18 @@ class Lowering {
     Memory lowered = memory;
     const auto strides = memory.strides.empty() ? row_major(memory.shape) : memory.strides;
     if (memory.strides.empty()) {
-      lowered.shape = {std::accumulate(memory.shape.begin(), memory.shape.end(), Expr(1), [](const Expr& a, const Expr& b) { return a * b; })};
+      lowered.shape = {std::accumulate(memory.shape.begin(), memory.shape.end(), Expr(1),
+                                       [](const Expr& a, const Expr& b) { return a * b; })};
     } else {
       Expr length = 1;
-      for (size_t axis = 0; axis < memory.shape.size(); ++axis) length += (memory.shape[axis] - 1) * strides[axis];
+      for (size_t axis = 0; axis < memory.shape.size(); ++axis)
+        length += (memory.shape[axis] - 1) * strides[axis];
       lowered.shape = {length};
     }
     lowered.strides.clear();
     if (memory.space == MemorySpace::Local) {
-      const int64_t bytes = lowered.shape[0].as_constant().value() * static_cast<int64_t>(size_of(memory.dtype));
+      const int64_t bytes =
+          lowered.shape[0].as_constant().value() * static_cast<int64_t>(size_of(memory.dtype));
       lowered.scratch_offset = scratch_;
       scratch_ += (bytes + 63) / 64 * 64;
     }
@@ -95,26 +102,35 @@ class Lowering {
     out.extents.back() = (inner + out.lanes - 1) / out.lanes;
     return out;
   }
-  int64_t lanes_of(int64_t inner) const { return inner == 1 ? 1 : std::min<int64_t>(lanes_, power_of_two_at_least(inner)); }
+  int64_t lanes_of(int64_t inner) const {
+    return inner == 1 ? 1 : std::min<int64_t>(lanes_, power_of_two_at_least(inner));
+  }
   static bool padded(const ValueType& tile, const ValueType& lowered) {
     return tile.rank() > 0 && tile.extents.back() % lowered.lanes != 0;
   }
 
   // L2: positions of a tile type in terms of those of its lowered type.
-  std::unordered_map<std::string, Expr> positions(const ValueType& tile, const ValueType& lowered) const {
+  std::unordered_map<std::string, Expr> positions(const ValueType& tile,
+                                                  const ValueType& lowered) const {
     std::unordered_map<std::string, Expr> map = renamed_;
-    for (size_t axis = 0; axis < tile.rank(); ++axis) map["d" + std::to_string(axis)] = position(axis, tile, lowered);
+    for (size_t axis = 0; axis < tile.rank(); ++axis)
+      map["d" + std::to_string(axis)] = position(axis, tile, lowered);
     return map;
   }
   static Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) {
-    const Expr element = lowered.extents[axis] == 1 ? Expr(0) : position_symbol('e', axis, lowered.extents[axis]);
+    const Expr element =
+        lowered.extents[axis] == 1 ? Expr(0) : position_symbol('e', axis, lowered.extents[axis]);
     if (axis + 1 < tile.rank() || lowered.lanes == 1) return element;
     return element * Expr(lowered.lanes) + lane_symbol(lowered.lanes);
   }
-  static Expr substitute(const Expr& e, const std::unordered_map<std::string, Expr>& map) { return e.substitute(map); }
-  static Condition substitute(const Condition& condition, const std::unordered_map<std::string, Expr>& map) {
+  static Expr substitute(const Expr& e, const std::unordered_map<std::string, Expr>& map) {
+    return e.substitute(map);
+  }
+  static Condition substitute(const Condition& condition,
+                              const std::unordered_map<std::string, Expr>& map) {
     Condition out;
-    for (const IndexComparison& c : condition) out.push_back({c.left.substitute(map), c.kind, c.right.substitute(map)});
+    for (const IndexComparison& c : condition)
+      out.push_back({c.left.substitute(map), c.kind, c.right.substitute(map)});
     return out;
   }
   Expr uniform(const Expr& e) const { return e.substitute(renamed_); }
@@ -122,9 +138,12 @@ class Lowering {
 
   void define(ValueId tile, Operand kernel) {
     values_[tile.index] = kernel;
-    if (!kernel.is_literal()) renamed_.insert_or_assign("%" + tile_[tile].name, value_symbol(kernel_, kernel.value));
+    if (!kernel.is_literal())
+      renamed_.insert_or_assign("%" + tile_[tile].name, value_symbol(kernel_, kernel.value));
   }
-  Operand mapped(const Operand& operand) const { return operand.is_literal() ? operand : values_[operand.value.index]; }
+  Operand mapped(const Operand& operand) const {
+    return operand.is_literal() ? operand : values_[operand.value.index];
+  }
   const ValueType& type_of(const Operand& operand) const { return kernel_[operand.value].type; }
 
   void lower_region(const Region& region) {
@@ -132,7 +151,9 @@ class Lowering {
       std::visit([&](const auto& op) { lower_op(op, statement); }, statement.op);
   }
 
-  const ValueType& result_type(const Statement& statement, size_t i = 0) const { return tile_[statement.results[i]].type; }
+  const ValueType& result_type(const Statement& statement, size_t i = 0) const {
+    return tile_[statement.results[i]].type;
+  }
   std::string_view hint(const Statement& statement, size_t i = 0) const {
     const std::string& name = tile_[statement.results[i]].name;
     return std::string_view(name).substr(0, name.find('.'));
@@ -154,18 +175,22 @@ class Lowering {
 
   void lower_op(const IndexOp& op, const Statement& s) {  // L7
     const ValueType type = lower_type(result_type(s));
-    define(s.results[0], emit(IndexOp{substitute(op.value, positions(result_type(s), type))}, type, s));
+    define(s.results[0],
+           emit(IndexOp{substitute(op.value, positions(result_type(s), type))}, type, s));
   }
 
   void lower_op(const TestOp& op, const Statement& s) {  // L7
     const ValueType type = lower_type(result_type(s));
-    define(s.results[0], emit(TestOp{substitute(op.condition, positions(result_type(s), type))}, type, s));
+    define(s.results[0],
+           emit(TestOp{substitute(op.condition, positions(result_type(s), type))}, type, s));
   }
 
   // L5.
-  Expr offset(MemoryId memory, const std::vector<Expr>& at, const std::unordered_map<std::string, Expr>& map) const {
+  Expr offset(MemoryId memory, const std::vector<Expr>& at,
+              const std::unordered_map<std::string, Expr>& map) const {
     Expr sum;
-    for (size_t axis = 0; axis < at.size(); ++axis) sum += at[axis].substitute(map) * strides_[memory.index][axis];
+    for (size_t axis = 0; axis < at.size(); ++axis)
+      sum += at[axis].substitute(map) * strides_[memory.index][axis];
     return sum;
   }
 
@@ -187,7 +212,8 @@ class Lowering {
     out.condition = substitute(guard.condition, map);
     if (padded(tile, lowered)) {
       const size_t last = tile.rank() - 1;
-      out.condition.push_back({position(last, tile, lowered), IndexComparison::Kind::Lt, tile.extents[last]});
+      out.condition.push_back(
+          {position(last, tile, lowered), IndexComparison::Kind::Lt, tile.extents[last]});
     }
     if (guard.mask) {
       Operand mask = splat_to(values_[guard.mask.index], lowered);
@@ -207,7 +233,12 @@ class Lowering {
     const ValueType& tile = result_type(s);
     const ValueType type = lower_type(tile);
     const auto map = positions(tile, type);
-    LoadOp load{memories_[op.memory.index], {offset(op.memory, op.at, map)}, lower_guard(op.guard, tile, type, map), op.fill, 0, op.cache};
+    LoadOp load{memories_[op.memory.index],
+                {offset(op.memory, op.at, map)},
+                lower_guard(op.guard, tile, type, map),
+                op.fill,
+                0,
+                op.cache};
     load.align = alignment(op.memory, load.at[0]);
     define(s.results[0], emit(std::move(load), type, s));
   }
@@ -217,14 +248,20 @@ class Lowering {
     const ValueType& tile = tile_[op.value.value].type;
     const ValueType& type = type_of(value);
     const auto map = positions(tile, type);
-    StoreOp store{value, memories_[op.memory.index], {offset(op.memory, op.at, map)}, lower_guard(op.guard, tile, type, map), 0, op.cache};
+    StoreOp store{value,
+                  memories_[op.memory.index],
+                  {offset(op.memory, op.at, map)},
+                  lower_guard(op.guard, tile, type, map),
+                  0,
+                  op.cache};
     store.align = alignment(op.memory, store.at[0]);
     builder_.append(std::move(store), {}, "s", s.location);
   }
 
   // L8: an operand with one lane stands for all lanes.
   Operand splat_to(const Operand& operand, const ValueType& result) {
-    if (operand.is_literal() || result.lanes == 1 || type_of(operand).lanes == result.lanes) return operand;
+    if (operand.is_literal() || result.lanes == 1 || type_of(operand).lanes == result.lanes)
+      return operand;
     // One splat serves the rest of its region.
     auto& [splat, scope] = splats_[{operand.value, result.lanes}];
     if (scope == builder_.scope()) return splat;
@@ -257,7 +294,8 @@ class Lowering {
       if (static_cast<size_t>(axis) != last || type.lanes == 1) {
         value = builder_.fold(op.monoid, value, {axis});
       } else {
-        if (padded(now, type)) value = select_inside(value, now, type, info(op.monoid).padding(type.dtype));
+        if (padded(now, type))
+          value = select_inside(value, now, type, info(op.monoid).padding(type.dtype));
         value = builder_.fold(op.monoid, value, {axis});
         ValueType scalar = type_of(value);
         scalar.lanes = 1;
@@ -268,12 +306,16 @@ class Lowering {
     define(s.results[0], value);
   }
 
-  Operand select_inside(const Operand& value, const ValueType& tile, const ValueType& type, uint64_t identity) {
+  Operand select_inside(const Operand& value, const ValueType& tile, const ValueType& type,
+                        uint64_t identity) {
     const size_t last = tile.rank() - 1;
     ValueType flags = type;
     flags.dtype = DType::Bool;
-    const ValueId inside = builder_.append(TestOp{{{position(last, tile, type), IndexComparison::Kind::Lt, tile.extents[last]}}}, {flags}, "inside")[0];
-    return builder_.row(ElementwiseOp::select, {inside, value, Operand::literal(type.dtype, identity)});
+    const ValueId inside = builder_.append(
+        TestOp{{{position(last, tile, type), IndexComparison::Kind::Lt, tile.extents[last]}}},
+        {flags}, "inside")[0];
+    return builder_.row(ElementwiseOp::select,
+                        {inside, value, Operand::literal(type.dtype, identity)});
   }
 
   // L11: the fold's steps over pairs, on elements of the register array, then on lanes.
@@ -290,17 +332,23 @@ class Lowering {
       indices = select_inside(indices, tile, type_of(indices), INT64_MAX);
     }
     // Axis positions move through views of whole arrays: slice, combine, join.
-    for (int64_t n = type.extents[axis], half = power_of_two_at_least(n) / 2; half >= 1; n = half, half /= 2) {
+    for (int64_t n = type.extents[axis], half = power_of_two_at_least(n) / 2; half >= 1;
+         n = half, half /= 2) {
       if (n <= half) continue;
-      const auto low_values = part(values, axis, 0, half), low_indices = part(indices, axis, 0, half);
-      const auto [v, i] = better(op.is_max, part(low_values, axis, 0, n - half), part(low_indices, axis, 0, n - half),
-                                 part(values, axis, half, n - half), part(indices, axis, half, n - half));
-      values = n - half == half ? v : joined(v, part(low_values, axis, n - half, 2 * half - n), axis);
-      indices = n - half == half ? i : joined(i, part(low_indices, axis, n - half, 2 * half - n), axis);
+      const auto low_values = part(values, axis, 0, half),
+                 low_indices = part(indices, axis, 0, half);
+      const auto [v, i] = better(
+          op.is_max, part(low_values, axis, 0, n - half), part(low_indices, axis, 0, n - half),
+          part(values, axis, half, n - half), part(indices, axis, half, n - half));
+      values =
+          n - half == half ? v : joined(v, part(low_values, axis, n - half, 2 * half - n), axis);
+      indices =
+          n - half == half ? i : joined(i, part(low_indices, axis, n - half, 2 * half - n), axis);
     }
     if (axis + 1 == tile.rank() && type.lanes > 1) {
       for (int32_t half = type.lanes / 2; half >= 1; half /= 2) {
-        const auto [v, i] = better(op.is_max, values, indices, shifted(values, half), shifted(indices, half));
+        const auto [v, i] =
+            better(op.is_max, values, indices, shifted(values, half), shifted(indices, half));
         values = v;
         indices = i;
       }
@@ -331,7 +379,8 @@ class Lowering {
       auto place = at;
       const bool from_b = place[axis] >= count_a;
       if (from_b) place[axis] -= count_a;
-      elements.emplace_back(builder_.append(GetOp{from_b ? b : a, place}, {{type.dtype, type.lanes, {}}}, "get")[0]);
+      elements.emplace_back(
+          builder_.append(GetOp{from_b ? b : a, place}, {{type.dtype, type.lanes, {}}}, "get")[0]);
     }
     return builder_.append(PackOp{elements}, {type}, "pack")[0];
   }
@@ -347,14 +396,21 @@ class Lowering {
     return builder_.append(LaneOp{false, value, {}, 0}, {type}, "lane")[0];
   }
   // (v, i) against (w, j): see `reduce argmax` of the language page.
-  std::pair<Operand, Operand> better(bool is_max, const Operand& v, const Operand& i, const Operand& w, const Operand& j) {
-    const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) { return Operand(builder_.row(op, std::move(operands))); };
+  std::pair<Operand, Operand> better(bool is_max, const Operand& v, const Operand& i,
+                                     const Operand& w, const Operand& j) {
+    const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) {
+      return Operand(builder_.row(op, std::move(operands)));
+    };
     Operand wins = row(is_max ? ElementwiseOp::gt : ElementwiseOp::lt, {w, v});
     Operand ties = row(ElementwiseOp::eq, {w, v});
     if (is_floating(type_of(v).dtype)) {
-      const Operand v_nan = row(ElementwiseOp::is_nan, {v}), w_nan = row(ElementwiseOp::is_nan, {w});
-      wins = row(ElementwiseOp::logical_or, {wins, row(ElementwiseOp::logical_and, {w_nan, row(ElementwiseOp::logical_not, {v_nan})})});
-      ties = row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {w_nan, v_nan})});
+      const Operand v_nan = row(ElementwiseOp::is_nan, {v}),
+                    w_nan = row(ElementwiseOp::is_nan, {w});
+      wins = row(ElementwiseOp::logical_or,
+                 {wins, row(ElementwiseOp::logical_and,
+                            {w_nan, row(ElementwiseOp::logical_not, {v_nan})})});
+      ties =
+          row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {w_nan, v_nan})});
     }
     const Operand earlier = row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {j, i})});
     const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
@@ -369,13 +425,18 @@ class Lowering {
     Operand value = mapped(op.operand);
     if (op.kind == ViewKind::Broadcast) {
       value = splat_to(value, type);
-      if (type_of(value) == type) define(s.results[0], value);
-      else define(s.results[0], emit(ViewOp{ViewKind::Broadcast, value, {}}, type, s));
+      if (type_of(value) == type)
+        define(s.results[0], value);
+      else
+        define(s.results[0], emit(ViewOp{ViewKind::Broadcast, value, {}}, type, s));
       return;
     }
-    const bool lanes_stay = from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&
+    const bool lanes_stay = from.rank() > 0 && to.rank() > 0 &&
+                            from.extents.back() == to.extents.back() &&
                             !padded(from, type_of(value)) &&
-                            (op.kind == ViewKind::Reshape || (op.kind == ViewKind::Transpose && op.arguments.back() + 1 == static_cast<int64_t>(from.rank())) ||
+                            (op.kind == ViewKind::Reshape ||
+                             (op.kind == ViewKind::Transpose &&
+                              op.arguments.back() + 1 == static_cast<int64_t>(from.rank())) ||
                              (op.kind == ViewKind::Slice && op.arguments.back() == 0));
     if (lanes_stay) {
       define(s.results[0], emit(ViewOp{op.kind, value, op.arguments}, type, s));
@@ -384,37 +445,57 @@ class Lowering {
     define(s.results[0], move_through_memory(op, value, from, to, type, s));
   }
 
-  Operand move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from, const ValueType& to,
-                              const ValueType& type, const Statement& s) {
+  Operand move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
+                              const ValueType& to, const ValueType& type, const Statement& s) {
     const int64_t count = from.count();
-    Memory memory{.name = "moved", .space = MemorySpace::Local, .mode = Mode::InOut, .dtype = from.dtype, .shape = {Expr(count)}};
+    Memory memory{.name = "moved",
+                  .space = MemorySpace::Local,
+                  .mode = Mode::InOut,
+                  .dtype = from.dtype,
+                  .shape = {Expr(count)}};
     memory.scratch_offset = scratch_;
     scratch_ += (count * static_cast<int64_t>(size_of(from.dtype)) + 63) / 64 * 64;
     const MemoryId id = builder_.add_memory(std::move(memory));
     builder_.append(BufferOp{id}, {});
     const ValueType lowered = type_of(value);
-    const auto flat = [](const ValueType& tile, const ValueType& low, const std::vector<int64_t>& strides, int64_t start) {
+    const auto flat = [](const ValueType& tile, const ValueType& low,
+                         const std::vector<int64_t>& strides, int64_t start) {
       Expr sum = start;
-      for (size_t axis = 0; axis < tile.rank(); ++axis) sum += position(axis, tile, low) * Expr(strides[axis]);
+      for (size_t axis = 0; axis < tile.rank(); ++axis)
+        sum += position(axis, tile, low) * Expr(strides[axis]);
       return sum;
     };
     const auto dense = [](const ValueType& tile) {
       std::vector<int64_t> strides(tile.rank());
       int64_t stride = 1;
-      for (size_t axis = tile.rank(); axis-- > 0; stride *= tile.extents[axis]) strides[axis] = stride;
+      for (size_t axis = tile.rank(); axis-- > 0; stride *= tile.extents[axis])
+        strides[axis] = stride;
       return strides;
     };
     const std::vector<int64_t> stored = dense(from);
-    builder_.append(StoreOp{value, id, {flat(from, lowered, stored, 0)}, lower_guard({}, from, lowered, {}), 0, CacheHint::None}, {});
+    builder_.append(StoreOp{value,
+                            id,
+                            {flat(from, lowered, stored, 0)},
+                            lower_guard({}, from, lowered, {}),
+                            0,
+                            CacheHint::None},
+                    {});
     std::vector<int64_t> read = dense(to);
     int64_t start = 0;
     if (op.kind == ViewKind::Transpose)
-      for (size_t axis = 0; axis < to.rank(); ++axis) read[axis] = stored[static_cast<size_t>(op.arguments[axis])];
+      for (size_t axis = 0; axis < to.rank(); ++axis)
+        read[axis] = stored[static_cast<size_t>(op.arguments[axis])];
     if (op.kind == ViewKind::Slice) {
       read = stored;
       for (size_t axis = 0; axis < to.rank(); ++axis) start += op.arguments[axis] * stored[axis];
     }
-    return emit(LoadOp{id, {flat(to, type, read, start)}, lower_guard({}, to, type, {}), 0, 0, CacheHint::None}, type, s);
+    return emit(LoadOp{id,
+                       {flat(to, type, read, start)},
+                       lower_guard({}, to, type, {}),
+                       0,
+                       0,
+                       CacheHint::None},
+                type, s);
   }
 
   void lower_op(const BufferOp& op, const Statement&) {  // L16
@@ -424,7 +505,11 @@ class Lowering {
 
   // L17.
   void lower_op(const ForOp& op, const Statement& s) {
-    ForOp loop{.symbol = op.symbol, .low = uniform(op.low), .high = uniform(op.high), .step = uniform(op.step), .unroll = op.unroll};
+    ForOp loop{.symbol = op.symbol,
+               .low = uniform(op.low),
+               .high = uniform(op.high),
+               .step = uniform(op.step),
+               .unroll = op.unroll};
     builder_.fresh_name(op.symbol);
     std::vector<ValueType> types;
     for (const auto& [inside, first] : op.carried) {
@@ -466,7 +551,8 @@ class Lowering {
     const Expr at = offset(op.memory, op.at, renamed_);
     const ValueType i32{DType::I32, 1, {}};
     const ValueId one = builder_.constant(i32, 1);
-    const ValueId before = builder_.append(AtomicOp{false, memory, at, one, true}, {i32}, "arrived")[0];
+    const ValueId before =
+        builder_.append(AtomicOp{false, memory, at, one, true}, {i32}, "arrived")[0];
     const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
     const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
     IfOp reset;
@@ -484,10 +570,16 @@ class Lowering {
   void lower_op(const ScanOp&, const Statement& s) { not_lowered("scan", s); }
   void lower_op(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
   template <class KernelOnly>
-  void lower_op(const KernelOnly&, const Statement& s) { not_lowered("an operation of the Kernel IR", s); }
+  void lower_op(const KernelOnly&, const Statement& s) {
+    not_lowered("an operation of the Kernel IR", s);
+  }
   [[noreturn]] void not_lowered(std::string_view what, const Statement& s) {
-    static constexpr Code kNotLowered{"not-lowered", ErrorKind::Unsupported, "The lowering for this target has no rule for the operation."};
-    fail(kNotLowered, fmt::format("tile program {}: {} has no lowering to a CPU kernel", tile_.name, what), {s.location, {}, {}});
+    static constexpr Code kNotLowered{
+        "not-lowered", ErrorKind::Unsupported,
+        "The lowering for this target has no rule for the operation."};
+    fail(kNotLowered,
+         fmt::format("tile program {}: {} has no lowering to a CPU kernel", tile_.name, what),
+         {s.location, {}, {}});
   }
 
   const TileProgram& tile_;
@@ -498,12 +590,15 @@ class Lowering {
   std::vector<std::vector<Expr>> strides_;
   std::vector<Operand> values_;
   std::unordered_map<std::string, Expr> renamed_;  // "%tile value" -> "%kernel value"
-  std::map<std::pair<ValueId, int32_t>, std::pair<Operand, uint64_t>> splats_;  // and the region's number
+  std::map<std::pair<ValueId, int32_t>, std::pair<Operand, uint64_t>>
+      splats_;  // and the region's number
   int64_t scratch_ = 0;
 };
 
 }  // namespace
 
-Kernel lower(const TileProgram& program, const Target& target) { return Lowering(program, target).run(); }
+Kernel lower(const TileProgram& program, const Target& target) {
+  return Lowering(program, target).run();
+}
 
 }  // namespace braze

@@ -11,22 +11,27 @@ class StatementEmitter : public ScalarEmitter {
  public:
   explicit StatementEmitter(CodeBuilder& builder) : builder_(builder) {}
 
-  Scalar constant(DType dtype, uint64_t bits) override { return add(Operand::literal(dtype, bits), dtype); }
+  Scalar constant(DType dtype, uint64_t bits) override {
+    return add(Operand::literal(dtype, bits), dtype);
+  }
 
   Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
     std::vector<Operand> list;
     for (const Scalar& s : operands) list.push_back(values_[s.id()]);
     if (!is_machine(op)) {
       const auto& body = *info(op).body;
-      return body(operands[0], operands.size() > 1 ? operands[1] : Scalar(), operands.size() > 2 ? operands[2] : Scalar());
+      return body(operands[0], operands.size() > 1 ? operands[1] : Scalar(),
+                  operands.size() > 2 ? operands[2] : Scalar());
     }
     if (std::all_of(list.begin(), list.end(), [](const Operand& o) { return o.is_literal(); })) {
       uint64_t bits[3] = {};
       for (size_t i = 0; i < list.size(); ++i) bits[i] = list[i].bits;
-      return constant(result, evaluate_machine(op, operands.back().dtype(), result, bits[0], bits[1], bits[2]));
+      return constant(
+          result, evaluate_machine(op, operands.back().dtype(), result, bits[0], bits[1], bits[2]));
     }
     const bool chosen = info(op).result == ResultRule::Chosen;
-    return add(builder_.row(op, std::move(list), chosen ? std::optional(result) : std::nullopt), result);
+    return add(builder_.row(op, std::move(list), chosen ? std::optional(result) : std::nullopt),
+               result);
   }
 
   Scalar add(Operand operand, DType dtype) {
@@ -42,14 +47,16 @@ class StatementEmitter : public ScalarEmitter {
 
 // Runs `body` on scalars that stand for `operands`.
 template <class Body>
-Operand emit(CodeBuilder& builder, const std::vector<Operand>& operands, DType result, Body&& body) {
+Operand emit(CodeBuilder& builder, const std::vector<Operand>& operands, DType result,
+             Body&& body) {
   ValueType shape;
   for (const Operand& operand : operands)
     if (!operand.is_literal()) shape = builder.code()[operand.value].type;
   StatementEmitter emitter(builder);
   Scalar scalars[3];
   for (size_t i = 0; i < operands.size(); ++i) {
-    const DType type = operands[i].is_literal() ? operands[i].dtype : builder.code()[operands[i].value].type.dtype;
+    const DType type =
+        operands[i].is_literal() ? operands[i].dtype : builder.code()[operands[i].value].type.dtype;
     scalars[i] = emitter.add(operands[i], type);
   }
   const Operand value = emitter.operand(body(scalars[0], scalars[1], scalars[2]));
@@ -59,12 +66,15 @@ Operand emit(CodeBuilder& builder, const std::vector<Operand>& operands, DType r
 
 }  // namespace
 
-Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands, DType dtype) {
+Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands,
+                  DType dtype) {
   return emit(builder, operands, dtype, info(op).body);
 }
 
 Operand emit_half_body(CodeBuilder& builder, ElementwiseOp op, Operand x, DType dtype) {
-  return emit(builder, {x}, DType::F32, [&](const Scalar& value, const Scalar&, const Scalar&) { return info(op).half_body(value, dtype); });
+  return emit(builder, {x}, DType::F32, [&](const Scalar& value, const Scalar&, const Scalar&) {
+    return info(op).half_body(value, dtype);
+  });
 }
 
 }  // namespace braze

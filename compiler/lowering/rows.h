@@ -8,7 +8,8 @@
 namespace braze {
 
 /// Appends the body of a math or formula row on operands of `dtype`; returns its value.
-Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands, DType dtype);
+Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands,
+                  DType dtype);
 
 /// Appends the body of a math row on a 16-bit argument, given in f32; the f32 result is still to be
 /// rounded to `dtype`.

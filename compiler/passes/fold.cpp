@@ -18,7 +18,8 @@ bool is_worth_folding(const Graph& graph, const Node& node, const std::vector<No
   if (!elements || *elements > kMostElements) return false;
   // An index out of range is the interpreter's error, but a device's clamp.
   if (node.as<GatherOp>() || node.as<ScatterAddOp>()) return false;
-  return std::all_of(operands.begin(), operands.end(), [&](NodeId id) { return graph[id].as<ConstantOp>(); });
+  return std::all_of(operands.begin(), operands.end(),
+                     [&](NodeId id) { return graph[id].as<ConstantOp>(); });
 }
 
 }  // namespace
@@ -27,7 +28,8 @@ Graph fold(const Graph& graph) {
   return rewrite(graph, [](const Rewriting& step) {
     if (!is_worth_folding(step.result, step.node, step.operands)) return step.keep();
     std::vector<const HostTensor*> operands;
-    for (NodeId id : step.operands) operands.push_back(step.result[id].as<ConstantOp>()->value.get());
+    for (NodeId id : step.operands)
+      operands.push_back(step.result[id].as<ConstantOp>()->value.get());
     return build::constant(step.result, evaluate(step.node, operands, {}), step.node.location);
   });
 }

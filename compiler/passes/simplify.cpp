@@ -19,7 +19,9 @@ struct Site {
 
   const Node& operand(size_t i) const { return graph[operands[i]]; }
   template <class T>
-  const T* operand_as(size_t i) const { return graph[operands[i]].as<T>(); }
+  const T* operand_as(size_t i) const {
+    return graph[operands[i]].as<T>();
+  }
   bool floats() const { return is_floating(node.type.dtype); }
 
   // The value of a constant that is the same everywhere, through broadcasts.
@@ -41,8 +43,12 @@ struct Site {
 // A rule gives what replaces the node, or nothing.
 using Replacement = std::optional<NodeId>;
 
-Replacement first_if(const Site& s, bool fires) { return fires ? Replacement(s.operands[0]) : std::nullopt; }
-Replacement second_if(const Site& s, bool fires) { return fires ? Replacement(s.operands[1]) : std::nullopt; }
+Replacement first_if(const Site& s, bool fires) {
+  return fires ? Replacement(s.operands[0]) : std::nullopt;
+}
+Replacement second_if(const Site& s, bool fires) {
+  return fires ? Replacement(s.operands[1]) : std::nullopt;
+}
 
 // The operand of operand 0, where that is the same op: undoing it twice is doing nothing.
 Replacement undo(const Site& s, ElementwiseOp op) {
@@ -57,26 +63,36 @@ struct MapRule {
 };
 
 constexpr MapRule kMapRules[] = {
-    {ElementwiseOp::add, "x + neutral = x", [](const Site& s) { return first_if(s, s.is_zero_for_add(1)); }},
-    {ElementwiseOp::add, "neutral + x = x", [](const Site& s) { return second_if(s, s.is_zero_for_add(0)); }},
+    {ElementwiseOp::add, "x + neutral = x",
+     [](const Site& s) { return first_if(s, s.is_zero_for_add(1)); }},
+    {ElementwiseOp::add, "neutral + x = x",
+     [](const Site& s) { return second_if(s, s.is_zero_for_add(0)); }},
     {ElementwiseOp::sub, "x - 0 = x", [](const Site& s) { return first_if(s, s.is(1, 0.0)); }},
     {ElementwiseOp::mul, "x * 1 = x", [](const Site& s) { return first_if(s, s.is(1, 1.0)); }},
     {ElementwiseOp::mul, "1 * x = x", [](const Site& s) { return second_if(s, s.is(0, 1.0)); }},
     {ElementwiseOp::div, "x / 1 = x", [](const Site& s) { return first_if(s, s.is(1, 1.0)); }},
     {ElementwiseOp::neg, "-(-x) = x", [](const Site& s) { return undo(s, ElementwiseOp::neg); }},
-    {ElementwiseOp::logical_not, "not not x = x", [](const Site& s) { return undo(s, ElementwiseOp::logical_not); }},
+    {ElementwiseOp::logical_not, "not not x = x",
+     [](const Site& s) { return undo(s, ElementwiseOp::logical_not); }},
     {ElementwiseOp::abs, "||x|| = |x|",
      [](const Site& s) {
        const auto* inner = s.operand_as<MapOp>(0);
        return first_if(s, inner && inner->op == ElementwiseOp::abs);
      }},
-    {ElementwiseOp::max, "max(x, x) = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
-    {ElementwiseOp::min, "min(x, x) = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
-    {ElementwiseOp::logical_and, "x and x = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
-    {ElementwiseOp::logical_or, "x or x = x", [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
-    {ElementwiseOp::select, "c ? x : x = x", [](const Site& s) { return second_if(s, s.operands[1] == s.operands[2]); }},
-    {ElementwiseOp::convert, "convert to the same dtype", [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
-    {ElementwiseOp::bitcast, "bitcast to the same dtype", [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
+    {ElementwiseOp::max, "max(x, x) = x",
+     [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::min, "min(x, x) = x",
+     [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::logical_and, "x and x = x",
+     [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::logical_or, "x or x = x",
+     [](const Site& s) { return first_if(s, s.operands[0] == s.operands[1]); }},
+    {ElementwiseOp::select, "c ? x : x = x",
+     [](const Site& s) { return second_if(s, s.operands[1] == s.operands[2]); }},
+    {ElementwiseOp::convert, "convert to the same dtype",
+     [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
+    {ElementwiseOp::bitcast, "bitcast to the same dtype",
+     [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
 };
 
 bool is_identity(const std::vector<int64_t>& permutation) {
@@ -89,12 +105,15 @@ Replacement simplify(const Site& s, const MapOp& op) {
   for (const MapRule& rule : kMapRules) {
     if (rule.op != op.op) continue;
     // A scalar operand stands for its broadcast: what replaces the node has the node's shape.
-    if (const Replacement found = rule.apply(s); found && s.graph[*found].type == s.node.type) return found;
+    if (const Replacement found = rule.apply(s); found && s.graph[*found].type == s.node.type)
+      return found;
   }
   return std::nullopt;
 }
 
-Replacement simplify(const Site& s, const BroadcastOp&) { return first_if(s, s.operand(0).type == s.node.type); }
+Replacement simplify(const Site& s, const BroadcastOp&) {
+  return first_if(s, s.operand(0).type == s.node.type);
+}
 
 Replacement simplify(const Site& s, const ReshapeOp&) {
   if (s.operand(0).type == s.node.type) return s.operands[0];
@@ -114,11 +133,14 @@ Replacement simplify(const Site& s, const TransposeOp& op) {
 
 Replacement simplify(const Site& s, const SliceOp& op) {
   bool whole = s.operand(0).type == s.node.type;
-  for (size_t i = 0; i < op.starts.size(); ++i) whole = whole && op.starts[i].is_constant(0) && op.strides[i] == 1;
+  for (size_t i = 0; i < op.starts.size(); ++i)
+    whole = whole && op.starts[i].is_constant(0) && op.strides[i] == 1;
   return first_if(s, whole);
 }
 
-Replacement simplify(const Site& s, const PadOp&) { return first_if(s, s.operand(0).type == s.node.type); }
+Replacement simplify(const Site& s, const PadOp&) {
+  return first_if(s, s.operand(0).type == s.node.type);
+}
 Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }
 Replacement simplify(const Site& s, const ReduceOp& op) {
@@ -126,7 +148,9 @@ Replacement simplify(const Site& s, const ReduceOp& op) {
   return first_if(s, op.axes.empty() && s.operand(0).type == s.node.type);
 }
 template <class Other>
-Replacement simplify(const Site&, const Other&) { return std::nullopt; }
+Replacement simplify(const Site&, const Other&) {
+  return std::nullopt;
+}
 
 }  // namespace
 
@@ -134,7 +158,9 @@ Graph simplify(const Graph& graph) {
   // Operands are simple when their users are met, so that one sweep is enough.
   return rewrite(graph, [](const Rewriting& step) {
     const Site site{step.result, step.node, step.operands};
-    if (const Replacement found = std::visit([&](const auto& op) { return simplify(site, op); }, step.node.op)) return *found;
+    if (const Replacement found =
+            std::visit([&](const auto& op) { return simplify(site, op); }, step.node.op))
+      return *found;
     return step.keep();
   });
 }

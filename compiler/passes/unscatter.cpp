@@ -19,8 +19,8 @@ NodeId as_sum(const Rewriting& step, const ScatterAddOp& op) {
   const Expr extent = x_type.shape[static_cast<size_t>(op.axis)];
   const auto axis = static_cast<size_t>(op.axis), index_rank = index_shape.rank();
 
-  // The space of the sum: the result's axes before `axis`, the indices' axes, then the result's axes
-  // from `axis` on.
+  // The space of the sum: the result's axes before `axis`, the indices' axes, then the result's
+  // axes from `axis` on.
   std::vector<Expr> dims(x_type.shape.begin(), x_type.shape.begin() + op.axis);
   dims.insert(dims.end(), index_shape.begin(), index_shape.end());
   dims.insert(dims.end(), x_type.shape.begin() + op.axis, x_type.shape.end());
@@ -34,20 +34,29 @@ NodeId as_sum(const Rewriting& step, const ScatterAddOp& op) {
   const NodeId at = build::iota(graph, {index_type, space}, static_cast<int64_t>(place), where);
   // The last index as a value: the extent may be symbolic.
   const auto known = extent.as_constant();
-  const NodeId last = known ? build::scalar(graph, index_type, static_cast<double>(*known - 1), where)
-                            : build::reduce(graph, Monoid::Max, build::iota(graph, {index_type, Shape{max(extent, 1)}}, 0, where), {0}, where);
+  const NodeId last =
+      known ? build::scalar(graph, index_type, static_cast<double>(*known - 1), where)
+            : build::reduce(graph, Monoid::Max,
+                            build::iota(graph, {index_type, Shape{max(extent, 1)}}, 0, where), {0},
+                            where);
   NodeId clamped = build::map(graph, ElementwiseOp::min, {indices, last}, where);
-  clamped = build::map(graph, ElementwiseOp::max, {clamped, build::scalar(graph, index_type, 0, where)}, where);
+  clamped = build::map(graph, ElementwiseOp::max,
+                       {clamped, build::scalar(graph, index_type, 0, where)}, where);
   const NodeId index = build::broadcast(graph, clamped, space, range(axis, index_rank), where);
   std::vector<int64_t> update_axes = range(0, place);
   for (int64_t a : range(place + 1, x_type.shape.rank() - axis - 1)) update_axes.push_back(a);
   const NodeId spread = build::broadcast(graph, updates, space, update_axes, where);
   const NodeId hit = build::map(graph, ElementwiseOp::eq, {at, index}, where);
-  const NodeId addend = build::map(graph, ElementwiseOp::select, {hit, spread, build::scalar(graph, x_type.dtype, 0, where)}, where);
+  const NodeId addend =
+      build::map(graph, ElementwiseOp::select,
+                 {hit, spread, build::scalar(graph, x_type.dtype, 0, where)}, where);
   // 16-bit updates are summed with x in f32 and rounded once.
   const DType sum_type = compute_type(x_type.dtype);
-  const NodeId sum = build::reduce(graph, Monoid::Sum, build::convert(graph, addend, sum_type, where), range(axis, index_rank), where);
-  const NodeId total = build::map(graph, ElementwiseOp::add, {build::convert(graph, x, sum_type, where), sum}, where);
+  const NodeId sum =
+      build::reduce(graph, Monoid::Sum, build::convert(graph, addend, sum_type, where),
+                    range(axis, index_rank), where);
+  const NodeId total = build::map(graph, ElementwiseOp::add,
+                                  {build::convert(graph, x, sum_type, where), sum}, where);
   return build::convert(graph, total, x_type.dtype, where);
 }
 

@@ -13,7 +13,9 @@ namespace {
 
 constexpr int64_t kArenaAlignment = 64;
 
-Expr bytes_of(const TensorType& type) { return type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype))); }
+Expr bytes_of(const TensorType& type) {
+  return type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
+}
 Expr rounded(const Expr& bytes) { return ceildiv(bytes, kArenaAlignment) * Expr(kArenaAlignment); }
 
 std::string label_of(const Graph& graph, NodeId node) {
@@ -53,7 +55,9 @@ class Arena {
     end_ += size;
     return offset;
   }
-  void release(const Expr& offset, const Expr& bytes) { free_.emplace_back(offset, rounded(bytes)); }
+  void release(const Expr& offset, const Expr& bytes) {
+    free_.emplace_back(offset, rounded(bytes));
+  }
   const Expr& size() const { return end_; }
 
  private:
@@ -63,7 +67,8 @@ class Arena {
 
 class Planner {
  public:
-  Planner(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates, const Target& target)
+  Planner(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
+          const Updates& updates, const Target& target)
       : forms_(forms), graph_(forms.graph()), fusions_(fusions), updates_(updates) {
     program_.name = graph_.name();
     program_.target = target;
@@ -72,8 +77,7 @@ class Planner {
 
   Program run() {
     for (size_t k = 0; k < fusions_.size(); ++k)
-      for (NodeId output : fusions_[k].fusion.outputs)
-        writer_[output.index] = k;
+      for (NodeId output : fusions_[k].fusion.outputs) writer_[output.index] = k;
     add_inputs_and_constants();
     add_outputs();
     save_sources();
@@ -106,8 +110,9 @@ class Planner {
     const auto* constant = graph_[node].as<ConstantOp>();
     if (!constant || slot_of_.contains(node.index)) return;
     program_.constants.push_back(constant->value);
-    slot_of_[node.index] = add_slot({Slot::Kind::Constant, static_cast<uint32_t>(program_.constants.size() - 1),
-                                     graph_[node].type, 0, label_of(graph_, node)});
+    slot_of_[node.index] =
+        add_slot({Slot::Kind::Constant, static_cast<uint32_t>(program_.constants.size() - 1),
+                  graph_[node].type, 0, label_of(graph_, node)});
   }
 
   // --- Slots of results -----------------------------------------------------------------------
@@ -116,7 +121,9 @@ class Planner {
     for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
       const GraphOutput& output = graph_.outputs()[o];
       const TensorType& type = graph_[output.node].type;
-      const uint32_t slot = add_slot({Slot::Kind::Output, o, type, 0, output.name.empty() ? label_of(graph_, output.node) : output.name});
+      const uint32_t slot =
+          add_slot({Slot::Kind::Output, o, type, 0,
+                    output.name.empty() ? label_of(graph_, output.node) : output.name});
       program_.outputs.push_back({output.name, type, slot, output.updates});
     }
     // A kernel writes to one place only: in place of an input before all others.
@@ -126,14 +133,16 @@ class Planner {
         if (updates_.in_place.contains(o) != in_place) continue;
         const bool aside = output.updates && !in_place;
         const uint32_t slot = program_.outputs[o].slot;
-        if (!writer_.contains(output.node.index) || aside || !slot_of_.emplace(output.node.index, slot).second)
+        if (!writer_.contains(output.node.index) || aside ||
+            !slot_of_.emplace(output.node.index, slot).second)
           unplaced_.emplace_back(output.node, slot);
       }
     }
     for (const CompiledFusion& fusion : fusions_)
       for (NodeId node : fusion.fusion.outputs)
         if (!slot_of_.contains(node.index))
-          slot_of_[node.index] = add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
+          slot_of_[node.index] =
+              add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
   }
 
   // --- Launches -------------------------------------------------------------------------------
@@ -145,7 +154,8 @@ class Planner {
       if (done[k]) return;
       done[k] = true;
       for (NodeId input : fusions_[k].fusion.inputs)
-        if (const auto found = writer_.find(input.index); found != writer_.end()) visit(found->second);
+        if (const auto found = writer_.find(input.index); found != writer_.end())
+          visit(found->second);
       for (const auto& [reader, writer] : updates_.orders)
         if (writer == k) visit(reader);
       order.push_back(k);
@@ -163,7 +173,11 @@ class Planner {
     program_.artifacts.push_back(compiled.artifact);
     for (const Memory& memory : compiled.kernel.memories) {
       if (memory.space != MemorySpace::Workspace) continue;
-      const uint32_t slot = add_slot({Slot::Kind::Temporary, 0, {memory.dtype, Shape(memory.shape)}, 0, compiled.kernel.name + "." + memory.name});
+      const uint32_t slot = add_slot({Slot::Kind::Temporary,
+                                      0,
+                                      {memory.dtype, Shape(memory.shape)},
+                                      0,
+                                      compiled.kernel.name + "." + memory.name});
       if (memory.zeroed) launch.zeroed.push_back(slot);
       slots.push_back(slot);
     }
@@ -171,7 +185,9 @@ class Planner {
     describe_launch(launch, compiled.kernel);
     for (NodeId node : compiled.fusion.nodes) {
       const std::string where = graph_[node].location.to_string();
-      launch.ops.push_back(fmt::format("{} : {}{}{}", label_of(graph_, node), graph_[node].type.to_string(), where.empty() ? "" : " at ", where));
+      launch.ops.push_back(fmt::format("{} : {}{}{}", label_of(graph_, node),
+                                       graph_[node].type.to_string(), where.empty() ? "" : " at ",
+                                       where));
     }
     for (NodeId node : compiled.fusion.inputs) launch.bytes_read += bytes_of(graph_[node].type);
     for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
@@ -189,11 +205,12 @@ class Planner {
   uint32_t slot_of(NodeId node) {
     const auto found = slot_of_.find(node.index);
     if (found != slot_of_.end()) return found->second;
-    return slot_of_[node.index] = add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
+    return slot_of_[node.index] =
+               add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
   }
 
-  // An output that is an input or a constant, is returned twice, or is not written in place. What is
-  // returned of an input is copied before anything can write over it; what goes over an input is
+  // An output that is an input or a constant, is returned twice, or is not written in place. What
+  // is returned of an input is copied before anything can write over it; what goes over an input is
   // copied after all else.
   void save_sources() {
     for (const auto& [node, to] : unplaced_) {
@@ -206,7 +223,8 @@ class Planner {
       } else if (!updates) {
         add_copy(from, to);
       } else {
-        const uint32_t saved = add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
+        const uint32_t saved =
+            add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
         add_copy(from, saved);
         copies_.emplace_back(saved, to);
       }
@@ -238,11 +256,13 @@ class Planner {
     for (size_t n = 0; n < program_.launches.size(); ++n) {
       for (size_t s = 0; s < program_.slots.size(); ++s) {
         Slot& slot = program_.slots[s];
-        if (slot.kind == Slot::Kind::Temporary && first[s] == n) slot.offset = arena.allocate(bytes_of(slot.type));
+        if (slot.kind == Slot::Kind::Temporary && first[s] == n)
+          slot.offset = arena.allocate(bytes_of(slot.type));
       }
       for (size_t s = 0; s < program_.slots.size(); ++s) {
         const Slot& slot = program_.slots[s];
-        if (slot.kind == Slot::Kind::Temporary && last[s] == n && first[s] != SIZE_MAX) arena.release(slot.offset, bytes_of(slot.type));
+        if (slot.kind == Slot::Kind::Temporary && last[s] == n && first[s] != SIZE_MAX)
+          arena.release(slot.offset, bytes_of(slot.type));
       }
     }
     program_.arena_bytes = arena.size();
@@ -253,15 +273,17 @@ class Planner {
   const std::vector<CompiledFusion>& fusions_;
   const Updates& updates_;
   Program program_;
-  std::map<uint32_t, size_t> writer_;    // node -> the fusion that computes it
+  std::map<uint32_t, size_t> writer_;     // node -> the fusion that computes it
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
-  std::vector<std::pair<NodeId, uint32_t>> unplaced_;  // results that no kernel writes to their slot
-  std::vector<std::pair<uint32_t, uint32_t>> copies_;   // slots, after the last kernel
+  std::vector<std::pair<NodeId, uint32_t>>
+      unplaced_;  // results that no kernel writes to their slot
+  std::vector<std::pair<uint32_t, uint32_t>> copies_;  // slots, after the last kernel
 };
 
 }  // namespace
 
-Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates, const Target& target) {
+Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
+             const Updates& updates, const Target& target) {
   return Planner(forms, fusions, updates, target).run();
 }
 
@@ -270,11 +292,14 @@ inline constexpr Code kKernelParameter{"kernel-parameter", ErrorKind::Unsupporte
                                        "A kernel has a parameter that a program cannot pass."};
 }  // namespace codes
 
-Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact, const Target& target) {
+Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact,
+             const Target& target) {
   const auto refuse = [&](const std::string& name, std::string_view why) {
-    fail(codes::kKernelParameter, fmt::format("kernel @{}: the parameter %{} {}", signature.name, name, why));
+    fail(codes::kKernelParameter,
+         fmt::format("kernel @{}: the parameter %{} {}", signature.name, name, why));
   };
-  for (const ValueId scalar : signature.scalar_parameters) refuse(signature[scalar].name, "is a scalar");
+  for (const ValueId scalar : signature.scalar_parameters)
+    refuse(signature[scalar].name, "is a scalar");
   Program program;
   program.name = signature.name;
   program.target = target;
@@ -282,7 +307,8 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
   Launch launch;
   const auto add_slot = [&](Slot::Kind kind, size_t index, const Memory& memory) {
     launch.buffers.push_back(static_cast<uint32_t>(program.slots.size()));
-    program.slots.push_back({kind, static_cast<uint32_t>(index), {memory.dtype, Shape(memory.shape)}, 0, memory.name});
+    program.slots.push_back(
+        {kind, static_cast<uint32_t>(index), {memory.dtype, Shape(memory.shape)}, 0, memory.name});
   };
   for (const Memory& memory : signature.memories) {
     if (memory.space != MemorySpace::Parameter) continue;
@@ -321,7 +347,8 @@ std::string kernel_name(const Graph& graph, const Fusion& fusion) {
   constexpr size_t kMostParts = 4;
   std::vector<std::string> parts;
   const auto add = [&](std::string part) {
-    std::replace_if(part.begin(), part.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
+    std::replace_if(
+        part.begin(), part.end(), [](unsigned char c) { return !std::isalnum(c); }, '_');
     if (parts.empty() || parts.back() != part) parts.push_back(std::move(part));
   };
   for (NodeId node : fusion.nodes) {

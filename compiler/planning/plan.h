@@ -20,13 +20,14 @@ struct CompiledFusion : PlacedFusion {
 /// Makes the Program: memory for every value that reaches it, in-place updates where no reader is
 /// left, temporaries packed into one arena, launches in order. `fusions` are in an order in which
 /// they can run.
-Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions, const Updates& updates,
-             const Target& target);
+Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
+             const Updates& updates, const Target& target);
 
-/// The Program of one kernel alone: its parameters are the inputs and outputs. `signature` has their
-/// shapes: the kernel itself, or the tile program it was made of. Unsupported for parameters that a
-/// Program does not have.
-Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact, const Target& target);
+/// The Program of one kernel alone: its parameters are the inputs and outputs. `signature` has
+/// their shapes: the kernel itself, or the tile program it was made of. Unsupported for parameters
+/// that a Program does not have.
+Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact,
+             const Target& target);
 
 /// "max_sub_exp": a kernel's name, made of the user's labels and ops.
 std::string kernel_name(const Graph& graph, const Fusion& fusion);

@@ -20,7 +20,8 @@ class Decision {
     std::set<NodeId> taken;
     for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
       const GraphOutput& output = graph_.outputs()[o];
-      if (!output.updates || !writer_.contains(output.node) || !taken.insert(output.node).second) continue;
+      if (!output.updates || !writer_.contains(output.node) || !taken.insert(output.node).second)
+        continue;
       const NodeId input = graph_.inputs()[*output.updates];
       if (in_place(input, output.node)) updates_.in_place.insert(o);
     }
@@ -59,7 +60,8 @@ class Decision {
       if (k == earlier) return true;
       if (!seen.insert(k).second) continue;
       for (NodeId input : fusions_[k].fusion.inputs)
-        if (const auto found = writer_.find(input); found != writer_.end()) open.push_back(found->second);
+        if (const auto found = writer_.find(input); found != writer_.end())
+          open.push_back(found->second);
       for (const auto& [reader, writer] : updates_.orders)
         if (writer == k) open.push_back(reader);
     }
@@ -73,12 +75,14 @@ class Decision {
     const auto loads_elsewhere = [&](const SpaceTask& task, const Expr* stored) {
       const auto loads = trace(forms_, placed.fusion, task).loads;
       return std::any_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
-        return load.node == input && !(stored && linear_offset(load.at, graph_[input].type.shape) == *stored);
+        return load.node == input &&
+               !(stored && linear_offset(load.at, graph_[input].type.shape) == *stored);
       });
     };
     bool written = false;
     for (const Pass& pass : placed.space.passes) {
-      const auto store = std::find_if(pass.stores.begin(), pass.stores.end(), [&](const SpaceTask& t) { return t.node == output; });
+      const auto store = std::find_if(pass.stores.begin(), pass.stores.end(),
+                                      [&](const SpaceTask& t) { return t.node == output; });
       std::optional<Expr> stored;
       if (store != pass.stores.end()) stored = linear_offset(store->at, graph_[output].type.shape);
       written = written || stored;

@@ -1,7 +1,7 @@
 // updates.h — which outputs can take over the memory of the input that they update.
 //
-// Decided before tiling, since a kernel that reads an input and writes over it must know that the two
-// are one memory.
+// Decided before tiling, since a kernel that reads an input and writes over it must know that the
+// two are one memory.
 #pragma once
 
 #include <map>
@@ -20,9 +20,11 @@ struct PlacedFusion {
 };
 
 struct Updates {
-  std::set<uint32_t> in_place;                     ///< outputs written straight into their input
-  std::vector<std::pair<size_t, size_t>> orders;   ///< (reader of an input, fusion that writes over it)
-  std::vector<std::map<NodeId, NodeId>> aliases;   ///< per fusion: input it reads -> output in its place
+  std::set<uint32_t> in_place;  ///< outputs written straight into their input
+  std::vector<std::pair<size_t, size_t>>
+      orders;  ///< (reader of an input, fusion that writes over it)
+  std::vector<std::map<NodeId, NodeId>>
+      aliases;  ///< per fusion: input it reads -> output in its place
 };
 
 /// An update happens in place if all other readers of the input can run before its writer, and the

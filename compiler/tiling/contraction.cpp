@@ -31,16 +31,19 @@ int64_t rows_of_tile(int64_t extent, int64_t most) {
   return best;
 }
 
-// The parallel axes (lanes, rows) of a product of factors that each run along one of them only, lanes
-// along the one with more contiguous accesses; none if every pair of axes shares a load.
-std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request, const Space& space,
+// The parallel axes (lanes, rows) of a product of factors that each run along one of them only,
+// lanes along the one with more contiguous accesses; none if every pair of axes shares a load.
+std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request,
+                                                     const Space& space,
                                                      const std::vector<AccessInfo>& loads) {
   const size_t rank = space.parallel.size();
   const auto stores = accesses(request, space.passes.back());
   const auto contiguous = [&](const SpaceAxis& axis) {
     double score = 0;
-    for (const AccessInfo& load : loads) score += load.uses(space.passes[0].inner.back()) && load.stride(axis) == 1;
-    for (const AccessInfo& access : stores) score += access.store && access.stride(axis) == 1 ? 0.75 : 0;
+    for (const AccessInfo& load : loads)
+      score += load.uses(space.passes[0].inner.back()) && load.stride(axis) == 1;
+    for (const AccessInfo& access : stores)
+      score += access.store && access.stride(axis) == 1 ? 0.75 : 0;
     return score;
   };
   std::optional<std::pair<size_t, size_t>> best;
@@ -58,8 +61,10 @@ std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& reques
       }
       if (!by_lane || !by_row || by_both || irregular) continue;
       // Ties go to the larger axes.
-      const double extents = static_cast<double>(planned_extent(space.parallel[lane].extent)) * static_cast<double>(planned_extent(space.parallel[row].extent));
-      const double score = contiguous(space.parallel[lane]) + 1e-3 * std::log2(extents + 1) + 1e-6 * static_cast<double>(lane);
+      const double extents = static_cast<double>(planned_extent(space.parallel[lane].extent)) *
+                             static_cast<double>(planned_extent(space.parallel[row].extent));
+      const double score = contiguous(space.parallel[lane]) + 1e-3 * std::log2(extents + 1) +
+                           1e-6 * static_cast<double>(lane);
       if (score > best_score) {
         best_score = score;
         best = {lane, row};
@@ -72,9 +77,11 @@ std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& reques
 }  // namespace
 
 std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space) {
-  if (space.passes.empty() || space.passes[0].reduces.size() != 1 || space.passes[0].inner.empty()) return std::nullopt;
-  const bool one_reduction = std::all_of(space.passes.begin() + 1, space.passes.end(),
-                                         [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
+  if (space.passes.empty() || space.passes[0].reduces.size() != 1 || space.passes[0].inner.empty())
+    return std::nullopt;
+  const bool one_reduction =
+      std::all_of(space.passes.begin() + 1, space.passes.end(),
+                  [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
   if (!one_reduction || !space.passes[0].stores.empty()) return std::nullopt;
   const auto loads = accesses(request, space.passes[0]);
   const auto axes = factor_axes(request, space, loads);
@@ -86,34 +93,42 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   const int64_t n = std::max<int64_t>(planned_extent(space.parallel[lane].extent), 1);
   const int64_t m = std::max<int64_t>(planned_extent(space.parallel[row].extent), 1);
   int64_t k = 1;
-  for (const SpaceAxis& axis : space.passes[0].inner) k *= std::max<int64_t>(planned_extent(axis.extent), 1);
+  for (const SpaceAxis& axis : space.passes[0].inner)
+    k *= std::max<int64_t>(planned_extent(axis.extent), 1);
 
   // Accumulators, one row of the lanes' operand and one splat must fit the registers.
   const int64_t columns = n <= lanes ? 1 : m < 4 ? 4 : 2;
-  const int64_t most_rows = std::max<int64_t>((request.target.vector_registers - columns - 1) / columns, 1);
-  Schedule schedule{.family = "dot", .block = std::vector<int64_t>(rank, 1), .tile = std::vector<int64_t>(rank, 1)};
+  const int64_t most_rows =
+      std::max<int64_t>((request.target.vector_registers - columns - 1) / columns, 1);
+  Schedule schedule{.family = "dot",
+                    .block = std::vector<int64_t>(rank, 1),
+                    .tile = std::vector<int64_t>(rank, 1)};
   schedule.lane_axis = static_cast<int64_t>(lane);
   schedule.tile[lane] = lanes * columns;
   schedule.tile[row] = rows_of_tile(m, most_rows);
   schedule.unroll = 4;
 
   // Blocks: enough instances for the cores, each with enough work.
-  const double flops_per_tile = 2.0 * static_cast<double>(schedule.tile[lane] * schedule.tile[row] * k);
+  const double flops_per_tile =
+      2.0 * static_cast<double>(schedule.tile[lane] * schedule.tile[row] * k);
   int64_t batches = 1;
   for (size_t p = 0; p < rank; ++p)
-    if (p != lane && p != row) batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
+    if (p != lane && p != row)
+      batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
   const int64_t m_tiles = (m + schedule.tile[row] - 1) / schedule.tile[row];
   const int64_t n_tiles = (n + schedule.tile[lane] - 1) / schedule.tile[lane];
   const int64_t tiles = m_tiles * n_tiles * batches;
-  const int64_t by_work = std::max<int64_t>(static_cast<int64_t>(kInstanceFlops / flops_per_tile), 1);
+  const int64_t by_work =
+      std::max<int64_t>(static_cast<int64_t>(kInstanceFlops / flops_per_tile), 1);
   const int64_t by_cores = std::max<int64_t>(tiles / (4 * request.target.cores), 1);
   const int64_t tiles_each = std::min(by_work, by_cores);
   const int64_t n_block = std::min(n_tiles, tiles_each);
   schedule.block[lane] = n_block * schedule.tile[lane];
-  schedule.block[row] = std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[row];
+  schedule.block[row] =
+      std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[row];
 
-  // Panels pay when the lanes' factor is not contiguous along the lanes, or is read often enough and
-  // too large to stay in the second-level cache.
+  // Panels pay when the lanes' factor is not contiguous along the lanes, or is read often enough
+  // and too large to stay in the second-level cache.
   bool contiguous = true;
   int64_t bytes = 0;
   for (const AccessInfo& load : loads) {

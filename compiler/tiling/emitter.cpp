@@ -11,29 +11,31 @@ namespace braze {
 
 namespace {
 
-// Notation: K tile dimensions, one per parallel axis with tile > 1 (the lane axis last), then one for
-// the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
+// Notation: K tile dimensions, one per parallel axis with tile > 1 (the lane axis last), then one
+// for the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
 
 using Bindings = std::unordered_map<std::string, Expr>;
 
-int64_t ceil_power_of_two(int64_t n) { return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1)))); }
+int64_t ceil_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
 
 // A tiled axis at its current place.
 struct TileDim {
-  std::string axis;        // the space's symbol
-  Expr extent;             // of the axis
-  int64_t tile = 1;        // 1: the dimension is inactive here
-  Expr base;               // first index of the tile
-  bool lane = false;       // along vectors: tails are masked; others are clamped
-  bool partial = false;    // the tile may reach beyond the extent
+  std::string axis;      // the space's symbol
+  Expr extent;           // of the axis
+  int64_t tile = 1;      // 1: the dimension is inactive here
+  Expr base;             // first index of the tile
+  bool lane = false;     // along vectors: tails are masked; others are clamped
+  bool partial = false;  // the tile may reach beyond the extent
 };
 
 // An operand that was copied to a place from which the inner loop reads it better.
 struct StagedOperand {
   NodeId node;
-  std::vector<Expr> at;        // the access it replaces, over the space's symbols
+  std::vector<Expr> at;  // the access it replaces, over the space's symbols
   MemoryId memory;
-  std::vector<Expr> place;     // where it lies, over the space's symbols
+  std::vector<Expr> place;  // where it lies, over the space's symbols
 };
 
 class Emitter;
@@ -124,8 +126,12 @@ class Emitter {
   void add_parameters() {
     const auto add = [&](NodeId node, Mode mode) {
       const TensorType& type = graph_[node].type;
-      const Memory memory{.name = memory_hint(graph_, node), .space = MemorySpace::Parameter, .mode = mode,
-                          .dtype = type.dtype, .shape = {type.shape.numel()}, .align = 64};
+      const Memory memory{.name = memory_hint(graph_, node),
+                          .space = MemorySpace::Parameter,
+                          .mode = mode,
+                          .dtype = type.dtype,
+                          .shape = {type.shape.numel()},
+                          .align = 64};
       memory_of_[{node.index, mode != Mode::In}] = builder_.add_memory(memory);
       result_.parameters.push_back(node);
     };
@@ -136,7 +142,8 @@ class Emitter {
     for (NodeId node : request_.fusion.outputs) {
       const auto alias = taken_over.find(node);
       add(node, alias == taken_over.end() ? Mode::Out : Mode::InOut);
-      if (alias != taken_over.end()) memory_of_[{alias->second.index, false}] = memory_of_.at({node.index, true});
+      if (alias != taken_over.end())
+        memory_of_[{alias->second.index, false}] = memory_of_.at({node.index, true});
     }
   }
 
@@ -144,8 +151,10 @@ class Emitter {
 
   void plan_dimensions() {
     const auto add = [&](size_t p) {
-      dims_.push_back({.axis = space_.parallel[p].symbol.symbol_name(), .extent = space_.parallel[p].extent,
-                       .tile = schedule_.tile[p], .lane = static_cast<int64_t>(p) == schedule_.lane_axis});
+      dims_.push_back({.axis = space_.parallel[p].symbol.symbol_name(),
+                       .extent = space_.parallel[p].extent,
+                       .tile = schedule_.tile[p],
+                       .lane = static_cast<int64_t>(p) == schedule_.lane_axis});
       dim_of_parallel_[p] = dims_.size() - 1;
     };
     for (size_t p = 0; p < space_.parallel.size(); ++p)
@@ -165,7 +174,9 @@ class Emitter {
     for (size_t k = 0; k < dims_.size(); ++k) type.extents.push_back(uses[k] ? dims_[k].tile : 1);
     return type;
   }
-  ValueType full_type(DType dtype) const { return tile_type(dtype, std::vector<bool>(dims_.size(), true)); }
+  ValueType full_type(DType dtype) const {
+    return tile_type(dtype, std::vector<bool>(dims_.size(), true));
+  }
 
   // Which dimensions an expression depends on, through positions and through loaded indices.
   void note_uses(const Expr& e, std::vector<bool>& uses) const {
@@ -173,7 +184,8 @@ class Emitter {
       if (symbol[0] == '%') {
         const auto& extents = value_extents_.at(symbol);
         for (size_t k = 0; k < extents.size(); ++k) uses[k] = uses[k] || extents[k] > 1;
-      } else if (symbol[0] == 'd' && symbol.size() > 1 && std::isdigit(static_cast<unsigned char>(symbol[1])) &&
+      } else if (symbol[0] == 'd' && symbol.size() > 1 &&
+                 std::isdigit(static_cast<unsigned char>(symbol[1])) &&
                  symbol.find('.') == std::string::npos) {
         const size_t k = std::stoul(symbol.substr(1));
         if (k < uses.size()) uses[k] = true;
@@ -184,8 +196,10 @@ class Emitter {
   Condition to_condition(const Conditions& conditions) const {
     Condition out;
     for (const RangeCondition& c : conditions) {
-      if (!proves_at_most(c.min, c.value)) out.push_back({c.min, IndexComparison::Kind::Le, c.value});
-      if (proves_less(c.value, c.limit) != true) out.push_back({c.value, IndexComparison::Kind::Lt, c.limit});
+      if (!proves_at_most(c.min, c.value))
+        out.push_back({c.min, IndexComparison::Kind::Le, c.value});
+      if (proves_less(c.value, c.limit) != true)
+        out.push_back({c.value, IndexComparison::Kind::Lt, c.limit});
     }
     return out;
   }
@@ -223,14 +237,15 @@ class Emitter {
   std::vector<size_t> loop_order() const {
     std::vector<size_t> order;
     const bool lane_first = schedule_.family == "dot";
-    if (lane_first && schedule_.lane_axis >= 0) order.push_back(static_cast<size_t>(schedule_.lane_axis));
+    if (lane_first && schedule_.lane_axis >= 0)
+      order.push_back(static_cast<size_t>(schedule_.lane_axis));
     for (size_t p = 0; p < space_.parallel.size(); ++p)
       if (std::find(order.begin(), order.end(), p) == order.end()) order.push_back(p);
     return order;
   }
 
-  void walk_parallel(const std::vector<size_t>& order, size_t depth, const std::vector<Expr>& blocks,
-                     const std::function<void()>& body) {
+  void walk_parallel(const std::vector<size_t>& order, size_t depth,
+                     const std::vector<Expr>& blocks, const std::function<void()>& body) {
     if (depth == order.size()) {
       new_scope();
       body();
@@ -255,7 +270,8 @@ class Emitter {
       return;
     }
     TileDim& dim = dims_[dim_of_parallel_.at(p)];
-    const Expr high = axis.extent.is_multiple_of(block) ? low + block : min(low + block, axis.extent);
+    const Expr high =
+        axis.extent.is_multiple_of(block) ? low + block : min(low + block, axis.extent);
     const auto at_tile = [&](const Expr& base, bool partial) {
       dim.base = base;
       dim.partial = partial;
@@ -271,8 +287,9 @@ class Emitter {
       // Whole tiles without masks, then at most one with.
       const Expr whole_end = low + floordiv(high - low, tile) * Expr(tile);
       if (block == tile) {
-        builder_.if_then({{low + tile, IndexComparison::Kind::Le, axis.extent}}, [&] { at_tile(low, false); },
-                         [&] { at_tile(low, true); });
+        builder_.if_then(
+            {{low + tile, IndexComparison::Kind::Le, axis.extent}}, [&] { at_tile(low, false); },
+            [&] { at_tile(low, true); });
       } else {
         const Expr end = builder_.let("whole", whole_end);
         builder_.for_loop("j", low, end, tile, {}, [&](Expr j, const auto&) {
@@ -367,15 +384,20 @@ class Emitter {
   void set_inner_tile(const Pass& pass) {
     if (inner_dim_ < 0) return;
     TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
-    dim.tile = pass.inner.empty() ? 1 : std::min(schedule_.inner_tile, ceil_power_of_two(pass.inner.back().extent.range().max));
+    dim.tile = pass.inner.empty()
+                   ? 1
+                   : std::min(schedule_.inner_tile,
+                              ceil_power_of_two(pass.inner.back().extent.range().max));
     dim.axis = pass.inner.empty() ? "" : pass.inner.back().symbol.symbol_name();
     dim.extent = pass.inner.empty() ? Expr(1) : pass.inner.back().extent;
     dim.base = 0;
     dim.partial = false;
   }
 
-  std::vector<Operand> inner_loops(const Pass& pass, size_t depth, const Expr& low, const std::optional<Expr>& high,
-                                   const std::vector<Accumulator>& accumulators, std::vector<Operand> state) {
+  std::vector<Operand> inner_loops(const Pass& pass, size_t depth, const Expr& low,
+                                   const std::optional<Expr>& high,
+                                   const std::vector<Accumulator>& accumulators,
+                                   std::vector<Operand> state) {
     if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
     const SpaceAxis& axis = pass.inner[depth];
     if (axis.extent.range().max <= 0) return state;  // an empty sum; its body may have no meaning
@@ -388,8 +410,9 @@ class Emitter {
       return inner_loops(pass, depth + 1, 0, std::nullopt, accumulators, std::move(carried));
     };
     if (!innermost || inner_dim_ < 0) {
-      return loop("k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
-                  [&](const Expr& k, std::vector<Operand> carried) { return body(k, std::move(carried)); });
+      return loop(
+          "k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
+          [&](const Expr& k, std::vector<Operand> carried) { return body(k, std::move(carried)); });
     }
     TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
     const auto at_tile = [&](const Expr& base, bool partial, std::vector<Operand> carried) {
@@ -405,22 +428,31 @@ class Emitter {
         state = at_tile(begin, false, std::move(state));
       } else {
         state = loop("k", begin, whole_end, dim.tile, std::move(state), 1,
-                     [&](const Expr& k, std::vector<Operand> carried) { return at_tile(k, false, std::move(carried)); });
+                     [&](const Expr& k, std::vector<Operand> carried) {
+                       return at_tile(k, false, std::move(carried));
+                     });
       }
     }
     if (length.is_multiple_of(dim.tile)) return state;
     // The tail: a loop of at most one turn, so that it can carry values.
-    if (whole.is_constant(0) && length.as_constant().value_or(0) > 0) return at_tile(begin, true, std::move(state));
+    if (whole.is_constant(0) && length.as_constant().value_or(0) > 0)
+      return at_tile(begin, true, std::move(state));
     return loop("k", whole_end, end, dim.tile, std::move(state), 1,
-                [&](const Expr& k, std::vector<Operand> carried) { return at_tile(k, true, std::move(carried)); });
+                [&](const Expr& k, std::vector<Operand> carried) {
+                  return at_tile(k, true, std::move(carried));
+                });
   }
 
-  std::vector<Operand> loop(std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
-                            std::vector<Operand> state, int64_t unroll,
-                            const std::function<std::vector<Operand>(const Expr&, std::vector<Operand>)>& body) {
+  std::vector<Operand> loop(
+      std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
+      std::vector<Operand> state, int64_t unroll,
+      const std::function<std::vector<Operand>(const Expr&, std::vector<Operand>)>& body) {
     const auto results = builder_.for_loop(
         hint, low, high, step, std::move(state),
-        [&](Expr k, const std::vector<ValueId>& carried) { return body(k, {carried.begin(), carried.end()}); }, unroll);
+        [&](Expr k, const std::vector<ValueId>& carried) {
+          return body(k, {carried.begin(), carried.end()});
+        },
+        unroll);
     new_scope();
     return {results.begin(), results.end()};
   }
@@ -432,7 +464,8 @@ class Emitter {
     for (const Accumulator& accumulator : accumulators) accumulate(accumulator, state);
     // All values before the first store: an output may take over the memory of an input.
     std::vector<Value> values;
-    for (const SpaceTask& task : pass.stores) values.push_back(inliner_.value(task.node, bound(task.at)));
+    for (const SpaceTask& task : pass.stores)
+      values.push_back(inliner_.value(task.node, bound(task.at)));
     for (size_t i = 0; i < values.size(); ++i) store_output(pass.stores[i], values[i]);
     return state;
   }
@@ -440,7 +473,8 @@ class Emitter {
   void accumulate(const Accumulator& accumulator, std::vector<Operand>& state) {
     const LoopForm& form = *accumulator.form;
     const DType dtype = accumulator_type(form);
-    Value value = inliner_.reduction_body(accumulator.task->node, bound(accumulator.task->at), bound(accumulator.task->reduction));
+    Value value = inliner_.reduction_body(accumulator.task->node, bound(accumulator.task->at),
+                                          bound(accumulator.task->reduction));
     value = widened(value);
     Operand& sum = state[accumulator.first];
     const bool padded = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].partial;
@@ -449,7 +483,9 @@ class Emitter {
       return;
     }
     // A sum of products takes one rounding less: the bound of a sum allows it.
-    const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded ? last_product(value) : nullptr;
+    const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded
+                               ? last_product(value)
+                               : nullptr;
     if (product) {
       const std::vector<Operand> operands = {product->operands[0], product->operands[1], sum};
       sum = full(builder_.row(ElementwiseOp::fma, operands), dtype);
@@ -465,7 +501,8 @@ class Emitter {
     const Statement* last = builder_.last_statement();
     if (value.operand.is_literal() || !last) return nullptr;
     const RowOp* row = last->as<RowOp>();
-    const bool made = row && row->op == ElementwiseOp::mul && last->results[0] == value.operand.value;
+    const bool made =
+        row && row->op == ElementwiseOp::mul && last->results[0] == value.operand.value;
     return made && !row->operands[0].is_literal() && !row->operands[1].is_literal() ? row : nullptr;
   }
 
@@ -474,15 +511,17 @@ class Emitter {
     const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
     std::vector<bool> uses(dims_.size());
     uses[static_cast<size_t>(inner_dim_)] = true;
-    const ValueId in = builder_.test({{dim.base + position(static_cast<size_t>(inner_dim_)), IndexComparison::Kind::Lt, dim.extent}},
+    const ValueId in = builder_.test({{dim.base + position(static_cast<size_t>(inner_dim_)),
+                                       IndexComparison::Kind::Lt, dim.extent}},
                                      tile_type(DType::Bool, uses));
     if (value.is_literal()) value = builder_.constant(tile_type(dtype, uses), value.bits);
     return builder_.row(ElementwiseOp::select, {in, value, Operand::literal(dtype, identity)});
   }
 
-  // (v, i) replaces the kept pair if v is a NaN where the kept value is none, or wins by order; equal
-  // values keep the lesser index.
-  void accumulate_arg(const Accumulator& accumulator, Value value, bool padded, std::vector<Operand>& state) {
+  // (v, i) replaces the kept pair if v is a NaN where the kept value is none, or wins by order;
+  // equal values keep the lesser index.
+  void accumulate_arg(const Accumulator& accumulator, Value value, bool padded,
+                      std::vector<Operand>& state) {
     const LoopForm& form = *accumulator.form;
     const DType dtype = accumulator_type(form);
     Operand& best = state[accumulator.first];
@@ -494,16 +533,22 @@ class Emitter {
       index = select_inside(index, DType::I64, INT64_MAX);
     }
     if (candidate.is_literal()) candidate = builder_.constant(full_type(dtype), candidate.bits);
-    const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) { return Operand(builder_.row(op, std::move(operands))); };
+    const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) {
+      return Operand(builder_.row(op, std::move(operands)));
+    };
     Operand wins = row(*form.arg_max ? ElementwiseOp::gt : ElementwiseOp::lt, {candidate, best});
     Operand ties = row(ElementwiseOp::eq, {candidate, best});
     if (is_floating(dtype)) {
       const Operand is_nan = row(ElementwiseOp::is_nan, {candidate});
       const Operand was_nan = row(ElementwiseOp::is_nan, {best});
-      wins = row(ElementwiseOp::logical_or, {wins, row(ElementwiseOp::logical_and, {is_nan, row(ElementwiseOp::logical_not, {was_nan})})});
-      ties = row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {is_nan, was_nan})});
+      wins = row(ElementwiseOp::logical_or,
+                 {wins, row(ElementwiseOp::logical_and,
+                            {is_nan, row(ElementwiseOp::logical_not, {was_nan})})});
+      ties = row(ElementwiseOp::logical_or,
+                 {ties, row(ElementwiseOp::logical_and, {is_nan, was_nan})});
     }
-    const Operand earlier = row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {index, best_index})});
+    const Operand earlier =
+        row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {index, best_index})});
     const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
     best = full(row(ElementwiseOp::select, {take, candidate, best}), dtype);
     best_index = full(row(ElementwiseOp::select, {take, index, best_index}), DType::I64);
@@ -531,7 +576,8 @@ class Emitter {
       Operand total = state[accumulator.first];
       if (fold_inner) total = builder_.fold(*form.monoid, total, {inner_dim_});
       // Partial results keep the accumulator's precision.
-      reduced_[accumulator.task->node.index] = partial_ ? Value{total, dtype} : converted({total, dtype}, form.result);
+      reduced_[accumulator.task->node.index] =
+          partial_ ? Value{total, dtype} : converted({total, dtype}, form.result);
     }
   }
 
@@ -541,7 +587,10 @@ class Emitter {
   Value widened(const Value& value) {
     if (!is_half(value.dtype)) return value;
     if (value.operand.is_literal())
-      return {Operand::literal(DType::F32, constant_bits(DType::F32, bits_to_double(value.dtype, value.operand.bits))), DType::F32};
+      return {Operand::literal(
+                  DType::F32,
+                  constant_bits(DType::F32, bits_to_double(value.dtype, value.operand.bits))),
+              DType::F32};
     auto [found, added] = widened_.try_emplace(value.operand.value.index);
     if (added) found->second = builder_.row(ElementwiseOp::convert, {value.operand}, DType::F32);
     return {found->second, DType::F32};
@@ -550,7 +599,8 @@ class Emitter {
   Value converted(const Value& value, DType to) {
     if (value.dtype == to) return value;
     if (value.operand.is_literal()) {
-      const uint64_t bits = evaluate_machine(ElementwiseOp::convert, value.dtype, to, value.operand.bits);
+      const uint64_t bits =
+          evaluate_machine(ElementwiseOp::convert, value.dtype, to, value.operand.bits);
       return {Operand::literal(to, bits), to};
     }
     return {builder_.row(ElementwiseOp::convert, {value.operand}, to), to};
@@ -567,7 +617,8 @@ class Emitter {
     Condition condition;
     for (size_t k = 0; k < dims_.size(); ++k) {
       const TileDim& dim = dims_[k];
-      if (dim.partial && dim.tile > 1) condition.push_back({dim.base + position(k), IndexComparison::Kind::Lt, dim.extent});
+      if (dim.partial && dim.tile > 1)
+        condition.push_back({dim.base + position(k), IndexComparison::Kind::Lt, dim.extent});
     }
     const Operand stored = full(value.operand, value.dtype);
     builder_.store(stored, memory_of_.at({task.node.index, true}), {offset}, {condition, {}},
@@ -603,14 +654,17 @@ class Emitter {
         const int64_t most = axis.extent.range().max;
         if (most > (int64_t{1} << 20)) return;
         // Whole tiles are stored, so the last one needs its room.
-        const int64_t room = inner_dim_ >= 0 ? (most + schedule_.inner_tile - 1) / schedule_.inner_tile * schedule_.inner_tile : most;
+        const int64_t room = inner_dim_ >= 0 ? (most + schedule_.inner_tile - 1) /
+                                                   schedule_.inner_tile * schedule_.inner_tile
+                                             : most;
         extents.push_back(std::max<int64_t>(room, 1));
         place.push_back(axis.symbol);
         elements *= extents.back();
       }
       const DType dtype = graph_[candidate.node].type.dtype;
       if (elements * static_cast<int64_t>(size_of(dtype)) > request_.target.l2_bytes / 4) continue;
-      caches_.push_back({candidate.node, candidate.at, builder_.buffer("row", dtype, extents), candidate.first_pass, place});
+      caches_.push_back({candidate.node, candidate.at, builder_.buffer("row", dtype, extents),
+                         candidate.first_pass, place});
     }
   }
 
@@ -688,17 +742,22 @@ Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& condit
   }
   for (const StagedOperand& staged : e.staged_)
     if (staged.node == node && e.bound(staged.at) == at)
-      return {e.builder_.load(staged.memory, e.bound(staged.place), e.tile_type(dtype, uses)), dtype};
+      return {e.builder_.load(staged.memory, e.bound(staged.place), e.tile_type(dtype, uses)),
+              dtype};
   for (size_t k = 0; k < e.dims_.size(); ++k) {
     const TileDim& dim = e.dims_[k];
     if (uses[k] && dim.lane && dim.partial)
       condition.push_back({dim.base + e.position(k), IndexComparison::Kind::Lt, dim.extent});
   }
   const Expr offset = linear_offset(at, e.graph_[node].type.shape);
-  return {e.builder_.load(e.memory_of_.at({node.index, false}), {offset}, e.tile_type(dtype, uses), {condition, {}}), dtype};
+  return {e.builder_.load(e.memory_of_.at({node.index, false}), {offset}, e.tile_type(dtype, uses),
+                          {condition, {}}),
+          dtype};
 }
 
-Value TileSink::reduced(NodeId node, const std::vector<Expr>&) { return emitter_.reduced_.at(node.index); }
+Value TileSink::reduced(NodeId node, const std::vector<Expr>&) {
+  return emitter_.reduced_.at(node.index);
+}
 
 Value TileSink::index(const Expr& value, DType dtype) {
   std::vector<bool> uses(emitter_.dims_.size());
@@ -722,24 +781,33 @@ Value TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DType 
   if (op == ElementwiseOp::convert) return emitter_.converted(arguments[0], result);
   if (op == ElementwiseOp::select && arguments[0].operand.is_literal())
     return arguments[0].operand.bits ? arguments[1] : arguments[2];
-  const bool literals = std::all_of(arguments.begin(), arguments.end(), [](const Value& v) { return v.operand.is_literal(); });
+  const bool literals = std::all_of(arguments.begin(), arguments.end(),
+                                    [](const Value& v) { return v.operand.is_literal(); });
   if (literals && is_machine(op)) {
     uint64_t bits[3] = {};
     for (size_t i = 0; i < arguments.size(); ++i) bits[i] = arguments[i].operand.bits;
-    return constant(result, evaluate_machine(op, arguments.back().dtype, result, bits[0], bits[1], bits[2]));
+    return constant(
+        result, evaluate_machine(op, arguments.back().dtype, result, bits[0], bits[1], bits[2]));
   }
   // Moving 16-bit values needs no arithmetic; all else is computed in f32 and rounded once.
   const bool moves = op == ElementwiseOp::select || op == ElementwiseOp::bitcast;
   std::vector<Operand> operands;
-  for (const Value& argument : arguments) operands.push_back(moves ? argument.operand : emitter_.widened(argument).operand);
+  for (const Value& argument : arguments)
+    operands.push_back(moves ? argument.operand : emitter_.widened(argument).operand);
   if (literals) {
     const Value first = moves ? arguments[0] : emitter_.widened(arguments[0]);
-    operands[0] = builder.constant(emitter_.tile_type(first.dtype, std::vector<bool>(emitter_.dims_.size())), first.operand.bits);
+    operands[0] =
+        builder.constant(emitter_.tile_type(first.dtype, std::vector<bool>(emitter_.dims_.size())),
+                         first.operand.bits);
   }
   if (!is_machine(op) && is_half(result))
-    return emitter_.converted({emit_half_body(builder, op, operands[0], result), DType::F32}, result);
+    return emitter_.converted({emit_half_body(builder, op, operands[0], result), DType::F32},
+                              result);
   const DType computed = moves ? result : compute_type(result);
-  const Value value{builder.row(op, operands, op == ElementwiseOp::bitcast ? std::optional(result) : std::nullopt), computed};
+  const Value value{
+      builder.row(op, operands,
+                  op == ElementwiseOp::bitcast ? std::optional(result) : std::nullopt),
+      computed};
   return emitter_.converted(value, result);
 }
 
@@ -747,7 +815,11 @@ Expr TileSink::as_index(const Value& value, const Expr& extent) {
   CodeBuilder& builder = emitter_.builder_;
   const std::vector<bool> none(emitter_.dims_.size());
   const ValueId last = builder.iota(extent - 1, emitter_.tile_type(DType::I64, none));
-  Operand clamped = builder.row(ElementwiseOp::min, {value.operand.is_literal() ? Operand::literal(DType::I64, value.operand.bits) : value.operand, last});
+  Operand clamped =
+      builder.row(ElementwiseOp::min,
+                  {value.operand.is_literal() ? Operand::literal(DType::I64, value.operand.bits)
+                                              : value.operand,
+                   last});
   clamped = builder.row(ElementwiseOp::max, {clamped, Operand::literal(DType::I64, 0)});
   const Expr symbol = value_symbol(builder.code(), clamped.value);
   emitter_.value_extents_[symbol.symbol_name()] = builder.code()[clamped.value].type.extents;
@@ -757,7 +829,8 @@ Expr TileSink::as_index(const Value& value, const Expr& extent) {
 std::optional<Value> TileSink::cached(NodeId node, const std::vector<Expr>& at) {
   Emitter& e = emitter_;
   for (const Emitter::Cache& cache : e.caches_) {
-    if (cache.node != node || cache.first_pass >= e.current_pass_ || e.bound(cache.at) != at) continue;
+    if (cache.node != node || cache.first_pass >= e.current_pass_ || e.bound(cache.at) != at)
+      continue;
     const DType dtype = e.graph_[node].type.dtype;
     return Value{e.builder_.load(cache.buffer, e.cache_place(cache), e.full_type(dtype)), dtype};
   }
@@ -774,15 +847,20 @@ void Emitter::emit_pack_phase() {
   const int64_t width = schedule_.tile[static_cast<size_t>(schedule_.lane_axis)];
   const Pass& pass = space_.passes.front();
   const auto uses = [](const MemoryAccess& access, const std::string& symbol) {
-    return std::any_of(access.at.begin(), access.at.end(), [&](const Expr& e) { return e.uses(symbol); });
+    return std::any_of(access.at.begin(), access.at.end(),
+                       [&](const Expr& e) { return e.uses(symbol); });
   };
   for (const SpaceTask& task : pass.reduces) {
     for (const MemoryAccess& access : trace(request_.forms, request_.fusion, task).loads) {
       const bool other_tile = std::any_of(dims_.begin(), dims_.end(), [&](const TileDim& dim) {
         return !dim.lane && !dim.axis.empty() && uses(access, dim.axis);
       });
-      const bool walks = std::any_of(pass.inner.begin(), pass.inner.end(), [&](const SpaceAxis& axis) { return uses(access, axis.symbol.symbol_name()); });
-      if (!uses(access, lane_symbol) || !walks || other_tile || access.conditional || access.indirect) continue;
+      const bool walks = std::any_of(
+          pass.inner.begin(), pass.inner.end(),
+          [&](const SpaceAxis& axis) { return uses(access, axis.symbol.symbol_name()); });
+      if (!uses(access, lane_symbol) || !walks || other_tile || access.conditional ||
+          access.indirect)
+        continue;
 
       StagedOperand staged{access.node, access.at, {}, {}};
       std::vector<Expr> shape;
@@ -809,16 +887,20 @@ void Emitter::emit_pack_phase() {
       shape.push_back(width);
       staged.place.push_back(mod(lane.symbol, width));
       const DType dtype = graph_[access.node].type.dtype;
-      staged.memory = builder_.add_memory({.name = "panels", .space = MemorySpace::Workspace, .mode = Mode::InOut,
-                                           .dtype = dtype, .shape = shape, .align = 64});
+      staged.memory = builder_.add_memory({.name = "panels",
+                                           .space = MemorySpace::Workspace,
+                                           .mode = Mode::InOut,
+                                           .dtype = dtype,
+                                           .shape = shape,
+                                           .align = 64});
 
       const Expr position = position_symbol('d', 0, width);
       const Expr column = grid_symbol(panel, panels) * Expr(width) + position;
       bindings[lane_symbol] = column;
       Region region;
       builder_.enter(region);
-      pack_loops(pass, 0, bindings, staged, {{column, IndexComparison::Kind::Lt, lane.extent}}, {dtype, 1, {width}},
-                 lane.extent.is_multiple_of(width));
+      pack_loops(pass, 0, bindings, staged, {{column, IndexComparison::Kind::Lt, lane.extent}},
+                 {dtype, 1, {width}}, lane.extent.is_multiple_of(width));
       builder_.leave();
       new_phase(std::move(grid)) = std::move(region);
       staged_.push_back(std::move(staged));
@@ -826,8 +908,9 @@ void Emitter::emit_pack_phase() {
   }
 }
 
-void Emitter::pack_loops(const Pass& pass, size_t depth, Bindings& bindings, const StagedOperand& staged,
-                         const Condition& guard, const ValueType& type, bool whole) {
+void Emitter::pack_loops(const Pass& pass, size_t depth, Bindings& bindings,
+                         const StagedOperand& staged, const Condition& guard, const ValueType& type,
+                         bool whole) {
   const auto bind = [&](const std::vector<Expr>& list) {
     std::vector<Expr> out;
     for (const Expr& e : list) out.push_back(e.substitute(bindings));
@@ -836,7 +919,8 @@ void Emitter::pack_loops(const Pass& pass, size_t depth, Bindings& bindings, con
   if (depth == pass.inner.size()) {
     const Expr offset = linear_offset(bind(staged.at), graph_[staged.node].type.shape);
     const Guard guarded = whole ? Guard{} : Guard{guard, {}};
-    const ValueId value = builder_.load(memory_of_.at({staged.node.index, false}), {offset}, type, guarded);
+    const ValueId value =
+        builder_.load(memory_of_.at({staged.node.index, false}), {offset}, type, guarded);
     builder_.store(value, staged.memory, bind(staged.place));
     return;
   }
@@ -860,7 +944,8 @@ Condition Emitter::partial_guard() const {
   Condition condition;
   for (size_t k = 0; k < dims_.size(); ++k)
     if (dims_[k].partial && dims_[k].tile > 1)
-      condition.push_back({dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
+      condition.push_back(
+          {dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
   return condition;
 }
 
@@ -872,8 +957,12 @@ void Emitter::emit_partial_phase() {
   for (const SpaceTask& task : pass.reduces) {
     const LoopForm* form = request_.forms.find(task.node);
     BRAZE_CHECK(!form->arg_max, "arg-reductions are not split");
-    partials_.push_back(builder_.add_memory({.name = "partial", .space = MemorySpace::Workspace, .mode = Mode::InOut,
-                                             .dtype = accumulator_type(*form), .shape = shape, .align = 64}));
+    partials_.push_back(builder_.add_memory({.name = "partial",
+                                             .space = MemorySpace::Workspace,
+                                             .mode = Mode::InOut,
+                                             .dtype = accumulator_type(*form),
+                                             .shape = shape,
+                                             .align = 64}));
   }
   const std::string chunk_name = builder_.fresh_name("chunk");
   const Expr chunk = grid_symbol(chunk_name, schedule_.split);
@@ -891,7 +980,8 @@ void Emitter::emit_partial_phase() {
         for (const auto& [axis, index] : store_bindings_) bindings[axis] = index;
         for (size_t i = 0; i < pass.reduces.size(); ++i) {
           const Value& sum = reduced_.at(pass.reduces[i].node.index);
-          builder_.store(full(sum.operand, sum.dtype), partials_[i], partial_place(chunk, bindings), {partial_guard(), {}});
+          builder_.store(full(sum.operand, sum.dtype), partials_[i], partial_place(chunk, bindings),
+                         {partial_guard(), {}});
         }
         reduced_.clear();
       },
@@ -908,28 +998,34 @@ void Emitter::combine_partials(const Pass& pass) {
     const DType dtype = accumulator_type(*form);
     state.emplace_back(builder_.constant(full_type(dtype), identity_bits(*form)));
   }
-  state = loop("chunk", 0, schedule_.split, 1, std::move(state), 1, [&](const Expr& chunk, std::vector<Operand> carried) {
-    for (size_t i = 0; i < pass.reduces.size(); ++i) {
-      const LoopForm* form = request_.forms.find(pass.reduces[i].node);
-      Condition guard;
-      for (size_t k = 0; k < dims_.size(); ++k)
-        if (dims_[k].lane && dims_[k].partial && dims_[k].tile > 1)
-          guard.push_back({dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
-      const ValueId part = builder_.load(partials_[i], partial_place(chunk, bindings_), full_type(accumulator_type(*form)), {guard, {}});
-      carried[i] = builder_.row(info(*form->monoid).combine, {carried[i], part});
-    }
-    return carried;
-  });
+  state =
+      loop("chunk", 0, schedule_.split, 1, std::move(state), 1,
+           [&](const Expr& chunk, std::vector<Operand> carried) {
+             for (size_t i = 0; i < pass.reduces.size(); ++i) {
+               const LoopForm* form = request_.forms.find(pass.reduces[i].node);
+               Condition guard;
+               for (size_t k = 0; k < dims_.size(); ++k)
+                 if (dims_[k].lane && dims_[k].partial && dims_[k].tile > 1)
+                   guard.push_back(
+                       {dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
+               const ValueId part = builder_.load(partials_[i], partial_place(chunk, bindings_),
+                                                  full_type(accumulator_type(*form)), {guard, {}});
+               carried[i] = builder_.row(info(*form->monoid).combine, {carried[i], part});
+             }
+             return carried;
+           });
   for (size_t i = 0; i < pass.reduces.size(); ++i) {
     const LoopForm* form = request_.forms.find(pass.reduces[i].node);
-    reduced_[pass.reduces[i].node.index] = converted({state[i], accumulator_type(*form)}, form->result);
+    reduced_[pass.reduces[i].node.index] =
+        converted({state[i], accumulator_type(*form)}, form->result);
   }
 }
 
 }  // namespace
 
 TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const Schedule& schedule) {
-  BRAZE_CHECK(schedule.tile.size() == space.parallel.size() && schedule.block.size() == space.parallel.size(),
+  BRAZE_CHECK(schedule.tile.size() == space.parallel.size() &&
+                  schedule.block.size() == space.parallel.size(),
               "the schedule does not fit the space");
   TiledKernel kernel = Emitter(request, space, schedule).emit();
   remove_dead_code(kernel.program);
@@ -937,4 +1033,3 @@ TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const S
 }
 
 }  // namespace braze
-

@@ -1,8 +1,8 @@
 // emitter.h — from a Fusion, its space and a Schedule to a tile program.
 //
-// All loop-shaped families share this emitter: they differ only in the Schedule. Values become tiles
-// with one dimension per tiled axis, of extent 1 where a value does not depend on the axis, so the
-// inner loop of a contraction appears by itself as fma of [m, 1] and [1, n] tiles.
+// All loop-shaped families share this emitter: they differ only in the Schedule. Values become
+// tiles with one dimension per tiled axis, of extent 1 where a value does not depend on the axis,
+// so the inner loop of a contraction appears by itself as fma of [m, 1] and [1, n] tiles.
 #pragma once
 
 #include <map>
@@ -18,8 +18,8 @@ namespace braze {
 
 struct TiledKernel {
   TileProgram program;
-  /// The nodes behind the program's memory parameters, in order: inputs, then outputs; an input that an output
-  /// takes over has none of its own.
+  /// The nodes behind the program's memory parameters, in order: inputs, then outputs; an input
+  /// that an output takes over has none of its own.
   std::vector<NodeId> parameters;
 };
 
@@ -28,7 +28,7 @@ struct TilingRequest {
   const LoopForms& forms;
   const Fusion& fusion;
   const Target& target;
-  std::string name;  ///< of the kernel
+  std::string name;                       ///< of the kernel
   std::map<NodeId, NodeId> aliases = {};  ///< inputs that an output takes over -> that output
 };
 

@@ -45,14 +45,19 @@ double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& ax
     const auto bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0);
     all += bytes;
     const int64_t stride = access.stride(axis);
-    if (stride == 1) good += bytes;
-    else if (stride == 0 && !access.store) good += 0.75 * bytes;
+    if (stride == 1)
+      good += bytes;
+    else if (stride == 0 && !access.store)
+      good += 0.75 * bytes;
   }
   const int64_t extent = std::max<int64_t>(planned_extent(axis.extent), 1);
-  const double filled = static_cast<double>(extent) / static_cast<double>((extent + lanes - 1) / lanes * lanes);
+  const double filled =
+      static_cast<double>(extent) / static_cast<double>((extent + lanes - 1) / lanes * lanes);
   return all == 0 ? filled : good / all * filled;
 }
 
-int64_t planned_extent(const Expr& extent) { return std::min<int64_t>(extent.range().max, int64_t{1} << 40); }
+int64_t planned_extent(const Expr& extent) {
+  return std::min<int64_t>(extent.range().max, int64_t{1} << 40);
+}
 
 }  // namespace braze

@@ -11,8 +11,8 @@ namespace braze {
 /// One memory access of a space, with what rules ask of it.
 struct AccessInfo {
   NodeId node;
-  Expr offset;           ///< in elements, over the space's symbols
-  size_t bytes = 4;      ///< of one element
+  Expr offset;       ///< in elements, over the space's symbols
+  size_t bytes = 4;  ///< of one element
   bool store = false;
   bool irregular = false;  ///< conditional or indirect
 

@@ -15,10 +15,14 @@ constexpr int64_t kMostElements = 32'768;
 }  // namespace
 
 std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const Space& space) {
-  if (space.passes.size() != 1 || !space.passes[0].reduces.empty() || !space.passes[0].inner.empty()) return std::nullopt;
+  if (space.passes.size() != 1 || !space.passes[0].reduces.empty() ||
+      !space.passes[0].inner.empty())
+    return std::nullopt;
   const Pass& pass = space.passes[0];
   const size_t rank = space.parallel.size();
-  Schedule schedule{.family = "pointwise", .block = std::vector<int64_t>(rank, 1), .tile = std::vector<int64_t>(rank, 1)};
+  Schedule schedule{.family = "pointwise",
+                    .block = std::vector<int64_t>(rank, 1),
+                    .tile = std::vector<int64_t>(rank, 1)};
   if (rank == 0) return schedule;
 
   const int64_t lanes = request.target.vector_lanes(4);
@@ -40,11 +44,16 @@ std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const S
   schedule.tile[lane] = tile;
 
   int64_t total = 1;
-  for (const SpaceAxis& axis : space.parallel) total = std::min<int64_t>(total * std::max<int64_t>(planned_extent(axis.extent), 1), int64_t{1} << 50);
+  for (const SpaceAxis& axis : space.parallel)
+    total = std::min<int64_t>(total * std::max<int64_t>(planned_extent(axis.extent), 1),
+                              int64_t{1} << 50);
   const double flops = std::max(flops_per_element(request, pass), 1.0);
-  int64_t elements = std::clamp(static_cast<int64_t>(kInstanceFlops / flops), kLeastElements, kMostElements);
+  int64_t elements =
+      std::clamp(static_cast<int64_t>(kInstanceFlops / flops), kLeastElements, kMostElements);
   elements = std::max<int64_t>(std::min(elements, total / std::max(request.target.cores, 1)), tile);
-  schedule.block[lane] = std::min((elements + tile - 1) / tile, std::max<int64_t>((extent + tile - 1) / tile, 1)) * tile;
+  schedule.block[lane] =
+      std::min((elements + tile - 1) / tile, std::max<int64_t>((extent + tile - 1) / tile, 1)) *
+      tile;
   // Accesses that run along another axis share cache lines between its neighbours.
   size_t other = rank;
   for (const AccessInfo& access : touched)
@@ -53,7 +62,8 @@ std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const S
   int64_t left = std::max<int64_t>(elements / schedule.block[lane], 1);
   if (other < rank) {
     schedule.block[lane] = std::min<int64_t>(schedule.block[lane], std::max<int64_t>(tile, 64));
-    schedule.block[other] = std::min<int64_t>(64, std::max<int64_t>(planned_extent(space.parallel[other].extent), 1));
+    schedule.block[other] =
+        std::min<int64_t>(64, std::max<int64_t>(planned_extent(space.parallel[other].extent), 1));
     return schedule;
   }
   for (size_t p = rank; p-- > 0 && left > 1;) {

@@ -9,14 +9,15 @@ namespace braze {
 namespace {
 
 constexpr int64_t kInstanceElements = 16'384;
-// A reduction with few parallel indices is cut into chunks, whose number is part of the Schedule and
-// not of the machine, since it orders the sum.
+// A reduction with few parallel indices is cut into chunks, whose number is part of the Schedule
+// and not of the machine, since it orders the sum.
 constexpr int64_t kMostChunks = 16;
 constexpr int64_t kChunkElements = 16'384;
 
 int64_t product(const std::vector<SpaceAxis>& axes) {
   int64_t n = 1;
-  for (const SpaceAxis& axis : axes) n = std::min<int64_t>(n * std::max<int64_t>(planned_extent(axis.extent), 1), int64_t{1} << 40);
+  for (const SpaceAxis& axis : axes)
+    n = std::min<int64_t>(n * std::max<int64_t>(planned_extent(axis.extent), 1), int64_t{1} << 40);
   return n;
 }
 
@@ -25,13 +26,16 @@ int64_t product(const std::vector<SpaceAxis>& axes) {
 std::optional<Schedule> schedule_reduction(const TilingRequest& request, const Space& space) {
   if (space.passes.empty()) return std::nullopt;
   const size_t rank = space.parallel.size();
-  Schedule schedule{.family = "row", .block = std::vector<int64_t>(rank, 1), .tile = std::vector<int64_t>(rank, 1)};
+  Schedule schedule{.family = "row",
+                    .block = std::vector<int64_t>(rank, 1),
+                    .tile = std::vector<int64_t>(rank, 1)};
   const int64_t lanes = request.target.vector_lanes(4);
   const int64_t wide = lanes * (request.target.vector_registers >= 32 ? 4 : 2);
 
   // The pass with the most inner work decides about lanes.
-  const Pass& main = *std::max_element(space.passes.begin(), space.passes.end(),
-                                       [](const Pass& a, const Pass& b) { return product(a.inner) < product(b.inner); });
+  const Pass& main = *std::max_element(
+      space.passes.begin(), space.passes.end(),
+      [](const Pass& a, const Pass& b) { return product(a.inner) < product(b.inner); });
   const auto touched = accesses(request, main);
   double row_quality = -1;
   if (!main.inner.empty()) row_quality = lane_quality(touched, main.inner.back(), lanes);
@@ -52,8 +56,11 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
     schedule.inner_tile = lanes;
     while (schedule.inner_tile < wide && schedule.inner_tile < length) schedule.inner_tile *= 2;
     if (rank > 0) {
-      const int64_t rows = std::clamp<int64_t>(kInstanceElements / std::max<int64_t>(inner, 1), 1, std::max<int64_t>(outer / (4 * request.target.cores), 1));
-      schedule.block[rank - 1] = std::min(rows, std::max<int64_t>(planned_extent(space.parallel[rank - 1].extent), 1));
+      const int64_t rows =
+          std::clamp<int64_t>(kInstanceElements / std::max<int64_t>(inner, 1), 1,
+                              std::max<int64_t>(outer / (4 * request.target.cores), 1));
+      schedule.block[rank - 1] =
+          std::min(rows, std::max<int64_t>(planned_extent(space.parallel[rank - 1].extent), 1));
     }
   } else {
     schedule.family = "column";
@@ -66,15 +73,21 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
   }
 
   // Few instances, one pass of reductions, much to reduce: split.
-  const bool single_pass = std::all_of(space.passes.begin() + 1, space.passes.end(), [](const Pass& p) { return p.inner.empty() && p.reduces.empty(); });
+  const bool single_pass =
+      std::all_of(space.passes.begin() + 1, space.passes.end(),
+                  [](const Pass& p) { return p.inner.empty() && p.reduces.empty(); });
   bool splittable = single_pass && !space.passes[0].inner.empty() && space.passes[0].stores.empty();
   for (const SpaceTask& task : space.passes[0].reduces)
     splittable = splittable && request.forms.find(task.node)->monoid.has_value();
   int64_t instances = 1;
-  for (size_t p = 0; p < rank; ++p) instances *= (std::max<int64_t>(planned_extent(space.parallel[p].extent), 1) + schedule.block[p] - 1) / schedule.block[p];
+  for (size_t p = 0; p < rank; ++p)
+    instances *=
+        (std::max<int64_t>(planned_extent(space.parallel[p].extent), 1) + schedule.block[p] - 1) /
+        schedule.block[p];
   if (splittable && instances < 8) {
     const int64_t per_instance = inner * (schedule.lane_axis >= 0 ? schedule.tile[column] : 1);
-    const int64_t chunks = std::min(per_instance / kChunkElements, planned_extent(space.passes[0].inner.front().extent));
+    const int64_t chunks = std::min(per_instance / kChunkElements,
+                                    planned_extent(space.passes[0].inner.front().extent));
     schedule.split = std::clamp<int64_t>(chunks, 1, kMostChunks);
   }
   return schedule;

@@ -9,7 +9,8 @@ namespace braze {
 
 namespace {
 
-constexpr Code kBadSchedule{"bad-schedule", ErrorKind::InvalidArgument, "A schedule's text is malformed or does not fit its kernel."};
+constexpr Code kBadSchedule{"bad-schedule", ErrorKind::InvalidArgument,
+                            "A schedule's text is malformed or does not fit its kernel."};
 
 std::string list_text(const std::vector<int64_t>& list) {
   return join(list, ",", [](int64_t v) { return std::to_string(v); });
@@ -18,7 +19,8 @@ std::string list_text(const std::vector<int64_t>& list) {
 int64_t parse_number(std::string_view text, std::string_view key) {
   int64_t value = 0;
   const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < -1 || value > (int64_t{1} << 40))
+  if (error != std::errc() || end != text.data() + text.size() || value < -1 ||
+      value > (int64_t{1} << 40))
     fail(kBadSchedule, fmt::format("schedule: '{}' is not a value for {}", text, key));
   return value;
 }
@@ -55,18 +57,30 @@ Schedule parse_schedule(std::string_view text) {
     text.remove_prefix(std::min(space + 1, text.size()));
     if (word.empty()) continue;
     const size_t equals = word.find('=');
-    if (equals == std::string_view::npos) fail(kBadSchedule, fmt::format("schedule: '{}' is not key=value", word));
+    if (equals == std::string_view::npos)
+      fail(kBadSchedule, fmt::format("schedule: '{}' is not key=value", word));
     const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
-    if (key == "family") schedule.family = value;
-    else if (key == "block") schedule.block = parse_list(value, key);
-    else if (key == "tile") schedule.tile = parse_list(value, key);
-    else if (key == "lane") schedule.lane_axis = parse_number(value, key);
-    else if (key == "inner") schedule.inner_tile = parse_number(value, key);
-    else if (key == "unroll") schedule.unroll = parse_number(value, key);
-    else if (key == "split") schedule.split = parse_number(value, key);
-    else if (key == "pack") schedule.pack = parse_number(value, key) != 0;
-    else if (key == "stream") schedule.stream = parse_number(value, key) != 0;
-    else fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key), {{}, {}, "keys: family block tile lane inner unroll split pack stream"});
+    if (key == "family")
+      schedule.family = value;
+    else if (key == "block")
+      schedule.block = parse_list(value, key);
+    else if (key == "tile")
+      schedule.tile = parse_list(value, key);
+    else if (key == "lane")
+      schedule.lane_axis = parse_number(value, key);
+    else if (key == "inner")
+      schedule.inner_tile = parse_number(value, key);
+    else if (key == "unroll")
+      schedule.unroll = parse_number(value, key);
+    else if (key == "split")
+      schedule.split = parse_number(value, key);
+    else if (key == "pack")
+      schedule.pack = parse_number(value, key) != 0;
+    else if (key == "stream")
+      schedule.stream = parse_number(value, key) != 0;
+    else
+      fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
+           {{}, {}, "keys: family block tile lane inner unroll split pack stream"});
   }
   return schedule;
 }

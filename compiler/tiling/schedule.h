@@ -1,8 +1,9 @@
 // schedule.h — Schedule: where and when a Fusion is computed, as a plain value.
 //
-// One schema serves the loop-shaped families; the family names the rule that filled it in. Blocks and
-// tiles are per parallel axis of the Fusion's space: an instance covers `block` indices of an axis
-// and steps through them `tile` at a time. Tiles larger than 1 become dimensions of tile values.
+// One schema serves the loop-shaped families; the family names the rule that filled it in. Blocks
+// and tiles are per parallel axis of the Fusion's space: an instance covers `block` indices of an
+// axis and steps through them `tile` at a time. Tiles larger than 1 become dimensions of tile
+// values.
 #pragma once
 
 #include <cstdint>
@@ -13,15 +14,15 @@
 namespace braze {
 
 struct Schedule {
-  std::string family;              ///< "pointwise", "row", "column", "dot", "scatter"
-  std::vector<int64_t> block;      ///< per parallel axis; a multiple of the tile
-  std::vector<int64_t> tile;       ///< per parallel axis
-  int64_t lane_axis = -1;          ///< the parallel axis along vectors; -1: the innermost inner axis
-  int64_t inner_tile = 1;          ///< of the innermost inner axis; 1 with a parallel lane axis
-  int64_t unroll = 1;              ///< of inner loops that step one index at a time
-  int64_t split = 1;               ///< chunks of the outermost reduction axis, combined in order
-  bool pack = false;               ///< copy the contraction's operand along the lanes to panels
-  bool stream = false;             ///< results are not read again soon
+  std::string family;          ///< "pointwise", "row", "column", "dot", "scatter"
+  std::vector<int64_t> block;  ///< per parallel axis; a multiple of the tile
+  std::vector<int64_t> tile;   ///< per parallel axis
+  int64_t lane_axis = -1;      ///< the parallel axis along vectors; -1: the innermost inner axis
+  int64_t inner_tile = 1;      ///< of the innermost inner axis; 1 with a parallel lane axis
+  int64_t unroll = 1;          ///< of inner loops that step one index at a time
+  int64_t split = 1;           ///< chunks of the outermost reduction axis, combined in order
+  bool pack = false;           ///< copy the contraction's operand along the lanes to panels
+  bool stream = false;         ///< results are not read again soon
 
   /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.
   std::string to_string() const;

@@ -13,7 +13,8 @@ using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 // In order of preference.
 constexpr Family kFamilies[] = {schedule_pointwise, schedule_contraction, schedule_reduction};
 
-constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported, "No schedule family accepts the fusion."};
+constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
+                         "No schedule family accepts the fusion."};
 
 }  // namespace
 
@@ -26,11 +27,13 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space) {
 Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
   auto found = find_space(forms, fusion);
   if (const auto* none = std::get_if<NoSpace>(&found))
-    fail(*none->code, fmt::format("nodes {} and {} share no iteration space", none->first.index, none->second.index));
+    fail(*none->code, fmt::format("nodes {} and {} share no iteration space", none->first.index,
+                                  none->second.index));
   return collapse(forms, fusion, std::get<Space>(found));
 }
 
-TiledKernel tile(const TilingRequest& request, const Space& space, const std::optional<Schedule>& schedule) {
+TiledKernel tile(const TilingRequest& request, const Space& space,
+                 const std::optional<Schedule>& schedule) {
   return emit_tiles(request, space, schedule ? *schedule : choose_schedule(request, space));
 }
 

@@ -15,7 +15,8 @@ constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
 // Rows that 16-bit floats take part in: moving, conversion.
 bool is_move(ElementwiseOp op) {
-  return op == ElementwiseOp::select || op == ElementwiseOp::bitcast || op == ElementwiseOp::convert;
+  return op == ElementwiseOp::select || op == ElementwiseOp::bitcast ||
+         op == ElementwiseOp::convert;
 }
 
 bool all_bounded(const Expr& e) {
@@ -41,7 +42,8 @@ bool broadcasts(const ValueType& from, const ValueType& to) {
 
 void CodeChecker::expect(bool holds, const char* rule, const std::string& message) {
   if (holds || !rule) return;
-  Diagnostic finding{&codes::kBrokenRule, {}, "@" + code_.name, fmt::format("{}: {}", rule, message)};
+  Diagnostic finding{
+      &codes::kBrokenRule, {}, "@" + code_.name, fmt::format("{}: {}", rule, message)};
   if (statement_) {
     finding.location = statement_->location;
     finding.context = to_text(code_, *statement_);
@@ -59,11 +61,13 @@ void CodeChecker::run() {
   check_kernel();
 }
 
-// --- Names ----------------------------------------------------------------------------------------
+// --- Names
+// ----------------------------------------------------------------------------------------
 
 bool CodeChecker::is_position(const std::string& name) const {
   if (letter_ == 'e' && name == "lane") return true;
-  return name.size() > 1 && name[0] == letter_ && name.find_first_not_of("0123456789", 1) == std::string::npos;
+  return name.size() > 1 && name[0] == letter_ &&
+         name.find_first_not_of("0123456789", 1) == std::string::npos;
 }
 
 void CodeChecker::define(ValueId value) {
@@ -73,11 +77,14 @@ void CodeChecker::define(ValueId value) {
   check_type(code_[value].type);
 }
 void CodeChecker::define_symbol(const std::string& name) {
-  expect(!is_position(name), rules_.names, fmt::format("{} is a position and cannot be defined", name));
-  expect(symbols_.insert(name).second, rules_.names, fmt::format("the symbol {} is defined twice", name));
+  expect(!is_position(name), rules_.names,
+         fmt::format("{} is a position and cannot be defined", name));
+  expect(symbols_.insert(name).second, rules_.names,
+         fmt::format("the symbol {} is defined twice", name));
 }
 void CodeChecker::use(ValueId value) {
-  expect(values_.contains("%" + code_[value].name), rules_.names, fmt::format("%{} is not defined here", code_[value].name));
+  expect(values_.contains("%" + code_[value].name), rules_.names,
+         fmt::format("%{} is not defined here", code_[value].name));
 }
 
 void CodeChecker::check_symbols() {
@@ -86,57 +93,73 @@ void CodeChecker::check_symbols() {
     define_symbol(symbol.symbol_name());
     sizes_.insert(symbol.symbol_name());
     expect(range.min >= 0 && range.min <= range.max && range.max <= kMaxSymbol, rules_.symbols,
-           fmt::format("the symbol {} has the range {}..{}", symbol.symbol_name(), range.min, range.max));
+           fmt::format("the symbol {} has the range {}..{}", symbol.symbol_name(), range.min,
+                       range.max));
   }
 }
 
 void CodeChecker::check_memories() {
-  const auto sizes = [&](const Memory& memory, const std::vector<Expr>& exprs, std::string_view what) {
+  const auto sizes = [&](const Memory& memory, const std::vector<Expr>& exprs,
+                         std::string_view what) {
     for (const Expr& e : exprs) {
       for (const std::string& symbol : e.symbols())
-        expect(sizes_.contains(symbol), rules_.extents, fmt::format("a {} of %{} uses {}, which is no size", what, memory.name, symbol));
-      expect(e.range().min >= 0, rules_.extents, fmt::format("a {} of %{} may be negative: {}", what, memory.name, e.to_string()));
+        expect(sizes_.contains(symbol), rules_.extents,
+               fmt::format("a {} of %{} uses {}, which is no size", what, memory.name, symbol));
+      expect(e.range().min >= 0, rules_.extents,
+             fmt::format("a {} of %{} may be negative: {}", what, memory.name, e.to_string()));
     }
   };
   for (size_t i = 0; i < code_.memories.size(); ++i) {
     const Memory& memory = code_.memories[i];
     if (memory.space == MemorySpace::Local) continue;
-    expect(names_.insert(memory.name).second, rules_.names, fmt::format("%{} is defined twice", memory.name));
+    expect(names_.insert(memory.name).second, rules_.names,
+           fmt::format("%{} is defined twice", memory.name));
     memories_.insert(MemoryId(i));
     sizes(memory, memory.shape, "extent");
     sizes(memory, memory.strides, "stride");
-    expect(memory.strides.empty() || memory.strides.size() == memory.shape.size(), rules_.extents, fmt::format("%{} has as many strides as extents", memory.name));
-    expect(memory.align >= 0 && (memory.align & (memory.align - 1)) == 0, rules_.extents, fmt::format("the alignment of %{} is a power of two", memory.name));
+    expect(memory.strides.empty() || memory.strides.size() == memory.shape.size(), rules_.extents,
+           fmt::format("%{} has as many strides as extents", memory.name));
+    expect(memory.align >= 0 && (memory.align & (memory.align - 1)) == 0, rules_.extents,
+           fmt::format("the alignment of %{} is a power of two", memory.name));
   }
   for (const ValueId scalar : code_.scalar_parameters) {
     define(scalar);
-    expect(type_of(scalar).rank() == 0 && type_of(scalar).lanes == 1, rules_.type, fmt::format("the parameter %{} is a scalar", code_[scalar].name));
+    expect(type_of(scalar).rank() == 0 && type_of(scalar).lanes == 1, rules_.type,
+           fmt::format("the parameter %{} is a scalar", code_[scalar].name));
   }
 }
 
-// --- Index expressions ------------------------------------------------------------------------------
+// --- Index expressions
+// ------------------------------------------------------------------------------
 
 void CodeChecker::check_index(const Expr& e, const ValueType* positions) {
   bool wide = false;  // i64 values have no range that could be analysed
   for (const std::string& symbol : e.symbols()) {
     if (symbol[0] == '%') {
       expect(values_.contains(symbol), rules_.names, fmt::format("{} is not defined here", symbol));
-      const auto found = std::find_if(code_.values.begin(), code_.values.end(), [&](const Value& v) { return v.name == symbol.substr(1); });
+      const auto found = std::find_if(code_.values.begin(), code_.values.end(),
+                                      [&](const Value& v) { return v.name == symbol.substr(1); });
       if (found == code_.values.end()) continue;
       wide |= found->type.dtype == DType::I64;
       expect(is_integer(found->type.dtype), rules_.index, fmt::format("{} is no integer", symbol));
-      const bool fits = positions ? broadcasts(found->type, *positions) : found->type.rank() == 0 && found->type.lanes == 1;
-      expect(fits, rules_.index, fmt::format("{} : {} has no element for each position", symbol, found->type.to_string()));
+      const bool fits = positions ? broadcasts(found->type, *positions)
+                                  : found->type.rank() == 0 && found->type.lanes == 1;
+      expect(
+          fits, rules_.index,
+          fmt::format("{} : {} has no element for each position", symbol, found->type.to_string()));
     } else if (is_position(symbol)) {
       const bool lane = symbol == "lane";
       const bool known = positions && (lane || std::stoul(symbol.substr(1)) < positions->rank());
       expect(known, rules_.positions, fmt::format("{} has no meaning here", symbol));
     } else {
-      expect(symbols_.contains(symbol), rules_.names, fmt::format("the symbol {} is not defined here", symbol));
+      expect(symbols_.contains(symbol), rules_.names,
+             fmt::format("the symbol {} is not defined here", symbol));
     }
   }
-  expect(wide || all_bounded(e), rules_.index, fmt::format("{} may not fit 64 bits", e.to_string()));
-  expect(divisors_positive(e), rules_.index, fmt::format("a divisor in {} is not proven positive", e.to_string()));
+  expect(wide || all_bounded(e), rules_.index,
+         fmt::format("{} may not fit 64 bits", e.to_string()));
+  expect(divisors_positive(e), rules_.index,
+         fmt::format("a divisor in {} is not proven positive", e.to_string()));
 }
 
 void CodeChecker::check_condition(const Condition& condition, const ValueType* positions) {
@@ -150,14 +173,17 @@ void CodeChecker::check_guard(const Guard& guard, const ValueType& type) {
   check_condition(guard.condition, &type);
   if (!guard.mask) return;
   const ValueType& mask = type_of(guard.mask);
-  expect(mask.dtype == DType::Bool && broadcasts(mask, type), rules_.guards, fmt::format("a mask of {} for {}", mask.to_string(), type.to_string()));
-  expect(letter_ == 'd' || mask.lanes == type.lanes, rules_.guards, "a mask has the lanes of its access");
+  expect(mask.dtype == DType::Bool && broadcasts(mask, type), rules_.guards,
+         fmt::format("a mask of {} for {}", mask.to_string(), type.to_string()));
+  expect(letter_ == 'd' || mask.lanes == type.lanes, rules_.guards,
+         "a mask has the lanes of its access");
 }
 
 void CodeChecker::check_place(MemoryId id, const std::vector<Expr>& at, const ValueType& type) {
   const Memory& memory = code_[id];
   expect(memories_.contains(id), rules_.names, fmt::format("%{} is not defined here", memory.name));
-  expect(at.size() == memory.shape.size(), rules_.places, fmt::format("{} coordinates for a rank of {}", at.size(), memory.shape.size()));
+  expect(at.size() == memory.shape.size(), rules_.places,
+         fmt::format("{} coordinates for a rank of {}", at.size(), memory.shape.size()));
   for (const Expr& e : at) check_index(e, &type);
 }
 
@@ -167,16 +193,20 @@ void CodeChecker::check_bounds(MemoryId id, const std::vector<Expr>& at) {
   for (size_t axis = 0; axis < std::min(at.size(), memory.shape.size()); ++axis) {
     const Expr place = lets_.empty() ? at[axis] : at[axis].substitute(lets_);
     const Interval range = place.range();
-    const bool outside = range.max < 0 || range.min >= std::max<int64_t>(memory.shape[axis].range().max, 1);
-    const std::string text = fmt::format("coordinate {} of %{}, extent {}", at[axis].to_string(), memory.name, memory.shape[axis].to_string());
+    const bool outside =
+        range.max < 0 || range.min >= std::max<int64_t>(memory.shape[axis].range().max, 1);
+    const std::string text = fmt::format("coordinate {} of %{}, extent {}", at[axis].to_string(),
+                                         memory.name, memory.shape[axis].to_string());
     expect(!outside || branches_ > 0, rules_.bounds, text + ", is outside");
     if (outside || proves_in_bounds(place, memory.shape[axis], bounds_)) continue;
-    Diagnostic note{&codes::kUnprovenAccess, statement_->location, to_text(code_, *statement_), fmt::format("{}: {}, is not proven inside", rules_.bounds, text)};
+    Diagnostic note{&codes::kUnprovenAccess, statement_->location, to_text(code_, *statement_),
+                    fmt::format("{}: {}, is not proven inside", rules_.bounds, text)};
     notes.push_back(std::move(note));
   }
 }
 
-// --- Phases and statements ----------------------------------------------------------------------------
+// --- Phases and statements
+// ----------------------------------------------------------------------------
 
 void CodeChecker::check_phase(size_t p) {
   const Phase& phase = code_.phases[p];
@@ -185,15 +215,18 @@ void CodeChecker::check_phase(size_t p) {
   const auto symbols = symbols_;
   for (const GridAxis& axis : phase.grid) {
     for (const std::string& symbol : axis.extent.symbols())
-      expect(sizes_.contains(symbol), rules_.extents, fmt::format("the grid uses {}, which is no size", symbol));
-    expect(axis.extent.range().min >= 0, rules_.extents, fmt::format("the grid extent {} may be negative", axis.extent.to_string()));
+      expect(sizes_.contains(symbol), rules_.extents,
+             fmt::format("the grid uses {}, which is no size", symbol));
+    expect(axis.extent.range().min >= 0, rules_.extents,
+           fmt::format("the grid extent {} may be negative", axis.extent.to_string()));
     define_symbol(axis.symbol);
     bounds_.push_back({axis.symbol, 0, axis.extent - 1});
   }
   if (p > 0 && phase.barrier == PhaseBarrier::Block) {
     const std::vector<GridAxis>& before = code_.phases[p - 1].grid;
     bool equal = before.size() == phase.grid.size();
-    for (size_t i = 0; equal && i < before.size(); ++i) equal = before[i].extent == phase.grid[i].extent;
+    for (size_t i = 0; equal && i < before.size(); ++i)
+      equal = before[i].extent == phase.grid[i].extent;
     expect(equal, rules_.barrier, "phases beside a block barrier have one grid");
   }
   check_region(phase.body, {}, nullptr, nullptr);
@@ -203,7 +236,8 @@ void CodeChecker::check_phase(size_t p) {
   symbols_ = symbols;
 }
 
-void CodeChecker::check_region(const Region& region, const std::vector<ValueId>& defined, const std::string* symbol, const Expr* range) {
+void CodeChecker::check_region(const Region& region, const std::vector<ValueId>& defined,
+                               const std::string* symbol, const Expr* range) {
   const auto symbols = symbols_;
   const auto values = values_;
   const auto memories = memories_;
@@ -244,7 +278,8 @@ bool CodeChecker::is_value(const Operand& operand) {
 }
 
 void CodeChecker::expect_type(const ValueType& expected) {
-  expect(result_type() == expected, rules_.operands, fmt::format("the result is {}, not {}", expected.to_string(), result_type().to_string()));
+  expect(result_type() == expected, rules_.operands,
+         fmt::format("the result is {}, not {}", expected.to_string(), result_type().to_string()));
 }
 
 bool CodeChecker::axis_of(int64_t axis, const ValueType& type) {
@@ -267,16 +302,19 @@ void CodeChecker::check_common(const Statement& s) {
   } else if (const auto* load = s.as<LoadOp>()) {
     check_place(load->memory, load->at, result_type());
     check_guard(load->guard, result_type());
-    expect(result_type().dtype == code_[load->memory].dtype, rules_.places, "a load has the dtype of its memory");
+    expect(result_type().dtype == code_[load->memory].dtype, rules_.places,
+           "a load has the dtype of its memory");
     if (!load->guard) check_bounds(load->memory, load->at);
     check_access(load->memory, load->at, load->guard, result_type(), false);
   } else if (const auto* store = s.as<StoreOp>()) {
     const Memory& memory = code_[store->memory];
-    const ValueType type = store->value.is_literal() ? ValueType{store->value.dtype, 1, {}} : type_of(store->value);
+    const ValueType type =
+        store->value.is_literal() ? ValueType{store->value.dtype, 1, {}} : type_of(store->value);
     check_place(store->memory, store->at, type);
     check_guard(store->guard, type);
     expect(type.dtype == memory.dtype, rules_.places, "a store has the dtype of its memory");
-    expect(memory.space != MemorySpace::Parameter || memory.mode != Mode::In, rules_.places, fmt::format("%{} is `in`", memory.name));
+    expect(memory.space != MemorySpace::Parameter || memory.mode != Mode::In, rules_.places,
+           fmt::format("%{} is `in`", memory.name));
     if (!store->guard) check_bounds(store->memory, store->at);
     check_access(store->memory, store->at, store->guard, type, true);
   } else if (const auto* row = s.as<RowOp>()) {
@@ -288,13 +326,16 @@ void CodeChecker::check_common(const Statement& s) {
     check_view(*view);
   } else if (const auto* buffer = s.as<BufferOp>()) {
     const Memory& memory = code_[buffer->memory];
-    expect(names_.insert(memory.name).second, rules_.names, fmt::format("%{} is defined twice", memory.name));
+    expect(names_.insert(memory.name).second, rules_.names,
+           fmt::format("%{} is defined twice", memory.name));
     memories_.insert(buffer->memory);
     int64_t bytes = static_cast<int64_t>(size_of(memory.dtype));
     for (const Expr& extent : memory.shape) {
       const int64_t n = extent.as_constant().value_or(0);
-      expect(n >= 1 && n <= int64_t{1} << 28, rules_.type, fmt::format("the extent {} of a buffer", extent.to_string()));
-      bytes = std::min<int64_t>(bytes * std::clamp<int64_t>(n, 1, int64_t{1} << 28), int64_t{1} << 30);
+      expect(n >= 1 && n <= int64_t{1} << 28, rules_.type,
+             fmt::format("the extent {} of a buffer", extent.to_string()));
+      bytes =
+          std::min<int64_t>(bytes * std::clamp<int64_t>(n, 1, int64_t{1} << 28), int64_t{1} << 30);
     }
     expect(bytes <= int64_t{1} << 28, rules_.type, "a buffer has at most 2^28 bytes");
     check_alloc(*buffer);
@@ -308,7 +349,8 @@ void CodeChecker::check_common(const Statement& s) {
 }
 
 void CodeChecker::check_row_types(const RowOp& op) {
-  expect(op.operands.size() == info(op.op).arity, rules_.operands, fmt::format("{} has {} operands", name(op.op), info(op.op).arity));
+  expect(op.operands.size() == info(op.op).arity, rules_.operands,
+         fmt::format("{} has {} operands", name(op.op), info(op.op).arity));
   if (op.operands.size() != info(op.op).arity) return;
   const bool select = op.op == ElementwiseOp::select;
   std::optional<DType> dtype;
@@ -321,7 +363,8 @@ void CodeChecker::check_row_types(const RowOp& op) {
       expect(own == DType::Bool, rules_.operands, "select asks a bool");
       continue;
     }
-    expect(!dtype || *dtype == own, rules_.operands, fmt::format("{} of {} and {}", name(op.op), name(dtype.value_or(own)), name(own)));
+    expect(!dtype || *dtype == own, rules_.operands,
+           fmt::format("{} of {} and {}", name(op.op), name(dtype.value_or(own)), name(own)));
     dtype = own;
   }
   expect(any_value, rules_.literals, "nothing fixes the type of these literals");
@@ -331,24 +374,32 @@ void CodeChecker::check_row_types(const RowOp& op) {
   for (const Operand& o : op.operands) {
     if (o.is_literal()) continue;
     const ValueType& type = type_of(o);
-    expect(broadcasts(type, result), rules_.operands, fmt::format("{} does not broadcast to {}", type.to_string(), result.to_string()));
+    expect(broadcasts(type, result), rules_.operands,
+           fmt::format("{} does not broadcast to {}", type.to_string(), result.to_string()));
     if (extents.empty()) extents.assign(type.extents.begin(), type.extents.end());
-    for (size_t i = 0; i < std::min(extents.size(), type.rank()); ++i) extents[i] = std::max(extents[i], type.extents[i]);
+    for (size_t i = 0; i < std::min(extents.size(), type.rank()); ++i)
+      extents[i] = std::max(extents[i], type.extents[i]);
   }
-  expect(extents == result.extents, rules_.operands, fmt::format("{} is larger than its operands", result.to_string()));
+  expect(extents == result.extents, rules_.operands,
+         fmt::format("{} is larger than its operands", result.to_string()));
   const DType expected = result_dtype(info(op.op).result, *dtype, result.dtype);
-  expect(result.dtype == expected, rules_.operands, fmt::format("{} makes {}, not {}", name(op.op), name(expected), name(result.dtype)));
-  expect(info(op.op).types.contains(*dtype), rules_.operands, fmt::format("there is no {} of {}", name(op.op), name(*dtype)));
-  expect(!is_half(*dtype) || is_move(op.op), rules_.operands, fmt::format("{} of {}: 16-bit floats are for storage only", name(op.op), name(*dtype)));
+  expect(result.dtype == expected, rules_.operands,
+         fmt::format("{} makes {}, not {}", name(op.op), name(expected), name(result.dtype)));
+  expect(info(op.op).types.contains(*dtype), rules_.operands,
+         fmt::format("there is no {} of {}", name(op.op), name(*dtype)));
+  expect(!is_half(*dtype) || is_move(op.op), rules_.operands,
+         fmt::format("{} of {}: 16-bit floats are for storage only", name(op.op), name(*dtype)));
   if (op.op == ElementwiseOp::bitcast)
-    expect(size_of(*dtype) == size_of(result.dtype) && *dtype != DType::Bool && result.dtype != DType::Bool, rules_.operands,
-           fmt::format("bitcast from {} to {}", name(*dtype), name(result.dtype)));
+    expect(size_of(*dtype) == size_of(result.dtype) && *dtype != DType::Bool &&
+               result.dtype != DType::Bool,
+           rules_.operands, fmt::format("bitcast from {} to {}", name(*dtype), name(result.dtype)));
 }
 
 void CodeChecker::check_fold(const FoldOp& op) {
   if (!is_value(op.operand)) return;
   ValueType type = type_of(op.operand);
-  expect(info(op.monoid).types.contains(type.dtype) && !is_half(type.dtype), rules_.operands, fmt::format("there is no {} of {}", name(op.monoid), name(type.dtype)));
+  expect(info(op.monoid).types.contains(type.dtype) && !is_half(type.dtype), rules_.operands,
+         fmt::format("there is no {} of {}", name(op.monoid), name(type.dtype)));
   std::set<int64_t> seen;
   for (const int64_t axis : op.axes) {
     if (!axis_of(axis, type)) return;
@@ -362,46 +413,60 @@ void CodeChecker::check_fold(const FoldOp& op) {
 void CodeChecker::check_view(const ViewOp& op) {
   if (!is_value(op.operand)) return;
   const ValueType &from = type_of(op.operand), &to = result_type();
-  expect(from.dtype == to.dtype && from.lanes == to.lanes, rules_.operands, fmt::format("a view of {} as {}", from.to_string(), to.to_string()));
+  expect(from.dtype == to.dtype && from.lanes == to.lanes, rules_.operands,
+         fmt::format("a view of {} as {}", from.to_string(), to.to_string()));
   const bool same_rank = from.rank() == to.rank() && op.arguments.size() == to.rank();
   switch (op.kind) {
     case ViewKind::Reshape:
-      expect(from.count() == to.count(), rules_.axes, fmt::format("{} has another number of elements than {}", from.to_string(), to.to_string()));
+      expect(from.count() == to.count(), rules_.axes,
+             fmt::format("{} has another number of elements than {}", from.to_string(),
+                         to.to_string()));
       break;
     case ViewKind::Broadcast:
-      expect(broadcasts(from, to), rules_.axes, fmt::format("{} does not broadcast to {}", from.to_string(), to.to_string()));
+      expect(broadcasts(from, to), rules_.axes,
+             fmt::format("{} does not broadcast to {}", from.to_string(), to.to_string()));
       break;
     case ViewKind::Transpose: {
       std::set<int64_t> seen(op.arguments.begin(), op.arguments.end());
       bool right = same_rank && seen.size() == to.rank();
       for (size_t i = 0; right && i < to.rank(); ++i)
-        right = op.arguments[i] >= 0 && op.arguments[i] < static_cast<int64_t>(to.rank()) && to.extents[i] == from.extents[static_cast<size_t>(op.arguments[i])];
-      expect(right, rules_.axes, fmt::format("{} transposed is not {}", from.to_string(), to.to_string()));
+        right = op.arguments[i] >= 0 && op.arguments[i] < static_cast<int64_t>(to.rank()) &&
+                to.extents[i] == from.extents[static_cast<size_t>(op.arguments[i])];
+      expect(right, rules_.axes,
+             fmt::format("{} transposed is not {}", from.to_string(), to.to_string()));
       break;
     }
     case ViewKind::Slice:
       expect(same_rank, rules_.axes, "a slice has an offset for every axis");
       for (size_t i = 0; same_rank && i < to.rank(); ++i)
-        expect(op.arguments[i] >= 0 && op.arguments[i] <= from.extents[i] - to.extents[i], rules_.axes, fmt::format("axis {} of the slice leaves {}", i, from.to_string()));
+        expect(op.arguments[i] >= 0 && op.arguments[i] <= from.extents[i] - to.extents[i],
+               rules_.axes, fmt::format("axis {} of the slice leaves {}", i, from.to_string()));
       break;
   }
 }
 
-void CodeChecker::check_carried(const std::vector<std::pair<ValueId, Operand>>& carried, const std::vector<Operand>& yields) {
-  expect(yields.size() == carried.size(), rules_.loops, fmt::format("{} yielded, {} carried", yields.size(), carried.size()));
-  expect(statement_->results.empty() || statement_->results.size() == carried.size(), rules_.loops, "as many results as carried values");
+void CodeChecker::check_carried(const std::vector<std::pair<ValueId, Operand>>& carried,
+                                const std::vector<Operand>& yields) {
+  expect(yields.size() == carried.size(), rules_.loops,
+         fmt::format("{} yielded, {} carried", yields.size(), carried.size()));
+  expect(statement_->results.empty() || statement_->results.size() == carried.size(), rules_.loops,
+         "as many results as carried values");
   for (size_t i = 0; i < std::min(carried.size(), yields.size()); ++i) {
     const ValueType& type = type_of(carried[i].first);
     const bool first = carried[i].second.is_literal() || type_of(carried[i].second) == type;
-    const bool yielded = yields[i].is_literal() ? yields[i].dtype == type.dtype : type_of(yields[i]) == type;
+    const bool yielded =
+        yields[i].is_literal() ? yields[i].dtype == type.dtype : type_of(yields[i]) == type;
     const bool result = i >= statement_->results.size() || result_type(i) == type;
-    expect(first && yielded && result, rules_.loops, fmt::format("%{} : {} changes its type", code_[carried[i].first].name, type.to_string()));
+    expect(
+        first && yielded && result, rules_.loops,
+        fmt::format("%{} : {} changes its type", code_[carried[i].first].name, type.to_string()));
   }
 }
 
 void CodeChecker::check_loop(const ForOp& op) {
   for (const Expr* e : {&op.low, &op.high, &op.step}) check_index(*e, nullptr);
-  expect(op.step.range().min >= 1, rules_.loops, fmt::format("the step {} is not proven positive", op.step.to_string()));
+  expect(op.step.range().min >= 1, rules_.loops,
+         fmt::format("the step {} is not proven positive", op.step.to_string()));
   std::vector<ValueId> inside;
   for (const auto& [value, first] : op.carried) inside.push_back(value);
   const auto plain = [&](const Expr& e) { return lets_.empty() ? e : e.substitute(lets_); };
@@ -413,7 +478,9 @@ void CodeChecker::check_loop(const ForOp& op) {
 
 void CodeChecker::check_branch(const IfOp& op) {
   check_condition(op.condition, nullptr);
-  if (op.flag) expect(type_of(op.flag) == ValueType{DType::Bool, 1, {}}, rules_.loops, "`if` asks a bool scalar");
+  if (op.flag)
+    expect(type_of(op.flag) == ValueType{DType::Bool, 1, {}}, rules_.loops,
+           "`if` asks a bool scalar");
   ++branches_;
   check_region(*op.then, {}, nullptr, nullptr);
   if (op.otherwise) check_region(*op.otherwise, {}, nullptr, nullptr);
@@ -422,11 +489,13 @@ void CodeChecker::check_branch(const IfOp& op) {
   const auto yields = [&](const Region& region) {
     bool same = region.yields.size() == count || count == 0;
     for (size_t i = 0; same && i < count; ++i)
-      same = region.yields[i].is_literal() ? region.yields[i].dtype == result_type(i).dtype : type_of(region.yields[i]) == result_type(i);
+      same = region.yields[i].is_literal() ? region.yields[i].dtype == result_type(i).dtype
+                                           : type_of(region.yields[i]) == result_type(i);
     return same;
   };
   expect(count == 0 || op.otherwise, rules_.loops, "an `if` with results has two regions");
-  expect(yields(*op.then) && (!op.otherwise || yields(*op.otherwise)), rules_.loops, "both regions yield the results' types");
+  expect(yields(*op.then) && (!op.otherwise || yields(*op.otherwise)), rules_.loops,
+         "both regions yield the results' types");
 }
 
 }  // namespace braze

@@ -38,16 +38,19 @@ class CodeChecker {
  protected:
   /// The numbers of the common rules in one language; nullptr has none.
   struct Rules {
-    const char *names, *symbols, *index, *extents, *type, *positions, *operands, *literals, *places, *guards, *bounds, *axes, *loops, *barrier;
+    const char *names, *symbols, *index, *extents, *type, *positions, *operands, *literals, *places,
+        *guards, *bounds, *axes, *loops, *barrier;
   };
-  CodeChecker(const KernelCode& code, const Rules& rules, char letter) : code_(code), rules_(rules), letter_(letter) {}
+  CodeChecker(const KernelCode& code, const Rules& rules, char letter)
+      : code_(code), rules_(rules), letter_(letter) {}
 
   virtual void check_kernel() {}
   virtual void check_type(const ValueType& type) = 0;
   virtual void check_row(const RowOp&) {}
   /// A statement of one of the languages only; false if it is not of this one.
   virtual bool check_own(const Statement& statement) = 0;
-  virtual void check_access(MemoryId, const std::vector<Expr>&, const Guard&, const ValueType&, bool /*store*/) {}
+  virtual void check_access(MemoryId, const std::vector<Expr>&, const Guard&, const ValueType&,
+                            bool /*store*/) {}
   virtual void check_alloc(const BufferOp&) {}
   virtual void leave_region(const Region&) {}
   virtual void note_loop(const ForOp&) {}
@@ -64,16 +67,18 @@ class CodeChecker {
   void use(ValueId value);
   void check_index(const Expr& e, const ValueType* positions);
   void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
-  void check_carried(const std::vector<std::pair<ValueId, Operand>>& carried, const std::vector<Operand>& yields);
-  void check_region(const Region& region, const std::vector<ValueId>& defined, const std::string* symbol, const Expr* range);
+  void check_carried(const std::vector<std::pair<ValueId, Operand>>& carried,
+                     const std::vector<Operand>& yields);
+  void check_region(const Region& region, const std::vector<ValueId>& defined,
+                    const std::string* symbol, const Expr* range);
 
   const KernelCode& code_;
   const Rules& rules_;
   const char letter_;
   const Statement* statement_ = nullptr;
   size_t phase_ = 0;
-  size_t depth_ = 0;               // of regions below the phase
-  size_t branches_ = 0;            // `if`s around
+  size_t depth_ = 0;                            // of regions below the phase
+  size_t branches_ = 0;                         // `if`s around
   std::unordered_map<std::string, Expr> lets_;  // in terms of what they were made of
 
  private:
@@ -94,15 +99,16 @@ class CodeChecker {
   void define_symbol(const std::string& name);
   bool is_position(const std::string& name) const;
 
-  std::unordered_set<std::string> names_;     // all %names met
-  std::unordered_set<std::string> sizes_;     // size symbols
-  std::unordered_set<std::string> symbols_;   // visible
-  std::unordered_set<std::string> values_;    // visible, with %
-  std::set<MemoryId> memories_;               // visible
-  std::vector<SymbolBound> bounds_;           // of loop and grid symbols
+  std::unordered_set<std::string> names_;    // all %names met
+  std::unordered_set<std::string> sizes_;    // size symbols
+  std::unordered_set<std::string> symbols_;  // visible
+  std::unordered_set<std::string> values_;   // visible, with %
+  std::set<MemoryId> memories_;              // visible
+  std::vector<SymbolBound> bounds_;          // of loop and grid symbols
 };
 
-/// "f32[8]" fits "f32[8, 1]"-like rows: every extent of `from` is that of `to` or 1, or it has none.
+/// "f32[8]" fits "f32[8, 1]"-like rows: every extent of `from` is that of `to` or 1, or it has
+/// none.
 bool broadcasts(const ValueType& from, const ValueType& to);
 
 }  // namespace braze

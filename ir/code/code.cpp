@@ -27,10 +27,14 @@ ValueType broadcast_type(const ValueType& a, const ValueType& b) {
 
 Interval dtype_range(DType dtype) {
   switch (dtype) {
-    case DType::Bool: return {0, 1};
-    case DType::I32: return {INT32_MIN, INT32_MAX};
-    case DType::U32: return {0, UINT32_MAX};
-    default: return {};
+    case DType::Bool:
+      return {0, 1};
+    case DType::I32:
+      return {INT32_MIN, INT32_MAX};
+    case DType::U32:
+      return {0, UINT32_MAX};
+    default:
+      return {};
   }
 }
 
@@ -70,8 +74,7 @@ Expr lane_symbol(int32_t lanes) { return Expr::symbol("lane", {0, lanes - 1}); }
 
 Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step) {
   const Interval from = low.range(), to = high.range();
-  const Interval range{from.min,
-                       to.max == INT64_MAX ? INT64_MAX : std::max(from.min, to.max - 1)};
+  const Interval range{from.min, to.max == INT64_MAX ? INT64_MAX : std::max(from.min, to.max - 1)};
   const int64_t divisor = std::gcd(low.divisor(), step.divisor());
   return Expr::symbol(name, range, std::max<int64_t>(divisor, 1));
 }
@@ -92,11 +95,19 @@ ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<O
     type = type ? broadcast_type(*type, code[operand.value].type) : code[operand.value].type;
   }
   BRAZE_CHECK(type.has_value(), fmt::format("{} of literals only", name(op)));
-  const auto dtype_of = [&](const Operand& o) { return o.is_literal() ? o.dtype : code[o.value].type.dtype; };
+  const auto dtype_of = [&](const Operand& o) {
+    return o.is_literal() ? o.dtype : code[o.value].type.dtype;
+  };
   switch (info(op).result) {
-    case ResultRule::Boolean: type->dtype = DType::Bool; break;
-    case ResultRule::Same: type->dtype = dtype_of(operands.back()); break;
-    case ResultRule::Chosen: type->dtype = result.value(); break;
+    case ResultRule::Boolean:
+      type->dtype = DType::Bool;
+      break;
+    case ResultRule::Same:
+      type->dtype = dtype_of(operands.back());
+      break;
+    case ResultRule::Chosen:
+      type->dtype = result.value();
+      break;
   }
   return *type;
 }
@@ -181,7 +192,8 @@ void CodeBuilder::store(Operand value, MemoryId memory, std::vector<Expr> at, Gu
   append(StoreOp{value, memory, std::move(at), std::move(guard), 0, cache}, {});
 }
 
-ValueId CodeBuilder::row(ElementwiseOp op, std::vector<Operand> operands, std::optional<DType> result) {
+ValueId CodeBuilder::row(ElementwiseOp op, std::vector<Operand> operands,
+                         std::optional<DType> result) {
   const ValueType type = row_type(code_, op, operands, result);
   return append(RowOp{op, std::move(operands)}, {type}, name(op))[0];
 }
@@ -210,7 +222,10 @@ ValueId CodeBuilder::view(ViewKind kind, Operand operand, ValueType type,
 }
 
 MemoryId CodeBuilder::buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents) {
-  Memory memory{.name = std::string(hint), .space = MemorySpace::Local, .mode = Mode::InOut, .dtype = dtype,
+  Memory memory{.name = std::string(hint),
+                .space = MemorySpace::Local,
+                .mode = Mode::InOut,
+                .dtype = dtype,
                 .shape = {extents.begin(), extents.end()}};
   const MemoryId id = add_memory(std::move(memory));
   append(BufferOp{id}, {});

@@ -1,10 +1,10 @@
 // code.h — structured code: the statements, values and regions that Tile IR and Kernel IR share.
 //
 // Both languages are lists of phases over SSA values with structured control flow, index
-// expressions stated per element, and the elementwise table. They differ in what a value is (a tile;
-// lanes x register array) and in a few operations, so they share this representation, its text, its
-// common checks and the engine of its interpreter; ir/tile and ir/kernel add what is theirs.
-// docs/design/0001-languages.md defines the meaning of everything here.
+// expressions stated per element, and the elementwise table. They differ in what a value is (a
+// tile; lanes x register array) and in a few operations, so they share this representation, its
+// text, its common checks and the engine of its interpreter; ir/tile and ir/kernel add what is
+// theirs. docs/design/0001-languages.md defines the meaning of everything here.
 #pragma once
 
 #include <cstdint>
@@ -29,8 +29,8 @@ namespace braze {
 using ValueId = Id<struct ValueTag>;
 using MemoryId = Id<struct MemoryTag>;
 
-/// dtype x lanes x extents. In Tile IR lanes is always 1 and the extents are the tile's; in Kernel IR
-/// the extents are those of the register array. No extents: a scalar (vector).
+/// dtype x lanes x extents. In Tile IR lanes is always 1 and the extents are the tile's; in Kernel
+/// IR the extents are those of the register array. No extents: a scalar (vector).
 struct ValueType {
   DType dtype = DType::F32;
   int32_t lanes = 1;
@@ -93,12 +93,12 @@ enum class Mode : uint8_t { In, Out, InOut };
 struct Memory {
   std::string name;
   MemorySpace space = MemorySpace::Parameter;
-  Mode mode = Mode::In;       ///< Parameter
+  Mode mode = Mode::In;  ///< Parameter
   DType dtype = DType::F32;
   std::vector<Expr> shape = {};
   std::vector<Expr> strides = {};  ///< in elements; empty: row-major
-  int64_t align = 0;          ///< bytes; 0: the dtype's size
-  bool zeroed = false;        ///< Workspace
+  int64_t align = 0;               ///< bytes; 0: the dtype's size
+  bool zeroed = false;             ///< Workspace
   int64_t scratch_offset = -1;  ///< Local in Kernel IR: bytes into the worker's scratch, if placed
 };
 
@@ -112,16 +112,25 @@ struct Region {
 
 // The operations. `results` and `location` stand in Statement; types of results in the kernel.
 
-struct LetOp { std::string symbol; Expr value; };
-struct ConstOp { uint64_t bits = 0; };
-struct IndexOp { Expr value; };            ///< `iota`
-struct TestOp { Condition condition; };
+struct LetOp {
+  std::string symbol;
+  Expr value;
+};
+struct ConstOp {
+  uint64_t bits = 0;
+};
+struct IndexOp {
+  Expr value;
+};  ///< `iota`
+struct TestOp {
+  Condition condition;
+};
 struct LoadOp {
   MemoryId memory;
   std::vector<Expr> at;
   Guard guard;
-  uint64_t fill = 0;     ///< with a guard
-  int64_t align = 0;     ///< Kernel IR
+  uint64_t fill = 0;  ///< with a guard
+  int64_t align = 0;  ///< Kernel IR
   CacheHint cache = CacheHint::None;
 };
 struct StoreOp {
@@ -132,12 +141,29 @@ struct StoreOp {
   int64_t align = 0;
   CacheHint cache = CacheHint::None;
 };
-struct RowOp { ElementwiseOp op{}; std::vector<Operand> operands; };
+struct RowOp {
+  ElementwiseOp op{};
+  std::vector<Operand> operands;
+};
 /// Over `axes` in order, or over the lanes (Kernel IR).
-struct FoldOp { Monoid monoid{}; Operand operand; std::vector<int64_t> axes; bool lanes = false; };
+struct FoldOp {
+  Monoid monoid{};
+  Operand operand;
+  std::vector<int64_t> axes;
+  bool lanes = false;
+};
 /// Two results: the winning values and their indices.
-struct ArgFoldOp { bool is_max = true; Operand values, indices; std::vector<int64_t> axes; };
-struct ScanOp { Monoid monoid{}; Operand operand; int64_t axis = 0; bool reverse = false, exclusive = false; };
+struct ArgFoldOp {
+  bool is_max = true;
+  Operand values, indices;
+  std::vector<int64_t> axes;
+};
+struct ScanOp {
+  Monoid monoid{};
+  Operand operand;
+  int64_t axis = 0;
+  bool reverse = false, exclusive = false;
+};
 struct TileDotOp {
   // a and b are tiles or, if the memory ids are set, whole buffers.
   Operand a, b, c;
@@ -146,8 +172,14 @@ struct TileDotOp {
   bool tf32 = false;
 };
 enum class ViewKind : uint8_t { Reshape, Broadcast, Transpose, Slice };
-struct ViewOp { ViewKind kind{}; Operand operand; std::vector<int64_t> arguments; };  ///< permutation or offsets
-struct BufferOp { MemoryId memory; };
+struct ViewOp {
+  ViewKind kind{};
+  Operand operand;
+  std::vector<int64_t> arguments;
+};  ///< permutation or offsets
+struct BufferOp {
+  MemoryId memory;
+};
 struct ForOp {
   std::string symbol;
   Expr low, high, step = 1;
@@ -157,19 +189,44 @@ struct ForOp {
 };
 struct IfOp {
   Condition condition;
-  ValueId flag;  ///< instead of the condition
+  ValueId flag;                 ///< instead of the condition
   Box<Region> then, otherwise;  ///< `otherwise` may be null
 };
-struct TicketOp { MemoryId memory; std::vector<Expr> at; Expr count; };
+struct TicketOp {
+  MemoryId memory;
+  std::vector<Expr> at;
+  Expr count;
+};
 struct AwaitOp {};
 // Kernel IR only.
-struct SplatOp { Operand operand; };
-struct LaneOp { bool insert = false; Operand operand, element; int64_t lane = 0; };  ///< extract, insert
-struct ShuffleOp { Operand a, b; std::vector<int64_t> lanes; };
-struct GetOp { Operand operand; std::vector<int64_t> at; };
-struct PackOp { std::vector<Operand> operands; };
-struct AtomicOp { bool is_max = false; MemoryId memory; Expr at; Operand value; bool acquire_release = false; };
-/// Runs the body at least once; the region yields the bool that repeats it, then the carried values.
+struct SplatOp {
+  Operand operand;
+};
+struct LaneOp {
+  bool insert = false;
+  Operand operand, element;
+  int64_t lane = 0;
+};  ///< extract, insert
+struct ShuffleOp {
+  Operand a, b;
+  std::vector<int64_t> lanes;
+};
+struct GetOp {
+  Operand operand;
+  std::vector<int64_t> at;
+};
+struct PackOp {
+  std::vector<Operand> operands;
+};
+struct AtomicOp {
+  bool is_max = false;
+  MemoryId memory;
+  Expr at;
+  Operand value;
+  bool acquire_release = false;
+};
+/// Runs the body at least once; the region yields the bool that repeats it, then the carried
+/// values.
 struct WhileOp {
   std::vector<std::pair<ValueId, Operand>> carried;
   Box<Region> body = {};
@@ -185,8 +242,14 @@ struct Statement {
   std::vector<ValueId> results;
   SourceLocation location;
 
-  template <class T> const T* as() const { return std::get_if<T>(&op); }
-  template <class T> T* as() { return std::get_if<T>(&op); }
+  template <class T>
+  const T* as() const {
+    return std::get_if<T>(&op);
+  }
+  template <class T>
+  T* as() {
+    return std::get_if<T>(&op);
+  }
 };
 
 struct GridAxis {
@@ -280,15 +343,17 @@ class CodeBuilder {
   /// `result` only for convert and bitcast.
   ValueId row(ElementwiseOp op, std::vector<Operand> operands, std::optional<DType> result = {});
   ValueId fold(Monoid monoid, Operand operand, std::vector<int64_t> axes);
-  std::pair<ValueId, ValueId> arg_fold(bool is_max, Operand values, Operand indices, std::vector<int64_t> axes);
+  std::pair<ValueId, ValueId> arg_fold(bool is_max, Operand values, Operand indices,
+                                       std::vector<int64_t> axes);
   ValueId view(ViewKind kind, Operand operand, ValueType type, std::vector<int64_t> arguments = {});
   MemoryId buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents);
 
   /// `body` receives the loop symbol and the carried values and returns what to yield.
-  std::vector<ValueId> for_loop(std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
-                                std::vector<Operand> initial,
-                                const std::function<std::vector<Operand>(Expr, std::vector<ValueId>)>& body,
-                                int64_t unroll = 1);
+  std::vector<ValueId> for_loop(
+      std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
+      std::vector<Operand> initial,
+      const std::function<std::vector<Operand>(Expr, std::vector<ValueId>)>& body,
+      int64_t unroll = 1);
   void if_then(Condition condition, const std::function<void()>& then,
                const std::function<void()>& otherwise = nullptr);
 

@@ -13,12 +13,18 @@ int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0);
 
 int64_t combine(Expr::Kind kind, int64_t a, int64_t b) {
   switch (kind) {
-    case Expr::Kind::Sum: return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
-    case Expr::Kind::Product: return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
-    case Expr::Kind::FloorDiv: return b < 1 ? 0 : floor_divide(a, b);
-    case Expr::Kind::Mod: return b < 1 ? 0 : a - floor_divide(a, b) * b;
-    case Expr::Kind::Min: return std::min(a, b);
-    default: return std::max(a, b);
+    case Expr::Kind::Sum:
+      return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
+    case Expr::Kind::Product:
+      return static_cast<int64_t>(static_cast<uint64_t>(a) * static_cast<uint64_t>(b));
+    case Expr::Kind::FloorDiv:
+      return b < 1 ? 0 : floor_divide(a, b);
+    case Expr::Kind::Mod:
+      return b < 1 ? 0 : a - floor_divide(a, b) * b;
+    case Expr::Kind::Min:
+      return std::min(a, b);
+    default:
+      return std::max(a, b);
   }
 }
 
@@ -35,7 +41,8 @@ std::vector<int64_t> positions(const ValueType& type, size_t axis) {
 
 bool is_position(const std::string& name, char letter) {
   if (letter == 'e' && name == "lane") return true;
-  return name[0] == letter && name.size() > 1 && name.find_first_not_of("0123456789", 1) == std::string::npos;
+  return name[0] == letter && name.size() > 1 &&
+         name.find_first_not_of("0123456789", 1) == std::string::npos;
 }
 
 }  // namespace
@@ -51,7 +58,8 @@ std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to) 
       place += rest % to.extents[axis] * stride;
       stride *= from.extents[axis];
     }
-    map[static_cast<size_t>(i)] = static_cast<uint32_t>(place * from.lanes + (from.lanes > 1 ? i % to.lanes : 0));
+    map[static_cast<size_t>(i)] =
+        static_cast<uint32_t>(place * from.lanes + (from.lanes > 1 ? i % to.lanes : 0));
   }
   return map;
 }
@@ -92,7 +100,9 @@ size_t IndexProgram::add(const Expr& e, const IndexContext& context) {
       operands.emplace_back(nodes_[i].form, i);
     }
     const bool ordered = e.kind() == Expr::Kind::FloorDiv || e.kind() == Expr::Kind::Mod;
-    if (!ordered) std::stable_sort(operands.begin(), operands.end(), [](const auto& a, const auto& b) { return a.first < b.first; });
+    if (!ordered)
+      std::stable_sort(operands.begin(), operands.end(),
+                       [](const auto& a, const auto& b) { return a.first < b.first; });
     std::vector<size_t> tables;
     for (const auto& [form, i] : operands) {
       node.operands.push_back(i);
@@ -138,14 +148,17 @@ void IndexProgram::evaluate(const Node& node, const std::vector<int64_t>& symbol
     return;
   }
   const Node& first = nodes_[node.operands[0]];
-  if (first.form == Form::Uniform) std::fill(node.table.begin(), node.table.end(), first.scalar);
-  else node.table = first.table;
+  if (first.form == Form::Uniform)
+    std::fill(node.table.begin(), node.table.end(), first.scalar);
+  else
+    node.table = first.table;
   for (size_t k = 1; k < node.operands.size(); ++k) {
     const Node& next = nodes_[node.operands[k]];
     const bool fixed = next.form == Form::Uniform;
     if (node.kind == Expr::Kind::Sum) {  // by far the most frequent
       for (size_t i = 0; i < count_; ++i)
-        node.table[i] = combine(Expr::Kind::Sum, node.table[i], fixed ? next.scalar : next.table[i]);
+        node.table[i] =
+            combine(Expr::Kind::Sum, node.table[i], fixed ? next.scalar : next.table[i]);
     } else {
       for (size_t i = 0; i < count_; ++i)
         node.table[i] = combine(node.kind, node.table[i], fixed ? next.scalar : next.table[i]);

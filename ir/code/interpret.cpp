@@ -1,4 +1,5 @@
-// interpret.cpp — the engine: every statement becomes a closure over arrays that are allocated once.
+// interpret.cpp — the engine: every statement becomes a closure over arrays that are allocated
+// once.
 //
 //   values_[v]     the elements of value v, lanes innermost, as bits
 //   symbols_[s]    the uniform symbols: sizes, grid and loop variables, lets
@@ -50,10 +51,10 @@ struct MemoryState {
   std::byte* data = nullptr;
   DType dtype = DType::F32;
   std::vector<int64_t> shape, strides;
-  int64_t length = 0;       // elements
-  uintptr_t base = 0;       // for alignment
-  Bits own;                 // storage of workspaces and buffers
-  bool tracked = false;     // elements begin uninitialised, or instances share them
+  int64_t length = 0;    // elements
+  uintptr_t base = 0;    // for alignment
+  Bits own;              // storage of workspaces and buffers
+  bool tracked = false;  // elements begin uninitialised, or instances share them
   std::vector<uint8_t> initialised;
   std::vector<uint32_t> writer, reader, other_reader;  // instances
   std::vector<uint64_t> stored_by;                     // the store that wrote last
@@ -83,7 +84,8 @@ class CodeInterpreter::Engine {
     }
   }
 
-  std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories, std::span<const int64_t> scalars) {
+  std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
+                              std::span<const int64_t> scalars) {
     findings_.clear();
     seen_.clear();
     statement_ = nullptr;
@@ -106,7 +108,8 @@ class CodeInterpreter::Engine {
     Block body;
   };
 
-  // --- Findings -----------------------------------------------------------------------------------
+  // --- Findings
+  // -----------------------------------------------------------------------------------
 
   void report(const Code& cause, const std::string& message) {
     if (findings_.size() >= kMostFindings || !seen_.emplace(statement_, cause.name).second) return;
@@ -122,15 +125,20 @@ class CodeInterpreter::Engine {
   std::string instance_text() const {
     const std::vector<GridAxis>& grid = code_.phases[phase_].grid;
     size_t i = 0;
-    return fmt::format("instance ({}) of phase {}", join(grid, ", ", [&](const GridAxis& axis) {
-      return fmt::format("{} = {}", axis.symbol, symbols_[phases_[phase_].slots[i++]]);
-    }), phase_);
+    return fmt::format("instance ({}) of phase {}",
+                       join(grid, ", ",
+                            [&](const GridAxis& axis) {
+                              return fmt::format("{} = {}", axis.symbol,
+                                                 symbols_[phases_[phase_].slots[i++]]);
+                            }),
+                       phase_);
   }
   std::string element_text(MemoryId id, int64_t element) const {
     return fmt::format("element {} of %{}", element, code_[id].name);
   }
 
-  // --- Launch -------------------------------------------------------------------------------------
+  // --- Launch
+  // -------------------------------------------------------------------------------------
 
   bool bind(std::span<const std::span<std::byte>> memories, std::span<const int64_t> scalars) {
     const auto bad = [&](const std::string& message) {
@@ -138,12 +146,14 @@ class CodeInterpreter::Engine {
       return false;
     };
     if (scalars.size() != code_.symbols.size() + code_.scalar_parameters.size())
-      return bad(fmt::format("{} scalars instead of {}", scalars.size(), code_.symbols.size() + code_.scalar_parameters.size()));
+      return bad(fmt::format("{} scalars instead of {}", scalars.size(),
+                             code_.symbols.size() + code_.scalar_parameters.size()));
     for (size_t i = 0; i < code_.symbols.size(); ++i) {
       const Expr& symbol = code_.symbols[i];
       symbols_[i] = scalars[i];
       if (!symbol.range().contains(scalars[i]) || scalars[i] % symbol.divisor() != 0)
-        return bad(fmt::format("{} = {} is outside of its range", symbol.symbol_name(), scalars[i]));
+        return bad(
+            fmt::format("{} = {} is outside of its range", symbol.symbol_name(), scalars[i]));
     }
     for (size_t i = 0; i < code_.scalar_parameters.size(); ++i) {
       const ValueId id = code_.scalar_parameters[i];
@@ -160,7 +170,8 @@ class CodeInterpreter::Engine {
       const size_t bytes = static_cast<size_t>(state.length) * size_of(memory.dtype);
       if (given < memories.size()) {
         const std::span<std::byte> bound = memories[given++];
-        if (bound.size() < bytes) return bad(fmt::format("%{} has {} bytes, needs {}", memory.name, bound.size(), bytes));
+        if (bound.size() < bytes)
+          return bad(fmt::format("%{} has {} bytes, needs {}", memory.name, bound.size(), bytes));
         state.data = bound.data();
       } else if (memory.space == MemorySpace::Parameter) {
         return bad(fmt::format("no memory for %{}", memory.name));
@@ -169,17 +180,20 @@ class CodeInterpreter::Engine {
         if (memory.zeroed) std::fill(state.own.begin(), state.own.end(), 0);
       }
       state.base = reinterpret_cast<uintptr_t>(state.data);
-      if (state.length > 0 && memory.align > 1 && state.base % static_cast<uintptr_t>(memory.align) != 0)
+      if (state.length > 0 && memory.align > 1 &&
+          state.base % static_cast<uintptr_t>(memory.align) != 0)
         return bad(fmt::format("%{} is not aligned to {} bytes", memory.name, memory.align));
       const auto count = static_cast<size_t>(state.length);
       state.tracked = memory.space == MemorySpace::Workspace || memory.mode != Mode::In;
       if (!state.tracked) continue;
-      const bool known = memory.space == MemorySpace::Workspace ? memory.zeroed : memory.mode == Mode::InOut;
+      const bool known =
+          memory.space == MemorySpace::Workspace ? memory.zeroed : memory.mode == Mode::InOut;
       state.initialised.assign(count, known);
       state.stored_by.assign(count, 0);
       for (auto* who : {&state.writer, &state.reader, &state.other_reader}) who->assign(count, 0);
     }
-    if (given != memories.size()) return bad(fmt::format("{} memories instead of {}", memories.size(), given));
+    if (given != memories.size())
+      return bad(fmt::format("{} memories instead of {}", memories.size(), given));
     return true;
   }
 
@@ -194,7 +208,8 @@ class CodeInterpreter::Engine {
     for (size_t axis = shape.size(); axis-- > 0; stride *= state.shape[axis])
       state.strides[axis] = strides.empty() ? stride : strides[axis].scalar(symbols_);
     state.length = 1;
-    for (size_t axis = 0; axis < shape.size(); ++axis) state.length += (state.shape[axis] - 1) * state.strides[axis];
+    for (size_t axis = 0; axis < shape.size(); ++axis)
+      state.length += (state.shape[axis] - 1) * state.strides[axis];
     for (const int64_t extent : state.shape)
       if (extent <= 0) state.length = 0;
     return state;
@@ -208,7 +223,8 @@ class CodeInterpreter::Engine {
   void run_phase(size_t p) {
     phase_ = p;
     const CompiledPhase& phase = phases_[p];
-    // Behind a block barrier the instance of the same number continues; behind a grid barrier all are new.
+    // Behind a block barrier the instance of the same number continues; behind a grid barrier all
+    // are new.
     if (p > 0 && code_.phases[p].barrier == PhaseBarrier::Grid) {
       base_ = instances_;
       arrivals_.clear();
@@ -221,7 +237,8 @@ class CodeInterpreter::Engine {
     }
     for (int64_t i = 0; i < count && findings_.size() < kMostFindings; ++i) {
       int64_t rest = i;
-      for (size_t axis = extents.size(); axis-- > 0; rest /= extents[axis]) symbols_[phase.slots[axis]] = rest % extents[axis];
+      for (size_t axis = extents.size(); axis-- > 0; rest /= extents[axis])
+        symbols_[phase.slots[axis]] = rest % extents[axis];
       instance_ = base_ + static_cast<uint32_t>(i) + 1;
       ordered_.clear();
       run(phase.body);
@@ -240,7 +257,8 @@ class CodeInterpreter::Engine {
     for (size_t i = 0; i < memories_.size(); ++i) {
       const Memory& memory = code_.memories[i];
       const MemoryState& state = memories_[i];
-      if (memory.space != MemorySpace::Parameter || memory.mode != Mode::Out || state.length == 0) continue;
+      if (memory.space != MemorySpace::Parameter || memory.mode != Mode::Out || state.length == 0)
+        continue;
       int64_t missing = 0, first = -1;
       std::vector<int64_t> at(state.shape.size());
       for (bool more = true; more;) {
@@ -255,12 +273,14 @@ class CodeInterpreter::Engine {
       }
       if (missing == 0) continue;
       seen_.erase({nullptr, codes::kNotWritten.name});
-      report(codes::kNotWritten, fmt::format("kernel @{}: {} elements of the output %{} are not written, first {}", code_.name, missing,
-                                             memory.name, element_text(MemoryId(i), first)));
+      report(codes::kNotWritten,
+             fmt::format("kernel @{}: {} elements of the output %{} are not written, first {}",
+                         code_.name, missing, memory.name, element_text(MemoryId(i), first)));
     }
   }
 
-  // --- Compilation of expressions -----------------------------------------------------------------
+  // --- Compilation of expressions
+  // -----------------------------------------------------------------
 
   size_t new_slot(const std::string& name) {
     slots_[name] = symbols_.size();  // a later symbol of the same name lives where this one is gone
@@ -277,7 +297,8 @@ class CodeInterpreter::Engine {
                             },
                             [this](const std::string& name) {
                               const ValueId id = value_of_.at(name);
-                              return std::pair(static_cast<const Bits*>(&values_[id.index]), code_[id].type);
+                              return std::pair(static_cast<const Bits*>(&values_[id.index]),
+                                               code_[id].type);
                             }});
   }
   IndexProgram uniform(const Expr& e) { return program(e, {DType::I64, 1, {}}); }
@@ -287,24 +308,32 @@ class CodeInterpreter::Engine {
     IndexComparison::Kind kind;
     bool holds(int64_t a, int64_t b) const {
       switch (kind) {
-        case IndexComparison::Kind::Lt: return a < b;
-        case IndexComparison::Kind::Le: return a <= b;
-        case IndexComparison::Kind::Gt: return a > b;
-        case IndexComparison::Kind::Ge: return a >= b;
-        case IndexComparison::Kind::Eq: return a == b;
-        case IndexComparison::Kind::Ne: return a != b;
+        case IndexComparison::Kind::Lt:
+          return a < b;
+        case IndexComparison::Kind::Le:
+          return a <= b;
+        case IndexComparison::Kind::Gt:
+          return a > b;
+        case IndexComparison::Kind::Ge:
+          return a >= b;
+        case IndexComparison::Kind::Eq:
+          return a == b;
+        case IndexComparison::Kind::Ne:
+          return a != b;
       }
       return false;
     }
   };
   std::vector<Comparison> compile(const Condition& condition, const ValueType& type) {
     std::vector<Comparison> out;
-    for (const IndexComparison& c : condition) out.push_back({program(c.left, type), program(c.right, type), c.kind});
+    for (const IndexComparison& c : condition)
+      out.push_back({program(c.left, type), program(c.right, type), c.kind});
     return out;
   }
   bool holds(const std::vector<Comparison>& condition) const {
-    return std::all_of(condition.begin(), condition.end(),
-                       [&](const Comparison& c) { return c.holds(c.left.scalar(symbols_), c.right.scalar(symbols_)); });
+    return std::all_of(condition.begin(), condition.end(), [&](const Comparison& c) {
+      return c.holds(c.left.scalar(symbols_), c.right.scalar(symbols_));
+    });
   }
   // Clears the elements where the condition does not hold.
   void narrow(const std::vector<Comparison>& condition, std::vector<uint8_t>& active) const {
@@ -346,13 +375,15 @@ class CodeInterpreter::Engine {
   }
   Bits& result(const Statement& s, size_t i = 0) { return values_[s.results[i].index]; }
 
-  // --- Statements ---------------------------------------------------------------------------------
+  // --- Statements
+  // ---------------------------------------------------------------------------------
 
   Block compile(const Region& region) {
     const auto outer = slots_;
     Block block;
     for (const Statement& s : region.statements)
-      if (Step step = std::visit([&](const auto& op) { return compile(op, s); }, s.op)) block.steps.emplace_back(&s, std::move(step));
+      if (Step step = std::visit([&](const auto& op) { return compile(op, s); }, s.op))
+        block.steps.emplace_back(&s, std::move(step));
     slots_ = outer;
     return block;
   }
@@ -402,7 +433,8 @@ class CodeInterpreter::Engine {
     for (const Expr& e : op.at) out->at.push_back(program(e, type));
     out->condition = compile(op.guard.condition, type);
     out->masked = static_cast<bool>(op.guard.mask);
-    if (out->masked) out->mask = Source(*this, op.guard.mask, {DType::Bool, type.lanes, type.extents});
+    if (out->masked)
+      out->mask = Source(*this, op.guard.mask, {DType::Bool, type.lanes, type.extents});
     out->align = op.align;
     out->lanes = type.lanes;
     out->places.resize(elements(type));
@@ -428,7 +460,8 @@ class CodeInterpreter::Engine {
         if (!active[i]) continue;
         if (at[i] < 0 || at[i] >= extent) {
           active[i] = 0;
-          report(codes::kOutOfBounds, fmt::format("coordinate {} of %{} is {}, its extent {}", axis, code_[access.memory].name, at[i], extent));
+          report(codes::kOutOfBounds, fmt::format("coordinate {} of %{} is {}, its extent {}", axis,
+                                                  code_[access.memory].name, at[i], extent));
         }
         places[i] += at[i] * stride;
       }
@@ -446,7 +479,9 @@ class CodeInterpreter::Engine {
       if (!access.active[i]) continue;
       const auto address = memory.base + static_cast<uintptr_t>(access.places[i] * bytes);
       if (address % static_cast<uintptr_t>(access.align) != 0)
-        report(codes::kMisaligned, fmt::format("the address of {} is no multiple of {}", element_text(access.memory, access.places[i]), access.align));
+        report(codes::kMisaligned,
+               fmt::format("the address of {} is no multiple of {}",
+                           element_text(access.memory, access.places[i]), access.align));
     }
   }
 
@@ -456,10 +491,13 @@ class CodeInterpreter::Engine {
   }
   void note_read(MemoryId id, MemoryState& memory, size_t place) {
     if (!memory.initialised[place])
-      report(codes::kUninitialisedRead, element_text(id, static_cast<int64_t>(place)) + " is read before it is written");
+      report(codes::kUninitialisedRead,
+             element_text(id, static_cast<int64_t>(place)) + " is read before it is written");
     if (memory.writer.empty()) return;
     if (unordered(memory.writer[place]))
-      report(codes::kInstanceRace, element_text(id, static_cast<int64_t>(place)) + " is read here and written by another instance of the phase");
+      report(codes::kInstanceRace,
+             element_text(id, static_cast<int64_t>(place)) +
+                 " is read here and written by another instance of the phase");
     uint32_t& reader = memory.reader[place];
     if (reader != instance_ && reader > base_) memory.other_reader[place] = reader;
     reader = instance_;
@@ -467,11 +505,15 @@ class CodeInterpreter::Engine {
   void note_write(MemoryId id, MemoryState& memory, size_t place) {
     memory.initialised[place] = 1;
     if (memory.stored_by[place] == store_)
-      report(codes::kStoredTwice, "two elements go to " + element_text(id, static_cast<int64_t>(place)));
+      report(codes::kStoredTwice,
+             "two elements go to " + element_text(id, static_cast<int64_t>(place)));
     memory.stored_by[place] = store_;
     if (memory.writer.empty()) return;
-    if (unordered(memory.writer[place]) || unordered(memory.reader[place]) || unordered(memory.other_reader[place]))
-      report(codes::kInstanceRace, element_text(id, static_cast<int64_t>(place)) + " is written here and touched by another instance of the phase");
+    if (unordered(memory.writer[place]) || unordered(memory.reader[place]) ||
+        unordered(memory.other_reader[place]))
+      report(codes::kInstanceRace,
+             element_text(id, static_cast<int64_t>(place)) +
+                 " is written here and touched by another instance of the phase");
     memory.writer[place] = instance_;
   }
 
@@ -493,18 +535,19 @@ class CodeInterpreter::Engine {
 
   Step compile(const StoreOp& op, const Statement&) {
     const ValueType type = type_of(op.value);
-    return [this, value = std::make_shared<Source>(*this, op.value, type), access = access(op, type)] {
-      MemoryState& memory = memories_[access->memory.index];
-      const uint64_t* from = value->get();
-      const std::vector<int64_t>& places = locate(*access);
-      const size_t bytes = size_of(memory.dtype);
-      ++store_;
-      for (size_t i = 0; i < places.size(); ++i) {
-        if (places[i] < 0) continue;
-        if (memory.tracked) note_write(access->memory, memory, static_cast<size_t>(places[i]));
-        std::memcpy(memory.data + static_cast<size_t>(places[i]) * bytes, &from[i], bytes);
-      }
-    };
+    return
+        [this, value = std::make_shared<Source>(*this, op.value, type), access = access(op, type)] {
+          MemoryState& memory = memories_[access->memory.index];
+          const uint64_t* from = value->get();
+          const std::vector<int64_t>& places = locate(*access);
+          const size_t bytes = size_of(memory.dtype);
+          ++store_;
+          for (size_t i = 0; i < places.size(); ++i) {
+            if (places[i] < 0) continue;
+            if (memory.tracked) note_write(access->memory, memory, static_cast<size_t>(places[i]));
+            std::memcpy(memory.data + static_cast<size_t>(places[i]) * bytes, &from[i], bytes);
+          }
+        };
   }
 
   Step compile(const RowOp& op, const Statement& s) {
@@ -519,7 +562,8 @@ class CodeInterpreter::Engine {
       sources.emplace_back(*this, operand, type);
       dtypes.push_back(type_of(operand).dtype);
     }
-    auto row = std::make_shared<Row>(Row{std::move(sources), RowProgram(op.op, dtypes, type.dtype)});
+    auto row =
+        std::make_shared<Row>(Row{std::move(sources), RowProgram(op.op, dtypes, type.dtype)});
     return [&out = result(s), row] {
       const uint64_t* operands[3] = {};
       for (size_t i = 0; i < row->operands.size(); ++i) operands[i] = row->operands[i].get();
@@ -545,7 +589,8 @@ class CodeInterpreter::Engine {
       type.extents[static_cast<size_t>(axis)] = 1;
     }
     if (op.lanes) folds.push_back(split(type, type.rank()));
-    return [this, &out = result(s), from = op.operand.value, folds, combine = RowLoop(info(op.monoid).combine, type.dtype, type.dtype)] {
+    return [this, &out = result(s), from = op.operand.value, folds,
+            combine = RowLoop(info(op.monoid).combine, type.dtype, type.dtype)] {
       out = values_[from.index];
       for (const auto& [outer, n, inner] : folds) fold_middle(out, outer, n, inner, combine);
     };
@@ -555,8 +600,10 @@ class CodeInterpreter::Engine {
     const ValueType type = type_of(op.values);
     const auto [outer, n, inner] = split(type, static_cast<size_t>(op.axes[0]));
     const DType dtype = type.dtype, index_dtype = type_of(op.indices).dtype;
-    const MachineFunction better = machine_function(op.is_max ? ElementwiseOp::gt : ElementwiseOp::lt, dtype, DType::Bool);
-    const MachineFunction is_nan = is_floating(dtype) ? machine_function(ElementwiseOp::is_nan, dtype, DType::Bool) : nullptr;
+    const MachineFunction better =
+        machine_function(op.is_max ? ElementwiseOp::gt : ElementwiseOp::lt, dtype, DType::Bool);
+    const MachineFunction is_nan =
+        is_floating(dtype) ? machine_function(ElementwiseOp::is_nan, dtype, DType::Bool) : nullptr;
     const MachineFunction less = machine_function(ElementwiseOp::lt, index_dtype, DType::Bool);
     const auto wins = [=](uint64_t v, uint64_t i, uint64_t w, uint64_t j) {
       const bool v_nan = is_nan && is_nan(v, 0, 0), w_nan = is_nan && is_nan(w, 0, 0);
@@ -566,7 +613,8 @@ class CodeInterpreter::Engine {
       return less(i, j, 0) != 0;
     };
     return [this, &best = result(s, 0), &where = result(s, 1), wins, values = op.values.value,
-            indices = std::make_shared<Source>(*this, op.indices, ValueType{index_dtype, type.lanes, type.extents}),
+            indices = std::make_shared<Source>(*this, op.indices,
+                                               ValueType{index_dtype, type.lanes, type.extents}),
             outer = outer, n = n, inner = inner] {
       Bits v = values_[values.index], i(indices->get(), indices->get() + v.size());
       for (size_t o = 0; o < outer; ++o)
@@ -588,13 +636,17 @@ class CodeInterpreter::Engine {
   Step compile(const ScanOp& op, const Statement& s) {
     const ValueType& type = type_of(op.operand);
     const auto [outer, n, inner] = split(type, static_cast<size_t>(op.axis));
-    const MachineFunction combine = machine_function(info(op.monoid).combine, type.dtype, type.dtype);
+    const MachineFunction combine =
+        machine_function(info(op.monoid).combine, type.dtype, type.dtype);
     const uint64_t identity = info(op.monoid).identity(type.dtype);
-    return [this, &out = result(s), from = op.operand.value, op, combine, identity, outer = outer, n = n, inner = inner] {
+    return [this, &out = result(s), from = op.operand.value, op, combine, identity, outer = outer,
+            n = n, inner = inner] {
       out = values_[from.index];
       for (size_t o = 0; o < outer; ++o)
         for (size_t k = 0; k < inner; ++k) {
-          const auto at = [&](size_t x) -> uint64_t& { return out[(o * n + (op.reverse ? n - 1 - x : x)) * inner + k]; };
+          const auto at = [&](size_t x) -> uint64_t& {
+            return out[(o * n + (op.reverse ? n - 1 - x : x)) * inner + k];
+          };
           for (size_t shift = 1; shift < n; shift *= 2)
             for (size_t x = n; x-- > shift;) at(x) = combine(at(x - shift), at(x), 0);
           if (!op.exclusive) continue;
@@ -636,14 +688,17 @@ class CodeInterpreter::Engine {
   Step compile(const TileDotOp& op, const Statement& s) {
     const DType dtype = type_of(op.c).dtype;
     const bool tf32 = op.tf32 && dtype == DType::F32;
-    const auto a_extents = side_extents(op.a, op.a_buffer), b_extents = side_extents(op.b, op.b_buffer);
+    const auto a_extents = side_extents(op.a, op.a_buffer),
+               b_extents = side_extents(op.b, op.b_buffer);
     const auto rows = static_cast<size_t>(a_extents[static_cast<size_t>(1 - op.contract_a)]);
     const auto columns = static_cast<size_t>(b_extents[static_cast<size_t>(1 - op.contract_b)]);
     const auto depth = static_cast<size_t>(a_extents[static_cast<size_t>(op.contract_a)]);
     const size_t a_row = op.contract_a == 1 ? depth : 1, a_k = op.contract_a == 1 ? 1 : rows;
     const size_t b_column = op.contract_b == 1 ? depth : 1, b_k = op.contract_b == 1 ? 1 : columns;
-    return [this, &out = result(s), a = dot_side(op.a, op.a_buffer, dtype, tf32), b = dot_side(op.b, op.b_buffer, dtype, tf32), c = op.c.value,
-            fma = machine_function(ElementwiseOp::fma, dtype, dtype), rows, columns, depth, a_row, a_k, b_column, b_k] {
+    return [this, &out = result(s), a = dot_side(op.a, op.a_buffer, dtype, tf32),
+            b = dot_side(op.b, op.b_buffer, dtype, tf32), c = op.c.value,
+            fma = machine_function(ElementwiseOp::fma, dtype, dtype), rows, columns, depth, a_row,
+            a_k, b_column, b_k] {
       const Bits x = a(), y = b();
       out = values_[c.index];
       for (size_t i = 0; i < rows; ++i)
@@ -670,17 +725,21 @@ class CodeInterpreter::Engine {
     if (op.kind == ViewKind::Broadcast) return moved(op.operand, s, broadcast_map(from, to));
     std::vector<int64_t> strides(from.rank());
     int64_t stride = from.lanes, start = 0;
-    for (size_t axis = from.rank(); axis-- > 0; stride *= from.extents[axis]) strides[axis] = stride;
+    for (size_t axis = from.rank(); axis-- > 0; stride *= from.extents[axis])
+      strides[axis] = stride;
     std::vector<int64_t> read = strides;
     for (size_t axis = 0; axis < from.rank(); ++axis) {
-      if (op.kind == ViewKind::Transpose) read[axis] = strides[static_cast<size_t>(op.arguments[axis])];
-      else start += op.arguments[axis] * strides[axis];
+      if (op.kind == ViewKind::Transpose)
+        read[axis] = strides[static_cast<size_t>(op.arguments[axis])];
+      else
+        start += op.arguments[axis] * strides[axis];
     }
     std::vector<uint32_t> map(elements(to));
     for (size_t i = 0; i < map.size(); ++i) {
       auto rest = static_cast<int64_t>(i) / to.lanes;
       int64_t place = start + static_cast<int64_t>(i) % to.lanes;
-      for (size_t axis = to.rank(); axis-- > 0; rest /= to.extents[axis]) place += rest % to.extents[axis] * read[axis];
+      for (size_t axis = to.rank(); axis-- > 0; rest /= to.extents[axis])
+        place += rest % to.extents[axis] * read[axis];
       map[i] = static_cast<uint32_t>(place);
     }
     return moved(op.operand, s, std::move(map));
@@ -706,7 +765,8 @@ class CodeInterpreter::Engine {
         const uint64_t* const bits = (*sources)[i].get();
         (*aside)[i].assign(bits, bits + values_[to[i].index].size());
       }
-      for (size_t i = 0; i < to.size(); ++i) std::copy((*aside)[i].begin(), (*aside)[i].end(), values_[to[i].index].begin());
+      for (size_t i = 0; i < to.size(); ++i)
+        std::copy((*aside)[i].begin(), (*aside)[i].end(), values_[to[i].index].begin());
     };
   }
   template <class Op>
@@ -718,7 +778,9 @@ class CodeInterpreter::Engine {
     }
     return out;
   }
-  static std::vector<Operand> operands(const std::vector<ValueId>& values) { return {values.begin(), values.end()}; }
+  static std::vector<Operand> operands(const std::vector<ValueId>& values) {
+    return {values.begin(), values.end()};
+  }
 
   Step compile(const ForOp& op, const Statement& s) {
     const auto [inside, first] = carried(op);
@@ -727,9 +789,10 @@ class CodeInterpreter::Engine {
     const size_t slot = new_slot(op.symbol);
     auto body = std::make_shared<Block>(compile(*op.body));
     slots_ = outer;
-    return [this, low, high, step, slot, body, start = assign(first, inside), next = assign(op.body->yields, inside),
-            finish = assign(operands(inside), s.results)] {
-      const int64_t from = low.scalar(symbols_), to = high.scalar(symbols_), by = std::max<int64_t>(step.scalar(symbols_), 1);
+    return [this, low, high, step, slot, body, start = assign(first, inside),
+            next = assign(op.body->yields, inside), finish = assign(operands(inside), s.results)] {
+      const int64_t from = low.scalar(symbols_), to = high.scalar(symbols_),
+                    by = std::max<int64_t>(step.scalar(symbols_), 1);
       start();
       for (int64_t k = from; k < to; k += by) {
         symbols_[slot] = k;
@@ -745,7 +808,8 @@ class CodeInterpreter::Engine {
     auto otherwise = op.otherwise ? std::make_shared<Block>(compile(*op.otherwise)) : nullptr;
     Step yes = assign(op.then->yields, s.results);
     Step no = op.otherwise ? assign(op.otherwise->yields, s.results) : Step([] {});
-    return [this, condition = compile(op.condition, {DType::I64, 1, {}}), flag = op.flag, then, otherwise, yes, no] {
+    return [this, condition = compile(op.condition, {DType::I64, 1, {}}), flag = op.flag, then,
+            otherwise, yes, no] {
       if (flag ? values_[flag.index][0] != 0 : holds(condition)) {
         run(*then);
         yes();
@@ -760,16 +824,19 @@ class CodeInterpreter::Engine {
     const auto [inside, first] = carried(op);
     auto body = std::make_shared<Block>(compile(*op.body));
     const std::vector<Operand> again(op.body->yields.begin() + 1, op.body->yields.end());
-    return [this, body, more = std::make_shared<Source>(*this, op.body->yields[0], ValueType{DType::Bool, 1, {}}), start = assign(first, inside),
-            next = assign(again, inside), finish = assign(operands(inside), s.results)] {
-      start();
-      for (bool repeat = true; repeat;) {
-        run(*body);
-        repeat = *more->get() != 0;
-        next();
-      }
-      finish();
-    };
+    return
+        [this, body,
+         more = std::make_shared<Source>(*this, op.body->yields[0], ValueType{DType::Bool, 1, {}}),
+         start = assign(first, inside), next = assign(again, inside),
+         finish = assign(operands(inside), s.results)] {
+          start();
+          for (bool repeat = true; repeat;) {
+            run(*body);
+            repeat = *more->get() != 0;
+            next();
+          }
+          finish();
+        };
   }
 
   // The value before, at a place where instances meet: all that arrived earlier is ordered before
@@ -780,7 +847,8 @@ class CodeInterpreter::Engine {
     const int64_t place = locate(access)[0];
     if (place < 0) return 0;
     if (!memory.initialised[static_cast<size_t>(place)])
-      report(codes::kUninitialisedRead, element_text(access.memory, place) + " is read before it is written");
+      report(codes::kUninitialisedRead,
+             element_text(access.memory, place) + " is read before it is written");
     std::byte* const at = memory.data + static_cast<size_t>(place) * size_of(memory.dtype);
     const uint64_t before = load_bits(at, memory.dtype), after = update(before);
     std::memcpy(at, &after, size_of(memory.dtype));
@@ -797,9 +865,11 @@ class CodeInterpreter::Engine {
       Guard guard;
       int64_t align = 0;
     };
-    return [this, &out = result(s), count = uniform(op.count), access = access(Place{op.memory, op.at, {}, 0}, {DType::I32, 1, {}})] {
+    return [this, &out = result(s), count = uniform(op.count),
+            access = access(Place{op.memory, op.at, {}, 0}, {DType::I32, 1, {}})] {
       const auto last = static_cast<uint64_t>(count.scalar(symbols_) - 1);
-      const uint64_t before = meet(*access, true, [&](uint64_t old) { return old == last ? 0 : old + 1; });
+      const uint64_t before =
+          meet(*access, true, [&](uint64_t old) { return old == last ? 0 : old + 1; });
       out[0] = before == last;
       if (!out[0]) ordered_.clear();
     };
@@ -813,7 +883,8 @@ class CodeInterpreter::Engine {
       int64_t align = 0;
     };
     const DType dtype = type_of(s.results[0]).dtype;
-    const MachineFunction combine = machine_function(op.is_max ? ElementwiseOp::max : ElementwiseOp::add, dtype, dtype);
+    const MachineFunction combine =
+        machine_function(op.is_max ? ElementwiseOp::max : ElementwiseOp::add, dtype, dtype);
     return [this, &out = result(s), combine, orders = op.acquire_release,
             value = std::make_shared<Source>(*this, op.value, ValueType{dtype, 1, {}}),
             access = access(Place{op.memory, {op.at}, {}, 0}, {dtype, 1, {}})] {
@@ -837,7 +908,9 @@ class CodeInterpreter::Engine {
       return moved(op.operand, s, std::move(map));
     }
     return [this, &out = result(s), from = op.operand.value, lanes, lane,
-            element = std::make_shared<Source>(*this, op.element, ValueType{type_of(op.operand.value).dtype, 1, type_of(op.operand.value).extents})] {
+            element = std::make_shared<Source>(
+                *this, op.element,
+                ValueType{type_of(op.operand.value).dtype, 1, type_of(op.operand.value).extents})] {
       out = values_[from.index];
       const uint64_t* const bits = element->get();
       for (size_t i = 0; i * lanes < out.size(); ++i) out[i * lanes + lane] = bits[i];
@@ -846,30 +919,36 @@ class CodeInterpreter::Engine {
 
   Step compile(const ShuffleOp& op, const Statement& s) {
     const auto lanes = static_cast<size_t>(type_of(op.a.value).lanes), count = op.lanes.size();
-    return [this, &out = result(s), a = op.a.value, b = op.b.value, picked = op.lanes, lanes, count] {
-      for (size_t i = 0; i < out.size(); ++i) {
-        const auto lane = static_cast<size_t>(picked[i % count]);
-        const Bits& x = values_[lane < lanes ? a.index : b.index];
-        out[i] = x[i / count * lanes + lane % lanes];
-      }
-    };
+    return
+        [this, &out = result(s), a = op.a.value, b = op.b.value, picked = op.lanes, lanes, count] {
+          for (size_t i = 0; i < out.size(); ++i) {
+            const auto lane = static_cast<size_t>(picked[i % count]);
+            const Bits& x = values_[lane < lanes ? a.index : b.index];
+            out[i] = x[i / count * lanes + lane % lanes];
+          }
+        };
   }
 
   Step compile(const GetOp& op, const Statement& s) {
     const ValueType& from = type_of(op.operand.value);
     int64_t place = 0;
-    for (size_t axis = 0; axis < from.rank(); ++axis) place = place * from.extents[axis] + op.at[axis];
+    for (size_t axis = 0; axis < from.rank(); ++axis)
+      place = place * from.extents[axis] + op.at[axis];
     std::vector<uint32_t> map(elements(type_of(s.results[0])));
-    for (size_t i = 0; i < map.size(); ++i) map[i] = static_cast<uint32_t>(place * from.lanes + static_cast<int64_t>(i));
+    for (size_t i = 0; i < map.size(); ++i)
+      map[i] = static_cast<uint32_t>(place * from.lanes + static_cast<int64_t>(i));
     return moved(op.operand, s, std::move(map));
   }
 
   Step compile(const PackOp& op, const Statement& s) {
     const ValueType& to = type_of(s.results[0]);
     auto sources = std::make_shared<std::vector<Source>>();
-    for (const Operand& operand : op.operands) sources->emplace_back(*this, operand, ValueType{to.dtype, to.lanes, {}});
+    for (const Operand& operand : op.operands)
+      sources->emplace_back(*this, operand, ValueType{to.dtype, to.lanes, {}});
     return [&out = result(s), sources, lanes = static_cast<size_t>(to.lanes)] {
-      for (size_t i = 0; i < sources->size(); ++i) std::copy_n((*sources)[i].get(), lanes, out.begin() + static_cast<std::ptrdiff_t>(i * lanes));
+      for (size_t i = 0; i < sources->size(); ++i)
+        std::copy_n((*sources)[i].get(), lanes,
+                    out.begin() + static_cast<std::ptrdiff_t>(i * lanes));
     };
   }
 
@@ -878,7 +957,8 @@ class CodeInterpreter::Engine {
   std::vector<int64_t> symbols_;
   std::vector<MemoryState> memories_;
   std::vector<CompiledPhase> phases_;
-  std::vector<std::pair<std::vector<IndexProgram>, std::vector<IndexProgram>>> layouts_;  // shapes, strides
+  std::vector<std::pair<std::vector<IndexProgram>, std::vector<IndexProgram>>>
+      layouts_;  // shapes, strides
   // Names, while compiling.
   std::unordered_map<std::string, size_t> slots_;
   std::unordered_map<std::string, ValueId> value_of_;
@@ -893,14 +973,18 @@ class CodeInterpreter::Engine {
   std::set<std::pair<const Statement*, std::string_view>> seen_;
 };
 
-CodeInterpreter::CodeInterpreter(const KernelCode& code) : engine_(std::make_unique<Engine>(code)) {}
+CodeInterpreter::CodeInterpreter(const KernelCode& code)
+    : engine_(std::make_unique<Engine>(code)) {}
 CodeInterpreter::~CodeInterpreter() = default;
 
-std::vector<Diagnostic> CodeInterpreter::run(std::span<const std::span<std::byte>> memories, std::span<const int64_t> scalars) {
+std::vector<Diagnostic> CodeInterpreter::run(std::span<const std::span<std::byte>> memories,
+                                             std::span<const int64_t> scalars) {
   return engine_->run(memories, scalars);
 }
 
-std::vector<Diagnostic> run_code(const KernelCode& code, std::span<const std::span<std::byte>> memories, std::span<const int64_t> scalars) {
+std::vector<Diagnostic> run_code(const KernelCode& code,
+                                 std::span<const std::span<std::byte>> memories,
+                                 std::span<const int64_t> scalars) {
   return CodeInterpreter(code).run(memories, scalars);
 }
 

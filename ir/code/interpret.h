@@ -1,12 +1,12 @@
 // interpret.h — runs tile programs and kernels over host memory and checks what they promise.
 //
-// One engine serves both languages: a value is an array of elements, a statement is compiled once to
-// a step over whole arrays. Machine rows mean what ir/ops/machine_semantics.h says, other rows their
-// bodies, folds the order of the language page, so that a tile program, its kernel and the code made
-// from that agree bit for bit.
+// One engine serves both languages: a value is an array of elements, a statement is compiled once
+// to a step over whole arrays. Machine rows mean what ir/ops/machine_semantics.h says, other rows
+// their bodies, folds the order of the language page, so that a tile program, its kernel and the
+// code made from that agree bit for bit.
 //
-// Instances run one after the other, in order. What other orders would break is found by keeping for
-// every element who read and wrote it in this phase.
+// Instances run one after the other, in order. What other orders would break is found by keeping
+// for every element who read and wrote it in this phase.
 #pragma once
 
 #include <cstddef>
@@ -44,10 +44,10 @@ class CodeInterpreter {
   explicit CodeInterpreter(const KernelCode& code);
   ~CodeInterpreter();
 
-  /// Runs all phases. `memories` are those of the tensor parameters in order; workspaces may follow,
-  /// otherwise they are made. `scalars` are the size symbols in order, then the scalar parameters,
-  /// their bits zero-extended. Returns what was found, each statement and cause once, in the order
-  /// in which it happened; then results mean nothing.
+  /// Runs all phases. `memories` are those of the tensor parameters in order; workspaces may
+  /// follow, otherwise they are made. `scalars` are the size symbols in order, then the scalar
+  /// parameters, their bits zero-extended. Returns what was found, each statement and cause once,
+  /// in the order in which it happened; then results mean nothing.
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
 

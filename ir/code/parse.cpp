@@ -20,9 +20,9 @@ namespace {
 
 enum class Language : uint8_t { Tile, Kernel };
 
-constexpr size_t kMaxDepth = 64;               // of regions
+constexpr size_t kMaxDepth = 64;  // of regions
 constexpr size_t kMaxRank = 16;
-constexpr int64_t kMaxElements = 1 << 20;      // of a value, lanes included
+constexpr int64_t kMaxElements = 1 << 20;  // of a value, lanes included
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
 // A number as it stands in the text; its dtype is known later.
@@ -79,7 +79,8 @@ class CodeParser {
   class Nested {
    public:
     explicit Nested(CodeParser& parser) : parser_(parser) {
-      if (parser_.scopes_.size() > kMaxDepth) parser_.scanner_.fail_here("regions are nested too deep");
+      if (parser_.scopes_.size() > kMaxDepth)
+        parser_.scanner_.fail_here("regions are nested too deep");
       parser_.scopes_.emplace_back();
     }
     Nested(const Nested&) = delete;
@@ -101,12 +102,14 @@ class CodeParser {
   }
 
   std::string_view new_symbol() {
-    constexpr std::string_view kReserved[] = {"and", "ceildiv", "false", "floordiv", "inf", "max",
-                                              "min", "mod",     "nan",   "true"};
+    constexpr std::string_view kReserved[] = {"and", "ceildiv", "false", "floordiv", "inf",
+                                              "max", "min",     "mod",   "nan",      "true"};
     const SourceLocation where = scanner_.location();
     const std::string_view name = scanner_.expect_identifier("the name of a symbol");
-    if (symbols_.contains(name)) fail_at(where, fmt::format("the symbol {} is defined already", name));
-    if (is_position(name) || std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
+    if (symbols_.contains(name))
+      fail_at(where, fmt::format("the symbol {} is defined already", name));
+    if (is_position(name) ||
+        std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
       fail_at(where, fmt::format("{} has a meaning of its own and cannot be defined", name));
     return name;
   }
@@ -117,7 +120,8 @@ class CodeParser {
 
   using Named = std::variant<ValueId, MemoryId>;
   void define(const Token& token, const SourceLocation& where, Named named) {
-    if (!known_.insert(token.text).second) fail_at(where, fmt::format("%{} is defined twice", token.text));
+    if (!known_.insert(token.text).second)
+      fail_at(where, fmt::format("%{} is defined twice", token.text));
     visible_.emplace(token.text, named);
     scopes_.back().names.push_back(token.text);
   }
@@ -144,11 +148,13 @@ class CodeParser {
   ValueId value() { return named<ValueId>("a value"); }
   MemoryId memory() { return named<MemoryId>("a parameter, workspace or buffer"); }
 
-  // --- Types, index expressions, literals ---------------------------------------------------------
+  // --- Types, index expressions, literals
+  // ---------------------------------------------------------
 
   DType dtype() {
     const auto found = parse_dtype(scanner_.peek().text);
-    if (!found || scanner_.peek().kind != TokenKind::Identifier) scanner_.fail_here("expected a dtype such as f32");
+    if (!found || scanner_.peek().kind != TokenKind::Identifier)
+      scanner_.fail_here("expected a dtype such as f32");
     scanner_.next();
     return *found;
   }
@@ -198,11 +204,13 @@ class CodeParser {
     }
     if (is_position(name)) return position(name);
     const auto found = symbols_.find(name);
-    if (found == symbols_.end()) scanner_.fail_here(fmt::format("the symbol {} is not defined here", name));
+    if (found == symbols_.end())
+      scanner_.fail_here(fmt::format("the symbol {} is not defined here", name));
     return found->second;
   }
   Expr position(std::string_view name) {
-    if (!positions_) scanner_.fail_here(fmt::format("{} has no meaning here: nothing has positions", name));
+    if (!positions_)
+      scanner_.fail_here(fmt::format("{} has no meaning here: nothing has positions", name));
     if (name == "lane") return lane_symbol(positions_->lanes);
     size_t axis = kMaxRank;
     std::from_chars(name.data() + 1, name.data() + name.size(), axis);
@@ -254,7 +262,8 @@ class CodeParser {
       scanner_.expect("(");
       const Token token = scanner_.next();
       const char* const end = token.text.data() + token.text.size();
-      if (!token.text.starts_with("0x") || std::from_chars(token.text.data() + 2, end, out.bits, 16).ptr != end)
+      if (!token.text.starts_with("0x") ||
+          std::from_chars(token.text.data() + 2, end, out.bits, 16).ptr != end)
         fail_at(out.where, "expected bits(0x...)");
       scanner_.expect(")");
       out.kind = Literal::Kind::Bits;
@@ -287,14 +296,18 @@ class CodeParser {
   }
 
   static uint64_t bits_of(const Literal& literal, DType dtype) {
-    const auto unfit = [&] { fail_at(literal.where, fmt::format("this is no literal of {}", name(dtype))); };
+    const auto unfit = [&] {
+      fail_at(literal.where, fmt::format("this is no literal of {}", name(dtype)));
+    };
     const bool whole = literal.kind == Literal::Kind::Integer;
     switch (literal.kind) {
       case Literal::Kind::Boolean:
         if (dtype != DType::Bool) unfit();
         return literal.bits;
       case Literal::Kind::Bits:
-        if (!is_floating(dtype) || (size_of(dtype) < 8 && literal.bits >> (8 * size_of(dtype)) != 0)) unfit();
+        if (!is_floating(dtype) ||
+            (size_of(dtype) < 8 && literal.bits >> (8 * size_of(dtype)) != 0))
+          unfit();
         return literal.bits;
       default:
         break;
@@ -309,20 +322,23 @@ class CodeParser {
 
   bool at_literal() const {
     const TokenKind kind = scanner_.peek().kind;
-    return kind == TokenKind::Integer || kind == TokenKind::Float || scanner_.at("-") || scanner_.at("true") ||
-           scanner_.at("false") || scanner_.at("inf") || scanner_.at("nan") || scanner_.at("bits");
+    return kind == TokenKind::Integer || kind == TokenKind::Float || scanner_.at("-") ||
+           scanner_.at("true") || scanner_.at("false") || scanner_.at("inf") ||
+           scanner_.at("nan") || scanner_.at("bits");
   }
   Term term() {
     if (at_literal()) return {{}, literal()};
     return {value(), {}};
   }
   Operand operand(const Term& term, DType dtype) const {
-    return term.literal ? Operand::literal(dtype, bits_of(*term.literal, dtype)) : Operand(term.value);
+    return term.literal ? Operand::literal(dtype, bits_of(*term.literal, dtype))
+                        : Operand(term.value);
   }
   // An operand whose dtype nothing else fixes.
   Operand plain_operand() { return value(); }
 
-  // --- The head of a kernel -----------------------------------------------------------------------
+  // --- The head of a kernel
+  // -----------------------------------------------------------------------
 
   void size_symbol() {
     const SourceLocation where = scanner_.location();
@@ -370,7 +386,8 @@ class CodeParser {
       code_.parameters.emplace_back(id);
       return;
     }
-    Memory memory{.name = std::string(token.text), .space = work ? MemorySpace::Workspace : MemorySpace::Parameter};
+    Memory memory{.name = std::string(token.text),
+                  .space = work ? MemorySpace::Workspace : MemorySpace::Parameter};
     memory.mode = mode.value_or(Mode::InOut);
     memory.zeroed = work && scanner_.accept("zero");
     if (!is_tile()) scanner_.expect("global");
@@ -393,10 +410,14 @@ class CodeParser {
 
   void attributes() {
     while (!scanner_.at("{")) {
-      if (scanner_.accept("schedule")) code_.schedule = unquote(scanner_.expect_string());
-      else if (!is_tile() && scanner_.accept("target")) code_.target = unquote(scanner_.expect_string());
-      else if (is_tile() && scanner_.accept("resident")) code_.resident = true;
-      else scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
+      if (scanner_.accept("schedule"))
+        code_.schedule = unquote(scanner_.expect_string());
+      else if (!is_tile() && scanner_.accept("target"))
+        code_.target = unquote(scanner_.expect_string());
+      else if (is_tile() && scanner_.accept("resident"))
+        code_.resident = true;
+      else
+        scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
     }
     if (!is_tile() && code_.target.empty()) scanner_.fail_here("a kernel has a target");
   }
@@ -406,7 +427,8 @@ class CodeParser {
     const Token token = scanner_.peek();
     scanner_.expect_value();
     scanner_.expect(":");
-    Memory memory{.name = std::string(token.text), .space = MemorySpace::Workspace, .mode = Mode::InOut};
+    Memory memory{
+        .name = std::string(token.text), .space = MemorySpace::Workspace, .mode = Mode::InOut};
     memory.dtype = dtype();
     memory.shape = indices();
     memory.zeroed = scanner_.accept("zero");
@@ -432,7 +454,8 @@ class CodeParser {
       axes.emplace_back(name, index());
     }
     for (const auto& [name, extent] : axes) {
-      if (symbols_.contains(name)) scanner_.fail_here(fmt::format("the grid has two axes {}", name));
+      if (symbols_.contains(name))
+        scanner_.fail_here(fmt::format("the grid has two axes {}", name));
       out.grid.push_back({std::string(name), extent});
       define(name, grid_symbol(name, extent));
     }
@@ -441,15 +464,16 @@ class CodeParser {
     code_.phases.push_back(std::move(out));
   }
 
-  // --- Statements ---------------------------------------------------------------------------------
+  // --- Statements
+  // ---------------------------------------------------------------------------------
 
   struct Result {
     Token token;
     SourceLocation where;
   };
 
-  // `ending` ("yield", "continue" or nothing) gives the values that leave the region; literals among
-  // them take the dtypes `given`.
+  // `ending` ("yield", "continue" or nothing) gives the values that leave the region; literals
+  // among them take the dtypes `given`.
   Region region(std::string_view ending, const std::vector<ValueType>& given) {
     Region out;
     const Nested scope(*this);
@@ -459,12 +483,14 @@ class CodeParser {
         do {
           const Term yielded = term();
           const size_t i = out.yields.size();
-          if (yielded.literal && i >= given.size()) fail_at(yielded.literal->where, "nothing fixes the dtype of this literal");
+          if (yielded.literal && i >= given.size())
+            fail_at(yielded.literal->where, "nothing fixes the dtype of this literal");
           out.yields.push_back(operand(yielded, i < given.size() ? given[i].dtype : DType::F32));
         } while (scanner_.accept(","));
         break;
       }
-      if (!scanner_.at_line_start() && !out.statements.empty()) scanner_.fail_here("a statement begins a line");
+      if (!scanner_.at_line_start() && !out.statements.empty())
+        scanner_.fail_here("a statement begins a line");
       statement(out);
     }
     scanner_.expect("}");
@@ -489,11 +515,13 @@ class CodeParser {
       const Keyword* found = nullptr;
       for (const Keyword& keyword : keywords())
         if (keyword.name == word && keyword.in(language_)) found = &keyword;
-      if (!found) fail_at(where, fmt::format("there is no statement {}", quote(word.substr(0, 40))));
+      if (!found)
+        fail_at(where, fmt::format("there is no statement {}", quote(word.substr(0, 40))));
       (this->*found->parse)(made, results);
     }
     if (made.results.size() != results.size() && !made.as<BufferOp>())
-      fail_at(made.location, fmt::format("{} has {} results, not {}", word, made.results.size(), results.size()));
+      fail_at(made.location,
+              fmt::format("{} has {} results, not {}", word, made.results.size(), results.size()));
     out.statements.push_back(std::move(made));
   }
 
@@ -550,7 +578,8 @@ class CodeParser {
     }
     if (results.empty()) fail_at(s.location, "the result needs a name");
   }
-  void give_types(Statement& s, const std::vector<Result>& results, const std::vector<ValueType>& types) {
+  void give_types(Statement& s, const std::vector<Result>& results,
+                  const std::vector<ValueType>& types) {
     if (results.size() != types.size() && !results.empty())
       fail_at(s.location, fmt::format("{} names for {} results", results.size(), types.size()));
     for (size_t i = 0; i < results.size(); ++i)
@@ -618,8 +647,10 @@ class CodeParser {
   Guard guard() {
     Guard out;
     if (!scanner_.accept("mask")) return out;
-    if (scanner_.at("(")) out.condition = condition();
-    else out.mask = value();
+    if (scanner_.at("("))
+      out.condition = condition();
+    else
+      out.mask = value();
     return out;
   }
   template <class Access>
@@ -667,7 +698,8 @@ class CodeParser {
     do terms.push_back(term());
     while (scanner_.accept(","));
     if (terms.size() != info(op).arity)
-      fail_at(s.location, fmt::format("{} has {} operands, not {}", name(op), info(op).arity, terms.size()));
+      fail_at(s.location,
+              fmt::format("{} has {} operands, not {}", name(op), info(op).arity, terms.size()));
     result_types(s, results);
     const size_t first = op == ElementwiseOp::select ? 1 : 0;
     std::optional<DType> fixed;
@@ -676,8 +708,10 @@ class CodeParser {
     if (!fixed && info(op).result == ResultRule::Same) fixed = code_[s.results[0]].type.dtype;
     RowOp made{op, {}};
     for (size_t i = 0; i < terms.size(); ++i) {
-      if (terms[i].literal && i >= first && !fixed) fail_at(terms[i].literal->where, "nothing fixes the dtype of this literal");
-      made.operands.push_back(operand(terms[i], i < first ? DType::Bool : fixed.value_or(DType::F32)));
+      if (terms[i].literal && i >= first && !fixed)
+        fail_at(terms[i].literal->where, "nothing fixes the dtype of this literal");
+      made.operands.push_back(
+          operand(terms[i], i < first ? DType::Bool : fixed.value_or(DType::F32)));
     }
     s.op = std::move(made);
   }
@@ -734,8 +768,10 @@ class CodeParser {
       const auto found = visible_.find(scanner_.peek().text);
       const bool is_memory = scanner_.peek().kind == TokenKind::Value && found != visible_.end() &&
                              std::holds_alternative<MemoryId>(found->second);
-      if (is_memory) buffer = memory();
-      else operand = plain_operand();
+      if (is_memory)
+        buffer = memory();
+      else
+        operand = plain_operand();
       scanner_.expect(",");
     };
     side(op.a, op.a_buffer);
@@ -764,7 +800,9 @@ class CodeParser {
 
   void buffer(Statement& s, const std::vector<Result>& results) {
     if (results.size() != 1) fail_at(s.location, "a buffer needs one name");
-    Memory memory{.name = std::string(results[0].token.text), .space = MemorySpace::Local, .mode = Mode::InOut};
+    Memory memory{.name = std::string(results[0].token.text),
+                  .space = MemorySpace::Local,
+                  .mode = Mode::InOut};
     if (!is_tile()) scanner_.expect("local");
     memory.dtype = dtype();
     for (const int64_t extent : integers("[", "]")) memory.shape.emplace_back(extent);
@@ -790,7 +828,8 @@ class CodeParser {
       out.emplace_back(ValueId(), first);
     } while (scanner_.accept(","));
     scanner_.expect(")");
-    for (size_t i = 0; i < names.size(); ++i) out[i].first = new_value(names[i].token, names[i].where, types[i]);
+    for (size_t i = 0; i < names.size(); ++i)
+      out[i].first = new_value(names[i].token, names[i].where, types[i]);
     return out;
   }
 
@@ -817,8 +856,10 @@ class CodeParser {
 
   void branch(Statement& s, const std::vector<Result>& results) {
     IfOp op;
-    if (scanner_.at("(")) op.condition = condition();
-    else op.flag = value();
+    if (scanner_.at("("))
+      op.condition = condition();
+    else
+      op.flag = value();
     op.then = region("yield", {});
     std::vector<ValueType> types;
     for (const Operand& yielded : op.then->yields) types.push_back(code_[yielded.value].type);

@@ -29,8 +29,10 @@ std::string literal_text(DType dtype, uint64_t bits) {
   if (dtype == DType::Bool) return bits ? "true" : "false";
   if (!is_floating(dtype)) return std::to_string(bits_to_int(dtype, bits));
   const double value = bits_to_double(dtype, bits);
-  if (std::isnan(value) && constant_bits(dtype, value) != bits) return fmt::format("bits(0x{:x})", bits);
-  std::string text = dtype == DType::F64 ? number_text(value) : fmt::format("{}", static_cast<float>(value));
+  if (std::isnan(value) && constant_bits(dtype, value) != bits)
+    return fmt::format("bits(0x{:x})", bits);
+  std::string text =
+      dtype == DType::F64 ? number_text(value) : fmt::format("{}", static_cast<float>(value));
   if (text.find_first_of(".einf") == std::string::npos) text += ".0";
   return text;
 }
@@ -47,8 +49,9 @@ class Printer {
       if (symbol.divisor() > 1) out_ += fmt::format(" % {}", symbol.divisor());
       out_ += '\n';
     }
-    out_ += fmt::format("\nkernel @{}({})", code_.name, join(code_.parameters, ", ", [&](const auto& p) { return parameter(p); }) +
-                                                            (language_ == Language::Kernel ? work_parameters() : ""));
+    out_ += fmt::format("\nkernel @{}({})", code_.name,
+                        join(code_.parameters, ", ", [&](const auto& p) { return parameter(p); }) +
+                            (language_ == Language::Kernel ? work_parameters() : ""));
     if (!code_.target.empty()) out_ += fmt::format(" target \"{}\"", code_.target);
     if (!code_.schedule.empty()) out_ += fmt::format(" schedule \"{}\"", code_.schedule);
     if (code_.resident) out_ += " resident";
@@ -56,11 +59,16 @@ class Printer {
     if (language_ == Language::Tile)
       for (const Memory& memory : code_.memories)
         if (memory.space == MemorySpace::Workspace)
-          out_ += fmt::format("  workspace %{}: {}{}{}\n", memory.name, name(memory.dtype), list(memory.shape), memory.zeroed ? " zero" : "");
+          out_ += fmt::format("  workspace %{}: {}{}{}\n", memory.name, name(memory.dtype),
+                              list(memory.shape), memory.zeroed ? " zero" : "");
     for (size_t p = 0; p < code_.phases.size(); ++p) {
       const Phase& phase = code_.phases[p];
-      if (p > 0) out_ += fmt::format("  barrier {}\n", phase.barrier == PhaseBarrier::Grid ? "grid" : "block");
-      out_ += fmt::format("  phase grid({})", join(phase.grid, ", ", [](const GridAxis& a) { return a.symbol + ": " + a.extent.to_string(); }));
+      if (p > 0)
+        out_ +=
+            fmt::format("  barrier {}\n", phase.barrier == PhaseBarrier::Grid ? "grid" : "block");
+      out_ += fmt::format("  phase grid({})", join(phase.grid, ", ", [](const GridAxis& a) {
+                            return a.symbol + ": " + a.extent.to_string();
+                          }));
       if (phase.scratch_bytes > 0) out_ += fmt::format(" scratch {}", phase.scratch_bytes);
       out_ += " ";
       region(phase.body, 1, "yield");
@@ -84,7 +92,8 @@ class Printer {
   }
 
   std::string parameter(const std::variant<MemoryId, ValueId>& p) const {
-    if (const auto* scalar = std::get_if<ValueId>(&p)) return fmt::format("%{}: {}", code_[*scalar].name, code_[*scalar].type.to_string());
+    if (const auto* scalar = std::get_if<ValueId>(&p))
+      return fmt::format("%{}: {}", code_[*scalar].name, code_[*scalar].type.to_string());
     const Memory& memory = code_[std::get<MemoryId>(p)];
     constexpr std::string_view kModes[] = {"in", "out", "inout"};
     return memory_text(memory, kModes[static_cast<size_t>(memory.mode)]);
@@ -93,63 +102,84 @@ class Printer {
     std::string out;
     for (const Memory& memory : code_.memories)
       if (memory.space == MemorySpace::Workspace)
-        out += (code_.parameters.empty() && out.empty() ? "" : ", ") + memory_text(memory, memory.zeroed ? "work zero" : "work");
+        out += (code_.parameters.empty() && out.empty() ? "" : ", ") +
+               memory_text(memory, memory.zeroed ? "work zero" : "work");
     return out;
   }
   std::string memory_text(const Memory& memory, std::string_view mode) const {
-    std::string out = fmt::format("%{}: {} {}{}{}", memory.name, mode, language_ == Language::Kernel ? "global " : "", name(memory.dtype), list(memory.shape));
+    std::string out = fmt::format("%{}: {} {}{}{}", memory.name, mode,
+                                  language_ == Language::Kernel ? "global " : "",
+                                  name(memory.dtype), list(memory.shape));
     if (!memory.strides.empty()) out += " strides " + list(memory.strides);
     if (memory.align > 0) out += fmt::format(" align {}", memory.align);
     return out;
   }
 
   std::string value(const Operand& operand) const {
-    return operand.is_literal() ? literal_text(operand.dtype, operand.bits) : "%" + code_[operand.value].name;
+    return operand.is_literal() ? literal_text(operand.dtype, operand.bits)
+                                : "%" + code_[operand.value].name;
   }
   std::string value(ValueId id) const { return "%" + code_[id].name; }
-  std::string place(MemoryId memory, const std::vector<Expr>& at) const { return "%" + code_[memory].name + list(at); }
+  std::string place(MemoryId memory, const std::vector<Expr>& at) const {
+    return "%" + code_[memory].name + list(at);
+  }
   std::string guard(const Guard& g) const {
     if (g.mask) return " mask " + value(g.mask);
     return g.condition.empty() ? "" : " mask (" + condition_text(g.condition) + ")";
   }
   static std::string cache(CacheHint hint) {
-    return hint == CacheHint::Stream ? " cache stream" : hint == CacheHint::Keep ? " cache keep" : "";
+    return hint == CacheHint::Stream ? " cache stream"
+           : hint == CacheHint::Keep ? " cache keep"
+                                     : "";
   }
-  static std::string align(int64_t bytes) { return bytes > 0 ? fmt::format(" align {}", bytes) : ""; }
+  static std::string align(int64_t bytes) {
+    return bytes > 0 ? fmt::format(" align {}", bytes) : "";
+  }
   std::string values(const std::vector<Operand>& list) const {
     return join(list, ", ", [&](const Operand& o) { return value(o); });
   }
   std::string carried(const std::vector<std::pair<ValueId, Operand>>& list) const {
-    return " carry(" + join(list, ", ", [&](const auto& c) { return value(c.first) + " = " + value(c.second); }) + ")";
+    return " carry(" +
+           join(list, ", ",
+                [&](const auto& c) { return value(c.first) + " = " + value(c.second); }) +
+           ")";
   }
 
   void region(const Region& body, int depth, std::string_view yield) {
     out_ += "{\n";
     for (const Statement& s : body.statements) line(s, depth + 1, true);
-    if (!body.yields.empty()) out_ += fmt::format("{:{}}{} {}\n", "", 2 * (depth + 1), yield, values(body.yields));
+    if (!body.yields.empty())
+      out_ += fmt::format("{:{}}{} {}\n", "", 2 * (depth + 1), yield, values(body.yields));
     out_ += fmt::format("{:{}}}}", "", 2 * depth);
   }
 
   void line(const Statement& s, int depth, bool with_regions) {
     out_ += fmt::format("{:{}}", "", 2 * depth);
-    if (!s.results.empty()) out_ += join(s.results, ", ", [&](ValueId r) { return value(r); }) + " = ";
+    if (!s.results.empty())
+      out_ += join(s.results, ", ", [&](ValueId r) { return value(r); }) + " = ";
     depth_ = depth;
     with_regions_ = with_regions;
     if (!s.results.empty()) result_dtype_ = code_[s.results[0]].type.dtype;
     std::visit([&](const auto& op) { print(op); }, s.op);
-    const bool typed = !s.results.empty() && !s.as<ForOp>() && !s.as<IfOp>() && !s.as<WhileOp>() && !s.as<TicketOp>();
-    if (typed) out_ += " : " + join(s.results, ", ", [&](ValueId r) { return code_[r].type.to_string(); });
+    const bool typed = !s.results.empty() && !s.as<ForOp>() && !s.as<IfOp>() && !s.as<WhileOp>() &&
+                       !s.as<TicketOp>();
+    if (typed)
+      out_ += " : " + join(s.results, ", ", [&](ValueId r) { return code_[r].type.to_string(); });
     out_ += "\n";
   }
 
   void nested(const Region& body, std::string_view yield = "yield") {
     const int depth = depth_;
-    if (with_regions_) region(body, depth, yield);
-    else out_ += "{ ... }";
+    if (with_regions_)
+      region(body, depth, yield);
+    else
+      out_ += "{ ... }";
     depth_ = depth;
   }
 
-  void print(const LetOp& op) { out_ += fmt::format("let {} = {}", op.symbol, op.value.to_string()); }
+  void print(const LetOp& op) {
+    out_ += fmt::format("let {} = {}", op.symbol, op.value.to_string());
+  }
   void print(const ConstOp& op) { out_ += "const " + literal_of_result(op.bits); }
   void print(const IndexOp& op) { out_ += "iota (" + op.value.to_string() + ")"; }
   void print(const TestOp& op) { out_ += "test (" + condition_text(op.condition) + ")"; }
@@ -159,22 +189,30 @@ class Printer {
     out_ += align(op.align) + cache(op.cache);
   }
   void print(const StoreOp& op) {
-    out_ += "store " + value(op.value) + ", " + place(op.memory, op.at) + guard(op.guard) + align(op.align) + cache(op.cache);
+    out_ += "store " + value(op.value) + ", " + place(op.memory, op.at) + guard(op.guard) +
+            align(op.align) + cache(op.cache);
   }
   void print(const RowOp& op) { out_ += fmt::format("{} {}", name(op.op), values(op.operands)); }
   void print(const FoldOp& op) {
-    out_ += fmt::format("reduce {} {} {}", name(op.monoid), value(op.operand), op.lanes ? "lanes" : "axes" + integers(op.axes));
+    out_ += fmt::format("reduce {} {} {}", name(op.monoid), value(op.operand),
+                        op.lanes ? "lanes" : "axes" + integers(op.axes));
   }
   void print(const ArgFoldOp& op) {
-    out_ += fmt::format("reduce {} {}, {} axes{}", op.is_max ? "argmax" : "argmin", value(op.values), value(op.indices), integers(op.axes));
+    out_ += fmt::format("reduce {} {}, {} axes{}", op.is_max ? "argmax" : "argmin",
+                        value(op.values), value(op.indices), integers(op.axes));
   }
   void print(const ScanOp& op) {
-    out_ += fmt::format("scan {} {} axes({}){}{}", name(op.monoid), value(op.operand), op.axis, op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "");
+    out_ += fmt::format("scan {} {} axes({}){}{}", name(op.monoid), value(op.operand), op.axis,
+                        op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "");
   }
   void print(const TileDotOp& op) {
-    const auto side = [&](const Operand& o, MemoryId buffer) { return buffer ? "%" + code_[buffer].name : value(o); };
-    out_ += fmt::format("dot {}, {}, {}", side(op.a, op.a_buffer), side(op.b, op.b_buffer), value(op.c));
-    if (op.contract_a != 1 || op.contract_b != 0) out_ += fmt::format(" contract({}, {})", op.contract_a, op.contract_b);
+    const auto side = [&](const Operand& o, MemoryId buffer) {
+      return buffer ? "%" + code_[buffer].name : value(o);
+    };
+    out_ += fmt::format("dot {}, {}, {}", side(op.a, op.a_buffer), side(op.b, op.b_buffer),
+                        value(op.c));
+    if (op.contract_a != 1 || op.contract_b != 0)
+      out_ += fmt::format(" contract({}, {})", op.contract_a, op.contract_b);
     if (op.tf32) out_ += " tf32";
   }
   void print(const ViewOp& op) {
@@ -185,7 +223,9 @@ class Printer {
   }
   void print(const BufferOp& op) {
     const Memory& memory = code_[op.memory];
-    out_ += fmt::format("%{} = {} {}{}", memory.name, language_ == Language::Tile ? "buffer" : "alloc local", name(memory.dtype), list(memory.shape));
+    out_ += fmt::format("%{} = {} {}{}", memory.name,
+                        language_ == Language::Tile ? "buffer" : "alloc local", name(memory.dtype),
+                        list(memory.shape));
     if (memory.align > 0) out_ += align(memory.align);
     if (memory.scratch_offset >= 0) out_ += fmt::format(" at {}", memory.scratch_offset);
   }
@@ -205,20 +245,28 @@ class Printer {
       nested(*op.otherwise);
     }
   }
-  void print(const TicketOp& op) { out_ += fmt::format("ticket {} of ({})", place(op.memory, op.at), op.count.to_string()); }
+  void print(const TicketOp& op) {
+    out_ += fmt::format("ticket {} of ({})", place(op.memory, op.at), op.count.to_string());
+  }
   void print(const AwaitOp&) { out_ += "await_predecessors"; }
   void print(const SplatOp& op) { out_ += "splat " + value(op.operand); }
   void print(const LaneOp& op) {
-    out_ += op.insert ? fmt::format("insert {}, {} lane {}", value(op.operand), value(op.element), op.lane)
+    out_ += op.insert ? fmt::format("insert {}, {} lane {}", value(op.operand), value(op.element),
+                                    op.lane)
                       : fmt::format("extract {} lane {}", value(op.operand), op.lane);
   }
-  void print(const ShuffleOp& op) { out_ += fmt::format("shuffle {}, {} {}", value(op.a), value(op.b), integers(op.lanes)); }
+  void print(const ShuffleOp& op) {
+    out_ += fmt::format("shuffle {}, {} {}", value(op.a), value(op.b), integers(op.lanes));
+  }
   void print(const GetOp& op) {
-    out_ += fmt::format("get {}[{}]", value(op.operand), join(op.at, ", ", [](int64_t v) { return std::to_string(v); }));
+    out_ += fmt::format("get {}[{}]", value(op.operand),
+                        join(op.at, ", ", [](int64_t v) { return std::to_string(v); }));
   }
   void print(const PackOp& op) { out_ += "pack " + values(op.operands); }
   void print(const AtomicOp& op) {
-    out_ += fmt::format("atomic {} {}, {} order {}", op.is_max ? "max" : "add", place(op.memory, {op.at}), value(op.value), op.acquire_release ? "acq_rel" : "relaxed");
+    out_ += fmt::format("atomic {} {}, {} order {}", op.is_max ? "max" : "add",
+                        place(op.memory, {op.at}), value(op.value),
+                        op.acquire_release ? "acq_rel" : "relaxed");
   }
   void print(const WhileOp& op) {
     out_ += "while" + carried(op.carried) + " ";
@@ -240,7 +288,8 @@ class Printer {
 std::string to_text(const TileProgram& program) { return Printer(program, Language::Tile).file(); }
 std::string to_text(const Kernel& kernel) { return Printer(kernel, Language::Kernel).file(); }
 std::string to_text(const KernelCode& code, const Statement& statement) {
-  return Printer(code, code.target.empty() ? Language::Tile : Language::Kernel).statement(statement);
+  return Printer(code, code.target.empty() ? Language::Tile : Language::Kernel)
+      .statement(statement);
 }
 
 }  // namespace braze

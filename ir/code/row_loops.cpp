@@ -39,21 +39,34 @@ void select_loop(Bits* out, const Bits* x, const Bits* y, const Bits* z, size_t 
 
 }  // namespace
 
-RowLoop::RowLoop(ElementwiseOp op, DType operand, DType result) : function_(machine_function(op, operand, result)) {
+RowLoop::RowLoop(ElementwiseOp op, DType operand, DType result)
+    : function_(machine_function(op, operand, result)) {
   BRAZE_CHECK(function_, "a row on operands that it does not have");
   if (op == ElementwiseOp::select) loop_ = select_loop;
   if (operand != DType::F32) return;
   switch (op) {
-    case ElementwiseOp::add: loop_ = add_loop; break;
-    case ElementwiseOp::sub: loop_ = sub_loop; break;
-    case ElementwiseOp::mul: loop_ = mul_loop; break;
-    case ElementwiseOp::div: loop_ = div_loop; break;
-    case ElementwiseOp::fma: loop_ = fma_loop; break;
-    default: break;
+    case ElementwiseOp::add:
+      loop_ = add_loop;
+      break;
+    case ElementwiseOp::sub:
+      loop_ = sub_loop;
+      break;
+    case ElementwiseOp::mul:
+      loop_ = mul_loop;
+      break;
+    case ElementwiseOp::div:
+      loop_ = div_loop;
+      break;
+    case ElementwiseOp::fma:
+      loop_ = fma_loop;
+      break;
+    default:
+      break;
   }
 }
 
-void RowLoop::run(uint64_t* out, const uint64_t* x, const uint64_t* y, const uint64_t* z, size_t n) const {
+void RowLoop::run(uint64_t* out, const uint64_t* x, const uint64_t* y, const uint64_t* z,
+                  size_t n) const {
   if (loop_) return loop_(out, x, y, z, n);
   for (size_t i = 0; i < n; ++i) out[i] = function_(x[i], y ? y[i] : 0, z ? z[i] : 0);
 }
@@ -73,9 +86,11 @@ class BodyRecorder : public ScalarEmitter {
     const auto nth = [&](size_t i) { return i < operands.size() ? operands[i] : Scalar(); };
     if (!is_machine(op)) return info(op).body(nth(0), nth(1), nth(2));
     const DType from = operands.back().dtype();
-    if (std::all_of(operands.begin(), operands.end(), [&](const Scalar& s) { return is_constant_[s.id()]; })) {
+    if (std::all_of(operands.begin(), operands.end(),
+                    [&](const Scalar& s) { return is_constant_[s.id()]; })) {
       uint64_t bits[3] = {};
-      for (size_t i = 0; i < operands.size(); ++i) bits[i] = program_.slots_[operands[i].id()].bits[0];
+      for (size_t i = 0; i < operands.size(); ++i)
+        bits[i] = program_.slots_[operands[i].id()].bits[0];
       return constant(result, evaluate_machine(op, from, result, bits[0], bits[1], bits[2]));
     }
     const Scalar out = add({-1, std::vector<uint64_t>(RowProgram::kChunk)}, result);
@@ -99,12 +114,14 @@ class BodyRecorder : public ScalarEmitter {
 RowProgram::RowProgram(ElementwiseOp op, const std::vector<DType>& operands, DType result) {
   BodyRecorder recorder(*this);
   Scalar inputs[3];
-  for (size_t i = 0; i < operands.size(); ++i) inputs[i] = recorder.operand(static_cast<int>(i), operands[i]);
+  for (size_t i = 0; i < operands.size(); ++i)
+    inputs[i] = recorder.operand(static_cast<int>(i), operands[i]);
   result_ = recorder.apply(op, {inputs, operands.size()}, result).id();
 }
 
 void RowProgram::run(uint64_t* out, const uint64_t* const* operands, size_t n) {
-  if (steps_.size() == 1 && steps_[0].result == result_ && steps_[0].operands[steps_[0].arity - 1] < 3) {
+  if (steps_.size() == 1 && steps_[0].result == result_ &&
+      steps_[0].operands[steps_[0].arity - 1] < 3) {
     const Step& step = steps_[0];
     const uint64_t* from[3] = {};
     bool plain = true;

@@ -41,7 +41,7 @@ class RowProgram {
   };
   static constexpr size_t kChunk = 256;
   struct Slot {
-    int operand = -1;  // one of the row's, or
+    int operand = -1;            // one of the row's, or
     std::vector<uint64_t> bits;  // a chunk of a constant or of an intermediate value
   };
   std::vector<Slot> slots_;

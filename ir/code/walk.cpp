@@ -17,9 +17,13 @@ struct Visitor {
   E e;
 
   template <class List>
-  void operands(List& list) { for (auto& operand : list) f(operand); }
+  void operands(List& list) {
+    for (auto& operand : list) f(operand);
+  }
   template <class List>
-  void exprs(List& list) { for (auto& expr : list) e(expr); }
+  void exprs(List& list) {
+    for (auto& expr : list) e(expr);
+  }
   template <class C>
   void condition(C& condition) {
     for (auto& c : condition) {
@@ -33,31 +37,62 @@ struct Visitor {
     if (guard.mask) v(guard.mask);
   }
   template <class List>
-  void carried(List& list) { for (auto& [inside, first] : list) f(first); }
+  void carried(List& list) {
+    for (auto& [inside, first] : list) f(first);
+  }
 
   template <class Op>
   void operator()(Op& op) {
     using T = std::remove_const_t<Op>;
-    if constexpr (std::is_same_v<T, LetOp> || std::is_same_v<T, IndexOp>) e(op.value);
-    else if constexpr (std::is_same_v<T, TestOp>) condition(op.condition);
-    else if constexpr (std::is_same_v<T, LoadOp>) { exprs(op.at); guard(op.guard); }
-    else if constexpr (std::is_same_v<T, StoreOp>) { f(op.value); exprs(op.at); guard(op.guard); }
-    else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp>) operands(op.operands);
-    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, ScanOp> || std::is_same_v<T, ViewOp> ||
-                       std::is_same_v<T, SplatOp> || std::is_same_v<T, GetOp>) f(op.operand);
-    else if constexpr (std::is_same_v<T, ArgFoldOp>) { f(op.values); f(op.indices); }
-    else if constexpr (std::is_same_v<T, TileDotOp>) {
+    if constexpr (std::is_same_v<T, LetOp> || std::is_same_v<T, IndexOp>)
+      e(op.value);
+    else if constexpr (std::is_same_v<T, TestOp>)
+      condition(op.condition);
+    else if constexpr (std::is_same_v<T, LoadOp>) {
+      exprs(op.at);
+      guard(op.guard);
+    } else if constexpr (std::is_same_v<T, StoreOp>) {
+      f(op.value);
+      exprs(op.at);
+      guard(op.guard);
+    } else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp>)
+      operands(op.operands);
+    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, ScanOp> ||
+                       std::is_same_v<T, ViewOp> || std::is_same_v<T, SplatOp> ||
+                       std::is_same_v<T, GetOp>)
+      f(op.operand);
+    else if constexpr (std::is_same_v<T, ArgFoldOp>) {
+      f(op.values);
+      f(op.indices);
+    } else if constexpr (std::is_same_v<T, TileDotOp>) {
       if (!op.a_buffer) f(op.a);
       if (!op.b_buffer) f(op.b);
       f(op.c);
-    } else if constexpr (std::is_same_v<T, ForOp>) { e(op.low); e(op.high); e(op.step); carried(op.carried); }
-    else if constexpr (std::is_same_v<T, IfOp>) { condition(op.condition); if (op.flag) v(op.flag); }
-    else if constexpr (std::is_same_v<T, WhileOp>) carried(op.carried);
-    else if constexpr (std::is_same_v<T, TicketOp>) { exprs(op.at); e(op.count); }
-    else if constexpr (std::is_same_v<T, LaneOp>) { f(op.operand); if (op.insert) f(op.element); }
-    else if constexpr (std::is_same_v<T, ShuffleOp>) { f(op.a); f(op.b); }
-    else if constexpr (std::is_same_v<T, AtomicOp>) { e(op.at); f(op.value); }
-    else static_assert(std::is_same_v<T, ConstOp> || std::is_same_v<T, BufferOp> || std::is_same_v<T, AwaitOp>);
+    } else if constexpr (std::is_same_v<T, ForOp>) {
+      e(op.low);
+      e(op.high);
+      e(op.step);
+      carried(op.carried);
+    } else if constexpr (std::is_same_v<T, IfOp>) {
+      condition(op.condition);
+      if (op.flag) v(op.flag);
+    } else if constexpr (std::is_same_v<T, WhileOp>)
+      carried(op.carried);
+    else if constexpr (std::is_same_v<T, TicketOp>) {
+      exprs(op.at);
+      e(op.count);
+    } else if constexpr (std::is_same_v<T, LaneOp>) {
+      f(op.operand);
+      if (op.insert) f(op.element);
+    } else if constexpr (std::is_same_v<T, ShuffleOp>) {
+      f(op.a);
+      f(op.b);
+    } else if constexpr (std::is_same_v<T, AtomicOp>) {
+      e(op.at);
+      f(op.value);
+    } else
+      static_assert(std::is_same_v<T, ConstOp> || std::is_same_v<T, BufferOp> ||
+                    std::is_same_v<T, AwaitOp>);
   }
 };
 
@@ -78,14 +113,16 @@ class DeadCode {
  private:
   void read(ValueId value) { used_.insert(code_[value].name); }
   void read(const Expr& e) {
-    for (const std::string& symbol : e.symbols()) used_.insert(symbol[0] == '%' ? symbol.substr(1) : symbol);
+    for (const std::string& symbol : e.symbols())
+      used_.insert(symbol[0] == '%' ? symbol.substr(1) : symbol);
   }
 
   bool is_live(const Statement& statement) const {
     if (const auto* let = statement.as<LetOp>()) return used_.contains(let->symbol);
     if (const auto* buffer = statement.as<BufferOp>()) return memories_.contains(buffer->memory);
     if (has_effect(statement)) return true;
-    return std::any_of(statement.results.begin(), statement.results.end(), [&](ValueId r) { return used_.contains(code_[r].name); });
+    return std::any_of(statement.results.begin(), statement.results.end(),
+                       [&](ValueId r) { return used_.contains(code_[r].name); });
   }
 
   void sweep(Region& region) {
@@ -119,16 +156,21 @@ class DeadCode {
 
 void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit) {
   visit_all(
-      statement, [&](const Operand& o) { if (!o.is_literal()) visit(o.value); },
+      statement,
+      [&](const Operand& o) {
+        if (!o.is_literal()) visit(o.value);
+      },
       [&](const ValueId& v) { visit(v); }, [](const Expr&) {});
 }
 
 void for_each_operand(Statement& statement, const std::function<void(Operand&)>& visit) {
-  visit_all(statement, visit, [](ValueId&) {}, [](Expr&) {});
+  visit_all(
+      statement, visit, [](ValueId&) {}, [](Expr&) {});
 }
 
 void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit) {
-  visit_all(statement, [](const Operand&) {}, [](const ValueId&) {}, visit);
+  visit_all(
+      statement, [](const Operand&) {}, [](const ValueId&) {}, visit);
 }
 
 std::vector<Region*> regions_of(Statement& statement) {
@@ -148,7 +190,9 @@ std::vector<const Region*> regions_of(const Statement& statement) {
 }
 
 bool has_effect(const Statement& statement) {
-  if (statement.as<StoreOp>() || statement.as<TicketOp>() || statement.as<AwaitOp>() || statement.as<AtomicOp>()) return true;
+  if (statement.as<StoreOp>() || statement.as<TicketOp>() || statement.as<AwaitOp>() ||
+      statement.as<AtomicOp>())
+    return true;
   for (const Region* region : regions_of(statement))
     if (std::any_of(region->statements.begin(), region->statements.end(), has_effect)) return true;
   return false;

@@ -141,7 +141,9 @@ struct Node {
   std::string label;  ///< the user's name for the value, if any; no part of its identity
 
   template <class T>
-  const T* as() const { return std::get_if<T>(&op); }
+  const T* as() const {
+    return std::get_if<T>(&op);
+  }
 };
 
 /// "add", "reduce", "dot" ...: the op's name in text.

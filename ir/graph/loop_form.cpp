@@ -11,14 +11,14 @@ namespace {
 Expr axis_symbol(char letter, size_t axis, const Expr& extent) {
   // An empty axis has no index at all; any range will do for a loop that never runs.
   const int64_t last = std::max<int64_t>(extent.range().max, 1);
-  return Expr::symbol(letter + std::to_string(axis),
-                      {0, last == INT64_MAX ? INT64_MAX : last - 1});
+  return Expr::symbol(letter + std::to_string(axis), {0, last == INT64_MAX ? INT64_MAX : last - 1});
 }
 
 // Row-major position of `index` in a tensor of `shape`.
 Expr linearize(const std::vector<Expr>& index, const Shape& shape) {
   Expr position;
-  for (size_t axis = 0; axis < shape.rank(); ++axis) position = position * shape[axis] + index[axis];
+  for (size_t axis = 0; axis < shape.rank(); ++axis)
+    position = position * shape[axis] + index[axis];
   return position;
 }
 
@@ -39,9 +39,10 @@ std::vector<Expr> delinearize(Expr position, const Shape& shape) {
   return index;
 }
 
-// Maps an index of `to` to the index of the same element of `from`. Runs of axes with equal products
-// of extents are matched first, so that most reshapes need no division.
-std::vector<Expr> reshape_index(const std::vector<Expr>& index, const Shape& to, const Shape& from) {
+// Maps an index of `to` to the index of the same element of `from`. Runs of axes with equal
+// products of extents are matched first, so that most reshapes need no division.
+std::vector<Expr> reshape_index(const std::vector<Expr>& index, const Shape& to,
+                                const Shape& from) {
   std::vector<Expr> result(from.rank());
   size_t t = 0, f = 0;
   while (f < from.rank()) {
@@ -49,7 +50,8 @@ std::vector<Expr> reshape_index(const std::vector<Expr>& index, const Shape& to,
     size_t t_end = t, f_end = f + 1;
     Expr t_product = 1, f_product = from[f];
     while (!(t_product == f_product)) {
-      const bool grow_to = t_end < to.rank() && (f_end == from.rank() || proves_at_most(t_product, f_product));
+      const bool grow_to =
+          t_end < to.rank() && (f_end == from.rank() || proves_at_most(t_product, f_product));
       if (grow_to) {
         t_product *= to[t_end++];
       } else if (f_end < from.rank()) {
@@ -98,7 +100,8 @@ class Builder {
     form_.body.push_back(std::move(step));
     return static_cast<uint32_t>(form_.body.size() - 1);
   }
-  uint32_t load(uint32_t operand, std::vector<Expr> index, std::vector<RangeCondition> conditions = {}) {
+  uint32_t load(uint32_t operand, std::vector<Expr> index,
+                std::vector<RangeCondition> conditions = {}) {
     return push({.kind = BodyStep::Kind::Load,
                  .dtype = operand_type(operand).dtype,
                  .operand = operand,
@@ -106,7 +109,10 @@ class Builder {
                  .conditions = std::move(conditions)});
   }
   uint32_t apply(ElementwiseOp op, DType dtype, std::vector<uint32_t> arguments) {
-    return push({.kind = BodyStep::Kind::Apply, .dtype = dtype, .op = op, .arguments = std::move(arguments)});
+    return push({.kind = BodyStep::Kind::Apply,
+                 .dtype = dtype,
+                 .op = op,
+                 .arguments = std::move(arguments)});
   }
   uint32_t index(const Expr& expr, DType dtype) {
     return push({.kind = BodyStep::Kind::Index, .dtype = dtype, .expr = expr});
@@ -115,7 +121,9 @@ class Builder {
     return push({.kind = BodyStep::Kind::Constant, .dtype = dtype, .bits = bits});
   }
   uint32_t inside(std::vector<RangeCondition> conditions) {
-    return push({.kind = BodyStep::Kind::Inside, .dtype = DType::Bool, .conditions = std::move(conditions)});
+    return push({.kind = BodyStep::Kind::Inside,
+                 .dtype = DType::Bool,
+                 .conditions = std::move(conditions)});
   }
   uint32_t converted(uint32_t value, DType to) {
     return form_.body[value].dtype == to ? value : apply(ElementwiseOp::convert, to, {value});
@@ -176,7 +184,8 @@ class Builder {
       const Expr step = op.interior[i] + 1;
       if (op.interior[i] != 0) conditions.push_back({mod(shifted, step), 0, 1});
       at.push_back(floordiv(shifted, step));
-      if (!op.low[i].is_constant(0) || !op.high[i].is_constant(0)) conditions.push_back({at.back(), 0, extent});
+      if (!op.low[i].is_constant(0) || !op.high[i].is_constant(0))
+        conditions.push_back({at.back(), 0, extent});
     }
     if (conditions.empty()) {
       load(0, std::move(at));
@@ -200,7 +209,8 @@ class Builder {
       at[axis] = d_[axis] - begin;
       std::vector<RangeCondition> conditions{{at[axis], 0, extent}};
       const uint32_t value = load(i, std::move(at), conditions);
-      chosen = chosen ? apply(ElementwiseOp::select, node_.type.dtype, {inside(conditions), value, *chosen})
+      chosen = chosen ? apply(ElementwiseOp::select, node_.type.dtype,
+                              {inside(conditions), value, *chosen})
                       : value;
       begin += extent;
     }
@@ -226,7 +236,8 @@ class Builder {
   bool describe(const GatherOp& op) {
     const auto axis = static_cast<size_t>(op.axis);
     const size_t index_rank = operand_type(1).shape.rank();
-    const uint32_t raw = load(1, {d_.begin() + op.axis, d_.begin() + op.axis + static_cast<ptrdiff_t>(index_rank)});
+    const uint32_t raw =
+        load(1, {d_.begin() + op.axis, d_.begin() + op.axis + static_cast<ptrdiff_t>(index_rank)});
     const uint32_t which = converted(raw, DType::I64);
     std::vector<Expr> at(d_.begin(), d_.begin() + op.axis);
     at.push_back(Expr::symbol("v" + std::to_string(which), {}));
@@ -272,12 +283,14 @@ class Builder {
     std::vector<bool> left_used(left.rank()), right_used(right.rank());
     size_t d = 0;
     for (size_t i = 0; i < op.batch_left.size(); ++i, ++d) {
-      const auto l = static_cast<size_t>(op.batch_left[i]), r = static_cast<size_t>(op.batch_right[i]);
+      const auto l = static_cast<size_t>(op.batch_left[i]),
+                 r = static_cast<size_t>(op.batch_right[i]);
       left_at[l] = right_at[r] = d_[d];
       left_used[l] = right_used[r] = true;
     }
     for (size_t i = 0; i < op.contract_left.size(); ++i) {
-      const auto l = static_cast<size_t>(op.contract_left[i]), r = static_cast<size_t>(op.contract_right[i]);
+      const auto l = static_cast<size_t>(op.contract_left[i]),
+                 r = static_cast<size_t>(op.contract_right[i]);
       left_at[l] = right_at[r] = reduction_symbol(i, left[l]);
       left_used[l] = right_used[r] = true;
       form_.reduction.push_back(left[l]);
@@ -304,12 +317,16 @@ class Builder {
     const auto i64 = [&](uint64_t v) { return constant(DType::I64, v); };
     const Expr block = floordiv(position, 4);
     std::vector<uint32_t> c = {
-        word(block), converted(apply(ElementwiseOp::shr, DType::I64, {index(block, DType::I64), i64(32)}), DType::U32),
+        word(block),
+        converted(apply(ElementwiseOp::shr, DType::I64, {index(block, DType::I64), i64(32)}),
+                  DType::U32),
         u32(0), u32(0)};
     uint32_t k0 = key[0], k1 = key[1];
     const auto product = [&](uint32_t factor, uint32_t x) {
-      const uint32_t wide = apply(ElementwiseOp::mul, DType::I64, {converted(x, DType::I64), i64(factor)});
-      const uint32_t high = converted(apply(ElementwiseOp::shr, DType::I64, {wide, i64(32)}), DType::U32);
+      const uint32_t wide =
+          apply(ElementwiseOp::mul, DType::I64, {converted(x, DType::I64), i64(factor)});
+      const uint32_t high =
+          converted(apply(ElementwiseOp::shr, DType::I64, {wide, i64(32)}), DType::U32);
       return std::pair(high, converted(wide, DType::U32));
     };
     const auto exclusive_or = [&](uint32_t a, uint32_t b) {
@@ -328,7 +345,8 @@ class Builder {
     const Expr lane = mod(position, 4);
     uint32_t chosen = c[0];
     for (int i = 1; i < 4; ++i)
-      chosen = apply(ElementwiseOp::select, DType::U32, {inside({{lane, i, i + 1}}), c[static_cast<size_t>(i)], chosen});
+      chosen = apply(ElementwiseOp::select, DType::U32,
+                     {inside({{lane, i, i + 1}}), c[static_cast<size_t>(i)], chosen});
     return true;
   }
 

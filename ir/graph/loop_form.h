@@ -55,8 +55,8 @@ struct LoopForm {
   bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
 };
 
-/// The loop form of a node; nullopt for the ops that have none (inputs; dense constants are loads of
-/// themselves and have none either; scatter_add, whose order matters).
+/// The loop form of a node; nullopt for the ops that have none (inputs; dense constants are loads
+/// of themselves and have none either; scatter_add, whose order matters).
 std::optional<LoopForm> loop_form(const Graph& graph, NodeId node);
 
 /// Symbols of loop forms: "d<axis>" over [0, extent) and "r<axis>".

@@ -80,7 +80,9 @@ class MachineTable {
     for (const auto& entry : rows_)
       if (!entry) throw "machine op without an entry";
   }
-  constexpr const Entry& operator[](ElementwiseOp op) const { return rows_[static_cast<size_t>(op)]; }
+  constexpr const Entry& operator[](ElementwiseOp op) const {
+    return rows_[static_cast<size_t>(op)];
+  }
 
  private:
   std::array<Entry, kMachineOpCount> rows_{};
@@ -99,11 +101,11 @@ Scalar emit_elementwise(ElementwiseOp op, std::span<const Scalar> operands);
 // One function per row: add(x, y), select(c, a, b), exp(x), silu(x) ...
 #define BRAZE_SCALAR_1(op) \
   inline Scalar op(const Scalar& x) { return emit_elementwise(ElementwiseOp::op, {{x}}); }
-#define BRAZE_SCALAR_2(op)                            \
-  inline Scalar op(const Scalar& x, const Scalar& y) { \
+#define BRAZE_SCALAR_2(op)                                \
+  inline Scalar op(const Scalar& x, const Scalar& y) {    \
     return emit_elementwise(ElementwiseOp::op, {{x, y}}); \
   }
-#define BRAZE_SCALAR_3(op)                                             \
+#define BRAZE_SCALAR_3(op)                                              \
   inline Scalar op(const Scalar& x, const Scalar& y, const Scalar& z) { \
     return emit_elementwise(ElementwiseOp::op, {{x, y, z}});            \
   }

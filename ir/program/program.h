@@ -24,7 +24,8 @@
 namespace braze {
 
 /// Code for one kernel. `format` says who can load it:
-///   "graph"   Graph IR text, run by the Graph interpreter. Buffers are the graph's inputs, then its
+///   "graph"   Graph IR text, run by the Graph interpreter. Buffers are the graph's inputs, then
+///   its
 ///             outputs; scalars are the program's symbols; there are no phases
 ///   "kernel"  Kernel IR text, run by the Kernel interpreter (simulator)
 ///   "image"   a flat position-independent x86-64 image: text and constants, no imports

@@ -20,14 +20,14 @@ enum class TargetKind : uint8_t {
 };
 
 struct Target {
-  std::string name;      ///< "x86-64-v3", "x86-64-v4", "sm_90a", "interpreter"
+  std::string name;  ///< "x86-64-v3", "x86-64-v4", "sm_90a", "interpreter"
   TargetKind kind = TargetKind::Cpu;
   bool simulated = false;  ///< kernels stay Kernel IR and run in its interpreter
 
   // Shape of the machine.
-  int vector_bytes = 32;      ///< bytes of one vector register
-  int vector_registers = 16;  ///< architectural vector registers
-  int cores = 1;              ///< hardware threads (CPU) or multiprocessors (GPU) at hand
+  int vector_bytes = 32;        ///< bytes of one vector register
+  int vector_registers = 16;    ///< architectural vector registers
+  int cores = 1;                ///< hardware threads (CPU) or multiprocessors (GPU) at hand
   int64_t l1_bytes = 32 << 10;  ///< data cache or on-chip storage of one core
   int64_t l2_bytes = 512 << 10;
   int64_t l3_bytes = 16 << 20;  ///< shared by all cores

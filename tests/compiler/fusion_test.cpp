@@ -35,10 +35,12 @@ Partition partition_of(const Graph& graph) {
 size_t kernels(const Graph& graph) { return partition_of(graph).fusions.size(); }
 
 size_t edges_with(const Partition& partition, const Code& code) {
-  return static_cast<size_t>(std::count_if(partition.edges.begin(), partition.edges.end(), [&](const EdgeReason& e) { return e.code == &code; }));
+  return static_cast<size_t>(std::count_if(partition.edges.begin(), partition.edges.end(),
+                                           [&](const EdgeReason& e) { return e.code == &code; }));
 }
 
-Graph softmax(int64_t rows, int64_t columns, const std::string& before = "", const std::string& after = "") {
+Graph softmax(int64_t rows, int64_t columns, const std::string& before = "",
+              const std::string& after = "") {
   std::string text = R"(graph @main(%x: f32[M, N], %b: f32[N]) {
   %bb = broadcast %b {axes: [1]} : f32[M, N]
   %in = INPUT : f32[M, N]
@@ -53,7 +55,8 @@ Graph softmax(int64_t rows, int64_t columns, const std::string& before = "", con
   return %y
 })";
   const auto put = [&](const std::string& what, const std::string& with) {
-    for (size_t at; (at = text.find(what)) != std::string::npos;) text.replace(at, what.size(), with);
+    for (size_t at; (at = text.find(what)) != std::string::npos;)
+      text.replace(at, what.size(), with);
   };
   put("INPUT", before.empty() ? "add %x, %bb" : before);
   put("OUTPUT", after.empty() ? "mul %q, %bb" : after);
@@ -77,11 +80,13 @@ TEST(Fusion, LogSumExpIsOneKernel) {
   %l = log %s : f32[512]
   %y = add %l, %m : f32[512]
   return %y
-})")), 1u);
+})")),
+            1u);
 }
 
 TEST(Fusion, LayerNormFromPrimitiveOpsIsOneKernel) {
-  EXPECT_EQ(kernels(parse(R"(graph @main(%x: f32[512, 768], %r: f32[512, 768], %g: f32[768], %b: f32[768]) {
+  EXPECT_EQ(kernels(parse(
+                R"(graph @main(%x: f32[512, 768], %r: f32[512, 768], %g: f32[768], %b: f32[768]) {
   %h = add %x, %r : f32[512, 768]
   %n = constant 0.00130208333 : f32[]
   %s = reduce sum %h {axes: [1]} : f32[512]
@@ -101,11 +106,13 @@ TEST(Fusion, LayerNormFromPrimitiveOpsIsOneKernel) {
   %y0 = mul %xn, %gb : f32[512, 768]
   %y = add %y0, %bb : f32[512, 768]
   return %h, %y
-})")), 1u);
+})")),
+            1u);
 }
 
 TEST(Fusion, BiasAndActivationJoinADot) {
-  const Graph graph = parse(R"(graph @main(%x: f32[128, 256], %w: f32[256, 512], %b: f32[512], %r: f32[128, 512]) {
+  const Graph graph =
+      parse(R"(graph @main(%x: f32[128, 256], %w: f32[256, 512], %b: f32[512], %r: f32[128, 512]) {
   %d = dot %x, %w {contract: [1] x [0]} : f32[128, 512]
   %bb = broadcast %b {axes: [1]} : f32[128, 512]
   %s = add %d, %bb : f32[128, 512]
@@ -133,11 +140,16 @@ Graph cascade(uint64_t seed) {
   for (int i = 0; i < reductions; ++i) {
     const Monoid monoid = draw(3) == 0 ? Monoid::Max : draw(2) ? Monoid::Sum : Monoid::Min;
     NodeId row = build::reduce(graph, monoid, value, {1});
-    if (monoid == Monoid::Sum) row = build::map(graph, ElementwiseOp::mul, {row, build::scalar(graph, DType::F32, 1.0 / 600)});
+    if (monoid == Monoid::Sum)
+      row =
+          build::map(graph, ElementwiseOp::mul, {row, build::scalar(graph, DType::F32, 1.0 / 600)});
     const NodeId spread = build::broadcast(graph, row, full, {0});
-    constexpr ElementwiseOp kJoins[] = {ElementwiseOp::sub, ElementwiseOp::mul, ElementwiseOp::add, ElementwiseOp::max};
+    constexpr ElementwiseOp kJoins[] = {ElementwiseOp::sub, ElementwiseOp::mul, ElementwiseOp::add,
+                                        ElementwiseOp::max};
     value = build::map(graph, kJoins[draw(4)], {value, spread});
-    constexpr ElementwiseOp kBodies[] = {ElementwiseOp::tanh, ElementwiseOp::abs, ElementwiseOp::sigmoid, ElementwiseOp::neg, ElementwiseOp::sin};
+    constexpr ElementwiseOp kBodies[] = {ElementwiseOp::tanh, ElementwiseOp::abs,
+                                         ElementwiseOp::sigmoid, ElementwiseOp::neg,
+                                         ElementwiseOp::sin};
     value = build::map(graph, kBodies[draw(5)], {value});
     if (draw(3) == 0) outputs.push_back({row, "row" + std::to_string(i), {}});
   }
@@ -163,7 +175,8 @@ TEST(Fusion, MovementCostsNoKernel) {
   %a = add %s, %u : f32[63, 64]
   %r = reshape %a : f32[4032]
   return %r
-})")), 1u);
+})")),
+            1u);
 }
 
 TEST(Fusion, EveryEdgeHasAReason) {
@@ -182,16 +195,21 @@ TEST(Reasons, NestedReduction) {
   %a = reduce sum %x {{axes: [1]}} : f32[64]
   %b = reduce max {} {{axes: [0]}} : f32[]
   return %a, %b
-}})", axis));
+}})",
+                             axis));
   };
-  EXPECT_EQ(edges_with(partition_of(graph("%a")), reasons::kNestedReduction) + edges_with(partition_of(graph("%a")), reasons::kDifferentDomain), 1u);
+  EXPECT_EQ(edges_with(partition_of(graph("%a")), reasons::kNestedReduction) +
+                edges_with(partition_of(graph("%a")), reasons::kDifferentDomain),
+            1u);
 }
 
 TEST(Reasons, IndexMap) {
   const auto graph = [](const std::string& between) {
-    return parse("graph @main(%x: f32[32, 8]) {\n  %a = reduce sum %x {axes: [1]} : f32[32]\n" + between + "  return %a, %y\n}");
+    return parse("graph @main(%x: f32[32, 8]) {\n  %a = reduce sum %x {axes: [1]} : f32[32]\n" +
+                 between + "  return %a, %y\n}");
   };
-  const Graph reversed = graph("  %r = reverse %a {axes: [0]} : f32[32]\n  %y = neg %r : f32[32]\n");
+  const Graph reversed =
+      graph("  %r = reverse %a {axes: [0]} : f32[32]\n  %y = neg %r : f32[32]\n");
   EXPECT_EQ(edges_with(partition_of(reversed), reasons::kIndexMap), 1u);
   const Graph plain = graph("  %y = neg %a : f32[32]\n");
   EXPECT_EQ(edges_with(partition_of(plain), reasons::kIndexMap), 0u);
@@ -206,7 +224,8 @@ TEST(Reasons, DifferentDomain) {
   %d = sub %x, %m : f32[48, 48]
   %b = reduce max %d {{axes: [1]}} : {}
   return %b
-}})", axis, type));
+}})",
+                             axis, type));
   };
   EXPECT_EQ(kernels(graph("0", "f32[48]")), 1u);
   EXPECT_GT(kernels(graph("1", "f32[48]")), 1u);

@@ -19,14 +19,19 @@ std::vector<DType> dtypes_of(TypeSet set) {
 // One graph holds one op on all classes of shapes.
 class Cases {
  public:
-  NodeId input(DType dtype, const Shape& shape) { return build::input(graph_, "x" + std::to_string(inputs_++), {dtype, shape}); }
-  void output(NodeId node) { outputs_.push_back({node, "y" + std::to_string(outputs_.size()), {}}); }
+  NodeId input(DType dtype, const Shape& shape) {
+    return build::input(graph_, "x" + std::to_string(inputs_++), {dtype, shape});
+  }
+  void output(NodeId node) {
+    outputs_.push_back({node, "y" + std::to_string(outputs_.size()), {}});
+  }
   Graph& graph() { return graph_; }
 
   // Operands of one dtype in every class of shape.
   std::vector<std::vector<NodeId>> operands(const std::vector<DType>& dtypes) {
     std::vector<std::vector<NodeId>> out;
-    for (const Shape& shape : {Shape{0}, Shape{}, Shape{1}, Shape{17}, Shape{1023}, Shape{3, 0, 2}}) {
+    for (const Shape& shape :
+         {Shape{0}, Shape{}, Shape{1}, Shape{17}, Shape{1023}, Shape{3, 0, 2}}) {
       std::vector<NodeId> list;
       for (DType dtype : dtypes) list.push_back(input(dtype, shape));
       out.push_back(std::move(list));
@@ -35,8 +40,10 @@ class Cases {
     for (size_t i = 0; i < dtypes.size(); ++i) {
       const NodeId wide = input(dtypes[i], {7, 40});
       strided.push_back(build::slice(graph_, wide, {1, 3}, {7, 40}, {2, 3}));
-      spread.push_back(build::broadcast(graph_, input(dtypes[i], i % 2 ? Shape{5} : Shape{33}), {5, 33}, {i % 2 ? 0 : 1}));
-      turned.push_back(i % 2 ? input(dtypes[i], {19, 21}) : build::transpose(graph_, input(dtypes[i], {21, 19}), {1, 0}));
+      spread.push_back(build::broadcast(graph_, input(dtypes[i], i % 2 ? Shape{5} : Shape{33}),
+                                        {5, 33}, {i % 2 ? 0 : 1}));
+      turned.push_back(i % 2 ? input(dtypes[i], {19, 21})
+                             : build::transpose(graph_, input(dtypes[i], {21, 19}), {1, 0}));
     }
     out.push_back(strided);
     out.push_back(spread);
@@ -66,13 +73,16 @@ TEST_P(EveryRow, OnEveryDTypeAndShape) {
     std::vector<DType> types(row.arity, dtype);
     if (op == ElementwiseOp::select) types[0] = DType::Bool;
     Cases cases;
-    for (auto& operands : cases.operands(types)) cases.output(build::map(cases.graph(), op, operands));
+    for (auto& operands : cases.operands(types))
+      cases.output(build::map(cases.graph(), op, operands));
     for (uint64_t seed : {1, 2}) EXPECT_TRUE(cases.agree(seed));
   }
 }
 
 INSTANTIATE_TEST_SUITE_P(Rows, EveryRow, ::testing::Range<size_t>(0, elementwise_table().size()),
-                         [](const auto& row) { return std::string(elementwise_table()[row.param].name); });
+                         [](const auto& row) {
+                           return std::string(elementwise_table()[row.param].name);
+                         });
 
 TEST(Conversions, BetweenAllDTypes) {
   for (DType from : kAllDTypes) {
@@ -80,7 +90,8 @@ TEST(Conversions, BetweenAllDTypes) {
     for (auto& operands : cases.operands({from})) {
       for (DType to : kAllDTypes) {
         cases.output(build::convert(cases.graph(), operands[0], to));
-        if (size_of(to) == size_of(from) && from != DType::Bool && to != DType::Bool) cases.output(build::bitcast(cases.graph(), operands[0], to));
+        if (size_of(to) == size_of(from) && from != DType::Bool && to != DType::Bool)
+          cases.output(build::bitcast(cases.graph(), operands[0], to));
       }
     }
     EXPECT_TRUE(cases.agree(3)) << name(from);
@@ -88,13 +99,24 @@ TEST(Conversions, BetweenAllDTypes) {
 }
 
 TEST(Reductions, EveryMonoidDTypeAndAxes) {
-  for (Monoid monoid : {Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::Min, Monoid::And, Monoid::Or}) {
+  for (Monoid monoid :
+       {Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::Min, Monoid::And, Monoid::Or}) {
     for (DType dtype : dtypes_of(info(monoid).types)) {
       SCOPED_TRACE(std::string(name(monoid)) + " on " + std::string(name(dtype)));
       Cases cases;
-      for (const auto& [shape, axes] : std::vector<std::pair<Shape, std::vector<int64_t>>>{
-               {{0}, {0}}, {{1}, {0}}, {{5, 0}, {1}}, {{0, 5}, {1}}, {{100}, {0}}, {{65, 33}, {1}}, {{65, 33}, {0}},
-               {{9, 10, 11}, {0, 2}}, {{9, 10, 11}, {1}}, {{9, 10, 11}, {0, 1, 2}}, {{3, 70000}, {1}}, {{4096, 3}, {0}}})
+      for (const auto& [shape, axes] :
+           std::vector<std::pair<Shape, std::vector<int64_t>>>{{{0}, {0}},
+                                                               {{1}, {0}},
+                                                               {{5, 0}, {1}},
+                                                               {{0, 5}, {1}},
+                                                               {{100}, {0}},
+                                                               {{65, 33}, {1}},
+                                                               {{65, 33}, {0}},
+                                                               {{9, 10, 11}, {0, 2}},
+                                                               {{9, 10, 11}, {1}},
+                                                               {{9, 10, 11}, {0, 1, 2}},
+                                                               {{3, 70000}, {1}},
+                                                               {{4096, 3}, {0}}})
         cases.output(build::reduce(cases.graph(), monoid, cases.input(dtype, shape), axes));
       EXPECT_TRUE(cases.agree(4));
     }
@@ -104,14 +126,17 @@ TEST(Reductions, EveryMonoidDTypeAndAxes) {
 TEST(Reductions, ArgMaxAndArgMin) {
   for (DType dtype : kAllDTypes) {
     Cases cases;
-    for (const auto& [shape, axis] : std::vector<std::pair<Shape, int64_t>>{{{1}, 0}, {{100}, 0}, {{65, 33}, 1}, {{65, 33}, 0}, {{4, 5, 6}, 1}})
-      for (bool is_max : {true, false}) cases.output(build::arg_reduce(cases.graph(), is_max, cases.input(dtype, shape), axis));
+    for (const auto& [shape, axis] : std::vector<std::pair<Shape, int64_t>>{
+             {{1}, 0}, {{100}, 0}, {{65, 33}, 1}, {{65, 33}, 0}, {{4, 5, 6}, 1}})
+      for (bool is_max : {true, false})
+        cases.output(build::arg_reduce(cases.graph(), is_max, cases.input(dtype, shape), axis));
     EXPECT_TRUE(cases.agree(5)) << name(dtype);
   }
 }
 
 TEST(Dots, EveryNumericDTypeAndKindOfShape) {
-  for (DType dtype : {DType::I32, DType::I64, DType::U32, DType::F16, DType::BF16, DType::F32, DType::F64}) {
+  for (DType dtype :
+       {DType::I32, DType::I64, DType::U32, DType::F16, DType::BF16, DType::F32, DType::F64}) {
     SCOPED_TRACE(name(dtype));
     Cases cases;
     Graph& graph = cases.graph();
@@ -142,7 +167,8 @@ TEST(Movement, OnEveryDType) {
     SCOPED_TRACE(name(dtype));
     Cases cases;
     Graph& graph = cases.graph();
-    const NodeId x = cases.input(dtype, {6, 10}), y = cases.input(dtype, {6, 3}), fill = cases.input(dtype, {});
+    const NodeId x = cases.input(dtype, {6, 10}), y = cases.input(dtype, {6, 3}),
+                 fill = cases.input(dtype, {});
     const NodeId index = build::constant(graph, [] {
       HostTensor t(DType::I32, {4});
       for (int64_t i = 0; i < 4; ++i) t.set_int(i, (i * 5 + 1) % 6);
@@ -167,7 +193,8 @@ TEST(Movement, OnEveryDType) {
 TEST(Random, BitsAreTheInterpretersBits) {
   Cases cases;
   const NodeId key = cases.input(DType::U32, {2});
-  for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{1000}, Shape{13, 5}}) cases.output(build::random_bits(cases.graph(), key, shape));
+  for (const Shape& shape : {Shape{}, Shape{1}, Shape{7}, Shape{1000}, Shape{13, 5}})
+    cases.output(build::random_bits(cases.graph(), key, shape));
   EXPECT_TRUE(cases.agree(8));
 }
 

@@ -24,25 +24,29 @@ inline std::shared_ptr<const Program> compile_for(const Device& device, const Gr
   return std::make_shared<const Program>(compile(graph, device.target(), options));
 }
 
-inline std::vector<HostTensor> run(const std::shared_ptr<const Program>& program, const Device& device,
-                                   std::span<const HostTensor> inputs) {
+inline std::vector<HostTensor> run(const std::shared_ptr<const Program>& program,
+                                   const Device& device, std::span<const HostTensor> inputs) {
   std::vector<Array> arguments;
   for (const HostTensor& input : inputs) arguments.push_back(Array::from_host(input, device));
   std::vector<HostTensor> outputs;
-  for (const Array& output : Executable::load(program, device).run(arguments)) outputs.push_back(output.to_host());
+  for (const Array& output : Executable::load(program, device).run(arguments))
+    outputs.push_back(output.to_host());
   return outputs;
 }
 
 /// Compiles and runs `graph` and compares with the interpreter by the rules of the check; the
 /// failure shows the graph.
 inline ::testing::AssertionResult agrees(const Graph& graph, std::span<const HostTensor> inputs,
-                                         const Device& device = "cpu", const CompileOptions& options = {}) {
+                                         const Device& device = "cpu",
+                                         const CompileOptions& options = {}) {
   const auto got = run(compile_for(device, graph, options), device, inputs);
   const CheckResult result = check_outputs(graph, inputs, got);
   if (result.ok) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << result.summary() << "\n" << to_text(graph);
 }
 
-inline Graph parse(const std::string& text) { return parse_graph("braze 1 graph\n" + text, "test"); }
+inline Graph parse(const std::string& text) {
+  return parse_graph("braze 1 graph\n" + text, "test");
+}
 
 }  // namespace braze::testing

@@ -15,7 +15,8 @@ namespace {
 constexpr uint64_t kGraphs = 300;
 constexpr uint64_t kGraphsATest = 25;
 
-void expect_identical(const std::vector<HostTensor>& got, const std::vector<HostTensor>& expected, std::string_view level) {
+void expect_identical(const std::vector<HostTensor>& got, const std::vector<HostTensor>& expected,
+                      std::string_view level) {
   ASSERT_EQ(got.size(), expected.size());
   for (size_t i = 0; i < got.size(); ++i) {
     const Comparison comparison = compare(got[i], expected[i]);
@@ -23,7 +24,8 @@ void expect_identical(const std::vector<HostTensor>& got, const std::vector<Host
   }
 }
 
-void check_levels(const Graph& graph, std::span<const HostTensor> inputs, const std::string& machine) {
+void check_levels(const Graph& graph, std::span<const HostTensor> inputs,
+                  const std::string& machine) {
   std::map<std::string, std::string> tiles;
   CompileOptions options{.verify = true};
   options.observer = [&](const CompilePhase& phase) {
@@ -40,7 +42,8 @@ void check_levels(const Graph& graph, std::span<const HostTensor> inputs, const 
   const auto kernels = testing::compile_for(simulator, graph, options);
   const auto expected = testing::run(kernels, simulator, inputs);
   auto tile_program = std::make_shared<Program>(*kernels);
-  for (Artifact& artifact : tile_program->artifacts) artifact = {"tile", artifact.kernel, tiles.at(artifact.kernel), {}};
+  for (Artifact& artifact : tile_program->artifacts)
+    artifact = {"tile", artifact.kernel, tiles.at(artifact.kernel), {}};
   expect_identical(testing::run(tile_program, simulator, inputs), expected, "tile against kernel");
   const Target target = find_target(machine).value();
   if (!missing_features(target, host_features()).empty()) return;

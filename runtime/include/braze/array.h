@@ -17,13 +17,32 @@ namespace braze {
 class HostTensor;
 
 /// The DType of a C++ element type.
-template <class T> struct DTypeOf;
-template <> struct DTypeOf<bool> { static constexpr DType value = DType::Bool; };
-template <> struct DTypeOf<int32_t> { static constexpr DType value = DType::I32; };
-template <> struct DTypeOf<int64_t> { static constexpr DType value = DType::I64; };
-template <> struct DTypeOf<uint32_t> { static constexpr DType value = DType::U32; };
-template <> struct DTypeOf<float> { static constexpr DType value = DType::F32; };
-template <> struct DTypeOf<double> { static constexpr DType value = DType::F64; };
+template <class T>
+struct DTypeOf;
+template <>
+struct DTypeOf<bool> {
+  static constexpr DType value = DType::Bool;
+};
+template <>
+struct DTypeOf<int32_t> {
+  static constexpr DType value = DType::I32;
+};
+template <>
+struct DTypeOf<int64_t> {
+  static constexpr DType value = DType::I64;
+};
+template <>
+struct DTypeOf<uint32_t> {
+  static constexpr DType value = DType::U32;
+};
+template <>
+struct DTypeOf<float> {
+  static constexpr DType value = DType::F32;
+};
+template <>
+struct DTypeOf<double> {
+  static constexpr DType value = DType::F64;
+};
 
 /// A dense row-major tensor on one device. A cheap handle: copies share the memory, which is never
 /// written after it became visible. Results of compiled functions may still be computing; reading
@@ -46,8 +65,8 @@ class Array {
                     const Device& device = default_device()) {
     return from(std::span<const T>(values), std::move(shape), device);
   }
-  static Array from_bytes(std::span<const std::byte> bytes, DType dtype,
-                          std::vector<int64_t> shape, const Device& device = default_device());
+  static Array from_bytes(std::span<const std::byte> bytes, DType dtype, std::vector<int64_t> shape,
+                          const Device& device = default_device());
   static Array from_host(const HostTensor& value, const Device& device = default_device());
 
   DType dtype() const;

@@ -50,16 +50,16 @@ class Executable {
 
 /// One kernel launch that happened.
 struct LaunchRecord {
-  std::string kernel;            ///< made of the user's op names
+  std::string kernel;  ///< made of the user's op names
   std::string program;
   Device device;
-  double seconds = 0;            ///< on the device
-  uint64_t bytes = 0;            ///< model bytes moved: every input once, every output once
+  double seconds = 0;  ///< on the device
+  uint64_t bytes = 0;  ///< model bytes moved: every input once, every output once
   uint64_t flops = 0;
 };
 
-/// The launches of this process since `clear_launch_history`, oldest first, at most the last 65,536.
-/// Recording is off until `record_launches(true)`.
+/// The launches of this process since `clear_launch_history`, oldest first, at most the last
+/// 65,536. Recording is off until `record_launches(true)`.
 void record_launches(bool on);
 std::vector<LaunchRecord> launch_history();
 void clear_launch_history();
