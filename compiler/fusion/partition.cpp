@@ -48,10 +48,8 @@ class Search {
     if (options_.fuse) merge_all();
     Partition result;
     for (size_t k : schedule_order()) {
-      Fusion fusion = kernels_[k].fusion;
-      std::erase_if(fusion.outputs, [&](NodeId node) { return is_empty(node); });
-      if (fusion.outputs.empty()) continue;  // nothing to compute
-      result.fusions.push_back(std::move(fusion));
+      if (kernels_[k].fusion.outputs.empty()) continue;  // nothing to compute
+      result.fusions.push_back(kernels_[k].fusion);
       result.costs.push_back(kernels_[k].cost);
     }
     result.edges = explain_edges();
@@ -178,6 +176,7 @@ class Search {
     kernel.fusion.inputs.assign(inputs.begin(), inputs.end());
     kernel.fusion.outputs.clear();
     for (NodeId root : kernel.roots) {
+      if (is_empty(root)) continue;
       const bool used_outside = std::any_of(
           users_[root.index].begin(), users_[root.index].end(),
           [&](NodeId user) { return !inside[user.index] || computed_elsewhere(user, kernel); });
@@ -201,6 +200,10 @@ class Search {
 
   // Space and cost; false with a refusal if there is no space.
   const Code* measure(Candidate& kernel, std::string* detail = nullptr) const {
+    if (kernel.fusion.outputs.empty()) {
+      kernel.space.reset();
+      return &reasons::kNoLoopForm;
+    }
     if (std::any_of(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end(),
                     [&](NodeId n) { return !forms_.find(n); })) {
       kernel.space.reset();
