@@ -14,8 +14,6 @@
 //
 // Divisors may be symbolic wherever a rule names them by a letter.
 
-#include <fmt/format.h>
-
 #include <algorithm>
 #include <set>
 
@@ -231,7 +229,7 @@ Split split(const Expr& a, const Expr& b) {
 
 void check_divisor(const Expr& b) {
   if (const auto c = b.as_constant(); c && *c < 1) {
-    fail(codes::kIndexDivisor, fmt::format("an index expression divides by {}", *c));
+    fail(codes::kIndexDivisor, "an index expression divides by " + std::to_string(*c));
   }
 }
 
