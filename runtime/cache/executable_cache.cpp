@@ -8,7 +8,7 @@ Executable ExecutableCache::get_or_load(const Hash128& key,
   if (const auto found = entries_.find(key); found != entries_.end()) {
     const std::shared_ptr<Entry> entry = found->second;
     made_.wait(lock, [&] { return entry->ready; });
-    if (entry->error) std::rethrow_exception(entry->error);
+    entry->error.rethrow();
     ++stats_.hits;
     // It may have been evicted while this thread waited.
     if (const auto still = entries_.find(key); still != entries_.end() && still->second == entry) {
@@ -22,11 +22,11 @@ Executable ExecutableCache::get_or_load(const Hash128& key,
   entries_.emplace(key, entry);
   lock.unlock();
   Executable executable;
-  std::exception_ptr error;
+  CapturedError error;
   try {
     executable = make();
   } catch (...) {
-    error = std::current_exception();
+    error = CapturedError::current();
   }
 
   lock.lock();
@@ -39,7 +39,7 @@ Executable ExecutableCache::get_or_load(const Hash128& key,
   const bool still_mine = mine != entries_.end() && mine->second == entry;
   if (error) {
     if (still_mine) entries_.erase(mine);
-    std::rethrow_exception(error);
+    error.rethrow();
   }
   if (still_mine) {
     order_.push_front(key);

@@ -3,7 +3,6 @@
 
 #include <condition_variable>
 #include <cstdint>
-#include <exception>
 #include <functional>
 #include <list>
 #include <memory>
@@ -12,6 +11,7 @@
 
 #include "braze/executable.h"
 #include "ir/support/hash.h"
+#include "runtime/execution/captured_error.h"
 
 namespace braze {
 
@@ -38,7 +38,7 @@ class ExecutableCache {
  private:
   struct Entry {
     Executable executable;
-    std::exception_ptr error;
+    CapturedError error;
     bool ready = false;  // one of the above is set
     std::list<Hash128>::iterator place;
   };

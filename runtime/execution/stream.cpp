@@ -39,7 +39,7 @@ void Work::run() noexcept {
   try {
     execute();
   } catch (...) {
-    error_ = std::current_exception();
+    error_ = CapturedError::current();
   }
   release();
   done_.store(true, std::memory_order_release);
@@ -62,13 +62,7 @@ void Stream::run_front(std::unique_lock<std::mutex>& lock) {
   lock.unlock();
   work->run();
   lock.lock();
-  if (work->failed() && !first_error_) {
-    try {
-      work->rethrow();
-    } catch (...) {
-      first_error_ = std::current_exception();
-    }
-  }
+  if (!first_error_) first_error_ = work->error();
   running_ = false;
   if (waiting_ > 0) finished_.notify_all();
 }
@@ -139,12 +133,12 @@ void Stream::drain() {
 
 void Stream::synchronize() {
   drain();
-  std::exception_ptr error;
+  CapturedError error;
   {
     const std::lock_guard lock(mutex_);
-    error = std::exchange(first_error_, nullptr);
+    error = std::exchange(first_error_, {});
   }
-  if (error) std::rethrow_exception(error);
+  error.rethrow();
 }
 
 void Stream::serve() {

@@ -9,10 +9,11 @@
 #include <condition_variable>
 #include <cstdint>
 #include <deque>
-#include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
+
+#include "runtime/execution/captured_error.h"
 
 namespace braze {
 
@@ -23,10 +24,8 @@ class Work {
 
   bool done() const { return done_.load(std::memory_order_acquire); }
   /// Rethrows what `execute` threw; only once done.
-  void rethrow() const {
-    if (error_) std::rethrow_exception(error_);
-  }
-  bool failed() const { return error_ != nullptr; }
+  void rethrow() const { error_.rethrow(); }
+  const CapturedError& error() const { return error_; }
 
   /// Executes and keeps the error. Called once, by a stream.
   void run() noexcept;
@@ -37,7 +36,7 @@ class Work {
   virtual void release() noexcept {}
 
  private:
-  std::exception_ptr error_;
+  CapturedError error_;
   std::atomic<bool> done_{false};
 };
 
@@ -83,7 +82,7 @@ class Stream {
   std::condition_variable finished_;  // some work is done
   std::condition_variable arrived_;   // the background thread should look
   std::deque<std::shared_ptr<Work>> queue_;
-  std::exception_ptr first_error_;
+  CapturedError first_error_;
   bool running_ = false;  // some thread executes the work taken last
   int waiting_ = 0;       // threads that wait for `finished_`
   bool stop_ = false;
