@@ -63,10 +63,10 @@ Expr extreme(std::vector<Expr> alternatives, int sign) {
     Linear rest(e);
     if (!rest.try_add(std::move(Linear(shared)).build(), -1)) fail_overflow();
     factor = gcd(factor, rest.constant);
-    negative &= rest.constant <= 0;
+    negative &= rest.constant <= 0 && rest.constant != INT64_MIN;
     for (const Term& t : rest.terms) {
       factor = gcd(factor, t.coefficient);
-      negative &= t.coefficient < 0;
+      negative &= t.coefficient < 0 && t.coefficient != INT64_MIN;
     }
     e = std::move(rest).build();
   }

@@ -173,6 +173,8 @@ TEST(Expr, MinMax) {
   check("min(4*x, 8*y)", "4*min(x, 2*y)");
   check("min(x + 4, x + n)", "x + min(4, n)");
   check("max(-x, -y)", "-min(x, y)");
+  check("max(-9223372036854775808*x, -y)", "max(-9223372036854775808*x, -y)");
+  check("max(-9223372036854775808, -y)", "-y");
   check("min(max(x, y), x)", "x");
   check("max(min(x, y), x)", "x");
   check("min(n - 4*x, 4)", "min(4, n - 4*x)");
