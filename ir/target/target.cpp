@@ -42,7 +42,32 @@ const std::vector<Target>& rows() {
     interpreter.name = "interpreter";
     interpreter.kind = TargetKind::Interpreter;
     interpreter.flops_per_second = 100e6;
-    return std::vector<Target>{v3, v4, interpreter};
+
+    // Speeds: NVIDIA's data sheets of the A100 80GB SXM and the H100 SXM.
+    Target sm_80;
+    sm_80.name = "sm_80";
+    sm_80.kind = TargetKind::Gpu;
+    sm_80.vector_bytes = 128;
+    sm_80.vector_registers = 255;
+    sm_80.cores = 108;
+    sm_80.l1_bytes = 163 << 10;
+    sm_80.l2_bytes = 192 << 10;
+    sm_80.l3_bytes = 40 << 20;
+    sm_80.memory_bytes_per_second = 2.0e12;
+    sm_80.cache_bytes_per_second = 5e12;
+    sm_80.flops_per_second = 19.5e12;
+    sm_80.launch_seconds = 3e-6;
+
+    Target sm_90a = sm_80;
+    sm_90a.name = "sm_90a";
+    sm_90a.cores = 132;
+    sm_90a.l1_bytes = 227 << 10;
+    sm_90a.l2_bytes = 256 << 10;
+    sm_90a.l3_bytes = 50 << 20;
+    sm_90a.memory_bytes_per_second = 3.35e12;
+    sm_90a.cache_bytes_per_second = 7e12;
+    sm_90a.flops_per_second = 67e12;
+    return std::vector<Target>{v3, v4, sm_80, sm_90a, interpreter};
   }();
   return table;
 }
@@ -99,6 +124,7 @@ std::span<const Target> target_table() { return rows(); }
 std::optional<Target> find_target(std::string_view name) {
   const bool simulated = name.starts_with(kSimulatedPrefix);
   if (simulated) name.remove_prefix(kSimulatedPrefix.size());
+  if (name == "sm_90") name = "sm_90a";
   for (const Target& row : rows()) {
     if (row.name != name || (simulated && row.kind == TargetKind::Interpreter)) continue;
     Target target = row;

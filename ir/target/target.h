@@ -16,21 +16,21 @@ namespace braze {
 enum class TargetKind : uint8_t {
   Interpreter,  ///< the Graph interpreter: no code at all
   Cpu,
-  Gpu,
+  Gpu,  ///< a CUDA device: cores are multiprocessors, vectors are warps
 };
 
 struct Target {
-  std::string name;  ///< "x86-64-v3", "x86-64-v4", "sm_90a", "interpreter"
+  std::string name;  ///< "x86-64-v3", "x86-64-v4", "sm_80", "sm_90a", "interpreter"
   TargetKind kind = TargetKind::Cpu;
   bool simulated = false;  ///< kernels stay Kernel IR and run in its interpreter
 
   // Shape of the machine.
-  int vector_bytes = 32;        ///< bytes of one vector register
-  int vector_registers = 16;    ///< architectural vector registers
-  int cores = 1;                ///< hardware threads (CPU) or multiprocessors (GPU) at hand
-  int64_t l1_bytes = 32 << 10;  ///< data cache or on-chip storage of one core
-  int64_t l2_bytes = 512 << 10;
-  int64_t l3_bytes = 16 << 20;  ///< shared by all cores
+  int vector_bytes = 32;         ///< bytes of one vector register; of a warp's on a GPU
+  int vector_registers = 16;     ///< architectural vector registers
+  int cores = 1;                 ///< hardware threads (CPU) or multiprocessors (GPU) at hand
+  int64_t l1_bytes = 32 << 10;   ///< data cache; on a GPU the shared memory that a block can have
+  int64_t l2_bytes = 512 << 10;  ///< last private level; on a GPU all on-chip storage of a core
+  int64_t l3_bytes = 16 << 20;   ///< shared by all cores
 
   // Speeds for the cost model; all cores together.
   double memory_bytes_per_second = 40e9;
@@ -48,7 +48,8 @@ struct Target {
 
 /// The known machines.
 std::span<const Target> target_table();
-/// The row called `name` ("sim:x86-64-v3" gives the simulated one), if there is one.
+/// The row called `name` ("sim:x86-64-v3" gives the simulated one), if there is one. "sm_90" means
+/// "sm_90a": only the variant with all instructions of the machine is generated.
 std::optional<Target> find_target(std::string_view name);
 /// Reads `Target::to_string`. A bare name is the row of the table. InvalidArgument if malformed.
 Target parse_target(std::string_view text);
