@@ -28,6 +28,20 @@ std::string slot_line(const Slot& slot) {
   return fmt::format("{} {} {}\n", place, slot.type.to_string(), quote(slot.label));
 }
 
+std::string phase_line(std::string_view entry, const GpuPhase& phase) {
+  return fmt::format("  phase {} block {} shared {}{}{}{}\n", entry, phase.block,
+                     phase.shared_bytes,
+                     phase.cluster > 1 ? fmt::format(" cluster {}", phase.cluster) : "",
+                     phase.resident ? " resident" : "", phase.overlaps ? " overlaps" : "");
+}
+
+std::string tensor_map_line(const TensorMapRecipe& map) {
+  const auto number = [](int64_t extent) { return std::to_string(extent); };
+  return fmt::format("  tensormap buffer {}: {}[{}] box[{}] swizzle {}\n", map.buffer,
+                     name(map.dtype), join(map.extents, ", ", expr_text),
+                     join(map.box, ", ", number), map.swizzle);
+}
+
 std::string launch_lines(const Program& program, const Launch& launch) {
   const auto number = [](uint32_t i) { return std::to_string(i); };
   if (launch.artifact == Launch::kCopy)
@@ -41,6 +55,11 @@ std::string launch_lines(const Program& program, const Launch& launch) {
   out += fmt::format(" scalars [{}] instances [{}] scratch {}\n",
                      join(launch.scalars, ", ", expr_text), join(launch.instances, ", ", expr_text),
                      launch.scratch_bytes);
+  for (size_t i = 0; i < launch.gpu.size(); ++i) {
+    const bool named = i < artifact.entry_names.size();
+    out += phase_line(named ? artifact.entry_names[i] : "?", launch.gpu[i]);
+  }
+  for (const TensorMapRecipe& map : launch.tensor_maps) out += tensor_map_line(map);
   if (!launch.schedule.empty()) out += fmt::format("  schedule {}\n", launch.schedule);
   out += fmt::format("  reads {} B, writes {} B, {} flops\n", launch.bytes_read.to_string(),
                      launch.bytes_written.to_string(), launch.flops.to_string());

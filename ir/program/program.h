@@ -7,6 +7,11 @@
 // CPU kernels are functions  void(void* const* buffers, const int64_t* scalars, void* scratch,
 // int64_t begin, int64_t end)  that run the instances [begin, end) of one phase. Instances are
 // numbered row-major over the phase's grid.
+//
+// GPU kernels have one entry function for each phase. Its parameters, in order: a 64-bit pointer
+// for each of the launch's buffers, 8 bytes for each of its scalars, and 128 bytes, so aligned, for
+// each of its tensor maps. The grid has one dimension: block i is the block of rank  i mod cluster
+// of instance  i div cluster.  Shared memory is dynamic.
 #pragma once
 
 #include <cstdint>
@@ -29,13 +34,16 @@ namespace braze {
 ///             outputs; scalars are the program's symbols; there are no phases
 ///   "kernel"  Kernel IR text, run by the Kernel interpreter (simulator)
 ///   "image"   a flat position-independent x86-64 image: text and constants, no imports
-///   "ptx", "cubin"  for the CUDA driver
+///   "ptx"     PTX text, which the CUDA driver compiles when it is loaded
+///   "cubin"   machine code for one GPU architecture, for the CUDA driver
 struct Artifact {
   std::string format;
   std::string kernel;  ///< the kernel's name
   std::string code;
   /// Byte offset (image) of each phase's function, in phase order.
   std::vector<uint64_t> entries;
+  /// Name (PTX, cubin) of each phase's function, in phase order.
+  std::vector<std::string> entry_names = {};
 };
 
 /// A region of memory that the plan names.
@@ -53,6 +61,27 @@ struct Slot {
   std::string label;  ///< the user's name for the value
 };
 
+/// How one phase of a kernel is launched on a GPU.
+struct GpuPhase {
+  int64_t block = 0;         ///< threads of a block
+  int64_t shared_bytes = 0;  ///< shared memory of a block
+  int64_t cluster = 1;       ///< blocks of an instance
+  bool resident = false;     ///< blocks wait for one another, so all of them must run at once
+  /// May begin while the launch before it still runs; the kernel itself waits for that one before
+  /// it touches what it wrote.
+  bool overlaps = false;
+};
+
+/// What the host encodes for a kernel's tensor copies: a box of a row-major tensor, in one of the
+/// launch's buffers, that is moved between global and shared memory as a whole.
+struct TensorMapRecipe {
+  uint32_t buffer = 0;  ///< which of `Launch::buffers`
+  DType dtype = DType::F32;
+  std::vector<Expr> extents;  ///< of the tensor, outermost first; byte strides are multiples of 16
+  std::vector<int64_t> box;   ///< extents of what one copy moves, each from 1 to 256
+  int swizzle = 0;            ///< bytes of a swizzled row of the box: 32, 64, 128; 0: not swizzled
+};
+
 /// One kernel launch.
 struct Launch {
   /// As `artifact`: no kernel, but a copy of slot `buffers[0]` to slot `buffers[1]`.
@@ -63,6 +92,8 @@ struct Launch {
   std::vector<Expr> instances;    ///< per phase: the number of instances
   std::vector<uint32_t> zeroed;   ///< slots whose bytes are 0 before the first phase
   int64_t scratch_bytes = 0;      ///< private storage of one worker
+  std::vector<GpuPhase> gpu;      ///< as `instances`; empty for a host device
+  std::vector<TensorMapRecipe> tensor_maps;  ///< in the order of the kernel's parameters
   // For people, profiles and reports.
   std::string name;              ///< made of the user's op names
   std::vector<std::string> ops;  ///< what was fused, in order, with the user's lines
