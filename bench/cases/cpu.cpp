@@ -1,6 +1,9 @@
 // cpu.cpp — the CPU workloads of the speed table. Arguments and results stay on the device; a run
 // counts from the call to the finished result. Compare with bench/peers/cpu.py on the same machine.
 #include <benchmark/benchmark.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
 
 #include <cstring>
 #include <string>
@@ -9,6 +12,8 @@
 #include "braze/braze.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
+#include "runtime/devices/cpu/thread_pool.h"
+#include "runtime/memory/allocator.h"
 
 namespace braze {
 namespace {
@@ -29,17 +34,44 @@ void measure(benchmark::State& state, F f, double flops, const Arguments&... arg
     state.counters["GFLOP/s"] = Counter(flops * 1e-9, Counter::kIsIterationInvariantRate);
 }
 
-void copy(benchmark::State& state) {
-  const size_t bytes = size_t{64} << 20;
-  std::vector<char> from(bytes, 1), to(bytes, 2);
+void copy_cached(char* to, const char* from, size_t size) { std::memcpy(to, from, size); }
+
+// Stores that bypass the caches: they need not read what they overwrite. `size` is a multiple of
+// 64, both places are aligned to it.
+void copy_streaming(char* to, const char* from, size_t size) {
+#if defined(__x86_64__)
+  for (size_t i = 0; i < size; i += sizeof(__m128i))
+    _mm_stream_si128(reinterpret_cast<__m128i*>(to + i),
+                     _mm_load_si128(reinterpret_cast<const __m128i*>(from + i)));
+  _mm_sfence();
+#else
+  copy_cached(to, from, size);
+#endif
+}
+
+// What the machine's memory gives to all threads: the greater of the two is the limit of every
+// workload that reads and writes large arrays.
+void copy(benchmark::State& state, void (*copy_part)(char*, const char*, size_t)) {
+  constexpr size_t kPart = size_t{1} << 20, kParts = 64;
+  HostMemory memory;
+  char* const from = reinterpret_cast<char*>(memory.allocate(2 * kParts * kPart));
+  char* const to = from + kParts * kPart;
+  std::memset(from, 1, 2 * kParts * kPart);
+  ThreadPool pool;
+  pool.set_threads(Device("cpu").target().cores);
   for (auto _ : state) {
-    std::memcpy(to.data(), from.data(), bytes);
+    pool.run(kParts, true, [&](int64_t begin, int64_t end, int) {
+      const size_t at = static_cast<size_t>(begin) * kPart;
+      copy_part(to + at, from + at, static_cast<size_t>(end - begin) * kPart);
+    });
     benchmark::ClobberMemory();
   }
-  state.counters["GB/s"] = benchmark::Counter(2e-9 * static_cast<double>(bytes),
-                                              benchmark::Counter::kIsIterationInvariantRate);
+  memory.free(reinterpret_cast<std::byte*>(from), 2 * kParts * kPart);
+  state.counters["GB/s"] =
+      benchmark::Counter(2e-9 * kParts * kPart, benchmark::Counter::kIsIterationInvariantRate);
 }
-BENCHMARK(copy)->UseRealTime();
+BENCHMARK_CAPTURE(copy, cached, copy_cached)->UseRealTime();
+BENCHMARK_CAPTURE(copy, streaming, copy_streaming)->UseRealTime();
 
 void axpy(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y) { return x * 1.5 + y; });

@@ -621,8 +621,11 @@ class Emitter {
         condition.push_back({dim.base + position(k), IndexComparison::Kind::Lt, dim.extent});
     }
     const Operand stored = full(value.operand, value.dtype);
-    builder_.store(stored, memory_of_.at({task.node.index, true}), {offset}, {condition, {}},
-                   schedule_.stream ? CacheHint::Stream : CacheHint::None);
+    const MemoryId memory = memory_of_.at({task.node.index, true});
+    // An update in place has its lines in the cache already.
+    const bool streams = schedule_.stream && result_.program[memory].mode == Mode::Out;
+    builder_.store(stored, memory, {offset}, {condition, {}},
+                   streams ? CacheHint::Stream : CacheHint::None);
   }
 
   // --- Values kept between passes -------------------------------------------------------------

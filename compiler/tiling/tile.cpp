@@ -16,11 +16,27 @@ constexpr Family kFamilies[] = {schedule_pointwise, schedule_contraction, schedu
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
                          "No schedule family accepts the fusion."};
 
+// Results that the last-level cache cannot hold until they are read need not pass through it: a
+// line that is written whole without being read first costs half the traffic. Sizes that are not
+// known count as their least.
+bool outlives_cache(const TilingRequest& request) {
+  int64_t bytes = 0;
+  for (NodeId output : request.fusion.outputs) {
+    const TensorType& type = request.forms.graph()[output].type;
+    bytes += type.shape.numel().range().min * static_cast<int64_t>(size_of(type.dtype));
+  }
+  return bytes >= request.target.l3_bytes;
+}
+
 }  // namespace
 
 Schedule choose_schedule(const TilingRequest& request, const Space& space) {
-  for (const Family& family : kFamilies)
-    if (auto schedule = family(request, space)) return *schedule;
+  for (const Family& family : kFamilies) {
+    if (auto schedule = family(request, space)) {
+      schedule->stream = outlives_cache(request);
+      return *schedule;
+    }
+  }
   fail(kNoFamily, fmt::format("no schedule family accepts kernel {}", request.name));
 }
 

@@ -20,6 +20,7 @@
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
@@ -1311,8 +1312,10 @@ class Translator {
     ValueType type{kernel_[op.memory].dtype, 1, {}};
     if (!op.value.is_literal()) type = type_of(op.value.value);
     Access access = make_access(op.memory, type, op.at, op.guard, op.align);
-    stream_ = op.cache == CacheHint::Stream && !op.guard && op.align >= machine_.vector_bytes &&
-              lane_stride(access) == 1 && type.lanes > 1;
+    const int64_t whole = std::min<int64_t>(type.lanes * static_cast<int64_t>(size_of(type.dtype)),
+                                            machine_.vector_bytes);
+    stream_ = op.cache == CacheHint::Stream && !op.guard && lane_stride(access) == 1 &&
+              type.lanes > 1 && op.align >= whole;
     streams_ |= stream_;
     open_tail(access, {});
     for (int64_t i = 0; i < type.count(); ++i)
@@ -1334,12 +1337,20 @@ class Translator {
       annotate(b_.CreateMaskedStore(bits, at, alignment(access), mask), access.memory);
       return;
     }
+    if (stream_ && size_of(type.dtype) < 4) bits = opaque(bits);
     auto* store = b_.CreateAlignedStore(bits, at, alignment(access));
     annotate(store, access.memory);
     if (stream_)
       store->setMetadata(
           llvm::LLVMContext::MD_nontemporal,
           llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+  }
+
+  // The value, from where nothing is known of it: a store would else merge with the narrowing
+  // before it into an instruction that goes through the caches.
+  Value* opaque(Value* value) {
+    auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);
+    return b_.CreateCall(llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), value);
   }
 
   void store_lanes(Access& access, Value* value, int64_t i, Value* condition, Value* mask) {
