@@ -12,6 +12,7 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
+constexpr int64_t kMostStaticTurns = 256;
 
 // Rows that 16-bit floats take part in: moving, conversion.
 bool is_move(ElementwiseOp op) {
@@ -111,7 +112,7 @@ void CodeChecker::check_memories() {
   };
   for (size_t i = 0; i < code_.memories.size(); ++i) {
     const Memory& memory = code_.memories[i];
-    if (memory.space == MemorySpace::Local) continue;
+    if (memory.space == MemorySpace::Local || memory.space == MemorySpace::Shared) continue;
     expect(names_.insert(memory.name).second, rules_.names,
            fmt::format("%{} is defined twice", memory.name));
     memories_.insert(MemoryId(i));
@@ -222,6 +223,12 @@ void CodeChecker::check_phase(size_t p) {
     define_symbol(axis.symbol);
     bounds_.push_back({axis.symbol, 0, axis.extent - 1});
   }
+  const auto thread_name = [&](const std::string& symbol, int64_t count) {
+    define_symbol(symbol);
+    bounds_.push_back({symbol, 0, count - 1});
+  };
+  if (!phase.cluster.empty()) thread_name(phase.cluster, phase.cluster_size);
+  if (phase.block > 0) thread_name("tid", phase.block);
   if (p > 0 && phase.barrier == PhaseBarrier::Block) {
     const std::vector<GridAxis>& before = code_.phases[p - 1].grid;
     bool equal = before.size() == phase.grid.size();
@@ -410,6 +417,20 @@ void CodeChecker::check_fold(const FoldOp& op) {
   expect_type(type);
 }
 
+void CodeChecker::check_offsets(const std::vector<Expr>& offsets, const ValueType& from,
+                                const ValueType& to) {
+  const bool same_rank = offsets.size() == from.rank() && from.rank() == to.rank();
+  expect(same_rank, rules_.axes, "there is one offset for every axis");
+  for (size_t i = 0; same_rank && i < to.rank(); ++i) {
+    for (const std::string& symbol : offsets[i].symbols())
+      expect(statics_.contains(symbol), rules_.axes,
+             fmt::format("{} is no symbol of a static loop", symbol));
+    const Interval range = offsets[i].range();
+    expect(range.min >= 0 && range.max <= from.extents[i] - to.extents[i], rules_.axes,
+           fmt::format("axis {} of the slice leaves {}", i, from.to_string()));
+  }
+}
+
 void CodeChecker::check_view(const ViewOp& op) {
   if (!is_value(op.operand)) return;
   const ValueType &from = type_of(op.operand), &to = result_type();
@@ -437,6 +458,7 @@ void CodeChecker::check_view(const ViewOp& op) {
       break;
     }
     case ViewKind::Slice:
+      if (!op.offsets.empty()) return check_offsets(op.offsets, from, to);
       expect(same_rank, rules_.axes, "a slice has an offset for every axis");
       for (size_t i = 0; same_rank && i < to.rank(); ++i)
         expect(op.arguments[i] >= 0 && op.arguments[i] <= from.extents[i] - to.extents[i],
@@ -472,7 +494,15 @@ void CodeChecker::check_loop(const ForOp& op) {
   const auto plain = [&](const Expr& e) { return lets_.empty() ? e : e.substitute(lets_); };
   note_loop(op);
   const Expr range[2] = {plain(op.low), plain(op.high) - 1};
+  if (op.is_static) {
+    const auto low = op.low.as_constant(), high = op.high.as_constant(),
+               step = op.step.as_constant();
+    expect(low && high && step && *high - *low <= kMostStaticTurns * *step, rules_.loops,
+           fmt::format("a static loop has constant bounds and at most {} turns", kMostStaticTurns));
+    statics_.insert(op.symbol);
+  }
   check_region(*op.body, inside, &op.symbol, range);
+  statics_.erase(op.symbol);
   check_carried(op.carried, op.body->yields);
 }
 

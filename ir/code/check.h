@@ -66,6 +66,8 @@ class CodeChecker {
   bool axis_of(int64_t axis, const ValueType& type);
   void use(ValueId value);
   void check_index(const Expr& e, const ValueType* positions);
+  /// Offsets of a part `to` of `from`, over symbols of static loops.
+  void check_offsets(const std::vector<Expr>& offsets, const ValueType& from, const ValueType& to);
   void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
   void check_carried(const std::vector<std::pair<ValueId, Operand>>& carried,
                      const std::vector<Operand>& yields);
@@ -102,6 +104,7 @@ class CodeChecker {
   std::unordered_set<std::string> names_;    // all %names met
   std::unordered_set<std::string> sizes_;    // size symbols
   std::unordered_set<std::string> symbols_;  // visible
+  std::unordered_set<std::string> statics_;  // symbols of the static loops around
   std::unordered_set<std::string> values_;   // visible, with %
   std::set<MemoryId> memories_;              // visible
   std::vector<SymbolBound> bounds_;          // of loop and grid symbols

@@ -112,6 +112,36 @@ ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<O
   return *type;
 }
 
+Expr thread_symbol(int64_t block) { return Expr::symbol("tid", {0, block - 1}); }
+Expr role_thread_symbol(int64_t warps) { return Expr::symbol("rtid", {0, 32 * warps - 1}); }
+
+std::vector<ValueType> instruction_types(const KernelCode& code, const InstructionOp& op,
+                                         DType dtype) {
+  std::vector<ValueType> values;
+  for (const InstructionOperand& operand : op.operands)
+    if (const auto* value = std::get_if<Operand>(&operand); value && !value->is_literal())
+      values.push_back(code[value->value].type);
+  const InstructionInfo& row = info(op.instruction);
+  BRAZE_CHECK(!values.empty() || row.result < InstructionResult::First ||
+                  row.result == InstructionResult::Fragment,
+              fmt::format("{} lacks a value", row.text));
+  switch (row.result) {
+    case InstructionResult::None:
+      return {};
+    case InstructionResult::Bool:
+      return {{DType::Bool, 1, {}}};
+    case InstructionResult::First:
+      return {values.front()};
+    case InstructionResult::Tied:
+      return values;
+    case InstructionResult::Fragment:
+      return {{dtype, 2, {4}}};
+    case InstructionResult::Accumulator:
+      return {values.back()};
+  }
+  return {};
+}
+
 std::string CodeBuilder::fresh_name(std::string_view hint) {
   // Digits that end a hint would run into the number.
   std::string base(hint.empty() ? "v" : hint);
@@ -230,6 +260,69 @@ MemoryId CodeBuilder::buffer(std::string_view hint, DType dtype, std::vector<int
   const MemoryId id = add_memory(std::move(memory));
   append(BufferOp{id}, {});
   return id;
+}
+
+MemoryId CodeBuilder::shared_memory(std::string_view hint, DType dtype, int64_t count,
+                                    int64_t offset) {
+  Memory memory{.name = std::string(hint),
+                .space = MemorySpace::Shared,
+                .mode = Mode::InOut,
+                .dtype = dtype,
+                .shape = {count},
+                .scratch_offset = offset};
+  const MemoryId id = add_memory(std::move(memory));
+  append(BufferOp{id}, {});
+  return id;
+}
+
+MemoryId CodeBuilder::mbarriers(std::string_view hint, int64_t count, int64_t offset) {
+  const MemoryId id = shared_memory(hint, DType::I64, count, offset);
+  code_.memories[id.index].mbarrier = true;
+  return id;
+}
+
+TensorMapId CodeBuilder::add_tensor_map(TensorMap map) {
+  map.name = fresh_name(map.name);
+  const TensorMapId id(code_.tensor_maps.size());
+  code_.parameters.emplace_back(id);
+  code_.tensor_maps.push_back(std::move(map));
+  return id;
+}
+
+std::vector<ValueId> CodeBuilder::instruction(Instruction instruction,
+                                              std::vector<InstructionOperand> operands,
+                                              int64_t columns, DType dtype) {
+  InstructionOp op{instruction, std::move(operands), columns};
+  const std::vector<ValueType> types = instruction_types(code_, op, dtype);
+  std::string hint(info(instruction).text);
+  return append(std::move(op), types, hint.substr(0, hint.find('.')));
+}
+
+void CodeBuilder::barrier(const Expr& id, int64_t threads) {
+  instruction(Instruction::bar_sync, {id, Expr(threads)});
+}
+
+ValueId CodeBuilder::shuffle(Instruction shuffle, Operand value, const Expr& lane) {
+  return instruction(shuffle, {value, lane})[0];
+}
+
+ValueId CodeBuilder::undefined(ValueType type) {
+  return append(UndefOp{}, {std::move(type)}, "undef")[0];
+}
+
+ValueId CodeBuilder::regroup(Operand value, ValueType type) {
+  return append(RegroupOp{value}, {std::move(type)}, "regroup")[0];
+}
+
+void CodeBuilder::role(std::string_view name, int64_t begin, int64_t end, int64_t registers,
+                       const std::function<void(Expr)>& body) {
+  RoleOp op{std::string(name), begin, end, registers, {}};
+  Region region;
+  enter(region);
+  body(role_thread_symbol(end - begin));
+  leave();
+  op.body = std::move(region);
+  append(std::move(op), {});
 }
 
 std::vector<ValueId> CodeBuilder::for_loop(

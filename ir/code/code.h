@@ -18,6 +18,7 @@
 #include <vector>
 
 #include "braze/error.h"
+#include "ir/code/instruction.h"
 #include "ir/index/expr.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
@@ -28,6 +29,7 @@ namespace braze {
 
 using ValueId = Id<struct ValueTag>;
 using MemoryId = Id<struct MemoryTag>;
+using TensorMapId = Id<struct TensorMapTag>;
 
 /// dtype x lanes x extents. In Tile IR lanes is always 1 and the extents are the tile's; in Kernel
 /// IR the extents are those of the register array. No extents: a scalar (vector).
@@ -85,7 +87,8 @@ struct Guard {
 enum class MemorySpace : uint8_t {
   Parameter,  ///< device memory of a caller
   Workspace,  ///< device memory private to the launch
-  Local,      ///< `buffer` of Tile IR, `alloc` of Kernel IR
+  Local,      ///< `buffer` of Tile IR, `alloc local` of Kernel IR
+  Shared,     ///< `alloc shared`: one object of a thread block
 };
 enum class Mode : uint8_t { In, Out, InOut };
 
@@ -99,7 +102,19 @@ struct Memory {
   std::vector<Expr> strides = {};  ///< in elements; empty: row-major
   int64_t align = 0;               ///< bytes; 0: the dtype's size
   bool zeroed = false;             ///< Workspace
-  int64_t scratch_offset = -1;  ///< Local in Kernel IR: bytes into the worker's scratch, if placed
+  /// Bytes into the worker's scratch, if placed (Local in Kernel IR), or the block's shared memory.
+  int64_t scratch_offset = -1;
+  bool mbarrier = false;  ///< Shared: mbarriers, 8 bytes (I64) each
+};
+
+/// How a tensor map, which the host encodes, sees a parameter: row-major, zero outside.
+struct TensorMap {
+  std::string name;
+  MemoryId memory = {};
+  DType dtype = DType::F32;
+  std::vector<Expr> extents = {};  ///< outermost first
+  std::vector<int64_t> box = {};   ///< extents of one copy
+  int64_t swizzle = 0;             ///< bytes: 0 (none), 32, 64, 128
 };
 
 enum class CacheHint : uint8_t { None, Stream, Keep };
@@ -132,6 +147,7 @@ struct LoadOp {
   uint64_t fill = 0;  ///< with a guard
   int64_t align = 0;  ///< Kernel IR
   CacheHint cache = CacheHint::None;
+  std::optional<Expr> rank = {};  ///< Shared: of the block of the cluster whose memory it is
 };
 struct StoreOp {
   Operand value;
@@ -140,6 +156,7 @@ struct StoreOp {
   Guard guard;
   int64_t align = 0;
   CacheHint cache = CacheHint::None;
+  std::optional<Expr> rank = {};
 };
 struct RowOp {
   ElementwiseOp op{};
@@ -175,8 +192,9 @@ enum class ViewKind : uint8_t { Reshape, Broadcast, Transpose, Slice };
 struct ViewOp {
   ViewKind kind{};
   Operand operand;
-  std::vector<int64_t> arguments;
-};  ///< permutation or offsets
+  std::vector<int64_t> arguments;  ///< permutation or offsets
+  std::vector<Expr> offsets = {};  ///< of a slice over `static` symbols, instead of `arguments`
+};
 struct BufferOp {
   MemoryId memory;
 };
@@ -186,6 +204,7 @@ struct ForOp {
   int64_t unroll = 1;
   std::vector<std::pair<ValueId, Operand>> carried = {};  ///< value in the body, its first value
   Box<Region> body = {};
+  bool is_static = false;  ///< expanded by expand_static_loops: its symbol counts as a constant
 };
 struct IfOp {
   Condition condition;
@@ -214,6 +233,7 @@ struct ShuffleOp {
 struct GetOp {
   Operand operand;
   std::vector<int64_t> at;
+  std::vector<Expr> positions = {};  ///< over `static` symbols, instead of `at`
 };
 struct PackOp {
   std::vector<Operand> operands;
@@ -232,10 +252,53 @@ struct WhileOp {
   Box<Region> body = {};
 };
 
-using StatementOp =
-    std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp, ScanOp,
-                 TileDotOp, ViewOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp, SplatOp, LaneOp,
-                 ShuffleOp, GetOp, PackOp, AtomicOp, WhileOp>;
+// Kernel IR on a GPU only.
+
+/// The region is run by the warps [begin, end) of the block.
+struct RoleOp {
+  std::string name;
+  int64_t begin = 0, end = 0;
+  int64_t registers = 0;  ///< a thread's; 0: those of the launch
+  Box<Region> body = {};  ///< may use the symbol rtid
+};
+struct UndefOp {};
+/// The same elements in row-major order over array, then lanes.
+struct RegroupOp {
+  Operand operand;
+};
+/// How a matrix operand lies in shared memory, as the descriptor of a wgmma says it.
+struct MatrixLayout {
+  bool k_major = true;              ///< the contracted axis is innermost (`k`), or the other (`mn`)
+  int64_t leading = 0, stride = 0;  ///< bytes: `lbo`, `sbo`
+  int64_t swizzle = 0;              ///< bytes
+  friend bool operator==(const MatrixLayout&, const MatrixLayout&) = default;
+};
+/// An element of a memory object that an instruction addresses.
+struct Place {
+  MemoryId memory;
+  Expr at;
+  std::optional<Expr> rank = {};  ///< of a block of the cluster
+  std::optional<MatrixLayout> matrix = {};
+  friend bool operator==(const Place&, const Place&) = default;
+};
+/// A tensor map, with coordinates (outermost first) unless the instruction takes none.
+struct MapPlace {
+  TensorMapId map;
+  std::vector<Expr> at = {};
+  friend bool operator==(const MapPlace&, const MapPlace&) = default;
+};
+using InstructionOperand = std::variant<Operand, Expr, Place, MapPlace>;
+/// A row of instructions.def. Its operand letters decide which alternatives stand where.
+struct InstructionOp {
+  Instruction instruction{};
+  std::vector<InstructionOperand> operands = {};
+  int64_t columns = 0;  ///< the N of a wgmma
+};
+
+using StatementOp = std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp,
+                                 ArgFoldOp, ScanOp, TileDotOp, ViewOp, BufferOp, ForOp, IfOp,
+                                 TicketOp, AwaitOp, SplatOp, LaneOp, ShuffleOp, GetOp, PackOp,
+                                 AtomicOp, WhileOp, RoleOp, UndefOp, RegroupOp, InstructionOp>;
 
 struct Statement {
   StatementOp op;
@@ -263,7 +326,13 @@ struct Phase {
   std::vector<GridAxis> grid;
   Region body;
   PhaseBarrier barrier = PhaseBarrier::Grid;  ///< to the phase before
-  int64_t scratch_bytes = 0;                  ///< Kernel IR
+  int64_t scratch_bytes = 0;                  ///< Kernel IR on a CPU
+  // Kernel IR on a GPU.
+  int64_t block = 0;         ///< threads of a block; 0: not for a GPU
+  int64_t shared_bytes = 0;  ///< of a block
+  int64_t registers = 0;     ///< a thread's at launch; 0: as many as the block leaves
+  std::string cluster;       ///< the symbol of the rank; empty: no cluster
+  int64_t cluster_size = 1;  ///< blocks; an instance of the grid is a cluster
 };
 
 /// One kernel of either language.
@@ -274,7 +343,8 @@ struct KernelCode {
   std::vector<Memory> memories;
   std::vector<ValueId> scalar_parameters;  ///< in order
   /// The order of the parameter list: memories and scalars as they were declared.
-  std::vector<std::variant<MemoryId, ValueId>> parameters;
+  std::vector<std::variant<MemoryId, ValueId, TensorMapId>> parameters;
+  std::vector<TensorMap> tensor_maps;  ///< Kernel IR on a GPU
   std::vector<Value> values;
   std::vector<Phase> phases;
   std::string schedule;
@@ -283,11 +353,12 @@ struct KernelCode {
 
   const Value& operator[](ValueId id) const { return values[id.index]; }
   const Memory& operator[](MemoryId id) const { return memories[id.index]; }
+  const TensorMap& operator[](TensorMapId id) const { return tensor_maps[id.index]; }
 };
 
 /// Tile IR: docs/design/0001-languages.md section 3.
 struct TileProgram : KernelCode {};
-/// Kernel IR: section 4.
+/// Kernel IR: sections 4 and 9.
 struct Kernel : KernelCode {};
 
 /// The symbol that stands for a value in index expressions: "%name", over its dtype's range.
@@ -299,10 +370,17 @@ Expr lane_symbol(int32_t lanes);
 Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step);
 Expr grid_symbol(std::string_view name, const Expr& extent);
 Expr let_symbol(std::string_view name, const Expr& value);
+/// "tid" of a block of so many threads and "rtid" of a role of so many warps.
+Expr thread_symbol(int64_t block);
+Expr role_thread_symbol(int64_t warps);
 
 /// The type of a row's result: operands broadcast; `result` only for convert and bitcast.
 ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
                    std::optional<DType> result = {});
+
+/// The types of an instruction's results; `dtype` chooses that of a fragment of matrices.
+std::vector<ValueType> instruction_types(const KernelCode& code, const InstructionOp& op,
+                                         DType dtype = DType::BF16);
 
 /// Removes operations whose results nobody uses, loads included.
 void remove_dead_code(KernelCode& code);
@@ -347,6 +425,24 @@ class CodeBuilder {
                                        std::vector<int64_t> axes);
   ValueId view(ViewKind kind, Operand operand, ValueType type, std::vector<int64_t> arguments = {});
   MemoryId buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents);
+
+  // Kernel IR on a GPU.
+  /// `count` elements at byte `offset` of the block's shared memory.
+  MemoryId shared_memory(std::string_view hint, DType dtype, int64_t count, int64_t offset);
+  MemoryId mbarriers(std::string_view hint, int64_t count, int64_t offset);
+  TensorMapId add_tensor_map(TensorMap map);
+  std::vector<ValueId> instruction(Instruction instruction,
+                                   std::vector<InstructionOperand> operands = {},
+                                   int64_t columns = 0, DType dtype = DType::BF16);
+  /// Waits for `threads` threads at barrier `id`; 0 is the whole block's.
+  void barrier(const Expr& id, int64_t threads);
+  /// One of the shfl rows.
+  ValueId shuffle(Instruction shuffle, Operand value, const Expr& lane);
+  ValueId undefined(ValueType type);
+  ValueId regroup(Operand value, ValueType type);
+  /// `body` receives the symbol rtid.
+  void role(std::string_view name, int64_t begin, int64_t end, int64_t registers,
+            const std::function<void(Expr)>& body);
 
   /// `body` receives the loop symbol and the carried values and returns what to yield.
   std::vector<ValueId> for_loop(

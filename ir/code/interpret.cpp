@@ -65,6 +65,10 @@ struct MemoryState {
 class CodeInterpreter::Engine {
  public:
   explicit Engine(const KernelCode& code) : code_(code), memories_(code.memories.size()) {
+    for (const Phase& phase : code.phases)
+      if (phase.block > 0)
+        fail(codes::kNotForCpu,
+             fmt::format("kernel @{} is for a GPU: only its simulator runs it", code.name));
     values_.reserve(code.values.size());
     for (const Value& value : code.values) {
       value_of_.emplace("%" + value.name, ValueId(values_.size()));
@@ -859,14 +863,14 @@ class CodeInterpreter::Engine {
   }
 
   Step compile(const TicketOp& op, const Statement& s) {
-    struct Place {
+    struct Element {
       MemoryId memory;
       std::vector<Expr> at;
       Guard guard;
       int64_t align = 0;
     };
     return [this, &out = result(s), count = uniform(op.count),
-            access = access(Place{op.memory, op.at, {}, 0}, {DType::I32, 1, {}})] {
+            access = access(Element{op.memory, op.at, {}, 0}, {DType::I32, 1, {}})] {
       const auto last = static_cast<uint64_t>(count.scalar(symbols_) - 1);
       const uint64_t before =
           meet(*access, true, [&](uint64_t old) { return old == last ? 0 : old + 1; });
@@ -876,7 +880,7 @@ class CodeInterpreter::Engine {
   }
 
   Step compile(const AtomicOp& op, const Statement& s) {
-    struct Place {
+    struct Element {
       MemoryId memory;
       std::vector<Expr> at;
       Guard guard;
@@ -887,7 +891,7 @@ class CodeInterpreter::Engine {
         machine_function(op.is_max ? ElementwiseOp::max : ElementwiseOp::add, dtype, dtype);
     return [this, &out = result(s), combine, orders = op.acquire_release,
             value = std::make_shared<Source>(*this, op.value, ValueType{dtype, 1, {}}),
-            access = access(Place{op.memory, {op.at}, {}, 0}, {dtype, 1, {}})] {
+            access = access(Element{op.memory, {op.at}, {}, 0}, {dtype, 1, {}})] {
       const uint64_t operand = *value->get();
       out[0] = meet(*access, orders, [&](uint64_t old) { return combine(old, operand, 0); });
     };
@@ -950,6 +954,14 @@ class CodeInterpreter::Engine {
         std::copy_n((*sources)[i].get(), lanes,
                     out.begin() + static_cast<std::ptrdiff_t>(i * lanes));
     };
+  }
+
+  Step compile(const RoleOp&, const Statement&) { return for_a_gpu(); }
+  Step compile(const UndefOp&, const Statement&) { return for_a_gpu(); }
+  Step compile(const RegroupOp&, const Statement&) { return for_a_gpu(); }
+  Step compile(const InstructionOp&, const Statement&) { return for_a_gpu(); }
+  Step for_a_gpu() const {
+    fail(codes::kNotForCpu, fmt::format("kernel @{} has statements of a GPU", code_.name));
   }
 
   const KernelCode& code_;

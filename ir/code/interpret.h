@@ -35,6 +35,8 @@ inline constexpr Code kNotWritten{"not-written", ErrorKind::Device,
                                   "A kernel leaves elements of an output unwritten."};
 inline constexpr Code kBadLaunch{"bad-launch", ErrorKind::Device,
                                  "A launch has memory or scalars that the kernel does not allow."};
+inline constexpr Code kNotForCpu{"not-for-cpu", ErrorKind::Unsupported,
+                                 "A kernel for a GPU is asked to run as one for a CPU."};
 }  // namespace codes
 
 /// A program compiled for interpretation.

@@ -23,6 +23,7 @@ enum class Language : uint8_t { Tile, Kernel };
 constexpr size_t kMaxDepth = 64;  // of regions
 constexpr size_t kMaxRank = 16;
 constexpr int64_t kMaxElements = 1 << 20;  // of a value, lanes included
+constexpr int64_t kMaxBlock = 1024;        // threads
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
 // A number as it stands in the text; its dtype is known later.
@@ -118,7 +119,7 @@ class CodeParser {
     scopes_.back().symbols.push_back(name);
   }
 
-  using Named = std::variant<ValueId, MemoryId>;
+  using Named = std::variant<ValueId, MemoryId, TensorMapId>;
   void define(const Token& token, const SourceLocation& where, Named named) {
     if (!known_.insert(token.text).second)
       fail_at(where, fmt::format("%{} is defined twice", token.text));
@@ -375,6 +376,7 @@ class CodeParser {
     const Token token = scanner_.peek();
     scanner_.expect_value();
     scanner_.expect(":");
+    if (!is_tile() && scanner_.accept("tensormap")) return tensor_map(token, where);
     constexpr std::string_view kModes[] = {"in", "out", "inout"};
     std::optional<Mode> mode;
     for (size_t i = 0; i < std::size(kModes); ++i)
@@ -398,6 +400,23 @@ class CodeParser {
     if (!work && !code_.memories.empty() && code_.memories.back().space == MemorySpace::Workspace)
       fail_at(where, "`work` parameters stand behind all others");
     add_memory(token, where, std::move(memory));
+  }
+
+  void tensor_map(const Token& token, const SourceLocation& where) {
+    TensorMap map{.name = std::string(token.text)};
+    scanner_.expect("(");
+    map.memory = memory();
+    scanner_.expect(":");
+    map.dtype = dtype();
+    map.extents = indices();
+    scanner_.expect("box");
+    map.box = integers("[", "]");
+    if (scanner_.accept("swizzle")) map.swizzle = scanner_.expect_integer();
+    scanner_.expect(")");
+    const TensorMapId id(code_.tensor_maps.size());
+    define(token, where, id);
+    code_.parameters.emplace_back(id);
+    code_.tensor_maps.push_back(std::move(map));
   }
 
   MemoryId add_memory(const Token& token, const SourceLocation& where, Memory memory) {
@@ -460,8 +479,32 @@ class CodeParser {
       define(name, grid_symbol(name, extent));
     }
     if (!is_tile() && scanner_.accept("scratch")) out.scratch_bytes = scanner_.expect_integer();
+    if (!is_tile()) block(out);
     out.body = region("", {});
     code_.phases.push_back(std::move(out));
+  }
+
+  void block(Phase& out) {
+    const SourceLocation where = scanner_.location();
+    if (scanner_.accept("cluster")) {
+      scanner_.expect("(");
+      const std::string_view name = new_symbol();
+      out.cluster = name;
+      scanner_.expect(":");
+      out.cluster_size = scanner_.expect_integer();
+      if (out.cluster_size < 1) fail_at(where, "a cluster has at least one block");
+      scanner_.expect(")");
+      define(name, grid_symbol(name, out.cluster_size));
+      scanner_.expect("block");
+    } else if (!scanner_.accept("block")) {
+      return;
+    }
+    out.block = scanner_.expect_integer();
+    if (out.block < 1 || out.block > kMaxBlock)
+      fail_at(where, fmt::format("a block has 1 to {} threads", kMaxBlock));
+    define("tid", thread_symbol(out.block));
+    if (scanner_.accept("shared")) out.shared_bytes = scanner_.expect_integer();
+    if (scanner_.accept("registers")) out.registers = scanner_.expect_integer();
   }
 
   // --- Statements
@@ -515,9 +558,13 @@ class CodeParser {
       const Keyword* found = nullptr;
       for (const Keyword& keyword : keywords())
         if (keyword.name == word && keyword.in(language_)) found = &keyword;
-      if (!found)
+      const auto special = is_tile() ? std::nullopt : parse_instruction(word);
+      if (found)
+        (this->*found->parse)(made, results);
+      else if (special)
+        instruction(*special, made, results);
+      else
         fail_at(where, fmt::format("there is no statement {}", quote(word.substr(0, 40))));
-      (this->*found->parse)(made, results);
     }
     if (made.results.size() != results.size() && !made.as<BufferOp>())
       fail_at(made.location,
@@ -565,6 +612,9 @@ class CodeParser {
         {"pack", Keyword::Kernels, &P::pack},
         {"atomic", Keyword::Kernels, &P::atomic},
         {"while", Keyword::Kernels, &P::while_loop},
+        {"role", Keyword::Kernels, &P::role},
+        {"undef", Keyword::Kernels, &P::undefined},
+        {"regroup", Keyword::Kernels, &P::regroup},
     };
     return kKeywords;
   }
@@ -662,10 +712,47 @@ class CodeParser {
     }
   }
 
+  // "@rank" of a place in another block; the scanner reads "@name" as one token.
+  std::optional<Expr> rank() {
+    if (is_tile()) return std::nullopt;
+    if (scanner_.peek().kind == TokenKind::Symbol) {
+      const std::string_view text = scanner_.peek().text;
+      int64_t number = 0;
+      const auto read = std::from_chars(text.data(), text.data() + text.size(), number);
+      const bool whole = read.ec == std::errc() && read.ptr == text.data() + text.size();
+      const Expr out = whole ? Expr(number) : lookup(text);
+      scanner_.next();
+      return out;
+    }
+    if (!scanner_.accept("@")) return std::nullopt;
+    if (scanner_.peek().kind == TokenKind::Value) return value_symbol(code_, value());
+    scanner_.expect("(");
+    const Expr out = index();
+    scanner_.expect(")");
+    return out;
+  }
+
+  // Integers, or expressions of symbols that count as constants.
+  void constants(std::string_view open, std::string_view close, std::vector<int64_t>& numbers,
+                 std::vector<Expr>& exprs) {
+    scanner_.expect(open);
+    bool constant = true;
+    if (!scanner_.at(close)) {
+      do exprs.push_back(index());
+      while (scanner_.accept(","));
+    }
+    scanner_.expect(close);
+    for (const Expr& e : exprs) constant &= e.as_constant().has_value();
+    if (!constant) return;
+    for (const Expr& e : exprs) numbers.push_back(*e.as_constant());
+    exprs.clear();
+  }
+
   void load(Statement& s, const std::vector<Result>& results) {
     LoadOp op;
     with_positions(type_ahead(), [&] {
       op.memory = memory();
+      op.rank = rank();
       op.at = indices();
       op.guard = guard();
       if (op.guard) {
@@ -683,6 +770,7 @@ class CodeParser {
     const Term stored = term();
     scanner_.expect(",");
     op.memory = memory();
+    op.rank = rank();
     op.value = operand(stored, code_[op.memory].dtype);
     with_positions(stored.literal ? ValueType{} : code_[stored.value].type, [&] {
       op.at = indices();
@@ -793,7 +881,8 @@ class CodeParser {
   void view(Statement& s, const std::vector<Result>& results) {
     ViewOp op{kKind, plain_operand(), {}};
     if (kKind == ViewKind::Transpose) scanner_.expect("perm");
-    if (kKind == ViewKind::Transpose || kKind == ViewKind::Slice) op.arguments = integers("(", ")");
+    if (kKind == ViewKind::Transpose) op.arguments = integers("(", ")");
+    if (kKind == ViewKind::Slice) constants("(", ")", op.arguments, op.offsets);
     s.op = std::move(op);
     result_types(s, results);
   }
@@ -803,8 +892,12 @@ class CodeParser {
     Memory memory{.name = std::string(results[0].token.text),
                   .space = MemorySpace::Local,
                   .mode = Mode::InOut};
-    if (!is_tile()) scanner_.expect("local");
-    memory.dtype = dtype();
+    if (!is_tile() && scanner_.accept("shared"))
+      memory.space = MemorySpace::Shared;
+    else if (!is_tile())
+      scanner_.expect("local");
+    memory.mbarrier = memory.space == MemorySpace::Shared && scanner_.accept("mbarrier");
+    memory.dtype = memory.mbarrier ? DType::I64 : dtype();
     for (const int64_t extent : integers("[", "]")) memory.shape.emplace_back(extent);
     if (!is_tile() && scanner_.accept("align")) memory.align = scanner_.expect_integer();
     if (!is_tile() && scanner_.accept("at")) {
@@ -845,6 +938,7 @@ class CodeParser {
       scanner_.expect("..");
       op.high = index();
       if (scanner_.accept("step")) op.step = index();
+      op.is_static = !is_tile() && scanner_.accept("static");
       if (scanner_.accept("unroll")) op.unroll = scanner_.expect_integer();
       define(name, loop_symbol(name, op.low, op.high, op.step));
       if (scanner_.accept("carry")) op.carried = carried(types);
@@ -933,7 +1027,7 @@ class CodeParser {
   void get(Statement& s, const std::vector<Result>& results) {
     GetOp op;
     op.operand = plain_operand();
-    op.at = integers("[", "]");
+    constants("[", "]", op.at, op.positions);
     s.op = std::move(op);
     result_types(s, results);
   }
@@ -961,6 +1055,92 @@ class CodeParser {
     if (!op.acquire_release) scanner_.expect("relaxed");
     s.op = std::move(op);
     result_types(s, results);
+  }
+
+  // --- Kernels for a GPU
+
+  void role(Statement& s, const std::vector<Result>&) {
+    RoleOp op;
+    op.name = scanner_.expect_identifier("the name of a role");
+    scanner_.expect("warps");
+    op.begin = scanner_.expect_integer();
+    scanner_.expect("..");
+    op.end = scanner_.expect_integer();
+    if (op.begin < 0 || op.end <= op.begin || op.end > kMaxBlock / 32)
+      fail_at(s.location, fmt::format("a role has warps from 0 to {}", kMaxBlock / 32));
+    if (scanner_.accept("registers")) op.registers = scanner_.expect_integer();
+    const Nested scope(*this);
+    if (symbols_.contains("rtid")) fail_at(s.location, "a role stands in no other");
+    define("rtid", role_thread_symbol(op.end - op.begin));
+    op.body = region("", {});
+    s.op = std::move(op);
+  }
+  void undefined(Statement& s, const std::vector<Result>& results) {
+    s.op = UndefOp{};
+    result_types(s, results);
+  }
+  void regroup(Statement& s, const std::vector<Result>& results) {
+    s.op = RegroupOp{plain_operand()};
+    result_types(s, results);
+  }
+
+  // The letters of the row say what stands where; the last may repeat if it is 'V'.
+  void instruction(const NamedInstruction& named, Statement& s,
+                   const std::vector<Result>& results) {
+    InstructionOp op{named.instruction, {}, named.columns};
+    const std::string_view letters = info(named.instruction).operands;
+    for (size_t i = 0; i < letters.size(); ++i) {
+      if (i > 0) scanner_.expect(",");
+      op.operands.push_back(instruction_operand(letters[i]));
+      while (letters[i] == 'V' && scanner_.accept(","))
+        op.operands.push_back(instruction_operand('V'));
+    }
+    s.op = std::move(op);
+    if (info(named.instruction).result != InstructionResult::None) result_types(s, results);
+  }
+  InstructionOperand instruction_operand(char letter) {
+    switch (letter) {
+      case 'i':
+      case '#':
+        return index();
+      case 'v':
+      case 'V':
+        return plain_operand();
+      case 't':
+      case 'T': {
+        MapPlace out{named<TensorMapId>("a tensor map")};
+        if (letter == 't') out.at = indices();
+        return out;
+      }
+      case 'M':
+        if (const auto found = visible_.find(scanner_.peek().text);
+            found != visible_.end() && std::holds_alternative<ValueId>(found->second))
+          return plain_operand();
+        return place(true);
+      default:
+        return place(letter == 'B');
+    }
+  }
+  Place place(bool matrix) {
+    Place out{memory(), {}};
+    out.rank = rank();
+    scanner_.expect("[");
+    out.at = index();
+    scanner_.expect("]");
+    if (matrix) out.matrix = matrix_layout();
+    return out;
+  }
+  MatrixLayout matrix_layout() {
+    MatrixLayout out;
+    out.k_major = scanner_.accept("k");
+    if (!out.k_major) scanner_.expect("mn");
+    scanner_.expect("lbo");
+    out.leading = scanner_.expect_integer();
+    scanner_.expect("sbo");
+    out.stride = scanner_.expect_integer();
+    scanner_.expect("swizzle");
+    out.swizzle = scanner_.expect_integer();
+    return out;
   }
 
   Scanner scanner_;

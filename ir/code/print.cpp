@@ -70,6 +70,7 @@ class Printer {
                             return a.symbol + ": " + a.extent.to_string();
                           }));
       if (phase.scratch_bytes > 0) out_ += fmt::format(" scratch {}", phase.scratch_bytes);
+      if (phase.block > 0) out_ += block_text(phase);
       out_ += " ";
       region(phase.body, 1, "yield");
       out_ += "\n";
@@ -87,16 +88,37 @@ class Printer {
   static std::string list(const std::vector<Expr>& exprs) {
     return "[" + join(exprs, ", ", [](const Expr& e) { return e.to_string(); }) + "]";
   }
+  static std::string numbers(const std::vector<int64_t>& values) {
+    return join(values, ", ", [](int64_t v) { return std::to_string(v); });
+  }
   static std::string integers(const std::vector<int64_t>& values) {
-    return "(" + join(values, ", ", [](int64_t v) { return std::to_string(v); }) + ")";
+    return "(" + numbers(values) + ")";
   }
 
-  std::string parameter(const std::variant<MemoryId, ValueId>& p) const {
+  static std::string block_text(const Phase& phase) {
+    std::string out;
+    if (!phase.cluster.empty())
+      out += fmt::format(" cluster({}: {})", phase.cluster, phase.cluster_size);
+    out += fmt::format(" block {}", phase.block);
+    if (phase.shared_bytes > 0) out += fmt::format(" shared {}", phase.shared_bytes);
+    if (phase.registers > 0) out += fmt::format(" registers {}", phase.registers);
+    return out;
+  }
+
+  std::string parameter(const std::variant<MemoryId, ValueId, TensorMapId>& p) const {
+    if (const auto* map = std::get_if<TensorMapId>(&p)) return map_text(code_[*map]);
     if (const auto* scalar = std::get_if<ValueId>(&p))
       return fmt::format("%{}: {}", code_[*scalar].name, code_[*scalar].type.to_string());
     const Memory& memory = code_[std::get<MemoryId>(p)];
     constexpr std::string_view kModes[] = {"in", "out", "inout"};
     return memory_text(memory, kModes[static_cast<size_t>(memory.mode)]);
+  }
+  std::string map_text(const TensorMap& map) const {
+    std::string out =
+        fmt::format("%{}: tensormap(%{}: {}{} box[{}]", map.name, code_[map.memory].name,
+                    name(map.dtype), list(map.extents), numbers(map.box));
+    if (map.swizzle > 0) out += fmt::format(" swizzle {}", map.swizzle);
+    return out + ")";
   }
   std::string work_parameters() const {
     std::string out;
@@ -120,8 +142,26 @@ class Printer {
                                 : "%" + code_[operand.value].name;
   }
   std::string value(ValueId id) const { return "%" + code_[id].name; }
-  std::string place(MemoryId memory, const std::vector<Expr>& at) const {
-    return "%" + code_[memory].name + list(at);
+  std::string place(MemoryId memory, const std::vector<Expr>& at,
+                    const std::optional<Expr>& rank = {}) const {
+    return "%" + code_[memory].name + (rank ? "@" + rank_text(*rank) : "") + list(at);
+  }
+  // A name or number stands alone, all else in parentheses.
+  static std::string rank_text(const Expr& rank) {
+    const bool alone = rank.operands().empty() && rank.as_constant().value_or(0) >= 0;
+    return alone ? rank.to_string() : "(" + rank.to_string() + ")";
+  }
+  std::string operand_text(const Operand& operand) const { return value(operand); }
+  std::string operand_text(const Expr& index) const { return index.to_string(); }
+  std::string operand_text(const Place& p) const {
+    std::string out = place(p.memory, {p.at}, p.rank);
+    if (p.matrix)
+      out += fmt::format(" {} lbo {} sbo {} swizzle {}", p.matrix->k_major ? "k" : "mn",
+                         p.matrix->leading, p.matrix->stride, p.matrix->swizzle);
+    return out;
+  }
+  std::string operand_text(const MapPlace& p) const {
+    return "%" + code_[p.map].name + (p.at.empty() ? "" : list(p.at));
   }
   std::string guard(const Guard& g) const {
     if (g.mask) return " mask " + value(g.mask);
@@ -184,12 +224,12 @@ class Printer {
   void print(const IndexOp& op) { out_ += "iota (" + op.value.to_string() + ")"; }
   void print(const TestOp& op) { out_ += "test (" + condition_text(op.condition) + ")"; }
   void print(const LoadOp& op) {
-    out_ += "load " + place(op.memory, op.at) + guard(op.guard);
+    out_ += "load " + place(op.memory, op.at, op.rank) + guard(op.guard);
     if (op.guard) out_ += " fill " + literal_text(code_[op.memory].dtype, op.fill);
     out_ += align(op.align) + cache(op.cache);
   }
   void print(const StoreOp& op) {
-    out_ += "store " + value(op.value) + ", " + place(op.memory, op.at) + guard(op.guard) +
+    out_ += "store " + value(op.value) + ", " + place(op.memory, op.at, op.rank) + guard(op.guard) +
             align(op.align) + cache(op.cache);
   }
   void print(const RowOp& op) { out_ += fmt::format("{} {}", name(op.op), values(op.operands)); }
@@ -219,19 +259,26 @@ class Printer {
     constexpr std::string_view kNames[] = {"reshape", "broadcast", "transpose", "slice"};
     out_ += fmt::format("{} {}", kNames[static_cast<size_t>(op.kind)], value(op.operand));
     if (op.kind == ViewKind::Transpose) out_ += " perm" + integers(op.arguments);
-    if (op.kind == ViewKind::Slice) out_ += integers(op.arguments);
+    if (op.kind != ViewKind::Slice) return;
+    if (op.offsets.empty())
+      out_ += integers(op.arguments);
+    else
+      out_ += "(" + join(op.offsets, ", ", [](const Expr& e) { return e.to_string(); }) + ")";
   }
   void print(const BufferOp& op) {
     const Memory& memory = code_[op.memory];
-    out_ += fmt::format("%{} = {} {}{}", memory.name,
-                        language_ == Language::Tile ? "buffer" : "alloc local", name(memory.dtype),
-                        list(memory.shape));
+    const std::string_view how = language_ == Language::Tile           ? "buffer"
+                                 : memory.space == MemorySpace::Shared ? "alloc shared"
+                                                                       : "alloc local";
+    out_ += fmt::format("%{} = {} {}{}", memory.name, how,
+                        memory.mbarrier ? "mbarrier" : name(memory.dtype), list(memory.shape));
     if (memory.align > 0) out_ += align(memory.align);
     if (memory.scratch_offset >= 0) out_ += fmt::format(" at {}", memory.scratch_offset);
   }
   void print(const ForOp& op) {
     out_ += fmt::format("for {}: {}..{}", op.symbol, op.low.to_string(), op.high.to_string());
     if (!op.step.is_constant(1)) out_ += " step " + op.step.to_string();
+    if (op.is_static) out_ += " static";
     if (op.unroll != 1) out_ += fmt::format(" unroll {}", op.unroll);
     if (!op.carried.empty()) out_ += carried(op.carried);
     out_ += " ";
@@ -259,14 +306,30 @@ class Printer {
     out_ += fmt::format("shuffle {}, {} {}", value(op.a), value(op.b), integers(op.lanes));
   }
   void print(const GetOp& op) {
-    out_ += fmt::format("get {}[{}]", value(op.operand),
-                        join(op.at, ", ", [](int64_t v) { return std::to_string(v); }));
+    out_ += "get " + value(op.operand) +
+            (op.positions.empty() ? "[" + numbers(op.at) + "]" : list(op.positions));
   }
   void print(const PackOp& op) { out_ += "pack " + values(op.operands); }
   void print(const AtomicOp& op) {
     out_ += fmt::format("atomic {} {}, {} order {}", op.is_max ? "max" : "add",
                         place(op.memory, {op.at}), value(op.value),
                         op.acquire_release ? "acq_rel" : "relaxed");
+  }
+  void print(const RoleOp& op) {
+    out_ += fmt::format("role {} warps {}..{} ", op.name, op.begin, op.end);
+    if (op.registers > 0) out_ += fmt::format("registers {} ", op.registers);
+    nested(*op.body);
+  }
+  void print(const UndefOp&) { out_ += "undef"; }
+  void print(const RegroupOp& op) { out_ += "regroup " + value(op.operand); }
+  void print(const InstructionOp& op) {
+    out_ += name(op.instruction, op.columns);
+    std::string_view separator = " ";
+    for (const InstructionOperand& operand : op.operands) {
+      out_ += separator;
+      out_ += std::visit([&](const auto& o) { return operand_text(o); }, operand);
+      separator = ", ";
+    }
   }
   void print(const WhileOp& op) {
     out_ += "while" + carried(op.carried) + " ";

@@ -36,6 +36,20 @@ struct Visitor {
     condition(guard.condition);
     if (guard.mask) v(guard.mask);
   }
+  template <class R>
+  void rank(R& rank) {
+    if (rank) e(*rank);
+  }
+  template <class O>
+  void instruction_operand(O& operand) {
+    if (auto* value = std::get_if<Operand>(&operand)) f(*value);
+    if (auto* index = std::get_if<Expr>(&operand)) e(*index);
+    if (auto* place = std::get_if<Place>(&operand)) {
+      e(place->at);
+      rank(place->rank);
+    }
+    if (auto* map = std::get_if<MapPlace>(&operand)) exprs(map->at);
+  }
   template <class List>
   void carried(List& list) {
     for (auto& [inside, first] : list) f(first);
@@ -51,17 +65,26 @@ struct Visitor {
     else if constexpr (std::is_same_v<T, LoadOp>) {
       exprs(op.at);
       guard(op.guard);
+      rank(op.rank);
     } else if constexpr (std::is_same_v<T, StoreOp>) {
       f(op.value);
       exprs(op.at);
       guard(op.guard);
+      rank(op.rank);
     } else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp>)
       operands(op.operands);
     else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, ScanOp> ||
-                       std::is_same_v<T, ViewOp> || std::is_same_v<T, SplatOp> ||
-                       std::is_same_v<T, GetOp>)
+                       std::is_same_v<T, SplatOp> || std::is_same_v<T, RegroupOp>)
       f(op.operand);
-    else if constexpr (std::is_same_v<T, ArgFoldOp>) {
+    else if constexpr (std::is_same_v<T, ViewOp>) {
+      f(op.operand);
+      exprs(op.offsets);
+    } else if constexpr (std::is_same_v<T, GetOp>) {
+      f(op.operand);
+      exprs(op.positions);
+    } else if constexpr (std::is_same_v<T, InstructionOp>) {
+      for (auto& operand : op.operands) instruction_operand(operand);
+    } else if constexpr (std::is_same_v<T, ArgFoldOp>) {
       f(op.values);
       f(op.indices);
     } else if constexpr (std::is_same_v<T, TileDotOp>) {
@@ -92,13 +115,35 @@ struct Visitor {
       f(op.value);
     } else
       static_assert(std::is_same_v<T, ConstOp> || std::is_same_v<T, BufferOp> ||
-                    std::is_same_v<T, AwaitOp>);
+                    std::is_same_v<T, AwaitOp> || std::is_same_v<T, RoleOp> ||
+                    std::is_same_v<T, UndefOp>);
   }
 };
 
 template <class S, class F, class V, class E>
 void visit_all(S& statement, F f, V v, E e) {
   std::visit(Visitor<F, V, E>{std::move(f), std::move(v), std::move(e)}, statement.op);
+}
+
+bool changes_state(Instruction instruction) {
+  switch (instruction) {  // those that move and compute in registers, or read memory
+    case Instruction::shfl_idx:
+    case Instruction::shfl_bfly:
+    case Instruction::shfl_up:
+    case Instruction::shfl_down:
+    case Instruction::elect:
+    case Instruction::ldmatrix_x4:
+    case Instruction::ldmatrix_x4_trans:
+    case Instruction::mma_bf16:
+    case Instruction::mma_f16:
+    case Instruction::mma_tf32:
+    case Instruction::ex2_approx:
+    case Instruction::rcp_approx:
+    case Instruction::tanh_approx:
+      return false;
+    default:
+      return true;
+  }
 }
 
 // Collects what live statements read, from the end backwards; what nobody read is dropped.
@@ -137,6 +182,9 @@ class DeadCode {
       for_each_expr(statement, [&](const Expr& e) { read(e); });
       if (const auto* load = statement.as<LoadOp>()) memories_.insert(load->memory);
       if (const auto* store = statement.as<StoreOp>()) memories_.insert(store->memory);
+      if (const auto* special = statement.as<InstructionOp>())
+        for (const InstructionOperand& operand : special->operands)
+          if (const auto* place = std::get_if<Place>(&operand)) memories_.insert(place->memory);
       if (const auto* dot = statement.as<TileDotOp>()) {
         if (dot->a_buffer) memories_.insert(dot->a_buffer);
         if (dot->b_buffer) memories_.insert(dot->b_buffer);
@@ -168,15 +216,30 @@ void for_each_operand(Statement& statement, const std::function<void(Operand&)>&
       statement, visit, [](ValueId&) {}, [](Expr&) {});
 }
 
+void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>& visit) {
+  visit_all(
+      statement,
+      [&](Operand& o) {
+        if (!o.is_literal()) visit(o.value);
+      },
+      visit, [](Expr&) {});
+}
+
 void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit) {
   visit_all(
       statement, [](const Operand&) {}, [](const ValueId&) {}, visit);
+}
+
+void for_each_expr(Statement& statement, const std::function<void(Expr&)>& visit) {
+  visit_all(
+      statement, [](Operand&) {}, [](ValueId&) {}, visit);
 }
 
 std::vector<Region*> regions_of(Statement& statement) {
   std::vector<Region*> out;
   if (auto* loop = statement.as<ForOp>()) out.push_back(&*loop->body);
   if (auto* loop = statement.as<WhileOp>()) out.push_back(&*loop->body);
+  if (auto* role = statement.as<RoleOp>()) out.push_back(&*role->body);
   if (auto* branch = statement.as<IfOp>()) {
     out.push_back(&*branch->then);
     if (branch->otherwise) out.push_back(&*branch->otherwise);
@@ -193,6 +256,8 @@ bool has_effect(const Statement& statement) {
   if (statement.as<StoreOp>() || statement.as<TicketOp>() || statement.as<AwaitOp>() ||
       statement.as<AtomicOp>())
     return true;
+  if (const auto* special = statement.as<InstructionOp>())
+    return changes_state(special->instruction);
   for (const Region* region : regions_of(statement))
     if (std::any_of(region->statements.begin(), region->statements.end(), has_effect)) return true;
   return false;

@@ -11,8 +11,12 @@ namespace braze {
 void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit);
 /// Calls `visit` for every operand that may be replaced.
 void for_each_operand(Statement& statement, const std::function<void(Operand&)>& visit);
+/// Calls `visit` for every value that is read, to replace it by another.
+void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>& visit);
 /// Calls `visit` for every index expression: coordinates, conditions, bounds.
 void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit);
+/// The same, to replace them.
+void for_each_expr(Statement& statement, const std::function<void(Expr&)>& visit);
 /// The regions inside, in order.
 std::vector<Region*> regions_of(Statement& statement);
 std::vector<const Region*> regions_of(const Statement& statement);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <bit>
 
+#include "ir/code/walk.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
 
@@ -60,8 +61,15 @@ class KernelChecker : public CodeChecker {
       check_atomic(*atomic);
     } else if (const auto* loop = s.as<WhileOp>()) {
       check_while(*loop);
+    } else if (const auto* role = s.as<RoleOp>()) {
+      static const std::string kSymbol = "rtid";
+      const Expr range[2] = {0, 32 * (role->end - role->begin) - 1};
+      check_region(*role->body, {}, &kSymbol, range);
+    } else if (const auto* special = s.as<InstructionOp>()) {
+      for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
+      static_cast<void>(special);
     } else {
-      return false;
+      return s.as<UndefOp>() || s.as<RegroupOp>();
     }
     return true;
   }
@@ -89,6 +97,11 @@ class KernelChecker : public CodeChecker {
   void check_get(const GetOp& op) {
     if (!is_value(op.operand)) return;
     const ValueType& type = type_of(op.operand);
+    if (!op.positions.empty()) {
+      ValueType one{type.dtype, type.lanes, std::vector<int64_t>(type.rank(), 1)};
+      check_offsets(op.positions, type, one);
+      return expect_type({type.dtype, type.lanes, {}});
+    }
     expect(op.at.size() == type.rank(), "K10", fmt::format("{} positions in {}", op.at.size(), type.to_string()));
     for (size_t i = 0; i < std::min(op.at.size(), type.rank()); ++i)
       expect(op.at[i] >= 0 && op.at[i] < type.extents[i], "K10", fmt::format("position {} is outside {}", op.at[i], type.to_string()));
@@ -140,6 +153,7 @@ class KernelChecker : public CodeChecker {
   // Live allocs as ranges of scratch; those of a region end with it.
   void check_alloc(const BufferOp& op) override {
     const Memory& memory = code_[op.memory];
+    if (memory.space == MemorySpace::Shared) return;
     const int64_t bytes = memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
     const Range range{depth_, memory.scratch_offset, memory.scratch_offset + bytes};
     live_bytes_ += bytes;
@@ -160,6 +174,10 @@ class KernelChecker : public CodeChecker {
 
   void check_kernel() override {
     expect(find_target(code_.target).has_value(), "K14", fmt::format("there is no target {}", quote(code_.target)));
+    const auto target = find_target(code_.target);
+    const bool gpu = target && target->kind == TargetKind::Gpu;
+    for (const Phase& phase : code_.phases)
+      expect((phase.block > 0) == gpu, "K14", gpu ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
     for (const Memory& memory : code_.memories) expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
   }
 

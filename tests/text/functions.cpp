@@ -5,6 +5,7 @@
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/unscatter.h"
 #include "ir/code/interpret.h"
+#include "ir/code/static_loops.h"
 #include "ir/code/text.h"
 #include "ir/graph/constant_text.h"
 #include "ir/graph/interpret.h"
@@ -125,9 +126,17 @@ std::string run_pass(std::string_view text, std::string_view file_name) {
   return to_text(result);
 }
 
+std::string expand_static(std::string_view text, std::string_view file_name) {
+  Kernel kernel = read<Kernel>(text, file_name);
+  expand_static_loops(kernel);
+  fail_if_any(verify(kernel), "verify");
+  return to_text(kernel);
+}
+
 constexpr Function kFunctions[] = {
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},
+    {"expand-static", expand_static},
     {"fold", run_pass<fold>},
     {"simplify", run_pass<simplify>},
     {"unscatter", run_pass<unscatter>},

@@ -395,7 +395,7 @@ class Translator {
     } else if (!s.results.empty()) {
       defer(s);
     } else if (!s.as<AwaitOp>()) {
-      not_kernel_ir(kernel_, s, "a statement of Tile IR");
+      not_kernel_ir(kernel_, s, "a statement that no kernel for a CPU has");
     }
   }
 
@@ -578,7 +578,7 @@ class Translator {
     if (const auto* op = s.as<PackOp>())
       return element(op->operands[static_cast<size_t>(i)], 0, type.lanes);
     if (const auto* op = s.as<ViewOp>()) return emit_view(*op, type, i);
-    not_kernel_ir(kernel_, s, "an operation of Tile IR");
+    not_kernel_ir(kernel_, s, "an operation that no kernel for a CPU has");
   }
 
   int32_t lanes_of(const Operand& o) const { return o.is_literal() ? 1 : type_of(o.value).lanes; }
