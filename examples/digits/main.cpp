@@ -26,6 +26,7 @@ struct Options {
   Device device = default_device();
   int threads = 0;  // 0: as many as the machine has
   int epochs = 40;
+  std::string data = DIGITS_FILE;
 };
 
 Options parse(int argc, char** argv) {
@@ -39,8 +40,11 @@ Options parse(int argc, char** argv) {
       options.threads = std::stoi(argv[i + 1]);
     else if (option == "--epochs")
       options.epochs = std::stoi(argv[i + 1]);
+    else if (option == "--data")
+      options.data = argv[i + 1];
     else
-      throw std::runtime_error("usage: digits [--device NAME] [--threads N] [--epochs N]");
+      throw std::runtime_error(
+          "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE]");
   }
   return options;
 }
@@ -120,7 +124,7 @@ double time_step(const Step& step, const Array& pixels, const Array& labels) {
 int run(const Options& options) {
   if (options.threads > 0) set_cpu_threads(options.threads);
   const DeviceGuard guard(options.device);
-  const digits::Data data = digits::load(DIGITS_FILE);
+  const digits::Data data = digits::load(options.data);
   std::vector<int64_t> order(kTrained), held_out(static_cast<size_t>(data.size() - kTrained));
   std::iota(order.begin(), order.end(), int64_t{0});
   std::iota(held_out.begin(), held_out.end(), kTrained);

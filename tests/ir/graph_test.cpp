@@ -12,6 +12,7 @@
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
+#include "tests/source_path.h"
 
 namespace braze {
 namespace {
@@ -341,7 +342,7 @@ TEST(GraphText, RandomGraphsRoundTrip) {
 std::vector<std::string> sample_texts() {
   std::vector<std::string> texts;
   for (const auto& entry :
-       std::filesystem::directory_iterator(BRAZE_SOURCE_DIR "/tests/ir/graph")) {
+       std::filesystem::directory_iterator(test::source_path("tests/ir/graph"))) {
     std::ifstream file(entry.path());
     std::stringstream content;
     content << file.rdbuf();

@@ -14,6 +14,7 @@
 #include "ir/graph/interpret.h"
 #include "ir/ops/elementwise.h"
 #include "ir/support/scanner.h"
+#include "tests/source_path.h"
 
 namespace braze {
 namespace {
@@ -43,7 +44,7 @@ int64_t allowed_ulps(ElementwiseOp op, DType dtype) {
 }
 
 TEST(Golden, EveryOpAgrees) {
-  std::ifstream file(BRAZE_SOURCE_DIR "/tests/ops/golden.txt");
+  std::ifstream file(test::source_path("tests/ops/golden.txt"));
   std::stringstream content;
   content << file.rdbuf();
   const std::string text = content.str();

@@ -21,6 +21,8 @@
 #include <string>
 #include <vector>
 
+#include "tests/source_path.h"
+
 namespace {
 
 namespace fs = std::filesystem;
@@ -143,7 +145,7 @@ TEST_P(Transcripts, ShowWhatTheToolDoes) {
 
 std::vector<fs::path> transcripts() {
   std::vector<fs::path> paths;
-  for (const auto& entry : fs::directory_iterator(BRAZE_SOURCE_DIR "/tests/tools"))
+  for (const auto& entry : fs::directory_iterator(braze::test::source_path("tests/tools")))
     if (entry.path().extension() == ".cli") paths.push_back(entry.path());
   std::sort(paths.begin(), paths.end());
   return paths;

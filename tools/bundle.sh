@@ -1,0 +1,29 @@
+#!/bin/sh
+# Packs a build folder into one .tar.xz that runs on any x86-64 Linux with glibc 2.36: tools,
+# libraries, examples, tests with their texts, benchmarks. No LLVM and no CUDA toolkit is needed
+# where it is unpacked.
+#
+#   tools/bundle.sh BUILD_FOLDER FILE.tar.xz
+set -eu
+build=$1
+file=$2
+source=$(cd "$(dirname "$0")/.." && pwd)
+stage=$(mktemp -d)
+trap 'rm -rf "$stage"' EXIT
+root=$stage/braze
+mkdir -p "$root/bin" "$root/lib" "$root/bench"
+
+find "$build/bin" "$build/examples" -type f -perm -u+x ! -name '*.so*' -exec cp {} "$root/bin" \;
+cp -P "$build"/lib/*.so* "$root/lib"
+# What a plain system may lack or have older.
+for name in libstdc++.so.6 libgcc_s.so.1 libz.so.1 libzstd.so.1; do
+  path=$(ldd "$build/lib/libbraze.so" | awk -v name="$name" '$1 == name { print $3 }')
+  [ -z "$path" ] || cp -L "$path" "$root/lib/$name"
+done
+find "$root/bin" "$root/lib" -type f -exec strip --strip-unneeded {} +
+cp "$source/examples/digits/digits.csv.gz" "$source/LICENSE" "$source/README.md" "$root"
+cp -r "$source/bench/peers" "$root/bench"
+(cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' | tar -cf - -T -) |
+  tar -xf - -C "$root"
+tar -C "$stage" -cf - braze | xz -T0 -6 > "$file"
+echo "$file: $(wc -c < "$file") bytes"
