@@ -1,7 +1,7 @@
 // lower.h — tile program + Target -> kernel.
 //
-// The rules are those of docs/design/0001-languages.md section 5, and carry its numbers (L1 ...) in
-// the code. The lowering changes no rounding and no order.
+// The rules are those of docs/design/0001-languages.md sections 5 and 10, and carry its numbers
+// (L1, D1 ...) in the code. The lowering changes no rounding and no order.
 #pragma once
 
 #include "ir/code/code.h"
@@ -9,7 +9,7 @@
 
 namespace braze {
 
-/// Lowers a plain tile program for a CPU. Internal on a program that its verifier would refuse.
+/// Lowers a plain tile program for a CPU or a GPU. Internal on a program that its verifier would refuse.
 Kernel lower(const TileProgram& program, const Target& target);
 
 }  // namespace braze

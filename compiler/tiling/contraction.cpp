@@ -31,11 +31,17 @@ int64_t rows_of_tile(int64_t extent, int64_t most) {
   return best;
 }
 
-// The parallel axes (lanes, rows) of a product of factors that each run along one of them only,
-// lanes along the one with more contiguous accesses; none if every pair of axes shares a load.
+}  // namespace
+
 std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request,
-                                                     const Space& space,
-                                                     const std::vector<AccessInfo>& loads) {
+                                                     const Space& space) {
+  if (space.passes.empty() || space.passes[0].reduces.size() != 1 || space.passes[0].inner.empty())
+    return std::nullopt;
+  const bool one_reduction =
+      std::all_of(space.passes.begin() + 1, space.passes.end(),
+                  [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
+  if (!one_reduction || !space.passes[0].stores.empty()) return std::nullopt;
+  const auto loads = accesses(request, space.passes[0]);
   const size_t rank = space.parallel.size();
   const auto stores = accesses(request, space.passes.back());
   const auto contiguous = [&](const SpaceAxis& axis) {
@@ -74,18 +80,10 @@ std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& reques
   return best;
 }
 
-}  // namespace
-
 std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space) {
-  if (space.passes.empty() || space.passes[0].reduces.size() != 1 || space.passes[0].inner.empty())
-    return std::nullopt;
-  const bool one_reduction =
-      std::all_of(space.passes.begin() + 1, space.passes.end(),
-                  [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
-  if (!one_reduction || !space.passes[0].stores.empty()) return std::nullopt;
-  const auto loads = accesses(request, space.passes[0]);
-  const auto axes = factor_axes(request, space, loads);
+  const auto axes = factor_axes(request, space);
   if (!axes) return std::nullopt;
+  const auto loads = accesses(request, space.passes[0]);
   const auto [lane, row] = *axes;
   const size_t rank = space.parallel.size();
 

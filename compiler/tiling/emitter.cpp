@@ -2,9 +2,12 @@
 
 #include <algorithm>
 #include <bit>
+#include <functional>
 #include <map>
+#include <numeric>
 
 #include "compiler/lowering/rows.h"
+#include "ir/code/layout.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -15,6 +18,9 @@ namespace {
 // for the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
 
 using Bindings = std::unordered_map<std::string, Expr>;
+
+constexpr Code kScheduleThreads{"schedule-threads", ErrorKind::InvalidArgument,
+                                "A schedule deals out threads in a way that no block has."};
 
 int64_t ceil_power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
@@ -85,6 +91,7 @@ class Emitter {
     for (const Expr& symbol : program.symbols) builder_.fresh_name(symbol.symbol_name());
     add_parameters();
     plan_dimensions();
+    if (on_gpu()) plan_threads();
     if (schedule_.pack) emit_pack_phase();
     if (schedule_.split > 1) {
       emit_partial_phase();
@@ -159,11 +166,86 @@ class Emitter {
     };
     for (size_t p = 0; p < space_.parallel.size(); ++p)
       if (schedule_.tile[p] > 1 && static_cast<int64_t>(p) != schedule_.lane_axis) add(p);
-    if (schedule_.lane_axis >= 0) add(static_cast<size_t>(schedule_.lane_axis));
-    if (schedule_.inner_tile > 1) {
+    // The lanes' axis is the last.
+    const auto add_inner = [&] {
       inner_dim_ = static_cast<int>(dims_.size());
       dims_.push_back({.axis = {}, .extent = 1, .tile = 1, .lane = true});
+    };
+    if (schedule_.inner_tile > 1 && schedule_.lane_axis >= 0) add_inner();
+    if (schedule_.lane_axis >= 0) add(static_cast<size_t>(schedule_.lane_axis));
+    if (schedule_.inner_tile > 1 && schedule_.lane_axis < 0) add_inner();
+  }
+
+  // --- GPU: the block's threads ---------------------------------------------------------------
+
+  bool on_gpu() const { return !schedule_.threads.empty(); }
+
+  void plan_threads() {
+    const int64_t threads = std::accumulate(schedule_.threads.begin(), schedule_.threads.end(),
+                                            int64_t{1}, std::multiplies<>());
+    if (threads % kWarpThreads != 0 ||
+        schedule_.threads.size() != std::max<size_t>(dims_.size(), 1))
+      fail(kScheduleThreads,
+           fmt::format("schedule of @{}: {} counts of threads, {} in all, for {} tile dimensions",
+                       request_.name, schedule_.threads.size(), threads, dims_.size()));
+    result_.program.warps = threads / kWarpThreads;
+    define_layout();
+  }
+
+  // The layout of tiles with the present extents.
+  void define_layout() {
+    if (dims_.empty()) return;
+    std::vector<int64_t> extents;
+    for (const TileDim& dim : dims_) extents.push_back(dim.tile);
+    add_layout(spread(extents, schedule_.threads, schedule_.vector));
+  }
+  void add_layout(Layout layout) {
+    std::vector<NamedLayout>& all = result_.program.layouts;
+    const bool known = std::any_of(
+        all.begin(), all.end(), [&](const NamedLayout& named) { return named.layout == layout; });
+    if (!known) all.push_back({fmt::format("t{}", all.size()), std::move(layout)});
+  }
+
+  // Whether the tiles of every pass cover its inner axes, so that no pass loops and each value is
+  // computed once and stays in registers.
+  bool rows_in_registers() const {
+    return on_gpu() && inner_dim_ >= 0 &&
+           std::all_of(space_.passes.begin(), space_.passes.end(), [&](const Pass& pass) {
+             return pass.inner.empty() ||
+                    (pass.inner.size() == 1 && fits_tile(pass.inner[0].extent));
+           });
+  }
+  bool fits_tile(const Expr& extent) const {
+    return on_gpu() && extent.range().max <= schedule_.inner_tile;
+  }
+
+  // Folds the inner dimension with an axis for each digit of its layout: registers, lanes, warps.
+  Operand fold_digits(Monoid monoid, const Operand& value) {
+    const auto inner = static_cast<size_t>(inner_dim_);
+    const ValueType type = result_.program[value.value].type;
+    const Layout& layout =
+        layout_of(result_.program.layouts, type.extents, result_.program.warps * kWarpThreads);
+    const std::vector<Digit> digits = layout.axes[inner];
+    if (digits.size() < 2) return builder_.fold(monoid, value, {inner_dim_});
+    ValueType split = type;
+    Layout split_layout = layout;
+    const auto at = static_cast<ptrdiff_t>(inner);
+    split.extents.erase(split.extents.begin() + at);
+    split_layout.axes.erase(split_layout.axes.begin() + at);
+    for (size_t i = digits.size(); i-- > 0;) {
+      split.extents.insert(split.extents.begin() + at, digits[i].extent);
+      split_layout.axes.insert(split_layout.axes.begin() + at, {digits[i]});
     }
+    add_layout(split_layout);
+    std::vector<int64_t> order;
+    for (const Resource resource : {Resource::Register, Resource::Lane, Resource::Warp})
+      for (size_t i = 0; i < digits.size(); ++i)
+        if (digits[i].resource == resource) order.push_back(inner_dim_ + static_cast<int64_t>(i));
+    const ValueId parts = builder_.view(ViewKind::Reshape, value, split);
+    const ValueId folded = builder_.fold(monoid, parts, order);
+    ValueType result = type;
+    result.extents[inner] = 1;
+    return builder_.view(ViewKind::Reshape, folded, result);
   }
 
   Expr position(size_t k) const { return position_symbol('d', k, dims_[k].tile); }
@@ -331,6 +413,7 @@ class Emitter {
 
   void emit_passes(bool first_from_partials) {
     plan_cache();
+    keeps_values_ = rows_in_registers() && !first_from_partials;
     for (size_t n = 0; n < space_.passes.size(); ++n) {
       if (n == 0 && first_from_partials) {
         combine_partials(space_.passes[0]);
@@ -338,6 +421,7 @@ class Emitter {
         emit_pass(n, {}, {});
       }
     }
+    keeps_values_ = false;
     caches_.clear();
     reduced_.clear();
   }
@@ -392,6 +476,7 @@ class Emitter {
     dim.extent = pass.inner.empty() ? Expr(1) : pass.inner.back().extent;
     dim.base = 0;
     dim.partial = false;
+    if (on_gpu() && !pass.inner.empty()) define_layout();
   }
 
   std::vector<Operand> inner_loops(const Pass& pass, size_t depth, const Expr& low,
@@ -421,6 +506,7 @@ class Emitter {
       return body(base + position(static_cast<size_t>(inner_dim_)), std::move(carried));
     };
     const Expr length = end - begin;
+    if (fits_tile(length)) return at_tile(begin, !length.is_constant(dim.tile), std::move(state));
     const Expr whole = floordiv(length, dim.tile) * Expr(dim.tile);
     const Expr whole_end = begin + whole;
     if (!(whole.is_constant(0))) {
@@ -574,7 +660,9 @@ class Emitter {
         continue;
       }
       Operand total = state[accumulator.first];
-      if (fold_inner) total = builder_.fold(*form.monoid, total, {inner_dim_});
+      if (fold_inner)
+        total = on_gpu() ? fold_digits(*form.monoid, total)
+                         : Operand(builder_.fold(*form.monoid, total, {inner_dim_}));
       // Partial results keep the accumulator's precision.
       reduced_[accumulator.task->node.index] =
           partial_ ? Value{total, dtype} : converted({total, dtype}, form.result);
@@ -641,7 +729,7 @@ class Emitter {
   // An expensive value that several passes compute at the same coordinates is kept in a buffer.
   void plan_cache() {
     caches_.clear();
-    if (space_.passes.size() < 2) return;
+    if (space_.passes.size() < 2 || rows_in_registers()) return;
     for (const SharedValue& candidate : shared_values(request_.forms, request_.fusion, space_)) {
       const Pass& pass = space_.passes[candidate.first_pass];
       std::vector<int64_t> extents;
@@ -698,10 +786,12 @@ class Emitter {
 
   void emit_partial_phase();
   void combine_partials(const Pass& pass);
+  void fold_partials(const Pass& pass);
   std::vector<Expr> partial_place(const Expr& chunk, const Bindings& bindings) const;
   Condition partial_guard() const;
 
   void new_scope() {
+    if (keeps_values_) return;
     inliner_.forget();
     widened_.clear();
   }
@@ -725,6 +815,7 @@ class Emitter {
   std::map<uint32_t, ValueId> widened_;
   std::unordered_map<std::string, std::vector<int64_t>> value_extents_;
   std::vector<Cache> caches_;
+  bool keeps_values_ = false;  // all passes stand in one region
   size_t current_pass_ = 0;
   std::vector<StagedOperand> staged_;
   bool partial_ = false;
@@ -995,6 +1086,10 @@ void Emitter::emit_partial_phase() {
 void Emitter::combine_partials(const Pass& pass) {
   current_pass_ = 0;
   set_inner_tile({});
+  if (on_gpu()) {
+    fold_partials(pass);
+    return;
+  }
   std::vector<Operand> state;
   for (const SpaceTask& task : pass.reduces) {
     const LoopForm* form = request_.forms.find(task.node);
@@ -1021,6 +1116,28 @@ void Emitter::combine_partials(const Pass& pass) {
     const LoopForm* form = request_.forms.find(pass.reduces[i].node);
     reduced_[pass.reduces[i].node.index] =
         converted({state[i], accumulator_type(*form)}, form->result);
+  }
+}
+
+// The same with all chunks at once: one more axis of a tile.
+void Emitter::fold_partials(const Pass& pass) {
+  const auto chunk_axis = static_cast<int64_t>(dims_.size());
+  Condition guard;
+  for (size_t k = 0; k < dims_.size(); ++k)
+    if (dims_[k].lane && dims_[k].partial && dims_[k].tile > 1)
+      guard.push_back({dims_[k].base + position(k), IndexComparison::Kind::Lt, dims_[k].extent});
+  for (size_t i = 0; i < pass.reduces.size(); ++i) {
+    const LoopForm* form = request_.forms.find(pass.reduces[i].node);
+    const ValueType type = full_type(accumulator_type(*form));
+    ValueType chunks = type;
+    chunks.extents.push_back(schedule_.split);
+    const Expr chunk = position_symbol('d', dims_.size(), schedule_.split);
+    const ValueId parts = builder_.load(partials_[i], partial_place(chunk, bindings_), chunks,
+                                        {guard, {}}, identity_bits(*form));
+    const ValueId sum = builder_.fold(*form->monoid, parts, {chunk_axis});
+    const ValueId value = builder_.view(ViewKind::Reshape, sum, type);
+    reduced_[pass.reduces[i].node.index] =
+        converted({value, accumulator_type(*form)}, form->result);
   }
 }
 

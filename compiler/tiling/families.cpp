@@ -60,4 +60,22 @@ int64_t planned_extent(const Expr& extent) {
   return std::min<int64_t>(extent.range().max, int64_t{1} << 40);
 }
 
+int64_t planned_elements(const std::vector<SpaceAxis>& axes) {
+  int64_t n = 1;
+  for (const SpaceAxis& axis : axes)
+    n = std::min<int64_t>(n * std::max<int64_t>(planned_extent(axis.extent), 1), int64_t{1} << 40);
+  return n;
+}
+
+bool splittable(const TilingRequest& request, const Space& space) {
+  const bool single_pass =
+      std::all_of(space.passes.begin() + 1, space.passes.end(),
+                  [](const Pass& p) { return p.inner.empty() && p.reduces.empty(); });
+  const Pass& first = space.passes.front();
+  return single_pass && !first.inner.empty() && first.stores.empty() &&
+         std::all_of(first.reduces.begin(), first.reduces.end(), [&](const SpaceTask& task) {
+           return request.forms.find(task.node)->monoid.has_value();
+         });
+}
+
 }  // namespace braze

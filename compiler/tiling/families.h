@@ -2,6 +2,7 @@
 #pragma once
 
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "compiler/tiling/emitter.h"
@@ -33,8 +34,27 @@ double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& ax
 /// The extent to plan for: the extent or, if symbolic, its greatest value.
 int64_t planned_extent(const Expr& extent);
 
+/// The product of the planned extents, at least 1 each.
+int64_t planned_elements(const std::vector<SpaceAxis>& axes);
+/// Whether the space is one pass of reductions that chunks of it can share out.
+bool splittable(const TilingRequest& request, const Space& space);
+/// The parallel axes (lanes, rows) of a product of factors that each run along one of them only,
+/// lanes along the one with more contiguous accesses; none if every pair of axes shares a load, or
+/// the space is no such product.
+std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request,
+                                                     const Space& space);
+
 std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_reduction(const TilingRequest& request, const Space& space);
+
+// The same for GPUs.
+
+/// Neighbours along `axis` that one thread should access together: as many as 16 bytes hold, if all
+/// contiguous accesses are then aligned.
+int64_t gpu_vector(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis);
+std::optional<Schedule> schedule_gpu_pointwise(const TilingRequest& request, const Space& space);
+std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, const Space& space);
+std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, const Space& space);
 
 }  // namespace braze

@@ -14,13 +14,6 @@ constexpr int64_t kInstanceElements = 16'384;
 constexpr int64_t kMostChunks = 16;
 constexpr int64_t kChunkElements = 16'384;
 
-int64_t product(const std::vector<SpaceAxis>& axes) {
-  int64_t n = 1;
-  for (const SpaceAxis& axis : axes)
-    n = std::min<int64_t>(n * std::max<int64_t>(planned_extent(axis.extent), 1), int64_t{1} << 40);
-  return n;
-}
-
 }  // namespace
 
 std::optional<Schedule> schedule_reduction(const TilingRequest& request, const Space& space) {
@@ -33,9 +26,10 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
   const int64_t wide = lanes * (request.target.vector_registers >= 32 ? 4 : 2);
 
   // The pass with the most inner work decides about lanes.
-  const Pass& main = *std::max_element(
-      space.passes.begin(), space.passes.end(),
-      [](const Pass& a, const Pass& b) { return product(a.inner) < product(b.inner); });
+  const Pass& main =
+      *std::max_element(space.passes.begin(), space.passes.end(), [](const Pass& a, const Pass& b) {
+        return planned_elements(a.inner) < planned_elements(b.inner);
+      });
   const auto touched = accesses(request, main);
   double row_quality = -1;
   if (!main.inner.empty()) row_quality = lane_quality(touched, main.inner.back(), lanes);
@@ -49,8 +43,8 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
     }
   }
   if (rank == 0 && main.inner.empty()) return schedule;
-  const int64_t inner = product(main.inner);
-  const int64_t outer = product(space.parallel);
+  const int64_t inner = planned_elements(main.inner);
+  const int64_t outer = planned_elements(space.parallel);
   if (row_quality >= column_quality) {
     const int64_t length = planned_extent(main.inner.back().extent);
     schedule.inner_tile = lanes;
@@ -73,18 +67,12 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
   }
 
   // Few instances, one pass of reductions, much to reduce: split.
-  const bool single_pass =
-      std::all_of(space.passes.begin() + 1, space.passes.end(),
-                  [](const Pass& p) { return p.inner.empty() && p.reduces.empty(); });
-  bool splittable = single_pass && !space.passes[0].inner.empty() && space.passes[0].stores.empty();
-  for (const SpaceTask& task : space.passes[0].reduces)
-    splittable = splittable && request.forms.find(task.node)->monoid.has_value();
   int64_t instances = 1;
   for (size_t p = 0; p < rank; ++p)
     instances *=
         (std::max<int64_t>(planned_extent(space.parallel[p].extent), 1) + schedule.block[p] - 1) /
         schedule.block[p];
-  if (splittable && instances < 8) {
+  if (splittable(request, space) && instances < 8) {
     const int64_t per_instance = inner * (schedule.lane_axis >= 0 ? schedule.tile[column] : 1);
     const int64_t chunks = std::min(per_instance / kChunkElements,
                                     planned_extent(space.passes[0].inner.front().extent));

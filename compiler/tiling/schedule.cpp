@@ -46,6 +46,8 @@ std::string Schedule::to_string() const {
   if (split != 1) out += fmt::format(" split={}", split);
   if (pack) out += " pack=1";
   if (stream) out += " stream=1";
+  if (!threads.empty()) out += " threads=" + list_text(threads);
+  if (vector != 1) out += fmt::format(" vector={}", vector);
   return out;
 }
 
@@ -78,9 +80,13 @@ Schedule parse_schedule(std::string_view text) {
       schedule.pack = parse_number(value, key) != 0;
     else if (key == "stream")
       schedule.stream = parse_number(value, key) != 0;
+    else if (key == "threads")
+      schedule.threads = parse_list(value, key);
+    else if (key == "vector")
+      schedule.vector = parse_number(value, key);
     else
       fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
-           {{}, {}, "keys: family block tile lane inner unroll split pack stream"});
+           {{}, {}, "keys: family block tile lane inner unroll split pack stream threads vector"});
   }
   return schedule;
 }

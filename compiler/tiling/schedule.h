@@ -23,6 +23,10 @@ struct Schedule {
   int64_t split = 1;           ///< chunks of the outermost reduction axis, combined in order
   bool pack = false;           ///< copy the contraction's operand along the lanes to panels
   bool stream = false;         ///< results are not read again soon
+  // GPU: the block's threads, dealt to the dimensions of its tiles (the parallel axes with a tile
+  // larger than 1, the lane axis last but for a tiled inner axis that is the lanes' itself).
+  std::vector<int64_t> threads;  ///< powers of two; their product is a multiple of 32
+  int64_t vector = 1;            ///< neighbours along the last dimension in one thread
 
   /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.
   std::string to_string() const;

@@ -1,5 +1,7 @@
 #include "compiler/tiling/tile.h"
 
+#include <span>
+
 #include "compiler/fusion/reasons.h"
 #include "compiler/tiling/families.h"
 #include "ir/support/text.h"
@@ -11,7 +13,9 @@ namespace {
 using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
 // In order of preference.
-constexpr Family kFamilies[] = {schedule_pointwise, schedule_contraction, schedule_reduction};
+constexpr Family kCpuFamilies[] = {schedule_pointwise, schedule_contraction, schedule_reduction};
+constexpr Family kGpuFamilies[] = {schedule_gpu_pointwise, schedule_gpu_contraction,
+                                   schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
                          "No schedule family accepts the fusion."};
@@ -31,7 +35,9 @@ bool outlives_cache(const TilingRequest& request) {
 }  // namespace
 
 Schedule choose_schedule(const TilingRequest& request, const Space& space) {
-  for (const Family& family : kFamilies) {
+  const std::span<const Family> families =
+      request.target.kind == TargetKind::Gpu ? kGpuFamilies : kCpuFamilies;
+  for (const Family& family : families) {
     if (auto schedule = family(request, space)) {
       schedule->stream = outlives_cache(request);
       return *schedule;

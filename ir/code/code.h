@@ -19,6 +19,7 @@
 
 #include "braze/error.h"
 #include "ir/code/instruction.h"
+#include "ir/code/layout.h"
 #include "ir/index/expr.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
@@ -350,6 +351,9 @@ struct KernelCode {
   std::string schedule;
   std::string target;     ///< Kernel IR
   bool resident = false;  ///< Tile IR
+  // Tile IR for a GPU: section 7.5.
+  int64_t warps = 0;                 ///< of a block; 0: not said
+  std::vector<NamedLayout> layouts;  ///< of the program's tiles
 
   const Value& operator[](ValueId id) const { return values[id.index]; }
   const Memory& operator[](MemoryId id) const { return memories[id.index]; }

@@ -1,0 +1,136 @@
+// cpu.cpp — plain tile programs for a CPU: section 5 of docs/design/0001-languages.md. The lanes of
+// a vector run along the innermost axis; one instance is one sequential task.
+#include <algorithm>
+
+#include "compiler/lowering/lowering.h"
+
+namespace braze {
+
+namespace {
+
+class CpuLowering : public Lowering {
+ public:
+  CpuLowering(const TileProgram& program, const Target& target)
+      : Lowering(program, target), lanes_(target.vector_lanes(4)) {}
+
+ private:
+  void begin_phase(Phase&) override { scratch_ = 0; }
+  void end_phase(Phase& lowered) override { lowered.scratch_bytes = scratch_; }
+
+  // L1.
+  ValueType lower_type(const ValueType& tile) const override {
+    if (tile.rank() == 0) return tile;
+    ValueType out = tile;
+    const int64_t inner = tile.extents.back();
+    out.lanes = static_cast<int32_t>(
+        inner == 1 ? 1 : std::min<int64_t>(lanes_, power_of_two_at_least(inner)));
+    out.extents.back() = (inner + out.lanes - 1) / out.lanes;
+    return out;
+  }
+
+  // L2.
+  Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const override {
+    const Expr element =
+        lowered.extents[axis] == 1 ? Expr(0) : position_symbol('e', axis, lowered.extents[axis]);
+    if (axis + 1 < tile.rank() || lowered.lanes == 1) return element;
+    return element * Expr(lowered.lanes) + lane_symbol(lowered.lanes);
+  }
+
+  bool padded(const ValueType& tile, const ValueType& lowered) const override {
+    return tile.rank() > 0 && tile.extents.back() % lowered.lanes != 0;
+  }
+
+  Condition single_store(const ValueType&) const override { return {}; }
+
+  // L16.
+  void place_buffer(Memory& lowered, int64_t bytes) override {
+    lowered.scratch_offset = scratch_;
+    scratch_ += (bytes + 63) / 64 * 64;
+  }
+
+  void before_access(MemoryId, bool) override {}
+  void enter_loop(const Region&) override {}
+  void leave_loop() override {}
+
+  // L10.
+  void lower_fold(const FoldOp& op, const Statement& s) override {
+    Operand value = mapped(op.operand);
+    const ValueType& tile = tile_[op.operand.value].type;
+    const size_t last = tile.rank() - 1;
+    ValueType now = tile;
+    for (int64_t axis : op.axes) {
+      const ValueType type = type_of(value);
+      if (static_cast<size_t>(axis) != last || type.lanes == 1) {
+        value = builder_.fold(op.monoid, value, {axis});
+      } else {
+        if (padded(now, type))
+          value = select_inside(value, now, type, info(op.monoid).padding(type.dtype));
+        value = fold_lanes(op.monoid, builder_.fold(op.monoid, value, {axis}));
+      }
+      now.extents[static_cast<size_t>(axis)] = 1;
+    }
+    define(s.results[0], value);
+  }
+
+  // L11.
+  void lower_arg_fold(const ArgFoldOp& op, const Statement& s) override {
+    Operand values = mapped(op.values), indices = mapped(op.indices);
+    const ValueType& tile = tile_[op.values.value].type;
+    BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction has one axis");
+    const auto axis = static_cast<size_t>(op.axes[0]);
+    const bool along_lanes = axis + 1 == tile.rank();
+    const ValueType type = type_of(values);
+    indices = splat_to(indices, type);
+    if (along_lanes && padded(tile, type)) {
+      const Monoid monoid = op.is_max ? Monoid::Max : Monoid::Min;
+      values = select_inside(values, tile, type, info(monoid).identity(type.dtype));
+      indices = select_inside(indices, tile, type_of(indices), INT64_MAX);
+    }
+    std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
+    if (along_lanes && type.lanes > 1)
+      std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
+    define(s.results[0], values);
+    define(s.results[1], indices);
+  }
+
+  bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
+    return from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&
+           !padded(from, lower_type(from)) &&
+           (op.kind == ViewKind::Reshape ||
+            (op.kind == ViewKind::Transpose &&
+             op.arguments.back() + 1 == static_cast<int64_t>(from.rank())) ||
+            (op.kind == ViewKind::Slice && op.arguments.back() == 0));
+  }
+
+  // L18.
+  void lower_ticket(const TicketOp& op, const Statement& s) override {
+    const MemoryId memory = memories_[op.memory.index];
+    const Expr at = offset(op.memory, op.at, renamed_);
+    const ValueType i32{DType::I32, 1, {}};
+    const ValueId one = builder_.constant(i32, 1);
+    const ValueId before =
+        builder_.append(AtomicOp{false, memory, at, one, true}, {i32}, "arrived")[0];
+    const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
+    const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
+    IfOp reset;
+    reset.flag = last;
+    Region then;
+    builder_.enter(then);
+    builder_.store(builder_.constant(i32, 0), memory, {at});
+    builder_.leave();
+    reset.then = std::move(then);
+    builder_.append(std::move(reset), {});
+    define(s.results[0], last);
+  }
+
+  const int64_t lanes_;
+  int64_t scratch_ = 0;
+};
+
+}  // namespace
+
+Kernel lower_for_cpu(const TileProgram& program, const Target& target) {
+  return CpuLowering(program, target).run();
+}
+
+}  // namespace braze

@@ -1,0 +1,478 @@
+// gpu.cpp — plain tile programs for a GPU: sections 7.3, 7.5 and 10 of
+// docs/design/0001-languages.md. An instance is a thread block; a layout says which of its threads
+// holds each element of a tile, in which register.
+//
+// A tile keeps its axes: the outermost register digit of an axis is an extent of the array, the
+// innermost one of the last axis are the lanes of vector accesses.
+#include <algorithm>
+#include <map>
+#include <optional>
+
+#include "compiler/lowering/lowering.h"
+#include "ir/code/layout.h"
+#include "ir/code/walk.h"
+
+namespace braze {
+
+namespace {
+
+constexpr Code kSharedMemory{"shared-memory", ErrorKind::Unsupported,
+                             "A kernel needs more on-chip storage than a block can have."};
+constexpr int64_t kDefaultWarps = 4;
+constexpr int64_t kSharedAlign = 128;
+
+// How an axis's digits lie: an array in registers, threads, lanes of a vector access.
+struct AxisDigits {
+  int64_t array = 1;
+  std::vector<Digit> threads;  // the most significant first
+  int64_t lanes = 1;
+};
+
+class GpuLowering : public Lowering {
+ public:
+  GpuLowering(const TileProgram& program, const Target& target)
+      : Lowering(program, target),
+        threads_((program.warps > 0 ? program.warps : kDefaultWarps) * kWarpThreads),
+        thread_(thread_symbol(threads_)) {
+    builder_.fresh_name("tid");
+  }
+
+ private:
+  void begin_phase(Phase& lowered) override {
+    lowered.block = threads_;
+    shared_ = 0;
+    pending_.clear();
+    exchanges_.clear();
+    note_private_buffers(tile_.phases[kernel_.phases.size()].body);
+  }
+  void end_phase(Phase& lowered) override {
+    lowered.shared_bytes = shared_;
+    if (shared_ <= target_.l1_bytes) return;
+    fail(kSharedMemory,
+         fmt::format("kernel @{} needs {} bytes of shared memory; {} has {} for a block",
+                     tile_.name, shared_, target_.name, target_.l1_bytes),
+         {{}, {}, "choose a schedule with smaller tiles"});
+  }
+
+  // --- Layouts ----------------------------------------------------------------------------------
+
+  const Layout& layout(const ValueType& tile) const {
+    auto [found, added] = layouts_.try_emplace(tile.extents);
+    if (added) found->second = layout_of(tile_.layouts, tile.extents, threads_);
+    return found->second;
+  }
+
+  AxisDigits digits(const ValueType& tile, size_t axis) const {
+    AxisDigits out;
+    const std::vector<Digit>& list = layout(tile).axes[axis];
+    for (size_t i = 0; i < list.size(); ++i) {
+      const bool last = axis + 1 == tile.rank() && i + 1 == list.size();
+      if (is_thread_digit(list[i])) {
+        out.threads.push_back(list[i]);
+      } else if (last && list[i].stride == 1) {
+        out.lanes = list[i].extent;
+      } else if (i == 0) {
+        out.array = list[i].extent;
+      } else {
+        fail(codes::kInternal, fmt::format("layout {} has no plain form", layout(tile).to_string()),
+             {.node = tile_.name});
+      }
+    }
+    return out;
+  }
+
+  ValueType lower_type(const ValueType& tile) const override {
+    ValueType out = tile;
+    for (size_t axis = 0; axis < tile.rank(); ++axis) {
+      const AxisDigits own = digits(tile, axis);
+      out.extents[axis] = own.array;
+      if (axis + 1 == tile.rank()) out.lanes = static_cast<int32_t>(own.lanes);
+    }
+    return out;
+  }
+
+  bool padded(const ValueType&, const ValueType&) const override { return false; }
+
+  // The value of a thread digit in this thread.
+  Expr thread_value(int64_t stride, int64_t extent) const {
+    return mod(floordiv(thread_, stride), extent);
+  }
+
+  // D3: the sum of the digits' values times their weights.
+  Expr position(size_t axis, const ValueType& tile, const ValueType&) const override {
+    const AxisDigits own = digits(tile, axis);
+    Expr sum;
+    int64_t weight = 1;
+    if (own.lanes > 1) sum += lane_symbol(static_cast<int32_t>(own.lanes));
+    weight *= own.lanes;
+    // Digits whose threads follow each other are one digit.
+    for (size_t i = own.threads.size(); i-- > 0;) {
+      const int64_t stride = thread_stride(own.threads[i]);
+      int64_t extent = own.threads[i].extent;
+      while (i > 0 && thread_stride(own.threads[i - 1]) == stride * extent)
+        extent *= own.threads[--i].extent;
+      sum += thread_value(stride, extent) * Expr(weight);
+      weight *= extent;
+    }
+    if (own.array > 1) sum += position_symbol('e', axis, own.array) * Expr(weight);
+    return sum;
+  }
+
+  std::vector<Digit> thread_digits(const ValueType& tile) const {
+    std::vector<Digit> out;
+    for (const std::vector<Digit>& axis : layout(tile).axes)
+      std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_thread_digit);
+    return out;
+  }
+
+  // D5: of the threads that hold an element, one stores it.
+  Condition single_store(const ValueType& tile) const override {
+    return first_of(thread_digits(tile));
+  }
+
+  // Of threads that agree in the digits `used`, the first: all other digits are 0.
+  Condition first_of(std::vector<Digit> used) const {
+    std::sort(used.begin(), used.end(),
+              [](const Digit& a, const Digit& b) { return thread_stride(a) < thread_stride(b); });
+    Condition out;
+    int64_t next = 1;  // stride of the first thread digit not looked at
+    const auto skip_to = [&](int64_t stride) {
+      if (stride > next)
+        out.push_back({thread_value(next, stride / next), IndexComparison::Kind::Eq, 0});
+    };
+    for (const Digit& digit : used) {
+      skip_to(thread_stride(digit));
+      next = thread_stride(digit) * digit.extent;
+    }
+    skip_to(threads_);
+    return out;
+  }
+
+  // --- Shared memory and barriers ---------------------------------------------------------------
+
+  void place_buffer(Memory& lowered, int64_t bytes) override {
+    lowered.space = MemorySpace::Shared;
+    lowered.scratch_offset = shared_;
+    shared_ += (bytes + kSharedAlign - 1) / kSharedAlign * kSharedAlign;
+  }
+
+  // What happened to a shared object since the last barrier.
+  struct Pending {
+    bool stored = false, loaded = false;
+  };
+
+  // D16. A buffer whose elements are each touched by one thread only needs no barrier.
+  void before_access(MemoryId memory, bool store) override {
+    if (kernel_[memory].space != MemorySpace::Shared || is_private(memory)) return;
+    const Pending& before = pending_[memory];
+    if (before.stored || (store && before.loaded)) barrier();
+    Pending& now = pending_[memory];
+    (store ? now.stored : now.loaded) = true;
+  }
+
+  // What a turn does is pending when the next begins.
+  void enter_loop(const Region& body) override {
+    ++loops_;
+    for_each_statement(body, [&](const Statement& s) {
+      if (const auto* load = s.as<LoadOp>()) note_turn(load->memory);
+      if (const auto* store = s.as<StoreOp>()) note_turn(store->memory);
+    });
+    for (const MemoryId exchange : exchanges_) pending_[exchange] = {true, true};
+  }
+  void leave_loop() override { --loops_; }
+  void note_turn(MemoryId tile_memory) {
+    if (tile_[tile_memory].space == MemorySpace::Local)
+      pending_[memories_[tile_memory.index]] = {true, true};
+  }
+
+  static void for_each_statement(const Region& region,
+                                 const std::function<void(const Statement&)>& visit) {
+    for (const Statement& s : region.statements) {
+      visit(s);
+      for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
+    }
+  }
+
+  void barrier() {
+    builder_.barrier(0, threads_);
+    pending_.clear();
+  }
+
+  // Buffers of the tile program whose every access gives each element to the same thread: at
+  // (base + d_k) with one layout, bases being multiples of the tile's extents.
+  void note_private_buffers(const Region& phase) {
+    private_.clear();
+    std::map<uint32_t, std::vector<int64_t>> shape;  // of the tiles that access a memory
+    std::map<uint32_t, bool> shared;
+    const auto note = [&](MemoryId memory, const std::vector<Expr>& at, const ValueType& tile) {
+      if (tile_[memory].space != MemorySpace::Local) return;
+      const auto [known, added] = shape.try_emplace(memory.index, tile.extents);
+      bool own = known->second == tile.extents && at.size() == tile.rank();
+      int64_t threads = 1;
+      for (const Digit& digit : thread_digits(tile)) threads *= digit.extent;
+      own = own && threads == threads_;
+      for (size_t axis = 0; own && axis < at.size(); ++axis) {
+        const std::string d = "d" + std::to_string(axis);
+        const Expr base = at[axis].substitute(d, 0);
+        own = base.is_multiple_of(tile.extents[axis]) &&
+              (tile.extents[axis] == 1 ||
+               at[axis].coefficient_of(d).value_or(Expr(0)).is_constant(1));
+      }
+      shared[memory.index] = shared[memory.index] || !own;
+    };
+    for_each_statement(phase, [&](const Statement& s) {
+      if (const auto* load = s.as<LoadOp>()) note(load->memory, load->at, result_type(s));
+      if (const auto* store = s.as<StoreOp>())
+        if (!store->value.is_literal())
+          note(store->memory, store->at, tile_[store->value.value].type);
+    });
+    for (const auto& [memory, is_shared] : shared)
+      if (!is_shared) private_.push_back(MemoryId(memory));
+  }
+  bool is_private(MemoryId memory) const {
+    return std::any_of(private_.begin(), private_.end(),
+                       [&](MemoryId tile) { return memories_[tile.index] == memory; });
+  }
+
+  // A place for values that pass between threads, of its own for each exchange: only the turns of a
+  // loop share one.
+  MemoryId exchange(DType dtype, int64_t count) {
+    Memory memory{.name = "exchange",
+                  .space = MemorySpace::Local,
+                  .mode = Mode::InOut,
+                  .dtype = dtype,
+                  .shape = {Expr(count)}};
+    place_buffer(memory, count * static_cast<int64_t>(size_of(dtype)));
+    const MemoryId id = builder_.add_memory(std::move(memory));
+    builder_.append(BufferOp{id}, {});
+    exchanges_.push_back(id);
+    if (loops_ > 0) pending_[id] = {true, true};
+    return id;
+  }
+
+  // --- Reductions: D6 ---------------------------------------------------------------------------
+
+  // The tile type with an axis folded.
+  static ValueType folded(ValueType tile, size_t axis) {
+    tile.extents[axis] = 1;
+    return tile;
+  }
+
+  void lower_fold(const FoldOp& op, const Statement& s) override {
+    Operand value = mapped(op.operand);
+    ValueType tile = tile_[op.operand.value].type;
+    for (const int64_t at : op.axes) {
+      const auto axis = static_cast<size_t>(at);
+      const AxisDigits own = digits(tile, axis);
+      if (own.array > 1) value = builder_.fold(op.monoid, value, {at});
+      std::vector<Digit> others = thread_digits(folded(tile, axis));
+      others.insert(others.end(), own.threads.begin(), own.threads.end());
+      for (const Digit& digit : own.threads) {
+        others.erase(std::find(others.begin(), others.end(), digit));
+        if (digit.resource == Resource::Warp) {
+          const Operand all = gathered(value, digit, others);
+          const auto last = static_cast<int64_t>(type_of(value).rank());
+          value = dropped(builder_.fold(op.monoid, all, {last}));
+        } else {
+          for (int64_t step = digit.extent / 2; step >= 1; step /= 2)
+            value = row(info(op.monoid).combine, {value, swapped(value, digit.stride * step)});
+        }
+      }
+      if (own.lanes > 1) value = fold_lanes(op.monoid, value);
+      tile = folded(std::move(tile), axis);
+    }
+    define(s.results[0], value);
+  }
+
+  void lower_arg_fold(const ArgFoldOp& op, const Statement& s) override {
+    BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction has one axis");
+    const auto axis = static_cast<size_t>(op.axes[0]);
+    const ValueType& tile = tile_[op.values.value].type;
+    Operand values = mapped(op.values), indices = mapped(op.indices);
+    indices = splat_to(indices, type_of(values));
+    const AxisDigits own = digits(tile, axis);
+    std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
+    std::vector<Digit> others = thread_digits(folded(tile, axis));
+    others.insert(others.end(), own.threads.begin(), own.threads.end());
+    for (const Digit& digit : own.threads) {
+      others.erase(std::find(others.begin(), others.end(), digit));
+      if (digit.resource == Resource::Warp) {
+        const Operand all_values = gathered(values, digit, others);
+        const Operand all_indices = gathered(indices, digit, others);
+        std::tie(values, indices) =
+            arg_fold_array(op.is_max, all_values, all_indices, type_of(values).rank());
+        values = dropped(values);
+        indices = dropped(indices);
+      } else {
+        for (int64_t step = digit.extent / 2; step >= 1; step /= 2) {
+          const int64_t distance = digit.stride * step;
+          std::tie(values, indices) = better(op.is_max, values, indices, swapped(values, distance),
+                                             swapped(indices, distance));
+        }
+      }
+    }
+    if (own.lanes > 1) std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
+    define(s.results[0], values);
+    define(s.results[1], indices);
+  }
+
+  // The values of all warps along `digit`, as one more array axis. `others` are the digits whose
+  // threads hold other elements.
+  Operand gathered(const Operand& value, const Digit& digit, const std::vector<Digit>& others) {
+    const ValueType type = type_of(value);
+    int64_t threads = 1;
+    Expr thread;
+    for (const Digit& other : others) {
+      thread += thread_value(thread_stride(other), other.extent) * Expr(threads);
+      threads *= other.extent;
+    }
+    // Element n of thread t of warp w lies at (w*count + n)*threads + t.
+    const int64_t count = type.count() * type.lanes;
+    const MemoryId place = exchange(type.dtype, digit.extent * count * threads);
+    Expr element = type.lanes > 1 ? lane_symbol(type.lanes) : Expr(0);
+    int64_t weight = type.lanes;
+    for (size_t axis = type.rank(); axis-- > 0; weight *= type.extents[axis])
+      if (type.extents[axis] > 1)
+        element += position_symbol('e', axis, type.extents[axis]) * Expr(weight);
+    const auto at = [&](const Expr& warp) {
+      return (warp * Expr(count) + element) * Expr(threads) + thread;
+    };
+    before_access(place, /*store=*/true);
+    std::vector<Digit> storing = others;
+    storing.push_back(digit);
+    builder_.append(StoreOp{value,
+                            place,
+                            {at(thread_value(thread_stride(digit), digit.extent))},
+                            Guard{first_of(storing), {}},
+                            0,
+                            CacheHint::None},
+                    {});
+    before_access(place, /*store=*/false);
+    ValueType all = type;
+    all.extents.push_back(digit.extent);
+    return builder_.append(LoadOp{place,
+                                  {at(position_symbol('e', type.rank(), digit.extent))},
+                                  {},
+                                  0,
+                                  0,
+                                  CacheHint::None},
+                           {all}, "warps")[0];
+  }
+
+  // Without its last array axis, of extent 1.
+  Operand dropped(const Operand& value) {
+    ValueType type = type_of(value);
+    type.extents.pop_back();
+    return builder_.view(ViewKind::Reshape, value, type);
+  }
+
+  // The value of the lane whose number differs by `distance`. Shuffles move 32 bits.
+  Operand swapped(const Operand& value, int64_t distance) {
+    const DType dtype = type_of(value).dtype;
+    const auto convert = [&](const Operand& v, DType to) {
+      return Operand(builder_.row(ElementwiseOp::convert, {v}, to));
+    };
+    const auto bitcast = [&](const Operand& v, DType to) {
+      return Operand(builder_.row(ElementwiseOp::bitcast, {v}, to));
+    };
+    if (dtype == DType::Bool)
+      return row(ElementwiseOp::ne,
+                 {swapped(convert(value, DType::I32), distance), Operand::literal(DType::I32, 0)});
+    if (size_of(dtype) == 8) {
+      const Operand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
+      const Operand half = Operand::literal(DType::I64, 32);
+      const Operand low = swapped(convert(bits, DType::U32), distance);
+      const Operand high =
+          swapped(convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
+      const Operand joined = row(
+          ElementwiseOp::logical_or,
+          {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
+      return dtype == DType::I64 ? joined : bitcast(joined, dtype);
+    }
+    return builder_.shuffle(Instruction::shfl_bfly, value, distance);
+  }
+
+  // --- Views ------------------------------------------------------------------------------------
+
+  // A digit of the flattened tile, neighbours that count on joined.
+  struct FlatDigit {
+    bool threads = false;
+    int64_t stride = 0;  // of threads
+    int64_t extent = 1;
+    friend bool operator==(const FlatDigit&, const FlatDigit&) = default;
+  };
+  std::vector<FlatDigit> flattened(const ValueType& tile) const {
+    std::vector<FlatDigit> out;
+    for (const std::vector<Digit>& axis : layout(tile).axes) {
+      for (const Digit& digit : axis) {
+        const bool threads = is_thread_digit(digit);
+        const FlatDigit next{threads, threads ? thread_stride(digit) : 0, digit.extent};
+        const bool joins = !out.empty() && out.back().threads == threads &&
+                           (!threads || out.back().stride == next.stride * next.extent);
+        if (joins) {
+          out.back().stride = next.stride;
+          out.back().extent *= next.extent;
+        } else {
+          out.push_back(next);
+        }
+      }
+    }
+    return out;
+  }
+
+  bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
+    return op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
+           lower_type(from).lanes == lower_type(to).lanes;
+  }
+
+  // --- Tickets: D26 -----------------------------------------------------------------------------
+
+  void lower_ticket(const TicketOp& op, const Statement& s) override {
+    const MemoryId counter = memories_[op.memory.index];
+    const Expr at = offset(op.memory, op.at, renamed_);
+    const MemoryId result = exchange(DType::Bool, 1);
+    const ValueType i32{DType::I32, 1, {}};
+    barrier();
+    IfOp first;
+    first.condition = {{thread_, IndexComparison::Kind::Eq, 0}};
+    Region then;
+    builder_.enter(then);
+    const ValueId one = builder_.constant(i32, 1);
+    const ValueId before =
+        builder_.append(AtomicOp{false, counter, at, one, true}, {i32}, "arrived")[0];
+    const ValueId count = builder_.iota(uniform(op.count) - 1, i32);
+    const ValueId last = builder_.row(ElementwiseOp::eq, {before, count});
+    builder_.store(last, result, {0});
+    IfOp reset;
+    reset.flag = last;
+    Region zero;
+    builder_.enter(zero);
+    builder_.store(builder_.constant(i32, 0), counter, {at});
+    builder_.leave();
+    reset.then = std::move(zero);
+    builder_.append(std::move(reset), {});
+    builder_.leave();
+    first.then = std::move(then);
+    builder_.append(std::move(first), {});
+    barrier();
+    define(s.results[0], builder_.load(result, {0}, {DType::Bool, 1, {}}));
+    pending_[result].loaded = true;
+  }
+
+  const int64_t threads_;
+  const Expr thread_;
+  mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
+  int64_t shared_ = 0;
+  std::map<MemoryId, Pending> pending_;
+  std::vector<MemoryId> exchanges_;
+  std::vector<MemoryId> private_;  // of the tile program
+  int loops_ = 0;
+};
+
+}  // namespace
+
+Kernel lower_for_gpu(const TileProgram& program, const Target& target) {
+  return GpuLowering(program, target).run();
+}
+
+}  // namespace braze

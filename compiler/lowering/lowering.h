@@ -1,0 +1,145 @@
+// lowering.h — what the lowerings of plain tile programs share: memory, places, guards, rows and
+// control flow. How a tile becomes lanes and arrays, and how elements of one tile meet, is a
+// machine's: cpu.cpp and gpu.cpp.
+#pragma once
+
+#include <map>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "ir/code/code.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+using Positions = std::unordered_map<std::string, Expr>;
+
+class Lowering {
+ public:
+  Lowering(const TileProgram& program, const Target& target);
+  virtual ~Lowering() = default;
+  Lowering(const Lowering&) = delete;
+  Lowering& operator=(const Lowering&) = delete;
+
+  Kernel run();
+
+ protected:
+  // --- A machine's part -------------------------------------------------------------------------
+
+  /// Before and after the statements of a phase; `lowered` is the phase to be.
+  virtual void begin_phase(Phase& lowered) = 0;
+  virtual void end_phase(Phase& lowered) = 0;
+  /// The kernel's type of a tile type: L1, D3. Scalars stay scalars.
+  virtual ValueType lower_type(const ValueType& tile) const = 0;
+  /// The element of a tile along an axis, over positions of its lowered type: L2, D3.
+  virtual Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const = 0;
+  /// Whether lanes of the lowered type lie beyond the tile's innermost extent: L3.
+  virtual bool padded(const ValueType& tile, const ValueType& lowered) const = 0;
+  /// What must hold besides a store's own guard, so that one thread stores an element: D5.
+  virtual Condition single_store(const ValueType& tile) const = 0;
+  /// Space and offset of a buffer of the tile program: L16, D2.
+  virtual void place_buffer(Memory& lowered, int64_t bytes) = 0;
+  /// Called before accesses to buffers and before the loops that make them: D16.
+  virtual void before_access(MemoryId kernel_memory, bool store) = 0;
+  virtual void enter_loop(const Region& body) = 0;
+  virtual void leave_loop() = 0;
+  virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
+  virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
+  /// Whether a view renames registers, so that no element moves: L14.
+  virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
+  virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
+
+  // --- Shared by the machines -------------------------------------------------------------------
+
+  void add_memory(MemoryId id);
+  Positions positions(const ValueType& tile, const ValueType& lowered) const;
+  Expr uniform(const Expr& e) const { return e.substitute(renamed_); }
+  Condition uniform(const Condition& c) const { return substitute(c, renamed_); }
+  static Condition substitute(const Condition& condition, const Positions& map);
+
+  void define(ValueId tile, Operand kernel);
+  Operand mapped(const Operand& operand) const {
+    return operand.is_literal() ? operand : values_[operand.value.index];
+  }
+  const ValueType& type_of(const Operand& operand) const { return kernel_[operand.value].type; }
+  const ValueType& result_type(const Statement& statement, size_t i = 0) const {
+    return tile_[statement.results[i]].type;
+  }
+  std::string_view hint(const Statement& statement, size_t i = 0) const;
+  ValueId emit(StatementOp op, const ValueType& type, const Statement& from);
+  Operand row(ElementwiseOp op, std::vector<Operand> operands) {
+    return builder_.row(op, std::move(operands));
+  }
+
+  void lower_region(const Region& region);
+  Region region(const Region& body);
+
+  Expr offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const;
+  int64_t alignment(MemoryId memory, const Expr& at) const;
+  Guard lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
+                    const Positions& map, Condition more = {});
+  Operand splat_to(const Operand& operand, const ValueType& result);
+  Operand select_inside(const Operand& value, const ValueType& tile, const ValueType& type,
+                        uint64_t identity);
+  /// The fold's steps over pairs along one axis of the register arrays: L11.
+  std::pair<Operand, Operand> arg_fold_array(bool is_max, Operand values, Operand indices,
+                                             size_t axis);
+  /// The same over lanes.
+  std::pair<Operand, Operand> arg_fold_lanes(bool is_max, Operand values, Operand indices);
+  /// (v, i) against (w, j): see `reduce argmax` of the language page.
+  std::pair<Operand, Operand> better(bool is_max, const Operand& v, const Operand& i,
+                                     const Operand& w, const Operand& j);
+  Operand fold_lanes(Monoid monoid, const Operand& value);
+  Operand move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
+                              const ValueType& to, const Statement& s);
+  [[noreturn]] void not_lowered(std::string_view what, const Statement& s) const;
+
+  const TileProgram& tile_;
+  const Target& target_;
+  Kernel kernel_;
+  CodeBuilder builder_;
+  std::vector<MemoryId> memories_;
+  std::vector<std::vector<Expr>> strides_;
+  std::vector<Operand> values_;
+  Positions renamed_;  // "%tile value" -> "%kernel value"
+
+ private:
+  void lower_op(const LetOp& op, const Statement& s);
+  void lower_op(const ConstOp& op, const Statement& s);
+  void lower_op(const IndexOp& op, const Statement& s);
+  void lower_op(const TestOp& op, const Statement& s);
+  void lower_op(const LoadOp& op, const Statement& s);
+  void lower_op(const StoreOp& op, const Statement& s);
+  void lower_op(const RowOp& op, const Statement& s);
+  void lower_op(const FoldOp& op, const Statement& s) { lower_fold(op, s); }
+  void lower_op(const ArgFoldOp& op, const Statement& s) { lower_arg_fold(op, s); }
+  void lower_op(const ViewOp& op, const Statement& s);
+  void lower_op(const BufferOp& op, const Statement& s);
+  void lower_op(const ForOp& op, const Statement& s);
+  void lower_op(const IfOp& op, const Statement& s);
+  void lower_op(const TicketOp& op, const Statement& s) { lower_ticket(op, s); }
+  void lower_op(const AwaitOp&, const Statement&) {}  // L19
+  void lower_op(const ScanOp&, const Statement& s) { not_lowered("scan", s); }
+  void lower_op(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
+  template <class KernelOnly>
+  void lower_op(const KernelOnly&, const Statement& s) {
+    not_lowered("an operation of the Kernel IR", s);
+  }
+
+  Operand part(const Operand& value, size_t axis, int64_t from, int64_t count);
+  Operand joined(const Operand& a, const Operand& b, size_t axis);
+  Operand shifted(const Operand& value, int32_t by);
+  Operand first_lane(const Operand& value);
+
+  std::map<std::pair<ValueId, int32_t>, std::pair<Operand, uint64_t>>
+      splats_;  // and the region's number
+};
+
+int64_t power_of_two_at_least(int64_t n);
+
+Kernel lower_for_cpu(const TileProgram& program, const Target& target);
+Kernel lower_for_gpu(const TileProgram& program, const Target& target);
+
+}  // namespace braze

@@ -1,0 +1,141 @@
+// gpu_reduction.cpp — reductions on a GPU. Along rows: a row, or several, in the registers of a
+// block if it fits, else walked by the whole block. Along columns: lanes on neighbouring columns,
+// warps on rows, folded between warps at the end.
+#include <algorithm>
+#include <bit>
+
+#include "compiler/tiling/families.h"
+#include "ir/code/layout.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kBlockThreads = 256;
+constexpr int64_t kMostThreads = 1024;
+// Elements a thread can keep of each input of a row without spilling.
+constexpr int64_t kMostKept = 32;
+constexpr int64_t kFewKept = 16;
+// Loads of a thread that are in flight when a row is walked.
+constexpr int64_t kWalkVectors = 2;
+// A reduction with few results is cut into chunks, whose number is part of the Schedule.
+constexpr int64_t kMostChunks = 256;
+constexpr int64_t kChunkElements = 8192;
+
+int64_t floor_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Threads along the row and the row's tile.
+void deal_row(const TilingRequest& request, const Space& space, const Pass& main,
+              const std::vector<AccessInfo>& touched, Schedule& schedule) {
+  const SpaceAxis& axis = main.inner.back();
+  const int64_t length = std::max<int64_t>(planned_extent(axis.extent), 1);
+  schedule.vector = gpu_vector(touched, axis);
+  while (schedule.vector > 1 && length < kWarpThreads * schedule.vector) schedule.vector /= 2;
+  int64_t inputs = 0;
+  for (const AccessInfo& access : touched) inputs += !access.store && access.uses(axis);
+  const int64_t kept =
+      std::clamp<int64_t>(3 * kMostKept / std::max<int64_t>(inputs, 1), schedule.vector, kMostKept);
+  // A warp for itself needs no barriers; longer rows take as many threads as they can use.
+  int64_t along = kWarpThreads;
+  if (length > kWarpThreads * kept)
+    along = std::clamp<int64_t>(ceil_power_of_two(ceil_divide(length, std::min(kept, kFewKept))),
+                                kWarpThreads, kMostThreads);
+  const bool resident = main.inner.size() == 1 && length <= along * kept;
+  if (!resident) along = std::min<int64_t>(along, 512);
+  const int64_t unit = along * schedule.vector;
+  schedule.inner_tile = resident ? ceil_divide(length, unit) * unit
+                                 : unit * std::max<int64_t>(kWalkVectors * 4 / schedule.vector, 1);
+  schedule.threads = {along};
+  const size_t rank = space.parallel.size();
+  if (rank == 0) return;
+  const int64_t rows = std::min(
+      {kBlockThreads / along, ceil_power_of_two(planned_extent(space.parallel[rank - 1].extent)),
+       floor_power_of_two(planned_elements(space.parallel) / (2 * request.target.cores))});
+  if (rows <= 1) return;
+  schedule.tile[rank - 1] = schedule.block[rank - 1] = rows;
+  schedule.threads = {rows, along};
+}
+
+// Lanes on columns, warps on the rows that are reduced.
+void deal_columns(const Space& space, const Pass& main, const std::vector<AccessInfo>& touched,
+                  size_t column, Schedule& schedule) {
+  const SpaceAxis& axis = space.parallel[column];
+  const int64_t extent = std::max<int64_t>(planned_extent(axis.extent), 1);
+  schedule.family = "column";
+  schedule.lane_axis = static_cast<int64_t>(column);
+  schedule.vector = std::min<int64_t>(gpu_vector(touched, axis), 4);
+  int64_t along = kWarpThreads;
+  while (schedule.vector > 1 && extent < along * schedule.vector) schedule.vector /= 2;
+  along = std::min(along, ceil_power_of_two(extent));
+  schedule.tile[column] = schedule.block[column] = along * schedule.vector;
+  schedule.threads = {along};
+  if (!main.inner.empty()) {
+    const int64_t length = std::max<int64_t>(planned_extent(main.inner.back().extent), 1);
+    const int64_t warps = std::min(kBlockThreads / along, ceil_power_of_two(length));
+    // Four rows a thread and turn, so that their loads overlap.
+    schedule.inner_tile = std::min(4 * warps, ceil_power_of_two(length));
+    if (schedule.inner_tile > 1) schedule.threads = {warps, along};
+  }
+}
+
+}  // namespace
+
+std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, const Space& space) {
+  if (space.passes.empty()) return std::nullopt;
+  const size_t rank = space.parallel.size();
+  Schedule schedule{.family = "row",
+                    .block = std::vector<int64_t>(rank, 1),
+                    .tile = std::vector<int64_t>(rank, 1),
+                    .threads = {kWarpThreads}};
+  // The pass with the most inner work decides.
+  const Pass& main =
+      *std::max_element(space.passes.begin(), space.passes.end(), [](const Pass& a, const Pass& b) {
+        return planned_elements(a.inner) < planned_elements(b.inner);
+      });
+  if (rank == 0 && main.inner.empty()) return schedule;
+  const auto touched = accesses(request, main);
+  double row_quality = -1, column_quality = -1;
+  if (!main.inner.empty()) row_quality = lane_quality(touched, main.inner.back(), kWarpThreads);
+  size_t column = 0;
+  for (size_t p = rank; p-- > 0;) {
+    const double quality = lane_quality(touched, space.parallel[p], kWarpThreads);
+    if (quality > column_quality * 1.001) {
+      column_quality = quality;
+      column = p;
+    }
+  }
+  if (row_quality >= column_quality)
+    deal_row(request, space, main, touched, schedule);
+  else
+    deal_columns(space, main, touched, column, schedule);
+
+  int64_t used = 1;
+  for (const int64_t n : schedule.threads) used *= n;
+  if (used < kWarpThreads) schedule.threads.back() *= kWarpThreads / used;
+
+  // Few instances, one pass of reductions, much to reduce: split.
+  int64_t instances = 1;
+  for (size_t p = 0; p < rank; ++p)
+    instances *= ceil_divide(std::max<int64_t>(planned_extent(space.parallel[p].extent), 1),
+                             schedule.block[p]);
+  if (splittable(request, space) && instances < 2 * request.target.cores) {
+    const int64_t per_instance =
+        planned_elements(main.inner) *
+        (schedule.lane_axis >= 0 ? schedule.tile[static_cast<size_t>(schedule.lane_axis)] : 1);
+    const int64_t units = ceil_divide(planned_extent(main.inner.front().extent),
+                                      main.inner.size() == 1 ? schedule.inner_tile : 1);
+    const int64_t wanted =
+        ceil_power_of_two(8 * request.target.cores / std::max<int64_t>(instances, 1));
+    schedule.split =
+        floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
+  }
+  return schedule;
+}
+
+}  // namespace braze

@@ -1,0 +1,117 @@
+#include "ir/code/layout.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// The greatest power of two that divides n and is at most `most`.
+int64_t power_of_two_part(int64_t n, int64_t most) {
+  int64_t part = 1;
+  while (part * 2 <= most && n % (part * 2) == 0) part *= 2;
+  return part;
+}
+
+// `extent` threads, `stride` threads apart, as lane and warp digits.
+void add_thread_digits(std::vector<Digit>& digits, int64_t stride, int64_t extent) {
+  const int64_t lanes = std::clamp<int64_t>(kWarpThreads / stride, 1, extent);
+  const int64_t warps = extent / lanes;
+  if (warps > 1)
+    digits.push_back({Resource::Warp, std::max<int64_t>(stride * lanes / kWarpThreads, 1), warps});
+  if (lanes > 1) digits.push_back({Resource::Lane, stride, lanes});
+}
+
+}  // namespace
+
+int64_t Layout::extent(size_t axis) const {
+  int64_t n = 1;
+  for (const Digit& digit : axes[axis]) n *= digit.extent;
+  return n;
+}
+
+std::string Layout::to_string() const {
+  constexpr char kLetters[] = {'b', 'w', 'l', 'r'};
+  return "(" +
+         join(axes, " | ",
+              [&](const std::vector<Digit>& digits) {
+                if (digits.empty()) return std::string("-");
+                return join(digits, " ", [&](const Digit& digit) {
+                  return fmt::format("{}{}:{}", kLetters[static_cast<size_t>(digit.resource)],
+                                     digit.stride, digit.extent);
+                });
+              }) +
+         ")";
+}
+
+bool is_thread_digit(const Digit& digit) {
+  return digit.resource == Resource::Warp || digit.resource == Resource::Lane;
+}
+
+int64_t thread_stride(const Digit& digit) {
+  return digit.resource == Resource::Warp ? digit.stride * kWarpThreads : digit.stride;
+}
+
+Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
+              int64_t vector) {
+  const size_t rank = extents.size();
+  Layout layout{std::vector<std::vector<Digit>>(rank)};
+  std::vector<int64_t> in_registers(rank);
+  int64_t stride = 1, neighbours = 1;
+  for (size_t axis = rank; axis-- > 0;) {
+    int64_t rest = extents[axis];
+    if (axis + 1 == rank) {
+      neighbours = power_of_two_part(rest, vector);
+      rest /= neighbours;
+    }
+    const int64_t used = power_of_two_part(rest, threads[axis]);
+    if (used > 1) add_thread_digits(layout.axes[axis], stride, used);
+    in_registers[axis] = rest / used;
+    stride *= threads[axis];
+  }
+  int64_t number = neighbours;
+  for (size_t axis = rank; axis-- > 0;) {
+    std::vector<Digit>& digits = layout.axes[axis];
+    if (in_registers[axis] > 1)
+      digits.insert(digits.begin(), {Resource::Register, number, in_registers[axis]});
+    number *= in_registers[axis];
+  }
+  if (neighbours > 1) layout.axes.back().push_back({Resource::Register, 1, neighbours});
+  return layout;
+}
+
+Layout default_layout(const std::vector<int64_t>& extents, int64_t threads) {
+  constexpr int64_t kVector = 4;
+  std::vector<int64_t> dealt(extents.size(), 1);
+  int64_t left = threads;
+  for (size_t axis = extents.size(); axis-- > 0;) {
+    int64_t rest = extents[axis];
+    if (axis + 1 == extents.size()) rest /= power_of_two_part(rest, kVector);
+    dealt[axis] = power_of_two_part(rest, left);
+    left /= dealt[axis];
+  }
+  return spread(extents, dealt, kVector);
+}
+
+Layout layout_of(const std::vector<NamedLayout>& defined, const std::vector<int64_t>& extents,
+                 int64_t threads) {
+  for (const NamedLayout& named : defined) {
+    const Layout& layout = named.layout;
+    if (layout.rank() != extents.size()) continue;
+    bool fits = true;
+    for (size_t axis = 0; axis < extents.size(); ++axis)
+      fits = fits && (extents[axis] == 1 || extents[axis] == layout.extent(axis));
+    if (!fits) continue;
+    Layout out = layout;
+    for (size_t axis = 0; axis < extents.size(); ++axis)
+      if (extents[axis] == 1) out.axes[axis].clear();
+    return out;
+  }
+  return default_layout(extents, threads);
+}
+
+}  // namespace braze

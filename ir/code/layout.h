@@ -1,0 +1,60 @@
+// layout.h — which thread and register of a GPU block holds each element of a tile: section 7.3 of
+// docs/design/0001-languages.md.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+namespace braze {
+
+enum class Resource : uint8_t { Block, Warp, Lane, Register };
+
+/// One digit of an index: `extent` values, each worth `stride` of the resource's numbers.
+struct Digit {
+  Resource resource = Resource::Register;
+  int64_t stride = 1;
+  int64_t extent = 1;
+  friend bool operator==(const Digit&, const Digit&) = default;
+};
+
+/// Mixed-radix digits of each axis, the most significant first. Their extents multiply to the
+/// axis's; an axis of extent 1 has none.
+struct Layout {
+  std::vector<std::vector<Digit>> axes;
+
+  size_t rank() const { return axes.size(); }
+  int64_t extent(size_t axis) const;
+  /// "(w1:4 r2:2 l4:8 | r4:8 l1:4 r1:2)".
+  std::string to_string() const;
+  friend bool operator==(const Layout&, const Layout&) = default;
+};
+
+struct NamedLayout {
+  std::string name;
+  Layout layout;
+  friend bool operator==(const NamedLayout&, const NamedLayout&) = default;
+};
+
+/// Threads of a block in the order of their numbers: a lane digit of stride s steps by s threads,
+/// a warp digit by 32 s.
+inline constexpr int64_t kWarpThreads = 32;
+bool is_thread_digit(const Digit& digit);
+int64_t thread_stride(const Digit& digit);
+
+/// A tile of `extents` spread over a block: axis k over threads[k] of its threads, the last axis
+/// fastest, `vector` neighbours along the last axis in one thread; what is left goes to registers,
+/// outermost. Extents that are short of that use fewer neighbours, then fewer threads.
+/// Extents and counts of threads are multiples of the powers of two they use.
+Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
+              int64_t vector);
+
+/// `spread` with the threads dealt out by extents, the last axis first.
+Layout default_layout(const std::vector<int64_t>& extents, int64_t threads);
+
+/// The layout of a tile in a plain program: the first of `defined` that has its extents, except
+/// where the tile's is 1, whose digits are dropped; if there is none, the default.
+Layout layout_of(const std::vector<NamedLayout>& defined, const std::vector<int64_t>& extents,
+                 int64_t threads);
+
+}  // namespace braze
