@@ -11,6 +11,7 @@
 #include "compiler/lowering/lowering.h"
 #include "ir/code/layout.h"
 #include "ir/code/walk.h"
+#include "ir/support/text.h"
 
 namespace braze {
 

@@ -3,6 +3,7 @@
 // Names and syntax are decided here; types, ranges and all other rules are the verifiers'. Nothing
 // is allocated that the text does not pay for: types and regions are bounded.
 #include <algorithm>
+#include <bit>
 #include <charconv>
 #include <optional>
 #include <span>
@@ -24,6 +25,7 @@ constexpr size_t kMaxDepth = 64;  // of regions
 constexpr size_t kMaxRank = 16;
 constexpr int64_t kMaxElements = 1 << 20;  // of a value, lanes included
 constexpr int64_t kMaxBlock = 1024;        // threads
+constexpr int64_t kMostWarps = 32;
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
 // A number as it stands in the text; its dtype is known later.
@@ -57,6 +59,7 @@ class CodeParser {
     parameters();
     attributes();
     scanner_.expect("{");
+    while (language_ == Language::Tile && scanner_.accept("layout")) layout();
     while (language_ == Language::Tile && scanner_.accept("workspace")) workspace();
     do phase();
     while (!scanner_.at("}"));
@@ -435,10 +438,53 @@ class CodeParser {
         code_.target = unquote(scanner_.expect_string());
       else if (is_tile() && scanner_.accept("resident"))
         code_.resident = true;
+      else if (is_tile() && scanner_.accept("warps"))
+        code_.warps = warps();
       else
         scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
     }
     if (!is_tile() && code_.target.empty()) scanner_.fail_here("a kernel has a target");
+  }
+
+  int64_t warps() {
+    const SourceLocation where = scanner_.location();
+    const int64_t count = scanner_.expect_integer();
+    if (count < 1 || count > kMostWarps || !std::has_single_bit(static_cast<uint64_t>(count)))
+      fail_at(where, fmt::format("a block has 1, 2, 4, .. or {} warps, not {}", kMostWarps, count));
+    return count;
+  }
+
+  // "layout @name = (w1:4 r2:2 l4:8 | -)".
+  void layout() {
+    NamedLayout named{std::string(scanner_.expect_symbol()), {}};
+    scanner_.expect("=");
+    scanner_.expect("(");
+    do {
+      std::vector<Digit>& digits = named.layout.axes.emplace_back();
+      if (scanner_.accept("-")) continue;
+      while (scanner_.peek().kind == TokenKind::Identifier) digits.push_back(digit());
+    } while (scanner_.accept("|"));
+    scanner_.expect(")");
+    if (named.layout.rank() > kMaxRank) scanner_.fail_here("a layout has too many axes");
+    code_.layouts.push_back(std::move(named));
+  }
+
+  // "l4:8": lanes 4 apart, 8 of them.
+  Digit digit() {
+    constexpr std::string_view kLetters = "bwlr";
+    const SourceLocation where = scanner_.location();
+    const std::string_view text = scanner_.expect_identifier("a digit of a layout");
+    const size_t letter = kLetters.find(text[0]);
+    Digit digit;
+    const char* end = text.data() + text.size();
+    const auto read = std::from_chars(text.data() + 1, end, digit.stride);
+    scanner_.expect(":");
+    digit.extent = scanner_.expect_integer();
+    if (letter == kLetters.npos || read.ec != std::errc() || read.ptr != end || digit.stride < 1 ||
+        digit.stride > kMaxElements || digit.extent < 2 || digit.extent > kMaxElements)
+      fail_at(where, "a digit of a layout is b, w, l or r, its stride, \":\" and its extent");
+    digit.resource = static_cast<Resource>(letter);
+    return digit;
   }
 
   void workspace() {

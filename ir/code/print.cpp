@@ -55,7 +55,10 @@ class Printer {
     if (!code_.target.empty()) out_ += fmt::format(" target \"{}\"", code_.target);
     if (!code_.schedule.empty()) out_ += fmt::format(" schedule \"{}\"", code_.schedule);
     if (code_.resident) out_ += " resident";
+    if (code_.warps > 0) out_ += fmt::format(" warps {}", code_.warps);
     out_ += " {\n";
+    for (const NamedLayout& named : code_.layouts)
+      out_ += fmt::format("  layout @{} = {}\n", named.name, named.layout.to_string());
     if (language_ == Language::Tile)
       for (const Memory& memory : code_.memories)
         if (memory.space == MemorySpace::Workspace)
