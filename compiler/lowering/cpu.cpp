@@ -51,6 +51,7 @@ class CpuLowering : public Lowering {
   void before_access(MemoryId, bool) override {}
   void enter_loop(const Region&) override {}
   void leave_loop() override {}
+  void check_row(const RowOp&, const Statement&) const override {}
 
   // L10.
   void lower_fold(const FoldOp& op, const Statement& s) override {

@@ -19,6 +19,8 @@ namespace {
 
 constexpr Code kSharedMemory{"shared-memory", ErrorKind::Unsupported,
                              "A kernel needs more on-chip storage than a block can have."};
+constexpr Code kLayouts{"layouts-disagree", ErrorKind::InvalidArgument,
+                        "The layouts of a tile program put tiles that meet in different places."};
 constexpr int64_t kDefaultWarps = 4;
 constexpr int64_t kSharedAlign = 128;
 
@@ -61,6 +63,26 @@ class GpuLowering : public Lowering {
     auto [found, added] = layouts_.try_emplace(tile.extents);
     if (added) found->second = layout_of(tile_.layouts, tile.extents, threads_);
     return found->second;
+  }
+
+  // The elements of `part` must lie where those of `whole` do: every axis that it has.
+  void check_agrees(const ValueType& part, const ValueType& whole, const Statement& s) const {
+    for (size_t axis = 0; axis < part.rank() && part.rank() == whole.rank(); ++axis) {
+      if (part.extents[axis] == 1 || part.extents[axis] != whole.extents[axis]) continue;
+      const auto own = digits(part, axis), other = digits(whole, axis);
+      if (own.array == other.array && own.threads == other.threads && own.lanes == other.lanes)
+        continue;
+      fail(kLayouts,
+           fmt::format("kernel @{}: axis {} of {} lies at {}, that of {} at {}", tile_.name, axis,
+                       part.to_string(), layout(part).to_string(), whole.to_string(),
+                       layout(whole).to_string()),
+           {s.location, {}, "define a layout that fits both, before others"});
+    }
+  }
+
+  void check_row(const RowOp& op, const Statement& s) const override {
+    for (const Operand& operand : op.operands)
+      if (!operand.is_literal()) check_agrees(tile_[operand.value].type, result_type(s), s);
   }
 
   AxisDigits digits(const ValueType& tile, size_t axis) const {
@@ -280,6 +302,7 @@ class GpuLowering : public Lowering {
         }
       }
       if (own.lanes > 1) value = fold_lanes(op.monoid, value);
+      check_agrees(folded(tile, axis), tile, s);
       tile = folded(std::move(tile), axis);
     }
     define(s.results[0], value);
@@ -292,6 +315,7 @@ class GpuLowering : public Lowering {
     Operand values = mapped(op.values), indices = mapped(op.indices);
     indices = splat_to(indices, type_of(values));
     const AxisDigits own = digits(tile, axis);
+    check_agrees(folded(tile, axis), tile, s);
     std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
     std::vector<Digit> others = thread_digits(folded(tile, axis));
     others.insert(others.end(), own.threads.begin(), own.threads.end());

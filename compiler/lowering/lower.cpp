@@ -255,6 +255,7 @@ Operand Lowering::splat_to(const Operand& operand, const ValueType& result) {
 
 void Lowering::lower_op(const RowOp& op, const Statement& s) {
   const ValueType type = lower_type(result_type(s));
+  check_row(op, s);
   std::vector<Operand> operands;
   for (const Operand& operand : op.operands) operands.push_back(splat_to(mapped(operand), type));
   if (is_machine(op.op)) {

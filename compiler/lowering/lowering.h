@@ -45,6 +45,8 @@ class Lowering {
   virtual void before_access(MemoryId kernel_memory, bool store) = 0;
   virtual void enter_loop(const Region& body) = 0;
   virtual void leave_loop() = 0;
+  /// Fails if operands do not lie where the result does.
+  virtual void check_row(const RowOp& op, const Statement& s) const = 0;
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   /// Whether a view renames registers, so that no element moves: L14.

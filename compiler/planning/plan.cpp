@@ -32,7 +32,15 @@ void describe_launch(Launch& launch, const Kernel& kernel) {
     for (const GridAxis& axis : phase.grid) count *= axis.extent;
     launch.instances.push_back(count);
     launch.scratch_bytes = std::max(launch.scratch_bytes, phase.scratch_bytes);
+    if (phase.block > 0)
+      launch.gpu.push_back({.block = phase.block,
+                            .shared_bytes = phase.shared_bytes,
+                            .cluster = phase.cluster_size,
+                            .resident = kernel.resident});
   }
+  for (const TensorMap& map : kernel.tensor_maps)
+    launch.tensor_maps.push_back(
+        {map.memory.index, map.dtype, map.extents, map.box, static_cast<int>(map.swizzle)});
   launch.name = kernel.name;
   launch.schedule = kernel.schedule;
 }

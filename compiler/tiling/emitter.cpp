@@ -1131,6 +1131,7 @@ void Emitter::fold_partials(const Pass& pass) {
     const ValueType type = full_type(accumulator_type(*form));
     ValueType chunks = type;
     chunks.extents.push_back(schedule_.split);
+    add_layout(default_layout(chunks.extents, result_.program.warps * kWarpThreads));
     const Expr chunk = position_symbol('d', dims_.size(), schedule_.split);
     const ValueId parts = builder_.load(partials_[i], partial_place(chunk, bindings_), chunks,
                                         {guard, {}}, identity_bits(*form));
