@@ -450,6 +450,10 @@ class Emitter {
     current_pass_ = n;
     new_scope();
     set_inner_tile(pass);
+    // Kept values have the extents of the pass that computed them.
+    const int64_t tile = inner_dim_ >= 0 ? dims_[static_cast<size_t>(inner_dim_)].tile : 1;
+    if (tile > 1 && tile != kept_tile_) forget_values();
+    if (tile > 1) kept_tile_ = tile;
     std::vector<Accumulator> accumulators;
     std::vector<Operand> state;
     for (const SpaceTask& task : pass.reduces) {
@@ -791,7 +795,9 @@ class Emitter {
   Condition partial_guard() const;
 
   void new_scope() {
-    if (keeps_values_) return;
+    if (!keeps_values_) forget_values();
+  }
+  void forget_values() {
     inliner_.forget();
     widened_.clear();
   }
@@ -816,6 +822,7 @@ class Emitter {
   std::unordered_map<std::string, std::vector<int64_t>> value_extents_;
   std::vector<Cache> caches_;
   bool keeps_values_ = false;  // all passes stand in one region
+  int64_t kept_tile_ = 1;      // of the inner dimension of the values kept
   size_t current_pass_ = 0;
   std::vector<StagedOperand> staged_;
   bool partial_ = false;
