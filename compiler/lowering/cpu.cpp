@@ -103,6 +103,8 @@ class CpuLowering : public Lowering {
             (op.kind == ViewKind::Slice && op.arguments.back() == 0));
   }
 
+  int64_t row_padding(const ValueType&) const override { return 0; }
+
   // L18.
   void lower_ticket(const TicketOp& op, const Statement& s) override {
     const MemoryId memory = memories_[op.memory.index];

@@ -7,6 +7,7 @@
 #include <algorithm>
 #include <map>
 #include <optional>
+#include <set>
 
 #include "compiler/lowering/lowering.h"
 #include "ir/code/layout.h"
@@ -187,7 +188,8 @@ class GpuLowering : public Lowering {
   // D16. A buffer whose elements are each touched by one thread only needs no barrier.
   void before_access(MemoryId memory, bool store) override {
     if (kernel_[memory].space != MemorySpace::Shared || is_private(memory)) return;
-    const Pending& before = pending_[memory];
+    Pending& before = pending_[memory];
+    if (loops_ > 0 && seen_.insert(memory).second) before = {true, true};  // by the turn before
     if (before.stored || (store && before.loaded)) barrier();
     Pending& now = pending_[memory];
     (store ? now.stored : now.loaded) = true;
@@ -269,7 +271,6 @@ class GpuLowering : public Lowering {
     const MemoryId id = builder_.add_memory(std::move(memory));
     builder_.append(BufferOp{id}, {});
     exchanges_.push_back(id);
-    if (loops_ > 0) pending_[id] = {true, true};
     return id;
   }
 
@@ -450,6 +451,11 @@ class GpuLowering : public Lowering {
            lower_type(from).lanes == lower_type(to).lanes;
   }
 
+  // Threads of a warp then read a column from different banks, which are 4 bytes wide.
+  int64_t row_padding(const ValueType& tile) const override {
+    return std::max<int64_t>(4 / static_cast<int64_t>(size_of(tile.dtype)), 1);
+  }
+
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
   void lower_ticket(const TicketOp& op, const Statement& s) override {
@@ -491,6 +497,7 @@ class GpuLowering : public Lowering {
   std::map<MemoryId, Pending> pending_;
   std::vector<MemoryId> exchanges_;
   std::vector<MemoryId> private_;  // of the tile program
+  std::set<MemoryId> seen_;        // shared objects that were accessed
   int loops_ = 0;
 };
 

@@ -382,7 +382,14 @@ void Lowering::lower_op(const ViewOp& op, const Statement& s) {
 
 Operand Lowering::move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
                                       const ValueType& to, const Statement& s) {
-  const int64_t count = from.count();
+  std::vector<int64_t> stored = dense_strides(from);
+  int64_t count = from.count();
+  if (op.kind == ViewKind::Transpose) {
+    const int64_t padding = row_padding(from), inner = from.extents.back();
+    for (size_t axis = 0; axis + 1 < from.rank(); ++axis)
+      stored[axis] = stored[axis] / inner * (inner + padding);
+    count = count / inner * (inner + padding);
+  }
   Memory memory{.name = "moved",
                 .space = MemorySpace::Local,
                 .mode = Mode::InOut,
@@ -399,7 +406,6 @@ Operand Lowering::move_through_memory(const ViewOp& op, const Operand& value, co
     return sum;
   };
   const ValueType lowered = type_of(value), type = lower_type(to);
-  const std::vector<int64_t> stored = dense_strides(from);
   before_access(id, /*store=*/true);
   builder_.append(StoreOp{value,
                           id,

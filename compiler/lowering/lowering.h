@@ -51,6 +51,8 @@ class Lowering {
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   /// Whether a view renames registers, so that no element moves: L14.
   virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
+  /// Elements between the rows of a tile that is moved by a transpose.
+  virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
 
   // --- Shared by the machines -------------------------------------------------------------------

@@ -219,6 +219,45 @@ class Emitter {
     return on_gpu() && extent.range().max <= schedule_.inner_tile;
   }
 
+  // The dimension other than the lanes' along which an access is contiguous, if threads along the
+  // lanes would jump.
+  std::optional<size_t> crossing_dim(const Expr& offset, const ValueType& type) const {
+    if (!on_gpu() || type.rank() < 2 || type.extents.back() == 1) return std::nullopt;
+    const auto stride = [&](size_t k) {
+      const auto coefficient = offset.coefficient_of("d" + std::to_string(k));
+      return coefficient ? coefficient->as_constant() : std::nullopt;
+    };
+    const size_t last = type.rank() - 1;
+    if (const auto lanes = stride(last); !lanes || (*lanes >= 0 && *lanes <= 1))
+      return std::nullopt;
+    for (const std::string& symbol : offset.symbols())
+      if (symbol[0] == '%') return std::nullopt;
+    for (size_t k = 0; k < last; ++k)
+      if (type.extents[k] > 1 && stride(k) == 1) return k;
+    return std::nullopt;
+  }
+
+  // Loads with dimension `k` in the place of the last, so that threads read neighbours, and turns
+  // the tile.
+  ValueId load_across(MemoryId memory, const Expr& offset, const Condition& condition,
+                      const ValueType& type, size_t k) {
+    const size_t last = type.rank() - 1;
+    ValueType turned = type;
+    std::swap(turned.extents[k], turned.extents[last]);
+    add_layout(spread(turned.extents, schedule_.threads, schedule_.vector));
+    Bindings names = {{"d" + std::to_string(k), position_symbol('d', last, turned.extents[last])},
+                      {"d" + std::to_string(last), position_symbol('d', k, turned.extents[k])}};
+    Condition guard;
+    for (const IndexComparison& c : condition)
+      guard.push_back({c.left.substitute(names), c.kind, c.right.substitute(names)});
+    const ValueId value =
+        builder_.load(memory, {offset.substitute(names)}, turned, {std::move(guard), {}});
+    std::vector<int64_t> order(type.rank());
+    std::iota(order.begin(), order.end(), int64_t{0});
+    std::swap(order[k], order[last]);
+    return builder_.view(ViewKind::Transpose, value, type, order);
+  }
+
   // Folds the inner dimension with an axis for each digit of its layout: registers, lanes, warps.
   Operand fold_digits(Monoid monoid, const Operand& value) {
     const auto inner = static_cast<size_t>(inner_dim_);
@@ -851,9 +890,11 @@ Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& condit
       condition.push_back({dim.base + e.position(k), IndexComparison::Kind::Lt, dim.extent});
   }
   const Expr offset = linear_offset(at, e.graph_[node].type.shape);
-  return {e.builder_.load(e.memory_of_.at({node.index, false}), {offset}, e.tile_type(dtype, uses),
-                          {condition, {}}),
-          dtype};
+  const MemoryId memory = e.memory_of_.at({node.index, false});
+  const ValueType type = e.tile_type(dtype, uses);
+  if (const auto contiguous = e.crossing_dim(offset, type))
+    return {e.load_across(memory, offset, condition, type, *contiguous), dtype};
+  return {e.builder_.load(memory, {offset}, type, {condition, {}}), dtype};
 }
 
 Value TileSink::reduced(NodeId node, const std::vector<Expr>&) {

@@ -37,6 +37,20 @@ int64_t threads_along(int64_t extent, int64_t most) {
                            static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(extent))));
 }
 
+// The axis other than the lanes' along which an access runs that jumps along the lanes.
+std::optional<size_t> crossing_axis(const std::vector<AccessInfo>& accesses, const Space& space,
+                                    size_t lane) {
+  if (planned_extent(space.parallel[lane].extent) < kWarpThreads) return std::nullopt;
+  for (const AccessInfo& access : accesses) {
+    if (access.irregular || access.store || access.stride(space.parallel[lane]) <= 1) continue;
+    for (size_t p = 0; p < space.parallel.size(); ++p)
+      if (p != lane && access.stride(space.parallel[p]) == 1 &&
+          planned_extent(space.parallel[p].extent) >= kWarpThreads)
+        return p;
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 std::optional<Schedule> schedule_gpu_pointwise(const TilingRequest& request, const Space& space) {
@@ -63,6 +77,13 @@ std::optional<Schedule> schedule_gpu_pointwise(const TilingRequest& request, con
   const int64_t total = planned_elements(space.parallel);
   const int64_t extent = std::max<int64_t>(planned_extent(space.parallel[lane].extent), 1);
   schedule.lane_axis = static_cast<int64_t>(lane);
+  if (const auto crossing = crossing_axis(touched, space, lane)) {
+    // Square tiles that are turned on their way.
+    schedule.tile[lane] = schedule.tile[*crossing] = kWarpThreads;
+    schedule.block = schedule.tile;
+    schedule.threads = {kBlockThreads / kWarpThreads, kWarpThreads};
+    return schedule;
+  }
   schedule.vector = gpu_vector(touched, space.parallel[lane]);
   // Few elements: rather more threads than long vectors.
   int64_t threads = kBlockThreads;
