@@ -1,0 +1,162 @@
+// gpu.cpp — the GPU workloads of the speed table, on the device that BRAZE_DEVICE names ("cuda:0" if
+// it names none). Arguments and results stay on the device. Calls are asynchronous: a figure is the
+// time of many calls in a row, divided by their number, as a training loop would see it. Compare
+// with bench/peers/gpu.py in the same run.
+#include <benchmark/benchmark.h>
+
+#include <cstdio>
+#include <cstdlib>
+#include <string>
+#include <vector>
+
+#include "braze/braze.h"
+#include "ir/graph/text.h"
+#include "ir/program/program.h"
+
+namespace braze {
+namespace {
+
+// Enough calls to hide the first one's start and to use more memory than the caches hold.
+constexpr int kCalls = 20;
+
+template <class F, class... Arguments>
+void measure(benchmark::State& state, F f, double flops, const Arguments&... arguments) {
+  Array result = f(arguments...);
+  result.wait();
+  for (auto _ : state) {
+    for (int i = 0; i < kCalls; ++i) result = f(arguments...);
+    result.wait();
+  }
+  using benchmark::Counter;
+  const double bytes = static_cast<double>(result.size_bytes() + (arguments.size_bytes() + ...));
+  state.counters["us"] =
+      Counter(1e-6 * kCalls, Counter::kIsIterationInvariantRate | Counter::kInvert);
+  state.counters["GB/s"] = Counter(bytes * 1e-9 * kCalls, Counter::kIsIterationInvariantRate);
+  if (flops > 0)
+    state.counters["TFLOP/s"] = Counter(flops * 1e-12 * kCalls, Counter::kIsIterationInvariantRate);
+}
+
+Array values(std::vector<int64_t> shape, DType dtype) {
+  return random::normal(std::move(shape), 0, 1, dtype);
+}
+
+void scale(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x) { return x * 1.5; }), 0, values({8192, 8192}, dtype));
+}
+void axpy(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor y) { return x * 1.5 + y; }), 0,
+          values({8192, 8192}, dtype), values({8192, 8192}, dtype));
+}
+void activations(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor y, Tensor b) {
+            return tanh(x * 1.5 + b) * sigmoid(y) + gelu_tanh(x - y);
+          }),
+          0, values({8192, 8192}, dtype), values({8192, 8192}, dtype), values({8192}, dtype));
+}
+void softmax(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x) { return nn::softmax(x); }), 0, values({16384, 4096}, dtype));
+}
+void softmax_long(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x) { return nn::softmax(x); }), 0, values({4096, 50257}, dtype));
+}
+void add_layer_norm(benchmark::State& state, DType dtype) {
+  measure(state,
+          jit([](Tensor x, Tensor y, Tensor g, Tensor b) { return nn::layer_norm(x + y, g, b); }),
+          0, values({16384, 4096}, dtype), values({16384, 4096}, dtype), values({4096}, dtype),
+          values({4096}, dtype));
+}
+void column_sum(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x) { return sum(x, {0}); }), 0, values({16384, 8192}, dtype));
+}
+void sum_of_squares(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x) { return sum(x * x); }), 0, values({16384, 8192}, dtype));
+}
+void transpose_add(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor y) { return transpose(x) + y; }), 0,
+          values({8192, 16384}, dtype), values({16384, 8192}, dtype));
+}
+void dot_4096(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor y) { return dot(x, y); }), 2.0 * 4096 * 4096 * 4096,
+          values({4096, 4096}, dtype), values({4096, 4096}, dtype));
+}
+void linear_gelu(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); }),
+          2.0 * 4096 * 4096 * 4096, values({4096, 4096}, dtype), values({4096, 4096}, dtype),
+          values({4096}, dtype));
+}
+
+void call_overhead(benchmark::State& state) {
+  auto f = jit([](Tensor x) { return x + 1.0; });
+  const Array x = random::normal({1});
+  Array y = f(x);
+  y.wait();
+  for (auto _ : state) {
+    y = f(x);
+    state.PauseTiming();
+    y.wait();
+    state.ResumeTiming();
+  }
+}
+
+void cold_compile(benchmark::State& state, const std::string& graph_text) {
+  const Graph graph = parse_graph(graph_text, "bench");
+  const Target target = default_device().target();
+  benchmark::DoNotOptimize(compile(graph, target));  // first-use initialisation is apart
+  for (auto _ : state) benchmark::DoNotOptimize(compile(graph, target));
+}
+
+Tensor twenty_ops(Tensor x) {
+  for (int i = 0; i < 5; ++i) x = tanh(x * 1.01 + 0.1) - 0.05;
+  return x;
+}
+
+using Case = void (*)(benchmark::State&, DType);
+void add(const char* name, Case run, DType dtype) {
+  benchmark::RegisterBenchmark((std::string(name) + "/" + std::string(braze::name(dtype))).c_str(),
+                               run, dtype)
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
+}
+
+int run(int argc, char** argv) {
+  const char* named = std::getenv("BRAZE_DEVICE");
+  const DeviceGuard guard{Device(named ? named : "cuda:0")};
+  for (const DType dtype : {DType::F32, DType::BF16}) {
+    add("scale", scale, dtype);
+    add("axpy", axpy, dtype);
+    add("activations", activations, dtype);
+    add("softmax", softmax, dtype);
+    add("softmax_long", softmax_long, dtype);
+    add("add_layer_norm", add_layer_norm, dtype);
+    add("column_sum", column_sum, dtype);
+    add("sum_of_squares", sum_of_squares, dtype);
+    add("transpose_add", transpose_add, dtype);
+    add("dot_4096", dot_4096, dtype);
+    add("linear_gelu", linear_gelu, dtype);
+  }
+  benchmark::RegisterBenchmark("call_overhead", call_overhead)->UseRealTime();
+  const auto add_compile = [](const char* name, std::string graph) {
+    benchmark::RegisterBenchmark(name, cold_compile, std::move(graph))
+        ->UseRealTime()
+        ->Unit(benchmark::kMillisecond);
+  };
+  add_compile("cold_compile_twenty_ops", jit(twenty_ops).graph(random::normal({4096})));
+  add_compile("cold_compile_softmax",
+              jit([](Tensor x) { return nn::softmax(x); }).graph(random::normal({128, 4096})));
+  benchmark::Initialize(&argc, argv);
+  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
+  benchmark::RunSpecifiedBenchmarks();
+  return 0;
+}
+
+}  // namespace
+}  // namespace braze
+
+int main(int argc, char** argv) {
+  try {
+    return braze::run(argc, argv);
+  } catch (const braze::Error& error) {
+    std::fprintf(stderr, "%s\n", error.what());
+    return 1;
+  }
+}
