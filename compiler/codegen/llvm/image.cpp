@@ -4,6 +4,8 @@
 // other, every relocation resolved: all of them are relative and stay inside, so the bytes run
 // wherever they are mapped. A symbol that the object does not define is a bug here: nothing that
 // the translator emits may lower to a library call.
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
@@ -35,9 +37,127 @@ namespace {
 
 constexpr const char* kTriple = "x86_64-unknown-linux-gnu";
 
-Machine machine_of(const Target& target) {
-  if (target.name == "x86-64-v3") return {false, 32};
-  if (target.name == "x86-64-v4") return {true, 64};
+using llvm::BasicBlock;
+using llvm::Value;
+
+// The entry function is  void(void* const* buffers, const int64_t* scalars, void* scratch,
+// int64_t begin, int64_t end).
+class X86 : public Machine {
+ public:
+  X86(bool has_avx512, int width) {
+    avx512 = has_avx512;
+    vector_bytes = width;
+  }
+
+  Entry enter(const Kernel& kernel, size_t number, llvm::Module& module,
+              llvm::IRBuilderBase& b) const override {
+    llvm::LLVMContext& context = module.getContext();
+    llvm::Type* pointer = b.getPtrTy();
+    auto* type = llvm::FunctionType::get(
+        b.getVoidTy(), {pointer, pointer, pointer, b.getInt64Ty(), b.getInt64Ty()}, false);
+    Entry entry;
+    entry.function = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage,
+                                            "phase" + std::to_string(number), module);
+    const char* names[] = {"buffers", "scalars", "scratch", "begin", "end"};
+    for (unsigned i = 0; i < 5; ++i) entry.function->getArg(i)->setName(names[i]);
+    for (unsigned i = 0; i < 3; ++i) entry.function->addParamAttr(i, llvm::Attribute::NoAlias);
+    entry.function->addParamAttr(2, llvm::Attribute::getWithAlignment(context, llvm::Align(64)));
+    b.SetInsertPoint(BasicBlock::Create(context, "entry", entry.function));
+    read_parameters(kernel, entry, b);
+    BasicBlock* body = BasicBlock::Create(context, "work", entry.function);
+    b.CreateBr(body);
+    b.SetInsertPoint(body);
+    return entry;
+  }
+
+  // Runs the instances [begin, end): the first one's grid position by division, the next ones' by
+  // counting up with a carry.
+  void instances(const Phase& phase, const Entry& entry, llvm::IRBuilderBase& b, const Index& index,
+                 const Body& body) const override {
+    const auto block = [&](const char* name) {
+      return BasicBlock::Create(b.getContext(), name, entry.function);
+    };
+    Value *begin = entry.function->getArg(3), *end = entry.function->getArg(4);
+    BasicBlock *start = block("start"), *loop = block("instance"), *done = block("done");
+    b.CreateCondBr(b.CreateICmpSLT(begin, end), start, done);
+    b.SetInsertPoint(start);
+    const size_t rank = phase.grid.size();
+    std::vector<Value*> extents(rank), first(rank);
+    for (size_t i = 0; i < rank; ++i) extents[i] = index(phase.grid[i].extent);
+    Value* number = begin;
+    for (size_t i = rank; i-- > 0;) {
+      first[i] = i == 0 ? number : b.CreateURem(number, extents[i]);
+      if (i > 0) number = b.CreateUDiv(number, extents[i]);
+    }
+    BasicBlock* from = b.GetInsertBlock();
+    b.CreateBr(loop);
+    b.SetInsertPoint(loop);
+    auto* p = b.CreatePHI(b.getInt64Ty(), 2, "p");
+    p->addIncoming(begin, from);
+    std::vector<llvm::PHINode*> axes;
+    Names names;
+    for (size_t i = 0; i < rank; ++i) {
+      axes.push_back(b.CreatePHI(b.getInt64Ty(), 2, phase.grid[i].symbol));
+      axes[i]->addIncoming(first[i], from);
+      names.emplace_back(phase.grid[i].symbol, axes[i]);
+    }
+    body(names);
+    BasicBlock* latch = b.GetInsertBlock();
+    Value* carry = nullptr;
+    for (size_t i = rank; i-- > 0;) {
+      Value* next = carry ? b.CreateAdd(axes[i], b.CreateZExt(carry, b.getInt64Ty()))
+                          : b.CreateAdd(axes[i], b.getInt64(1));
+      if (i > 0) {
+        carry = b.CreateICmpEQ(next, extents[i]);
+        next = b.CreateSelect(carry, b.getInt64(0), next);
+      }
+      axes[i]->addIncoming(next, latch);
+    }
+    Value* next = b.CreateNSWAdd(p, b.getInt64(1));
+    p->addIncoming(next, latch);
+    b.CreateCondBr(b.CreateICmpSLT(next, end), loop, done);
+    b.SetInsertPoint(done);
+  }
+
+  Value* place(const Memory& memory, int64_t, int64_t offset, const Entry& entry,
+               llvm::IRBuilderBase& b) const override {
+    return b.CreateConstGEP1_64(b.getInt8Ty(), entry.function->getArg(2),
+                                static_cast<uint64_t>(offset), memory.name);
+  }
+
+  void leave(bool streams, llvm::IRBuilderBase& b) const override {
+    if (streams) b.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<Value*>());
+    b.CreateRetVoid();
+  }
+
+ private:
+  // Buffers and scalars do not change during a call.
+  static void read_parameters(const Kernel& kernel, Entry& entry, llvm::IRBuilderBase& b) {
+    const auto read = [&](unsigned argument, llvm::Type* type, uint64_t index,
+                          const std::string& name) {
+      Value* at = b.CreateConstGEP1_64(type, entry.function->getArg(argument), index);
+      auto* load = b.CreateLoad(type, at, name);
+      load->setMetadata(llvm::LLVMContext::MD_invariant_load,
+                        llvm::MDNode::get(b.getContext(), {}));
+      return load;
+    };
+    uint64_t buffers = 0;
+    for (const Memory& memory : kernel.memories) {
+      const bool is_local = memory.space == MemorySpace::Local;
+      entry.pointers.push_back(is_local ? nullptr : read(0, b.getPtrTy(), buffers++, memory.name));
+    }
+    const auto word = [&](const std::string& name) {
+      entry.words.push_back(read(1, b.getInt64Ty(), entry.words.size(), name));
+    };
+    for (const Expr& symbol : kernel.symbols) word(symbol.symbol_name());
+    for (ValueId id : kernel.scalar_parameters) word(kernel[id].name);
+  }
+};
+
+const X86& machine_of(const Target& target) {
+  static const X86 v3(false, 32), v4(true, 64);
+  if (target.name == "x86-64-v3") return v3;
+  if (target.name == "x86-64-v4") return v4;
   fail(codes::kCodegenTarget, "no machine code can be made for target " + target.name +
                                   "; known are x86-64-v3 and x86-64-v4");
 }
@@ -111,7 +231,7 @@ struct Unit {
 
   Unit(const Kernel& kernel, const Target& target, bool names = false)
       : machine((machine_of(target), target_machine(target))) {
-    const Machine traits = machine_of(target);
+    const Machine& traits = machine_of(target);
     context.setDiscardValueNames(!names);
     module = translate(kernel, traits, context);
     module->setTargetTriple(llvm::Triple(kTriple));

@@ -1,19 +1,25 @@
 // llvm_p.h — what the files of this folder share. LLVM's own headers stay in the .cpp files.
 //
-//   translate.cpp   Kernel -> llvm::Module: phases, loops, accesses, index expressions
+//   translate.cpp   Kernel -> llvm::Module: loops, accesses, index expressions; for every machine
 //   rows.cpp        machine rows -> instructions
 //   optimize.cpp    the passes over LLVM IR
-//   image.cpp       target machine, object, image; the interface of code_generator.h
+//   image.cpp       x86-64: entry functions, target machine, object, image
+//   nvptx.cpp       NVIDIA GPUs: entry functions, target machine, PTX
 #pragma once
 
+#include <functional>
 #include <memory>
 #include <span>
+#include <string>
+#include <utility>
+#include <vector>
 
 #include "ir/code/code.h"
 #include "ir/target/target.h"
 
 namespace llvm {
 class Constant;
+class Function;
 class IRBuilderBase;
 class LLVMContext;
 class Module;
@@ -24,10 +30,42 @@ class Value;
 
 namespace braze::codegen {
 
-/// What the code generator asks of a machine beyond its registers' width.
-struct Machine {
+/// The function of a phase and what its parameters hold, valid in all of its blocks.
+struct Entry {
+  llvm::Function* function = nullptr;
+  std::vector<llvm::Value*> pointers;  ///< by memory; null for those that the body places
+  std::vector<llvm::Value*> words;     ///< 64 bits each: the kernel's symbols, then its scalars
+};
+
+/// What differs between machines: the entry function, how instances are numbered, where memories
+/// lie; and the facts by which the translator and the rows choose instructions.
+class Machine {
+ public:
+  virtual ~Machine() = default;
+
+  /// Whether one thread runs one lane: guards are branches, loads go out where they stand, index
+  /// arithmetic takes 32 bits where that is proven.
+  bool simt = false;
   bool avx512 = false;  ///< F, BW, DQ, VL: mask registers for every element size
   int vector_bytes = 32;
+
+  using Names = std::vector<std::pair<std::string, llvm::Value*>>;
+  using Index = std::function<llvm::Value*(const Expr&)>;
+  using Body = std::function<void(const Names&)>;
+
+  /// Makes the function of phase `number` and reads its parameters; `b` is left where its work
+  /// begins.
+  virtual Entry enter(const Kernel& kernel, size_t number, llvm::Module& module,
+                      llvm::IRBuilderBase& b) const = 0;
+  /// Emits `body` so that it runs for every instance of the call, with its index symbols.
+  /// `index` evaluates an expression over sizes.
+  virtual void instances(const Phase& phase, const Entry& entry, llvm::IRBuilderBase& b,
+                         const Index& index, const Body& body) const = 0;
+  /// The address of local or shared memory that lies `offset` bytes into its space.
+  virtual llvm::Value* place(const Memory& memory, int64_t bytes, int64_t offset,
+                             const Entry& entry, llvm::IRBuilderBase& b) const = 0;
+  /// Ends the function. `streams`: some store went past the caches.
+  virtual void leave(bool streams, llvm::IRBuilderBase& b) const = 0;
 };
 
 /// How a value of dtype x lanes stands in registers: bool is i1, f16 and bf16 are their bits as

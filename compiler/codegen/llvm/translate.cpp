@@ -16,12 +16,15 @@
 // element's, or that of a dummy which holds the fill. What does is a mask. AVX2 has no masks for
 // small elements and slow masked stores: where the guard is a count of elements, the tail of a
 // tensor, it goes through a copy on the stack instead, so that full accesses pay for one branch and
-// no mask.
+// no mask. A thread of a GPU branches around what its guard excludes; elements with one guard share
+// the branch.
+//
+// Index expressions take 64 bits, on a GPU 32 where their interval fits. The width of a value is
+// index_type() of its expression; fit() changes it.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InlineAsm.h>
-#include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
@@ -148,12 +151,14 @@ class Translator {
       std::optional<Affine> diff;
       Value* rest = nullptr;
       bool by_lane = false;
-      bool count = false;     // lane < diff at lane 0
-      Value* many = nullptr;  // count: rest, splat in 32 bits
+      bool count = false;               // lane < diff at lane 0
+      Value* many = nullptr;            // count: rest, splat in 32 bits
+      std::map<int64_t, Value*> holds;  // by offset, for a GPU thread
     };
     std::vector<Part> parts;
     ValueId mask;
     int64_t align = 0;
+    CacheHint cache = CacheHint::None;
     std::shared_ptr<Tail> tail;
   };
 
@@ -177,7 +182,9 @@ class Translator {
     return lanes == 1 ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes));
   }
   Value* i64(int64_t value) { return b_.getInt64(static_cast<uint64_t>(value)); }
-  BasicBlock* block(const char* name) { return BasicBlock::Create(context_, name, function_); }
+  BasicBlock* block(const char* name) {
+    return BasicBlock::Create(context_, name, phase_.function);
+  }
   Value* splat(Value* value, int32_t lanes) {
     return lanes == 1 ? value : b_.CreateVectorSplat(static_cast<unsigned>(lanes), value);
   }
@@ -245,18 +252,7 @@ class Translator {
 
   void phase(size_t number) {
     const Phase& phase = kernel_.phases[number];
-    llvm::Type* pointer = b_.getPtrTy();
-    auto* type = llvm::FunctionType::get(
-        b_.getVoidTy(), {pointer, pointer, pointer, b_.getInt64Ty(), b_.getInt64Ty()}, false);
-    function_ = llvm::Function::Create(type, llvm::GlobalValue::ExternalLinkage,
-                                       "phase" + std::to_string(number), *module_);
-    const char* names[] = {"buffers", "scalars", "scratch", "begin", "end"};
-    for (unsigned i = 0; i < 5; ++i) function_->getArg(i)->setName(names[i]);
-    for (unsigned i = 0; i < 3; ++i) function_->addParamAttr(i, llvm::Attribute::NoAlias);
-    function_->addParamAttr(2, llvm::Attribute::getWithAlignment(context_, llvm::Align(64)));
-
     slots_.assign(kernel_.values.size(), {});
-    pointers_.assign(kernel_.memories.size(), nullptr);
     symbols_.clear();
     scopes_.assign(1, {});
     pending_loads_.clear();
@@ -264,96 +260,30 @@ class Translator {
     streams_ = false;
     scratch_used_ = 0;
 
-    entry_ = block("entry");
-    b_.SetInsertPoint(entry_);
-    load_parameters();
-    BasicBlock* body = block("work");
-    b_.CreateBr(body);
-    b_.SetInsertPoint(body);
-    instances(phase);
-    if (streams_) b_.CreateIntrinsic(llvm::Intrinsic::x86_sse_sfence, llvm::ArrayRef<Value*>());
-    b_.CreateRetVoid();
+    phase_ = machine_.enter(kernel_, number, *module_, b_);
+    entry_ = &phase_.function->getEntryBlock();
+    bind_parameters();
+    const auto evaluate = [this](const Expr& e) { return index(e); };
+    machine_.instances(phase, phase_, b_, evaluate, [&](const Machine::Names& names) {
+      for (const auto& [name, value] : names) symbols_[name] = value;
+      run_region(phase.body);
+    });
+    machine_.leave(streams_, b_);
   }
 
-  void load_parameters() {
-    llvm::MDNode* empty = llvm::MDNode::get(context_, {});
-    const auto invariant = [&](llvm::LoadInst* load) {
-      load->setMetadata(llvm::LLVMContext::MD_invariant_load, empty);
-      return load;
-    };
-    int64_t index = 0;
-    for (size_t m = 0; m < kernel_.memories.size(); ++m) {
-      const Memory& memory = kernel_.memories[m];
-      if (memory.space == MemorySpace::Local) continue;
-      auto* pointer =
-          invariant(b_.CreateLoad(b_.getPtrTy(),
-                                  b_.CreateConstGEP1_64(b_.getPtrTy(), function_->getArg(0),
-                                                        static_cast<uint64_t>(index++)),
-                                  memory.name));
-      pointers_[m] = pointer;
-    }
-    index = 0;
-    const auto scalar = [&](const std::string& name) {
-      Value* at = b_.CreateConstGEP1_64(b_.getInt64Ty(), function_->getArg(1),
-                                        static_cast<uint64_t>(index++));
-      return invariant(b_.CreateLoad(b_.getInt64Ty(), at, name));
-    };
+  void bind_parameters() {
+    size_t word = 0;
     for (const Expr& symbol : kernel_.symbols)
-      symbols_[symbol.symbol_name()] = scalar(symbol.symbol_name());
+      symbols_[symbol.symbol_name()] = phase_.words[word++];
     for (ValueId id : kernel_.scalar_parameters) {
       const DType dtype = type_of(id).dtype;
-      Value* bits = scalar(kernel_[id].name);
-      llvm::Type* word = b_.getIntNTy(static_cast<unsigned>(8 * size_of(dtype)));
-      Value* value = b_.CreateTrunc(bits, word);
-      value = dtype == DType::Bool
-                  ? b_.CreateICmpNE(value, b_.getInt8(0))
-                  : b_.CreateBitCast(value, codegen::register_type(context_, dtype, 1));
-      slots_[id.index] = {nullptr, {value}, 0, nullptr};
+      Value* bits = b_.CreateTrunc(phase_.words[word++],
+                                   b_.getIntNTy(static_cast<unsigned>(8 * size_of(dtype))));
+      Value* value = dtype == DType::Bool
+                         ? b_.CreateICmpNE(bits, b_.getInt8(0))
+                         : b_.CreateBitCast(bits, codegen::register_type(context_, dtype, 1));
+      bind(id, {value});
     }
-  }
-
-  // Runs the instances [begin, end): the first one's grid position by division, the next ones' by
-  // counting up with a carry.
-  void instances(const Phase& phase) {
-    Value *begin = function_->getArg(3), *end = function_->getArg(4);
-    BasicBlock *start = block("start"), *loop = block("instance"), *done = block("done");
-    b_.CreateCondBr(b_.CreateICmpSLT(begin, end), start, done);
-    b_.SetInsertPoint(start);
-    const size_t rank = phase.grid.size();
-    std::vector<Value*> extents(rank), first(rank);
-    for (size_t i = 0; i < rank; ++i) extents[i] = index(phase.grid[i].extent);
-    Value* number = begin;
-    for (size_t i = rank; i-- > 0;) {
-      first[i] = i == 0 ? number : b_.CreateURem(number, extents[i]);
-      if (i > 0) number = b_.CreateUDiv(number, extents[i]);
-    }
-    BasicBlock* from = b_.GetInsertBlock();
-    b_.CreateBr(loop);
-    b_.SetInsertPoint(loop);
-    auto* p = b_.CreatePHI(b_.getInt64Ty(), 2, "p");
-    p->addIncoming(begin, from);
-    std::vector<llvm::PHINode*> axes;
-    for (size_t i = 0; i < rank; ++i) {
-      axes.push_back(b_.CreatePHI(b_.getInt64Ty(), 2, phase.grid[i].symbol));
-      axes[i]->addIncoming(first[i], from);
-      symbols_[phase.grid[i].symbol] = axes[i];
-    }
-    run_region(phase.body);
-    BasicBlock* latch = b_.GetInsertBlock();
-    Value* carry = nullptr;
-    for (size_t i = rank; i-- > 0;) {
-      Value* next = carry ? b_.CreateAdd(axes[i], b_.CreateZExt(carry, b_.getInt64Ty()))
-                          : b_.CreateAdd(axes[i], i64(1));
-      if (i > 0) {
-        carry = b_.CreateICmpEQ(next, extents[i]);
-        next = b_.CreateSelect(carry, i64(0), next);
-      }
-      axes[i]->addIncoming(next, latch);
-    }
-    Value* next = b_.CreateNSWAdd(p, i64(1));
-    p->addIncoming(next, latch);
-    b_.CreateCondBr(b_.CreateICmpSLT(next, end), loop, done);
-    b_.SetInsertPoint(done);
   }
 
   // ---------------------------------------------------------------- regions and statements
@@ -404,8 +334,7 @@ class Translator {
     int64_t offset = memory.scratch_offset;
     if (offset < 0) offset = scratch_used_;
     scratch_used_ = std::max(scratch_used_, (offset + bytes_of(memory) + 63) / 64 * 64);
-    pointers_[id.index] = b_.CreateConstGEP1_64(b_.getInt8Ty(), function_->getArg(2),
-                                                static_cast<uint64_t>(offset), memory.name);
+    phase_.pointers[id.index] = machine_.place(memory, bytes_of(memory), offset, phase_, b_);
   }
 
   // Notes where a value is made; its elements follow at their first use.
@@ -417,6 +346,8 @@ class Translator {
     });
     slots_[id.index] = {&s, std::vector<Value*>(static_cast<size_t>(type_of(id).count())), depth,
                         nullptr};
+    if (const auto* load = s.as<LoadOp>(); load && machine_.simt)
+      return bind(id, load_elements(*load, type_of(id)));
     if (s.as<LoadOp>()) pending_loads_.push_back(id);
     if (depth >= kMaxPendingDepth) force(id);
   }
@@ -666,7 +597,7 @@ class Translator {
   Value* emit_iota(const Expr& e, const ValueType& type, int64_t i) {
     Value* value = index(e, position_of(type, i));
     if (!value->getType()->isVectorTy()) value = splat(value, type.lanes);
-    return b_.CreateTrunc(value, register_type(type));
+    return b_.CreateSExtOrTrunc(value, register_type(type));
   }
 
   // ---------------------------------------------------------------- index expressions
@@ -711,59 +642,89 @@ class Translator {
     return name == "lane" || (name[0] == '%' && type_of(value_named(name)).lanes > 1);
   }
 
+  static bool is_narrow(Interval range) { return range.min >= INT32_MIN && range.max <= INT32_MAX; }
+  // The type in which a range of index values is computed.
+  llvm::IntegerType* index_type(Interval range) {
+    return machine_.simt && is_narrow(range) ? b_.getInt32Ty() : b_.getInt64Ty();
+  }
+  llvm::IntegerType* index_type(const Expr& e) { return index_type(e.range()); }
+  // One type for the values of several expressions.
+  llvm::IntegerType* common_type(std::span<const Expr> expressions) {
+    for (const Expr& e : expressions)
+      if (index_type(e)->getBitWidth() == 64) return b_.getInt64Ty();
+    return b_.getInt32Ty();
+  }
+  Value* fit(Value* value, llvm::IntegerType* type) {
+    auto* vector = llvm::dyn_cast<llvm::FixedVectorType>(value->getType());
+    llvm::Type* shape =
+        vector ? shaped(type, static_cast<int32_t>(vector->getNumElements())) : type;
+    return b_.CreateSExtOrTrunc(value, shape);
+  }
+  Value* number(llvm::Type* type, int64_t value) {
+    return llvm::ConstantInt::getSigned(type, value);
+  }
+
   // A uniform expression, evaluated once in the scopes that see it.
   Value* index(const Expr& e) {
-    if (auto constant = e.as_constant()) return i64(*constant);
+    if (auto constant = e.as_constant()) return number(index_type(e), *constant);
     if (e.kind() != Expr::Kind::Symbol)
       for (size_t s = scopes_.size(); s-- > 0;)
         if (auto it = scopes_[s].find(e); it != scopes_[s].end()) return it->second;
-    Value* value = compute(e, nullptr);
+    Value* value = fit(compute(e, nullptr), index_type(e));
     if (e.kind() != Expr::Kind::Symbol) scopes_.back().emplace(e, value);
     return value;
   }
 
-  // An expression at a position: i64, or a vector of them if it varies by lane.
+  // An expression at a position: a number, or a vector of them if it varies by lane.
   Value* index(const Expr& e, const Position& position) {
-    return is_positional(e) ? compute(e, &position) : index(e);
+    return is_positional(e) ? fit(compute(e, &position), index_type(e)) : index(e);
   }
 
+  // The value of an expression, of some width that holds it. Sums and products may be computed in
+  // the width of the result, since what wraps around on the way comes back.
   Value* compute(const Expr& e, const Position* position) {
-    const auto operand = [&](const Expr& x) { return position ? index(x, *position) : index(x); };
     const auto operands = e.operands();
+    const auto operand = [&](size_t i, llvm::IntegerType* type) {
+      return fit(position ? index(operands[i], *position) : index(operands[i]), type);
+    };
     switch (e.kind()) {
       case Expr::Kind::Constant:
-        return i64(*e.as_constant());
+        return number(index_type(e), *e.as_constant());
       case Expr::Kind::Symbol:
         return symbol(e, position);
       case Expr::Kind::Sum: {
-        Value* sum = operand(operands[0]);
+        llvm::IntegerType* type = index_type(e);
+        Value* sum = operand(0, type);
         for (size_t i = 1; i < operands.size(); ++i) {
-          Value *a = sum, *b = operand(operands[i]);
+          Value *a = sum, *b = operand(i, type);
           match(a, b);
-          sum = b_.CreateNSWAdd(a, b);
+          sum = b_.CreateAdd(a, b, "", /*HasNUW=*/false, /*HasNSW=*/type->getBitWidth() == 64);
         }
         return sum;
       }
       case Expr::Kind::Product: {
-        Value* product = operand(operands.back());
+        llvm::IntegerType* type = index_type(e);
+        Value* product = operand(operands.size() - 1, type);
         for (size_t i = operands.size() - 1; i-- > 0;) {
-          Value *a = product, *b = operand(operands[i]);
+          Value *a = product, *b = operand(i, type);
           match(a, b);
-          product = b_.CreateNSWMul(a, b);
+          product = b_.CreateMul(a, b, "", /*HasNUW=*/false, /*HasNSW=*/type->getBitWidth() == 64);
         }
         return product;
       }
       case Expr::Kind::FloorDiv:
       case Expr::Kind::Mod: {
-        Value *a = operand(operands[0]), *b = operand(operands[1]);
+        llvm::IntegerType* type = common_type(operands);
+        Value *a = operand(0, type), *b = operand(1, type);
         match(a, b);
         return floor_division(e.kind() == Expr::Kind::Mod, operands[0], operands[1], a, b);
       }
       case Expr::Kind::Min:
       case Expr::Kind::Max: {
-        Value* best = operand(operands[0]);
+        llvm::IntegerType* type = common_type(operands);
+        Value* best = operand(0, type);
         for (size_t i = 1; i < operands.size(); ++i) {
-          Value *a = best, *b = operand(operands[i]);
+          Value *a = best, *b = operand(i, type);
           match(a, b);
           best = b_.CreateBinaryIntrinsic(
               e.kind() == Expr::Kind::Min ? llvm::Intrinsic::smin : llvm::Intrinsic::smax, a, b);
@@ -784,17 +745,15 @@ class Translator {
 
   Value* floor_division(bool is_mod, const Expr& left, const Expr& right, Value* a, Value* b) {
     llvm::Type* type = a->getType();
-    const auto number = [&](uint64_t v) { return llvm::ConstantInt::get(type, v); };
     const auto constant = right.as_constant();
     if (constant && (*constant & (*constant - 1)) == 0) {
-      if (is_mod) return b_.CreateAnd(a, number(static_cast<uint64_t>(*constant) - 1));
-      return b_.CreateAShr(
-          a, number(static_cast<uint64_t>(__builtin_ctzll(static_cast<uint64_t>(*constant)))));
+      if (is_mod) return b_.CreateAnd(a, number(type, *constant - 1));
+      return b_.CreateAShr(a, number(type, __builtin_ctzll(static_cast<uint64_t>(*constant))));
     }
     if (left.range().min >= 0) return is_mod ? b_.CreateURem(a, b) : b_.CreateUDiv(a, b);
     Value* quotient = b_.CreateSDiv(a, b);
     Value* rest = b_.CreateSub(a, b_.CreateMul(quotient, b));
-    Value* below = b_.CreateICmpSLT(rest, number(0));
+    Value* below = b_.CreateICmpSLT(rest, number(type, 0));
     if (is_mod) return b_.CreateSelect(below, b_.CreateAdd(rest, b), rest);
     return b_.CreateAdd(quotient, b_.CreateSExt(below, type));
   }
@@ -836,7 +795,9 @@ class Translator {
   }
 
   Value* compare(const IndexComparison& comparison, const Position& position) {
-    Value *a = index(comparison.left, position), *b = index(comparison.right, position);
+    const Expr sides[] = {comparison.left, comparison.right};
+    llvm::IntegerType* type = common_type(sides);
+    Value *a = fit(index(sides[0], position), type), *b = fit(index(sides[1], position), type);
     match(a, b);
     constexpr llvm::CmpInst::Predicate kPredicates[] = {
         llvm::CmpInst::ICMP_SLT, llvm::CmpInst::ICMP_SLE, llvm::CmpInst::ICMP_SGT,
@@ -869,18 +830,20 @@ class Translator {
 
   // ---------------------------------------------------------------- accesses
 
-  Access make_access(MemoryId memory, const ValueType& type, const std::vector<Expr>& at,
-                     const Guard& guard, int64_t align) {
-    BRAZE_CHECK(at.size() == 1, "memory in Kernel IR has one coordinate");
+  // `op` is a LoadOp or a StoreOp.
+  template <class Op>
+  Access make_access(const Op& op, const ValueType& type) {
+    BRAZE_CHECK(op.at.size() == 1, "memory in Kernel IR has one coordinate");
     Access access;
-    access.memory = memory;
+    access.memory = op.memory;
     access.type = type;
-    access.at = at[0];
-    access.mask = guard.mask;
-    access.align = std::max<int64_t>(align, static_cast<int64_t>(size_of(type.dtype)));
-    access.address = affine(at[0], type.rank());
-    if (access.address) access.base = address_of(memory, index(access.address->rest));
-    for (const IndexComparison& comparison : guard.condition) {
+    access.at = op.at[0];
+    access.mask = op.guard.mask;
+    access.align = std::max<int64_t>(op.align, static_cast<int64_t>(size_of(type.dtype)));
+    access.cache = op.cache;
+    access.address = affine(op.at[0], type.rank());
+    if (access.address) access.base = address_of(op.memory, index(access.address->rest));
+    for (const IndexComparison& comparison : op.guard.condition) {
       Access::Part part;
       part.comparison = comparison;
       part.by_lane =
@@ -898,7 +861,9 @@ class Translator {
         if (part.diff && !part.diff->is_constant()) part.diff.reset();
         if (part.diff) {
           part.count = part.by_lane && part.diff->lane == -1;
-          if (!part.by_lane || part.count) part.rest = index(part.diff->rest);
+          if (machine_.simt && part.count && cuts_whole_vectors(diff, type.lanes))
+            part.by_lane = part.count = false;
+          if (!part.by_lane || part.count || machine_.simt) part.rest = index(part.diff->rest);
         }
       }
       access.parts.push_back(std::move(part));
@@ -906,8 +871,13 @@ class Translator {
     return access;
   }
 
+  // Whether `diff` lanes, as many as are left at lane 0, are always none or all of a vector.
+  static bool cuts_whole_vectors(const Expr& diff, int32_t lanes) {
+    return diff.substitute({{"lane", Expr(0)}}).is_multiple_of(lanes);
+  }
+
   Value* address_of(MemoryId memory, Value* index) {
-    return address_from(memory, pointers_[memory.index], index);
+    return address_from(memory, phase_.pointers[memory.index], index);
   }
   Value* address_from(MemoryId memory, Value* base, Value* index) {
     return b_.CreateGEP(memory_type(context_, kernel_[memory].dtype, 1), base, index);
@@ -943,8 +913,7 @@ class Translator {
     row = access.base;
     for (size_t d = 0; d < at.size(); ++d)
       if (at[d] != 0)
-        row = address_from(access.memory, row,
-                           b_.CreateNSWMul(index(address.strides[d]), i64(at[d])));
+        row = address_from(access.memory, row, index(address.strides[d] * Expr(at[d])));
     return row;
   }
 
@@ -961,7 +930,8 @@ class Translator {
 
   // Whether an access is cut off by one count that runs as its places in memory do.
   std::shared_ptr<Tail> find_tail(const Access& access) const {
-    if (machine_.avx512 || !access.address || access.address->lane != 1 || access.mask)
+    if (machine_.avx512 || machine_.simt || !access.address || access.address->lane != 1 ||
+        access.mask)
       return nullptr;
     if (access.type.lanes == 1) return nullptr;
     const std::vector<int64_t>& extents = access.type.extents;
@@ -1117,6 +1087,11 @@ class Translator {
     return coefficient ? coefficient->as_constant() : std::nullopt;
   }
 
+  Value* exceeds(Value* value, int64_t limit) {
+    if (!is_narrow(Interval::point(limit))) value = fit(value, b_.getInt64Ty());
+    return b_.CreateICmpSGT(value, number(value->getType(), limit));
+  }
+
   // The part of the guard that is one bit per element; null if there is none.
   Value* element_condition(Access& access, int64_t i) {
     Value* all = nullptr;
@@ -1125,7 +1100,7 @@ class Translator {
       Value* holds = nullptr;
       if (part.rest) {
         const int64_t offset = part.diff->offset(unflatten(i, access.type.extents));
-        holds = b_.CreateICmpSGT(part.rest, i64(-offset));
+        holds = exceeds(part.rest, -offset);
       } else {
         holds = compare(part.comparison, position_of(access.type, i));
       }
@@ -1218,7 +1193,7 @@ class Translator {
   Value* emit_load(const LoadOp& op, const ValueType& type, int64_t i,
                    std::shared_ptr<Access>& access) {
     if (!access) {
-      access = std::make_shared<Access>(make_access(op.memory, type, op.at, op.guard, op.align));
+      access = std::make_shared<Access>(make_access(op, type));
       open_tail(*access, op.fill);
     }
     return load_element(*access, op.fill, i);
@@ -1311,7 +1286,8 @@ class Translator {
     force_loads([&](MemoryId memory) { return memory == op.memory; });
     ValueType type{kernel_[op.memory].dtype, 1, {}};
     if (!op.value.is_literal()) type = type_of(op.value.value);
-    Access access = make_access(op.memory, type, op.at, op.guard, op.align);
+    Access access = make_access(op, type);
+    if (machine_.simt) return store_elements(access, op.value);
     const int64_t whole = std::min<int64_t>(type.lanes * static_cast<int64_t>(size_of(type.dtype)),
                                             machine_.vector_bytes);
     stream_ = op.cache == CacheHint::Stream && !op.guard && lane_stride(access) == 1 &&
@@ -1366,6 +1342,152 @@ class Translator {
     }
   }
 
+  // ---------------------------------------------------------------- accesses of one GPU thread
+
+  // What one instruction moves: an element, or a lane of it where they lie apart or some are cut.
+  struct Piece {
+    Value* at = nullptr;
+    Value* condition = nullptr;  // null: always
+    int64_t element = 0;
+    int32_t lane = 0;
+    int32_t lanes = 1;
+  };
+
+  // All addresses and conditions of an access, so that its instructions stand close together.
+  // Equal conditions are one value.
+  std::vector<Piece> pieces(Access& access, bool is_load) {
+    const ValueType& type = access.type;
+    const auto stride = lane_stride(access);
+    const bool lanes_differ = (access.mask && type_of(access.mask).lanes > 1) ||
+                              std::any_of(access.parts.begin(), access.parts.end(),
+                                          [](const Access::Part& part) { return part.by_lane; });
+    const bool one_scalar = type.lanes > 1 && stride == 0 && is_load && !lanes_differ;
+    const bool whole = one_scalar || (stride == 1 && !lanes_differ);
+    std::map<std::vector<Value*>, Value*> conditions;
+    std::vector<Piece> out;
+    for (int64_t i = 0; i < type.count(); ++i) {
+      Value* indices = gathered_index(access, i);
+      for (int32_t l = 0; l < (whole ? 1 : type.lanes); ++l) {
+        const auto terms = guard_terms(access, i, l);
+        Value*& condition = conditions[terms];
+        if (!condition && !terms.empty()) condition = b_.CreateAnd(terms);
+        Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
+                            : address(access, i, l);
+        out.push_back({at, condition, i, l, whole && !one_scalar ? type.lanes : 1});
+      }
+    }
+    return out;
+  }
+
+  // What must hold for a lane of an element.
+  std::vector<Value*> guard_terms(Access& access, int64_t i, int32_t lane) {
+    std::vector<Value*> terms;
+    const auto add = [&](Value* term) {
+      auto* known = llvm::dyn_cast<llvm::ConstantInt>(term);
+      if (!known || known->isZero()) terms.push_back(term);
+    };
+    Position position = position_of(access.type, i);
+    position.lane = lane;
+    for (Access::Part& part : access.parts) {
+      if (!part.diff) {
+        add(compare(part.comparison, position));
+        continue;
+      }
+      const int64_t offset = part.diff->offset(position.at) + part.diff->lane * lane;
+      Value*& holds = part.holds[offset];
+      if (!holds) holds = exceeds(part.rest, -offset);
+      add(holds);
+    }
+    if (access.mask) add(lane_of(mask_element(access, i), type_of(access.mask).lanes, lane));
+    return terms;
+  }
+
+  // Emits body(from, to) for each run of pieces with one condition, under a branch if they have
+  // one, then joined(from, to, block before the branch, block at the end of its body).
+  template <class Body, class Joined>
+  void guarded(const std::vector<Piece>& pieces, const Body& body, const Joined& joined) {
+    for (size_t from = 0, to = 0; from < pieces.size(); from = to) {
+      Value* condition = pieces[from].condition;
+      while (to < pieces.size() && pieces[to].condition == condition) ++to;
+      if (!condition) {
+        body(from, to);
+        continue;
+      }
+      BasicBlock *before = b_.GetInsertBlock(), *inside = block("inside"), *after = block("after");
+      b_.CreateCondBr(condition, inside, after);
+      b_.SetInsertPoint(inside);
+      body(from, to);
+      BasicBlock* end = b_.GetInsertBlock();
+      b_.CreateBr(after);
+      b_.SetInsertPoint(after);
+      joined(from, to, before, end);
+    }
+  }
+
+  std::vector<Value*> load_elements(const LoadOp& op, const ValueType& type) {
+    Access access = make_access(op, type);
+    const std::vector<Piece> parts = pieces(access, /*is_load=*/true);
+    std::vector<Value*> loaded(parts.size());
+    const auto body = [&](size_t from, size_t to) {
+      for (size_t p = from; p < to; ++p) loaded[p] = load_piece(access, parts[p]);
+    };
+    guarded(parts, body, [&](size_t from, size_t to, BasicBlock* before, BasicBlock* end) {
+      for (size_t p = from; p < to; ++p) {
+        auto* phi = b_.CreatePHI(loaded[p]->getType(), 2);
+        phi->addIncoming(memory_literal(type.dtype, op.fill, parts[p].lanes), before);
+        phi->addIncoming(loaded[p], end);
+        loaded[p] = phi;
+      }
+    });
+    std::vector<Value*> out(static_cast<size_t>(type.count()));
+    for (size_t p = 0; p < parts.size(); ++p) {
+      Value*& element = out[static_cast<size_t>(parts[p].element)];
+      Value* value = from_memory(loaded[p], type.dtype);
+      if (parts[p].lanes == type.lanes) {
+        element = value;
+      } else if (p + 1 == parts.size() || parts[p + 1].element != parts[p].element) {
+        element = parts[p].lane == 0 ? splat(value, type.lanes)
+                                     : with_lane(element, type.lanes, parts[p].lane, value);
+      } else {
+        if (!element) element = llvm::PoisonValue::get(register_type(type));
+        element = with_lane(element, type.lanes, parts[p].lane, value);
+      }
+    }
+    return out;
+  }
+
+  Value* load_piece(const Access& access, const Piece& piece) {
+    const DType dtype = access.type.dtype;
+    const bool whole = piece.lanes == access.type.lanes;
+    auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, piece.lanes), piece.at,
+                                      whole ? alignment(access) : element_alignment(access));
+    annotate(load, access.memory);
+    return load;
+  }
+
+  llvm::Constant* memory_literal(DType dtype, uint64_t bits, int32_t lanes) {
+    if (dtype != DType::Bool) return literal(context_, dtype, bits, lanes);
+    return llvm::ConstantInt::get(memory_type(context_, dtype, lanes), bits ? 1 : 0);
+  }
+
+  void store_elements(Access& access, const Operand& operand) {
+    const ValueType& type = access.type;
+    std::vector<Value*> values = elements_of(operand, type);
+    const std::vector<Piece> parts = pieces(access, /*is_load=*/false);
+    const auto body = [&](size_t from, size_t to) {
+      for (size_t p = from; p < to; ++p) {
+        const bool whole = parts[p].lanes == type.lanes;
+        Value* value = values[static_cast<size_t>(parts[p].element)];
+        if (!whole) value = lane_of(value, type.lanes, parts[p].lane);
+        value = to_memory(value, type.dtype, parts[p].lanes);
+        auto* store = b_.CreateAlignedStore(value, parts[p].at,
+                                            whole ? alignment(access) : element_alignment(access));
+        annotate(store, access.memory);
+      }
+    };
+    guarded(parts, body, [](size_t, size_t, BasicBlock*, BasicBlock*) {});
+  }
+
   void emit_atomic(const AtomicOp& op, const Statement& s) {
     force_loads([&](MemoryId memory) { return !is_constant(memory); });
     Value* at = address_of(op.memory, index(op.at));
@@ -1375,8 +1497,10 @@ class Translator {
                                                    : llvm::AtomicRMWInst::UMax;
     const auto order =
         op.acquire_release ? llvm::AtomicOrdering::AcquireRelease : llvm::AtomicOrdering::Monotonic;
-    Value* old =
-        b_.CreateAtomicRMW(action, at, element(op.value, 0, 1), llvm::Align(size_of(dtype)), order);
+    const auto scope = machine_.simt ? context_.getOrInsertSyncScopeID("device")
+                                     : llvm::SyncScope::ID{llvm::SyncScope::System};
+    Value* old = b_.CreateAtomicRMW(action, at, element(op.value, 0, 1),
+                                    llvm::Align(size_of(dtype)), order, scope);
     slots_[s.results[0].index] = {nullptr, {old}, 0, nullptr};
   }
 
@@ -1447,12 +1571,14 @@ class Translator {
       for (int64_t t = 0; t < turns; ++t) values = turn(loop, i64(*low + t * *step), values);
     } else {
       const int64_t copies = std::max<int64_t>(1, loop.unroll);
-      Value *from = index(loop.low), *to = index(loop.high), *by = index(loop.step);
+      llvm::IntegerType* type = loop_type(loop, copies);
+      Value *from = fit(index(loop.low), type), *to = fit(index(loop.high), type),
+            *by = fit(index(loop.step), type);
       Value* next = from;
       if (copies > 1) {
         // A turn of the long loop needs all its copies to be within: k + (copies - 1) * step <
         // high.
-        Value* reach = b_.CreateNSWMul(by, i64(copies - 1));
+        Value* reach = b_.CreateNSWMul(by, number(type, copies - 1));
         Value* last = b_.CreateNSWSub(to, reach);
         next = rotated_loop(loop, from, last, by, copies, values, turns);
       }
@@ -1460,6 +1586,16 @@ class Translator {
         rotated_loop(loop, next, to, by, 1, values, copies == 1 ? turns : -1);
     }
     for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], values[i]);
+  }
+
+  // Holds every k, and the first that is not run.
+  llvm::IntegerType* loop_type(const ForOp& loop, int64_t copies) {
+    const Interval low = loop.low.range(), high = loop.high.range(), step = loop.step.range();
+    if (!is_narrow(low) || !is_narrow(high) || !is_narrow(step) || !is_narrow({0, copies}))
+      return b_.getInt64Ty();
+    const int64_t reach = step.max * copies;
+    return index_type(
+        Interval{std::min(low.min, high.min - reach), std::max(low.max, high.max) + reach});
   }
 
   // for (k = from; k < to; k += copies * by), tested at the end of each turn. Updates `values` to
@@ -1473,7 +1609,7 @@ class Translator {
     else
       b_.CreateCondBr(b_.CreateICmpSLT(from, to), body, after);
     b_.SetInsertPoint(body);
-    auto* k = b_.CreatePHI(b_.getInt64Ty(), 2, loop.symbol);
+    auto* k = b_.CreatePHI(from->getType(), 2, loop.symbol);
     k->addIncoming(from, before);
     const auto phis = make_phis(values, before);
     Carried inside = as_values(phis);
@@ -1491,7 +1627,7 @@ class Translator {
       values = inside;
       return next;
     }
-    auto* end = b_.CreatePHI(b_.getInt64Ty(), 2);
+    auto* end = b_.CreatePHI(from->getType(), 2);
     end->addIncoming(from, before);
     end->addIncoming(next, latch);
     const auto out = make_phis(values, before);
@@ -1566,10 +1702,9 @@ class Translator {
   std::unordered_map<llvm::Constant*, llvm::GlobalVariable*> fills_;
 
   // Of the phase at hand.
-  llvm::Function* function_ = nullptr;
+  Entry phase_;
   BasicBlock* entry_ = nullptr;
   std::vector<Slot> slots_;
-  std::vector<Value*> pointers_;
   std::unordered_map<std::string, Value*> symbols_;
   std::vector<std::unordered_map<Expr, Value*>> scopes_;  // index expressions by region
   std::vector<ValueId> pending_loads_;

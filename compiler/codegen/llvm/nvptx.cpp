@@ -1,0 +1,212 @@
+// nvptx.cpp — Kernel IR for NVIDIA GPUs: entry functions and LLVM's target machine.
+//
+// The function of phase i is  <kernel>_p<i>.  Its parameters are those of
+// docs/design/0001-languages section 9.1: pointers to device memory, symbols and scalars of 8
+// bytes, tensor maps. Block b runs instance  b div cluster  as rank  b mod cluster.  All shared
+// memory is one dynamic array.
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/Function.h>
+#include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/IntrinsicsNVPTX.h>
+#include <llvm/IR/Module.h>
+#include <llvm/MC/TargetRegistry.h>
+#include <llvm/Support/CommandLine.h>
+#include <llvm/Support/TargetSelect.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/Target/TargetOptions.h>
+
+#include <algorithm>
+#include <map>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/llvm/llvm_p.h"
+#include "ir/support/text.h"
+
+namespace braze::codegen {
+
+namespace {
+
+using llvm::BasicBlock;
+using llvm::Value;
+
+constexpr const char* kTriple = "nvptx64-nvidia-cuda";
+constexpr unsigned kGlobal = 1;
+
+// A target and the PTX version that first had all that its kernels use: older drivers read it too.
+struct GpuRow {
+  std::string_view name;
+  const char* ptx;
+};
+constexpr GpuRow kGpus[] = {{"sm_80", "+ptx74"}, {"sm_90a", "+ptx80"}};
+
+class Nvptx : public Machine {
+ public:
+  Nvptx() {
+    simt = true;
+    vector_bytes = 16;
+  }
+
+  Entry enter(const Kernel& kernel, size_t number, llvm::Module& module,
+              llvm::IRBuilderBase& b) const override {
+    const Phase& phase = kernel.phases[number];
+    Entry entry;
+    entry.function = declare(kernel, number, module, b);
+    set_launch_bounds(phase, *entry.function);
+    b.SetInsertPoint(BasicBlock::Create(b.getContext(), "entry", entry.function));
+    auto argument = entry.function->arg_begin();
+    for (const Memory& memory : kernel.memories)
+      entry.pointers.push_back(is_device_memory(memory) ? &*argument++ : nullptr);
+    const size_t words = kernel.symbols.size() + kernel.scalar_parameters.size();
+    for (size_t i = 0; i < words; ++i) entry.words.push_back(&*argument++);
+    return entry;
+  }
+
+  void instances(const Phase& phase, const Entry&, llvm::IRBuilderBase& b, const Index& index,
+                 const Body& body) const override {
+    Names names;
+    names.emplace_back("tid", special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, phase.block));
+    // No more blocks than that are launched, so that 32 bits hold every number and extent.
+    Value* number = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, INT32_MAX);
+    if (phase.cluster_size > 1) {
+      Value* size = b.getInt32(static_cast<uint32_t>(phase.cluster_size));
+      names.emplace_back(phase.cluster, b.CreateURem(number, size));
+      number = b.CreateUDiv(number, size);
+    }
+    for (size_t i = phase.grid.size(); i-- > 0;) {
+      Value* extent = b.CreateTrunc(index(phase.grid[i].extent), b.getInt32Ty());
+      names.emplace_back(phase.grid[i].symbol, i == 0 ? number : b.CreateURem(number, extent));
+      if (i > 0) number = b.CreateUDiv(number, extent);
+    }
+    body(names);
+  }
+
+  Value* place(const Memory& memory, int64_t bytes, int64_t offset, const Entry& entry,
+               llvm::IRBuilderBase& b) const override {
+    if (memory.space == MemorySpace::Shared)
+      return b.CreateConstGEP1_64(b.getInt8Ty(), shared_memory(*entry.function->getParent()),
+                                  static_cast<uint64_t>(offset), memory.name);
+    BasicBlock& first = entry.function->getEntryBlock();
+    llvm::IRBuilder<> at(&first, first.begin());
+    auto* made = at.CreateAlloca(llvm::ArrayType::get(at.getInt8Ty(), static_cast<uint64_t>(bytes)),
+                                 nullptr, memory.name);
+    made->setAlignment(llvm::Align(16));
+    return made;
+  }
+
+  void leave(bool, llvm::IRBuilderBase& b) const override { b.CreateRetVoid(); }
+
+  void set_attributes(llvm::Function& function) const override {
+    function.addFnAttr(llvm::Attribute::Convergent);
+  }
+
+ private:
+  static bool is_device_memory(const Memory& memory) {
+    return memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
+  }
+
+  static llvm::Function* declare(const Kernel& kernel, size_t number, llvm::Module& module,
+                                 llvm::IRBuilderBase& b) {
+    llvm::SmallVector<llvm::Type*, 16> types;
+    llvm::Type* pointer = b.getPtrTy(kGlobal);
+    for (const Memory& memory : kernel.memories)
+      if (is_device_memory(memory)) types.push_back(pointer);
+    types.append(kernel.symbols.size() + kernel.scalar_parameters.size(), b.getInt64Ty());
+    auto* function = llvm::Function::Create(llvm::FunctionType::get(b.getVoidTy(), types, false),
+                                            llvm::GlobalValue::ExternalLinkage,
+                                            gpu_entry_name(kernel, number), module);
+    function->setCallingConv(llvm::CallingConv::PTX_Kernel);
+    unsigned i = 0;
+    for (const Memory& memory : kernel.memories) {
+      if (!is_device_memory(memory)) continue;
+      const auto align =
+          std::max<uint64_t>(static_cast<uint64_t>(memory.align), size_of(memory.dtype));
+      function->addParamAttr(i, llvm::Attribute::NoAlias);
+      function->addParamAttr(i++,
+                             llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(align)));
+    }
+    return function;
+  }
+
+  static void set_launch_bounds(const Phase& phase, llvm::Function& function) {
+    function.addFnAttr("nvvm.maxntid", std::to_string(phase.block));
+    if (phase.registers > 0) function.addFnAttr("nvvm.maxnreg", std::to_string(phase.registers));
+    if (phase.cluster_size > 1)
+      function.addFnAttr("nvvm.cluster_dim", std::to_string(phase.cluster_size));
+  }
+
+  // A special register whose value is below `end`.
+  static Value* special(llvm::IRBuilderBase& b, llvm::Intrinsic::ID id, int64_t end) {
+    auto* call = b.CreateIntrinsic(id, {}, {});
+    call->addRangeRetAttr(
+        llvm::ConstantRange(llvm::APInt(32, 0), llvm::APInt(32, static_cast<uint64_t>(end))));
+    return call;
+  }
+
+  static llvm::GlobalVariable* shared_memory(llvm::Module& module) {
+    if (auto* made = module.getNamedGlobal("shared_memory")) return made;
+    auto* type = llvm::ArrayType::get(llvm::Type::getInt8Ty(module.getContext()), 0);
+    auto* array = new llvm::GlobalVariable(module, type, false, llvm::GlobalValue::ExternalLinkage,
+                                           nullptr, "shared_memory", nullptr,
+                                           llvm::GlobalValue::NotThreadLocal, kShared);
+    array->setAlignment(llvm::Align(1024));
+    return array;
+  }
+};
+
+// Pointers to shared memory of 32 bits are an option of LLVM's command line only.
+void use_short_pointers() {
+  auto& options = llvm::cl::getRegisteredOptions();
+  const auto found = options.find("nvptx-short-ptr");
+  BRAZE_CHECK(found != options.end(), "LLVM has no option nvptx-short-ptr");
+  static_cast<llvm::cl::opt<bool>*>(found->second)->setValue(true);
+}
+
+const llvm::Target& nvptx() {
+  static const llvm::Target* target = [] {
+    LLVMInitializeNVPTXTargetInfo();
+    LLVMInitializeNVPTXTarget();
+    LLVMInitializeNVPTXTargetMC();
+    LLVMInitializeNVPTXAsmPrinter();
+    use_short_pointers();
+    std::string error;
+    const llvm::Target* found = llvm::TargetRegistry::lookupTarget(llvm::Triple(kTriple), error);
+    BRAZE_CHECK(found, error);
+    return found;
+  }();
+  return *target;
+}
+
+const GpuRow& row_of(const Target& target) {
+  const auto* row = std::find_if(std::begin(kGpus), std::end(kGpus),
+                                 [&](const GpuRow& r) { return r.name == target.name; });
+  if (row != std::end(kGpus)) return *row;
+  fail(codes::kCodegenTarget,
+       fmt::format("no PTX can be made for target {}; known are {}", target.name,
+                   join(kGpus, " and ", [](const GpuRow& r) { return r.name; })));
+}
+
+// One for each thread and target, as it serves one at a time.
+llvm::TargetMachine& target_machine(const GpuRow& row) {
+  thread_local std::map<std::string_view, std::unique_ptr<llvm::TargetMachine>> machines;
+  std::unique_ptr<llvm::TargetMachine>& machine = machines[row.name];
+  if (!machine) {
+    llvm::TargetOptions options;
+    options.AllowFPOpFusion = llvm::FPOpFusion::Strict;
+    machine.reset(nvptx().createTargetMachine(llvm::Triple(kTriple), row.name, row.ptx, options,
+                                              llvm::Reloc::PIC_, std::nullopt,
+                                              llvm::CodeGenOptLevel::Default));
+  }
+  return *machine;
+}
+
+}  // namespace
+
+Backend nvptx_backend(const Target& target) {
+  static const Nvptx machine;
+  return {machine, target_machine(row_of(target)), kTriple};
+}
+
+}  // namespace braze::codegen

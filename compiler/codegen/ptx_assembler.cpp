@@ -1,0 +1,308 @@
+#include "compiler/codegen/ptx_assembler.h"
+
+#include <dlfcn.h>
+#include <fcntl.h>
+#include <spawn.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <charconv>
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <sstream>
+
+#include "ir/support/env.h"
+#include "ir/support/text.h"
+
+extern char** environ;
+
+namespace braze {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// --- The plugin ----------------------------------------------------------------------------------
+
+// As nvPTXCompiler's documentation declares its functions; all return 0 for success.
+struct PluginApi {
+  using Handle = void*;
+  int (*get_version)(unsigned* major, unsigned* minor);
+  int (*create)(Handle*, size_t length, const char* ptx);
+  int (*destroy)(Handle*);
+  int (*compile)(Handle, int count, const char* const* options);
+  int (*program_size)(Handle, size_t*);
+  int (*program)(Handle, void*);
+  int (*error_size)(Handle, size_t*);
+  int (*error)(Handle, char*);
+  int (*info_size)(Handle, size_t*);
+  int (*info)(Handle, char*);
+};
+
+constexpr const char* kPluginName = "libbraze-ptx.so";
+
+// The folder of this library, where plugins lie.
+fs::path own_folder() {
+  Dl_info info{};
+  static const char anchor = 0;
+  if (!dladdr(&anchor, &info) || !info.dli_fname) return {};
+  std::error_code error;
+  const fs::path self = fs::canonical(info.dli_fname, error);
+  return error ? fs::path() : self.parent_path();
+}
+
+std::optional<PluginApi> load_plugin() {
+  const fs::path folder = own_folder();
+  if (folder.empty()) return std::nullopt;
+  void* library = dlopen((folder / kPluginName).c_str(), RTLD_NOW | RTLD_LOCAL);
+  if (!library) return std::nullopt;
+  PluginApi api{};
+  bool complete = true;
+  const auto find = [&](auto& function, const char* name) {
+    function = reinterpret_cast<std::decay_t<decltype(function)>>(dlsym(library, name));
+    complete &= function != nullptr;
+  };
+  find(api.get_version, "nvPTXCompilerGetVersion");
+  find(api.create, "nvPTXCompilerCreate");
+  find(api.destroy, "nvPTXCompilerDestroy");
+  find(api.compile, "nvPTXCompilerCompile");
+  find(api.program_size, "nvPTXCompilerGetCompiledProgramSize");
+  find(api.program, "nvPTXCompilerGetCompiledProgram");
+  find(api.error_size, "nvPTXCompilerGetErrorLogSize");
+  find(api.error, "nvPTXCompilerGetErrorLog");
+  find(api.info_size, "nvPTXCompilerGetInfoLogSize");
+  find(api.info, "nvPTXCompilerGetInfoLog");
+  if (complete) return api;
+  dlclose(library);
+  return std::nullopt;
+}
+
+class Plugin : public PtxAssembler {
+ public:
+  explicit Plugin(const PluginApi& api) : api_(api) { api_.get_version(&major_, &minor_); }
+
+  std::string name() const override { return fmt::format("nvPTXCompiler {}.{}", major_, minor_); }
+
+ protected:
+  Output run(const std::string& ptx, std::string_view architecture) const override {
+    PluginApi::Handle handle = nullptr;
+    if (api_.create(&handle, ptx.size(), ptx.c_str()) != 0)
+      fail(codes::kPtxAssembler, "nvPTXCompiler does not start");
+    const auto destroy = [this](PluginApi::Handle* h) { api_.destroy(h); };
+    const std::unique_ptr<PluginApi::Handle, decltype(destroy)> owner(&handle, destroy);
+    const std::string arch = fmt::format("--gpu-name={}", architecture);
+    const char* options[] = {arch.c_str(), "--verbose", "--generate-line-info"};
+    Output out;
+    out.ok = api_.compile(handle, std::size(options), options) == 0;
+    out.log = text(handle, api_.error_size, api_.error) + text(handle, api_.info_size, api_.info);
+    size_t size = 0;
+    if (!out.ok || api_.program_size(handle, &size) != 0) return out;
+    out.cubin.resize(size);
+    out.ok = api_.program(handle, out.cubin.data()) == 0;
+    return out;
+  }
+
+ private:
+  static std::string text(PluginApi::Handle handle, int (*size)(PluginApi::Handle, size_t*),
+                          int (*read)(PluginApi::Handle, char*)) {
+    size_t length = 0;
+    if (size(handle, &length) != 0 || length == 0) return {};
+    std::string out(length + 1, '\0');
+    if (read(handle, out.data()) != 0) return {};
+    out.resize(std::strlen(out.c_str()));
+    return out;
+  }
+
+  PluginApi api_;
+  unsigned major_ = 0, minor_ = 0;
+};
+
+// --- A process -----------------------------------------------------------------------------------
+
+// A new folder that nobody else may enter, removed with what is in it.
+class TemporaryFolder {
+ public:
+  TemporaryFolder() {
+    std::string name = (fs::temp_directory_path() / "braze-XXXXXX").string();
+    if (!mkdtemp(name.data()))
+      fail(codes::kPtxAssembler, fmt::format("cannot make a folder like {}: {}", quote(name),
+                                             std::strerror(errno)));
+    path = name;
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    fs::remove_all(path, ignored);
+  }
+  fs::path path;
+};
+
+std::string read_file(const fs::path& path) {
+  std::ifstream file(path, std::ios::binary);
+  std::ostringstream text;
+  text << file.rdbuf();
+  return text.str();
+}
+
+// Runs a program with both outputs in `log`; its exit status.
+int run_process(const std::vector<std::string>& arguments, const fs::path& log) {
+  std::vector<char*> argv;
+  for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
+  argv.push_back(nullptr);
+  posix_spawn_file_actions_t actions;
+  posix_spawn_file_actions_init(&actions);
+  posix_spawn_file_actions_addopen(&actions, 1, log.c_str(), O_WRONLY | O_CREAT | O_TRUNC, 0600);
+  posix_spawn_file_actions_adddup2(&actions, 1, 2);
+  pid_t process = 0;
+  const int error = posix_spawn(&process, argv[0], &actions, nullptr, argv.data(), environ);
+  posix_spawn_file_actions_destroy(&actions);
+  if (error)
+    fail(codes::kPtxAssembler,
+         fmt::format("cannot start {}: {}", quote(arguments[0]), std::strerror(error)));
+  int status = 0;
+  while (waitpid(process, &status, 0) < 0)
+    if (errno != EINTR) return -1;
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+class Process : public PtxAssembler {
+ public:
+  explicit Process(std::string path) : path_(std::move(path)) {}
+  std::string name() const override { return path_; }
+
+ protected:
+  Output run(const std::string& ptx, std::string_view architecture) const override {
+    const TemporaryFolder folder;
+    const fs::path source = folder.path / "kernel.ptx", cubin = folder.path / "kernel.cubin",
+                   log = folder.path / "log";
+    std::ofstream file(source, std::ios::binary);
+    file << ptx;
+    file.close();
+    if (!file) fail(codes::kPtxAssembler, "cannot write " + quote(source.string()));
+    const int status =
+        run_process({path_, fmt::format("--gpu-name={}", architecture), "--verbose",
+                     "--generate-line-info", source.string(), "--output-file", cubin.string()},
+                    log);
+    Output out{status == 0, {}, read_file(log)};
+    if (out.ok) out.cubin = read_file(cubin);
+    return out;
+  }
+
+ private:
+  std::string path_;
+};
+
+bool is_program(const fs::path& path) { return access(path.c_str(), X_OK) == 0; }
+
+std::string find_ptxas() {
+  std::vector<fs::path> folders;
+  for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
+    if (const char* home = std::getenv(variable)) folders.push_back(fs::path(home) / "bin");
+  if (const char* path = std::getenv("PATH")) {
+    std::stringstream list(path);
+    for (std::string folder; std::getline(list, folder, ':');) folders.emplace_back(folder);
+  }
+  folders.emplace_back("/usr/local/cuda/bin");
+  for (const fs::path& folder : folders)
+    if (folder.is_absolute() && is_program(folder / "ptxas")) return folder / "ptxas";
+  return {};
+}
+
+std::unique_ptr<const PtxAssembler> find_assembler() {
+  const std::string choice = read_env(kEnvPtxas).value_or("");
+  if (choice == "none") return nullptr;
+  if (choice.empty() || choice == "plugin")
+    if (const auto api = load_plugin()) return std::make_unique<Plugin>(*api);
+  if (choice == "plugin")
+    fail(codes::kEnvironment,
+         fmt::format("{} is \"plugin\", but {} cannot be loaded", kEnvPtxas.name, kPluginName));
+  if (!choice.empty() && !is_program(choice))
+    fail(codes::kEnvironment,
+         fmt::format("{} is {}, which is no program", kEnvPtxas.name, quote(choice)));
+  const std::string path = choice.empty() ? find_ptxas() : choice;
+  return path.empty() ? nullptr : std::make_unique<Process>(path);
+}
+
+// --- Logs ----------------------------------------------------------------------------------------
+
+// The text between `before` and the next `'`, if the line has it.
+std::optional<std::string_view> quoted_after(std::string_view line, std::string_view before) {
+  const size_t at = line.find(before);
+  if (at == std::string_view::npos) return std::nullopt;
+  line.remove_prefix(at + before.size());
+  return line.substr(0, line.find('\''));
+}
+
+// The number that stands before `unit`: 12 of "Used 12 registers" for " registers".
+int64_t number_before(std::string_view line, std::string_view unit) {
+  const size_t end = line.find(unit);
+  if (end == std::string_view::npos) return 0;
+  size_t begin = end;
+  while (begin > 0 && line[begin - 1] >= '0' && line[begin - 1] <= '9') --begin;
+  int64_t value = 0;
+  std::from_chars(line.data() + begin, line.data() + end, value);
+  return value;
+}
+
+// "(C7510)" and its like: a warning with a number is about speed or a promise not kept.
+bool is_advice(std::string_view line) {
+  return line.find("(C7") != std::string_view::npos || line.find("warning") != std::string_view::npos;
+}
+
+}  // namespace
+
+std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std::string>& entries) {
+  std::vector<CodeFacts> facts(entries.size());
+  CodeFacts* current = nullptr;
+  const auto select = [&](std::string_view entry) {
+    const auto found = std::find(entries.begin(), entries.end(), entry);
+    current = found == entries.end() ? nullptr : &facts[static_cast<size_t>(found - entries.begin())];
+  };
+  while (!log.empty()) {
+    const std::string_view line = log.substr(0, log.find('\n'));
+    log.remove_prefix(std::min(line.size() + 1, log.size()));
+    if (const auto entry = quoted_after(line, "Compiling entry function '")) select(*entry);
+    if (is_advice(line)) {
+      // Most name their function; one that does not is about all of them.
+      CodeFacts* about = nullptr;
+      for (size_t i = 0; i < entries.size(); ++i)
+        if (line.find("'" + entries[i] + "'") != std::string_view::npos) about = &facts[i];
+      for (CodeFacts& each : facts)
+        if (!about || about == &each) each.warnings.emplace_back(line);
+    }
+    if (!current) continue;
+    if (line.find("bytes stack frame") != std::string_view::npos) {
+      current->local_bytes += number_before(line, " bytes stack frame");
+      current->spill_bytes += number_before(line, " bytes spill stores") +
+                              number_before(line, " bytes spill loads");
+    }
+    if (line.find("Used ") != std::string_view::npos)
+      current->registers = static_cast<int>(number_before(line, " registers"));
+  }
+  return facts;
+}
+
+Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view architecture,
+                                 const std::vector<std::string>& entries) const {
+  Output out = run(ptx, architecture);
+  if (!out.ok)
+    fail(codes::kPtxRefused,
+         fmt::format("{} refuses {}: {}", name(), join(entries, ", ", std::identity()), out.log),
+         {.location = {}, .node = "", .fix = "please report this"});
+  return {std::move(out.cubin), read_ptx_log(out.log, entries)};
+}
+
+const PtxAssembler* ptx_assembler() {
+  static const std::unique_ptr<const PtxAssembler> assembler = find_assembler();
+  return assembler.get();
+}
+
+}  // namespace braze
