@@ -235,7 +235,8 @@ std::optional<Schedule> given_schedule(const CompileOptions& options, const std:
 
 Artifact generate(const Kernel& kernel, const Target& target) {
   if (target.simulated) return {"kernel", kernel.name, to_text(kernel), {}};
-  return generate_image(kernel, target);
+  return target.kind == TargetKind::Gpu ? generate_gpu(kernel, target)
+                                        : generate_image(kernel, target);
 }
 
 // Names that no two kernels of a program share.

@@ -1,7 +1,8 @@
 // code_generator.h — Kernel IR to machine code.
 //
-// The last step of the compiler on the CPU: a verified kernel becomes one flat image of x86-64 code
-// and constants that can be mapped anywhere and called from any thread. The image imports nothing.
+// The last step of the compiler. On the CPU a verified kernel becomes one flat image of x86-64 code
+// and constants that can be mapped anywhere and called from any thread. On a GPU it becomes PTX,
+// and where an assembler is at hand a cubin. Neither imports anything.
 #pragma once
 
 #include <string>
@@ -23,9 +24,10 @@ inline constexpr Code kCodegenKernel{"codegen-kernel", ErrorKind::InvalidArgumen
 struct CodegenTimes {
   double translate = 0;  ///< Kernel IR to LLVM IR
   double optimize = 0;   ///< LLVM IR to LLVM IR
-  double emit = 0;       ///< LLVM IR to an object in memory
+  double emit = 0;       ///< LLVM IR to an object in memory or to PTX
   double link = 0;       ///< the object to an image
-  double total() const { return translate + optimize + emit + link; }
+  double assemble = 0;   ///< PTX to a cubin; by the clock, as a process of its own may do it
+  double total() const { return translate + optimize + emit + link + assemble; }
 };
 
 /// The image of `kernel` for a CPU target ("x86-64-v3", "x86-64-v4"): Artifact format "image", one
@@ -33,9 +35,18 @@ struct CodegenTimes {
 /// that is not Kernel IR. May be called from several threads at once.
 Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 
+/// The code of `kernel` for a GPU target: a cubin with the assembler's facts, or PTX where this
+/// machine has no assembler. Errors as generate_image; Internal if the assembler refuses it.
+Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
+
+/// The name of a phase's function on a GPU.
+std::string gpu_entry_name(const Kernel& kernel, size_t phase);
+
 /// The optimized LLVM IR of `kernel`, for people.
 std::string llvm_text(const Kernel& kernel, const Target& target);
-/// Its assembly, for people.
-std::string assembly_text(const Kernel& kernel, const Target& target);
+/// Its assembly: for people that of a CPU; of a GPU ("sm_90a", "sm_80") PTX, with one function
+/// `<kernel>_p<phase>` for each phase.
+std::string assembly_text(const Kernel& kernel, const Target& target,
+                          CodegenTimes* times = nullptr);
 
 }  // namespace braze

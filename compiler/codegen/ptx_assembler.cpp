@@ -132,8 +132,8 @@ class TemporaryFolder {
   TemporaryFolder() {
     std::string name = (fs::temp_directory_path() / "braze-XXXXXX").string();
     if (!mkdtemp(name.data()))
-      fail(codes::kPtxAssembler, fmt::format("cannot make a folder like {}: {}", quote(name),
-                                             std::strerror(errno)));
+      fail(codes::kPtxAssembler,
+           fmt::format("cannot make a folder like {}: {}", quote(name), std::strerror(errno)));
     path = name;
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -254,7 +254,8 @@ int64_t number_before(std::string_view line, std::string_view unit) {
 
 // "(C7510)" and its like: a warning with a number is about speed or a promise not kept.
 bool is_advice(std::string_view line) {
-  return line.find("(C7") != std::string_view::npos || line.find("warning") != std::string_view::npos;
+  return line.find("(C7") != std::string_view::npos ||
+         line.find("warning") != std::string_view::npos;
 }
 
 }  // namespace
@@ -264,7 +265,8 @@ std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std:
   CodeFacts* current = nullptr;
   const auto select = [&](std::string_view entry) {
     const auto found = std::find(entries.begin(), entries.end(), entry);
-    current = found == entries.end() ? nullptr : &facts[static_cast<size_t>(found - entries.begin())];
+    current =
+        found == entries.end() ? nullptr : &facts[static_cast<size_t>(found - entries.begin())];
   };
   while (!log.empty()) {
     const std::string_view line = log.substr(0, log.find('\n'));
@@ -281,8 +283,8 @@ std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std:
     if (!current) continue;
     if (line.find("bytes stack frame") != std::string_view::npos) {
       current->local_bytes += number_before(line, " bytes stack frame");
-      current->spill_bytes += number_before(line, " bytes spill stores") +
-                              number_before(line, " bytes spill loads");
+      current->spill_bytes +=
+          number_before(line, " bytes spill stores") + number_before(line, " bytes spill loads");
     }
     if (line.find("Used ") != std::string_view::npos)
       current->registers = static_cast<int>(number_before(line, " registers"));

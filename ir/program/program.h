@@ -28,6 +28,14 @@
 
 namespace braze {
 
+/// What the assembler says of one phase's function.
+struct CodeFacts {
+  int registers = 0;         ///< of a thread
+  int64_t local_bytes = 0;   ///< a thread's stack in device memory
+  int64_t spill_bytes = 0;   ///< stores and loads of registers that were too few
+  std::vector<std::string> warnings = {};
+};
+
 /// Code for one kernel. `format` says who can load it:
 ///   "graph"   Graph IR text, run by the Graph interpreter. Buffers are the graph's inputs, then
 ///   its
@@ -44,6 +52,8 @@ struct Artifact {
   std::vector<uint64_t> entries;
   /// Name (PTX, cubin) of each phase's function, in phase order.
   std::vector<std::string> entry_names = {};
+  std::string maker = {};             ///< of a cubin: the assembler
+  std::vector<CodeFacts> facts = {};  ///< of a cubin: of each phase, in order
 };
 
 /// A region of memory that the plan names.

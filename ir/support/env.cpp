@@ -9,7 +9,8 @@ namespace braze {
 
 std::span<const EnvVariable> env_variables() {
   static constexpr EnvVariable kAll[] = {kEnvDebug,      kEnvDump,   kEnvThreads,
-                                         kEnvCpuDevices, kEnvTarget, kEnvMemoryLimit};
+                                         kEnvCpuDevices, kEnvTarget, kEnvMemoryLimit,
+                                         kEnvPtxas};
   return kAll;
 }
 

@@ -33,6 +33,9 @@ inline constexpr EnvVariable kEnvTarget{"BRAZE_CPU_TARGET",
 inline constexpr EnvVariable kEnvMemoryLimit{"BRAZE_MEMORY_LIMIT",
                                              "bytes that one CPU device may allocate"};
 
+inline constexpr EnvVariable kEnvPtxas{
+    "BRAZE_PTXAS", "PTX assembler: \"plugin\", the path of a ptxas, or \"none\""};
+
 /// All of the above, for `braze doctor --env`.
 std::span<const EnvVariable> env_variables();
 

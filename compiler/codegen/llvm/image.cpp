@@ -7,19 +7,15 @@
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/LLVMContext.h>
-#include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
-#include <llvm/IR/Verifier.h>
 #include <llvm/MC/TargetRegistry.h>
 #include <llvm/Object/ELFObjectFile.h>
 #include <llvm/Support/TargetSelect.h>
-#include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/Target/TargetOptions.h>
 
 #include <algorithm>
 #include <cstring>
-#include <ctime>
 #include <map>
 #include <memory>
 #include <string>
@@ -28,6 +24,7 @@
 
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
+#include "compiler/codegen/stopwatch.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -130,6 +127,13 @@ class X86 : public Machine {
     b.CreateRetVoid();
   }
 
+  void set_attributes(llvm::Function& function) const override {
+    function.addFnAttr("frame-pointer", "none");
+    const std::string width = std::to_string(8 * vector_bytes);
+    function.addFnAttr("prefer-vector-width", width);
+    function.addFnAttr("min-legal-vector-width", width);
+  }
+
  private:
   // Buffers and scalars do not change during a call.
   static void read_parameters(const Kernel& kernel, Entry& entry, llvm::IRBuilderBase& b) {
@@ -189,75 +193,6 @@ llvm::TargetMachine& target_machine(const Target& target) {
   }
   return *machine;
 }
-
-// What holds for every function, whichever file made it.
-void set_attributes(llvm::Module& module, const Machine& machine) {
-  for (llvm::Function& function : module) {
-    if (function.isDeclaration()) continue;
-    function.addFnAttr(llvm::Attribute::NoUnwind);
-    function.addFnAttr("no-builtins");
-    function.addFnAttr("frame-pointer", "none");
-    const std::string width = std::to_string(8 * machine.vector_bytes);
-    function.addFnAttr("prefer-vector-width", width);
-    function.addFnAttr("min-legal-vector-width", width);
-  }
-}
-
-// Time of this thread, which other work on the machine does not lengthen.
-class Clock {
- public:
-  /// Seconds since the last lap.
-  double lap() {
-    const double then = std::exchange(last_, now());
-    return last_ - then;
-  }
-
- private:
-  static double now() {
-    timespec time{};
-    clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-    return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-  }
-  double last_ = now();
-};
-
-// A translated and optimized kernel with the machine it is for.
-struct Unit {
-  llvm::LLVMContext context;
-  llvm::TargetMachine& machine;
-  std::unique_ptr<llvm::Module> module;
-  CodegenTimes times;
-  Clock clock;
-
-  Unit(const Kernel& kernel, const Target& target, bool names = false)
-      : machine((machine_of(target), target_machine(target))) {
-    const Machine& traits = machine_of(target);
-    context.setDiscardValueNames(!names);
-    module = translate(kernel, traits, context);
-    module->setTargetTriple(llvm::Triple(kTriple));
-    module->setDataLayout(machine.createDataLayout());
-    set_attributes(*module, traits);
-#ifndef NDEBUG
-    std::string problems;
-    llvm::raw_string_ostream stream(problems);
-    BRAZE_CHECK(!llvm::verifyModule(*module, &stream), "kernel @" + kernel.name + ": " + problems);
-#endif
-    times.translate = clock.lap();
-    optimize(*module, machine);
-    times.optimize = clock.lap();
-  }
-
-  std::string emit(llvm::CodeGenFileType type) {
-    llvm::SmallVector<char, 0> bytes;
-    llvm::raw_svector_ostream stream(bytes);
-    llvm::legacy::PassManager passes;
-    BRAZE_CHECK(!machine.addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true),
-                "the target machine writes no such file");
-    passes.run(*module);
-    times.emit = clock.lap();
-    return std::string(bytes.data(), bytes.size());
-  }
-};
 
 // --- Linking -------------------------------------------------------------------------------------
 
@@ -352,27 +287,23 @@ Artifact link(const std::string& bytes, const Kernel& kernel) {
 }
 
 }  // namespace
+
+Backend x86_backend(const Target& target) {
+  const Machine& machine = machine_of(target);
+  return {machine, target_machine(target), kTriple};
+}
+
 }  // namespace codegen
 
 Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes* times) {
-  codegen::Unit unit(kernel, target);
-  const std::string object = unit.emit(llvm::CodeGenFileType::ObjectFile);
+  CodegenTimes spent;
+  const std::string object =
+      codegen::emit(kernel, codegen::x86_backend(target), codegen::Emission::Object, spent);
+  Stopwatch watch;
   Artifact artifact = codegen::link(object, kernel);
-  unit.times.link = unit.clock.lap();
-  if (times) *times = unit.times;
+  spent.link = watch.lap();
+  if (times) *times = spent;
   return artifact;
-}
-
-std::string llvm_text(const Kernel& kernel, const Target& target) {
-  codegen::Unit unit(kernel, target, /*names=*/true);
-  std::string text;
-  llvm::raw_string_ostream stream(text);
-  unit.module->print(stream, nullptr);
-  return text;
-}
-
-std::string assembly_text(const Kernel& kernel, const Target& target) {
-  return codegen::Unit(kernel, target).emit(llvm::CodeGenFileType::AssemblyFile);
 }
 
 }  // namespace braze

@@ -2,7 +2,7 @@
 //
 //   translate.cpp   Kernel -> llvm::Module: loops, accesses, index expressions; for every machine
 //   rows.cpp        machine rows -> instructions
-//   optimize.cpp    the passes over LLVM IR
+//   emit.cpp        the steps of one generation; passes over LLVM IR
 //   image.cpp       x86-64: entry functions, target machine, object, image
 //   nvptx.cpp       NVIDIA GPUs: entry functions, target machine, PTX
 #pragma once
@@ -28,6 +28,10 @@ class Type;
 class Value;
 }  // namespace llvm
 
+namespace braze {
+struct CodegenTimes;
+}
+
 namespace braze::codegen {
 
 /// The function of a phase and what its parameters hold, valid in all of its blocks.
@@ -35,6 +39,7 @@ struct Entry {
   llvm::Function* function = nullptr;
   std::vector<llvm::Value*> pointers;  ///< by memory; null for those that the body places
   std::vector<llvm::Value*> words;     ///< 64 bits each: the kernel's symbols, then its scalars
+  std::vector<llvm::Value*> maps;      ///< the addresses of tensor maps
 };
 
 /// What differs between machines: the entry function, how instances are numbered, where memories
@@ -66,6 +71,8 @@ class Machine {
                              const Entry& entry, llvm::IRBuilderBase& b) const = 0;
   /// Ends the function. `streams`: some store went past the caches.
   virtual void leave(bool streams, llvm::IRBuilderBase& b) const = 0;
+  /// What every function needs, whichever file made it.
+  virtual void set_attributes(llvm::Function& function) const = 0;
 };
 
 /// How a value of dtype x lanes stands in registers: bool is i1, f16 and bf16 are their bits as
@@ -85,6 +92,20 @@ llvm::Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, Elem
 std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,
                                         llvm::LLVMContext& context);
 
-void optimize(llvm::Module& module, llvm::TargetMachine& machine);
+/// A machine as this folder and as LLVM sees it.
+struct Backend {
+  const Machine& machine;
+  llvm::TargetMachine& target;
+  const char* triple;
+};
+/// Unsupported if the target has none. What LLVM keeps for it belongs to the calling thread.
+Backend x86_backend(const Target& target);
+Backend nvptx_backend(const Target& target);
+
+enum class Emission : uint8_t { LlvmText, Assembly, Object };
+
+/// Translates, optimizes and writes a kernel.
+std::string emit(const Kernel& kernel, const Backend& backend, Emission emission,
+                 CodegenTimes& times);
 
 }  // namespace braze::codegen

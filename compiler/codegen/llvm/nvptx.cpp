@@ -33,7 +33,7 @@ using llvm::BasicBlock;
 using llvm::Value;
 
 constexpr const char* kTriple = "nvptx64-nvidia-cuda";
-constexpr unsigned kGlobal = 1;
+constexpr unsigned kGlobal = 1, kShared = 3;  // address spaces
 
 // A target and the PTX version that first had all that its kernels use: older drivers read it too.
 struct GpuRow {
@@ -61,6 +61,7 @@ class Nvptx : public Machine {
       entry.pointers.push_back(is_device_memory(memory) ? &*argument++ : nullptr);
     const size_t words = kernel.symbols.size() + kernel.scalar_parameters.size();
     for (size_t i = 0; i < words; ++i) entry.words.push_back(&*argument++);
+    for (size_t i = 0; i < kernel.tensor_maps.size(); ++i) entry.maps.push_back(&*argument++);
     return entry;
   }
 
@@ -114,6 +115,8 @@ class Nvptx : public Machine {
     for (const Memory& memory : kernel.memories)
       if (is_device_memory(memory)) types.push_back(pointer);
     types.append(kernel.symbols.size() + kernel.scalar_parameters.size(), b.getInt64Ty());
+    const size_t first_map = types.size();
+    types.append(kernel.tensor_maps.size(), b.getPtrTy());
     auto* function = llvm::Function::Create(llvm::FunctionType::get(b.getVoidTy(), types, false),
                                             llvm::GlobalValue::ExternalLinkage,
                                             gpu_entry_name(kernel, number), module);
@@ -127,19 +130,31 @@ class Nvptx : public Machine {
       function->addParamAttr(i++,
                              llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(align)));
     }
+    llvm::Type* map = llvm::ArrayType::get(b.getInt8Ty(), 128);
+    for (i = static_cast<unsigned>(first_map); i < types.size(); ++i) {
+      function->addParamAttr(i, llvm::Attribute::getWithByValType(b.getContext(), map));
+      function->addParamAttr(i,
+                             llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(128)));
+      // Without it the map would be copied to the stack, where no copy engine finds it.
+      function->addParamAttr(i, llvm::Attribute::get(b.getContext(), "nvvm.grid_constant"));
+    }
     return function;
   }
 
   static void set_launch_bounds(const Phase& phase, llvm::Function& function) {
     function.addFnAttr("nvvm.maxntid", std::to_string(phase.block));
     if (phase.registers > 0) function.addFnAttr("nvvm.maxnreg", std::to_string(phase.registers));
+    // Registers move between roles only if the launch gives a block all that it may have.
+    for (const Statement& s : phase.body.statements)
+      if (const auto* role = s.as<RoleOp>(); role && role->registers > 0)
+        function.addFnAttr("nvvm.minctasm", "1");
     if (phase.cluster_size > 1)
       function.addFnAttr("nvvm.cluster_dim", std::to_string(phase.cluster_size));
   }
 
   // A special register whose value is below `end`.
   static Value* special(llvm::IRBuilderBase& b, llvm::Intrinsic::ID id, int64_t end) {
-    auto* call = b.CreateIntrinsic(id, {}, {});
+    auto* call = b.CreateIntrinsic(id, llvm::ArrayRef<Value*>());
     call->addRangeRetAttr(
         llvm::ConstantRange(llvm::APInt(32, 0), llvm::APInt(32, static_cast<uint64_t>(end))));
     return call;

@@ -11,6 +11,7 @@
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
+#include <llvm/IR/IntrinsicsNVPTX.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
 
@@ -107,6 +108,8 @@ Value* extreme_float(Row& r, bool is_max) {
 }
 
 Value* extreme(Row& r, bool is_max) {
+  if (r.is_float() && r.machine.simt)
+    return r.call(is_max ? llvm::Intrinsic::maximum : llvm::Intrinsic::minimum, {r.x, r.y});
   if (r.is_float()) return extreme_float(r, is_max);
   if (r.is_bool()) return is_max ? r.b.CreateOr(r.x, r.y) : r.b.CreateAnd(r.x, r.y);
   const ID id = r.is_signed() ? (is_max ? llvm::Intrinsic::smax : llvm::Intrinsic::smin)
@@ -119,7 +122,7 @@ Value* extreme(Row& r, bool is_max) {
 // Quotient of integers whose divisor is neither 0 nor -1 under the least x.
 Value* quotient(Row& r, Value* divisor) {
   auto& b = r.b;
-  const bool vector32 = r.lanes > 1 && r.type != DType::I64;
+  const bool vector32 = r.lanes > 1 && r.type != DType::I64 && !r.machine.simt;
   if (!vector32 || is_constant_integer(divisor))
     return r.is_signed() ? b.CreateSDiv(r.x, divisor) : b.CreateUDiv(r.x, divisor);
   // There is no vector division of integers; a double holds the operands and enough of the
@@ -297,6 +300,7 @@ Value* narrow_f32(Row& r, Value* x, DType to) {
   auto& b = r.b;
   llvm::Type* half = r.type_of(to);
   if (to == DType::F16) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getHalfTy())), half);
+  if (r.machine.simt) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getBFloatTy())), half);
   // Round to nearest even on the bits; a carry into the exponent is right up to infinity. NaN
   // would round away: it is cut instead, and made quiet.
   const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
@@ -380,8 +384,30 @@ Value* truncate_f32(Row& r, Value* x) {
   return parts[0];
 }
 
+// PTX conversions saturate. They give 0 for NaN where neither side has 64 bits.
+Value* saturate(Row& r, Value* x, DType from, DType to) {
+  auto& b = r.b;
+  using namespace llvm::Intrinsic;
+  const bool wide = from == DType::F64;
+  const ID id = to == DType::I32   ? (wide ? nvvm_d2i_rz : nvvm_f2i_rz)
+                : to == DType::U32 ? (wide ? nvvm_d2ui_rz : nvvm_f2ui_rz)
+                                   : (wide ? nvvm_d2ll_rz : nvvm_f2ll_rz);
+  Value* out = nullptr;
+  if (r.lanes == 1) {
+    out = b.CreateIntrinsic(id, {}, {x});
+  } else {
+    out = llvm::PoisonValue::get(r.type_of(to));
+    for (int32_t l = 0; l < r.lanes; ++l)
+      out =
+          b.CreateInsertElement(out, b.CreateIntrinsic(id, {}, {b.CreateExtractElement(x, l)}), l);
+  }
+  if (!wide && to != DType::I64) return out;
+  return b.CreateSelect(b.CreateFCmpORD(x, x), out, r.integer(to, 0));
+}
+
 Value* to_integer(Row& r, Value* x, DType from, DType to) {
   auto& b = r.b;
+  if (r.machine.simt) return saturate(r, x, from, to);
   llvm::Type* type = r.type_of(to);
   const int width = static_cast<int>(8 * size_of(to));
   const bool with_sign = is_signed_integer(to);

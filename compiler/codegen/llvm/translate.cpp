@@ -22,9 +22,11 @@
 // Index expressions take 64 bits, on a GPU 32 where their interval fits. The width of a value is
 // index_type() of its expression; fit() changes it.
 #include <llvm/IR/Constants.h>
+#include <llvm/IR/DIBuilder.h>
 #include <llvm/IR/Function.h>
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/IntrinsicsNVPTX.h>
 #include <llvm/IR/MDBuilder.h>
 #include <llvm/IR/Module.h>
 
@@ -40,6 +42,7 @@
 #include <vector>
 
 #include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/llvm/llvm_p.h"
 #include "ir/code/walk.h"
 #include "ir/ops/monoid.h"
@@ -112,14 +115,17 @@ class Translator {
         machine_(machine),
         context_(context),
         module_(std::make_unique<llvm::Module>(kernel.name, context)),
-        b_(context) {
+        b_(context),
+        debug_(*module_) {
     for (size_t i = 0; i < kernel.values.size(); ++i)
       values_by_name_.emplace(kernel.values[i].name, ValueId(i));
     make_alias_scopes();
+    for (const Phase& phase : kernel.phases) waits_for_others_ |= waits(phase.body);
   }
 
   std::unique_ptr<llvm::Module> run() {
     for (size_t i = 0; i < kernel_.phases.size(); ++i) phase(i);
+    debug_.finalize();
     return std::move(module_);
   }
 
@@ -159,6 +165,7 @@ class Translator {
     ValueId mask;
     int64_t align = 0;
     CacheHint cache = CacheHint::None;
+    std::optional<Expr> rank;  // of the block whose shared memory it is
     std::shared_ptr<Tail> tail;
   };
 
@@ -239,7 +246,17 @@ class Translator {
   }
 
   bool is_constant(MemoryId id) const {
-    return kernel_[id].space == MemorySpace::Parameter && kernel_[id].mode == Mode::In;
+    return kernel_[id].space == MemorySpace::Parameter && kernel_[id].mode == Mode::In &&
+           !waits_for_others_;
+  }
+
+  static bool waits(const Region& region) {
+    return std::any_of(region.statements.begin(), region.statements.end(), [](const Statement& s) {
+      const auto* op = s.as<InstructionOp>();
+      if (op && op->instruction == Instruction::griddep_wait) return true;
+      const auto nested = regions_of(s);
+      return std::any_of(nested.begin(), nested.end(), [](const Region* r) { return waits(*r); });
+    });
   }
 
   int64_t bytes_of(const Memory& memory) const {
@@ -252,6 +269,7 @@ class Translator {
 
   void phase(size_t number) {
     const Phase& phase = kernel_.phases[number];
+    code_ = &phase;
     slots_.assign(kernel_.values.size(), {});
     symbols_.clear();
     scopes_.assign(1, {});
@@ -263,12 +281,54 @@ class Translator {
     phase_ = machine_.enter(kernel_, number, *module_, b_);
     entry_ = &phase_.function->getEntryBlock();
     bind_parameters();
+    describe(phase.body);
     const auto evaluate = [this](const Expr& e) { return index(e); };
     machine_.instances(phase, phase_, b_, evaluate, [&](const Machine::Names& names) {
       for (const auto& [name, value] : names) symbols_[name] = value;
       run_region(phase.body);
     });
     machine_.leave(streams_, b_);
+    b_.SetCurrentDebugLocation({});
+  }
+
+  // ---------------------------------------------------------------- line information
+
+  // Profilers show the user's lines beside a GPU's instructions; nothing reads those of an image.
+  void describe(const Region& body) {
+    scope_ = nullptr;
+    if (!machine_.simt || body.statements.empty()) return;
+    const auto first = std::find_if(body.statements.begin(), body.statements.end(),
+                                    [](const Statement& s) { return bool(s.location); });
+    if (first == body.statements.end()) return;
+    llvm::DIFile* file = file_of(first->location);
+    if (!unit_) {
+      unit_ = debug_.createCompileUnit(llvm::DISourceLanguageName(llvm::dwarf::DW_LANG_C), file,
+                                       "braze", true, "", 0, "",
+                                       llvm::DICompileUnit::DebugDirectivesOnly);
+      module_->addModuleFlag(llvm::Module::Warning, "Debug Info Version",
+                             llvm::DEBUG_METADATA_VERSION);
+    }
+    auto* type = debug_.createSubroutineType(debug_.getOrCreateTypeArray({}));
+    scope_ = debug_.createFunction(unit_, phase_.function->getName(), "", file,
+                                   first->location.line, type, first->location.line,
+                                   llvm::DINode::FlagZero, llvm::DISubprogram::SPFlagDefinition);
+    phase_.function->setSubprogram(scope_);
+    locate(*first);
+  }
+
+  llvm::DIFile* file_of(const SourceLocation& location) {
+    const llvm::StringRef path(location.file);
+    const auto [folder, name] = path.contains('/') ? path.rsplit('/') : std::pair(path, path);
+    return debug_.createFile(name, folder == name ? "." : folder);
+  }
+
+  void locate(const Statement& s) {
+    if (!scope_ || !s.location) return;
+    llvm::DIScope* scope = scope_;
+    llvm::DIFile* file = file_of(s.location);
+    if (file != scope_->getFile()) scope = debug_.createLexicalBlockFile(scope_, file);
+    b_.SetCurrentDebugLocation(
+        llvm::DILocation::get(context_, s.location.line, s.location.column, scope));
   }
 
   void bind_parameters() {
@@ -308,6 +368,7 @@ class Translator {
   }
 
   void emit(const Statement& s) {
+    locate(s);
     if (const auto* let = s.as<LetOp>()) {
       symbols_[let->symbol] = index(let->value);
     } else if (const auto* store = s.as<StoreOp>()) {
@@ -322,10 +383,14 @@ class Translator {
       place(buffer->memory);
     } else if (const auto* atomic = s.as<AtomicOp>()) {
       emit_atomic(*atomic, s);
+    } else if (const auto* role = s.as<RoleOp>()) {
+      emit_role(*role);
+    } else if (const auto* instruction = s.as<InstructionOp>()) {
+      emit_instruction(*instruction, s);
     } else if (!s.results.empty()) {
       defer(s);
     } else if (!s.as<AwaitOp>()) {
-      not_kernel_ir(kernel_, s, "a statement that no kernel for a CPU has");
+      not_kernel_ir(kernel_, s, "a statement that no code generator knows");
     }
   }
 
@@ -333,7 +398,8 @@ class Translator {
     const Memory& memory = kernel_[id];
     int64_t offset = memory.scratch_offset;
     if (offset < 0) offset = scratch_used_;
-    scratch_used_ = std::max(scratch_used_, (offset + bytes_of(memory) + 63) / 64 * 64);
+    if (memory.space == MemorySpace::Local)
+      scratch_used_ = std::max(scratch_used_, (offset + bytes_of(memory) + 63) / 64 * 64);
     phase_.pointers[id.index] = machine_.place(memory, bytes_of(memory), offset, phase_, b_);
   }
 
@@ -509,7 +575,9 @@ class Translator {
     if (const auto* op = s.as<PackOp>())
       return element(op->operands[static_cast<size_t>(i)], 0, type.lanes);
     if (const auto* op = s.as<ViewOp>()) return emit_view(*op, type, i);
-    not_kernel_ir(kernel_, s, "an operation that no kernel for a CPU has");
+    if (s.as<UndefOp>()) return llvm::UndefValue::get(register_type(type));
+    if (const auto* op = s.as<RegroupOp>()) return emit_regroup(op->operand, type, i);
+    not_kernel_ir(kernel_, s, "an operation that no code generator knows");
   }
 
   int32_t lanes_of(const Operand& o) const { return o.is_literal() ? 1 : type_of(o.value).lanes; }
@@ -533,6 +601,38 @@ class Translator {
       }
     }
     return nullptr;
+  }
+
+  Value* emit_regroup(const Operand& operand, const ValueType& type, int64_t i) {
+    const int32_t from = lanes_of(operand), to = type.lanes;
+    if (from == to) return element(operand, i, to);
+    if (Value* packed = emit_packed(operand, type, i)) return packed;
+    Value* out = llvm::PoisonValue::get(register_type(type));
+    for (int32_t l = 0; l < to; ++l) {
+      const int64_t at = i * to + l;
+      Value* lane =
+          lane_of(element(operand, at / from, from), from, static_cast<int32_t>(at % from));
+      out = with_lane(out, to, l, lane);
+    }
+    return out;
+  }
+
+  // Scalars that are about to be narrowed to 16 bits, narrowed together: the machine converts
+  // pairs. Null if the operand is something else.
+  Value* emit_packed(const Operand& operand, const ValueType& type, int64_t i) {
+    if (operand.is_literal() || !is_half(type.dtype) || lanes_of(operand) != 1) return nullptr;
+    const Slot& slot = slots_[operand.value.index];
+    const auto* row = slot.statement ? slot.statement->as<RowOp>() : nullptr;
+    if (!row || row->op != ElementwiseOp::convert) return nullptr;
+    const Operand wide = row->operands[0];
+    if (dtype_of(wide) != DType::F32) return nullptr;
+    const std::vector<int64_t>& extents = type_of(operand.value).extents;
+    Value* values =
+        llvm::PoisonValue::get(codegen::register_type(context_, DType::F32, type.lanes));
+    for (int32_t l = 0; l < type.lanes; ++l)
+      values =
+          with_lane(values, type.lanes, l, broadcast_element(wide, i * type.lanes + l, extents, 1));
+    return this->row(ElementwiseOp::convert, DType::F32, type.dtype, type.lanes, {values});
   }
 
   Value* emit_shuffle(const ShuffleOp& op, int64_t i) {
@@ -841,7 +941,8 @@ class Translator {
     access.mask = op.guard.mask;
     access.align = std::max<int64_t>(op.align, static_cast<int64_t>(size_of(type.dtype)));
     access.cache = op.cache;
-    access.address = affine(op.at[0], type.rank());
+    access.rank = op.rank;
+    if (!access.rank) access.address = affine(op.at[0], type.rank());
     if (access.address) access.base = address_of(op.memory, index(access.address->rest));
     for (const IndexComparison& comparison : op.guard.condition) {
       Access::Part part;
@@ -900,6 +1001,10 @@ class Translator {
     }
     Position position = position_of(access.type, i);
     position.lane = lane.value_or(0);
+    if (access.rank)
+      return address_from(access.memory,
+                          of_block(phase_.pointers[access.memory.index], *access.rank, position),
+                          index(access.at, position));
     return address_of(access.memory, index(access.at, position));
   }
 
@@ -1504,6 +1609,181 @@ class Translator {
     slots_[s.results[0].index] = {nullptr, {old}, 0, nullptr};
   }
 
+  // ---------------------------------------------------------------- instructions of a GPU
+
+  // Shared memory at the same place in the block of that rank.
+  Value* of_block(Value* pointer, const Expr& rank, const Position& position) {
+    Value* number = fit(index(rank, position), b_.getInt32Ty());
+    return b_.CreateIntrinsic(llvm::Intrinsic::nvvm_mapa_shared_cluster, {pointer, number});
+  }
+
+  // Registers of an instruction: its operands' values, one after the other.
+  struct Registers {
+    std::vector<AsmOperand> operands;
+    std::vector<Value*> values;
+
+    void add(AsmOperand operand, std::vector<Value*> registers) {
+      operand.registers = registers.size();
+      operands.push_back(operand);
+      values.insert(values.end(), registers.begin(), registers.end());
+    }
+  };
+
+  void emit_instruction(const InstructionOp& op, const Statement& s) {
+    Registers inputs;
+    const std::string_view letters = info(op.instruction).operands;
+    for (size_t i = 0; i < op.operands.size(); ++i)
+      add_operand(letters[std::min(i, letters.size() - 1)], op.operands[i], inputs, s);
+    std::vector<AsmOperand> results;
+    for (ValueId id : s.results)
+      results.push_back({static_cast<size_t>(type_of(id).count()), letter_of(type_of(id), s)});
+    const AsmText text = asm_text(op, inputs.operands, results, code_->cluster_size > 1);
+    const std::vector<Value*> out = inline_asm(text, inputs.values);
+    size_t next = 0;
+    for (ValueId id : s.results) {
+      std::vector<Value*> elements;
+      for (int64_t i = 0; i < type_of(id).count(); ++i)
+        elements.push_back(from_register(out[next++], type_of(id)));
+      bind(id, std::move(elements));
+    }
+  }
+
+  char letter_of(const ValueType& type, const Statement& s) const {
+    const auto letter = register_letter(type);
+    if (!letter) not_kernel_ir(kernel_, s, "no instruction takes " + type.to_string());
+    return *letter;
+  }
+
+  void add_operand(char letter, const InstructionOperand& operand, Registers& out,
+                   const Statement& s) {
+    const Position nowhere{};
+    const auto small = [&](const Expr& e) { return fit(index(e), b_.getInt32Ty()); };
+    if (const auto* e = std::get_if<Expr>(&operand)) {
+      out.add({.constant = e->as_constant()},
+              letter == '#' ? std::vector<Value*>{} : std::vector<Value*>{small(*e)});
+    } else if (const auto* value = std::get_if<Operand>(&operand)) {
+      const ValueType type =
+          value->is_literal() ? ValueType{value->dtype, 1, {}} : type_of(value->value);
+      out.add({.letter = letter_of(type, s)}, elements_of(*value, type));
+    } else if (const auto* map = std::get_if<MapPlace>(&operand)) {
+      std::vector<Value*> registers = {
+          b_.CreatePtrToInt(phase_.maps[map->map.index], b_.getInt64Ty())};
+      for (const Expr& x : map->at) registers.push_back(small(x));
+      out.add({}, std::move(registers));
+    } else {
+      const auto& place = std::get<Place>(operand);
+      if (place.matrix) return out.add({.matrix = place.matrix}, {descriptor(place)});
+      Value* at = address_of(place.memory, index(place.at));
+      std::vector<Value*> registers = {
+          b_.CreatePtrToInt(at, letter == 'P' ? b_.getInt64Ty() : b_.getInt32Ty())};
+      if (place.rank) registers.push_back(small(*place.rank));
+      out.add({.has_rank = place.rank.has_value()}, std::move(registers));
+    }
+  }
+
+  // Of a matrix in shared memory, in units of 16 bytes; constant steps become one addition.
+  Value* descriptor(const Place& place) {
+    const MatrixLayout& layout = *place.matrix;
+    const Memory& memory = kernel_[place.memory];
+    const Expr bytes = place.at * Expr(static_cast<int64_t>(size_of(memory.dtype)));
+    BRAZE_CHECK(bytes.is_multiple_of(16), "a matrix operand begins at a multiple of 16 bytes");
+    Value* base =
+        b_.CreateLShr(b_.CreatePtrToInt(phase_.pointers[place.memory.index], b_.getInt32Ty()), 4);
+    Value* at =
+        fit(index(floordiv(bytes, Expr(16)) + Expr(layout.leading / 16 << 16)), b_.getInt32Ty());
+    Value* low = b_.CreateZExt(b_.CreateAdd(base, at), b_.getInt64Ty());
+    return b_.CreateOr(low, b_.getInt64(uint64_t{descriptor_high(layout)} << 32));
+  }
+
+  llvm::Type* asm_type(char letter) {
+    switch (letter) {
+      case 'f':
+        return b_.getFloatTy();
+      case 'd':
+        return b_.getDoubleTy();
+      case 'l':
+        return b_.getInt64Ty();
+      default:
+        return b_.getInt32Ty();
+    }
+  }
+  // Pairs of 16 bits are one register, bool is 0 or 1.
+  Value* to_register(Value* value, char letter) {
+    if (value->getType()->isIntegerTy(1)) return b_.CreateZExt(value, b_.getInt32Ty());
+    return b_.CreateBitCast(value, asm_type(letter));
+  }
+  Value* from_register(Value* value, const ValueType& type) {
+    if (type.dtype == DType::Bool) return b_.CreateICmpNE(value, b_.getInt32(0));
+    return b_.CreateBitCast(value, register_type(type));
+  }
+
+  std::vector<Value*> inline_asm(const AsmText& text, const std::vector<Value*>& inputs) {
+    std::vector<llvm::Type*> results, types;
+    std::vector<Value*> arguments;
+    std::string constraints;
+    const auto add = [&](const std::string& constraint) {
+      constraints += (constraints.empty() ? "" : ",") + constraint;
+    };
+    for (char letter : text.results) {
+      results.push_back(asm_type(letter));
+      add(std::string("=") + letter);
+    }
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      arguments.push_back(to_register(inputs[i], text.inputs[i]));
+      types.push_back(arguments.back()->getType());
+      add(text.ties[i] < 0 ? std::string(1, text.inputs[i]) : std::to_string(text.ties[i]));
+    }
+    if (text.effects) add("~{memory}");
+    llvm::Type* result = results.empty()       ? b_.getVoidTy()
+                         : results.size() == 1 ? results[0]
+                                               : llvm::StructType::get(context_, results);
+    auto* type = llvm::FunctionType::get(result, types, false);
+    auto* call =
+        b_.CreateCall(llvm::InlineAsm::get(type, text.text, constraints, text.effects), arguments);
+    call->setDoesNotThrow();
+    if (!text.effects) call->setDoesNotAccessMemory();
+    if (text.converges) call->setConvergent();
+    std::vector<Value*> out;
+    for (unsigned i = 0; i < results.size(); ++i)
+      out.push_back(results.size() == 1 ? call : b_.CreateExtractValue(call, i));
+    return out;
+  }
+
+  // Roles stand last in a phase: each ends its threads. The number of the warp comes by a shuffle,
+  // so that the assembler knows the branch to be uniform.
+  void emit_role(const RoleOp& role) {
+    prepare(*role.body);
+    Value* warp = b_.CreateLShr(fit(symbols_.at("tid"), b_.getInt32Ty()), 5);
+    const InstructionOp shuffle{Instruction::shfl_idx, {Operand(), Expr(0)}, 0};
+    const AsmText text =
+        asm_text(shuffle, {{.registers = 1}, {.registers = 1}}, {{.registers = 1}}, false);
+    warp = inline_asm(text, {warp, b_.getInt32(0)})[0];
+    Value* within =
+        b_.CreateICmpULT(b_.CreateSub(warp, b_.getInt32(static_cast<uint32_t>(role.begin))),
+                         b_.getInt32(static_cast<uint32_t>(role.end - role.begin)));
+    BasicBlock *body = block(role.name.c_str()), *next = block("next");
+    b_.CreateCondBr(within, body, next);
+    b_.SetInsertPoint(body);
+    set_registers(role.registers);
+    symbols_["rtid"] = b_.CreateSub(fit(symbols_.at("tid"), b_.getInt32Ty()),
+                                    b_.getInt32(static_cast<uint32_t>(32 * role.begin)));
+    run_region(*role.body);
+    b_.CreateRetVoid();
+    b_.SetInsertPoint(next);
+  }
+
+  // Registers per thread from here on, where they differ from those of the launch.
+  void set_registers(int64_t registers) {
+    if (registers == 0) return;
+    const int64_t at_launch = code_->registers > 0
+                                  ? code_->registers
+                                  : std::min<int64_t>(255, 65536 / code_->block / 8 * 8);
+    if (registers == at_launch) return;
+    const auto id = registers < at_launch ? llvm::Intrinsic::nvvm_setmaxnreg_dec_sync_aligned_u32
+                                          : llvm::Intrinsic::nvvm_setmaxnreg_inc_sync_aligned_u32;
+    b_.CreateIntrinsic(id, {b_.getInt32(static_cast<uint32_t>(registers))});
+  }
+
   // ---------------------------------------------------------------- control
 
   using Carried = std::vector<std::vector<Value*>>;  // per carried value, its elements
@@ -1696,13 +1976,18 @@ class Translator {
   llvm::LLVMContext& context_;
   std::unique_ptr<llvm::Module> module_;
   llvm::IRBuilder<> b_;
+  llvm::DIBuilder debug_;
+  llvm::DICompileUnit* unit_ = nullptr;
   std::unordered_map<std::string_view, ValueId> values_by_name_;
   std::vector<llvm::MDNode*> alias_scope_, no_alias_;
   std::unordered_map<const Region*, Uses> uses_;
+  bool waits_for_others_ = false;  // kernels before this one may still write its parameters
   std::unordered_map<llvm::Constant*, llvm::GlobalVariable*> fills_;
 
   // Of the phase at hand.
   Entry phase_;
+  const Phase* code_ = nullptr;
+  llvm::DISubprogram* scope_ = nullptr;
   BasicBlock* entry_ = nullptr;
   std::vector<Slot> slots_;
   std::unordered_map<std::string, Value*> symbols_;

@@ -1,0 +1,129 @@
+// emit.cpp — the steps of one generation: translation, passes over LLVM IR, text or object.
+//
+// The translator emits SSA form, vectors, unrolled copies and few repeated expressions, so little
+// is left to do: common subexpressions of separate accesses, and what is invariant in a loop. No
+// pass here vectorises, unrolls, reassociates floats or recognises library calls.
+#include <llvm/IR/LLVMContext.h>
+#include <llvm/IR/LegacyPassManager.h>
+#include <llvm/IR/Module.h>
+#include <llvm/IR/PassManager.h>
+#include <llvm/IR/Verifier.h>
+#include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/raw_ostream.h>
+#include <llvm/Target/TargetMachine.h>
+#include <llvm/Transforms/Scalar/EarlyCSE.h>
+#include <llvm/Transforms/Scalar/LICM.h>
+#include <llvm/Transforms/Scalar/LoopPassManager.h>
+
+#include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/llvm/llvm_p.h"
+#include "compiler/codegen/stopwatch.h"
+#include "ir/code/static_loops.h"
+
+namespace braze {
+
+namespace codegen {
+namespace {
+
+void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  llvm::LoopAnalysisManager loops;
+  llvm::FunctionAnalysisManager functions;
+  llvm::CGSCCAnalysisManager components;
+  llvm::ModuleAnalysisManager modules;
+  llvm::PassBuilder builder(&machine);
+  builder.registerModuleAnalyses(modules);
+  builder.registerCGSCCAnalyses(components);
+  builder.registerFunctionAnalyses(functions);
+  builder.registerLoopAnalyses(loops);
+  builder.crossRegisterProxies(loops, functions, components, modules);
+
+  llvm::FunctionPassManager passes;
+  passes.addPass(llvm::EarlyCSEPass(/*UseMemorySSA=*/false));
+  passes.addPass(llvm::createFunctionToLoopPassAdaptor(llvm::LICMPass(llvm::LICMOptions()),
+                                                       /*UseMemorySSA=*/true));
+  for (llvm::Function& function : module)
+    if (!function.isDeclaration()) passes.run(function, functions);
+}
+
+// What holds for every function, whichever file made it.
+void set_attributes(llvm::Module& module, const Machine& machine) {
+  for (llvm::Function& function : module) {
+    if (function.isDeclaration()) continue;
+    function.addFnAttr(llvm::Attribute::NoUnwind);
+    function.addFnAttr("no-builtins");
+    machine.set_attributes(function);
+  }
+}
+
+#ifndef NDEBUG
+void verify(const llvm::Module& module, const Kernel& kernel) {
+  std::string problems;
+  llvm::raw_string_ostream stream(problems);
+  BRAZE_CHECK(!llvm::verifyModule(module, &stream), "kernel @" + kernel.name + ": " + problems);
+}
+#endif
+
+std::string print(const llvm::Module& module) {
+  std::string text;
+  llvm::raw_string_ostream stream(text);
+  module.print(stream, nullptr);
+  return text;
+}
+
+std::string generate(llvm::Module& module, llvm::TargetMachine& target, Emission emission) {
+  llvm::SmallVector<char, 0> bytes;
+  llvm::raw_svector_ostream stream(bytes);
+  llvm::legacy::PassManager passes;
+  const auto type = emission == Emission::Object ? llvm::CodeGenFileType::ObjectFile
+                                                 : llvm::CodeGenFileType::AssemblyFile;
+  BRAZE_CHECK(!target.addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true),
+              "the target machine writes no such file");
+  passes.run(module);
+  return std::string(bytes.data(), bytes.size());
+}
+
+Backend backend_of(const Target& target) {
+  return target.kind == TargetKind::Gpu ? nvptx_backend(target) : x86_backend(target);
+}
+
+}  // namespace
+
+std::string emit(const Kernel& kernel, const Backend& backend, Emission emission,
+                 CodegenTimes& times) {
+  Stopwatch watch;
+  llvm::LLVMContext context;
+  context.setDiscardValueNames(emission != Emission::LlvmText);
+  Kernel expanded = kernel;
+  expand_static_loops(expanded);
+  const auto module = translate(expanded, backend.machine, context);
+  module->setTargetTriple(llvm::Triple(backend.triple));
+  module->setDataLayout(backend.target.createDataLayout());
+  set_attributes(*module, backend.machine);
+#ifndef NDEBUG
+  verify(*module, kernel);
+#endif
+  times.translate = watch.lap();
+  optimize(*module, backend.target);
+  times.optimize = watch.lap();
+  std::string out =
+      emission == Emission::LlvmText ? print(*module) : generate(*module, backend.target, emission);
+  times.emit = watch.lap();
+  return out;
+}
+
+}  // namespace codegen
+
+std::string llvm_text(const Kernel& kernel, const Target& target) {
+  CodegenTimes times;
+  return codegen::emit(kernel, codegen::backend_of(target), codegen::Emission::LlvmText, times);
+}
+
+std::string assembly_text(const Kernel& kernel, const Target& target, CodegenTimes* times) {
+  CodegenTimes spent;
+  std::string text =
+      codegen::emit(kernel, codegen::backend_of(target), codegen::Emission::Assembly, spent);
+  if (times) *times = spent;
+  return text;
+}
+
+}  // namespace braze
