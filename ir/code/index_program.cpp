@@ -11,7 +11,9 @@ namespace {
 
 int64_t floor_divide(int64_t a, int64_t b) { return a / b - (a % b < 0 ? 1 : 0); }
 
-int64_t combine(Expr::Kind kind, int64_t a, int64_t b) {
+}  // namespace
+
+int64_t combine_indices(Expr::Kind kind, int64_t a, int64_t b) {
   switch (kind) {
     case Expr::Kind::Sum:
       return static_cast<int64_t>(static_cast<uint64_t>(a) + static_cast<uint64_t>(b));
@@ -28,8 +30,7 @@ int64_t combine(Expr::Kind kind, int64_t a, int64_t b) {
   }
 }
 
-// The position along `axis` of every element of `type`; the axis behind the last is the lane.
-std::vector<int64_t> positions(const ValueType& type, size_t axis) {
+std::vector<int64_t> element_positions(const ValueType& type, size_t axis) {
   const int64_t count = type.count() * type.lanes;
   int64_t inner = axis < type.rank() ? type.lanes : 1;
   for (size_t i = axis + 1; i < type.rank(); ++i) inner *= type.extents[i];
@@ -39,13 +40,11 @@ std::vector<int64_t> positions(const ValueType& type, size_t axis) {
   return out;
 }
 
-bool is_position(const std::string& name, char letter) {
+bool is_position_symbol(const std::string& name, char letter) {
   if (letter == 'e' && name == "lane") return true;
   return name[0] == letter && name.size() > 1 &&
          name.find_first_not_of("0123456789", 1) == std::string::npos;
 }
-
-}  // namespace
 
 std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to) {
   if (from.lanes == to.lanes && from.extents == to.extents) return {};
@@ -60,6 +59,28 @@ std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to) 
     }
     map[static_cast<size_t>(i)] =
         static_cast<uint32_t>(place * from.lanes + (from.lanes > 1 ? i % to.lanes : 0));
+  }
+  return map;
+}
+
+std::vector<uint32_t> part_map(const ViewOp& view, const ValueType& from, const ValueType& to) {
+  std::vector<int64_t> strides(from.rank());
+  int64_t stride = from.lanes, start = 0;
+  for (size_t axis = from.rank(); axis-- > 0; stride *= from.extents[axis]) strides[axis] = stride;
+  std::vector<int64_t> read = strides;
+  for (size_t axis = 0; axis < from.rank(); ++axis) {
+    if (view.kind == ViewKind::Transpose)
+      read[axis] = strides[static_cast<size_t>(view.arguments[axis])];
+    else
+      start += view.arguments[axis] * strides[axis];
+  }
+  std::vector<uint32_t> map(static_cast<size_t>(to.count() * to.lanes));
+  for (size_t i = 0; i < map.size(); ++i) {
+    auto rest = static_cast<int64_t>(i) / to.lanes;
+    int64_t place = start + static_cast<int64_t>(i) % to.lanes;
+    for (size_t axis = to.rank(); axis-- > 0; rest /= to.extents[axis])
+      place += rest % to.extents[axis] * read[axis];
+    map[i] = static_cast<uint32_t>(place);
   }
   return map;
 }
@@ -84,11 +105,11 @@ size_t IndexProgram::add(const Expr& e, const IndexContext& context) {
       node.form = Form::Array;
       node.map = broadcast_map(type, context.type);
       node.table.resize(count_);
-    } else if (is_position(name, context.letter)) {
+    } else if (is_position_symbol(name, context.letter)) {
       size_t axis = context.type.rank();
       if (name != "lane") std::from_chars(name.data() + 1, name.data() + name.size(), axis);
       node.form = Form::Table;
-      node.table = positions(context.type, axis);
+      node.table = element_positions(context.type, axis);
     } else {
       node.slot = context.slot(name);
     }
@@ -144,7 +165,7 @@ void IndexProgram::evaluate(const Node& node, const std::vector<int64_t>& symbol
   if (node.form == Form::Uniform) {
     node.scalar = nodes_[node.operands[0]].scalar;
     for (size_t k = 1; k < node.operands.size(); ++k)
-      node.scalar = combine(node.kind, node.scalar, nodes_[node.operands[k]].scalar);
+      node.scalar = combine_indices(node.kind, node.scalar, nodes_[node.operands[k]].scalar);
     return;
   }
   const Node& first = nodes_[node.operands[0]];
@@ -158,10 +179,11 @@ void IndexProgram::evaluate(const Node& node, const std::vector<int64_t>& symbol
     if (node.kind == Expr::Kind::Sum) {  // by far the most frequent
       for (size_t i = 0; i < count_; ++i)
         node.table[i] =
-            combine(Expr::Kind::Sum, node.table[i], fixed ? next.scalar : next.table[i]);
+            combine_indices(Expr::Kind::Sum, node.table[i], fixed ? next.scalar : next.table[i]);
     } else {
       for (size_t i = 0; i < count_; ++i)
-        node.table[i] = combine(node.kind, node.table[i], fixed ? next.scalar : next.table[i]);
+        node.table[i] =
+            combine_indices(node.kind, node.table[i], fixed ? next.scalar : next.table[i]);
     }
   }
 }

@@ -22,6 +22,16 @@ struct IndexContext {
 /// Elements of `to` that read which element of `from`, lanes innermost; empty if each its own.
 std::vector<uint32_t> broadcast_map(const ValueType& from, const ValueType& to);
 
+/// a op b for the operations of an Expr; wraps, and a divisor below 1 gives 0.
+int64_t combine_indices(Expr::Kind kind, int64_t a, int64_t b);
+/// True for "lane" beside `letter` 'e', and for "<letter><axis>".
+bool is_position_symbol(const std::string& name, char letter);
+/// The position along `axis` of every element of `type`; the axis behind the last is the lane.
+std::vector<int64_t> element_positions(const ValueType& type, size_t axis);
+
+/// Elements of `to` that read which element of `from`, for a transpose or slice.
+std::vector<uint32_t> part_map(const ViewOp& view, const ValueType& from, const ValueType& to);
+
 /// A compiled expression. What depends on positions alone is computed when it is compiled.
 class IndexProgram {
  public:

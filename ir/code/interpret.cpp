@@ -36,17 +36,6 @@ uint64_t load_bits(const std::byte* from, DType dtype) {
 
 size_t elements(const ValueType& type) { return static_cast<size_t>(type.count() * type.lanes); }
 
-// Folds the middle one of three axes by the order of the language page.
-void fold_middle(Bits& x, size_t outer, size_t n, size_t inner, const RowLoop& combine) {
-  for (size_t o = 0; o < outer; ++o) {
-    uint64_t* const row = x.data() + o * n * inner;
-    for (size_t left = n, half = std::bit_ceil(n) / 2; half >= 1; left = half, half /= 2)
-      combine.run(row, row, row + half * inner, nullptr, (left - half) * inner);
-    std::copy_n(row, inner, x.data() + o * inner);
-  }
-  x.resize(outer * inner);
-}
-
 struct MemoryState {
   std::byte* data = nullptr;
   DType dtype = DType::F32;
@@ -727,26 +716,7 @@ class CodeInterpreter::Engine {
     const ValueType &from = type_of(op.operand.value), &to = type_of(s.results[0]);
     if (op.kind == ViewKind::Reshape) return moved(op.operand, s, {});
     if (op.kind == ViewKind::Broadcast) return moved(op.operand, s, broadcast_map(from, to));
-    std::vector<int64_t> strides(from.rank());
-    int64_t stride = from.lanes, start = 0;
-    for (size_t axis = from.rank(); axis-- > 0; stride *= from.extents[axis])
-      strides[axis] = stride;
-    std::vector<int64_t> read = strides;
-    for (size_t axis = 0; axis < from.rank(); ++axis) {
-      if (op.kind == ViewKind::Transpose)
-        read[axis] = strides[static_cast<size_t>(op.arguments[axis])];
-      else
-        start += op.arguments[axis] * strides[axis];
-    }
-    std::vector<uint32_t> map(elements(to));
-    for (size_t i = 0; i < map.size(); ++i) {
-      auto rest = static_cast<int64_t>(i) / to.lanes;
-      int64_t place = start + static_cast<int64_t>(i) % to.lanes;
-      for (size_t axis = to.rank(); axis-- > 0; rest /= to.extents[axis])
-        place += rest % to.extents[axis] * read[axis];
-      map[i] = static_cast<uint32_t>(place);
-    }
-    return moved(op.operand, s, std::move(map));
+    return moved(op.operand, s, part_map(op, from, to));
   }
 
   Step compile(const BufferOp& op, const Statement&) {

@@ -71,6 +71,17 @@ void RowLoop::run(uint64_t* out, const uint64_t* x, const uint64_t* y, const uin
   for (size_t i = 0; i < n; ++i) out[i] = function_(x[i], y ? y[i] : 0, z ? z[i] : 0);
 }
 
+void fold_middle(std::vector<uint64_t>& x, size_t outer, size_t n, size_t inner,
+                 const RowLoop& combine) {
+  for (size_t o = 0; o < outer; ++o) {
+    uint64_t* const row = x.data() + o * n * inner;
+    for (size_t left = n, half = std::bit_ceil(n) / 2; half >= 1; left = half, half /= 2)
+      combine.run(row, row, row + half * inner, nullptr, (left - half) * inner);
+    std::copy_n(row, inner, x.data() + o * inner);
+  }
+  x.resize(outer * inner);
+}
+
 // Records what a body asks for, with operations on constants computed, as the lowering does.
 class BodyRecorder : public ScalarEmitter {
  public:

@@ -25,6 +25,10 @@ class RowLoop {
   MachineFunction function_ = nullptr;
 };
 
+/// Folds the middle one of three axes by the order of the language page; `x` shrinks to the result.
+void fold_middle(std::vector<uint64_t>& x, size_t outer, size_t n, size_t inner,
+                 const RowLoop& combine);
+
 /// Any row as a straight line of machine rows: a math or formula row by its body.
 class RowProgram {
  public:

@@ -12,6 +12,7 @@
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
+#include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
 #include "ir/support/text.h"
 #include "ir/tile/verify.h"
@@ -111,7 +112,7 @@ std::string eval_code(std::string_view text, std::string_view file_name,
     HostTensor& bound = tensor(i);
     memories.emplace_back(bound.data(), bound.size_bytes());
   }
-  fail_if_any(run_code(code, memories, scalars), "run");
+  fail_if_any(run_kernel(code, memories, scalars), "run");
   for (size_t i = 0; i < code.memories.size(); ++i) {
     if (code.memories[i].space != MemorySpace::Parameter || code.memories[i].mode == Mode::In) continue;
     out += (out.empty() ? "" : "\n") + constant_text(tensors[i]);

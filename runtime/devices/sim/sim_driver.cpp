@@ -5,6 +5,7 @@
 
 #include "ir/code/interpret.h"
 #include "ir/code/text.h"
+#include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
 #include "ir/support/text.h"
 #include "ir/tile/verify.h"
@@ -15,7 +16,7 @@ namespace braze {
 namespace {
 
 constexpr std::string_view kKernel = "kernel", kTile = "tile";
-constexpr std::string_view kMachines[] = {"cpu", "x86-64-v3", "x86-64-v4"};
+constexpr std::string_view kMachines[] = {"cpu", "x86-64-v3", "x86-64-v4", "sm_80", "sm_90"};
 
 Target simulated_target(std::string_view device_name) {
   const std::string_view machine = device_name.substr(std::string_view("sim:").size());
@@ -37,18 +38,24 @@ class SimulatedKernel {
     if (artifact.format == kTile) load(parse_tile(artifact.code, artifact.kernel));
     else load(parse_kernel(artifact.code, artifact.kernel));
   }
-  CodeInterpreter& interpreter() { return *interpreter_; }
+  std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
+                              std::span<const int64_t> scalars) {
+    return simulator_ ? simulator_->run(memories, scalars)
+                      : interpreter_->run(memories, scalars);
+  }
 
  private:
   template <class Code>
   void load(Code code) {
     fail_if_any(verify(code), fmt::format("the kernel @{}", code.name));
     code_ = std::make_unique<KernelCode>(std::move(code));
-    interpreter_.emplace(*code_);
+    if (is_gpu_kernel(*code_)) simulator_.emplace(*code_);
+    else interpreter_.emplace(*code_);
   }
 
   std::unique_ptr<const KernelCode> code_;
-  std::optional<CodeInterpreter> interpreter_;
+  std::optional<CodeInterpreter> interpreter_;  // for a CPU
+  std::optional<Simulator> simulator_;          // for a GPU
 };
 
 class SimulatedKernels : public LoadedProgram {
@@ -65,7 +72,7 @@ class SimulatedKernels : public LoadedProgram {
       buffers.emplace_back(static_cast<std::byte*>(arguments.buffers[i]), arguments.sizes[i]);
     }
     const Launch& launch = program_->launches[arguments.launch];
-    const auto findings = kernels_[launch.artifact]->interpreter().run(buffers, arguments.scalars);
+    const auto findings = kernels_[launch.artifact]->run(buffers, arguments.scalars);
     if (!findings.empty()) fail_launch(launch, findings);
   }
 

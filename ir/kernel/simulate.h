@@ -1,0 +1,72 @@
+// simulate.h — the simulator: runs kernels for a GPU on the host and checks what they promise.
+//
+// Clusters run one after the other, the warps of a cluster in turn, each until it waits. Values are
+// computed for all threads of a warp at once, with the machine semantics that interpreters and
+// generated code share, so results have the GPU's bits (sums of matrix instructions: within their
+// bound). Copies take place when they are issued; that something may see them only later, and that
+// two accesses happen to come in a good order, is found by clocks (ordering.h), not by luck.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/code/code.h"
+#include "ir/code/interpret.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kThreadRace{"thread-race", ErrorKind::Device,
+                                  "Two accesses of one place, one a store, are not ordered."};
+inline constexpr Code kNoProxyFence{
+    "no-proxy-fence", ErrorKind::Device,
+    "An asynchronous copy or wgmma reads what was stored without fence.proxy.async."};
+inline constexpr Code kDivergence{"divergence", ErrorKind::Device,
+                                  "An instruction of a warp or group lacks some of its threads."};
+inline constexpr Code kBarrierMisuse{"barrier-misuse", ErrorKind::Device,
+                                     "A named barrier is used with different counts."};
+inline constexpr Code kMbarrierMisuse{"mbarrier-misuse", ErrorKind::Device,
+                                      "An mbarrier is used in a way that its state forbids."};
+inline constexpr Code kMbarrierBytes{"mbarrier-bytes", ErrorKind::Device,
+                                     "The bytes that an mbarrier expects are not those it gets."};
+inline constexpr Code kUndefinedValue{"undefined-value", ErrorKind::Device,
+                                      "A value is read that is undefined or still in flight."};
+inline constexpr Code kPendingCopies{"pending-copies", ErrorKind::Device,
+                                     "A block ends while something asynchronous uses its memory."};
+inline constexpr Code kDeadlock{"deadlock", ErrorKind::Device, "All warps wait."};
+inline constexpr Code kEndless{"endless", ErrorKind::Device,
+                               "A warp runs more statements than the simulator allows."};
+}  // namespace codes
+
+/// A kernel for a GPU compiled for simulation.
+class Simulator {
+ public:
+  /// `kernel` must be sound (see verify).
+  explicit Simulator(const KernelCode& kernel);
+  ~Simulator();
+
+  /// As CodeInterpreter::run.
+  std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
+                              std::span<const int64_t> scalars);
+  /// Statements run so far, each counted once for every thread that took part.
+  uint64_t thread_statements() const;
+
+ private:
+  friend struct InstructionTable;
+  class Engine;
+  const std::unique_ptr<Engine> engine_;
+};
+
+/// True if the kernel is for a GPU: then it needs the simulator.
+bool is_gpu_kernel(const KernelCode& code);
+
+/// Compiles and runs a kernel of either kind.
+std::vector<Diagnostic> run_kernel(const KernelCode& kernel,
+                                   std::span<const std::span<std::byte>> memories,
+                                   std::span<const int64_t> scalars);
+
+}  // namespace braze
