@@ -180,14 +180,19 @@ class GpuLowering : public Lowering {
     shared_ += (bytes + kSharedAlign - 1) / kSharedAlign * kSharedAlign;
   }
 
-  // What happened to a shared object since the last barrier.
+  // Memory through which values may pass between the threads of a block.
+  static bool passes_values(const Memory& memory) {
+    return memory.space != MemorySpace::Parameter || memory.mode != Mode::In;
+  }
+
+  // What happened to such memory since the last barrier.
   struct Pending {
     bool stored = false, loaded = false;
   };
 
   // D16. A buffer whose elements are each touched by one thread only needs no barrier.
   void before_access(MemoryId memory, bool store) override {
-    if (kernel_[memory].space != MemorySpace::Shared || is_private(memory)) return;
+    if (!passes_values(kernel_[memory]) || is_private(memory)) return;
     Pending& before = pending_[memory];
     if (loops_ > 0 && seen_.insert(memory).second) before = {true, true};  // by the turn before
     if (before.stored || (store && before.loaded)) barrier();
@@ -206,8 +211,7 @@ class GpuLowering : public Lowering {
   }
   void leave_loop() override { --loops_; }
   void note_turn(MemoryId tile_memory) {
-    if (tile_[tile_memory].space == MemorySpace::Local)
-      pending_[memories_[tile_memory.index]] = {true, true};
+    if (passes_values(tile_[tile_memory])) pending_[memories_[tile_memory.index]] = {true, true};
   }
 
   static void for_each_statement(const Region& region,
@@ -223,14 +227,14 @@ class GpuLowering : public Lowering {
     pending_.clear();
   }
 
-  // Buffers of the tile program whose every access gives each element to the same thread: at
+  // Memory of the tile program whose every access gives each element to the same thread: at
   // (base + d_k) with one layout, bases being multiples of the tile's extents.
   void note_private_buffers(const Region& phase) {
     private_.clear();
     std::map<uint32_t, std::vector<int64_t>> shape;  // of the tiles that access a memory
     std::map<uint32_t, bool> shared;
     const auto note = [&](MemoryId memory, const std::vector<Expr>& at, const ValueType& tile) {
-      if (tile_[memory].space != MemorySpace::Local) return;
+      if (!passes_values(tile_[memory])) return;
       const auto [known, added] = shape.try_emplace(memory.index, tile.extents);
       bool own = known->second == tile.extents && at.size() == tile.rank();
       int64_t threads = 1;
@@ -245,14 +249,24 @@ class GpuLowering : public Lowering {
       }
       shared[memory.index] = shared[memory.index] || !own;
     };
+    std::set<MemoryId> loaded, stored;
     for_each_statement(phase, [&](const Statement& s) {
-      if (const auto* load = s.as<LoadOp>()) note(load->memory, load->at, result_type(s));
-      if (const auto* store = s.as<StoreOp>())
+      if (const auto* load = s.as<LoadOp>()) {
+        loaded.insert(load->memory);
+        note(load->memory, load->at, result_type(s));
+      }
+      if (const auto* store = s.as<StoreOp>()) {
+        stored.insert(store->memory);
         if (!store->value.is_literal())
           note(store->memory, store->at, tile_[store->value.value].type);
+      }
     });
+    // Of device memory, what is only loaded or only stored passes nothing between threads.
+    const auto one_way = [&](MemoryId id) {
+      return tile_[id].space != MemorySpace::Local && !(loaded.contains(id) && stored.contains(id));
+    };
     for (const auto& [memory, is_shared] : shared)
-      if (!is_shared) private_.push_back(MemoryId(memory));
+      if (!is_shared || one_way(MemoryId(memory))) private_.push_back(MemoryId(memory));
   }
   bool is_private(MemoryId memory) const {
     return std::any_of(private_.begin(), private_.end(),

@@ -149,12 +149,12 @@ ValueType Simulator::Engine::type_of(const Operand& operand) const {
 auto Simulator::Engine::source(const Operand& operand, const ValueType& as) const -> Source {
   Source out;
   if (operand.is_literal()) {
-    out.copy.assign(elements(as) * kWarpThreads, operand.bits);
+    out.copy.assign(elements(as) * kWarpLanes, operand.bits);
     return out;
   }
   out.value = operand.value;
   out.map = broadcast_map(type_of(operand.value), as);
-  if (!out.map.empty()) out.copy.resize(out.map.size() * kWarpThreads);
+  if (!out.map.empty()) out.copy.resize(out.map.size() * kWarpLanes);
   return out;
 }
 
@@ -163,8 +163,8 @@ const uint64_t* Simulator::Engine::Source::get(const Warp& warp) {
   const WarpValue& from = warp.values[value.index];
   if (map.empty()) return from.data();
   for (size_t i = 0; i < map.size(); ++i)
-    std::copy_n(from.begin() + map[i] * static_cast<std::ptrdiff_t>(kWarpThreads), kWarpThreads,
-                copy.begin() + static_cast<std::ptrdiff_t>(i * kWarpThreads));
+    std::copy_n(from.begin() + map[i] * static_cast<std::ptrdiff_t>(kWarpLanes), kWarpLanes,
+                copy.begin() + static_cast<std::ptrdiff_t>(i * kWarpLanes));
   return copy.data();
 }
 
@@ -182,7 +182,7 @@ void Simulator::Engine::emit(const Statement& s, std::vector<Step>& steps) {
                        if (uniform)
                          w.symbols[slot][0] = value.scalar(w.scope());
                        else
-                         std::copy_n(value.threads(w.scope()), kWarpThreads,
+                         std::copy_n(value.threads(w.scope()), kWarpLanes,
                                      w.symbols[slot].begin());
                        return Status::Next;
                      }});
@@ -243,7 +243,7 @@ std::function<void(Warp&)> Simulator::Engine::assign(const std::vector<Operand>&
       if (all) {
         out.assign(in.begin(), in.end());
       } else {
-        for (size_t e = 0; e < out.size(); e += kWarpThreads)
+        for (size_t e = 0; e < out.size(); e += kWarpLanes)
           for_each_lane(w.mask, [&](size_t t) { out[e + t] = in[e + t]; });
       }
       if (w.mask == 0) continue;
@@ -320,9 +320,9 @@ void Simulator::Engine::emit_for(const ForOp& op, const Statement& s, std::vecto
                      start(w);
                      Frame& frame = w.frames.emplace_back();
                      frame.outside = w.mask;
-                     std::copy_n(low.threads(w.scope()), kWarpThreads, frame.k.begin());
-                     std::copy_n(high.threads(w.scope()), kWarpThreads, frame.high.begin());
-                     std::copy_n(step.threads(w.scope()), kWarpThreads, frame.step.begin());
+                     std::copy_n(low.threads(w.scope()), kWarpLanes, frame.k.begin());
+                     std::copy_n(high.threads(w.scope()), kWarpLanes, frame.high.begin());
+                     std::copy_n(step.threads(w.scope()), kWarpLanes, frame.step.begin());
                      return Status::Next;
                    }});
   const size_t head = steps.size();
@@ -412,8 +412,8 @@ void Simulator::Engine::emit_role(const RoleOp& op, const Statement& s, std::vec
       w.at = behind;
       return Status::Jumped;
     }
-    for (size_t t = 0; t < kWarpThreads; ++t)
-      w.symbols[slot][t] = static_cast<int64_t>((w.index - begin) * kWarpThreads + t);
+    for (size_t t = 0; t < kWarpLanes; ++t)
+      w.symbols[slot][t] = static_cast<int64_t>((w.index - begin) * kWarpLanes + t);
     return Status::Next;
   };
 }
@@ -432,8 +432,8 @@ auto Simulator::Engine::moved(const Operand& operand, const Statement& s, std::v
     WarpValue& out = w.values[to.index];
     if (map.empty()) out = x;
     for (size_t i = 0; i < map.size(); ++i)
-      std::memcpy(out.data() + i * kWarpThreads, x.data() + map[i] * kWarpThreads,
-                  kWarpThreads * sizeof(uint64_t));
+      std::memcpy(out.data() + i * kWarpLanes, x.data() + map[i] * kWarpLanes,
+                  kWarpLanes * sizeof(uint64_t));
     return Status::Next;
   };
 }
@@ -444,7 +444,7 @@ namespace {
 std::array<size_t, 3> split(const ValueType& type, size_t axis) {
   std::vector<int64_t> extents = type.extents;
   extents.push_back(type.lanes);
-  std::array<size_t, 3> out = {1, static_cast<size_t>(extents[axis]), kWarpThreads};
+  std::array<size_t, 3> out = {1, static_cast<size_t>(extents[axis]), kWarpLanes};
   for (size_t i = 0; i < extents.size(); ++i)
     if (i != axis) out[i < axis ? 0 : 2] *= static_cast<size_t>(extents[i]);
   return out;
@@ -471,7 +471,7 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
     if (code_[op->memory].space != MemorySpace::Local) return nullptr;
     return [id = op->memory, length = lengths_[op->memory.index]](Warp& w) {
       LocalMemory& local = w.locals[id.index];
-      const auto count = static_cast<size_t>(length.scalar(w.scope())) * kWarpThreads;
+      const auto count = static_cast<size_t>(length.scalar(w.scope())) * kWarpLanes;
       local.bits.resize(count);
       local.initialised.assign(count, 0);
       return Status::Next;
@@ -566,9 +566,9 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
       WarpValue& out = w.values[to.index];
       out = w.values[from.index];
       const uint64_t* const bits = element.get(w);
-      for (size_t i = 0; (i * lanes + lane) * kWarpThreads < out.size(); ++i)
-        std::copy_n(bits + i * kWarpThreads, kWarpThreads,
-                    out.data() + (i * lanes + lane) * kWarpThreads);
+      for (size_t i = 0; (i * lanes + lane) * kWarpLanes < out.size(); ++i)
+        std::copy_n(bits + i * kWarpLanes, kWarpLanes,
+                    out.data() + (i * lanes + lane) * kWarpLanes);
       return Status::Next;
     };
   }
@@ -576,11 +576,11 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
     const auto lanes = static_cast<size_t>(type_of(op->a.value).lanes);
     return [to, a = op->a.value, b = op->b.value, picked = op->lanes, lanes](Warp& w) {
       WarpValue& out = w.values[to.index];
-      for (size_t i = 0; i * kWarpThreads < out.size(); ++i) {
+      for (size_t i = 0; i * kWarpLanes < out.size(); ++i) {
         const auto lane = static_cast<size_t>(picked[i % picked.size()]);
         const WarpValue& x = w.values[lane < lanes ? a.index : b.index];
-        std::copy_n(x.data() + (i / picked.size() * lanes + lane % lanes) * kWarpThreads,
-                    kWarpThreads, out.data() + i * kWarpThreads);
+        std::copy_n(x.data() + (i / picked.size() * lanes + lane % lanes) * kWarpLanes,
+                    kWarpLanes, out.data() + i * kWarpLanes);
       }
       return Status::Next;
     };
@@ -589,7 +589,7 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
     std::vector<Source> sources;
     for (const Operand& operand : op->operands)
       sources.push_back(source(operand, {type.dtype, type.lanes, {}}));
-    const auto each = static_cast<size_t>(type.lanes) * kWarpThreads;
+    const auto each = static_cast<size_t>(type.lanes) * kWarpLanes;
     return [to, sources = std::move(sources), each](Warp& w) mutable {
       for (size_t i = 0; i < sources.size(); ++i)
         std::copy_n(sources[i].get(w), each, w.values[to.index].data() + i * each);
@@ -623,7 +623,7 @@ void Simulator::Engine::report(const Code& cause, const std::string& message, co
         phase_);
     finding.message +=
         lane < 0 ? fmt::format("warp {}", warp->index)
-                 : fmt::format("thread {}", warp->index * kWarpThreads + static_cast<size_t>(lane));
+                 : fmt::format("thread {}", warp->index * kWarpLanes + static_cast<size_t>(lane));
   }
   findings_.push_back(std::move(finding));
 }
@@ -737,7 +737,7 @@ void Simulator::Engine::run_phase(size_t p) {
 // Storage for the blocks of one cluster; the clusters of a phase use it in turn.
 void Simulator::Engine::start_cluster(size_t p) {
   const Phase& phase = code_.phases[p];
-  const size_t warps = (static_cast<size_t>(phase.block) + kWarpThreads - 1) / kWarpThreads;
+  const size_t warps = (static_cast<size_t>(phase.block) + kWarpLanes - 1) / kWarpLanes;
   blocks_.clear();
   blocks_.resize(static_cast<size_t>(phase.cluster_size));
   for (size_t b = 0; b < blocks_.size(); ++b) {
@@ -751,12 +751,12 @@ void Simulator::Engine::start_cluster(size_t p) {
       warp.block = &block;
       warp.index = w;
       const size_t threads =
-          std::min(kWarpThreads, static_cast<size_t>(phase.block) - w * kWarpThreads);
-      warp.threads = threads == kWarpThreads ? UINT32_MAX : (uint32_t{1} << threads) - 1;
+          std::min(kWarpLanes, static_cast<size_t>(phase.block) - w * kWarpLanes);
+      warp.threads = threads == kWarpLanes ? UINT32_MAX : (uint32_t{1} << threads) - 1;
       warp.symbols = symbols_;
       warp.values.clear();
       for (const Value& value : code_.values)
-        warp.values.emplace_back(elements(value.type) * kWarpThreads);
+        warp.values.emplace_back(elements(value.type) * kWarpLanes);
       warp.locals.resize(code_.memories.size());
     }
   }
@@ -787,8 +787,8 @@ void Simulator::Engine::run_cluster(size_t p) {
         warp.symbols[phase.slots[axis]].fill(grid_[axis]);
       if (!code_.phases[p].cluster.empty())
         warp.symbols[phase.cluster_slot].fill(static_cast<int64_t>(block.rank));
-      for (size_t t = 0; t < kWarpThreads; ++t)
-        warp.symbols[phase.thread_slot][t] = static_cast<int64_t>(warp.index * kWarpThreads + t);
+      for (size_t t = 0; t < kWarpLanes; ++t)
+        warp.symbols[phase.thread_slot][t] = static_cast<int64_t>(warp.index * kWarpLanes + t);
       for (size_t i = 0; i < parameters.size(); ++i)
         std::fill(warp.values[parameters[i].index].begin(), warp.values[parameters[i].index].end(),
                   scalar_bits_[i]);
@@ -889,7 +889,7 @@ void Simulator::Engine::finish_cluster() {
         if (loads || copies.bulk_open || copies.bulk_read < copies.bulk_committed)
           report(codes::kPendingCopies,
                  fmt::format("kernel @{}: thread {} ends while its copies use shared memory",
-                             code_.name, warp.index * kWarpThreads + lane));
+                             code_.name, warp.index * kWarpLanes + lane));
       }
   }
 }

@@ -300,7 +300,7 @@ struct InstructionTable {
                &w);
     barrier.threads = threads;
     barrier.told.join(w.clock.release(w.mask));
-    barrier.arrived += kWarpThreads;
+    barrier.arrived += kWarpLanes;
     return &barrier;
   }
   static void finish_barrier(NamedBarrier& barrier) {
@@ -361,10 +361,10 @@ struct InstructionTable {
     const WarpValue& in = w.values[o.all[0].value.index];
     WarpValue& out = w.values[o.results[0].index];
     const int64_t* const by = o.all[1].index.threads(w.scope());
-    for (size_t t = 0; t < kWarpThreads; ++t) {
+    for (size_t t = 0; t < kWarpLanes; ++t) {
       const int64_t lane = from(static_cast<int64_t>(t), by[t]);
       const size_t source = lane < 0 || lane > 31 ? t : static_cast<size_t>(lane);
-      for (size_t i = 0; i < out.size(); i += kWarpThreads) out[i + t] = in[i + source];
+      for (size_t i = 0; i < out.size(); i += kWarpLanes) out[i + t] = in[i + source];
     }
     return Status::Next;
   }
@@ -382,7 +382,7 @@ struct InstructionTable {
   }
   static Status elect(Engine&, Operands& o, Warp& w) {
     WarpValue& out = w.values[o.results[0].index];
-    for (size_t t = 0; t < kWarpThreads; ++t) out[t] = t == first_lane(w);
+    for (size_t t = 0; t < kWarpLanes; ++t) out[t] = t == first_lane(w);
     return Status::Next;
   }
 
@@ -609,7 +609,7 @@ struct InstructionTable {
   static Status st_async(Engine& e, Operands& o, Warp& w) {
     const ValueId value = o.all[1].value;
     const DType dtype = e.type_of(value).dtype;
-    const size_t size = size_of(dtype), count = w.values[value.index].size() / kWarpThreads;
+    const size_t size = size_of(dtype), count = w.values[value.index].size() / kWarpLanes;
     for_each_lane(w.mask, [&](size_t lane) {
       const auto bytes = static_cast<int64_t>(size * count);
       const auto thread = static_cast<int>(lane);
@@ -627,7 +627,7 @@ struct InstructionTable {
       e.touch_shared(*block, byte, bytes, copy_actor(e, *barrier, &self, lane), true, w, thread);
       for (size_t i = 0; i < count; ++i)
         std::memcpy(block->shared.data() + byte + static_cast<int64_t>(i * size),
-                    &w.values[value.index][i * kWarpThreads + lane], size);
+                    &w.values[value.index][i * kWarpLanes + lane], size);
       e.complete_bytes(*barrier, bytes, w, thread);
     });
     return Status::Next;
@@ -716,7 +716,7 @@ struct InstructionTable {
   static Status mbarrier_try_wait(Engine& e, Operands& o, Warp& w) {
     const uint32_t left = try_lanes(e, o, w, w.mask);
     WarpValue& out = w.values[o.results[0].index];
-    for (size_t t = 0; t < kWarpThreads; ++t) out[t] = (left >> t & 1) == 0;
+    for (size_t t = 0; t < kWarpLanes; ++t) out[t] = (left >> t & 1) == 0;
     return left != 0 ? Status::Yielded : Status::Next;
   }
   static Status mbarrier_wait(Engine& e, Operands& o, Warp& w) {
@@ -752,7 +752,7 @@ struct InstructionTable {
         uint16_t bits = 0;
         std::memcpy(&bits, chunk + 2 * column, 2);
         const size_t r = transposed ? column : row, c = transposed ? row : column;
-        out[(matrix * 2 + c % 2) * kWarpThreads + r * 4 + c / 2] = bits;
+        out[(matrix * 2 + c % 2) * kWarpLanes + r * 4 + c / 2] = bits;
       }
     });
     return Status::Next;
@@ -763,7 +763,7 @@ struct InstructionTable {
       for (size_t column = 0; column < 8; ++column) {
         const size_t r = transposed ? column : row, c = transposed ? row : column;
         const auto bits =
-            static_cast<uint16_t>(in[(matrix * 2 + c % 2) * kWarpThreads + r * 4 + c / 2]);
+            static_cast<uint16_t>(in[(matrix * 2 + c % 2) * kWarpLanes + r * 4 + c / 2]);
         std::memcpy(chunk + 2 * column, &bits, 2);
       }
     });
@@ -784,7 +784,7 @@ struct InstructionTable {
 
   static void read_a(const WarpValue& bits, DType dtype, size_t top, Matrix& a) {
     for (size_t i = 0; i < bits.size(); ++i) {
-      const size_t r = i / kWarpThreads, thread = i % kWarpThreads;
+      const size_t r = i / kWarpLanes, thread = i % kWarpLanes;
       const auto [row, column] =
           dtype == DType::F32 ? tf32_place(thread, r) : accumulator_place(thread, r);
       a.at(top + row, column) = number(bits[i], dtype);
@@ -792,13 +792,13 @@ struct InstructionTable {
   }
   static void read_accumulator(const WarpValue& bits, size_t top, Matrix& c) {
     for (size_t i = 0; i < bits.size(); ++i) {
-      const auto [row, column] = accumulator_place(i % kWarpThreads, i / kWarpThreads);
+      const auto [row, column] = accumulator_place(i % kWarpLanes, i / kWarpLanes);
       c.at(top + row, column) = float_of(bits[i]);
     }
   }
   static void write_accumulator(const Matrix& c, size_t top, WarpValue& bits) {
     for (size_t i = 0; i < bits.size(); ++i) {
-      const auto [row, column] = accumulator_place(i % kWarpThreads, i / kWarpThreads);
+      const auto [row, column] = accumulator_place(i % kWarpLanes, i / kWarpLanes);
       bits[i] = float_bits(c.at(top + row, column));
     }
   }
@@ -810,7 +810,7 @@ struct InstructionTable {
     // B lies like the transposed upper half of A.
     const WarpValue& bits = w.values[o.all[1].value.index];
     for (size_t i = 0; i < bits.size(); ++i) {
-      const size_t r = i / kWarpThreads, thread = i % kWarpThreads;
+      const size_t r = i / kWarpLanes, thread = i % kWarpLanes;
       const size_t k =
           dtype == DType::F32 ? r * 4 + thread % 4 : r / 2 * 8 + thread % 4 * 2 + r % 2;
       b.at(k, thread / 4) = number(bits[i], dtype);

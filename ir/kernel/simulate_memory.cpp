@@ -29,7 +29,7 @@ auto Simulator::Engine::access(const Op& op, const ValueType& type) -> std::shar
   if (op.rank) out->rank = index(*op.rank);
   out->align = op.align;
   out->lanes = type.lanes;
-  const auto count = static_cast<size_t>(type.count() * type.lanes) * kWarpThreads;
+  const auto count = static_cast<size_t>(type.count() * type.lanes) * kWarpLanes;
   out->places.resize(count);
   out->active.resize(count);
   return out;
@@ -55,7 +55,7 @@ std::string Simulator::Engine::shared_text(int64_t byte) const {
 const std::vector<int64_t>& Simulator::Engine::locate(Access& access, Warp& warp) {
   std::vector<int64_t>& places = access.places;
   std::vector<uint8_t>& active = access.active;
-  for (size_t i = 0; i < active.size(); ++i) active[i] = warp.mask >> (i % kWarpThreads) & 1;
+  for (size_t i = 0; i < active.size(); ++i) active[i] = warp.mask >> (i % kWarpLanes) & 1;
   narrow(access.condition, warp.scope(), active);
   if (access.mask) {
     const uint64_t* const mask = access.mask->get(warp);
@@ -75,7 +75,7 @@ const std::vector<int64_t>& Simulator::Engine::locate(Access& access, Warp& warp
   for (size_t i = 0; i < places.size(); ++i) {
     places[i] = -1;
     if (!active[i]) continue;
-    const auto lane = static_cast<int>(i % kWarpThreads);
+    const auto lane = static_cast<int>(i % kWarpLanes);
     if (at[i] < 0 || at[i] >= length) {
       report(
           codes::kOutOfBounds,
@@ -84,7 +84,7 @@ const std::vector<int64_t>& Simulator::Engine::locate(Access& access, Warp& warp
       continue;
     }
     places[i] = at[i];
-    const bool first = i / kWarpThreads % static_cast<size_t>(access.lanes) == 0;
+    const bool first = i / kWarpLanes % static_cast<size_t>(access.lanes) == 0;
     if (first && access.align > 1 && (base + at[i] * bytes) % access.align != 0)
       report(codes::kMisaligned,
              fmt::format("the address of {} is no multiple of {}", place_text(access.memory, at[i]),
@@ -202,10 +202,10 @@ auto Simulator::Engine::load(const LoadOp& op, const Statement& s) -> Run {
     if (guarded) std::fill(out.begin(), out.end(), fill);
     for (size_t i = 0; i < places.size(); ++i) {
       if (places[i] < 0) continue;
-      const size_t lane = i % kWarpThreads;
+      const size_t lane = i % kWarpLanes;
       if (space == MemorySpace::Local) {
         LocalMemory& local = w.locals[access->memory.index];
-        const size_t at = static_cast<size_t>(places[i]) * kWarpThreads + lane;
+        const size_t at = static_cast<size_t>(places[i]) * kWarpLanes + lane;
         if (!local.initialised[at])
           report(codes::kUninitialisedRead,
                  place_text(access->memory, places[i]) + " is read before it is written", &w,
@@ -243,10 +243,10 @@ auto Simulator::Engine::store(const StoreOp& op, const Statement&) -> Run {
     const Warp* const self = &w;
     for (size_t i = 0; i < places.size(); ++i) {
       if (places[i] < 0) continue;
-      const size_t lane = i % kWarpThreads;
+      const size_t lane = i % kWarpLanes;
       if (space == MemorySpace::Local) {
         LocalMemory& local = w.locals[access->memory.index];
-        const size_t at = static_cast<size_t>(places[i]) * kWarpThreads + lane;
+        const size_t at = static_cast<size_t>(places[i]) * kWarpLanes + lane;
         local.initialised[at] = 1;
         local.bits[at] = from[i];
       } else if (space == MemorySpace::Shared) {
@@ -286,7 +286,7 @@ auto Simulator::Engine::atomic(const AtomicOp& op, const Statement& s) -> Run {
     const std::vector<int64_t>& places = locate(*access, w);
     DeviceMemory& memory = memories_[access->memory.index];
     const Warp* const self = &w;
-    for (size_t lane = 0; lane < kWarpThreads; ++lane) {
+    for (size_t lane = 0; lane < kWarpLanes; ++lane) {
       if (places[lane] < 0) continue;
       const uint32_t bit = uint32_t{1} << lane;
       if (orders) {  // acquire what all told that came before, then tell

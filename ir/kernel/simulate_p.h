@@ -177,7 +177,7 @@ struct Warp {
   uint32_t left = 0;     // lanes that still wait
   uint64_t meeting = 0;  // of the group
   uint64_t cluster_meeting = 0;
-  std::array<uint32_t, kWarpThreads> phases{};  // of mbarriers, when the wait began
+  std::array<uint32_t, kWarpLanes> phases{};  // of mbarriers, when the wait began
   uint64_t statements = 0;
 
   WarpScope scope() const { return {&symbols, &values}; }

@@ -15,7 +15,7 @@ WarpIndex::WarpIndex(const Expr& e, const ValueType& type, const Names& names)
 }
 
 size_t WarpIndex::push(Node node) {
-  node.data.resize((node.form & kByThread ? kWarpThreads : 1) *
+  node.data.resize((node.form & kByThread ? kWarpLanes : 1) *
                    (node.form & kByElement ? count_ : 1));
   nodes_.push_back(std::move(node));
   return nodes_.size() - 1;
@@ -84,11 +84,11 @@ void WarpIndex::evaluate_pair(const Node& node) const {
   const Node &a = nodes_[node.a], &b = nodes_[node.b];
   // How far the next element and the next thread are in the data of a form.
   const auto element_step = [](const Node& n) {
-    return !(n.form & kByElement) ? 0 : n.form & kByThread ? kWarpThreads : 1;
+    return !(n.form & kByElement) ? 0 : n.form & kByThread ? kWarpLanes : 1;
   };
   const auto thread_step = [](const Node& n) { return n.form & kByThread ? size_t{1} : 0; };
   const size_t elements = node.form & kByElement ? count_ : 1,
-               threads = node.form & kByThread ? kWarpThreads : 1;
+               threads = node.form & kByThread ? kWarpLanes : 1;
   const auto run = [&](auto op) {
     int64_t* out = node.data.data();
     for (size_t e = 0; e < elements; ++e) {
@@ -117,9 +117,9 @@ void WarpIndex::evaluate(const Node& node, const WarpScope& scope) const {
   }
   const WarpValue& bits = (*scope.values)[node.value.index];
   for (size_t e = 0; e < count_; ++e) {
-    const uint64_t* from = bits.data() + (node.map.empty() ? e : node.map[e]) * kWarpThreads;
-    for (size_t t = 0; t < kWarpThreads; ++t)
-      node.data[e * kWarpThreads + t] = bits_to_int(node.dtype, from[t]);
+    const uint64_t* from = bits.data() + (node.map.empty() ? e : node.map[e]) * kWarpLanes;
+    for (size_t t = 0; t < kWarpLanes; ++t)
+      node.data[e * kWarpLanes + t] = bits_to_int(node.dtype, from[t]);
   }
 }
 
@@ -137,7 +137,7 @@ const int64_t* WarpIndex::threads(const WarpScope& scope) const {
   evaluate_all(scope);
   const Node& last = nodes_.back();
   if (last.form & kByThread) return last.data.data();
-  spread_.assign(kWarpThreads, last.data[0]);
+  spread_.assign(kWarpLanes, last.data[0]);
   return spread_.data();
 }
 
@@ -145,13 +145,13 @@ const int64_t* WarpIndex::all(const WarpScope& scope) const {
   evaluate_all(scope);
   const Node& last = nodes_.back();
   if (last.form == (kByThread | kByElement)) return last.data.data();
-  spread_.resize(count_ * kWarpThreads);
+  spread_.resize(count_ * kWarpLanes);
   for (size_t e = 0; e < count_; ++e) {
-    int64_t* const out = spread_.data() + e * kWarpThreads;
+    int64_t* const out = spread_.data() + e * kWarpLanes;
     if (last.form & kByThread)
-      std::copy_n(last.data.begin(), kWarpThreads, out);
+      std::copy_n(last.data.begin(), kWarpLanes, out);
     else
-      std::fill_n(out, kWarpThreads, last.data[last.form & kByElement ? e : 0]);
+      std::fill_n(out, kWarpLanes, last.data[last.form & kByElement ? e : 0]);
   }
   return spread_.data();
 }

@@ -11,9 +11,9 @@
 
 namespace braze {
 
-constexpr size_t kWarpThreads = 32;
+constexpr size_t kWarpLanes = 32;
 /// One number for each thread of a warp.
-using Lanes = std::array<int64_t, kWarpThreads>;
+using Lanes = std::array<int64_t, kWarpLanes>;
 /// The elements of a value in a warp, as bits: all threads of element 0, of element 1, ..; the
 /// lanes of a vector are its innermost elements.
 using WarpValue = std::vector<uint64_t>;
