@@ -14,6 +14,7 @@
 //     Value inside(const Conditions&);
 //     Value apply(ElementwiseOp, std::span<const Value>, DType result);
 //     Expr as_index(const Value&, const Expr& extent);  // a symbol for a loaded index, clamped
+//     // A value that is there already; asked for those that are wanted unconditionally.
 //     std::optional<Value> cached(NodeId node, const std::vector<Expr>& at);
 //   };
 #pragma once
@@ -68,7 +69,7 @@ class Inliner {
     if (form && form->reduces()) return sink_.reduced(node, at);
     const std::string key = key_of(node, at, conditions);
     if (const auto found = memo_.find(key); found != memo_.end()) return found->second;
-    if (form) {
+    if (form && conditions.empty()) {
       if (auto cached = sink_.cached(node, at)) return memo_.emplace(key, *cached).first->second;
     }
     const Value result =

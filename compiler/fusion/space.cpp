@@ -416,6 +416,20 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
   return result_of(tracer);
 }
 
+std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion,
+                                    const SpaceTask& task, std::span<const SharedValue> kept) {
+  const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
+  Tracer tracer;
+  tracer.kept = kept;
+  Inliner<Tracer> inliner(forms, inside, tracer);
+  trace_task(inliner, tracer, task);
+  std::vector<ValueAt> values;
+  for (auto& [node, at] : tracer.visited) values.push_back({node, std::move(at)});
+  for (MemoryAccess& load : tracer.loads)
+    if (!load.conditional && !load.indirect) values.push_back({load.node, std::move(load.at)});
+  return values;
+}
+
 std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion,
                                        const Space& space) {
   constexpr double kWorthKeeping = 3;  // a store and a load

@@ -74,6 +74,16 @@ struct SharedValue {
 std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion,
                                        const Space& space);
 
+/// A node's value at coordinates over the space's symbols.
+struct ValueAt {
+  NodeId node;
+  std::vector<Expr> at;
+};
+/// What a task evaluates unconditionally: users before what they are made of, values in memory
+/// last. What `kept` values are made of is left out.
+std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion,
+                                    const SpaceTask& task, std::span<const SharedValue> kept);
+
 /// Traces the evaluation of one task, or of a whole pass, in which tasks share what they have in
 /// common and values in `kept` count as there already.
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <optional>
+#include <span>
 #include <utility>
 
 #include "compiler/tiling/families.h"
@@ -11,7 +12,10 @@ namespace braze {
 
 namespace {
 
-constexpr double kInstanceFlops = 4e6;
+constexpr double kInstanceFlops = 16e6;
+constexpr double kMostFlopsUnrolled = 8;  // of an element of a tile, after its sum
+constexpr int64_t kLeastPanels = 2;       // of a block, so that copied rows are used more than once
+constexpr int64_t kLeastStagedDepth = 16;  // copies of shorter rows cost more than they save
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
 
@@ -95,9 +99,12 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
     k *= std::max<int64_t>(planned_extent(axis.extent), 1);
 
   // Accumulators, one row of the lanes' operand and one splat must fit the registers.
-  const int64_t columns = n <= lanes ? 1 : m < 4 ? 4 : 2;
+  const LoopForm* form = request.forms.find(space.passes[0].reduces[0].node);
+  const auto width = static_cast<int64_t>(std::max<size_t>(size_of(form->accumulator) / 4, 1));
+  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
+  const int64_t used = columns * width;
   const int64_t most_rows =
-      std::max<int64_t>((request.target.vector_registers - columns - 1) / columns, 1);
+      std::max<int64_t>((request.target.vector_registers - used - 1) / used, 1);
   Schedule schedule{.family = "dot",
                     .block = std::vector<int64_t>(rank, 1),
                     .tile = std::vector<int64_t>(rank, 1)};
@@ -106,7 +113,8 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   schedule.tile[row] = rows_of_tile(m, most_rows);
   schedule.unroll = 4;
 
-  // Blocks: enough instances for the cores, each with enough work.
+  // Blocks: enough instances for the cores, each with enough work. All cores read the panels of a
+  // block again for each tile of rows: they share half of the last-level cache.
   const double flops_per_tile =
       2.0 * static_cast<double>(schedule.tile[lane] * schedule.tile[row] * k);
   int64_t batches = 1;
@@ -118,24 +126,39 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   const int64_t tiles = m_tiles * n_tiles * batches;
   const int64_t by_work =
       std::max<int64_t>(static_cast<int64_t>(kInstanceFlops / flops_per_tile), 1);
-  const int64_t by_cores = std::max<int64_t>(tiles / (4 * request.target.cores), 1);
+  const int64_t by_cores = std::max<int64_t>(tiles / (16 * request.target.cores), 1);
   const int64_t tiles_each = std::min(by_work, by_cores);
-  const int64_t n_block = std::min(n_tiles, tiles_each);
+  const int64_t panel_bytes = schedule.tile[lane] * k * 4 * width;
+  const int64_t by_cache =
+      std::max<int64_t>(request.target.l3_bytes / 2 / std::max<int64_t>(panel_bytes, 1), 1);
+  const int64_t n_most = std::min({n_tiles, std::max(tiles_each, kLeastPanels), by_cache});
+  const int64_t n_blocks = (n_tiles + n_most - 1) / n_most;
+  const int64_t n_block = (n_tiles + n_blocks - 1) / n_blocks;  // of equal sizes
   schedule.block[lane] = n_block * schedule.tile[lane];
   schedule.block[row] =
       std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[row];
 
-  // Panels pay when the lanes' factor is not contiguous along the lanes, or is read often enough
-  // and too large to stay in the second-level cache.
-  bool contiguous = true;
-  int64_t bytes = 0;
-  for (const AccessInfo& load : loads) {
-    if (!load.uses(space.parallel[lane]) || !load.uses(space.passes[0].inner.back())) continue;
-    contiguous = contiguous && load.stride(space.parallel[lane]) == 1;
-    bytes += static_cast<int64_t>(load.bytes);
+  // Copies pay when the inner loop would read badly, or often: across the vectors, with operations
+  // on the way, or from too large an array to stay in the second-level cache.
+  bool across = false, computed = false;
+  int64_t bytes = 0, row_factors = 0;
+  for (const Factor& f : factors(request, space, space.parallel[lane], space.parallel[row])) {
+    row_factors += !f.lanes;
+    if (!f.lanes) continue;
+    across = across || f.across;
+    computed = computed || f.computed;
+    bytes += 4 * width;
   }
   const bool large = round_up(n, lanes) * k * bytes > request.target.l2_bytes / 4;
-  schedule.pack = m_tiles > 1 && (!contiguous || (large && m_tiles >= 4));
+  schedule.pack = m_tiles > 1 && bytes > 0 && (across || ((large || computed) && m_tiles >= 4));
+  const int64_t row_bytes = schedule.tile[row] * k * 4 * width * row_factors;
+  schedule.stage = schedule.tile[row] > 1 && n_block > 1 && k >= kLeastStagedDepth &&
+                   row_factors > 0 && row_bytes <= request.target.l2_bytes / 2;
+
+  double flops_after = 0;
+  for (const Pass& pass : std::span(space.passes).subspan(1))
+    flops_after += flops_per_element(request, pass);
+  schedule.by_row = schedule.tile[row] > 1 && flops_after > kMostFlopsUnrolled;
   return schedule;
 }
 

@@ -7,6 +7,7 @@
 #include <numeric>
 
 #include "compiler/lowering/rows.h"
+#include "compiler/tiling/families.h"
 #include "ir/code/layout.h"
 #include "ir/support/text.h"
 
@@ -18,6 +19,9 @@ namespace {
 // for the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
 
 using Bindings = std::unordered_map<std::string, Expr>;
+
+constexpr int64_t kCopyVectors = 4;    // of one step of a copy
+constexpr int64_t kLineElements = 16;  // of four bytes in a cache line
 
 constexpr Code kScheduleThreads{"schedule-threads", ErrorKind::InvalidArgument,
                                 "A schedule deals out threads in a way that no block has."};
@@ -36,12 +40,22 @@ struct TileDim {
   bool partial = false;  // the tile may reach beyond the extent
 };
 
-// An operand that was copied to a place from which the inner loop reads it better.
-struct StagedOperand {
-  NodeId node;
-  std::vector<Expr> at;  // the access it replaces, over the space's symbols
+// A factor of a contraction that was copied to a place from which the inner loop reads it better;
+// 16-bit floats as f32, which the loop computes in.
+struct StagedFactor {
+  ValueAt value;
   MemoryId memory;
-  std::vector<Expr> place;  // where it lies, over the space's symbols
+  std::vector<Expr> place;  // where it lies, over the space's symbols and "<axis>.position"
+  DType dtype;              // there
+};
+
+// One loop of such a copy, over [0, count) from index `base` of an axis on.
+struct CopyLoop {
+  std::string axis;
+  Expr base, count;
+  std::optional<Expr> last = {};  // of the axis, if the loop may go beyond it
+  int64_t step = 1;
+  int dim = -1;  // of the copied tile, if it has one along the axis
 };
 
 class Emitter;
@@ -92,7 +106,8 @@ class Emitter {
     add_parameters();
     plan_dimensions();
     if (on_gpu()) plan_threads();
-    if (schedule_.pack) emit_pack_phase();
+    plan_factors();
+    if (schedule_.pack) emit_pack_phases();
     if (schedule_.split > 1) {
       emit_partial_phase();
       emit_phase([&] { emit_passes(/*first_from_partials=*/true); });
@@ -344,6 +359,7 @@ class Emitter {
     }
     Region region;
     builder_.enter(region);
+    declare_row_buffers();
     walk_parallel(loop_order(), 0, blocks, body);
     builder_.leave();
     new_phase(std::move(grid)) = std::move(region);
@@ -354,14 +370,24 @@ class Emitter {
     return Expr::symbol(name, {0, std::max<int64_t>(count.range().max, 1) - 1});
   }
 
-  // Contractions walk the lanes' axis outside, so that a panel of it stays in cache.
+  // Contractions that copy a tile's rows use them for all their lanes; others walk the lanes' axis
+  // outside, so that a panel of it stays in cache.
   std::vector<size_t> loop_order() const {
     std::vector<size_t> order;
-    const bool lane_first = schedule_.family == "dot";
-    if (lane_first && schedule_.lane_axis >= 0)
-      order.push_back(static_cast<size_t>(schedule_.lane_axis));
     for (size_t p = 0; p < space_.parallel.size(); ++p)
-      if (std::find(order.begin(), order.end(), p) == order.end()) order.push_back(p);
+      if (static_cast<int64_t>(p) != schedule_.lane_axis) order.push_back(p);
+    if (schedule_.lane_axis < 0) return order;
+    const auto lane = static_cast<size_t>(schedule_.lane_axis);
+    if (schedule_.stage) {
+      std::stable_partition(order.begin(), order.end(),
+                            [&](size_t p) { return schedule_.tile[p] == 1; });
+      order.push_back(lane);
+    } else {
+      const auto natural = schedule_.family == "dot"
+                               ? order.begin()
+                               : std::lower_bound(order.begin(), order.end(), lane);
+      order.insert(natural, lane);
+    }
     return order;
   }
 
@@ -397,7 +423,11 @@ class Emitter {
       dim.base = base;
       dim.partial = partial;
       bind_parallel_tile(dim);
+      if (dim.lane) return next();
+      const size_t staged = staged_.size();
+      stage_rows(dim);
       next();
+      staged_.resize(staged);
     };
     const bool whole = axis.extent.is_multiple_of(tile);
     if (whole) {
@@ -439,7 +469,14 @@ class Emitter {
     const size_t k = static_cast<size_t>(&dim - dims_.data());
     const Expr index = dim.base + position(k);
     bindings_[dim.axis] = dim.partial && !dim.lane ? min(index, dim.extent - 1) : index;
+    bindings_[position_name(dim.axis)] = position(k);
     store_bindings_[dim.axis] = index;
+  }
+
+  // The symbol of the position along an axis within its tile, in the places of buffers.
+  static std::string position_name(const std::string& axis) { return axis + ".position"; }
+  static Expr position_of_axis(const TileDim& dim) {
+    return Expr::symbol(position_name(dim.axis), {0, dim.tile - 1});
   }
 
   // --- Passes -------------------------------------------------------------------------------
@@ -459,10 +496,53 @@ class Emitter {
       } else {
         emit_pass(n, {}, {});
       }
+      if (n == 0 && schedule_.by_row) {
+        emit_row_by_row();
+        break;
+      }
     }
     keeps_values_ = false;
     caches_.clear();
     reduced_.clear();
+  }
+
+  // The passes after a contraction on one row of its tile at a time: code for all of them at once
+  // would be long, and need more registers than there are.
+  void emit_row_by_row() {
+    TileDim& row = *row_dim();
+    const TileDim whole = row;
+    const Bindings bindings = bindings_, store_bindings = store_bindings_;
+    const std::map<uint32_t, Value> sums = reduced_;
+    std::map<uint32_t, MemoryId> buffers;
+    for (const auto& [node, sum] : sums) {
+      const ValueType type = full_type(sum.dtype);
+      buffers[node] = builder_.buffer("sums", sum.dtype, type.extents);
+      builder_.store(full(sum.operand, sum.dtype), buffers[node], tile_place(0));
+    }
+    const Expr count = whole.partial ? min(whole.tile, whole.extent - whole.base) : whole.tile;
+    row.tile = 1;
+    row.partial = false;
+    builder_.for_loop("row", 0, count, 1, {}, [&](Expr r, const auto&) {
+      row.base = whole.base + r;
+      bind_parallel_tile(row);
+      new_scope();
+      for (const auto& [node, sum] : sums)
+        reduced_[node].operand = builder_.load(buffers[node], tile_place(r), full_type(sum.dtype));
+      for (size_t n = 1; n < space_.passes.size(); ++n) emit_pass(n, {}, {});
+      return std::vector<Operand>{};
+    });
+    row = whole;
+    bindings_ = bindings;
+    store_bindings_ = store_bindings;
+    new_scope();
+  }
+
+  // Where the tile at hand lies in a buffer of the whole tile, whose row `first` is its first.
+  std::vector<Expr> tile_place(const Expr& first) const {
+    std::vector<Expr> place;
+    for (size_t k = 0; k < dims_.size(); ++k)
+      place.push_back(&dims_[k] == row_dim() ? first + position(k) : position(k));
+    return place;
   }
 
   // The state of one reduction while its loops run: one value, or a value and an index.
@@ -729,6 +809,7 @@ class Emitter {
 
   Value converted(const Value& value, DType to) {
     if (value.dtype == to) return value;
+    if (is_half(value.dtype) && to == DType::F32) return widened(value);
     if (value.operand.is_literal()) {
       const uint64_t bits =
           evaluate_machine(ElementwiseOp::convert, value.dtype, to, value.operand.bits);
@@ -781,7 +862,7 @@ class Emitter {
       for (size_t k = 0; k < dims_.size(); ++k) {
         if (static_cast<int>(k) == inner_dim_) continue;
         extents.push_back(dims_[k].tile);
-        place.push_back(Expr::symbol(dims_[k].axis + ".position", {0, dims_[k].tile - 1}));
+        place.push_back(position_of_axis(dims_[k]));
         elements *= dims_[k].tile;
       }
       for (const SpaceAxis& axis : pass.inner) {
@@ -805,7 +886,7 @@ class Emitter {
   std::vector<Expr> cache_place(const Cache& cache) const {
     Bindings bindings = bindings_;
     for (size_t k = 0; k < dims_.size(); ++k)
-      if (static_cast<int>(k) != inner_dim_) bindings[dims_[k].axis + ".position"] = position(k);
+      if (static_cast<int>(k) != inner_dim_) bindings[position_name(dims_[k].axis)] = position(k);
     std::vector<Expr> out;
     for (const Expr& e : cache.place) out.push_back(e.substitute(bindings));
     return out;
@@ -819,11 +900,21 @@ class Emitter {
     }
   }
 
-  // --- Contractions: an operand copied to panels ----------------------------------------------
+  // --- Contractions: factors copied to where the inner loop reads them ------------------------
 
-  void emit_pack_phase();
-  void pack_loops(const Pass& pass, size_t depth, Bindings& bindings, const StagedOperand& staged,
-                  const Condition& guard, const ValueType& type, bool whole);
+  const TileDim* row_dim() const;
+  TileDim* row_dim() { return const_cast<TileDim*>(std::as_const(*this).row_dim()); }
+  void plan_factors();
+  void emit_pack_phases();
+  void emit_pack_phase(const Factor& factor);
+  void declare_row_buffers();
+  void stage_rows(const TileDim& row);
+  std::vector<CopyLoop> inner_copy_loops(std::vector<TileDim>& dims, bool tile_last) const;
+  void copy_factor(const StagedFactor& staged, std::vector<TileDim> dims, Bindings bindings,
+                   std::span<const CopyLoop> loops, bool across);
+  void copy_loops(const StagedFactor& staged, std::span<const CopyLoop> loops, bool across);
+  void copy_tile(const StagedFactor& staged, bool across);
+  std::optional<Value> staged_value(NodeId node, const std::vector<Expr>& at);
 
   // --- Split reductions -----------------------------------------------------------------------
 
@@ -863,7 +954,9 @@ class Emitter {
   bool keeps_values_ = false;  // all passes stand in one region
   int64_t kept_tile_ = 1;      // of the inner dimension of the values kept
   size_t current_pass_ = 0;
-  std::vector<StagedOperand> staged_;
+  std::vector<Factor> factors_;
+  std::vector<StagedFactor> row_buffers_;  // of the phase, by factor along the rows
+  std::vector<StagedFactor> staged_;       // those that hold their values here
   bool partial_ = false;
   std::vector<MemoryId> partials_;  // per reduction of the first pass
 };
@@ -872,6 +965,8 @@ class Emitter {
 
 Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
   Emitter& e = emitter_;
+  if (conditions.empty())
+    if (const auto staged = e.staged_value(node, at)) return *staged;
   const DType dtype = e.graph_[node].type.dtype;
   Condition condition = e.to_condition(conditions);
   std::vector<bool> uses(e.dims_.size());
@@ -880,10 +975,6 @@ Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& condit
     e.note_uses(c.left, uses);
     e.note_uses(c.right, uses);
   }
-  for (const StagedOperand& staged : e.staged_)
-    if (staged.node == node && e.bound(staged.at) == at)
-      return {e.builder_.load(staged.memory, e.bound(staged.place), e.tile_type(dtype, uses)),
-              dtype};
   for (size_t k = 0; k < e.dims_.size(); ++k) {
     const TileDim& dim = e.dims_[k];
     if (uses[k] && dim.lane && dim.partial)
@@ -970,6 +1061,7 @@ Expr TileSink::as_index(const Value& value, const Expr& extent) {
 
 std::optional<Value> TileSink::cached(NodeId node, const std::vector<Expr>& at) {
   Emitter& e = emitter_;
+  if (const auto staged = e.staged_value(node, at)) return staged;
   for (const Emitter::Cache& cache : e.caches_) {
     if (cache.node != node || cache.first_pass >= e.current_pass_ || e.bound(cache.at) != at)
       continue;
@@ -981,96 +1073,228 @@ std::optional<Value> TileSink::cached(NodeId node, const std::vector<Expr>& at) 
 
 // --- Contractions -----------------------------------------------------------------------------
 
-// Copies the operand that runs along the lanes, and not along the other tiled axes, into panels as
-// wide as a tile, [panel, k, lane], padded with zeros: the inner loop then reads it front to back.
-void Emitter::emit_pack_phase() {
+const TileDim* Emitter::row_dim() const {
+  for (const TileDim& dim : dims_)
+    if (!dim.lane) return &dim;
+  return nullptr;
+}
+
+void Emitter::plan_factors() {
+  if (!schedule_.pack && !schedule_.stage) return;
+  const SpaceAxis* row = nullptr;
+  for (const SpaceAxis& axis : space_.parallel)
+    if (row_dim() && axis.symbol.symbol_name() == row_dim()->axis) row = &axis;
+  BRAZE_CHECK(row && schedule_.lane_axis >= 0, "a contraction has rows and lanes");
+  factors_ =
+      factors(request_, space_, space_.parallel[static_cast<size_t>(schedule_.lane_axis)], *row);
+}
+
+// The loops over the inner axes; the last in steps of vectors, which become the tile's last
+// dimension, if `tile_last`.
+std::vector<CopyLoop> Emitter::inner_copy_loops(std::vector<TileDim>& dims, bool tile_last) const {
+  std::vector<CopyLoop> loops;
+  const auto& inner = space_.passes.front().inner;
+  for (const SpaceAxis& axis : inner) loops.push_back({axis.symbol.symbol_name(), 0, axis.extent});
+  if (!tile_last) return loops;
+  CopyLoop& last = loops.back();
+  last.step = std::min<int64_t>(kCopyVectors * request_.target.vector_lanes(4),
+                                ceil_power_of_two(last.count.range().max));
+  if (!dims.empty()) last.step = std::min<int64_t>(last.step, request_.target.vector_lanes(4));
+  last.dim = static_cast<int>(dims.size());
+  dims.push_back({.axis = last.axis, .extent = last.count, .tile = last.step, .lane = true});
+  return loops;
+}
+
+void Emitter::emit_pack_phases() {
+  for (const Factor& factor : factors_)
+    if (factor.lanes) emit_pack_phase(factor);
+}
+
+// Panels of the lanes' factor, as wide as a tile: [batch axes, panel, inner axes, lane]. The inner
+// loop reads them front to back.
+void Emitter::emit_pack_phase(const Factor& factor) {
   const SpaceAxis& lane = space_.parallel[static_cast<size_t>(schedule_.lane_axis)];
-  const std::string& lane_symbol = lane.symbol.symbol_name();
   const int64_t width = schedule_.tile[static_cast<size_t>(schedule_.lane_axis)];
-  const Pass& pass = space_.passes.front();
-  const auto uses = [](const MemoryAccess& access, const std::string& symbol) {
-    return std::any_of(access.at.begin(), access.at.end(),
-                       [&](const Expr& e) { return e.uses(symbol); });
-  };
-  for (const SpaceTask& task : pass.reduces) {
-    for (const MemoryAccess& access : trace(request_.forms, request_.fusion, task).loads) {
-      const bool other_tile = std::any_of(dims_.begin(), dims_.end(), [&](const TileDim& dim) {
-        return !dim.lane && !dim.axis.empty() && uses(access, dim.axis);
-      });
-      const bool walks = std::any_of(
-          pass.inner.begin(), pass.inner.end(),
-          [&](const SpaceAxis& axis) { return uses(access, axis.symbol.symbol_name()); });
-      if (!uses(access, lane_symbol) || !walks || other_tile || access.conditional ||
-          access.indirect)
-        continue;
+  const std::string& lane_name = lane.symbol.symbol_name();
+  StagedFactor staged{factor.value, {}, {}, compute_type(graph_[factor.value.node].type.dtype)};
+  std::vector<Expr> shape;
+  std::vector<GridAxis> grid;
+  Bindings bindings;
+  for (const SpaceAxis& axis : space_.parallel) {
+    const std::string& name = axis.symbol.symbol_name();
+    const bool used = std::any_of(factor.value.at.begin(), factor.value.at.end(),
+                                  [&](const Expr& e) { return e.uses(name); });
+    if (name == lane_name || !used) continue;
+    const std::string symbol = builder_.fresh_name("g");
+    grid.push_back({symbol, axis.extent});
+    bindings[name] = grid_symbol(symbol, axis.extent);
+    shape.push_back(axis.extent);
+    staged.place.push_back(axis.symbol);
+  }
+  const Expr panels = ceildiv(lane.extent, width);
+  const std::string panel = builder_.fresh_name("panel");
+  grid.push_back({panel, panels});
+  shape.push_back(panels);
+  staged.place.push_back(floordiv(lane.symbol, width));
+  for (const SpaceAxis& axis : space_.passes.front().inner) {
+    shape.push_back(axis.extent);
+    staged.place.push_back(axis.symbol);
+  }
+  shape.push_back(width);
+  staged.place.push_back(mod(lane.symbol, width));
+  staged.memory = builder_.add_memory({.name = "panels",
+                                       .space = MemorySpace::Workspace,
+                                       .mode = Mode::InOut,
+                                       .dtype = staged.dtype,
+                                       .shape = shape,
+                                       .align = 64});
 
-      StagedOperand staged{access.node, access.at, {}, {}};
-      std::vector<Expr> shape;
-      std::vector<GridAxis> grid;
-      Bindings bindings;
-      for (const SpaceAxis& axis : space_.parallel) {
-        const std::string& name = axis.symbol.symbol_name();
-        if (name == lane_symbol || !uses(access, name)) continue;
-        const std::string symbol = builder_.fresh_name("g");
-        grid.push_back({symbol, axis.extent});
-        bindings[name] = grid_symbol(symbol, axis.extent);
-        shape.push_back(axis.extent);
-        staged.place.push_back(axis.symbol);
-      }
-      const Expr panels = ceildiv(lane.extent, width);
-      const std::string panel = builder_.fresh_name("panel");
-      grid.push_back({panel, panels});
-      shape.push_back(panels);
-      staged.place.push_back(floordiv(lane.symbol, width));
-      for (const SpaceAxis& axis : pass.inner) {
-        shape.push_back(axis.extent);
-        staged.place.push_back(axis.symbol);
-      }
-      shape.push_back(width);
-      staged.place.push_back(mod(lane.symbol, width));
-      const DType dtype = graph_[access.node].type.dtype;
-      staged.memory = builder_.add_memory({.name = "panels",
-                                           .space = MemorySpace::Workspace,
-                                           .mode = Mode::InOut,
-                                           .dtype = dtype,
-                                           .shape = shape,
-                                           .align = 64});
+  // A factor that lies along the inner axis is read along it and transposed tile by tile.
+  std::vector<TileDim> dims{{.axis = lane_name,
+                             .extent = lane.extent,
+                             .tile = width,
+                             .base = grid_symbol(panel, panels) * Expr(width),
+                             .lane = !factor.across,
+                             .partial = !lane.extent.is_multiple_of(width)}};
+  const Expr column = dims[0].base + position_symbol('d', 0, width);
+  const bool clamped = factor.across && dims[0].partial;
+  bindings[lane_name] = clamped ? min(column, lane.extent - 1) : column;
+  const auto loops = inner_copy_loops(dims, factor.across);
+  Region region;
+  builder_.enter(region);
+  copy_factor(staged, std::move(dims), std::move(bindings), loops, factor.across);
+  builder_.leave();
+  new_phase(std::move(grid)) = std::move(region);
+  staged_.push_back(std::move(staged));
+}
 
-      const Expr position = position_symbol('d', 0, width);
-      const Expr column = grid_symbol(panel, panels) * Expr(width) + position;
-      bindings[lane_symbol] = column;
-      Region region;
-      builder_.enter(region);
-      pack_loops(pass, 0, bindings, staged, {{column, IndexComparison::Kind::Lt, lane.extent}},
-                 {dtype, 1, {width}}, lane.extent.is_multiple_of(width));
-      builder_.leave();
-      new_phase(std::move(grid)) = std::move(region);
-      staged_.push_back(std::move(staged));
+// Buffers for the rows' factors of one tile: [row, inner axes], or [inner axes, row] where the rows
+// are contiguous.
+void Emitter::declare_row_buffers() {
+  row_buffers_.clear();
+  if (!schedule_.stage) return;
+  const TileDim& row = *row_dim();
+  for (const Factor& factor : factors_) {
+    if (factor.lanes) continue;
+    StagedFactor staged{factor.value, {}, {}, compute_type(graph_[factor.value.node].type.dtype)};
+    std::vector<int64_t> extents;
+    for (const SpaceAxis& axis : space_.passes.front().inner) {
+      extents.push_back(std::max<int64_t>(axis.extent.range().max, 1));
+      staged.place.push_back(axis.symbol);
     }
+    if (factor.across) {
+      // Whole vectors are stored. Rows an odd number of lines apart do not share a cache set.
+      const int64_t unit = kCopyVectors * request_.target.vector_lanes(4);
+      extents.back() = (extents.back() + unit - 1) / unit * unit + kLineElements;
+      extents.insert(extents.begin(), row.tile);
+      staged.place.insert(staged.place.begin(), position_of_axis(row));
+    } else {
+      extents.push_back(ceil_power_of_two(row.tile));
+      staged.place.push_back(position_of_axis(row));
+    }
+    staged.memory = builder_.buffer("rows", staged.dtype, extents);
+    row_buffers_.push_back(std::move(staged));
   }
 }
 
-void Emitter::pack_loops(const Pass& pass, size_t depth, Bindings& bindings,
-                         const StagedOperand& staged, const Condition& guard, const ValueType& type,
-                         bool whole) {
-  const auto bind = [&](const std::vector<Expr>& list) {
-    std::vector<Expr> out;
-    for (const Expr& e : list) out.push_back(e.substitute(bindings));
-    return out;
-  };
-  if (depth == pass.inner.size()) {
-    const Expr offset = linear_offset(bind(staged.at), graph_[staged.node].type.shape);
-    const Guard guarded = whole ? Guard{} : Guard{guard, {}};
-    const ValueId value =
-        builder_.load(memory_of_.at({staged.node.index, false}), {offset}, type, guarded);
-    builder_.store(value, staged.memory, bind(staged.place));
-    return;
+// Fills the buffers for the tile of rows at hand.
+void Emitter::stage_rows(const TileDim& row) {
+  size_t next = 0;
+  for (const Factor& factor : factors_) {
+    if (factor.lanes || row_buffers_.empty()) continue;
+    const StagedFactor& staged = row_buffers_[next++];
+    std::vector<TileDim> dims;
+    Bindings bindings = bindings_;
+    std::vector<CopyLoop> loops;
+    if (factor.across) {
+      loops = inner_copy_loops(dims, true);
+      CopyLoop rows{row.axis, row.base, row.tile};
+      if (row.partial) rows.last = row.extent - 1;
+      loops.insert(loops.begin(), std::move(rows));
+    } else {
+      dims.push_back(row);
+      dims[0].lane = true;
+      bindings[row.axis] = row.base + position_symbol('d', 0, row.tile);
+      loops = inner_copy_loops(dims, false);
+    }
+    copy_factor(staged, std::move(dims), std::move(bindings), loops, false);
+    staged_.push_back(staged);
   }
-  builder_.for_loop("k", 0, pass.inner[depth].extent, 1, {}, [&](Expr k, const auto&) {
-    bindings[pass.inner[depth].symbol.symbol_name()] = k;
-    pack_loops(pass, depth + 1, bindings, staged, guard, type, whole);
-    return std::vector<Operand>{};
-  });
+}
+
+// Runs the loops with tiles along `dims` in place of the kernel's.
+void Emitter::copy_factor(const StagedFactor& staged, std::vector<TileDim> dims, Bindings bindings,
+                          std::span<const CopyLoop> loops, bool across) {
+  std::swap(dims_, dims);
+  std::swap(bindings_, bindings);
+  new_scope();
+  copy_loops(staged, loops, across);
+  new_scope();
+  std::swap(dims_, dims);
+  std::swap(bindings_, bindings);
+}
+
+void Emitter::copy_loops(const StagedFactor& staged, std::span<const CopyLoop> loops, bool across) {
+  if (loops.empty()) return copy_tile(staged, across);
+  const CopyLoop& loop = loops.front();
+  const auto turn = [&](const Expr& begin, bool partial) {
+    Expr index = loop.base + begin;
+    if (loop.dim >= 0) {
+      TileDim& dim = dims_[static_cast<size_t>(loop.dim)];
+      dim.base = index;
+      dim.partial = partial;
+      index += position(static_cast<size_t>(loop.dim));
+    }
+    bindings_[loop.axis] = loop.last ? min(index, *loop.last) : index;
+    bindings_[position_name(loop.axis)] = begin;
+    new_scope();
+    copy_loops(staged, loops.subspan(1), across);
+  };
+  const Expr whole = floordiv(loop.count, loop.step) * Expr(loop.step);
+  if (!whole.is_constant(0))
+    loop_or_once(0, whole, loop.step, whole.is_constant(loop.step),
+                 [&](const Expr& begin) { turn(begin, false); });
+  if (!loop.count.is_multiple_of(loop.step))
+    builder_.if_then({{whole, IndexComparison::Kind::Lt, loop.count}}, [&] { turn(whole, true); });
+}
+
+void Emitter::copy_tile(const StagedFactor& staged, bool across) {
+  const Value value = widened(inliner_.value(staged.value.node, bound(staged.value.at)));
+  Operand tile = full(value.operand, value.dtype);
+  if (across)
+    tile = builder_.view(ViewKind::Transpose, tile,
+                         {value.dtype, 1, {dims_[1].tile, dims_[0].tile}}, {1, 0});
+  Bindings bindings = bindings_;
+  Guard guard;
+  for (size_t k = 0; k < dims_.size(); ++k) {
+    const TileDim& dim = dims_[k];
+    const Expr position = position_symbol('d', across ? 1 - k : k, dim.tile);
+    bindings[dim.axis] = dim.base + position;
+    bindings[position_name(dim.axis)] = position;
+    // Panels have no room beyond the inner axes, buffers have.
+    if (across && k == 1 && dim.partial)
+      guard.condition.push_back({dim.base + position, IndexComparison::Kind::Lt, dim.extent});
+  }
+  std::vector<Expr> place;
+  for (const Expr& e : staged.place) place.push_back(e.substitute(bindings));
+  builder_.store(tile, staged.memory, std::move(place), guard);
+}
+
+std::optional<Value> Emitter::staged_value(NodeId node, const std::vector<Expr>& at) {
+  for (const StagedFactor& staged : staged_) {
+    if (staged.value.node != node || bound(staged.value.at) != at) continue;
+    std::vector<bool> uses(dims_.size());
+    for (const Expr& coordinate : at) note_uses(coordinate, uses);
+    const ValueId value =
+        builder_.load(staged.memory, bound(staged.place), tile_type(staged.dtype, uses));
+    const DType dtype = graph_[node].type.dtype;
+    if (dtype == staged.dtype) return Value{value, dtype};
+    // Widening the narrowed value gives it back.
+    const ValueId narrow = builder_.row(ElementwiseOp::convert, {value}, dtype);
+    widened_[narrow.index] = value;
+    return Value{narrow, dtype};
+  }
+  return std::nullopt;
 }
 
 // --- Split reductions -------------------------------------------------------------------------

@@ -27,6 +27,18 @@ std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass)
 /// Machine operations an element of a pass.
 double flops_per_element(const TilingRequest& request, const Pass& pass);
 
+/// An operand of a contraction: it varies along the reduced axes and along one of two parallel
+/// ones.
+struct Factor {
+  ValueAt value;
+  bool lanes = false;     ///< along the axis of the vectors, else along that of the rows
+  bool computed = false;  ///< takes operations, if only a conversion
+  bool across = false;    ///< lies in memory along the innermost reduced axis
+};
+/// The factors of the reductions of the space's first pass, those with most behind them.
+std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,
+                            const SpaceAxis& row);
+
 /// How well vectors run along `axis`: bytes of accesses that are contiguous or constant along it,
 /// as a share of all, times the share of full lanes.
 double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis, int64_t lanes);

@@ -45,6 +45,8 @@ std::string Schedule::to_string() const {
   if (unroll != 1) out += fmt::format(" unroll={}", unroll);
   if (split != 1) out += fmt::format(" split={}", split);
   if (pack) out += " pack=1";
+  if (stage) out += " stage=1";
+  if (by_row) out += " by_row=1";
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);
@@ -78,6 +80,10 @@ Schedule parse_schedule(std::string_view text) {
       schedule.split = parse_number(value, key);
     else if (key == "pack")
       schedule.pack = parse_number(value, key) != 0;
+    else if (key == "stage")
+      schedule.stage = parse_number(value, key) != 0;
+    else if (key == "by_row")
+      schedule.by_row = parse_number(value, key) != 0;
     else if (key == "stream")
       schedule.stream = parse_number(value, key) != 0;
     else if (key == "threads")
@@ -86,7 +92,10 @@ Schedule parse_schedule(std::string_view text) {
       schedule.vector = parse_number(value, key);
     else
       fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
-           {{}, {}, "keys: family block tile lane inner unroll split pack stream threads vector"});
+           {{},
+            {},
+            "keys: family block tile lane inner unroll split pack stage by_row stream threads "
+            "vector"});
   }
   return schedule;
 }

@@ -21,7 +21,9 @@ struct Schedule {
   int64_t inner_tile = 1;      ///< of the innermost inner axis; 1 with a parallel lane axis
   int64_t unroll = 1;          ///< of inner loops that step one index at a time
   int64_t split = 1;           ///< chunks of the outermost reduction axis, combined in order
-  bool pack = false;           ///< copy the contraction's operand along the lanes to panels
+  bool pack = false;           ///< copy the contraction's factors along the lanes to panels
+  bool stage = false;          ///< copy those of a tile of rows on chip, for all lanes of the block
+  bool by_row = false;         ///< what follows a contraction sees one row of a tile at a time
   bool stream = false;         ///< results are not read again soon
   // GPU: the block's threads, dealt to the dimensions of its tiles (the parallel axes with a tile
   // larger than 1, the lane axis last but for a tiled inner axis that is the lanes' itself).

@@ -78,5 +78,88 @@ TEST(Streaming, ChangesNoResult) {
   EXPECT_TRUE(check_outputs(graph, inputs, testing::run(program, "cpu", inputs)).ok);
 }
 
+// Products of odd sizes in every orientation, with something before and after the sum.
+Graph product(const std::string& dtype, const std::string& x, const std::string& w,
+              const std::string& axes) {
+  return parse(fmt::format(R"(graph @main(%x: {0}[{1}], %w: {0}[{2}], %b: {0}[45]) {{
+  %p = dot %x, %w {{{3}}} : {0}[37, 45]
+  %bb = broadcast %b {{axes: [1]}} : {0}[37, 45]
+  %s = add %p, %bb : {0}[37, 45]
+  %y = tanh %s : {0}[37, 45]
+  return %y
+}})",
+                           dtype, x, w, axes));
+}
+
+std::vector<Graph> contractions() {
+  std::vector<Graph> graphs;
+  for (const char* dtype : {"f32", "bf16", "f64"}) {
+    graphs.push_back(product(dtype, "37, 70", "70, 45", "contract: [1] x [0]"));
+    graphs.push_back(product(dtype, "37, 70", "45, 70", "contract: [1] x [1]"));
+    graphs.push_back(product(dtype, "70, 37", "70, 45", "contract: [0] x [0]"));
+    graphs.push_back(product(dtype, "5, 37, 14", "45, 14, 5", "contract: [0, 2] x [2, 1]"));
+  }
+  // Greatest sums in place of sums of products, of factors that are computed first.
+  graphs.push_back(parse(R"(graph @main(%x: f32[37, 70], %w: f32[70, 45]) {
+  %a = abs %x : f32[37, 70]
+  %xb = broadcast %a {axes: [0, 1]} : f32[37, 70, 45]
+  %wb = broadcast %w {axes: [1, 2]} : f32[37, 70, 45]
+  %s = add %xb, %wb : f32[37, 70, 45]
+  %y = reduce max %s {axes: [1]} : f32[37, 45]
+  return %y
+})"));
+  graphs.push_back(parse(R"(symbol m: 1..50
+symbol k: 1..80
+graph @main(%x: f32[m, k], %w: f32[k, 45]) {
+  %p = dot %x, %w {contract: [1] x [0]} : f32[m, 45]
+  %y = tanh %p : f32[m, 45]
+  return %y
+})"));
+  return graphs;
+}
+
+TEST(Contractions, EveryWayOfCopyingFactorsAgrees) {
+  const int64_t lanes = Device("cpu").target().vector_lanes(4);
+  for (const Graph& graph : contractions()) {
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    const auto chosen = testing::compile_for("cpu", graph);
+    ASSERT_EQ(chosen->launches.size(), 1u) << to_text(graph);
+    for (const char* copies :
+         {"", " pack=1", " stage=1", " pack=1 stage=1", " pack=1 stage=1 by_row=1", " by_row=1"}) {
+      for (int64_t rows : {3, 5}) {
+        const std::string schedule =
+            fmt::format("family=dot block={},{} tile={},{} lane=1 unroll=4{}", 4 * rows, 2 * lanes,
+                        rows, lanes, copies);
+        CompileOptions options;
+        options.schedules[chosen->launches[0].name] = schedule;
+        const auto program = testing::compile_for("cpu", graph, options);
+        ASSERT_EQ(program->launches[0].schedule, schedule);
+        const auto result = check_outputs(graph, inputs, testing::run(program, "cpu", inputs));
+        EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary() << "\n" << to_text(graph);
+      }
+    }
+  }
+}
+
+TEST(Contractions, LargeOnesReadCopies) {
+  const auto text = [&](const std::string& x, const std::string& w, const std::string& axes) {
+    return phase_text(parse(fmt::format(R"(graph @main(%x: f32[{}], %w: f32[{}]) {{
+  %y = dot %x, %w {{contract: {}}} : f32[512, 512]
+  return %y
+}})",
+                                        x, w, axes)),
+                      Device("cpu").target(), "tile");
+  };
+  for (const std::string& tile :
+       {text("512, 512", "512, 512", "[1] x [0]"), text("512, 512", "512, 512", "[1] x [1]"),
+        text("512, 512", "512, 512", "[0] x [0]")}) {
+    EXPECT_NE(tile.find("pack=1 stage=1"), std::string::npos) << tile;
+    // The inner loop reads neither argument.
+    const size_t loop = tile.rfind("unroll"), end = tile.find("yield", loop);
+    EXPECT_EQ(tile.substr(loop, end - loop).find("load %x["), std::string::npos) << tile;
+    EXPECT_EQ(tile.substr(loop, end - loop).find("load %w["), std::string::npos) << tile;
+  }
+}
+
 }  // namespace
 }  // namespace braze

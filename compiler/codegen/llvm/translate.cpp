@@ -1233,15 +1233,7 @@ class Translator {
       if (!part.by_lane) continue;
       Value* holds = nullptr;
       if (part.count) {
-        const int64_t offset = part.diff->offset(unflatten(i, access.type.extents));
-        if (!part.many) {
-          Value* few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, part.rest, i64(kManyLanes));
-          few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, i64(-kManyLanes));
-          part.many = splat(b_.CreateTrunc(few, b_.getInt32Ty()), lanes);
-        }
-        // lane < rest + offset; an offset beyond all counts is met as if it were exact.
-        const int64_t from = std::clamp<int64_t>(-offset, -4 * kManyLanes, 4 * kManyLanes);
-        holds = b_.CreateICmpSGT(part.many, lane_numbers(b_.getInt32Ty(), lanes, from));
+        holds = count_mask(part, part.diff->offset(unflatten(i, access.type.extents)), lanes);
       } else {
         holds = compare(part.comparison, position_of(access.type, i));
       }
@@ -1254,6 +1246,24 @@ class Translator {
     if (auto* known = llvm::dyn_cast_or_null<llvm::Constant>(all); known && known->isAllOnesValue())
       return nullptr;
     return all;
+  }
+
+  // lane < count + offset
+  Value* count_mask(Access::Part& part, int64_t offset, int32_t lanes) {
+    if (auto* count = llvm::dyn_cast<llvm::ConstantInt>(part.rest)) {
+      llvm::SmallVector<llvm::Constant*, 64> flags;
+      for (int32_t l = 0; l < lanes; ++l)
+        flags.push_back(b_.getInt1(l < count->getSExtValue() + offset));
+      return llvm::ConstantVector::get(flags);
+    }
+    if (!part.many) {
+      Value* few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, part.rest, i64(kManyLanes));
+      few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, i64(-kManyLanes));
+      part.many = splat(b_.CreateTrunc(few, b_.getInt32Ty()), lanes);
+    }
+    // An offset beyond all counts is met as if it were exact.
+    const int64_t from = std::clamp<int64_t>(-offset, -4 * kManyLanes, 4 * kManyLanes);
+    return b_.CreateICmpSGT(part.many, lane_numbers(b_.getInt32Ty(), lanes, from));
   }
 
   bool has_masked_access(DType dtype) const { return machine_.avx512 || size_of(dtype) >= 4; }
@@ -1409,7 +1419,9 @@ class Translator {
     const auto stride = lane_stride(access);
     Value* condition = element_condition(access, i);
     Value* mask = lane_mask(access, i);
-    if (stride != 1 || (mask && !has_masked_access(type.dtype)))
+    // A mask of one lane is a scalar store. (Where it meets a narrowing, LLVM 22 makes of it a
+    // store of the whole wide element.)
+    if (stride != 1 || (mask && (!has_masked_access(type.dtype) || has_one_lane(mask))))
       return store_lanes(access, value, i, condition, mask);
     Value* at = address(access, i);
     if (condition) at = b_.CreateSelect(condition, at, dummy());
@@ -1418,7 +1430,9 @@ class Translator {
       annotate(b_.CreateMaskedStore(bits, at, alignment(access), mask), access.memory);
       return;
     }
-    if (stream_ && size_of(type.dtype) < 4) bits = opaque(bits);
+    // Merged, it would go through the caches.
+    const auto width = bits->getType()->getPrimitiveSizeInBits().getFixedValue();
+    if (stream_ && size_of(type.dtype) < 8 && width >= 128 && width <= 512) bits = opaque(bits);
     auto* store = b_.CreateAlignedStore(bits, at, alignment(access));
     annotate(store, access.memory);
     if (stream_)
@@ -1427,8 +1441,17 @@ class Translator {
           llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
   }
 
-  // The value, from where nothing is known of it: a store would else merge with the narrowing
-  // before it into an instruction that goes through the caches.
+  static bool has_one_lane(Value* mask) {
+    auto* known = llvm::dyn_cast<llvm::Constant>(mask);
+    if (!known) return false;
+    const auto lanes = llvm::cast<llvm::FixedVectorType>(mask->getType())->getNumElements();
+    unsigned set = 0;
+    for (unsigned l = 0; l < lanes; ++l) set += known->getAggregateElement(l)->isOneValue();
+    return set == 1;
+  }
+
+  // The value, from where nothing is known of it: a store would else merge with a narrowing before
+  // it.
   Value* opaque(Value* value) {
     auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);
     return b_.CreateCall(llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), value);
@@ -1440,8 +1463,11 @@ class Translator {
     for (int32_t l = 0; l < type.lanes; ++l) {
       Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
                           : address(access, i, l);
-      if (Value* holds = lane_condition(access, i, condition, mask, l))
-        at = b_.CreateSelect(holds, at, dummy());
+      Value* holds = lane_condition(access, i, condition, mask, l);
+      if (auto* known = llvm::dyn_cast_or_null<llvm::Constant>(holds);
+          known && known->isNullValue())
+        continue;
+      if (holds) at = b_.CreateSelect(holds, at, dummy());
       Value* bits = to_memory(lane_of(value, type.lanes, l), type.dtype, 1);
       annotate(b_.CreateAlignedStore(bits, at, element_alignment(access)), access.memory);
     }
