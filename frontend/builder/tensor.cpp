@@ -63,6 +63,11 @@ Dim::Dim(const char* declaration) {
     fail(codes::kBadDim, fmt::format("{} does not declare a symbolic extent", quote(declaration)),
          {.fix = "write a name and its range, such as \"n:1..64\" or \"n:8..1024%8\" (multiples "
                  "of 8)"});
+  if (is_reserved_symbol(symbol->symbol_name()))
+    fail(
+        codes::kBadDim,
+        fmt::format("{} has a meaning of its own and cannot name an extent", symbol->symbol_name()),
+        {.fix = "choose another name"});
   expr_ = std::make_shared<const Expr>(*symbol);
 }
 

@@ -7,7 +7,8 @@
 //   outputs    an output is a node of the graph; no two outputs share a name (an output may have
 //              none); an output that updates an input has that input's type, and no input is
 //              updated twice
-//   symbols    one name stands for one range and one divisor throughout the graph
+//   symbols    one name stands for one range and one divisor throughout the graph, and has no other
+//              meaning
 
 #include "ir/graph/verify.h"
 
@@ -70,6 +71,11 @@ class Verifier {
           (known->second.range() != expr.range() || known->second.divisor() != expr.divisor()))
         report(codes::kSymbolConflict,
                fmt::format("the symbol {} has another range than before", expr.symbol_name()), id);
+      if (is_new && is_reserved_symbol(expr.symbol_name()))
+        report(
+            codes::kReservedSymbol,
+            fmt::format("{} has a meaning of its own and cannot name a size", expr.symbol_name()),
+            id);
     }
     for (const Expr& operand : expr.operands()) check_symbols(operand, id);
   }

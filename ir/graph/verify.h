@@ -18,6 +18,8 @@ inline constexpr Code kBadInput{"bad-input", ErrorKind::InvalidArgument,
 inline constexpr Code kBadOutput{
     "bad-output", ErrorKind::InvalidArgument,
     "An output names no value, shares its name, or updates an input that it cannot replace."};
+inline constexpr Code kReservedSymbol{"reserved-symbol", ErrorKind::InvalidArgument,
+                                      "A size has a name with a meaning of its own."};
 inline constexpr Code kSymbolConflict{"symbol-conflict", ErrorKind::InvalidArgument,
                                       "One symbol occurs with two ranges."};
 }  // namespace codes

@@ -154,6 +154,10 @@ bool proves_in_bounds(const Expr& index, const Expr& extent,
 /// `to_string` wrote gives the same expression.
 Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
 
+/// Whether `name` cannot be that of a size: it is a word of the languages, a position in them (d0,
+/// e1, lane, tid ...), or has a dot, as names have that the compiler makes.
+bool is_reserved_symbol(std::string_view name);
+
 }  // namespace braze
 
 template <>

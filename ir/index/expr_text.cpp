@@ -194,4 +194,14 @@ Expr parse_expr(Scanner& scanner, const std::function<Expr(std::string_view)>& l
   }
 }
 
+bool is_reserved_symbol(std::string_view name) {
+  constexpr std::string_view kWords[] = {"and",  "ceildiv", "false", "floordiv", "inf",
+                                         "item", "lane",    "max",   "min",      "mod",
+                                         "nan",  "rtid",    "tid",   "true"};
+  if (std::find(std::begin(kWords), std::end(kWords), name) != std::end(kWords)) return true;
+  if (name.find('.') != name.npos) return true;
+  return name.size() > 1 && (name[0] == 'd' || name[0] == 'e') &&
+         name.find_first_not_of("0123456789", 1) == name.npos;
+}
+
 }  // namespace braze

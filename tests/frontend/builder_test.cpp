@@ -208,6 +208,8 @@ TEST_F(BuilderTest, DimsAreDeclaredInText) {
                           "n:1..4%", "n:5..7%8", "n:1..4 ", "n:-1..4", "n:1..99999999999999999999"})
     EXPECT_CONTAINS(error_of([&] { Dim dim(bad); }), "does not declare a symbolic extent");
   EXPECT_CONTAINS(error_of([] { Dim("n:1..4").value(); }), "symbolic");
+  for (const char* reserved : {"d0:1..4", "lane:1..4", "tid:1..4", "e12:1..4"})
+    EXPECT_CONTAINS(error_of([&] { Dim dim(reserved); }), "has a meaning of its own");
 }
 
 TEST_F(BuilderTest, NamesAreShown) {
