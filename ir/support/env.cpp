@@ -8,9 +8,9 @@
 namespace braze {
 
 std::span<const EnvVariable> env_variables() {
-  static constexpr EnvVariable kAll[] = {kEnvDebug,      kEnvDump,   kEnvThreads,
-                                         kEnvCpuDevices, kEnvTarget, kEnvMemoryLimit,
-                                         kEnvPtxas};
+  static constexpr EnvVariable kAll[] = {kEnvDebug,      kEnvDump,         kEnvThreads,
+                                         kEnvCpuDevices, kEnvTarget,       kEnvMemoryLimit,
+                                         kEnvCudaDriver, kEnvSyncLaunches, kEnvPtxas};
   return kAll;
 }
 

@@ -31,7 +31,11 @@ inline constexpr EnvVariable kEnvCpuDevices{"BRAZE_CPU_DEVICES",
 inline constexpr EnvVariable kEnvTarget{"BRAZE_CPU_TARGET",
                                         "CPU target to generate for, such as x86-64-v3"};
 inline constexpr EnvVariable kEnvMemoryLimit{"BRAZE_MEMORY_LIMIT",
-                                             "bytes that one CPU device may allocate"};
+                                             "bytes that one device may allocate"};
+inline constexpr EnvVariable kEnvCudaDriver{
+    "BRAZE_CUDA_DRIVER", "CUDA driver to open instead of libcuda.so.1; none: no GPUs"};
+inline constexpr EnvVariable kEnvSyncLaunches{
+    "BRAZE_SYNC_LAUNCHES", "1: wait for every GPU kernel, so that an error names the one at fault"};
 
 inline constexpr EnvVariable kEnvPtxas{
     "BRAZE_PTXAS", "PTX assembler: \"plugin\", the path of a ptxas, or \"none\""};

@@ -44,13 +44,13 @@ void set_cpu_device_count(int count) { Registry::get().set_cpu_device_count(coun
 
 void set_cpu_threads(int count) { Registry::get().set_cpu_threads(count); }
 
-Device default_device() { return guards.empty() ? Device() : guards.back(); }
+Device default_device() { return guards.empty() ? Registry::get().first_choice() : guards.back(); }
 
 DeviceGuard::DeviceGuard(Device device) { guards.push_back(device); }
 
 DeviceGuard::~DeviceGuard() { guards.pop_back(); }
 
-void synchronize(const Device& device) { Registry::get().driver(device).stream().synchronize(); }
+void synchronize(const Device& device) { Registry::get().driver(device).synchronize(); }
 
 MemoryStats memory_stats(const Device& device) {
   return Registry::get().driver(device).allocator().stats();

@@ -1,6 +1,7 @@
 #include "runtime/devices/driver.h"
 
 #include <cstring>
+#include <vector>
 
 #include "ir/support/env.h"
 #include "ir/support/text.h"
@@ -17,18 +18,40 @@ std::optional<uint64_t> initial_limit() {
 
 }  // namespace
 
-DeviceDriver::DeviceDriver(Device device, std::unique_ptr<MemorySource> memory)
+DeviceDriver::DeviceDriver(Device device, std::unique_ptr<MemorySource> memory, Stream::Mode mode)
     : device_(device),
       name_(device.name()),
+      stream_(mode),
       allocator_(
           name_, std::move(memory), [this] { stream_.drain(); }, initial_limit()) {}
+
+void DeviceDriver::zero(std::byte* data, size_t size) {
+  if (size > 0) std::memset(data, 0, size);
+}
+
+void DeviceDriver::copy(std::byte* to, const std::byte* from, size_t size) {
+  if (size > 0) std::memcpy(to, from, size);
+}
 
 void DeviceDriver::copy_from_host(std::byte* to, std::span<const std::byte> from) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
-void DeviceDriver::copy_to_host(std::span<std::byte> to, const std::byte* from) {
+void DeviceDriver::copy_to_host(std::span<std::byte> to, const std::byte* from, Fence*) {
   if (!to.empty()) std::memcpy(to.data(), from, to.size());
+}
+
+void DeviceDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from,
+                                    size_t size, Fence* after) {
+  if (source.has_host_memory()) {
+    copy_from_host(to, {from, size});
+  } else if (has_host_memory()) {
+    source.copy_to_host({to, size}, from, after);
+  } else {
+    std::vector<std::byte> host(size);
+    source.copy_to_host(host, from, after);
+    copy_from_host(to, host);
+  }
 }
 
 void fail_unsupported_format(const DeviceDriver& driver, const Artifact& artifact,

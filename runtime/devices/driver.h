@@ -42,9 +42,19 @@ class LoadedProgram {
   virtual void launch(const LaunchArguments& arguments) = 0;
 };
 
+/// Measures a stretch of a device's own queue. Thread-safe after it was stopped.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  virtual void stop() = 0;
+  /// Blocks until the stretch is complete; 0 if it failed.
+  virtual double seconds() = 0;
+};
+
 class DeviceDriver {
  public:
-  DeviceDriver(Device device, std::unique_ptr<MemorySource> memory);
+  DeviceDriver(Device device, std::unique_ptr<MemorySource> memory,
+               Stream::Mode mode = Stream::Mode::Background);
   virtual ~DeviceDriver() = default;
   DeviceDriver(const DeviceDriver&) = delete;
   DeviceDriver& operator=(const DeviceDriver&) = delete;
@@ -58,9 +68,26 @@ class DeviceDriver {
   /// Unsupported if this device cannot run the program, and why. Keeps the program alive.
   virtual std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) = 0;
 
-  // Copies of bytes; the source is complete and nothing else touches the destination.
+  /// Whether the device's memory is the host's.
+  virtual bool has_host_memory() const { return true; }
+  /// Blocks until everything submitted so far is complete, then rethrows the first error since the
+  /// last call of this.
+  virtual void synchronize() { stream_.synchronize(); }
+
+  // By the thread that executes the stream, in order with launches.
+  virtual void zero(std::byte* data, size_t size);
+  virtual void copy(std::byte* to, const std::byte* from, size_t size);
+  /// Behind everything before it; null if the device has no queue of its own.
+  virtual std::shared_ptr<Fence> fence() { return nullptr; }
+  virtual std::shared_ptr<Stopwatch> start_stopwatch() { return nullptr; }
+
+  // By any thread. Work that makes the source has been executed, and nothing else touches the
+  // destination. `after` is that work's fence; null if it has none, or is not known.
   virtual void copy_from_host(std::byte* to, std::span<const std::byte> from);
-  virtual void copy_to_host(std::span<std::byte> to, const std::byte* from);
+  virtual void copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after);
+  /// From another device. The copy may still be under way; who reads `to` later is behind it.
+  virtual void copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from,
+                                size_t size, Fence* after);
 
  private:
   const Device device_;

@@ -1,11 +1,14 @@
 #include "runtime/devices/registry.h"
 
+#include <algorithm>
 #include <charconv>
+#include <optional>
 
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/cpu_driver.h"
 #include "runtime/devices/cpu/host_target.h"
+#include "runtime/devices/cuda/cuda_driver.h"
 #include "runtime/devices/interpreter/interpreter_driver.h"
 #include "runtime/devices/sim/sim_driver.h"
 
@@ -22,35 +25,61 @@ Registry::Registry()
           static_cast<int>(read_env_int(kEnvThreads, 1, kMaxCpuThreads).value_or(usable_cores()))) {
 }
 
+namespace {
+
+/// The N of "`prefix`N", if that is what `text` is and N is less than `count`.
+std::optional<int> parse_index(std::string_view text, std::string_view prefix, int count) {
+  if (!text.starts_with(prefix)) return std::nullopt;
+  int index = -1;
+  const char* end = text.data() + text.size();
+  const auto result = std::from_chars(text.data() + prefix.size(), end, index);
+  if (result.ec != std::errc() || result.ptr != end || index < 0 || index >= count) {
+    return std::nullopt;
+  }
+  return index;
+}
+
+int gpu_count() {
+  const auto count = static_cast<int>(CudaSystem::get().gpus().size());
+  return std::min(count, Registry::kMaxGpus);
+}
+
+}  // namespace
+
 Device Registry::parse(std::string_view text) {
   if (text == "cpu") return {};
   if (text == "interpreter") return {DeviceKind::Interpreter, 0, ""};
-  if (constexpr std::string_view kCpu = "cpu:"; text.starts_with(kCpu)) {
-    int index = -1;
-    const char* end = text.data() + text.size();
-    const auto result = std::from_chars(text.data() + kCpu.size(), end, index);
-    if (result.ec == std::errc() && result.ptr == end && index >= 0 && index < cpu_device_count()) {
-      return {DeviceKind::Cpu, index, ""};
-    }
+  if (const auto index = parse_index(text, "cpu:", cpu_device_count())) {
+    return {DeviceKind::Cpu, *index, ""};
+  }
+  if (text.starts_with("cuda") && gpu_count() > 0) {
+    const auto index = text == "cuda" ? 0 : parse_index(text, "cuda:", gpu_count());
+    if (index) return {DeviceKind::Cuda, *index, ""};
   }
   for (const std::string_view machine : simulated_machines()) {
     if (text.starts_with("sim:") && text.substr(4) == machine) {
       return {DeviceKind::Simulator, 0, machine};
     }
   }
-  fail(
-      codes::kNoSuchDevice,
-      fmt::format("there is no device {}; the devices are {}", quote(text),
-                  join(devices(), ", ", [](const Device& d) { return d.name(); })),
-      {.location = {},
-       .node = "",
-       .fix = text.starts_with("cpu:") ? "set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n makes more"
-                                       : ""});
+  fail_no_device(text);
+}
+
+void Registry::fail_no_device(std::string_view text) {
+  std::string reason, fix;
+  if (text.starts_with("cuda") && gpu_count() == 0) {
+    reason = fmt::format(": {}", CudaSystem::get().missing());
+  }
+  if (text.starts_with("cpu:")) fix = "set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n makes more";
+  fail(codes::kNoSuchDevice,
+       fmt::format("there is no device {}{}; the devices are {}", quote(text), reason,
+                   join(devices(), ", ", [](const Device& d) { return d.name(); })),
+       {.location = {}, .node = "", .fix = std::move(fix)});
 }
 
 std::vector<Device> Registry::devices() {
   std::vector<Device> all;
   for (int i = 0; i < cpu_device_count(); ++i) all.push_back({DeviceKind::Cpu, i, ""});
+  for (int i = 0; i < gpu_count(); ++i) all.push_back({DeviceKind::Cuda, i, ""});
   for (const std::string_view machine : simulated_machines()) {
     all.push_back({DeviceKind::Simulator, 0, machine});
   }
@@ -58,11 +87,22 @@ std::vector<Device> Registry::devices() {
   return all;
 }
 
+Device Registry::first_choice() {
+  const std::optional<int> gpu = CudaSystem::get().first_usable();
+  return gpu && *gpu < kMaxGpus ? Device(DeviceKind::Cuda, *gpu, "") : Device();
+}
+
+std::atomic<DeviceDriver*>* Registry::quick_slot(const Device& device) {
+  const auto index = static_cast<size_t>(device.index());
+  if (device.kind() == DeviceKind::Cpu) return &cpus_[index];
+  if (device.kind() == DeviceKind::Cuda) return &gpus_[index];
+  return nullptr;
+}
+
 DeviceDriver& Registry::driver(const Device& device) {
-  if (device.kind() == DeviceKind::Cpu) {
-    if (auto* driver = cpus_[static_cast<size_t>(device.index())].load(std::memory_order_acquire)) {
-      return *driver;
-    }
+  std::atomic<DeviceDriver*>* const quick = quick_slot(device);
+  if (quick) {
+    if (DeviceDriver* driver = quick->load(std::memory_order_acquire)) return *driver;
   }
   const std::lock_guard lock(mutex_);
   std::unique_ptr<DeviceDriver>& driver = drivers_[device.name()];
@@ -70,7 +110,9 @@ DeviceDriver& Registry::driver(const Device& device) {
     switch (device.kind()) {
       case DeviceKind::Cpu:
         driver = std::make_unique<CpuDriver>(device, cpu_threads_);
-        cpus_[static_cast<size_t>(device.index())].store(driver.get(), std::memory_order_release);
+        break;
+      case DeviceKind::Cuda:
+        driver = std::make_unique<CudaDriver>(device, CudaSystem::get());
         break;
       case DeviceKind::Simulator:
         driver = std::make_unique<SimDriver>(device);
@@ -78,9 +120,8 @@ DeviceDriver& Registry::driver(const Device& device) {
       case DeviceKind::Interpreter:
         driver = std::make_unique<InterpreterDriver>(device);
         break;
-      case DeviceKind::Cuda:
-        fail(codes::kNoSuchDevice, fmt::format("there is no device {}", device.name()));
     }
+    if (quick) quick->store(driver.get(), std::memory_order_release);
   }
   return *driver;
 }

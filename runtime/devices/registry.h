@@ -27,12 +27,15 @@ class Registry {
  public:
   static constexpr int kMaxCpuDevices = 64;
   static constexpr int kMaxCpuThreads = 1024;
+  static constexpr int kMaxGpus = 64;
 
   static Registry& get();
 
   Device parse(std::string_view text);
   DeviceDriver& driver(const Device& device);
   std::vector<Device> devices();
+  /// The first GPU that code is generated for, else the first CPU.
+  Device first_choice();
 
   int cpu_device_count() const { return cpu_count_.load(std::memory_order_relaxed); }
   void set_cpu_device_count(int count);
@@ -41,11 +44,15 @@ class Registry {
 
  private:
   Registry();
+  std::atomic<DeviceDriver*>* quick_slot(const Device& device);
+  [[noreturn]] void fail_no_device(std::string_view text);
 
   std::atomic<int> cpu_count_;
   std::atomic<int> cpu_threads_;
   std::mutex mutex_;
-  std::array<std::atomic<DeviceDriver*>, kMaxCpuDevices> cpus_{};  // owned by drivers_
+  // Found without a lock; owned by drivers_.
+  std::array<std::atomic<DeviceDriver*>, kMaxCpuDevices> cpus_{};
+  std::array<std::atomic<DeviceDriver*>, kMaxGpus> gpus_{};
   std::map<std::string, std::unique_ptr<DeviceDriver>> drivers_;
 };
 

@@ -1,7 +1,6 @@
 #include "braze/executable.h"
 
 #include <algorithm>
-#include <cstring>
 
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
@@ -26,15 +25,25 @@ struct Executable::Impl {
     }
     arena_label = text("temporaries", "");
     name = std::make_shared<const std::string>(program->name);
-    const std::span<const ResultPlan> results = plan.results();
-    for (size_t i = 0; i < results.size(); ++i) {
-      if (results[i].kind != ResultPlan::Kind::Constant) continue;
-      returned_constants.resize(program->constants.size());
-      Array& array = returned_constants[results[i].index];
-      if (!array.valid()) {
-        array = Array::from_host(*program->constants[results[i].index], driver.device());
-      }
+    place_constants();
+  }
+
+  /// Copies to the device those constants that cannot be used where they are.
+  void place_constants() {
+    std::vector<bool> wanted(program->constants.size(), !driver.has_host_memory());
+    for (const ResultPlan& result : plan.results()) {
+      if (result.kind == ResultPlan::Kind::Constant) wanted[result.index] = true;
     }
+    constants.resize(wanted.size());
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      if (wanted[i]) constants[i] = Array::from_host(*program->constants[i], driver.device());
+    }
+  }
+
+  /// Kernels do not write there.
+  void* constant_address(size_t index) const {
+    if (constants[index].valid()) return constants[index].state()->data;
+    return const_cast<std::byte*>(program->constants[index]->data());
   }
 
   const std::shared_ptr<const Program> program;
@@ -44,7 +53,7 @@ struct Executable::Impl {
   std::vector<Label> output_labels;
   Label arena_label;
   Label name;
-  std::vector<Array> returned_constants;  // by constant; only those that are results
+  std::vector<Array> constants;  // by constant; empty where the program's own memory serves
 };
 
 namespace {
@@ -62,6 +71,7 @@ class Call : public Work {
 
   void execute() override {
     const Program& program = *executable->program;
+    DeviceDriver& driver = executable->driver;
     for (const StateRef& argument : arguments) {
       // A value that failed to be computed fails what is computed from it. All arguments come from
       // this stream, so they are done.
@@ -86,14 +96,14 @@ class Call : public Work {
         sizes.push_back(binding->slot_bytes[slot]);
       }
       for (const uint32_t slot : launch.zeroed) {
-        if (binding->slot_bytes[slot] > 0) std::memset(slots[slot], 0, binding->slot_bytes[slot]);
+        driver.zero(static_cast<std::byte*>(slots[slot]), binding->slot_bytes[slot]);
       }
       if (launch.artifact == Launch::kCopy) {
-        std::memcpy(buffers[1], buffers[0], binding->slot_bytes[launch.buffers[0]]);
+        driver.copy(static_cast<std::byte*>(buffers[1]), static_cast<std::byte*>(buffers[0]),
+                    sizes[0]);
         continue;
       }
-      const LaunchTimer timer(executable->program, i, executable->driver.device(), values.bytes,
-                              values.flops);
+      const LaunchTimer timer(executable->program, i, driver, values.bytes, values.flops);
       executable->code->launch({.launch = i,
                                 .buffers = buffers,
                                 .sizes = sizes,
@@ -103,6 +113,7 @@ class Call : public Work {
                                 .serial = values.serial,
                                 .call_seconds = binding->seconds});
     }
+    fence_ = driver.fence();
   }
 
   /// Also breaks the circle of a call that never came to run: results keep their call.
@@ -129,8 +140,7 @@ class Call : public Work {
           addresses.push_back(results[slot.index]->data);
           break;
         case Slot::Kind::Constant:
-          // Kernels do not write constants.
-          addresses.push_back(const_cast<std::byte*>(program.constants[slot.index]->data()));
+          addresses.push_back(executable->constant_address(slot.index));
           break;
         case Slot::Kind::Temporary:
           addresses.push_back(arena.data() + binding->offsets[i]);
@@ -214,8 +224,8 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
         out[i] = arguments[index];
         break;
       case ResultPlan::Kind::Constant:
-        call->results[i] = impl.returned_constants[index].state();
-        out[i] = impl.returned_constants[index];
+        call->results[i] = impl.constants[index].state();
+        out[i] = impl.constants[index];
         break;
     }
   }

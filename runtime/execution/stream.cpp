@@ -67,6 +67,11 @@ void Stream::run_front(std::unique_lock<std::mutex>& lock) {
   if (waiting_ > 0) finished_.notify_all();
 }
 
+void Stream::run_queue(std::unique_lock<std::mutex>& lock) {
+  // A thread that is at it already goes on with what others submit.
+  while (!running_ && !queue_.empty()) run_front(lock);
+}
+
 void Stream::make_room(std::unique_lock<std::mutex>& lock) {
   while (queue_.size() >= kMostPending) {
     if (running_) {
@@ -114,7 +119,10 @@ void Stream::wait(const Work& work) {
     }
   }
   // What is left belongs to no waiting thread.
-  if (!running_ && !queue_.empty()) wake(kWorthWaking * 2);
+  if (mode_ == Mode::Immediate)
+    run_queue(lock);
+  else if (!running_ && !queue_.empty())
+    wake(kWorthWaking * 2);
 }
 
 void Stream::drain() {

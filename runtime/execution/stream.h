@@ -1,8 +1,10 @@
 // stream.h — work of one device, done in the order in which it was submitted.
 //
-// A host device has one Stream. Submitting never blocks for long: a background thread does the
-// work. A thread that waits for a result does the work itself where the background thread has not
-// begun, so that a synchronous caller pays for no change of threads.
+// A device has one Stream. Submitting never blocks for long. On a host device a background thread
+// does the work, and a thread that waits for a result does it itself where the background thread
+// has not begun, so that a synchronous caller pays for no change of threads. A device with a queue
+// of its own, to which handing over work takes microseconds, has it done by the thread that
+// submits; such work is done when it is in that queue, and its Fence tells when it is complete.
 #pragma once
 
 #include <atomic>
@@ -17,6 +19,14 @@
 
 namespace braze {
 
+/// A point in a device's own queue. Thread-safe.
+class Fence {
+ public:
+  virtual ~Fence() = default;
+  /// Blocks until everything before it is complete. Throws if some of it failed.
+  virtual void wait() = 0;
+};
+
 /// Something to do once, and the event of its completion. Thread-safe after it was submitted.
 class Work {
  public:
@@ -26,6 +36,8 @@ class Work {
   /// Rethrows what `execute` threw; only once done.
   void rethrow() const { error_.rethrow(); }
   const CapturedError& error() const { return error_; }
+  /// Where the work stands in the device's own queue; null if there is none. Only once done.
+  const std::shared_ptr<Fence>& fence() const { return fence_; }
 
   /// Executes and keeps the error. Called once, by a stream.
   void run() noexcept;
@@ -35,6 +47,8 @@ class Work {
   /// Lets go of everything that was needed to execute, before the work counts as done.
   virtual void release() noexcept {}
 
+  std::shared_ptr<Fence> fence_;  ///< set by `execute`
+
  private:
   CapturedError error_;
   std::atomic<bool> done_{false};
@@ -42,7 +56,10 @@ class Work {
 
 class Stream {
  public:
-  Stream() = default;
+  /// Who does the work: a background thread or whoever waits; or the thread that submits.
+  enum class Mode : uint8_t { Background, Immediate };
+
+  explicit Stream(Mode mode) : mode_(mode) {}
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -60,7 +77,10 @@ class Stream {
       queue_.pop_back();
       throw;
     }
-    wake(seconds);
+    if (mode_ == Mode::Immediate)
+      run_queue(lock);
+    else
+      wake(seconds);
   }
 
   /// Blocks until `work`, which was submitted here, is done.
@@ -75,9 +95,11 @@ class Stream {
 
   void make_room(std::unique_lock<std::mutex>& lock);
   void run_front(std::unique_lock<std::mutex>& lock);
+  void run_queue(std::unique_lock<std::mutex>& lock);
   void wake(double seconds);
   void serve();
 
+  const Mode mode_;
   std::mutex mutex_;
   std::condition_variable finished_;  // some work is done
   std::condition_variable arrived_;   // the background thread should look

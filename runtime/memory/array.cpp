@@ -110,8 +110,10 @@ Array Array::to(const Device& device) const {
   if (device == state.driver.device()) return *this;
   Array copy = make_array(state.dtype, state.shape, device, nullptr);
   const ArrayPin pin(state);
-  // Both ends are host memory.
-  copy.state_->driver.copy_from_host(copy.state_->data, {state.data, state.size_bytes()});
+  if (state.numel > 0) {
+    copy.state_->driver.copy_from_device(copy.state_->data, state.driver, state.data,
+                                         state.size_bytes(), state.fence());
+  }
   return copy;
 }
 
@@ -131,7 +133,7 @@ void Array::copy_to_host(std::span<std::byte> out) const {
                                         state.size_bytes(), state.type_text()));
   }
   const ArrayPin pin(state);
-  state.driver.copy_to_host(out, state.data);
+  state.driver.copy_to_host(out, state.data, state.fence());
 }
 
 HostTensor Array::to_host() const {
@@ -144,6 +146,7 @@ void Array::wait() const {
   const State& state = state_of(state_);
   state.check_alive();
   state.wait();
+  if (Fence* fence = state.fence()) fence->wait();
 }
 
 void Array::check_dtype(DType dtype) const {

@@ -50,14 +50,17 @@ struct Array::State {
   std::string type_text() const;
   /// Throws kDonatedArray if donated.
   void check_alive() const;
-  /// Waits for the value; rethrows the failure of the work that should have made it.
+  /// Waits until the work that makes the value has been executed, and rethrows its failure. The
+  /// value may still be computing in the device's own queue, with copies of it behind.
   void wait() const;
+  /// Where it is then in that queue; null if nowhere.
+  Fence* fence() const { return ready ? ready->fence().get() : nullptr; }
 };
 
 /// Keeps a computed value from being overwritten while it is read.
 class ArrayPin {
  public:
-  /// Waits for the value.
+  /// Waits for the value, as State::wait does.
   explicit ArrayPin(Array::State& state);
   ~ArrayPin();
   ArrayPin(const ArrayPin&) = delete;

@@ -5,16 +5,17 @@
 #include <cstdint>
 #include <memory>
 
-#include "braze/device.h"
 #include "ir/program/program.h"
+#include "runtime/devices/driver.h"
 
 namespace braze {
 
-/// Times one launch from its construction to its destruction, if launches are recorded.
+/// Times one launch from its construction to its destruction, if launches are recorded: on the
+/// device where it has a queue of its own, else on the host.
 class LaunchTimer {
  public:
   /// Keeps references to the arguments.
-  LaunchTimer(const std::shared_ptr<const Program>& program, uint32_t launch, const Device& device,
+  LaunchTimer(const std::shared_ptr<const Program>& program, uint32_t launch, DeviceDriver& driver,
               uint64_t bytes, uint64_t flops);
   ~LaunchTimer();
   LaunchTimer(const LaunchTimer&) = delete;
@@ -22,10 +23,11 @@ class LaunchTimer {
 
  private:
   const std::shared_ptr<const Program>& program_;
-  const Device& device_;
+  DeviceDriver& driver_;
   const uint32_t launch_;
   const uint64_t bytes_, flops_;
   const bool on_;
+  std::shared_ptr<Stopwatch> watch_;
   std::chrono::steady_clock::time_point start_;
 };
 

@@ -15,6 +15,9 @@ using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::StartsWith;
 
+// These tests are of the CPU, also where a GPU would be the default. Ends with the process.
+[[maybe_unused]] const auto* const kOnTheCpu = new DeviceGuard("cpu");
+
 TEST(Device, Names) {
   for (const char* name : {"cpu", "interpreter", "sim:cpu", "sim:x86-64-v3", "sim:x86-64-v4"}) {
     EXPECT_EQ(Device(name).name(), name);

@@ -4,7 +4,9 @@
 #include <CLI/CLI.hpp>
 
 #include "braze/device.h"
+#include "ir/support/text.h"
 #include "ir/target/target.h"
+#include "runtime/devices/cuda/cuda_system.h"
 #include "tools/braze/command.h"
 #include "tools/braze/report.h"
 
@@ -12,15 +14,35 @@ namespace braze::tool {
 
 namespace {
 
-constexpr std::string_view kKinds[] = {"this processor", "GPU", "simulator", "reference"};
+std::string kind_text(const Device& device) {
+  switch (device.kind()) {
+    case DeviceKind::Cpu:
+      return "this processor";
+    case DeviceKind::Cuda: {
+      const GpuFacts& gpu = CudaSystem::get().gpus()[static_cast<size_t>(device.index())];
+      return fmt::format("{}, {}", gpu.name, bytes_text(gpu.memory_bytes));
+    }
+    case DeviceKind::Simulator:
+      return "simulator";
+    case DeviceKind::Interpreter:
+      return "reference";
+  }
+  return "";
+}
 
 // A device that this host cannot serve says why.
 std::string target_text(const Device& device) {
   try {
     const Target& target = device.target();
-    const std::string cores =
-        target.kind == TargetKind::Interpreter ? "" : fmt::format(", {} cores", target.cores);
-    return target.name + cores;
+    switch (target.kind) {
+      case TargetKind::Interpreter:
+        return target.name;
+      case TargetKind::Cpu:
+        return fmt::format("{}, {} cores", target.name, target.cores);
+      case TargetKind::Gpu:
+        return fmt::format("{}, {} multiprocessors", target.name, target.cores);
+    }
+    return "";
   } catch (const Error& error) {
     return error.message();
   }
@@ -30,18 +52,21 @@ Exit list_devices(bool as_json) {
   std::vector<std::vector<std::string>> rows = {{"device", "what it is", "target"}};
   std::vector<std::string> items;
   for (const Device& device : devices()) {
-    const std::string kind(kKinds[static_cast<size_t>(device.kind())]);
+    const std::string kind = kind_text(device);
     rows.push_back({device.name(), kind, target_text(device)});
     items.push_back(json::object({{"name", json::string(device.name())},
                                   {"kind", json::string(kind)},
                                   {"target", json::string(target_text(device))},
                                   {"default", json::boolean(device == default_device())}}));
   }
+  const std::string& no_gpu = CudaSystem::get().missing();
   if (as_json) {
-    json::print({{"devices", json::array(items)}});
+    json::print({{"devices", json::array(items)},
+                 {"no_gpu", no_gpu.empty() ? "null" : json::string(no_gpu)}});
     return Exit::Ok;
   }
   fmt::print("{}\n  the default is {}\n", table(rows), default_device().name());
+  if (!no_gpu.empty()) fmt::print("  there is no cuda:0: {}\n", no_gpu);
   return Exit::Ok;
 }
 

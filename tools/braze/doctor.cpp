@@ -13,6 +13,7 @@
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/host_target.h"
+#include "runtime/devices/cuda/cuda_system.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/report.h"
@@ -27,7 +28,7 @@ struct Options {
 };
 
 struct Fact {
-  std::string_view name;
+  std::string name;
   std::string value;
 };
 
@@ -45,16 +46,16 @@ graph @self_test(%x: f32[37, 51], %w: f32[51, 19]) {
 )";
 
 struct TestResult {
+  std::string device;
   bool ok = false;
   std::string text;
 };
 
-// Compiles a small graph for the CPU, runs it, and compares with the interpreter.
-TestResult self_test() {
+// Compiles a small graph for a device, runs it there, and compares with the interpreter.
+TestResult self_test(const Device& device) {
   const auto start = std::chrono::steady_clock::now();
   try {
     const Graph graph = parse_graph(kSelfTest, "self test");
-    const Device device("cpu");
     auto program = std::make_shared<const Program>(compile(graph, device.target()));
     const Inputs inputs = make_inputs(*program, {});
     std::vector<Array> arguments;
@@ -65,11 +66,12 @@ TestResult self_test() {
       outputs.push_back(output.to_host());
     const CheckResult check = check_outputs(graph, inputs.values, outputs);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    if (!check.ok) return {false, check.summary()};
-    return {true, fmt::format("compiled in {}, all in {}", seconds_text(program->compile_seconds),
-                              seconds_text(taken.count()))};
+    if (!check.ok) return {device.name(), false, check.summary()};
+    return {device.name(), true,
+            fmt::format("compiled in {}, all in {}", seconds_text(program->compile_seconds),
+                        seconds_text(taken.count()))};
   } catch (const Error& error) {
-    return {false, error.what()};
+    return {device.name(), false, error.what()};
   }
 }
 
@@ -100,6 +102,25 @@ void add_target(std::vector<Fact>& facts) {
   }
 }
 
+// The driver and its GPUs, or what there is without them.
+void add_gpus(std::vector<Fact>& facts) {
+  const CudaSystem& system = CudaSystem::get();
+  if (!system.missing().empty()) {
+    facts.push_back(
+        {"GPUs", fmt::format("none: {}. All other devices work without", system.missing())});
+    return;
+  }
+  facts.push_back({"CUDA driver", fmt::format("serves CUDA {}", system.driver_version())});
+  for (size_t i = 0; i < system.gpus().size(); ++i) {
+    const GpuFacts& gpu = system.gpus()[i];
+    const std::optional<Target> target = gpu_target(gpu);
+    facts.push_back({fmt::format("cuda:{}", i),
+                     fmt::format("{}, compute capability {} ({}), {}, {} multiprocessors", gpu.name,
+                                 capability_text(gpu), target ? target->name : "no code fits it",
+                                 bytes_text(gpu.memory_bytes), gpu.multiprocessors)});
+  }
+}
+
 std::vector<Fact> facts_of_machine() {
   std::vector<Fact> facts = {
       {"version", fmt::format("Braze {}, LLVM {}", BRAZE_VERSION, BRAZE_LLVM_VERSION)},
@@ -109,6 +130,7 @@ std::vector<Fact> facts_of_machine() {
                              bytes_text(memory_bytes(_SC_AVPHYS_PAGES)))},
   };
   add_target(facts);
+  add_gpus(facts);
   std::vector<std::string> names;
   for (const Device& device : devices()) names.push_back(device.name());
   facts.push_back({"devices", fmt::format("{}", fmt::join(names, ", "))});
@@ -129,27 +151,49 @@ void print_env(bool as_json) {
   fmt::print("{}", table(rows));
 }
 
+// The processor, and the default device if that is another.
+std::vector<Device> devices_to_test() {
+  std::vector<Device> chosen = {Device("cpu")};
+  if (default_device() != chosen[0]) chosen.push_back(default_device());
+  return chosen;
+}
+
+void print_json(const std::vector<Fact>& facts, const std::vector<TestResult>& tests) {
+  json::Members members;
+  for (const Fact& fact : facts) members.emplace_back(fact.name, json::string(fact.value));
+  std::vector<std::string> items;
+  for (const TestResult& test : tests) {
+    items.push_back(json::object({{"device", json::string(test.device)},
+                                  {"ok", json::boolean(test.ok)},
+                                  {"text", json::string(test.text)}}));
+  }
+  members.emplace_back("self_tests", json::array(items));
+  json::print(members);
+}
+
+void print_text(const std::vector<Fact>& facts, const std::vector<TestResult>& tests) {
+  for (const Fact& fact : facts) fmt::print("  {:<14}{}\n", fact.name, fact.value);
+  for (const TestResult& test : tests) {
+    fmt::print("  {:<14}{}: {}\n", "test of " + test.device,
+               test.ok ? paint(Colour::Green, "ok", STDOUT_FILENO)
+                       : paint(Colour::Red, "FAILED", STDOUT_FILENO),
+               test.text);
+  }
+}
+
 Exit doctor(const Options& options) {
   if (options.env) {
     print_env(options.json);
     return Exit::Ok;
   }
   const std::vector<Fact> facts = facts_of_machine();
-  const TestResult test = self_test();
-  if (options.json) {
-    json::Members members;
-    for (const Fact& fact : facts) members.emplace_back(fact.name, json::string(fact.value));
-    members.emplace_back("self_test", json::object({{"ok", json::boolean(test.ok)},
-                                                    {"text", json::string(test.text)}}));
-    json::print(members);
-  } else {
-    for (const Fact& fact : facts) fmt::print("  {:<14}{}\n", fact.name, fact.value);
-    fmt::print("  {:<14}{}: {}\n", "self test",
-               test.ok ? paint(Colour::Green, "ok", STDOUT_FILENO)
-                       : paint(Colour::Red, "FAILED", STDOUT_FILENO),
-               test.text);
+  std::vector<TestResult> tests;
+  for (const Device& device : devices_to_test()) tests.push_back(self_test(device));
+  (options.json ? print_json : print_text)(facts, tests);
+  for (const TestResult& test : tests) {
+    if (!test.ok) return Exit::Internal;
   }
-  return test.ok ? Exit::Ok : Exit::Internal;
+  return Exit::Ok;
 }
 
 std::function<Exit()> add(CLI::App& app) {

@@ -1,0 +1,175 @@
+#include "runtime/devices/cuda/cuda_context.h"
+
+#include <algorithm>
+
+#include "ir/support/env.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+/// Whether an error stays: every later call of the context returns it, and its memory is lost.
+bool is_fault(cuda::CUresult result) {
+  switch (result) {
+    case cuda::CUDA_ERROR_ECC_UNCORRECTABLE:
+    case cuda::CUDA_ERROR_NVLINK_UNCORRECTABLE:
+    case cuda::CUDA_ERROR_CONTAINED:
+    case cuda::CUDA_ERROR_ILLEGAL_ADDRESS:
+    case cuda::CUDA_ERROR_LAUNCH_TIMEOUT:
+    case cuda::CUDA_ERROR_ASSERT:
+    case cuda::CUDA_ERROR_HARDWARE_STACK_ERROR:
+    case cuda::CUDA_ERROR_ILLEGAL_INSTRUCTION:
+    case cuda::CUDA_ERROR_MISALIGNED_ADDRESS:
+    case cuda::CUDA_ERROR_INVALID_ADDRESS_SPACE:
+    case cuda::CUDA_ERROR_INVALID_PC:
+    case cuda::CUDA_ERROR_LAUNCH_FAILED:
+      return true;
+    default:
+      return false;
+  }
+}
+
+}  // namespace
+
+std::string kernel_text(const Launch& launch) {
+  if (launch.ops.empty()) return fmt::format("kernel @{}", launch.name);
+  return fmt::format("kernel @{}, which computes {}", launch.name,
+                     join(launch.ops, ", ", [](const std::string& op) { return op; }));
+}
+
+CudaFence::~CudaFence() {
+  // An event that is recorded anew forgets what it stood for; who waits for that does so still.
+  const std::lock_guard lock(context_.mutex_);
+  context_.events_.push_back(event_);
+}
+
+void CudaFence::wait() {
+  const CudaContext::Scope scope(context_);
+  context_.check(context_.api().event_synchronize(event_), "waiting for a result");
+  context_.note_complete(launches_);
+}
+
+CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
+    : api_(api), device_(std::move(device)) {
+  check(api_.device_get(&index_, index), "opening the device");
+  check(api_.device_primary_ctx_retain(&context_, index_), "making a context");
+  const Scope scope(*this);
+  // Not ordered with the default stream of other libraries.
+  check(api_.stream_create(&work_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+  check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+}
+
+CudaContext::Scope::Scope(const CudaContext& context) : api_(context.api_) {
+  cuda::CUcontext current = nullptr;
+  api_.ctx_get_current(&current);
+  if (current != context.context_) {
+    pushed_ = api_.ctx_push_current(context.context_) == cuda::CUDA_SUCCESS;
+  }
+}
+
+CudaContext::Scope::~Scope() {
+  cuda::CUcontext ours = nullptr;
+  if (pushed_) api_.ctx_pop_current(&ours);
+}
+
+std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {
+  cuda::CUevent event = nullptr;
+  uint64_t launches = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    launches = launches_;
+    if (!events_.empty()) {
+      event = events_.back();
+      events_.pop_back();
+    }
+  }
+  if (!event) {
+    check(api_.event_create(&event, cuda::CU_EVENT_DISABLE_TIMING), "making an event");
+  }
+  auto fence = std::make_shared<CudaFence>(*this, event, stream == work_ ? launches : 0);
+  check(api_.event_record(event, stream), "recording an event");
+  return fence;
+}
+
+void CudaContext::synchronize() {
+  const Scope scope(*this);
+  uint64_t launches = 0;
+  {
+    const std::lock_guard lock(mutex_);
+    launches = launches_;
+  }
+  check(api_.stream_synchronize(work_), "waiting for the device");
+  note_complete(launches);
+  check(api_.stream_synchronize(reads_), "waiting for copies");
+}
+
+void CudaContext::enable_peer(const CudaContext& peer) {
+  const std::lock_guard lock(mutex_);
+  if (std::find(peers_.begin(), peers_.end(), &peer) != peers_.end()) return;
+  peers_.push_back(&peer);
+  int can = 0;
+  api_.device_can_access_peer(&can, index_, peer.index_);
+  // If this fails, copies take a way through the host.
+  if (can) api_.ctx_enable_peer_access(peer.context_, 0);
+}
+
+void CudaContext::note_launch(const std::shared_ptr<const Program>& program, uint32_t launch) {
+  Launched forgotten{program, launch};
+  const std::lock_guard lock(mutex_);
+  std::swap(launched_[launches_ % kRemembered], forgotten);
+  ++launches_;
+}
+
+void CudaContext::note_complete(uint64_t launches) {
+  const std::lock_guard lock(mutex_);
+  complete_ = std::max(complete_, launches);
+}
+
+std::vector<const Launch*> CudaContext::suspects() const {
+  std::vector<const Launch*> found;
+  const uint64_t oldest = launches_ > kRemembered ? launches_ - kRemembered : 0;
+  for (uint64_t i = std::max(complete_, oldest); i < launches_; ++i) {
+    const Launched& launched = launched_[i % kRemembered];
+    const Launch* launch = &launched.program->launches[launched.launch];
+    if (std::find(found.begin(), found.end(), launch) == found.end()) found.push_back(launch);
+  }
+  return found;
+}
+
+std::string CudaContext::fault_text(cuda::CUresult result) const {
+  const std::vector<const Launch*> kernels = suspects();
+  std::string text = fmt::format("{} failed: {}", device_, cuda::error_text(api_, result));
+  if (kernels.size() == 1) {
+    text += fmt::format(" in {}", kernel_text(*kernels[0]));
+  } else if (!kernels.empty()) {
+    text += fmt::format(" in one of the last {} kernels:\n  {}", kernels.size(),
+                        join(kernels, "\n  ", [](const Launch* l) { return kernel_text(*l); }));
+  }
+  return text + fmt::format(
+                    "\nArrays on {} are lost, and this process cannot use it any more; "
+                    "other devices still work",
+                    device_);
+}
+
+void CudaContext::fail_with(cuda::CUresult result, std::string_view what) {
+  if (result == cuda::CUDA_ERROR_OUT_OF_MEMORY) {
+    fail(codes::kOutOfMemory, fmt::format("{} has no memory left for {}", device_, what));
+  }
+  if (!is_fault(result)) {
+    fail(codes::kCudaFailed,
+         fmt::format("{}: {} failed: {}", device_, what, cuda::error_text(api_, result)));
+  }
+  std::string message;
+  {
+    const std::lock_guard lock(mutex_);
+    if (fault_.empty()) fault_ = fault_text(result);
+    message = fault_;
+  }
+  fail(codes::kKernelFault, std::move(message),
+       {.location = {},
+        .node = "",
+        .fix = fmt::format("{}=1 shows which kernel it is", kEnvSyncLaunches.name)});
+}
+
+}  // namespace braze

@@ -1,0 +1,130 @@
+// cuda_context.h — one GPU's primary context: its queues, fences, and what went wrong on it.
+//
+// The primary context is the one that the CUDA runtime uses, so that Braze shares a GPU's memory
+// and modules with other libraries of the process. It is made current for the length of a call
+// only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <mutex>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/program/program.h"
+#include "runtime/devices/cuda/driver_api.h"
+#include "runtime/devices/driver.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kCudaFailed{"cuda-failed", ErrorKind::Device,
+                                  "A function of the CUDA driver failed."};
+inline constexpr Code kKernelFault{
+    "kernel-fault", ErrorKind::Device,
+    "A kernel failed on a GPU, which is lost to the process from then on."};
+}  // namespace codes
+
+class CudaContext;
+
+/// A point in one of a GPU's queues.
+class CudaFence : public Fence {
+ public:
+  CudaFence(CudaContext& context, cuda::CUevent event, uint64_t launches)
+      : context_(context), event_(event), launches_(launches) {}
+  ~CudaFence() override;
+
+  cuda::CUevent event() const { return event_; }
+  void wait() override;
+
+ private:
+  CudaContext& context_;
+  const cuda::CUevent event_;
+  const uint64_t launches_;  // those before it
+};
+
+/// Thread-safe, and lives as long as the process.
+class CudaContext {
+ public:
+  /// `device` is its name in messages.
+  CudaContext(const cuda::Api& api, int index, std::string device);
+  CudaContext(const CudaContext&) = delete;
+  CudaContext& operator=(const CudaContext&) = delete;
+
+  /// Makes the context current on this thread, and at the end what was current before.
+  class Scope {
+   public:
+    explicit Scope(const CudaContext& context);
+    ~Scope();
+    Scope(const Scope&) = delete;
+    Scope& operator=(const Scope&) = delete;
+
+   private:
+    const cuda::Api& api_;
+    bool pushed_ = false;
+  };
+
+  const cuda::Api& api() const { return api_; }
+  cuda::CUcontext handle() const { return context_; }
+  const std::string& device() const { return device_; }
+  /// Launches, and all else that writes the GPU's memory. Memory is reused in its order.
+  cuda::CUstream work() const { return work_; }
+  /// Copies out of the GPU, which need not wait for work that came later than what they copy.
+  cuda::CUstream reads() const { return reads_; }
+
+  /// Behind everything in `stream`. In a Scope.
+  std::shared_ptr<CudaFence> fence(cuda::CUstream stream);
+
+  /// Throws what `result` stands for, if it is no success: ResourceExhausted or Device. `what` was
+  /// tried.
+  void check(cuda::CUresult result, std::string_view what) {
+    if (result != cuda::CUDA_SUCCESS) [[unlikely]]
+      fail_with(result, what);
+  }
+  [[noreturn]] void fail_with(cuda::CUresult result, std::string_view what);
+
+  /// Says that a launch is in the queue of work, so that a fault can be traced to it.
+  void note_launch(const std::shared_ptr<const Program>& program, uint32_t launch);
+  /// Blocks until all queues are empty.
+  void synchronize();
+
+  /// Lets other GPUs' memory be read and written directly, where the machine can.
+  void enable_peer(const CudaContext& peer);
+
+ private:
+  friend class CudaFence;
+  struct Launched {
+    std::shared_ptr<const Program> program;
+    uint32_t launch = 0;
+  };
+  // Launches that are remembered; a fault is traced to one of them.
+  static constexpr size_t kRemembered = 64;
+
+  void note_complete(uint64_t launches);
+  std::vector<const Launch*> suspects() const;
+  std::string fault_text(cuda::CUresult result) const;
+
+  const cuda::Api& api_;
+  const std::string device_;
+  cuda::CUdevice index_ = 0;
+  cuda::CUcontext context_ = nullptr;
+  cuda::CUstream work_ = nullptr;
+  cuda::CUstream reads_ = nullptr;
+
+  mutable std::mutex mutex_;
+  std::vector<cuda::CUevent> events_;  // unused
+  std::vector<const CudaContext*> peers_;
+  std::array<Launched, kRemembered> launched_;  // ring, by number of the launch
+  uint64_t launches_ = 0;                       // so far
+  uint64_t complete_ = 0;                       // of those
+  std::string fault_;                           // of the first fault; empty while there is none
+};
+
+/// What a launch computes, with the user's lines: "kernel @add, which computes add.3 : f32[n] at
+/// model.cpp:12".
+std::string kernel_text(const Launch& launch);
+
+}  // namespace braze

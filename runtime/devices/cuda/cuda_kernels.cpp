@@ -1,0 +1,368 @@
+#include "runtime/devices/cuda/cuda_kernels.h"
+
+#include <algorithm>
+#include <vector>
+
+#include "ir/support/env.h"
+#include "ir/support/text.h"
+#include "runtime/devices/cuda/tensor_map.h"
+#include "runtime/execution/expr_program.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kMostBlocks = INT32_MAX;
+constexpr int64_t kMostThreads = 1024;
+constexpr int64_t kMostCluster = 16;
+constexpr int64_t kPortableCluster = 8;  // larger ones are a property of the GPU
+constexpr size_t kLogBytes = 16 << 10;
+
+/// A module of the driver's.
+class Module {
+ public:
+  Module(CudaContext& context, const Artifact& artifact);
+  ~Module() {
+    const CudaContext::Scope scope(context_);
+    context_.api().module_unload(module_);
+  }
+  Module(const Module&) = delete;
+  Module& operator=(const Module&) = delete;
+
+  /// Null if it has no function of this name.
+  cuda::CUfunction find(const std::string& name) const {
+    cuda::CUfunction function = nullptr;
+    const auto result = context_.api().module_get_function(&function, module_, name.c_str());
+    return result == cuda::CUDA_SUCCESS ? function : nullptr;
+  }
+
+ private:
+  CudaContext& context_;
+  cuda::CUmodule module_ = nullptr;
+};
+
+Module::Module(CudaContext& context, const Artifact& artifact) : context_(context) {
+  std::string log(kLogBytes, '\0');
+  cuda::CUjit_option options[] = {cuda::CU_JIT_ERROR_LOG_BUFFER,
+                                  cuda::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
+  void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
+  const cuda::CUresult result =
+      context.api().module_load_data_ex(&module_, artifact.code.c_str(), 2, options, values);
+  if (result == cuda::CUDA_SUCCESS) return;
+  const std::string what = fmt::format("loading kernel @{}", artifact.kernel);
+  log.resize(std::min(log.find('\0'), log.size()));
+  switch (result) {
+    case cuda::CUDA_ERROR_INVALID_IMAGE:
+    case cuda::CUDA_ERROR_INVALID_PTX:
+      fail(codes::kCudaFailed, fmt::format("{}: {} failed: {}\n{}", context.device(), what,
+                                           cuda::error_text(context.api(), result), log));
+    case cuda::CUDA_ERROR_NO_BINARY_FOR_GPU:
+    case cuda::CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
+    case cuda::CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
+      fail(codes::kUnsupportedProgram,
+           fmt::format("{}: {} failed: {}\n{}", context.device(), what,
+                       cuda::error_text(context.api(), result), log),
+           {.location = {},
+            .node = "",
+            .fix = "a newer driver, or ptxas on this machine, so that the code is assembled here"});
+    default:
+      context.fail_with(result, what);
+  }
+}
+
+/// An entry function and how to launch it; the grid and the parameters differ from call to call.
+class Entry {
+ public:
+  Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase);
+
+  int64_t cluster() const { return cluster_; }
+  cuda::CUresult launch(const cuda::Api& api, int64_t blocks, void** parameters) {
+    config_.gridDimX = static_cast<unsigned>(blocks);
+    config_.attrs = attributes_.data();
+    return api.launch_kernel_ex(&config_, function_, parameters, nullptr);
+  }
+
+ private:
+  void add_attributes(const GpuPhase& phase);
+
+  cuda::CUfunction function_;
+  int64_t cluster_;
+  cuda::CUlaunchConfig config_{};
+  std::vector<cuda::CUlaunchAttribute> attributes_;
+};
+
+Entry::Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase)
+    : function_(function), cluster_(phase.cluster) {
+  config_.gridDimY = config_.gridDimZ = 1;
+  config_.blockDimX = static_cast<unsigned>(phase.block);
+  config_.blockDimY = config_.blockDimZ = 1;
+  config_.sharedMemBytes = static_cast<unsigned>(phase.shared_bytes);
+  config_.hStream = context.work();
+  add_attributes(phase);
+  const auto set = [&](cuda::CUfunction_attribute attribute, int value, std::string_view what) {
+    context.check(context.api().func_set_attribute(function, attribute, value), what);
+  };
+  if (phase.shared_bytes > 0) {
+    set(cuda::CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES, static_cast<int>(phase.shared_bytes),
+        "asking for shared memory");
+  }
+  if (phase.cluster > kPortableCluster) {
+    set(cuda::CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED, 1, "asking for large clusters");
+  }
+}
+
+void Entry::add_attributes(const GpuPhase& phase) {
+  const auto add = [this](cuda::CUlaunchAttributeID id) -> cuda::CUlaunchAttributeValue& {
+    cuda::CUlaunchAttribute& attribute = attributes_.emplace_back();
+    attribute = {};
+    attribute.id = id;
+    return attribute.value;
+  };
+  if (phase.cluster > 1) {
+    add(cuda::CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION).clusterDim = {
+        static_cast<unsigned>(phase.cluster), 1, 1};
+  }
+  if (phase.resident) add(cuda::CU_LAUNCH_ATTRIBUTE_COOPERATIVE).cooperative = 1;
+  if (phase.overlaps) {
+    add(cuda::CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION)
+        .programmaticStreamSerializationAllowed = 1;
+  }
+  config_.numAttrs = static_cast<unsigned>(attributes_.size());
+}
+
+/// The tensor maps of one launch, encoded anew when sizes or addresses change.
+class TensorMaps {
+ public:
+  TensorMaps(std::span<const TensorMapRecipe> recipes, std::span<const Expr> symbols)
+      : recipes_(recipes), extents_(symbols), maps_(recipes.size()), addresses_(recipes.size()) {
+    for (const TensorMapRecipe& recipe : recipes) {
+      for (const Expr& e : recipe.extents) registers_.push_back(extents_.add(e));
+    }
+  }
+
+  std::span<cuda::CUtensorMap> update(CudaContext& context, const Launch& launch,
+                                      const LaunchArguments& arguments);
+
+ private:
+  cuda::CUtensorMap encode(CudaContext& context, const Launch& launch,
+                           const TensorMapRecipe& recipe, std::span<const int64_t> extents,
+                           void* address) const;
+
+  std::span<const TensorMapRecipe> recipes_;
+  ExprProgram extents_;
+  std::vector<uint32_t> registers_;  // of all extents
+  std::vector<cuda::CUtensorMap> maps_;
+  // What `maps_` were encoded for.
+  std::vector<void*> addresses_;
+  std::vector<int64_t> symbols_;
+  bool encoded_ = false;
+};
+
+std::span<cuda::CUtensorMap> TensorMaps::update(CudaContext& context, const Launch& launch,
+                                                const LaunchArguments& arguments) {
+  if (recipes_.empty()) return {};
+  const bool same_sizes = encoded_ && std::ranges::equal(symbols_, arguments.symbols);
+  bool same = same_sizes;
+  for (size_t i = 0; i < recipes_.size(); ++i) {
+    same &= addresses_[i] == arguments.buffers[recipes_[i].buffer];
+  }
+  if (same) return maps_;
+  encoded_ = false;
+  const std::vector<int64_t> values = extents_.run(arguments.symbols);
+  size_t next = 0;
+  for (size_t i = 0; i < recipes_.size(); ++i) {
+    std::vector<int64_t> extents;
+    for (size_t axis = 0; axis < recipes_[i].extents.size(); ++axis) {
+      extents.push_back(values[registers_[next++]]);
+    }
+    addresses_[i] = arguments.buffers[recipes_[i].buffer];
+    maps_[i] = encode(context, launch, recipes_[i], extents, addresses_[i]);
+  }
+  symbols_.assign(arguments.symbols.begin(), arguments.symbols.end());
+  encoded_ = true;
+  return maps_;
+}
+
+cuda::CUtensorMap TensorMaps::encode(CudaContext& context, const Launch& launch,
+                                     const TensorMapRecipe& recipe,
+                                     std::span<const int64_t> extents, void* address) const {
+  cuda::CUtensorMap map{};
+  // No copy of an empty tensor takes place, and no map describes one.
+  if (std::ranges::find(extents, 0) != extents.end()) return map;
+  if (const std::string fault = tensor_map_fault(recipe, extents); !fault.empty()) {
+    fail(codes::kUnsupportedProgram,
+         fmt::format("{} copies boxes of a tensor of {}[{}], which the GPU cannot do: {}",
+                     kernel_text(launch), name(recipe.dtype),
+                     join(extents, ", ", [](int64_t e) { return std::to_string(e); }), fault));
+  }
+  const TensorMapArguments a = tensor_map_arguments(recipe, extents);
+  const cuda::CUresult result = context.api().tensor_map_encode_tiled(
+      &map, a.type, a.rank, address, a.extents, a.strides, a.box, a.steps,
+      cuda::CU_TENSOR_MAP_INTERLEAVE_NONE, a.swizzle, cuda::CU_TENSOR_MAP_L2_PROMOTION_L2_256B,
+      cuda::CU_TENSOR_MAP_FLOAT_OOB_FILL_NONE);
+  context.check(result, "encoding a tensor map");
+  return map;
+}
+
+class CudaKernels : public LoadedProgram {
+ public:
+  CudaKernels(CudaContext& context, const GpuFacts& gpu, std::shared_ptr<const Program> program);
+  ~CudaKernels() override;
+
+  void launch(const LaunchArguments& arguments) override;
+
+ private:
+  struct Kernel {
+    std::vector<Entry> phases;
+    TensorMaps maps;
+  };
+
+  [[noreturn]] void malformed(const Launch& launch, std::string_view what) const;
+  void check_shape(const Launch& launch) const;
+  void check_limits(const Launch& launch, const GpuPhase& phase, cuda::CUfunction function) const;
+  Kernel load(const Launch& launch) const;
+  [[noreturn]] void fail_launch(const Launch& launch, size_t phase, int64_t blocks,
+                                cuda::CUresult result) const;
+
+  CudaContext& context_;
+  const GpuFacts& gpu_;
+  const std::shared_ptr<const Program> program_;
+  const bool wait_for_each_;
+  std::vector<std::unique_ptr<Module>> modules_;  // by artifact
+  std::vector<Kernel> kernels_;                   // by launch; without phases for a copy
+  std::vector<void*> parameters_;                 // of the launch at hand
+};
+
+CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
+                         std::shared_ptr<const Program> program)
+    : context_(context),
+      gpu_(gpu),
+      program_(std::move(program)),
+      wait_for_each_(read_env_int(kEnvSyncLaunches, 0, 1).value_or(0) == 1) {
+  const CudaContext::Scope scope(context_);
+  for (const Artifact& artifact : program_->artifacts) {
+    modules_.push_back(std::make_unique<Module>(context_, artifact));
+  }
+  for (const Launch& launch : program_->launches) kernels_.push_back(load(launch));
+}
+
+CudaKernels::~CudaKernels() {
+  // Their last launches may still run.
+  const CudaContext::Scope scope(context_);
+  context_.api().stream_synchronize(context_.work());
+}
+
+void CudaKernels::malformed(const Launch& launch, std::string_view what) const {
+  fail(codes::kMalformedProgram,
+       fmt::format("program @{}: kernel @{} {}", program_->name, launch.name, what));
+}
+
+void CudaKernels::check_shape(const Launch& launch) const {
+  const Artifact& artifact = program_->artifacts[launch.artifact];
+  if (launch.gpu.size() != launch.instances.size() ||
+      artifact.entry_names.size() != launch.instances.size()) {
+    malformed(launch, "has another number of phases than its launch");
+  }
+  for (const GpuPhase& phase : launch.gpu) {
+    if (phase.block < 1 || phase.block > kMostThreads) malformed(launch, "has no possible block");
+    if (phase.cluster < 1 || phase.cluster > kMostCluster) {
+      malformed(launch, "has no possible cluster");
+    }
+    if (phase.shared_bytes < 0) malformed(launch, "has negative shared memory");
+  }
+  for (const TensorMapRecipe& map : launch.tensor_maps) {
+    if (map.buffer >= launch.buffers.size()) malformed(launch, "maps a buffer that it has not");
+    const std::string fault = tensor_map_fault(map);
+    if (!fault.empty()) malformed(launch, "has a tensor map that cannot be: " + fault);
+  }
+}
+
+void CudaKernels::check_limits(const Launch& launch, const GpuPhase& phase,
+                               cuda::CUfunction function) const {
+  if (phase.shared_bytes > gpu_.block_shared_bytes) {
+    fail(codes::kUnsupportedProgram,
+         fmt::format("{} needs {} of shared memory a block, {} has {}", kernel_text(launch),
+                     bytes_text(static_cast<uint64_t>(phase.shared_bytes)), gpu_.name,
+                     bytes_text(static_cast<uint64_t>(gpu_.block_shared_bytes))));
+  }
+  const auto get = [&](cuda::CUfunction_attribute attribute) {
+    int value = 0;
+    context_.check(context_.api().func_get_attribute(&value, attribute, function),
+                   "asking about a kernel");
+    return value;
+  };
+  const int threads = get(cuda::CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK);
+  if (phase.block > threads) {
+    fail(codes::kUnsupportedProgram,
+         fmt::format("{} has blocks of {} threads, but with its {} registers a thread {} can have "
+                     "only {}",
+                     kernel_text(launch), phase.block, get(cuda::CU_FUNC_ATTRIBUTE_NUM_REGS),
+                     gpu_.name, threads));
+  }
+}
+
+CudaKernels::Kernel CudaKernels::load(const Launch& launch) const {
+  Kernel kernel{{}, TensorMaps(launch.tensor_maps, program_->symbols)};
+  if (launch.artifact == Launch::kCopy) return kernel;
+  check_shape(launch);
+  for (size_t i = 0; i < launch.gpu.size(); ++i) {
+    const std::string& entry = program_->artifacts[launch.artifact].entry_names[i];
+    const cuda::CUfunction function = modules_[launch.artifact]->find(entry);
+    if (!function) malformed(launch, fmt::format("has no function {}", quote(entry)));
+    check_limits(launch, launch.gpu[i], function);
+    kernel.phases.emplace_back(context_, function, launch.gpu[i]);
+  }
+  return kernel;
+}
+
+void CudaKernels::launch(const LaunchArguments& arguments) {
+  const Launch& launch = program_->launches[arguments.launch];
+  Kernel& kernel = kernels_[arguments.launch];
+  const CudaContext::Scope scope(context_);
+  parameters_.clear();
+  const auto add = [this](const auto& value) {
+    parameters_.push_back(const_cast<void*>(static_cast<const void*>(&value)));
+  };
+  for (void* const& buffer : arguments.buffers) add(buffer);
+  for (const int64_t& scalar : arguments.scalars) add(scalar);
+  for (const auto& map : kernel.maps.update(context_, launch, arguments)) add(map);
+  for (size_t i = 0; i < kernel.phases.size(); ++i) {
+    Entry& entry = kernel.phases[i];
+    if (arguments.instances[i] <= 0) continue;
+    int64_t blocks = 0;
+    if (__builtin_mul_overflow(arguments.instances[i], entry.cluster(), &blocks))
+      blocks = INT64_MAX;
+    const cuda::CUresult result = blocks > kMostBlocks
+                                      ? cuda::CUDA_ERROR_INVALID_VALUE
+                                      : entry.launch(context_.api(), blocks, parameters_.data());
+    if (result != cuda::CUDA_SUCCESS) fail_launch(launch, i, blocks, result);
+    context_.note_launch(program_, arguments.launch);
+  }
+  if (wait_for_each_) context_.synchronize();
+}
+
+void CudaKernels::fail_launch(const Launch& launch, size_t phase, int64_t blocks,
+                              cuda::CUresult result) const {
+  if (blocks > kMostBlocks) {
+    fail(codes::kUnsupportedProgram,
+         fmt::format("{} has {} blocks in phase {}, more than the {} that a GPU launches at once",
+                     kernel_text(launch), blocks, phase, kMostBlocks));
+  }
+  if (result == cuda::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
+    fail(codes::kUnsupportedProgram,
+         fmt::format("{} needs all its {} blocks at once in phase {}, which {} cannot hold",
+                     kernel_text(launch), blocks, phase, gpu_.name));
+  }
+  context_.fail_with(result,
+                     fmt::format("the launch of {} ({} blocks of {} threads in phase {})",
+                                 kernel_text(launch), blocks, launch.gpu[phase].block, phase));
+}
+
+}  // namespace
+
+std::unique_ptr<LoadedProgram> load_cuda_kernels(CudaContext& context, const GpuFacts& gpu,
+                                                 std::shared_ptr<const Program> program) {
+  return std::make_unique<CudaKernels>(context, gpu, std::move(program));
+}
+
+}  // namespace braze

@@ -1,0 +1,78 @@
+// cuda_system.h — the GPUs of this machine and the driver that runs them; no CUDA types.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braze/device.h"
+#include "braze/error.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+namespace cuda {
+struct Api;
+}  // namespace cuda
+
+namespace codes {
+inline constexpr Code kUnsupportedGpu{"unsupported-gpu", ErrorKind::Unsupported,
+                                      "No code that Braze generates runs on this GPU."};
+}  // namespace codes
+
+/// What the driver says about a GPU.
+struct GpuFacts {
+  std::string name;
+  int major = 0, minor = 0;  ///< compute capability
+  uint64_t memory_bytes = 0;
+  int multiprocessors = 0;
+  int64_t block_shared_bytes = 0;  ///< shared memory that a block can have
+  int64_t shared_bytes = 0;        ///< of a multiprocessor
+  int64_t l2_bytes = 0;            ///< cache shared by all multiprocessors
+  double clock_hz = 0;
+  double memory_bytes_per_second = 0;  ///< of the memory's pins; 0 if the driver does not say
+};
+
+/// "9.0": the compute capability.
+std::string capability_text(const GpuFacts& gpu);
+
+/// The machine to generate code for, with this GPU's sizes and speeds; none if no row of the table
+/// of targets runs on it.
+std::optional<Target> gpu_target(const GpuFacts& gpu);
+
+/// Why `gpu` cannot run code for `target`; empty if it can.
+std::string why_not(const GpuFacts& gpu, const Target& target);
+
+/// Immutable.
+class CudaSystem {
+ public:
+  /// Of this process: BRAZE_CUDA_DRIVER, else the system's driver; opened at first use, never
+  /// closed.
+  static const CudaSystem& get();
+  /// With the driver called `library`.
+  explicit CudaSystem(const std::string& library);
+  ~CudaSystem();
+  CudaSystem(const CudaSystem&) = delete;
+  CudaSystem& operator=(const CudaSystem&) = delete;
+
+  /// Null if there is no GPU that can be used.
+  const cuda::Api* api() const { return api_.get(); }
+  /// In one sentence, why there is no GPU; empty if there is one.
+  const std::string& missing() const { return missing_; }
+  /// "12.4": the CUDA that the driver serves; empty if there is no driver.
+  const std::string& driver_version() const { return driver_version_; }
+  std::span<const GpuFacts> gpus() const { return gpus_; }
+  /// The first GPU that code is generated for, if there is one.
+  std::optional<int> first_usable() const { return first_usable_; }
+
+ private:
+  std::unique_ptr<const cuda::Api> api_;
+  std::string missing_, driver_version_;
+  std::vector<GpuFacts> gpus_;
+  std::optional<int> first_usable_;
+};
+
+}  // namespace braze

@@ -1,0 +1,92 @@
+// driver_api.h — the CUDA driver, declared by ourselves and opened at run time.
+//
+// One binary thus serves machines with and without a GPU, and needs no CUDA toolkit to be built.
+// Types and constants have the toolkit's names, within braze::cuda; a test compares them with the
+// toolkit's cuda.h where there is one.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <string>
+
+namespace braze::cuda {
+
+using CUdevice = int;
+using CUdeviceptr = unsigned long long;
+using CUcontext = struct CUctx_st*;
+using CUmodule = struct CUmod_st*;
+using CUfunction = struct CUfunc_st*;
+using CUstream = struct CUstream_st*;
+using CUevent = struct CUevent_st*;
+
+enum CUresult : unsigned {};
+enum CUdevice_attribute : unsigned {};
+enum CUstream_flags : unsigned {};
+enum CUevent_flags : unsigned {};
+enum CUjit_option : unsigned {};
+enum CUfunction_attribute : unsigned {};
+enum CUlaunchAttributeID : unsigned {};
+enum CUtensorMapDataType : unsigned {};
+enum CUtensorMapInterleave : unsigned {};
+enum CUtensorMapSwizzle : unsigned {};
+enum CUtensorMapL2promotion : unsigned {};
+enum CUtensorMapFloatOOBfill : unsigned {};
+
+#define VALUE(type, name, number) inline constexpr type name = static_cast<type>(number);
+#include "runtime/devices/cuda/driver_api.def"
+
+union CUlaunchAttributeValue {
+  char pad[64];
+  int cooperative;
+  struct {
+    unsigned x, y, z;
+  } clusterDim;
+  int programmaticStreamSerializationAllowed;
+  void* pointer;  // other attributes have some, which aligns all of them
+};
+
+struct CUlaunchAttribute {
+  CUlaunchAttributeID id;
+  char pad[4];
+  CUlaunchAttributeValue value;
+};
+
+struct CUlaunchConfig {
+  unsigned gridDimX, gridDimY, gridDimZ;
+  unsigned blockDimX, blockDimY, blockDimZ;
+  unsigned sharedMemBytes;
+  CUstream hStream;
+  CUlaunchAttribute* attrs;
+  unsigned numAttrs;
+};
+
+struct alignas(128) CUtensorMap {
+  uint64_t opaque[16];
+};
+
+/// The functions of the driver.
+struct Api {
+#define FUNCTION(member, name, version, ...) CUresult (*member)(__VA_ARGS__) = nullptr;
+#include "runtime/devices/cuda/driver_api.def"
+};
+
+/// The oldest driver that Braze uses: it can encode tensor maps.
+inline constexpr int kOldestDriver = 12000;
+
+struct OpenedDriver {
+  std::unique_ptr<const Api> api;  ///< initialised; null if there is none that can be used
+  int version = 0;                 ///< 1000 * major + 10 * minor of its CUDA; 0 if unknown
+  std::string missing;             ///< one sentence: why there is none
+};
+
+/// Opens the driver called `library` as dlopen finds it. It stays open to the end of the process.
+OpenedDriver open_driver(const std::string& library);
+
+/// "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)".
+std::string error_text(const Api& api, CUresult result);
+
+/// "12.4".
+std::string version_text(int version);
+
+}  // namespace braze::cuda

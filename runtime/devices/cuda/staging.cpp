@@ -1,0 +1,98 @@
+#include "runtime/devices/cuda/staging.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace braze {
+
+namespace {
+
+constexpr size_t kPiece = 4 << 20;    // large enough for the full speed of the bus
+constexpr size_t kRing = 8 * kPiece;  // how far uploads run ahead of the GPU
+constexpr size_t kStep = 256;
+
+std::byte* pinned(CudaContext& context, size_t size) {
+  void* memory = nullptr;
+  context.check(context.api().mem_host_alloc(&memory, size, 0), "pinned memory of the host");
+  return static_cast<std::byte*>(memory);
+}
+
+cuda::CUdeviceptr address(const std::byte* data) { return reinterpret_cast<uintptr_t>(data); }
+
+}  // namespace
+
+void Uploads::copy(std::byte* to, std::span<const std::byte> from) {
+  const std::lock_guard lock(mutex_);
+  if (!ring_) ring_ = pinned(context_, kRing);
+  while (!from.empty()) {
+    const size_t size = std::min(kPiece, from.size());
+    std::byte* const piece = reserve(size);
+    std::memcpy(piece, from.data(), size);
+    context_.check(context_.api().memcpy_h_to_d_async(address(to), piece, size, context_.work()),
+                   "a copy to the device");
+    const size_t begin = next_;
+    next_ = begin + (size + kStep - 1) / kStep * kStep;
+    pieces_.push_back({begin, next_, context_.fence(context_.work())});
+    to += size;
+    from = from.subspan(size);
+  }
+}
+
+std::byte* Uploads::reserve(size_t size) {
+  if (next_ + size > kRing) {
+    // What is left of the ring's end is older than all of its beginning.
+    while (!pieces_.empty() && pieces_.front().begin >= next_) finish_oldest();
+    next_ = 0;
+  }
+  while (!pieces_.empty() && pieces_.front().begin < next_ + size && pieces_.front().end > next_) {
+    finish_oldest();
+  }
+  return ring_ + next_;
+}
+
+void Uploads::finish_oldest() {
+  pieces_.front().fence->wait();
+  pieces_.pop_front();
+}
+
+void Downloads::copy(std::span<std::byte> to, const std::byte* from, CudaFence& after) {
+  const cuda::Api& api = context_.api();
+  std::byte* const buffer = take_buffer();
+  context_.check(api.stream_wait_event(context_.reads(), after.event(), 0), "ordering a copy");
+  const size_t pieces = (to.size() + kPiece - 1) / kPiece;
+  const auto part = [&](size_t i) {
+    return to.subspan(i * kPiece).first(std::min(kPiece, to.size() - i * kPiece));
+  };
+  const auto half = [&](size_t i) { return buffer + i % 2 * kPiece; };
+  std::shared_ptr<CudaFence> fences[2];
+  for (size_t i = 0; i <= pieces; ++i) {
+    if (i < pieces) {
+      context_.check(api.memcpy_d_to_h_async(half(i), address(from + i * kPiece), part(i).size(),
+                                             context_.reads()),
+                     "a copy from the device");
+      fences[i % 2] = context_.fence(context_.reads());
+    }
+    if (i > 0) {
+      fences[(i - 1) % 2]->wait();
+      std::memcpy(part(i - 1).data(), half(i - 1), part(i - 1).size());
+    }
+  }
+  after.wait();  // passed by now, which tells that the launches before it are complete
+  // After a failure the buffer may still be written, so it is not used again.
+  const std::lock_guard lock(mutex_);
+  unused_.push_back(buffer);
+}
+
+std::byte* Downloads::take_buffer() {
+  {
+    const std::lock_guard lock(mutex_);
+    if (!unused_.empty()) {
+      std::byte* const buffer = unused_.back();
+      unused_.pop_back();
+      return buffer;
+    }
+  }
+  return pinned(context_, 2 * kPiece);
+}
+
+}  // namespace braze

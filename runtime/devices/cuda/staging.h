@@ -1,0 +1,59 @@
+// staging.h — pinned host memory through which bytes travel to and from a GPU.
+//
+// A GPU copies at full speed, and while the host goes on, only from and to memory that is pinned,
+// which that of callers is not.
+#pragma once
+
+#include <cstddef>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "runtime/devices/cuda/cuda_context.h"
+
+namespace braze {
+
+/// Copies to a GPU. Thread-safe.
+class Uploads {
+ public:
+  explicit Uploads(CudaContext& context) : context_(context) {}
+
+  /// Puts a copy into the queue of work. `from` may change when this returns. In a Scope.
+  void copy(std::byte* to, std::span<const std::byte> from);
+
+ private:
+  /// A part of the ring that is still read.
+  struct Piece {
+    size_t begin, end;
+    std::shared_ptr<CudaFence> fence;
+  };
+
+  std::byte* reserve(size_t size);
+  void finish_oldest();
+
+  CudaContext& context_;
+  std::mutex mutex_;
+  std::byte* ring_ = nullptr;  // pinned; stays to the end of the process
+  size_t next_ = 0;            // where the next piece begins, if it fits there
+  std::deque<Piece> pieces_;   // the oldest first
+};
+
+/// Copies from a GPU. Thread-safe.
+class Downloads {
+ public:
+  explicit Downloads(CudaContext& context) : context_(context) {}
+
+  /// Copies once `after` is passed. In a Scope.
+  void copy(std::span<std::byte> to, const std::byte* from, CudaFence& after);
+
+ private:
+  std::byte* take_buffer();
+
+  CudaContext& context_;
+  std::mutex mutex_;
+  std::vector<std::byte*> unused_;  // pinned buffers of two halves
+};
+
+}  // namespace braze

@@ -1,0 +1,547 @@
+#include "tests/runtime/cuda/fake_cuda.h"
+
+#include <algorithm>
+#include <cstdlib>
+#include <cstring>
+#include <deque>
+#include <functional>
+#include <memory>
+#include <mutex>
+#include <set>
+
+using namespace braze::cuda;
+using braze::test::FakeCuda;
+using braze::test::FakeLaunch;
+
+namespace braze::cuda {
+
+struct CUctx_st {
+  int device = 0;
+  CUresult fault = CUDA_SUCCESS;
+  std::map<uintptr_t, size_t> blocks;  // live device memory
+  uint64_t bytes = 0;
+};
+
+struct CUstream_st {
+  CUcontext context;
+  std::deque<std::function<CUresult()>> pending;
+  uint64_t done = 0;
+  uint64_t issued() const { return done + pending.size(); }
+};
+
+struct CUevent_st {
+  CUcontext context;
+  CUstream stream = nullptr;
+  uint64_t position = 0;
+};
+
+struct CUmod_st {
+  CUcontext context;
+  std::string text;
+  std::map<std::string, std::unique_ptr<CUfunc_st>> functions;
+};
+
+using Parameters = std::vector<std::vector<char>>;
+
+/// What a kernel of this name does, whatever its text says.
+struct FakeKernel {
+  const char* name;
+  std::vector<size_t> parameters;  // bytes of each
+  std::function<CUresult(CUcontext, const FakeLaunch&, const Parameters&)> run;
+};
+
+struct CUfunc_st {
+  CUmodule module;
+  const FakeKernel* kernel;
+  int shared_bytes = 48 << 10;
+};
+
+}  // namespace braze::cuda
+
+namespace {
+
+FakeCuda state;
+std::recursive_mutex mutex;
+thread_local std::vector<CUcontext> current;
+CUctx_st contexts[64];
+std::map<uintptr_t, size_t> pinned;
+std::set<CUmodule> modules;
+
+constexpr CUresult kInvalidContext{201};
+
+void misuse(std::string what) { state.misuse.push_back(std::move(what)); }
+
+CUcontext here() { return current.empty() ? nullptr : current.back(); }
+
+// Counts the call, and says how it shall fail, if it shall.
+CUresult enter(const char* name, bool needs_context = true) {
+  ++state.calls[name];
+  if (needs_context && !here()) {
+    misuse(std::string(name) + " without a context");
+    return kInvalidContext;
+  }
+  if (here() && here()->fault != CUDA_SUCCESS && needs_context) return here()->fault;
+  const auto failure = state.failures.find(name);
+  if (failure == state.failures.end() || failure->second.after-- > 0) return CUDA_SUCCESS;
+  return failure->second.result;
+}
+
+#define ENTER(...)                   \
+  const std::lock_guard lock(mutex); \
+  if (const CUresult failed = enter(__VA_ARGS__)) return failed
+
+bool within(const std::map<uintptr_t, size_t>& blocks, const void* data, size_t size) {
+  const auto address = reinterpret_cast<uintptr_t>(data);
+  auto block = blocks.upper_bound(address);
+  if (block == blocks.begin()) return false;
+  --block;
+  return address + size <= block->first + block->second;
+}
+
+void* pointer(CUdeviceptr address) {
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(address));
+}
+
+// Of any device: peers may copy.
+bool is_device(const void* data, size_t size) {
+  return std::any_of(std::begin(contexts), std::end(contexts),
+                     [&](const CUctx_st& c) { return within(c.blocks, data, size); });
+}
+
+CUresult run(CUstream stream, uint64_t position) {
+  while (stream->done < position) {
+    const auto next = std::move(stream->pending.front());
+    stream->pending.pop_front();
+    ++stream->done;
+    CUresult& fault = stream->context->fault;
+    if (fault != CUDA_SUCCESS) continue;
+    const CUresult result = next();  // which may run, and fault, another stream
+    if (fault == CUDA_SUCCESS) fault = result;
+  }
+  return stream->context->fault;
+}
+
+CUresult push(CUstream stream, std::function<CUresult()> action) {
+  if (stream->context != here()) misuse("a stream of another context");
+  stream->pending.push_back(std::move(action));
+  return CUDA_SUCCESS;
+}
+
+CUresult copy(void* to, const void* from, size_t size, bool to_device, bool from_device) {
+  if ((to_device && !is_device(to, size)) || (from_device && !is_device(from, size))) {
+    misuse("a copy of memory that is not there");
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  std::memcpy(to, from, size);
+  return CUDA_SUCCESS;
+}
+
+template <class T>
+T value(const std::vector<char>& bytes) {
+  T result;
+  std::memcpy(&result, bytes.data(), sizeof result);
+  return result;
+}
+
+float* floats(CUcontext context, const std::vector<char>& parameter, int64_t count) {
+  auto* const data = value<float*>(parameter);
+  const bool inside = within(context->blocks, data, static_cast<size_t>(count) * sizeof(float));
+  return inside ? data : nullptr;
+}
+
+// z = x + y
+CUresult run_add(CUcontext context, const FakeLaunch& launch, const Parameters& p) {
+  const auto n = value<int64_t>(p[3]);
+  const float* x = floats(context, p[0], n);
+  const float* y = floats(context, p[1], n);
+  float* z = floats(context, p[2], n);
+  if (!x || !y || !z) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  const int64_t threads = int64_t{launch.blocks} * launch.threads;
+  for (int64_t i = 0; i < std::min(n, threads); ++i) z[i] = x[i] + y[i];
+  return CUDA_SUCCESS;
+}
+
+// y[i] = rank of block i in its cluster
+CUresult run_rank(CUcontext context, const FakeLaunch& launch, const Parameters& p) {
+  float* y = floats(context, p[0], launch.blocks);
+  if (!y) return CUDA_ERROR_ILLEGAL_ADDRESS;
+  for (unsigned i = 0; i < launch.blocks; ++i) y[i] = static_cast<float>(i % launch.cluster);
+  return CUDA_SUCCESS;
+}
+
+struct FakeMap {
+  void* address;
+  uint64_t rank, columns, rows, row_bytes, box_columns, box_rows;
+};
+
+// y[8, 32] = the box of x at row 4, column 16, zero outside
+CUresult run_box(CUcontext context, const FakeLaunch&, const Parameters& p) {
+  const auto map = value<FakeMap>(p[2]);
+  float* y = floats(context, p[1], 8 * 32);
+  if (!y || map.rank != 2 || map.box_columns != 32 || map.box_rows != 8) {
+    return CUDA_ERROR_ILLEGAL_ADDRESS;
+  }
+  for (uint64_t r = 0; r < 8; ++r) {
+    for (uint64_t c = 0; c < 32; ++c) {
+      const bool inside = r + 4 < map.rows && c + 16 < map.columns;
+      const char* row = static_cast<const char*>(map.address) + (r + 4) * map.row_bytes;
+      y[r * 32 + c] = inside ? reinterpret_cast<const float*>(row)[c + 16] : 0;
+    }
+  }
+  return CUDA_SUCCESS;
+}
+
+const std::vector<FakeKernel> kKernels = {
+    {"add_p0", {8, 8, 8, 8}, run_add},
+    {"rank_p0", {8}, run_rank},
+    {"box_p0", {8, 8, 128}, run_box},
+    {"slow_p0", {8, 8}, [](auto...) { return CUDA_SUCCESS; }},
+    {"fault_p0", {8}, [](auto...) { return CUDA_ERROR_ILLEGAL_ADDRESS; }},
+};
+
+// --- The driver
+// -----------------------------------------------------------------------------------
+
+CUresult init(unsigned) { return state.init_result; }
+
+CUresult get_error_name(CUresult result, const char** text) {
+  static std::map<unsigned, std::string> names;
+  const std::lock_guard lock(mutex);
+#define VALUE(type, name, number) \
+  if (std::string_view(#type) == "CUresult") names.emplace(number, #name);
+#include "runtime/devices/cuda/driver_api.def"
+  const auto found = names.find(result);
+  *text = found == names.end() ? nullptr : found->second.c_str();
+  return CUDA_SUCCESS;
+}
+
+CUresult get_error_string(CUresult, const char** text) {
+  *text = "said by the fake driver";
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get(CUdevice* device, int index) {
+  *device = index;
+  return index < state.devices ? CUDA_SUCCESS : CUDA_ERROR_INVALID_DEVICE;
+}
+
+CUresult device_get_count(int* count) {
+  *count = state.devices;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_name(char* name, int size, CUdevice) {
+  std::strncpy(name, "Fake GPU", static_cast<size_t>(size));
+  return CUDA_SUCCESS;
+}
+
+CUresult device_total_mem(size_t* bytes, CUdevice) {
+  *bytes = state.memory_bytes;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_get_attribute(int* value, CUdevice_attribute attribute, CUdevice) {
+  const std::map<unsigned, int> values = {
+      {CU_DEVICE_ATTRIBUTE_CLOCK_RATE, 1'980'000},
+      {CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT, 66},
+      {CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE, 2'619'000},
+      {CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH, 5120},
+      {CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE, 50 << 20},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR, 9},
+      {CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR, 0},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR, 228 << 10},
+      {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN, 227 << 10}};
+  const auto found = values.find(attribute);
+  if (found == values.end()) return CUDA_ERROR_INVALID_VALUE;
+  *value = found->second;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_can_access_peer(int* can, CUdevice, CUdevice) {
+  *can = 1;
+  return CUDA_SUCCESS;
+}
+
+CUresult device_primary_ctx_retain(CUcontext* context, CUdevice device) {
+  ENTER("cuDevicePrimaryCtxRetain", false);
+  *context = &contexts[device];
+  (*context)->device = device;
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_get_current(CUcontext* context) {
+  *context = here();
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_push_current(CUcontext context) {
+  current.push_back(context);
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_pop_current(CUcontext* context) {
+  *context = here();
+  current.pop_back();
+  return CUDA_SUCCESS;
+}
+
+CUresult ctx_enable_peer_access(CUcontext peer, unsigned) {
+  ENTER("cuCtxEnablePeerAccess");
+  return peer == here() ? CUDA_ERROR_INVALID_VALUE : CUDA_SUCCESS;
+}
+
+CUresult mem_alloc(CUdeviceptr* memory, size_t size) {
+  ENTER("cuMemAlloc");
+  if (size > state.memory_bytes - here()->bytes) return CUDA_ERROR_OUT_OF_MEMORY;
+  void* const data = std::aligned_alloc(512, (size + 511) / 512 * 512);
+  std::memset(data, 0xa5, size);
+  here()->blocks[reinterpret_cast<uintptr_t>(data)] = size;
+  here()->bytes += size;
+  ++state.live_blocks;
+  *memory = reinterpret_cast<uintptr_t>(data);
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_free(CUdeviceptr memory) {
+  ENTER("cuMemFree");
+  const auto block = here()->blocks.find(static_cast<uintptr_t>(memory));
+  if (block == here()->blocks.end()) {
+    misuse("freeing what is not there");
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  here()->bytes -= block->second;
+  here()->blocks.erase(block);
+  --state.live_blocks;
+  std::free(pointer(memory));
+  return CUDA_SUCCESS;
+}
+
+CUresult mem_host_alloc(void** memory, size_t size, unsigned) {
+  ENTER("cuMemHostAlloc");
+  *memory = std::malloc(size);
+  pinned[reinterpret_cast<uintptr_t>(*memory)] = size;
+  return CUDA_SUCCESS;
+}
+
+CUresult memcpy_h_to_d_async(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
+  ENTER("cuMemcpyHtoDAsync");
+  if (!within(pinned, from, size)) misuse("a copy from pageable memory");
+  return push(stream, [=] { return copy(pointer(to), from, size, true, false); });
+}
+
+CUresult memcpy_d_to_h_async(void* to, CUdeviceptr from, size_t size, CUstream stream) {
+  ENTER("cuMemcpyDtoHAsync");
+  if (!within(pinned, to, size)) misuse("a copy to pageable memory");
+  return push(stream, [=] { return copy(to, pointer(from), size, false, true); });
+}
+
+CUresult memcpy_d_to_d_async(CUdeviceptr to, CUdeviceptr from, size_t size, CUstream stream) {
+  ENTER("cuMemcpyDtoDAsync");
+  return push(stream, [=] { return copy(pointer(to), pointer(from), size, true, true); });
+}
+
+CUresult memcpy_peer_async(CUdeviceptr to, CUcontext to_context, CUdeviceptr from,
+                           CUcontext from_context, size_t size, CUstream stream) {
+  ENTER("cuMemcpyPeerAsync");
+  if (!within(to_context->blocks, pointer(to), size) ||
+      !within(from_context->blocks, pointer(from), size)) {
+    misuse("a copy between the wrong devices");
+  }
+  return push(stream, [=] { return copy(pointer(to), pointer(from), size, true, true); });
+}
+
+CUresult memset_d8_async(CUdeviceptr to, unsigned char byte, size_t size, CUstream stream) {
+  ENTER("cuMemsetD8Async");
+  return push(stream, [=] {
+    if (!is_device(pointer(to), size)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memset(pointer(to), byte, size);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult stream_create(CUstream* stream, unsigned) {
+  ENTER("cuStreamCreate");
+  *stream = new CUstream_st{here(), {}, 0};
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_synchronize(CUstream stream) {
+  ENTER("cuStreamSynchronize");
+  return run(stream, stream->issued());
+}
+
+CUresult stream_wait_event(CUstream stream, CUevent event, unsigned) {
+  ENTER("cuStreamWaitEvent");
+  if (!event->stream) return CUDA_SUCCESS;
+  return push(stream, [other = event->stream, position = event->position] {
+    run(other, position);
+    return CUDA_SUCCESS;
+  });
+}
+
+CUresult event_create(CUevent* event, unsigned) {
+  ENTER("cuEventCreate");
+  *event = new CUevent_st{here()};
+  ++state.live_events;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_destroy(CUevent event) {
+  ENTER("cuEventDestroy");
+  delete event;
+  --state.live_events;
+  return CUDA_SUCCESS;
+}
+
+CUresult event_record(CUevent event, CUstream stream) {
+  ENTER("cuEventRecord");
+  if (event->context != stream->context) misuse("an event of another context");
+  event->stream = stream;
+  event->position = stream->issued();
+  return CUDA_SUCCESS;
+}
+
+CUresult event_synchronize(CUevent event) {
+  ENTER("cuEventSynchronize");
+  return event->stream ? run(event->stream, event->position) : CUDA_SUCCESS;
+}
+
+CUresult event_elapsed_time(float* milliseconds, CUevent begin, CUevent end) {
+  ENTER("cuEventElapsedTime");
+  *milliseconds = 0.25f * static_cast<float>(end->position - begin->position);
+  return CUDA_SUCCESS;
+}
+
+CUresult module_load_data_ex(CUmodule* module, const void* image, unsigned count,
+                             CUjit_option* options, void** values) {
+  ENTER("cuModuleLoadDataEx");
+  const std::string_view text = static_cast<const char*>(image);
+  if (text.find(".version") == std::string_view::npos) {
+    for (unsigned i = 0; i < count; ++i) {
+      if (options[i] == CU_JIT_ERROR_LOG_BUFFER) {
+        std::strcpy(static_cast<char*>(values[i]), "line 1: no .version");
+      }
+    }
+    return CUDA_ERROR_INVALID_PTX;
+  }
+  *module = new CUmod_st{here(), std::string(text), {}};
+  modules.insert(*module);
+  ++state.live_modules;
+  return CUDA_SUCCESS;
+}
+
+CUresult module_unload(CUmodule module) {
+  ENTER("cuModuleUnload");
+  modules.erase(module);
+  delete module;
+  --state.live_modules;
+  return CUDA_SUCCESS;
+}
+
+CUresult module_get_function(CUfunction* function, CUmodule module, const char* name) {
+  ENTER("cuModuleGetFunction");
+  const auto kernel = std::find_if(kKernels.begin(), kKernels.end(), [&](const FakeKernel& k) {
+    return k.name == std::string_view(name);
+  });
+  if (kernel == kKernels.end() || module->text.find(name) == std::string::npos) {
+    return CUDA_ERROR_NOT_FOUND;
+  }
+  auto& slot = module->functions[name];
+  if (!slot) slot = std::make_unique<CUfunc_st>(CUfunc_st{module, &*kernel});
+  *function = slot.get();
+  return CUDA_SUCCESS;
+}
+
+CUresult func_get_attribute(int* value, CUfunction_attribute attribute, CUfunction) {
+  ENTER("cuFuncGetAttribute");
+  *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 512 : 128;
+  return CUDA_SUCCESS;
+}
+
+CUresult func_set_attribute(CUfunction function, CUfunction_attribute attribute, int value) {
+  ENTER("cuFuncSetAttribute");
+  if (attribute == CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES) function->shared_bytes = value;
+  return CUDA_SUCCESS;
+}
+
+FakeLaunch describe(const CUlaunchConfig& config, CUfunction function) {
+  FakeLaunch launch{function->kernel->name, config.gridDimX, config.blockDimX,
+                    config.sharedMemBytes};
+  for (unsigned i = 0; i < config.numAttrs; ++i) {
+    const CUlaunchAttribute& attribute = config.attrs[i];
+    if (attribute.id == CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION) {
+      launch.cluster = attribute.value.clusterDim.x;
+    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_COOPERATIVE) {
+      launch.cooperative = attribute.value.cooperative != 0;
+    } else if (attribute.id == CU_LAUNCH_ATTRIBUTE_PROGRAMMATIC_STREAM_SERIALIZATION) {
+      launch.overlaps = attribute.value.programmaticStreamSerializationAllowed != 0;
+    }
+  }
+  return launch;
+}
+
+CUresult launch_kernel_ex(const CUlaunchConfig* config, CUfunction function, void** values,
+                          void**) {
+  ENTER("cuLaunchKernelEx");
+  const FakeLaunch launch = describe(*config, function);
+  const bool odd = config->gridDimY != 1 || config->gridDimZ != 1 || config->blockDimY != 1 ||
+                   config->blockDimZ != 1 || launch.blocks % launch.cluster != 0;
+  if (odd || launch.blocks == 0 || launch.threads == 0 ||
+      launch.shared_bytes > static_cast<unsigned>(function->shared_bytes)) {
+    return CUDA_ERROR_INVALID_VALUE;
+  }
+  // As a real driver, takes the values now.
+  Parameters parameters;
+  for (const size_t size : function->kernel->parameters) {
+    const auto* bytes = static_cast<const char*>(values[parameters.size()]);
+    parameters.emplace_back(bytes, bytes + size);
+  }
+  state.launches.push_back(launch);
+  return push(config->hStream,
+              [=, context = here(), module = function->module, kernel = function->kernel] {
+                if (!modules.contains(module)) misuse("code that was unloaded");
+                state.executed.push_back(kernel->name);
+                return kernel->run(context, launch, parameters);
+              });
+}
+
+CUresult tensor_map_encode_tiled(CUtensorMap* map, CUtensorMapDataType, uint32_t rank,
+                                 void* address, const uint64_t* extents, const uint64_t* strides,
+                                 const uint32_t* box, const uint32_t*, CUtensorMapInterleave,
+                                 CUtensorMapSwizzle, CUtensorMapL2promotion,
+                                 CUtensorMapFloatOOBfill) {
+  ENTER("cuTensorMapEncodeTiled", false);
+  const FakeMap fake{address,
+                     rank,
+                     extents[0],
+                     rank > 1 ? extents[1] : 1,
+                     rank > 1 ? strides[0] : 0,
+                     box[0],
+                     rank > 1 ? box[1] : 1};
+  std::memcpy(map, &fake, sizeof fake);
+  return CUDA_SUCCESS;
+}
+
+}  // namespace
+
+extern "C" {
+
+__attribute__((visibility("default"))) CUresult cuDriverGetVersion(int* version) {
+  *version = state.version;
+  return CUDA_SUCCESS;
+}
+
+__attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char* name,
+                                                                    void** address, int version,
+                                                                    uint64_t, int* status) {
+  const std::string_view wanted = name;
+#define FUNCTION(member, function, since, ...) \
+  if (wanted == #function && version >= since) *address = reinterpret_cast<void*>(&member);
+#include "runtime/devices/cuda/driver_api.def"
+  *status = *address ? 0 : 1;
+  return *address ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
+}
+
+__attribute__((visibility("default"))) FakeCuda* braze_fake_cuda() { return &state; }
+
+}  // extern "C"

@@ -1,0 +1,59 @@
+// fake_cuda.h — a CUDA driver of host memory, for tests of what calls it where there is no GPU.
+//
+// The library fake-cuda has the driver's interface. What is put into a stream happens as late as it
+// may: when somebody waits for it. Thus bytes that are overwritten, freed or read too early show,
+// on every run. Misuse that a real driver would not notice at once is counted.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "runtime/devices/cuda/driver_api.h"
+
+namespace braze::test {
+
+/// A launch that was put into a stream.
+struct FakeLaunch {
+  std::string kernel;
+  unsigned blocks = 0, threads = 0, shared_bytes = 0, cluster = 1;
+  bool cooperative = false, overlaps = false;
+};
+
+/// The driver's state that tests see and set; all of it before other threads use the driver.
+struct FakeCuda {
+  int version = 12040;
+  int devices = 2;
+  cuda::CUresult init_result = cuda::CUDA_SUCCESS;
+  uint64_t memory_bytes = 256 << 20;  ///< of each device
+
+  /// The next calls of a function fail: after this many that succeed, with this result.
+  struct Failure {
+    int after = 0;
+    cuda::CUresult result{};
+  };
+  std::map<std::string, Failure> failures;
+  std::map<std::string, int> calls;  ///< of each function so far
+
+  std::vector<FakeLaunch> launches;   ///< put into streams
+  std::vector<std::string> executed;  ///< kernels, in the order in which they ran
+  int live_blocks = 0, live_modules = 0, live_events = 0;
+  /// Things that a real driver leaves undefined: no or another context current, memory that is
+  /// freed, code that is unloaded while in use, pageable memory where pinned is due.
+  std::vector<std::string> misuse;
+
+  /// Forgets counts and failures; what was allocated stays.
+  void reset() {
+    failures.clear();
+    calls.clear();
+    launches.clear();
+    executed.clear();
+    misuse.clear();
+  }
+};
+
+/// Of the fake driver, if that is what BRAZE_CUDA_DRIVER names; else null.
+FakeCuda* fake_cuda();
+
+}  // namespace braze::test
