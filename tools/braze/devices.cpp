@@ -66,7 +66,7 @@ Exit list_devices(bool as_json) {
     return Exit::Ok;
   }
   fmt::print("{}\n  the default is {}\n", table(rows), default_device().name());
-  if (!no_gpu.empty()) fmt::print("  there is no cuda:0: {}\n", no_gpu);
+  if (!no_gpu.empty()) fmt::print("  no GPUs: {}\n", no_gpu);
   return Exit::Ok;
 }
 

@@ -8,6 +8,7 @@
 #include "braze/array.h"
 #include "braze/executable.h"
 #include "braze/version.h"
+#include "compiler/codegen/ptx_assembler.h"
 #include "ir/graph/check.h"
 #include "ir/graph/text.h"
 #include "ir/support/env.h"
@@ -102,8 +103,15 @@ void add_target(std::vector<Fact>& facts) {
   }
 }
 
-// The driver and its GPUs, or what there is without them.
+std::string assembler_text() {
+  if (const PtxAssembler* assembler = ptx_assembler()) return assembler->name();
+  return "none: the CUDA driver compiles PTX as it is loaded. A ptxas in the PATH, or named by "
+         "BRAZE_PTXAS, makes machine code here";
+}
+
+// What makes and runs code for GPUs, or what is missing.
 void add_gpus(std::vector<Fact>& facts) {
+  facts.push_back({"PTX assembler", assembler_text()});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(
@@ -172,9 +180,9 @@ void print_json(const std::vector<Fact>& facts, const std::vector<TestResult>& t
 }
 
 void print_text(const std::vector<Fact>& facts, const std::vector<TestResult>& tests) {
-  for (const Fact& fact : facts) fmt::print("  {:<14}{}\n", fact.name, fact.value);
+  for (const Fact& fact : facts) fmt::print("  {:<16}{}\n", fact.name, fact.value);
   for (const TestResult& test : tests) {
-    fmt::print("  {:<14}{}: {}\n", "test of " + test.device,
+    fmt::print("  {:<16}{}: {}\n", "test of " + test.device,
                test.ok ? paint(Colour::Green, "ok", STDOUT_FILENO)
                        : paint(Colour::Red, "FAILED", STDOUT_FILENO),
                test.text);
