@@ -1,4 +1,4 @@
-// Random graphs over all ops, compiled for the CPU and compared with the interpreter.
+// Random graphs over all ops, compiled for a device and compared with the interpreter.
 #include <gtest/gtest.h>
 
 #include <cstdlib>
@@ -31,7 +31,8 @@ TEST(RandomGraphsUnfused, AgreeWithTheInterpreter) {
   for (uint64_t seed = 0; seed < 150; ++seed) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Graph graph = fuzz::random_graph(seed, {});
-    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), "cpu", {.fuse = false}));
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), testing::test_device(),
+                                {.fuse = false}));
   }
 }
 

@@ -1,8 +1,9 @@
-// run.h — compiles graphs for the host's CPU, runs them and judges the results.
+// run.h — compiles graphs for a device, runs them and judges the results.
 #pragma once
 
 #include <gtest/gtest.h>
 
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -18,6 +19,12 @@
 #include "ir/target/target.h"
 
 namespace braze::testing {
+
+/// The device that BRAZE_TEST_DEVICE names; else the CPU.
+inline Device test_device() {
+  const char* name = std::getenv("BRAZE_TEST_DEVICE");
+  return Device(name ? name : "cpu");
+}
 
 inline std::shared_ptr<const Program> compile_for(const Device& device, const Graph& graph,
                                                   const CompileOptions& options = {}) {
@@ -37,7 +44,7 @@ inline std::vector<HostTensor> run(const std::shared_ptr<const Program>& program
 /// Compiles and runs `graph` and compares with the interpreter by the rules of the check; the
 /// failure shows the graph.
 inline ::testing::AssertionResult agrees(const Graph& graph, std::span<const HostTensor> inputs,
-                                         const Device& device = "cpu",
+                                         const Device& device = test_device(),
                                          const CompileOptions& options = {}) {
   const auto got = run(compile_for(device, graph, options), device, inputs);
   const CheckResult result = check_outputs(graph, inputs, got);
