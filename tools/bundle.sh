@@ -13,12 +13,13 @@ trap 'rm -rf "$stage"' EXIT
 root=$stage/braze
 mkdir -p "$root/bin" "$root/lib" "$root/bench"
 
-find "$build/bin" "$build/examples" -type f -perm -u+x ! -name '*.so*' -exec cp {} "$root/bin" \;
+cp "$build"/bin/* "$root/bin"
 cp -P "$build"/lib/*.so* "$root/lib"
 # What a plain system may lack or have older.
-for name in libstdc++.so.6 libgcc_s.so.1 libz.so.1 libzstd.so.1; do
-  path=$(ldd "$build/lib/libbraze.so" | awk -v name="$name" '$1 == name { print $3 }')
-  [ -z "$path" ] || cp -L "$path" "$root/lib/$name"
+ldd "$build"/bin/* | awk '$2 == "=>" { print $1, $3 }' | sort -u | while read -r name path; do
+  case $name in
+    libstdc++.* | libgcc_s.* | libz.* | libzstd.* | libbenchmark.*) cp -L "$path" "$root/lib/$name" ;;
+  esac
 done
 find "$root/bin" "$root/lib" -type f -exec strip --strip-unneeded {} +
 cp "$source/examples/digits/digits.csv.gz" "$source/LICENSE" "$source/README.md" "$root"

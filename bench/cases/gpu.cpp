@@ -37,7 +37,8 @@ void measure(benchmark::State& state, F f, double flops, const Arguments&... arg
 }
 
 Array values(std::vector<int64_t> shape, DType dtype) {
-  return random::normal(std::move(shape), 0, 1, dtype);
+  const Dims dims(shape.begin(), shape.end());
+  return jit([&](Tensor key) { return random::normal(key, dims, dtype); })(random::Key(1).array());
 }
 
 void scale(benchmark::State& state, DType dtype) {

@@ -331,7 +331,9 @@ class GpuLowering : public Lowering {
     indices = splat_to(indices, type_of(values));
     const AxisDigits own = digits(tile, axis);
     check_agrees(folded(tile, axis), tile, s);
+    // The winner does not depend on the order: what is near comes first.
     std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
+    if (own.lanes > 1) std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
     std::vector<Digit> others = thread_digits(folded(tile, axis));
     others.insert(others.end(), own.threads.begin(), own.threads.end());
     for (const Digit& digit : own.threads) {
@@ -351,7 +353,6 @@ class GpuLowering : public Lowering {
         }
       }
     }
-    if (own.lanes > 1) std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
     define(s.results[0], values);
     define(s.results[1], indices);
   }
@@ -408,7 +409,13 @@ class GpuLowering : public Lowering {
 
   // The value of the lane whose number differs by `distance`. Shuffles move 32 bits.
   Operand swapped(const Operand& value, int64_t distance) {
-    const DType dtype = type_of(value).dtype;
+    const ValueType type = type_of(value);
+    const DType dtype = type.dtype;
+    if (type.lanes > 1) {
+      ValueType array{dtype, 1, type.extents};
+      array.extents.push_back(type.lanes);
+      return builder_.regroup(swapped(builder_.regroup(value, array), distance), type);
+    }
     const auto convert = [&](const Operand& v, DType to) {
       return Operand(builder_.row(ElementwiseOp::convert, {v}, to));
     };

@@ -569,10 +569,13 @@ class Emitter {
     current_pass_ = n;
     new_scope();
     set_inner_tile(pass);
-    // Kept values have the extents of the pass that computed them.
-    const int64_t tile = inner_dim_ >= 0 ? dims_[static_cast<size_t>(inner_dim_)].tile : 1;
-    if (tile > 1 && tile != kept_tile_) forget_values();
-    if (tile > 1) kept_tile_ = tile;
+    // Kept values have the tile, and the mask, of the pass that computed them.
+    if (inner_dim_ >= 0 && !pass.inner.empty()) {
+      const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+      if (dim.tile != kept_tile_ || !(dim.extent == kept_extent_)) forget_values();
+      kept_tile_ = dim.tile;
+      kept_extent_ = dim.extent;
+    }
     std::vector<Accumulator> accumulators;
     std::vector<Operand> state;
     for (const SpaceTask& task : pass.reduces) {
@@ -953,6 +956,7 @@ class Emitter {
   std::vector<Cache> caches_;
   bool keeps_values_ = false;  // all passes stand in one region
   int64_t kept_tile_ = 1;      // of the inner dimension of the values kept
+  Expr kept_extent_ = 1;
   size_t current_pass_ = 0;
   std::vector<Factor> factors_;
   std::vector<StagedFactor> row_buffers_;  // of the phase, by factor along the rows

@@ -264,7 +264,9 @@ Value* remainder(Row& r) {
 Value* shift_left(Row& r) {
   Value* within = r.b.CreateICmpULT(r.y, r.integer(r.type, r.width()));
   Value* zero = r.integer(r.type, 0);
-  if (!is_constant_integer(r.y)) return r.b.CreateSelect(within, r.b.CreateShl(r.x, r.y), zero);
+  // A machine may look at the low half of a 64-bit count only.
+  Value* const own = r.width() == 64 ? r.b.CreateAnd(r.y, r.integer(r.type, 63)) : r.y;
+  if (!is_constant_integer(r.y)) return r.b.CreateSelect(within, r.b.CreateShl(r.x, own), zero);
   Value* count = r.b.CreateSelect(within, r.y, zero);
   return r.b.CreateSelect(within, r.b.CreateShl(r.x, count), zero);
 }

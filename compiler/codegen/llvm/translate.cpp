@@ -1656,6 +1656,7 @@ class Translator {
   };
 
   void emit_instruction(const InstructionOp& op, const Statement& s) {
+    if (info(op.instruction).result == InstructionResult::First) return emit_by_element(op, s);
     Registers inputs;
     const std::string_view letters = info(op.instruction).operands;
     for (size_t i = 0; i < op.operands.size(); ++i)
@@ -1672,6 +1673,24 @@ class Translator {
         elements.push_back(from_register(out[next++], type_of(id)));
       bind(id, std::move(elements));
     }
+  }
+
+  // A shuffle moves one register: each element of an array has its own.
+  void emit_by_element(const InstructionOp& op, const Statement& s) {
+    const auto& value = std::get<Operand>(op.operands[0]);
+    const ValueType& type = type_of(s.results[0]);
+    const char letter = letter_of(type, s);
+    const std::string_view letters = info(op.instruction).operands;
+    std::vector<Value*> moved;
+    for (Value* element : elements_of(value, type)) {
+      Registers inputs;
+      inputs.add({.letter = letter}, {element});
+      for (size_t i = 1; i < op.operands.size(); ++i)
+        add_operand(letters[i], op.operands[i], inputs, s);
+      const AsmText text = asm_text(op, inputs.operands, {{1, letter}}, code_->cluster_size > 1);
+      moved.push_back(from_register(inline_asm(text, inputs.values)[0], type));
+    }
+    bind(s.results[0], std::move(moved));
   }
 
   char letter_of(const ValueType& type, const Statement& s) const {
