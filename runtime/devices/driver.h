@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -40,6 +41,12 @@ class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
   virtual void launch(const LaunchArguments& arguments) = 0;
+  /// Does one call, whose slots are at these addresses: has `launches` make its launches, fills and
+  /// copies, or repeats what they were in an earlier call with the same addresses and symbols.
+  virtual void call(std::span<void* const> /*slots*/, std::span<const int64_t> /*symbols*/,
+                    const std::function<void()>& launches) {
+    launches();
+  }
 };
 
 /// Measures a stretch of a device's own queue. Thread-safe after it was stopped.

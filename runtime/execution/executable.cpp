@@ -70,19 +70,44 @@ class Call : public Work {
   Buffer arena;
 
   void execute() override {
-    const Program& program = *executable->program;
-    DeviceDriver& driver = executable->driver;
     for (const StateRef& argument : arguments) {
       // A value that failed to be computed fails what is computed from it. All arguments come from
       // this stream, so they are done.
       if (argument->ready) argument->ready->rethrow();
     }
+    await_readers();
+    const std::vector<void*> slots = slot_addresses();
+    const auto launches = [this, &slots] { launch_all(slots); };
+    if (are_launches_recorded()) {
+      launches();  // each is to be seen
+    } else {
+      executable->code->call(slots, binding->symbols, launches);
+    }
+    fence_ = executable->driver.fence();
+  }
+
+  /// Also breaks the circle of a call that never came to run: results keep their call.
+  void release() noexcept override {
+    arguments.clear();
+    results.clear();
+    arena = {};
+    binding.reset();
+    executable.reset();
+  }
+
+ private:
+  /// Until nobody on the host reads what the call will overwrite.
+  void await_readers() const {
     const std::vector<bool>& donated = executable->plan.donated();
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (!donated[i]) continue;
       while (arguments[i]->pins.load() > 0) std::this_thread::yield();
     }
-    const std::vector<void*> slots = slot_addresses();
+  }
+
+  void launch_all(std::span<void* const> slots) const {
+    const Program& program = *executable->program;
+    DeviceDriver& driver = executable->driver;
     std::vector<void*> buffers;
     std::vector<uint64_t> sizes;
     for (uint32_t i = 0; i < program.launches.size(); ++i) {
@@ -113,19 +138,8 @@ class Call : public Work {
                                 .serial = values.serial,
                                 .call_seconds = binding->seconds});
     }
-    fence_ = driver.fence();
   }
 
-  /// Also breaks the circle of a call that never came to run: results keep their call.
-  void release() noexcept override {
-    arguments.clear();
-    results.clear();
-    arena = {};
-    binding.reset();
-    executable.reset();
-  }
-
- private:
   std::vector<void*> slot_addresses() const {
     const Program& program = *executable->program;
     std::vector<void*> addresses;

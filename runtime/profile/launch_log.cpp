@@ -44,6 +44,8 @@ Log& launch_log() {
 
 }  // namespace
 
+bool are_launches_recorded() { return launch_log().on.load(std::memory_order_relaxed); }
+
 LaunchTimer::LaunchTimer(const std::shared_ptr<const Program>& program, uint32_t launch,
                          DeviceDriver& driver, uint64_t bytes, uint64_t flops)
     : program_(program),
@@ -51,7 +53,7 @@ LaunchTimer::LaunchTimer(const std::shared_ptr<const Program>& program, uint32_t
       launch_(launch),
       bytes_(bytes),
       flops_(flops),
-      on_(launch_log().on.load(std::memory_order_relaxed)) {
+      on_(are_launches_recorded()) {
   if (!on_) return;
   watch_ = driver.start_stopwatch();
   start_ = std::chrono::steady_clock::now();

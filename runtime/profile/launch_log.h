@@ -10,6 +10,8 @@
 
 namespace braze {
 
+bool are_launches_recorded();
+
 /// Times one launch from its construction to its destruction, if launches are recorded: on the
 /// device where it has a queue of its own, else on the host.
 class LaunchTimer {

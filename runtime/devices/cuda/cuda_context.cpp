@@ -58,6 +58,8 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   // Not ordered with the default stream of other libraries.
   check(api_.stream_create(&work_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+  check(api_.stream_create(&recording_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+  issue_ = work_;
 }
 
 CudaContext::Scope::Scope(const CudaContext& context) : api_(context.api_) {
@@ -71,6 +73,30 @@ CudaContext::Scope::Scope(const CudaContext& context) : api_(context.api_) {
 CudaContext::Scope::~Scope() {
   cuda::CUcontext ours = nullptr;
   if (pushed_) api_.ctx_pop_current(&ours);
+}
+
+cuda::CUgraphExec CudaContext::record(const std::function<void()>& body) {
+  // Other threads use the driver meanwhile, and may call whatever they like.
+  if (api_.stream_begin_capture(recording_, cuda::CU_STREAM_CAPTURE_MODE_RELAXED) !=
+      cuda::CUDA_SUCCESS) {
+    return nullptr;
+  }
+  issue_ = recording_;
+  bool complete = true;
+  try {
+    body();
+  } catch (const Error&) {
+    complete = false;
+  }
+  issue_ = work_;
+  cuda::CUgraph graph = nullptr;
+  complete &= api_.stream_end_capture(recording_, &graph) == cuda::CUDA_SUCCESS;
+  cuda::CUgraphExec recorded = nullptr;
+  if (complete && api_.graph_instantiate_with_flags(&recorded, graph, 0) != cuda::CUDA_SUCCESS) {
+    recorded = nullptr;
+  }
+  if (graph) api_.graph_destroy(graph);
+  return recorded;
 }
 
 std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {

@@ -8,6 +8,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <mutex>
 #include <string>
@@ -72,8 +73,15 @@ class CudaContext {
   const std::string& device() const { return device_; }
   /// Launches, and all else that writes the GPU's memory. Memory is reused in its order.
   cuda::CUstream work() const { return work_; }
+  /// Where the thread that executes the device's stream puts what it does: `work`, or a stream in
+  /// which it is recorded.
+  cuda::CUstream issue() const { return issue_; }
   /// Copies out of the GPU, which need not wait for work that came later than what they copy.
   cuda::CUstream reads() const { return reads_; }
+
+  /// Records what `body` puts into `issue()`, by the thread that executes the device's stream. Null
+  /// if it cannot be recorded, in which case it is not done either. In a Scope.
+  cuda::CUgraphExec record(const std::function<void()>& body);
 
   /// Behind everything in `stream`. In a Scope.
   std::shared_ptr<CudaFence> fence(cuda::CUstream stream);
@@ -113,6 +121,8 @@ class CudaContext {
   cuda::CUcontext context_ = nullptr;
   cuda::CUstream work_ = nullptr;
   cuda::CUstream reads_ = nullptr;
+  cuda::CUstream recording_ = nullptr;
+  cuda::CUstream issue_ = nullptr;
 
   mutable std::mutex mutex_;
   std::vector<cuda::CUevent> events_;  // unused

@@ -123,7 +123,7 @@ void CudaDriver::synchronize() {
 void CudaDriver::zero(std::byte* data, size_t size) {
   if (size == 0) return;
   const CudaContext::Scope scope(*context_);
-  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->work()),
+  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->issue()),
                   "filling memory");
 }
 
@@ -131,7 +131,7 @@ void CudaDriver::copy(std::byte* to, const std::byte* from, size_t size) {
   if (size == 0) return;
   const CudaContext::Scope scope(*context_);
   context_->check(
-      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->work()),
+      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->issue()),
       "a copy on the device");
 }
 

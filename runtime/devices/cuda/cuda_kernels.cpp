@@ -5,6 +5,7 @@
 
 #include "ir/support/env.h"
 #include "ir/support/text.h"
+#include "runtime/devices/cuda/call_graphs.h"
 #include "runtime/devices/cuda/tensor_map.h"
 #include "runtime/execution/expr_program.h"
 
@@ -76,10 +77,11 @@ class Entry {
   Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase);
 
   int64_t cluster() const { return cluster_; }
-  cuda::CUresult launch(const cuda::Api& api, int64_t blocks, void** parameters) {
+  cuda::CUresult launch(const CudaContext& context, int64_t blocks, void** parameters) {
     config_.gridDimX = static_cast<unsigned>(blocks);
+    config_.hStream = context.issue();
     config_.attrs = attributes_.data();
-    return api.launch_kernel_ex(&config_, function_, parameters, nullptr);
+    return context.api().launch_kernel_ex(&config_, function_, parameters, nullptr);
   }
 
  private:
@@ -97,7 +99,6 @@ Entry::Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& ph
   config_.blockDimX = static_cast<unsigned>(phase.block);
   config_.blockDimY = config_.blockDimZ = 1;
   config_.sharedMemBytes = static_cast<unsigned>(phase.shared_bytes);
-  config_.hStream = context.work();
   add_attributes(phase);
   const auto set = [&](cuda::CUfunction_attribute attribute, int value, std::string_view what) {
     context.check(context.api().func_set_attribute(function, attribute, value), what);
@@ -210,6 +211,8 @@ class CudaKernels : public LoadedProgram {
   ~CudaKernels() override;
 
   void launch(const LaunchArguments& arguments) override;
+  void call(std::span<void* const> slots, std::span<const int64_t> symbols,
+            const std::function<void()>& launches) override;
 
  private:
   struct Kernel {
@@ -231,6 +234,7 @@ class CudaKernels : public LoadedProgram {
   std::vector<std::unique_ptr<Module>> modules_;  // by artifact
   std::vector<Kernel> kernels_;                   // by launch; without phases for a copy
   std::vector<void*> parameters_;                 // of the launch at hand
+  CallGraphs graphs_;
 };
 
 CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
@@ -238,7 +242,8 @@ CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
     : context_(context),
       gpu_(gpu),
       program_(std::move(program)),
-      wait_for_each_(read_env_int(kEnvSyncLaunches, 0, 1).value_or(0) == 1) {
+      wait_for_each_(read_env_int(kEnvSyncLaunches, 0, 1).value_or(0) == 1),
+      graphs_(context) {
   const CudaContext::Scope scope(context_);
   for (const Artifact& artifact : program_->artifacts) {
     modules_.push_back(std::make_unique<Module>(context_, artifact));
@@ -334,11 +339,21 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
       blocks = INT64_MAX;
     const cuda::CUresult result = blocks > kMostBlocks
                                       ? cuda::CUDA_ERROR_INVALID_VALUE
-                                      : entry.launch(context_.api(), blocks, parameters_.data());
+                                      : entry.launch(context_, blocks, parameters_.data());
     if (result != cuda::CUDA_SUCCESS) fail_launch(launch, i, blocks, result);
     context_.note_launch(program_, arguments.launch);
   }
   if (wait_for_each_) context_.synchronize();
+}
+
+void CudaKernels::call(std::span<void* const> slots, std::span<const int64_t> symbols,
+                       const std::function<void()>& launches) {
+  if (wait_for_each_ || !CallGraphs::is_worth_it(*program_)) return launches();
+  const CudaContext::Scope scope(context_);
+  if (!graphs_.call(slots, symbols, launches)) return;
+  for (uint32_t i = 0; i < kernels_.size(); ++i) {
+    if (!kernels_[i].phases.empty()) context_.note_launch(program_, i);
+  }
 }
 
 void CudaKernels::fail_launch(const Launch& launch, size_t phase, int64_t blocks,

@@ -19,11 +19,14 @@ using CUmodule = struct CUmod_st*;
 using CUfunction = struct CUfunc_st*;
 using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
+using CUgraph = struct CUgraph_st*;
+using CUgraphExec = struct CUgraphExec_st*;
 
 enum CUresult : unsigned {};
 enum CUdevice_attribute : unsigned {};
 enum CUstream_flags : unsigned {};
 enum CUevent_flags : unsigned {};
+enum CUstreamCaptureMode : unsigned {};
 enum CUjit_option : unsigned {};
 enum CUfunction_attribute : unsigned {};
 enum CUlaunchAttributeID : unsigned {};

@@ -56,8 +56,9 @@ Floats counting(int64_t n) {
 class Cuda : public testing::Test {
  protected:
   void SetUp() override {
-    if (!CudaSystem::get().missing().empty()) {
-      GTEST_SKIP() << "no CUDA device: " << CudaSystem::get().missing();
+    if (const std::string& missing = CudaSystem::get().missing(); !missing.empty()) {
+      if (read_env(kEnvCudaDriver)) FAIL() << missing;
+      GTEST_SKIP() << "no CUDA device: " << missing;
     }
     if (fake_cuda()) fake_cuda()->reset();
   }
@@ -424,6 +425,102 @@ TEST_F(Cuda, LaunchesThatCannotBeAreErrorsOfTheCall) {
   synchronize(gpu_);
 }
 
+// --- Recorded calls
+// --------------------------------------------------------------------------------
+
+/// w = 16 x, in four launches, three through the arena.
+Executable sixteen_program(const Device& device) {
+  GpuMaker m("sixteen");
+  const Expr n = symbol_n();
+  const Expr bytes = 256 * ceildiv(4 * n, 256);
+  uint32_t value = m.input("x", vector_type(n));
+  for (int i = 0; i < 3; ++i) {
+    const uint32_t twice = m.temporary("t", vector_type(n), i * bytes);
+    m.add(value, value, twice, n);
+    value = twice;
+  }
+  m.add(value, value, m.output("w", vector_type(n)), n);
+  m.program->arena_bytes = 3 * bytes;
+  return m.load(device);
+}
+
+TEST_F(Cuda, CallsThatComeAgainAreRepeatedAsOne) {
+  const Executable sixteen = sixteen_program(gpu_);
+  constexpr int kCalls = 60;
+  for (int i = 0; i < kCalls; ++i) {
+    const int64_t n = i % 3 == 2 ? 700 : 300;  // the same memory for another size
+    const auto value = static_cast<float>(i);
+    EXPECT_THAT(run(sixteen, {filled(n, value, gpu_)})[0].to_vector<float>(), Each(16 * value));
+  }
+  if (fake_cuda()) {
+    std::map<std::string, int>& calls = fake_cuda()->calls;
+    EXPECT_EQ(fake_cuda()->executed.size(), 4u * kCalls);
+    EXPECT_GT(calls["cuGraphLaunch"], kCalls / 2);
+    EXPECT_EQ(calls["cuLaunchKernelEx"],
+              4 * (kCalls - calls["cuGraphLaunch"]) + 4 * calls["cuGraphInstantiateWithFlags"]);
+  }
+}
+
+TEST_F(Cuda, RecordedCallsAreTimedOneByOneWhenAsked) {
+  const Executable sixteen = sixteen_program(gpu_);
+  const Array x = filled(100, 1, gpu_);
+  for (int i = 0; i < 5; ++i) run(sixteen, {x});
+  clear_launch_history();
+  record_launches(true);
+  run(sixteen, {x});
+  record_launches(false);
+  EXPECT_EQ(launch_history().size(), 4u);
+  clear_launch_history();
+}
+
+TEST_F(Cuda, WhatCannotBeRecordedIsLaunched) {
+  if (!fake_cuda()) GTEST_SKIP() << "needs the fake driver";
+  const int graphs = fake_cuda()->live_graphs;
+  for (const char* function :
+       {"cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"}) {
+    const Executable sixteen = sixteen_program(gpu_);
+    fake_cuda()->failures = {{function, {0, cuda::CUDA_ERROR_INVALID_VALUE}}};
+    const Array x = filled(100, 1, gpu_);
+    for (int i = 0; i < 5; ++i) {
+      EXPECT_THAT(run(sixteen, {x})[0].to_vector<float>(), Each(16.f)) << function;
+    }
+  }
+  fake_cuda()->failures.clear();
+  EXPECT_EQ(fake_cuda()->live_graphs, graphs);
+}
+
+TEST_F(Cuda, AddressesThatNeverComeAgainAreNotRecordedForEver) {
+  const Executable sixteen = sixteen_program(gpu_);
+  std::vector<Array> kept;
+  for (int i = 0; i < 400; ++i) {
+    const Array x = filled(100, static_cast<float>(i), gpu_);
+    for (int j = 0; j < 2; ++j) kept.push_back(run(sixteen, {x})[0]);
+    if (i % 50 == 0) {
+      EXPECT_THAT(kept.back().to_vector<float>(), Each(16.f * static_cast<float>(i)));
+    }
+  }
+  if (fake_cuda()) {
+    EXPECT_LE(fake_cuda()->calls["cuGraphInstantiateWithFlags"], 64);
+  }
+}
+
+TEST_F(Cuda, ThreadsCopyWhileOthersRecord) {
+  const Executable sixteen = sixteen_program(gpu_);
+  std::vector<std::thread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 100; ++i) {
+        const auto value = static_cast<float>(t * 100 + i);
+        const Floats w = run(sixteen, {filled(200 + t, value, gpu_)})[0].to_vector<float>();
+        right += w == Floats(static_cast<size_t>(200 + t), 16 * value);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(right, 400);
+}
+
 // --- Memory runs out
 // ------------------------------------------------------------------------------
 
@@ -602,22 +699,29 @@ TEST_F(Cuda, PeersCopyToOneAnother) {
 // --- Time
 // -------------------------------------------------------------------------------------------
 
-TEST_F(Cuda, HostCostOfACall) {
-  const Executable sum = gpu_add_program().load(gpu_);
-  const Array x = filled(1000, 1, gpu_);
-  const std::vector<Array> arguments = {x, x};
+/// Seconds of the host for one call, the best of some rounds.
+double host_cost(const Executable& executable, const std::vector<Array>& arguments) {
   double best = 1;
   for (int round = 0; round < 20; ++round) {
-    synchronize(gpu_);
+    synchronize(executable.device());
     const auto start = std::chrono::steady_clock::now();
     // Fewer than fill the driver's queue.
-    for (int i = 0; i < 200; ++i) sum.run(arguments);
+    for (int i = 0; i < 200; ++i) executable.run(arguments);
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     best = std::min(best, taken.count() / 200);
   }
-  std::printf("host cost of a call: %.2f us\n", best * 1e6);
+  return best;
+}
+
+TEST_F(Cuda, HostCostOfACall) {
+  const Array x = filled(1000, 1, gpu_);
+  const double one = host_cost(gpu_add_program().load(gpu_), {x, x});
+  const double four = host_cost(sixteen_program(gpu_), {x});
+  std::printf("host cost of a call: %.2f us with one launch, %.2f us with four\n", one * 1e6,
+              four * 1e6);
   if (!fake_cuda()) {
-    EXPECT_LT(best, 20e-6);
+    EXPECT_LT(one, 20e-6);
+    EXPECT_LT(four, 20e-6);
   }
 }
 

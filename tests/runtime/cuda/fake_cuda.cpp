@@ -8,6 +8,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <utility>
 
 using namespace braze::cuda;
 using braze::test::FakeCuda;
@@ -22,9 +23,20 @@ struct CUctx_st {
   uint64_t bytes = 0;
 };
 
+using Actions = std::vector<std::function<CUresult()>>;
+
+struct CUgraph_st {
+  Actions actions;
+};
+
+struct CUgraphExec_st {
+  Actions actions;
+};
+
 struct CUstream_st {
   CUcontext context;
-  std::deque<std::function<CUresult()>> pending;
+  CUgraph capture = nullptr;
+  std::deque<std::function<CUresult()>> pending = {};
   uint64_t done = 0;
   uint64_t issued() const { return done + pending.size(); }
 };
@@ -123,6 +135,10 @@ CUresult run(CUstream stream, uint64_t position) {
 
 CUresult push(CUstream stream, std::function<CUresult()> action) {
   if (stream->context != here()) misuse("a stream of another context");
+  if (stream->capture) {
+    stream->capture->actions.push_back(std::move(action));
+    return CUDA_SUCCESS;
+  }
   stream->pending.push_back(std::move(action));
   return CUDA_SUCCESS;
 }
@@ -361,7 +377,7 @@ CUresult memset_d8_async(CUdeviceptr to, unsigned char byte, size_t size, CUstre
 
 CUresult stream_create(CUstream* stream, unsigned) {
   ENTER("cuStreamCreate");
-  *stream = new CUstream_st{here(), {}, 0};
+  *stream = new CUstream_st{here()};
   return CUDA_SUCCESS;
 }
 
@@ -396,6 +412,7 @@ CUresult event_destroy(CUevent event) {
 CUresult event_record(CUevent event, CUstream stream) {
   ENTER("cuEventRecord");
   if (event->context != stream->context) misuse("an event of another context");
+  if (stream->capture) misuse("an event in a record");
   event->stream = stream;
   event->position = stream->issued();
   return CUDA_SUCCESS;
@@ -409,6 +426,47 @@ CUresult event_synchronize(CUevent event) {
 CUresult event_elapsed_time(float* milliseconds, CUevent begin, CUevent end) {
   ENTER("cuEventElapsedTime");
   *milliseconds = 0.25f * static_cast<float>(end->position - begin->position);
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_begin_capture(CUstream stream, CUstreamCaptureMode) {
+  ENTER("cuStreamBeginCapture");
+  stream->capture = new CUgraph_st;
+  return CUDA_SUCCESS;
+}
+
+CUresult stream_end_capture(CUstream stream, CUgraph* graph) {
+  const CUgraph captured = std::exchange(stream->capture, nullptr);
+  ENTER("cuStreamEndCapture");
+  *graph = captured;
+  ++state.live_graphs;
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_destroy(CUgraph graph) {
+  ENTER("cuGraphDestroy");
+  delete graph;
+  --state.live_graphs;
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_instantiate_with_flags(CUgraphExec* exec, CUgraph graph, unsigned long long) {
+  ENTER("cuGraphInstantiateWithFlags");
+  *exec = new CUgraphExec_st{graph->actions};
+  ++state.live_graphs;
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_launch(CUgraphExec exec, CUstream stream) {
+  ENTER("cuGraphLaunch");
+  for (const auto& action : exec->actions) push(stream, action);
+  return CUDA_SUCCESS;
+}
+
+CUresult graph_exec_destroy(CUgraphExec exec) {
+  ENTER("cuGraphExecDestroy");
+  delete exec;
+  --state.live_graphs;
   return CUDA_SUCCESS;
 }
 

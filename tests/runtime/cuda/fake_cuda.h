@@ -38,7 +38,7 @@ struct FakeCuda {
 
   std::vector<FakeLaunch> launches;   ///< put into streams
   std::vector<std::string> executed;  ///< kernels, in the order in which they ran
-  int live_blocks = 0, live_modules = 0, live_events = 0;
+  int live_blocks = 0, live_modules = 0, live_events = 0, live_graphs = 0;
   /// Things that a real driver leaves undefined: no or another context current, memory that is
   /// freed, code that is unloaded while in use, pageable memory where pinned is due.
   std::vector<std::string> misuse;
