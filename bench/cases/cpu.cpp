@@ -7,6 +7,8 @@
 
 #include <cstring>
 #include <string>
+#include <tuple>
+#include <utility>
 #include <vector>
 
 #include "braze/braze.h"
@@ -126,22 +128,96 @@ void twenty_elementwise_ops(benchmark::State& state) {
 }
 BENCHMARK(twenty_elementwise_ops)->UseRealTime();
 
+void bf16_gemm(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor y) { return dot(x, y); });
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}, 0, 1, bf16),
+          random::normal({1024, 1024}, 0, 1, bf16));
+}
+BENCHMARK(bf16_gemm)->UseRealTime();
+
+void sgemm_transposed(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor w) { return dot(x, transpose(w)); });
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}),
+          random::normal({1024, 1024}));
+}
+BENCHMARK(sgemm_transposed)->UseRealTime();
+
+void skinny_gemm(benchmark::State& state) {
+  auto f = jit([](Tensor x, Tensor w) { return dot(x, w); });
+  measure(state, f, 2.0 * 64 * 256 * 128, random::normal({64, 256}), random::normal({256, 128}));
+}
+BENCHMARK(skinny_gemm)->UseRealTime();
+
+// The step of examples/digits: forward, gradients and AdamW of an MLP, in place.
+std::pair<Tensor, Tensor> loss_and_accuracy(Weights parameters, Tensor pixels, Tensor labels) {
+  const Tensor logits = nn::mlp(parameters, pixels);
+  return {nn::cross_entropy(logits, labels), nn::accuracy(logits, labels)};
+}
+
+auto training_step() {
+  return jit(
+      [](Weights parameters, Weights state, Tensor pixels, Tensor labels) {
+        const auto [value, gradient] =
+            value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
+        const auto [updated, next] = optim::adamw(parameters, gradient, state);
+        return std::tuple{updated, next, value.first, value.second};
+      },
+      {as_given, as_given, spec(f32, {"n:1..64", 64}), spec(i64, {"n:1..64"})},
+      {.name = "training_step", .donate = {0, 1}});
+}
+
+struct Digits {
+  Parameters parameters = nn::mlp_parameters({64, 256, 128, 10}, random::Key(1));
+  Parameters state = optim::adamw_state(parameters);
+  Array pixels = random::uniform({64, 64});
+  Array labels = Array::from(std::vector<int64_t>(64, 3), {64});
+};
+
+void digits_step(benchmark::State& state) {
+  const auto step = training_step();
+  Digits digits;
+  const auto run = [&] {
+    Array loss, accuracy;
+    std::tie(digits.parameters, digits.state, loss, accuracy) =
+        step(digits.parameters, digits.state, digits.pixels, digits.labels);
+    loss.wait();
+    accuracy.wait();
+  };
+  run();
+  for (auto _ : state) run();
+}
+BENCHMARK(digits_step)->UseRealTime();
+
 void call_overhead(benchmark::State& state) {
   auto f = jit([](Tensor x) { return x + 1.0; });
   measure(state, f, 0, random::normal({1}));
 }
 BENCHMARK(call_overhead)->UseRealTime();
 
+// From a graph to machine code, nothing cached.
+void cold_compile(benchmark::State& state, const std::string& text) {
+  const Graph graph = parse_graph(text, "cold_compile");
+  for (auto _ : state) benchmark::DoNotOptimize(compile(graph, Device("cpu").target()));
+}
+
 void cold_compile_twenty_ops(benchmark::State& state) {
-  for (auto _ : state) {
-    state.PauseTiming();
-    auto f = jit(twenty_ops);
-    const Graph graph = parse_graph(f.graph(random::normal({4096})), "twenty");
-    state.ResumeTiming();
-    benchmark::DoNotOptimize(compile(graph, Device("cpu").target()));
-  }
+  cold_compile(state, jit(twenty_ops).graph(random::normal({4096})));
 }
 BENCHMARK(cold_compile_twenty_ops)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+void cold_compile_linear_gelu(benchmark::State& state) {
+  const auto f = jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); });
+  cold_compile(state, f.graph(random::normal({512, 768}), random::normal({768, 3072}),
+                              random::normal({3072})));
+}
+BENCHMARK(cold_compile_linear_gelu)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+void cold_compile_digits_step(benchmark::State& state) {
+  const Digits digits;
+  cold_compile(
+      state, training_step().graph(digits.parameters, digits.state, digits.pixels, digits.labels));
+}
+BENCHMARK(cold_compile_digits_step)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace braze

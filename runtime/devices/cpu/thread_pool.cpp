@@ -13,9 +13,9 @@ namespace {
 
 constexpr uint32_t kOpen = 1u << 31;
 
-// Pieces per thread: enough to even out threads of different speed, few enough that taking one
-// costs nothing.
-constexpr int64_t kPieces = 8;
+// A piece is this part of an even share of what is left: large ones first, since taking one costs
+// a contended line, small ones last, since the slowest thread decides when a region ends.
+constexpr int64_t kPieces = 4;
 
 // How long a worker spins for the next region. Long enough for the gap between two kernels of one
 // program, short against a scheduler's time slice.
@@ -61,7 +61,6 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
   function_ = function;
   context_ = context;
   count_ = count;
-  piece_ = std::max<int64_t>(1, count / (threads_ * kPieces));
   next_.store(0, std::memory_order_relaxed);
   state_.store(kOpen, std::memory_order_release);
   region_.fetch_add(1, std::memory_order_seq_cst);
@@ -84,12 +83,14 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
 
 void ThreadPool::work(int worker) noexcept {
   const int64_t count = count_;
-  const int64_t piece = piece_;
+  const int64_t share = threads_ * kPieces;
   try {
-    for (;;) {
-      const int64_t begin = next_.fetch_add(piece, std::memory_order_relaxed);
+    for (int64_t begin = next_.load(std::memory_order_relaxed);;) {
       if (begin >= count) return;
-      function_(context_, begin, std::min(begin + piece, count), worker);
+      const int64_t end = begin + std::max<int64_t>(1, (count - begin) / share);
+      if (!next_.compare_exchange_weak(begin, end, std::memory_order_relaxed)) continue;
+      function_(context_, begin, end, worker);
+      begin = next_.load(std::memory_order_relaxed);
     }
   } catch (...) {
     if (!failed_.exchange(true)) error_ = std::current_exception();

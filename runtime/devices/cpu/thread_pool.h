@@ -61,7 +61,6 @@ class ThreadPool {
   Function function_ = nullptr;
   const void* context_ = nullptr;
   int64_t count_ = 0;
-  int64_t piece_ = 1;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
 
