@@ -22,6 +22,8 @@ inline constexpr Code kBrokenRule{"broken-rule", ErrorKind::InvalidArgument,
 inline constexpr Code kUnprovenAccess{
     "unproven-access", ErrorKind::InvalidArgument,
     "An access without a mask is not proven to stay inside; the interpreter checks it."};
+inline constexpr Code kRegisterBudget{"register-budget", ErrorKind::InvalidArgument,
+                                      "A thread's values may take more registers than it has."};
 }  // namespace codes
 
 /// Walks a program and checks the common rules. The languages add theirs by the virtual functions.

@@ -54,6 +54,24 @@ std::string ValueType::to_string() const {
   return out;
 }
 
+bool holds(IndexComparison::Kind kind, int64_t left, int64_t right) {
+  switch (kind) {
+    case IndexComparison::Kind::Lt:
+      return left < right;
+    case IndexComparison::Kind::Le:
+      return left <= right;
+    case IndexComparison::Kind::Gt:
+      return left > right;
+    case IndexComparison::Kind::Ge:
+      return left >= right;
+    case IndexComparison::Kind::Eq:
+      return left == right;
+    case IndexComparison::Kind::Ne:
+      return left != right;
+  }
+  return false;
+}
+
 Operand Operand::literal(DType dtype, uint64_t bits) {
   Operand operand;
   operand.dtype = dtype;

@@ -73,6 +73,7 @@ struct IndexComparison {
   Expr right;
   friend bool operator==(const IndexComparison&, const IndexComparison&) = default;
 };
+bool holds(IndexComparison::Kind kind, int64_t left, int64_t right);
 /// All of them hold.
 using Condition = std::vector<IndexComparison>;
 

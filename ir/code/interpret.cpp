@@ -299,23 +299,7 @@ class CodeInterpreter::Engine {
   struct Comparison {
     IndexProgram left, right;
     IndexComparison::Kind kind;
-    bool holds(int64_t a, int64_t b) const {
-      switch (kind) {
-        case IndexComparison::Kind::Lt:
-          return a < b;
-        case IndexComparison::Kind::Le:
-          return a <= b;
-        case IndexComparison::Kind::Gt:
-          return a > b;
-        case IndexComparison::Kind::Ge:
-          return a >= b;
-        case IndexComparison::Kind::Eq:
-          return a == b;
-        case IndexComparison::Kind::Ne:
-          return a != b;
-      }
-      return false;
-    }
+    bool holds(int64_t a, int64_t b) const { return braze::holds(kind, a, b); }
   };
   std::vector<Comparison> compile(const Condition& condition, const ValueType& type) {
     std::vector<Comparison> out;

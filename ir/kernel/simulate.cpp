@@ -22,24 +22,6 @@ constexpr int kIdleRounds = 1000;                 // of warps that only poll
 
 size_t elements(const ValueType& type) { return static_cast<size_t>(type.count() * type.lanes); }
 
-bool holds(IndexComparison::Kind kind, int64_t a, int64_t b) {
-  switch (kind) {
-    case IndexComparison::Kind::Lt:
-      return a < b;
-    case IndexComparison::Kind::Le:
-      return a <= b;
-    case IndexComparison::Kind::Gt:
-      return a > b;
-    case IndexComparison::Kind::Ge:
-      return a >= b;
-    case IndexComparison::Kind::Eq:
-      return a == b;
-    case IndexComparison::Kind::Ne:
-      return a != b;
-  }
-  return false;
-}
-
 // Calls `visit` for every thread of the mask.
 template <class Visit>
 void for_each_lane(uint32_t mask, const Visit& visit) {

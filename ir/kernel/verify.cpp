@@ -4,6 +4,7 @@
 #include <bit>
 
 #include "ir/code/walk.h"
+#include "ir/kernel/gpu_rules.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
 
@@ -15,7 +16,8 @@ bool is_power_of_two(int64_t n) { return n > 0 && std::has_single_bit(static_cas
 
 class KernelChecker : public CodeChecker {
  public:
-  explicit KernelChecker(const Kernel& kernel) : CodeChecker(kernel, kRules, 'e') {}
+  explicit KernelChecker(const Kernel& kernel) : CodeChecker(kernel, kRules, 'e'), gpu_(is_gpu(kernel)) {}
+  bool is_for_gpu() const { return gpu_; }
 
  private:
   static constexpr Rules kRules = {.names = "K1", .symbols = "K2", .index = "K2", .extents = "K2", .type = "K3",
@@ -63,13 +65,19 @@ class KernelChecker : public CodeChecker {
       check_while(*loop);
     } else if (const auto* role = s.as<RoleOp>()) {
       static const std::string kSymbol = "rtid";
+      expect(gpu_, "K14", "roles are for GPUs");
       const Expr range[2] = {0, 32 * (role->end - role->begin) - 1};
       check_region(*role->body, {}, &kSymbol, range);
     } else if (const auto* special = s.as<InstructionOp>()) {
+      expect(gpu_, "K14", fmt::format("{} is an instruction of GPUs", name(special->instruction)));
       for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
-      static_cast<void>(special);
+    } else if (const auto* regroup = s.as<RegroupOp>()) {
+      if (!is_value(regroup->operand)) return true;
+      const ValueType &from = type_of(regroup->operand), &to = result_type();
+      expect(from.dtype == to.dtype && from.count() * from.lanes == to.count() * to.lanes, "K4",
+             fmt::format("{} cannot be regrouped to {}", from.to_string(), to.to_string()));
     } else {
-      return s.as<UndefOp>() || s.as<RegroupOp>();
+      return s.as<UndefOp>() != nullptr;
     }
     return true;
   }
@@ -153,7 +161,7 @@ class KernelChecker : public CodeChecker {
   // Live allocs as ranges of scratch; those of a region end with it.
   void check_alloc(const BufferOp& op) override {
     const Memory& memory = code_[op.memory];
-    if (memory.space == MemorySpace::Shared) return;
+    if (memory.space == MemorySpace::Shared) return expect(gpu_, "K14", "a CPU has no shared memory");
     const int64_t bytes = memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
     const Range range{depth_, memory.scratch_offset, memory.scratch_offset + bytes};
     live_bytes_ += bytes;
@@ -174,12 +182,16 @@ class KernelChecker : public CodeChecker {
 
   void check_kernel() override {
     expect(find_target(code_.target).has_value(), "K14", fmt::format("there is no target {}", quote(code_.target)));
-    const auto target = find_target(code_.target);
-    const bool gpu = target && target->kind == TargetKind::Gpu;
     for (const Phase& phase : code_.phases)
-      expect((phase.block > 0) == gpu, "K14", gpu ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
+      expect((phase.block > 0) == gpu_, "K14", gpu_ ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
     for (const Memory& memory : code_.memories) expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
   }
+
+  static bool is_gpu(const Kernel& kernel) {
+    const auto target = find_target(kernel.target);
+    return target && target->kind == TargetKind::Gpu;
+  }
+  const bool gpu_;
 
   struct Range {
     size_t depth;
@@ -194,6 +206,8 @@ class KernelChecker : public CodeChecker {
 std::vector<Diagnostic> verify(const Kernel& kernel, std::vector<Diagnostic>* notes) {
   KernelChecker checker(kernel);
   checker.run();
+  // The rules of GPUs read types and names that must be right.
+  if (checker.is_for_gpu() && checker.findings.empty()) checker.findings = check_gpu_rules(kernel, checker.notes);
   if (notes) *notes = std::move(checker.notes);
   return std::move(checker.findings);
 }

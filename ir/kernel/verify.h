@@ -1,4 +1,4 @@
-// verify.h — every way in which a kernel for the CPU can be wrong: rules K1 to K15.
+// verify.h — every way in which a kernel can be wrong: rules K1 to K15, on a GPU also G1 to G9.
 #pragma once
 
 #include <vector>

@@ -32,8 +32,7 @@ TEST_P(GpuSimulator, RandomGraphs) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, GpuSimulator,
-                         ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
+INSTANTIATE_TEST_SUITE_P(Seeds, GpuSimulator, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
 
 }  // namespace
 }  // namespace braze

@@ -20,11 +20,14 @@ Kernel sound(std::string_view text) {
   return kernel;
 }
 
-std::string file(const std::string& name) {
+// A case of a text test.
+std::string file(const std::string& name, size_t number = 0) {
   std::ifstream stream(BRAZE_TESTS "/kernel/" + name);
   std::stringstream text;
   text << stream.rdbuf();
-  return text.str();
+  std::string rest = text.str();
+  for (; number > 0; --number) rest = rest.substr(rest.find("// ----") + 7);
+  return rest.substr(0, rest.find("// ----"));
 }
 
 template <class T>
@@ -40,9 +43,13 @@ std::vector<uint16_t> random_bf16(size_t count, uint32_t seed) {
   return out;
 }
 
-std::string text_of(const std::vector<Diagnostic>& findings) {
+// The findings, as text.
+std::string run(Simulator& simulator, const std::vector<std::span<std::byte>>& memories,
+                const std::vector<size_t>& sizes) {
   std::string out;
-  for (const Diagnostic& d : findings) out += d.to_string() + "\n";
+  for (const Diagnostic& d :
+       simulator.run(memories, std::vector<int64_t>(sizes.begin(), sizes.end())))
+    out += d.to_string() + "\n";
   return out;
 }
 
@@ -53,9 +60,7 @@ TEST(SimulatedKernels, LinearGelu) {
   const size_t m = 200, n = 264, k = 136;
   std::vector<uint16_t> x = random_bf16(m * k, 1), w = random_bf16(k * n, 2), y(m * n);
   std::vector<float> b(n, 0.25F);
-  const std::vector<std::span<std::byte>> memories = {bytes(x), bytes(w), bytes(b), bytes(y)};
-  const std::vector<int64_t> sizes = {m, n, k};
-  EXPECT_EQ(text_of(simulator.run(memories, sizes)), "");
+  EXPECT_EQ(run(simulator, {bytes(x), bytes(w), bytes(b), bytes(y)}, {m, n, k}), "");
   for (size_t i = 0; i < m; i += 7)
     for (size_t j = 0; j < n; ++j) {
       double sum = b[j];
@@ -64,6 +69,89 @@ TEST(SimulatedKernels, LinearGelu) {
       const double gelu = sum / (1 + std::exp(-sum * (1.5957691 + 0.0713548 * sum * sum)));
       ASSERT_NEAR(bf16_to_float(y[i * n + j]), gelu, 0.01 + std::abs(gelu) / 128)
           << "at " << i << ", " << j;
+    }
+}
+
+TEST(KernelRules, TensorMaps) {
+  const Kernel kernel = parse_kernel(R"(braze 1 kernel
+kernel @g7(%x: in global bf16[4096], %m: tensormap(%x: bf16[64, 64] box[64, 64] swizzle 64)) target "sm_90a" {
+  phase grid() block 32 {
+    bar.warp
+  }
+})",
+                                     "kernel");
+  const auto findings = verify(kernel);
+  ASSERT_EQ(findings.size(), 1U);
+  EXPECT_NE(findings[0].message.find("G7: the tensor map %m: 128 bytes"), std::string::npos);
+}
+
+TEST(SimulatedKernels, GemmThroughCpAsync) {
+  Simulator simulator(sound(file("gpu_gemm_cp_async.braze")));
+  const size_t m = 100, n = 64, k = 80;
+  std::vector<uint16_t> x = random_bf16(m * k, 3), w = random_bf16(k * n, 4);
+  std::vector<float> y(m * n);
+  EXPECT_EQ(run(simulator, {bytes(x), bytes(w), bytes(y)}, {m, n, k}), "");
+  for (size_t i = 0; i < m; ++i)
+    for (size_t j = 0; j < n; ++j) {
+      double sum = 0;
+      for (size_t l = 0; l < k; ++l)
+        sum += double{bf16_to_float(x[i * k + l])} * bf16_to_float(w[l * n + j]);
+      ASSERT_NEAR(y[i * n + j], sum, 1e-4) << "at " << i << ", " << j;
+    }
+}
+
+TEST(SimulatedKernels, ClusterSum) {
+  Simulator simulator(sound(file("gpu_clusters.braze")));
+  const size_t m = 3;
+  std::vector<float> x(512 * m), y(512 * m);
+  for (size_t i = 0; i < x.size(); ++i) x[i] = static_cast<float>(i % 7 + 1);
+  EXPECT_EQ(run(simulator, {bytes(x), bytes(y)}, {m}), "");
+  for (size_t i = 0; i < m; ++i) {
+    double sum = 0;
+    for (size_t j = 0; j < 512; ++j) sum += x[512 * i + j];
+    for (size_t j = 0; j < 512; ++j) ASSERT_NEAR(y[512 * i + j], x[512 * i + j] / sum, 1e-6);
+  }
+}
+
+TEST(SimulatedKernels, Multicast) {
+  Simulator simulator(sound(file("gpu_clusters.braze", 1)));
+  const size_t m = 128;
+  std::vector<uint16_t> x = random_bf16(64 * m, 5), y(128 * m), z(64 * m);
+  EXPECT_EQ(run(simulator, {bytes(x), bytes(y), bytes(z)}, {m}), "");
+  EXPECT_EQ(z, x);
+  EXPECT_EQ(std::vector<uint16_t>(y.begin(), y.begin() + 64 * m), x);
+  EXPECT_EQ(std::vector<uint16_t>(y.begin() + 64 * m, y.end()), x);
+}
+
+TEST(SimulatedKernels, WgmmaOfRegisters) {
+  Simulator simulator(sound(file("gpu_wgmma.braze")));
+  std::vector<uint16_t> a(64 * 32), b(64 * 32);
+  std::vector<float> y(64 * 64);
+  for (size_t i = 0; i < a.size(); ++i) {
+    a[i] = float_to_f16(static_cast<float>(i % 11) - 5);
+    b[i] = float_to_f16(static_cast<float>(i % 13) - 6);
+  }
+  EXPECT_EQ(run(simulator, {bytes(a), bytes(b), bytes(y)}, {}), "");
+  for (size_t i = 0; i < 64; ++i)
+    for (size_t j = 0; j < 64; ++j) {
+      float sum = 0;
+      for (size_t k = 0; k < 32; ++k)
+        sum += f16_to_float(a[i * 32 + k]) * f16_to_float(b[j * 32 + k]);
+      ASSERT_EQ(y[i * 64 + j], sum) << "at " << i << ", " << j;
+    }
+}
+
+TEST(SimulatedKernels, WgmmaOfTf32) {
+  Simulator simulator(sound(file("gpu_wgmma.braze", 1)));
+  std::vector<float> a(64 * 8), b(16 * 8), y(64 * 16);
+  for (size_t i = 0; i < a.size(); ++i) a[i] = static_cast<float>(i % 11) - 5;
+  for (size_t i = 0; i < b.size(); ++i) b[i] = static_cast<float>(i % 13) - 6;
+  EXPECT_EQ(run(simulator, {bytes(a), bytes(b), bytes(y)}, {}), "");
+  for (size_t i = 0; i < 64; ++i)
+    for (size_t j = 0; j < 16; ++j) {
+      float sum = 0;
+      for (size_t k = 0; k < 8; ++k) sum += a[i * 8 + k] * b[j * 8 + k];
+      ASSERT_EQ(y[i * 16 + j], sum) << "at " << i << ", " << j;
     }
 }
 

@@ -1,0 +1,657 @@
+#include "ir/kernel/gpu_rules.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <unordered_set>
+
+#include "ir/code/check.h"
+#include "ir/code/text.h"
+#include "ir/code/walk.h"
+#include "ir/support/text.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kWarp = 32, kGroup = 128;  // threads
+constexpr int64_t kRegisterFile = 65536, kMostRegisters = 255;
+constexpr int64_t kMostBytes = (1 << 20) - 1;  // of an mbarrier's phase
+
+int64_t bytes_of(const Memory& memory) {
+  return memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
+}
+int64_t align_of_swizzle(int64_t swizzle) { return swizzle == 0 ? 128 : 8 * swizzle; }
+bool is_swizzle(int64_t bytes) { return bytes == 0 || bytes == 32 || bytes == 64 || bytes == 128; }
+
+bool is_wgmma(Instruction i) {
+  return i == Instruction::wgmma_bf16 || i == Instruction::wgmma_f16 ||
+         i == Instruction::wgmma_tf32;
+}
+bool is_mma(Instruction i) {
+  return i == Instruction::mma_bf16 || i == Instruction::mma_f16 || i == Instruction::mma_tf32;
+}
+DType matrix_dtype(Instruction i) {
+  switch (i) {
+    case Instruction::mma_bf16:
+    case Instruction::wgmma_bf16:
+      return DType::BF16;
+    case Instruction::mma_f16:
+    case Instruction::wgmma_f16:
+      return DType::F16;
+    default:
+      return DType::F32;
+  }
+}
+// 16-bit operands come as pairs.
+ValueType fragment(DType dtype, int64_t registers) {
+  return {dtype, dtype == DType::F32 ? 1 : 2, {registers}};
+}
+
+class GpuRules {
+ public:
+  GpuRules(const KernelCode& code, std::vector<Diagnostic>& notes) : code_(code), notes_(notes) {
+    const auto target = find_target(code.target);
+    capability_ = target && target->name == "sm_80" ? 80 : 90;
+  }
+
+  std::vector<Diagnostic> run() {
+    for (const TensorMap& map : code_.tensor_maps) check_map(map);
+    for (const Phase& phase : code_.phases) check_phase(phase);
+    return std::move(findings_);
+  }
+
+ private:
+  using Lets = std::unordered_map<std::string, Expr>;
+
+  void expect(bool right, const char* rule, const std::string& message) {
+    if (right) return;
+    Diagnostic finding{
+        &codes::kBrokenRule, {}, "@" + code_.name, fmt::format("{}: {}", rule, message)};
+    if (statement_) {
+      finding.location = statement_->location;
+      finding.context = to_text(code_, *statement_);
+      while (!finding.context.empty() && finding.context.back() == '\n') finding.context.pop_back();
+    }
+    findings_.push_back(std::move(finding));
+  }
+  const ValueType& type_of(ValueId id) const { return code_[id].type; }
+
+  // --- G7
+
+  void check_map(const TensorMap& map) {
+    statement_ = nullptr;
+    const auto wrong = [&](const std::string& what) {
+      return fmt::format("the tensor map %{}: {}", map.name, what);
+    };
+    const Memory& memory = code_[map.memory];
+    const auto size = static_cast<int64_t>(size_of(map.dtype));
+    expect(memory.space == MemorySpace::Parameter && memory.dtype == map.dtype, "G7",
+           wrong(fmt::format("%{} is no parameter of its dtype", memory.name)));
+    expect(!map.box.empty() && map.box.size() == map.extents.size() && map.box.size() <= 5, "G7",
+           wrong("a rank from 1 to 5, the same for extents and box"));
+    if (map.box.empty() || map.box.size() != map.extents.size()) return;
+    for (const int64_t extent : map.box)
+      expect(extent >= 1 && extent <= 256, "G7", wrong(fmt::format("a box extent of {}", extent)));
+    const int64_t inner = map.box.back() * size;
+    expect(is_swizzle(map.swizzle), "G7", wrong(fmt::format("a swizzle of {}", map.swizzle)));
+    expect(inner % 16 == 0 && (map.swizzle == 0 || inner <= map.swizzle), "G7",
+           wrong(fmt::format("{} bytes of the innermost box extent", inner)));
+    Expr stride = size;
+    for (size_t axis = map.extents.size(); axis-- > 1;) {
+      stride *= map.extents[axis];
+      expect(stride.is_multiple_of(16), "G7",
+             wrong(fmt::format("the byte stride {} is no multiple of 16", stride.to_string())));
+    }
+  }
+
+  // --- Phases, roles, regions
+
+  void check_phase(const Phase& phase) {
+    statement_ = nullptr;
+    phase_ = &phase;
+    const int64_t given = std::min(kRegisterFile / phase.block / 8 * 8, kMostRegisters);
+    registers_ = phase.registers > 0 ? phase.registers : given;
+    expect(phase.block % kWarp == 0, "G5",
+           fmt::format("{} threads are no whole warps", phase.block));
+    expect(phase.registers <= kMostRegisters && phase.registers * phase.block <= kRegisterFile,
+           "G3", fmt::format("{} registers for {} threads", phase.registers, phase.block));
+    active_.assign(static_cast<size_t>(phase.block), 1);
+    barrier_threads_.clear();
+    initialised_.clear();
+    shared_.clear();
+    roles_.clear();
+    role_begin_ = 0;
+    check_region(phase.body, 0);
+    check_roles(phase.body);
+    note_registers(phase.body);
+  }
+
+  void check_region(const Region& region, size_t depth) {
+    const Lets lets = lets_;
+    for (size_t i = 0; i < region.statements.size(); ++i) {
+      const Statement& s = region.statements[i];
+      statement_ = &s;
+      if (s.as<RoleOp>())
+        expect(depth == 0, "G3", "a role stands at the top of a phase");
+      else
+        expect(depth > 0 || roles_.empty(), "G3", "roles stand last in the phase");
+      check(s, depth);
+    }
+    lets_ = lets;
+    while (!shared_.empty() && shared_.back().depth > depth) shared_.pop_back();
+  }
+
+  void check(const Statement& s, size_t depth) {
+    check_flight(s);
+    if (const auto* let = s.as<LetOp>()) {
+      lets_.insert_or_assign(let->symbol,
+                             lets_.empty() ? let->value : let->value.substitute(lets_));
+    } else if (const auto* buffer = s.as<BufferOp>()) {
+      check_shared(buffer->memory, depth);
+    } else if (const auto* role = s.as<RoleOp>()) {
+      check_role(*role, depth);
+    } else if (const auto* branch = s.as<IfOp>()) {
+      const auto before = active_;
+      narrow(branch->condition, false);
+      check_region(*branch->then, depth + 1);
+      active_ = before;
+      if (branch->otherwise) {
+        narrow(branch->condition, true);
+        check_region(*branch->otherwise, depth + 1);
+        active_ = before;
+      }
+    } else if (const auto* loop = s.as<ForOp>()) {
+      const auto before = active_;
+      narrow({{loop->low, IndexComparison::Kind::Lt, loop->high}}, false);
+      if (loop->is_static) statics_.insert(loop->symbol);
+      check_region(*loop->body, depth + 1);
+      statics_.erase(loop->symbol);
+      active_ = before;
+    } else if (const auto* repeated = s.as<WhileOp>()) {
+      check_region(*repeated->body, depth + 1);
+    } else if (const auto* special = s.as<InstructionOp>()) {
+      check_instruction(*special, s);
+    } else if (const auto* load = s.as<LoadOp>()) {
+      check_access(load->memory, load->rank);
+    } else if (const auto* store = s.as<StoreOp>()) {
+      check_access(store->memory, store->rank);
+    }
+  }
+
+  void check_access(MemoryId memory, const std::optional<Expr>& rank) {
+    expect(!code_[memory].mbarrier, "G1", "an mbarrier is no memory to load or store");
+    if (rank) check_rank(memory, *rank);
+  }
+  void check_rank(MemoryId memory, const Expr& rank) {
+    expect(code_[memory].space == MemorySpace::Shared, "G1",
+           fmt::format("%{} is not shared: other blocks have none", code_[memory].name));
+    expect(!phase_->cluster.empty(), "G1", "there is no cluster and so no other block");
+    const Interval range = plain(rank).range();
+    expect(range.max >= 0 && range.min < phase_->cluster_size, "G1",
+           fmt::format("the cluster has no block {}", rank.to_string()));
+  }
+  Expr plain(const Expr& e) const { return lets_.empty() ? e : e.substitute(lets_); }
+
+  // --- G2
+
+  struct SharedRange {
+    size_t depth;
+    int64_t begin, end;
+    std::string name;
+  };
+  void check_shared(MemoryId id, size_t depth) {
+    const Memory& memory = code_[id];
+    if (memory.space != MemorySpace::Shared) return;
+    const int64_t begin = memory.scratch_offset, end = begin + bytes_of(memory);
+    expect(begin >= 0 && end <= phase_->shared_bytes, "G2",
+           fmt::format("%{} ends at byte {}, the block has {}", memory.name, end,
+                       phase_->shared_bytes));
+    expect(begin % static_cast<int64_t>(size_of(memory.dtype)) == 0, "G2",
+           fmt::format("%{} at {} is not aligned", memory.name, begin));
+    for (const SharedRange& other : shared_)
+      expect(end <= other.begin || other.end <= begin, "G2",
+             fmt::format("%{} overlaps %{}", memory.name, other.name));
+    shared_.push_back({depth, begin, end, memory.name});
+  }
+  // What is known of a place's address must not contradict the alignment.
+  void check_aligned(const Place& place, int64_t align) {
+    const Memory& memory = code_[place.memory];
+    const Expr inside = plain(place.at) * static_cast<int64_t>(size_of(memory.dtype));
+    const auto constant = inside.as_constant();
+    const bool known = constant || inside.is_multiple_of(align);
+    const bool wrong = known && (memory.scratch_offset + constant.value_or(0)) % align != 0;
+    expect(!wrong, "G2",
+           fmt::format("%{}[{}] is not aligned to {} bytes", memory.name, place.at.to_string(),
+                       align));
+  }
+
+  // --- G3
+
+  void check_role(const RoleOp& role, size_t depth) {
+    const int64_t warps = phase_->block / kWarp;
+    expect(role.end <= warps, "G3",
+           fmt::format("warps {} to {} of {}", role.begin, role.end, warps));
+    for (const RoleOp* other : roles_)
+      expect(role.end <= other->begin || other->end <= role.begin, "G3",
+             fmt::format("{} shares warps with {}", role.name, other->name));
+    if (role.registers > 0) {
+      expect(role.begin % 4 == 0 && role.end % 4 == 0, "G3",
+             "a role with registers has whole groups of 4 warps");
+      expect(role.registers % 8 == 0 && role.registers >= 24 && role.registers <= 256, "G3",
+             fmt::format("{} registers: a multiple of 8 from 24 to 256", role.registers));
+    }
+    roles_.push_back(&role);
+    const auto before = active_;
+    for (size_t t = 0; t < active_.size(); ++t) {
+      const auto warp = static_cast<int64_t>(t) / kWarp;
+      if (warp < role.begin || warp >= role.end) active_[t] = 0;
+    }
+    in_role_ = true;
+    role_begin_ = role.begin * kWarp;
+    check_region(*role.body, depth + 1);
+    in_role_ = false;
+    role_begin_ = 0;
+    active_ = before;
+  }
+  void check_roles(const Region& body) {
+    int64_t asked = 0, threads = 0;
+    bool any = false;
+    for (const RoleOp* role : roles_) {
+      any |= role->registers > 0;
+      asked +=
+          (role->registers > 0 ? role->registers : registers_) * kWarp * (role->end - role->begin);
+      threads += kWarp * (role->end - role->begin);
+    }
+    if (!any) return;
+    statement_ = &body.statements.back();
+    asked += registers_ * (phase_->block - threads);
+    const int64_t given = registers_ * phase_->block;
+    expect(asked <= given, "G3",
+           fmt::format("the roles ask for {} registers, the launch gives {}", asked, given));
+  }
+
+  // --- G4
+
+  // Threads that a condition over thread numbers alone leaves out. What depends on more may differ
+  // too: the simulator sees it.
+  void narrow(const Condition& condition, bool negated) {
+    if (condition.empty()) return;
+    std::vector<std::pair<Expr, Expr>> sides;
+    for (const IndexComparison& c : condition) {
+      sides.emplace_back(plain(c.left), plain(c.right));
+      for (const Expr* e : {&sides.back().first, &sides.back().second})
+        for (const std::string& symbol : e->symbols())
+          if (symbol != "tid" && symbol != "rtid") return;
+    }
+    for (size_t t = 0; t < active_.size(); ++t) {
+      if (!active_[t]) continue;
+      const auto thread = static_cast<int64_t>(t);
+      const auto value = [&](std::string_view symbol) {
+        return symbol == "tid" ? thread : thread - role_begin_;
+      };
+      bool yes = true;
+      for (size_t i = 0; i < condition.size(); ++i)
+        yes = yes && holds(condition[i].kind, sides[i].first.evaluate(value),
+                           sides[i].second.evaluate(value));
+      active_[t] = yes != negated;
+    }
+  }
+  void check_meeting(Meeting meeting) {
+    const int64_t together = meeting == Meeting::Warp ? kWarp : kGroup;
+    if (meeting == Meeting::Thread) return;
+    for (int64_t first = 0; first < phase_->block; first += together) {
+      const auto begin = active_.begin() + first,
+                 end = active_.begin() + std::min(first + together, phase_->block);
+      const auto here = std::count(begin, end, 1);
+      if (here == 0 || (here == end - begin && here == together)) continue;
+      expect(false, "G4",
+             fmt::format("only {} threads of the {} from {} reach this", here,
+                         meeting == Meeting::Warp ? "warp" : "group", first));
+      return;
+    }
+  }
+
+  // --- G1, G5, G8
+
+  struct Letters {
+    std::string_view letters;
+    char operator[](size_t i) const { return letters[std::min(i, letters.size() - 1)]; }
+  };
+
+  void check_instruction(const InstructionOp& op, const Statement& s) {
+    const InstructionInfo& row = info(op.instruction);
+    expect(row.capability <= capability_, "G1",
+           fmt::format("{} has no {}", code_.target, row.text));
+    check_meeting(row.meeting);
+    const Letters letters{row.operands};
+    const bool many = row.operands.ends_with('V');
+    const bool complete = many ? op.operands.size() >= row.operands.size()
+                               : op.operands.size() == row.operands.size();
+    expect(complete, "G1", fmt::format("{} has {} operands", row.text, row.operands.size()));
+    if (!complete) return;
+    const size_t before = findings_.size();
+    for (size_t i = 0; i < op.operands.size(); ++i) check_operand(letters[i], op.operands[i]);
+    if (findings_.size() != before) return;
+    check_types(op, s);
+    check_numbers(op);
+    for (const ValueId result : s.results) makers_[result] = &op;
+  }
+
+  bool is_constant(const Expr& e) const {
+    const auto symbols = e.symbols();
+    return std::all_of(symbols.begin(), symbols.end(),
+                       [&](const std::string& symbol) { return statics_.contains(symbol); });
+  }
+
+  void check_operand(char letter, const InstructionOperand& operand) {
+    const auto* place = std::get_if<Place>(&operand);
+    const auto* value = std::get_if<Operand>(&operand);
+    const auto* e = std::get_if<Expr>(&operand);
+    const auto* map = std::get_if<MapPlace>(&operand);
+    if (value && value->is_literal()) return expect(false, "G1", "an operand must be a value");
+    switch (letter) {
+      case 'i':
+        return expect(e, "G1", "an integer is expected");
+      case '#':
+        return expect(e && is_constant(*e), "G1", "a constant is expected");
+      case 'v':
+      case 'V':
+        return expect(value, "G1", "a value is expected");
+      case 't':
+      case 'T': {
+        expect(map, "G1", "a tensor map is expected");
+        if (!map || letter == 'T') return;
+        return expect(map->at.size() == code_[map->map].box.size(), "G1",
+                      "one coordinate for each axis of the map");
+      }
+      case 'M':
+        if (value) return;
+        break;
+      default:
+        break;
+    }
+    expect(place, "G1", "a place is expected");
+    if (place) check_place(letter, *place);
+  }
+
+  void check_place(char letter, const Place& place) {
+    const Memory& memory = code_[place.memory];
+    const bool device =
+        memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
+    const bool remote = letter == 'q' || letter == 'n';
+    const bool matrix = letter == 'M' || letter == 'B';
+    expect(!place.rank || remote, "G1", "this place is in the block's own memory");
+    if (place.rank && remote) check_rank(place.memory, *place.rank);
+    if (letter == 'P')
+      return expect(device, "G1", fmt::format("%{} is not in device memory", memory.name));
+    const bool barrier = letter == 'm' || letter == 'n';
+    expect(memory.space == MemorySpace::Shared && memory.mbarrier == barrier, "G1",
+           fmt::format("%{} is no {}", memory.name, barrier ? "mbarrier" : "shared memory"));
+    const Interval range = plain(place.at).range();
+    expect(range.max >= 0 && range.min < std::max<int64_t>(memory.shape[0].range().max, 1), "K7",
+           fmt::format("element {} of %{}, length {}", place.at.to_string(), memory.name,
+                       memory.shape[0].to_string()));
+    expect(place.matrix.has_value() == matrix, "G1", "the layout of a matrix belongs to wgmma");
+    if (matrix && place.matrix)
+      expect(is_swizzle(place.matrix->swizzle) &&
+                 (place.matrix->k_major || place.matrix->swizzle != 0),
+             "G1", fmt::format("a swizzle of {}", place.matrix->swizzle));
+  }
+
+  template <class T>
+  const T& operand(const InstructionOp& op, size_t i) const {
+    return std::get<T>(op.operands[i]);
+  }
+  ValueId value(const InstructionOp& op, size_t i) const { return operand<Operand>(op, i).value; }
+
+  void expect_value(ValueId v, const ValueType& type) {
+    expect(
+        type_of(v) == type, "G1",
+        fmt::format("%{} is {}, not {}", code_[v].name, type_of(v).to_string(), type.to_string()));
+  }
+
+  void check_types(const InstructionOp& op, const Statement& s) {
+    const DType fragment_dtype = s.results.empty() ? DType::BF16 : type_of(s.results[0]).dtype;
+    const auto types = instruction_types(code_, op, fragment_dtype);
+    expect(types.size() == s.results.size(), "G1",
+           fmt::format("{} results, not {}", types.size(), s.results.size()));
+    for (size_t i = 0; i < std::min(types.size(), s.results.size()); ++i)
+      expect_value(s.results[i], types[i]);
+    switch (op.instruction) {
+      case Instruction::ldmatrix_x4:
+      case Instruction::ldmatrix_x4_trans:
+        expect(is_half(fragment_dtype), "G1", "ldmatrix gives 16-bit floats");
+        return;
+      case Instruction::stmatrix_x4:
+      case Instruction::stmatrix_x4_trans: {
+        const DType dtype = type_of(value(op, 1)).dtype;
+        expect(is_half(dtype), "G1", "stmatrix stores 16-bit floats");
+        return expect_value(value(op, 1), fragment(dtype, 4));
+      }
+      case Instruction::tma_load:
+      case Instruction::tma_load_multicast:
+        return check_box(operand<MapPlace>(op, 1), operand<Place>(op, 0));
+      case Instruction::tma_store:
+        return check_box(operand<MapPlace>(op, 0), operand<Place>(op, 1));
+      case Instruction::cp_async:
+      case Instruction::cp_async_bulk_load:
+        return expect(
+            code_[operand<Place>(op, 0).memory].dtype == code_[operand<Place>(op, 1).memory].dtype,
+            "G1", "a copy between two dtypes");
+      case Instruction::st_async: {
+        const ValueType& type = type_of(value(op, 1));
+        const int64_t bytes = type.count() * type.lanes * static_cast<int64_t>(size_of(type.dtype));
+        expect(type.dtype == code_[operand<Place>(op, 0).memory].dtype, "G1",
+               "st.async has the dtype of its memory");
+        return expect(bytes == 4 || bytes == 8 || bytes == 16, "G1",
+                      fmt::format("st.async stores 4, 8 or 16 bytes, not {}", bytes));
+      }
+      case Instruction::ex2_approx:
+      case Instruction::rcp_approx:
+      case Instruction::tanh_approx:
+        return expect(type_of(value(op, 0)).dtype == DType::F32, "G1", "approximations are of f32");
+      default:
+        break;
+    }
+    if (is_mma(op.instruction)) {
+      const DType dtype = matrix_dtype(op.instruction);
+      expect_value(value(op, 0), fragment(dtype, 4));
+      expect_value(value(op, 1), fragment(dtype, 2));
+      expect_value(value(op, 2), {DType::F32, 1, {4}});
+    }
+    if (is_wgmma(op.instruction)) check_wgmma(op);
+  }
+
+  void check_box(const MapPlace& map, const Place& place) {
+    const TensorMap& box = code_[map.map];
+    expect(code_[place.memory].dtype == box.dtype, "G1", "a box has the dtype of its memory");
+    check_aligned(place, align_of_swizzle(box.swizzle));
+  }
+
+  void check_wgmma(const InstructionOp& op) {
+    const DType dtype = matrix_dtype(op.instruction);
+    expect(op.columns >= 8 && op.columns <= 256 && op.columns % 8 == 0, "G1",
+           fmt::format("n = {}: a multiple of 8 up to 256", op.columns));
+    expect_value(value(op, 2), {DType::F32, 1, {op.columns / 2}});
+    for (size_t i = 0; i < 2; ++i) {
+      const auto* place = std::get_if<Place>(&op.operands[i]);
+      if (!place) continue;
+      expect(code_[place->memory].dtype == dtype, "G1",
+             fmt::format("%{} is no memory of {}", code_[place->memory].name, name(dtype)));
+      expect(place->matrix->k_major || dtype != DType::F32, "G1",
+             "tf32 operands have the contracted axis innermost");
+    }
+    // G6: registers written by other instructions are ordered by a fence.
+    const auto made_by = [&](ValueId v) {
+      const auto found = makers_.find(v);
+      return found == makers_.end() ? nullptr : found->second;
+    };
+    const InstructionOp* sum = made_by(value(op, 2));
+    expect(sum && (sum->instruction == Instruction::wgmma_fence || is_wgmma(sum->instruction)),
+           "G6", fmt::format("no wgmma.fence gives the accumulator %{}", code_[value(op, 2)].name));
+    if (const auto* a = std::get_if<Operand>(&op.operands[0])) {
+      expect_value(a->value, fragment(dtype, 4));
+      const InstructionOp* maker = made_by(a->value);
+      expect(maker && maker->instruction == Instruction::wgmma_fence, "G6",
+             fmt::format("no wgmma.fence gives the operand %{}", code_[a->value].name));
+    }
+  }
+
+  void check_numbers(const InstructionOp& op) {
+    const auto constant = [&](size_t i) { return plain(operand<Expr>(op, i)).as_constant(); };
+    switch (op.instruction) {
+      case Instruction::bar_sync:
+      case Instruction::bar_arrive:
+        return check_barrier(plain(operand<Expr>(op, 0)), constant(1).value_or(0));
+      case Instruction::cp_async: {
+        const int64_t bytes = constant(2).value_or(0);
+        return expect(bytes == 4 || bytes == 8 || bytes == 16, "G1",
+                      fmt::format("cp.async copies 4, 8 or 16 bytes, not {}", bytes));
+      }
+      case Instruction::mbarrier_init:
+        initialised_.insert(operand<Place>(op, 0).memory);
+        return expect(constant(1).value_or(0) >= 1, "G1",
+                      "an mbarrier counts at least one arrival");
+      case Instruction::mbarrier_expect: {
+        const Interval range = plain(operand<Expr>(op, 1)).range();
+        expect(range.max >= 1 && range.min <= kMostBytes, "G1",
+               fmt::format("an mbarrier cannot expect {} bytes", operand<Expr>(op, 1).to_string()));
+        break;
+      }
+      case Instruction::cp_async_wait:
+      case Instruction::bulk_wait:
+      case Instruction::bulk_wait_read:
+      case Instruction::wgmma_wait:
+        return expect(constant(0).value_or(0) >= 0, "G1", "a number of groups is not negative");
+      default:
+        break;
+    }
+    for (const InstructionOperand& o : op.operands)
+      if (const auto* place = std::get_if<Place>(&o); place && code_[place->memory].mbarrier)
+        expect(initialised_.contains(place->memory), "G8",
+               fmt::format("%{} is used before an mbarrier.init", code_[place->memory].name));
+  }
+
+  void check_barrier(const Expr& id, int64_t threads) {
+    const Interval range = id.range();
+    expect(range.min >= 0 && range.max <= 15, "G5",
+           fmt::format("barrier {}: there are 0 to 15", id.to_string()));
+    expect(threads >= kWarp && threads % kWarp == 0 && threads <= phase_->block, "G5",
+           fmt::format("a barrier of {} threads in a block of {}", threads, phase_->block));
+    if (range.min < 0 || range.max > 15) return;
+    for (int64_t i = range.min; i <= range.max; ++i) {
+      const auto [known, added] = barrier_threads_.try_emplace(i, threads);
+      expect(known->second == threads, "G5",
+             fmt::format("barrier {} counts {} threads here and {} elsewhere", i, threads,
+                         known->second));
+    }
+    expect(range.min > 0 || !in_role_, "G3", "barrier 0 is the whole block's: not in a role");
+    expect(range.max > 0 || threads == phase_->block, "G5",
+           fmt::format("barrier 0 counts the whole block, {} threads", phase_->block));
+  }
+
+  // --- G6
+
+  // Values that are surely in flight: what a wgmma gives and what a fence makes of it.
+  void check_flight(const Statement& s) {
+    const auto* special = s.as<InstructionOp>();
+    if (special && is_wgmma(special->instruction)) {
+      if (const auto* a = std::get_if<Operand>(&special->operands[0])) settled(a->value);
+      if (!s.results.empty()) flight_.insert(s.results[0]);
+      return;
+    }
+    if (special && special->instruction == Instruction::wgmma_fence) {
+      for (size_t i = 0; i < std::min(special->operands.size(), s.results.size()); ++i)
+        if (const auto* v = std::get_if<Operand>(&special->operands[i]);
+            v && flight_.contains(v->value))
+          flight_.insert(s.results[i]);
+      return;
+    }
+    if (special && special->instruction == Instruction::wgmma_wait) return;
+    if (s.as<ForOp>() || s.as<WhileOp>()) return;  // carried
+    for_each_value(s, [&](ValueId v) { settled(v); });
+  }
+  void settled(ValueId v) {
+    expect(!flight_.contains(v), "G6",
+           fmt::format("%{} is in flight: a wgmma.wait gives it", code_[v].name));
+  }
+
+  // --- G9
+
+  // Registers that the values of a region need at once, by first and last use. Values that a
+  // loop takes from outside live to its end.
+  void note_registers(const Region& body) {
+    std::map<ValueId, std::pair<int64_t, int64_t>> lives;
+    int64_t now = 0;
+    number(body, now, lives);
+    std::map<int64_t, int64_t> change;
+    for (const auto& [v, life] : lives) {
+      const ValueType& type = type_of(v);
+      const auto bytes = type.count() * type.lanes *
+                         std::max<int64_t>(static_cast<int64_t>(size_of(type.dtype)), 2);
+      change[life.first] += (bytes + 3) / 4;
+      change[life.second + 1] -= (bytes + 3) / 4;
+    }
+    int64_t live = 0, most = 0;
+    for (const auto& [at, by] : change) most = std::max(most, live += by);
+    int64_t budget = registers_;
+    for (const RoleOp* role : roles_) budget = std::max(budget, role->registers);
+    if (most <= budget) return;
+    notes_.push_back(
+        {&codes::kRegisterBudget,
+         {},
+         "@" + code_.name,
+         fmt::format("G9: values take up to {} registers, a thread has {}", most, budget)});
+  }
+  void number(const Region& region, int64_t& now,
+              std::map<ValueId, std::pair<int64_t, int64_t>>& lives) {
+    const auto use = [&](ValueId v, int64_t at) {
+      const auto found = lives.try_emplace(v, at, at).first;
+      found->second.second = std::max(found->second.second, at);
+    };
+    for (const Statement& s : region.statements) {
+      ++now;
+      for_each_value(s, [&](ValueId v) { use(v, now); });
+      const int64_t begin = now;
+      for (const Region* inner : regions_of(s)) number(*inner, now, lives);
+      if (s.as<ForOp>() || s.as<WhileOp>())
+        for (auto& [v, life] : lives)
+          if (life.first <= begin && life.second > begin) life.second = now;
+      for (const ValueId result : s.results) use(result, now);
+    }
+    for (const Operand& yielded : region.yields)
+      if (!yielded.is_literal()) use(yielded.value, now);
+  }
+
+  const KernelCode& code_;
+  std::vector<Diagnostic>& notes_;
+  std::vector<Diagnostic> findings_;
+  int capability_ = 90;
+  const Phase* phase_ = nullptr;
+  const Statement* statement_ = nullptr;
+  int64_t registers_ = 0;  // of a thread at launch
+  Lets lets_;
+  std::unordered_set<std::string> statics_;
+  std::vector<uint8_t> active_;  // threads of the block that may be here
+  bool in_role_ = false;
+  int64_t role_begin_ = 0;  // thread
+  std::vector<const RoleOp*> roles_;
+  std::vector<SharedRange> shared_;
+  std::map<int64_t, int64_t> barrier_threads_;  // by id
+  std::set<MemoryId> initialised_;              // mbarriers
+  std::map<ValueId, const InstructionOp*> makers_;
+  std::set<ValueId> flight_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Diagnostic>& notes) {
+  return GpuRules(kernel, notes).run();
+}
+
+}  // namespace braze

@@ -1,0 +1,16 @@
+// gpu_rules.h — what a kernel for a GPU must hold besides the rules of all kernels: G1 to G9 of
+// docs/design/0001-languages.md.
+#pragma once
+
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/code/code.h"
+
+namespace braze {
+
+/// The findings of a kernel whose names and index expressions are sound; the register estimates
+/// that go over their budget go to `notes`.
+std::vector<Diagnostic> check_gpu_rules(const KernelCode& kernel, std::vector<Diagnostic>& notes);
+
+}  // namespace braze
