@@ -11,6 +11,7 @@
 #include <utility>
 #include <vector>
 
+#include "bench/cases/digits_step.h"
 #include "braze/braze.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
@@ -148,43 +149,11 @@ void skinny_gemm(benchmark::State& state) {
 }
 BENCHMARK(skinny_gemm)->UseRealTime();
 
-// The step of examples/digits: forward, gradients and AdamW of an MLP, in place.
-std::pair<Tensor, Tensor> loss_and_accuracy(Weights parameters, Tensor pixels, Tensor labels) {
-  const Tensor logits = nn::mlp(parameters, pixels);
-  return {nn::cross_entropy(logits, labels), nn::accuracy(logits, labels)};
-}
-
-auto training_step() {
-  return jit(
-      [](Weights parameters, Weights state, Tensor pixels, Tensor labels) {
-        const auto [value, gradient] =
-            value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
-        const auto [updated, next] = optim::adamw(parameters, gradient, state);
-        return std::tuple{updated, next, value.first, value.second};
-      },
-      {as_given, as_given, spec(f32, {"n:1..64", 64}), spec(i64, {"n:1..64"})},
-      {.name = "training_step", .donate = {0, 1}});
-}
-
-struct Digits {
-  Parameters parameters = nn::mlp_parameters({64, 256, 128, 10}, random::Key(1));
-  Parameters state = optim::adamw_state(parameters);
-  Array pixels = random::uniform({64, 64});
-  Array labels = Array::from(std::vector<int64_t>(64, 3), {64});
-};
-
 void digits_step(benchmark::State& state) {
-  const auto step = training_step();
-  Digits digits;
-  const auto run = [&] {
-    Array loss, accuracy;
-    std::tie(digits.parameters, digits.state, loss, accuracy) =
-        step(digits.parameters, digits.state, digits.pixels, digits.labels);
-    loss.wait();
-    accuracy.wait();
-  };
-  run();
-  for (auto _ : state) run();
+  const auto step = bench::training_step();
+  bench::Digits digits;
+  digits.run(step);
+  for (auto _ : state) digits.run(step);
 }
 BENCHMARK(digits_step)->UseRealTime();
 
@@ -213,9 +182,9 @@ void cold_compile_linear_gelu(benchmark::State& state) {
 BENCHMARK(cold_compile_linear_gelu)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void cold_compile_digits_step(benchmark::State& state) {
-  const Digits digits;
-  cold_compile(
-      state, training_step().graph(digits.parameters, digits.state, digits.pixels, digits.labels));
+  const bench::Digits digits;
+  cold_compile(state, bench::training_step().graph(digits.parameters, digits.state, digits.pixels,
+                                                   digits.labels));
 }
 BENCHMARK(cold_compile_digits_step)->UseRealTime()->Unit(benchmark::kMillisecond);
 

@@ -1,7 +1,7 @@
-// gpu.cpp — the GPU workloads of the speed table, on the device that BRAZE_DEVICE names ("cuda:0" if
-// it names none). Arguments and results stay on the device. Calls are asynchronous: a figure is the
-// time of many calls in a row, divided by their number, as a training loop would see it. Compare
-// with bench/peers/gpu.py in the same run.
+// gpu.cpp — the GPU workloads of the speed table, on the device that BRAZE_DEVICE names ("cuda:0"
+// if it names none). Arguments and results stay on the device. Calls are asynchronous: a figure is
+// the time of many calls in a row, divided by their number, as a training loop would see it.
+// Compare with bench/peers/gpu.py in the same run.
 #include <benchmark/benchmark.h>
 
 #include <cstdio>
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "bench/cases/digits_step.h"
 #include "braze/braze.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
@@ -86,6 +87,15 @@ void linear_gelu(benchmark::State& state, DType dtype) {
           values({4096}, dtype));
 }
 
+void digits_step(benchmark::State& state) {
+  const auto step = bench::training_step();
+  bench::Digits digits;
+  digits.run(step);
+  for (auto _ : state) digits.run(step);
+  using benchmark::Counter;
+  state.counters["us"] = Counter(1e-6, Counter::kIsIterationInvariantRate | Counter::kInvert);
+}
+
 void call_overhead(benchmark::State& state) {
   auto f = jit([](Tensor x) { return x + 1.0; });
   const Array x = random::normal({1});
@@ -135,6 +145,9 @@ int run(int argc, char** argv) {
     add("dot_4096", dot_4096, dtype);
     add("linear_gelu", linear_gelu, dtype);
   }
+  benchmark::RegisterBenchmark("digits_step", digits_step)
+      ->UseRealTime()
+      ->Unit(benchmark::kMicrosecond);
   benchmark::RegisterBenchmark("call_overhead", call_overhead)->UseRealTime();
   const auto add_compile = [](const char* name, std::string graph) {
     benchmark::RegisterBenchmark(name, cold_compile, std::move(graph))

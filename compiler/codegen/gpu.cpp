@@ -9,6 +9,36 @@
 
 namespace braze {
 
+namespace {
+
+// ptxas (12.9 and 13.0, for sm_90) joins two signed minima or maxima of 32 bits to one instruction
+// of three operands and drops the sign of an operand that is a negation: max(a, -b, c) becomes
+// max(a, b, c). A complement and one has the same value and is no negation to it.
+std::string without_negations(std::string_view ptx) {
+  constexpr std::string_view kNegation = "neg.s32";
+  std::string out;
+  out.reserve(ptx.size() + ptx.size() / 16);
+  while (!ptx.empty()) {
+    const size_t end = std::min(ptx.find('\n'), ptx.size() - 1) + 1;
+    const std::string_view line = ptx.substr(0, end);
+    ptx.remove_prefix(end);
+    const size_t at = line.find(kNegation), comma = line.find(',');
+    if (at == line.npos || comma == line.npos) {
+      out += line;
+      continue;
+    }
+    const size_t name = line.find('%', at);
+    const std::string_view result = line.substr(name, comma - name);
+    out += line.substr(0, at);
+    out += "not.b32";
+    out += line.substr(at + kNegation.size());
+    out += fmt::format("\tadd.s32 \t{0}, {0}, 1;\n", result);
+  }
+  return out;
+}
+
+}  // namespace
+
 std::string gpu_entry_name(const Kernel& kernel, size_t phase) {
   std::string name = fmt::format("{}_p{}", kernel.name, phase);
   // PTX has no dots in names, and none begins with a digit, which a kernel's cannot either.
@@ -21,7 +51,7 @@ Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* 
   Artifact artifact;
   artifact.format = "ptx";
   artifact.kernel = kernel.name;
-  artifact.code = assembly_text(kernel, target, &spent);
+  artifact.code = without_negations(assembly_text(kernel, target, &spent));
   for (size_t i = 0; i < kernel.phases.size(); ++i)
     artifact.entry_names.push_back(gpu_entry_name(kernel, i));
   if (const PtxAssembler* assembler = ptx_assembler()) {

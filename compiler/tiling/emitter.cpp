@@ -880,10 +880,25 @@ class Emitter {
         elements *= extents.back();
       }
       const DType dtype = graph_[candidate.node].type.dtype;
-      if (elements * static_cast<int64_t>(size_of(dtype)) > request_.target.l2_bytes / 4) continue;
+      if (elements * static_cast<int64_t>(size_of(dtype)) > cache_room()) continue;
       caches_.push_back({candidate.node, candidate.at, builder_.buffer("row", dtype, extents),
                          candidate.first_pass, place});
     }
+  }
+
+  // Bytes for the values that passes share: on a CPU they should leave the cache some room, on a
+  // GPU the sums that threads exchange need little.
+  int64_t cache_room() const {
+    constexpr int64_t kExchangeBytes = 4096;
+    int64_t room =
+        on_gpu() ? request_.target.l1_bytes - kExchangeBytes : request_.target.l2_bytes / 4;
+    for (const Cache& cache : caches_) {
+      const Memory& memory = result_.program[cache.buffer];
+      int64_t bytes = static_cast<int64_t>(size_of(memory.dtype));
+      for (const Expr& extent : memory.shape) bytes *= extent.as_constant().value_or(1);
+      if (on_gpu()) room -= bytes;
+    }
+    return room;
   }
 
   std::vector<Expr> cache_place(const Cache& cache) const {

@@ -16,8 +16,8 @@ constexpr int64_t kMostThreads = 1024;
 // Elements a thread can keep of each input of a row without spilling.
 constexpr int64_t kMostKept = 32;
 constexpr int64_t kFewKept = 16;
-// Loads of a thread that are in flight when a row is walked.
-constexpr int64_t kWalkVectors = 2;
+// Elements of a thread at each step of a row that is walked.
+constexpr int64_t kWalkElements = 4;
 // A reduction with few results is cut into chunks, whose number is part of the Schedule.
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 8192;
@@ -47,10 +47,9 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
     along = std::clamp<int64_t>(ceil_power_of_two(ceil_divide(length, std::min(kept, kFewKept))),
                                 kWarpThreads, kMostThreads);
   const bool resident = main.inner.size() == 1 && length <= along * kept;
-  if (!resident) along = std::min<int64_t>(along, 512);
   const int64_t unit = along * schedule.vector;
   schedule.inner_tile = resident ? ceil_divide(length, unit) * unit
-                                 : unit * std::max<int64_t>(kWalkVectors * 4 / schedule.vector, 1);
+                                 : along * std::max(kWalkElements, schedule.vector);
   schedule.threads = {along};
   const size_t rank = space.parallel.size();
   if (rank == 0) return;
