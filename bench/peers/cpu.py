@@ -203,9 +203,14 @@ def jax_digits():
     yield "digits_step", "jax", median_ms(run)
 
 
-for source in (torch_functions, jax_functions):
-    try:
-        for name, peer, ms in source():
-            print(f"{name:24} {peer:14} {ms:9.3f} ms", flush=True)
-    except ImportError as error:
-        print(f"{source.__name__}: skipped, {error}")
+def main():
+    for source in (torch_functions, jax_functions):
+        try:
+            for name, peer, ms in source():
+                print(f"{name:24} {peer:14} {ms:9.3f} ms", flush=True)
+        except ImportError as error:
+            print(f"{source.__name__}: skipped, {error}")
+
+
+if __name__ == "__main__":
+    main()
