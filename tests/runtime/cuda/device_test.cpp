@@ -425,8 +425,7 @@ TEST_F(Cuda, LaunchesThatCannotBeAreErrorsOfTheCall) {
   synchronize(gpu_);
 }
 
-// --- Recorded calls
-// --------------------------------------------------------------------------------
+// --- Recorded calls ---
 
 /// w = 16 x, in four launches, three through the arena.
 Executable sixteen_program(const Device& device) {
@@ -521,8 +520,7 @@ TEST_F(Cuda, ThreadsCopyWhileOthersRecord) {
   EXPECT_EQ(right, 400);
 }
 
-// --- Memory runs out
-// ------------------------------------------------------------------------------
+// --- Memory runs out ---
 
 TEST_F(Cuda, ShortageOfMemoryLeavesEverythingAsItWas) {
   const Executable sum = gpu_add_program().load(gpu_);
@@ -596,8 +594,7 @@ TEST_F(Cuda, EveryCallMayFailOnce) {
   EXPECT_GT(failures, 15);
 }
 
-// --- Kernels that fault
-// -----------------------------------------------------------------------------
+// --- Kernels that fault ---
 
 /// In a child process: a GPU that faulted is lost to its process.
 void fault_and_tell() {
@@ -668,8 +665,7 @@ TEST_F(Cuda, FaultsAreFoundAtOnceWhereAsked) {
       testing::ExitedWithCode(0), "");
 }
 
-// --- Two GPUs
-// ---------------------------------------------------------------------------------------
+// --- Two GPUs ---
 
 TEST_F(Cuda, PeersCopyToOneAnother) {
   if (device_count(DeviceKind::Cuda) < 2) GTEST_SKIP() << "one CUDA device only";
@@ -696,8 +692,29 @@ TEST_F(Cuda, PeersCopyToOneAnother) {
               AllOf(StartsWith("device-mismatch"), HasSubstr("cuda:0"), HasSubstr("cuda:1")));
 }
 
-// --- Time
-// -------------------------------------------------------------------------------------------
+TEST_F(Cuda, PeersRespectWhatElseUsesTheMemory) {
+  if (device_count(DeviceKind::Cuda) < 2) GTEST_SKIP() << "one CUDA device only";
+  const Device there("cuda:1");
+  const Executable there_sum = gpu_add_program().load(there);
+  constexpr int64_t kCount = 1 << 20;
+  // The source's memory is written anew while the copy may be under way.
+  Array source = filled(kCount, 1, gpu_);
+  const Array copied = source.to(there);
+  source = Array();
+  source = filled(kCount, 2, gpu_);
+  synchronize(gpu_);
+  EXPECT_THAT(copied.to_vector<float>(), Each(1.f));
+  // The destination's memory is still read by what was enqueued there before.
+  Array operand = filled(kCount, 3, there);
+  const Array sum = run(there_sum, {operand, operand})[0];
+  operand = Array();
+  operand = source.to(there);
+  synchronize(gpu_);
+  EXPECT_THAT(sum.to_vector<float>(), Each(6.f));
+  EXPECT_THAT(operand.to_vector<float>(), Each(2.f));
+}
+
+// --- Time ---
 
 /// Seconds of the host for one call, the best of some rounds.
 double host_cost(const Executable& executable, const std::vector<Array>& arguments) {

@@ -215,8 +215,7 @@ const std::vector<FakeKernel> kKernels = {
     {"fault_p0", {8}, [](auto...) { return CUDA_ERROR_ILLEGAL_ADDRESS; }},
 };
 
-// --- The driver
-// -----------------------------------------------------------------------------------
+// --- The driver ---
 
 CUresult init(unsigned) { return state.init_result; }
 
