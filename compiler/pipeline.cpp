@@ -107,7 +107,8 @@ Program interpreter_program(const Graph& graph) {
 // What the file of a phase in the dump folder ends with.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
-      {"fusion", "txt"}, {"llvm", "ll"}, {"asm", "s"}, {"program", "txt"}};
+      {"fusion", "txt"}, {"llvm", "ll"},   {"asm", "s"},
+      {"ptx", "ptx"},    {"sass", "sass"}, {"program", "txt"}};
   for (const auto& [name, extension] : kExtensions)
     if (name == stage) return extension;
   return "braze";
@@ -116,7 +117,8 @@ std::string_view file_extension(std::string_view stage) {
 // From which BRAZE_DEBUG on a phase is printed: summaries before details.
 int64_t debug_level(std::string_view stage) {
   constexpr std::pair<std::string_view, int64_t> kLevels[] = {
-      {"program", 1}, {"fusion", 2}, {"tile", 4}, {"kernel", 4}, {"llvm", 5}, {"asm", 5}};
+      {"program", 1}, {"fusion", 2}, {"tile", 4}, {"kernel", 4},
+      {"llvm", 5},    {"asm", 5},    {"ptx", 5},  {"sass", 5}};
   for (const auto& [name, level] : kLevels)
     if (name == stage) return level;
   return 3;  // graphs
@@ -265,7 +267,9 @@ Kernel lower_shown(const TileProgram& program, const Target& target, const Compi
 void show_code(const Kernel& kernel, const Target& target, Trace& trace) {
   if (target.simulated) return;
   trace.show({"llvm", kernel.name, [&] { return llvm_text(kernel, target); }});
-  trace.show({"asm", kernel.name, [&] { return assembly_text(kernel, target); }});
+  const bool on_gpu = target.kind == TargetKind::Gpu;
+  trace.show({on_gpu ? "ptx" : "asm", kernel.name, [&] { return assembly_text(kernel, target); }});
+  if (on_gpu) trace.show({"sass", kernel.name, [&] { return gpu_machine_text(kernel, target); }});
 }
 
 Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,

@@ -39,6 +39,9 @@ Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes
 /// machine has no assembler. Errors as generate_image; Internal if the assembler refuses it.
 Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 
+/// Its machine code as text, where this machine has an assembler and nvdisasm; else a comment.
+std::string gpu_machine_text(const Kernel& kernel, const Target& target);
+
 /// The name of a phase's function on a GPU.
 std::string gpu_entry_name(const Kernel& kernel, size_t phase);
 

@@ -68,4 +68,10 @@ Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* 
   return artifact;
 }
 
+std::string gpu_machine_text(const Kernel& kernel, const Target& target) {
+  const Artifact artifact = generate_gpu(kernel, target);
+  if (artifact.format == "cubin") return sass_text(artifact.code);
+  return "// no PTX assembler on this machine; the driver compiles the PTX\n";
+}
+
 }  // namespace braze

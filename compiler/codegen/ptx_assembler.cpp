@@ -152,6 +152,13 @@ std::string read_file(const fs::path& path) {
   return text.str();
 }
 
+void write_file(const fs::path& path, const std::string& text) {
+  std::ofstream file(path, std::ios::binary);
+  file << text;
+  file.close();
+  if (!file) fail(codes::kPtxAssembler, "cannot write " + quote(path.string()));
+}
+
 // Runs a program with both outputs in `log`; its exit status.
 int run_process(const std::vector<std::string>& arguments, const fs::path& log) {
   std::vector<char*> argv;
@@ -183,10 +190,7 @@ class Process : public PtxAssembler {
     const TemporaryFolder folder;
     const fs::path source = folder.path / "kernel.ptx", cubin = folder.path / "kernel.cubin",
                    log = folder.path / "log";
-    std::ofstream file(source, std::ios::binary);
-    file << ptx;
-    file.close();
-    if (!file) fail(codes::kPtxAssembler, "cannot write " + quote(source.string()));
+    write_file(source, ptx);
     const int status =
         run_process({path_, fmt::format("--gpu-name={}", architecture), "--verbose",
                      "--generate-line-info", source.string(), "--output-file", cubin.string()},
@@ -202,7 +206,8 @@ class Process : public PtxAssembler {
 
 bool is_program(const fs::path& path) { return access(path.c_str(), X_OK) == 0; }
 
-std::string find_ptxas() {
+// A program of the CUDA toolkit; empty if it is nowhere.
+std::string find_tool(const char* name) {
   std::vector<fs::path> folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
     if (const char* home = std::getenv(variable)) folders.push_back(fs::path(home) / "bin");
@@ -212,7 +217,7 @@ std::string find_ptxas() {
   }
   folders.emplace_back("/usr/local/cuda/bin");
   for (const fs::path& folder : folders)
-    if (folder.is_absolute() && is_program(folder / "ptxas")) return folder / "ptxas";
+    if (folder.is_absolute() && is_program(folder / name)) return folder / name;
   return {};
 }
 
@@ -227,7 +232,7 @@ std::unique_ptr<const PtxAssembler> find_assembler() {
   if (!choice.empty() && !is_program(choice))
     fail(codes::kEnvironment,
          fmt::format("{} is {}, which is no program", kEnvPtxas.name, quote(choice)));
-  const std::string path = choice.empty() ? find_ptxas() : choice;
+  const std::string path = choice.empty() ? find_tool("ptxas") : choice;
   return path.empty() ? nullptr : std::make_unique<Process>(path);
 }
 
@@ -300,6 +305,18 @@ Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view archit
          fmt::format("{} refuses {}: {}", name(), join(entries, ", ", std::identity()), out.log),
          {.location = {}, .node = "", .fix = "please report this"});
   return {std::move(out.cubin), read_ptx_log(out.log, entries)};
+}
+
+std::string sass_text(const std::string& cubin) {
+  const std::string tool = find_tool("nvdisasm");
+  if (tool.empty()) return "// nvdisasm of the CUDA toolkit is not on this machine's PATH\n";
+  const TemporaryFolder folder;
+  const fs::path file = folder.path / "kernel.cubin", text = folder.path / "kernel.sass";
+  write_file(file, cubin);
+  const int status = run_process({tool, "--print-code", file.string()}, text);
+  if (status != 0)
+    return fmt::format("// {} ends with status {}: {}\n", tool, status, read_file(text));
+  return read_file(text);
 }
 
 const PtxAssembler* ptx_assembler() {

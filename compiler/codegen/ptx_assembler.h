@@ -50,6 +50,10 @@ class PtxAssembler {
 /// "none", "plugin" or the path of a ptxas. Looked for once.
 const PtxAssembler* ptx_assembler();
 
+/// The machine code of a cubin as text, through `nvdisasm`; a comment that says what is missing
+/// where this machine has none.
+std::string sass_text(const std::string& cubin);
+
 /// What a log says of each entry function: registers, bytes, and warnings that make a kernel slow.
 std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std::string>& entries);
 

@@ -40,7 +40,7 @@ struct GpuRow {
   std::string_view name;
   const char* ptx;
 };
-constexpr GpuRow kGpus[] = {{"sm_80", "+ptx74"}, {"sm_90a", "+ptx80"}};
+constexpr GpuRow kGpus[] = {{"sm_80", "+ptx74"}, {"sm_90a", "+ptx81"}};
 
 class Nvptx : public Machine {
  public:

@@ -26,7 +26,8 @@ enum class Precision : uint8_t {
 /// that shows it.
 struct CompilePhase {
   /// In order: "graph", each pass by its name ("unscatter", "expand"), "fusion"; for each kernel
-  /// "tile", "kernel", "llvm", "asm" (the last two not for simulated targets); "program".
+  /// "tile", "kernel", and where the target is not simulated "llvm" and "asm" (CPU) or "ptx" and
+  /// "sass" (GPU); "program".
   std::string_view stage;
   std::string_view kernel;            ///< empty where the stage is of the whole graph
   std::function<std::string()> text;  ///< made when called, for that can cost more than the step

@@ -1,0 +1,282 @@
+// Kernels for GPUs without a GPU: what PTX they become, and what an assembler says of it.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <fstream>
+#include <sstream>
+#include <string>
+#include <vector>
+
+#include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/ptx_assembler.h"
+#include "ir/code/text.h"
+#include "ir/kernel/verify.h"
+#include "ir/ops/machine_semantics.h"
+#include "tests/compiler/kernel_runner.h"
+
+namespace braze::test {
+namespace {
+
+constexpr const char* kNoAssembler =
+    "no PTX assembler here: put ptxas on the PATH or build the plugin (docs/guides/gpu.md)";
+
+Kernel parsed(std::string_view text, std::string_view name = "test.braze") {
+  Kernel kernel = parse_kernel(text, name);
+  for (const Diagnostic& finding : verify(kernel)) ADD_FAILURE() << finding.to_string();
+  return kernel;
+}
+
+// Instructions of the text that begin so, with their predicates left out.
+size_t count(const std::string& ptx, std::string_view instruction) {
+  size_t found = 0;
+  std::istringstream lines(ptx);
+  for (std::string line; std::getline(lines, line);) {
+    std::string_view rest = line;
+    rest.remove_prefix(std::min(rest.find_first_not_of(" \t"), rest.size()));
+    if (rest.starts_with('@'))
+      rest.remove_prefix(std::min(rest.find_first_of("\t ") + 1, rest.size()));
+    found += rest.starts_with(instruction);
+  }
+  return found;
+}
+
+void expect_clean(const Kernel& kernel, std::string_view target_name) {
+  const Artifact artifact = generate_gpu(kernel, target(target_name));
+  ASSERT_EQ(artifact.format, "cubin");
+  ASSERT_EQ(artifact.facts.size(), kernel.phases.size());
+  for (size_t i = 0; i < artifact.facts.size(); ++i) {
+    const CodeFacts& facts = artifact.facts[i];
+    EXPECT_GT(facts.registers, 0) << artifact.entry_names[i];
+    EXPECT_EQ(facts.spill_bytes, 0) << artifact.entry_names[i];
+    EXPECT_EQ(facts.local_bytes, 0) << artifact.entry_names[i];
+    for (const std::string& warning : facts.warnings) ADD_FAILURE() << warning;
+  }
+}
+
+// --- Rows ----------------------------------------------------------------------------------------
+
+// A kernel with a phase for each row and dtype: y[tid] = row(x[tid], ..).
+class RowKernel {
+ public:
+  RowKernel() {
+    kernel_.name = "rows";
+    kernel_.target = "sm_90a";
+    for (DType dtype : kAllDTypes) {
+      in_.push_back(b_.add_memory({.name = "x", .dtype = dtype, .shape = {Expr(1024)}}));
+      out_.push_back(
+          b_.add_memory({.name = "y", .mode = Mode::Out, .dtype = dtype, .shape = {Expr(1024)}}));
+    }
+  }
+
+  void add(ElementwiseOp op, const std::vector<DType>& operands, DType result, int32_t lanes) {
+    Phase phase;
+    phase.block = 32;
+    b_.enter(phase.body);
+    const Expr at = thread_symbol(32) * Expr(4) + (lanes == 1 ? Expr(0) : lane_symbol(lanes));
+    std::vector<Operand> values;
+    for (size_t i = 0; i < operands.size(); ++i)
+      values.emplace_back(b_.load(in_[static_cast<size_t>(operands[i])],
+                                  {at + Expr(static_cast<int64_t>(128 * i))},
+                                  {operands[i], lanes, {}}));
+    b_.store(b_.append(RowOp{op, values}, {{result, lanes, {}}})[0],
+             out_[static_cast<size_t>(result)], {at});
+    b_.leave();
+    kernel_.phases.push_back(std::move(phase));
+  }
+
+  const Kernel& kernel() const { return kernel_; }
+
+ private:
+  Kernel kernel_;
+  CodeBuilder b_{kernel_};
+  std::vector<MemoryId> in_, out_;
+};
+
+Kernel all_rows(int32_t lanes) {
+  RowKernel rows;
+  for (size_t i = 0; i < kMachineOpCount; ++i) {
+    const auto op = static_cast<ElementwiseOp>(i);
+    for (DType dtype : kAllDTypes)
+      for (DType result : kAllDTypes) {
+        const ElementwiseInfo& row = info(op);
+        const bool chosen = op == ElementwiseOp::convert || op == ElementwiseOp::bitcast;
+        if (!chosen && result != result_dtype(row.result, dtype, dtype)) continue;
+        if (!machine_function(op, dtype, result)) continue;
+        std::vector<DType> operands(row.arity, dtype);
+        if (op == ElementwiseOp::select) operands[0] = DType::Bool;
+        rows.add(op, operands, result, lanes);
+      }
+  }
+  return rows.kernel();
+}
+
+class GpuCode : public testing::TestWithParam<std::string_view> {};
+
+TEST_P(GpuCode, EveryRowIsPtxWithoutImports) {
+  for (int32_t lanes : {1, 2, 4}) {
+    const std::string ptx = assembly_text(all_rows(lanes), target(GetParam()));
+    EXPECT_EQ(count(ptx, ".extern"), 0u);
+    EXPECT_EQ(ptx.find(".local"), std::string::npos);
+    // Nothing may flush subnormals, approximate, or be free to contract.
+    EXPECT_EQ(ptx.find(".ftz"), std::string::npos);
+    EXPECT_EQ(ptx.find(".approx"), std::string::npos);
+    for (const char* op : {"add.f32", "mul.f32", "sub.f32", "add.f64", "mul.f64", "sub.f64"})
+      EXPECT_EQ(count(ptx, op), 0u) << op;
+  }
+}
+
+TEST_P(GpuCode, EveryRowAssembles) {
+  if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+  for (int32_t lanes : {1, 4}) expect_clean(all_rows(lanes), GetParam());
+}
+
+// --- Accesses ------------------------------------------------------------------------------------
+
+std::string ptx_of(std::string_view text) { return assembly_text(parsed(text), target("sm_90a")); }
+
+constexpr std::string_view kScaled = R"(braze 1 kernel
+symbol n: 1..1048576 % 4
+
+kernel @scaled(%x: in global f32[n] align 16, %y: out global bf16[n] align 16) target "sm_90a" {
+  phase grid(p: floordiv(n + 1023, 1024)) block 128 {
+    %v = load %x[1024*p + 8*tid + 4*e0 + lane] mask (1024*p + 8*tid + 4*e0 + lane < n) fill 0.0 align 16 : f32x4[2]
+    %r = regroup %v : f32[8]
+    %f = fma %r, 2.0, 1.0 : f32[8]
+    %h = convert %f : bf16[8]
+    %o = regroup %h : bf16x4[2]
+    store %o, %y[1024*p + 8*tid + 4*e0 + lane] mask (1024*p + 8*tid + 4*e0 + lane < n) align 8
+  }
+}
+)";
+
+TEST(GpuAccesses, VectorsPairsAndNarrowIndices) {
+  const std::string ptx = ptx_of(kScaled);
+  EXPECT_EQ(count(ptx, "ld.global.nc.v4.b32"), 2u) << ptx;
+  EXPECT_EQ(count(ptx, "ld.global"), 2u);
+  EXPECT_EQ(count(ptx, "st.global.v2.b32"), 2u);
+  EXPECT_EQ(count(ptx, "st.global"), 2u);
+  EXPECT_EQ(count(ptx, "cvt.rn.bf16x2.f32"), 4u);
+  EXPECT_EQ(count(ptx, "fma.rn.f32"), 8u);
+  // n and every index fit in 32 bits: 64 are for addresses only.
+  EXPECT_EQ(count(ptx, "mul.lo.s64") + count(ptx, "setp.lt.s64") + count(ptx, "setp.gt.s64"), 0u);
+  EXPECT_NE(ptx.find(".maxntid 128"), std::string::npos);
+}
+
+TEST(GpuAccesses, WideIndicesWhereNothingIsProven) {
+  std::string text(kScaled);
+  text.replace(text.find("1048576"), 7, "109951162777600");
+  EXPECT_NE(ptx_of(text).find(".s64"), std::string::npos);
+}
+
+TEST(GpuAccesses, SymbolsThatAreNoMultipleCutVectors) {
+  std::string text(kScaled);
+  text.replace(text.find(" % 4"), 4, "");
+  for (const char* align : {"align 16 : f32x4", "align 8\n"})
+    text.replace(text.find(align), 8, align[6] == '1' ? "align 4" : "align 2 ");
+  const std::string ptx = ptx_of(text);
+  EXPECT_EQ(count(ptx, "ld.global.nc.b32"), 8u) << ptx;
+  EXPECT_EQ(count(ptx, "st.global.b16"), 8u);
+}
+
+// What a kernel before this one may still write is not read past the coherent caches.
+TEST(GpuAccesses, AfterAWaitForOthersLoadsAreCoherent) {
+  std::string text(kScaled);
+  text.insert(text.find("    %v = load"), "    griddep.wait\n");
+  const std::string ptx = ptx_of(text);
+  EXPECT_EQ(count(ptx, "ld.global.nc"), 0u);
+  EXPECT_EQ(count(ptx, "ld.global.v4.b32"), 2u);
+}
+
+TEST(GpuAccesses, LinesOfTheSource) {
+  const std::string ptx = ptx_of(kScaled);
+  EXPECT_NE(ptx.find(".file\t1 \"./test.braze\""), std::string::npos);
+  for (const char* line : {".loc\t1 6 ", ".loc\t1 11 "})
+    EXPECT_NE(ptx.find(line), std::string::npos) << line;
+}
+
+// --- Instructions --------------------------------------------------------------------------------
+
+// The kernels of a text file, which "// ----" lines divide.
+std::vector<Kernel> kernels_of(const std::string& file) {
+  std::ifstream stream(std::string(BRAZE_SOURCE_DIR) + "/tests/kernel/" + file);
+  std::vector<Kernel> out;
+  std::string text;
+  const auto flush = [&] {
+    if (text.find("kernel @") != std::string::npos) out.push_back(parsed(text, file));
+    text.clear();
+  };
+  for (std::string line; std::getline(stream, line);)
+    if (line.starts_with("// ----"))
+      flush();
+    else
+      text += line + "\n";
+  flush();
+  return out;
+}
+
+TEST(GpuInstructions, EveryRowAssembles) {
+  const std::vector<Kernel> kernels = kernels_of("gpu_instructions.braze");
+  ASSERT_FALSE(kernels.empty());
+  for (const Kernel& kernel : kernels) {
+    if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+    expect_clean(kernel, kernel.target);
+  }
+}
+
+// Two roles, tensor copies, wgmma with 128 accumulators and an epilogue: no register may spill, and
+// nothing may make the assembler serialise the matrix instructions.
+TEST(GpuInstructions, WarpSpecialisedMatrixProduct) {
+  const std::vector<Kernel> kernels = kernels_of("gpu_linear_gelu.braze");
+  ASSERT_EQ(kernels.size(), 1u);
+  const std::string ptx = assembly_text(kernels[0], target("sm_90a"));
+  EXPECT_EQ(count(ptx, "{ .reg .pred s; setp.ne.b32 s,"), 4u);
+  EXPECT_EQ(count(ptx, "setmaxnreg.dec.sync.aligned.u32"), 1u);
+  EXPECT_EQ(count(ptx, "setmaxnreg.inc.sync.aligned.u32"), 1u);
+  EXPECT_EQ(ptx.find(".local"), std::string::npos);
+  if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+  expect_clean(kernels[0], "sm_90a");
+  EXPECT_EQ(generate_gpu(kernels[0], target("sm_90a")).facts[0].registers, 168);
+}
+
+// --- Assembling ----------------------------------------------------------------------------------
+
+TEST(PtxLog, FactsOfEachEntry) {
+  const auto facts = read_ptx_log(
+      "ptxas info    : 0 bytes gmem\n"
+      "ptxas info    : (C7510) Potential Performance Loss: wgmma.mma_async instructions are "
+      "serialized due to ... in the function 'a_p1'\n"
+      "ptxas info    : Compiling entry function 'a_p1' for 'sm_90a'\n"
+      "ptxas info    : Function properties for a_p1\n"
+      "    16 bytes stack frame, 8 bytes spill stores, 12 bytes spill loads\n"
+      "ptxas info    : Used 255 registers, used 1 barriers, 16 bytes cumulative stack size\n"
+      "ptxas info    : Compiling entry function 'a_p0' for 'sm_90a'\n"
+      "ptxas info    : Function properties for a_p0\n"
+      "    0 bytes stack frame, 0 bytes spill stores, 0 bytes spill loads\n"
+      "ptxas info    : Used 12 registers, used 0 barriers\n",
+      {"a_p0", "a_p1"});
+  ASSERT_EQ(facts.size(), 2u);
+  EXPECT_EQ(facts[0].registers, 12);
+  EXPECT_EQ(facts[0].spill_bytes, 0);
+  EXPECT_TRUE(facts[0].warnings.empty());
+  EXPECT_EQ(facts[1].registers, 255);
+  EXPECT_EQ(facts[1].spill_bytes, 20);
+  EXPECT_EQ(facts[1].local_bytes, 16);
+  EXPECT_EQ(facts[1].warnings.size(), 1u);
+}
+
+TEST(PtxAssembling, RefusedTextIsAnErrorWithTheReason) {
+  if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+  try {
+    ptx_assembler()->assemble(".version 8.0\n.target sm_90a\nnonsense\n", "sm_90a", {"k"});
+    FAIL() << "assembled";
+  } catch (const Error& error) {
+    EXPECT_EQ(&error.code(), &codes::kPtxRefused);
+    EXPECT_NE(std::string(error.what()).find("nonsense"), std::string::npos) << error.what();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Targets, GpuCode, testing::Values("sm_80", "sm_90a"),
+                         [](const auto& i) { return std::string(i.param); });
+
+}  // namespace
+}  // namespace braze::test
