@@ -107,8 +107,8 @@ Program interpreter_program(const Graph& graph) {
 // What the file of a phase in the dump folder ends with.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
-      {"fusion", "txt"}, {"llvm", "ll"},   {"asm", "s"},
-      {"ptx", "ptx"},    {"sass", "sass"}, {"program", "txt"}};
+      {"fusion", "txt"}, {"llvm", "ll"},   {"asm", "s"},      {"ptx", "ptx"},
+      {"cuda", "cu"},    {"sass", "sass"}, {"program", "txt"}};
   for (const auto& [name, extension] : kExtensions)
     if (name == stage) return extension;
   return "braze";
@@ -117,8 +117,8 @@ std::string_view file_extension(std::string_view stage) {
 // From which BRAZE_DEBUG on a phase is printed: summaries before details.
 int64_t debug_level(std::string_view stage) {
   constexpr std::pair<std::string_view, int64_t> kLevels[] = {
-      {"program", 1}, {"fusion", 2}, {"tile", 4}, {"kernel", 4},
-      {"llvm", 5},    {"asm", 5},    {"ptx", 5},  {"sass", 5}};
+      {"program", 1}, {"fusion", 2}, {"tile", 4}, {"kernel", 4}, {"llvm", 5},
+      {"asm", 5},     {"ptx", 5},    {"cuda", 5}, {"sass", 5}};
   for (const auto& [name, level] : kLevels)
     if (name == stage) return level;
   return 3;  // graphs
@@ -235,10 +235,11 @@ std::optional<Schedule> given_schedule(const CompileOptions& options, const std:
   return parse_schedule(found->second);
 }
 
-Artifact generate(const Kernel& kernel, const Target& target) {
+Artifact generate(const Kernel& kernel, const Target& target, const CompileOptions& options) {
   if (target.simulated) return {"kernel", kernel.name, to_text(kernel), {}};
-  return target.kind == TargetKind::Gpu ? generate_gpu(kernel, target)
-                                        : generate_image(kernel, target);
+  if (target.kind != TargetKind::Gpu) return generate_image(kernel, target);
+  return options.gpu_code == GpuCode::Nvrtc ? generate_nvrtc(kernel, target)
+                                            : generate_gpu(kernel, target);
 }
 
 // Names that no two kernels of a program share.
@@ -264,12 +265,21 @@ Kernel lower_shown(const TileProgram& program, const Target& target, const Compi
   return kernel;
 }
 
-void show_code(const Kernel& kernel, const Target& target, Trace& trace) {
+void show_code(const Kernel& kernel, const Target& target, const CompileOptions& options,
+               Trace& trace) {
   if (target.simulated) return;
-  trace.show({"llvm", kernel.name, [&] { return llvm_text(kernel, target); }});
-  const bool on_gpu = target.kind == TargetKind::Gpu;
-  trace.show({on_gpu ? "ptx" : "asm", kernel.name, [&] { return assembly_text(kernel, target); }});
-  if (on_gpu) trace.show({"sass", kernel.name, [&] { return gpu_machine_text(kernel, target); }});
+  const bool by_nvrtc = target.kind == TargetKind::Gpu && options.gpu_code == GpuCode::Nvrtc;
+  if (by_nvrtc)
+    trace.show({"cuda", kernel.name, [&] { return cuda_text(kernel); }});
+  else
+    trace.show({"llvm", kernel.name, [&] { return llvm_text(kernel, target); }});
+  const auto assembly = [&] {
+    return by_nvrtc ? nvrtc_ptx(kernel, target) : assembly_text(kernel, target);
+  };
+  if (target.kind != TargetKind::Gpu) return trace.show({"asm", kernel.name, assembly});
+  trace.show({"ptx", kernel.name, assembly});
+  trace.show(
+      {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
 Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,
@@ -291,10 +301,11 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
                              given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
     out.kernel = lower_shown(tiled.program, target, options, trace);
-    show_code(out.kernel, target, trace);
+    show_code(out.kernel, target, options, trace);
   }
-  parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()),
-               [&](size_t i) { compiled[i].artifact = generate(compiled[i].kernel, target); });
+  parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t i) {
+    compiled[i].artifact = generate(compiled[i].kernel, target, options);
+  });
   Program program = plan(forms, compiled, updates, target);
   program.report = to_text(graph, parts);
   trace.show("program", program);
@@ -334,9 +345,9 @@ void require_machine(const Target& target, const std::string& name) {
 }
 
 Program kernel_program(const KernelCode& signature, const Kernel& kernel, const Target& target,
-                       Trace& trace) {
-  show_code(kernel, target, trace);
-  Program program = plan(signature, kernel, generate(kernel, target), target);
+                       const CompileOptions& options, Trace& trace) {
+  show_code(kernel, target, options, trace);
+  Program program = plan(signature, kernel, generate(kernel, target, options), target);
   program.report = fmt::format("kernel {}: as typed\n", kernel.name);
   trace.show("program", program);
   return program;
@@ -387,7 +398,7 @@ Program compile(const TileProgram& tile, const Target& target, const CompileOpti
     fail_if_any(verify(tile), fmt::format("the tile program {}", quote(tile.name)));
     Trace trace(dump_folder(tile.name, options), options);
     const Kernel kernel = lower_shown(tile, target, options, trace);
-    return kernel_program(tile, kernel, target, trace);
+    return kernel_program(tile, kernel, target, options, trace);
   });
 }
 
@@ -396,7 +407,7 @@ Program compile(const Kernel& kernel, const Target& target, const CompileOptions
     require_machine(target, kernel.name);
     Trace trace(dump_folder(kernel.name, options), options);
     trace.show("kernel", kernel, kernel.name);
-    return kernel_program(kernel, kernel, target, trace);
+    return kernel_program(kernel, kernel, target, options, trace);
   });
 }
 

@@ -1,6 +1,9 @@
 #!/usr/bin/env bash
 # Installs what building Braze needs, on Debian 12, and nothing when all of it is there.
-# Usage: tools/setup.sh [--sanitizers]   (adds clang 22 and its runtimes, for tools/sanitize.sh)
+# Usage: tools/setup.sh [--sanitizers] [--gpu]
+#   --sanitizers  adds clang 22 and its runtimes, for tools/sanitize.sh
+#   --gpu         fetches NVIDIA's PTX compiler and NVRTC from PyPI into third_party/ (about 200 MB),
+#                 so that GPU code is assembled without a CUDA toolkit
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
 # with static libraries; the headers of fmt, CLI11, GoogleTest, Google Benchmark, zstd, xxHash and
@@ -8,12 +11,21 @@
 # both in the environment; every preset and script follows them.
 set -euo pipefail
 
+if [[ " $* " == *" --gpu "* ]]; then
+  wheels=$(mktemp -d)
+  python3 -m pip download --quiet --no-deps --dest "$wheels" 'nvidia-nvptxcompiler==13.0.*' 'nvidia-cuda-nvrtc==13.0.*'
+  root=$(cd "$(dirname "$0")/.." && pwd)
+  for wheel in "$wheels"/*.whl; do python3 -m zipfile -e "$wheel" "$root/third_party"; done
+  rm -rf "$wheels"
+  echo 'setup: PTX compiler and NVRTC are in third_party; run cmake again'
+fi
+
 packages=(
   ccache cmake g++ lld-22 ninja-build
   libbenchmark-dev libcli11-dev libfmt-dev libgtest-dev libmpfr-dev libxxhash-dev libzstd-dev zlib1g-dev
 )
 if [[ -z ${LLVM_DIR:-} ]]; then packages+=(llvm-22-dev); fi
-if [[ ${1:-} == --sanitizers ]]; then packages+=(clang-22 libclang-rt-22-dev llvm-22); fi
+if [[ " $* " == *" --sanitizers "* ]]; then packages+=(clang-22 libclang-rt-22-dev llvm-22); fi
 
 if ! command -v dpkg-query >/dev/null; then
   echo "setup: not Debian; the comment in $0 lists what Braze needs"

@@ -18,6 +18,10 @@ inline constexpr Code kCodegenTarget{"codegen-target", ErrorKind::Unsupported,
                                      "No code generator serves this target."};
 inline constexpr Code kCodegenKernel{"codegen-kernel", ErrorKind::InvalidArgument,
                                      "The kernel does not obey the rules of Kernel IR."};
+inline constexpr Code kNvrtcMissing{"nvrtc-missing", ErrorKind::Unsupported,
+                                    "NVRTC was asked for and is not on this machine."};
+inline constexpr Code kNvrtcRefused{"nvrtc-refused", ErrorKind::Internal,
+                                    "NVRTC refused a kernel that was generated."};
 }  // namespace codes
 
 /// Processor seconds that each step of one generation took.
@@ -39,8 +43,19 @@ Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes
 /// machine has no assembler. Errors as generate_image; Internal if the assembler refuses it.
 Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 
-/// Its machine code as text, where this machine has an assembler and nvdisasm; else a comment.
-std::string gpu_machine_text(const Kernel& kernel, const Target& target);
+/// The same by the other way: CUDA C++, which NVRTC compiles to PTX. Unsupported if this machine
+/// has no NVRTC. Its time counts as emission.
+Artifact generate_nvrtc(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
+/// The PTX that NVRTC makes of `kernel`.
+std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
+/// `kernel` as CUDA C++.
+std::string cuda_text(const Kernel& kernel);
+/// "NVRTC 13.0"; empty where there is none.
+std::string nvrtc_name();
+
+/// The machine code of a GPU's artifact as text, where this machine has an assembler and nvdisasm;
+/// else a comment.
+std::string gpu_machine_text(const Artifact& artifact);
 
 /// The name of a phase's function on a GPU.
 std::string gpu_entry_name(const Kernel& kernel, size_t phase);

@@ -1,10 +1,9 @@
 // gpu.cpp — Kernel IR to an Artifact for a GPU: a code generator, then an assembler.
 #include <algorithm>
-#include <cctype>
-#include <chrono>
 
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
+#include "compiler/codegen/stopwatch.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -46,30 +45,49 @@ std::string gpu_entry_name(const Kernel& kernel, size_t phase) {
   return name;
 }
 
-Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times) {
-  CodegenTimes spent;
+namespace {
+
+// The artifact of PTX: a cubin where there is an assembler.
+Artifact assembled(const Kernel& kernel, const Target& target, std::string_view ptx,
+                   CodegenTimes& times) {
   Artifact artifact;
   artifact.format = "ptx";
   artifact.kernel = kernel.name;
-  artifact.code = without_negations(assembly_text(kernel, target, &spent));
+  artifact.code = without_negations(ptx);
   for (size_t i = 0; i < kernel.phases.size(); ++i)
     artifact.entry_names.push_back(gpu_entry_name(kernel, i));
   if (const PtxAssembler* assembler = ptx_assembler()) {
-    const auto start = std::chrono::steady_clock::now();
-    Assembled assembled = assembler->assemble(artifact.code, target.name, artifact.entry_names);
+    WallClock clock;
+    Assembled made = assembler->assemble(artifact.code, target.name, artifact.entry_names);
     artifact.format = "cubin";
-    artifact.code = std::move(assembled.cubin);
+    artifact.code = std::move(made.cubin);
     artifact.maker = assembler->name();
-    artifact.facts = std::move(assembled.facts);
-    spent.assemble =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    artifact.facts = std::move(made.facts);
+    times.assemble = clock.lap();
   }
+  return artifact;
+}
+
+}  // namespace
+
+Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times) {
+  CodegenTimes spent;
+  const std::string ptx = assembly_text(kernel, target, &spent);
+  Artifact artifact = assembled(kernel, target, ptx, spent);
   if (times) *times = spent;
   return artifact;
 }
 
-std::string gpu_machine_text(const Kernel& kernel, const Target& target) {
-  const Artifact artifact = generate_gpu(kernel, target);
+Artifact generate_nvrtc(const Kernel& kernel, const Target& target, CodegenTimes* times) {
+  CodegenTimes spent;
+  const std::string ptx = nvrtc_ptx(kernel, target, &spent);
+  Artifact artifact = assembled(kernel, target, ptx, spent);
+  if (!artifact.maker.empty()) artifact.maker = nvrtc_name() + ", " + artifact.maker;
+  if (times) *times = spent;
+  return artifact;
+}
+
+std::string gpu_machine_text(const Artifact& artifact) {
   if (artifact.format == "cubin") return sass_text(artifact.code);
   return "// no PTX assembler on this machine; the driver compiles the PTX\n";
 }

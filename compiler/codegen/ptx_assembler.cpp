@@ -48,18 +48,8 @@ struct PluginApi {
 
 constexpr const char* kPluginName = "libbraze-ptx.so";
 
-// The folder of this library, where plugins lie.
-fs::path own_folder() {
-  Dl_info info{};
-  static const char anchor = 0;
-  if (!dladdr(&anchor, &info) || !info.dli_fname) return {};
-  std::error_code error;
-  const fs::path self = fs::canonical(info.dli_fname, error);
-  return error ? fs::path() : self.parent_path();
-}
-
 std::optional<PluginApi> load_plugin() {
-  const fs::path folder = own_folder();
+  const fs::path folder = library_folder();
   if (folder.empty()) return std::nullopt;
   void* library = dlopen((folder / kPluginName).c_str(), RTLD_NOW | RTLD_LOCAL);
   if (!library) return std::nullopt;
@@ -305,6 +295,15 @@ Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view archit
          fmt::format("{} refuses {}: {}", name(), join(entries, ", ", std::identity()), out.log),
          {.location = {}, .node = "", .fix = "please report this"});
   return {std::move(out.cubin), read_ptx_log(out.log, entries)};
+}
+
+std::filesystem::path library_folder() {
+  Dl_info info{};
+  static const char anchor = 0;
+  if (!dladdr(&anchor, &info) || !info.dli_fname) return {};
+  std::error_code error;
+  const fs::path self = fs::canonical(info.dli_fname, error);
+  return error ? fs::path() : self.parent_path();
 }
 
 std::string sass_text(const std::string& cubin) {

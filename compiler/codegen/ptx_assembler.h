@@ -6,6 +6,7 @@
 // they ignore setmaxnreg.
 #pragma once
 
+#include <filesystem>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -49,6 +50,9 @@ class PtxAssembler {
 /// The first of the ladder that this machine has; null if it has none. BRAZE_PTXAS chooses one:
 /// "none", "plugin" or the path of a ptxas. Looked for once.
 const PtxAssembler* ptx_assembler();
+
+/// The folder of the compiler's library, where plugins lie; empty if it cannot be told.
+std::filesystem::path library_folder();
 
 /// The machine code of a cubin as text, through `nvdisasm`; a comment that says what is missing
 /// where this machine has none.

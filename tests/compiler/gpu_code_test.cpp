@@ -17,6 +17,7 @@
 namespace braze::test {
 namespace {
 
+constexpr const char* kNoNvrtc = "no NVRTC here: install the CUDA toolkit or nvidia-cuda-nvrtc";
 constexpr const char* kNoAssembler =
     "no PTX assembler here: put ptxas on the PATH or build the plugin (docs/guides/gpu.md)";
 
@@ -40,8 +41,7 @@ size_t count(const std::string& ptx, std::string_view instruction) {
   return found;
 }
 
-void expect_clean(const Kernel& kernel, std::string_view target_name) {
-  const Artifact artifact = generate_gpu(kernel, target(target_name));
+void expect_clean(const Artifact& artifact, const Kernel& kernel) {
   ASSERT_EQ(artifact.format, "cubin");
   ASSERT_EQ(artifact.facts.size(), kernel.phases.size());
   for (size_t i = 0; i < artifact.facts.size(); ++i) {
@@ -51,6 +51,10 @@ void expect_clean(const Kernel& kernel, std::string_view target_name) {
     EXPECT_EQ(facts.local_bytes, 0) << artifact.entry_names[i];
     for (const std::string& warning : facts.warnings) ADD_FAILURE() << warning;
   }
+}
+
+void expect_clean(const Kernel& kernel, std::string_view target_name) {
+  expect_clean(generate_gpu(kernel, target(target_name)), kernel);
 }
 
 // --- Rows ----------------------------------------------------------------------------------------
@@ -160,6 +164,16 @@ TEST(GpuAccesses, VectorsPairsAndNarrowIndices) {
   // n and every index fit in 32 bits: 64 are for addresses only.
   EXPECT_EQ(count(ptx, "mul.lo.s64") + count(ptx, "setp.lt.s64") + count(ptx, "setp.gt.s64"), 0u);
   EXPECT_NE(ptx.find(".maxntid 128"), std::string::npos);
+}
+
+TEST(GpuAccesses, StreamsLeaveTheCachesAlone) {
+  std::string text(kScaled);
+  text.insert(text.find(" : f32x4[2]"), " cache stream");
+  text.insert(text.find(" align 8\n") + 8, " cache stream");
+  const std::string ptx = ptx_of(text);
+  EXPECT_EQ(count(ptx, "ld.global.nc.L1::no_allocate.v4.b32"), 2u) << ptx;
+  EXPECT_EQ(count(ptx, "st.global.cs.v2.b32"), 2u);
+  if (ptx_assembler()) expect_clean(parsed(text), "sm_90a");
 }
 
 TEST(GpuAccesses, WideIndicesWhereNothingIsProven) {
@@ -273,6 +287,35 @@ TEST(PtxAssembling, RefusedTextIsAnErrorWithTheReason) {
     EXPECT_EQ(&error.code(), &codes::kPtxRefused);
     EXPECT_NE(std::string(error.what()).find("nonsense"), std::string::npos) << error.what();
   }
+}
+
+// --- NVRTC ---------------------------------------------------------------------------------------
+
+TEST_P(GpuCode, EveryRowCompilesByNvrtc) {
+  if (nvrtc_name().empty()) GTEST_SKIP() << kNoNvrtc;
+  if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+  for (int32_t lanes : {1, 4}) {
+    const Kernel kernel = all_rows(lanes);
+    expect_clean(generate_nvrtc(kernel, target(GetParam())), kernel);
+  }
+}
+
+TEST(Nvrtc, InstructionsAndMatrixProduct) {
+  if (nvrtc_name().empty()) GTEST_SKIP() << kNoNvrtc;
+  if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+  for (const char* file : {"gpu_instructions.braze", "gpu_linear_gelu.braze"})
+    for (const Kernel& kernel : kernels_of(file))
+      expect_clean(generate_nvrtc(kernel, target(kernel.target)), kernel);
+}
+
+TEST(Nvrtc, TextSaysWhatTheKernelSays) {
+  const std::string text = cuda_text(parsed(kScaled));
+  EXPECT_NE(text.find("extern \"C\" __global__ void __launch_bounds__(128) scaled_p0("),
+            std::string::npos)
+      << text;
+  EXPECT_NE(text.find("__ldg((const uint4*)"), std::string::npos);
+  EXPECT_NE(text.find("__fmaf_rn("), std::string::npos);
+  EXPECT_NE(text.find("#line 6 \"test.braze\""), std::string::npos);
 }
 
 INSTANTIATE_TEST_SUITE_P(Targets, GpuCode, testing::Values("sm_80", "sm_90a"),

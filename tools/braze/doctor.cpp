@@ -8,6 +8,7 @@
 #include "braze/array.h"
 #include "braze/executable.h"
 #include "braze/version.h"
+#include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "ir/graph/check.h"
 #include "ir/graph/text.h"
@@ -112,6 +113,8 @@ std::string assembler_text() {
 // What makes and runs code for GPUs, or what is missing.
 void add_gpus(std::vector<Fact>& facts) {
   facts.push_back({"PTX assembler", assembler_text()});
+  facts.push_back(
+      {"NVRTC", nvrtc_name().empty() ? "none: --codegen nvrtc needs libnvrtc.so" : nvrtc_name()});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(

@@ -73,6 +73,17 @@ std::string instances_text(const Launch& launch) {
   return join(launch.instances, " then ", [](const Expr& e) { return e.to_string(); });
 }
 
+// What the assembler of a GPU kernel says of its phases.
+void print_facts(const Artifact& artifact) {
+  for (size_t i = 0; i < artifact.facts.size(); ++i) {
+    const CodeFacts& facts = artifact.facts[i];
+    fmt::print("    {}: {} registers, {} spilled, {} of stack\n", artifact.entry_names[i],
+               facts.registers, bytes_text(static_cast<uint64_t>(facts.spill_bytes)),
+               bytes_text(static_cast<uint64_t>(facts.local_bytes)));
+    for (const std::string& warning : facts.warnings) fmt::print("    {}\n", warning);
+  }
+}
+
 void print_launch(const Program& program, const Launch& launch) {
   if (launch.artifact == Launch::kCopy) {
     fmt::print("\n{}: a copy of {}\n", launch.name, amount(launch.bytes_read, bytes_text));
@@ -82,8 +93,10 @@ void print_launch(const Program& program, const Launch& launch) {
   fmt::print("  {} read, {} written, {} flops, instances {}\n",
              amount(launch.bytes_read, bytes_text), amount(launch.bytes_written, bytes_text),
              amount(launch.flops, flops_text), instances_text(launch));
-  fmt::print("  code {} {}\n", program.artifacts[launch.artifact].format,
-             bytes_text(program.artifacts[launch.artifact].code.size()));
+  const Artifact& artifact = program.artifacts[launch.artifact];
+  fmt::print("  code {} {}{}\n", artifact.format, bytes_text(artifact.code.size()),
+             artifact.maker.empty() ? "" : " by " + artifact.maker);
+  print_facts(artifact);
   fmt::print("  schedule {}\n  ops\n", launch.schedule);
   for (const std::string& op : launch.ops) fmt::print("    {}\n", op);
 }

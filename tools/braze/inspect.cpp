@@ -105,7 +105,7 @@ std::function<Exit()> add(CLI::App& app) {
   app.add_option("FILE", options->file, "Graph, tile or kernel text; - is stdin")->required();
   app.add_option("--stage", options->stage,
                  "graph, a pass (unscatter, expand ...), fusion, tile, kernel, llvm, asm (CPU), "
-                 "ptx, sass (GPU) or program; "
+                 "cuda, ptx, sass (GPU) or program; "
                  "without it, a list of what there is");
   app.add_option("--kernel", options->kernel, "Only this kernel");
   app.add_option("--target", options->target, "Machine to compile for (default: this one)");

@@ -13,14 +13,22 @@ namespace {
 constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
     {"strict", Precision::Strict}, {"standard", Precision::Standard}, {"fast", Precision::Fast}};
 
-Precision parse_precision(const std::string& text) {
+constexpr std::pair<std::string_view, GpuCode> kCodeGenerators[] = {{"ptx", GpuCode::Ptx},
+                                                                    {"nvrtc", GpuCode::Nvrtc}};
+
+// The value called `text` in a table of names.
+template <class Value, size_t N>
+Value parse_choice(std::string_view option, const std::string& text,
+                   const std::pair<std::string_view, Value> (&choices)[N]) {
   std::vector<std::string> known;
-  for (const auto& [name, precision] : kPrecisions) {
-    if (name == text) return precision;
+  for (const auto& [name, value] : choices) {
+    if (name == text) return value;
     known.emplace_back(name);
   }
-  fail_usage(fmt::format("--precision is strict, standard or fast, not {}{}", text,
-                         did_you_mean(text, known)));
+  std::string either = known[0];
+  for (size_t i = 1; i < known.size(); ++i)
+    either += (i + 1 < known.size() ? ", " : " or ") + known[i];
+  fail_usage(fmt::format("{} is {}, not {}{}", option, either, text, did_you_mean(text, known)));
 }
 
 }  // namespace
@@ -31,12 +39,14 @@ void CompileFlags::add_to(CLI::App& app) {
   app.add_option("--schedule", schedules, "KERNEL=TEXT: a schedule as `braze explain` prints it")
       ->take_all()
       ->allow_extra_args(false);
+  app.add_option("--codegen", codegen, "Code for GPUs: ptx (default) or nvrtc");
   app.add_option("--dump", dump, "Folder that receives every phase of the compilation");
 }
 
 CompileOptions CompileFlags::options() const {
   CompileOptions options;
-  options.precision = parse_precision(precision);
+  options.precision = parse_choice("--precision", precision, kPrecisions);
+  options.gpu_code = parse_choice("--codegen", codegen, kCodeGenerators);
   options.fuse = !no_fuse;
   options.dump_folder = dump;
   for (const std::string& text : schedules) {

@@ -14,9 +14,10 @@ class App;
 
 namespace braze::tool {
 
-/// How to compile: --precision, --no-fuse, --schedule, --dump.
+/// How to compile: --precision, --no-fuse, --schedule, --codegen, --dump.
 struct CompileFlags {
   std::string precision = "standard";
+  std::string codegen = "ptx";
   bool no_fuse = false;
   std::vector<std::string> schedules;
   std::string dump;

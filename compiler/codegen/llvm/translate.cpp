@@ -1587,8 +1587,62 @@ class Translator {
     return out;
   }
 
+  // Data that is used once should not push other data out of the caches, which LLVM cannot say.
+  // The words of such an access, or 0 if it is an ordinary one.
+  size_t streamed_words(const Access& access, const Piece& piece) const {
+    const bool on_device = kernel_[access.memory].space == MemorySpace::Parameter ||
+                           kernel_[access.memory].space == MemorySpace::Workspace;
+    const auto bytes = static_cast<int64_t>(size_of(access.type.dtype)) * piece.lanes;
+    const bool one_instruction =
+        (bytes == 4 || bytes == 8 || bytes == 16) && (bytes == 4 || access.align >= bytes);
+    return access.cache == CacheHint::Stream && on_device && one_instruction
+               ? static_cast<size_t>(bytes / 4)
+               : 0;
+  }
+  llvm::Type* words_type(size_t words) {
+    return shaped(b_.getInt32Ty(), static_cast<int32_t>(words));
+  }
+  // "$1" or "{$1, $2}", for the registers from `first` on.
+  static std::string word_list(size_t first, size_t words) {
+    std::string out;
+    for (size_t i = 0; i < words; ++i) out += fmt::format("{}${}", i ? ", " : "", first + i);
+    return words == 1 ? out : "{" + out + "}";
+  }
+  static std::string vector_suffix(size_t words) {
+    return words == 1 ? ".b32" : fmt::format(".v{}.b32", words);
+  }
+
+  Value* load_streamed(const Piece& piece, DType dtype, size_t words) {
+    AsmText text;
+    text.text = fmt::format("ld.global.nc.L1::no_allocate{} {}, [${}];", vector_suffix(words),
+                            word_list(0, words), words);
+    text.results = std::string(words, 'r');
+    text.inputs = "l";
+    text.ties = {-1};
+    text.effects = false;
+    const auto parts = inline_asm(text, {b_.CreatePtrToInt(piece.at, b_.getInt64Ty())});
+    Value* value = words == 1 ? parts[0] : llvm::PoisonValue::get(words_type(words));
+    for (size_t i = 0; words > 1 && i < words; ++i)
+      value = b_.CreateInsertElement(value, parts[i], i);
+    return b_.CreateBitCast(value, memory_type(context_, dtype, piece.lanes));
+  }
+
+  void store_streamed(const Piece& piece, Value* value, size_t words) {
+    AsmText text;
+    text.text = fmt::format("st.global.cs{} [$0], {};", vector_suffix(words), word_list(1, words));
+    text.inputs = "l" + std::string(words, 'r');
+    text.ties.assign(1 + words, -1);
+    Value* parts = b_.CreateBitCast(value, words_type(words));
+    std::vector<Value*> inputs = {b_.CreatePtrToInt(piece.at, b_.getInt64Ty())};
+    for (size_t i = 0; i < words; ++i)
+      inputs.push_back(words == 1 ? parts : b_.CreateExtractElement(parts, i));
+    inline_asm(text, inputs);
+  }
+
   Value* load_piece(const Access& access, const Piece& piece) {
     const DType dtype = access.type.dtype;
+    if (const size_t words = streamed_words(access, piece); words && is_constant(access.memory))
+      return load_streamed(piece, dtype, words);
     const bool whole = piece.lanes == access.type.lanes;
     auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, piece.lanes), piece.at,
                                       whole ? alignment(access) : element_alignment(access));
@@ -1611,6 +1665,10 @@ class Translator {
         Value* value = values[static_cast<size_t>(parts[p].element)];
         if (!whole) value = lane_of(value, type.lanes, parts[p].lane);
         value = to_memory(value, type.dtype, parts[p].lanes);
+        if (const size_t words = streamed_words(access, parts[p])) {
+          store_streamed(parts[p], value, words);
+          continue;
+        }
         auto* store = b_.CreateAlignedStore(value, parts[p].at,
                                             whole ? alignment(access) : element_alignment(access));
         annotate(store, access.memory);

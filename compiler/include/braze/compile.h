@@ -22,12 +22,18 @@ enum class Precision : uint8_t {
   Fast,      ///< also hardware approximations and reassociation where they can be seen
 };
 
+/// The way to machine code for a GPU. Results are the same bits.
+enum class GpuCode : uint8_t {
+  Ptx,    ///< LLVM writes PTX, an assembler or the driver does the rest
+  Nvrtc,  ///< CUDA C++, compiled by NVRTC
+};
+
 /// A step of a compilation that has just been done, and what came out of it. Valid during the call
 /// that shows it.
 struct CompilePhase {
   /// In order: "graph", each pass by its name ("unscatter", "expand"), "fusion"; for each kernel
-  /// "tile", "kernel", and where the target is not simulated "llvm" and "asm" (CPU) or "ptx" and
-  /// "sass" (GPU); "program".
+  /// "tile", "kernel", and where the target is not simulated "llvm" and "asm" (CPU), "llvm" or
+  /// "cuda", "ptx" and "sass" (GPU); "program".
   std::string_view stage;
   std::string_view kernel;            ///< empty where the stage is of the whole graph
   std::function<std::string()> text;  ///< made when called, for that can cost more than the step
@@ -41,6 +47,7 @@ struct CompileOptions {
   bool fuse = true;  ///< false: one kernel an op, for comparison
   /// Schedules by kernel name, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
+  GpuCode gpu_code = GpuCode::Ptx;
   bool verify = false;  ///< check tile programs and kernels; builds for development always do
   /// Folder that receives every phase ("00-graph.braze", "01-unscatter.braze" ...); empty for none.
   std::string dump_folder;
