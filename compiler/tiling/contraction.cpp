@@ -153,7 +153,7 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   schedule.pack = m_tiles > 1 && bytes > 0 && (across || ((large || computed) && m_tiles >= 4));
   const int64_t row_bytes = schedule.tile[row] * k * 4 * width * row_factors;
   schedule.stage = schedule.tile[row] > 1 && n_block > 1 && k >= kLeastStagedDepth &&
-                   row_factors > 0 && row_bytes <= request.target.l2_bytes / 2;
+                   row_factors > 0 && row_bytes <= request.target.l3_bytes / 8;
 
   double flops_after = 0;
   for (const Pass& pass : std::span(space.passes).subspan(1))

@@ -23,7 +23,7 @@ constexpr auto kSpin = std::chrono::microseconds(50);
 
 // A leader that waits longer than this many turns for a worker lets other threads run: the worker
 // may have lost its core.
-constexpr int kPatience = 2000;
+constexpr int kPatience = 256;
 
 }  // namespace
 
