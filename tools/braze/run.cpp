@@ -11,7 +11,7 @@
 #include "braze/array.h"
 #include "braze/executable.h"
 #include "ir/support/text.h"
-#include "runtime/devices/cpu/host_target.h"
+#include "runtime/profile/speeds.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/options.h"
@@ -256,12 +256,12 @@ Exit run(const Options& options) {
 
   std::vector<Timing> timings;
   // The speeds of this machine say nothing about simulators and the interpreter.
-  const bool is_machine = device.kind() == DeviceKind::Cpu;
+  const bool is_machine = device.kind() == DeviceKind::Cpu || device.kind() == DeviceKind::Cuda;
   Target machine;
   if (options.repeat > 0) {
-    if (is_machine) machine = measure_speeds(device.target());
+    if (is_machine) machine = measure_speeds(device);
     timings = measure(executable, inputs, options.repeat);
-    if (is_machine) machine = faster(machine, measure_speeds(device.target()));
+    if (is_machine) machine = faster(machine, measure_speeds(device));
   }
   if (options.json) {
     std::vector<std::string> items;

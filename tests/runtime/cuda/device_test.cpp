@@ -15,6 +15,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/driver_api.h"
 #include "runtime/memory/array_state.h"
+#include "runtime/profile/speeds.h"
 #include "tests/runtime/cuda/fake_cuda.h"
 #include "tests/runtime/cuda/kernels.h"
 
@@ -715,6 +716,24 @@ TEST_F(Cuda, PeersRespectWhatElseUsesTheMemory) {
 }
 
 // --- Time ---
+
+TEST_F(Cuda, SpeedOfMemoryIsMeasured) {
+  const Target& nominal = gpu_.target();
+  if (fake_cuda()) {
+    EXPECT_EQ(measure_speeds(gpu_), nominal) << "not enough memory";
+    fake_cuda()->memory_bytes = 1 << 30;
+  }
+  const Target measured = measure_speeds(gpu_);
+  if (fake_cuda()) {
+    fake_cuda()->memory_bytes = 256 << 20;
+    EXPECT_DOUBLE_EQ(measured.memory_bytes_per_second, 2.0 * (256 << 20) / 0.25e-3);
+  } else {
+    EXPECT_GT(measured.memory_bytes_per_second, 0.5 * nominal.memory_bytes_per_second);
+    EXPECT_LT(measured.memory_bytes_per_second, 1.1 * nominal.memory_bytes_per_second);
+  }
+  EXPECT_EQ(measured.flops_per_second, nominal.flops_per_second);
+  empty_cache(gpu_);
+}
 
 /// Seconds of the host for one call, the best of some rounds.
 double host_cost(const Executable& executable, const std::vector<Array>& arguments) {
