@@ -112,7 +112,7 @@ void CodeChecker::check_memories() {
   };
   for (size_t i = 0; i < code_.memories.size(); ++i) {
     const Memory& memory = code_.memories[i];
-    if (memory.space == MemorySpace::Local || memory.space == MemorySpace::Shared) continue;
+    if (memory.space != MemorySpace::Parameter && memory.space != MemorySpace::Workspace) continue;
     expect(names_.insert(memory.name).second, rules_.names,
            fmt::format("%{} is defined twice", memory.name));
     memories_.insert(MemoryId(i));
@@ -332,19 +332,7 @@ void CodeChecker::check_common(const Statement& s) {
   } else if (const auto* view = s.as<ViewOp>()) {
     check_view(*view);
   } else if (const auto* buffer = s.as<BufferOp>()) {
-    const Memory& memory = code_[buffer->memory];
-    expect(names_.insert(memory.name).second, rules_.names,
-           fmt::format("%{} is defined twice", memory.name));
-    memories_.insert(buffer->memory);
-    int64_t bytes = static_cast<int64_t>(size_of(memory.dtype));
-    for (const Expr& extent : memory.shape) {
-      const int64_t n = extent.as_constant().value_or(0);
-      expect(n >= 1 && n <= int64_t{1} << 28, rules_.type,
-             fmt::format("the extent {} of a buffer", extent.to_string()));
-      bytes =
-          std::min<int64_t>(bytes * std::clamp<int64_t>(n, 1, int64_t{1} << 28), int64_t{1} << 30);
-    }
-    expect(bytes <= int64_t{1} << 28, rules_.type, "a buffer has at most 2^28 bytes");
+    declare(buffer->memory);
     check_alloc(*buffer);
   } else if (const auto* loop = s.as<ForOp>()) {
     check_loop(*loop);
@@ -353,6 +341,22 @@ void CodeChecker::check_common(const Statement& s) {
   } else if (!s.as<ConstOp>()) {
     expect(false, rules_.operands, "this statement is of another language");
   }
+}
+
+void CodeChecker::declare(MemoryId id) {
+  const Memory& memory = code_[id];
+  expect(names_.insert(memory.name).second, rules_.names,
+         fmt::format("%{} is defined twice", memory.name));
+  memories_.insert(id);
+  int64_t bytes = static_cast<int64_t>(size_of(memory.dtype));
+  constexpr int64_t kMostBytes = int64_t{1} << 28;
+  for (const Expr& extent : memory.shape) {
+    const int64_t n = extent.as_constant().value_or(0);
+    expect(n >= 1 && n <= kMostBytes, rules_.type,
+           fmt::format("the extent {} of a buffer", extent.to_string()));
+    bytes = std::min<int64_t>(bytes * std::clamp<int64_t>(n, 1, kMostBytes), 4 * kMostBytes);
+  }
+  expect(bytes <= kMostBytes, rules_.type, "a buffer has at most 2^28 bytes");
 }
 
 void CodeChecker::check_row_types(const RowOp& op) {
@@ -414,6 +418,7 @@ void CodeChecker::check_fold(const FoldOp& op) {
     type.extents[static_cast<size_t>(axis)] = 1;
   }
   if (op.lanes) type.lanes = 1;
+  expect(!op.cluster || code_.pipelined, rules_.operands, "only blocks of a cluster fold together");
   expect_type(type);
 }
 

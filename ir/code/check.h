@@ -70,6 +70,11 @@ class CodeChecker {
   void check_index(const Expr& e, const ValueType* positions);
   /// Offsets of a part `to` of `from`, over symbols of static loops.
   void check_offsets(const std::vector<Expr>& offsets, const ValueType& from, const ValueType& to);
+  void check_condition(const Condition& condition, const ValueType* positions);
+  void check_guard(const Guard& guard, const ValueType& type);
+  void check_bounds(MemoryId memory, const std::vector<Expr>& at);
+  /// Notes the name of a memory object on the chip, and that it is visible from here.
+  void declare(MemoryId memory);
   void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
   void check_carried(const std::vector<std::pair<ValueId, Operand>>& carried,
                      const std::vector<Operand>& yields);
@@ -91,9 +96,6 @@ class CodeChecker {
   void check_phase(size_t p);
   void check(const Statement& statement);
   void check_common(const Statement& statement);
-  void check_condition(const Condition& condition, const ValueType* positions);
-  void check_guard(const Guard& guard, const ValueType& type);
-  void check_bounds(MemoryId memory, const std::vector<Expr>& at);
   void check_fold(const FoldOp& op);
   void check_view(const ViewOp& op);
   void check_row_types(const RowOp& op);

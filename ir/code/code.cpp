@@ -133,6 +133,14 @@ ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<O
 Expr thread_symbol(int64_t block) { return Expr::symbol("tid", {0, block - 1}); }
 Expr role_thread_symbol(int64_t warps) { return Expr::symbol("rtid", {0, 32 * warps - 1}); }
 
+Expr item_symbol() { return Expr::symbol("item", {0, (int64_t{1} << 47) - 1}); }
+
+ValueType memory_type(const Memory& memory) {
+  ValueType type{memory.dtype, 1, {}};
+  for (const Expr& extent : memory.shape) type.extents.push_back(extent.as_constant().value());
+  return type;
+}
+
 std::vector<ValueType> instruction_types(const KernelCode& code, const InstructionOp& op,
                                          DType dtype) {
   std::vector<ValueType> values;

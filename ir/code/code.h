@@ -31,6 +31,8 @@ namespace braze {
 using ValueId = Id<struct ValueTag>;
 using MemoryId = Id<struct MemoryTag>;
 using TensorMapId = Id<struct TensorMapTag>;
+using ChannelId = Id<struct ChannelTag>;
+using TokenId = Id<struct TokenTag>;
 
 /// dtype x lanes x extents. In Tile IR lanes is always 1 and the extents are the tile's; in Kernel
 /// IR the extents are those of the register array. No extents: a scalar (vector).
@@ -50,6 +52,8 @@ struct ValueType {
 struct Value {
   std::string name;  ///< without %; unique in the kernel
   ValueType type;
+  /// Pipelined Tile IR: where the elements lie, as written; a name alone means the one defined.
+  std::optional<NamedLayout> layout = {};
 };
 
 /// A value or a literal whose dtype another operand fixes.
@@ -77,12 +81,14 @@ bool holds(IndexComparison::Kind kind, int64_t left, int64_t right);
 /// All of them hold.
 using Condition = std::vector<IndexComparison>;
 
-/// Which elements of an access take place: a condition per element, a bool value, or all.
+/// Which elements of an access take place: a condition per element, a bool value, those inside the
+/// tensor (others read 0), or all.
 struct Guard {
   Condition condition;
   ValueId mask;
+  bool clip = false;  ///< pipelined Tile IR
 
-  explicit operator bool() const { return !condition.empty() || mask; }
+  explicit operator bool() const { return !condition.empty() || mask || clip; }
   friend bool operator==(const Guard&, const Guard&) = default;
 };
 
@@ -91,6 +97,8 @@ enum class MemorySpace : uint8_t {
   Workspace,  ///< device memory private to the launch
   Local,      ///< `buffer` of Tile IR, `alloc local` of Kernel IR
   Shared,     ///< `alloc shared`: one object of a thread block
+  Field,      ///< of a channel: `%channel.field`, one in each slot
+  Window,     ///< a `view` of a buffer or field
 };
 enum class Mode : uint8_t { In, Out, InOut };
 
@@ -107,6 +115,7 @@ struct Memory {
   /// Bytes into the worker's scratch, if placed (Local in Kernel IR), or the block's shared memory.
   int64_t scratch_offset = -1;
   bool mbarrier = false;  ///< Shared: mbarriers, 8 bytes (I64) each
+  int64_t swizzle = 0;    ///< bytes, of Local in pipelined Tile IR and Field: 0 (none), 32, 64, 128
 };
 
 /// How a tensor map, which the host encodes, sees a parameter: row-major, zero outside.
@@ -117,6 +126,23 @@ struct TensorMap {
   std::vector<Expr> extents = {};  ///< outermost first
   std::vector<int64_t> box = {};   ///< extents of one copy
   int64_t swizzle = 0;             ///< bytes: 0 (none), 32, 64, 128
+};
+
+/// A ring of slots through which one copy of a role gives items to the copies of another.
+struct Channel {
+  std::string name;
+  int64_t depth = 1;
+  std::string producer, receiver;     ///< roles
+  std::optional<Expr> only = {};      ///< the copy that receives an item, over the symbol `item`
+  std::vector<MemoryId> fields = {};  ///< named "channel.field"
+};
+
+/// Counters of turns; element `first` has been passed once when the roles begin.
+struct TurnToken {
+  std::string name;
+  int64_t count = 1;
+  std::string among;  ///< the role
+  int64_t first = 0;
 };
 
 enum class CacheHint : uint8_t { None, Stream, Keep };
@@ -164,12 +190,14 @@ struct RowOp {
   ElementwiseOp op{};
   std::vector<Operand> operands;
 };
-/// Over `axes` in order, or over the lanes (Kernel IR).
+/// Over `axes` in order, or over the lanes (Kernel IR), or over the blocks of the cluster
+/// (pipelined Tile IR).
 struct FoldOp {
   Monoid monoid{};
   Operand operand;
   std::vector<int64_t> axes;
   bool lanes = false;
+  bool cluster = false;
 };
 /// Two results: the winning values and their indices.
 struct ArgFoldOp {
@@ -297,10 +325,92 @@ struct InstructionOp {
   int64_t columns = 0;  ///< the N of a wgmma
 };
 
-using StatementOp = std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp,
-                                 ArgFoldOp, ScanOp, TileDotOp, ViewOp, BufferOp, ForOp, IfOp,
-                                 TicketOp, AwaitOp, SplatOp, LaneOp, ShuffleOp, GetOp, PackOp,
-                                 AtomicOp, WhileOp, RoleOp, UndefOp, RegroupOp, InstructionOp>;
+// Pipelined Tile IR only: section 7 of the language page.
+
+struct ChannelOp {
+  ChannelId channel;
+};
+struct TurnsOp {
+  TokenId token;
+};  ///< `token`
+/// `copies` sequential programs of `warps` warps each, which all run at the same time.
+struct CopiesOp {
+  std::string name;
+  std::string symbol;  ///< of the copy's number; empty: there is one copy
+  int64_t copies = 1;
+  int64_t warps = 4;
+  int64_t registers = 0;  ///< a thread's; 0: those of the launch
+  Box<Region> body = {};
+};  ///< `role`
+struct PutOp {
+  ChannelId channel;
+  Expr item;
+  Box<Region> body = {};
+};
+struct ReceiveOp {
+  ChannelId channel;
+  Expr item;
+};  ///< `get`
+struct ReleaseOp {
+  ChannelId channel;
+  Expr item;
+};
+/// Fills a field, in a put. Position symbols are over the field's extents.
+struct CopyOp {
+  MemoryId memory;
+  std::vector<Expr> at;
+  Guard guard = {};
+  CacheHint cache = CacheHint::None;
+  MemoryId field = {};
+};
+struct PassOp {
+  TokenId token;
+  Expr element, item;
+};
+struct TakeOp {
+  TokenId token;
+  Expr element, item;
+};
+/// `view`: the memory `window` is a part of a buffer, or of the field of an item.
+struct WindowOp {
+  MemoryId window, source;
+  std::optional<Expr> item = {};  ///< of a field
+  std::vector<Expr> offsets = {};
+};
+struct StartDotOp {
+  Operand a;               ///< a tile in registers, unless
+  MemoryId a_window = {};  ///< this is set
+  MemoryId b_window = {};
+  Operand c = {};
+  int64_t contract_a = 1, contract_b = 0;
+  bool tf32 = false;
+  bool fresh = false;         ///< the accumulator is taken as zero if
+  Condition fresh_when = {};  ///< this holds
+};
+/// Results are the operands; at most `pending` younger dots run on.
+struct WaitDotOp {
+  int64_t pending = 0;
+  std::vector<Operand> operands = {};
+};
+struct StartStoreOp {
+  MemoryId window, memory;
+  std::vector<Expr> at;
+  Guard guard = {};
+};
+struct WaitStoreOp {
+  int64_t pending = 0;
+};
+struct RelayoutOp {
+  Operand operand;
+};
+
+using StatementOp =
+    std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp, ScanOp,
+                 TileDotOp, ViewOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp, SplatOp, LaneOp,
+                 ShuffleOp, GetOp, PackOp, AtomicOp, WhileOp, RoleOp, UndefOp, RegroupOp,
+                 InstructionOp, ChannelOp, TurnsOp, CopiesOp, PutOp, ReceiveOp, ReleaseOp, CopyOp,
+                 PassOp, TakeOp, WindowOp, StartDotOp, WaitDotOp, StartStoreOp, WaitStoreOp,
+                 RelayoutOp>;
 
 struct Statement {
   StatementOp op;
@@ -333,6 +443,7 @@ struct Phase {
   int64_t block = 0;         ///< threads of a block; 0: not for a GPU
   int64_t shared_bytes = 0;  ///< of a block
   int64_t registers = 0;     ///< a thread's at launch; 0: as many as the block leaves
+  // These also in pipelined Tile IR.
   std::string cluster;       ///< the symbol of the rank; empty: no cluster
   int64_t cluster_size = 1;  ///< blocks; an instance of the grid is a cluster
 };
@@ -350,15 +461,20 @@ struct KernelCode {
   std::vector<Value> values;
   std::vector<Phase> phases;
   std::string schedule;
-  std::string target;     ///< Kernel IR
+  std::string target;     ///< Kernel IR, pipelined Tile IR
   bool resident = false;  ///< Tile IR
-  // Tile IR for a GPU: section 7.5.
+  // Tile IR for a GPU: sections 7 and 7.5.
+  bool pipelined = false;
   int64_t warps = 0;                 ///< of a block; 0: not said
   std::vector<NamedLayout> layouts;  ///< of the program's tiles
+  std::vector<Channel> channels;
+  std::vector<TurnToken> tokens;
 
   const Value& operator[](ValueId id) const { return values[id.index]; }
   const Memory& operator[](MemoryId id) const { return memories[id.index]; }
   const TensorMap& operator[](TensorMapId id) const { return tensor_maps[id.index]; }
+  const Channel& operator[](ChannelId id) const { return channels[id.index]; }
+  const TurnToken& operator[](TokenId id) const { return tokens[id.index]; }
 };
 
 /// Tile IR: docs/design/0001-languages.md section 3.
@@ -378,6 +494,10 @@ Expr let_symbol(std::string_view name, const Expr& value);
 /// "tid" of a block of so many threads and "rtid" of a role of so many warps.
 Expr thread_symbol(int64_t block);
 Expr role_thread_symbol(int64_t warps);
+/// "item" of a channel's `only`.
+Expr item_symbol();
+/// The types of a buffer, field or window whose extents are constant.
+ValueType memory_type(const Memory& memory);
 
 /// The type of a row's result: operands broadcast; `result` only for convert and bitcast.
 ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,

@@ -910,11 +910,8 @@ class CodeInterpreter::Engine {
     };
   }
 
-  Step compile(const RoleOp&, const Statement&) { return for_a_gpu(); }
-  Step compile(const UndefOp&, const Statement&) { return for_a_gpu(); }
-  Step compile(const RegroupOp&, const Statement&) { return for_a_gpu(); }
-  Step compile(const InstructionOp&, const Statement&) { return for_a_gpu(); }
-  Step for_a_gpu() const {
+  template <class ForGpu>
+  Step compile(const ForGpu&, const Statement&) {
     fail(codes::kNotForCpu, fmt::format("kernel @{} has statements of a GPU", code_.name));
   }
 

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <bit>
 #include <charconv>
+#include <deque>
 #include <optional>
 #include <span>
 #include <unordered_map>
@@ -26,6 +27,7 @@ constexpr size_t kMaxRank = 16;
 constexpr int64_t kMaxElements = 1 << 20;  // of a value, lanes included
 constexpr int64_t kMaxBlock = 1024;        // threads
 constexpr int64_t kMostWarps = 32;
+constexpr int64_t kMostCopies = 32;  // of a role, slots of a channel, elements of a token
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
 // A number as it stands in the text; its dtype is known later.
@@ -122,7 +124,7 @@ class CodeParser {
     scopes_.back().symbols.push_back(name);
   }
 
-  using Named = std::variant<ValueId, MemoryId, TensorMapId>;
+  using Named = std::variant<ValueId, MemoryId, TensorMapId, ChannelId, TokenId>;
   void define(const Token& token, const SourceLocation& where, Named named) {
     if (!known_.insert(token.text).second)
       fail_at(where, fmt::format("%{} is defined twice", token.text));
@@ -434,16 +436,20 @@ class CodeParser {
     while (!scanner_.at("{")) {
       if (scanner_.accept("schedule"))
         code_.schedule = unquote(scanner_.expect_string());
-      else if (!is_tile() && scanner_.accept("target"))
+      else if (scanner_.accept("target"))
         code_.target = unquote(scanner_.expect_string());
       else if (is_tile() && scanner_.accept("resident"))
         code_.resident = true;
+      else if (is_tile() && scanner_.accept("pipelined"))
+        code_.pipelined = true;
       else if (is_tile() && scanner_.accept("warps"))
         code_.warps = warps();
       else
         scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
     }
     if (!is_tile() && code_.target.empty()) scanner_.fail_here("a kernel has a target");
+    if (is_tile() && code_.target.empty() == code_.pipelined)
+      scanner_.fail_here("a tile program has a target if and only if it is pipelined");
   }
 
   int64_t warps() {
@@ -458,15 +464,34 @@ class CodeParser {
   void layout() {
     NamedLayout named{std::string(scanner_.expect_symbol()), {}};
     scanner_.expect("=");
+    named.layout = digits();
+    code_.layouts.push_back(std::move(named));
+  }
+
+  Layout digits() {
+    Layout out;
     scanner_.expect("(");
     do {
-      std::vector<Digit>& digits = named.layout.axes.emplace_back();
+      std::vector<Digit>& axis = out.axes.emplace_back();
       if (scanner_.accept("-")) continue;
-      while (scanner_.peek().kind == TokenKind::Identifier) digits.push_back(digit());
+      while (scanner_.peek().kind == TokenKind::Identifier) axis.push_back(digit());
     } while (scanner_.accept("|"));
     scanner_.expect(")");
-    if (named.layout.rank() > kMaxRank) scanner_.fail_here("a layout has too many axes");
-    code_.layouts.push_back(std::move(named));
+    if (out.rank() > kMaxRank) scanner_.fail_here("a layout has too many axes");
+    return out;
+  }
+
+  // Behind a type of a pipelined program: "@name" or the digits.
+  std::optional<NamedLayout> type_layout() {
+    if (!code_.pipelined || scanner_.at_line_start()) return std::nullopt;
+    if (scanner_.at("(")) return NamedLayout{"", digits()};
+    if (scanner_.peek().kind != TokenKind::Symbol) return std::nullopt;
+    for (const NamedLayout& named : code_.layouts) {
+      if (named.name != scanner_.peek().text) continue;
+      scanner_.next();
+      return named;
+    }
+    scanner_.fail_here(fmt::format("there is no layout @{}", scanner_.peek().text));
   }
 
   // "l4:8": lanes 4 apart, 8 of them.
@@ -525,26 +550,31 @@ class CodeParser {
       define(name, grid_symbol(name, extent));
     }
     if (!is_tile() && scanner_.accept("scratch")) out.scratch_bytes = scanner_.expect_integer();
+    if (!is_tile() || code_.pipelined) cluster(out);
     if (!is_tile()) block(out);
     out.body = region("", {});
     code_.phases.push_back(std::move(out));
   }
 
-  void block(Phase& out) {
+  void cluster(Phase& out) {
     const SourceLocation where = scanner_.location();
-    if (scanner_.accept("cluster")) {
-      scanner_.expect("(");
-      const std::string_view name = new_symbol();
-      out.cluster = name;
-      scanner_.expect(":");
-      out.cluster_size = scanner_.expect_integer();
-      if (out.cluster_size < 1) fail_at(where, "a cluster has at least one block");
-      scanner_.expect(")");
-      define(name, grid_symbol(name, out.cluster_size));
+    if (!scanner_.accept("cluster")) return;
+    scanner_.expect("(");
+    const std::string_view name = new_symbol();
+    out.cluster = name;
+    scanner_.expect(":");
+    out.cluster_size = scanner_.expect_integer();
+    if (out.cluster_size < 1) fail_at(where, "a cluster has at least one block");
+    scanner_.expect(")");
+    define(name, grid_symbol(name, out.cluster_size));
+  }
+
+  void block(Phase& out) {
+    if (!out.cluster.empty())
       scanner_.expect("block");
-    } else if (!scanner_.accept("block")) {
+    else if (!scanner_.accept("block"))
       return;
-    }
+    const SourceLocation where = scanner_.location();
     out.block = scanner_.expect_integer();
     if (out.block < 1 || out.block > kMaxBlock)
       fail_at(where, fmt::format("a block has 1 to {} threads", kMaxBlock));
@@ -603,7 +633,7 @@ class CodeParser {
     } else {
       const Keyword* found = nullptr;
       for (const Keyword& keyword : keywords())
-        if (keyword.name == word && keyword.in(language_)) found = &keyword;
+        if (keyword.name == word && keyword.in(language_, code_.pipelined)) found = &keyword;
       const auto special = is_tile() ? std::nullopt : parse_instruction(word);
       if (found)
         (this->*found->parse)(made, results);
@@ -612,7 +642,7 @@ class CodeParser {
       else
         fail_at(where, fmt::format("there is no statement {}", quote(word.substr(0, 40))));
     }
-    if (made.results.size() != results.size() && !made.as<BufferOp>())
+    if (made.results.size() != results.size() && !made.as<BufferOp>() && !made.as<WindowOp>())
       fail_at(made.location,
               fmt::format("{} has {} results, not {}", word, made.results.size(), results.size()));
     out.statements.push_back(std::move(made));
@@ -620,11 +650,12 @@ class CodeParser {
 
   using ParseStatement = void (CodeParser::*)(Statement&, const std::vector<Result>&);
   struct Keyword {
-    enum Where : uint8_t { Both, Tiles, Kernels };
+    enum Where : uint8_t { Both, Tiles, Kernels, Pipelines };
     std::string_view name;
     Where where;
     ParseStatement parse;
-    bool in(Language language) const {
+    bool in(Language language, bool pipelined) const {
+      if (where == Pipelines) return pipelined;
       return where == Both || (where == Tiles) == (language == Language::Tile);
     }
   };
@@ -659,6 +690,21 @@ class CodeParser {
         {"atomic", Keyword::Kernels, &P::atomic},
         {"while", Keyword::Kernels, &P::while_loop},
         {"role", Keyword::Kernels, &P::role},
+        {"role", Keyword::Pipelines, &P::copies},
+        {"channel", Keyword::Pipelines, &P::channel},
+        {"token", Keyword::Pipelines, &P::token},
+        {"put", Keyword::Pipelines, &P::put},
+        {"get", Keyword::Pipelines, &P::item<ReceiveOp>},
+        {"release", Keyword::Pipelines, &P::item<ReleaseOp>},
+        {"copy", Keyword::Pipelines, &P::copy},
+        {"pass", Keyword::Pipelines, &P::turn<PassOp>},
+        {"take", Keyword::Pipelines, &P::turn<TakeOp>},
+        {"view", Keyword::Pipelines, &P::window},
+        {"dot.start", Keyword::Pipelines, &P::start_dot},
+        {"dot.wait", Keyword::Pipelines, &P::wait_dot},
+        {"store.start", Keyword::Pipelines, &P::start_store},
+        {"store.wait", Keyword::Pipelines, &P::wait_store},
+        {"relayout", Keyword::Pipelines, &P::relayout},
         {"undef", Keyword::Kernels, &P::undefined},
         {"regroup", Keyword::Kernels, &P::regroup},
     };
@@ -671,6 +717,7 @@ class CodeParser {
     for (const Result& result : results) {
       if (!s.results.empty()) scanner_.expect(",");
       s.results.push_back(new_value(result.token, result.where, type()));
+      code_.values[s.results.back().index].layout = type_layout();
     }
     if (results.empty()) fail_at(s.location, "the result needs a name");
   }
@@ -742,7 +789,8 @@ class CodeParser {
 
   Guard guard() {
     Guard out;
-    if (!scanner_.accept("mask")) return out;
+    out.clip = code_.pipelined && scanner_.accept("clip");
+    if (out.clip || !scanner_.accept("mask")) return out;
     if (scanner_.at("("))
       out.condition = condition();
     else
@@ -752,10 +800,13 @@ class CodeParser {
   template <class Access>
   void access_tail(Access& op) {
     if (!is_tile() && scanner_.accept("align")) op.align = scanner_.expect_integer();
-    if (scanner_.accept("cache")) {
-      op.cache = scanner_.accept("stream") ? CacheHint::Stream : CacheHint::Keep;
-      if (op.cache == CacheHint::Keep) scanner_.expect("keep");
-    }
+    op.cache = cache_hint();
+  }
+  CacheHint cache_hint() {
+    if (!scanner_.accept("cache")) return CacheHint::None;
+    if (scanner_.accept("stream")) return CacheHint::Stream;
+    scanner_.expect("keep");
+    return CacheHint::Keep;
   }
 
   // "@rank" of a place in another block; the scanner reads "@name" as one token.
@@ -801,7 +852,7 @@ class CodeParser {
       op.rank = rank();
       op.at = indices();
       op.guard = guard();
-      if (op.guard) {
+      if (op.guard && !op.guard.clip) {
         scanner_.expect("fill");
         op.fill = bits_of(literal(), code_[op.memory].dtype);
       }
@@ -870,7 +921,8 @@ class CodeParser {
       op.monoid = monoid();
       op.operand = plain_operand();
       op.lanes = !is_tile() && scanner_.accept("lanes");
-      if (!op.lanes) op.axes = axes();
+      op.cluster = code_.pipelined && scanner_.accept("cluster");
+      if (!op.lanes && !op.cluster) op.axes = axes();
       s.op = std::move(op);
     }
     result_types(s, results);
@@ -911,6 +963,12 @@ class CodeParser {
     side(op.a, op.a_buffer);
     side(op.b, op.b_buffer);
     op.c = plain_operand();
+    contract(op);
+    s.op = std::move(op);
+    result_types(s, results);
+  }
+  template <class Dot>
+  void contract(Dot& op) {
     if (scanner_.accept("contract")) {
       const SourceLocation where = scanner_.location();
       const std::vector<int64_t> pair = integers("(", ")");
@@ -919,8 +977,6 @@ class CodeParser {
       op.contract_b = pair[1];
     }
     op.tf32 = scanner_.accept("tf32");
-    s.op = std::move(op);
-    result_types(s, results);
   }
 
   template <ViewKind kKind>
@@ -945,6 +1001,7 @@ class CodeParser {
     memory.mbarrier = memory.space == MemorySpace::Shared && scanner_.accept("mbarrier");
     memory.dtype = memory.mbarrier ? DType::I64 : dtype();
     for (const int64_t extent : integers("[", "]")) memory.shape.emplace_back(extent);
+    swizzle(memory);
     if (!is_tile() && scanner_.accept("align")) memory.align = scanner_.expect_integer();
     if (!is_tile() && scanner_.accept("at")) {
       memory.scratch_offset = scanner_.expect_integer();
@@ -984,7 +1041,7 @@ class CodeParser {
       scanner_.expect("..");
       op.high = index();
       if (scanner_.accept("step")) op.step = index();
-      op.is_static = !is_tile() && scanner_.accept("static");
+      op.is_static = (!is_tile() || code_.pipelined) && scanner_.accept("static");
       if (scanner_.accept("unroll")) op.unroll = scanner_.expect_integer();
       define(name, loop_symbol(name, op.low, op.high, op.step));
       if (scanner_.accept("carry")) op.carried = carried(types);
@@ -1189,6 +1246,225 @@ class CodeParser {
     return out;
   }
 
+  // --- Pipelined programs
+
+  void swizzle(Memory& memory) {
+    if (!code_.pipelined || !scanner_.accept("swizzle")) return;
+    const SourceLocation where = scanner_.location();
+    memory.swizzle = scanner_.expect_integer();
+    if (memory.swizzle != 32 && memory.swizzle != 64 && memory.swizzle != 128)
+      fail_at(where, "a swizzle has 32, 64 or 128 bytes");
+  }
+  int64_t few(std::string_view what) {
+    const SourceLocation where = scanner_.location();
+    const int64_t count = scanner_.expect_integer();
+    if (count < 1 || count > kMostCopies)
+      fail_at(where, fmt::format("{} from 1 to {}", what, kMostCopies));
+    return count;
+  }
+
+  void channel(Statement& s, const std::vector<Result>&) {
+    const Token token = scanner_.peek();
+    const SourceLocation where = scanner_.location();
+    Channel out{std::string(scanner_.expect_value())};
+    scanner_.expect("depth");
+    out.depth = few("a depth is");
+    scanner_.expect("from");
+    out.producer = scanner_.expect_identifier("the name of a role");
+    scanner_.expect("to");
+    out.receiver = scanner_.expect_identifier("the name of a role");
+    if (scanner_.accept("only")) {
+      const Nested scope(*this);
+      if (symbols_.contains("item")) fail_at(where, "the symbol item is defined already");
+      define("item", item_symbol());
+      scanner_.expect("(");
+      out.only = index();
+      scanner_.expect(")");
+    }
+    const ChannelId id(code_.channels.size());
+    define(token, where, id);
+    scanner_.expect("{");
+    while (!scanner_.accept("}")) out.fields.push_back(field(token.text));
+    code_.channels.push_back(std::move(out));
+    s.op = ChannelOp{id};
+  }
+  MemoryId field(std::string_view channel) {
+    const SourceLocation where = scanner_.location();
+    const std::string_view name = scanner_.expect_identifier("a field");
+    Token token = scanner_.peek();
+    token.text = field_names_.emplace_back(fmt::format("{}.{}", channel, name));
+    scanner_.expect(":");
+    Memory memory{.name = std::string(token.text), .space = MemorySpace::Field, .mode = Mode::In};
+    memory.dtype = dtype();
+    for (const int64_t extent : integers("[", "]")) memory.shape.emplace_back(extent);
+    swizzle(memory);
+    return add_memory(token, where, std::move(memory));
+  }
+
+  void token(Statement& s, const std::vector<Result>&) {
+    const Token token = scanner_.peek();
+    const SourceLocation where = scanner_.location();
+    TurnToken out{std::string(scanner_.expect_value())};
+    scanner_.expect("[");
+    out.count = few("a token has elements");
+    scanner_.expect("]");
+    scanner_.expect("among");
+    out.among = scanner_.expect_identifier("the name of a role");
+    scanner_.expect("first");
+    out.first = scanner_.expect_integer();
+    const TokenId id(code_.tokens.size());
+    define(token, where, id);
+    code_.tokens.push_back(std::move(out));
+    s.op = TurnsOp{id};
+  }
+
+  void copies(Statement& s, const std::vector<Result>&) {
+    CopiesOp op;
+    op.name = scanner_.expect_identifier("the name of a role");
+    const Nested scope(*this);
+    if (scanner_.accept("(")) {
+      const std::string_view symbol = new_symbol();
+      op.symbol = symbol;
+      scanner_.expect(":");
+      op.copies = few("a role has copies");
+      define(symbol, grid_symbol(symbol, op.copies));
+      scanner_.expect(")");
+    }
+    scanner_.expect("warps");
+    op.warps = few("a copy has warps");
+    if (scanner_.accept("registers")) op.registers = scanner_.expect_integer();
+    op.body = region("", {});
+    s.op = std::move(op);
+  }
+
+  // The type of what a window shows; parameters have no constant extents.
+  ValueType constant_type(MemoryId id) const {
+    const MemorySpace space = code_[id].space;
+    if (space != MemorySpace::Field && space != MemorySpace::Window && space != MemorySpace::Local)
+      scanner_.fail_here(fmt::format("%{} does not lie on the chip", code_[id].name));
+    return memory_type(code_[id]);
+  }
+
+  ChannelId channel() { return named<ChannelId>("a channel"); }
+  Expr item_of() {
+    scanner_.expect("[");
+    Expr out = index();
+    scanner_.expect("]");
+    return out;
+  }
+  void put(Statement& s, const std::vector<Result>&) {
+    PutOp op{channel(), item_of()};
+    op.body = region("", {});
+    s.op = std::move(op);
+  }
+  template <class Op>
+  void item(Statement& s, const std::vector<Result>&) {
+    Op op{channel(), {}};
+    op.item = item_of();
+    s.op = std::move(op);
+  }
+  template <class Op>
+  void turn(Statement& s, const std::vector<Result>&) {
+    Op op{named<TokenId>("a token"), {}, {}};
+    const SourceLocation where = scanner_.location();
+    const std::vector<Expr> at = indices();
+    if (at.size() != 2) fail_at(where, "a turn is [element, item]");
+    op.element = at[0];
+    op.item = at[1];
+    s.op = std::move(op);
+  }
+
+  // The field behind the comma says what position symbols mean in front of it.
+  void copy(Statement& s, const std::vector<Result>&) {
+    CopyOp op;
+    const Scanner here = scanner_;
+    for (int depth = 0; depth > 0 || !scanner_.at(",");) {
+      if (scanner_.at_end()) scanner_.fail_here("a copy ends with \", %channel.field\"");
+      if (scanner_.at("(") || scanner_.at("[")) ++depth;
+      if (scanner_.at(")") || scanner_.at("]")) --depth;
+      scanner_.next();
+    }
+    scanner_.expect(",");
+    op.field = memory();
+    scanner_ = here;
+    with_positions(constant_type(op.field), [&] {
+      op.memory = memory();
+      op.at = indices();
+      op.guard = guard();
+      op.cache = cache_hint();
+    });
+    scanner_.expect(",");
+    memory();
+    s.op = std::move(op);
+  }
+
+  void window(Statement& s, const std::vector<Result>& results) {
+    if (results.size() != 1) fail_at(s.location, "a view needs one name");
+    WindowOp op;
+    op.source = memory();
+    if (scanner_.at("[")) op.item = item_of();
+    scanner_.expect("(");
+    do op.offsets.push_back(index());
+    while (scanner_.accept(","));
+    scanner_.expect(")");
+    scanner_.expect(":");
+    Memory memory{.name = std::string(results[0].token.text),
+                  .space = MemorySpace::Window,
+                  .mode = Mode::InOut};
+    const ValueType window = type();
+    memory.dtype = window.dtype;
+    for (const int64_t extent : window.extents) memory.shape.emplace_back(extent);
+    op.window = add_memory(results[0].token, results[0].where, std::move(memory));
+    s.op = std::move(op);
+  }
+
+  void start_dot(Statement& s, const std::vector<Result>& results) {
+    StartDotOp op;
+    const auto found = visible_.find(scanner_.peek().text);
+    if (found != visible_.end() && std::holds_alternative<MemoryId>(found->second))
+      op.a_window = memory();
+    else
+      op.a = plain_operand();
+    scanner_.expect(",");
+    op.b_window = memory();
+    scanner_.expect(",");
+    op.c = plain_operand();
+    contract(op);
+    op.fresh = scanner_.accept("fresh");
+    if (op.fresh && scanner_.at("(")) op.fresh_when = condition();
+    const ValueType type = code_[op.c.value].type;
+    s.op = std::move(op);
+    give_types(s, results, {type});
+  }
+  void wait_dot(Statement& s, const std::vector<Result>& results) {
+    WaitDotOp op{scanner_.expect_integer()};
+    std::vector<ValueType> types;
+    while (scanner_.accept(",")) {
+      op.operands.push_back(plain_operand());
+      types.push_back(code_[op.operands.back().value].type);
+    }
+    s.op = std::move(op);
+    give_types(s, results, types);
+  }
+  void start_store(Statement& s, const std::vector<Result>&) {
+    StartStoreOp op;
+    op.window = memory();
+    scanner_.expect(",");
+    with_positions(constant_type(op.window), [&] {
+      op.memory = memory();
+      op.at = indices();
+      op.guard = guard();
+    });
+    s.op = std::move(op);
+  }
+  void wait_store(Statement& s, const std::vector<Result>&) {
+    s.op = WaitStoreOp{scanner_.expect_integer()};
+  }
+  void relayout(Statement& s, const std::vector<Result>& results) {
+    s.op = RelayoutOp{plain_operand()};
+    result_types(s, results);
+  }
+
   Scanner scanner_;
   const Language language_;
   KernelCode& code_;
@@ -1197,6 +1473,7 @@ class CodeParser {
   std::unordered_map<std::string_view, Named> visible_;  // %names
   std::unordered_set<std::string_view> known_;           // all %names of the kernel
   std::optional<ValueType> positions_;                   // what position symbols refer to
+  std::deque<std::string> field_names_;                  // "channel.field": no text has them whole
 };
 
 template <class Code>

@@ -52,6 +52,7 @@ class Printer {
     out_ += fmt::format("\nkernel @{}({})", code_.name,
                         join(code_.parameters, ", ", [&](const auto& p) { return parameter(p); }) +
                             (language_ == Language::Kernel ? work_parameters() : ""));
+    if (code_.pipelined) out_ += " pipelined";
     if (!code_.target.empty()) out_ += fmt::format(" target \"{}\"", code_.target);
     if (!code_.schedule.empty()) out_ += fmt::format(" schedule \"{}\"", code_.schedule);
     if (code_.resident) out_ += " resident";
@@ -73,6 +74,8 @@ class Printer {
                             return a.symbol + ": " + a.extent.to_string();
                           }));
       if (phase.scratch_bytes > 0) out_ += fmt::format(" scratch {}", phase.scratch_bytes);
+      if (!phase.cluster.empty())
+        out_ += fmt::format(" cluster({}: {})", phase.cluster, phase.cluster_size);
       if (phase.block > 0) out_ += block_text(phase);
       out_ += " ";
       region(phase.body, 1, "yield");
@@ -88,9 +91,10 @@ class Printer {
   }
 
  private:
-  static std::string list(const std::vector<Expr>& exprs) {
-    return "[" + join(exprs, ", ", [](const Expr& e) { return e.to_string(); }) + "]";
+  static std::string exprs(const std::vector<Expr>& list) {
+    return join(list, ", ", [](const Expr& e) { return e.to_string(); });
   }
+  static std::string list(const std::vector<Expr>& list) { return "[" + exprs(list) + "]"; }
   static std::string numbers(const std::vector<int64_t>& values) {
     return join(values, ", ", [](int64_t v) { return std::to_string(v); });
   }
@@ -99,10 +103,7 @@ class Printer {
   }
 
   static std::string block_text(const Phase& phase) {
-    std::string out;
-    if (!phase.cluster.empty())
-      out += fmt::format(" cluster({}: {})", phase.cluster, phase.cluster_size);
-    out += fmt::format(" block {}", phase.block);
+    std::string out = fmt::format(" block {}", phase.block);
     if (phase.shared_bytes > 0) out += fmt::format(" shared {}", phase.shared_bytes);
     if (phase.registers > 0) out += fmt::format(" registers {}", phase.registers);
     return out;
@@ -140,6 +141,13 @@ class Printer {
     return out;
   }
 
+  static std::string type(const Value& value) {
+    std::string out = value.type.to_string();
+    if (!value.layout) return out;
+    const NamedLayout& layout = *value.layout;
+    return out + " " + (layout.name.empty() ? layout.layout.to_string() : "@" + layout.name);
+  }
+
   std::string value(const Operand& operand) const {
     return operand.is_literal() ? literal_text(operand.dtype, operand.bits)
                                 : "%" + code_[operand.value].name;
@@ -167,6 +175,7 @@ class Printer {
     return "%" + code_[p.map].name + (p.at.empty() ? "" : list(p.at));
   }
   std::string guard(const Guard& g) const {
+    if (g.clip) return " clip";
     if (g.mask) return " mask " + value(g.mask);
     return g.condition.empty() ? "" : " mask (" + condition_text(g.condition) + ")";
   }
@@ -205,9 +214,8 @@ class Printer {
     if (!s.results.empty()) result_dtype_ = code_[s.results[0]].type.dtype;
     std::visit([&](const auto& op) { print(op); }, s.op);
     const bool typed = !s.results.empty() && !s.as<ForOp>() && !s.as<IfOp>() && !s.as<WhileOp>() &&
-                       !s.as<TicketOp>();
-    if (typed)
-      out_ += " : " + join(s.results, ", ", [&](ValueId r) { return code_[r].type.to_string(); });
+                       !s.as<TicketOp>() && !s.as<StartDotOp>() && !s.as<WaitDotOp>();
+    if (typed) out_ += " : " + join(s.results, ", ", [&](ValueId r) { return type(code_[r]); });
     out_ += "\n";
   }
 
@@ -228,7 +236,8 @@ class Printer {
   void print(const TestOp& op) { out_ += "test (" + condition_text(op.condition) + ")"; }
   void print(const LoadOp& op) {
     out_ += "load " + place(op.memory, op.at, op.rank) + guard(op.guard);
-    if (op.guard) out_ += " fill " + literal_text(code_[op.memory].dtype, op.fill);
+    if (op.guard && !op.guard.clip)
+      out_ += " fill " + literal_text(code_[op.memory].dtype, op.fill);
     out_ += align(op.align) + cache(op.cache);
   }
   void print(const StoreOp& op) {
@@ -238,7 +247,9 @@ class Printer {
   void print(const RowOp& op) { out_ += fmt::format("{} {}", name(op.op), values(op.operands)); }
   void print(const FoldOp& op) {
     out_ += fmt::format("reduce {} {} {}", name(op.monoid), value(op.operand),
-                        op.lanes ? "lanes" : "axes" + integers(op.axes));
+                        op.cluster ? "cluster"
+                        : op.lanes ? "lanes"
+                                   : "axes" + integers(op.axes));
   }
   void print(const ArgFoldOp& op) {
     out_ += fmt::format("reduce {} {}, {} axes{}", op.is_max ? "argmax" : "argmin",
@@ -253,10 +264,14 @@ class Printer {
       return buffer ? "%" + code_[buffer].name : value(o);
     };
     out_ += fmt::format("dot {}, {}, {}", side(op.a, op.a_buffer), side(op.b, op.b_buffer),
-                        value(op.c));
-    if (op.contract_a != 1 || op.contract_b != 0)
-      out_ += fmt::format(" contract({}, {})", op.contract_a, op.contract_b);
-    if (op.tf32) out_ += " tf32";
+                        value(op.c)) +
+            contract(op);
+  }
+  template <class Dot>
+  static std::string contract(const Dot& op) {
+    const bool given = op.contract_a != 1 || op.contract_b != 0;
+    return (given ? fmt::format(" contract({}, {})", op.contract_a, op.contract_b) : "") +
+           (op.tf32 ? " tf32" : "");
   }
   void print(const ViewOp& op) {
     constexpr std::string_view kNames[] = {"reshape", "broadcast", "transpose", "slice"};
@@ -266,7 +281,7 @@ class Printer {
     if (op.offsets.empty())
       out_ += integers(op.arguments);
     else
-      out_ += "(" + join(op.offsets, ", ", [](const Expr& e) { return e.to_string(); }) + ")";
+      out_ += "(" + exprs(op.offsets) + ")";
   }
   void print(const BufferOp& op) {
     const Memory& memory = code_[op.memory];
@@ -275,6 +290,7 @@ class Printer {
                                                                        : "alloc local";
     out_ += fmt::format("%{} = {} {}{}", memory.name, how,
                         memory.mbarrier ? "mbarrier" : name(memory.dtype), list(memory.shape));
+    if (memory.swizzle > 0) out_ += fmt::format(" swizzle {}", memory.swizzle);
     if (memory.align > 0) out_ += align(memory.align);
     if (memory.scratch_offset >= 0) out_ += fmt::format(" at {}", memory.scratch_offset);
   }
@@ -339,6 +355,77 @@ class Printer {
     nested(*op.body, "continue");
   }
 
+  // --- Pipelined programs
+
+  void print(const ChannelOp& op) {
+    const Channel& channel = code_[op.channel];
+    out_ += fmt::format("channel %{} depth {} from {} to {}", channel.name, channel.depth,
+                        channel.producer, channel.receiver);
+    if (channel.only) out_ += " only (" + channel.only->to_string() + ")";
+    out_ += " {";
+    for (const MemoryId id : channel.fields) {
+      const Memory& field = code_[id];
+      out_ += fmt::format("\n{:{}}{}: {}{}", "", 2 * (depth_ + 1),
+                          field.name.substr(channel.name.size() + 1), name(field.dtype),
+                          list(field.shape));
+      if (field.swizzle > 0) out_ += fmt::format(" swizzle {}", field.swizzle);
+    }
+    out_ += fmt::format("\n{:{}}}}", "", 2 * depth_);
+  }
+  void print(const TurnsOp& op) {
+    const TurnToken& token = code_[op.token];
+    out_ += fmt::format("token %{}[{}] among {} first {}", token.name, token.count, token.among,
+                        token.first);
+  }
+  void print(const CopiesOp& op) {
+    out_ += "role " + op.name;
+    if (!op.symbol.empty()) out_ += fmt::format("({}: {})", op.symbol, op.copies);
+    out_ += fmt::format(" warps {} ", op.warps);
+    if (op.registers > 0) out_ += fmt::format("registers {} ", op.registers);
+    nested(*op.body);
+  }
+  std::string item(ChannelId channel, const Expr& item) const {
+    return fmt::format("%{}[{}]", code_[channel].name, item.to_string());
+  }
+  void print(const PutOp& op) {
+    out_ += "put " + item(op.channel, op.item) + " ";
+    nested(*op.body);
+  }
+  void print(const ReceiveOp& op) { out_ += "get " + item(op.channel, op.item); }
+  void print(const ReleaseOp& op) { out_ += "release " + item(op.channel, op.item); }
+  void print(const CopyOp& op) {
+    out_ += "copy " + place(op.memory, op.at) + guard(op.guard) + cache(op.cache) + ", %" +
+            code_[op.field].name;
+  }
+  template <class Turn>
+  std::string turn(const Turn& op) const {
+    return "%" + code_[op.token].name + list({op.element, op.item});
+  }
+  void print(const PassOp& op) { out_ += "pass " + turn(op); }
+  void print(const TakeOp& op) { out_ += "take " + turn(op); }
+  void print(const WindowOp& op) {
+    const Memory& window = code_[op.window];
+    out_ += fmt::format("%{} = view %{}", window.name, code_[op.source].name);
+    if (op.item) out_ += list({*op.item});
+    out_ += fmt::format("({}) : {}{}", exprs(op.offsets), name(window.dtype), list(window.shape));
+  }
+  void print(const StartDotOp& op) {
+    const std::string a = op.a_window ? "%" + code_[op.a_window].name : value(op.a);
+    out_ += fmt::format("dot.start {}, %{}, {}", a, code_[op.b_window].name, value(op.c)) +
+            contract(op);
+    if (op.fresh) out_ += " fresh";
+    if (!op.fresh_when.empty()) out_ += " (" + condition_text(op.fresh_when) + ")";
+  }
+  void print(const WaitDotOp& op) {
+    out_ += fmt::format("dot.wait {}, {}", op.pending, values(op.operands));
+  }
+  void print(const StartStoreOp& op) {
+    out_ += fmt::format("store.start %{}, ", code_[op.window].name) + place(op.memory, op.at) +
+            guard(op.guard);
+  }
+  void print(const WaitStoreOp& op) { out_ += fmt::format("store.wait {}", op.pending); }
+  void print(const RelayoutOp& op) { out_ += "relayout " + value(op.operand); }
+
   std::string literal_of_result(uint64_t bits) const { return literal_text(result_dtype_, bits); }
 
   const KernelCode& code_;
@@ -354,8 +441,8 @@ class Printer {
 std::string to_text(const TileProgram& program) { return Printer(program, Language::Tile).file(); }
 std::string to_text(const Kernel& kernel) { return Printer(kernel, Language::Kernel).file(); }
 std::string to_text(const KernelCode& code, const Statement& statement) {
-  return Printer(code, code.target.empty() ? Language::Tile : Language::Kernel)
-      .statement(statement);
+  const bool tile = code.target.empty() || code.pipelined;
+  return Printer(code, tile ? Language::Tile : Language::Kernel).statement(statement);
 }
 
 }  // namespace braze

@@ -132,6 +132,8 @@ class Expander {
     }
     if (auto* buffer = made.as<BufferOp>(); buffer && rename)
       buffer->memory = new_memory(buffer->memory, names);
+    if (auto* view = made.as<WindowOp>(); view && rename)
+      view->window = new_memory(view->window, names);
     Renaming inside = names;
     if (rename) {
       if (auto* loop = made.as<ForOp>()) {
@@ -152,12 +154,7 @@ class Expander {
 
   void rename_memories(Statement& s, const Renaming& names) const {
     if (names.memories.empty()) return;
-    if (auto* load = s.as<LoadOp>()) load->memory = memory(load->memory, names);
-    if (auto* store = s.as<StoreOp>()) store->memory = memory(store->memory, names);
-    if (auto* special = s.as<InstructionOp>())
-      for (InstructionOperand& operand : special->operands)
-        if (auto* place = std::get_if<Place>(&operand))
-          place->memory = memory(place->memory, names);
+    for_each_memory(s, [&](MemoryId& id) { id = memory(id, names); });
   }
 
   // Offsets that have become constants.

@@ -113,16 +113,45 @@ struct Visitor {
     } else if constexpr (std::is_same_v<T, AtomicOp>) {
       e(op.at);
       f(op.value);
-    } else
+    } else if constexpr (std::is_same_v<T, PutOp> || std::is_same_v<T, ReceiveOp> ||
+                         std::is_same_v<T, ReleaseOp>)
+      e(op.item);
+    else if constexpr (std::is_same_v<T, CopyOp> || std::is_same_v<T, StartStoreOp>) {
+      exprs(op.at);
+      guard(op.guard);
+    } else if constexpr (std::is_same_v<T, PassOp> || std::is_same_v<T, TakeOp>) {
+      e(op.element);
+      e(op.item);
+    } else if constexpr (std::is_same_v<T, WindowOp>) {
+      if (op.item) e(*op.item);
+      exprs(op.offsets);
+    } else if constexpr (std::is_same_v<T, StartDotOp>) {
+      if (!op.a_window) f(op.a);
+      f(op.c);
+      condition(op.fresh_when);
+    } else if constexpr (std::is_same_v<T, WaitDotOp>)
+      operands(op.operands);
+    else if constexpr (std::is_same_v<T, RelayoutOp>)
+      f(op.operand);
+    else
       static_assert(std::is_same_v<T, ConstOp> || std::is_same_v<T, BufferOp> ||
                     std::is_same_v<T, AwaitOp> || std::is_same_v<T, RoleOp> ||
-                    std::is_same_v<T, UndefOp>);
+                    std::is_same_v<T, UndefOp> || std::is_same_v<T, ChannelOp> ||
+                    std::is_same_v<T, TurnsOp> || std::is_same_v<T, CopiesOp> ||
+                    std::is_same_v<T, WaitStoreOp>);
   }
 };
 
 template <class S, class F, class V, class E>
 void visit_all(S& statement, F f, V v, E e) {
   std::visit(Visitor<F, V, E>{std::move(f), std::move(v), std::move(e)}, statement.op);
+}
+
+// Statements of pipelined programs that do more than make values.
+bool is_pipeline_step(const Statement& s) {
+  return s.as<ChannelOp>() || s.as<TurnsOp>() || s.as<CopiesOp>() || s.as<PutOp>() ||
+         s.as<ReceiveOp>() || s.as<ReleaseOp>() || s.as<CopyOp>() || s.as<PassOp>() ||
+         s.as<TakeOp>() || s.as<WaitDotOp>() || s.as<StartStoreOp>() || s.as<WaitStoreOp>();
 }
 
 bool changes_state(Instruction instruction) {
@@ -165,6 +194,7 @@ class DeadCode {
   bool is_live(const Statement& statement) const {
     if (const auto* let = statement.as<LetOp>()) return used_.contains(let->symbol);
     if (const auto* buffer = statement.as<BufferOp>()) return memories_.contains(buffer->memory);
+    if (const auto* view = statement.as<WindowOp>()) return memories_.contains(view->window);
     if (has_effect(statement)) return true;
     return std::any_of(statement.results.begin(), statement.results.end(),
                        [&](ValueId r) { return used_.contains(code_[r].name); });
@@ -180,15 +210,7 @@ class DeadCode {
       for (Region* inner : regions_of(statement)) sweep(*inner);
       for_each_value(statement, [&](ValueId v) { read(v); });
       for_each_expr(statement, [&](const Expr& e) { read(e); });
-      if (const auto* load = statement.as<LoadOp>()) memories_.insert(load->memory);
-      if (const auto* store = statement.as<StoreOp>()) memories_.insert(store->memory);
-      if (const auto* special = statement.as<InstructionOp>())
-        for (const InstructionOperand& operand : special->operands)
-          if (const auto* place = std::get_if<Place>(&operand)) memories_.insert(place->memory);
-      if (const auto* dot = statement.as<TileDotOp>()) {
-        if (dot->a_buffer) memories_.insert(dot->a_buffer);
-        if (dot->b_buffer) memories_.insert(dot->b_buffer);
-      }
+      for_each_memory(statement, [&](MemoryId memory) { memories_.insert(memory); });
       kept.push_back(std::move(statement));
     }
     std::reverse(kept.begin(), kept.end());
@@ -235,11 +257,44 @@ void for_each_expr(Statement& statement, const std::function<void(Expr&)>& visit
       statement, [](Operand&) {}, [](ValueId&) {}, visit);
 }
 
+void for_each_memory(Statement& s, const std::function<void(MemoryId&)>& visit) {
+  if (auto* load = s.as<LoadOp>()) visit(load->memory);
+  if (auto* store = s.as<StoreOp>()) visit(store->memory);
+  if (auto* ticket = s.as<TicketOp>()) visit(ticket->memory);
+  if (auto* atomic = s.as<AtomicOp>()) visit(atomic->memory);
+  if (auto* special = s.as<InstructionOp>())
+    for (InstructionOperand& operand : special->operands)
+      if (auto* place = std::get_if<Place>(&operand)) visit(place->memory);
+  if (auto* dot = s.as<TileDotOp>()) {
+    if (dot->a_buffer) visit(dot->a_buffer);
+    if (dot->b_buffer) visit(dot->b_buffer);
+  }
+  if (auto* copy = s.as<CopyOp>()) {
+    visit(copy->memory);
+    visit(copy->field);
+  }
+  if (auto* view = s.as<WindowOp>()) visit(view->source);
+  if (auto* dot = s.as<StartDotOp>()) {
+    if (dot->a_window) visit(dot->a_window);
+    visit(dot->b_window);
+  }
+  if (auto* store = s.as<StartStoreOp>()) {
+    visit(store->window);
+    visit(store->memory);
+  }
+}
+
+void for_each_memory(const Statement& statement, const std::function<void(MemoryId)>& visit) {
+  for_each_memory(const_cast<Statement&>(statement), [&](MemoryId& id) { visit(id); });
+}
+
 std::vector<Region*> regions_of(Statement& statement) {
   std::vector<Region*> out;
   if (auto* loop = statement.as<ForOp>()) out.push_back(&*loop->body);
   if (auto* loop = statement.as<WhileOp>()) out.push_back(&*loop->body);
   if (auto* role = statement.as<RoleOp>()) out.push_back(&*role->body);
+  if (auto* role = statement.as<CopiesOp>()) out.push_back(&*role->body);
+  if (auto* put = statement.as<PutOp>()) out.push_back(&*put->body);
   if (auto* branch = statement.as<IfOp>()) {
     out.push_back(&*branch->then);
     if (branch->otherwise) out.push_back(&*branch->otherwise);
@@ -254,7 +309,7 @@ std::vector<const Region*> regions_of(const Statement& statement) {
 
 bool has_effect(const Statement& statement) {
   if (statement.as<StoreOp>() || statement.as<TicketOp>() || statement.as<AwaitOp>() ||
-      statement.as<AtomicOp>())
+      statement.as<AtomicOp>() || is_pipeline_step(statement))
     return true;
   if (const auto* special = statement.as<InstructionOp>())
     return changes_state(special->instruction);

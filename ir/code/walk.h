@@ -17,6 +17,10 @@ void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>
 void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit);
 /// The same, to replace them.
 void for_each_expr(Statement& statement, const std::function<void(Expr&)>& visit);
+/// Calls `visit` for every memory object that is read, written or looked into.
+void for_each_memory(const Statement& statement, const std::function<void(MemoryId)>& visit);
+/// The same, to replace them.
+void for_each_memory(Statement& statement, const std::function<void(MemoryId&)>& visit);
 /// The regions inside, in order.
 std::vector<Region*> regions_of(Statement& statement);
 std::vector<const Region*> regions_of(const Statement& statement);

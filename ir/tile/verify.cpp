@@ -14,15 +14,27 @@ class TileChecker : public CodeChecker {
   explicit TileChecker(const TileProgram& program) : CodeChecker(program, kRules, 'd') {}
 
  private:
-  static constexpr Rules kRules = {.names = "T1", .symbols = "T2", .index = "T3", .extents = "T4", .type = "T5",
-                                   .positions = "T6", .operands = "T7", .literals = "T8", .places = "T9", .guards = "T7",
-                                   .bounds = "T11", .axes = "T12", .loops = "T13", .barrier = "T15"};
+  static constexpr Rules kRules = {.names = "T1",
+                                   .symbols = "T2",
+                                   .index = "T3",
+                                   .extents = "T4",
+                                   .type = "T5",
+                                   .positions = "T6",
+                                   .operands = "T7",
+                                   .literals = "T8",
+                                   .places = "T9",
+                                   .guards = "T7",
+                                   .bounds = "T11",
+                                   .axes = "T12",
+                                   .loops = "T13",
+                                   .barrier = "T15"};
 
   void check_type(const ValueType& type) override {
     expect(type.lanes == 1, "T21", "a tile has no lanes");
     int64_t count = 1;
     for (const int64_t extent : type.extents) {
-      expect(extent >= 1 && extent <= 1 << 20, "T5", fmt::format("the extents of {}", type.to_string()));
+      expect(extent >= 1 && extent <= 1 << 20, "T5",
+             fmt::format("the extents of {}", type.to_string()));
       count = std::min<int64_t>(count * std::clamp<int64_t>(extent, 1, 1 << 20), 1 << 21);
     }
     expect(count <= 1 << 20, "T5", fmt::format("{} has more than 2^20 elements", type.to_string()));
@@ -32,50 +44,99 @@ class TileChecker : public CodeChecker {
     if (const auto* fold = s.as<ArgFoldOp>()) {
       check_arg_fold(*fold);
     } else if (const auto* scan = s.as<ScanOp>()) {
-      if (is_value(scan->operand) && axis_of(scan->axis, type_of(scan->operand))) expect_type(type_of(scan->operand));
+      if (is_value(scan->operand) && axis_of(scan->axis, type_of(scan->operand)))
+        expect_type(type_of(scan->operand));
     } else if (const auto* dot = s.as<TileDotOp>()) {
       check_dot(*dot);
     } else if (const auto* ticket = s.as<TicketOp>()) {
       check_ticket(*ticket);
     } else if (s.as<AwaitOp>()) {
-      expect(phase_ == 0 && depth_ == 1, "T17", "await_predecessors stands at the top of the first phase");
+      expect(phase_ == 0 && depth_ == 1, "T17",
+             "await_predecessors stands at the top of the first phase");
+    } else {
+      return check_pipelined(s);
+    }
+    return true;
+  }
+
+  // Section 7.
+  bool check_pipelined(const Statement& s) {
+    if (const auto* op = s.as<ChannelOp>()) {
+      for (const MemoryId field : code_[op->channel].fields) declare(field);
+    } else if (const auto* role = s.as<CopiesOp>()) {
+      check_role(*role);
+    } else if (const auto* put = s.as<PutOp>()) {
+      check_index(put->item, nullptr);
+      check_region(*put->body, {}, nullptr, nullptr);
+    } else if (const auto* copy = s.as<CopyOp>()) {
+      const ValueType type = memory_type(code_[copy->field]);
+      check_place(copy->memory, copy->at, type);
+      check_guard(copy->guard, type);
+    } else if (const auto* view = s.as<WindowOp>()) {
+      if (view->item) check_index(*view->item, nullptr);
+      for (const Expr& e : view->offsets) check_index(e, nullptr);
+      declare(view->window);
+    } else if (const auto* store = s.as<StartStoreOp>()) {
+      const ValueType type = memory_type(code_[store->window]);
+      check_place(store->memory, store->at, type);
+      check_guard(store->guard, type);
+      stored_.insert(store->memory);
+    } else if (s.as<TurnsOp>() || s.as<ReceiveOp>() || s.as<ReleaseOp>() || s.as<PassOp>() ||
+               s.as<TakeOp>() || s.as<StartDotOp>() || s.as<WaitDotOp>() || s.as<WaitStoreOp>() ||
+               s.as<RelayoutOp>()) {
+      for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
     } else {
       return false;
     }
+    expect(code_.pipelined, "T21", "this program is not pipelined");
     return true;
+  }
+
+  void check_role(const CopiesOp& role) {
+    const Expr range[2] = {0, role.copies - 1};
+    check_region(*role.body, {}, role.symbol.empty() ? nullptr : &role.symbol, range);
   }
 
   void check_arg_fold(const ArgFoldOp& op) {
     if (!is_value(op.values) || !is_value(op.indices)) return;
     ValueType values = type_of(op.values), indices = type_of(op.indices);
-    expect(is_integer(indices.dtype) && indices.extents == values.extents, "T7", "the indices are integers in the extents of the values");
+    expect(is_integer(indices.dtype) && indices.extents == values.extents, "T7",
+           "the indices are integers in the extents of the values");
     expect(op.axes.size() == 1, "T12", "an arg-reduction has one axis");
     for (const int64_t axis : op.axes) {
       if (!axis_of(axis, values) || !axis_of(axis, indices)) return;
       values.extents[static_cast<size_t>(axis)] = indices.extents[static_cast<size_t>(axis)] = 1;
     }
-    expect(statement_->results.size() == 2 && result_type(0) == values && result_type(1) == indices, "T7", "the results are a value and an index");
+    expect(statement_->results.size() == 2 && result_type(0) == values && result_type(1) == indices,
+           "T7", "the results are a value and an index");
   }
 
   std::optional<ValueType> side(const Operand& operand, MemoryId buffer) {
     if (!buffer) return is_value(operand) ? std::optional(type_of(operand)) : std::nullopt;
     ValueType type{code_[buffer].dtype, 1, {}};
-    for (const Expr& extent : code_[buffer].shape) type.extents.push_back(extent.as_constant().value_or(0));
-    expect(code_[buffer].space == MemorySpace::Local, "T9", fmt::format("%{} is no buffer", code_[buffer].name));
+    for (const Expr& extent : code_[buffer].shape)
+      type.extents.push_back(extent.as_constant().value_or(0));
+    expect(code_[buffer].space == MemorySpace::Local, "T9",
+           fmt::format("%{} is no buffer", code_[buffer].name));
     return type;
   }
 
   void check_dot(const TileDotOp& op) {
     const auto a = side(op.a, op.a_buffer), b = side(op.b, op.b_buffer);
     if (!a || !b || !is_value(op.c)) return;
-    const bool axes = a->rank() == 2 && b->rank() == 2 && (op.contract_a | 1) == 1 && (op.contract_b | 1) == 1;
+    const bool axes =
+        a->rank() == 2 && b->rank() == 2 && (op.contract_a | 1) == 1 && (op.contract_b | 1) == 1;
     expect(axes, "T12", "a dot has rank 2");
     if (!axes) return;
-    const auto at = [](const ValueType& type, int64_t axis) { return type.extents[static_cast<size_t>(axis)]; };
+    const auto at = [](const ValueType& type, int64_t axis) {
+      return type.extents[static_cast<size_t>(axis)];
+    };
     expect(at(*a, op.contract_a) == at(*b, op.contract_b), "T12", "the contracted extents agree");
     const bool f64 = a->dtype == DType::F64;
-    expect(is_floating(a->dtype) && is_floating(b->dtype) && f64 == (b->dtype == DType::F64), "T7", "a dot of floats");
-    const ValueType result{f64 ? DType::F64 : DType::F32, 1, {at(*a, 1 - op.contract_a), at(*b, 1 - op.contract_b)}};
+    expect(is_floating(a->dtype) && is_floating(b->dtype) && f64 == (b->dtype == DType::F64), "T7",
+           "a dot of floats");
+    const ValueType result{
+        f64 ? DType::F64 : DType::F32, 1, {at(*a, 1 - op.contract_a), at(*b, 1 - op.contract_b)}};
     expect(type_of(op.c) == result, "T7", fmt::format("the accumulator is {}", result.to_string()));
     expect_type(result);
   }
@@ -84,23 +145,28 @@ class TileChecker : public CodeChecker {
     const Memory& memory = code_[op.memory];
     check_place(op.memory, op.at, {});
     check_index(op.count, nullptr);
-    expect(memory.space == MemorySpace::Workspace && memory.dtype == DType::I32 && memory.zeroed, "T16", "a ticket is an i32 workspace with `zero`");
+    expect(memory.space == MemorySpace::Workspace && memory.dtype == DType::I32 && memory.zeroed,
+           "T16", "a ticket is an i32 workspace with `zero`");
     expect(op.count.range().min >= 1, "T16", "a ticket has at least one arrival");
     tickets_.insert(op.memory);
   }
 
-  void check_access(MemoryId id, const std::vector<Expr>& at, const Guard&, const ValueType&, bool store) override {
+  void check_access(MemoryId id, const std::vector<Expr>& at, const Guard&, const ValueType&,
+                    bool store) override {
     const Memory& memory = code_[id];
     if (!store) {
-      const bool known = memory.space != MemorySpace::Workspace || memory.zeroed || stored_.contains(id) || stored_here(id);
+      const bool known = memory.space != MemorySpace::Workspace || memory.zeroed ||
+                         stored_.contains(id) || stored_here(id);
       expect(known, "T18", fmt::format("%{} is loaded and stored nowhere before", memory.name));
       return;
     }
     stored_.insert(id);
-    if (memory.space == MemorySpace::Local || branches_ > 0) return;
+    if (memory.space != MemorySpace::Parameter && memory.space != MemorySpace::Workspace) return;
+    if (branches_ > 0) return;
     for (const GridAxis& axis : code_.phases[phase_].grid) {
       if (axis.extent.as_constant().value_or(1) <= 1) continue;
-      const bool varies = std::any_of(at.begin(), at.end(), [&](const Expr& e) { return depends(e, axis.symbol); });
+      const bool varies =
+          std::any_of(at.begin(), at.end(), [&](const Expr& e) { return depends(e, axis.symbol); });
       expect(varies, "T20", fmt::format("every {} stores to the same place", axis.symbol));
     }
   }
@@ -111,7 +177,8 @@ class TileChecker : public CodeChecker {
       const auto* store = s.as<StoreOp>();
       if (store && store->memory == id) return true;
       const auto inner = regions_of(s);
-      return std::any_of(inner.begin(), inner.end(), [&](const Region* r) { return stores(*r, id); });
+      return std::any_of(inner.begin(), inner.end(),
+                         [&](const Region* r) { return stores(*r, id); });
     });
   }
 
@@ -122,7 +189,8 @@ class TileChecker : public CodeChecker {
       if (s == symbol || s[0] == '%') return true;
       if (const auto let = lets_.find(s); let != lets_.end()) return depends(let->second, symbol);
       const auto loop = loops_.find(s);
-      return loop != loops_.end() && (depends(loop->second.first, symbol) || depends(loop->second.second, symbol));
+      return loop != loops_.end() &&
+             (depends(loop->second.first, symbol) || depends(loop->second.second, symbol));
     });
   }
 
@@ -130,12 +198,17 @@ class TileChecker : public CodeChecker {
     for (size_t i = 0; i < code_.memories.size(); ++i) {
       const Memory& memory = code_.memories[i];
       const bool out = memory.space == MemorySpace::Parameter && memory.mode == Mode::Out;
-      expect(!out || stored_.contains(MemoryId(i)), "T19", fmt::format("the output %{} is never stored to", memory.name));
+      expect(!out || stored_.contains(MemoryId(i)), "T19",
+             fmt::format("the output %{} is never stored to", memory.name));
     }
-    for (const MemoryId ticket : tickets_) expect(!stored_.contains(ticket), "T16", fmt::format("the ticket %{} is stored to", code_[ticket].name));
+    for (const MemoryId ticket : tickets_)
+      expect(!stored_.contains(ticket), "T16",
+             fmt::format("the ticket %{} is stored to", code_[ticket].name));
   }
 
-  void note_loop(const ForOp& op) override { loops_.insert_or_assign(op.symbol, std::pair(op.low, op.high)); }
+  void note_loop(const ForOp& op) override {
+    loops_.insert_or_assign(op.symbol, std::pair(op.low, op.high));
+  }
 
   std::set<MemoryId> stored_, tickets_;
   std::unordered_map<std::string, std::pair<Expr, Expr>> loops_;
