@@ -407,38 +407,6 @@ class GpuLowering : public Lowering {
     return builder_.view(ViewKind::Reshape, value, type);
   }
 
-  // The value of the lane whose number differs by `distance`. Shuffles move 32 bits.
-  Operand swapped(const Operand& value, int64_t distance) {
-    const ValueType type = type_of(value);
-    const DType dtype = type.dtype;
-    if (type.lanes > 1) {
-      ValueType array{dtype, 1, type.extents};
-      array.extents.push_back(type.lanes);
-      return builder_.regroup(swapped(builder_.regroup(value, array), distance), type);
-    }
-    const auto convert = [&](const Operand& v, DType to) {
-      return Operand(builder_.row(ElementwiseOp::convert, {v}, to));
-    };
-    const auto bitcast = [&](const Operand& v, DType to) {
-      return Operand(builder_.row(ElementwiseOp::bitcast, {v}, to));
-    };
-    if (dtype == DType::Bool)
-      return row(ElementwiseOp::ne,
-                 {swapped(convert(value, DType::I32), distance), Operand::literal(DType::I32, 0)});
-    if (size_of(dtype) == 8) {
-      const Operand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
-      const Operand half = Operand::literal(DType::I64, 32);
-      const Operand low = swapped(convert(bits, DType::U32), distance);
-      const Operand high =
-          swapped(convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
-      const Operand joined = row(
-          ElementwiseOp::logical_or,
-          {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
-      return dtype == DType::I64 ? joined : bitcast(joined, dtype);
-    }
-    return builder_.shuffle(Instruction::shfl_bfly, value, distance);
-  }
-
   // --- Views ------------------------------------------------------------------------------------
 
   // A digit of the flattened tile, neighbours that count on joined.

@@ -41,12 +41,12 @@ int64_t power_of_two_at_least(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
-Lowering::Lowering(const TileProgram& program, const Target& target)
+ProgramLowering::ProgramLowering(const TileProgram& program, const Target& target)
     : tile_(program), target_(target), builder_(kernel_) {
   kernel_.target = target.name;
 }
 
-Kernel Lowering::run() {
+void ProgramLowering::lower_signature() {
   kernel_.name = builder_.fresh_name(tile_.name);
   kernel_.schedule = tile_.schedule;
   kernel_.symbols = tile_.symbols;
@@ -65,6 +65,10 @@ Kernel Lowering::run() {
   }
   for (size_t i = 0; i < tile_.memories.size(); ++i)
     if (tile_.memories[i].space == MemorySpace::Workspace) add_memory(MemoryId(i));
+}
+
+Kernel Lowering::run() {
+  lower_signature();
   for (const Phase& phase : tile_.phases) {
     Phase lowered;
     lowered.grid = phase.grid;
@@ -79,7 +83,7 @@ Kernel Lowering::run() {
 }
 
 // L4, L16: memory has one dimension.
-void Lowering::add_memory(MemoryId id) {
+void ProgramLowering::add_memory(MemoryId id) {
   const Memory& memory = tile_[id];
   Memory lowered = memory;
   const auto strides = memory.strides.empty() ? row_major(memory.shape) : memory.strides;
@@ -107,25 +111,25 @@ Positions Lowering::positions(const ValueType& tile, const ValueType& lowered) c
   return map;
 }
 
-Condition Lowering::substitute(const Condition& condition, const Positions& map) {
+Condition ProgramLowering::substitute(const Condition& condition, const Positions& map) {
   Condition out;
   for (const IndexComparison& c : condition)
     out.push_back({c.left.substitute(map), c.kind, c.right.substitute(map)});
   return out;
 }
 
-void Lowering::define(ValueId tile, Operand kernel) {
+void ProgramLowering::define(ValueId tile, Operand kernel) {
   values_[tile.index] = kernel;
   if (!kernel.is_literal())
     renamed_.insert_or_assign("%" + tile_[tile].name, value_symbol(kernel_, kernel.value));
 }
 
-std::string_view Lowering::hint(const Statement& statement, size_t i) const {
+std::string_view ProgramLowering::hint(const Statement& statement, size_t i) const {
   const std::string& name = tile_[statement.results[i]].name;
   return std::string_view(name).substr(0, name.find('.'));
 }
 
-ValueId Lowering::emit(StatementOp op, const ValueType& type, const Statement& from) {
+ValueId ProgramLowering::emit(StatementOp op, const ValueType& type, const Statement& from) {
   return builder_.append(std::move(op), {type}, hint(from), from.location)[0];
 }
 
@@ -167,7 +171,7 @@ void Lowering::lower_op(const TestOp& op, const Statement& s) {  // L7
 }
 
 // L5.
-Expr Lowering::offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const {
+Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const {
   Expr sum;
   for (size_t axis = 0; axis < at.size(); ++axis)
     sum += at[axis].substitute(map) * strides_[memory.index][axis];
@@ -175,7 +179,7 @@ Expr Lowering::offset(MemoryId memory, const std::vector<Expr>& at, const Positi
 }
 
 // L6: what is known of the address of lane 0.
-int64_t Lowering::alignment(MemoryId memory, const Expr& at) const {
+int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   const Memory& m = tile_[memory];
   const int64_t bytes = static_cast<int64_t>(size_of(m.dtype));
   const int64_t base = m.space == MemorySpace::Parameter ? std::max(m.align, bytes) : 64;
@@ -469,7 +473,39 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
   for (size_t i = 0; i < results.size(); ++i) define(s.results[i], results[i]);
 }
 
-void Lowering::not_lowered(std::string_view what, const Statement& s) const {
+// As 32-bit words: that is what shuffles move.
+Operand ProgramLowering::swapped(const Operand& value, int64_t distance) {
+  const ValueType type = type_of(value);
+  const DType dtype = type.dtype;
+  if (type.lanes > 1) {
+    ValueType array{dtype, 1, type.extents};
+    array.extents.push_back(type.lanes);
+    return builder_.regroup(swapped(builder_.regroup(value, array), distance), type);
+  }
+  const auto convert = [&](const Operand& v, DType to) {
+    return Operand(builder_.row(ElementwiseOp::convert, {v}, to));
+  };
+  const auto bitcast = [&](const Operand& v, DType to) {
+    return Operand(builder_.row(ElementwiseOp::bitcast, {v}, to));
+  };
+  if (dtype == DType::Bool)
+    return row(ElementwiseOp::ne,
+               {swapped(convert(value, DType::I32), distance), Operand::literal(DType::I32, 0)});
+  if (size_of(dtype) == 8) {
+    const Operand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
+    const Operand half = Operand::literal(DType::I64, 32);
+    const Operand low = swapped(convert(bits, DType::U32), distance);
+    const Operand high =
+        swapped(convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
+    const Operand joined = row(
+        ElementwiseOp::logical_or,
+        {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
+    return dtype == DType::I64 ? joined : bitcast(joined, dtype);
+  }
+  return builder_.shuffle(Instruction::shfl_bfly, value, distance);
+}
+
+void ProgramLowering::not_lowered(std::string_view what, const Statement& s) const {
   fail(kNotLowered,
        fmt::format("tile program {}: {} has no lowering to a kernel for {}", tile_.name, what,
                    target_.name),
@@ -477,6 +513,7 @@ void Lowering::not_lowered(std::string_view what, const Statement& s) const {
 }
 
 Kernel lower(const TileProgram& program, const Target& target) {
+  if (program.pipelined) return lower_pipelined(program, target);
   return target.kind == TargetKind::Gpu ? lower_for_gpu(program, target)
                                         : lower_for_cpu(program, target);
 }

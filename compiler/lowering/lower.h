@@ -9,7 +9,8 @@
 
 namespace braze {
 
-/// Lowers a plain tile program for a CPU or a GPU. Internal on a program that its verifier would refuse.
+/// Lowers a plain tile program for a CPU or a GPU, a pipelined one for its target. Unsupported where
+/// a rule is missing; Internal on a program that its verifier would refuse.
 Kernel lower(const TileProgram& program, const Target& target);
 
 }  // namespace braze

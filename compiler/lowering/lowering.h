@@ -16,49 +16,22 @@ namespace braze {
 
 using Positions = std::unordered_map<std::string, Expr>;
 
-class Lowering {
+/// The parts of any lowering of tile programs: signature, names, addresses.
+class ProgramLowering {
  public:
-  Lowering(const TileProgram& program, const Target& target);
-  virtual ~Lowering() = default;
-  Lowering(const Lowering&) = delete;
-  Lowering& operator=(const Lowering&) = delete;
-
-  Kernel run();
+  virtual ~ProgramLowering() = default;
+  ProgramLowering(const ProgramLowering&) = delete;
+  ProgramLowering& operator=(const ProgramLowering&) = delete;
 
  protected:
-  // --- A machine's part -------------------------------------------------------------------------
+  ProgramLowering(const TileProgram& program, const Target& target);
 
-  /// Before and after the statements of a phase; `lowered` is the phase to be.
-  virtual void begin_phase(Phase& lowered) = 0;
-  virtual void end_phase(Phase& lowered) = 0;
-  /// The kernel's type of a tile type: L1, D3. Scalars stay scalars.
-  virtual ValueType lower_type(const ValueType& tile) const = 0;
-  /// The element of a tile along an axis, over positions of its lowered type: L2, D3.
-  virtual Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const = 0;
-  /// Whether lanes of the lowered type lie beyond the tile's innermost extent: L3.
-  virtual bool padded(const ValueType& tile, const ValueType& lowered) const = 0;
-  /// What must hold besides a store's own guard, so that one thread stores an element: D5.
-  virtual Condition single_store(const ValueType& tile) const = 0;
   /// Space and offset of a buffer of the tile program: L16, D2.
   virtual void place_buffer(Memory& lowered, int64_t bytes) = 0;
-  /// Called before accesses to buffers and before the loops that make them: D16.
-  virtual void before_access(MemoryId kernel_memory, bool store) = 0;
-  virtual void enter_loop(const Region& body) = 0;
-  virtual void leave_loop() = 0;
-  /// Fails if operands do not lie where the result does.
-  virtual void check_row(const RowOp& op, const Statement& s) const = 0;
-  virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
-  virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
-  /// Whether a view renames registers, so that no element moves: L14.
-  virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
-  /// Elements between the rows of a tile that is moved by a transpose.
-  virtual int64_t row_padding(const ValueType& tile) const = 0;
-  virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
 
-  // --- Shared by the machines -------------------------------------------------------------------
-
+  /// Name, symbols, parameters, workspaces.
+  void lower_signature();
   void add_memory(MemoryId id);
-  Positions positions(const ValueType& tile, const ValueType& lowered) const;
   Expr uniform(const Expr& e) const { return e.substitute(renamed_); }
   Condition uniform(const Condition& c) const { return substitute(c, renamed_); }
   static Condition substitute(const Condition& condition, const Positions& map);
@@ -76,12 +49,63 @@ class Lowering {
   Operand row(ElementwiseOp op, std::vector<Operand> operands) {
     return builder_.row(op, std::move(operands));
   }
+  Expr offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const;
+  int64_t alignment(MemoryId memory, const Expr& at) const;
+  /// The value of the lane whose number differs by `distance` (a power of two).
+  Operand swapped(const Operand& value, int64_t distance);
+  [[noreturn]] void not_lowered(std::string_view what, const Statement& s) const;
 
+  const TileProgram& tile_;
+  const Target& target_;
+  Kernel kernel_;
+  CodeBuilder builder_;
+  std::vector<MemoryId> memories_;
+  std::vector<std::vector<Expr>> strides_;
+  std::vector<Operand> values_;
+  Positions renamed_;  // "%tile value" -> "%kernel value"
+};
+
+/// Plain programs.
+class Lowering : public ProgramLowering {
+ public:
+  Kernel run();
+
+ protected:
+  using ProgramLowering::ProgramLowering;
+
+  // --- A machine's part -------------------------------------------------------------------------
+
+  /// Before and after the statements of a phase; `lowered` is the phase to be.
+  virtual void begin_phase(Phase& lowered) = 0;
+  virtual void end_phase(Phase& lowered) = 0;
+  /// The kernel's type of a tile type: L1, D3. Scalars stay scalars.
+  virtual ValueType lower_type(const ValueType& tile) const = 0;
+  /// The element of a tile along an axis, over positions of its lowered type: L2, D3.
+  virtual Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const = 0;
+  /// Whether lanes of the lowered type lie beyond the tile's innermost extent: L3.
+  virtual bool padded(const ValueType& tile, const ValueType& lowered) const = 0;
+  /// What must hold besides a store's own guard, so that one thread stores an element: D5.
+  virtual Condition single_store(const ValueType& tile) const = 0;
+  /// Called before accesses to buffers and before the loops that make them: D16.
+  virtual void before_access(MemoryId kernel_memory, bool store) = 0;
+  virtual void enter_loop(const Region& body) = 0;
+  virtual void leave_loop() = 0;
+  /// Fails if operands do not lie where the result does.
+  virtual void check_row(const RowOp& op, const Statement& s) const = 0;
+  virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
+  virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
+  /// Whether a view renames registers, so that no element moves: L14.
+  virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
+  /// Elements between the rows of a tile that is moved by a transpose.
+  virtual int64_t row_padding(const ValueType& tile) const = 0;
+  virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
+
+  // --- Shared by the machines -------------------------------------------------------------------
+
+  Positions positions(const ValueType& tile, const ValueType& lowered) const;
   void lower_region(const Region& region);
   Region region(const Region& body);
 
-  Expr offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const;
-  int64_t alignment(MemoryId memory, const Expr& at) const;
   Guard lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
                     const Positions& map, Condition more = {});
   Operand splat_to(const Operand& operand, const ValueType& result);
@@ -98,16 +122,6 @@ class Lowering {
   Operand fold_lanes(Monoid monoid, const Operand& value);
   Operand move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
                               const ValueType& to, const Statement& s);
-  [[noreturn]] void not_lowered(std::string_view what, const Statement& s) const;
-
-  const TileProgram& tile_;
-  const Target& target_;
-  Kernel kernel_;
-  CodeBuilder builder_;
-  std::vector<MemoryId> memories_;
-  std::vector<std::vector<Expr>> strides_;
-  std::vector<Operand> values_;
-  Positions renamed_;  // "%tile value" -> "%kernel value"
 
  private:
   void lower_op(const LetOp& op, const Statement& s);
@@ -145,5 +159,6 @@ int64_t power_of_two_at_least(int64_t n);
 
 Kernel lower_for_cpu(const TileProgram& program, const Target& target);
 Kernel lower_for_gpu(const TileProgram& program, const Target& target);
+Kernel lower_pipelined(const TileProgram& program, const Target& target);
 
 }  // namespace braze

@@ -56,6 +56,60 @@ int64_t thread_stride(const Digit& digit) {
   return digit.resource == Resource::Warp ? digit.stride * kWarpThreads : digit.stride;
 }
 
+void renumber_registers(Layout& layout) {
+  std::vector<Digit*> registers;
+  for (std::vector<Digit>& axis : layout.axes)
+    for (Digit& digit : axis)
+      if (digit.resource == Resource::Register) registers.push_back(&digit);
+  // Equal strides come from different operands: the last axis is innermost.
+  std::reverse(registers.begin(), registers.end());
+  std::stable_sort(registers.begin(), registers.end(),
+                   [](const Digit* a, const Digit* b) { return a->stride < b->stride; });
+  int64_t stride = 1;
+  for (Digit* digit : registers) {
+    digit->stride = stride;
+    stride *= digit->extent;
+  }
+}
+
+std::vector<RegisterDigit> register_digits(const Layout& layout) {
+  std::vector<std::pair<int64_t, RegisterDigit>> found;
+  for (size_t axis = 0; axis < layout.rank(); ++axis) {
+    int64_t weight = layout.extent(axis);
+    for (const Digit& digit : layout.axes[axis]) {
+      weight /= digit.extent;
+      if (digit.resource == Resource::Register)
+        found.push_back({digit.stride, {axis, weight, digit.extent}});
+    }
+  }
+  std::sort(found.begin(), found.end(),
+            [](const auto& a, const auto& b) { return a.first > b.first; });
+  std::vector<RegisterDigit> out;
+  for (const auto& [stride, digit] : found) out.push_back(digit);
+  return out;
+}
+
+namespace {
+// Rows of groups of 8 lanes, four warps of 16 rows, as all fragments of matrices have them; columns
+// are given.
+Layout fragment(int64_t row_stride, std::vector<Digit> columns) {
+  std::erase_if(columns, [](const Digit& digit) { return digit.extent == 1; });
+  return {{{{Resource::Warp, 1, 4}, {Resource::Register, row_stride, 2}, {Resource::Lane, 4, 8}},
+           std::move(columns)}};
+}
+}  // namespace
+
+Layout accumulator_layout(int64_t columns) {
+  return fragment(2, {{Resource::Register, 4, columns / 8},
+                      {Resource::Lane, 1, 4},
+                      {Resource::Register, 1, 2}});
+}
+
+Layout dot_operand_layout(int64_t depth, bool tf32) {
+  if (!tf32) return accumulator_layout(depth);
+  return fragment(1, {{Resource::Register, 2, depth / 4}, {Resource::Lane, 1, 4}});
+}
+
 Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
               int64_t vector) {
   const size_t rank = extents.size();

@@ -42,6 +42,24 @@ inline constexpr int64_t kWarpThreads = 32;
 bool is_thread_digit(const Digit& digit);
 int64_t thread_stride(const Digit& digit);
 
+/// Gives the register digits dense strides in the order of the strides they have.
+void renumber_registers(Layout& layout);
+
+/// A digit that is an axis of a thread's array, and where it stands in the tile's index.
+struct RegisterDigit {
+  size_t axis = 0;
+  int64_t weight = 1;  ///< in the index of the axis
+  int64_t extent = 1;
+  friend bool operator==(const RegisterDigit&, const RegisterDigit&) = default;
+};
+/// The greatest stride first.
+std::vector<RegisterDigit> register_digits(const Layout& layout);
+
+/// Where the accumulator of m64 x `columns` lies, and an operand of 16-bit elements (tf32: of 32
+/// bits) in registers whose contracted axis has `depth` elements: section 7.3.
+Layout accumulator_layout(int64_t columns);
+Layout dot_operand_layout(int64_t depth, bool tf32);
+
 /// A tile of `extents` spread over a block: axis k over threads[k] of its threads, the last axis
 /// fastest, `vector` neighbours along the last axis in one thread; what is left goes to registers,
 /// outermost. Extents that are short of that use fewer neighbours, then fewer threads.

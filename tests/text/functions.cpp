@@ -1,5 +1,6 @@
 #include "tests/text/functions.h"
 
+#include "compiler/lowering/lower.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/simplify.h"
@@ -15,6 +16,7 @@
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
 #include "ir/support/text.h"
+#include "ir/target/target.h"
 #include "ir/tile/verify.h"
 
 namespace braze::text_test {
@@ -134,11 +136,20 @@ std::string expand_static(std::string_view text, std::string_view file_name) {
   return to_text(kernel);
 }
 
+// A pipelined tile program as the kernel for its target.
+std::string lower_pipelined(std::string_view text, std::string_view file_name) {
+  const TileProgram program = read<TileProgram>(text, file_name);
+  const Kernel kernel = lower(program, find_target(program.target).value());
+  fail_if_any(verify(kernel), "verify");
+  return to_text(kernel);
+}
+
 constexpr Function kFunctions[] = {
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},
     {"fold", run_pass<fold>},
+    {"lower", lower_pipelined},
     {"simplify", run_pass<simplify>},
     {"unscatter", run_pass<unscatter>},
 };

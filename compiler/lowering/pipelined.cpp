@@ -1,0 +1,533 @@
+#include "compiler/lowering/pipelined.h"
+
+#include <algorithm>
+
+#include "ir/code/walk.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr Code kBlockLimits{"block-limits", ErrorKind::Unsupported,
+                            "A pipelined program needs more than a block of its target has."};
+constexpr int64_t kMostWarps = 32;
+constexpr int64_t kMostBarriers = 16;
+constexpr int64_t kMbarrierBytes = 8;
+
+int64_t rounded_up(int64_t n, int64_t multiple) { return (n + multiple - 1) / multiple * multiple; }
+
+// Visits all statements of a region, nested ones included.
+void for_each_statement(const Region& region, const std::function<void(const Statement&)>& visit) {
+  for (const Statement& s : region.statements) {
+    visit(s);
+    for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
+  }
+}
+
+bool depends(const Expr& e, const std::set<std::string>& symbols) {
+  const auto used = e.symbols();
+  return std::any_of(used.begin(), used.end(), [&](const std::string& symbol) {
+    return symbol[0] == '%' || symbols.contains(symbol);
+  });
+}
+
+}  // namespace
+
+PipelinedLowering::PipelinedLowering(const TileProgram& program, const Target& target)
+    : ProgramLowering(program, target), layouts_(program), tiles_(program.values.size()) {}
+
+Kernel PipelinedLowering::run() {
+  builder_.fresh_name("tid");
+  builder_.fresh_name("rtid");
+  for (const Phase& phase : tile_.phases) {
+    for (const GridAxis& axis : phase.grid) builder_.fresh_name(axis.symbol);
+    reserve_symbols(phase.body);
+  }
+  lower_signature();
+  for (const Phase& phase : tile_.phases) lower_phase(phase);
+  remove_dead_code(kernel_);
+  return std::move(kernel_);
+}
+
+// Symbols keep their names, so no other may take them.
+void PipelinedLowering::reserve_symbols(const Region& region) {
+  for_each_statement(region, [&](const Statement& s) {
+    if (const auto* let = s.as<LetOp>()) builder_.fresh_name(let->symbol);
+    if (const auto* loop = s.as<ForOp>()) builder_.fresh_name(loop->symbol);
+    if (const auto* role = s.as<CopiesOp>()) builder_.fresh_name(role->symbol);
+  });
+}
+
+void PipelinedLowering::lower_phase(const Phase& phase) {
+  phase_ = &phase;
+  Phase lowered;
+  lowered.grid = phase.grid;
+  lowered.barrier = phase.barrier;
+  lowered.cluster = phase.cluster;
+  lowered.cluster_size = phase.cluster_size;
+  fields_.clear(), buffers_.clear(), exchanges_.clear(), barriers_.clear();
+  inits_.clear(), roles_.clear();
+  note_roles(phase);
+  Region lets, roles;
+  builder_.enter(lets);
+  for (const Statement& s : phase.body.statements) {
+    if (const auto* let = s.as<LetOp>()) lower_op(*let, s);
+    if (const auto* channel = s.as<ChannelOp>()) declare_channel(channel->channel);
+  }
+  builder_.enter(roles);
+  for (const Role& role : roles_) lower_role(role);
+  builder_.leave();
+  const Role& last = roles_.back();
+  lowered.block = (last.first_warp + last.op->warps * last.op->copies) * kWarpThreads;
+  place_shared(lowered);
+  begin_block(lowered);
+  builder_.leave();
+  std::move(roles.statements.begin(), roles.statements.end(), std::back_inserter(lets.statements));
+  lowered.body = std::move(lets);
+  kernel_.phases.push_back(std::move(lowered));
+}
+
+// D1, D14: warps and barriers in order of declaration.
+void PipelinedLowering::note_roles(const Phase& phase) {
+  int64_t warps = 0, barrier = 1;
+  for (const Statement& s : phase.body.statements) {
+    const auto* op = s.as<CopiesOp>();
+    if (!op) continue;
+    Role role{op};
+    if (op->registers > 0) warps = rounded_up(warps, 4);
+    role.first_warp = warps;
+    warps += op->warps * op->copies;
+    role.one_thread = only_puts(*op->body);
+    if (!role.one_thread) {
+      role.first_barrier = barrier;
+      barrier += op->copies;
+    }
+    for_each_statement(*op->body, [&](const Statement& inner) {
+      role.stores_start = role.stores_start || inner.as<StartStoreOp>();
+    });
+    if (!phase.cluster.empty()) note_replicated(*op->body, {phase.cluster});
+    roles_.push_back(role);
+  }
+  for (const Statement& s : phase.body.statements) {
+    const auto* token = s.as<TurnsOp>();
+    if (!token) continue;
+    turn_barriers_[token->token] = barrier;
+    barrier += tile_[token->token].count;
+  }
+  if (warps <= kMostWarps && barrier <= kMostBarriers) return;
+  fail(kBlockLimits, fmt::format("kernel @{}: {} warps and {} barriers; a block has {} and {}",
+                                 tile_.name, warps, barrier, kMostWarps, kMostBarriers));
+}
+
+// D18: copies whose place does not depend on the block's rank. `ranked` are the symbols that do.
+void PipelinedLowering::note_replicated(const Region& region, std::set<std::string> ranked) {
+  for (const Statement& s : region.statements) {
+    if (const auto* let = s.as<LetOp>(); let && depends(let->value, ranked))
+      ranked.insert(let->symbol);
+    if (const auto* loop = s.as<ForOp>();
+        loop && (depends(loop->low, ranked) || depends(loop->high, ranked)))
+      ranked.insert(loop->symbol);
+    if (const auto* put = s.as<PutOp>()) {
+      for (const Statement& inner : put->body->statements) {
+        const auto* copy = inner.as<CopyOp>();
+        if (!copy || std::any_of(copy->at.begin(), copy->at.end(),
+                                 [&](const Expr& e) { return depends(e, ranked); }))
+          continue;
+        replicated_.insert(copy);
+        multicast_.insert(put->channel);
+      }
+    }
+    for (const Region* inner : regions_of(s)) note_replicated(*inner, ranked);
+  }
+}
+
+MemoryId PipelinedLowering::shared(std::string_view name, DType dtype, int64_t count,
+                                   int64_t align, std::vector<SharedObject>& list) {
+  Memory memory{.name = std::string(name),
+                .space = MemorySpace::Shared,
+                .mode = Mode::InOut,
+                .dtype = dtype,
+                .shape = {Expr(count)}};
+  const MemoryId id = builder_.add_memory(std::move(memory));
+  list.push_back({id, count * static_cast<int64_t>(size_of(dtype)), align});
+  return id;
+}
+
+MemoryId PipelinedLowering::mbarriers(std::string_view name, int64_t count) {
+  const MemoryId id = shared(name, DType::I64, count, kMbarrierBytes, barriers_);
+  kernel_.memories[id.index].mbarrier = true;
+  return id;
+}
+
+void PipelinedLowering::place_buffer(Memory&, int64_t) {
+  fail(codes::kInternal, "a buffer of a pipelined program stands in a role");
+}
+
+// D7, D10.
+void PipelinedLowering::declare_channel(ChannelId id) {
+  const Channel& channel = tile_[id];
+  LoweredChannel out;
+  for (const MemoryId field : channel.fields) {
+    const Memory& memory = tile_[field];
+    const int64_t count = memory_type(memory).count();
+    out.bytes += count * static_cast<int64_t>(size_of(memory.dtype));
+    memories_[field.index] = shared(memory.name, memory.dtype, channel.depth * count,
+                                    memory.swizzle > 0 ? 1024 : 128, fields_);
+  }
+  out.writers = multicast_.contains(id) ? phase_->cluster_size : 1;
+  out.full = mbarriers(channel.name + "_full", channel.depth);
+  out.empty = mbarriers(channel.name + "_empty", channel.depth);
+  inits_.emplace_back(out.full, 1);
+  inits_.emplace_back(out.empty, receivers(channel) * out.writers);
+  channels_[id] = out;
+}
+
+const PipelinedLowering::Role& PipelinedLowering::role_named(const std::string& name) const {
+  const auto found = std::find_if(roles_.begin(), roles_.end(),
+                                  [&](const Role& role) { return role.op->name == name; });
+  BRAZE_CHECK(found != roles_.end(), fmt::format("there is no role {}", name));
+  return *found;
+}
+
+// Warps that release an item.
+int64_t PipelinedLowering::receivers(const Channel& channel) const {
+  const CopiesOp& role = *role_named(channel.receiver).op;
+  return role.warps * (channel.only ? 1 : role.copies);
+}
+
+// D2.
+void PipelinedLowering::place_shared(Phase& lowered) {
+  int64_t end = 0;
+  for (const auto* list : {&fields_, &buffers_, &exchanges_, &barriers_}) {
+    for (const SharedObject& object : *list) {
+      end = rounded_up(end, object.align);
+      kernel_.memories[object.memory.index].scratch_offset = end;
+      end += object.bytes;
+      builder_.append(BufferOp{object.memory}, {});
+    }
+  }
+  lowered.shared_bytes = end;
+  if (end <= target_.l1_bytes) return;
+  fail(kBlockLimits,
+       fmt::format("kernel @{} needs {} bytes of shared memory; {} has {} for a block", tile_.name,
+                   end, target_.name, target_.l1_bytes),
+       {.fix = "choose a schedule with smaller tiles or fewer stages"});
+}
+
+// D15.
+void PipelinedLowering::begin_block(const Phase& lowered) {
+  const Expr tid = thread_symbol(lowered.block);
+  if (!inits_.empty()) {
+    builder_.if_then({{tid, IndexComparison::Kind::Eq, 0}}, [&] {
+      for (size_t i = 0; i < kernel_.tensor_maps.size(); ++i)
+        builder_.instruction(Instruction::tma_prefetch, {MapPlace{TensorMapId(i)}});
+      for (const auto& [memory, count] : inits_) {
+        const int64_t slots = kernel_[memory].shape[0].as_constant().value();
+        const auto init = [&, id = memory, arrivals = count](const Expr& slot) {
+          builder_.instruction(Instruction::mbarrier_init, {Place{id, slot}, Expr(arrivals)});
+        };
+        if (slots == 1) {
+          init(0);
+          continue;
+        }
+        builder_.for_loop("i", 0, slots, 1, {}, [&](const Expr& slot, const auto&) {
+          init(slot);
+          return std::vector<Operand>();
+        });
+      }
+      builder_.instruction(Instruction::fence_mbarrier_init);
+    });
+  }
+  if (lowered.cluster.empty()) {
+    builder_.barrier(0, lowered.block);
+  } else {
+    builder_.instruction(Instruction::cluster_arrive);
+    builder_.instruction(Instruction::cluster_wait);
+  }
+}
+
+// --- Roles --------------------------------------------------------------------------------------
+
+// D9: nothing but what thread 0 does.
+bool PipelinedLowering::only_puts(const Region& region) const {
+  return std::all_of(region.statements.begin(), region.statements.end(), [&](const Statement& s) {
+    if (s.as<LetOp>() || s.as<PutOp>()) return true;
+    if (!s.results.empty() || !(s.as<ForOp>() || s.as<IfOp>())) return false;
+    const auto inner = regions_of(s);
+    return std::all_of(inner.begin(), inner.end(),
+                       [&](const Region* body) { return only_puts(*body); });
+  });
+}
+
+void PipelinedLowering::lower_role(const Role& role) {
+  role_ = role;
+  state_ = {};
+  const CopiesOp& op = *role.op;
+  builder_.role(op.name, role.first_warp, role.first_warp + op.warps * op.copies, op.registers,
+                [&](const Expr& rtid) {
+                  role_symbols(rtid);
+                  note_frames(*op.body);
+                  pass_first_turns();
+                  if (role.one_thread)
+                    builder_.if_then({{role_.thread, IndexComparison::Kind::Eq, 0}},
+                                     [&] { lower_region(*op.body); });
+                  else
+                    lower_region(*op.body);
+                  end_role();
+                });
+}
+
+// D1.
+void PipelinedLowering::role_symbols(const Expr& rtid) {
+  const auto define = [&](std::string_view name, const Expr& value) {
+    if (value.as_constant() || value.kind() == Expr::Kind::Symbol) return value;
+    builder_.append(LetOp{std::string(name), value}, {});
+    return let_symbol(name, value);
+  };
+  const int64_t threads = role_.threads();
+  const CopiesOp& op = *role_.op;
+  role_.copy = op.copies > 1 ? define(op.symbol, floordiv(rtid, threads)) : Expr(0);
+  if (!op.symbol.empty()) renamed_.insert_or_assign(op.symbol, role_.copy);
+  role_.thread = mod(rtid, threads);
+  role_.warp = define(builder_.fresh_name("warp"), floordiv(role_.thread, kWarpThreads));
+  role_.lane = define(builder_.fresh_name("l"), mod(rtid, kWarpThreads));
+}
+
+// D14: the copy that passes the first element gives it once.
+void PipelinedLowering::pass_first_turns() {
+  for (const auto& [id, barrier] : turn_barriers_) {
+    const TurnToken& token = tile_[id];
+    if (token.among != role_.op->name) continue;
+    const int64_t copy = passer(token, id);
+    const auto arrive = [&, element = token.first, token_id = id] {
+      builder_.instruction(Instruction::bar_arrive,
+                           {turn_barrier(token_id, element), Expr(2 * role_.threads())});
+    };
+    if (role_.op->copies == 1)
+      arrive();
+    else
+      builder_.if_then({{role_.copy, IndexComparison::Kind::Eq, copy}}, arrive);
+  }
+}
+
+int64_t PipelinedLowering::passer(const TurnToken& token, TokenId id) const {
+  const CopiesOp& op = *role_.op;
+  std::optional<int64_t> found;
+  for_each_statement(*op.body, [&](const Statement& s) {
+    const auto* pass = s.as<PassOp>();
+    if (!pass || pass->token != id) return;
+    for (int64_t copy = 0; copy < op.copies; ++copy)
+      if (pass->element.substitute(op.symbol, copy).is_constant(token.first)) found = copy;
+  });
+  if (!found)
+    fail(kBlockLimits, fmt::format("kernel @{}: no copy of {} is known to pass element {} of %{}",
+                                   tile_.name, op.name, token.first, token.name));
+  return *found;
+}
+
+// D17, D15. All items are received and released before the roles meet (P11), so that nobody
+// signals a block that has left.
+void PipelinedLowering::end_role() {
+  if (role_.stores_start)
+    by_first_thread([&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(0)}); });
+  if (phase_->cluster.empty()) return;
+  builder_.instruction(Instruction::bar_warp);
+  builder_.instruction(Instruction::cluster_arrive);
+  builder_.instruction(Instruction::cluster_wait);
+}
+
+void PipelinedLowering::by_first_thread(const std::function<void()>& then) {
+  if (role_.one_thread) return then();
+  builder_.if_then({{role_.thread, IndexComparison::Kind::Eq, 0}}, then);
+}
+
+// D16.
+void PipelinedLowering::copy_barrier() {
+  builder_.barrier(role_.copy + role_.first_barrier, role_.threads());
+  state_ = {};
+}
+
+// --- Statements ---------------------------------------------------------------------------------
+
+void PipelinedLowering::lower_region(const Region& region) {
+  for (const Statement& s : region.statements)
+    std::visit([&](const auto& op) { lower_op(op, s); }, s.op);
+}
+
+Region PipelinedLowering::region(const Region& body) {
+  Region out;
+  builder_.enter(out);
+  lower_region(body);
+  builder_.leave();
+  return out;
+}
+
+void PipelinedLowering::lower_op(const LetOp& op, const Statement&) {
+  builder_.append(LetOp{op.symbol, uniform(op.value)}, {});
+}
+
+// What a turn leaves is pending when the next begins.
+void PipelinedLowering::note_loop(const Region& body) {
+  for_each_statement(body, [&](const Statement& s) {
+    const auto note = [&](MemoryId tile, bool stored, bool loaded) {
+      if (!windows_.contains(tile) && memories_[tile.index] == MemoryId()) return;
+      if (!is_on_chip(tile)) return;
+      const OnChip place = on_chip(tile);
+      if (tile_[place.tile].space != MemorySpace::Local) return;
+      Pending& pending = state_.buffers[place.memory];
+      pending.stored |= stored;
+      pending.loaded |= loaded;
+    };
+    if (const auto* load = s.as<LoadOp>()) note(load->memory, false, true);
+    if (const auto* store = s.as<StoreOp>()) note(store->memory, true, false);
+    if (const auto* dot = s.as<StartDotOp>()) {
+      if (dot->a_window) note(dot->a_window, false, true);
+      note(dot->b_window, false, true);
+    }
+  });
+}
+
+void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
+  ForOp loop{.symbol = op.symbol,
+             .low = uniform(op.low),
+             .high = uniform(op.high),
+             .step = uniform(op.step),
+             .unroll = op.unroll};
+  loop.is_static = op.is_static;
+  std::vector<ValueType> types;
+  std::vector<bool> flat;
+  for (size_t i = 0; i < op.carried.size(); ++i) {
+    const auto& [inside, first] = op.carried[i];
+    flat.push_back(carries_flat(op, i));
+    const auto axes = axes_of(inside);
+    Operand begin;
+    if (only_zero(op, i))
+      begin = builder_.undefined(
+          {tile_[inside].type.dtype, 1, {array_type(DType::F32, axes).count()}});  // D21
+    else
+      begin = flat[i] ? as_flat(first.value) : as_array(first, axes);
+    types.push_back(type_of(begin));
+    const ValueId carried = builder_.declare(tile_[inside].name, types.back());
+    set(inside, carried, axes, flat[i]);
+    loop.carried.emplace_back(carried, begin);
+  }
+  note_loop(*op.body);
+  Region body;
+  builder_.enter(body);
+  lower_region(*op.body);
+  for (size_t i = 0; i < op.carried.size(); ++i) {
+    const Operand& yielded = op.body->yields[i];
+    body.yields.push_back(flat[i] ? as_flat(yielded.value)
+                                  : as_array(yielded, axes_of(op.carried[i].first)));
+  }
+  builder_.leave();
+  loop.body = std::move(body);
+  const auto results = builder_.append(
+      std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
+  for (size_t i = 0; i < s.results.size(); ++i)
+    set(s.results[i], results[i], axes_of(s.results[i]), flat[i]);
+}
+
+void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
+  IfOp branch;
+  branch.condition = uniform(op.condition);
+  if (op.flag) branch.flag = tiles_[op.flag.index].value.value;
+  const BarrierState before = state_;
+  const auto lowered = [&](const Region& body) {
+    Region out;
+    builder_.enter(out);
+    lower_region(body);
+    for (size_t i = 0; i < s.results.size(); ++i)
+      out.yields.push_back(as_array(body.yields[i], axes_of(s.results[i])));
+    builder_.leave();
+    return out;
+  };
+  branch.then = lowered(*op.then);
+  const BarrierState after_then = state_;
+  state_ = before;
+  if (op.otherwise) branch.otherwise = lowered(*op.otherwise);
+  for (const auto& [memory, pending] : after_then.buffers) {
+    state_.buffers[memory].stored |= pending.stored;
+    state_.buffers[memory].loaded |= pending.loaded;
+  }
+  state_.store_waited |= after_then.store_waited;
+  std::vector<ValueType> types;
+  for (const Operand& yielded : branch.then->yields) types.push_back(type_of(yielded));
+  if (s.results.empty()) types.clear();
+  const auto results = builder_.append(std::move(branch), types, "if", s.location);
+  for (size_t i = 0; i < results.size(); ++i) set(s.results[i], results[i], axes_of(s.results[i]));
+}
+
+// D9.
+void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
+  const Channel& channel = tile_[op.channel];
+  const LoweredChannel& lowered = channels_.at(op.channel);
+  const Expr item = uniform(op.item);
+  put_ = &op;
+  by_first_thread([&] {
+    const Expr place = slot(channel, item);
+    builder_.instruction(
+        Instruction::mbarrier_wait,
+        {Place{lowered.empty, place}, mod(round(channel, item) + 1, 2)});
+    builder_.instruction(Instruction::mbarrier_expect,
+                         {Place{lowered.full, place}, Expr(lowered.bytes)});
+    lower_region(*op.body);
+  });
+  put_ = nullptr;
+}
+
+// D12.
+void PipelinedLowering::lower_op(const ReceiveOp& op, const Statement&) {
+  const Channel& channel = tile_[op.channel];
+  const Expr item = uniform(op.item);
+  builder_.instruction(Instruction::mbarrier_wait,
+                       {Place{channels_.at(op.channel).full, slot(channel, item)},
+                        mod(round(channel, item), 2)});
+}
+
+// D13.
+void PipelinedLowering::lower_op(const ReleaseOp& op, const Statement&) {
+  const Channel& channel = tile_[op.channel];
+  const LoweredChannel& lowered = channels_.at(op.channel);
+  bool loads = false;  // without a matrix instruction that waits for the warp
+  for_each_statement(*role_.op->body, [&](const Statement& s) {
+    const auto* load = s.as<LoadOp>();
+    if (!load || !is_on_chip(load->memory) || !windows_.contains(load->memory)) return;
+    loads = loads || tile_[windows_.at(load->memory).tile].space == MemorySpace::Field;
+  });
+  if (loads) builder_.instruction(Instruction::bar_warp);
+  const bool remote = lowered.writers > 1;
+  const IndexComparison who = remote ? IndexComparison{role_.lane, IndexComparison::Kind::Lt,
+                                                       lowered.writers}
+                                     : IndexComparison{role_.lane, IndexComparison::Kind::Eq, 0};
+  builder_.if_then({who}, [&] {
+    Place place{lowered.empty, slot(channel, uniform(op.item))};
+    if (remote) place.rank = role_.lane;
+    builder_.instruction(Instruction::mbarrier_arrive, {place});
+  });
+}
+
+// D14.
+Expr PipelinedLowering::turn_barrier(TokenId token, const Expr& element) const {
+  return element + turn_barriers_.at(token);
+}
+void PipelinedLowering::lower_op(const PassOp& op, const Statement&) {
+  builder_.instruction(Instruction::bar_arrive, {turn_barrier(op.token, uniform(op.element)),
+                                                 Expr(2 * role_.threads())});
+}
+void PipelinedLowering::lower_op(const TakeOp& op, const Statement&) {
+  builder_.instruction(Instruction::bar_sync, {turn_barrier(op.token, uniform(op.element)),
+                                               Expr(2 * role_.threads())});
+}
+
+// D28.
+void PipelinedLowering::lower_op(const AwaitOp&, const Statement&) {
+  builder_.instruction(Instruction::griddep_wait);
+}
+
+Kernel lower_pipelined(const TileProgram& program, const Target& target) {
+  return PipelinedLowering(program, target).run();
+}
+
+}  // namespace braze

@@ -1,0 +1,230 @@
+// pipelined.h — pipelined tile programs as kernels for a GPU: section 10 of
+// docs/design/0001-languages.md, whose rule numbers stand in the code.
+//
+// pipelined.cpp makes phases, roles, channels and barriers; pipelined_values.cpp what happens in
+// registers and between them and memory; pipelined_copies.cpp bulk copies; pipelined_dots.cpp
+// matrix instructions.
+#pragma once
+
+#include <map>
+#include <set>
+#include <string>
+#include <unordered_map>
+#include <utility>
+#include <vector>
+
+#include "compiler/lowering/lowering.h"
+#include "ir/code/layout.h"
+#include "ir/tile/layouts.h"
+
+namespace braze {
+
+class PipelinedLowering : public ProgramLowering {
+ public:
+  PipelinedLowering(const TileProgram& program, const Target& target);
+  Kernel run();
+
+ private:
+  // --- Phases, roles, channels: pipelined.cpp ---------------------------------------------------
+
+  // An object in shared memory, placed when all are known.
+  struct SharedObject {
+    MemoryId memory;
+    int64_t bytes = 0, align = 128;
+  };
+  struct LoweredChannel {
+    MemoryId full, empty;
+    int64_t bytes = 0;    // of an item
+    int64_t writers = 1;  // blocks that write into a slot of this one
+  };
+  // The role whose copies run the statements at hand.
+  struct Role {
+    const CopiesOp* op = nullptr;
+    int64_t first_warp = 0;
+    int64_t first_barrier = 0;  // id of copy 0
+    Expr copy, thread, warp, lane;
+    bool one_thread = false;  // all statements stand under "thread 0"
+    bool stores_start = false;
+    int64_t threads() const { return op->warps * kWarpThreads; }
+  };
+  // D16: what happened to a buffer since the last barrier of the copy.
+  struct Pending {
+    bool stored = false, loaded = false;
+  };
+  struct BarrierState {
+    std::map<MemoryId, Pending> buffers;
+    bool store_waited = false;
+  };
+
+  void place_buffer(Memory& lowered, int64_t bytes) override;
+  void reserve_symbols(const Region& region);
+  void lower_phase(const Phase& phase);
+  void note_roles(const Phase& phase);
+  void note_replicated(const Region& region, std::set<std::string> ranked);
+  void declare_channel(ChannelId id);
+  void place_shared(Phase& lowered);
+  void begin_block(const Phase& lowered);
+  void lower_role(const Role& role);
+  void role_symbols(const Expr& rtid);
+  void pass_first_turns();
+  int64_t passer(const TurnToken& token, TokenId id) const;
+  void end_role();
+  bool only_puts(const Region& region) const;
+  int64_t receivers(const Channel& channel) const;
+  const Role& role_named(const std::string& name) const;
+  MemoryId shared(std::string_view name, DType dtype, int64_t count, int64_t align,
+                  std::vector<SharedObject>& list);
+  MemoryId mbarriers(std::string_view name, int64_t count);
+  Expr slot(const Channel& channel, const Expr& item) const { return mod(item, channel.depth); }
+  Expr round(const Channel& channel, const Expr& item) const {
+    return floordiv(item, channel.depth);
+  }
+  void by_first_thread(const std::function<void()>& then);
+  void copy_barrier();
+
+  void lower_region(const Region& region);
+  Region region(const Region& body);
+
+  void lower_op(const LetOp& op, const Statement& s);
+  void lower_op(const ForOp& op, const Statement& s);
+  void lower_op(const IfOp& op, const Statement& s);
+  void lower_op(const PutOp& op, const Statement& s);
+  void lower_op(const ReceiveOp& op, const Statement& s);
+  void lower_op(const ReleaseOp& op, const Statement& s);
+  void lower_op(const PassOp& op, const Statement& s);
+  void lower_op(const TakeOp& op, const Statement& s);
+  void lower_op(const AwaitOp& op, const Statement& s);
+  Expr turn_barrier(TokenId token, const Expr& element) const;
+  void note_loop(const Region& body);
+
+  // --- Registers: pipelined_values.cpp ----------------------------------------------------------
+
+  // A tile in a thread's registers: D3. An axis of extent 1 stands for a digit that it lacks.
+  struct TileValue {
+    Operand value;
+    std::vector<RegisterDigit> axes;
+    bool flat = false;  // one array axis for all digits
+  };
+  // Where a tile's elements lie in the array, perhaps with neighbours as lanes.
+  struct ArrayForm {
+    std::vector<RegisterDigit> axes;
+    int64_t lanes = 1;
+    ValueType type;
+    Positions positions;
+  };
+
+  void note_frames(const Region& region);
+  ArrayForm form(ValueId tile, const std::vector<RegisterDigit>& axes, int64_t lanes) const;
+  ArrayForm vector_form(ValueId tile, const std::vector<RegisterDigit>& axes, MemoryId memory,
+                        const std::vector<Expr>& at, const Guard& guard) const;
+  bool guard_parts(const Guard& guard, const ArrayForm& form) const;
+  std::vector<RegisterDigit> axes_of(ValueId tile) const { return register_digits(layouts_[tile]); }
+  static ValueType array_type(DType dtype, const std::vector<RegisterDigit>& axes);
+  Expr thread_digit(const Digit& digit) const;
+  Operand as_array(const Operand& tile, const std::vector<RegisterDigit>& axes);
+  Operand as_flat(ValueId tile);
+  Operand reshaped(const Operand& value, const std::vector<int64_t>& extents);
+  void set(ValueId tile, Operand value, std::vector<RegisterDigit> axes, bool flat = false);
+  Condition single_store(const Layout& layout) const;
+  Guard lower_guard(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
+                    const ArrayForm& form) const;
+  bool carries_flat(const ForOp& op, size_t i) const;
+  bool only_zero(const ForOp& op, size_t i) const;
+
+  void lower_op(const ConstOp& op, const Statement& s);
+  void lower_op(const IndexOp& op, const Statement& s);
+  void lower_op(const TestOp& op, const Statement& s);
+  void lower_op(const LoadOp& op, const Statement& s);
+  void lower_op(const StoreOp& op, const Statement& s);
+  void lower_op(const RowOp& op, const Statement& s);
+  void lower_op(const FoldOp& op, const Statement& s);
+  void lower_op(const ViewOp& op, const Statement& s);
+  void lower_op(const RelayoutOp& op, const Statement& s);
+  void slice(const ViewOp& op, const Statement& s);
+  Operand fold_digit(Monoid monoid, const Operand& value, const Digit& digit,
+                     const std::vector<Digit>& others);
+  Operand fold_warps(Monoid monoid, const Operand& value, const Digit& digit,
+                     const std::vector<Digit>& others);
+
+  // --- On-chip storage: pipelined_copies.cpp ----------------------------------------------------
+
+  // A part of a buffer or slot: the memory object, where the buffer or slot begins in it, and the
+  // part's first element.
+  struct OnChip {
+    MemoryId tile;    // the buffer or field
+    MemoryId memory;  // of the kernel
+    Expr base;
+    std::vector<Expr> offsets;
+  };
+  // The last two axes of a buffer or field, cut in panels.
+  struct Matrix {
+    int64_t rows = 1, columns = 1, panel = 1;  // elements; `panel` of a row
+    int64_t elements() const { return rows * columns; }
+    int64_t panel_elements() const { return rows * panel; }
+  };
+  Matrix matrix(MemoryId tile) const;
+  OnChip on_chip(MemoryId tile) const;
+  Expr origin(const OnChip& place) const;
+  Expr chip_address(const OnChip& place, const std::vector<Expr>& at, const ArrayForm& form);
+  bool is_on_chip(MemoryId tile) const;
+
+  void lower_op(const BufferOp& op, const Statement& s);
+  void lower_op(const WindowOp& op, const Statement& s);
+  void lower_op(const CopyOp& op, const Statement& s);
+  void lower_op(const StartStoreOp& op, const Statement& s);
+  void lower_op(const WaitStoreOp& op, const Statement& s);
+  void before_load(const OnChip& place);
+  void before_store(const OnChip& place);
+  void before_async_read(const OnChip& place);
+
+  // What a tensor map sees of an access: first element and extents along each axis of the tensor.
+  struct Box {
+    std::vector<Expr> at;
+    std::vector<int64_t> extents;
+  };
+  Box box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard, const ValueType& part,
+          const Statement& s) const;
+  TensorMapId tensor_map(MemoryId memory, std::vector<int64_t> extents, int64_t swizzle);
+  void each_panel(int64_t panels, const std::function<void(const Expr&)>& visit);
+  bool stores_matrices(const StoreOp& op, const OnChip& place) const;
+  void store_matrices(const StoreOp& op, const OnChip& place, const Statement& s);
+
+  // --- Matrix instructions: pipelined_dots.cpp --------------------------------------------------
+
+  void lower_op(const StartDotOp& op, const Statement& s);
+  void lower_op(const WaitDotOp& op, const Statement& s);
+  void lower_op(const TileDotOp& op, const Statement& s);
+  Operand accumulator(const StartDotOp& op);
+  std::vector<Operand> fragments(const Operand& tile, int64_t steps);
+  Place matrix_operand(MemoryId window, int64_t contracted, int64_t step, int64_t depth) const;
+  InstructionOperand first_scale(const StartDotOp& op);
+
+  template <class Other>
+  void lower_op(const Other&, const Statement& s) {
+    not_lowered("an operation of another level", s);
+  }
+
+  const TileLayouts layouts_;
+  std::vector<TileValue> tiles_;
+  std::map<ValueId, uint64_t> constants_;                       // tiles that are one literal
+  std::map<ValueId, std::vector<RegisterDigit>> frames_;        // axes that rows want of a load
+  std::map<ValueId, std::vector<Operand>> in_flight_;           // register operands of a dot
+  std::map<std::pair<ValueId, std::vector<int64_t>>, std::pair<Operand, uint64_t>> shapes_;
+
+  const Phase* phase_ = nullptr;
+  std::vector<Role> roles_;
+  Role role_;
+  std::map<ChannelId, LoweredChannel> channels_;
+  std::map<TokenId, int64_t> turn_barriers_;  // id of element 0
+  std::set<const CopyOp*> replicated_;
+  std::set<ChannelId> multicast_;
+  std::vector<SharedObject> fields_, buffers_, exchanges_, barriers_;
+  std::vector<std::pair<MemoryId, int64_t>> inits_;  // mbarriers and their counts
+  std::map<MemoryId, OnChip> windows_;
+  std::map<std::string, TensorMapId> maps_;
+  BarrierState state_;
+  // Of the put at hand.
+  const PutOp* put_ = nullptr;
+};
+
+}  // namespace braze

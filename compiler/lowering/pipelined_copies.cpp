@@ -1,0 +1,317 @@
+// pipelined_copies.cpp — buffers and slots on the chip, and what goes in and out of them in bulk:
+// D2, D4, D9 to D11, D16 to D18.
+#include <algorithm>
+
+#include "compiler/lowering/pipelined.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kChunkBytes = 16;    // what a swizzle moves
+constexpr int64_t kMostBoxExtent = 256;
+constexpr int64_t kMapAlign = 16;      // of addresses and strides
+
+// Which row decides how a chunk moves, and how many chunks a panel has: section 7.3.
+Expr swizzle_phase(const Expr& row, int64_t swizzle) {
+  return mod(floordiv(row, 128 / swizzle), swizzle / kChunkBytes);
+}
+
+}  // namespace
+
+bool PipelinedLowering::is_on_chip(MemoryId tile) const {
+  const MemorySpace space = tile_[tile].space;
+  return space == MemorySpace::Local || space == MemorySpace::Window ||
+         space == MemorySpace::Field;
+}
+
+PipelinedLowering::Matrix PipelinedLowering::matrix(MemoryId tile) const {
+  const Memory& memory = tile_[tile];
+  const ValueType type = memory_type(memory);
+  Matrix out;
+  out.columns = type.extents.back();
+  if (type.rank() > 1) out.rows = type.extents[type.rank() - 2];
+  out.panel = memory.swizzle > 0 ? memory.swizzle / static_cast<int64_t>(size_of(memory.dtype))
+                                 : out.columns;
+  return out;
+}
+
+// A buffer as a whole is a window of itself. Each copy has its own: D2.
+PipelinedLowering::OnChip PipelinedLowering::on_chip(MemoryId tile) const {
+  if (const auto window = windows_.find(tile); window != windows_.end()) return window->second;
+  const ValueType type = memory_type(tile_[tile]);
+  return {tile, memories_[tile.index], role_.copy * Expr(type.count()),
+          std::vector<Expr>(type.rank())};
+}
+
+void PipelinedLowering::lower_op(const BufferOp& op, const Statement&) {
+  const Memory& memory = tile_[op.memory];
+  const int64_t count = memory_type(memory).count();
+  memories_[op.memory.index] =
+      shared(memory.name, memory.dtype, role_.op->copies * count,
+             memory.swizzle > 0 ? 1024 : 128, buffers_);
+}
+
+void PipelinedLowering::lower_op(const WindowOp& op, const Statement&) {
+  OnChip place;
+  if (op.item) {
+    const Memory& field = tile_[op.source];
+    const auto owner = std::find_if(
+        tile_.channels.begin(), tile_.channels.end(), [&](const Channel& channel) {
+          return std::find(channel.fields.begin(), channel.fields.end(), op.source) !=
+                 channel.fields.end();
+        });
+    place = {op.source, memories_[op.source.index],
+             slot(*owner, uniform(*op.item)) * Expr(memory_type(field).count()), {}};
+    place.offsets.resize(field.shape.size());
+  } else {
+    place = on_chip(op.source);
+  }
+  for (size_t axis = 0; axis < op.offsets.size(); ++axis)
+    place.offsets[axis] += uniform(op.offsets[axis]);
+  windows_[op.window] = place;
+}
+
+// The first element of a part that begins at a whole panel: of the kernel's memory object.
+Expr PipelinedLowering::origin(const OnChip& place) const {
+  const Matrix m = matrix(place.tile);
+  const auto rank = place.offsets.size();
+  const ValueType type = memory_type(tile_[place.tile]);
+  Expr number;  // of the matrix
+  for (size_t axis = 0; axis + 2 < rank; ++axis)
+    number = number * Expr(type.extents[axis]) + place.offsets[axis];
+  const Expr row = rank > 1 ? place.offsets[rank - 2] : Expr(0);
+  const Expr& column = place.offsets[rank - 1];
+  return place.base + number * Expr(m.elements()) +
+         floordiv(column, m.panel) * Expr(m.panel_elements()) + row * Expr(m.panel) +
+         mod(column, m.panel);
+}
+
+// The place of an element at `at`, coordinates of the part over the form's positions. D4.
+Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr>& at,
+                                     const ArrayForm& form) {
+  OnChip element = place;
+  const size_t missing = element.offsets.size() - at.size();  // leading extents 1
+  for (size_t axis = 0; axis < at.size(); ++axis)
+    element.offsets[missing + axis] += at[axis].substitute(form.positions);
+  const Memory& memory = tile_[place.tile];
+  if (memory.swizzle == 0) return origin(element);
+  const auto chunk_elements = kChunkBytes / static_cast<int64_t>(size_of(memory.dtype));
+  const size_t rank = element.offsets.size();
+  const Expr column = element.offsets[rank - 1];
+  const ValueType i32{DType::I32, 1, form.type.extents};
+  const Expr within = mod(column, matrix(place.tile).panel);
+  const ValueId chunk = builder_.iota(floordiv(within, chunk_elements), i32);
+  const ValueId phase =
+      builder_.iota(swizzle_phase(element.offsets[rank - 2], memory.swizzle), i32);
+  const ValueId moved = builder_.row(ElementwiseOp::logical_xor, {chunk, phase});
+  element.offsets[rank - 1] = column - within;
+  return origin(element) + value_symbol(kernel_, moved) * Expr(chunk_elements) +
+         mod(within, chunk_elements);
+}
+
+// --- D16 ----------------------------------------------------------------------------------------
+
+void PipelinedLowering::before_load(const OnChip& place) {
+  if (tile_[place.tile].space != MemorySpace::Local) return;
+  if (state_.buffers[place.memory].stored) copy_barrier();
+  state_.buffers[place.memory].loaded = true;
+}
+
+void PipelinedLowering::before_store(const OnChip& place) {
+  const Pending& before = state_.buffers[place.memory];
+  if (before.stored || before.loaded || state_.store_waited) copy_barrier();
+  state_.buffers[place.memory].stored = true;
+}
+
+void PipelinedLowering::before_async_read(const OnChip& place) {
+  if (tile_[place.tile].space != MemorySpace::Local || !state_.buffers[place.memory].stored) return;
+  builder_.instruction(Instruction::fence_proxy_async);
+  copy_barrier();
+}
+
+// --- Bulk copies: D11, D18 ----------------------------------------------------------------------
+
+// Each axis of the tensor is fixed or runs along one axis of the part, in order.
+PipelinedLowering::Box PipelinedLowering::box(MemoryId memory, const std::vector<Expr>& at,
+                                              const Guard& guard, const ValueType& part,
+                                              const Statement& s) const {
+  const Memory& tensor = tile_[memory];
+  const auto bytes = static_cast<int64_t>(size_of(tensor.dtype));
+  bool fits = tensor.space == MemorySpace::Parameter && tensor.strides.empty() &&
+              tensor.align >= kMapAlign && guard.condition.empty() && !guard.mask &&
+              (tensor.shape.size() == 1 || tensor.shape.back().is_multiple_of(kMapAlign / bytes));
+  Box out;
+  size_t next = 0;  // axis of the part
+  for (const Expr& e : at) {
+    while (next < part.rank() && part.extents[next] == 1) ++next;
+    const std::string d = "d" + std::to_string(next);
+    Positions zero = renamed_;
+    for (size_t axis = 0; axis < part.rank(); ++axis)
+      zero.insert_or_assign("d" + std::to_string(axis), 0);
+    const Expr first = e.substitute(zero);
+    if (next < part.rank() && e.uses(d)) {
+      fits = fits && e.coefficient_of(d).value_or(Expr(0)).is_constant(1);
+      out.extents.push_back(part.extents[next++]);
+    } else {
+      out.extents.push_back(1);
+    }
+    for (size_t axis = 0; axis < part.rank(); ++axis) {
+      const bool own = axis + 1 == next && out.extents.back() > 1;
+      fits = fits && (own || !e.uses("d" + std::to_string(axis)) || part.extents[axis] == 1);
+    }
+    out.at.push_back(first);
+  }
+  while (next < part.rank() && part.extents[next] == 1) ++next;
+  if (!fits || next < part.rank()) not_lowered("a bulk copy that no tensor map can make", s);
+  return out;
+}
+
+// One for each tensor, box and swizzle.
+TensorMapId PipelinedLowering::tensor_map(MemoryId memory, std::vector<int64_t> extents,
+                                          int64_t swizzle) {
+  const Memory& tensor = tile_[memory];
+  std::string key = fmt::format("{} {}", tensor.name, swizzle);
+  for (const int64_t extent : extents) key += fmt::format(" {}", extent);
+  const auto found = maps_.find(key);
+  if (found != maps_.end()) return found->second;
+  const TensorMapId id = builder_.add_tensor_map({.name = "m" + tensor.name,
+                                                  .memory = memories_[memory.index],
+                                                  .dtype = tensor.dtype,
+                                                  .extents = tensor.shape,
+                                                  .box = std::move(extents),
+                                                  .swizzle = swizzle});
+  maps_.emplace(key, id);
+  return id;
+}
+
+void PipelinedLowering::each_panel(int64_t panels, const std::function<void(const Expr&)>& visit) {
+  if (panels == 1) return visit(0);
+  builder_.for_loop(
+      "g", 0, panels, 1, {},
+      [&](const Expr& panel, const auto&) {
+        visit(panel);
+        return std::vector<Operand>();
+      },
+      panels);
+}
+
+void PipelinedLowering::lower_op(const CopyOp& op, const Statement& s) {
+  const Memory& field = tile_[op.field];
+  const Channel& channel = tile_[put_->channel];
+  const Expr place = slot(channel, uniform(put_->item));
+  const Matrix m = matrix(op.field);
+  const ValueType type = memory_type(field);
+  Box whole = box(op.memory, op.at, op.guard, type, s);
+  const int64_t parts = replicated_.contains(&op) ? phase_->cluster_size : 1;
+  const size_t row_axis = whole.extents.size() - 2;
+  if (type.rank() != 2 || whole.extents.size() < 2 || whole.extents[row_axis] != m.rows ||
+      m.rows % (8 * parts) != 0 || m.rows / parts > kMostBoxExtent)
+    not_lowered("a field that is no matrix of few rows", s);
+  whole.extents[row_axis] = m.rows / parts;
+  whole.extents.back() = m.panel;
+  const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
+  const Expr rank =
+      parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
+  whole.at[row_axis] += rank * Expr(m.rows / parts);
+  const Expr first = place * Expr(type.count()) + rank * Expr(m.rows / parts * m.panel);
+  const Place full{channels_.at(put_->channel).full, place};
+  each_panel(m.columns / m.panel, [&](const Expr& panel) {
+    auto at = whole.at;
+    at.back() += panel * Expr(m.panel);
+    const Place to{memories_[op.field.index], first + panel * Expr(m.panel_elements())};
+    if (parts == 1)
+      builder_.instruction(Instruction::tma_load, {to, MapPlace{map, at}, full});
+    else
+      builder_.instruction(Instruction::tma_load_multicast,
+                           {to, MapPlace{map, at}, full, Expr((int64_t{1} << parts) - 1)});
+  });
+}
+
+// D17.
+void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
+  const OnChip place = on_chip(op.window);
+  before_async_read(place);
+  const Matrix m = matrix(place.tile);
+  const ValueType part = memory_type(tile_[op.window]);
+  Box whole = box(op.memory, op.at, op.guard, part, s);
+  const int64_t columns = part.extents.back();
+  const bool panels = columns % m.panel == 0 && place.offsets.back().is_multiple_of(m.panel);
+  if (part.rank() != 2 || !panels) not_lowered("a store of a part that is no whole panels", s);
+  whole.extents.back() = m.panel;
+  const TensorMapId map = tensor_map(op.memory, whole.extents, tile_[place.tile].swizzle);
+  by_first_thread([&] {
+    each_panel(columns / m.panel, [&](const Expr& panel) {
+      auto at = whole.at;
+      at.back() += panel * Expr(m.panel);
+      builder_.instruction(
+          Instruction::tma_store,
+          {MapPlace{map, at},
+           Place{place.memory, origin(place) + panel * Expr(m.panel_elements())}});
+    });
+    builder_.instruction(Instruction::bulk_commit);
+  });
+}
+
+void PipelinedLowering::lower_op(const WaitStoreOp& op, const Statement&) {
+  by_first_thread(
+      [&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(op.pending)}); });
+  state_.store_waited = true;
+}
+
+// --- Matrices of 16-bit elements: D4 ------------------------------------------------------------
+
+// The layout of accumulators, and a part of panels that takes it in place.
+bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) const {
+  const ValueType& type = tile_[op.value.value].type;
+  const Layout& layout = layouts_[op.value.value];
+  if (size_of(type.dtype) != 2 || op.guard || type.rank() != 2 || op.at.size() != 2) return false;
+  for (size_t axis = 0; axis < 2; ++axis)
+    if (op.at[axis].to_string() != "d" + std::to_string(axis)) return false;
+  const Matrix m = matrix(place.tile);
+  const bool aligned = m.panel % 8 == 0 && place.offsets.back().is_multiple_of(m.panel);
+  return type.extents[1] % 16 == 0 && layout == accumulator_layout(type.extents[1]) && aligned;
+}
+
+// Four 8x8 matrices at a time: two column blocks of 16 rows; lane l addresses row mod(l, 16) of
+// column block floordiv(l, 16).
+void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place, const Statement&) {
+  const ValueId tile = op.value.value;
+  const ValueType& type = tile_[tile].type;
+  const int64_t blocks = type.extents[1] / 8;
+  const Operand array = as_array(op.value, axes_of(tile));
+  const Operand pairs = builder_.regroup(array, {type.dtype, 2, {blocks, 2}});
+  const Memory& memory = tile_[place.tile];
+  const Matrix m = matrix(place.tile);
+  const int64_t panel_chunks = m.panel / 8;
+  const ValueType i32{DType::I32, 1, {}};
+  OnChip row = place;
+  row.offsets[row.offsets.size() - 2] += role_.warp * Expr(16) + mod(role_.lane, 16);
+  const Expr start = origin(row);
+  std::optional<ValueId> phase;
+  if (memory.swizzle > 0)
+    phase = builder_.iota(swizzle_phase(row.offsets[row.offsets.size() - 2], memory.swizzle), i32);
+  ForOp loop{.symbol = builder_.fresh_name("j"), .low = 0, .high = blocks / 2};
+  loop.is_static = true;
+  const Expr j = loop_symbol(loop.symbol, loop.low, loop.high, 1);
+  Region body;
+  builder_.enter(body);
+  const Operand two = builder_.append(ViewOp{ViewKind::Slice, pairs, {}, {j * Expr(2), Expr(0)}},
+                                      {{type.dtype, 2, {2, 2}}}, tile_[tile].name)[0];
+  const Operand four = builder_.view(ViewKind::Reshape, two, {type.dtype, 2, {4}});
+  const Expr block = j * Expr(2) + floordiv(role_.lane, 16);
+  const Expr panel = floordiv(block, panel_chunks) * Expr(m.panel_elements());
+  Expr chunk = mod(block, panel_chunks);
+  if (phase) {
+    const ValueId number = builder_.iota(chunk, i32);
+    chunk = value_symbol(kernel_, builder_.row(ElementwiseOp::logical_xor, {number, *phase}));
+  }
+  builder_.instruction(Instruction::stmatrix_x4,
+                       {Place{place.memory, start + panel + chunk * Expr(8)}, four});
+  builder_.leave();
+  loop.body = std::move(body);
+  builder_.append(std::move(loop), {});
+}
+
+}  // namespace braze

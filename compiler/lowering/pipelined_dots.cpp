@@ -1,0 +1,145 @@
+// pipelined_dots.cpp — dots as matrix instructions of four warps: D21 to D24.
+#include <algorithm>
+
+#include "compiler/lowering/pipelined.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// The instruction for operands of a dtype, and how much of the contracted axis one takes.
+struct MatrixInstruction {
+  Instruction instruction;
+  int64_t depth;
+};
+std::optional<MatrixInstruction> instruction_for(DType dtype) {
+  switch (dtype) {
+    case DType::BF16:
+      return MatrixInstruction{Instruction::wgmma_bf16, 16};
+    case DType::F16:
+      return MatrixInstruction{Instruction::wgmma_f16, 16};
+    case DType::F32:
+      return MatrixInstruction{Instruction::wgmma_tf32, 8};
+    default:
+      return std::nullopt;
+  }
+}
+
+}  // namespace
+
+// D22: k-step `step` of an operand in on-chip storage. `contracted` is the axis of the window.
+Place PipelinedLowering::matrix_operand(MemoryId window, int64_t contracted, int64_t step,
+                                        int64_t depth) const {
+  const OnChip place = on_chip(window);
+  const Memory& memory = tile_[place.tile];
+  const Matrix m = matrix(place.tile);
+  MatrixLayout layout;
+  layout.k_major = contracted == 1;
+  layout.swizzle = memory.swizzle;
+  layout.stride = 8 * memory.swizzle;
+  layout.leading =
+      layout.k_major ? 16 : m.panel_elements() * static_cast<int64_t>(size_of(memory.dtype));
+  const int64_t k = step * depth;
+  const int64_t ahead = layout.k_major ? k / m.panel * m.panel_elements() + k % m.panel
+                                       : k * m.panel;
+  return {place.memory, origin(place) + ahead, {}, layout};
+}
+
+// D21: what a dot adds to.
+Operand PipelinedLowering::accumulator(const StartDotOp& op) {
+  const ValueId c = op.c.value;
+  const bool zero = op.fresh && op.fresh_when.empty();
+  if (!zero || !constants_.contains(c)) return as_flat(c);
+  return builder_.undefined({DType::F32, 1, {array_type(DType::F32, axes_of(c)).count()}});
+}
+
+// D23: an operand in registers, 8 elements (tf32: 4) of a thread for each k-step.
+std::vector<Operand> PipelinedLowering::fragments(const Operand& tile, int64_t steps) {
+  const auto axes = axes_of(tile.value);
+  const Operand array = as_array(tile, axes);
+  const ValueType type = type_of(array);
+  const int64_t lanes = size_of(type.dtype) == 2 ? 2 : 1;
+  std::vector<Operand> out;
+  for (int64_t step = 0; step < steps; ++step) {
+    ValueType part = type;
+    part.extents[0] /= steps;
+    std::vector<int64_t> at(type.rank());
+    at[0] = step * part.extents[0];
+    const Operand own = steps == 1 ? array : builder_.view(ViewKind::Slice, array, part, at);
+    out.emplace_back(builder_.regroup(own, {type.dtype, static_cast<int32_t>(lanes), {4}}));
+  }
+  return out;
+}
+
+// D21: 0 if the accumulator is taken as zero, else 1.
+InstructionOperand PipelinedLowering::first_scale(const StartDotOp& op) {
+  if (!op.fresh) return Expr(1);
+  if (op.fresh_when.empty()) return Expr(0);
+  const Condition when = uniform(op.fresh_when);
+  if (when.size() == 1 && when[0].kind == IndexComparison::Kind::Eq) {
+    for (const Expr& difference : {when[0].left - when[0].right, when[0].right - when[0].left})
+      if (difference.range().min >= 0) return min(difference, 1);
+  }
+  const ValueId fresh = builder_.test(when, {DType::Bool, 1, {}});
+  const ValueId keep = builder_.row(ElementwiseOp::logical_not, {fresh});
+  return value_symbol(kernel_, builder_.row(ElementwiseOp::convert, {keep}, DType::I32));
+}
+
+void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
+  const ValueType b = memory_type(tile_[op.b_window]);
+  const auto found = instruction_for(b.dtype);
+  if (!found || b.rank() != 2) not_lowered("a dot of these operands", s);
+  const int64_t steps = b.extents[static_cast<size_t>(op.contract_b)] / found->depth;
+  const int64_t columns = b.extents[static_cast<size_t>(1 - op.contract_b)];
+  if (op.a_window) before_async_read(on_chip(op.a_window));
+  before_async_read(on_chip(op.b_window));
+  std::vector<InstructionOperand> fenced = {accumulator(op)};
+  if (!op.a_window)
+    for (const Operand& fragment : fragments(op.a, steps)) fenced.emplace_back(fragment);
+  const auto ready = builder_.instruction(Instruction::wgmma_fence, fenced);
+  const InstructionOperand scale = first_scale(op);
+  Operand sum = ready[0];
+  for (int64_t step = 0; step < steps; ++step) {
+    InstructionOperand a = op.a_window
+                               ? InstructionOperand(matrix_operand(op.a_window, op.contract_a,
+                                                                   step, found->depth))
+                               : InstructionOperand(Operand(ready[static_cast<size_t>(step) + 1]));
+    sum = builder_.instruction(
+        found->instruction,
+        {std::move(a), matrix_operand(op.b_window, op.contract_b, step, found->depth), sum,
+         step == 0 ? scale : InstructionOperand(Expr(1))},
+        columns)[0];
+  }
+  builder_.instruction(Instruction::wgmma_commit);
+  const ValueId result = s.results[0];
+  set(result, sum, axes_of(result), /*flat=*/true);
+  in_flight_[result] = {ready.begin() + 1, ready.end()};
+  // Who stores to what the dot read must wait for all warps.
+  for (const MemoryId window : {op.a_window, op.b_window})
+    if (window && tile_[on_chip(window).tile].space == MemorySpace::Local)
+      state_.buffers[on_chip(window).memory].loaded = true;
+}
+
+// D24.
+void PipelinedLowering::lower_op(const WaitDotOp& op, const Statement& s) {
+  std::vector<InstructionOperand> operands = {Expr(op.pending)};
+  for (const Operand& value : op.operands) operands.emplace_back(as_flat(value.value));
+  for (const Operand& value : op.operands)
+    for (const Operand& fragment : in_flight_[value.value]) operands.emplace_back(fragment);
+  const auto waited = builder_.instruction(Instruction::wgmma_wait, operands);
+  for (size_t i = 0; i < s.results.size(); ++i) {
+    set(s.results[i], waited[i], axes_of(s.results[i]), /*flat=*/true);
+    in_flight_[s.results[i]] = op.pending == 0 ? std::vector<Operand>()
+                                               : in_flight_[op.operands[i].value];
+  }
+}
+
+void PipelinedLowering::lower_op(const TileDotOp& op, const Statement& s) {
+  if (!op.b_buffer) not_lowered("a dot whose second operand is in registers", s);
+  StartDotOp start{op.a, op.a_buffer, op.b_buffer, op.c, op.contract_a, op.contract_b, op.tf32};
+  lower_op(start, s);
+  lower_op(WaitDotOp{0, {s.results[0]}}, s);
+}
+
+}  // namespace braze
