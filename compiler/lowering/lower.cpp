@@ -171,7 +171,8 @@ void Lowering::lower_op(const TestOp& op, const Statement& s) {  // L7
 }
 
 // L5.
-Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const {
+Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at,
+                             const Positions& map) const {
   Expr sum;
   for (size_t axis = 0; axis < at.size(); ++axis)
     sum += at[axis].substitute(map) * strides_[memory.index][axis];
@@ -497,9 +498,9 @@ Operand ProgramLowering::swapped(const Operand& value, int64_t distance) {
     const Operand low = swapped(convert(bits, DType::U32), distance);
     const Operand high =
         swapped(convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
-    const Operand joined = row(
-        ElementwiseOp::logical_or,
-        {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
+    const Operand joined =
+        row(ElementwiseOp::logical_or,
+            {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
     return dtype == DType::I64 ? joined : bitcast(joined, dtype);
   }
   return builder_.shuffle(Instruction::shfl_bfly, value, distance);

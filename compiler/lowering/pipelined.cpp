@@ -67,7 +67,7 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   lowered.cluster = phase.cluster;
   lowered.cluster_size = phase.cluster_size;
   fields_.clear(), buffers_.clear(), exchanges_.clear(), barriers_.clear();
-  inits_.clear(), roles_.clear();
+  channels_.clear(), roles_.clear();
   note_roles(phase);
   Region lets, roles;
   builder_.enter(lets);
@@ -142,8 +142,8 @@ void PipelinedLowering::note_replicated(const Region& region, std::set<std::stri
   }
 }
 
-MemoryId PipelinedLowering::shared(std::string_view name, DType dtype, int64_t count,
-                                   int64_t align, std::vector<SharedObject>& list) {
+MemoryId PipelinedLowering::shared(std::string_view name, DType dtype, int64_t count, int64_t align,
+                                   std::vector<SharedObject>& list) {
   Memory memory{.name = std::string(name),
                 .space = MemorySpace::Shared,
                 .mode = Mode::InOut,
@@ -178,8 +178,7 @@ void PipelinedLowering::declare_channel(ChannelId id) {
   out.writers = multicast_.contains(id) ? phase_->cluster_size : 1;
   out.full = mbarriers(channel.name + "_full", channel.depth);
   out.empty = mbarriers(channel.name + "_empty", channel.depth);
-  inits_.emplace_back(out.full, 1);
-  inits_.emplace_back(out.empty, receivers(channel) * out.writers);
+  out.releases = receivers(channel) * out.writers;
   channels_[id] = out;
 }
 
@@ -218,21 +217,17 @@ void PipelinedLowering::place_shared(Phase& lowered) {
 // D15.
 void PipelinedLowering::begin_block(const Phase& lowered) {
   const Expr tid = thread_symbol(lowered.block);
-  if (!inits_.empty()) {
+  if (!channels_.empty()) {
     builder_.if_then({{tid, IndexComparison::Kind::Eq, 0}}, [&] {
       for (size_t i = 0; i < kernel_.tensor_maps.size(); ++i)
         builder_.instruction(Instruction::tma_prefetch, {MapPlace{TensorMapId(i)}});
-      for (const auto& [memory, count] : inits_) {
-        const int64_t slots = kernel_[memory].shape[0].as_constant().value();
-        const auto init = [&, id = memory, arrivals = count](const Expr& slot) {
-          builder_.instruction(Instruction::mbarrier_init, {Place{id, slot}, Expr(arrivals)});
-        };
-        if (slots == 1) {
-          init(0);
+      for (const auto& [id, channel] : channels_) {
+        if (tile_[id].depth == 1) {
+          init_slot(channel, 0);
           continue;
         }
-        builder_.for_loop("i", 0, slots, 1, {}, [&](const Expr& slot, const auto&) {
-          init(slot);
+        builder_.for_loop("i", 0, tile_[id].depth, 1, {}, [&](const Expr& slot, const auto&) {
+          init_slot(channel, slot);
           return std::vector<Operand>();
         });
       }
@@ -245,6 +240,12 @@ void PipelinedLowering::begin_block(const Phase& lowered) {
     builder_.instruction(Instruction::cluster_arrive);
     builder_.instruction(Instruction::cluster_wait);
   }
+}
+
+void PipelinedLowering::init_slot(const LoweredChannel& channel, const Expr& slot) {
+  builder_.instruction(Instruction::mbarrier_init, {Place{channel.full, slot}, Expr(1)});
+  builder_.instruction(Instruction::mbarrier_init,
+                       {Place{channel.empty, slot}, Expr(channel.releases)});
 }
 
 // --- Roles --------------------------------------------------------------------------------------
@@ -467,9 +468,8 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
   put_ = &op;
   by_first_thread([&] {
     const Expr place = slot(channel, item);
-    builder_.instruction(
-        Instruction::mbarrier_wait,
-        {Place{lowered.empty, place}, mod(round(channel, item) + 1, 2)});
+    builder_.instruction(Instruction::mbarrier_wait,
+                         {Place{lowered.empty, place}, mod(round(channel, item) + 1, 2)});
     builder_.instruction(Instruction::mbarrier_expect,
                          {Place{lowered.full, place}, Expr(lowered.bytes)});
     lower_region(*op.body);
@@ -481,9 +481,9 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
 void PipelinedLowering::lower_op(const ReceiveOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const Expr item = uniform(op.item);
-  builder_.instruction(Instruction::mbarrier_wait,
-                       {Place{channels_.at(op.channel).full, slot(channel, item)},
-                        mod(round(channel, item), 2)});
+  builder_.instruction(
+      Instruction::mbarrier_wait,
+      {Place{channels_.at(op.channel).full, slot(channel, item)}, mod(round(channel, item), 2)});
 }
 
 // D13.
@@ -498,9 +498,9 @@ void PipelinedLowering::lower_op(const ReleaseOp& op, const Statement&) {
   });
   if (loads) builder_.instruction(Instruction::bar_warp);
   const bool remote = lowered.writers > 1;
-  const IndexComparison who = remote ? IndexComparison{role_.lane, IndexComparison::Kind::Lt,
-                                                       lowered.writers}
-                                     : IndexComparison{role_.lane, IndexComparison::Kind::Eq, 0};
+  const IndexComparison who =
+      remote ? IndexComparison{role_.lane, IndexComparison::Kind::Lt, lowered.writers}
+             : IndexComparison{role_.lane, IndexComparison::Kind::Eq, 0};
   builder_.if_then({who}, [&] {
     Place place{lowered.empty, slot(channel, uniform(op.item))};
     if (remote) place.rank = role_.lane;
@@ -513,12 +513,12 @@ Expr PipelinedLowering::turn_barrier(TokenId token, const Expr& element) const {
   return element + turn_barriers_.at(token);
 }
 void PipelinedLowering::lower_op(const PassOp& op, const Statement&) {
-  builder_.instruction(Instruction::bar_arrive, {turn_barrier(op.token, uniform(op.element)),
-                                                 Expr(2 * role_.threads())});
+  builder_.instruction(Instruction::bar_arrive,
+                       {turn_barrier(op.token, uniform(op.element)), Expr(2 * role_.threads())});
 }
 void PipelinedLowering::lower_op(const TakeOp& op, const Statement&) {
-  builder_.instruction(Instruction::bar_sync, {turn_barrier(op.token, uniform(op.element)),
-                                               Expr(2 * role_.threads())});
+  builder_.instruction(Instruction::bar_sync,
+                       {turn_barrier(op.token, uniform(op.element)), Expr(2 * role_.threads())});
 }
 
 // D28.

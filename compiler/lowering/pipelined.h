@@ -34,8 +34,9 @@ class PipelinedLowering : public ProgramLowering {
   };
   struct LoweredChannel {
     MemoryId full, empty;
-    int64_t bytes = 0;    // of an item
-    int64_t writers = 1;  // blocks that write into a slot of this one
+    int64_t bytes = 0;     // of an item
+    int64_t writers = 1;   // blocks that write into a slot of this one
+    int64_t releases = 0;  // arrivals that empty a slot
   };
   // The role whose copies run the statements at hand.
   struct Role {
@@ -64,6 +65,7 @@ class PipelinedLowering : public ProgramLowering {
   void declare_channel(ChannelId id);
   void place_shared(Phase& lowered);
   void begin_block(const Phase& lowered);
+  void init_slot(const LoweredChannel& channel, const Expr& slot);
   void lower_role(const Role& role);
   void role_symbols(const Expr& rtid);
   void pass_first_turns();
@@ -206,9 +208,9 @@ class PipelinedLowering : public ProgramLowering {
 
   const TileLayouts layouts_;
   std::vector<TileValue> tiles_;
-  std::map<ValueId, uint64_t> constants_;                       // tiles that are one literal
-  std::map<ValueId, std::vector<RegisterDigit>> frames_;        // axes that rows want of a load
-  std::map<ValueId, std::vector<Operand>> in_flight_;           // register operands of a dot
+  std::map<ValueId, uint64_t> constants_;                 // tiles that are one literal
+  std::map<ValueId, std::vector<RegisterDigit>> frames_;  // axes that rows want of a load
+  std::map<ValueId, std::vector<Operand>> in_flight_;     // register operands of a dot
   std::map<std::pair<ValueId, std::vector<int64_t>>, std::pair<Operand, uint64_t>> shapes_;
 
   const Phase* phase_ = nullptr;
@@ -219,7 +221,6 @@ class PipelinedLowering : public ProgramLowering {
   std::set<const CopyOp*> replicated_;
   std::set<ChannelId> multicast_;
   std::vector<SharedObject> fields_, buffers_, exchanges_, barriers_;
-  std::vector<std::pair<MemoryId, int64_t>> inits_;  // mbarriers and their counts
   std::map<MemoryId, OnChip> windows_;
   std::map<std::string, TensorMapId> maps_;
   BarrierState state_;

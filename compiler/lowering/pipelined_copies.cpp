@@ -9,9 +9,9 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kChunkBytes = 16;    // what a swizzle moves
+constexpr int64_t kChunkBytes = 16;  // what a swizzle moves
 constexpr int64_t kMostBoxExtent = 256;
-constexpr int64_t kMapAlign = 16;      // of addresses and strides
+constexpr int64_t kMapAlign = 16;  // of addresses and strides
 
 // Which row decides how a chunk moves, and how many chunks a panel has: section 7.3.
 Expr swizzle_phase(const Expr& row, int64_t swizzle) {
@@ -22,8 +22,7 @@ Expr swizzle_phase(const Expr& row, int64_t swizzle) {
 
 bool PipelinedLowering::is_on_chip(MemoryId tile) const {
   const MemorySpace space = tile_[tile].space;
-  return space == MemorySpace::Local || space == MemorySpace::Window ||
-         space == MemorySpace::Field;
+  return space == MemorySpace::Local || space == MemorySpace::Window || space == MemorySpace::Field;
 }
 
 PipelinedLowering::Matrix PipelinedLowering::matrix(MemoryId tile) const {
@@ -48,22 +47,23 @@ PipelinedLowering::OnChip PipelinedLowering::on_chip(MemoryId tile) const {
 void PipelinedLowering::lower_op(const BufferOp& op, const Statement&) {
   const Memory& memory = tile_[op.memory];
   const int64_t count = memory_type(memory).count();
-  memories_[op.memory.index] =
-      shared(memory.name, memory.dtype, role_.op->copies * count,
-             memory.swizzle > 0 ? 1024 : 128, buffers_);
+  memories_[op.memory.index] = shared(memory.name, memory.dtype, role_.op->copies * count,
+                                      memory.swizzle > 0 ? 1024 : 128, buffers_);
 }
 
 void PipelinedLowering::lower_op(const WindowOp& op, const Statement&) {
   OnChip place;
   if (op.item) {
     const Memory& field = tile_[op.source];
-    const auto owner = std::find_if(
-        tile_.channels.begin(), tile_.channels.end(), [&](const Channel& channel) {
+    const auto owner =
+        std::find_if(tile_.channels.begin(), tile_.channels.end(), [&](const Channel& channel) {
           return std::find(channel.fields.begin(), channel.fields.end(), op.source) !=
                  channel.fields.end();
         });
-    place = {op.source, memories_[op.source.index],
-             slot(*owner, uniform(*op.item)) * Expr(memory_type(field).count()), {}};
+    place = {op.source,
+             memories_[op.source.index],
+             slot(*owner, uniform(*op.item)) * Expr(memory_type(field).count()),
+             {}};
     place.offsets.resize(field.shape.size());
   } else {
     place = on_chip(op.source);
@@ -212,8 +212,7 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement& s) {
   whole.extents[row_axis] = m.rows / parts;
   whole.extents.back() = m.panel;
   const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
-  const Expr rank =
-      parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
+  const Expr rank = parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
   whole.at[row_axis] += rank * Expr(m.rows / parts);
   const Expr first = place * Expr(type.count()) + rank * Expr(m.rows / parts * m.panel);
   const Place full{channels_.at(put_->channel).full, place};
@@ -245,18 +244,16 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
     each_panel(columns / m.panel, [&](const Expr& panel) {
       auto at = whole.at;
       at.back() += panel * Expr(m.panel);
-      builder_.instruction(
-          Instruction::tma_store,
-          {MapPlace{map, at},
-           Place{place.memory, origin(place) + panel * Expr(m.panel_elements())}});
+      builder_.instruction(Instruction::tma_store,
+                           {MapPlace{map, at},
+                            Place{place.memory, origin(place) + panel * Expr(m.panel_elements())}});
     });
     builder_.instruction(Instruction::bulk_commit);
   });
 }
 
 void PipelinedLowering::lower_op(const WaitStoreOp& op, const Statement&) {
-  by_first_thread(
-      [&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(op.pending)}); });
+  by_first_thread([&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(op.pending)}); });
   state_.store_waited = true;
 }
 

@@ -41,8 +41,8 @@ Place PipelinedLowering::matrix_operand(MemoryId window, int64_t contracted, int
   layout.leading =
       layout.k_major ? 16 : m.panel_elements() * static_cast<int64_t>(size_of(memory.dtype));
   const int64_t k = step * depth;
-  const int64_t ahead = layout.k_major ? k / m.panel * m.panel_elements() + k % m.panel
-                                       : k * m.panel;
+  const int64_t ahead =
+      layout.k_major ? k / m.panel * m.panel_elements() + k % m.panel : k * m.panel;
   return {place.memory, origin(place) + ahead, {}, layout};
 }
 
@@ -101,10 +101,10 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
   const InstructionOperand scale = first_scale(op);
   Operand sum = ready[0];
   for (int64_t step = 0; step < steps; ++step) {
-    InstructionOperand a = op.a_window
-                               ? InstructionOperand(matrix_operand(op.a_window, op.contract_a,
-                                                                   step, found->depth))
-                               : InstructionOperand(Operand(ready[static_cast<size_t>(step) + 1]));
+    InstructionOperand a =
+        op.a_window
+            ? InstructionOperand(matrix_operand(op.a_window, op.contract_a, step, found->depth))
+            : InstructionOperand(Operand(ready[static_cast<size_t>(step) + 1]));
     sum = builder_.instruction(
         found->instruction,
         {std::move(a), matrix_operand(op.b_window, op.contract_b, step, found->depth), sum,
@@ -128,10 +128,14 @@ void PipelinedLowering::lower_op(const WaitDotOp& op, const Statement& s) {
   for (const Operand& value : op.operands)
     for (const Operand& fragment : in_flight_[value.value]) operands.emplace_back(fragment);
   const auto waited = builder_.instruction(Instruction::wgmma_wait, operands);
-  for (size_t i = 0; i < s.results.size(); ++i) {
+  size_t next = op.operands.size();
+  for (size_t i = 0; i < op.operands.size(); ++i) {
+    // What comes out of the wait is what stays alive.
+    std::vector<Operand> alive;
+    for (size_t n = in_flight_[op.operands[i].value].size(); n-- > 0;)
+      alive.emplace_back(waited[next++]);
     set(s.results[i], waited[i], axes_of(s.results[i]), /*flat=*/true);
-    in_flight_[s.results[i]] = op.pending == 0 ? std::vector<Operand>()
-                                               : in_flight_[op.operands[i].value];
+    if (op.pending > 0) in_flight_[s.results[i]] = std::move(alive);
   }
 }
 

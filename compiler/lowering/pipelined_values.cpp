@@ -129,10 +129,10 @@ void PipelinedLowering::note_frames(const Region& region) {
 // --- Positions ----------------------------------------------------------------------------------
 
 Expr PipelinedLowering::thread_digit(const Digit& digit) const {
-  const Expr number = digit.resource == Resource::Warp   ? role_.warp
-                      : digit.resource == Resource::Lane ? role_.lane
-                                                         : grid_symbol(phase_->cluster,
-                                                                       phase_->cluster_size);
+  const Expr number = digit.resource == Resource::Warp ? role_.warp
+                      : digit.resource == Resource::Lane
+                          ? role_.lane
+                          : grid_symbol(phase_->cluster, phase_->cluster_size);
   return mod(floordiv(number, digit.stride), digit.extent);
 }
 
@@ -197,15 +197,13 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
 
 // Whether a condition may hold for some lanes of a vector only.
 bool PipelinedLowering::guard_parts(const Guard& guard, const ArrayForm& form) const {
-  return std::any_of(
-      guard.condition.begin(), guard.condition.end(), [&](const IndexComparison& c) {
-        const Expr difference =
-            c.right.substitute(form.positions) - c.left.substitute(form.positions);
-        if (!difference.uses("lane")) return false;
-        const Expr first = difference.substitute("lane", 0);
-        const bool whole = c.kind == IndexComparison::Kind::Lt && first.is_multiple_of(form.lanes);
-        return !(whole && difference == first - lane_symbol(static_cast<int32_t>(form.lanes)));
-      });
+  return std::any_of(guard.condition.begin(), guard.condition.end(), [&](const IndexComparison& c) {
+    const Expr difference = c.right.substitute(form.positions) - c.left.substitute(form.positions);
+    if (!difference.uses("lane")) return false;
+    const Expr first = difference.substitute("lane", 0);
+    const bool whole = c.kind == IndexComparison::Kind::Lt && first.is_multiple_of(form.lanes);
+    return !(whole && difference == first - lane_symbol(static_cast<int32_t>(form.lanes)));
+  });
 }
 
 // D5: of threads that hold the same element, those whose other digits are 0 store it.
@@ -222,8 +220,8 @@ Condition PipelinedLowering::single_store(const Layout& layout) const {
     int64_t next = 1;
     for (const Digit& digit : used) {
       if (digit.stride > next)
-        out.push_back({mod(floordiv(number, next), digit.stride / next),
-                       IndexComparison::Kind::Eq, 0});
+        out.push_back(
+            {mod(floordiv(number, next), digit.stride / next), IndexComparison::Kind::Eq, 0});
       next = digit.stride * digit.extent;
     }
   };
@@ -252,8 +250,7 @@ Guard PipelinedLowering::lower_guard(const Guard& guard, MemoryId memory,
 
 // Literals until something needs an array of them.
 void PipelinedLowering::lower_op(const ConstOp& op, const Statement& s) {
-  if (result_type(s).rank() == 0)
-    return set(s.results[0], emit(op, result_type(s), s), {});
+  if (result_type(s).rank() == 0) return set(s.results[0], emit(op, result_type(s), s), {});
   constants_[s.results[0]] = op.bits;
 }
 
@@ -417,8 +414,7 @@ Operand PipelinedLowering::fold_warps(Monoid monoid, const Operand& value, const
   all.extents.push_back(digit.extent);
   const Operand loaded =
       builder_.load(place, {at(position_symbol('e', type.rank(), digit.extent))}, all);
-  const Operand folded =
-      builder_.fold(monoid, loaded, {static_cast<int64_t>(type.rank())});
+  const Operand folded = builder_.fold(monoid, loaded, {static_cast<int64_t>(type.rank())});
   return reshaped(folded, type.extents);
 }
 
@@ -452,8 +448,8 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
   const Operand value = as_array(from, axes_of(from));
   auto axes = axes_of(from);
   for (RegisterDigit& axis : axes)
-    axis = after[static_cast<size_t>(std::find(before.begin(), before.end(), axis) -
-                                     before.begin())];
+    axis =
+        after[static_cast<size_t>(std::find(before.begin(), before.end(), axis) - before.begin())];
   set(tile, value, axes);
 }
 
@@ -494,8 +490,8 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
   if (own.flat && outer_only) {
     const int64_t count = array_type(DType::F32, cut).count();
     const int64_t stride = count / cut[0].extent;
-    return set(tile, view(own.value, {offsets[0] * Expr(stride)}, {count}),
-               axes_of(tile), /*flat=*/true);
+    return set(tile, view(own.value, {offsets[0] * Expr(stride)}, {count}), axes_of(tile),
+               /*flat=*/true);
   }
   const Operand value = as_array(from, axes);
   const ValueId part = view(value, offsets, extents_of(cut));

@@ -100,9 +100,9 @@ Layout fragment(int64_t row_stride, std::vector<Digit> columns) {
 }  // namespace
 
 Layout accumulator_layout(int64_t columns) {
-  return fragment(2, {{Resource::Register, 4, columns / 8},
-                      {Resource::Lane, 1, 4},
-                      {Resource::Register, 1, 2}});
+  return fragment(
+      2,
+      {{Resource::Register, 4, columns / 8}, {Resource::Lane, 1, 4}, {Resource::Register, 1, 2}});
 }
 
 Layout dot_operand_layout(int64_t depth, bool tf32) {

@@ -22,7 +22,8 @@ bool same_digits(const std::vector<Digit>& a, const std::vector<Digit>& b) {
 
 std::vector<Digit> flattened(const Layout& layout) {
   std::vector<Digit> out;
-  for (const std::vector<Digit>& axis : layout.axes) out.insert(out.end(), axis.begin(), axis.end());
+  for (const std::vector<Digit>& axis : layout.axes)
+    out.insert(out.end(), axis.begin(), axis.end());
   return out;
 }
 
@@ -84,8 +85,8 @@ void TileLayouts::infer(const Statement& s) {
     set(result, written(s));
     if (const auto* reshape = s.as<ViewOp>(); reshape && reshape->kind == ViewKind::Reshape)
       expect(same_digits(flattened(of(reshape->operand)), flattened((*this)[result])), s,
-             fmt::format("a reshape from {} to {} moves elements",
-                         of(reshape->operand).to_string(), (*this)[result].to_string()));
+             fmt::format("a reshape from {} to {} moves elements", of(reshape->operand).to_string(),
+                         (*this)[result].to_string()));
   }
 }
 
