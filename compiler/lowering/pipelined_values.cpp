@@ -423,8 +423,14 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
   switch (op.kind) {
     case ViewKind::Slice:
       return slice(op, s);
-    case ViewKind::Broadcast:  // rows broadcast: the same registers
-      not_lowered("broadcast", s);
+    case ViewKind::Broadcast: {
+      const auto axes = axes_of(tile);
+      const ValueType type = array_type(result_type(s).dtype, axes);
+      const Operand part = as_array(op.operand, axes);
+      return set(
+          tile, type_of(part) == type ? part : emit(ViewOp{ViewKind::Broadcast, part, {}}, type, s),
+          axes);
+    }
     case ViewKind::Transpose:
       not_lowered("transpose", s);
     case ViewKind::Reshape:

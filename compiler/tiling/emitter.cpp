@@ -8,6 +8,7 @@
 
 #include "compiler/lowering/rows.h"
 #include "compiler/tiling/families.h"
+#include "compiler/tiling/pipelined_dot.h"
 #include "ir/code/layout.h"
 #include "ir/support/text.h"
 
@@ -104,6 +105,10 @@ class Emitter {
     program.symbols = size_symbols();
     for (const Expr& symbol : program.symbols) builder_.fresh_name(symbol.symbol_name());
     add_parameters();
+    if (pipelined()) {
+      emit_on_matrix_units();
+      return std::move(result_);
+    }
     plan_dimensions();
     if (on_gpu()) plan_threads();
     plan_factors();
@@ -152,7 +157,9 @@ class Emitter {
                           .space = MemorySpace::Parameter,
                           .mode = mode,
                           .dtype = type.dtype,
-                          .shape = {type.shape.numel()},
+                          .shape = pipelined()
+                                       ? std::vector<Expr>(type.shape.begin(), type.shape.end())
+                                       : std::vector<Expr>{type.shape.numel()},
                           .align = 64};
       memory_of_[{node.index, mode != Mode::In}] = builder_.add_memory(memory);
       result_.parameters.push_back(node);
@@ -190,6 +197,17 @@ class Emitter {
     if (schedule_.lane_axis >= 0) add(static_cast<size_t>(schedule_.lane_axis));
     if (schedule_.inner_tile > 1 && schedule_.lane_axis < 0) add_inner();
   }
+
+  // --- GPU: matrix units ------------------------------------------------------------------------
+
+  // Bulk copies see tensors with their axes; all else is flat.
+  bool pipelined() const { return schedule_.stages > 0; }
+  std::vector<Expr> place(std::vector<Expr> at, const Shape& shape) const {
+    return pipelined() ? std::move(at) : std::vector<Expr>{linear_offset(at, shape)};
+  }
+
+  void emit_on_matrix_units();
+  void stage_outputs(const MatrixProduct& product);
 
   // --- GPU: the block's threads ---------------------------------------------------------------
 
@@ -827,7 +845,9 @@ class Emitter {
     for (const auto& [axis, index] : store_bindings_) bindings[axis] = index;
     for (const Expr& e : task.at) at.push_back(e.substitute(bindings));
     const Shape& shape = graph_[task.node].type.shape;
-    const Expr offset = linear_offset(at, shape);
+    if (const auto staged = bulk_outputs_.find(task.node); staged != bulk_outputs_.end())
+      return dot_->store(staged->second, full(value.operand, value.dtype), dims_[0].base,
+                         dims_[1].base);
     // Every active dimension must be in the stored tile, or the store would be incomplete.
     Condition condition;
     for (size_t k = 0; k < dims_.size(); ++k) {
@@ -839,7 +859,7 @@ class Emitter {
     const MemoryId memory = memory_of_.at({task.node.index, true});
     // An update in place has its lines in the cache already.
     const bool streams = schedule_.stream && result_.program[memory].mode == Mode::Out;
-    builder_.store(stored, memory, {offset}, {condition, {}},
+    builder_.store(stored, memory, place(std::move(at), shape), {condition, {}},
                    streams ? CacheHint::Stream : CacheHint::None);
   }
 
@@ -976,6 +996,8 @@ class Emitter {
   std::vector<Factor> factors_;
   std::vector<StagedFactor> row_buffers_;  // of the phase, by factor along the rows
   std::vector<StagedFactor> staged_;       // those that hold their values here
+  PipelinedDot* dot_ = nullptr;
+  std::map<NodeId, size_t> bulk_outputs_;  // and their numbers
   bool partial_ = false;
   std::vector<MemoryId> partials_;  // per reduction of the first pass
 };
@@ -1004,7 +1026,9 @@ Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& condit
   const ValueType type = e.tile_type(dtype, uses);
   if (const auto contiguous = e.crossing_dim(offset, type))
     return {e.load_across(memory, offset, condition, type, *contiguous), dtype};
-  return {e.builder_.load(memory, {offset}, type, {condition, {}}), dtype};
+  return {e.builder_.load(memory, e.place(std::move(at), e.graph_[node].type.shape), type,
+                          {condition, {}}),
+          dtype};
 }
 
 Value TileSink::reduced(NodeId node, const std::vector<Expr>&) {
@@ -1088,6 +1112,63 @@ std::optional<Value> TileSink::cached(NodeId node, const std::vector<Expr>& at) 
     return Value{e.builder_.load(cache.buffer, e.cache_place(cache), e.full_type(dtype)), dtype};
   }
   return std::nullopt;
+}
+
+// --- Matrix units -------------------------------------------------------------------------------
+
+// The skeleton multiplies; the passes behind it run on one slab of its sums at a time.
+void Emitter::emit_on_matrix_units() {
+  const auto product = matrix_product(request_, space_);
+  if (!product)
+    fail(kScheduleThreads,
+         fmt::format("schedule of @{}: the kernel is no product of two matrices in 16-bit floats "
+                     "that copies in bulk can fetch",
+                     request_.name),
+         {.fix = "leave out stages="});
+  result_.program.pipelined = true;
+  result_.program.target = request_.target.name;
+  PipelinedDot dot(builder_, space_, *product, schedule_,
+                   memory_of_.at({product->a.node.index, false}),
+                   memory_of_.at({product->b.node.index, false}));
+  dot_ = &dot;
+  const auto dimension = [&](size_t p, int64_t tile, int64_t whole, bool lane) {
+    const SpaceAxis& axis = space_.parallel[p];
+    dims_.push_back({.axis = axis.symbol.symbol_name(),
+                     .extent = axis.extent,
+                     .tile = tile,
+                     .lane = lane,
+                     .partial = !axis.extent.is_multiple_of(whole)});
+  };
+  dimension(product->row, PipelinedDot::kSlabRows, schedule_.tile[product->row] * schedule_.cluster,
+            false);
+  dimension(product->lane, PipelinedDot::kSlabColumns, schedule_.tile[product->lane], true);
+  stage_outputs(*product);
+  const NodeId node = space_.passes[0].reduces[0].node;
+  dot.emit([&](ValueId sums, const Expr& row, const Expr& column) {
+    dims_[0].base = row;
+    dims_[1].base = column;
+    for (TileDim& dim : dims_) bind_parallel_tile(dim);
+    forget_values();
+    reduced_[node.index] = converted({sums, DType::F32}, request_.forms.find(node)->result);
+    for (size_t n = 1; n < space_.passes.size(); ++n) emit_pass(n, {}, {});
+  });
+  assign_dot_layouts(result_.program, schedule_.tile[product->lane]);
+}
+
+// Outputs that have the axes of the product in order go out in bulk.
+void Emitter::stage_outputs(const MatrixProduct& product) {
+  const std::vector<Expr> plain = {space_.parallel[product.row].symbol,
+                                   space_.parallel[product.lane].symbol};
+  for (size_t n = 1; n < space_.passes.size(); ++n) {
+    for (const SpaceTask& task : space_.passes[n].stores) {
+      const TensorType& type = graph_[task.node].type;
+      const auto bytes = static_cast<int64_t>(size_of(type.dtype));
+      if (task.at != plain || (bytes != 2 && bytes != 4) ||
+          !(type.shape[1] * Expr(bytes)).is_multiple_of(16))
+        continue;
+      bulk_outputs_[task.node] = dot_->stage_output(memory_of_.at({task.node.index, true}));
+    }
+  }
 }
 
 // --- Contractions -----------------------------------------------------------------------------

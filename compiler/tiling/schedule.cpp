@@ -50,6 +50,9 @@ std::string Schedule::to_string() const {
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);
+  if (stages > 0)
+    out += fmt::format(" stages={} consumers={} form={} cluster={} blocks={}", stages, consumers,
+                       form, cluster, blocks);
   return out;
 }
 
@@ -90,12 +93,22 @@ Schedule parse_schedule(std::string_view text) {
       schedule.threads = parse_list(value, key);
     else if (key == "vector")
       schedule.vector = parse_number(value, key);
+    else if (key == "stages")
+      schedule.stages = parse_number(value, key);
+    else if (key == "consumers")
+      schedule.consumers = parse_number(value, key);
+    else if (key == "form")
+      schedule.form = value;
+    else if (key == "cluster")
+      schedule.cluster = parse_number(value, key);
+    else if (key == "blocks")
+      schedule.blocks = parse_number(value, key);
     else
       fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
            {{},
             {},
             "keys: family block tile lane inner unroll split pack stage by_row stream threads "
-            "vector"});
+            "vector stages consumers form cluster blocks"});
   }
   return schedule;
 }

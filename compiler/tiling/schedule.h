@@ -29,6 +29,12 @@ struct Schedule {
   // larger than 1, the lane axis last but for a tiled inner axis that is the lanes' itself).
   std::vector<int64_t> threads;  ///< powers of two; their product is a multiple of 32
   int64_t vector = 1;            ///< neighbours along the last dimension in one thread
+  // GPU: products on matrix units, pipelined (see pipelined_dot.h).
+  int64_t stages = 0;     ///< slots of the ring of copied factors; 0: another form
+  int64_t consumers = 1;  ///< groups of four warps that multiply
+  std::string form;       ///< "cooperative": they share a tile; "pingpong": they take turns
+  int64_t cluster = 1;    ///< blocks that share the factor along the lanes
+  int64_t blocks = 0;     ///< of the persistent grid
 
   /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.
   std::string to_string() const;

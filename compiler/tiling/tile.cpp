@@ -4,6 +4,7 @@
 
 #include "compiler/fusion/reasons.h"
 #include "compiler/tiling/families.h"
+#include "compiler/tiling/pipelined_dot.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -14,8 +15,8 @@ using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
 // In order of preference.
 constexpr Family kCpuFamilies[] = {schedule_pointwise, schedule_contraction, schedule_reduction};
-constexpr Family kGpuFamilies[] = {schedule_gpu_pointwise, schedule_gpu_contraction,
-                                   schedule_gpu_reduction};
+constexpr Family kGpuFamilies[] = {schedule_gpu_pointwise, schedule_pipelined_dot,
+                                   schedule_gpu_contraction, schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
                          "No schedule family accepts the fusion."};
@@ -36,7 +37,8 @@ bool outlives_cache(const TilingRequest& request) {
 
 Schedule choose_schedule(const TilingRequest& request, const Space& space) {
   const std::span<const Family> families =
-      request.target.kind == TargetKind::Gpu ? kGpuFamilies : kCpuFamilies;
+      request.target.kind == TargetKind::Gpu ? std::span<const Family>(kGpuFamilies)
+                                             : std::span<const Family>(kCpuFamilies);
   for (const Family& family : families) {
     if (auto schedule = family(request, space)) {
       schedule->stream = outlives_cache(request);

@@ -56,11 +56,17 @@ std::string trim(std::string_view text) {
 
 [[noreturn]] void misuse(const std::string& message) { throw std::runtime_error(message); }
 
+// By the first header: what is expected may be a text of another language.
 const Language& language_of(std::string_view text) {
-  for (const Language& language : languages())
-    if (text.find(fmt::format("braze 1 {}", language.header)) != std::string_view::npos)
-      return language;
-  return languages().front();
+  const Language* found = &languages().front();
+  size_t first = text.npos;
+  for (const Language& language : languages()) {
+    const size_t at = text.find(fmt::format("braze 1 {}", language.header));
+    if (at >= first) continue;
+    found = &language;
+    first = at;
+  }
+  return *found;
 }
 
 std::string apply(std::string_view name, std::string_view text, std::string_view file) {

@@ -1,0 +1,452 @@
+#include "compiler/tiling/pipelined_dot.h"
+
+#include <algorithm>
+
+#include "compiler/fusion/inliner.h"
+#include "ir/code/walk.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr Code kDotSchedule{"dot-schedule", ErrorKind::InvalidArgument,
+                            "A schedule asks for a pipelined dot that cannot be made."};
+constexpr int64_t kDepth = 64;  // of a slot along the contracted axis: one row of a swizzled panel
+constexpr int64_t kCopyBytes = 16;
+constexpr int64_t kSwizzle = 128;
+constexpr int64_t kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int64_t kLeastWork = int64_t{1} << 24;  // products below it do not fill the machine
+
+// The Inliner's sink: tells a product of two values in memory from all else.
+struct ProductSink {
+  struct Value {
+    enum class Kind : uint8_t { Other, Load, Product } kind = Kind::Other;
+    std::vector<ValueAt> loads = {};
+  };
+  const Graph& graph;
+
+  Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
+    if (!conditions.empty()) return {};
+    return {Value::Kind::Load, {{node, std::move(at)}}};
+  }
+  Value reduced(NodeId, const std::vector<Expr>&) { return {}; }
+  Value index(const Expr&, DType) { return {}; }
+  Value constant(DType, uint64_t) { return {}; }
+  Value inside(const Conditions&) { return {}; }
+  Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
+    const bool loads = std::all_of(arguments.begin(), arguments.end(),
+                                   [](const Value& v) { return v.kind == Value::Kind::Load; });
+    if (!loads || result != DType::F32) return {};
+    if (op == ElementwiseOp::convert && is_half(graph[arguments[0].loads[0].node].type.dtype))
+      return arguments[0];
+    if (op != ElementwiseOp::mul) return {};
+    return {Value::Kind::Product, {arguments[0].loads[0], arguments[1].loads[0]}};
+  }
+  Expr as_index(const Value&, const Expr&) { return 0; }
+  std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
+};
+
+// Each coordinate is one of the two axes or constant, and rows are whole 16 bytes.
+std::optional<MatrixFactor> matrix_factor(const Graph& graph, const ValueAt& value,
+                                          const SpaceAxis& parallel, const SpaceAxis& contracted) {
+  MatrixFactor out{value.node, value.at};
+  const TensorType& type = graph[value.node].type;
+  const auto bytes = static_cast<int64_t>(size_of(type.dtype));
+  if (value.at.size() < 2 ||
+      !(type.shape[type.shape.rank() - 1] * Expr(bytes)).is_multiple_of(kCopyBytes))
+    return std::nullopt;
+  int parallels = 0, contracteds = 0;
+  for (const Expr& e : value.at) {
+    parallels += e == parallel.symbol;
+    contracteds += e == contracted.symbol;
+    if (e != parallel.symbol && e != contracted.symbol && !e.as_constant()) return std::nullopt;
+  }
+  out.contracted_last = value.at.back() == contracted.symbol;
+  const bool last = out.contracted_last || value.at.back() == parallel.symbol;
+  if (parallels != 1 || contracteds != 1 || !last) return std::nullopt;
+  return out;
+}
+
+bool uses(const ValueAt& value, const SpaceAxis& axis) {
+  return std::any_of(value.at.begin(), value.at.end(),
+                     [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
+}
+
+}  // namespace
+
+std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const Space& space) {
+  const auto axes = factor_axes(request, space);
+  if (!axes || space.parallel.size() != 2 || space.passes[0].inner.size() != 1) return std::nullopt;
+  const auto [lane, row] = *axes;
+  const SpaceTask& task = space.passes[0].reduces[0];
+  const LoopForm* form = request.forms.find(task.node);
+  if (form->monoid != Monoid::Sum || form->accumulator != DType::F32) return std::nullopt;
+  for (const SpaceAxis* axis :
+       {&space.parallel[lane], &space.parallel[row], &space.passes[0].inner[0]})
+    if (axis->extent.range().min < 1) return std::nullopt;
+  const Graph& graph = request.forms.graph();
+  const std::vector<bool> inside = membership(graph, request.fusion.nodes);
+  ProductSink sink{graph};
+  Inliner<ProductSink> inliner(request.forms, inside, sink);
+  auto product = inliner.reduction_body(task.node, task.at, task.reduction);
+  if (product.kind != ProductSink::Value::Kind::Product) return std::nullopt;
+  if (!uses(product.loads[0], space.parallel[row])) std::swap(product.loads[0], product.loads[1]);
+  const SpaceAxis& contracted = space.passes[0].inner[0];
+  const auto a = matrix_factor(graph, product.loads[0], space.parallel[row], contracted);
+  const auto b = matrix_factor(graph, product.loads[1], space.parallel[lane], contracted);
+  if (!a || !b || request.aliases.contains(a->node) || request.aliases.contains(b->node))
+    return std::nullopt;
+  const DType dtype = graph[a->node].type.dtype;
+  if (!is_half(dtype) || graph[b->node].type.dtype != dtype) return std::nullopt;
+  for (size_t n = 1; n < space.passes.size(); ++n)
+    for (const AccessInfo& access : accesses(request, space.passes[n]))
+      if (access.irregular) return std::nullopt;
+  return MatrixProduct{row, lane, *a, *b, dtype};
+}
+
+std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, const Space& space) {
+  if (request.target.name != "sm_90a") return std::nullopt;
+  const auto product = matrix_product(request, space);
+  if (!product) return std::nullopt;
+  const int64_t m = planned_extent(space.parallel[product->row].extent),
+                n = planned_extent(space.parallel[product->lane].extent),
+                k = planned_extent(space.passes[0].inner[0].extent);
+  if (static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < kLeastWork)
+    return std::nullopt;
+  Schedule schedule{.family = "dot", .block = {1, 1}, .tile = {1, 1}};
+  schedule.lane_axis = static_cast<int64_t>(product->lane);
+  schedule.tile[product->row] = 128;
+  schedule.tile[product->lane] = n <= 64 ? 64 : 128;
+  // Wide tiles read less, if they leave work for all multiprocessors.
+  if ((m + 127) / 128 * ((n + 255) / 256) >= request.target.cores)
+    schedule.tile[product->lane] = 256;
+  schedule.block = schedule.tile;
+  schedule.inner_tile = kDepth;
+  schedule.stages = 4;
+  schedule.consumers = 2;
+  schedule.form = "cooperative";
+  schedule.blocks = request.target.cores;
+  return schedule;
+}
+
+// --- The program --------------------------------------------------------------------------------
+
+PipelinedDot::PipelinedDot(CodeBuilder& builder, const Space& space, const MatrixProduct& product,
+                           const Schedule& schedule, MemoryId a, MemoryId b)
+    : builder_(builder), space_(space), product_(product), schedule_(schedule), a_(a), b_(b) {
+  check();
+}
+
+int64_t PipelinedDot::parts() const {
+  return tile_rows() / kSlabRows / (cooperative() ? schedule_.consumers : 1);
+}
+
+void PipelinedDot::check() const {
+  const int64_t rows = kSlabRows * (cooperative() ? schedule_.consumers : 1);
+  const bool forms =
+      schedule_.form == "cooperative" || (schedule_.form == "pingpong" && schedule_.consumers == 2);
+  const bool right = schedule_.tile.size() == 2 && schedule_.inner_tile == kDepth && forms &&
+                     tile_rows() % rows == 0 && parts() >= 1 && parts() <= 2 &&
+                     tile_columns() % kSlabColumns == 0 && tile_columns() >= kSlabColumns &&
+                     tile_columns() * parts() <= 256 && schedule_.stages >= 2 &&
+                     schedule_.stages <= 16 && schedule_.consumers >= 1 &&
+                     schedule_.consumers <= 2 && schedule_.blocks >= 1 &&
+                     (schedule_.cluster == 1 || schedule_.cluster == 2);
+  if (right) return;
+  fail(kDotSchedule,
+       fmt::format("schedule of @{}: {}", builder_.code().name, schedule_.to_string()),
+       {.fix = "tiles are 64 rows for each consumer (or 128), 64, 128, 192 or 256 columns, inner "
+               "64; 1 or 2 consumers, 2 with form=pingpong; 2 to 16 stages; clusters of 1 or 2"});
+}
+
+Memory PipelinedDot::field(const MatrixFactor& factor, std::string_view name,
+                           int64_t parallel) const {
+  Memory out{.name = std::string(name),
+             .space = MemorySpace::Field,
+             .mode = Mode::In,
+             .dtype = product_.dtype};
+  out.shape = factor.contracted_last ? std::vector<Expr>{parallel, kDepth}
+                                     : std::vector<Expr>{kDepth, parallel};
+  out.swizzle = kSwizzle;
+  return out;
+}
+
+// Symbols of the phase, the ring of slots and, with consumers in turns, their token.
+void PipelinedDot::declare() {
+  const Expr rows = space_.parallel[product_.row].extent,
+             columns = space_.parallel[product_.lane].extent,
+             depth = space_.passes[0].inner[0].extent;
+  row_tiles_ = builder_.let("mt", ceildiv(rows, tile_rows() * schedule_.cluster));
+  tiles_ = builder_.let("tiles", row_tiles_ * ceildiv(columns, tile_columns()));
+  steps_ = builder_.let("nk", ceildiv(depth, kDepth));
+  Channel channel{.name = builder_.fresh_name("ab"), .depth = schedule_.stages};
+  channel.producer = "load";
+  channel.receiver = "mma";
+  if (!cooperative()) channel.only = mod(floordiv(item_symbol(), steps_), schedule_.consumers);
+  const auto add = [&](Memory memory) {
+    channel.fields.emplace_back(code().memories.size());
+    code().memories.push_back(std::move(memory));
+    return channel.fields.back();
+  };
+  field_a_ = add(field(product_.a, channel.name + ".a", tile_rows()));
+  field_b_ = add(field(product_.b, channel.name + ".b", tile_columns()));
+  channel_ = ChannelId(code().channels.size());
+  code().channels.push_back(std::move(channel));
+  builder_.append(ChannelOp{channel_}, {});
+  if (cooperative()) return;
+  turn_ = TokenId(code().tokens.size());
+  code().tokens.push_back({builder_.fresh_name("turn"), schedule_.consumers, "mma", 0});
+  builder_.append(TurnsOp{turn_}, {});
+}
+
+size_t PipelinedDot::stage_output(MemoryId output) {
+  staged_.push_back({output, {}});
+  return staged_.size() - 1;
+}
+
+void PipelinedDot::emit(const Slab& slab) {
+  Phase phase;
+  const std::string block = builder_.fresh_name("t");
+  phase.grid.push_back({block, schedule_.blocks / schedule_.cluster});
+  block_ = grid_symbol(block, phase.grid[0].extent);
+  if (schedule_.cluster > 1) {
+    phase.cluster = builder_.fresh_name("b");
+    phase.cluster_size = schedule_.cluster;
+    rank_ = grid_symbol(phase.cluster, schedule_.cluster);
+  }
+  builder_.enter(phase.body);
+  declare();
+  emit_producer(phase.body);
+  emit_consumers(phase.body, slab);
+  builder_.leave();
+  code().phases.push_back(std::move(phase));
+}
+
+Expr PipelinedDot::first_item(const Expr& u) const {
+  return floordiv(u - block_, schedule_.blocks / schedule_.cluster) * steps_;
+}
+Expr PipelinedDot::row_of(const Expr& u) const {
+  return (mod(u, row_tiles_) * Expr(schedule_.cluster) + rank_) * Expr(tile_rows());
+}
+Expr PipelinedDot::column_of(const Expr& u) const {
+  return floordiv(u, row_tiles_) * Expr(tile_columns());
+}
+
+void PipelinedDot::copy(const MatrixFactor& factor, MemoryId memory, MemoryId target, const Expr& k,
+                        const Expr& parallel, std::string_view axis) {
+  const ValueType type = memory_type(code()[target]);
+  const size_t k_axis = factor.contracted_last ? 1 : 0;
+  CopyOp op{memory, {}};
+  for (const Expr& e : factor.at) {
+    if (e.as_constant())
+      op.at.push_back(e);
+    else if (e.uses(axis))
+      op.at.push_back(parallel + position_symbol('d', 1 - k_axis, type.extents[1 - k_axis]));
+    else
+      op.at.push_back(k + position_symbol('d', k_axis, type.extents[k_axis]));
+  }
+  op.guard.clip = true;
+  op.field = target;
+  builder_.append(std::move(op), {});
+}
+
+void PipelinedDot::emit_producer(Region&) {
+  CopiesOp role{.name = "load", .symbol = {}, .copies = 1, .warps = 4};
+  role.registers = kProducerRegisters;
+  Region body;
+  builder_.enter(body);
+  const int64_t step = schedule_.blocks / schedule_.cluster;
+  builder_.for_loop("u", block_, tiles_, step, {}, [&](const Expr& u, const auto&) {
+    const Expr first = builder_.let("q", first_item(u));
+    builder_.for_loop("kk", 0, steps_, 1, {}, [&](const Expr& kk, const auto&) {
+      PutOp put{channel_, first + kk};
+      Region copies;
+      builder_.enter(copies);
+      copy(product_.a, a_, field_a_, kk * Expr(kDepth), row_of(u),
+           space_.parallel[product_.row].symbol.symbol_name());
+      copy(product_.b, b_, field_b_, kk * Expr(kDepth), column_of(u),
+           space_.parallel[product_.lane].symbol.symbol_name());
+      builder_.leave();
+      put.body = std::move(copies);
+      builder_.append(std::move(put), {});
+      return std::vector<Operand>();
+    });
+    return std::vector<Operand>();
+  });
+  builder_.leave();
+  role.body = std::move(body);
+  builder_.append(std::move(role), {});
+}
+
+void PipelinedDot::emit_consumers(Region&, const Slab& slab) {
+  CopiesOp role{.name = "mma", .symbol = builder_.fresh_name("c"), .copies = schedule_.consumers};
+  role.registers = kConsumerRegisters;
+  consumer_ = grid_symbol(role.symbol, role.copies);
+  Region body;
+  builder_.enter(body);
+  for (Staged& staged : staged_) {
+    staged.buffer =
+        builder_.buffer("cs", code()[staged.output].dtype, {2, kSlabRows, kSlabColumns});
+    code().memories[staged.buffer.index].swizzle = kSwizzle;
+  }
+  const int64_t step = schedule_.blocks / schedule_.cluster;
+  const Expr first = cooperative() ? block_ : block_ + consumer_ * Expr(step);
+  builder_.for_loop("u", first, tiles_, cooperative() ? step : step * schedule_.consumers, {},
+                    [&](const Expr& u, const auto&) {
+                      emit_tile(u, slab);
+                      return std::vector<Operand>();
+                    });
+  builder_.leave();
+  role.body = std::move(body);
+  builder_.append(std::move(role), {});
+}
+
+void PipelinedDot::emit_tile(const Expr& u, const Slab& slab) {
+  const Expr first = builder_.let("q", first_item(u));
+  const Expr consumer_row = cooperative() ? consumer_ * Expr(parts() * kSlabRows) : Expr(0);
+  const Expr row = builder_.let("row", row_of(u) + consumer_row);
+  const Expr column = builder_.let("col", column_of(u));
+  Expr turn;
+  if (!cooperative()) {
+    turn = builder_.let(
+        "turn", floordiv(u - block_, schedule_.blocks / schedule_.cluster * schedule_.consumers));
+    builder_.append(TakeOp{turn_, consumer_, turn}, {});
+  }
+  const std::vector<Operand> sums = multiply(first);
+  builder_.append(ReleaseOp{channel_, first + steps_ - 1}, {});
+  if (!cooperative()) builder_.append(PassOp{turn_, Expr(1) - consumer_, turn + consumer_}, {});
+  const ValueType part{DType::F32, 1, {kSlabRows, kSlabColumns}};
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for_static("g", slabs(), [&](const Expr& g) {
+      ViewOp slice{ViewKind::Slice, sums[i], {}, {Expr(0), g * Expr(kSlabColumns)}};
+      if (tile_columns() == kSlabColumns) slice = {ViewKind::Slice, sums[i], {0, 0}, {}};
+      slab_ = Expr(static_cast<int64_t>(i) * slabs()) + g;
+      const ValueId own = builder_.append(std::move(slice), {part}, "sum")[0];
+      slab(own, row + Expr(static_cast<int64_t>(i) * kSlabRows), column + g * Expr(kSlabColumns));
+    });
+  }
+}
+
+// All steps along the contracted axis; a slot is released when the dots that read it are done,
+// one step later.
+std::vector<Operand> PipelinedDot::multiply(const Expr& first) {
+  const ValueType type{DType::F32, 1, {kSlabRows, tile_columns()}};
+  const int64_t count = parts();
+  std::vector<Operand> zeros;
+  for (int64_t i = 0; i < count; ++i) zeros.emplace_back(builder_.constant(type, 0));
+  const auto wait = [&](int64_t pending, const std::vector<Operand>& values) {
+    const auto waited = builder_.append(WaitDotOp{pending, values},
+                                        std::vector<ValueType>(values.size(), type), "sum");
+    return std::vector<Operand>(waited.begin(), waited.end());
+  };
+  const auto sums = builder_.for_loop(
+      "kk", 0, steps_, 1, zeros, [&](const Expr& kk, const std::vector<ValueId>& carried) {
+        builder_.append(ReceiveOp{channel_, first + kk}, {});
+        const MemoryId b =
+            window(field_b_, first + kk, {0, 0}, memory_type(code()[field_b_]).extents);
+        std::vector<Operand> started;
+        for (int64_t i = 0; i < count; ++i) {
+          const Expr row =
+              (cooperative() ? consumer_ * Expr(count * kSlabRows) : Expr(0)) + Expr(i * kSlabRows);
+          const bool last = product_.a.contracted_last;
+          StartDotOp dot{
+              .a = {},
+              .a_window = window(field_a_, first + kk,
+                                 last ? std::vector<Expr>{row, 0} : std::vector<Expr>{0, row},
+                                 last ? std::vector<int64_t>{kSlabRows, kDepth}
+                                      : std::vector<int64_t>{kDepth, kSlabRows}),
+              .b_window = b,
+              .c = carried[static_cast<size_t>(i)]};
+          dot.contract_a = last ? 1 : 0;
+          dot.contract_b = product_.b.contracted_last ? 1 : 0;
+          dot.fresh = true;
+          dot.fresh_when = {{kk, IndexComparison::Kind::Eq, 0}};
+          started.emplace_back(builder_.append(std::move(dot), {type}, "dot")[0]);
+        }
+        const std::vector<Operand> flying = wait(count, started);
+        builder_.if_then({{kk, IndexComparison::Kind::Gt, 0}}, [&] {
+          builder_.append(ReleaseOp{channel_, first + kk - 1}, {});
+        });
+        return flying;
+      });
+  return wait(0, {sums.begin(), sums.end()});
+}
+
+void PipelinedDot::store(size_t output, Operand value, const Expr& row, const Expr& column) {
+  const Staged& staged = staged_[output];
+  // The half that is filled now was last used two slabs ago; where tiles have an odd number of
+  // slabs, perhaps by the slab before.
+  const auto outputs = static_cast<int64_t>(staged_.size());
+  const bool alternate = slabs() * parts() % 2 == 0;
+  builder_.append(WaitStoreOp{(alternate ? 2 : 1) * outputs - 1}, {});
+  const Expr half = mod(slab_, 2);
+  const MemoryId place = window(staged.buffer, {}, {half, 0, 0}, {kSlabRows, kSlabColumns});
+  const std::vector<Expr> at = {position_symbol('d', 0, kSlabRows),
+                                position_symbol('d', 1, kSlabColumns)};
+  builder_.store(value, place, at);
+  StartStoreOp start{place, staged.output, {row + at[0], column + at[1]}};
+  start.guard.clip = true;
+  builder_.append(std::move(start), {});
+}
+
+MemoryId PipelinedDot::window(MemoryId source, std::optional<Expr> item, std::vector<Expr> offsets,
+                              std::vector<int64_t> extents) {
+  Memory memory{.name = builder_.fresh_name("view"),
+                .space = MemorySpace::Window,
+                .mode = Mode::InOut,
+                .dtype = code()[source].dtype,
+                .shape = {extents.begin(), extents.end()}};
+  const MemoryId id(code().memories.size());
+  code().memories.push_back(std::move(memory));
+  builder_.append(WindowOp{id, source, std::move(item), std::move(offsets)}, {});
+  return id;
+}
+
+void PipelinedDot::for_static(std::string_view hint, int64_t count,
+                              const std::function<void(const Expr&)>& body) {
+  if (count == 1) return body(0);
+  ForOp loop{.symbol = builder_.fresh_name(hint), .low = 0, .high = count};
+  loop.is_static = true;
+  Region region;
+  builder_.enter(region);
+  body(loop_symbol(loop.symbol, loop.low, loop.high, 1));
+  builder_.leave();
+  loop.body = std::move(region);
+  builder_.append(std::move(loop), {});
+}
+
+// --- Layouts ------------------------------------------------------------------------------------
+
+namespace {
+
+bool names_layout(const Statement& s) {
+  const auto* view = s.as<ViewOp>();
+  return s.as<ConstOp>() || s.as<IndexOp>() || s.as<TestOp>() || s.as<LoadOp>() ||
+         (view && (view->kind == ViewKind::Broadcast || view->kind == ViewKind::Reshape));
+}
+
+void assign(TileProgram& program, const Region& region) {
+  for (const Statement& s : region.statements) {
+    for (const Region* inner : regions_of(s)) assign(program, *inner);
+    if (!names_layout(s)) continue;
+    Value& value = program.values[s.results[0].index];
+    if (value.type.count() == 1) continue;
+    Layout layout = layout_of(program.layouts, value.type.extents, 4 * kWarpThreads);
+    renumber_registers(layout);
+    value.layout = NamedLayout{"", layout};
+    for (const NamedLayout& named : program.layouts)
+      if (named.layout == layout) value.layout = named;
+  }
+}
+
+}  // namespace
+
+void assign_dot_layouts(TileProgram& program, int64_t columns) {
+  program.layouts.push_back({"slab", accumulator_layout(PipelinedDot::kSlabColumns)});
+  if (columns != PipelinedDot::kSlabColumns)
+    program.layouts.push_back({"acc", accumulator_layout(columns)});
+  for (const Phase& phase : program.phases) assign(program, phase.body);
+}
+
+}  // namespace braze
