@@ -27,7 +27,11 @@ inline Device test_device() {
 }
 
 inline std::shared_ptr<const Program> compile_for(const Device& device, const Graph& graph,
-                                                  const CompileOptions& options = {}) {
+                                                  CompileOptions options = {}) {
+  // BRAZE_TEST_CODEGEN=nvrtc: the other way to code for a GPU.
+  if (const char* codegen = std::getenv("BRAZE_TEST_CODEGEN");
+      codegen && std::string_view(codegen) == "nvrtc")
+    options.gpu_code = GpuCode::Nvrtc;
   return std::make_shared<const Program>(compile(graph, device.target(), options));
 }
 
