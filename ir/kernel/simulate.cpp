@@ -164,8 +164,7 @@ void Simulator::Engine::emit(const Statement& s, std::vector<Step>& steps) {
                        if (uniform)
                          w.symbols[slot][0] = value.scalar(w.scope());
                        else
-                         std::copy_n(value.threads(w.scope()), kWarpLanes,
-                                     w.symbols[slot].begin());
+                         std::copy_n(value.threads(w.scope()), kWarpLanes, w.symbols[slot].begin());
                        return Status::Next;
                      }});
     return;
@@ -561,8 +560,8 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
       for (size_t i = 0; i * kWarpLanes < out.size(); ++i) {
         const auto lane = static_cast<size_t>(picked[i % picked.size()]);
         const WarpValue& x = w.values[lane < lanes ? a.index : b.index];
-        std::copy_n(x.data() + (i / picked.size() * lanes + lane % lanes) * kWarpLanes,
-                    kWarpLanes, out.data() + i * kWarpLanes);
+        std::copy_n(x.data() + (i / picked.size() * lanes + lane % lanes) * kWarpLanes, kWarpLanes,
+                    out.data() + i * kWarpLanes);
       }
       return Status::Next;
     };
@@ -764,6 +763,7 @@ void Simulator::Engine::run_cluster(size_t p) {
       warp.copies.clear();
       warp.clock.reset(new_agent());
       warp.stage = 0;
+      warp.at_cluster = false;
       warp.statements = 0;
       for (size_t axis = 0; axis < grid_.size(); ++axis)
         warp.symbols[phase.slots[axis]].fill(grid_[axis]);
@@ -810,6 +810,7 @@ bool Simulator::Engine::run_warp(Warp& warp, const std::vector<Step>& steps) {
     if (status == Status::Blocked) return moved_on;
     moved_on = true;
     warp.stage = 0;
+    step_->was_run |= warp.mask != 0;
     thread_statements += static_cast<uint64_t>(std::popcount(warp.mask));
     if (status != Status::Jumped) ++warp.at;
     if (status == Status::Yielded) return false;
@@ -846,15 +847,38 @@ void Simulator::Engine::report_deadlock(const std::vector<Step>& steps) {
       }
 }
 
+// A block may end only when it knows that the others are done with its memory.
+void Simulator::Engine::check_remote_accesses(const Block& block) {
+  const auto safe = [&](const Stamp& stamp) {
+    const Warp* const by = stamp.run == 0 ? nullptr : warp_of(stamp.agent);
+    if (!by || by->block == &block) return true;
+    return std::any_of(block.warps.begin(), block.warps.end(),
+                       [&](const Warp& w) { return w.clock.knows(stamp, 0, run_, base_); });
+  };
+  for (size_t i = 0; i < block.log.size(); ++i) {
+    const auto& readers = block.log.readers(i);
+    if (safe(block.log.writer(i)) && std::all_of(readers.begin(), readers.end(), safe)) continue;
+    report(codes::kPendingCopies,
+           fmt::format("kernel @{}: block {} may end while another still uses {}", code_.name,
+                       block.rank, shared_text(static_cast<int64_t>(i * granule_))));
+    return;
+  }
+}
+
 void Simulator::Engine::finish_cluster() {
   step_ = nullptr;
   for (const Block& block : blocks_) {
+    if (blocks_.size() > 1) check_remote_accesses(block);
     for (const auto& [byte, barrier] : block.mbarriers) {
       if (barrier.bytes != 0)
         report(codes::kMbarrierBytes,
                fmt::format("kernel @{}: {} ends with {} bytes {}", code_.name, barrier.name,
                            std::abs(barrier.bytes),
                            barrier.bytes > 0 ? "that never came" : "that nobody expected"));
+      if (barrier.pending != barrier.count && barrier.bytes == 0)
+        report(codes::kMbarrierMisuse,
+               fmt::format("kernel @{}: {} ends with {} of {} arrivals of a phase", code_.name,
+                           barrier.name, barrier.count - barrier.pending, barrier.count));
       if (barrier.copied > barrier.waited)
         report(codes::kPendingCopies,
                fmt::format("kernel @{}: nobody waits for the last copies that complete on {}",
@@ -864,7 +888,11 @@ void Simulator::Engine::finish_cluster() {
       if (group.open || group.waited < group.committed)
         report(codes::kPendingCopies,
                fmt::format("kernel @{}: a wgmma still runs at the end", code_.name));
-    for (const Warp& warp : block.warps)
+    for (const Warp& warp : block.warps) {
+      if (warp.at_cluster)
+        report(codes::kBarrierMisuse,
+               fmt::format("kernel @{}: warp {} ends between cluster.arrive and cluster.wait",
+                           code_.name, warp.index));
       for (const auto& [lane, copies] : warp.copies) {
         const bool loads = std::any_of(copies.groups.begin(), copies.groups.end(),
                                        [](const auto& group) { return !group.empty(); });
@@ -873,6 +901,7 @@ void Simulator::Engine::finish_cluster() {
                  fmt::format("kernel @{}: thread {} ends while its copies use shared memory",
                              code_.name, warp.index * kWarpLanes + lane));
       }
+    }
   }
 }
 
@@ -900,6 +929,16 @@ std::vector<Diagnostic> Simulator::run(std::span<const std::span<std::byte>> mem
                                        std::span<const int64_t> scalars) {
   return engine_->run(memories, scalars);
 }
+
+std::set<uint32_t> Simulator::Engine::lines_run() const {
+  std::set<uint32_t> out;
+  for (const CompiledPhase& phase : phases_)
+    for (const Step& step : phase.steps)
+      if (step.was_run) out.insert(step.statement->location.line);
+  return out;
+}
+
+std::set<uint32_t> Simulator::lines_run() const { return engine_->lines_run(); }
 
 uint64_t Simulator::thread_statements() const { return engine_->thread_statements; }
 

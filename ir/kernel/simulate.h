@@ -10,6 +10,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <memory>
+#include <set>
 #include <span>
 #include <vector>
 
@@ -54,6 +55,8 @@ class Simulator {
                               std::span<const int64_t> scalars);
   /// Statements run so far, each counted once for every thread that took part.
   uint64_t thread_statements() const;
+  /// The lines of the kernel's text that some thread has run so far.
+  std::set<uint32_t> lines_run() const;
 
  private:
   friend struct InstructionTable;

@@ -127,6 +127,9 @@ void Simulator::Engine::advance(Mbarrier& barrier) {
   ++barrier.phase;
   barrier.told.learn(barrier.agent, barrier.phase);
   barrier.pending = barrier.count;
+  if (barrier.phase >= barrier.waited + 2)
+    report(codes::kMbarrierMisuse,
+           barrier.name + " completes a second phase that nobody has waited for");
 }
 
 void Simulator::Engine::complete_bytes(Mbarrier& barrier, int64_t bytes, Warp& warp, int lane) {
@@ -331,6 +334,9 @@ struct InstructionTable {
     ClusterBarrier& barrier = e.cluster_;
     size_t all = 0;
     for (const Block& block : e.blocks_) all += block.warps.size();
+    if (w.at_cluster)
+      e.report(codes::kBarrierMisuse, "a second arrival with no cluster.wait between", &w);
+    w.at_cluster = true;
     const Knowledge told = w.clock.release(w.mask);
     if (tell) barrier.arriving.join(told);
     w.cluster_meeting = barrier.generation;
@@ -348,9 +354,14 @@ struct InstructionTable {
     return arrive_at_cluster(e, w, false);
   }
   static Status cluster_wait(Engine& e, Operands&, Warp& w) {
+    if (!w.at_cluster) {
+      e.report(codes::kBarrierMisuse, "a wait with no cluster.arrive before it", &w);
+      return Status::Next;
+    }
     w.stage = 1;
     if (e.cluster_.generation == w.cluster_meeting) return Status::Blocked;
     w.clock.acquire(e.cluster_.told, w.threads, w.threads);
+    w.at_cluster = false;
     return Status::Next;
   }
 

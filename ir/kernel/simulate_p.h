@@ -38,6 +38,7 @@ struct Warp;
 struct Step {
   const Statement* statement = nullptr;
   std::function<Status(Warp&)> run;
+  mutable bool was_run = false;
 };
 
 /// A control structure that a warp is in.
@@ -61,7 +62,9 @@ class AccessLog {
     std::fill(writers_.begin(), writers_.end(), Stamp());
     std::fill(readers_.begin(), readers_.end(), std::array<Stamp, kReaders>());
   }
+  size_t size() const { return writers_.size(); }
   const Stamp& writer(size_t place) const { return writers_[place]; }
+  const std::array<Stamp, kReaders>& readers(size_t place) const { return readers_[place]; }
   void set_writer(size_t place, const Stamp& stamp) { writers_[place] = stamp; }
 
   /// `knows(stamp)`: that access is known to come before.
@@ -174,8 +177,9 @@ struct Warp {
   WarpClock clock;
   // While a step waits: how far it came.
   int stage = 0;
-  uint32_t left = 0;     // lanes that still wait
-  uint64_t meeting = 0;  // of the group
+  uint32_t left = 0;        // lanes that still wait
+  uint64_t meeting = 0;     // of the group
+  bool at_cluster = false;  // between cluster.arrive and cluster.wait
   uint64_t cluster_meeting = 0;
   std::array<uint32_t, kWarpLanes> phases{};  // of mbarriers, when the wait began
   uint64_t statements = 0;
@@ -215,6 +219,7 @@ class Simulator::Engine {
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
   uint64_t thread_statements = 0;
+  std::set<uint32_t> lines_run() const;
 
  private:
   using Run = std::function<Status(Warp&)>;
@@ -242,6 +247,7 @@ class Simulator::Engine {
   bool run_warp(Warp& warp, const std::vector<Step>& steps);
   void report_deadlock(const std::vector<Step>& steps);
   void finish_cluster();
+  void check_remote_accesses(const Block& block);
   void check_outputs();
 
   // --- Compilation (simulate.cpp)
