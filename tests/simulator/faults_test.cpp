@@ -157,9 +157,13 @@ TEST(PlantedFaults, KernelsOfTheCompiler) {
       SCOPED_TRACE("seed " + std::to_string(seed));
       const Kernel kernel = parse_kernel(text, "kernel");
       std::map<std::string, int64_t> sizes;
-      for (const Expr& symbol : kernel.symbols)
+      for (const Expr& symbol : kernel.symbols) {
+        const Interval range = symbol.range();
+        const int64_t wanted = std::clamp<int64_t>(7, range.min, range.max);
         sizes[symbol.symbol_name()] =
-            std::clamp<int64_t>(5, symbol.range().min, symbol.range().max);
+            std::min((wanted + symbol.divisor() - 1) / symbol.divisor() * symbol.divisor(),
+                     range.max / symbol.divisor() * symbol.divisor());
+      }
       plant({text, sizes}, 3, tally);
       ++kernels;
       break;
