@@ -4,6 +4,7 @@
 
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
+#include "ir/tile/pipeline_rules.h"
 
 namespace braze {
 
@@ -72,6 +73,7 @@ class TileChecker : public CodeChecker {
       const ValueType type = memory_type(code_[copy->field]);
       check_place(copy->memory, copy->at, type);
       check_guard(copy->guard, type);
+      if (!copy->guard) check_bounds(copy->memory, copy->at);
     } else if (const auto* view = s.as<WindowOp>()) {
       if (view->item) check_index(*view->item, nullptr);
       for (const Expr& e : view->offsets) check_index(e, nullptr);
@@ -80,6 +82,7 @@ class TileChecker : public CodeChecker {
       const ValueType type = memory_type(code_[store->window]);
       check_place(store->memory, store->at, type);
       check_guard(store->guard, type);
+      if (!store->guard) check_bounds(store->memory, store->at);
       stored_.insert(store->memory);
     } else if (s.as<TurnsOp>() || s.as<ReceiveOp>() || s.as<ReleaseOp>() || s.as<PassOp>() ||
                s.as<TakeOp>() || s.as<StartDotOp>() || s.as<WaitDotOp>() || s.as<WaitStoreOp>() ||
@@ -195,6 +198,14 @@ class TileChecker : public CodeChecker {
   }
 
   void check_kernel() override {
+    if (code_.pipelined && findings.empty())
+      check_pipeline_rules(
+          static_cast<const TileProgram&>(code_),
+          [&](const Statement* statement, const char* rule, const std::string& message) {
+            statement_ = statement;
+            expect(false, rule, message);
+            statement_ = nullptr;
+          });
     for (size_t i = 0; i < code_.memories.size(); ++i) {
       const Memory& memory = code_.memories[i];
       const bool out = memory.space == MemorySpace::Parameter && memory.mode == Mode::Out;

@@ -1,0 +1,19 @@
+// pipeline_rules.h — the rules of pipelined tile programs that can be read off the text: P1 to P3,
+// P5, P6, P8 and P9 of docs/design/0001-languages.md section 7.4.
+#pragma once
+
+#include <functional>
+#include <string>
+
+#include "ir/code/code.h"
+
+namespace braze {
+
+/// Receives the statement at fault (null: the kernel's head), the rule's number and a message.
+using ReportRule =
+    std::function<void(const Statement*, const char* rule, const std::string& message)>;
+
+/// For a program whose names and types are sound.
+void check_pipeline_rules(const TileProgram& program, const ReportRule& report);
+
+}  // namespace braze
