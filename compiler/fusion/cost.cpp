@@ -130,18 +130,10 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
 double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {
   const LoopForm* form = inside[node.index] ? forms.find(node) : nullptr;
   if (!form || form->reduces()) return 0;
-  const SpaceTask task{node,
-                       [&] {
-                         std::vector<Expr> at;
-                         for (size_t axis = 0; axis < form->domain.size(); ++axis)
-                           at.push_back(domain_symbol(axis, form->domain[axis]));
-                         return at;
-                       }(),
-                       {}};
-  Fusion fusion;
-  for (size_t i = 0; i < inside.size(); ++i)
-    if (inside[i]) fusion.nodes.emplace_back(i);
-  return trace(forms, fusion, task).flops;
+  std::vector<Expr> at;
+  for (size_t axis = 0; axis < form->domain.size(); ++axis)
+    at.push_back(domain_symbol(axis, form->domain[axis]));
+  return trace(forms, inside, SpaceTask{node, std::move(at), {}}).flops;
 }
 
 }  // namespace braze

@@ -5,7 +5,9 @@
 #include <optional>
 #include <set>
 
+#include "compiler/fusion/kernel_graph.h"
 #include "compiler/fusion/reasons.h"
+#include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -16,20 +18,14 @@ namespace {
 // element.
 constexpr double kCheapFlops = 4;
 
-struct Candidate {
-  Fusion fusion;
-  std::set<NodeId> roots;  // values with a reason to exist: reductions, outputs, costly shared ones
-  std::optional<Space> space;
-  Cost cost;
-  bool alive = true;
-};
-
 struct Merge {
   std::optional<Candidate> merged;
   const Code* refusal = nullptr;
   std::string detail;
-  double saving = 0;
+  double saving = 0;  ///< seconds
 };
+
+using Pair = std::pair<size_t, size_t>;  // of kernels, in order of their numbers
 
 class Search {
  public:
@@ -38,16 +34,15 @@ class Search {
         graph_(forms.graph()),
         target_(target),
         options_(options),
-        users_(graph_.size()),
-        live_(graph_.size()),
-        output_(graph_.size()) {}
+        live_(needed_nodes(graph_)),
+        kernels_(forms, live_, roots()) {
+    for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
+  }
 
   Partition run() {
-    mark_live();
-    make_kernels();
     if (options_.fuse) merge_all();
     Partition result;
-    for (size_t k : schedule_order()) {
+    for (size_t k : kernels_.order()) {
       if (kernels_[k].fusion.outputs.empty()) continue;  // nothing to compute
       result.fusions.push_back(kernels_[k].fusion);
       result.costs.push_back(kernels_[k].cost);
@@ -61,59 +56,42 @@ class Search {
     return graph_[node].as<InputOp>() || (graph_[node].as<ConstantOp>() && !forms_.find(node));
   }
 
-  bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().is_constant(0); }
-
-  void mark_live() {
-    for (const GraphOutput& output : graph_.outputs()) {
-      live_[output.node.index] = true;
-      output_[output.node.index] = true;
-    }
-    for (size_t i = graph_.size(); i-- > 0;) {
-      if (!live_[i]) continue;
-      for (NodeId operand : graph_[NodeId(i)].operands) {
-        live_[operand.index] = true;
-        users_[operand.index].push_back(NodeId(i));
-      }
-    }
-  }
-
   // --- First kernels --------------------------------------------------------------------------
 
-  void make_kernels() {
-    std::vector<bool> root(graph_.size());
-    const std::vector<bool> reread = reread_values();
-    std::vector<bool> everything(graph_.size());
-    for (size_t i = 0; i < graph_.size(); ++i)
-      everything[i] = live_[i] && !is_source(NodeId(i)) && forms_.find(NodeId(i)) &&
-                      !forms_.find(NodeId(i))->reduces();
+  std::vector<bool> roots() const {
+    std::vector<bool> root = reread_values();
+    for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
+    const std::vector<size_t> users = count_users();
+    // Nodes through which a body continues; up to roots, so that a chain is counted once.
+    std::vector<bool> inlined(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
-      if (!live_[i] || is_source(node)) continue;
       const LoopForm* form = forms_.find(node);
-      root[i] = !form || form->reduces() || output_[i] || reread[i] ||
-                (!options_.fuse && computes(*form));
-      if (!root[i] && distinct_users(node) > 1) {
-        // Through what is a root already, so that a chain is counted once.
-        std::vector<bool> inside = everything;
-        for (size_t j = 0; j < i; ++j)
-          if (root[j]) inside[j] = false;
-        root[i] = recompute_flops(forms_, inside, node) > kCheapFlops;
+      if (!live_[i] || is_source(node)) {
+        root[i] = false;
+        continue;
+      }
+      if (!form || form->reduces() || (!options_.fuse && computes(*form))) root[i] = true;
+      inlined[i] = !root[i];
+      if (!root[i] && users[i] > 1 && recompute_flops(forms_, inlined, node) > kCheapFlops)
+        root[i] = true;
+      inlined[i] = !root[i];
+    }
+    return root;
+  }
+
+  std::vector<size_t> count_users() const {
+    std::vector<size_t> count(graph_.size());
+    std::vector<NodeId> last(graph_.size());
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      if (!live_[i]) continue;
+      for (NodeId operand : graph_[NodeId(i)].operands) {
+        if (count[operand.index] && last[operand.index] == NodeId(i)) continue;
+        last[operand.index] = NodeId(i);
+        ++count[operand.index];
       }
     }
-    kernel_of_.assign(graph_.size(), SIZE_MAX);
-    for (size_t i = 0; i < graph_.size(); ++i) {
-      if (!root[i]) continue;
-      kernel_of_[i] = kernels_.size();
-      Candidate kernel;
-      kernel.roots = {NodeId(i)};
-      collect(NodeId(i), root, kernel.fusion.nodes);
-      std::sort(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end());
-      kernels_.push_back(std::move(kernel));
-    }
-    for (Candidate& kernel : kernels_) {
-      finish(kernel);
-      measure(kernel);
-    }
+    return count;
   }
 
   static bool computes(const LoopForm& form) {
@@ -136,7 +114,7 @@ class Search {
                !computes(*forms_.find(operand)) && !graph_[operand].operands.empty())
           operand = graph_[operand].operands[0];
         const LoopForm* body = is_source(operand) ? nullptr : forms_.find(operand);
-        reread[operand.index] = body && !body->reduces() && computes(*body);
+        if (body && !body->reduces() && computes(*body)) reread[operand.index] = true;
       }
     }
     return reread;
@@ -155,60 +133,12 @@ class Search {
     return unused('d', form.domain) || unused('r', form.reduction);
   }
 
-  size_t distinct_users(NodeId node) const {
-    return std::set<NodeId>(users_[node.index].begin(), users_[node.index].end()).size();
-  }
-
-  void collect(NodeId node, const std::vector<bool>& root, std::vector<NodeId>& nodes) const {
-    if (is_source(node) || std::find(nodes.begin(), nodes.end(), node) != nodes.end()) return;
-    nodes.push_back(node);
-    for (NodeId operand : graph_[node].operands)
-      if (!root[operand.index]) collect(operand, root, nodes);
-  }
-
-  // Inputs and outputs that follow from the nodes.
-  void finish(Candidate& kernel) const {
-    const std::vector<bool> inside = membership(graph_, kernel.fusion.nodes);
-    std::set<NodeId> inputs;
-    for (NodeId node : kernel.fusion.nodes)
-      for (NodeId operand : graph_[node].operands)
-        if (!inside[operand.index]) inputs.insert(operand);
-    kernel.fusion.inputs.assign(inputs.begin(), inputs.end());
-    kernel.fusion.outputs.clear();
-    for (NodeId root : kernel.roots) {
-      if (is_empty(root)) continue;
-      const bool used_outside = std::any_of(
-          users_[root.index].begin(), users_[root.index].end(),
-          [&](NodeId user) { return !inside[user.index] || computed_elsewhere(user, kernel); });
-      if (output_[root.index] || used_outside) kernel.fusion.outputs.push_back(root);
-    }
-  }
-
-  // A cheap node of this kernel may be computed in others too; those read the root from memory.
-  bool computed_elsewhere(NodeId user, const Candidate& kernel) const {
-    for (const Candidate& other : kernels_) {
-      if (!other.alive || &other == &kernel || is_part(other, kernel)) continue;
-      if (std::binary_search(other.fusion.nodes.begin(), other.fusion.nodes.end(), user))
-        return true;
-    }
-    return false;
-  }
-  static bool is_part(const Candidate& other, const Candidate& kernel) {
-    return std::includes(kernel.roots.begin(), kernel.roots.end(), other.roots.begin(),
-                         other.roots.end());
-  }
-
-  // Space and cost; false with a refusal if there is no space.
+  // Space and cost; the refusal if there is no space.
   const Code* measure(Candidate& kernel, std::string* detail = nullptr) const {
-    if (kernel.fusion.outputs.empty()) {
-      kernel.space.reset();
+    const std::vector<NodeId>& nodes = kernel.fusion.nodes;
+    if (kernel.fusion.outputs.empty() ||
+        std::any_of(nodes.begin(), nodes.end(), [&](NodeId n) { return !forms_.find(n); }))
       return &reasons::kNoLoopForm;
-    }
-    if (std::any_of(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end(),
-                    [&](NodeId n) { return !forms_.find(n); })) {
-      kernel.space.reset();
-      return &reasons::kNoLoopForm;
-    }
     auto found = find_space(forms_, kernel.fusion);
     if (const auto* none = std::get_if<NoSpace>(&found)) {
       if (detail) *detail = fmt::format("%{} and %{}", none->first.index, none->second.index);
@@ -221,185 +151,94 @@ class Search {
 
   // --- Merging --------------------------------------------------------------------------------
 
-  bool feeds(const Candidate& a, const Candidate& b) const {
-    return std::any_of(a.fusion.outputs.begin(), a.fusion.outputs.end(), [&](NodeId n) {
-      return std::find(b.fusion.inputs.begin(), b.fusion.inputs.end(), n) != b.fusion.inputs.end();
-    });
-  }
-
-  bool share_input(const Candidate& a, const Candidate& b) const {
-    return std::any_of(a.fusion.inputs.begin(), a.fusion.inputs.end(), [&](NodeId n) {
-      return std::find(b.fusion.inputs.begin(), b.fusion.inputs.end(), n) != b.fusion.inputs.end();
-    });
-  }
-
-  // Whether b can be reached from a through at least one other kernel.
-  bool reaches_around(size_t a, size_t b) const {
-    std::vector<size_t> open;
-    std::vector<bool> seen(kernels_.size());
-    for (size_t k = 0; k < kernels_.size(); ++k)
-      if (k != a && k != b && kernels_[k].alive && feeds(kernels_[a], kernels_[k]))
-        open.push_back(k);
-    while (!open.empty()) {
-      const size_t k = open.back();
-      open.pop_back();
-      if (seen[k]) continue;
-      seen[k] = true;
-      if (feeds(kernels_[k], kernels_[b])) return true;
-      for (size_t next = 0; next < kernels_.size(); ++next)
-        if (next != a && next != b && kernels_[next].alive && !seen[next] &&
-            feeds(kernels_[k], kernels_[next]))
-          open.push_back(next);
-    }
-    return false;
-  }
-
-  Merge try_merge(size_t a, size_t b) const {
-    const Candidate& first = kernels_[a];
-    const Candidate& second = kernels_[b];
+  Merge try_merge(Pair pair) const {
+    const Candidate &first = kernels_[pair.first], &second = kernels_[pair.second];
     if (!first.space || !second.space) return {{}, &reasons::kNoLoopForm, {}, 0};
-    if (reaches_around(a, b) || reaches_around(b, a)) return {{}, &reasons::kCycle, {}, 0};
-    Candidate merged;
-    std::set_union(first.fusion.nodes.begin(), first.fusion.nodes.end(),
-                   second.fusion.nodes.begin(), second.fusion.nodes.end(),
-                   std::back_inserter(merged.fusion.nodes));
-    merged.roots = first.roots;
-    merged.roots.insert(second.roots.begin(), second.roots.end());
-    finish(merged);
+    if (kernels_.connected_around(pair.first, pair.second)) return {{}, &reasons::kCycle, {}, 0};
+    Candidate merged = kernels_.united(pair.first, pair.second);
     std::string detail;
     if (const Code* refusal = measure(merged, &detail)) return {{}, refusal, detail, 0};
     const double apart = first.cost.seconds + second.cost.seconds;
     const double saving = apart - merged.cost.seconds;
+    if (saving > 0) return {std::move(merged), nullptr, {}, saving};
     detail =
         fmt::format("apart {:.3g} us, fused {:.3g} us", apart * 1e6, merged.cost.seconds * 1e6);
-    if (saving <= 0) {
-      const bool starved =
-          merged.cost.instances <
-          std::min<double>(target_.cores, std::max(first.cost.instances, second.cost.instances));
-      const bool recomputes = merged.cost.flops > 1.25 * (first.cost.flops + second.cost.flops);
-      return {{},
-              starved      ? &reasons::kParallelism
-              : recomputes ? &reasons::kRecomputeCost
-                           : &reasons::kCost,
-              detail,
-              saving};
-    }
-    return {std::move(merged), nullptr, detail, saving};
+    const bool starved =
+        merged.cost.instances <
+        std::min<double>(target_.cores, std::max(first.cost.instances, second.cost.instances));
+    const bool recomputes = merged.cost.flops > 1.25 * (first.cost.flops + second.cost.flops);
+    return {{},
+            starved      ? &reasons::kParallelism
+            : recomputes ? &reasons::kRecomputeCost
+                         : &reasons::kCost,
+            detail,
+            saving};
   }
 
+  // Merges wait in order of what they save; of equal ones, the oldest kernels come first.
   void merge_all() {
-    // Savings are kept until one of the two kernels changes.
-    std::map<std::pair<size_t, size_t>, Merge> known;
-    while (true) {
-      std::pair<size_t, size_t> best_pair;
-      double best = 0;
-      for (size_t a = 0; a < kernels_.size(); ++a) {
-        if (!kernels_[a].alive) continue;
-        for (size_t b = a + 1; b < kernels_.size(); ++b) {
-          if (!kernels_[b].alive) continue;
-          if (!feeds(kernels_[a], kernels_[b]) && !feeds(kernels_[b], kernels_[a]) &&
-              !share_input(kernels_[a], kernels_[b]))
-            continue;
-          const auto key = std::pair(a, b);
-          auto found = known.find(key);
-          if (found == known.end()) found = known.emplace(key, try_merge(a, b)).first;
-          if (found->second.merged && found->second.saving > best) {
-            best = found->second.saving;
-            best_pair = key;
-          }
-        }
-      }
-      if (best <= 0) return;
-      const auto [a, b] = best_pair;
-      if (reaches_around(a, b) || reaches_around(b, a)) {  // another merge has closed a path since
-        known.at(best_pair) = {{}, &reasons::kCycle, {}, 0};
-        continue;
-      }
-      Candidate merged = std::move(*known.at(best_pair).merged);
-      kernels_[a].alive = kernels_[b].alive = false;
-      for (NodeId root : merged.roots) kernel_of_[root.index] = kernels_.size();
-      kernels_.push_back(std::move(merged));
-      // What was recomputed in several kernels may now be in one: outputs can shrink everywhere.
-      for (Candidate& kernel : kernels_)
-        if (kernel.alive) finish(kernel);
-      std::erase_if(known, [&](const auto& entry) {
-        return entry.first.first == a || entry.first.second == a || entry.first.first == b ||
-               entry.first.second == b || (entry.second.refusal == &reasons::kCycle);
-      });
-    }
-  }
-
-  // --- Results --------------------------------------------------------------------------------
-
-  std::vector<size_t> schedule_order() const {
-    std::vector<size_t> order;
-    std::vector<bool> done(kernels_.size());
-    const std::function<void(size_t)> visit = [&](size_t k) {
-      if (done[k]) return;
-      done[k] = true;
-      for (NodeId input : kernels_[k].fusion.inputs)
-        if (kernel_of_[input.index] != SIZE_MAX) visit(kernel_of_[input.index]);
-      order.push_back(k);
+    using Rank = std::pair<double, Pair>;  // what the merge costs, and of whom it is
+    std::map<Rank, Candidate> waiting;
+    const auto consider = [&](Pair pair) {
+      Merge merge = try_merge(pair);
+      if (merge.merged)
+        waiting.emplace(Rank{-merge.saving, pair}, *std::move(merge.merged));
+      else
+        refused_.emplace(pair, std::move(merge));
     };
     for (size_t k = 0; k < kernels_.size(); ++k)
-      if (kernels_[k].alive) visit(k);
-    return order;
+      for (size_t other : kernels_.neighbours(k))
+        if (other < k) consider({other, k});
+    while (!waiting.empty()) {
+      auto best = waiting.extract(waiting.begin());
+      const auto [a, b] = best.key().second;
+      // Since this was tried, other merges may have taken one of the two or closed a path.
+      if (!kernels_.alive(a) || !kernels_.alive(b) || kernels_.connected_around(a, b)) continue;
+      const size_t k = kernels_.replace(a, b, std::move(best.mapped()));
+      for (size_t other : kernels_.neighbours(k)) consider({other, k});
+    }
   }
+
+  // --- Reasons --------------------------------------------------------------------------------
 
   std::vector<EdgeReason> explain_edges() const {
     std::vector<EdgeReason> edges;
-    std::map<std::pair<size_t, size_t>, Merge> verdicts;
     for (size_t i = 0; i < graph_.size(); ++i) {
-      const NodeId consumer(i);
       if (!live_[i]) continue;
-      for (NodeId producer :
-           std::set<NodeId>(graph_[consumer].operands.begin(), graph_[consumer].operands.end()))
-        edges.push_back(explain(producer, consumer, verdicts));
+      const NodeId consumer(i);
+      const auto& operands = graph_[consumer].operands;
+      for (NodeId producer : std::set<NodeId>(operands.begin(), operands.end()))
+        edges.push_back(explain(producer, consumer));
     }
     return edges;
   }
 
-  EdgeReason explain(NodeId producer, NodeId consumer,
-                     std::map<std::pair<size_t, size_t>, Merge>& verdicts) const {
+  EdgeReason explain(NodeId producer, NodeId consumer) const {
     if (is_source(producer)) return {producer, consumer, &reasons::kFromInput, {}};
-    int inside = 0;
-    std::vector<size_t> apart;
-    for (size_t k = 0; k < kernels_.size(); ++k) {
-      const auto& nodes = kernels_[k].fusion.nodes;
-      if (!kernels_[k].alive || !std::binary_search(nodes.begin(), nodes.end(), consumer)) continue;
-      if (std::binary_search(nodes.begin(), nodes.end(), producer))
-        ++inside;
-      else
-        apart.push_back(k);
+    const size_t home = kernels_.kernel_of(producer);
+    if (home == KernelGraph::kNone) {
+      const bool several = kernels_.homes(producer).size() > 1;
+      return {producer, consumer, several ? &reasons::kRecomputed : &reasons::kInlined, {}};
     }
-    if (kernel_of_[producer.index] == SIZE_MAX) {
-      const size_t homes = static_cast<size_t>(
-          std::count_if(kernels_.begin(), kernels_.end(), [&](const Candidate& k) {
-            return k.alive &&
-                   std::binary_search(k.fusion.nodes.begin(), k.fusion.nodes.end(), producer);
-          }));
-      return {producer, consumer, homes > 1 ? &reasons::kRecomputed : &reasons::kInlined, {}};
-    }
-    if (apart.empty()) return {producer, consumer, &reasons::kFused, {}};
-    const auto key = std::pair(kernel_of_[producer.index], apart.front());
-    auto found = verdicts.find(key);
-    if (found == verdicts.end()) {
-      Merge verdict =
-          options_.fuse ? try_merge(key.first, key.second) : Merge{{}, &reasons::kNotAsked, {}, 0};
-      found = verdicts.emplace(key, std::move(verdict)).first;
-    }
-    const Code* code = found->second.refusal ? found->second.refusal : &reasons::kCost;
-    return {producer, consumer, code, found->second.detail};
+    const std::vector<size_t> readers = kernels_.homes(consumer);
+    const auto apart =
+        std::find_if(readers.begin(), readers.end(), [&](size_t k) { return k != home; });
+    if (apart == readers.end()) return {producer, consumer, &reasons::kFused, {}};
+    if (!options_.fuse) return {producer, consumer, &reasons::kNotAsked, {}};
+    const Pair pair = std::minmax(home, *apart);
+    if (kernels_.connected_around(home, *apart)) return {producer, consumer, &reasons::kCycle, {}};
+    const auto found = refused_.find(pair);
+    const Merge verdict = found == refused_.end() ? try_merge(pair) : found->second;
+    return {producer, consumer, verdict.refusal, verdict.detail};
   }
 
   const LoopForms& forms_;
   const Graph& graph_;
   const Target& target_;
   const PartitionOptions& options_;
-  std::vector<std::vector<NodeId>> users_;
-  std::vector<bool> live_, output_;
-  std::vector<Candidate> kernels_;
-  std::vector<size_t> kernel_of_;  // of roots
+  std::vector<bool> live_;
+  KernelGraph kernels_;
+  std::map<Pair, Merge> refused_;
 };
 
 std::string node_text(const Graph& graph, NodeId node) {

@@ -397,7 +397,10 @@ PassTrace result_of(Tracer& tracer) {
 }  // namespace
 
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task) {
-  const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
+  return trace(forms, membership(forms.graph(), fusion.nodes), task);
+}
+
+PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const SpaceTask& task) {
   Tracer tracer;
   Inliner<Tracer> inliner(forms, inside, tracer);
   trace_task(inliner, tracer, task);

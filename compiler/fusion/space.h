@@ -85,7 +85,8 @@ std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion
                                     const SpaceTask& task, std::span<const SharedValue> kept);
 
 /// Traces the evaluation of one task, or of a whole pass, in which tasks share what they have in
-/// common and values in `kept` count as there already.
+/// common and values in `kept` count as there already. `inside[i]`: node i is part of the kernel.
+PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
                 std::span<const SharedValue> kept = {});

@@ -1,5 +1,6 @@
 #include "tests/text/functions.h"
 
+#include "compiler/fusion/partition.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
@@ -49,12 +50,38 @@ std::string eval_graph(std::string_view text, std::string_view file_name,
   return join(interpret(graph, inputs), "\n", constant_text);
 }
 
+// What follows `directive` on its line; empty if no line begins with it.
+std::string_view after(std::string_view text, std::string_view directive) {
+  for (size_t at = 0; (at = text.find(directive, at)) != std::string_view::npos; ++at) {
+    if (at > 0 && text[at - 1] != '\n') continue;
+    const size_t begin = text.find_first_not_of(' ', at + directive.size());
+    return text.substr(begin, text.find('\n', begin) - begin);
+  }
+  return {};
+}
+
+// The edges of the graph as it is written, without the passes before fusion. The machine has a
+// fixed size, so that decisions do not depend on the host.
+std::string graph_reasons(std::string_view text, std::string_view file_name) {
+  const Graph graph = parse_graph(text, file_name);
+  const std::string_view machine = after(text, "// target:");
+  const Target target = parse_target(machine.empty() ? "x86-64-v3" : machine);
+  const LoopForms forms(graph);
+  const GraphPrinter printer(graph);
+  return join(partition(forms, target).edges, "\n", [&](const EdgeReason& edge) {
+    return fmt::format("{} -> {}: {}", printer.value(edge.producer), printer.value(edge.consumer),
+                       edge.code->name);
+  });
+}
+
 // Parses and verifies.
 template <class Code>
 Code read(std::string_view text, std::string_view file_name) {
   Code code;
-  if constexpr (std::is_same_v<Code, TileProgram>) code = parse_tile(text, file_name);
-  else code = parse_kernel(text, file_name);
+  if constexpr (std::is_same_v<Code, TileProgram>)
+    code = parse_tile(text, file_name);
+  else
+    code = parse_kernel(text, file_name);
   fail_if_any(verify(code), "verify");
   return code;
 }
@@ -64,8 +91,8 @@ std::string print_code(std::string_view text, std::string_view file_name) {
   return to_text(read<Code>(text, file_name));
 }
 
-// `%x = [1, 2], %a = 3, n = 2`: what the kernel reads; gives what it writes. Extents are constant or
-// one symbol.
+// `%x = [1, 2], %a = 3, n = 2`: what the kernel reads; gives what it writes. Extents are constant
+// or one symbol.
 template <class Code>
 std::string eval_code(std::string_view text, std::string_view file_name,
                       std::string_view arguments) {
@@ -103,7 +130,8 @@ std::string eval_code(std::string_view text, std::string_view file_name,
     for (size_t i = 0; i < code.memories.size(); ++i) {
       if (code.memories[i].name != token.text) continue;
       const std::vector<int64_t>& shape = tensor(i).shape();
-      tensors[i] = parse_constant(scanner, {tensors[i].dtype(), Shape({shape.begin(), shape.end()})});
+      tensors[i] =
+          parse_constant(scanner, {tensors[i].dtype(), Shape({shape.begin(), shape.end()})});
     }
     if (!scanner.accept(",")) break;
   }
@@ -116,7 +144,8 @@ std::string eval_code(std::string_view text, std::string_view file_name,
   }
   fail_if_any(run_kernel(code, memories, scalars), "run");
   for (size_t i = 0; i < code.memories.size(); ++i) {
-    if (code.memories[i].space != MemorySpace::Parameter || code.memories[i].mode == Mode::In) continue;
+    if (code.memories[i].space != MemorySpace::Parameter || code.memories[i].mode == Mode::In)
+      continue;
     out += (out.empty() ? "" : "\n") + constant_text(tensors[i]);
   }
   return out;
@@ -155,7 +184,7 @@ constexpr Function kFunctions[] = {
 };
 
 constexpr Language kLanguages[] = {
-    {"graph", print_graph, eval_graph, nullptr},
+    {"graph", print_graph, eval_graph, graph_reasons},
     {"kernel", print_code<Kernel>, eval_code<Kernel>, nullptr},
     {"tile", print_code<TileProgram>, eval_code<TileProgram>, nullptr},
 };

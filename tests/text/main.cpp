@@ -7,6 +7,7 @@
 //   // braze 1 graph ...   end. Without `run` it is the text as the printer writes it.
 //   // eval: %x = [1, 2]   interpret on these inputs
 //   // expect: [2, 4]      an output of the `eval` above; one line for each
+//   // target: sm_90a      the machine that the reasons are for, x86-64-v3 if not said
 //   // reason: text        a decision of the compiler; all of them, one line for each
 //   %a = ... // error: m   reading or running fails on this line with a message that contains m
 //

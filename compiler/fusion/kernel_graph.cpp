@@ -1,0 +1,189 @@
+#include "compiler/fusion/kernel_graph.h"
+
+#include <algorithm>
+
+namespace braze {
+
+KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
+                         const std::vector<bool>& root)
+    : forms_(forms),
+      graph_(forms.graph()),
+      is_output_(graph_.size()),
+      kernel_of_(graph_.size(), kNone),
+      homes_(graph_.size()),
+      read_by_(graph_.size()),
+      seen_(graph_.size()) {
+  for (const GraphOutput& output : graph_.outputs()) is_output_[output.node.index] = true;
+  for (size_t i = 0; i < graph_.size(); ++i)
+    if (live[i] && root[i]) make_kernel(NodeId(i), root);
+  for (size_t k = 0; k < kernels_.size(); ++k) {
+    const NodeId only = kernels_[k].roots.front();
+    if (leaves(only, k, k)) kernels_[k].fusion.outputs = {only};
+    for (NodeId input : kernels_[k].fusion.inputs)
+      if (kernel_of(input) != kNone)  // of a lower number
+        level_[k] = std::max(level_[k], level_[kernel_of(input)] + 1);
+  }
+}
+
+bool KernelGraph::is_source(NodeId node) const {
+  return graph_[node].as<InputOp>() || (graph_[node].as<ConstantOp>() && !forms_.find(node));
+}
+
+void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
+  kernel_of_[root.index] = kernels_.size();
+  Candidate kernel;
+  kernel.roots = {root};
+  ++search_;
+  std::vector<NodeId> open{root};
+  seen_[root.index] = search_;
+  while (!open.empty()) {
+    const NodeId node = open.back();
+    open.pop_back();
+    kernel.fusion.nodes.push_back(node);
+    homes_[node.index].push_back(root);
+    for (NodeId operand : graph_[node].operands) {
+      if (seen_[operand.index] == search_) continue;
+      seen_[operand.index] = search_;
+      if (!is_root[operand.index] && !is_source(operand)) {
+        open.push_back(operand);
+      } else {
+        kernel.fusion.inputs.push_back(operand);
+        read_by_[operand.index].push_back(root);
+      }
+    }
+  }
+  std::sort(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end());
+  std::sort(kernel.fusion.inputs.begin(), kernel.fusion.inputs.end());
+  kernels_.push_back(std::move(kernel));
+  alive_.push_back(true);
+  level_.push_back(0);
+}
+
+std::vector<size_t> KernelGraph::kernels_with(const std::vector<NodeId>& roots) const {
+  std::vector<size_t> out;
+  for (NodeId root : roots) out.push_back(kernel_of(root));
+  std::sort(out.begin(), out.end());
+  out.erase(std::unique(out.begin(), out.end()), out.end());
+  return out;
+}
+
+std::vector<size_t> KernelGraph::neighbours(size_t k) const {
+  std::vector<NodeId> roots;
+  const auto add_readers = [&](NodeId value) {
+    roots.insert(roots.end(), read_by_[value.index].begin(), read_by_[value.index].end());
+  };
+  for (NodeId input : kernels_[k].fusion.inputs) {
+    if (kernel_of(input) != kNone && !is_empty(input)) roots.push_back(input);
+    add_readers(input);
+  }
+  for (NodeId output : kernels_[k].fusion.outputs) add_readers(output);
+  std::vector<size_t> out = kernels_with(roots);
+  std::erase(out, k);
+  return out;
+}
+
+template <class Visit>
+void KernelGraph::each_reader(size_t k, Visit&& visit) const {
+  for (NodeId output : kernels_[k].fusion.outputs)
+    for (NodeId reader : read_by_[output.index])
+      if (kernel_of(reader) != k) visit(kernel_of(reader));
+}
+
+bool KernelGraph::connected_around(size_t a, size_t b) const {
+  const auto [first, last] = level_[a] < level_[b] ? std::pair(a, b) : std::pair(b, a);
+  ++search_;
+  std::vector<size_t> open{first};
+  while (!open.empty()) {
+    const size_t k = open.back();
+    open.pop_back();
+    bool found = false;
+    each_reader(k, [&](size_t reader) {
+      if (reader == last) found = found || k != first;
+      if (level_[reader] >= level_[last] || seen_[reader] == search_) return;
+      seen_[reader] = search_;
+      open.push_back(reader);
+    });
+    if (found) return true;
+  }
+  return false;
+}
+
+bool KernelGraph::leaves(NodeId root, size_t a, size_t b) const {
+  if (is_empty(root)) return false;
+  const auto& readers = read_by_[root.index];
+  return is_output_[root.index] || std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
+           return kernel_of(reader) != a && kernel_of(reader) != b;
+         });
+}
+
+Candidate KernelGraph::united(size_t a, size_t b) const {
+  const Candidate &first = kernels_[a], &second = kernels_[b];
+  const auto unite = [](const std::vector<NodeId>& x, const std::vector<NodeId>& y) {
+    std::vector<NodeId> out;
+    std::set_union(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(out));
+    return out;
+  };
+  Candidate merged;
+  merged.roots = unite(first.roots, second.roots);
+  Fusion& fusion = merged.fusion;
+  fusion.nodes = unite(first.fusion.nodes, second.fusion.nodes);
+  fusion.inputs = unite(first.fusion.inputs, second.fusion.inputs);
+  std::erase_if(fusion.inputs, [&](NodeId input) {
+    return std::binary_search(fusion.nodes.begin(), fusion.nodes.end(), input);
+  });
+  for (NodeId root : merged.roots)
+    if (leaves(root, a, b)) fusion.outputs.push_back(root);
+  return merged;
+}
+
+size_t KernelGraph::replace(size_t a, size_t b, Candidate merged) {
+  const size_t k = kernels_.size();
+  for (NodeId root : merged.roots) kernel_of_[root.index] = k;
+  alive_[a] = alive_[b] = false;
+  kernels_.push_back(std::move(merged));
+  alive_.push_back(true);
+  level_.push_back(std::max(level_[a], level_[b]));
+  if (seen_.size() < kernels_.size()) seen_.resize(kernels_.size());
+  raise_levels_after(k);
+  return k;
+}
+
+void KernelGraph::raise_levels_after(size_t k) {
+  std::vector<size_t> open{k};
+  while (!open.empty()) {
+    const size_t lower = open.back();
+    open.pop_back();
+    each_reader(lower, [&](size_t reader) {
+      if (level_[reader] > level_[lower]) return;
+      level_[reader] = level_[lower] + 1;
+      open.push_back(reader);
+    });
+  }
+}
+
+std::vector<size_t> KernelGraph::order() const {
+  std::vector<size_t> order, open;
+  std::vector<bool> entered(kernels_.size()), done(kernels_.size());
+  for (size_t first = 0; first < kernels_.size(); ++first) {
+    if (!alive_[first]) continue;
+    open.push_back(first);
+    while (!open.empty()) {
+      const size_t k = open.back();
+      if (entered[k]) {
+        open.pop_back();
+        if (!done[k]) order.push_back(k);
+        done[k] = true;
+        continue;
+      }
+      entered[k] = true;
+      const auto& inputs = kernels_[k].fusion.inputs;
+      for (size_t i = inputs.size(); i-- > 0;) {
+        const size_t producer = kernel_of(inputs[i]);
+        if (producer != kNone && !entered[producer]) open.push_back(producer);
+      }
+    }
+  }
+  return order;
+}
+
+}  // namespace braze

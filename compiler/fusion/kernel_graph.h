@@ -1,0 +1,81 @@
+// kernel_graph.h — the kernels to be of a partition, and which of them reads what.
+//
+// Every root, a value that has a reason to exist, begins as a kernel of its own; the cheap nodes
+// between are computed in each kernel that needs them. Kernels are numbered as they are made; two
+// that merge are replaced by a new one.
+#pragma once
+
+#include <optional>
+#include <vector>
+
+#include "compiler/fusion/cost.h"
+#include "compiler/fusion/fusion.h"
+#include "compiler/fusion/inliner.h"
+#include "compiler/fusion/space.h"
+
+namespace braze {
+
+/// A kernel to be.
+struct Candidate {
+  Fusion fusion;              ///< nodes and inputs in graph order
+  std::vector<NodeId> roots;  ///< in graph order
+  std::optional<Space> space;
+  Cost cost;
+};
+
+class KernelGraph {
+ public:
+  static constexpr size_t kNone = SIZE_MAX;
+
+  /// `live[i]`: node i is computed; `root[i]`: it begins as a kernel.
+  KernelGraph(const LoopForms& forms, const std::vector<bool>& live, const std::vector<bool>& root);
+
+  /// Kernels made so far, dead ones included.
+  size_t size() const { return kernels_.size(); }
+  bool alive(size_t k) const { return alive_[k]; }
+  Candidate& operator[](size_t k) { return kernels_[k]; }
+  const Candidate& operator[](size_t k) const { return kernels_[k]; }
+
+  /// The kernel that a root is in; kNone for other nodes.
+  size_t kernel_of(NodeId root) const { return kernel_of_[root.index]; }
+  /// All kernels that compute a node.
+  std::vector<size_t> homes(NodeId node) const { return kernels_with(homes_[node.index]); }
+  /// Kernels that share an edge or an input with `k`.
+  std::vector<size_t> neighbours(size_t k) const;
+  /// Whether one of the two needs the other through a third.
+  bool connected_around(size_t a, size_t b) const;
+
+  /// The two as one; without space and cost.
+  Candidate united(size_t a, size_t b) const;
+  /// Puts `merged` in place of the two; its number.
+  size_t replace(size_t a, size_t b, Candidate merged);
+
+  /// The kernels in an order in which they can run.
+  std::vector<size_t> order() const;
+
+ private:
+  void make_kernel(NodeId root, const std::vector<bool>& is_root);
+  bool is_source(NodeId node) const;
+  bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().is_constant(0); }
+  std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;
+  /// Whether a root must reach memory if `a` and `b` are one kernel.
+  bool leaves(NodeId root, size_t a, size_t b) const;
+  template <class Visit>
+  void each_reader(size_t k, Visit&& visit) const;
+  void raise_levels_after(size_t k);
+
+  const LoopForms& forms_;
+  const Graph& graph_;
+  std::vector<bool> is_output_;
+  std::vector<Candidate> kernels_;
+  std::vector<bool> alive_;
+  std::vector<size_t> level_;      // of a kernel: greater than those of all that it reads from
+  std::vector<size_t> kernel_of_;  // of a root
+  std::vector<std::vector<NodeId>> homes_;  // of a node: roots whose first kernel computes it
+  std::vector<std::vector<NodeId>>
+      read_by_;                       // of a root or input: roots whose first kernel reads it
+  mutable std::vector<size_t> seen_;  // of a kernel or node: the search that met it last
+  mutable size_t search_ = 0;
+};
+
+}  // namespace braze
