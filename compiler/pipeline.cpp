@@ -286,7 +286,7 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
                          Trace& trace) {
   const Graph graph = run_passes(source, trace);
   const LoopForms forms(graph);
-  const Partition parts = partition(forms, target, {options.fuse});
+  const Partition parts = partition(forms, target, {options.fuse, options.by_cost});
   trace.show({"fusion", {}, [&] { return to_text(graph, parts); }, &graph, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   std::vector<PlacedFusion> placed;
@@ -323,6 +323,7 @@ std::string write_reproducer(const Graph& graph, const Target& target,
   std::string command = fmt::format("braze inspect {} --stage=program --target {}{}", path,
                                     target.simulated ? "sim:" : "", target.name);
   if (!options.fuse) command += " --no-fuse";
+  if (!options.by_cost) command += " --fuse-all";
   for (const auto& [kernel, schedule] : options.schedules)
     command += fmt::format(" --schedule '{}={}'", kernel, schedule);
   return command;

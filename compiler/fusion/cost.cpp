@@ -16,6 +16,9 @@ constexpr double kContractionEfficiency = 0.8;
 // Of the shorter of memory and compute time, the share that the other does not hide.
 constexpr double kNotOverlapped = 0.25;
 
+// Elements of tiles in flight that keep the memory of a multiprocessor busy.
+constexpr double kElementsToFill = 2048;
+
 double extent_product(const std::vector<SpaceAxis>& axes) {
   double n = 1;
   for (const SpaceAxis& axis : axes)
@@ -29,24 +32,44 @@ double bytes_of(const Graph& graph, NodeId node) {
          static_cast<double>(size_of(type.dtype));
 }
 
+// The accumulators that share what is computed of a factor: along the lanes and along the other
+// axes of a tile. Instructions of a CPU work on whole vectors; threads of a GPU each for
+// themselves.
+struct RegisterBlock {
+  double lanes = 1, rows = 1;
+};
+
+RegisterBlock register_block(const Schedule& schedule, const Target& target) {
+  RegisterBlock block;
+  for (size_t p = 0; p < schedule.tile.size(); ++p) {
+    const bool lane = static_cast<int64_t>(p) == schedule.lane_axis;
+    (lane ? block.lanes : block.rows) *= static_cast<double>(schedule.tile[p]);
+  }
+  if (target.kind != TargetKind::Gpu) {
+    block.lanes /= target.vector_lanes(4);
+    return block;
+  }
+  const auto share = [](double elements, int64_t threads) {
+    return std::max(elements / static_cast<double>(threads), 1.0);
+  };
+  const std::vector<int64_t>& threads = schedule.threads;
+  block.lanes = share(block.lanes, threads.back());
+  if (threads.size() > 1) block.rows = share(block.rows, threads.front());
+  return block;
+}
+
 // Operations an element of a contraction, with its multiply-adds (2 operations a lane, whole
-// vectors) as the unit. What a factor costs to compute is paid once a tile: by vectors along the
-// lanes, by scalars along the rows.
+// vectors) as the unit. What a factor costs to compute is paid once for a block of accumulators.
 double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
                          const SpaceTask& task, const Schedule& schedule, const Target& target) {
   const auto lane = static_cast<size_t>(schedule.lane_axis);
-  const double lanes = target.vector_lanes(4);
-  const double width = static_cast<double>(schedule.tile[lane]);
-  double rows = 1;
-  for (size_t p = 0; p < schedule.tile.size(); ++p)
-    if (p != lane) rows *= static_cast<double>(schedule.tile[p]);
+  const RegisterBlock block = register_block(schedule, target);
   const LoopForm& form = *forms.find(task.node);
   std::unordered_map<std::string, Expr> bindings;
   for (size_t i = 0; i < task.at.size(); ++i) bindings.emplace("d" + std::to_string(i), task.at[i]);
   for (size_t i = 0; i < task.reduction.size(); ++i)
     bindings.emplace("r" + std::to_string(i), task.reduction[i]);
-  const double vectors = width / lanes;
-  double instructions = rows * vectors;
+  double instructions = block.rows * block.lanes;
   for (const BodyStep& step : form.body) {
     if (step.kind != BodyStep::Kind::Load) continue;
     SpaceTask factor{forms.graph()[task.node].operands[step.operand], {}, {}};
@@ -56,9 +79,83 @@ double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Spa
     const bool along_lanes = std::any_of(factor.at.begin(), factor.at.end(),
                                          [&](const Expr& e) { return e.uses(symbol); });
     const double extra_loads = static_cast<double>(traced.loads.size()) - 1;
-    instructions += (traced.flops + std::max(extra_loads, 0.0)) * (along_lanes ? vectors : rows);
+    instructions +=
+        (traced.flops + std::max(extra_loads, 0.0)) * (along_lanes ? block.lanes : block.rows);
   }
-  return 2 * instructions / (rows * vectors);
+  return 2 * instructions / (block.rows * block.lanes);
+}
+
+double count_instances(const Space& space, const Schedule& schedule) {
+  double instances = static_cast<double>(std::max<int64_t>(schedule.split, 1));
+  for (size_t p = 0; p < space.parallel.size(); ++p)
+    instances *= static_cast<double>(
+        (std::max<int64_t>(space.parallel[p].extent.range().max, 1) + schedule.block[p] - 1) /
+        schedule.block[p]);
+  return instances;
+}
+
+// The share of the machine that the instances keep at work.
+double busy_share(double instances, const Schedule& schedule, const Target& target) {
+  const double cores = std::max(target.cores, 1);
+  const double busy = std::min(instances / cores, 1.0);
+  if (target.kind != TargetKind::Gpu) return busy;
+  double elements = instances * static_cast<double>(schedule.inner_tile);
+  for (const int64_t extent : schedule.tile) elements *= static_cast<double>(extent);
+  return std::min(busy, elements / (cores * kElementsToFill));
+}
+
+// What the passes of a kernel do.
+struct Work {
+  double flops = 0, seconds = 0;  // of computing, by the whole machine
+  double cached_again = 0;  // bytes of passes after the first that only the shared cache holds
+  double read_again = 0;    // and those that it does not hold either
+};
+
+Work work_of(const TilingRequest& request, const Space& space, const Schedule& schedule,
+             double instances) {
+  const LoopForms& forms = request.forms;
+  const Fusion& fusion = request.fusion;
+  const Target& target = request.target;
+  const bool contraction = schedule.family == "dot";
+  const double outer = extent_product(space.parallel);
+  const double rows_at_once = std::min(instances, static_cast<double>(target.cores));
+  // What is the same along vectors is computed once; threads of a GPU compute it each for itself.
+  std::string lane;
+  double vectors_a_block = 1;
+  if (target.kind == TargetKind::Cpu && schedule.lane_axis >= 0) {
+    const auto axis = static_cast<size_t>(schedule.lane_axis);
+    lane = space.parallel[axis].symbol.symbol_name();
+    vectors_a_block =
+        std::max(static_cast<double>(schedule.block[axis]) / target.vector_lanes(4), 1.0);
+  }
+  const std::vector<SharedValue> shared =
+      space.passes.size() > 1 ? shared_values(forms, fusion, space) : std::vector<SharedValue>{};
+  std::vector<SharedValue> kept;
+  Work work;
+  for (size_t n = 0; n < space.passes.size(); ++n) {
+    for (const SharedValue& value : shared)
+      if (value.first_pass + 1 == n) kept.push_back(value);
+    const Pass& pass = space.passes[n];
+    const double elements = outer * extent_product(pass.inner);
+    const PassTrace traced = trace(forms, fusion, pass, kept, lane);
+    double flops = traced.flops;
+    if (pass.inner.empty()) flops += traced.uniform_flops / vectors_a_block;
+    if (contraction && n == 0)
+      flops = contraction_flops(forms, fusion, space, pass.reduces.front(), schedule, target);
+    const double efficiency =
+        contraction && n == 0 ? kContractionEfficiency : kElementwiseEfficiency;
+    work.flops += elements * flops;
+    work.seconds += elements * flops / (target.flops_per_second * efficiency);
+
+    double bytes = 0;  // of an element
+    for (const MemoryAccess& load : traced.loads)
+      bytes += static_cast<double>(size_of(forms.graph()[load.node].type.dtype));
+    const double row_bytes = bytes * extent_product(pass.inner);
+    if (n == 0 || row_bytes <= static_cast<double>(target.l2_bytes)) continue;
+    const bool cached = row_bytes * rows_at_once <= static_cast<double>(target.l3_bytes);
+    (cached ? work.cached_again : work.read_again) += bytes * elements;
+  }
+  return work;
 }
 
 }  // namespace
@@ -72,58 +169,26 @@ std::string Cost::to_string() const {
 
 Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
               const Target& target) {
-  const Graph& graph = forms.graph();
   const TilingRequest request{forms, fusion, target, "estimate"};
   const Schedule schedule = choose_schedule(request, space);
-  const bool contraction = schedule.family == "dot";
   Cost cost;
-  for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(graph, node);
-  for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(graph, node);
-
-  const double outer = extent_product(space.parallel);
-  double compute_seconds = 0;
-  double reread = 0;  // bytes of passes after the first that the caches do not hold
-  const std::vector<SharedValue> shared =
-      space.passes.size() > 1 ? shared_values(forms, fusion, space) : std::vector<SharedValue>{};
-  std::vector<SharedValue> kept;
-  for (size_t n = 0; n < space.passes.size(); ++n) {
-    for (const SharedValue& value : shared)
-      if (value.first_pass + 1 == n) kept.push_back(value);
-    const Pass& pass = space.passes[n];
-    const double elements = outer * extent_product(pass.inner);
-    const PassTrace traced = trace(forms, fusion, pass, kept);
-    double flops = traced.flops, row_bytes = 0;
-    for (const MemoryAccess& load : traced.loads)
-      row_bytes += static_cast<double>(size_of(graph[load.node].type.dtype));
-    if (contraction && n == 0)
-      flops = contraction_flops(forms, fusion, space, pass.reduces.front(), schedule, target);
-    cost.flops += elements * flops;
-    const double efficiency =
-        contraction && n == 0 ? kContractionEfficiency : kElementwiseEfficiency;
-    compute_seconds += elements * flops / (target.flops_per_second * efficiency);
-    const double instance_bytes = row_bytes * extent_product(pass.inner);
-    if (n > 0 && instance_bytes > static_cast<double>(target.l2_bytes))
-      reread += row_bytes * elements;
-  }
-
-  cost.instances = schedule.split > 1 ? static_cast<double>(schedule.split) : 1;
-  for (size_t p = 0; p < space.parallel.size(); ++p)
-    cost.instances *= static_cast<double>(
-        (std::max<int64_t>(space.parallel[p].extent.range().max, 1) + schedule.block[p] - 1) /
-        schedule.block[p]);
+  for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
+  for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
+  cost.instances = count_instances(space, schedule);
+  const Work work = work_of(request, space, schedule, cost.instances);
+  cost.flops = work.flops;
 
   const double bytes = cost.bytes_read + cost.bytes_written;
   // What fits the shared cache was left there by the kernel before, or is on its next use.
   const double resident = std::min(bytes, static_cast<double>(target.l3_bytes));
-  const double memory_seconds = resident / target.cache_bytes_per_second +
-                                (bytes - resident + reread) / target.memory_bytes_per_second;
-  const double busy =
-      std::min(cost.instances, static_cast<double>(target.cores)) / std::max(target.cores, 1);
+  const double memory_seconds =
+      (resident + work.cached_again) / target.cache_bytes_per_second +
+      (bytes - resident + work.read_again) / target.memory_bytes_per_second;
   const double phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
   cost.seconds = target.launch_seconds * (1 + phases) +
-                 (std::max(memory_seconds, compute_seconds) +
-                  kNotOverlapped * std::min(memory_seconds, compute_seconds)) /
-                     busy;
+                 (std::max(memory_seconds, work.seconds) +
+                  kNotOverlapped * std::min(memory_seconds, work.seconds)) /
+                     busy_share(cost.instances, schedule, target);
   return cost;
 }
 

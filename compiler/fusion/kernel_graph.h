@@ -5,13 +5,11 @@
 // that merge are replaced by a new one.
 #pragma once
 
-#include <optional>
 #include <vector>
 
 #include "compiler/fusion/cost.h"
 #include "compiler/fusion/fusion.h"
 #include "compiler/fusion/inliner.h"
-#include "compiler/fusion/space.h"
 
 namespace braze {
 
@@ -19,8 +17,8 @@ namespace braze {
 struct Candidate {
   Fusion fusion;              ///< nodes and inputs in graph order
   std::vector<NodeId> roots;  ///< in graph order
-  std::optional<Space> space;
   Cost cost;
+  const Code* refusal = nullptr;  ///< why it merges with no other; it has no cost then
 };
 
 class KernelGraph {
@@ -45,7 +43,7 @@ class KernelGraph {
   /// Whether one of the two needs the other through a third.
   bool connected_around(size_t a, size_t b) const;
 
-  /// The two as one; without space and cost.
+  /// The two as one, not measured yet.
   Candidate united(size_t a, size_t b) const;
   /// Puts `merged` in place of the two; its number.
   size_t replace(size_t a, size_t b, Candidate merged);

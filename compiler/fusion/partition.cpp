@@ -62,6 +62,7 @@ class Search {
     std::vector<bool> root = reread_values();
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
     const std::vector<size_t> users = count_users();
+    const std::vector<bool> spread = spread_values();
     // Nodes through which a body continues; up to roots, so that a chain is counted once.
     std::vector<bool> inlined(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
@@ -73,7 +74,8 @@ class Search {
       }
       if (!form || form->reduces() || (!options_.fuse && computes(*form))) root[i] = true;
       inlined[i] = !root[i];
-      if (!root[i] && users[i] > 1 && recompute_flops(forms_, inlined, node) > kCheapFlops)
+      if (!root[i] && (users[i] > 1 || spread[i]) &&
+          recompute_flops(forms_, inlined, node) > kCheapFlops)
         root[i] = true;
       inlined[i] = !root[i];
     }
@@ -92,6 +94,29 @@ class Search {
       }
     }
     return count;
+  }
+
+  // Values that a user reads more often than they have elements: what is broadcast or gathered, and
+  // the factors of contractions.
+  std::vector<bool> spread_values() const {
+    const auto most = [](const std::vector<Expr>& extents) {
+      double product = 1;
+      for (const Expr& extent : extents) product *= static_cast<double>(extent.range().max);
+      return product;
+    };
+    std::vector<bool> spread(graph_.size());
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr;
+      if (!form) continue;
+      const double reads = most(form->domain) * most(form->reduction);
+      for (const BodyStep& step : form->body) {
+        if (step.kind != BodyStep::Kind::Load || !step.conditions.empty()) continue;
+        const NodeId operand = graph_[NodeId(i)].operands[step.operand];
+        const Shape& shape = graph_[operand].type.shape;
+        if (reads > most({shape.begin(), shape.end()})) spread[operand.index] = true;
+      }
+    }
+    return spread;
   }
 
   static bool computes(const LoopForm& form) {
@@ -133,34 +158,40 @@ class Search {
     return unused('d', form.domain) || unused('r', form.reduction);
   }
 
-  // Space and cost; the refusal if there is no space.
-  const Code* measure(Candidate& kernel, std::string* detail = nullptr) const {
+  // The cost of a kernel, or why it is none.
+  void measure(Candidate& kernel, std::string* detail = nullptr) const {
     const std::vector<NodeId>& nodes = kernel.fusion.nodes;
-    if (kernel.fusion.outputs.empty() ||
-        std::any_of(nodes.begin(), nodes.end(), [&](NodeId n) { return !forms_.find(n); }))
-      return &reasons::kNoLoopForm;
-    auto found = find_space(forms_, kernel.fusion);
+    if (kernel.fusion.outputs.empty()) {
+      kernel.refusal = &reasons::kEmpty;
+      return;
+    }
+    if (std::any_of(nodes.begin(), nodes.end(), [&](NodeId n) { return !forms_.find(n); })) {
+      kernel.refusal = &reasons::kNoLoopForm;
+      return;
+    }
+    const auto found = find_space(forms_, kernel.fusion);
     if (const auto* none = std::get_if<NoSpace>(&found)) {
       if (detail) *detail = fmt::format("%{} and %{}", none->first.index, none->second.index);
-      return none->code;
+      kernel.refusal = none->code;
+      return;
     }
-    kernel.space = std::get<Space>(std::move(found));
-    kernel.cost = estimate(forms_, kernel.fusion, *kernel.space, target_);
-    return nullptr;
+    kernel.cost = estimate(forms_, kernel.fusion, std::get<Space>(found), target_);
   }
 
   // --- Merging --------------------------------------------------------------------------------
 
   Merge try_merge(Pair pair) const {
     const Candidate &first = kernels_[pair.first], &second = kernels_[pair.second];
-    if (!first.space || !second.space) return {{}, &reasons::kNoLoopForm, {}, 0};
+    for (const Candidate* kernel : {&first, &second})
+      if (kernel->refusal) return {{}, kernel->refusal, {}, 0};
     if (kernels_.connected_around(pair.first, pair.second)) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(pair.first, pair.second);
     std::string detail;
-    if (const Code* refusal = measure(merged, &detail)) return {{}, refusal, detail, 0};
+    measure(merged, &detail);
+    if (merged.refusal) return {{}, merged.refusal, detail, 0};
     const double apart = first.cost.seconds + second.cost.seconds;
     const double saving = apart - merged.cost.seconds;
-    if (saving > 0) return {std::move(merged), nullptr, {}, saving};
+    if (saving > 0 || !options_.by_cost) return {std::move(merged), nullptr, {}, saving};
     detail =
         fmt::format("apart {:.3g} us, fused {:.3g} us", apart * 1e6, merged.cost.seconds * 1e6);
     const bool starved =
@@ -193,7 +224,11 @@ class Search {
       auto best = waiting.extract(waiting.begin());
       const auto [a, b] = best.key().second;
       // Since this was tried, other merges may have taken one of the two or closed a path.
-      if (!kernels_.alive(a) || !kernels_.alive(b) || kernels_.connected_around(a, b)) continue;
+      if (!kernels_.alive(a) || !kernels_.alive(b)) continue;
+      if (kernels_.connected_around(a, b)) {
+        refused_.emplace(Pair{a, b}, Merge{{}, &reasons::kCycle, {}, 0});
+        continue;
+      }
       const size_t k = kernels_.replace(a, b, std::move(best.mapped()));
       for (size_t other : kernels_.neighbours(k)) consider({other, k});
     }
@@ -225,10 +260,9 @@ class Search {
         std::find_if(readers.begin(), readers.end(), [&](size_t k) { return k != home; });
     if (apart == readers.end()) return {producer, consumer, &reasons::kFused, {}};
     if (!options_.fuse) return {producer, consumer, &reasons::kNotAsked, {}};
-    const Pair pair = std::minmax(home, *apart);
-    if (kernels_.connected_around(home, *apart)) return {producer, consumer, &reasons::kCycle, {}};
-    const auto found = refused_.find(pair);
-    const Merge verdict = found == refused_.end() ? try_merge(pair) : found->second;
+    for (size_t k : {home, *apart})
+      if (kernels_[k].refusal) return {producer, consumer, kernels_[k].refusal, {}};
+    const Merge& verdict = refused_.at(std::minmax(home, *apart));
     return {producer, consumer, verdict.refusal, verdict.detail};
   }
 
@@ -238,7 +272,7 @@ class Search {
   const PartitionOptions& options_;
   std::vector<bool> live_;
   KernelGraph kernels_;
-  std::map<Pair, Merge> refused_;
+  std::map<Pair, Merge> refused_;  // verdicts on neighbours that stay apart
 };
 
 std::string node_text(const Graph& graph, NodeId node) {

@@ -31,7 +31,8 @@ struct Partition {
 };
 
 struct PartitionOptions {
-  bool fuse = true;  ///< false: every node that computes is a kernel of its own
+  bool fuse = true;     ///< false: every node that computes is a kernel of its own
+  bool by_cost = true;  ///< false: whatever can be one kernel is, however slow
 };
 
 Partition partition(const LoopForms& forms, const Target& target,

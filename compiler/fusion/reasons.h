@@ -17,7 +17,7 @@ inline constexpr Code kRecomputed{
 // Not fused: cannot be.
 inline constexpr Code kNoLoopForm{
     "no-loop-form", ErrorKind::Unsupported,
-    "The op is not a loop over index maps (a scatter, for one) and is a kernel of its own."};
+    "One of the two is not a loop over index maps (a scatter, for one)."};
 inline constexpr Code kNestedReduction{
     "nested-reduction", ErrorKind::Unsupported,
     "A reduction would be needed at every step of another reduction's loop."};
@@ -28,8 +28,6 @@ inline constexpr Code kIndexMap{
     "The consumer reads a reduction through an index map that is no permutation of axes."};
 inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
                              "Fusing would make two kernels wait for each other."};
-inline constexpr Code kInputRead{"updated-input", ErrorKind::Unsupported,
-                                 "An input updated in place is still read elsewhere."};
 // Not fused: would be slower.
 inline constexpr Code kRecomputeCost{
     "recompute-cost", ErrorKind::Unsupported,
@@ -42,6 +40,8 @@ inline constexpr Code kCost{"cost", ErrorKind::Unsupported,
 inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
                                 "Fusion is switched off for this compilation."};
 // Not an edge between kernels.
+inline constexpr Code kEmpty{"empty", ErrorKind::Unsupported,
+                             "One of the two has no elements: there is nothing to compute."};
 inline constexpr Code kFromInput{"input", ErrorKind::Unsupported,
                                  "The producer is an input or a constant."};
 

@@ -30,8 +30,8 @@ double operation_cost(ElementwiseOp op) {
   }
 }
 
-// Records what an evaluation touches. A value knows whether it varies along the inner axes: what
-// does not is computed once, outside their loops, and costs nothing.
+// Records what an evaluation touches. A value knows whether it varies along the innermost loop:
+// what does not is computed once, outside of it.
 class Tracer {
  public:
   struct Value {
@@ -74,12 +74,12 @@ class Tracer {
   }
 
   std::span<const SharedValue> kept;  // values that need no computing
-  bool inner_only = false;            // only what varies along inner axes counts
+  std::string_view loop;              // symbols of the innermost loop begin so; empty: no loop
 
   std::vector<MemoryAccess> loads;
   std::vector<std::pair<NodeId, std::vector<Expr>>> reductions;
   std::vector<std::pair<NodeId, std::vector<Expr>>> visited;
-  double flops = 0;
+  double flops = 0, uniform_flops = 0;
 
  private:
   static bool uses_symbol(const Expr& e, std::string_view prefix) {
@@ -88,13 +88,13 @@ class Tracer {
                        [&](const std::string& s) { return s.starts_with(prefix); });
   }
   bool varies(const std::vector<Expr>& at) const {
-    if (!inner_only) return true;
-    return std::any_of(at.begin(), at.end(), [](const Expr& e) {
-      return uses_symbol(e, "q.") || uses_symbol(e, "loaded.");
+    if (loop.empty()) return true;
+    return std::any_of(at.begin(), at.end(), [&](const Expr& e) {
+      return uses_symbol(e, loop) || uses_symbol(e, "loaded.");
     });
   }
   Value counted(Value value, double operations) {
-    if (value.varies || !inner_only) flops += operations;
+    (value.varies || loop.empty() ? flops : uniform_flops) += operations;
     return value;
   }
 
@@ -258,13 +258,13 @@ class SpaceFinder {
           std::count_if(anchor.domain.begin(), anchor.domain.end(), [](int a) { return a >= 0; });
       if (domain.size() != static_cast<size_t>(real))
         return refuse(reasons::kIndexMap, leader.node, anchor.node);
+      for (int axis : anchor.reduction)
+        if (parallel_.contains(root(axis)))
+          return refuse(reasons::kNestedReduction, leader.node, anchor.node);
       if (anchor.reduces
               ? domain != parallel_
               : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
         return refuse(reasons::kDifferentDomain, leader.node, anchor.node);
-      for (int axis : anchor.reduction)
-        if (parallel_.contains(root(axis)))
-          return refuse(reasons::kNestedReduction, leader.node, anchor.node);
     }
     return true;
   }
@@ -389,7 +389,7 @@ void trace_task(Inliner<Tracer>& inliner, Tracer& tracer, const SpaceTask& task)
 }
 
 PassTrace result_of(Tracer& tracer) {
-  PassTrace result{std::move(tracer.loads), {}, tracer.flops};
+  PassTrace result{std::move(tracer.loads), {}, tracer.flops, tracer.uniform_flops};
   for (const auto& [node, at] : tracer.reductions) result.reduced.push_back(node);
   return result;
 }
@@ -408,11 +408,11 @@ PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const S
 }
 
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
-                std::span<const SharedValue> kept) {
+                std::span<const SharedValue> kept, std::string_view lane) {
   const std::vector<bool> inside = membership(forms.graph(), fusion.nodes);
   Tracer tracer;
   tracer.kept = kept;
-  tracer.inner_only = !pass.inner.empty();
+  tracer.loop = pass.inner.empty() ? lane : "q.";
   Inliner<Tracer> inliner(forms, inside, tracer);
   for (const SpaceTask& task : pass.reduces) trace_task(inliner, tracer, task);
   for (const SpaceTask& task : pass.stores) trace_task(inliner, tracer, task);

@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <variant>
 #include <vector>
 
@@ -64,6 +65,7 @@ struct PassTrace {
   std::vector<MemoryAccess> loads;
   std::vector<NodeId> reduced;  ///< inner reductions it reads
   double flops = 0;             ///< machine operations an element, math rows at their rough length
+  double uniform_flops = 0;     ///< those that are the same along the innermost loop
 };
 /// A value that several passes compute at the same coordinates and that is worth keeping.
 struct SharedValue {
@@ -86,10 +88,11 @@ std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion
 
 /// Traces the evaluation of one task, or of a whole pass, in which tasks share what they have in
 /// common and values in `kept` count as there already. `inside[i]`: node i is part of the kernel.
+/// The innermost loop of a pass without inner axes is along the symbol `lane`, if one is named.
 PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
-                std::span<const SharedValue> kept = {});
+                std::span<const SharedValue> kept = {}, std::string_view lane = {});
 
 /// The element offset of an access in its row-major tensor.
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);

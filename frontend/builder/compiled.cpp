@@ -13,9 +13,9 @@ namespace {
 /// Everything that decides the executable.
 Hash128 key_of(const Graph& graph, const Device& device, const CompileOptions& options) {
   std::string key = to_text(graph, {.locations = true});
-  key += fmt::format("\n{}\n{}\nprecision {} fuse {} code {}\n", device.name(),
+  key += fmt::format("\n{}\n{}\nprecision {} fuse {} by cost {} code {}\n", device.name(),
                      device.target().to_string(), static_cast<int>(options.precision), options.fuse,
-                     static_cast<int>(options.gpu_code));
+                     options.by_cost, static_cast<int>(options.gpu_code));
   for (const auto& [kernel, schedule] : options.schedules)
     key += fmt::format("{}: {}\n", quote(kernel), quote(schedule));
   return hash128(key);

@@ -2,6 +2,10 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <fstream>
+#include <sstream>
 
 #include "compiler/fusion/partition.h"
 #include "compiler/fusion/reasons.h"
@@ -10,6 +14,7 @@
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
+#include "tests/source_path.h"
 
 namespace braze {
 namespace {
@@ -26,13 +31,22 @@ const Target& machine() {
   return target;
 }
 
-Partition partition_of(const Graph& graph) {
+Partition partition_of(const Graph& graph, const Target& target = machine(),
+                       const PartitionOptions& options = {}) {
   const Graph expanded = expand(graph);
   const LoopForms forms(expanded);
-  return partition(forms, machine());
+  return partition(forms, target, options);
 }
 
 size_t kernels(const Graph& graph) { return partition_of(graph).fusions.size(); }
+
+// The number of kernels on a CPU and on GPUs; 0 if it is not the same.
+size_t kernels_everywhere(const Graph& graph) {
+  const size_t count = kernels(graph);
+  for (const char* name : {"x86-64-v4", "sm_80", "sm_90a"})
+    if (partition_of(graph, *find_target(name)).fusions.size() != count) return 0;
+  return count;
+}
 
 size_t edges_with(const Partition& partition, const Code& code) {
   return static_cast<size_t>(std::count_if(partition.edges.begin(), partition.edges.end(),
@@ -66,12 +80,12 @@ Graph softmax(int64_t rows, int64_t columns, const std::string& before = "",
 }
 
 TEST(Fusion, SoftmaxWithNeighboursIsOneKernel) {
-  EXPECT_EQ(kernels(softmax(512, 1000)), 1u);
-  EXPECT_EQ(kernels(softmax(64, 10, "tanh %x", "sqrt %q")), 1u);
+  EXPECT_EQ(kernels_everywhere(softmax(512, 1000)), 1u);
+  EXPECT_EQ(kernels_everywhere(softmax(64, 10, "tanh %x", "sqrt %q")), 1u);
 }
 
 TEST(Fusion, LogSumExpIsOneKernel) {
-  EXPECT_EQ(kernels(parse(R"(graph @main(%x: f32[512, 777]) {
+  EXPECT_EQ(kernels_everywhere(parse(R"(graph @main(%x: f32[512, 777]) {
   %m = reduce max %x {axes: [1]} : f32[512]
   %mb = broadcast %m {axes: [0]} : f32[512, 777]
   %c = sub %x, %mb : f32[512, 777]
@@ -85,7 +99,7 @@ TEST(Fusion, LogSumExpIsOneKernel) {
 }
 
 TEST(Fusion, LayerNormFromPrimitiveOpsIsOneKernel) {
-  EXPECT_EQ(kernels(parse(
+  EXPECT_EQ(kernels_everywhere(parse(
                 R"(graph @main(%x: f32[512, 768], %r: f32[512, 768], %g: f32[768], %b: f32[768]) {
   %h = add %x, %r : f32[512, 768]
   %n = constant 0.00130208333 : f32[]
@@ -120,7 +134,7 @@ TEST(Fusion, BiasAndActivationJoinADot) {
   %y = add %a, %r : f32[128, 512]
   return %y
 })");
-  EXPECT_EQ(kernels(graph), 1u);
+  EXPECT_EQ(kernels_everywhere(graph), 1u);
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1)));
 }
 
@@ -162,13 +176,13 @@ TEST(Fusion, GeneratedCascadesAreOneKernel) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const Graph graph = cascade(seed);
     SCOPED_TRACE(to_text(graph));
-    EXPECT_EQ(kernels(graph), 1u);
+    EXPECT_EQ(kernels_everywhere(graph), 1u);
     EXPECT_TRUE(seed % 10 != 0 || testing::agrees(graph, fuzz::random_inputs(graph, seed)));
   }
 }
 
 TEST(Fusion, MovementCostsNoKernel) {
-  EXPECT_EQ(kernels(parse(R"(graph @main(%x: f32[64, 128], %y: f32[128, 64]) {
+  EXPECT_EQ(kernels_everywhere(parse(R"(graph @main(%x: f32[64, 128], %y: f32[128, 64]) {
   %t = transpose %x {permutation: [1, 0]} : f32[128, 64]
   %s = slice %t {starts: [2, 0], limits: [128, 64], strides: [2, 1]} : f32[63, 64]
   %u = slice %y {starts: [0, 0], limits: [63, 64], strides: [1, 1]} : f32[63, 64]
@@ -187,49 +201,7 @@ TEST(Fusion, EveryEdgeHasAReason) {
   }
 }
 
-// --- Each reason, and one change that removes it ------------------------------------------------
-
-TEST(Reasons, NestedReduction) {
-  const auto graph = [](const char* axis) {
-    return parse(fmt::format(R"(graph @main(%x: f32[64, 64]) {{
-  %a = reduce sum %x {{axes: [1]}} : f32[64]
-  %b = reduce max {} {{axes: [0]}} : f32[]
-  return %a, %b
-}})",
-                             axis));
-  };
-  EXPECT_EQ(edges_with(partition_of(graph("%a")), reasons::kNestedReduction) +
-                edges_with(partition_of(graph("%a")), reasons::kDifferentDomain),
-            1u);
-}
-
-TEST(Reasons, IndexMap) {
-  const auto graph = [](const std::string& between) {
-    return parse("graph @main(%x: f32[32, 8]) {\n  %a = reduce sum %x {axes: [1]} : f32[32]\n" +
-                 between + "  return %a, %y\n}");
-  };
-  const Graph reversed =
-      graph("  %r = reverse %a {axes: [0]} : f32[32]\n  %y = neg %r : f32[32]\n");
-  EXPECT_EQ(edges_with(partition_of(reversed), reasons::kIndexMap), 1u);
-  const Graph plain = graph("  %y = neg %a : f32[32]\n");
-  EXPECT_EQ(edges_with(partition_of(plain), reasons::kIndexMap), 0u);
-  EXPECT_EQ(kernels(plain), 1u);
-}
-
-TEST(Reasons, DifferentDomain) {
-  const auto graph = [](const char* axis, const char* type) {
-    return parse(fmt::format(R"(graph @main(%x: f32[48, 48]) {{
-  %a = reduce sum %x {{axes: [1]}} : f32[48]
-  %m = broadcast %a {{axes: [{}]}} : f32[48, 48]
-  %d = sub %x, %m : f32[48, 48]
-  %b = reduce max %d {{axes: [1]}} : {}
-  return %b
-}})",
-                             axis, type));
-  };
-  EXPECT_EQ(kernels(graph("0", "f32[48]")), 1u);
-  EXPECT_GT(kernels(graph("1", "f32[48]")), 1u);
-}
+// --- Reasons: tests/fusion has the rest ---------------------------------------------------------
 
 TEST(Reasons, SwitchedOff) {
   const Graph graph = expand(softmax(16, 64));
@@ -240,11 +212,35 @@ TEST(Reasons, SwitchedOff) {
   EXPECT_EQ(edges_with(partition(forms, machine()), reasons::kNotAsked), 0u);
 }
 
-TEST(Reasons, InlinedInputAndFused) {
-  const Partition p = partition_of(softmax(128, 512));
-  EXPECT_GT(edges_with(p, reasons::kFused), 0u);
-  EXPECT_GT(edges_with(p, reasons::kInlined), 0u);
-  EXPECT_GT(edges_with(p, reasons::kFromInput), 0u);
+// Graphs that were measured slower in one kernel (bench/results/fusion.md) stay apart, and the
+// reason has both times.
+TEST(Reasons, MeasuredSlowerStaysApart) {
+  size_t files = 0;
+  for (const auto& entry :
+       std::filesystem::directory_iterator(test::source_path("tests/fusion/split"))) {
+    if (entry.path().extension() != ".braze") continue;
+    SCOPED_TRACE(entry.path().filename().string());
+    ++files;
+    std::stringstream text;
+    text << std::ifstream(entry.path()).rdbuf();
+    const Graph graph = parse_graph(text.str(), "graph");
+    const Partition apart = partition_of(graph);
+    size_t slower = 0;
+    for (const EdgeReason& edge : apart.edges) {
+      if (edge.code != &reasons::kCost && edge.code != &reasons::kRecomputeCost &&
+          edge.code != &reasons::kParallelism)
+        continue;
+      double split = 0, fused = 0;
+      ASSERT_EQ(std::sscanf(edge.detail.c_str(), "apart %lf us, fused %lf us", &split, &fused), 2)
+          << edge.detail;
+      EXPECT_GT(fused, split);
+      ++slower;
+    }
+    EXPECT_GT(slower, 0u);
+    EXPECT_LT(partition_of(graph, machine(), {.by_cost = false}).fusions.size(),
+              apart.fusions.size());
+  }
+  EXPECT_GE(files, 5u);
 }
 
 }  // namespace

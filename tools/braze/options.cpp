@@ -36,6 +36,7 @@ Value parse_choice(std::string_view option, const std::string& text,
 void CompileFlags::add_to(CLI::App& app) {
   app.add_option("--precision", precision, "strict, standard (default) or fast");
   app.add_flag("--no-fuse", no_fuse, "One kernel per op");
+  app.add_flag("--fuse-all", fuse_all, "Fuse whatever can be one kernel, however slow");
   app.add_option("--schedule", schedules, "KERNEL=TEXT: a schedule as `braze explain` prints it")
       ->take_all()
       ->allow_extra_args(false);
@@ -48,6 +49,7 @@ CompileOptions CompileFlags::options() const {
   options.precision = parse_choice("--precision", precision, kPrecisions);
   options.gpu_code = parse_choice("--codegen", codegen, kCodeGenerators);
   options.fuse = !no_fuse;
+  options.by_cost = !fuse_all;
   options.dump_folder = dump;
   for (const std::string& text : schedules) {
     const size_t equals = text.find('=');

@@ -14,11 +14,11 @@ class App;
 
 namespace braze::tool {
 
-/// How to compile: --precision, --no-fuse, --schedule, --codegen, --dump.
+/// How to compile: --precision, --no-fuse, --fuse-all, --schedule, --codegen, --dump.
 struct CompileFlags {
   std::string precision = "standard";
   std::string codegen = "ptx";
-  bool no_fuse = false;
+  bool no_fuse = false, fuse_all = false;
   std::vector<std::string> schedules;
   std::string dump;
 

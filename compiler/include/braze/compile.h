@@ -44,7 +44,8 @@ struct CompilePhase {
 
 struct CompileOptions {
   Precision precision = Precision::Standard;
-  bool fuse = true;  ///< false: one kernel an op, for comparison
+  bool fuse = true;     ///< false: one kernel an op, for comparison
+  bool by_cost = true;  ///< false: fuse whatever can be one kernel, however slow, for comparison
   /// Schedules by kernel name, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;
