@@ -32,13 +32,8 @@ NodeId as_sum(const Rewriting& step, const ScatterAddOp& op) {
   };
   const size_t place = axis + index_rank;  // of the scattered axis
   const NodeId at = build::iota(graph, {index_type, space}, static_cast<int64_t>(place), where);
-  // The last index as a value: the extent may be symbolic.
-  const auto known = extent.as_constant();
   const NodeId last =
-      known ? build::scalar(graph, index_type, static_cast<double>(*known - 1), where)
-            : build::reduce(graph, Monoid::Max,
-                            build::iota(graph, {index_type, Shape{max(extent, 1)}}, 0, where), {0},
-                            where);
+      build::convert(graph, build::size(graph, extent - 1, where), index_type, where);
   NodeId clamped = build::map(graph, ElementwiseOp::min, {indices, last}, where);
   clamped = build::map(graph, ElementwiseOp::max,
                        {clamped, build::scalar(graph, index_type, 0, where)}, where);

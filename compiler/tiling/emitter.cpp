@@ -132,7 +132,11 @@ class Emitter {
     const auto add = [&](NodeId node) {
       for (const Expr& dim : graph_[node].type.shape) collect_symbols(dim, found);
     };
-    for (NodeId node : request_.fusion.nodes) add(node);
+    for (NodeId node : request_.fusion.nodes) {
+      add(node);
+      if (const LoopForm* form = request_.forms.find(node))
+        for (const BodyStep& step : form->body) collect_symbols(step.expr, found);
+    }
     for (NodeId node : request_.fusion.inputs) add(node);
     std::vector<Expr> symbols;
     for (const Expr& symbol : graph_.symbols())

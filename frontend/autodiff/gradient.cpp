@@ -89,6 +89,7 @@ class Backward {
   void visit(const InputOp&) {}
   void visit(const ConstantOp&) {}
   void visit(const IotaOp&) {}
+  void visit(const SizeOp&) {}
   void visit(const ArgReduceOp&) {}
   void visit(const RandomBitsOp&) {}
 

@@ -48,30 +48,15 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
   const detail::Place place(where);
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::builder_of(x, "count", at);
-  Expr known = 1;
-  Dims symbolic;
   const Dims dims = x.shape();
-  for (const int64_t axis : detail::to_axes(axes, dims.size(), "count", at)) {
-    const Dim& dim = dims[static_cast<size_t>(axis)];
-    if (dim.is_constant())
-      known *= to_expr(dim);
-    else
-      symbolic.push_back(dim);
-  }
-  Graph& graph = builder->graph;
-  NodeId product =
-      build::scalar_bits(graph, DType::I64, static_cast<uint64_t>(known.as_constant().value()), at);
-  if (!symbolic.empty()) {
-    // A symbolic extent is the number of elements there are: i64, so that it is exact.
-    std::vector<int64_t> all;
-    for (size_t i = 0; i < symbolic.size(); ++i) all.push_back(static_cast<int64_t>(i));
-    product = build::broadcast_to(graph, product, to_shape(symbolic), at);
-    product = build::reduce(graph, Monoid::Sum, product, std::move(all), at);
-  } else if (dtype != DType::I64) {
+  Expr product = 1;
+  for (const int64_t axis : detail::to_axes(axes, dims.size(), "count", at))
+    product *= to_expr(dims[static_cast<size_t>(axis)]);
+  const auto known = product.as_constant();
+  if (known && dtype != DType::I64)  // rounded once
     return detail::wrap(builder,
-                        build::scalar(graph, dtype, static_cast<double>(*known.as_constant()), at));
-  }
-  return cast(detail::wrap(builder, product), dtype);
+                        build::scalar(builder->graph, dtype, static_cast<double>(*known), at));
+  return cast(detail::wrap(builder, build::size(builder->graph, product, at)), dtype);
 }
 
 // ---- Arrays -----------------------------------------------------------------------------------

@@ -108,6 +108,12 @@ NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where) {
   return node(graph, IotaOp{axis}, {}, type, where);
 }
 
+NodeId size(Graph& graph, Expr value, SourceLocation where) {
+  if (const auto known = value.as_constant())
+    return scalar_bits(graph, DType::I64, static_cast<uint64_t>(*known), where);
+  return node(graph, SizeOp{std::move(value)}, {}, {}, where);
+}
+
 NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocation where) {
   return node(graph, GatherOp{axis}, {x, indices}, {}, where);
 }

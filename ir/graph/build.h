@@ -43,6 +43,8 @@ NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vec
 NodeId concat(Graph& graph, std::vector<NodeId> parts, int64_t axis, SourceLocation where = {});
 NodeId reverse(Graph& graph, NodeId x, std::vector<int64_t> axes, SourceLocation where = {});
 NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where = {});
+/// The value of an expression over the sizes, i64; a constant where it is known.
+NodeId size(Graph& graph, Expr value, SourceLocation where = {});
 NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocation where = {});
 NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64_t axis,
                    SourceLocation where = {});

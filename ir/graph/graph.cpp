@@ -48,6 +48,7 @@ struct HashAttributes {
   void operator()(const ConcatOp& op) const { h << op.axis; }
   void operator()(const ReverseOp& op) const { h << op.axes; }
   void operator()(const IotaOp& op) const { h << op.axis; }
+  void operator()(const SizeOp& op) const { h << uint64_t{op.value.hash()}; }
   void operator()(const GatherOp& op) const { h << op.axis; }
   void operator()(const ScatterAddOp& op) const { h << op.axis; }
   void operator()(const ReduceOp& op) const { h << uint64_t(op.monoid) << op.axes; }
@@ -94,6 +95,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const ConcatOp&) const { return "concat"; }
     std::string_view operator()(const ReverseOp&) const { return "reverse"; }
     std::string_view operator()(const IotaOp&) const { return "iota"; }
+    std::string_view operator()(const SizeOp&) const { return "size"; }
     std::string_view operator()(const GatherOp&) const { return "gather"; }
     std::string_view operator()(const ScatterAddOp&) const { return "scatter_add"; }
     std::string_view operator()(const ReduceOp&) const { return "reduce"; }
@@ -143,6 +145,8 @@ std::vector<Expr> Graph::symbols() const {
     } else if (const auto* pad = node.as<PadOp>()) {
       for (const Expr& low : pad->low) collect_symbols(low, found);
       for (const Expr& high : pad->high) collect_symbols(high, found);
+    } else if (const auto* size = node.as<SizeOp>()) {
+      collect_symbols(size->value, found);
     }
   }
   std::vector<Expr> symbols;

@@ -90,6 +90,11 @@ struct IotaOp {
   int64_t axis;
   friend bool operator==(const IotaOp&, const IotaOp&) = default;
 };
+/// The value of an expression over the sizes: an i64 scalar.
+struct SizeOp {
+  Expr value;
+  friend bool operator==(const SizeOp&, const SizeOp&) = default;
+};
 /// gather(x, indices): result shape = x.shape[:axis] + indices.shape + x.shape[axis+1:], reading
 /// x[..., indices[...], ...]. Indices are i32 or i64.
 struct GatherOp {
@@ -130,8 +135,8 @@ struct RandomBitsOp {
 };
 
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
-                        PadOp, ConcatOp, ReverseOp, IotaOp, GatherOp, ScatterAddOp, ReduceOp,
-                        ArgReduceOp, DotOp, RandomBitsOp>;
+                        PadOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp,
+                        ReduceOp, ArgReduceOp, DotOp, RandomBitsOp>;
 
 struct Node {
   Op op;

@@ -211,6 +211,11 @@ struct Inference {
     return wanted;
   }
 
+  TensorType operator()(const SizeOp&) const {
+    require_operands(0);
+    return {DType::I64, Shape()};
+  }
+
   // x.shape with `axis` replaced by the shape of the indices.
   Shape gathered(int64_t axis) const {
     require_axis(axis, shape(0).rank());

@@ -230,6 +230,10 @@ struct Evaluator {
       result.set_bits(i, constant_bits_int(result.dtype(), loop.index(i)));
   }
 
+  void operator()(const SizeOp& op) {
+    result.set_bits(0, constant_bits_int(DType::I64, sizes(op.value)));
+  }
+
   void operator()(const GatherOp& op) {
     const AxisLoop loop(operands[0]->shape(), op.axis);
     const std::vector<int64_t> rows = checked_indices(*operands[1], loop.extent);

@@ -233,6 +233,11 @@ class Builder {
     return true;
   }
 
+  bool describe(const SizeOp& op) {
+    index(op.value, DType::I64);
+    return true;
+  }
+
   bool describe(const GatherOp& op) {
     const auto axis = static_cast<size_t>(op.axis);
     const size_t index_rank = operand_type(1).shape.rank();

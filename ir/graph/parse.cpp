@@ -159,6 +159,7 @@ class GraphParser {
     if (name == "concat") return ConcatOp{};
     if (name == "reverse") return ReverseOp{};
     if (name == "iota") return IotaOp{};
+    if (name == "size") return SizeOp{};
     if (name == "gather") return GatherOp{};
     if (name == "scatter_add") return ScatterAddOp{};
     if (name == "dot") return DotOp{};
@@ -194,6 +195,7 @@ class GraphParser {
       void operator()(ConcatOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ReverseOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
       void operator()(IotaOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(SizeOp& op) { p.attributes({{"value", p.expression(op.value)}}); }
       void operator()(GatherOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ScatterAddOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ReduceOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
@@ -252,11 +254,14 @@ class GraphParser {
   std::function<void()> integers(std::vector<int64_t>& values) {
     return [this, &values] { list([&] { values.push_back(scanner_.expect_integer()); }); };
   }
+  Expr read_expression() {
+    return parse_expr(scanner_, [this](std::string_view name) { return symbol(name); });
+  }
+  std::function<void()> expression(Expr& value) {
+    return [this, &value] { value = read_expression(); };
+  }
   std::function<void()> expressions(std::vector<Expr>& values) {
-    return [this, &values] {
-      const auto lookup = [this](std::string_view name) { return symbol(name); };
-      list([&] { values.push_back(parse_expr(scanner_, lookup)); });
-    };
+    return [this, &values] { list([&] { values.push_back(read_expression()); }); };
   }
   std::function<void()> pairs(std::vector<int64_t>& left, std::vector<int64_t>& right) {
     return [this, &left, &right] {

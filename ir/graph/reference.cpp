@@ -300,6 +300,7 @@ class ReferenceEvaluator {
   void operator()(const InputOp&) { BRAZE_CHECK(false, "an input is given"); }
   void operator()(const ConstantOp& op) { result_ = exactly(*op.value); }
   void operator()(const IotaOp&) { guess(); }
+  void operator()(const SizeOp&) { guess(); }
 
   template <class Movement>
   void operator()(const Movement&) {

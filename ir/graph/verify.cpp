@@ -51,6 +51,7 @@ class Verifier {
                id);
     }
     for (const Expr& extent : node.type.shape) check_symbols(extent, id);
+    if (const auto* size = node.as<SizeOp>()) check_symbols(size->value, id);
     if (types.size() < node.operands.size()) return;
     try {
       const TensorType expected = infer_type(node.op, types, node.type, node.location);

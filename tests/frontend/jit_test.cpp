@@ -65,6 +65,7 @@ TEST_F(Jit, GradientsOfSymbolicExtents) {
   const auto f = jit(grad([](Tensor x) { return mean(square(x)); }), {spec(f64, {"n:1..8", 2})});
   expect_near(f(ones({2, 2}, f64)), Doubles(4, 0.5), 0);
   expect_near(f(ones({4, 2}, f64)), Doubles(8, 0.25), 0);
+  EXPECT_CONTAINS(f.graph(spec(f64, {"n:1..8", 2})), "size {value: 2*n}");
   EXPECT_EQ(f.compile_count(), 1);
 }
 

@@ -124,6 +124,12 @@ class Generator {
         if (shape.rank() > 0 && type.dtype != DType::Bool)
           return keep(build::iota(graph_, type, random_.below(static_cast<int64_t>(shape.rank()))));
         break;
+      case 3:
+        if (!shape.is_static() && type.dtype != DType::Bool) {
+          const NodeId size = build::size(graph_, shape.numel());
+          return keep(build::broadcast_to(graph_, build::convert(graph_, size, type.dtype), shape));
+        }
+        break;
       default:
         break;
     }

@@ -31,7 +31,7 @@ TEST(Generator, GraphsAreSoundAndRepeatable) {
     EXPECT_TRUE(ops.contains(std::string(row.name))) << row.name;
   for (const char* op :
        {"input", "constant", "broadcast", "reshape", "transpose", "slice", "pad", "concat",
-        "reverse", "iota", "gather", "scatter_add", "reduce", "dot", "random_bits"})
+        "reverse", "iota", "size", "gather", "scatter_add", "reduce", "dot", "random_bits"})
     EXPECT_TRUE(ops.contains(op)) << op;
 }
 
