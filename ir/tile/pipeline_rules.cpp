@@ -31,6 +31,7 @@ class PipelineRules {
     for (const Phase& phase : program_.phases) {
       phase_ = &phase;
       roles_.clear();
+      last_role_ = nullptr;
       shared_bytes_ = 0;
       for (const Statement& s : phase.body.statements) note_role(s);
       for (const Statement& s : phase.body.statements) check_top(s);
@@ -48,7 +49,7 @@ class PipelineRules {
   void note_role(const Statement& s) {
     const auto* role = s.as<CopiesOp>();
     if (!role) return;
-    statement_ = &s;
+    statement_ = last_role_ = &s;
     expect(roles_.emplace(role->name, role).second, "P1",
            fmt::format("there are two roles {}", role->name));
   }
@@ -86,8 +87,7 @@ class PipelineRules {
     expect(!channel.fields.empty(), "P3", fmt::format("%{} has no field", channel.name));
     for (const MemoryId field : channel.fields) {
       const ValueType type = memory_type(program_[field]);
-      shared_bytes_ +=
-          channel.depth * type.count() * static_cast<int64_t>(size_of(type.dtype));
+      shared_bytes_ += channel.depth * type.count() * static_cast<int64_t>(size_of(type.dtype));
       check_swizzle(program_[field]);
     }
     if (!channel.only) return;
@@ -103,22 +103,23 @@ class PipelineRules {
     if (memory.swizzle == 0) return;
     const ValueType type = memory_type(memory);
     const auto panel = memory.swizzle / static_cast<int64_t>(size_of(type.dtype));
-    expect(type.rank() >= 2 && type.extents.back() % panel == 0 &&
-               type.extents[type.rank() - 2] % 8 == 0,
-           "P5",
-           fmt::format("%{} is cut in panels of {} elements and rows by eight", memory.name, panel));
+    expect(
+        type.rank() >= 2 && type.extents.back() % panel == 0 &&
+            type.extents[type.rank() - 2] % 8 == 0,
+        "P5",
+        fmt::format("%{} is cut in panels of {} elements and rows by eight", memory.name, panel));
   }
 
   void check_sums() {
-    statement_ = nullptr;
+    statement_ = last_role_;
     int64_t warps = 0, registers = 0, given = 0;
     for (const auto& [name, copies] : roles_) {
       warps += copies->warps * copies->copies;
       registers += copies->registers * copies->warps * copies->copies * kWarpThreads;
       given += copies->registers > 0;
-      const bool whole = copies->registers == 0 || (copies->warps % 4 == 0 &&
-                                                    copies->registers % 8 == 0 &&
-                                                    copies->registers >= 24);
+      const bool whole =
+          copies->registers == 0 ||
+          (copies->warps % 4 == 0 && copies->registers % 8 == 0 && copies->registers >= 24);
       expect(whole, "P8",
              fmt::format("role {}: registers are a multiple of 8 from 24, of groups of 4 warps",
                          name));
@@ -171,8 +172,7 @@ class PipelineRules {
       expect_among(take->token);
     } else if (const auto* buffer = s.as<BufferOp>()) {
       const ValueType type = memory_type(program_[buffer->memory]);
-      shared_bytes_ +=
-          role_->copies * type.count() * static_cast<int64_t>(size_of(type.dtype));
+      shared_bytes_ += role_->copies * type.count() * static_cast<int64_t>(size_of(type.dtype));
       check_swizzle(program_[buffer->memory]);
     } else if (const auto* view = s.as<WindowOp>()) {
       check_window(*view);
@@ -216,8 +216,7 @@ class PipelineRules {
     }
     statement_ = outer;
     for (const auto& [field, count] : copies)
-      expect(count == 1, "P3",
-             fmt::format("%{} is copied {} times", program_[field].name, count));
+      expect(count == 1, "P3", fmt::format("%{} is copied {} times", program_[field].name, count));
   }
 
   void check_window(const WindowOp& op) {
@@ -257,16 +256,15 @@ class PipelineRules {
     const bool shape = sum.type.dtype == DType::F32 && sum.type.rank() == 2 &&
                        sum.type.extents[0] == kDotRows && sum.type.extents[1] % 8 == 0 &&
                        sum.type.extents[1] <= kMostDotColumns;
-    expect(shape, "P6", fmt::format("an accumulator is f32[64, 8 .. 256], not {}",
-                                    sum.type.to_string()));
+    expect(shape, "P6",
+           fmt::format("an accumulator is f32[64, 8 .. 256], not {}", sum.type.to_string()));
     if (shape)
       expect(layouts_[op.c.value] == accumulator_layout(sum.type.extents[1]), "P6",
-             fmt::format("the accumulator lies at {}, not at {}",
-                         layouts_[op.c.value].to_string(),
+             fmt::format("the accumulator lies at {}, not at {}", layouts_[op.c.value].to_string(),
                          accumulator_layout(sum.type.extents[1]).to_string()));
     const ValueType b = memory_type(program_[op.b_window]);
-    const ValueType a = op.a_window ? memory_type(program_[op.a_window])
-                                    : program_[op.a.value].type;
+    const ValueType a =
+        op.a_window ? memory_type(program_[op.a_window]) : program_[op.a.value].type;
     const bool matrices = a.rank() == 2 && b.rank() == 2 && a.dtype == b.dtype &&
                           (op.contract_a | 1) == 1 && (op.contract_b | 1) == 1;
     expect(matrices, "P6", "a dot is of two matrices of one dtype");
@@ -340,6 +338,7 @@ class PipelineRules {
   const TileLayouts layouts_;
   const Phase* phase_ = nullptr;
   const Statement* statement_ = nullptr;
+  const Statement* last_role_ = nullptr;
   const CopiesOp* role_ = nullptr;
   std::map<std::string, const CopiesOp*> roles_;
   std::set<std::string> lets_;
