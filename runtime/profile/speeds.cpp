@@ -12,7 +12,7 @@ namespace {
 
 // Well above the caches of a GPU.
 constexpr size_t kCopied = 256 << 20;
-constexpr int kRounds = 8;
+constexpr int kRounds = 5;
 
 /// Copies some times, each with its own stopwatch.
 class TimedCopies : public Work {
