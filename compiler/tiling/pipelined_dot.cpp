@@ -16,6 +16,7 @@ constexpr int64_t kDepth = 64;  // of a slot along the contracted axis: one row 
 constexpr int64_t kCopyBytes = 16;
 constexpr int64_t kSwizzle = 128;
 constexpr int64_t kProducerRegisters = 40, kConsumerRegisters = 232;
+constexpr int64_t kBarrierBytes = 1024;
 constexpr int64_t kLeastWork = int64_t{1} << 24;  // products below it do not fill the machine
 
 // The Inliner's sink: tells a product of two values in memory from all else.
@@ -121,10 +122,23 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   // Wide tiles read less, if they leave work for all multiprocessors.
   if ((m + 127) / 128 * ((n + 255) / 256) >= request.target.cores)
     schedule.tile[product->lane] = 256;
-  schedule.block = schedule.tile;
   schedule.inner_tile = kDepth;
-  schedule.stages = 4;
   schedule.consumers = 2;
+  // As many slots as fit beside two slabs of each output for each consumer.
+  int64_t output_bytes = 0;
+  for (size_t p = 1; p < space.passes.size(); ++p)
+    for (const SpaceTask& task : space.passes[p].stores)
+      output_bytes += static_cast<int64_t>(size_of(request.forms.graph()[task.node].type.dtype));
+  const int64_t slabs =
+      schedule.consumers * 2 * PipelinedDot::kSlabRows * PipelinedDot::kSlabColumns * output_bytes;
+  const auto stages = [&] {
+    const int64_t slot = (schedule.tile[0] + schedule.tile[1]) * kDepth * 2;
+    return (request.target.l1_bytes - slabs - kBarrierBytes) / slot;
+  };
+  while (stages() < 3 && schedule.tile[product->lane] > 64) schedule.tile[product->lane] /= 2;
+  if (stages() < 2) return std::nullopt;
+  schedule.stages = std::min<int64_t>(stages(), 6);
+  schedule.block = schedule.tile;
   schedule.form = "cooperative";
   schedule.blocks = request.target.cores;
   return schedule;
