@@ -53,6 +53,7 @@ RegisterBlock register_block(const Schedule& schedule, const Target& target) {
     return std::max(elements / static_cast<double>(threads), 1.0);
   };
   const std::vector<int64_t>& threads = schedule.threads;
+  if (threads.empty()) return block;  // matrix units: a block's factors lie in shared memory
   block.lanes = share(block.lanes, threads.back());
   if (threads.size() > 1) block.rows = share(block.rows, threads.front());
   return block;
