@@ -13,8 +13,8 @@ namespace {
 class Writer {
  public:
   Writer(const InstructionOp& instruction, const std::vector<AsmOperand>& given,
-         const std::vector<AsmOperand>& results, bool in_cluster)
-      : op(instruction), operands(given), cluster(in_cluster) {
+         const std::vector<AsmOperand>& results)
+      : op(instruction), operands(given) {
     size_t next = 0;
     for (const AsmOperand& result : results) {
       for (size_t r = 0; r < result.registers; ++r) results_.push_back(next++);
@@ -37,7 +37,6 @@ class Writer {
 
   const InstructionOp& op;
   const std::vector<AsmOperand>& operands;
-  const bool cluster;
   AsmText text;
 
   static std::string hole(size_t number) { return "$" + std::to_string(number); }
@@ -115,15 +114,12 @@ std::string map_rank(Writer& w, std::string_view name, size_t i) {
 
 std::string arrive(Writer& w) {
   if (!w.operands[0].has_rank)
-    return fmt::format("mbarrier.arrive.release.{}.shared::cta.b64 _, [{}];",
-                       w.cluster ? "cluster" : "cta", w.in(0));
-  return fmt::format("{{ {}mbarrier.arrive.release.cluster.shared::cluster.b64 _, [a]; }}",
-                     map_rank(w, "a", 0));
+    return fmt::format("mbarrier.arrive.shared::cta.b64 _, [{}];", w.in(0));
+  return fmt::format("{{ {}mbarrier.arrive.shared::cluster.b64 _, [a]; }}", map_rank(w, "a", 0));
 }
 
 std::string try_wait(Writer& w) {
-  return fmt::format("mbarrier.try_wait.parity{}.shared::cta.b64 q, [{}], {};",
-                     w.cluster ? ".acquire.cluster" : "", w.in(0), w.in(1));
+  return fmt::format("mbarrier.try_wait.parity.shared::cta.b64 q, [{}], {};", w.in(0), w.in(1));
 }
 
 std::string remote_store(Writer& w) {
@@ -233,8 +229,8 @@ constexpr Row kRows[] = {
     {I::mbarrier_arrive, arrive},
     {I::mbarrier_expect,
      [](Writer& w) {
-       return fmt::format("mbarrier.arrive.expect_tx{}.shared::cta.b64 _, [{}], {};",
-                          w.cluster ? ".release.cluster" : "", w.in(0), w.in(1));
+       return fmt::format("mbarrier.arrive.expect_tx.shared::cta.b64 _, [{}], {};", w.in(0),
+                          w.in(1));
      }},
     {I::mbarrier_try_wait,
      [](Writer& w) {
@@ -311,8 +307,8 @@ uint32_t descriptor_high(const MatrixLayout& layout) {
 }
 
 AsmText asm_text(const InstructionOp& op, const std::vector<AsmOperand>& operands,
-                 const std::vector<AsmOperand>& results, bool cluster) {
-  Writer writer(op, operands, results, cluster);
+                 const std::vector<AsmOperand>& results) {
+  Writer writer(op, operands, results);
   std::string text = kRows[static_cast<size_t>(op.instruction)].emit(writer);
   writer.text.text = std::move(text);
   return writer.text;

@@ -38,10 +38,9 @@ struct AsmOperand {
   std::optional<MatrixLayout> matrix;
 };
 
-/// `results` is the number of registers and the letter of each result; `cluster` says whether
-/// other blocks may see the mbarriers.
+/// `results` is the number of registers and the letter of each result.
 AsmText asm_text(const InstructionOp& op, const std::vector<AsmOperand>& operands,
-                 const std::vector<AsmOperand>& results, bool cluster);
+                 const std::vector<AsmOperand>& results);
 
 /// The register class of a value's elements: f16x2 and bf16x2 pairs are r. Null for a type that no
 /// instruction takes.

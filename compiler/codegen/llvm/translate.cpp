@@ -1722,7 +1722,7 @@ class Translator {
     std::vector<AsmOperand> results;
     for (ValueId id : s.results)
       results.push_back({static_cast<size_t>(type_of(id).count()), letter_of(type_of(id), s)});
-    const AsmText text = asm_text(op, inputs.operands, results, code_->cluster_size > 1);
+    const AsmText text = asm_text(op, inputs.operands, results);
     const std::vector<Value*> out = inline_asm(text, inputs.values);
     size_t next = 0;
     for (ValueId id : s.results) {
@@ -1745,7 +1745,7 @@ class Translator {
       inputs.add({.letter = letter}, {element});
       for (size_t i = 1; i < op.operands.size(); ++i)
         add_operand(letters[i], op.operands[i], inputs, s);
-      const AsmText text = asm_text(op, inputs.operands, {{1, letter}}, code_->cluster_size > 1);
+      const AsmText text = asm_text(op, inputs.operands, {{1, letter}});
       moved.push_back(from_register(inline_asm(text, inputs.values)[0], type));
     }
     bind(s.results[0], std::move(moved));
@@ -1859,7 +1859,7 @@ class Translator {
     Value* warp = b_.CreateLShr(fit(symbols_.at("tid"), b_.getInt32Ty()), 5);
     const InstructionOp shuffle{Instruction::shfl_idx, {Operand(), Expr(0)}, 0};
     const AsmText text =
-        asm_text(shuffle, {{.registers = 1}, {.registers = 1}}, {{.registers = 1}}, false);
+        asm_text(shuffle, {{.registers = 1}, {.registers = 1}}, {{.registers = 1}});
     warp = inline_asm(text, {warp, b_.getInt32(0)})[0];
     Value* within =
         b_.CreateICmpULT(b_.CreateSub(warp, b_.getInt32(static_cast<uint32_t>(role.begin))),

@@ -815,7 +815,7 @@ class Printer {
     std::vector<AsmOperand> results;
     for (ValueId id : s.results)
       results.push_back({static_cast<size_t>(type_of(id).count()), letter_of(type_of(id), s)});
-    const Names out = emit(asm_text(op, operands, results, phase_->cluster_size > 1), inputs);
+    const Names out = emit(asm_text(op, operands, results), inputs);
     size_t next = 0;
     for (ValueId id : s.results) {
       Names names;
@@ -835,7 +835,7 @@ class Printer {
       Names inputs = {element};
       for (size_t i = 1; i < op.operands.size(); ++i)
         add_operand(letters[i], op.operands[i], operands, inputs, s);
-      const AsmText text = asm_text(op, operands, {{1, letter}}, phase_->cluster_size > 1);
+      const AsmText text = asm_text(op, operands, {{1, letter}});
       add_lanes(emit(text, inputs)[0], type, names);
     }
     rename(s.results[0], std::move(names));
