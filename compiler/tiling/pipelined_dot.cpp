@@ -1,6 +1,7 @@
 #include "compiler/tiling/pipelined_dot.h"
 
 #include <algorithm>
+#include <cmath>
 
 #include "compiler/fusion/inliner.h"
 #include "ir/code/walk.h"
@@ -106,6 +107,13 @@ std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const 
   return MatrixProduct{row, lane, *a, *b, dtype};
 }
 
+// Rows of tiles so that those of all blocks together are about a square; 0 if there are few.
+int64_t band_of(int64_t tile_rows, int64_t tile_columns, int64_t blocks, int64_t row_tiles) {
+  const double square = static_cast<double>(blocks * tile_columns) / static_cast<double>(tile_rows);
+  const auto band = std::max<int64_t>(std::lround(std::sqrt(square)), 1);
+  return row_tiles <= band ? 0 : band;
+}
+
 std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, const Space& space) {
   if (request.target.name != "sm_90a") return std::nullopt;
   const auto product = matrix_product(request, space);
@@ -141,6 +149,8 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   schedule.block = schedule.tile;
   schedule.form = "cooperative";
   schedule.blocks = request.target.cores;
+  schedule.band = band_of(schedule.tile[product->row], schedule.tile[product->lane],
+                          schedule.blocks, (m + 127) / 128);
   return schedule;
 }
 
@@ -166,7 +176,7 @@ void PipelinedDot::check() const {
                      tile_columns() * parts() <= 256 && schedule_.stages >= 2 &&
                      schedule_.stages <= 16 && schedule_.consumers >= 1 &&
                      schedule_.consumers <= 2 && schedule_.blocks >= 1 &&
-                     (schedule_.cluster == 1 || schedule_.cluster == 2);
+                     (schedule_.cluster == 1 || schedule_.cluster == 2) && schedule_.band >= 0;
   if (right) return;
   fail(kDotSchedule,
        fmt::format("schedule of @{}: {}", builder_.code().name, schedule_.to_string()),
@@ -192,7 +202,9 @@ void PipelinedDot::declare() {
              columns = space_.parallel[product_.lane].extent,
              depth = space_.passes[0].inner[0].extent;
   row_tiles_ = builder_.let("mt", ceildiv(rows, tile_rows() * schedule_.cluster));
-  tiles_ = builder_.let("tiles", row_tiles_ * ceildiv(columns, tile_columns()));
+  column_tiles_ = ceildiv(columns, tile_columns());
+  if (schedule_.band > 0) column_tiles_ = builder_.let("nt", column_tiles_);
+  tiles_ = builder_.let("tiles", row_tiles_ * column_tiles_);
   steps_ = builder_.let("nk", ceildiv(depth, kDepth));
   Channel channel{.name = builder_.fresh_name("ab"), .depth = schedule_.stages};
   channel.producer = "load";
@@ -240,11 +252,20 @@ void PipelinedDot::emit(const Slab& slab) {
 Expr PipelinedDot::first_item(const Expr& u) const {
   return floordiv(u - block_, schedule_.blocks / schedule_.cluster) * steps_;
 }
-Expr PipelinedDot::row_of(const Expr& u) const {
-  return (mod(u, row_tiles_) * Expr(schedule_.cluster) + rank_) * Expr(tile_rows());
-}
-Expr PipelinedDot::column_of(const Expr& u) const {
-  return floordiv(u, row_tiles_) * Expr(tile_columns());
+// Blocks that run at the same time share what they read of both factors if their tiles are about
+// a square: the grid walks bands of rows, in each column by column.
+std::pair<Expr, Expr> PipelinedDot::place_of(const Expr& u) {
+  Expr row = mod(u, row_tiles_), column = floordiv(u, row_tiles_);
+  if (schedule_.band > 0) {
+    const Expr band = builder_.let("band", floordiv(u, column_tiles_ * Expr(schedule_.band)));
+    const Expr above = band * Expr(schedule_.band);
+    const Expr height = builder_.let("height", max(1, min(schedule_.band, row_tiles_ - above)));
+    const Expr inside = builder_.let("inside", u - above * column_tiles_);
+    row = above + mod(inside, height);
+    column = floordiv(inside, height);
+  }
+  return {(row * Expr(schedule_.cluster) + rank_) * Expr(tile_rows()),
+          column * Expr(tile_columns())};
 }
 
 void PipelinedDot::copy(const MatrixFactor& factor, MemoryId memory, MemoryId target, const Expr& k,
@@ -273,13 +294,14 @@ void PipelinedDot::emit_producer(Region&) {
   const int64_t step = schedule_.blocks / schedule_.cluster;
   builder_.for_loop("u", block_, tiles_, step, {}, [&](const Expr& u, const auto&) {
     const Expr first = builder_.let("q", first_item(u));
+    const auto [row, column] = place_of(u);
     builder_.for_loop("kk", 0, steps_, 1, {}, [&](const Expr& kk, const auto&) {
       PutOp put{channel_, first + kk};
       Region copies;
       builder_.enter(copies);
-      copy(product_.a, a_, field_a_, kk * Expr(kDepth), row_of(u),
+      copy(product_.a, a_, field_a_, kk * Expr(kDepth), row,
            space_.parallel[product_.row].symbol.symbol_name());
-      copy(product_.b, b_, field_b_, kk * Expr(kDepth), column_of(u),
+      copy(product_.b, b_, field_b_, kk * Expr(kDepth), column,
            space_.parallel[product_.lane].symbol.symbol_name());
       builder_.leave();
       put.body = std::move(copies);
@@ -319,8 +341,9 @@ void PipelinedDot::emit_consumers(Region&, const Slab& slab) {
 void PipelinedDot::emit_tile(const Expr& u, const Slab& slab) {
   const Expr first = builder_.let("q", first_item(u));
   const Expr consumer_row = cooperative() ? consumer_ * Expr(parts() * kSlabRows) : Expr(0);
-  const Expr row = builder_.let("row", row_of(u) + consumer_row);
-  const Expr column = builder_.let("col", column_of(u));
+  const auto [tile_row, tile_column] = place_of(u);
+  const Expr row = builder_.let("row", tile_row + consumer_row);
+  const Expr column = builder_.let("col", tile_column);
   Expr turn;
   if (!cooperative()) {
     turn = builder_.let(

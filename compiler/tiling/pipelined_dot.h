@@ -8,6 +8,7 @@
 
 #include <functional>
 #include <optional>
+#include <utility>
 #include <vector>
 
 #include "compiler/tiling/emitter.h"
@@ -71,8 +72,7 @@ class PipelinedDot {
   void copy(const MatrixFactor& factor, MemoryId memory, MemoryId field, const Expr& k,
             const Expr& parallel, std::string_view axis);
   Expr first_item(const Expr& u) const;
-  Expr row_of(const Expr& u) const;
-  Expr column_of(const Expr& u) const;
+  std::pair<Expr, Expr> place_of(const Expr& u);  // first row and column of a tile
   MemoryId window(MemoryId source, std::optional<Expr> item, std::vector<Expr> offsets,
                   std::vector<int64_t> extents);
   void for_static(std::string_view hint, int64_t count,
@@ -87,7 +87,7 @@ class PipelinedDot {
   MemoryId field_a_, field_b_;
   ChannelId channel_;
   TokenId turn_;
-  Expr block_, rank_, row_tiles_, tiles_, steps_, consumer_;
+  Expr block_, rank_, row_tiles_, column_tiles_, tiles_, steps_, consumer_;
   Expr slab_;  // number of the slab at hand within its tile
   std::vector<Staged> staged_;
 };

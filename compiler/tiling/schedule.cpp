@@ -53,6 +53,7 @@ std::string Schedule::to_string() const {
   if (stages > 0)
     out += fmt::format(" stages={} consumers={} form={} cluster={} blocks={}", stages, consumers,
                        form, cluster, blocks);
+  if (band > 0) out += fmt::format(" band={}", band);
   return out;
 }
 
@@ -103,12 +104,14 @@ Schedule parse_schedule(std::string_view text) {
       schedule.cluster = parse_number(value, key);
     else if (key == "blocks")
       schedule.blocks = parse_number(value, key);
+    else if (key == "band")
+      schedule.band = parse_number(value, key);
     else
       fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
            {{},
             {},
             "keys: family block tile lane inner unroll split pack stage by_row stream threads "
-            "vector stages consumers form cluster blocks"});
+            "vector stages consumers form cluster blocks band"});
   }
   return schedule;
 }

@@ -35,6 +35,7 @@ struct Schedule {
   std::string form;       ///< "cooperative": they share a tile; "pingpong": they take turns
   int64_t cluster = 1;    ///< blocks that share the factor along the lanes
   int64_t blocks = 0;     ///< of the persistent grid
+  int64_t band = 0;       ///< rows of tiles that it walks together, column by column; 0: all
 
   /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.
   std::string to_string() const;

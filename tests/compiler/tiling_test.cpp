@@ -161,5 +161,43 @@ TEST(Contractions, LargeOnesReadCopies) {
   }
 }
 
+// Products on matrix units: the variants are given schedules of one graph, of sizes that no tile
+// divides.
+TEST(MatrixUnits, EveryScheduleAgrees) {
+  const Graph graph = parse(R"(symbol m: 1..400
+graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328]) {
+  %p = dot %x, %w {contract: [1] x [0]} : bf16[m, 328]
+  %c = broadcast %b {axes: [1]} : bf16[m, 328]
+  %s = add %p, %c : bf16[m, 328]
+  %y = relu %s : bf16[m, 328]
+  return %y
+})");
+  const Device device("sim:sm_90");
+  const std::string kernel = testing::compile_for(device, graph)->launches[0].name;
+  for (const char* form :
+       {"tile=128,256 lane=1 inner=64 stages=4 consumers=2 form=cooperative cluster=1 blocks=3",
+        "tile=128,64 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3 "
+        "band=2",
+        "tile=64,64 lane=1 inner=64 stages=3 consumers=1 form=cooperative cluster=1 blocks=5 "
+        "band=3",
+        "tile=128,192 lane=1 inner=64 stages=3 consumers=2 form=cooperative cluster=2 blocks=4",
+        "tile=64,128 lane=1 inner=64 stages=3 consumers=2 form=pingpong cluster=1 blocks=2 band=2",
+        "tile=128,128 lane=1 inner=64 stages=4 consumers=2 form=pingpong cluster=2 blocks=4 "
+        "band=1"}) {
+    const std::string tile = form;
+    const std::string schedule =
+        "family=dot block=" + tile.substr(5, tile.find(' ') - 5) + " " + tile;
+    CompileOptions options;
+    options.schedules[kernel] = schedule;
+    const auto program = testing::compile_for(device, graph, options);
+    ASSERT_EQ(program->launches[0].schedule, schedule);
+    for (const uint64_t seed : {1, 2}) {
+      const auto inputs = fuzz::random_inputs(graph, seed);
+      const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+      EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary();
+    }
+  }
+}
+
 }  // namespace
 }  // namespace braze
