@@ -22,6 +22,8 @@ target_compile_options(braze_options INTERFACE
   -Wno-missing-field-initializers
   # These three report impossible paths through libstdc++ when g++ 12 inlines it.
   $<$<CXX_COMPILER_ID:GNU>:-Wno-restrict -Wno-maybe-uninitialized -Wno-stringop-overflow>
+  # libstdc++ 12 marks what its own std::stable_sort calls as deprecated; clang reports that to us.
+  $<$<CXX_COMPILER_ID:Clang>:-Wno-deprecated-declarations>
   $<$<BOOL:${BRAZE_WERROR}>:-Werror>)
 
 find_program(BRAZE_LLD ld.lld HINTS /usr/lib/llvm-22/bin)
@@ -34,4 +36,7 @@ if(BRAZE_SANITIZE)
   target_compile_options(braze_options INTERFACE
     -fsanitize=${BRAZE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(braze_options INTERFACE -fsanitize=${BRAZE_SANITIZE})
+endif()
+if(BRAZE_FUZZ)
+  target_compile_options(braze_options INTERFACE -fsanitize=fuzzer-no-link)
 endif()

@@ -130,12 +130,12 @@ struct Inference {
     require_length(transpose.permutation.size(), "the permutation");
     Axes sorted = transpose.permutation;
     std::sort(sorted.begin(), sorted.end());
-    std::vector<Expr> dims;
-    for (size_t i = 0; i < sorted.size(); ++i) {
+    for (size_t i = 0; i < sorted.size(); ++i)
       require(sorted[i] == static_cast<int64_t>(i), codes::kBadAttribute,
               format("{} is not a permutation", axes_text(transpose.permutation)));
-      dims.push_back(shape(0)[static_cast<size_t>(transpose.permutation[i])]);
-    }
+    std::vector<Expr> dims;
+    for (const int64_t axis : transpose.permutation)
+      dims.push_back(shape(0)[static_cast<size_t>(axis)]);
     return {dtype(0), Shape(std::move(dims))};
   }
 

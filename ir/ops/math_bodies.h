@@ -19,21 +19,21 @@
 //   v + v_lo  an unevaluated sum that carries about twice the precision
 //
 // Costs, without the division, which comes on top (an operation is one machine row; a select
-// counts, bitcasts and negations do not), and largest errors in ulp (f64 and ~: sampled only):
+// counts, bitcasts and negations do not), and largest errors in ulp (f64: sampled only):
 //
 //              degree     operations          error
 //             f32 f64   f32  f64  f16 bf16   f32   f64   method
 //   exp         6  12    22   27   27   22   0.96  0.97  x = n ln 2 + r, e^r 2^n
 //   exp2        6  11    19   24   22   19   0.88  0.85  x = n + r, 2^r 2^n
 //   expm1       7  12    29   31   22   19   0.89  1.08  2^n (e^r - 1) + (2^n - 1)
-//   sigmoid     6  12    34   30   39   24  ~0.94  2.24  w / (w + e^r), w = 2^-n, or 1 - that
+//   sigmoid     6  12    34   30   39   24   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
 //   tanh        9  15    31   24   19   19   0.80  2.40  addition theorem at n ln(2)/2; divides
 //   log        10  16    30   33   33   30   0.92  0.92  x = 2^n (1 + f); f64 divides
 //   log2       10  16    35   39   35   35   0.94  1.22  the same, log2(e) in two parts
 //   log1p      10  16    29   32   34   29   0.92  0.92  the same, f from x itself
 //   erf        14  23    29   92   33   30   0.99  1.01  two polynomials; f64 divides
-//   erfc        9  22    64   77   43   38  ~0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); divides
-//   sin, cos    9  17    99  233   30   99  ~0.84  0.87  Payne-Hanek (f16: Cody-Waite)
+//   erfc        9  22    65   77   43   38   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); divides
+//   sin, cos    9  17    99  233   30   99   0.88  0.87  Payne-Hanek (f16: Cody-Waite)
 //
 // Methods: reduction of exp and log by Cody and Waite (1980); sums with a low part by Dekker
 // (1971); the reduction of huge angles by Payne and Hanek (1983).
@@ -374,7 +374,8 @@ S erfc_f32(const S& x) {
   const S g_lo = fma(error, slope, fma(y, h_lo, fma(y, h, -g)));
 
   const S product = p * g;
-  const S product_lo = fma(p_lo, g, fma(p, g_lo, fma(p, g, -product)));
+  // g_lo is some ulps of g, so that its product with p_lo counts.
+  const S product_lo = fma(p_lo, g, fma(p + p_lo, g_lo, fma(p, g, -product)));
   const Powers<S> w = powers_of_two_f32(rounded);
   const S positive = (product + product_lo) * w.first * w.second;
   return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);

@@ -70,6 +70,7 @@ class TileChecker : public CodeChecker {
       check_index(put->item, nullptr);
       check_region(*put->body, {}, nullptr, nullptr);
     } else if (const auto* copy = s.as<CopyOp>()) {
+      if (!expect_on_chip(copy->field)) return true;
       const ValueType type = memory_type(code_[copy->field]);
       check_place(copy->memory, copy->at, type);
       check_guard(copy->guard, type);
@@ -77,22 +78,36 @@ class TileChecker : public CodeChecker {
     } else if (const auto* view = s.as<WindowOp>()) {
       if (view->item) check_index(*view->item, nullptr);
       for (const Expr& e : view->offsets) check_index(e, nullptr);
+      expect_on_chip(view->source);
+      expect_on_chip(view->window);
       declare(view->window);
+    } else if (const auto* dot = s.as<StartDotOp>()) {
+      if (dot->a_window) expect_on_chip(dot->a_window);
+      expect_on_chip(dot->b_window);
     } else if (const auto* store = s.as<StartStoreOp>()) {
+      if (!expect_on_chip(store->window)) return true;
       const ValueType type = memory_type(code_[store->window]);
       check_place(store->memory, store->at, type);
       check_guard(store->guard, type);
       if (!store->guard) check_bounds(store->memory, store->at);
       stored_.insert(store->memory);
     } else if (s.as<TurnsOp>() || s.as<ReceiveOp>() || s.as<ReleaseOp>() || s.as<PassOp>() ||
-               s.as<TakeOp>() || s.as<StartDotOp>() || s.as<WaitDotOp>() || s.as<WaitStoreOp>() ||
-               s.as<RelayoutOp>()) {
+               s.as<TakeOp>() || s.as<WaitDotOp>() || s.as<WaitStoreOp>() || s.as<RelayoutOp>()) {
       for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
     } else {
       return false;
     }
     expect(code_.pipelined, "T21", "this program is not pipelined");
     return true;
+  }
+
+  // What is on chip has constant extents, which all that follows relies on.
+  bool expect_on_chip(MemoryId id) {
+    const Memory& memory = code_[id];
+    const bool constant = std::all_of(memory.shape.begin(), memory.shape.end(),
+                                      [](const Expr& e) { return e.as_constant().has_value(); });
+    expect(constant, "T5", fmt::format("%{} is not on chip", memory.name));
+    return constant;
   }
 
   void check_role(const CopiesOp& role) {
