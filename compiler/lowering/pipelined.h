@@ -168,6 +168,8 @@ class PipelinedLowering : public ProgramLowering {
   OnChip on_chip(MemoryId tile) const;
   Expr origin(const OnChip& place) const;
   Expr chip_address(const OnChip& place, const std::vector<Expr>& at, const ArrayForm& form);
+  bool chip_neighbours(const OnChip& place, const std::vector<Expr>& at,
+                       const ArrayForm& form) const;
   bool is_on_chip(MemoryId tile) const;
 
   void lower_op(const BufferOp& op, const Statement& s);

@@ -111,6 +111,21 @@ Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr
          mod(within, chunk_elements);
 }
 
+// Whether the lanes of an access are an aligned vector: a swizzle moves whole chunks, which are no
+// smaller.
+bool PipelinedLowering::chip_neighbours(const OnChip& place, const std::vector<Expr>& at,
+                                        const ArrayForm& form) const {
+  OnChip element = place;
+  const size_t missing = element.offsets.size() - at.size();
+  for (size_t axis = 0; axis < at.size(); ++axis)
+    element.offsets[missing + axis] += at[axis].substitute(form.positions);
+  const Expr lane = lane_symbol(static_cast<int32_t>(form.lanes));
+  for (size_t axis = 0; axis + 1 < element.offsets.size(); ++axis)
+    if (element.offsets[axis].uses("lane")) return false;
+  const Matrix m = matrix(place.tile);
+  return m.panel % form.lanes == 0 && (element.offsets.back() - lane).is_multiple_of(form.lanes);
+}
+
 // --- D16 ----------------------------------------------------------------------------------------
 
 void PipelinedLowering::before_load(const OnChip& place) {

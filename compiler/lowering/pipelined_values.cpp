@@ -180,12 +180,16 @@ PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
   const ValueType& type = tile_[tile].type;
   const bool last = !axes.empty() && axes.back().axis + 1 == type.rank() &&
                     axes.back().weight == 1 && axes.back().extent > 1;
-  if (!last || guard.mask || is_on_chip(memory)) return single;
+  if (!last || guard.mask) return single;
   const auto bytes = static_cast<int64_t>(size_of(type.dtype));
   const auto extent = static_cast<uint64_t>(axes.back().extent);
   const int64_t most = int64_t{1} << std::countr_zero(extent);
   for (int64_t lanes = std::min(kVectorBytes / bytes, most); lanes > 1; lanes /= 2) {
     ArrayForm vector = form(tile, axes, lanes);
+    if (is_on_chip(memory)) {
+      if (chip_neighbours(on_chip(memory), at, vector)) return vector;
+      continue;
+    }
     const Expr address = offset(memory, at, vector.positions);
     const bool neighbours = address.coefficient_of("lane").value_or(Expr(0)).is_constant(1);
     if (neighbours && alignment(memory, address) >= lanes * bytes && !guard_parts(guard, vector) &&

@@ -850,8 +850,7 @@ class Emitter {
     for (const Expr& e : task.at) at.push_back(e.substitute(bindings));
     const Shape& shape = graph_[task.node].type.shape;
     if (const auto staged = bulk_outputs_.find(task.node); staged != bulk_outputs_.end())
-      return dot_->store(staged->second, full(value.operand, value.dtype), dims_[0].base,
-                         dims_[1].base);
+      return dot_->store(staged->second, full(value.operand, value.dtype));
     // Every active dimension must be in the stored tile, or the store would be incomplete.
     Condition condition;
     for (size_t k = 0; k < dims_.size(); ++k) {
@@ -1148,15 +1147,21 @@ void Emitter::emit_on_matrix_units() {
   dimension(product->lane, PipelinedDot::kSlabColumns, schedule_.tile[product->lane], true);
   stage_outputs(*product);
   const NodeId node = space_.passes[0].reduces[0].node;
-  dot.emit([&](ValueId sums, const Expr& row, const Expr& column) {
-    dims_[0].base = row;
-    dims_[1].base = column;
+  const DType dtype = request_.forms.find(node)->result;
+  PipelinedDot::Epilogue epilogue{.dtype = dtype};
+  epilogue.rounded = [&](ValueId sums) { return converted({sums, DType::F32}, dtype).operand; };
+  epilogue.follow = [&](const PipelinedDot::Part& part) {
+    dims_[0].base = part.row;
+    dims_[0].tile = part.rows;
+    dims_[1].base = part.column;
     for (TileDim& dim : dims_) bind_parallel_tile(dim);
     forget_values();
-    reduced_[node.index] = converted({sums, DType::F32}, request_.forms.find(node)->result);
+    reduced_[node.index] = {part.sums, dtype};
     for (size_t n = 1; n < space_.passes.size(); ++n) emit_pass(n, {}, {});
-  });
-  assign_dot_layouts(result_.program, schedule_.tile[product->lane]);
+  };
+  dot.emit(epilogue);
+  assign_dot_layouts(result_.program, schedule_.tile[product->lane],
+                     PipelinedDot::epilogue_rows(schedule_, dtype));
 }
 
 // Outputs that have the axes of the product in order go out in bulk.

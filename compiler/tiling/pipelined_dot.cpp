@@ -18,6 +18,8 @@ constexpr int64_t kCopyBytes = 16;
 constexpr int64_t kSwizzle = 128;
 constexpr int64_t kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
+// Operations on each sum up to which code for all sums of a thread is worth its length.
+constexpr double kMostUnrolled = 12;
 constexpr int64_t kLeastWork = int64_t{1} << 24;  // products below it do not fill the machine
 
 // The Inliner's sink: tells a product of two values in memory from all else.
@@ -107,6 +109,23 @@ std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const 
   return MatrixProduct{row, lane, *a, *b, dtype};
 }
 
+// Machine operations on each sum.
+double operations_after(const TilingRequest& request, const Space& space) {
+  double out = 0;
+  for (size_t p = 1; p < space.passes.size(); ++p)
+    out += flops_per_element(request, space.passes[p]);
+  return out;
+}
+
+// Copies of an output's slab on chip, for each consumer: one is written while another leaves,
+// unless rows of the sums take that space.
+int64_t output_slots(const Schedule& schedule) { return schedule.by_row ? 1 : 2; }
+
+// Positions in a part of a slab.
+std::vector<Expr> part_position(int64_t rows) {
+  return {position_symbol('d', 0, rows), position_symbol('d', 1, PipelinedDot::kSlabColumns)};
+}
+
 // Rows of tiles so that those of all blocks together are about a square; 0 if there are few.
 int64_t band_of(int64_t tile_rows, int64_t tile_columns, int64_t blocks, int64_t row_tiles) {
   const double square = static_cast<double>(blocks * tile_columns) / static_cast<double>(tile_rows);
@@ -137,8 +156,11 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   for (size_t p = 1; p < space.passes.size(); ++p)
     for (const SpaceTask& task : space.passes[p].stores)
       output_bytes += static_cast<int64_t>(size_of(request.forms.graph()[task.node].type.dtype));
-  const int64_t slabs =
-      schedule.consumers * 2 * PipelinedDot::kSlabRows * PipelinedDot::kSlabColumns * output_bytes;
+  schedule.by_row = operations_after(request, space) > kMostUnrolled;
+  const auto sum_bytes =
+      static_cast<int64_t>(size_of(request.forms.find(space.passes[0].reduces[0].node)->result));
+  const int64_t slabs = schedule.consumers * PipelinedDot::kSlabRows * PipelinedDot::kSlabColumns *
+                        (output_slots(schedule) * output_bytes + (schedule.by_row ? sum_bytes : 0));
   const auto stages = [&] {
     const int64_t slot = (schedule.tile[0] + schedule.tile[1]) * kDepth * 2;
     return (request.target.l1_bytes - slabs - kBarrierBytes) / slot;
@@ -152,6 +174,12 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   schedule.band = band_of(schedule.tile[product->row], schedule.tile[product->lane],
                           schedule.blocks, (m + 127) / 128);
   return schedule;
+}
+
+int64_t PipelinedDot::epilogue_rows(const Schedule& schedule, DType dtype) {
+  if (!schedule.by_row) return kSlabRows;
+  const int64_t neighbours = kCopyBytes / static_cast<int64_t>(size_of(dtype));
+  return 4 * kWarpThreads * neighbours / kSlabColumns;
 }
 
 // --- The program --------------------------------------------------------------------------------
@@ -231,7 +259,8 @@ size_t PipelinedDot::stage_output(MemoryId output) {
   return staged_.size() - 1;
 }
 
-void PipelinedDot::emit(const Slab& slab) {
+void PipelinedDot::emit(const Epilogue& epilogue) {
+  epilogue_ = &epilogue;
   Phase phase;
   const std::string block = builder_.fresh_name("t");
   phase.grid.push_back({block, schedule_.blocks / schedule_.cluster});
@@ -243,8 +272,8 @@ void PipelinedDot::emit(const Slab& slab) {
   }
   builder_.enter(phase.body);
   declare();
-  emit_producer(phase.body);
-  emit_consumers(phase.body, slab);
+  emit_producer();
+  emit_consumers();
   builder_.leave();
   code().phases.push_back(std::move(phase));
 }
@@ -286,7 +315,7 @@ void PipelinedDot::copy(const MatrixFactor& factor, MemoryId memory, MemoryId ta
   builder_.append(std::move(op), {});
 }
 
-void PipelinedDot::emit_producer(Region&) {
+void PipelinedDot::emit_producer() {
   CopiesOp role{.name = "load", .symbol = {}, .copies = 1, .warps = 4};
   role.registers = kProducerRegisters;
   Region body;
@@ -315,22 +344,26 @@ void PipelinedDot::emit_producer(Region&) {
   builder_.append(std::move(role), {});
 }
 
-void PipelinedDot::emit_consumers(Region&, const Slab& slab) {
+void PipelinedDot::emit_consumers() {
   CopiesOp role{.name = "mma", .symbol = builder_.fresh_name("c"), .copies = schedule_.consumers};
   role.registers = kConsumerRegisters;
   consumer_ = grid_symbol(role.symbol, role.copies);
   Region body;
   builder_.enter(body);
   for (Staged& staged : staged_) {
-    staged.buffer =
-        builder_.buffer("cs", code()[staged.output].dtype, {2, kSlabRows, kSlabColumns});
+    staged.buffer = builder_.buffer("cs", code()[staged.output].dtype,
+                                    {output_slots(schedule_), kSlabRows, kSlabColumns});
     code().memories[staged.buffer.index].swizzle = kSwizzle;
+  }
+  if (schedule_.by_row) {
+    sums_ = builder_.buffer("sums", epilogue_->dtype, {kSlabRows, kSlabColumns});
+    code().memories[sums_.index].swizzle = kSwizzle;
   }
   const int64_t step = schedule_.blocks / schedule_.cluster;
   const Expr first = cooperative() ? block_ : block_ + consumer_ * Expr(step);
   builder_.for_loop("u", first, tiles_, cooperative() ? step : step * schedule_.consumers, {},
                     [&](const Expr& u, const auto&) {
-                      emit_tile(u, slab);
+                      emit_tile(u);
                       return std::vector<Operand>();
                     });
   builder_.leave();
@@ -338,7 +371,7 @@ void PipelinedDot::emit_consumers(Region&, const Slab& slab) {
   builder_.append(std::move(role), {});
 }
 
-void PipelinedDot::emit_tile(const Expr& u, const Slab& slab) {
+void PipelinedDot::emit_tile(const Expr& u) {
   const Expr first = builder_.let("q", first_item(u));
   const Expr consumer_row = cooperative() ? consumer_ * Expr(parts() * kSlabRows) : Expr(0);
   const auto [tile_row, tile_column] = place_of(u);
@@ -360,9 +393,38 @@ void PipelinedDot::emit_tile(const Expr& u, const Slab& slab) {
       if (tile_columns() == kSlabColumns) slice = {ViewKind::Slice, sums[i], {0, 0}, {}};
       slab_ = Expr(static_cast<int64_t>(i) * slabs()) + g;
       const ValueId own = builder_.append(std::move(slice), {part}, "sum")[0];
-      slab(own, row + Expr(static_cast<int64_t>(i) * kSlabRows), column + g * Expr(kSlabColumns));
+      emit_slab({epilogue_->rounded(own), row + Expr(static_cast<int64_t>(i) * kSlabRows),
+                 column + g * Expr(kSlabColumns)});
     });
   }
+}
+
+void PipelinedDot::emit_slab(const Part& slab) {
+  slab_part_ = slab;
+  first_row_ = 0;
+  if (schedule_.by_row)
+    follow_by_rows();
+  else
+    epilogue_->follow(slab);
+}
+
+// Code for a few rows serves them all: what a thread would compute of all its sums at once can be
+// longer than the cache of instructions, and takes as long to compile. Threads also hold neighbours
+// of a row then, which they read and write together.
+void PipelinedDot::follow_by_rows() {
+  builder_.store(slab_part_.sums, sums_, part_position(kSlabRows));
+  if (!staged_.empty()) builder_.append(WaitStoreOp{0}, {});
+  for (Staged& staged : staged_) open(staged);
+  const int64_t rows = epilogue_rows(schedule_, epilogue_->dtype);
+  builder_.for_loop("r", 0, kSlabRows, rows, {}, [&](const Expr& r, const auto&) {
+    first_row_ = r;
+    auto at = part_position(rows);
+    at[0] += r;
+    const ValueId sums = builder_.load(sums_, at, {epilogue_->dtype, 1, {rows, kSlabColumns}});
+    epilogue_->follow({sums, slab_part_.row + r, slab_part_.column, rows});
+    return std::vector<Operand>();
+  });
+  for (const Staged& staged : staged_) send(staged);
 }
 
 // All steps along the contracted axis; a slot is released when the dots that read it are done,
@@ -410,19 +472,35 @@ std::vector<Operand> PipelinedDot::multiply(const Expr& first) {
   return wait(0, {sums.begin(), sums.end()});
 }
 
-void PipelinedDot::store(size_t output, Operand value, const Expr& row, const Expr& column) {
-  const Staged& staged = staged_[output];
+void PipelinedDot::store(size_t output, Operand value) {
+  Staged& staged = staged_[output];
+  const ValueType& type = code()[value.value].type;
+  auto at = part_position(type.extents[0]);
+  at[0] += first_row_;
+  if (schedule_.by_row) {
+    builder_.store(value, staged.place, at);
+    return;
+  }
   // The half that is filled now was last used two slabs ago; where tiles have an odd number of
   // slabs, perhaps by the slab before.
   const auto outputs = static_cast<int64_t>(staged_.size());
   const bool alternate = slabs() * parts() % 2 == 0;
   builder_.append(WaitStoreOp{(alternate ? 2 : 1) * outputs - 1}, {});
-  const Expr half = mod(slab_, 2);
-  const MemoryId place = window(staged.buffer, {}, {half, 0, 0}, {kSlabRows, kSlabColumns});
-  const std::vector<Expr> at = {position_symbol('d', 0, kSlabRows),
-                                position_symbol('d', 1, kSlabColumns)};
-  builder_.store(value, place, at);
-  StartStoreOp start{place, staged.output, {row + at[0], column + at[1]}};
+  open(staged);
+  builder_.store(value, staged.place, at);
+  send(staged);
+}
+
+// The place of the slab at hand.
+void PipelinedDot::open(Staged& staged) {
+  staged.place = window(staged.buffer, {}, {mod(slab_, output_slots(schedule_)), 0, 0},
+                        {kSlabRows, kSlabColumns});
+}
+
+void PipelinedDot::send(const Staged& staged) {
+  const auto at = part_position(kSlabRows);
+  StartStoreOp start{
+      staged.place, staged.output, {slab_part_.row + at[0], slab_part_.column + at[1]}};
   start.guard.clip = true;
   builder_.append(std::move(start), {});
 }
@@ -479,7 +557,13 @@ void assign(TileProgram& program, const Region& region) {
 
 }  // namespace
 
-void assign_dot_layouts(TileProgram& program, int64_t columns) {
+void assign_dot_layouts(TileProgram& program, int64_t columns, int64_t rows) {
+  if (rows < PipelinedDot::kSlabRows) {
+    const int64_t neighbours = rows * PipelinedDot::kSlabColumns / (4 * kWarpThreads);
+    const int64_t along = PipelinedDot::kSlabColumns / neighbours;
+    program.layouts.push_back({"rows", spread({rows, PipelinedDot::kSlabColumns},
+                                              {4 * kWarpThreads / along, along}, neighbours)});
+  }
   program.layouts.push_back({"slab", accumulator_layout(PipelinedDot::kSlabColumns)});
   if (columns != PipelinedDot::kSlabColumns)
     program.layouts.push_back({"acc", accumulator_layout(columns)});

@@ -45,17 +45,32 @@ class PipelinedDot {
   PipelinedDot(CodeBuilder& builder, const Space& space, const MatrixProduct& product,
                const Schedule& schedule, MemoryId a, MemoryId b);
 
+  /// Rows of a slab that the epilogue sees at a time.
+  static int64_t epilogue_rows(const Schedule& schedule, DType dtype);
+
   /// An output whose tiles are written in bulk; returns its number.
   size_t stage_output(MemoryId output);
-  /// `slab` computes what follows 64 x 64 sums, f32, whose first element is (row, column); it may
-  /// call `store` once for each staged output.
-  using Slab = std::function<void(ValueId sums, const Expr& row, const Expr& column)>;
-  void emit(const Slab& slab);
-  void store(size_t output, Operand value, const Expr& row, const Expr& column);
+  /// A part of the product, which some threads of a consumer hold: its first element in the
+  /// result, and its rows; it has kSlabColumns columns.
+  struct Part {
+    Operand sums;
+    Expr row, column;
+    int64_t rows = kSlabRows;
+  };
+  /// `rounded` makes 64 x 64 sums, f32, values of the product's result, `dtype`; `follow` computes
+  /// what follows a part and may call `store` once for each staged output.
+  struct Epilogue {
+    DType dtype = DType::F32;
+    std::function<Operand(ValueId sums)> rounded;
+    std::function<void(const Part& part)> follow;
+  };
+  void emit(const Epilogue& epilogue);
+  void store(size_t output, Operand value);
 
  private:
   struct Staged {
     MemoryId output, buffer;
+    MemoryId place;  // of the slab at hand
   };
   bool cooperative() const { return schedule_.form != "pingpong"; }
   int64_t parts() const;  // accumulators of 64 rows that a consumer has
@@ -65,9 +80,13 @@ class PipelinedDot {
   void check() const;
   Memory field(const MatrixFactor& factor, std::string_view name, int64_t parallel) const;
   void declare();
-  void emit_producer(Region& phase);
-  void emit_consumers(Region& phase, const Slab& slab);
-  void emit_tile(const Expr& u, const Slab& slab);
+  void emit_producer();
+  void emit_consumers();
+  void emit_tile(const Expr& u);
+  void emit_slab(const Part& slab);
+  void follow_by_rows();
+  void open(Staged& staged);
+  void send(const Staged& staged);
   std::vector<Operand> multiply(const Expr& first_item);
   void copy(const MatrixFactor& factor, MemoryId memory, MemoryId field, const Expr& k,
             const Expr& parallel, std::string_view axis);
@@ -88,11 +107,16 @@ class PipelinedDot {
   ChannelId channel_;
   TokenId turn_;
   Expr block_, rank_, row_tiles_, column_tiles_, tiles_, steps_, consumer_;
-  Expr slab_;  // number of the slab at hand within its tile
+  Expr slab_;       // number of the slab at hand within its tile
+  Part slab_part_;  // the slab at hand
+  Expr first_row_;  // of the part at hand within it
   std::vector<Staged> staged_;
+  const Epilogue* epilogue_ = nullptr;
+  MemoryId sums_;  // on chip, for what follows row by row
 };
 
-/// Names the layouts of the tiles of a program of 64 x 64 slabs and 64 x `columns` accumulators.
-void assign_dot_layouts(TileProgram& program, int64_t columns);
+/// Names the layouts of the tiles of a program of 64 x 64 slabs and 64 x `columns` accumulators,
+/// whose epilogue sees `rows` of a slab at a time (64: all, as the accumulators hold them).
+void assign_dot_layouts(TileProgram& program, int64_t columns, int64_t rows);
 
 }  // namespace braze

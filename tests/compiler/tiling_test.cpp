@@ -165,37 +165,62 @@ TEST(Contractions, LargeOnesReadCopies) {
 // divides.
 TEST(MatrixUnits, EveryScheduleAgrees) {
   const Graph graph = parse(R"(symbol m: 1..400
-graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328]) {
+graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %r: f32[m, 328]) {
   %p = dot %x, %w {contract: [1] x [0]} : bf16[m, 328]
   %c = broadcast %b {axes: [1]} : bf16[m, 328]
   %s = add %p, %c : bf16[m, 328]
   %y = relu %s : bf16[m, 328]
-  return %y
+  %f = convert %s : f32[m, 328]
+  %z = add %f, %r : f32[m, 328]
+  return %y, %z
 })");
   const Device device("sim:sm_90");
   const std::string kernel = testing::compile_for(device, graph)->launches[0].name;
   for (const char* form :
-       {"tile=128,256 lane=1 inner=64 stages=4 consumers=2 form=cooperative cluster=1 blocks=3",
-        "tile=128,64 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3 "
-        "band=2",
-        "tile=64,64 lane=1 inner=64 stages=3 consumers=1 form=cooperative cluster=1 blocks=5 "
-        "band=3",
-        "tile=128,192 lane=1 inner=64 stages=3 consumers=2 form=cooperative cluster=2 blocks=4",
-        "tile=64,128 lane=1 inner=64 stages=3 consumers=2 form=pingpong cluster=1 blocks=2 band=2",
-        "tile=128,128 lane=1 inner=64 stages=4 consumers=2 form=pingpong cluster=2 blocks=4 "
-        "band=1"}) {
-    const std::string tile = form;
-    const std::string schedule =
-        "family=dot block=" + tile.substr(5, tile.find(' ') - 5) + " " + tile;
+       {"128,256 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3",
+        "128,64 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3 band=2",
+        "64,64 lane=1 inner=64 stages=3 consumers=1 form=cooperative cluster=1 blocks=5 band=3",
+        "128,192 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=2 blocks=4",
+        "64,128 lane=1 inner=64 stages=3 consumers=2 form=pingpong cluster=1 blocks=2 band=2",
+        "128,128 lane=1 inner=64 stages=4 consumers=2 form=pingpong cluster=2 blocks=4 band=1",
+        "128,256 lane=1 inner=64 by_row=1 stages=3 consumers=2 form=cooperative cluster=1 blocks=3",
+        "64,64 lane=1 inner=64 by_row=1 stages=3 consumers=1 form=cooperative cluster=1 blocks=5",
+        "64,192 lane=1 inner=64 by_row=1 stages=3 consumers=2 form=pingpong cluster=2 blocks=4"}) {
+    const std::string text = form, tile = text.substr(0, text.find(' '));
+    const std::string schedule = fmt::format("family=dot block={} tile={}", tile, text);
     CompileOptions options;
     options.schedules[kernel] = schedule;
     const auto program = testing::compile_for(device, graph, options);
+    ASSERT_EQ(program->launches.size(), 1u);
     ASSERT_EQ(program->launches[0].schedule, schedule);
     for (const uint64_t seed : {1, 2}) {
       const auto inputs = fuzz::random_inputs(graph, seed);
       const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
       EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary();
     }
+  }
+}
+
+// Sums of f32 go through the chip as such.
+TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
+  const auto text = [](const std::string& dtype) {
+    return fmt::format(R"(graph @main(%x: bf16[300, 1000], %w: bf16[1000, 272]) {{
+  %p = dot %x, %w {{contract: [1] x [0]}} : {0}[300, 272]
+  %s = sin %p : {0}[300, 272]
+  %t = tanh %s : {0}[300, 272]
+  return %t
+}})",
+                       dtype);
+  };
+  const Device device("sim:sm_90");
+  for (const std::string dtype : {"bf16", "f32"}) {
+    const Graph graph = parse(text(dtype));
+    const auto program = testing::compile_for(device, graph);
+    EXPECT_NE(program->launches[0].schedule.find("by_row=1 stages="), std::string::npos)
+        << program->launches[0].schedule;
+    const auto inputs = fuzz::random_inputs(graph, 3);
+    const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+    EXPECT_TRUE(result.ok) << dtype << "\n" << result.summary();
   }
 }
 
