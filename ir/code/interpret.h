@@ -13,6 +13,7 @@
 #include <cstdint>
 #include <memory>
 #include <span>
+#include <string>
 #include <vector>
 
 #include "braze/error.h"
@@ -35,6 +36,8 @@ inline constexpr Code kNotWritten{"not-written", ErrorKind::Device,
                                   "A kernel leaves elements of an output unwritten."};
 inline constexpr Code kBadLaunch{"bad-launch", ErrorKind::Device,
                                  "A launch has memory or scalars that the kernel does not allow."};
+inline constexpr Code kProtocol{"protocol", ErrorKind::Device,
+                                "The roles of a program break the rules between them."};
 inline constexpr Code kNotForCpu{"not-for-cpu", ErrorKind::Unsupported,
                                  "A kernel for a GPU is asked to run as one for a CPU."};
 }  // namespace codes
@@ -53,10 +56,25 @@ class CodeInterpreter {
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars);
 
+  class Engine;  ///< interpret_p.h
+
  private:
-  class Engine;
   const std::unique_ptr<Engine> engine_;
 };
+
+/// A rule between roles that the skeleton of a pipelined program breaks.
+struct BrokenRule {
+  const Statement* statement = nullptr;
+  std::string rule;  ///< "P10"
+  std::string message;
+};
+/// Runs the control and index expressions of a pipelined program, without its values, for the given
+/// sizes: three instances of each phase, a few thousand steps of each copy. What values steer must
+/// hold no statement that others wait for (see has_protocol).
+std::vector<BrokenRule> run_skeleton(const KernelCode& code, std::span<const int64_t> sizes);
+/// True for the statements by which copies of roles depend on each other, and for those around
+/// them.
+bool has_protocol(const Statement& statement);
 
 /// Compiles and runs.
 std::vector<Diagnostic> run_code(const KernelCode& code,

@@ -1,12 +1,14 @@
-// Pipelined tile programs: lowered to kernels, run by the simulator, which must find nothing, and
-// compared with sums in f64.
+// Pipelined tile programs: interpreted, and lowered to kernels that the simulator runs. Neither may
+// find anything, and the values are compared with sums in f64.
 #include <gtest/gtest.h>
 
 #include <cmath>
 #include <fstream>
+#include <functional>
 #include <sstream>
 
 #include "compiler/lowering/lower.h"
+#include "ir/code/interpret.h"
 #include "ir/code/text.h"
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
@@ -40,14 +42,22 @@ std::string joined(const std::vector<Diagnostic>& findings) {
   return out;
 }
 
-void simulate(const std::string& text, std::span<const std::span<std::byte>> memories,
-              std::span<const int64_t> sizes) {
+// Runs the program and its kernel; `check` looks at the outputs, and forgets them, after each.
+void run(const std::string& text, std::span<const std::span<std::byte>> memories,
+         std::span<const int64_t> sizes, const std::function<void()>& check) {
   const TileProgram program = parse_tile(text, "tile");
   ASSERT_EQ(joined(verify(program)), "");
+  {
+    SCOPED_TRACE("interpreted");
+    ASSERT_EQ(joined(run_code(program, memories, sizes)), "");
+    check();
+  }
+  SCOPED_TRACE("simulated");
   const Kernel kernel = lower(program, find_target(program.target).value());
   ASSERT_EQ(joined(verify(kernel)), "");
   EXPECT_EQ(to_text(parse_kernel(to_text(kernel), "kernel")), to_text(kernel));
-  EXPECT_EQ(joined(run_kernel(kernel, memories, sizes)), "");
+  ASSERT_EQ(joined(run_kernel(kernel, memories, sizes)), "");
+  check();
 }
 
 // Small numbers that every run repeats.
@@ -77,10 +87,11 @@ std::span<std::byte> bytes(std::vector<T>& values) {
   return std::as_writable_bytes(std::span(values));
 }
 
-void check(const std::vector<uint16_t>& got, const std::vector<double>& expected) {
+void check(std::vector<uint16_t>& got, const std::vector<double>& expected) {
   for (size_t i = 0; i < got.size(); ++i)
     ASSERT_NEAR(bf16_to_float(got[i]), expected[i], 2e-2 * std::max(1.0, std::fabs(expected[i])))
         << "element " << i;
+  std::fill(got.begin(), got.end(), 0x7fc0);  // NaN
 }
 
 void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
@@ -91,7 +102,6 @@ void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
   std::vector<uint16_t> y(size(m * n), 0x7fc0);
   const std::span<std::byte> memories[] = {bytes(x), bytes(w), bytes(b), bytes(y)};
   const int64_t sizes[] = {m, n, k};
-  simulate(text, memories, sizes);
   std::vector<double> expected(y.size());
   for (int64_t i = 0; i < m; ++i) {
     for (int64_t j = 0; j < n; ++j) {
@@ -102,7 +112,7 @@ void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
       expected[size(i * n + j)] = v / (1 + std::exp(-v * (1.5957691 + 0.0713548 * v * v)));
     }
   }
-  check(y, expected);
+  run(text, memories, sizes, [&] { check(y, expected); });
 }
 
 TEST(Pipelined, DotCooperative) { check_gelu(cases("linear_gelu.braze")[0], 200, 264, 136); }
@@ -118,7 +128,6 @@ TEST(Pipelined, Attention) {
   std::vector<uint16_t> o(q.size(), 0x7fc0);
   const std::span<std::byte> memories[] = {bytes(q), bytes(k), bytes(v), bytes(o)};
   const int64_t sizes[] = {kHeads, kRows};
-  simulate(cases("attention.braze")[0], memories, sizes);
   std::vector<double> expected(o.size());
   for (size_t h = 0; h < kHeads; ++h) {
     for (size_t i = 0; i < kRows; ++i) {
@@ -137,7 +146,7 @@ TEST(Pipelined, Attention) {
       for (size_t d = 0; d < kWidth; ++d) row[d] /= sum;
     }
   }
-  check(o, expected);
+  run(cases("attention.braze")[0], memories, sizes, [&] { check(o, expected); });
 }
 
 }  // namespace
