@@ -15,6 +15,8 @@ mkdir -p "$root/bin" "$root/lib" "$root/bench"
 
 cp "$build"/bin/* "$root/bin"
 cp -P "$build"/lib/*.so* "$root/lib"
+# NVRTC stays a package of its own: links out of the build lead nowhere elsewhere.
+find "$root/lib" -type l -lname '/*' -delete
 # What a plain system may lack or have older.
 ldd "$build"/bin/* | awk '$2 == "=>" { print $1, $3 }' | sort -u | while read -r name path; do
   case $name in
