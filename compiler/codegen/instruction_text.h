@@ -46,6 +46,9 @@ AsmText asm_text(const InstructionOp& op, const std::vector<AsmOperand>& operand
 /// instruction takes.
 std::optional<char> register_letter(const ValueType& type);
 
+/// The bits of a shared address that a descriptor takes: in a cluster the others name the block.
+inline constexpr uint32_t kDescriptorAddress = 0x3ffff;
+
 /// The upper half of the descriptor of a wgmma operand; the lower is the address and the leading
 /// stride, both in units of 16 bytes: address | leading << 16.
 uint32_t descriptor_high(const MatrixLayout& layout);

@@ -1790,8 +1790,8 @@ class Translator {
     const Memory& memory = kernel_[place.memory];
     const Expr bytes = place.at * Expr(static_cast<int64_t>(size_of(memory.dtype)));
     BRAZE_CHECK(bytes.is_multiple_of(16), "a matrix operand begins at a multiple of 16 bytes");
-    Value* base =
-        b_.CreateLShr(b_.CreatePtrToInt(phase_.pointers[place.memory.index], b_.getInt32Ty()), 4);
+    Value* address = b_.CreatePtrToInt(phase_.pointers[place.memory.index], b_.getInt32Ty());
+    Value* base = b_.CreateLShr(b_.CreateAnd(address, kDescriptorAddress), 4);
     Value* at =
         fit(index(floordiv(bytes, Expr(16)) + Expr(layout.leading / 16 << 16)), b_.getInt32Ty());
     Value* low = b_.CreateZExt(b_.CreateAdd(base, at), b_.getInt64Ty());

@@ -887,7 +887,8 @@ class Printer {
   std::string descriptor(const Place& place) const {
     const uint64_t rest = uint64_t{descriptor_high(*place.matrix)} << 32 |
                           static_cast<uint64_t>(place.matrix->leading / 16) << 16;
-    return fmt::format("({} >> 4 | {:#x}ull)", shared_address(place), rest);
+    return fmt::format("(({} & {:#x}) >> 4 | {:#x}ull)", shared_address(place), kDescriptorAddress,
+                       rest);
   }
 
   // Pairs of 16 bits are one register.
