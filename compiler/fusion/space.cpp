@@ -108,6 +108,7 @@ struct Anchor {
   std::vector<int> domain;     // axis ids; -1 for extents of 1
   std::vector<int> reduction;  // axis ids
   int level = 0;               // number of passes that come before
+  std::vector<MemoryAccess> loads;
 };
 
 class SpaceFinder {
@@ -117,7 +118,10 @@ class SpaceFinder {
 
   std::variant<Space, NoSpace> find() {
     add_anchors();
-    if (!join_by_demand() || !join_outputs_of_equal_shape() || !check_classes()) return problem_;
+    if (!join_by_demand()) return problem_;
+    join_by_common_loads();
+    join_outputs_of_equal_shape();
+    if (!check_classes()) return problem_;
     return build();
   }
 
@@ -145,7 +149,7 @@ class SpaceFinder {
 
   void add_anchor(NodeId node) {
     if (anchor_of_.contains(node)) return;
-    Anchor anchor{.node = node, .domain = {}, .reduction = {}};
+    Anchor anchor{.node = node, .domain = {}, .reduction = {}, .loads = {}};
     for (const Expr& extent : forms_.graph()[node].type.shape)
       anchor.domain.push_back(extent.is_constant(1) ? -1 : new_axis(extent));
     const LoopForm* form = forms_.find(node);
@@ -196,16 +200,80 @@ class SpaceFinder {
         const auto found = anchor_of_.find(node);
         if (found != anchor_of_.end() && node != anchor.node) join_at(anchors_[found->second], at);
       }
+      anchor.loads = std::move(tracer.loads);
     }
     return true;
+  }
+
+  // Reductions that no value connects run together with what reads the same memory at the same
+  // parallel axes: the mean and the maximum of rows, the sums of a product's columns.
+  void join_by_common_loads() {
+    for (size_t i = 1; i < anchors_.size(); ++i) {
+      for (size_t j = 0; j < i; ++j)
+        if (!connected(anchors_[j], anchors_[i]) && join_by_common_load(anchors_[j], anchors_[i]))
+          break;
+    }
+  }
+
+  bool connected(const Anchor& a, const Anchor& b) {
+    const std::set<int> first = classes(a.domain), second = classes(b.domain);
+    return std::any_of(first.begin(), first.end(), [&](int axis) { return second.contains(axis); });
+  }
+
+  bool join_by_common_load(const Anchor& a, const Anchor& b) {
+    for (const MemoryAccess& x : a.loads) {
+      for (const MemoryAccess& y : b.loads) {
+        if (x.node != y.node) continue;
+        const auto pairs = common_axes(a, x, b, y);
+        for (const auto& [first, second] : pairs) join(first, second);
+        if (!pairs.empty()) return true;
+      }
+    }
+    return false;
+  }
+
+  // The axes of the two domains that both loads use at one place; none unless these are all axes of
+  // a reduction's domain, and no axis is parallel in one and reduced in another reduction.
+  std::vector<std::pair<int, int>> common_axes(const Anchor& a, const MemoryAccess& x,
+                                               const Anchor& b, const MemoryAccess& y) {
+    const auto within = [](const std::vector<int>& axes, int axis) {
+      return std::find(axes.begin(), axes.end(), axis) != axes.end();
+    };
+    std::vector<std::pair<int, int>> pairs;
+    for (size_t d = 0; d < x.at.size(); ++d) {
+      const std::optional<int> first = axis_of(x.at[d]), second = axis_of(y.at[d]);
+      if (!first || !second) {
+        if (x.at[d] == y.at[d]) continue;  // one constant
+        return {};
+      }
+      const bool parallel = within(a.domain, *first), other_parallel = within(b.domain, *second);
+      if (parallel && other_parallel && (a.reduces || b.reduces)) {
+        if (!(extents_[static_cast<size_t>(*first)] == extents_[static_cast<size_t>(*second)]))
+          return {};
+        pairs.emplace_back(*first, *second);
+      } else if (parallel != other_parallel && a.reduces && b.reduces) {
+        return {};
+      }
+    }
+    for (const Anchor* anchor : {&a, &b}) {
+      const auto axes = std::count_if(anchor->domain.begin(), anchor->domain.end(),
+                                      [](int axis) { return axis >= 0; });
+      if (anchor->reduces && axes != static_cast<std::ptrdiff_t>(pairs.size())) return {};
+    }
+    return pairs;
+  }
+
+  static std::optional<int> axis_of(const Expr& e) {
+    if (e.kind() != Expr::Kind::Symbol || !e.symbol_name().starts_with("axis."))
+      return std::nullopt;
+    return std::stoi(e.symbol_name().substr(5));
   }
 
   bool join_at(const Anchor& producer, const std::vector<Expr>& at) {
     for (size_t i = 0; i < at.size(); ++i) {
       if (producer.domain[i] < 0) continue;
-      if (at[i].kind() != Expr::Kind::Symbol || !at[i].symbol_name().starts_with("axis."))
-        return false;
-      if (!join(producer.domain[i], std::stoi(at[i].symbol_name().substr(5)))) return false;
+      const std::optional<int> axis = axis_of(at[i]);
+      if (!axis || !join(producer.domain[i], *axis)) return false;
     }
     return true;
   }
@@ -215,8 +283,8 @@ class SpaceFinder {
   }
 
   // Without reductions, outputs of one shape run side by side whether or not they are connected.
-  bool join_outputs_of_equal_shape() {
-    if (has_reductions()) return true;
+  void join_outputs_of_equal_shape() {
+    if (has_reductions()) return;
     const Anchor& first = anchors_.front();
     for (const Anchor& other : anchors_) {
       if (other.domain.size() != first.domain.size()) continue;
@@ -235,7 +303,6 @@ class SpaceFinder {
       for (size_t i = 0; i < first.domain.size(); ++i)
         if (first.domain[i] >= 0) join(first.domain[i], other.domain[i]);
     }
-    return true;
   }
 
   std::set<int> classes(const std::vector<int>& axes) {

@@ -172,6 +172,34 @@ Graph cascade(uint64_t seed) {
   return graph;
 }
 
+// No value connects them, but what they read: rows here, columns there.
+TEST(Fusion, ReductionsOverTheSameElementsShareAKernel) {
+  EXPECT_EQ(kernels_everywhere(parse(R"(symbol n: 1..4096
+graph @rows(%x: f32[n, 512]) {
+  %s = reduce sum %x {axes: [1]} : f32[n]
+  %q = mul %x, %x : f32[n, 512]
+  %v = reduce sum %q {axes: [1]} : f32[n]
+  %m = reduce max %x {axes: [1]} : f32[n]
+  return %s, %v, %m
+})")),
+            1u);
+  EXPECT_EQ(kernels_everywhere(parse(R"(symbol n: 1..4096
+graph @columns(%x: f32[n, 512], %g: f32[n, 512]) {
+  %p = mul %x, %g : f32[n, 512]
+  %dg = reduce sum %p {axes: [0]} : f32[512]
+  %db = reduce sum %g {axes: [0]} : f32[512]
+  return %dg, %db
+})")),
+            1u);
+  // Rows and columns of one matrix are walked in different ways.
+  EXPECT_EQ(kernels_everywhere(parse(R"(graph @both(%x: f32[512, 512]) {
+  %r = reduce sum %x {axes: [1]} : f32[512]
+  %c = reduce sum %x {axes: [0]} : f32[512]
+  return %r, %c
+})")),
+            2u);
+}
+
 TEST(Fusion, GeneratedCascadesAreOneKernel) {
   for (uint64_t seed = 0; seed < 50; ++seed) {
     const Graph graph = cascade(seed);
