@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/code/protocol.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 
@@ -23,13 +24,6 @@ void for_each_statement(const Region& region, const std::function<void(const Sta
     visit(s);
     for (const Region* inner : regions_of(s)) for_each_statement(*inner, visit);
   }
-}
-
-bool depends(const Expr& e, const std::set<std::string>& symbols) {
-  const auto used = e.symbols();
-  return std::any_of(used.begin(), used.end(), [&](const std::string& symbol) {
-    return symbol[0] == '%' || symbols.contains(symbol);
-  });
 }
 
 }  // namespace
@@ -67,7 +61,7 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   lowered.cluster = phase.cluster;
   lowered.cluster_size = phase.cluster_size;
   fields_.clear(), buffers_.clear(), exchanges_.clear(), barriers_.clear();
-  channels_.clear(), roles_.clear();
+  channels_.clear(), roles_.clear(), plain_barriers_.clear();
   note_roles(phase);
   Region lets, roles;
   builder_.enter(lets);
@@ -91,6 +85,9 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
 // D1, D14: warps and barriers in order of declaration.
 void PipelinedLowering::note_roles(const Phase& phase) {
   int64_t warps = 0, barrier = 1;
+  replicated_ = replicated_copies(phase);
+  multicast_.clear();
+  note_multicast(phase.body);
   for (const Statement& s : phase.body.statements) {
     const auto* op = s.as<CopiesOp>();
     if (!op) continue;
@@ -105,8 +102,8 @@ void PipelinedLowering::note_roles(const Phase& phase) {
     }
     for_each_statement(*op->body, [&](const Statement& inner) {
       role.stores_start = role.stores_start || inner.as<StartStoreOp>();
+      role.puts = role.puts || inner.as<PutOp>();
     });
-    if (!phase.cluster.empty()) note_replicated(*op->body, {phase.cluster});
     roles_.push_back(role);
   }
   for (const Statement& s : phase.body.statements) {
@@ -120,26 +117,14 @@ void PipelinedLowering::note_roles(const Phase& phase) {
                                  tile_.name, warps, barrier, kMostWarps, kMostBarriers));
 }
 
-// D18: copies whose place does not depend on the block's rank. `ranked` are the symbols that do.
-void PipelinedLowering::note_replicated(const Region& region, std::set<std::string> ranked) {
-  for (const Statement& s : region.statements) {
-    if (const auto* let = s.as<LetOp>(); let && depends(let->value, ranked))
-      ranked.insert(let->symbol);
-    if (const auto* loop = s.as<ForOp>();
-        loop && (depends(loop->low, ranked) || depends(loop->high, ranked)))
-      ranked.insert(loop->symbol);
-    if (const auto* put = s.as<PutOp>()) {
-      for (const Statement& inner : put->body->statements) {
-        const auto* copy = inner.as<CopyOp>();
-        if (!copy || std::any_of(copy->at.begin(), copy->at.end(),
-                                 [&](const Expr& e) { return depends(e, ranked); }))
-          continue;
-        replicated_.insert(copy);
-        multicast_.insert(put->channel);
-      }
-    }
-    for (const Region* inner : regions_of(s)) note_replicated(*inner, ranked);
-  }
+// D18: channels whose slots other blocks write into too.
+void PipelinedLowering::note_multicast(const Region& region) {
+  for_each_statement(region, [&](const Statement& s) {
+    const auto* put = s.as<PutOp>();
+    if (!put) return;
+    for (const Statement& inner : put->body->statements)
+      if (replicated_.contains(inner.as<CopyOp>())) multicast_.insert(put->channel);
+  });
 }
 
 MemoryId PipelinedLowering::shared(std::string_view name, DType dtype, int64_t count, int64_t align,
@@ -217,7 +202,7 @@ void PipelinedLowering::place_shared(Phase& lowered) {
 // D15.
 void PipelinedLowering::begin_block(const Phase& lowered) {
   const Expr tid = thread_symbol(lowered.block);
-  if (!channels_.empty()) {
+  if (!channels_.empty() || !plain_barriers_.empty()) {
     builder_.if_then({{tid, IndexComparison::Kind::Eq, 0}}, [&] {
       for (size_t i = 0; i < kernel_.tensor_maps.size(); ++i)
         builder_.instruction(Instruction::tma_prefetch, {MapPlace{TensorMapId(i)}});
@@ -231,6 +216,9 @@ void PipelinedLowering::begin_block(const Phase& lowered) {
           return std::vector<Operand>();
         });
       }
+      for (const auto& [barriers, count] : plain_barriers_)
+        for (int64_t i = 0; i < count; ++i)
+          builder_.instruction(Instruction::mbarrier_init, {Place{barriers, i}, Expr(1)});
       builder_.instruction(Instruction::fence_mbarrier_init);
     });
   }
@@ -270,6 +258,7 @@ void PipelinedLowering::lower_role(const Role& role) {
                   role_symbols(rtid);
                   note_frames(*op.body);
                   pass_first_turns();
+                  begin_meetings(*op.body);
                   if (role.one_thread)
                     builder_.if_then({{role_.thread, IndexComparison::Kind::Eq, 0}},
                                      [&] { lower_region(*op.body); });
@@ -414,6 +403,12 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
     loop.carried.emplace_back(carried, begin);
   }
   note_loop(*op.body);
+  const bool counts = meetings_.value && has_meeting(*op.body);
+  if (counts) {
+    types.push_back(type_of(meetings_));
+    loop.carried.emplace_back(builder_.declare("meetings", types.back()), meetings_);
+    meetings_ = loop.carried.back().first;
+  }
   Region body;
   builder_.enter(body);
   lower_region(*op.body);
@@ -422,10 +417,12 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
     body.yields.push_back(flat[i] ? as_flat(yielded.value)
                                   : as_array(yielded, axes_of(op.carried[i].first)));
   }
+  if (counts) body.yields.push_back(meetings_);
   builder_.leave();
   loop.body = std::move(body);
   const auto results = builder_.append(
       std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
+  if (counts) meetings_ = results.back();
   for (size_t i = 0; i < s.results.size(); ++i)
     set(s.results[i], results[i], axes_of(s.results[i]), flat[i]);
 }
@@ -435,19 +432,24 @@ void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
   branch.condition = uniform(op.condition);
   if (op.flag) branch.flag = tiles_[op.flag.index].value.value;
   const BarrierState before = state_;
+  const bool counts =
+      meetings_.value && (has_meeting(*op.then) || (op.otherwise && has_meeting(*op.otherwise)));
+  const Operand met = meetings_;
   const auto lowered = [&](const Region& body) {
     Region out;
     builder_.enter(out);
+    meetings_ = met;
     lower_region(body);
     for (size_t i = 0; i < s.results.size(); ++i)
       out.yields.push_back(as_array(body.yields[i], axes_of(s.results[i])));
+    if (counts) out.yields.push_back(meetings_);
     builder_.leave();
     return out;
   };
   branch.then = lowered(*op.then);
   const BarrierState after_then = state_;
   state_ = before;
-  if (op.otherwise) branch.otherwise = lowered(*op.otherwise);
+  if (op.otherwise || counts) branch.otherwise = lowered(op.otherwise ? *op.otherwise : Region());
   for (const auto& [memory, pending] : after_then.buffers) {
     state_.buffers[memory].stored |= pending.stored;
     state_.buffers[memory].loaded |= pending.loaded;
@@ -455,9 +457,11 @@ void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
   state_.store_waited |= after_then.store_waited;
   std::vector<ValueType> types;
   for (const Operand& yielded : branch.then->yields) types.push_back(type_of(yielded));
-  if (s.results.empty()) types.clear();
+  if (s.results.empty() && !counts) types.clear();
   const auto results = builder_.append(std::move(branch), types, "if", s.location);
-  for (size_t i = 0; i < results.size(); ++i) set(s.results[i], results[i], axes_of(s.results[i]));
+  for (size_t i = 0; i < s.results.size(); ++i)
+    set(s.results[i], results[i], axes_of(s.results[i]));
+  meetings_ = counts ? Operand(results.back()) : met;
 }
 
 // D9.

@@ -3,7 +3,7 @@
 //
 // pipelined.cpp makes phases, roles, channels and barriers; pipelined_values.cpp what happens in
 // registers and between them and memory; pipelined_copies.cpp bulk copies; pipelined_dots.cpp
-// matrix instructions.
+// matrix instructions; pipelined_meetings.cpp reductions over a cluster and tickets.
 #pragma once
 
 #include <map>
@@ -46,6 +46,7 @@ class PipelinedLowering : public ProgramLowering {
     Expr copy, thread, warp, lane;
     bool one_thread = false;  // all statements stand under "thread 0"
     bool stores_start = false;
+    bool puts = false;
     int64_t threads() const { return op->warps * kWarpThreads; }
   };
   // D16: what happened to a buffer since the last barrier of the copy.
@@ -61,7 +62,7 @@ class PipelinedLowering : public ProgramLowering {
   void reserve_symbols(const Region& region);
   void lower_phase(const Phase& phase);
   void note_roles(const Phase& phase);
-  void note_replicated(const Region& region, std::set<std::string> ranked);
+  void note_multicast(const Region& region);
   void declare_channel(ChannelId id);
   void place_shared(Phase& lowered);
   void begin_block(const Phase& lowered);
@@ -128,6 +129,10 @@ class PipelinedLowering : public ProgramLowering {
   Operand reshaped(const Operand& value, const std::vector<int64_t>& extents);
   void set(ValueId tile, Operand value, std::vector<RegisterDigit> axes, bool flat = false);
   Condition single_store(const Layout& layout) const;
+  static bool uses(const Layout& layout, Resource resource);
+  static std::vector<Digit> thread_digits(const Layout& layout);
+  /// The number of a thread among those of the digits, and how many there are.
+  std::pair<Expr, int64_t> number_among(const std::vector<Digit>& digits) const;
   Guard lower_guard(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
                     const ArrayForm& form) const;
   bool carries_flat(const ForOp& op, size_t i) const;
@@ -193,6 +198,13 @@ class PipelinedLowering : public ProgramLowering {
   bool stores_matrices(const StoreOp& op, const OnChip& place) const;
   void store_matrices(const StoreOp& op, const OnChip& place, const Statement& s);
 
+  // --- Clusters and tickets: pipelined_meetings.cpp ----------------------------------------------
+
+  static bool has_meeting(const Region& region);
+  void begin_meetings(const Region& role);
+  void fold_cluster(const FoldOp& op, const Statement& s);
+  void lower_op(const TicketOp& op, const Statement& s);
+
   // --- Matrix instructions: pipelined_dots.cpp --------------------------------------------------
 
   void lower_op(const StartDotOp& op, const Statement& s);
@@ -225,6 +237,10 @@ class PipelinedLowering : public ProgramLowering {
   std::vector<SharedObject> fields_, buffers_, exchanges_, barriers_;
   std::map<MemoryId, OnChip> windows_;
   std::map<std::string, TensorMapId> maps_;
+  std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;  // of one arrival, and how many
+  // Of the role: how many reductions over the cluster were made (none if null).
+  Operand meetings_;
+  MemoryId meeting_barriers_;
   BarrierState state_;
   // Of the put at hand.
   const PutOp* put_ = nullptr;

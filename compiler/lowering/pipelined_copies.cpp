@@ -212,35 +212,57 @@ void PipelinedLowering::each_panel(int64_t panels, const std::function<void(cons
       panels);
 }
 
+// Coordinates over the last two axes of a field, at the matrix of a number.
+static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType& type,
+                                   int64_t number) {
+  Positions map;
+  for (size_t axis = type.rank() - 2; axis-- > 0; number /= type.extents[axis])
+    map.insert_or_assign("d" + std::to_string(axis), number % type.extents[axis]);
+  std::vector<Expr> out;
+  for (const Expr& e : at) out.push_back(e.substitute(map));
+  return out;
+}
+
 void PipelinedLowering::lower_op(const CopyOp& op, const Statement& s) {
   const Memory& field = tile_[op.field];
   const Channel& channel = tile_[put_->channel];
   const Expr place = slot(channel, uniform(put_->item));
   const Matrix m = matrix(op.field);
   const ValueType type = memory_type(field);
-  Box whole = box(op.memory, op.at, op.guard, type, s);
   const int64_t parts = replicated_.contains(&op) ? phase_->cluster_size : 1;
-  const size_t row_axis = whole.extents.size() - 2;
-  if (type.rank() != 2 || whole.extents.size() < 2 || whole.extents[row_axis] != m.rows ||
-      m.rows % (8 * parts) != 0 || m.rows / parts > kMostBoxExtent)
-    not_lowered("a field that is no matrix of few rows", s);
-  whole.extents[row_axis] = m.rows / parts;
-  whole.extents.back() = m.panel;
-  const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
+  const int64_t slice = m.rows / parts;
+  if (type.rank() < 2 || m.rows % parts != 0 || (field.swizzle > 0 && slice % 8 != 0) ||
+      slice > kMostBoxExtent || m.panel > kMostBoxExtent)
+    not_lowered("a field whose matrices are no boxes of a tensor map", s);
   const Expr rank = parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
-  whole.at[row_axis] += rank * Expr(m.rows / parts);
-  const Expr first = place * Expr(type.count()) + rank * Expr(m.rows / parts * m.panel);
   const Place full{channels_.at(put_->channel).full, place};
-  each_panel(m.columns / m.panel, [&](const Expr& panel) {
-    auto at = whole.at;
-    at.back() += panel * Expr(m.panel);
-    const Place to{memories_[op.field.index], first + panel * Expr(m.panel_elements())};
-    if (parts == 1)
-      builder_.instruction(Instruction::tma_load, {to, MapPlace{map, at}, full});
-    else
-      builder_.instruction(Instruction::tma_load_multicast,
-                           {to, MapPlace{map, at}, full, Expr((int64_t{1} << parts) - 1)});
-  });
+  // The axes before the last two count matrices.
+  ValueType one = type;
+  std::fill(one.extents.begin(), one.extents.end() - 2, 1);
+  for (int64_t number = 0; number < type.count() / m.elements(); ++number) {
+    const auto matrix_at = at_matrix(op.at, type, number);
+    Box whole = box(op.memory, matrix_at, op.guard, one, s);
+    const size_t row_axis = whole.extents.size() - 2;
+    if (whole.extents.size() < 2 || whole.extents[row_axis] != m.rows ||
+        whole.extents.back() != m.columns)
+      not_lowered("a field whose matrices are no boxes of a tensor map", s);
+    whole.extents[row_axis] = slice;
+    whole.extents.back() = m.panel;
+    const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
+    whole.at[row_axis] += rank * Expr(slice);
+    const Expr first =
+        place * Expr(type.count()) + Expr(number * m.elements()) + rank * Expr(slice * m.panel);
+    each_panel(m.columns / m.panel, [&](const Expr& panel) {
+      auto at = whole.at;
+      at.back() += panel * Expr(m.panel);
+      const Place to{memories_[op.field.index], first + panel * Expr(m.panel_elements())};
+      if (parts == 1)
+        builder_.instruction(Instruction::tma_load, {to, MapPlace{map, at}, full});
+      else
+        builder_.instruction(Instruction::tma_load_multicast,
+                             {to, MapPlace{map, at}, full, Expr((int64_t{1} << parts) - 1)});
+    });
+  }
 }
 
 // D17.

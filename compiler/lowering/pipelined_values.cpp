@@ -234,6 +234,29 @@ Condition PipelinedLowering::single_store(const Layout& layout) const {
   return out;
 }
 
+std::vector<Digit> PipelinedLowering::thread_digits(const Layout& layout) {
+  std::vector<Digit> out;
+  for (const std::vector<Digit>& axis : layout.axes)
+    std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_thread_digit);
+  return out;
+}
+
+bool PipelinedLowering::uses(const Layout& layout, Resource resource) {
+  const auto digits = thread_digits(layout);
+  return std::any_of(digits.begin(), digits.end(),
+                     [&](const Digit& digit) { return digit.resource == resource; });
+}
+
+std::pair<Expr, int64_t> PipelinedLowering::number_among(const std::vector<Digit>& digits) const {
+  Expr number;
+  int64_t count = 1;
+  for (const Digit& digit : digits) {
+    number += thread_digit(digit) * Expr(count);
+    count *= digit.extent;
+  }
+  return {number, count};
+}
+
 // L6; `clip` is the mask "all coordinates inside".
 Guard PipelinedLowering::lower_guard(const Guard& guard, MemoryId memory,
                                      const std::vector<Expr>& at, const ArrayForm& form) const {
@@ -341,7 +364,7 @@ void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
 
 // D6.
 void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
-  if (op.cluster) not_lowered("a reduction over the blocks of a cluster", s);
+  if (op.cluster) return fold_cluster(op, s);
   const ValueId tile = op.operand.value;
   auto axes = axes_of(tile);
   Operand value = as_array(op.operand, axes);
@@ -358,10 +381,7 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
     for (const auto& [digit, own_weight] : digits) {
       std::erase(rest.axes[axis], digit);
       if (digit.resource != Resource::Register) {
-        std::vector<Digit> others;
-        for (const std::vector<Digit>& list : rest.axes)
-          std::copy_if(list.begin(), list.end(), std::back_inserter(others), is_thread_digit);
-        value = fold_digit(op.monoid, value, digit, others);
+        value = fold_digit(op.monoid, value, digit, thread_digits(rest));
         continue;
       }
       for (size_t i = 0; i < axes.size(); ++i) {
@@ -393,12 +413,7 @@ Operand PipelinedLowering::fold_digit(Monoid monoid, const Operand& value, const
 Operand PipelinedLowering::fold_warps(Monoid monoid, const Operand& value, const Digit& digit,
                                       const std::vector<Digit>& others) {
   const ValueType type = type_of(value);
-  int64_t threads = 1;
-  Expr thread;
-  for (const Digit& other : others) {
-    thread += thread_digit(other) * Expr(threads);
-    threads *= other.extent;
-  }
+  const auto [thread, threads] = number_among(others);
   Expr element;
   int64_t weight = 1;
   for (size_t axis = type.rank(); axis-- > 0; weight *= type.extents[axis])

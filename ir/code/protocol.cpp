@@ -44,6 +44,8 @@ void find_multicast(const Region& region, const std::set<const CopyOp*>& replica
   }
 }
 
+constexpr int64_t kMostSkipped = 4096;  // items of others between two of a receiver
+
 bool overlap(const ChipRange& a, const ChipRange& b) {
   if (a.buffer != b.buffer) return false;
   for (size_t axis = 0; axis < a.begin.size(); ++axis)
@@ -151,8 +153,9 @@ void Protocol::fill(size_t copy, ChannelId channel, int64_t item) {
 bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
   CopyState& me = copies_[copy];
   const auto last = me.got.find(channel);
-  int64_t due = last == me.got.end() ? 0 : last->second + 1;
-  while (due < item && !receives(copy, channel, due)) ++due;
+  const int64_t last_got = last == me.got.end() ? -1 : last->second;
+  int64_t due = last_got + 1;
+  while (due < std::min(item, kMostSkipped + last_got) && !receives(copy, channel, due)) ++due;
   auto& items = state(copy, channel).items;
   const auto found = items.find(item);
   if (found == items.end() || !found->second.full) {

@@ -2,9 +2,11 @@
 
 #include <algorithm>
 
+#include "ir/code/text.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 #include "ir/tile/pipeline_rules.h"
+#include "ir/tile/skeletons.h"
 
 namespace braze {
 
@@ -213,14 +215,7 @@ class TileChecker : public CodeChecker {
   }
 
   void check_kernel() override {
-    if (code_.pipelined && findings.empty())
-      check_pipeline_rules(
-          static_cast<const TileProgram&>(code_),
-          [&](const Statement* statement, const char* rule, const std::string& message) {
-            statement_ = statement;
-            expect(false, rule, message);
-            statement_ = nullptr;
-          });
+    if (code_.pipelined && findings.empty()) check_roles(static_cast<const TileProgram&>(code_));
     for (size_t i = 0; i < code_.memories.size(); ++i) {
       const Memory& memory = code_.memories[i];
       const bool out = memory.space == MemorySpace::Parameter && memory.mode == Mode::Out;
@@ -230,6 +225,22 @@ class TileChecker : public CodeChecker {
     for (const MemoryId ticket : tickets_)
       expect(!stored_.contains(ticket), "T16",
              fmt::format("the ticket %{} is stored to", code_[ticket].name));
+  }
+
+  void check_roles(const TileProgram& program) {
+    const ReportRule report = [&](const Statement* statement, const char* rule,
+                                  const std::string& message) {
+      statement_ = statement;
+      expect(false, rule, message);
+      statement_ = nullptr;
+    };
+    check_pipeline_rules(program, report);
+    if (!findings.empty()) return;
+    check_skeletons(program, report,
+                    [&](const Statement* s, const char* rule, const std::string& message) {
+                      notes.push_back({&codes::kUnprovenAccess, s->location, to_text(program, *s),
+                                       fmt::format("{}: {}", rule, message)});
+                    });
   }
 
   void note_loop(const ForOp& op) override {

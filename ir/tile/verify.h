@@ -10,6 +10,7 @@ namespace braze {
 
 /// Everything wrong with `program`; empty if it is sound. Accesses that are not proven to stay
 /// inside go to `notes`, where that is given. Never throws.
-std::vector<Diagnostic> verify(const TileProgram& program, std::vector<Diagnostic>* notes = nullptr);
+std::vector<Diagnostic> verify(const TileProgram& program,
+                               std::vector<Diagnostic>* notes = nullptr);
 
 }  // namespace braze

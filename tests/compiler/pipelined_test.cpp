@@ -3,13 +3,22 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <cstring>
 #include <fstream>
 #include <functional>
+#include <map>
 #include <sstream>
+#include <tuple>
 
+#include "braze/compile.h"
+#include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/ptx_assembler.h"
 #include "compiler/lowering/lower.h"
 #include "ir/code/interpret.h"
 #include "ir/code/text.h"
+#include "ir/graph/check.h"
+#include "ir/graph/sizes.h"
+#include "ir/graph/text.h"
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
 #include "ir/target/target.h"
@@ -94,6 +103,45 @@ void check(std::vector<uint16_t>& got, const std::vector<double>& expected) {
   std::fill(got.begin(), got.end(), 0x7fc0);  // NaN
 }
 
+// The inputs of `graph` for these sizes.
+std::vector<HostTensor> random_inputs(const Graph& graph, const Sizes& sizes) {
+  Numbers numbers;
+  std::vector<HostTensor> out;
+  for (const NodeId input : graph.inputs()) {
+    const TensorType& type = graph[input].type;
+    HostTensor& tensor = out.emplace_back(type.dtype, sizes(type.shape));
+    for (int64_t i = 0; i < tensor.numel(); ++i) tensor.set_double(i, numbers.next());
+  }
+  return out;
+}
+
+// Runs the first program of a text and its kernel, and compares with the graph of the same
+// parameters: within the bound that the reference gives.
+void expect_graph(const std::string& tile_name, const std::string& graph_name,
+                  const std::map<std::string, int64_t>& given) {
+  const std::string text = cases(tile_name)[0];
+  const Graph graph = parse_graph(cases("graphs/" + graph_name)[0], graph_name);
+  const TileProgram program = parse_tile(text, tile_name);
+  Sizes sizes;
+  std::vector<int64_t> scalars;
+  for (const auto& [name, value] : given) sizes.set(name, value);
+  for (const Expr& symbol : program.symbols) scalars.push_back(sizes(symbol.symbol_name()));
+  std::vector<HostTensor> inputs = random_inputs(graph, sizes), outputs;
+  for (const GraphOutput& output : graph.outputs()) {
+    const TensorType& type = graph[output.node].type;
+    outputs.emplace_back(type.dtype, sizes(type.shape));
+  }
+  std::vector<std::span<std::byte>> memories;
+  for (auto* list : {&inputs, &outputs})
+    for (HostTensor& tensor : *list) memories.emplace_back(tensor.data(), tensor.size_bytes());
+  run(text, memories, scalars, [&] {
+    const CheckResult result = check_outputs(graph, inputs, outputs);
+    EXPECT_TRUE(result.ok) << result.summary();
+    for (HostTensor& output : outputs)
+      std::memset(output.data(), 0xff, output.size_bytes());  // NaN
+  });
+}
+
 void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
   Numbers numbers;
   const auto size = [](int64_t count) { return static_cast<size_t>(count); };
@@ -148,6 +196,49 @@ TEST(Pipelined, Attention) {
   }
   run(cases("attention.braze")[0], memories, sizes, [&] { check(o, expected); });
 }
+
+TEST(Pipelined, AttentionGraph) {
+  expect_graph("attention.braze", "attention.braze", {{"h", 1}, {"s", 150}});
+}
+TEST(Pipelined, LayerNormBackward) {
+  // Two turns for the first cluster, few rows in the second.
+  expect_graph("layer_norm_backward_gpu.braze", "layer_norm_backward.braze", {{"m", 521}});
+}
+TEST(Pipelined, StreamK) {
+  // Fewer steps than blocks, all pieces; then shares that span tiles.
+  expect_graph("stream_k.braze", "product.braze", {{"m", 200}, {"n", 264}, {"k", 136}});
+  expect_graph("stream_k.braze", "product.braze", {{"m", 300}, {"n", 392}, {"k", 768}});
+}
+
+// Both ways to a cubin: nothing spills, and the assembler serialises no matrix instruction.
+class PipelinedCode : public testing::TestWithParam<std::tuple<const char*, GpuCode>> {};
+
+TEST_P(PipelinedCode, Assembles) {
+  const auto [name, way] = GetParam();
+  if (!ptx_assembler()) GTEST_SKIP() << "no PTX assembler here (docs/guides/gpu.md)";
+  if (way == GpuCode::Nvrtc && nvrtc_name().empty())
+    GTEST_SKIP() << "no NVRTC here (docs/guides/gpu.md)";
+  const TileProgram program = parse_tile(cases(std::string(name) + ".braze")[0], name);
+  const Target target = find_target(program.target).value();
+  const Kernel kernel = lower(program, target);
+  const Artifact artifact =
+      way == GpuCode::Ptx ? generate_gpu(kernel, target) : generate_nvrtc(kernel, target);
+  ASSERT_EQ(artifact.format, "cubin");
+  for (const CodeFacts& facts : artifact.facts) {
+    EXPECT_EQ(facts.spill_bytes, 0);
+    EXPECT_EQ(facts.local_bytes, 0);
+    for (const std::string& warning : facts.warnings) ADD_FAILURE() << warning;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Texts, PipelinedCode,
+                         testing::Combine(testing::Values("linear_gelu", "attention",
+                                                          "layer_norm_backward_gpu", "stream_k"),
+                                          testing::Values(GpuCode::Ptx, GpuCode::Nvrtc)),
+                         [](const auto& i) {
+                           return std::string(std::get<0>(i.param)) +
+                                  (std::get<1>(i.param) == GpuCode::Ptx ? "_ptx" : "_nvrtc");
+                         });
 
 }  // namespace
 }  // namespace braze
