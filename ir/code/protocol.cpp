@@ -156,6 +156,9 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
   const int64_t last_got = last == me.got.end() ? -1 : last->second;
   int64_t due = last_got + 1;
   while (due < std::min(item, kMostSkipped + last_got) && !receives(copy, channel, due)) ++due;
+  expect(item == due && receives(copy, channel, item), "P10",
+         fmt::format("{} gets {}, {}", copies_of_[copy].to_string(), item_text(channel, item),
+                     item == due ? "which is another's" : fmt::format("item {} is due", due)));
   auto& items = state(copy, channel).items;
   const auto found = items.find(item);
   if (found == items.end() || !found->second.full) {
@@ -163,9 +166,6 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
     return waits(copy);
   }
   me.waits_for.reset();
-  expect(item == due && receives(copy, channel, item), "P10",
-         fmt::format("{} gets {}, {}", copies_of_[copy].to_string(), item_text(channel, item),
-                     item == due ? "which is another's" : fmt::format("item {} is due", due)));
   const int64_t depth = code_[channel].depth;
   if (const auto before = items.find(item - depth); code_[channel].only && before != items.end()) {
     for (const auto& [other, receipt] : before->second.receipts)
@@ -246,7 +246,6 @@ void Protocol::pass(size_t copy, TokenId token, int64_t element, int64_t item) {
 bool Protocol::take(size_t copy, TokenId token, int64_t element, int64_t item) {
   CopyState& me = copies_[copy];
   TurnState& turn = turns_[{copies_of_[copy].block, {token, element}}];
-  if (turn.passed < item) return waits(copy);
   const auto turn_text = [&] {
     return fmt::format("%{}[{}, {}]", code_[token].name, element, item);
   };
@@ -256,6 +255,7 @@ bool Protocol::take(size_t copy, TokenId token, int64_t element, int64_t item) {
                   copies_of_[copy].to_string(), copies_of_[turn.taker.value_or(copy)].to_string()));
   expect(item == turn.taken + 1, "P14",
          fmt::format("{} is taken where item {} is due", turn_text(), turn.taken + 1));
+  if (turn.passed < item) return waits(copy);
   join(me.knows, turn.knows);
   join(me.turns, turn.turns);
   event(copy);
@@ -282,9 +282,11 @@ void Protocol::wait_dots(size_t copy, int64_t pending) {
   }
 }
 
+// A name stays in flight: where its value is once the dot is done, a dot.wait says.
 void Protocol::expect_settled(size_t copy, int64_t dot, ValueId value) {
-  expect(!in_flight(copy, dot), "P7",
-         fmt::format("%{} may still be in flight: {} dots were started after its own",
+  expect(dot == 0, "P7",
+         fmt::format("%{} is in flight: {} dots were started after its own, and no dot.wait has "
+                     "given it",
                      code_[value].name, copies_[copy].started - dot));
 }
 
