@@ -16,6 +16,7 @@
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_system.h"
+#include "runtime/devices/cuda/nccl.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/report.h"
@@ -115,6 +116,8 @@ void add_gpus(std::vector<Fact>& facts) {
   facts.push_back({"PTX assembler", assembler_text()});
   facts.push_back(
       {"NVRTC", nvrtc_name().empty() ? "none: --codegen nvrtc needs libnvrtc.so" : nvrtc_name()});
+  const std::string nccl = cuda::nccl_version();
+  facts.push_back({"NCCL", nccl.empty() ? "none: libnccl.so.2 is not in the library path" : nccl});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(
