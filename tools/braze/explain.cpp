@@ -8,6 +8,7 @@
 #include "compiler/fusion/partition.h"
 #include "ir/graph/text.h"
 #include "ir/support/text.h"
+#include "ir/target/occupancy.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
@@ -73,13 +74,22 @@ std::string instances_text(const Launch& launch) {
   return join(launch.instances, " then ", [](const Expr& e) { return e.to_string(); });
 }
 
-// What the assembler of a GPU kernel says of its phases.
-void print_facts(const Artifact& artifact) {
+// What the assembler of a GPU kernel says of its phases, and what fits a multiprocessor.
+void print_facts(const Target& target, const Artifact& artifact, const Launch& launch) {
   for (size_t i = 0; i < artifact.facts.size(); ++i) {
     const CodeFacts& facts = artifact.facts[i];
-    fmt::print("    {}: {} registers, {} spilled, {} of stack\n", artifact.entry_names[i],
-               facts.registers, bytes_text(static_cast<uint64_t>(facts.spill_bytes)),
-               bytes_text(static_cast<uint64_t>(facts.local_bytes)));
+    const GpuPhase& phase = launch.gpu[i];
+    const int64_t blocks =
+        resident_blocks(target, {phase.block, facts.registers, phase.shared_bytes});
+    fmt::print(
+        "    {}: {} registers, {} spilled, {} of stack, {} shared\n"
+        "      {} {} of {} threads on a multiprocessor, {:.0f} % of its threads\n",
+        artifact.entry_names[i], facts.registers,
+        bytes_text(static_cast<uint64_t>(facts.spill_bytes)),
+        bytes_text(static_cast<uint64_t>(facts.local_bytes)),
+        bytes_text(static_cast<uint64_t>(phase.shared_bytes)), blocks,
+        blocks == 1 ? "block" : "blocks", phase.block,
+        100.0 * static_cast<double>(blocks * phase.block) / kMultiprocessorThreads);
     for (const std::string& warning : facts.warnings) fmt::print("    {}\n", warning);
   }
 }
@@ -96,7 +106,7 @@ void print_launch(const Program& program, const Launch& launch) {
   const Artifact& artifact = program.artifacts[launch.artifact];
   fmt::print("  code {} {}{}\n", artifact.format, bytes_text(artifact.code.size()),
              artifact.maker.empty() ? "" : " by " + artifact.maker);
-  print_facts(artifact);
+  print_facts(program.target, artifact, launch);
   fmt::print("  schedule {}\n  ops\n", launch.schedule);
   for (const std::string& op : launch.ops) fmt::print("    {}\n", op);
 }
@@ -117,7 +127,27 @@ void print_edges(const std::vector<Edge>& edges) {
   fmt::print("\nreasons\n{}", table(meanings));
 }
 
-std::string launch_json(const Launch& launch) {
+// The phases of a GPU kernel.
+std::string facts_json(const Program& program, const Launch& launch) {
+  std::vector<std::string> phases;
+  if (launch.artifact == Launch::kCopy) return json::array(phases);
+  const Artifact& artifact = program.artifacts[launch.artifact];
+  for (size_t i = 0; i < artifact.facts.size(); ++i) {
+    const CodeFacts& facts = artifact.facts[i];
+    const GpuPhase& phase = launch.gpu[i];
+    const BlockNeeds needs{phase.block, facts.registers, phase.shared_bytes};
+    phases.push_back(json::object(
+        {{"threads", std::to_string(phase.block)},
+         {"registers", std::to_string(facts.registers)},
+         {"spill_bytes", std::to_string(facts.spill_bytes)},
+         {"local_bytes", std::to_string(facts.local_bytes)},
+         {"shared_bytes", std::to_string(phase.shared_bytes)},
+         {"resident_blocks", std::to_string(resident_blocks(program.target, needs))}}));
+  }
+  return json::array(phases);
+}
+
+std::string launch_json(const Program& program, const Launch& launch) {
   std::vector<std::string> ops, instances;
   for (const std::string& op : launch.ops) ops.push_back(json::string(op));
   for (const Expr& e : launch.instances) instances.push_back(json::string(e.to_string()));
@@ -128,6 +158,7 @@ std::string launch_json(const Launch& launch) {
                        {"bytes_written", json::string(launch.bytes_written.to_string())},
                        {"flops", json::string(launch.flops.to_string())},
                        {"instances", json::array(instances)},
+                       {"phases", facts_json(program, launch)},
                        {"schedule", json::string(launch.schedule)}});
 }
 
@@ -141,7 +172,7 @@ std::string edge_json(const Edge& edge) {
 
 void print_json(const Program& program, const std::vector<Edge>& edges) {
   std::vector<std::string> launches, reasons;
-  for (const Launch& launch : program.launches) launches.push_back(launch_json(launch));
+  for (const Launch& launch : program.launches) launches.push_back(launch_json(program, launch));
   for (const Edge& edge : edges) reasons.push_back(edge_json(edge));
   json::print({{"program", json::string(program.name)},
                {"target", json::string(program.target.to_string())},

@@ -1,0 +1,23 @@
+// occupancy.h — how many blocks of a kernel a multiprocessor holds at the same time.
+#pragma once
+
+#include <cstdint>
+
+#include "ir/target/target.h"
+
+namespace braze {
+
+/// What a block takes of its multiprocessor.
+struct BlockNeeds {
+  int64_t threads = 0;       ///< 1 to 1024
+  int64_t registers = 0;     ///< of a thread, as the assembler reports them
+  int64_t shared_bytes = 0;  ///< static and dynamic
+};
+
+inline constexpr int64_t kMultiprocessorThreads = 2048;
+
+/// 0 if not even one fits. Limits: "Technical Specifications per Compute Capability" of NVIDIA's
+/// CUDA C++ Programming Guide, which 8.0 and 9.0 share but for the shared memory.
+int64_t resident_blocks(const Target& target, const BlockNeeds& block);
+
+}  // namespace braze
