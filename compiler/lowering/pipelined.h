@@ -3,7 +3,8 @@
 //
 // pipelined.cpp makes phases, roles, channels and barriers; pipelined_values.cpp what happens in
 // registers and between them and memory; pipelined_copies.cpp bulk copies; pipelined_dots.cpp
-// matrix instructions; pipelined_meetings.cpp reductions over a cluster and tickets.
+// matrix instructions; pipelined_moves.cpp what changes threads; pipelined_meetings.cpp reductions
+// over a cluster and tickets.
 #pragma once
 
 #include <map>
@@ -146,7 +147,6 @@ class PipelinedLowering : public ProgramLowering {
   void lower_op(const RowOp& op, const Statement& s);
   void lower_op(const FoldOp& op, const Statement& s);
   void lower_op(const ViewOp& op, const Statement& s);
-  void lower_op(const RelayoutOp& op, const Statement& s);
   void slice(const ViewOp& op, const Statement& s);
   Operand fold_digit(Monoid monoid, const Operand& value, const Digit& digit,
                      const std::vector<Digit>& others);
@@ -198,6 +198,17 @@ class PipelinedLowering : public ProgramLowering {
   bool stores_matrices(const StoreOp& op, const OnChip& place) const;
   void store_matrices(const StoreOp& op, const OnChip& place, const Statement& s);
 
+  // --- Between threads: pipelined_moves.cpp -----------------------------------------------------
+
+  struct Exchange {
+    MemoryId memory;
+    Expr base;  // of the copy
+  };
+  Exchange exchange(const ValueType& tile);
+  void leave(const Exchange& place, const Operand& value, ValueId tile);
+  void lower_op(const RelayoutOp& op, const Statement& s);
+  void lower_op(const ScanOp& op, const Statement& s);
+
   // --- Clusters and tickets: pipelined_meetings.cpp ----------------------------------------------
 
   static bool has_meeting(const Region& region);
@@ -215,6 +226,10 @@ class PipelinedLowering : public ProgramLowering {
   Place matrix_operand(MemoryId window, int64_t contracted, int64_t step, int64_t depth) const;
   InstructionOperand first_scale(const StartDotOp& op);
 
+  void lower_op(const ArgFoldOp&, const Statement& s) {
+    not_lowered("reduce argmin and argmax in a role", s);
+  }
+  // Heads of phases were seen to before; a verifier keeps what is another language's out.
   template <class Other>
   void lower_op(const Other&, const Statement& s) {
     not_lowered("an operation of another level", s);

@@ -450,8 +450,14 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
           tile, type_of(part) == type ? part : emit(ViewOp{ViewKind::Broadcast, part, {}}, type, s),
           axes);
     }
-    case ViewKind::Transpose:
-      not_lowered("transpose", s);
+    case ViewKind::Transpose: {  // the axes are renamed
+      const ValueId from = op.operand.value;
+      if (constants_.contains(from))
+        constants_[tile] = constants_.at(from);
+      else
+        set(tile, as_array(from, axes_of(from)), axes_of(tile));
+      return;
+    }
     case ViewKind::Reshape:
       break;
   }
@@ -522,21 +528,6 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
   const ValueId part = view(value, offsets, extents_of(cut));
   // Digits of extent 1 are no digits of the result.
   set(tile, part, cut);
-}
-
-void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
-  const Layout &from = layouts_[op.operand.value], &to = layouts_[s.results[0]];
-  for (size_t axis = 0; axis < from.rank(); ++axis) {
-    const auto same = [](const Digit& a, const Digit& b) {
-      return a.resource == b.resource && a.extent == b.extent &&
-             (a.resource == Resource::Register || a.stride == b.stride);
-    };
-    if (!std::equal(from.axes[axis].begin(), from.axes[axis].end(), to.axes[axis].begin(),
-                    to.axes[axis].end(), same))
-      not_lowered("a relayout between threads", s);
-  }
-  const auto axes = axes_of(s.results[0]);
-  set(s.results[0], as_array(op.operand, axes), axes);
 }
 
 // --- Loops --------------------------------------------------------------------------------------

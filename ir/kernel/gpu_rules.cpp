@@ -18,6 +18,7 @@ namespace braze {
 
 namespace {
 
+constexpr int64_t kMostVectorBytes = 16;
 constexpr int64_t kWarp = 32, kGroup = 128;  // threads
 constexpr int64_t kRegisterFile = 65536, kMostRegisters = 255;
 constexpr int64_t kMostBytes = (1 << 20) - 1;  // of an mbarrier's phase
@@ -178,14 +179,23 @@ class GpuRules {
       check_instruction(*special, s);
     } else if (const auto* load = s.as<LoadOp>()) {
       check_access(load->memory, load->rank);
+      check_vector(type_of(s.results[0]));
     } else if (const auto* store = s.as<StoreOp>()) {
       check_access(store->memory, store->rank);
+      if (!store->value.is_literal()) check_vector(type_of(store->value.value));
     }
   }
 
   void check_access(MemoryId memory, const std::optional<Expr>& rank) {
     expect(!code_[memory].mbarrier, "G1", "an mbarrier is no memory to load or store");
     if (rank) check_rank(memory, *rank);
+  }
+  // The kernels of plain programs, which have no roles, leave it to the code generators to cut.
+  void check_vector(const ValueType& type) {
+    const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
+    expect(roles_.empty() || bytes <= kMostVectorBytes, "G1",
+           fmt::format("an access of {} bytes; a thread moves {} at once", bytes,
+                       kMostVectorBytes));
   }
   void check_rank(MemoryId memory, const Expr& rank) {
     expect(code_[memory].space == MemorySpace::Shared, "G1",

@@ -81,6 +81,11 @@ void TileLayouts::infer(const Statement& s) {
     for (size_t i = 0; i < s.results.size(); ++i) set(s.results[i], of(wait->operands[i]));
   } else if (const auto* view = s.as<ViewOp>(); view && view->kind == ViewKind::Slice) {
     set(result, sliced(of(view->operand), program_[result].type, s));
+  } else if (view && view->kind == ViewKind::Transpose) {
+    Layout out = without_digits(view->arguments.size());
+    for (size_t axis = 0; axis < out.rank(); ++axis)
+      out.axes[axis] = of(view->operand).axes[static_cast<size_t>(view->arguments[axis])];
+    set(result, std::move(out));
   } else {
     set(result, written(s));
     if (const auto* reshape = s.as<ViewOp>(); reshape && reshape->kind == ViewKind::Reshape)

@@ -309,6 +309,13 @@ class PipelineRules {
 
   void check_layout(ValueId value) {
     const Layout& layout = layouts_[value];
+    for (const std::vector<Digit>& axis : layout.axes)
+      expect(std::none_of(axis.begin(), axis.end(),
+                          [](const Digit& digit) { return digit.resource == Resource::Block; }),
+             "P5",
+             fmt::format("{}: what lies in several blocks is a tile of each, and they meet by "
+                         "`reduce .. cluster`",
+                         layout.to_string()));
     for (const Resource resource : {Resource::Warp, Resource::Lane, Resource::Register}) {
       std::vector<Digit> digits;
       for (const std::vector<Digit>& axis : layout.axes)

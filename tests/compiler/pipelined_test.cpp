@@ -142,7 +142,8 @@ void expect_graph(const std::string& tile_name, const std::string& graph_name,
   });
 }
 
-void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
+void check_linear(const std::string& text, int64_t m, int64_t n, int64_t k,
+                  const std::function<double(double)>& epilogue) {
   Numbers numbers;
   const auto size = [](int64_t count) { return static_cast<size_t>(count); };
   auto x = numbers.halves(size(m * k)), w = numbers.halves(size(k * n));
@@ -157,10 +158,15 @@ void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
       for (int64_t l = 0; l < k; ++l)
         v += static_cast<double>(bf16_to_float(x[size(i * k + l)])) *
              static_cast<double>(bf16_to_float(w[size(l * n + j)]));
-      expected[size(i * n + j)] = v / (1 + std::exp(-v * (1.5957691 + 0.0713548 * v * v)));
+      expected[size(i * n + j)] = epilogue(v);
     }
   }
   run(text, memories, sizes, [&] { check(y, expected); });
+}
+
+void check_gelu(const std::string& text, int64_t m, int64_t n, int64_t k) {
+  check_linear(text, m, n, k,
+               [](double v) { return v / (1 + std::exp(-v * (1.5957691 + 0.0713548 * v * v))); });
 }
 
 TEST(Pipelined, DotCooperative) { check_gelu(cases("linear_gelu.braze")[0], 200, 264, 136); }
@@ -208,6 +214,44 @@ TEST(Pipelined, StreamK) {
   // Fewer steps than blocks, all pieces; then shares that span tiles.
   expect_graph("stream_k.braze", "product.braze", {{"m", 200}, {"n", 264}, {"k", 136}});
   expect_graph("stream_k.braze", "product.braze", {{"m", 300}, {"n", 392}, {"k", 768}});
+}
+
+// What only moves and scans elements gives the same bits at both levels.
+void expect_same_bits(const std::string& tile_name) {
+  const std::string text = cases(tile_name)[0];
+  const TileProgram program = parse_tile(text, tile_name);
+  Numbers numbers;
+  std::vector<std::vector<float>> tensors, interpreted;
+  std::vector<std::span<std::byte>> memories;
+  for (const Memory& memory : program.memories) {
+    if (memory.space != MemorySpace::Parameter) continue;
+    tensors.push_back(numbers.floats(static_cast<size_t>(memory_type(memory).count())));
+  }
+  for (auto& tensor : tensors) memories.push_back(bytes(tensor));
+  run(text, memories, {}, [&] {
+    if (interpreted.empty()) interpreted = tensors;
+    EXPECT_EQ(tensors, interpreted);
+    for (size_t i = 1; i < tensors.size(); ++i)
+      std::fill(tensors[i].begin(), tensors[i].end(), 7.0f);
+  });
+}
+
+TEST(Pipelined, ElementsThatChangeThreads) { expect_same_bits("moves.braze"); }
+
+// One step more of the text by hand: a narrower tile, three stages, another epilogue.
+TEST(Pipelined, EditedByHand) {
+  std::string text = cases("linear_gelu.braze")[0];
+  const auto edit = [&](const std::string& from, const std::string& to) {
+    ASSERT_NE(text.find(from), std::string::npos) << from;
+    for (size_t at = 0; (at = text.find(from, at)) != std::string::npos; at += to.size())
+      text.replace(at, from.size(), to);
+  };
+  edit("r4:32", "r4:16");
+  edit("256", "128");
+  edit("depth 4", "depth 3");
+  edit("for g: 0..4", "for g: 0..2");
+  edit("%h = div %v, %e1", "%h = max %v, 0.0");
+  check_linear(text, 200, 264, 136, [](double v) { return std::max(v, 0.0); });
 }
 
 // Both ways to a cubin: nothing spills, and the assembler serialises no matrix instruction.

@@ -1,0 +1,97 @@
+// pipelined_moves.cpp — elements that change threads: relayout and scan, by way of on-chip storage
+// of the copy.
+#include <algorithm>
+
+#include "compiler/lowering/pipelined.h"
+
+namespace braze {
+
+namespace {
+
+// Whether each element stays in its thread.
+bool same_threads(const Layout& from, const Layout& to) {
+  const auto same = [](const Digit& a, const Digit& b) {
+    return a.resource == b.resource && a.extent == b.extent &&
+           (a.resource == Resource::Register || a.stride == b.stride);
+  };
+  for (size_t axis = 0; axis < from.rank(); ++axis)
+    if (!std::equal(from.axes[axis].begin(), from.axes[axis].end(), to.axes[axis].begin(),
+                    to.axes[axis].end(), same))
+      return false;
+  return true;
+}
+
+// Where the element at these positions lies in row-major order.
+Expr element_number(const ValueType& type, const Positions& positions) {
+  Expr out;
+  for (size_t axis = 0; axis < type.rank(); ++axis)
+    out = out * Expr(type.extents[axis]) + positions.at("d" + std::to_string(axis));
+  return out;
+}
+
+}  // namespace
+
+// The place through which elements of a tile change threads, one for each copy of the role.
+PipelinedLowering::Exchange PipelinedLowering::exchange(const ValueType& tile) {
+  const int64_t count = tile.count();
+  return {shared("exchange", tile.dtype, role_.op->copies * count, 128, exchanges_),
+          role_.copy * Expr(count)};
+}
+
+// Leaves all elements of `value`, which lies as `tile` does, at their numbers.
+void PipelinedLowering::leave(const Exchange& place, const Operand& value, ValueId tile) {
+  const ArrayForm own = form(tile, axes_of(tile), 1);
+  copy_barrier();  // the turn before has read it
+  builder_.store(value, place.memory,
+                 {place.base + element_number(tile_[tile].type, own.positions)},
+                 {single_store(layouts_[tile]), {}});
+  copy_barrier();
+}
+
+void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
+  const ValueId from = op.operand.value, to = s.results[0];
+  const auto axes = axes_of(to);
+  if (const auto bits = constants_.find(from); bits != constants_.end()) {
+    constants_[to] = bits->second;
+    return;
+  }
+  if (same_threads(layouts_[from], layouts_[to])) return set(to, as_array(op.operand, axes), axes);
+  const ValueType& type = tile_[from].type;
+  const Exchange place = exchange(type);
+  leave(place, as_array(op.operand, axes_of(from)), from);
+  const ArrayForm own = form(to, axes, 1);
+  set(to, builder_.load(place.memory, {place.base + element_number(type, own.positions)}, own.type),
+      axes);
+}
+
+// Step s adds to each element that `s` places before it, as long as there is one: the identity
+// stands for those that there are not, which changes no bit.
+void PipelinedLowering::lower_op(const ScanOp& op, const Statement& s) {
+  const ValueId from = op.operand.value, to = s.results[0];
+  const ValueType& type = tile_[from].type;
+  const auto axis = static_cast<size_t>(op.axis);
+  const int64_t extent = type.extents[axis];
+  const auto axes = axes_of(from);
+  const ArrayForm own = form(from, axes, 1);
+  const std::string d = "d" + std::to_string(axis);
+  const uint64_t identity = info(op.monoid).identity(type.dtype);
+  const Exchange place = exchange(type);
+  Operand value = as_array(op.operand, axes);
+  const auto before = [&](int64_t distance) {
+    leave(place, value, from);
+    Positions positions = own.positions;
+    Expr& at = positions.at(d);
+    at = op.reverse ? at + distance : at - distance;
+    const IndexComparison there = op.reverse
+                                      ? IndexComparison{at, IndexComparison::Kind::Lt, extent}
+                                      : IndexComparison{at, IndexComparison::Kind::Ge, 0};
+    return builder_.load(place.memory, {place.base + element_number(type, positions)}, own.type,
+                         {{there}, {}}, identity);
+  };
+  for (int64_t distance = 1; distance < extent; distance *= 2)
+    value = row(info(op.monoid).combine, {before(distance), value});
+  if (op.exclusive) value = before(1);
+  set(to, value, axes);
+}
+
+}  // namespace braze
