@@ -15,6 +15,7 @@
 #include "compiler/codegen/code_generator.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/lowering/lower.h"
+#include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/simplify.h"
@@ -48,11 +49,13 @@ struct Pass {
   std::string_view name;
   Graph (*run)(const Graph&);
   std::string_view purpose;
+  bool only_fast = false;  // changes what can be seen
 };
 
 constexpr Pass kPasses[] = {
     {"unscatter", unscatter, "scatter_add becomes a sum over its updates"},
     {"expand", expand, "formula rows become machine and math rows"},
+    {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
     {"fold", fold, "what depends on constants only is computed"},
     {"simplify", simplify, "local rewrites that keep every bit"},
 };
@@ -197,8 +200,9 @@ void check_after(const Code& code, std::string_view phase, const CompileOptions&
        {.location = findings.front().location, .node = code.name, .fix = "please report this"});
 }
 
-Graph run_passes(Graph graph, Trace& trace) {
+Graph run_passes(Graph graph, Precision precision, Trace& trace) {
   for (const Pass& pass : kPasses) {
+    if (pass.only_fast && precision != Precision::Fast) continue;
     graph = pass.run(graph);
     check_after(graph, pass.name);
     trace.show(pass.name, graph);
@@ -284,10 +288,13 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
 
 Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,
                          Trace& trace) {
-  const Graph graph = run_passes(source, trace);
+  const Graph graph = run_passes(source, options.precision, trace);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {options.fuse, options.by_cost});
-  trace.show({"fusion", {}, [&] { return to_text(graph, parts); }, &graph, &parts});
+  const auto fusion_text = [&] {
+    return fmt::format("precision {}\n{}", name(options.precision), to_text(graph, parts));
+  };
+  trace.show({"fusion", {}, fusion_text, &graph, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   std::vector<PlacedFusion> placed;
   for (const Fusion& fusion : parts.fusions)
@@ -297,8 +304,9 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
-    TiledKernel tiled = tile({forms, out.fusion, target, names[i], updates.aliases[i]}, out.space,
-                             given_schedule(options, names[i]));
+    TiledKernel tiled =
+        tile({forms, out.fusion, target, names[i], updates.aliases[i], options.precision},
+             out.space, given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
     out.kernel = lower_shown(tiled.program, target, options, trace);
     show_code(out.kernel, target, options, trace);
@@ -307,7 +315,8 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
     compiled[i].artifact = generate(compiled[i].kernel, target, options);
   });
   Program program = plan(forms, compiled, updates, target);
-  program.report = to_text(graph, parts);
+  program.precision = options.precision;
+  program.report = fusion_text();
   trace.show("program", program);
   return program;
 }
@@ -322,6 +331,9 @@ std::string write_reproducer(const Graph& graph, const Target& target,
   if (!file.flush()) return {};
   std::string command = fmt::format("braze inspect {} --stage=program --target {}{}", path,
                                     target.simulated ? "sim:" : "", target.name);
+  if (options.precision != Precision::Standard)
+    command += fmt::format(" --precision {}", name(options.precision));
+  if (options.gpu_code == GpuCode::Nvrtc) command += " --codegen nvrtc";
   if (!options.fuse) command += " --no-fuse";
   if (!options.by_cost) command += " --fuse-all";
   for (const auto& [kernel, schedule] : options.schedules)
@@ -365,6 +377,19 @@ Program timed(Make&& make) {
 }
 
 }  // namespace
+
+std::string key_text(const CompileOptions& options) {
+  // All members by name: one that is added has to be here, in the key or on purpose not.
+  const auto& [precision, fuse, by_cost, schedules, gpu_code, verify, dump_folder, observer] =
+      options;
+  std::string text = fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\n",
+                                 name(precision), fuse, by_cost, static_cast<int>(gpu_code));
+  for (const auto& [kernel, schedule] : schedules)
+    text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
+  // These look on.
+  static_cast<void>(verify), static_cast<void>(dump_folder), static_cast<void>(observer);
+  return text;
+}
 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
   return timed([&] {

@@ -4,6 +4,7 @@
 #include <numeric>
 #include <optional>
 
+#include "compiler/passes/match.h"
 #include "ir/graph/build.h"
 #include "ir/graph/rewrite.h"
 
@@ -24,16 +25,8 @@ struct Site {
   }
   bool floats() const { return is_floating(node.type.dtype); }
 
-  // The value of a constant that is the same everywhere, through broadcasts.
-  std::optional<double> splat(size_t i) const {
-    NodeId id = operands[i];
-    while (graph[id].as<BroadcastOp>()) id = graph[id].operands[0];
-    const auto* constant = graph[id].as<ConstantOp>();
-    if (!constant || constant->value->numel() != 1) return std::nullopt;
-    return constant->value->get_double(0);
-  }
   bool is(size_t i, double value) const {
-    const auto v = splat(i);
+    const auto v = splat(graph, operands[i]);
     return v && *v == value && std::signbit(*v) == std::signbit(value);
   }
   // The neutral element of addition: -0 for floats, since -0 + 0 is 0.

@@ -716,8 +716,11 @@ class Emitter {
       accumulate_arg(accumulator, value, padded, state);
       return;
     }
-    // A sum of products takes one rounding less: the bound of a sum allows it.
-    const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded
+    // A sum of products takes one rounding less: the bound of a sum allows it. Strict precision
+    // asks for that of a product which is a value of its own, not part of the op that sums.
+    const bool own = form.body.back().kind == BodyStep::Kind::Apply;
+    const bool may_join = own || request_.precision != Precision::Strict;
+    const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded && may_join
                                ? last_product(value)
                                : nullptr;
     if (product) {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "braze/precision.h"
 #include "compiler/fusion/space.h"
 #include "compiler/tiling/schedule.h"
 #include "ir/code/code.h"
@@ -30,6 +31,7 @@ struct TilingRequest {
   const Target& target;
   std::string name;                       ///< of the kernel
   std::map<NodeId, NodeId> aliases = {};  ///< inputs that an output takes over -> that output
+  Precision precision = Precision::Standard;
 };
 
 /// Emits the tile program of `schedule`. Internal if the schedule does not fit the space.

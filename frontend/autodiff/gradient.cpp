@@ -224,27 +224,81 @@ class Backward {
     }
   }
 
-  /// The product of all others. Where one element is zero, that is the product of the others at its
-  /// place and zero elsewhere; with two zeros it is zero everywhere.
+  /// The product of all others, from products of pairs, of pairs of pairs and so on: without
+  /// division, so that it holds at zeros, and so do its own gradients. Symbolic extents are padded
+  /// to the power of two above their range.
   NodeId product_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
     const DType wide = compute_type(x_type.dtype);
-    const NodeId value = convert(x, wide);
-    const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
-    const NodeId is_zero = map(ElementwiseOp::eq, {value, zero});
-    const NodeId zeros = build::reduce(
-        graph_, Monoid::Sum, map(ElementwiseOp::select, {is_zero, one, zero}), axes, where());
-    const NodeId nonzero = map(ElementwiseOp::select, {is_zero, one, value});
-    const NodeId product = build::reduce(graph_, Monoid::Prod, nonzero, axes, where());
-    const NodeId all = spread(product, x_type.shape, axes);
-    const NodeId count = spread(zeros, x_type.shape, axes);
-    const NodeId alone = map(ElementwiseOp::eq, {count, one});
-    const NodeId none = map(ElementwiseOp::eq, {count, zero});
-    const NodeId at_zero = map(ElementwiseOp::select, {alone, all, zero});
-    const NodeId elsewhere =
-        map(ElementwiseOp::select, {none, map(ElementwiseOp::div, {all, nonzero}), zero});
-    const NodeId others = map(ElementwiseOp::select, {is_zero, at_zero, elsewhere});
+    const Axes64 kept = other_axes(x_type.shape.rank(), axes);
+    Axes64 order = kept;
+    order.insert(order.end(), axes.begin(), axes.end());
+    std::vector<Expr> rows, moved;
+    Expr count = 1;
+    for (const int64_t axis : kept) rows.push_back(x_type.shape[at(axis)]);
+    for (const int64_t axis : axes) count = count * x_type.shape[at(axis)];
+    for (const int64_t axis : order) moved.push_back(x_type.shape[at(axis)]);
+
+    const NodeId last = build::transpose(graph_, convert(x, wide), order, where());
+    const NodeId line = build::reshape(graph_, last, with_last(rows, count), where());
+    const NodeId others = products_of_others(line, rows, count);
+    NodeId back = build::reshape(graph_, others, Shape(std::move(moved)), where());
+    Axes64 inverse(order.size());
+    for (size_t i = 0; i < order.size(); ++i) inverse[at(order[i])] = static_cast<int64_t>(i);
+    back = build::transpose(graph_, back, inverse, where());
     const NodeId g = spread(convert(g_, wide), x_type.shape, axes);
-    return convert(map(ElementwiseOp::mul, {g, others}), x_type.dtype);
+    return convert(map(ElementwiseOp::mul, {g, back}), x_type.dtype);
+  }
+
+  static Shape with_last(std::vector<Expr> rows, const Expr& last) {
+    rows.push_back(last);
+    return Shape(std::move(rows));
+  }
+
+  /// Along the last axis, of `count` elements.
+  NodeId products_of_others(NodeId line, const std::vector<Expr>& rows, const Expr& count) {
+    const DType dtype = type(line).dtype;
+    int64_t width = 1;
+    while (width < count.range().max) width *= 2;
+    const auto last_axis = [&](const Expr& last) {
+      std::vector<Expr> all(rows.size(), Expr(0));
+      all.push_back(last);
+      return all;
+    };
+    const NodeId one = scalar(dtype, 1);
+    std::vector<NodeId> levels = {build::pad(graph_, line, one, last_axis(0),
+                                             last_axis(Expr(width) - count),
+                                             Axes64(rows.size() + 1, 0), where())};
+    const auto every_second = [&](NodeId level, int64_t first, int64_t size) {
+      std::vector<Expr> limits = rows;
+      limits.emplace_back(size);
+      Axes64 strides(rows.size(), 1);
+      strides.push_back(2);
+      return build::slice(graph_, level, last_axis(first), std::move(limits), strides, where());
+    };
+    for (int64_t size = width; size > 1; size /= 2) {
+      const NodeId level = levels.back();
+      levels.push_back(
+          map(ElementwiseOp::mul, {every_second(level, 0, size), every_second(level, 1, size)}));
+    }
+    NodeId others = build::broadcast_to(graph_, one, with_last(rows, 1), where());
+    for (int64_t size = 2; size <= width; size *= 2) {
+      levels.pop_back();
+      const NodeId level = levels.back();
+      // What an element lacks is its neighbour and what the pair lacks.
+      std::vector<NodeId> halves;
+      for (const int64_t neighbour : {1, 0}) {
+        const NodeId half = map(ElementwiseOp::mul, {others, every_second(level, neighbour, size)});
+        Shape column = with_last(rows, size / 2);
+        halves.push_back(build::reshape(graph_, half, with_last(column.dims(), 1), where()));
+      }
+      const NodeId pairs =
+          build::concat(graph_, halves, static_cast<int64_t>(rows.size()) + 1, where());
+      others = build::reshape(graph_, pairs, with_last(rows, size), where());
+    }
+    std::vector<Expr> limits = rows;
+    limits.push_back(count);
+    return build::slice(graph_, others, last_axis(0), std::move(limits), Axes64(rows.size() + 1, 1),
+                        where());
   }
 
   /// Split equally among the elements that are the greatest or least.

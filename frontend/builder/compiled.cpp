@@ -13,12 +13,8 @@ namespace {
 /// Everything that decides the executable.
 Hash128 key_of(const Graph& graph, const Device& device, const CompileOptions& options) {
   std::string key = to_text(graph, {.locations = true});
-  key += fmt::format("\n{}\n{}\nprecision {} fuse {} by cost {} code {}\n", device.name(),
-                     device.target().to_string(), static_cast<int>(options.precision), options.fuse,
-                     options.by_cost, static_cast<int>(options.gpu_code));
-  for (const auto& [kernel, schedule] : options.schedules)
-    key += fmt::format("{}: {}\n", quote(kernel), quote(schedule));
-  return hash128(key);
+  key += fmt::format("\n{}\n{}\n", device.name(), device.target().to_string());
+  return hash128(key + key_text(options));
 }
 
 }  // namespace

@@ -4,6 +4,7 @@
 #include <deque>
 #include <map>
 #include <mutex>
+#include <thread>
 
 #include "frontend/builder/builder.h"
 #include "frontend/builder/compiled.h"
@@ -19,6 +20,8 @@ inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
                                     "An argument does not fit what it was declared to be."};
 inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
                                       "The arguments of one call are on different devices."};
+inline constexpr Code kRecursiveCall{"recursive-call", ErrorKind::InvalidArgument,
+                                     "A function calls itself while it is compiled."};
 inline constexpr Code kNotCalled{"not-called", ErrorKind::InvalidArgument,
                                  "A compiled function was asked about before its first call."};
 }  // namespace codes
@@ -82,12 +85,31 @@ struct Specialization {
   }
 };
 
+namespace {
+
+/// Says that this thread traces, for a scope.
+class TracerScope {
+ public:
+  explicit TracerScope(std::atomic<std::thread::id>& tracer) : tracer_(tracer) {
+    tracer_.store(std::this_thread::get_id());
+  }
+  ~TracerScope() { tracer_.store({}); }
+  TracerScope(const TracerScope&) = delete;
+  TracerScope& operator=(const TracerScope&) = delete;
+
+ private:
+  std::atomic<std::thread::id>& tracer_;
+};
+
+}  // namespace
+
 struct JitCore::State {
   std::vector<Spec> specs;
   JitOptions options;
   std::source_location where;
   std::atomic<const Specialization*> last = nullptr;
   mutable std::mutex mutex;
+  std::atomic<std::thread::id> tracer;         // the thread that holds the mutex to compile
   std::deque<Specialization> specializations;  // never moved: `last` points into it
 
   std::string argument_name(int position) const {
@@ -253,6 +275,11 @@ const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array
   const Specialization* last = state_->last.load(std::memory_order_acquire);
   if (last && last->admits(structure, arguments)) return *last;
 
+  if (state_->tracer.load() == std::this_thread::get_id())
+    fail(codes::kRecursiveCall,
+         fmt::format("{} is called with Arrays from within itself, while it is being compiled",
+                     state_->options.name),
+         {.location = state_->where, .fix = "call it with the Tensors that it was given"});
   const std::lock_guard lock(state_->mutex);
   for (const Specialization& known : state_->specializations)
     if (known.admits(structure, arguments)) {
@@ -274,11 +301,12 @@ const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array
 
   const std::vector<Spec> specs = state_->leaf_specs(call);
   Traced traced;
-  auto graph = std::make_shared<const Graph>(state_->trace(call, specs, traced));
-  Specialization fresh{.structure = structure,
-                       .device = device,
-                       .graph = std::move(graph),
-                       .skeleton = traced.skeleton};
+  const auto graph = [&] {
+    const TracerScope scope(state_->tracer);
+    return std::make_shared<const Graph>(state_->trace(call, specs, traced));
+  }();
+  Specialization fresh{
+      .structure = structure, .device = device, .graph = graph, .skeleton = traced.skeleton};
   for (const Spec& leaf : specs) fresh.leaves.emplace_back(leaf);
   fresh.executable = compiled_executable(*fresh.graph, device, state_->options.compile);
   const Specialization& kept = state_->specializations.emplace_back(std::move(fresh));
@@ -328,7 +356,8 @@ CheckReport check(const Specialization& specialization, std::span<const Array> a
   }
   std::vector<HostTensor> got;
   for (const Array& result : specialization.executable.run(copies)) got.push_back(result.to_host());
-  const CheckResult result = check_outputs(*specialization.graph, inputs, got);
+  const CheckResult result = check_outputs(*specialization.graph, inputs, got,
+                                           specialization.executable.program().precision);
   CheckReport report{.ok = result.ok, .text = result.summary()};
   for (const OutputCheck& output : result.outputs)
     report.largest_error = std::max(report.largest_error, output.comparison.max_ratio);

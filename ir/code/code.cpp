@@ -92,7 +92,8 @@ Expr lane_symbol(int32_t lanes) { return Expr::symbol("lane", {0, lanes - 1}); }
 
 Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step) {
   const Interval from = low.range(), to = high.range();
-  const Interval range{from.min, to.max == INT64_MAX ? INT64_MAX : std::max(from.min, to.max - 1)};
+  const int64_t last = to.max == INT64_MAX || to.max == INT64_MIN ? to.max : to.max - 1;
+  const Interval range{from.min, std::max(from.min, last)};
   const int64_t divisor = std::gcd(low.divisor(), step.divisor());
   return Expr::symbol(name, range, std::max<int64_t>(divisor, 1));
 }

@@ -8,6 +8,7 @@
 #include <string>
 #include <vector>
 
+#include "braze/precision.h"
 #include "ir/graph/graph.h"
 #include "ir/values/compare.h"
 
@@ -35,8 +36,10 @@ struct CheckResult {
   std::string summary() const;
 };
 
-/// Judges `got`, the outputs of an implementation for `inputs`.
+/// Judges `got`, the outputs of an implementation for `inputs`. In fast precision nothing has to be
+/// exact.
 CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
-                          std::span<const HostTensor> got);
+                          std::span<const HostTensor> got,
+                          Precision precision = Precision::Standard);
 
 }  // namespace braze

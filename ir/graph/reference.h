@@ -6,18 +6,21 @@
 // contractions accumulate in f32 (f64: in f64) in any order. What follows from them is carried
 // through the graph: floats as a value in f64 with an interval around it; everything else as known
 // or unknown, for where a comparison or conversion falls within the leeway both answers are right.
+// Strict precision takes the leeway of consumed values away, fast precision gives it to all.
 #pragma once
 
 #include <span>
 #include <vector>
 
+#include "braze/precision.h"
 #include "ir/graph/graph.h"
 #include "ir/values/compare.h"
 
 namespace braze {
 
 /// The outputs of `graph` for `inputs`, with how far an implementation may be off.
-std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs);
+std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
+                               Precision precision = Precision::Standard);
 
 /// For every node: whether outputs see it through reductions and contractions only, so that it may
 /// be rounded elsewhere.

@@ -70,8 +70,8 @@ std::string launch_lines(const Program& program, const Launch& launch) {
 }  // namespace
 
 std::string to_text(const Program& program) {
-  std::string out =
-      fmt::format("program @{}\ntarget {}\n", program.name, program.target.to_string());
+  std::string out = fmt::format("program @{}\ntarget {}\nprecision {}\n", program.name,
+                                program.target.to_string(), name(program.precision));
   for (const Expr& symbol : program.symbols) out += symbol_text(symbol) + '\n';
   for (const ProgramInput& input : program.inputs) {
     out += fmt::format("input {}: {}\n", quote(input.name), input.type.to_string());

@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "braze/precision.h"
 #include "ir/index/expr.h"
 #include "ir/target/target.h"
 #include "ir/type/tensor_type.h"
@@ -127,6 +128,7 @@ struct ProgramOutput {
 struct Program {
   std::string name;
   Target target;
+  Precision precision = Precision::Standard;  ///< what the code was allowed to do
   std::vector<Expr> symbols;
   std::vector<ProgramInput> inputs;
   std::vector<ProgramOutput> outputs;

@@ -35,12 +35,15 @@ struct LaunchArguments {
   double call_seconds = 0;             ///< estimate of the whole call; 0 if unknown
 };
 
-/// A program's code, ready on a device. Used by one thread at a time: the one that executes the
-/// device's stream.
+/// A program's code, ready on a device. Used by one thread at a time, but for
+/// `reserve`: the one that executes the device's stream.
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
   virtual void launch(const LaunchArguments& arguments) = 0;
+  /// Takes the memory that launches need besides their buffers. By any thread, before a call is
+  /// submitted, so that ResourceExhausted comes before anything has happened.
+  virtual void reserve() {}
   /// Does one call, whose slots are at these addresses: has `launches` make its launches, fills and
   /// copies, or repeats what they were in an earlier call with the same addresses and symbols.
   virtual void call(std::span<void* const> /*slots*/, std::span<const int64_t> /*symbols*/,

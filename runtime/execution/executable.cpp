@@ -1,6 +1,7 @@
 #include "braze/executable.h"
 
 #include <algorithm>
+#include <new>
 
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
@@ -78,10 +79,18 @@ class Call : public Work {
     await_readers();
     const std::vector<void*> slots = slot_addresses();
     const auto launches = [this, &slots] { launch_all(slots); };
-    if (are_launches_recorded()) {
-      launches();  // each is to be seen
-    } else {
-      executable->code->call(slots, binding->symbols, launches);
+    try {
+      if (are_launches_recorded()) {
+        launches();  // each is to be seen
+      } else {
+        executable->code->call(slots, binding->symbols, launches);
+      }
+    } catch (const std::bad_alloc&) {
+      // Interpreters and simulators take memory of the host as they go.
+      fail(codes::kOutOfMemory,
+           fmt::format("the host has no memory left to run @{} on {}", executable->program->name,
+                       executable->driver.name()),
+           {.location = {}, .node = executable->program->name});
     }
     fence_ = executable->driver.fence();
   }
@@ -203,6 +212,7 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   Allocator& allocator = impl.driver.allocator();
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
+  impl.code->reserve();
   call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label);
   call->arguments.reserve(arguments.size());
   for (const Array& argument : arguments) call->arguments.push_back(argument.state());

@@ -90,13 +90,26 @@ Buffer Allocator::allocate(size_t bytes, const Label& label) {
   if (bytes == 0) return {};
   if (bytes > PTRDIFF_MAX / 2) out_of_memory(bytes, label);
   const size_t size = block_size(bytes);
-  if (Buffer::Block* block = try_allocate(size, label)) return Buffer(block);
+  const bool fails = must_fail();
+  const auto attempt = [&] { return fails ? nullptr : try_allocate(size, label); };
+  if (Buffer::Block* block = attempt()) return Buffer(block);
   empty_cache();
-  if (Buffer::Block* block = try_allocate(size, label)) return Buffer(block);
+  if (Buffer::Block* block = attempt()) return Buffer(block);
   drain_();
   empty_cache();
-  if (Buffer::Block* block = try_allocate(size, label)) return Buffer(block);
+  if (Buffer::Block* block = attempt()) return Buffer(block);
   out_of_memory(size, label);
+}
+
+bool Allocator::must_fail() {
+  const std::lock_guard lock(mutex_);
+  if (!served_before_failure_) return false;
+  if (*served_before_failure_ > 0) {
+    --*served_before_failure_;
+    return false;
+  }
+  served_before_failure_.reset();
+  return true;
 }
 
 Buffer::Block* Allocator::try_allocate(size_t size, const Label& label) {
@@ -164,6 +177,11 @@ void Allocator::empty_cache() {
 void Allocator::set_limit(std::optional<uint64_t> bytes) {
   const std::lock_guard lock(mutex_);
   limit_ = bytes;
+}
+
+void Allocator::fail_request(std::optional<uint64_t> served) {
+  const std::lock_guard lock(mutex_);
+  served_before_failure_ = served;
 }
 
 void Allocator::out_of_memory(size_t size, const Label& label) const {

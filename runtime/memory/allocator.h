@@ -91,11 +91,16 @@ class Allocator {
   void empty_cache();
   void set_limit(std::optional<uint64_t> bytes);
 
+  /// Fault injection: of the requests from now on, the one behind `served` others finds no memory,
+  /// however often it tries; nullopt: none.
+  void fail_request(std::optional<uint64_t> served);
+
  private:
   friend class Buffer;
   static constexpr size_t kClasses = 16 + 8 * 54;
 
   Buffer::Block* try_allocate(size_t size, const Label& label);
+  bool must_fail();
   void release(Buffer::Block* block);
   void link(Buffer::Block* block);
   void trim();
@@ -107,6 +112,7 @@ class Allocator {
 
   mutable std::mutex mutex_;
   std::optional<uint64_t> limit_;
+  std::optional<uint64_t> served_before_failure_;
   std::array<std::vector<Buffer::Block*>, kClasses> free_;  // the last freed is the warmest
   Buffer::Block* live_ = nullptr;                           // list of all blocks in use
   MemoryStats stats_;

@@ -73,7 +73,12 @@ ArrayPin::~ArrayPin() { state_.pins.fetch_sub(1); }
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                  const Label& label) {
   DeviceDriver& driver = Registry::get().driver(device);
-  Buffer buffer = driver.allocator().allocate(checked_bytes(dtype, shape), label);
+  const size_t bytes = checked_bytes(dtype, shape);
+  // What no graph named is told apart by its type.
+  const auto named = label ? label
+                           : std::make_shared<const std::string>(
+                                 fmt::format("an array {}", type_text(dtype, shape)));
+  Buffer buffer = driver.allocator().allocate(bytes, named);
   return Array(std::make_shared<Array::State>(dtype, std::move(shape), driver, buffer.data(),
                                               std::move(buffer), nullptr));
 }

@@ -4,6 +4,7 @@
 #include <cstdlib>
 #include <fstream>
 
+#include "ir/support/text.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 #include "tests/fuzz/shrink.h"
@@ -25,6 +26,18 @@ TEST_P(RandomGraphs, AgreeWithTheInterpreter) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Seeds, RandomGraphs, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
+
+// What another precision allows or forbids is what its bound says.
+TEST(RandomGraphsInPrecision, StrictAndFastAgreeWithTheInterpreter) {
+  for (const Precision precision : {Precision::Strict, Precision::Fast}) {
+    for (uint64_t seed = 0; seed < 150; ++seed) {
+      SCOPED_TRACE(fmt::format("{}, seed {}", name(precision), seed));
+      const Graph graph = fuzz::random_graph(seed, {});
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed), testing::test_device(),
+                                  {.precision = precision}));
+    }
+  }
+}
 
 // One kernel an op must give what few kernels give.
 TEST(RandomGraphsUnfused, AgreeWithTheInterpreter) {

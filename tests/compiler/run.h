@@ -51,7 +51,7 @@ inline ::testing::AssertionResult agrees(const Graph& graph, std::span<const Hos
                                          const Device& device = test_device(),
                                          const CompileOptions& options = {}) {
   const auto got = run(compile_for(device, graph, options), device, inputs);
-  const CheckResult result = check_outputs(graph, inputs, got);
+  const CheckResult result = check_outputs(graph, inputs, got, options.precision);
   if (result.ok) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << result.summary() << "\n" << to_text(graph);
 }

@@ -175,6 +175,24 @@ TEST_F(Gradients, ProductWithZeros) {
   expect_near(f(x), {12, 8, 6, 0, 8, 0, 0, 0, 0}, 0);
 }
 
+// d2 prod(x) / dxi dxj is the product of the others, zeros or not.
+TEST_F(Gradients, OfTheGradientOfProdHoldAtZeros) {
+  const auto row = [](int64_t i) {
+    return jit(grad([i](Tensor x) {
+      return sum(slice(grad([](Tensor y) { return prod(y); })(x), {i}, {i + 1}));
+    }));
+  };
+  const auto at = [](std::vector<double> values) {
+    return Array::from(values, {static_cast<int64_t>(values.size())}, test_device());
+  };
+  const Array one_zero = at({2, 0, 3, 5});
+  expect_near(row(0)(one_zero), {0, 15, 0, 0}, 0);
+  expect_near(row(1)(one_zero), {15, 0, 10, 6}, 0);
+  const Array two_zeros = at({0, 7, 0, 5, 2});
+  expect_near(row(0)(two_zeros), {0, 0, 70, 0, 0}, 0);
+  expect_near(row(1)(two_zeros), {0, 0, 0, 0, 0}, 0);
+}
+
 TEST_F(Gradients, TiesShareEqually) {
   const Array x = Array::from(Doubles{1, 3, 3, -1, 3}, {5});
   const auto greatest = jit(grad([](Tensor t) { return max(t) * 6; }));

@@ -47,6 +47,25 @@ TEST_F(Jit, SymbolicExtentsShareOneCompilation) {
   EXPECT_CONTAINS(error_of([&] { f(ones({2, 4}, f64), ones({4, 6}, f64)); }), "f64[2, 4]");
 }
 
+TEST_F(Jit, CallingItselfWhileItIsCompiledIsAnError) {
+  std::function<Array(Array)> self;
+  const auto f = jit(
+      [&](Tensor x) {
+        self(ones({2}));
+        return x;
+      },
+      {.name = "f"});
+  self = [&](const Array& x) { return f(x); };
+  EXPECT_CONTAINS(error_of([&] { self(ones({2})); }),
+                  "f is called with Arrays from within itself, while it is being compiled");
+  // With the Tensors that it has it may.
+  const auto twice = jit([](Tensor x) { return x + x; });
+  expect_near(jit([&](Tensor x) { return twice(twice(x)); })(ones({2})), {4, 4}, 0);
+  // Another function's call in between changes nothing.
+  const auto g = jit([&](Tensor x) { return self(ones({3})), x; });
+  EXPECT_CONTAINS(error_of([&] { g(ones({2})); }), "from within itself");
+}
+
 TEST_F(Jit, SymbolsMeanOneValue) {
   const auto f =
       jit([](Tensor x, Tensor y) { return x + y; }, {spec(f32, {"n:1..8"}), spec(f32, {"n:1..8"})});

@@ -17,6 +17,11 @@ for library in "$@"; do
     c++filt <<<"$foreign" | head -20
     failures=1
   fi
+  # Nor may a name of ours speak of LLVM's types: N4llvm in the mangled name.
+  if grep -E '4llvm' <<<"$exported" | c++filt | head -20 | grep .; then
+    echo "$library exports names with types of LLVM"
+    failures=1
+  fi
   if readelf -d "$library" | grep -E 'NEEDED.*(LLVM|clang|z3)'; then
     echo "$library needs a library that should be inside it or unused"
     failures=1

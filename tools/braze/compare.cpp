@@ -64,7 +64,8 @@ bool run_same_kernels(const Side& a, const Side& b) {
 void judge(const Graph& graph, std::span<const HostTensor> inputs, const Side& side,
            std::vector<Verdict>& verdicts) {
   if (side.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
-  for (const OutputCheck& check : check_outputs(graph, inputs, side.outputs).outputs)
+  const CheckResult result = check_outputs(graph, inputs, side.outputs, side.program->precision);
+  for (const OutputCheck& check : result.outputs)
     verdicts.push_back(
         {check.name, side.device.name(), check.exact ? "exact" : "bound", check.comparison});
 }

@@ -176,6 +176,7 @@ void print_json(const Program& program, const std::vector<Edge>& edges) {
   for (const Edge& edge : edges) reasons.push_back(edge_json(edge));
   json::print({{"program", json::string(program.name)},
                {"target", json::string(program.target.to_string())},
+               {"precision", json::string(std::string(name(program.precision)))},
                {"ops", std::to_string(program.ops_before_fusion)},
                {"kernels", json::array(launches)},
                {"edges", json::array(reasons)}});
@@ -196,8 +197,9 @@ Exit explain(const Options& options) {
   }
   if (options.edge.empty()) {
     const size_t kernels = program.artifacts.size();
-    fmt::print("{}: {} ops in {} kernel{} for {}\n", program.name, program.ops_before_fusion,
-               kernels, kernels == 1 ? "" : "s", program.target.name);
+    fmt::print("{}: {} ops in {} kernel{} for {}, {} precision\n", program.name,
+               program.ops_before_fusion, kernels, kernels == 1 ? "" : "s", program.target.name,
+               name(program.precision));
     for (const Launch& launch : program.launches) print_launch(program, launch);
   }
   print_edges(edges);

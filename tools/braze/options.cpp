@@ -11,7 +11,9 @@ namespace braze::tool {
 namespace {
 
 constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
-    {"strict", Precision::Strict}, {"standard", Precision::Standard}, {"fast", Precision::Fast}};
+    {name(Precision::Strict), Precision::Strict},
+    {name(Precision::Standard), Precision::Standard},
+    {name(Precision::Fast), Precision::Fast}};
 
 constexpr std::pair<std::string_view, GpuCode> kCodeGenerators[] = {{"ptx", GpuCode::Ptx},
                                                                     {"nvrtc", GpuCode::Nvrtc}};

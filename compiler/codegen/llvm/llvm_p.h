@@ -32,7 +32,9 @@ namespace braze {
 struct CodegenTimes;
 }
 
-namespace braze::codegen {
+// Hidden: their types are those of an LLVM that nobody else may meet.
+namespace braze {
+namespace [[gnu::visibility("hidden")]] codegen {
 
 /// The function of a phase and what its parameters hold, valid in all of its blocks.
 struct Entry {
@@ -108,4 +110,5 @@ enum class Emission : uint8_t { LlvmText, Assembly, Object };
 std::string emit(const Kernel& kernel, const Backend& backend, Emission emission,
                  CodegenTimes& times);
 
-}  // namespace braze::codegen
+}  // namespace gnu::visibility("hidden")]]codegen
+}  // namespace braze

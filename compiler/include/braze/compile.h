@@ -6,6 +6,8 @@
 #include <string>
 #include <string_view>
 
+#include "braze/precision.h"
+
 namespace braze {
 
 class Graph;
@@ -14,13 +16,6 @@ struct Partition;
 struct Program;
 struct Target;
 struct TileProgram;
-
-/// How far results may differ from op-by-op evaluation; see docs/guides/numerics.md.
-enum class Precision : uint8_t {
-  Strict,    ///< values consumed only by reductions round as visible ones do
-  Standard,  ///< visible values exact, sums within their bound
-  Fast,      ///< also hardware approximations and reassociation where they can be seen
-};
 
 /// The way to machine code for a GPU. Results are the same bits.
 enum class GpuCode : uint8_t {
@@ -55,6 +50,9 @@ struct CompileOptions {
   /// Sees every phase, on the thread that compiles.
   std::function<void(const CompilePhase&)> observer = {};
 };
+
+/// Everything in the options that decides a program, one `name value` a line: for cache keys.
+std::string key_text(const CompileOptions& options);
 
 /// Compiles for `target`. Throws Error; on an internal failure leaves a reproducer file and names
 /// the command that replays it.

@@ -40,10 +40,15 @@ class LoadedKernels : public LoadedProgram {
     }
     for (const Launch& launch : program_->launches) {
       if (launch.artifact == Launch::kCopy) continue;
+      scratch_bytes_ = std::max(scratch_bytes_, launch.scratch_bytes);
       if (launch.instances.size() != phases_[launch.artifact].size()) {
         malformed(program_->artifacts[launch.artifact], "another number of phases than its launch");
       }
     }
+  }
+
+  void reserve() override {
+    if (scratch_bytes_ > 0) driver_.reserve_scratch(scratch_bytes_);
   }
 
   void launch(const LaunchArguments& arguments) override {
@@ -61,6 +66,7 @@ class LoadedKernels : public LoadedProgram {
   const std::shared_ptr<const Program> program_;
   std::vector<CodeImage> images_;
   std::vector<std::vector<KernelFunction>> phases_;  // by artifact
+  int64_t scratch_bytes_ = 0;                        // the most that a launch wants
 };
 
 }  // namespace
@@ -103,34 +109,42 @@ std::unique_ptr<LoadedProgram> CpuDriver::load(std::shared_ptr<const Program> pr
   return std::make_unique<LoadedKernels>(*this, std::move(program));
 }
 
-void CpuDriver::prepare_scratch(int64_t bytes) {
+std::shared_ptr<const CpuDriver::Scratch> CpuDriver::scratch_of(int64_t bytes, int threads) {
   // Whole pages for each thread, so that none shares a line, or a page's worth of prefetching,
   // with another.
   const size_t each = (static_cast<size_t>(bytes) + 4095) / 4096 * 4096;
-  const size_t all = each * static_cast<size_t>(pool_.threads());
-  if (all <= scratch_size_) return;
-  std::byte* const larger = scratch_memory_.allocate(all);
-  if (!larger) {
-    fail(codes::kOutOfMemory, fmt::format("{} has no {} for the scratch of its {} threads", name(),
-                                          bytes_text(all), pool_.threads()));
+  const size_t all = each * static_cast<size_t>(threads);
+  const std::lock_guard lock(scratch_mutex_);
+  if (!scratch_ || scratch_->size < all) {
+    auto label = std::make_shared<const std::string>(fmt::format("scratch of {} threads", threads));
+    auto larger = std::make_shared<Scratch>();
+    larger->memory = allocator().allocate(all, label);
+    larger->size = all;
+    scratch_ = std::move(larger);
   }
-  if (scratch_) scratch_memory_.free(scratch_, scratch_size_);
-  scratch_ = larger;
-  scratch_size_ = all;
+  return scratch_;
+}
+
+void CpuDriver::reserve_scratch(int64_t bytes) {
+  scratch_of(bytes, threads_.load(std::memory_order_relaxed));
 }
 
 void CpuDriver::launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
                        const LaunchArguments& arguments) {
   pool_.set_threads(threads_.load(std::memory_order_relaxed));
-  if (scratch_bytes > 0) prepare_scratch(scratch_bytes);
-  const size_t scratch_each = scratch_size_ / static_cast<size_t>(pool_.threads()) / 64 * 64;
+  std::shared_ptr<const Scratch> scratch;
+  if (scratch_bytes > 0) scratch = scratch_of(scratch_bytes, pool_.threads());
+  std::byte* const scratch_data = scratch ? scratch->memory.data() : nullptr;
+  const size_t scratch_each =
+      scratch ? scratch->size / static_cast<size_t>(pool_.threads()) / 64 * 64 : 0;
   void* const* const buffers = arguments.buffers.data();
   const int64_t* const scalars = arguments.scalars.data();
   const bool wake = arguments.call_seconds == 0 || arguments.call_seconds > kWorthWaking;
   for (size_t phase = 0; phase < phases.size(); ++phase) {
     const KernelFunction function = phases[phase];
     const auto body = [&](int64_t begin, int64_t end, int worker) {
-      function(buffers, scalars, scratch_ + static_cast<size_t>(worker) * scratch_each, begin, end);
+      function(buffers, scalars, scratch_data + static_cast<size_t>(worker) * scratch_each, begin,
+               end);
     };
     const int64_t count = arguments.instances[phase];
     if (count <= 0) continue;

@@ -28,22 +28,28 @@ class CpuDriver : public DeviceDriver {
   const Target& target() override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
+  /// Has scratch memory of `bytes` for each thread. By any thread; ResourceExhausted.
+  void reserve_scratch(int64_t bytes);
   /// Runs the phases of one kernel. Only by the thread that executes the stream.
   void launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
               const LaunchArguments& arguments);
 
  private:
-  void prepare_scratch(int64_t bytes);
+  /// One piece of memory with a part for each worker.
+  struct Scratch {
+    Buffer memory;
+    size_t size = 0;
+  };
+  std::shared_ptr<const Scratch> scratch_of(int64_t bytes, int threads);
 
   const std::atomic<int>& threads_;
   std::mutex targets_mutex_;
   std::vector<std::unique_ptr<const Target>> targets_;  // one for each number of threads
 
-  // Used while a launch is executed.
-  ThreadPool pool_;
-  HostMemory scratch_memory_;
-  std::byte* scratch_ = nullptr;  // lives as long as the driver: as the process
-  size_t scratch_size_ = 0;
+  std::mutex scratch_mutex_;
+  std::shared_ptr<const Scratch> scratch_;  // a launch keeps the one that it began with
+
+  ThreadPool pool_;  // used while a launch is executed
 };
 
 }  // namespace braze

@@ -74,7 +74,7 @@ class DeviceGuard {
 void synchronize(const Device& device);
 
 struct MemoryStats {
-  uint64_t live_bytes = 0;    ///< held by arrays and running programs
+  uint64_t live_bytes = 0;    ///< held by arrays, running programs and the scratch of threads
   uint64_t cached_bytes = 0;  ///< freed, kept for reuse
   uint64_t peak_bytes = 0;    ///< the largest live_bytes so far
   uint64_t allocations = 0;   ///< requests served
