@@ -87,7 +87,7 @@ void PipelinedLowering::note_roles(const Phase& phase) {
   int64_t warps = 0, barrier = 1;
   replicated_ = replicated_copies(phase);
   multicast_.clear();
-  note_multicast(phase.body);
+  note_copies(phase.body);
   for (const Statement& s : phase.body.statements) {
     const auto* op = s.as<CopiesOp>();
     if (!op) continue;
@@ -95,15 +95,16 @@ void PipelinedLowering::note_roles(const Phase& phase) {
     if (op->registers > 0) warps = rounded_up(warps, 4);
     role.first_warp = warps;
     warps += op->warps * op->copies;
-    role.one_thread = only_puts(*op->body);
+    for_each_statement(*op->body, [&](const Statement& inner) {
+      role.stores_start = role.stores_start || inner.as<StartStoreOp>();
+      role.puts = role.puts || inner.as<PutOp>();
+      role.copies = role.copies || by_threads_.contains(inner.as<CopyOp>());
+    });
+    role.one_thread = only_puts(*op->body) && !role.copies;
     if (!role.one_thread) {
       role.first_barrier = barrier;
       barrier += op->copies;
     }
-    for_each_statement(*op->body, [&](const Statement& inner) {
-      role.stores_start = role.stores_start || inner.as<StartStoreOp>();
-      role.puts = role.puts || inner.as<PutOp>();
-    });
     roles_.push_back(role);
   }
   for (const Statement& s : phase.body.statements) {
@@ -117,13 +118,17 @@ void PipelinedLowering::note_roles(const Phase& phase) {
                                  tile_.name, warps, barrier, kMostWarps, kMostBarriers));
 }
 
-// D18: channels whose slots other blocks write into too.
-void PipelinedLowering::note_multicast(const Region& region) {
+// D11, D18: what threads must copy, and channels whose slots other blocks write into too.
+void PipelinedLowering::note_copies(const Region& region) {
   for_each_statement(region, [&](const Statement& s) {
     const auto* put = s.as<PutOp>();
     if (!put) return;
     for (const Statement& inner : put->body->statements)
-      if (replicated_.contains(inner.as<CopyOp>())) multicast_.insert(put->channel);
+      if (const auto* copy = inner.as<CopyOp>()) {
+        if (!field_box(*copy, 0)) replicated_.erase(copy);  // each block makes its own
+        if (!field_box(*copy, 0)) by_threads_.insert(copy);
+        if (replicated_.contains(copy)) multicast_.insert(put->channel);
+      }
   });
 }
 
@@ -164,6 +169,7 @@ void PipelinedLowering::declare_channel(ChannelId id) {
   out.full = mbarriers(channel.name + "_full", channel.depth);
   out.empty = mbarriers(channel.name + "_empty", channel.depth);
   out.releases = receivers(channel) * out.writers;
+  if (role_named(channel.producer).copies) out.fills = role_named(channel.producer).threads();
   channels_[id] = out;
 }
 
@@ -231,7 +237,8 @@ void PipelinedLowering::begin_block(const Phase& lowered) {
 }
 
 void PipelinedLowering::init_slot(const LoweredChannel& channel, const Expr& slot) {
-  builder_.instruction(Instruction::mbarrier_init, {Place{channel.full, slot}, Expr(1)});
+  builder_.instruction(Instruction::mbarrier_init,
+                       {Place{channel.full, slot}, Expr(channel.fills)});
   builder_.instruction(Instruction::mbarrier_init,
                        {Place{channel.empty, slot}, Expr(channel.releases)});
 }
@@ -469,15 +476,35 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
   const Channel& channel = tile_[op.channel];
   const LoweredChannel& lowered = channels_.at(op.channel);
   const Expr item = uniform(op.item);
-  put_ = &op;
-  by_first_thread([&] {
-    const Expr place = slot(channel, item);
+  const Expr place = slot(channel, item);
+  const Place full{lowered.full, place};
+  const auto wait = [&] {
     builder_.instruction(Instruction::mbarrier_wait,
                          {Place{lowered.empty, place}, mod(round(channel, item) + 1, 2)});
-    builder_.instruction(Instruction::mbarrier_expect,
-                         {Place{lowered.full, place}, Expr(lowered.bytes)});
+  };
+  put_ = &op;
+  if (lowered.fills == 1) {
+    by_first_thread([&] {
+      wait();
+      builder_.instruction(Instruction::mbarrier_expect, {full, Expr(lowered.bytes)});
+      lower_region(*op.body);
+    });
+  } else {  // D11: all arrive behind their own copies
+    wait();
     lower_region(*op.body);
-  });
+    builder_.instruction(Instruction::fence_proxy_async);
+    const int64_t bytes = bulk_bytes(op);
+    const auto arrive = [&] { builder_.instruction(Instruction::mbarrier_arrive, {full}); };
+    if (bytes == 0)
+      arrive();
+    else
+      builder_.if_then(
+          {{role_.thread, IndexComparison::Kind::Eq, 0}},
+          [&] {
+            builder_.instruction(Instruction::mbarrier_expect, {full, Expr(bytes)});
+          },
+          arrive);
+  }
   put_ = nullptr;
 }
 

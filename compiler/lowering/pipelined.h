@@ -38,6 +38,7 @@ class PipelinedLowering : public ProgramLowering {
     int64_t bytes = 0;     // of an item
     int64_t writers = 1;   // blocks that write into a slot of this one
     int64_t releases = 0;  // arrivals that empty a slot
+    int64_t fills = 1;     // arrivals that fill a slot: of thread 0, or of all who copy
   };
   // The role whose copies run the statements at hand.
   struct Role {
@@ -48,6 +49,7 @@ class PipelinedLowering : public ProgramLowering {
     bool one_thread = false;  // all statements stand under "thread 0"
     bool stores_start = false;
     bool puts = false;
+    bool copies = false;  // by all threads
     int64_t threads() const { return op->warps * kWarpThreads; }
   };
   // D16: what happened to a buffer since the last barrier of the copy.
@@ -63,7 +65,7 @@ class PipelinedLowering : public ProgramLowering {
   void reserve_symbols(const Region& region);
   void lower_phase(const Phase& phase);
   void note_roles(const Phase& phase);
-  void note_multicast(const Region& region);
+  void note_copies(const Region& region);
   void declare_channel(ChannelId id);
   void place_shared(Phase& lowered);
   void begin_block(const Phase& lowered);
@@ -119,6 +121,8 @@ class PipelinedLowering : public ProgramLowering {
 
   void note_frames(const Region& region);
   ArrayForm form(ValueId tile, const std::vector<RegisterDigit>& axes, int64_t lanes) const;
+  ArrayForm form(const Layout& layout, DType dtype, const std::vector<RegisterDigit>& axes,
+                 int64_t lanes) const;
   ArrayForm vector_form(ValueId tile, const std::vector<RegisterDigit>& axes, MemoryId memory,
                         const std::vector<Expr>& at, const Guard& guard) const;
   bool guard_parts(const Guard& guard, const ArrayForm& form) const;
@@ -191,8 +195,11 @@ class PipelinedLowering : public ProgramLowering {
     std::vector<Expr> at;
     std::vector<int64_t> extents;
   };
-  Box box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard, const ValueType& part,
-          const Statement& s) const;
+  std::optional<Box> box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard,
+                         const ValueType& part) const;
+  std::optional<Box> field_box(const CopyOp& op, int64_t number) const;
+  void copy_by_threads(const CopyOp& op);
+  int64_t bulk_bytes(const PutOp& op) const;
   TensorMapId tensor_map(MemoryId memory, std::vector<int64_t> extents, int64_t swizzle);
   void each_panel(int64_t panels, const std::function<void(const Expr&)>& visit);
   bool stores_matrices(const StoreOp& op, const OnChip& place) const;
@@ -247,7 +254,7 @@ class PipelinedLowering : public ProgramLowering {
   Role role_;
   std::map<ChannelId, LoweredChannel> channels_;
   std::map<TokenId, int64_t> turn_barriers_;  // id of element 0
-  std::set<const CopyOp*> replicated_;
+  std::set<const CopyOp*> replicated_, by_threads_;
   std::set<ChannelId> multicast_;
   std::vector<SharedObject> fields_, buffers_, exchanges_, barriers_;
   std::map<MemoryId, OnChip> windows_;

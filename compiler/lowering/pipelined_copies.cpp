@@ -149,9 +149,10 @@ void PipelinedLowering::before_async_read(const OnChip& place) {
 // --- Bulk copies: D11, D18 ----------------------------------------------------------------------
 
 // Each axis of the tensor is fixed or runs along one axis of the part, in order.
-PipelinedLowering::Box PipelinedLowering::box(MemoryId memory, const std::vector<Expr>& at,
-                                              const Guard& guard, const ValueType& part,
-                                              const Statement& s) const {
+std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
+                                                             const std::vector<Expr>& at,
+                                                             const Guard& guard,
+                                                             const ValueType& part) const {
   const Memory& tensor = tile_[memory];
   const auto bytes = static_cast<int64_t>(size_of(tensor.dtype));
   bool fits = tensor.space == MemorySpace::Parameter && tensor.strides.empty() &&
@@ -179,7 +180,7 @@ PipelinedLowering::Box PipelinedLowering::box(MemoryId memory, const std::vector
     out.at.push_back(first);
   }
   while (next < part.rank() && part.extents[next] == 1) ++next;
-  if (!fits || next < part.rank()) not_lowered("a bulk copy that no tensor map can make", s);
+  if (!fits || next < part.rank()) return std::nullopt;
   return out;
 }
 
@@ -223,33 +224,45 @@ static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType&
   return out;
 }
 
-void PipelinedLowering::lower_op(const CopyOp& op, const Statement& s) {
+// What a tensor map sees of the matrix of a number, cut in panels and among the blocks that share
+// it; none if there is no such map.
+std::optional<PipelinedLowering::Box> PipelinedLowering::field_box(const CopyOp& op,
+                                                                   int64_t number) const {
   const Memory& field = tile_[op.field];
-  const Channel& channel = tile_[put_->channel];
-  const Expr place = slot(channel, uniform(put_->item));
   const Matrix m = matrix(op.field);
   const ValueType type = memory_type(field);
   const int64_t parts = replicated_.contains(&op) ? phase_->cluster_size : 1;
   const int64_t slice = m.rows / parts;
   if (type.rank() < 2 || m.rows % parts != 0 || (field.swizzle > 0 && slice % 8 != 0) ||
-      slice > kMostBoxExtent || m.panel > kMostBoxExtent)
-    not_lowered("a field whose matrices are no boxes of a tensor map", s);
-  const Expr rank = parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
-  const Place full{channels_.at(put_->channel).full, place};
+      slice > kMostBoxExtent || m.panel > kMostBoxExtent ||
+      m.panel * static_cast<int64_t>(size_of(field.dtype)) % kMapAlign != 0)
+    return std::nullopt;
   // The axes before the last two count matrices.
   ValueType one = type;
   std::fill(one.extents.begin(), one.extents.end() - 2, 1);
-  for (int64_t number = 0; number < type.count() / m.elements(); ++number) {
-    const auto matrix_at = at_matrix(op.at, type, number);
-    Box whole = box(op.memory, matrix_at, op.guard, one, s);
-    const size_t row_axis = whole.extents.size() - 2;
-    if (whole.extents.size() < 2 || whole.extents[row_axis] != m.rows ||
-        whole.extents.back() != m.columns)
-      not_lowered("a field whose matrices are no boxes of a tensor map", s);
-    whole.extents[row_axis] = slice;
-    whole.extents.back() = m.panel;
+  auto out = box(op.memory, at_matrix(op.at, type, number), op.guard, one);
+  if (!out || out->extents.size() < 2) return std::nullopt;
+  int64_t& rows = out->extents[out->extents.size() - 2];
+  if (rows != m.rows || out->extents.back() != m.columns) return std::nullopt;
+  rows = slice;
+  out->extents.back() = m.panel;
+  return out;
+}
+
+void PipelinedLowering::lower_op(const CopyOp& op, const Statement&) {
+  if (by_threads_.contains(&op)) return copy_by_threads(op);
+  const Memory& field = tile_[op.field];
+  const Expr place = slot(tile_[put_->channel], uniform(put_->item));
+  const Matrix m = matrix(op.field);
+  const ValueType type = memory_type(field);
+  const int64_t parts = replicated_.contains(&op) ? phase_->cluster_size : 1;
+  const int64_t slice = m.rows / parts;
+  const Expr rank = parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
+  const Place full{channels_.at(put_->channel).full, place};
+  const auto copy_matrix = [&](int64_t number) {
+    Box whole = field_box(op, number).value();
     const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
-    whole.at[row_axis] += rank * Expr(slice);
+    whole.at[whole.at.size() - 2] += rank * Expr(slice);
     const Expr first =
         place * Expr(type.count()) + Expr(number * m.elements()) + rank * Expr(slice * m.panel);
     each_panel(m.columns / m.panel, [&](const Expr& panel) {
@@ -262,7 +275,64 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement& s) {
         builder_.instruction(Instruction::tma_load_multicast,
                              {to, MapPlace{map, at}, full, Expr((int64_t{1} << parts) - 1)});
     });
+  };
+  const auto copy_all = [&] {
+    for (int64_t number = 0; number < type.count() / m.elements(); ++number) copy_matrix(number);
+  };
+  if (channels_.at(put_->channel).fills == 1)
+    copy_all();  // the put's thread
+  else
+    by_first_thread(copy_all);
+}
+
+// D11: what no tensor map sees. Every thread of the producer loads and stores its part.
+void PipelinedLowering::copy_by_threads(const CopyOp& op) {
+  const Memory& field = tile_[op.field];
+  const ValueType type = memory_type(field);
+  const Layout layout = default_layout(type.extents, role_.threads());
+  const auto axes = register_digits(layout);
+  OnChip to{op.field, memories_[op.field.index],
+            slot(tile_[put_->channel], uniform(put_->item)) * Expr(type.count()),
+            std::vector<Expr>(type.rank())};
+  std::vector<Expr> everywhere;
+  for (size_t axis = 0; axis < type.rank(); ++axis)
+    everywhere.push_back(position_symbol('d', axis, type.extents[axis]));
+  ArrayForm own = form(layout, type.dtype, axes, 1);
+  const auto bytes = static_cast<int64_t>(size_of(type.dtype));
+  const bool neighbours =
+      !axes.empty() && axes.back().axis + 1 == type.rank() && axes.back().weight == 1;
+  for (int64_t lanes = neighbours ? axes.back().extent : 1; lanes > 1; lanes /= 2) {
+    ArrayForm vector = form(layout, type.dtype, axes, lanes);
+    const Expr address = offset(op.memory, op.at, vector.positions);
+    if (axes.back().extent % lanes != 0 || lanes * bytes > kChunkBytes || op.guard.clip ||
+        op.guard.mask || guard_parts(op.guard, vector) ||
+        !address.coefficient_of("lane").value_or(Expr(0)).is_constant(1) ||
+        alignment(op.memory, address) < lanes * bytes || !chip_neighbours(to, everywhere, vector))
+      continue;
+    own = std::move(vector);
+    break;
   }
+  LoadOp load{memories_[op.memory.index],
+              {offset(op.memory, op.at, own.positions)},
+              lower_guard(op.guard, op.memory, op.at, own),
+              0,
+              0,
+              op.cache};
+  load.align = alignment(op.memory, load.at[0]);
+  const ValueId value = builder_.append(std::move(load), {own.type}, "part")[0];
+  builder_.store(value, to.memory, {chip_address(to, everywhere, own)}, {single_store(layout), {}});
+}
+
+// Of an item, those that are counted as they land.
+int64_t PipelinedLowering::bulk_bytes(const PutOp& op) const {
+  int64_t out = 0;
+  for (const Statement& s : op.body->statements) {
+    const auto* copy = s.as<CopyOp>();
+    if (!copy || by_threads_.contains(copy)) continue;
+    const ValueType type = memory_type(tile_[copy->field]);
+    out += type.count() * static_cast<int64_t>(size_of(type.dtype));
+  }
+  return out;
 }
 
 // D17.
@@ -271,7 +341,9 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
   before_async_read(place);
   const Matrix m = matrix(place.tile);
   const ValueType part = memory_type(tile_[op.window]);
-  Box whole = box(op.memory, op.at, op.guard, part, s);
+  auto whole_box = box(op.memory, op.at, op.guard, part);
+  if (!whole_box) not_lowered("a store.start that no tensor map can make", s);
+  Box& whole = *whole_box;
   const int64_t columns = part.extents.back();
   const bool panels = columns % m.panel == 0 && place.offsets.back().is_multiple_of(m.panel);
   if (part.rank() != 2 || !panels) not_lowered("a store of a part that is no whole panels", s);

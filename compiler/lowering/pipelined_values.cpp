@@ -139,8 +139,13 @@ Expr PipelinedLowering::thread_digit(const Digit& digit) const {
 PipelinedLowering::ArrayForm PipelinedLowering::form(ValueId tile,
                                                      const std::vector<RegisterDigit>& axes,
                                                      int64_t lanes) const {
-  const Layout& layout = layouts_[tile];
-  ArrayForm out{axes, lanes, array_type(tile_[tile].type.dtype, axes), renamed_};
+  return form(layouts_[tile], tile_[tile].type.dtype, axes, lanes);
+}
+
+PipelinedLowering::ArrayForm PipelinedLowering::form(const Layout& layout, DType dtype,
+                                                     const std::vector<RegisterDigit>& axes,
+                                                     int64_t lanes) const {
+  ArrayForm out{axes, lanes, array_type(dtype, axes), renamed_};
   out.type.lanes = static_cast<int32_t>(lanes);
   if (lanes > 1) {
     out.type.extents.back() /= lanes;

@@ -216,6 +216,10 @@ TEST(Pipelined, StreamK) {
   expect_graph("stream_k.braze", "product.braze", {{"m", 300}, {"n", 392}, {"k", 768}});
 }
 
+TEST(Pipelined, CopiesByThreads) {
+  expect_graph("odd_product.braze", "product.braze", {{"m", 100}, {"n", 264}, {"k", 131}});
+}
+
 // What only moves and scans elements gives the same bits at both levels.
 void expect_same_bits(const std::string& tile_name) {
   const std::string text = cases(tile_name)[0];
@@ -277,7 +281,8 @@ TEST_P(PipelinedCode, Assembles) {
 
 INSTANTIATE_TEST_SUITE_P(Texts, PipelinedCode,
                          testing::Combine(testing::Values("linear_gelu", "attention",
-                                                          "layer_norm_backward_gpu", "stream_k"),
+                                                          "layer_norm_backward_gpu", "stream_k",
+                                                          "moves", "odd_product"),
                                           testing::Values(GpuCode::Ptx, GpuCode::Nvrtc)),
                          [](const auto& i) {
                            return std::string(std::get<0>(i.param)) +
