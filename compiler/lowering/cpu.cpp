@@ -48,8 +48,8 @@ class CpuLowering : public Lowering {
     scratch_ += (bytes + 63) / 64 * 64;
   }
 
-  void before_access(MemoryId, bool) override {}
-  void enter_loop(const Region&) override {}
+  void before_access(MemoryId, bool, const std::optional<Expr>&) override {}
+  void enter_loop(const ForOp&) override {}
   void leave_loop() override {}
   void check_row(const RowOp&, const Statement&) const override {}
 

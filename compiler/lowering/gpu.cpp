@@ -44,6 +44,7 @@ class GpuLowering : public Lowering {
  private:
   void begin_phase(Phase& lowered) override {
     lowered.block = threads_;
+    lowered.registers = tile_.registers;
     shared_ = 0;
     pending_.clear();
     exchanges_.clear();
@@ -117,6 +118,23 @@ class GpuLowering : public Lowering {
 
   bool padded(const ValueType&, const ValueType&) const override { return false; }
 
+  // Where a bound is a multiple of the lanes, as what precedes it, it parts no vector.
+  Condition per_vector(Condition condition, int32_t lanes) const override {
+    const auto begins = [&](const Expr& e) {
+      const Expr first = e.substitute("lane", 0);
+      return first.is_multiple_of(lanes) &&
+             (e - first == Expr(0) || e - first == lane_symbol(lanes));
+    };
+    for (IndexComparison& c : condition) {
+      if (lanes == 1 || !begins(c.left) || !begins(c.right)) continue;
+      const bool below = c.kind == IndexComparison::Kind::Lt && !c.right.uses("lane");
+      const bool above = c.kind == IndexComparison::Kind::Le && !c.left.uses("lane");
+      if (below) c.left = c.left.substitute("lane", 0);
+      if (above) c.right = c.right.substitute("lane", 0);
+    }
+    return condition;
+  }
+
   // The value of a thread digit in this thread.
   Expr thread_value(int64_t stride, int64_t extent) const {
     return mod(floordiv(thread_, stride), extent);
@@ -185,33 +203,104 @@ class GpuLowering : public Lowering {
     return memory.space != MemorySpace::Parameter || memory.mode != Mode::In;
   }
 
-  // What happened to such memory since the last barrier.
+  // The slots of such memory that were touched since the last barrier; nullopt: any of them.
+  using Slots = std::vector<std::optional<Expr>>;
   struct Pending {
-    bool stored = false, loaded = false;
+    Slots stored, loaded;
+    void add(const Pending& more) {
+      for (const auto& slot : more.stored) insert(stored, slot);
+      for (const auto& slot : more.loaded) insert(loaded, slot);
+    }
+    static void insert(Slots& slots, const std::optional<Expr>& slot) {
+      if (std::find(slots.begin(), slots.end(), slot) == slots.end()) slots.push_back(slot);
+    }
+    static Pending everything() { return {{std::nullopt}, {std::nullopt}}; }
   };
+  static bool may_meet(const std::optional<Expr>& a, const std::optional<Expr>& b) {
+    if (!a || !b) return true;
+    const Expr difference = *a - *b;
+    return difference.range().contains(0) && !mod(difference, 2).is_constant(1);
+  }
+  static bool may_meet(const Slots& slots, const std::optional<Expr>& slot) {
+    return std::any_of(slots.begin(), slots.end(),
+                       [&](const auto& touched) { return may_meet(touched, slot); });
+  }
 
   // D16. A buffer whose elements are each touched by one thread only needs no barrier.
-  void before_access(MemoryId memory, bool store) override {
+  void before_access(MemoryId memory, bool store, const std::optional<Expr>& slot) override {
     if (!passes_values(kernel_[memory]) || is_private(memory)) return;
-    Pending& before = pending_[memory];
-    if (loops_ > 0 && seen_.insert(memory).second) before = {true, true};  // by the turn before
-    if (before.stored || (store && before.loaded)) barrier();
+    // What the turn before did to memory that a loop declares.
+    if (seen_.insert(memory).second && !loops_.empty()) pending_[memory] = Pending::everything();
+    const Pending& before = pending_[memory];
+    if (may_meet(before.stored, slot) || (store && may_meet(before.loaded, slot))) barrier();
     Pending& now = pending_[memory];
-    (store ? now.stored : now.loaded) = true;
+    Pending::insert(store ? now.stored : now.loaded, slot);
   }
 
-  // What a turn does is pending when the next begins.
-  void enter_loop(const Region& body) override {
-    ++loops_;
-    for_each_statement(body, [&](const Statement& s) {
-      if (const auto* load = s.as<LoadOp>()) note_turn(load->memory);
-      if (const auto* store = s.as<StoreOp>()) note_turn(store->memory);
+  // A loop whose turns are being lowered.
+  struct Turns {
+    std::set<std::string> symbols;        // that differ between turns
+    std::map<MemoryId, Pending> skipped;  // what is pending if no turn runs
+  };
+
+  // What a turn does is pending when the next begins. Loads of what was stored before the loop
+  // take one barrier in front of it.
+  void enter_loop(const ForOp& loop) override {
+    Turns turns{{loop.symbol}, {}};
+    for_each_statement(*loop.body, [&](const Statement& s) {
+      if (const auto* let = s.as<LetOp>()) turns.symbols.insert(let->symbol);
+      if (const auto* inner = s.as<ForOp>()) turns.symbols.insert(inner->symbol);
     });
-    for (const MemoryId exchange : exchanges_) pending_[exchange] = {true, true};
+    std::map<MemoryId, Pending> turn;
+    for_each_statement(*loop.body, [&](const Statement& s) {
+      if (const auto* load = s.as<LoadOp>())
+        note_access(load->memory, load->at, turns,
+                    [&](MemoryId memory, const std::optional<Expr>& slot) {
+                      Pending::insert(turn[memory].loaded, slot);
+                    });
+      if (const auto* store = s.as<StoreOp>())
+        note_access(store->memory, store->at, turns,
+                    [&](MemoryId memory, const std::optional<Expr>& slot) {
+                      Pending::insert(turn[memory].stored, slot);
+                    });
+    });
+    for (const auto& [memory, done] : turn) {
+      const Slots& stored = pending_[memory].stored;
+      const bool waits = std::any_of(done.loaded.begin(), done.loaded.end(),
+                                     [&](const auto& slot) { return may_meet(stored, slot); });
+      if (waits && done.stored.empty()) barrier();
+    }
+    if (proves_less(loop.low, loop.high) != true) turns.skipped = pending_;
+    for (const auto& [memory, done] : turn) pending_[memory].add(done);
+    for (const MemoryId exchange : exchanges_) pending_[exchange] = Pending::everything();
+    loops_.push_back(std::move(turns));
   }
-  void leave_loop() override { --loops_; }
-  void note_turn(MemoryId tile_memory) {
-    if (passes_values(tile_[tile_memory])) pending_[memories_[tile_memory.index]] = {true, true};
+
+  template <class F>
+  void note_access(MemoryId tile_memory, const std::vector<Expr>& at, const Turns& turns,
+                   const F& note) {
+    const MemoryId memory = memories_[tile_memory.index];
+    if (!memory || !passes_values(tile_[tile_memory]) || is_private(memory)) return;
+    seen_.insert(memory);
+    note(memory, within(uniform_slot(at), turns));
+  }
+  // The slot, if it is the same in all turns.
+  static std::optional<Expr> within(const std::optional<Expr>& slot, const Turns& turns) {
+    if (!slot) return std::nullopt;
+    const auto names = slot->symbols();
+    const bool differs = std::any_of(names.begin(), names.end(), [&](const std::string& name) {
+      return turns.symbols.contains(name);
+    });
+    return differs ? std::nullopt : slot;
+  }
+
+  void leave_loop() override {
+    const Turns turns = std::move(loops_.back());
+    loops_.pop_back();
+    for (auto& [memory, pending] : pending_)
+      for (Slots* slots : {&pending.stored, &pending.loaded})
+        for (std::optional<Expr>& slot : *slots) slot = within(slot, turns);
+    for (const auto& [memory, before] : turns.skipped) pending_[memory].add(before);
   }
 
   static void for_each_statement(const Region& region,
@@ -378,7 +467,7 @@ class GpuLowering : public Lowering {
     const auto at = [&](const Expr& warp) {
       return (warp * Expr(count) + element) * Expr(threads) + thread;
     };
-    before_access(place, /*store=*/true);
+    before_access(place, /*store=*/true, {});
     std::vector<Digit> storing = others;
     storing.push_back(digit);
     builder_.append(StoreOp{value,
@@ -388,7 +477,7 @@ class GpuLowering : public Lowering {
                             0,
                             CacheHint::None},
                     {});
-    before_access(place, /*store=*/false);
+    before_access(place, /*store=*/false, {});
     ValueType all = type;
     all.extents.push_back(digit.extent);
     return builder_.append(LoadOp{place,
@@ -436,8 +525,37 @@ class GpuLowering : public Lowering {
   }
 
   bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
+    if (op.kind == ViewKind::Slice) return slices_registers(from, to);
     return op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
            lower_type(from).lanes == lower_type(to).lanes;
+  }
+
+  // Whether every axis that is cut lies in the registers of each thread.
+  bool slices_registers(const ValueType& from, const ValueType& to) const {
+    for (size_t axis = 0; axis < from.rank(); ++axis) {
+      const AxisDigits own = digits(from, axis), other = digits(to, axis);
+      if (own.threads != other.threads) return false;
+      if (from.extents[axis] == to.extents[axis])
+        if (own.array != other.array || own.lanes != other.lanes) return false;
+      if (from.extents[axis] != to.extents[axis])
+        if (!own.threads.empty() || (own.lanes != other.lanes && to.extents[axis] > 1))
+          return false;
+    }
+    return true;
+  }
+
+  Operand rename(const ViewOp& op, const Operand& value, const Statement& s) override {
+    if (op.kind != ViewKind::Slice) return Lowering::rename(op, value, s);
+    const ValueType to = lower_type(result_type(s));
+    const int32_t lanes = type_of(value).lanes;
+    std::vector<int64_t> at = op.arguments;
+    const int64_t lane = at.back() % lanes;
+    at.back() /= lanes;
+    ValueType part = to;
+    part.lanes = lanes;
+    const Operand cut =
+        part == type_of(value) ? value : Operand(builder_.view(ViewKind::Slice, value, part, at));
+    return to.lanes == lanes ? cut : Operand(emit(LaneOp{false, cut, {}, lane}, to, s));
   }
 
   // Threads of a warp then read a column from different banks, which are 4 bytes wide.
@@ -476,7 +594,7 @@ class GpuLowering : public Lowering {
     builder_.append(std::move(first), {});
     barrier();
     define(s.results[0], builder_.load(result, {0}, {DType::Bool, 1, {}}));
-    pending_[result].loaded = true;
+    Pending::insert(pending_[result].loaded, std::nullopt);
   }
 
   const int64_t threads_;
@@ -487,7 +605,7 @@ class GpuLowering : public Lowering {
   std::vector<MemoryId> exchanges_;
   std::vector<MemoryId> private_;  // of the tile program
   std::set<MemoryId> seen_;        // shared objects that were accessed
-  int loops_ = 0;
+  std::vector<Turns> loops_;       // the innermost last
 };
 
 }  // namespace

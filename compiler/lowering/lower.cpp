@@ -6,6 +6,7 @@
 
 #include "compiler/lowering/lowering.h"
 #include "compiler/lowering/rows.h"
+#include "ir/code/index_program.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -111,6 +112,13 @@ Positions Lowering::positions(const ValueType& tile, const ValueType& lowered) c
   return map;
 }
 
+std::optional<Expr> Lowering::uniform_slot(const std::vector<Expr>& at) const {
+  if (at.size() < 2) return std::nullopt;
+  for (const std::string& symbol : at[0].symbols())
+    if (symbol[0] == '%' || is_position_symbol(symbol, 'd')) return std::nullopt;
+  return uniform(at[0]);
+}
+
 Condition ProgramLowering::substitute(const Condition& condition, const Positions& map) {
   Condition out;
   for (const IndexComparison& c : condition)
@@ -194,7 +202,7 @@ int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
 Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
                             const Positions& map, Condition more) {
   Guard out;
-  out.condition = substitute(guard.condition, map);
+  out.condition = per_vector(substitute(guard.condition, map), lowered.lanes);
   out.condition.insert(out.condition.end(), more.begin(), more.end());
   if (padded(tile, lowered)) {
     const size_t last = tile.rank() - 1;
@@ -219,7 +227,7 @@ void Lowering::lower_op(const LoadOp& op, const Statement& s) {
   const ValueType type = lower_type(tile);
   const Positions map = positions(tile, type);
   const MemoryId memory = memories_[op.memory.index];
-  before_access(memory, /*store=*/false);
+  before_access(memory, /*store=*/false, uniform_slot(op.at));
   LoadOp load{
       memory,  {offset(op.memory, op.at, map)}, lower_guard(op.guard, tile, type, map), op.fill, 0,
       op.cache};
@@ -233,7 +241,7 @@ void Lowering::lower_op(const StoreOp& op, const Statement& s) {
   const ValueType& type = type_of(value);
   const Positions map = positions(tile, type);
   const MemoryId memory = memories_[op.memory.index];
-  before_access(memory, /*store=*/true);
+  before_access(memory, /*store=*/true, uniform_slot(op.at));
   StoreOp store{value,
                 memory,
                 {offset(op.memory, op.at, map)},
@@ -379,10 +387,14 @@ void Lowering::lower_op(const ViewOp& op, const Statement& s) {
     else
       define(s.results[0], emit(ViewOp{ViewKind::Broadcast, value, {}}, type, s));
   } else if (renames(op, from, to)) {
-    define(s.results[0], emit(ViewOp{op.kind, value, op.arguments}, type, s));
+    define(s.results[0], rename(op, value, s));
   } else {
     define(s.results[0], move_through_memory(op, value, from, to, s));
   }
+}
+
+Operand Lowering::rename(const ViewOp& op, const Operand& value, const Statement& s) {
+  return emit(ViewOp{op.kind, value, op.arguments}, lower_type(result_type(s)), s);
 }
 
 Operand Lowering::move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
@@ -455,7 +467,7 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
     define(inside, carried);
     loop.carried.emplace_back(carried, mapped(first));
   }
-  enter_loop(*op.body);
+  enter_loop(op);
   loop.body = region(*op.body);
   leave_loop();
   const auto results = builder_.append(std::move(loop), types, "for", s.location);

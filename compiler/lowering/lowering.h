@@ -4,6 +4,7 @@
 #pragma once
 
 #include <map>
+#include <optional>
 #include <string>
 #include <unordered_map>
 #include <utility>
@@ -86,16 +87,21 @@ class Lowering : public ProgramLowering {
   virtual bool padded(const ValueType& tile, const ValueType& lowered) const = 0;
   /// What must hold besides a store's own guard, so that one thread stores an element: D5.
   virtual Condition single_store(const ValueType& tile) const = 0;
-  /// Called before accesses to buffers and before the loops that make them: D16.
-  virtual void before_access(MemoryId kernel_memory, bool store) = 0;
-  virtual void enter_loop(const Region& body) = 0;
+  /// Called before accesses to buffers and before the loops that make them: D16. `slot` is the
+  /// access's first coordinate, if it is uniform: accesses whose slots differ do not meet.
+  virtual void before_access(MemoryId kernel_memory, bool store,
+                             const std::optional<Expr>& slot = {}) = 0;
+  virtual void enter_loop(const ForOp& loop) = 0;
   virtual void leave_loop() = 0;
+  /// What a condition on the elements of an access says of its vectors.
+  virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if operands do not lie where the result does.
   virtual void check_row(const RowOp& op, const Statement& s) const = 0;
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   /// Whether a view renames registers, so that no element moves: L14.
   virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
+  virtual Operand rename(const ViewOp& op, const Operand& value, const Statement& s);
   /// Elements between the rows of a tile that is moved by a transpose.
   virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
@@ -103,6 +109,8 @@ class Lowering : public ProgramLowering {
   // --- Shared by the machines -------------------------------------------------------------------
 
   Positions positions(const ValueType& tile, const ValueType& lowered) const;
+  /// The first coordinate of a place, over the kernel's names, if all elements have it.
+  std::optional<Expr> uniform_slot(const std::vector<Expr>& at) const;
   void lower_region(const Region& region);
   Region region(const Region& body);
 

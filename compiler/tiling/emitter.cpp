@@ -48,7 +48,20 @@ struct StagedFactor {
   MemoryId memory;
   std::vector<Expr> place;  // where it lies, over the space's symbols and "<axis>.position"
   DType dtype;              // there
+  int64_t together = 1;     // steps of the reduced axis that one load takes
 };
+
+// A factor of which a block holds two slices along the reduced axis: one that it multiplies, one
+// that it fetches.
+struct SlicedFactor {
+  StagedFactor staged;
+  bool lanes = false;   // along the axis of the lanes, else along that of the rows
+  bool across = false;  // lies in memory along the reduced axis
+  int64_t vector = 1;   // neighbours that one thread fetches
+};
+
+// The symbol, in places of slices, of the one that is meant.
+Expr slot_symbol() { return Expr::symbol("slice.slot", {0, 1}); }
 
 // One loop of such a copy, over [0, count) from index `base` of an axis on.
 struct CopyLoop {
@@ -220,13 +233,23 @@ class Emitter {
   void plan_threads() {
     const int64_t threads = std::accumulate(schedule_.threads.begin(), schedule_.threads.end(),
                                             int64_t{1}, std::multiplies<>());
-    if (threads % kWarpThreads != 0 ||
-        schedule_.threads.size() != std::max<size_t>(dims_.size(), 1))
+    bool deals = threads % kWarpThreads == 0 &&
+                 schedule_.threads.size() == std::max<size_t>(dims_.size(), 1);
+    if (schedule_.slice > 0) deals = deals && deals_product();
+    if (!deals)
       fail(kScheduleThreads,
            fmt::format("schedule of @{}: {} counts of threads, {} in all, for {} tile dimensions",
                        request_.name, schedule_.threads.size(), threads, dims_.size()));
     result_.program.warps = threads / kWarpThreads;
+    result_.program.registers = schedule_.registers;
     define_layout();
+  }
+
+  // Slices need rows and lanes, and threads that divide them.
+  bool deals_product() const {
+    return dims_.size() == 2 && dims_[1].lane && inner_dim_ < 0 &&
+           dims_[0].tile % schedule_.threads[0] == 0 &&
+           dims_[1].tile % (schedule_.threads[1] * schedule_.vector) == 0;
   }
 
   // The layout of tiles with the present extents.
@@ -234,7 +257,8 @@ class Emitter {
     if (dims_.empty()) return;
     std::vector<int64_t> extents;
     for (const TileDim& dim : dims_) extents.push_back(dim.tile);
-    add_layout(spread(extents, schedule_.threads, schedule_.vector));
+    add_layout(schedule_.slice > 0 ? product_layout(extents, schedule_.threads, schedule_.vector)
+                                   : spread(extents, schedule_.threads, schedule_.vector));
   }
   void add_layout(Layout layout) {
     std::vector<NamedLayout>& all = result_.program.layouts;
@@ -259,7 +283,7 @@ class Emitter {
   // The dimension other than the lanes' along which an access is contiguous, if threads along the
   // lanes would jump.
   std::optional<size_t> crossing_dim(const Expr& offset, const ValueType& type) const {
-    if (!on_gpu() || type.rank() < 2 || type.extents.back() == 1) return std::nullopt;
+    if (!on_gpu() || fetching_ || type.rank() < 2 || type.extents.back() == 1) return std::nullopt;
     const auto stride = [&](size_t k) {
       const auto coefficient = offset.coefficient_of("d" + std::to_string(k));
       return coefficient ? coefficient->as_constant() : std::nullopt;
@@ -456,6 +480,9 @@ class Emitter {
       loop_or_once(low, high, tile, block == tile, [&](const Expr& base) { at_tile(base, false); });
     } else if (!dim.lane) {
       loop_or_once(low, high, tile, block == tile, [&](const Expr& base) { at_tile(base, true); });
+    } else if (schedule_.slice > 0) {
+      // What is on chip needs no masks: one program serves whole tiles and others.
+      loop_or_once(low, high, tile, block == tile, [&](const Expr& base) { at_tile(base, true); });
     } else {
       // Whole tiles without masks, then at most one with.
       const Expr whole_end = low + floordiv(high - low, tile) * Expr(tile);
@@ -637,6 +664,8 @@ class Emitter {
     const Expr begin = depth == 0 ? low : Expr(0);
     const Expr end = depth == 0 && high ? *high : axis.extent;
     const bool innermost = depth + 1 == pass.inner.size();
+    if (innermost && schedule_.slice > 0 && !pass.reduces.empty())
+      return slice_loop(pass, begin, end, accumulators, std::move(state));
     const auto body = [&](const Expr& index, std::vector<Operand> carried) {
       bindings_[axis.symbol.symbol_name()] = index;
       new_scope();
@@ -959,6 +988,22 @@ class Emitter {
   void copy_loops(const StagedFactor& staged, std::span<const CopyLoop> loops, bool across);
   void copy_tile(const StagedFactor& staged, bool across);
   std::optional<Value> staged_value(NodeId node, const std::vector<Expr>& at);
+  ValueId load_staged(const StagedFactor& staged, const std::vector<bool>& uses);
+
+  // --- The same on a GPU, slice by slice --------------------------------------------------------
+
+  using Fetched = std::vector<Operand>;  // by sliced factor
+  void declare_slices(const Pass& pass);
+  std::vector<Operand> slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
+                                  const std::vector<Accumulator>& accumulators,
+                                  std::vector<Operand> state);
+  std::vector<Operand> multiply_slice(const Pass& pass, const Expr& begin, const Expr& count,
+                                      const std::vector<Accumulator>& accumulators,
+                                      std::vector<Operand> state);
+  void at_fetch(size_t factor, const Expr& begin, const Expr& end, bool partial,
+                const std::function<void()>& body);
+  Fetched fetch_slice(const Expr& begin, const Expr& end, bool partial);
+  void put_slice(const Fetched& values, const Expr& slot);
 
   // --- Split reductions -----------------------------------------------------------------------
 
@@ -1002,6 +1047,12 @@ class Emitter {
   std::vector<Factor> factors_;
   std::vector<StagedFactor> row_buffers_;  // of the phase, by factor along the rows
   std::vector<StagedFactor> staged_;       // those that hold their values here
+  std::vector<SlicedFactor> slices_;
+  bool fetching_ = false;               // tiles are those of a slice
+  std::string sliced_axis_;             // the reduced axis
+  Expr group_begin_;                    // of the steps that one load takes, in the slice
+  int64_t group_at_ = 0;                // the step of them at hand
+  std::map<MemoryId, ValueId> groups_;  // what was loaded of them
   PipelinedDot* dot_ = nullptr;
   std::map<NodeId, size_t> bulk_outputs_;  // and their numbers
   bool partial_ = false;
@@ -1192,7 +1243,7 @@ const TileDim* Emitter::row_dim() const {
 }
 
 void Emitter::plan_factors() {
-  if (!schedule_.pack && !schedule_.stage) return;
+  if (!schedule_.pack && !schedule_.stage && schedule_.slice == 0) return;
   const SpaceAxis* row = nullptr;
   for (const SpaceAxis& axis : space_.parallel)
     if (row_dim() && axis.symbol.symbol_name() == row_dim()->axis) row = &axis;
@@ -1393,12 +1444,12 @@ void Emitter::copy_tile(const StagedFactor& staged, bool across) {
 }
 
 std::optional<Value> Emitter::staged_value(NodeId node, const std::vector<Expr>& at) {
+  if (fetching_) return std::nullopt;
   for (const StagedFactor& staged : staged_) {
     if (staged.value.node != node || bound(staged.value.at) != at) continue;
     std::vector<bool> uses(dims_.size());
     for (const Expr& coordinate : at) note_uses(coordinate, uses);
-    const ValueId value =
-        builder_.load(staged.memory, bound(staged.place), tile_type(staged.dtype, uses));
+    const ValueId value = load_staged(staged, uses);
     const DType dtype = graph_[node].type.dtype;
     if (dtype == staged.dtype) return Value{value, dtype};
     // Widening the narrowed value gives it back.
@@ -1407,6 +1458,175 @@ std::optional<Value> Emitter::staged_value(NodeId node, const std::vector<Expr>&
     return Value{narrow, dtype};
   }
   return std::nullopt;
+}
+
+// Several steps of a row's factor lie side by side: one load takes them, each is a part of it.
+ValueId Emitter::load_staged(const StagedFactor& staged, const std::vector<bool>& uses) {
+  if (staged.together == 1)
+    return builder_.load(staged.memory, bound(staged.place), tile_type(staged.dtype, uses));
+  const ValueType one = tile_type(staged.dtype, uses);
+  auto [group, added] = groups_.try_emplace(staged.memory);
+  if (added) {
+    ValueType type = one;
+    type.extents.back() = staged.together;
+    Layout layout =
+        layout_of(result_.program.layouts, one.extents, result_.program.warps * kWarpThreads);
+    layout.axes.back() = {{Resource::Register, 1, staged.together}};
+    add_layout(std::move(layout));
+    Bindings bindings = bindings_;
+    bindings[position_name(sliced_axis_)] =
+        group_begin_ + position_symbol('d', type.rank() - 1, staged.together);
+    std::vector<Expr> place;
+    for (const Expr& e : staged.place) place.push_back(e.substitute(bindings));
+    group->second = builder_.load(staged.memory, std::move(place), type);
+  }
+  return builder_.view(ViewKind::Slice, group->second, one, {0, group_at_});
+}
+
+// --- Slices of factors, on a GPU ----------------------------------------------------------------
+
+// Two slices of each factor: [slot, reduced axis, lanes or rows]; a factor of the rows that lies
+// along the reduced axis stays so, and several steps are read at once.
+void Emitter::declare_slices(const Pass& pass) {
+  slices_.clear();
+  constexpr int64_t kAccessBytes = 16;
+  const SpaceAxis& inner = pass.inner.back();
+  sliced_axis_ = inner.symbol.symbol_name();
+  const Expr step = Expr::symbol(position_name(sliced_axis_), {0, schedule_.slice - 1});
+  for (const Factor& factor : factors_) {
+    const TileDim& dim = dims_[factor.lanes ? 1 : 0];
+    const DType dtype = compute_type(graph_[factor.value.node].type.dtype);
+    const int64_t vector = kAccessBytes / static_cast<int64_t>(size_of(dtype));
+    SlicedFactor slice{{factor.value, {}, {}, dtype}, factor.lanes, factor.across, factor.vector};
+    std::vector<int64_t> extents{2, schedule_.slice, dim.tile};
+    slice.staged.place = {slot_symbol(), step, position_of_axis(dim)};
+    if (factor.across && !factor.lanes) {
+      std::swap(extents[1], extents[2]);
+      std::swap(slice.staged.place[1], slice.staged.place[2]);
+      // The tile that one load takes must differ from that of the sums.
+      if (schedule_.slice % vector == 0 && dims_[1].tile > vector) slice.staged.together = vector;
+    }
+    // Rows that are read, or written, side by side by one warp lie in different banks.
+    if (factor.across) extents[2] += vector;
+    slice.staged.memory = builder_.buffer("slices", dtype, extents);
+    slices_.push_back(std::move(slice));
+  }
+}
+
+// Runs the body with the tile of a factor's slice in place of the kernel's. The tiles of factors
+// have ranks of their own, and so layouts of their own.
+void Emitter::at_fetch(size_t factor, const Expr& begin, const Expr& end, bool partial,
+                       const std::function<void()>& body) {
+  const SlicedFactor& slice = slices_[factor];
+  TileDim along = dims_[slice.lanes ? 1 : 0];
+  along.lane = true;
+  TileDim reduced{.axis = sliced_axis_,
+                  .extent = end,
+                  .tile = schedule_.slice,
+                  .base = begin,
+                  .lane = true,
+                  .partial = partial};
+  std::vector<TileDim> dims(factor + 1);
+  dims.push_back(slice.across ? along : reduced);
+  dims.push_back(slice.across ? reduced : along);
+  Bindings bindings = bindings_;
+  std::swap(dims_, dims);
+  for (size_t k = factor + 1; k < dims_.size(); ++k) {
+    bindings_[dims_[k].axis] = dims_[k].base + position(k);
+    bindings_[position_name(dims_[k].axis)] = position(k);
+  }
+  std::vector<int64_t> extents, threads(dims_.size(), 1);
+  for (const TileDim& dim : dims_) extents.push_back(dim.tile);
+  const int64_t all = result_.program.warps * kWarpThreads;
+  threads.back() = std::min(all, std::max<int64_t>(extents.back() / slice.vector, 1));
+  threads[threads.size() - 2] = all / threads.back();
+  add_layout(spread(extents, threads, slice.vector));
+  fetching_ = true;
+  new_scope();
+  body();
+  new_scope();
+  fetching_ = false;
+  std::swap(dims_, dims);
+  bindings_ = std::move(bindings);
+}
+
+Emitter::Fetched Emitter::fetch_slice(const Expr& begin, const Expr& end, bool partial) {
+  Fetched values;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    at_fetch(i, begin, end, partial, [&] {
+      const ValueAt& factor = slices_[i].staged.value;
+      const Value value = widened(inliner_.value(factor.node, bound(factor.at)));
+      values.push_back(full(value.operand, value.dtype));
+    });
+  }
+  return values;
+}
+
+void Emitter::put_slice(const Fetched& values, const Expr& slot) {
+  bindings_[slot_symbol().symbol_name()] = slot;
+  for (size_t i = 0; i < slices_.size(); ++i) {
+    at_fetch(i, 0, schedule_.slice, false, [&] {
+      builder_.store(values[i], slices_[i].staged.memory, bound(slices_[i].staged.place));
+    });
+  }
+}
+
+// While a slice is multiplied the next one is under way. What lies beyond the reduced axis is
+// fetched as zeros, and never multiplied.
+std::vector<Operand> Emitter::slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
+                                         const std::vector<Accumulator>& accumulators,
+                                         std::vector<Operand> state) {
+  const int64_t length = schedule_.slice;
+  const bool whole = (end - begin).is_multiple_of(length) && (end - begin).range().min >= length;
+  const Expr turns = builder_.let("turns", floordiv(end - begin, length));
+  declare_slices(pass);
+  put_slice(fetch_slice(begin, end, !whole), 0);
+  const size_t staged = staged_.size();
+  for (const SlicedFactor& slice : slices_) staged_.push_back(slice.staged);
+  const auto at_slot = [&](const Expr& slot) { bindings_[slot_symbol().symbol_name()] = slot; };
+  state = loop("slice", 0, turns, 1, std::move(state), 1,
+               [&](const Expr& turn, std::vector<Operand> carried) {
+                 const Expr slot = builder_.let("slot", mod(turn, 2));
+                 // The last turn of whole slices fetches its own once more.
+                 const Expr next = whole ? min(turn + 1, turns - 1) : turn + 1;
+                 const Fetched values = fetch_slice(begin + next * Expr(length), end, !whole);
+                 at_slot(slot);
+                 carried = multiply_slice(pass, begin + turn * Expr(length), length, accumulators,
+                                          std::move(carried));
+                 put_slice(values, 1 - slot);
+                 return carried;
+               });
+  if (!whole) {
+    at_slot(mod(turns, 2));
+    const Expr rest = begin + turns * Expr(length);
+    state = multiply_slice(pass, rest, end - rest, accumulators, std::move(state));
+  }
+  staged_.resize(staged);
+  return state;
+}
+
+// The steps of the slice that begins at index `begin`. Only a count that is known is unrolled.
+std::vector<Operand> Emitter::multiply_slice(const Pass& pass, const Expr& begin, const Expr& count,
+                                             const std::vector<Accumulator>& accumulators,
+                                             std::vector<Operand> state) {
+  const bool known = count.as_constant().has_value();
+  int64_t together = 1;
+  for (StagedFactor& staged : staged_) {
+    if (!known) staged.together = 1;
+    together = std::max(together, staged.together);
+  }
+  return loop("k", 0, count, together, std::move(state), known ? schedule_.slice / together : 1,
+              [&](const Expr& k, std::vector<Operand> carried) {
+                groups_.clear();
+                group_begin_ = k;
+                for (group_at_ = 0; group_at_ < together; ++group_at_) {
+                  bindings_[sliced_axis_] = begin + k + group_at_;
+                  bindings_[position_name(sliced_axis_)] = k + group_at_;
+                  new_scope();
+                  carried = inner_step(pass, accumulators, std::move(carried));
+                }
+                return carried;
+              });
 }
 
 // --- Split reductions -------------------------------------------------------------------------
@@ -1445,7 +1665,7 @@ void Emitter::emit_partial_phase() {
   const std::string chunk_name = builder_.fresh_name("chunk");
   const Expr chunk = grid_symbol(chunk_name, schedule_.split);
   const Expr& extent = pass.inner.front().extent;
-  const int64_t unit = pass.inner.size() == 1 ? schedule_.inner_tile : 1;
+  const int64_t unit = pass.inner.size() == 1 ? std::max(schedule_.inner_tile, schedule_.slice) : 1;
   const Expr length = ceildiv(extent, schedule_.split * unit) * Expr(unit);
   emit_phase(
       [&] {

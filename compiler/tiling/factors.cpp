@@ -13,16 +13,23 @@ bool uses(const std::vector<Expr>& at, const SpaceAxis& axis) {
                      [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
 }
 
-// Whether more of what the value is made of runs along `axis` in memory than along `other`.
-bool lies_along(const TilingRequest& request, const ValueAt& value, const SpaceAxis& axis,
-                const SpaceAxis& other) {
-  int64_t along = 0;
+// What the value is made of, in memory.
+std::vector<AccessInfo> sources(const TilingRequest& request, const ValueAt& value) {
+  std::vector<AccessInfo> found;
   const SpaceTask task{value.node, value.at, {}};
   for (const MemoryAccess& load : trace(request.forms, request.fusion, task).loads) {
     const TensorType& type = request.forms.graph()[load.node].type;
-    const AccessInfo access{load.node, linear_offset(load.at, type.shape)};
-    along += (access.stride(axis) == 1) - (access.stride(other) == 1);
+    found.push_back({load.node, linear_offset(load.at, type.shape), size_of(type.dtype)});
   }
+  return found;
+}
+
+// Whether more of them runs along `axis` than along `other`.
+bool lies_along(const std::vector<AccessInfo>& loads, const SpaceAxis& axis,
+                const SpaceAxis& other) {
+  int64_t along = 0;
+  for (const AccessInfo& load : loads)
+    along += (load.stride(axis) == 1) - (load.stride(other) == 1);
   return along > 0;
 }
 
@@ -55,8 +62,11 @@ std::vector<Factor> factors(const TilingRequest& request, const Space& space, co
       searching = next != values.end();
       if (!searching) break;
       const bool lanes = uses(next->at, lane);
-      found.push_back({*next, lanes, is_computed(request, *next),
-                       lies_along(request, *next, inner, lanes ? lane : row)});
+      const SpaceAxis& own = lanes ? lane : row;
+      const auto loads = sources(request, *next);
+      const bool across = lies_along(loads, inner, own);
+      found.push_back({*next, lanes, is_computed(request, *next), across,
+                       gpu_vector(loads, across ? inner : own)});
       kept.push_back({next->node, next->at, 0});
     }
   }

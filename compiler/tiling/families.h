@@ -34,6 +34,7 @@ struct Factor {
   bool lanes = false;     ///< along the axis of the vectors, else along that of the rows
   bool computed = false;  ///< takes operations, if only a conversion
   bool across = false;    ///< lies in memory along the innermost reduced axis
+  int64_t vector = 1;     ///< GPU: neighbours in memory that one thread should read together
 };
 /// The factors of the reductions of the space's first pass, those with most behind them.
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,

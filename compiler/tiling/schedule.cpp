@@ -50,6 +50,8 @@ std::string Schedule::to_string() const {
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);
+  if (registers > 0) out += fmt::format(" registers={}", registers);
+  if (slice > 0) out += fmt::format(" slice={}", slice);
   if (stages > 0)
     out += fmt::format(" stages={} consumers={} form={} cluster={} blocks={}", stages, consumers,
                        form, cluster, blocks);
@@ -94,6 +96,10 @@ Schedule parse_schedule(std::string_view text) {
       schedule.threads = parse_list(value, key);
     else if (key == "vector")
       schedule.vector = parse_number(value, key);
+    else if (key == "registers")
+      schedule.registers = parse_number(value, key);
+    else if (key == "slice")
+      schedule.slice = parse_number(value, key);
     else if (key == "stages")
       schedule.stages = parse_number(value, key);
     else if (key == "consumers")
@@ -111,7 +117,7 @@ Schedule parse_schedule(std::string_view text) {
            {{},
             {},
             "keys: family block tile lane inner unroll split pack stage by_row stream threads "
-            "vector stages consumers form cluster blocks band"});
+            "vector registers slice stages consumers form cluster blocks band"});
   }
   return schedule;
 }

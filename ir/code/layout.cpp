@@ -138,6 +138,27 @@ Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& t
   return layout;
 }
 
+Layout product_layout(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
+                      int64_t vector) {
+  constexpr int64_t kLanesAlong = 8;
+  int64_t along = std::min(kLanesAlong, threads[1]);
+  const int64_t across = std::min(kWarpThreads / along, threads[0]);
+  along = kWarpThreads / across;
+  const int64_t pairs = across > 1 ? 2 : 1;
+  const int64_t warps = threads[1] / along, in_row = extents[1] / (threads[1] * vector);
+  Layout layout{{{{Resource::Register, in_row * vector, extents[0] / threads[0]},
+                  {Resource::Warp, warps, threads[0] / across},
+                  {Resource::Lane, pairs * along, across / pairs},
+                  {Resource::Lane, 1, pairs}},
+                 {{Resource::Register, vector, in_row},
+                  {Resource::Warp, 1, warps},
+                  {Resource::Lane, pairs, along},
+                  {Resource::Register, 1, vector}}}};
+  for (std::vector<Digit>& digits : layout.axes)
+    std::erase_if(digits, [](const Digit& digit) { return digit.extent == 1; });
+  return layout;
+}
+
 Layout default_layout(const std::vector<int64_t>& extents, int64_t threads) {
   constexpr int64_t kVector = 4;
   std::vector<int64_t> dealt(extents.size(), 1);

@@ -444,6 +444,8 @@ class CodeParser {
         code_.pipelined = true;
       else if (is_tile() && scanner_.accept("warps"))
         code_.warps = warps();
+      else if (is_tile() && scanner_.accept("registers"))
+        code_.registers = registers();
       else
         scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
     }
@@ -457,6 +459,15 @@ class CodeParser {
     const int64_t count = scanner_.expect_integer();
     if (count < 1 || count > kMostWarps || !std::has_single_bit(static_cast<uint64_t>(count)))
       fail_at(where, fmt::format("a block has 1, 2, 4, .. or {} warps, not {}", kMostWarps, count));
+    return count;
+  }
+
+  int64_t registers() {
+    constexpr int64_t kLeast = 24, kMost = 255;
+    const SourceLocation where = scanner_.location();
+    const int64_t count = scanner_.expect_integer();
+    if (count < kLeast || count > kMost)
+      fail_at(where, fmt::format("a thread has {} to {} registers, not {}", kLeast, kMost, count));
     return count;
   }
 

@@ -141,6 +141,74 @@ TEST(Contractions, EveryWayOfCopyingFactorsAgrees) {
   }
 }
 
+// Two slices of each factor on chip, for any layout of the factors, any monoid and any size.
+TEST(Slices, EveryScheduleAgrees) {
+  std::vector<Graph> graphs = contractions();
+  graphs.push_back(parse(R"(graph @main(%x: i32[37, 70], %w: i32[45, 70]) {
+  %y = dot %x, %w {contract: [1] x [1]} : i32[37, 45]
+  return %y
+})"));
+  graphs.push_back(product("f16", "70, 37", "70, 45", "contract: [0] x [0]"));
+  graphs.push_back(parse(R"(symbol b: 0..3
+symbol k: 0..100
+graph @main(%x: f32[b, k, 36], %w: f32[b, 52, k], %r: f32[b, 36, 52]) {
+  %p = dot %x, %w {batch: [0] x [0], contract: [1] x [2]} : f32[b, 36, 52]
+  %y = add %p, %r : f32[b, 36, 52]
+  return %y
+})"));
+  const Device device("sim:sm_80");
+  for (const Graph& graph : graphs) {
+    const auto chosen = testing::compile_for(device, graph);
+    ASSERT_EQ(chosen->launches.size(), 1u) << to_text(graph);
+    const bool batched = graph[graph.inputs()[0]].type.shape.rank() == 3 &&
+                         graph.inputs().size() == 3 &&
+                         graph[graph.inputs()[2]].type.shape.rank() == 3;
+    for (const char* form :
+         {"16,32 threads=4,8 vector=4 slice=8", "32,16 threads=8,8 vector=2 slice=4",
+          "64,64 threads=16,16 vector=1 slice=16", "16,4 threads=16,4 vector=1 slice=4",
+          "8,64 threads=2,16 vector=4 slice=16 split=2"}) {
+      std::string tile = std::string(form).substr(0, std::string(form).find(' '));
+      const std::string rest = std::string(form).substr(tile.size());
+      if (batched) tile = "1," + tile;
+      const std::string schedule =
+          fmt::format("family=dot block={0} tile={0} lane={1}{2}", tile, batched ? 2 : 1, rest);
+      CompileOptions options;
+      options.schedules[chosen->launches[0].name] = schedule;
+      const auto program = testing::compile_for(device, graph, options);
+      for (const uint64_t seed : {1, 2, 3}) {
+        const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
+        const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+        EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary() << "\n" << to_text(graph);
+      }
+    }
+  }
+}
+
+// What the rule chooses for a large product: the inner loop reads what is on chip, 16 bytes at a
+// time, and its sums stay in registers.
+TEST(Slices, LargeProductsReadThem) {
+  for (const char* machine : {"sm_80", "sm_90a"}) {
+    for (const auto& [x, w, axes] : {std::tuple("1024, 512", "512, 2048", "[1] x [0]"),
+                                     std::tuple("1024, 512", "2048, 512", "[1] x [1]"),
+                                     std::tuple("512, 1024", "512, 2048", "[0] x [0]")}) {
+      const Graph graph = parse(fmt::format(R"(graph @main(%x: f32[{}], %w: f32[{}]) {{
+  %y = dot %x, %w {{contract: {}}} : f32[1024, 2048]
+  return %y
+}})",
+                                            x, w, axes));
+      const Target target = find_target(machine).value();
+      const std::string tile = phase_text(graph, target, "tile");
+      const size_t loop = tile.find("unroll"), end = tile.find("yield", loop);
+      ASSERT_NE(loop, std::string::npos) << tile;
+      EXPECT_EQ(tile.substr(loop, end - loop).find("load %x["), std::string::npos) << tile;
+      EXPECT_EQ(tile.substr(loop, end - loop).find("load %w["), std::string::npos) << tile;
+      const std::string kernel = phase_text(graph, target, "kernel");
+      const size_t multiplies = kernel.find("unroll");
+      EXPECT_EQ(kernel.find("bar.sync", multiplies), std::string::npos) << "one barrier a turn";
+    }
+  }
+}
+
 TEST(Contractions, LargeOnesReadCopies) {
   const auto text = [&](const std::string& x, const std::string& w, const std::string& axes) {
     return phase_text(parse(fmt::format(R"(graph @main(%x: f32[{}], %w: f32[{}]) {{
