@@ -575,7 +575,8 @@ class CodeParser {
     out.cluster = name;
     scanner_.expect(":");
     out.cluster_size = scanner_.expect_integer();
-    if (out.cluster_size < 1) fail_at(where, "a cluster has at least one block");
+    if (out.cluster_size < 1 || out.cluster_size > 16)
+      fail_at(where, "a cluster has 1 to 16 blocks");
     scanner_.expect(")");
     define(name, grid_symbol(name, out.cluster_size));
   }

@@ -62,6 +62,7 @@ class GpuRules {
 
   std::vector<Diagnostic> run() {
     for (const TensorMap& map : code_.tensor_maps) check_map(map);
+    if (!findings_.empty()) return std::move(findings_);  // instructions reckon with the maps
     for (const Phase& phase : code_.phases) check_phase(phase);
     return std::move(findings_);
   }
@@ -98,6 +99,7 @@ class GpuRules {
     if (map.box.empty() || map.box.size() != map.extents.size()) return;
     for (const int64_t extent : map.box)
       expect(extent >= 1 && extent <= 256, "G7", wrong(fmt::format("a box extent of {}", extent)));
+    if (!findings_.empty()) return;
     const int64_t inner = map.box.back() * size;
     expect(is_swizzle(map.swizzle), "G7", wrong(fmt::format("a swizzle of {}", map.swizzle)));
     expect(inner % 16 == 0 && (map.swizzle == 0 || inner <= map.swizzle), "G7",
