@@ -353,7 +353,8 @@ std::string dump_folder(const std::string& name, const CompileOptions& options) 
 void require_machine(const Target& target, const std::string& name) {
   if (target.kind != TargetKind::Interpreter) return;
   fail(codes::kKernelTarget,
-       fmt::format("kernel @{} cannot run on {}, which runs graphs", name, target.name),
+       fmt::format("kernel @{} cannot run on {}, which runs graphs and tile programs", name,
+                   target.name),
        {.fix = "use the device \"cpu\" or \"sim:cpu\""});
 }
 
@@ -420,9 +421,12 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
 
 Program compile(const TileProgram& tile, const Target& target, const CompileOptions& options) {
   return timed([&] {
-    require_machine(target, tile.name);
     fail_if_any(verify(tile), fmt::format("the tile program {}", quote(tile.name)));
     Trace trace(dump_folder(tile.name, options), options);
+    if (target.kind == TargetKind::Interpreter) {
+      trace.show("tile", tile, tile.name);
+      return plan(tile, Kernel{tile}, {"tile", tile.name, to_text(tile), {}}, target);
+    }
     const Kernel kernel = lower_shown(tile, target, options, trace);
     return kernel_program(tile, kernel, target, options, trace);
   });

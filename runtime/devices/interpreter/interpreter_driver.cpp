@@ -7,6 +7,7 @@
 #include "ir/graph/interpret.h"
 #include "ir/graph/text.h"
 #include "ir/support/text.h"
+#include "runtime/devices/sim/sim_driver.h"
 
 namespace braze {
 
@@ -75,6 +76,9 @@ InterpreterDriver::InterpreterDriver(Device device)
     : DeviceDriver(device, std::make_unique<HostMemory>()), target_(*find_target("interpreter")) {}
 
 std::unique_ptr<LoadedProgram> InterpreterDriver::load(std::shared_ptr<const Program> program) {
+  const auto& artifacts = program->artifacts;
+  if (!artifacts.empty() && artifacts.front().format == "tile")
+    return load_interpreted(*this, std::move(program));
   return std::make_unique<LoadedGraphs>(*this, std::move(program));
 }
 

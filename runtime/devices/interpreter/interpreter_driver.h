@@ -1,12 +1,13 @@
-// interpreter_driver.h — the device "interpreter": runs Graph IR on the host, the reference.
+// interpreter_driver.h — the device "interpreter": runs Graph IR and Tile IR on the host, the
+// reference.
 #pragma once
 
 #include "runtime/devices/driver.h"
 
 namespace braze {
 
-/// Runs artifacts of the format "graph". The launch's buffers are the graph's inputs, then its
-/// outputs, each once and in order.
+/// Runs artifacts of the format "graph", whose launch's buffers are the graph's inputs, then its
+/// outputs, each once and in order; or of the format "tile".
 class InterpreterDriver : public DeviceDriver {
  public:
   explicit InterpreterDriver(Device device);

@@ -35,13 +35,14 @@ Target simulated_target(std::string_view device_name) {
 class SimulatedKernel {
  public:
   explicit SimulatedKernel(const Artifact& artifact) {
-    if (artifact.format == kTile) load(parse_tile(artifact.code, artifact.kernel));
-    else load(parse_kernel(artifact.code, artifact.kernel));
+    if (artifact.format == kTile)
+      load(parse_tile(artifact.code, artifact.kernel));
+    else
+      load(parse_kernel(artifact.code, artifact.kernel));
   }
   std::vector<Diagnostic> run(std::span<const std::span<std::byte>> memories,
                               std::span<const int64_t> scalars) {
-    return simulator_ ? simulator_->run(memories, scalars)
-                      : interpreter_->run(memories, scalars);
+    return simulator_ ? simulator_->run(memories, scalars) : interpreter_->run(memories, scalars);
   }
 
  private:
@@ -49,8 +50,10 @@ class SimulatedKernel {
   void load(Code code) {
     fail_if_any(verify(code), fmt::format("the kernel @{}", code.name));
     code_ = std::make_unique<KernelCode>(std::move(code));
-    if (is_gpu_kernel(*code_)) simulator_.emplace(*code_);
-    else interpreter_.emplace(*code_);
+    if (is_gpu_kernel(*code_))
+      simulator_.emplace(*code_);
+    else
+      interpreter_.emplace(*code_);
   }
 
   std::unique_ptr<const KernelCode> code_;
@@ -98,13 +101,18 @@ std::span<const std::string_view> simulated_machines() { return kMachines; }
 SimDriver::SimDriver(Device device)
     : DeviceDriver(device, std::make_unique<HostMemory>()), target_(simulated_target(name())) {}
 
-std::unique_ptr<LoadedProgram> SimDriver::load(std::shared_ptr<const Program> program) {
+std::unique_ptr<LoadedProgram> load_interpreted(const DeviceDriver& driver,
+                                                std::shared_ptr<const Program> program) {
   for (const Artifact& artifact : program->artifacts) {
     if (artifact.format != kKernel && artifact.format != kTile) {
-      fail_unsupported_format(*this, artifact, "\"kernel\"");
+      fail_unsupported_format(driver, artifact, "\"kernel\"");
     }
   }
   return std::make_unique<SimulatedKernels>(std::move(program));
+}
+
+std::unique_ptr<LoadedProgram> SimDriver::load(std::shared_ptr<const Program> program) {
+  return load_interpreted(*this, std::move(program));
 }
 
 }  // namespace braze

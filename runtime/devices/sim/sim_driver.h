@@ -17,8 +17,13 @@ inline constexpr Code kSimulatedFault{"simulated-fault", ErrorKind::Device,
 /// those of the device "cpu"; the others are rows of the table.
 std::span<const std::string_view> simulated_machines();
 
-/// Runs artifacts of the format "kernel" and, a level above, "tile". A launch that breaks a rule of the language fails with
-/// all findings: kernel, statement and the ops that were fused into it.
+/// Loads artifacts of the format "kernel" and, a level above, "tile" for their interpreters. A
+/// launch that breaks a rule of the language fails with all findings: kernel, statement and the ops
+/// that were fused into it.
+std::unique_ptr<LoadedProgram> load_interpreted(const DeviceDriver& driver,
+                                                std::shared_ptr<const Program> program);
+
+/// Runs what load_interpreted loads.
 class SimDriver : public DeviceDriver {
  public:
   explicit SimDriver(Device device);
