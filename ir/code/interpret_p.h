@@ -1148,6 +1148,9 @@ class CodeInterpreter::Engine {
   bool append_pipelined(const Statement& s, Block& block);
   void append_checks(const Statement& s, Block& block);
   void append_put(const PutOp& op, const Statement& s, Block& block);
+  int64_t block_of(const Thread& thread) const {
+    return phases_[phase_].copies[thread.copy]->copy.block;
+  }
   void run_instance(const CompiledPhase& phase);
   void run_copies(std::vector<Thread>& threads);
   void broken(const Statement* s, const char* rule, const std::string& message);
@@ -1180,7 +1183,8 @@ class CodeInterpreter::Engine {
   uint64_t store_ = 0;
   Thread* thread_ = nullptr;
   std::optional<Protocol> protocol_;  // of the present instance
-  std::map<std::pair<TokenId, int64_t>, std::unordered_set<uint32_t>> arrivals_of_turns_;
+  std::map<std::tuple<int64_t, TokenId, int64_t>, std::unordered_set<uint32_t>>
+      arrivals_of_turns_;  // by block, token, element
   std::map<std::tuple<const CopiesOp*, int64_t, int64_t>, std::map<int64_t, Bits>>
       meetings_;  // the blocks' parts
   std::set<std::pair<const Statement*, std::string_view>> rules_seen_;

@@ -114,13 +114,13 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
   if (const auto* pass = s.as<PassOp>())
     return by_turn(*pass, [this](TokenId token, int64_t element, int64_t item) {
       protocol_->pass(thread_->copy, token, element, item);
-      arrivals_of_turns_[{token, element}] = told();
+      arrivals_of_turns_[{block_of(*thread_), token, element}] = told();
     });
   if (const auto* take = s.as<TakeOp>())
     return by_turn(*take, [this](TokenId token, int64_t element, int64_t item) {
       thread_->waits = !protocol_->take(thread_->copy, token, element, item);
       if (thread_->waits) return;
-      const auto& told = arrivals_of_turns_[{token, element}];
+      const auto& told = arrivals_of_turns_[{block_of(*thread_), token, element}];
       thread_->ordered.insert(told.begin(), told.end());
     });
   if (const auto* view = s.as<WindowOp>()) return add(window(*view));
