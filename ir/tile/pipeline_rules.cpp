@@ -14,7 +14,6 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMostWarps = 32;
-constexpr int64_t kMostBlocks = 16;  // of a cluster
 constexpr int64_t kRegisterFile = 65536;
 constexpr int64_t kMostRegisters = 255;
 constexpr int64_t kDotRows = 64, kMostDotColumns = 256;
@@ -126,8 +125,6 @@ class PipelineRules {
                          name));
     }
     expect(!roles_.empty(), "P1", "a pipelined phase has a role");
-    expect(phase_->cluster_size <= kMostBlocks, "P8",
-           fmt::format("a cluster of {} blocks; at most {}", phase_->cluster_size, kMostBlocks));
     expect(warps <= kMostWarps, "P8", fmt::format("{} warps; a block has {}", warps, kMostWarps));
     expect(given == 0 || given == static_cast<int64_t>(roles_.size()), "P8",
            "all roles say their registers, or none");
