@@ -22,6 +22,7 @@ Graph expand(const Graph& graph) {
   return rewrite(graph, [](const Rewriting& step) {
     const MapOp* map = step.node.as<MapOp>();
     if (!map || info(map->op).op_class != OpClass::Formula) return step.keep();
+    if (has_half_body(map->op, step.node.type.dtype)) return step.keep();
     return expand_formula(step.result, map->op, step.operands, step.node.location);
   });
 }

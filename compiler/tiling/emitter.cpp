@@ -1133,7 +1133,7 @@ Value TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DType 
         builder.constant(emitter_.tile_type(first.dtype, std::vector<bool>(emitter_.dims_.size())),
                          first.operand.bits);
   }
-  if (!is_machine(op) && is_half(result))
+  if (has_half_body(op, result))
     return emitter_.converted({emit_half_body(builder, op, operands[0], result), DType::F32},
                               result);
   const DType computed = moves ? result : compute_type(result);

@@ -80,6 +80,8 @@ struct Inference {
 
   TensorType operator()(const MapOp& map) const {
     const ElementwiseInfo& row = info(map.op);
+    require(!row.inner, codes::kBadAttribute,
+            format("{} is a row for the bodies of others and no op of graphs", row.name));
     require_operands(row.arity);
     size_t first = 0;
     if (map.op == ElementwiseOp::select) {

@@ -87,8 +87,8 @@ class BodyEvaluator : public ScalarEmitter {
 Value evaluate_formula(ElementwiseOp op, Operands operands, DType result, bool relaxed) {
   BodyEvaluator body(relaxed);
   Scalar xyz[3];
-  for (size_t i = 0; i < operands.size(); ++i)  // 16-bit floats run the whole body in f32
-    xyz[i] = convert(body.hold(*operands[i]), compute_type(operands[i]->dtype));
+  for (size_t i = 0; i < operands.size(); ++i)
+    xyz[i] = convert(body.hold(*operands[i]), body_type(op, operands[i]->dtype));
   return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
 }
 

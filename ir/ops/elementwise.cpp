@@ -37,13 +37,14 @@ struct Derivative {
   Derivative {}
 #define THROUGH_BODY \
   Derivative { nullptr, true }
+#define HALF_BODY(name) [](S x, DType dtype) -> Scalar { return math::name##_16(x, dtype); }
 #define BODY(...) \
   [](S x, [[maybe_unused]] S y, [[maybe_unused]] S z) -> Scalar { return __VA_ARGS__; }
 
 constexpr ElementwiseInfo row(std::string_view name, OpClass op_class, uint8_t arity, TypeSet types,
                               ResultRule result, std::string_view meaning,
                               Scalar (*body)(S x, S y, S z), Derivative derivative,
-                              Scalar (*half_body)(S x, DType dtype) = nullptr) {
+                              Scalar (*half_body)(S x, DType dtype) = nullptr, bool inner = false) {
   return {name,
           op_class,
           arity,
@@ -53,17 +54,24 @@ constexpr ElementwiseInfo row(std::string_view name, OpClass op_class, uint8_t a
           body,
           half_body,
           derivative.gradient,
-          derivative.through_body};
+          derivative.through_body,
+          inner};
 }
 
 constexpr ElementwiseInfo kTable[] = {
 #define MACHINE(name, arity, types, result, meaning, grad) \
   row(#name, OpClass::Machine, arity, types, ResultRule::result, meaning, nullptr, grad),
-#define MATH(name, arity, types, meaning, grad) \
+#define INNER(name, arity, types, meaning)                                                         \
+  row(#name, OpClass::Machine, arity, types, ResultRule::Same, meaning, nullptr, NO_GRAD, nullptr, \
+      true),
+#define MATH(name, arity, types, meaning, grad)                                                 \
   row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, BODY(math::name(x)), grad, \
-      [](S x, DType dtype) -> Scalar { return math::name##_16(x, dtype); }),
+      HALF_BODY(name)),
 #define FORMULA(name, arity, types, body, meaning, grad) \
   row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad),
+#define ROUNDED(name, arity, types, body, meaning, grad)                                  \
+  row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad, \
+      HALF_BODY(name)),
 #include "ir/ops/elementwise.def"
 #undef MACHINE
 #undef MATH
@@ -75,6 +83,16 @@ constexpr ElementwiseInfo kTable[] = {
 std::span<const ElementwiseInfo> elementwise_table() { return kTable; }
 
 const ElementwiseInfo& info(ElementwiseOp op) { return kTable[static_cast<size_t>(op)]; }
+
+bool has_half_body(ElementwiseOp op, DType dtype) {
+  const ElementwiseInfo& row = info(op);
+  if (!row.half_body) return false;
+  return row.op_class == OpClass::Formula ? dtype == DType::BF16 : is_half(dtype);
+}
+
+DType body_type(ElementwiseOp op, DType dtype) {
+  return has_half_body(op, dtype) ? DType::F64 : compute_type(dtype);
+}
 
 std::optional<ElementwiseOp> parse_elementwise(std::string_view text) {
   static const auto* const by_name = [] {

@@ -45,13 +45,15 @@ struct ElementwiseInfo {
   /// The body over other rows. Null for machine rows. x, y, z beyond the arity are null. For math
   /// rows x is f32 or f64.
   Scalar (*body)(const Scalar& x, const Scalar& y, const Scalar& z);
-  /// Math rows on 16-bit floats: `x` is the argument in f32, the result an f32 that rounds to the
-  /// correctly rounded value of `dtype`. Null for other rows.
+  /// Math rows on 16-bit floats, some formula rows on bf16: `x` is the argument in f32, the result
+  /// an f32 that rounds to the correctly rounded value of `dtype`. Null for other rows.
   Scalar (*half_body)(const Scalar& x, DType dtype);
   /// The gradients. Null if zero by definition, or if `through_body`.
   Gradients (*gradient)(const Scalar& g, const Scalar& r, const Scalar& x, const Scalar& y,
                         const Scalar& z);
   bool through_body;
+  /// For bodies alone: graphs may not hold it.
+  bool inner;
 };
 
 /// The number of machine rows; they come first in the enumeration.
@@ -69,6 +71,10 @@ std::span<const ElementwiseInfo> elementwise_table();
 const ElementwiseInfo& info(ElementwiseOp op);
 inline std::string_view name(ElementwiseOp op) { return info(op).name; }
 std::optional<ElementwiseOp> parse_elementwise(std::string_view text);
+/// Whether `half_body` serves this dtype.
+bool has_half_body(ElementwiseOp op, DType dtype);
+/// The dtype in which the body of a formula row defines its result on `dtype`.
+DType body_type(ElementwiseOp op, DType dtype);
 constexpr bool is_machine(ElementwiseOp op) { return static_cast<size_t>(op) < kMachineOpCount; }
 
 /// A table with one entry per machine row. A row without an entry does not compile.

@@ -146,6 +146,11 @@ T greater(T x, T y) {
   return x < y ? y : x;
 }
 
+// Subnormal numbers as zeros.
+float flushed(float x) {
+  return std::fabs(x) < std::numeric_limits<float>::min() ? std::copysign(0.0f, x) : x;
+}
+
 template <ElementwiseOp op, DType D>
 uint64_t apply(uint64_t x_bits, [[maybe_unused]] uint64_t y_bits,
                [[maybe_unused]] uint64_t z_bits) {
@@ -193,6 +198,9 @@ uint64_t apply(uint64_t x_bits, [[maybe_unused]] uint64_t y_bits,
   }
   if constexpr (op == select) return (x_bits & 1) ? y_bits : z_bits;
   if constexpr (op == is_nan) return x != x;
+  if constexpr (op == inverse) return store<D>(T(1) / x);
+  if constexpr (op == approx_inverse) return store<D>(flushed(T(1) / flushed(x)));
+  if constexpr (op == approx_exp2) return store<D>(flushed(static_cast<T>(std::exp2(double(x)))));
 }
 
 // An integer below 2^63 in magnitude as a double that rounds to any shorter format as the integer

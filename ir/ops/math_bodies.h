@@ -14,26 +14,30 @@
 //   k, n      an integer as a float, the power of two it stands for
 //   r, f, h   a reduced argument: of exp, of log, of tanh
 //   z         the square of a reduced argument
-//   q         a minimax polynomial (tools/math/fit.py made all coefficients, highest order first)
+//   q         a minimax polynomial (tools/math/fit.py and, for bf16, fit_bf16.py made all
+//             coefficients, highest order first)
 //   p         a result before scaling
 //   v + v_lo  an unevaluated sum that carries about twice the precision
 //
-// Costs, without the division, which comes on top (an operation is one machine row; a select
-// counts, bitcasts and negations do not), and largest errors in ulp (f64: sampled only):
+// Costs (an operation is one machine row; a select counts, bitcasts and negations do not; f64
+// divisions come on top) and largest errors in ulp (f64: sampled only):
 //
 //              degree     operations          error
 //             f32 f64   f32  f64  f16 bf16   f32   f64   method
-//   exp         6  12    22   27   27   22   0.96  0.97  x = n ln 2 + r, e^r 2^n
-//   exp2        6  11    19   24   22   19   0.88  0.85  x = n + r, 2^r 2^n
+//   exp         6  12    22   27   27    4   0.96  0.97  x = n ln 2 + r, e^r 2^n
+//   exp2        6  11    19   24   22    3   0.88  0.85  x = n + r, 2^r 2^n
 //   expm1       7  12    29   31   22   19   0.89  1.08  2^n (e^r - 1) + (2^n - 1)
-//   sigmoid     6  12    34   30   39   24   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
-//   tanh        9  15    31   24   19   19   0.80  2.40  addition theorem at n ln(2)/2; divides
+//   sigmoid     6  12    35   30   41   11   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
+//   tanh        9  15    32   24   21   10   0.80  2.40  addition theorem at n ln(2)/2; inverts
 //   log        10  16    30   33   33   30   0.92  0.92  x = 2^n (1 + f); f64 divides
 //   log2       10  16    35   39   35   35   0.94  1.22  the same, log2(e) in two parts
 //   log1p      10  16    29   32   34   29   0.92  0.92  the same, f from x itself
-//   erf        14  23    29   92   33   30   0.99  1.01  two polynomials; f64 divides
-//   erfc        9  22    65   77   43   38   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); divides
+//   erf        14  23    29   92   33   10   0.99  1.01  two polynomials; f64 divides
+//   erfc        9  22    66   77   44   17   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); inverts
 //   sin, cos    9  17    99  233   30   99   0.88  0.87  Payne-Hanek (f16: Cody-Waite)
+//
+// bf16 has bodies of its own where they are cheaper, those of gelu (19), gelu_tanh (10), silu (13)
+// and softplus (12) among them.
 //
 // Methods: reduction of exp and log by Cody and Waite (1980); sums with a low part by Dekker
 // (1971); the reduction of huge angles by Payne and Hanek (1983).
@@ -201,9 +205,9 @@ S sigmoid_f32(const S& x) {
   const S product = w.first * w.second;
   const S d = p + product;
   const S d_lo = product - (d - p) + p_lo;
-  const S inverse = one / d;
-  const S error = fma(-inverse, d_lo, fma(-inverse, d, one));
-  const S negative = fma(inverse, error, inverse) * w.first * w.second;
+  const S y = inverse(d);
+  const S error = fma(-y, d_lo, fma(-y, d, one));
+  const S negative = fma(y, error, y) * w.first * w.second;
   return select(lt(x, x.constant(0.0)), negative, one - negative);
 }
 
@@ -234,10 +238,10 @@ S tanh_f32(const S& x) {
   const S num_lo = fma(t, plus, minus - num);
   const S den = fma(t, minus, plus);
   const S den_lo = fma(t, minus, plus - den);
-  const S inverse = x.constant(1.0) / den;
-  const S quotient = num * inverse;
+  const S y = inverse(den);
+  const S quotient = num * y;
   const S rest = fma(-quotient, den_lo, fma(-quotient, den, num) + num_lo);
-  return with_sign_f32(fma(rest, inverse, quotient), x);
+  return with_sign_f32(fma(rest, y, quotient), x);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -359,7 +363,7 @@ S erfc_f32(const S& x) {
   const S three = x.constant(3.0);
   const S d = a + three;
   const S d_lo = a - (d - three);
-  const S y = one / d;
+  const S y = inverse(d);
   const S error = fma(-y, d_lo, fma(-y, d, one));  // 1 / (a + 3) = y (1 + error)
   const S t = y - x.constant(0.1875);
   const S q = horner(t, 3269.8997, -190.26918, -946.59174, -190.55179, 193.37178, 175.99776,
@@ -891,13 +895,135 @@ S nudged(const S& input, const S& result, DType dtype, std::initializer_list<Nud
   return bitcast(bitcast(result, DType::I32) + change, DType::F32);
 }
 
+// bf16 has so few bits that the machine's approximations serve: h^2 with h near 2^(x/2) covers its
+// range, subnormal numbers included, where 2^x itself would not. Their errors, and those of the
+// polynomials, stay clear of all ties. Constants that deviate a little from their names' (log2(e)
+// / 2, 1/4, 1) move single results to the right side of theirs.
+
+inline constexpr double kHalfLog2E = 0.72134751;
+
+/// y^2 / (y^2 + 1), which is sigmoid(x) for y = e^(x/2). `scaled` is y, or y times a factor.
+template <class S>
+S sigmoid_of_root_bf16(const S& y, const S& scaled) {
+  return scaled * approx_inverse(fma(y, y, y.constant(1.0))) * y;
+}
+
+template <class S>
+S exp_bf16(const S& x) {
+  const S h = approx_exp2(fma(x, x.constant(kHalfLog2E), x.constant(2.489e-6)));
+  return h * x.constant(0.9999971) * h;
+}
+
+template <class S>
+S exp2_bf16(const S& x) {
+  const S h = approx_exp2(x * x.constant(0.5));
+  return h * h;
+}
+
+/// Near 0 exact results lie beside ties, and so does a straight line of slightly lower slope.
+template <class S>
+S sigmoid_bf16(const S& x) {
+  const S bounded = min(x, x.constant(30.0));
+  const S y = approx_exp2(fma(bounded, x.constant(kHalfLog2E), x.constant(-0x1p-21)));
+  const S line = fma(x, x.constant(0.25 - 0x1p-14), x.constant(0.5));
+  return select(lt(abs(x), x.constant(0.02)), line, sigmoid_of_root_bf16(y, y));
+}
+
+template <class S>
+S silu_bf16(const S& x) {
+  const S y = approx_exp2(min(x, x.constant(16.0)) * x.constant(0.7213474));
+  const S line = fma(x, x.constant(0.25 - 0x1p-14), x.constant(0.5));
+  const S curve = sigmoid_of_root_bf16(y, y * x.constant(1.0 - 0x1p-22));
+  return select(lt(abs(x), x.constant(0.0115)), line, curve) * x;
+}
+
+template <class S>
+S gelu_tanh_bf16(const S& x) {
+  const S t = fma(x * x, x.constant(0.05147162), x.constant(1.151104)) * x;
+  const S y = approx_exp2(min(t, x.constant(12.0)));
+  return y * approx_inverse(fma(y, y, x.constant(1.0))) * x * y;
+}
+
+/// x P(X <= x), where P(X <= -a) = e^(-a^2/2) p(a) / q(a).
+template <class S>
+S gelu_bf16(const S& x) {
+  const S one = x.constant(1.0);
+  const S a = min(abs(x), x.constant(13.5));
+  const S h = approx_exp2(x * x * x.constant(-0.36067376));
+  const S p = horner(a, 0.037099604, 0.20508765, 0.5);
+  const S q = horner(a, 8.5913336e-05, 0.090670384, 0.5386004, 1.2079659, 1.0);
+  const S below = p * approx_inverse(q) * h * h;
+  return select(lt(x, x.constant(0.0)), below, one - below) * x;
+}
+
+/// max(x, 0) + log(1 + u), u = e^-|x|.
+template <class S>
+S softplus_bf16(const S& x) {
+  const S h = approx_exp2(abs(x) * x.constant(-kHalfLog2E));
+  const S q =
+      horner(h * h, -0.02613792, 0.1087258, -0.21907292, 0.32988536, -0.5002488, 0.99999547);
+  return fma(h * q, h, max(x, x.constant(0.0)));
+}
+
+template <class S>
+S tanh_bf16(const S& x) {
+  const S limit = x.constant(3.6);
+  const S y = max(min(x, limit), -limit);
+  const S z = y * y;
+  const S p = horner(z, 0.00084136083, 0.106596716, 0.99996644);
+  const S q = horner(z, 0.0142692225, 0.43970484, 1.0);
+  return p * y * approx_inverse(q);
+}
+
+template <class S>
+S erf_bf16(const S& x) {
+  const S limit = x.constant(2.25);
+  const S y = max(min(x, limit), -limit);
+  const S q = horner(y * y, 2.1614766e-05, -0.00045130905, 0.004306505, -0.025855582, 0.11247565,
+                     -0.3761297, 1.128379);
+  return q * y;
+}
+
+/// erfc(a) = e^(-a^2) p(a) / q(a).
+template <class S>
+S erfc_bf16(const S& x) {
+  const S a = min(abs(x), x.constant(9.6));
+  const S h = approx_exp2(x * x * x.constant(-kHalfLog2E));
+  const S p = horner(a, 0.2320412, 0.7584452, 1.0);
+  const S q = horner(a, 0.41052073, 1.3575706, 1.8873086, 1.0);
+  const S positive = p * approx_inverse(q) * h * h;
+  return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
+}
+
+template <class S>
+S silu_16(const S& x, DType) {
+  return silu_bf16(x);
+}
+
+template <class S>
+S gelu_16(const S& x, DType) {
+  return gelu_bf16(x);
+}
+
+template <class S>
+S gelu_tanh_16(const S& x, DType) {
+  return gelu_tanh_bf16(x);
+}
+
+template <class S>
+S softplus_16(const S& x, DType) {
+  return softplus_bf16(x);
+}
+
 template <class S>
 S exp_16(const S& x, DType dtype) {
+  if (dtype == DType::BF16) return exp_bf16(x);
   return nudged(x, exp_f32(x), dtype, {{0x1.de4p-8f, -1}, {0x1.73cp-6f, -1}});
 }
 
 template <class S>
 S exp2_16(const S& x, DType dtype) {
+  if (dtype == DType::BF16) return exp2_bf16(x);
   return nudged(x, exp2_f32(x), dtype, {{0x1.714p-11f, 1}});
 }
 
@@ -933,7 +1059,8 @@ S log1p_16(const S& x, DType dtype) {
 }
 
 template <class S>
-S tanh_16(const S& x, DType) {
+S tanh_16(const S& x, DType dtype) {
+  if (dtype == DType::BF16) return tanh_bf16(x);
   const S a = min(abs(x), x.constant(9.05));
   const S rounded = fma(a, x.constant(2.0 * kLog2E), x.constant(kRoundF32));
   const S n = rounded - x.constant(kRoundF32);
@@ -944,12 +1071,13 @@ S tanh_16(const S& x, DType) {
   const S power = power_of_two_f32(rounded);
   const S plus = power + x.constant(1.0);
   const S minus = power - x.constant(1.0);
-  const S result = fma(t, plus, minus) / fma(t, minus, plus);
+  const S result = fma(t, plus, minus) * inverse(fma(t, minus, plus));
   return with_sign_f32(result, x);
 }
 
 template <class S>
 S sigmoid_16(const S& x, DType dtype) {
+  if (dtype == DType::BF16) return sigmoid_bf16(x);
   const S a = min(abs(x), x.constant(105.0));
   const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
   const S minus_n = rounded - x.constant(kRoundF32);
@@ -958,7 +1086,7 @@ S sigmoid_16(const S& x, DType dtype) {
   const S one = x.constant(1.0);
   const S p = one + fma(r * r, exp_tail_f32(r), r);
   const Powers<S> w = powers_of_two_f32(rounded);
-  const S negative = w.first / fma(w.first, w.second, p) * w.second;
+  const S negative = w.first * inverse(fma(w.first, w.second, p)) * w.second;
   const S result = select(lt(x, x.constant(0.0)), negative, one - negative);
   return nudged(x, result, dtype,
                 {{0x1.8p-9f, -1},
@@ -972,12 +1100,14 @@ S sigmoid_16(const S& x, DType dtype) {
 
 template <class S>
 S erf_16(const S& x, DType dtype) {
+  if (dtype == DType::BF16) return erf_bf16(x);
   return nudged(abs(x), erf_f32(x), dtype, {{0x1.848p-10f, -1}});
 }
 
 /// The square of a 16-bit number is exact in f32.
 template <class S>
 S erfc_16(const S& x, DType dtype) {
+  if (dtype == DType::BF16) return erfc_bf16(x);
   const S one = x.constant(1.0);
   const S a = min(abs(x), x.constant(10.3));
   const S square = a * a;
@@ -986,7 +1116,7 @@ S erfc_16(const S& x, DType dtype) {
   S r = fma(n, x.constant(-kLn2), -square);
   r = fma(n, x.constant(-kLn2Lo), r);
   const S p = one + fma(r * r, exp_tail_f32(r), r);
-  const S y = one / (a + x.constant(3.0));
+  const S y = inverse(a + x.constant(3.0));
   const S h = horner(y - x.constant(0.1875), 3269.8997, -190.26918, -946.59174, -190.55179,
                      193.37178, 175.99776, 80.85937, 25.861547, 6.2788258, 1.1942899);
   const Powers<S> w = powers_of_two_f32(rounded);

@@ -236,7 +236,7 @@ class Generator {
   void add_map() {
     const ElementwiseInfo& row = random_.pick(elementwise_table());
     const auto op = *parse_elementwise(row.name);
-    if (row.result == ResultRule::Chosen) return add_conversion();
+    if (row.result == ResultRule::Chosen || row.inner) return add_conversion();
     if (!options_.math && row.op_class != OpClass::Machine) return;
     const NodeId x = any(row.types);
     std::vector<NodeId> operands;

@@ -81,7 +81,7 @@ class Sloppy {
       Body body(*this, relaxed);
       Scalar xyz[3];
       for (size_t i = 0; i < operands.size(); ++i)
-        xyz[i] = convert(body.hold(*operands[i]), compute_type(operands[i]->dtype()));
+        xyz[i] = convert(body.hold(*operands[i]), body_type(op, operands[i]->dtype()));
       return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
     }
     HostTensor y = evaluate_map(op, operands, result);

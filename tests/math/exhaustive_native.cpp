@@ -5,7 +5,8 @@
 //
 // f32: every --step-th of the 2^32 inputs against double libm, borderline cases against MPFR.
 // f64: random bit patterns, dense ranges and boundaries against MPFR.
-// f16, bf16: all 65536 inputs; the result must be the correctly rounded one.
+// f16, bf16: all 65536 inputs, the approximate rows off by nothing and by all that they may be; the
+// result must be the correctly rounded one.
 //
 // Prints one row of the table in RESULTS.md per function and dtype; exits 1 if a bound is broken.
 // Build: g++ -std=c++20 -O2 -march=x86-64-v3 -ffp-contract=off -I. -Iir/include
@@ -363,7 +364,10 @@ double round_to(const mpfr_t value, const Format& format) {
                                  : std::copysign(std::numeric_limits<double>::infinity(), rounded);
 }
 
-Outcome run_16(const Row& row, DType dtype) {
+/// With the approximate rows off by the given relative errors.
+Outcome run_16(const Row& row, DType dtype, double exp2_error, double inverse_error) {
+  approx_exp2_error = exp2_error;
+  approx_inverse_error = inverse_error;
   const Format& format = dtype == DType::F16 ? kF16 : kBF16;
   Number argument(64), exact(160), got_value(64);
   Outcome outcome;
@@ -531,7 +535,9 @@ int run(int argc, char** argv) {
       else if (dtype == DType::F64)
         outcome = run_f64(row, step, seed, threads);
       else
-        outcome = run_16(row, dtype);
+        for (const double exp2_error : {0.0, -0x1p-22, 0x1p-22})
+          for (const double inverse_error : {0.0, -0x1p-23, 0x1p-23})
+            outcome.join(run_16(row, dtype, exp2_error, inverse_error));
       const std::chrono::duration<double> seconds = std::chrono::steady_clock::now() - start;
       good &= report(row, dtype, outcome, dtype == DType::F64 ? 4.0 : 1.0, seconds.count());
     }

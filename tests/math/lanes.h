@@ -90,6 +90,32 @@ BRAZE_LANES Lanes operator/(const Lanes& a, const Lanes& b) {
   return of(f32(a) / f32(b));
 }
 
+BRAZE_LANES Lanes inverse(const Lanes& a) { return of(F32x8(1 / f32(a))); }
+
+/// The approximate rows, off by these relative errors where they may be.
+inline thread_local double approx_inverse_error = 0, approx_exp2_error = 0;
+
+BRAZE_LANES Lanes approx_inverse(const Lanes& a) {
+  F32x8 result;
+  for (int i = 0; i < kLanes; ++i) {
+    const float x = f32(a)[i];
+    int exponent;
+    const bool exact = std::abs(std::frexp(x, &exponent)) == 0.5f;
+    result[i] = static_cast<float>((1 / double{x}) * (1 + (exact ? 0 : approx_inverse_error)));
+  }
+  return of(result);
+}
+
+BRAZE_LANES Lanes approx_exp2(const Lanes& a) {
+  F32x8 result;
+  for (int i = 0; i < kLanes; ++i) {
+    const double x = f32(a)[i], error = std::abs(x) < 0x1p-25 ? 0 : approx_exp2_error;
+    const double y = std::exp2(x);
+    result[i] = static_cast<float>(y < 0x1p-126 ? 0 : y * (1 + error));
+  }
+  return of(result);
+}
+
 BRAZE_LANES Lanes operator-(const Lanes& a) {
   if (a.type == DType::F64) return of(-f64(a));
   if (a.type == DType::F32) return of(-f32(a));

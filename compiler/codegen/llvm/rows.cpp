@@ -14,6 +14,7 @@
 #include <llvm/IR/IntrinsicsNVPTX.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/Module.h>
+#include <llvm/IR/PatternMatch.h>
 
 #include <algorithm>
 #include <cmath>
@@ -157,6 +158,55 @@ Value* divide(Row& r) {
   return r.b.CreateSelect(is_zero, r.integer(r.type, 0), quotient(r, divisor));
 }
 
+// --- Rows for bodies -----------------------------------------------------------------------------
+
+// A machine's approximation, which takes one scalar.
+Value* by_lanes(Row& r, ID id, llvm::ArrayRef<llvm::Type*> types) {
+  auto& b = r.b;
+  if (r.lanes == 1) return b.CreateIntrinsic(id, types, {r.x});
+  Value* out = llvm::PoisonValue::get(r.x->getType());
+  for (int32_t l = 0; l < r.lanes; ++l)
+    out = b.CreateInsertElement(out, b.CreateIntrinsic(id, types, {b.CreateExtractElement(r.x, l)}),
+                                l);
+  return out;
+}
+
+Value* approx_inverse(Row& r) {
+  if (!r.machine.simt) return r.b.CreateFDiv(r.real(r.type, 1.0), r.x);
+  return by_lanes(r, llvm::Intrinsic::nvvm_rcp_approx_ftz_f, {});
+}
+
+// One Newton step from the machine's approximation, whose remainder is exact, rounds correctly.
+Value* inverse(Row& r) {
+  Value* y = approx_inverse(r);
+  if (!r.machine.simt) return y;
+  Value* remainder = r.call(llvm::Intrinsic::fma, {r.b.CreateFNeg(r.x), y, r.real(r.type, 1.0)});
+  return r.call(llvm::Intrinsic::fma, {y, remainder, y});
+}
+
+// x = n + t, 2^x = 2^n 2^t. The sum with 1.5 * 2^23 holds n in its low bits; beyond +-127 the power
+// is 0 or infinity.
+Value* approx_exp2(Row& r) {
+  // 2^t for |t| <= 1/2 to 2^-23.3, highest order first; tools/math/fit.py made it.
+  constexpr double kExp2[] = {0.0013273901, 0.009671497, 0.05550701, 0.24022242, 0.693147, 1.0};
+  auto& b = r.b;
+  if (r.machine.simt) return by_lanes(r, llvm::Intrinsic::nvvm_ex2_approx_ftz, {b.getFloatTy()});
+  const auto fused = [&](Value* x, Value* y, Value* z) {
+    return r.call(llvm::Intrinsic::fma, {x, y, z});
+  };
+  const auto real = [&](double value) { return r.real(r.type, value); };
+  Value* low = first_if(r, llvm::CmpInst::FCMP_OGT, real(-127.0), r.x);
+  Value* x = first_if(r, llvm::CmpInst::FCMP_OLT, real(128.0), low);
+  Value* rounded = b.CreateFAdd(x, real(0x1.8p23));
+  Value* t = b.CreateFSub(x, b.CreateFSub(rounded, real(0x1.8p23)));
+  Value* p = real(kExp2[0]);
+  for (size_t i = 1; i < std::size(kExp2); ++i) p = fused(p, t, real(kExp2[i]));
+  const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
+  Value* n = b.CreateBitCast(rounded, r.type_of(DType::I32));
+  Value* power = b.CreateAdd(b.CreateShl(n, word(23)), word(0x3f800000));
+  return b.CreateFMul(p, b.CreateBitCast(power, r.type_of(DType::F32)));
+}
+
 // fmod of scalars by long division of the significands, a function of the image of its own.
 //
 //   m e   significand and exponent of |x| and |y|;  r   the remainder so far;  d   exponents to go
@@ -290,16 +340,83 @@ Value* compare(Row& r, llvm::CmpInst::Predicate real, llvm::CmpInst::Predicate w
 
 // --- Conversion ----------------------------------------------------------------------------------
 
+// Two bf16 in one word: an instruction widens each.
+Value* widen_pairs(Row& r, Value* bits) {
+  auto& b = r.b;
+  const int32_t pairs = r.lanes / 2;
+  llvm::Type* type = llvm::FixedVectorType::get(b.getInt32Ty(), static_cast<unsigned>(pairs));
+  Value* words = b.CreateBitCast(bits, type);
+  Value* low = b.CreateShl(words, llvm::ConstantInt::get(type, 16));
+  Value* high = b.CreateAnd(words, llvm::ConstantInt::get(type, 0xffff0000u));
+  llvm::SmallVector<int, 32> order;
+  for (int32_t i = 0; i < pairs; ++i) order.append({i, pairs + i});
+  return b.CreateBitCast(b.CreateShuffleVector(low, high, order), r.type_of(DType::F32));
+}
+
 Value* widen_half(Row& r, Value* bits, DType from) {
   auto& b = r.b;
   if (from == DType::F16)
     return b.CreateFPExt(b.CreateBitCast(bits, r.shaped(b.getHalfTy())), r.type_of(DType::F32));
+  if (r.machine.simt && r.lanes % 2 == 0) return widen_pairs(r, bits);
   Value* word = b.CreateZExt(bits, r.type_of(DType::I32));
   return b.CreateBitCast(b.CreateShl(word, r.integer(DType::I32, 16)), r.type_of(DType::F32));
 }
 
+// The 16-bit floats that `wide` holds in f32: what a vector was widened from, or a literal that
+// loses nothing. Null for other values.
+Value* narrowed_exactly(Row& r, Value* wide, DType to) {
+  auto& b = r.b;
+  llvm::Type* type = r.shaped(to == DType::F16 ? b.getHalfTy() : b.getBFloatTy());
+  if (const llvm::APFloat* literal = constant_float(wide)) {
+    llvm::APFloat number = *literal;
+    bool loses = false;
+    number.convert(type->getScalarType()->getFltSemantics(), llvm::APFloat::rmNearestTiesToEven,
+                   &loses);
+    return loses || number.isNaN() ? nullptr : llvm::ConstantFP::get(type, number);
+  }
+  using namespace llvm::PatternMatch;
+  Value *low = nullptr, *high = nullptr, *bits = nullptr;
+  if (to == DType::F16) {
+    const bool widened = match(wide, m_FPExt(m_Value(bits))) && bits->getType() == type;
+    return widened ? bits : nullptr;
+  }
+  if (!match(wide, m_BitCast(m_Shuffle(m_Value(low), m_Value(high))))) return nullptr;
+  const auto words = m_BitCast(m_Value(bits));
+  if (!match(low, m_Shl(words, m_SpecificInt(16)))) return nullptr;
+  return b.CreateBitCast(bits, type);
+}
+
+// Whether a bf16 times this literal is exact in f32, down to the least subnormal number.
+bool is_short_factor(Value* x) {
+  const llvm::APFloat* literal = constant_float(x);
+  if (!literal) return false;
+  return literal->isFiniteNonZero() &&
+         std::fmod(std::ldexp(literal->convertToDouble(), 16), 1.0) == 0;
+}
+
+// The sum, difference or product of 16-bit floats that f32 computed and `to` shall hold, computed
+// in pairs of 16 bits: f32 has more than twice their bits and one, so that its own rounding never
+// shows. Below its normal numbers it does: in products of bf16. Null for other values.
+Value* arithmetic_in_pairs(Row& r, Value* x, DType to) {
+  auto* operation = llvm::dyn_cast<llvm::BinaryOperator>(x);
+  if (!operation || r.lanes % 2 != 0) return nullptr;
+  const auto code = operation->getOpcode();
+  Value *left = operation->getOperand(0), *right = operation->getOperand(1);
+  const bool product = code == llvm::Instruction::FMul;
+  if (!product && code != llvm::Instruction::FAdd && code != llvm::Instruction::FSub)
+    return nullptr;
+  if (product && to == DType::BF16 && !is_short_factor(left) && !is_short_factor(right))
+    return nullptr;
+  left = narrowed_exactly(r, left, to);
+  right = narrowed_exactly(r, right, to);
+  if (!left || !right) return nullptr;
+  return r.b.CreateBitCast(r.b.CreateBinOp(code, left, right), r.type_of(to));
+}
+
 Value* narrow_f32(Row& r, Value* x, DType to) {
   auto& b = r.b;
+  if (r.machine.simt)
+    if (Value* result = arithmetic_in_pairs(r, x, to)) return result;
   llvm::Type* half = r.type_of(to);
   if (to == DType::F16) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getHalfTy())), half);
   if (r.machine.simt) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getBFloatTy())), half);
@@ -520,6 +637,9 @@ constexpr MachineTable<Emitter> kRows = {
     {Op::is_nan, [](Row& r) { return r.b.CreateFCmpUNO(r.x, r.x); }},
     {Op::convert, convert},
     {Op::bitcast, bitcast},
+    {Op::inverse, inverse},
+    {Op::approx_inverse, approx_inverse},
+    {Op::approx_exp2, approx_exp2},
 };
 
 }  // namespace

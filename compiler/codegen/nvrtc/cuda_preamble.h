@@ -62,6 +62,11 @@ F i64 maximum(i64 x, i64 y) { return x > y ? x : y; }
 F u32 minimum(u32 x, u32 y) { return x < y ? x : y; }
 F u32 maximum(u32 x, u32 y) { return x > y ? x : y; }
 
+F float approx_inverse(float x) { float r; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+F float approx_exp2(float x) { float r; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(r) : "f"(x)); return r; }
+// The remainder of the approximation is exact, so that one Newton step rounds correctly.
+F float inverse(float x) { float y = approx_inverse(x); return __fmaf_rn(y, __fmaf_rn(-x, y, 1.0f), y); }
+
 F int shift_left(int x, int y) { return u32(y) > 31 ? 0 : int(u32(x) << y); }
 F i64 shift_left(i64 x, i64 y) { return u64(y) > 63 ? 0 : i64(u64(x) << y); }
 F u32 shift_left(u32 x, u32 y) { return y > 31 ? 0 : x << y; }

@@ -164,6 +164,9 @@ constexpr MachineTable<Emitter> kRows = {
     {Op::is_nan, [](const Row& r) { return fmt::format("({0} != {0})", r.x); }},
     {Op::convert, convert},
     {Op::bitcast, bitcast},
+    {Op::inverse, [](const Row& r) { return fmt::format("b::inverse({})", r.x); }},
+    {Op::approx_inverse, [](const Row& r) { return fmt::format("b::approx_inverse({})", r.x); }},
+    {Op::approx_exp2, [](const Row& r) { return fmt::format("b::approx_exp2({})", r.x); }},
 };
 
 }  // namespace

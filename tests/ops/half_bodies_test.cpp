@@ -1,0 +1,131 @@
+// The bodies for 16-bit floats, on all 65,536 numbers of both types, against the interpreter, which
+// rounds the result of f64 once. The approximate rows take every error that they are allowed, so
+// that no machine's approximation can make a difference.
+#include <gtest/gtest.h>
+
+#include <array>
+#include <cmath>
+#include <vector>
+
+#include "ir/graph/interpret.h"
+#include "ir/ops/elementwise.h"
+#include "ir/ops/machine_semantics.h"
+
+namespace braze {
+namespace {
+
+constexpr int64_t kNumbers = 65536;
+
+bool is_exp2(ElementwiseOp op) { return op == ElementwiseOp::approx_exp2; }
+bool is_approximate(ElementwiseOp op) { return is_exp2(op) || op == ElementwiseOp::approx_inverse; }
+
+float as_float(uint64_t bits) { return static_cast<float>(bits_to_double(DType::F32, bits)); }
+
+/// Where the rows are exact on every machine.
+bool is_exact(ElementwiseOp op, float x) {
+  int exponent;
+  return is_exp2(op) ? std::abs(x) < 0x1p-25f : std::abs(std::frexp(x, &exponent)) == 0.5f;
+}
+
+/// Applies rows to all numbers at once, approximate ones with an error.
+class AllNumbers : public ScalarEmitter {
+ public:
+  /// Relative errors.
+  AllNumbers(double exp2_error, double inverse_error)
+      : exp2_error_(exp2_error), inverse_error_(inverse_error) {}
+
+  bool approximates = false;
+
+  Scalar numbers(DType dtype) {
+    std::vector<uint64_t> all(kNumbers);
+    for (int64_t i = 0; i < kNumbers; ++i) all[i] = static_cast<uint64_t>(i);
+    return hold(std::move(all), dtype);
+  }
+  const std::vector<uint64_t>& bits(const Scalar& x) const { return values_[x.id()]; }
+
+  Scalar constant(DType dtype, uint64_t value) override { return hold({value}, dtype); }
+  Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
+    const MachineFunction row = machine_function(op, operands.back().dtype(), result);
+    const auto operand = [&](size_t k, int64_t i) -> uint64_t {
+      if (k >= operands.size()) return 0;
+      const std::vector<uint64_t>& x = bits(operands[k]);
+      return x[x.size() == 1 ? 0 : static_cast<size_t>(i)];
+    };
+    std::vector<uint64_t> out(kNumbers);
+    for (int64_t i = 0; i < kNumbers; ++i) {
+      out[i] = row(operand(0, i), operand(1, i), operand(2, i));
+      if (is_approximate(op)) out[i] = perturbed(op, operand(0, i), out[i]);
+    }
+    approximates |= is_approximate(op);
+    return hold(std::move(out), result);
+  }
+
+ private:
+  Scalar hold(std::vector<uint64_t> value, DType dtype) {
+    values_.push_back(std::move(value));
+    return {this, static_cast<uint32_t>(values_.size() - 1), dtype};
+  }
+
+  uint64_t perturbed(ElementwiseOp op, uint64_t x, uint64_t y) const {
+    if (is_exact(op, as_float(x)) || !std::isfinite(as_float(y))) return y;
+    const double exact = is_exp2(op) ? std::exp2(double{as_float(x)}) : 1 / double{as_float(x)};
+    const double error = is_exp2(op) ? exp2_error_ : inverse_error_;
+    return as_float(y) == 0 ? y : constant_bits(DType::F32, exact * (1 + error));
+  }
+
+  double exp2_error_, inverse_error_;
+  std::vector<std::vector<uint64_t>> values_;
+};
+
+HostTensor all_numbers(DType dtype) {
+  HostTensor x(dtype, {kNumbers});
+  for (int64_t i = 0; i < kNumbers; ++i) x.set_bits(i, static_cast<uint64_t>(i));
+  return x;
+}
+
+/// The rounded results of the body, and whether it approximates.
+std::pair<std::vector<uint64_t>, bool> run(ElementwiseOp op, DType dtype, double exp2_error,
+                                           double inverse_error) {
+  AllNumbers emitter(exp2_error, inverse_error);
+  const Scalar x = convert(emitter.numbers(dtype), DType::F32);
+  const Scalar y = convert(info(op).half_body(x, dtype), dtype);
+  return {emitter.bits(y), emitter.approximates};
+}
+
+void expect_rounded(ElementwiseOp op, DType dtype, const std::vector<uint64_t>& got) {
+  const HostTensor x = all_numbers(dtype);
+  const HostTensor expected = evaluate_map(op, std::array{&x}, dtype);
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < kNumbers; ++i) {
+    const double a = bits_to_double(dtype, got[i]), b = expected.get_double(i);
+    if (got[i] == expected.get_bits(i) || (std::isnan(a) && std::isnan(b))) continue;
+    if (++wrong <= 10)
+      ADD_FAILURE() << info(op).name << " " << name(dtype) << " of " << x.get_double(i) << " is "
+                    << a << ", not " << b;
+  }
+  EXPECT_EQ(wrong, 0) << info(op).name << " " << name(dtype);
+}
+
+class HalfBodies : public ::testing::TestWithParam<DType> {};
+
+TEST_P(HalfBodies, RoundCorrectly) {
+  int rows = 0;
+  for (size_t i = 0; i < elementwise_table().size(); ++i) {
+    const auto op = static_cast<ElementwiseOp>(i);
+    if (!has_half_body(op, GetParam())) continue;
+    ++rows;
+    const auto [exact, approximates] = run(op, GetParam(), 0, 0);
+    expect_rounded(op, GetParam(), exact);
+    if (!approximates) continue;
+    for (const double exp2_error : {-0x1p-22, 0x1p-22})
+      for (const double inverse_error : {-0x1p-23, 0x1p-23})
+        expect_rounded(op, GetParam(), run(op, GetParam(), exp2_error, inverse_error).first);
+  }
+  EXPECT_GE(rows, 12);
+}
+
+INSTANTIATE_TEST_SUITE_P(Types, HalfBodies, ::testing::Values(DType::F16, DType::BF16),
+                         [](const auto& dtype) { return std::string(name(dtype.param)); });
+
+}  // namespace
+}  // namespace braze
