@@ -1267,6 +1267,13 @@ class CodeParser {
     if (memory.swizzle != 32 && memory.swizzle != 64 && memory.swizzle != 128)
       fail_at(where, "a swizzle has 32, 64 or 128 bytes");
   }
+  /// How many of what was started may still be under way.
+  int64_t in_flight() {
+    const SourceLocation where = scanner_.location();
+    const int64_t count = scanner_.expect_integer();
+    if (count < 0) fail_at(where, "none or more stay in flight");
+    return count;
+  }
   int64_t few(std::string_view what) {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
@@ -1449,7 +1456,7 @@ class CodeParser {
     give_types(s, results, {type});
   }
   void wait_dot(Statement& s, const std::vector<Result>& results) {
-    WaitDotOp op{scanner_.expect_integer()};
+    WaitDotOp op{in_flight()};
     std::vector<ValueType> types;
     while (scanner_.accept(",")) {
       op.operands.push_back(plain_operand());
@@ -1469,9 +1476,7 @@ class CodeParser {
     });
     s.op = std::move(op);
   }
-  void wait_store(Statement& s, const std::vector<Result>&) {
-    s.op = WaitStoreOp{scanner_.expect_integer()};
-  }
+  void wait_store(Statement& s, const std::vector<Result>&) { s.op = WaitStoreOp{in_flight()}; }
   void relayout(Statement& s, const std::vector<Result>& results) {
     s.op = RelayoutOp{plain_operand()};
     result_types(s, results);
