@@ -3,7 +3,7 @@
 # frontend/elementwise_functions.inc. So one row is all that a new elementwise op takes.
 set(table ${PROJECT_SOURCE_DIR}/ir/ops/elementwise.def)
 set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${table})
-file(STRINGS ${table} rows REGEX "^(MACHINE|MATH|FORMULA)\\(")
+file(STRINGS ${table} rows REGEX "^(MACHINE|MATH|FORMULA|ROUNDED)\\(")
 set(declarations)
 set(definitions)
 foreach(row IN LISTS rows)
