@@ -46,16 +46,20 @@ class AllNumbers : public ScalarEmitter {
   Scalar constant(DType dtype, uint64_t value) override { return hold({value}, dtype); }
   Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
     const MachineFunction row = machine_function(op, operands.back().dtype(), result);
-    const auto operand = [&](size_t k, int64_t i) -> uint64_t {
-      if (k >= operands.size()) return 0;
-      const std::vector<uint64_t>& x = bits(operands[k]);
-      return x[x.size() == 1 ? 0 : static_cast<size_t>(i)];
-    };
-    std::vector<uint64_t> out(kNumbers);
-    for (int64_t i = 0; i < kNumbers; ++i) {
-      out[i] = row(operand(0, i), operand(1, i), operand(2, i));
-      if (is_approximate(op)) out[i] = perturbed(op, operand(0, i), out[i]);
+    const uint64_t none = 0;
+    const uint64_t* first[3] = {&none, &none, &none};
+    int64_t step[3] = {};  // 0 for constants
+    for (size_t k = 0; k < operands.size(); ++k) {
+      first[k] = bits(operands[k]).data();
+      step[k] = bits(operands[k]).size() == 1 ? 0 : 1;
     }
+    std::vector<uint64_t> out(kNumbers);
+    uint64_t* result_bits = out.data();
+    for (int64_t i = 0; i < kNumbers; ++i)
+      result_bits[i] = row(first[0][i * step[0]], first[1][i * step[1]], first[2][i * step[2]]);
+    if (is_approximate(op))
+      for (int64_t i = 0; i < kNumbers; ++i)
+        result_bits[i] = perturbed(op, first[0][i * step[0]], result_bits[i]);
     approximates |= is_approximate(op);
     return hold(std::move(out), result);
   }
