@@ -121,7 +121,9 @@ std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, c
     schedule.threads = best.threads;
     schedule.vector = 16 / std::max<int64_t>(bytes, 4);
     schedule.slice = kSlice;
-    if (best.rows * best.columns == 128 * 128 && narrower == 1 && lean(request, space, found))
+    // On other machines the assembler would spill.
+    if (request.target.name == "sm_90a" && best.rows * best.columns == 128 * 128 && narrower == 1 &&
+        lean(request, space, found))
       schedule.registers = kTwoBlocksRegisters;
     return schedule;
   }
