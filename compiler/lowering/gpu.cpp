@@ -1,6 +1,6 @@
 // gpu.cpp — plain tile programs for a GPU: sections 7.3, 7.5 and 10 of
-// docs/design/0001-languages.md. An instance is a thread block; a layout says which of its threads
-// holds each element of a tile, in which register.
+// docs/design/0001-languages.md. An instance is a thread block or a cluster of them; a layout says
+// which thread of which block holds each element of a tile, in which register.
 //
 // A tile keeps its axes: the outermost register digit of an axis is an extent of the array, the
 // innermost one of the last axis are the lanes of vector accesses.
@@ -25,10 +25,10 @@ constexpr Code kLayouts{"layouts-disagree", ErrorKind::InvalidArgument,
 constexpr int64_t kDefaultWarps = 4;
 constexpr int64_t kSharedAlign = 128;
 
-// How an axis's digits lie: an array in registers, threads, lanes of a vector access.
+// How an axis's digits lie: an array in registers, threads and blocks, lanes of a vector access.
 struct AxisDigits {
   int64_t array = 1;
-  std::vector<Digit> threads;  // the most significant first
+  std::vector<Digit> spread;  // the most significant first
   int64_t lanes = 1;
 };
 
@@ -37,20 +37,27 @@ class GpuLowering : public Lowering {
   GpuLowering(const TileProgram& program, const Target& target)
       : Lowering(program, target),
         threads_((program.warps > 0 ? program.warps : kDefaultWarps) * kWarpThreads),
-        thread_(thread_symbol(threads_)) {
+        thread_(thread_symbol(threads_)),
+        cluster_(program.cluster) {
     builder_.fresh_name("tid");
+    if (cluster_ > 1) rank_ = grid_symbol(builder_.fresh_name("rank"), cluster_);
   }
 
  private:
   void begin_phase(Phase& lowered) override {
     lowered.block = threads_;
     lowered.registers = tile_.registers;
+    if (cluster_ > 1) lowered.cluster = rank_.symbol_name();
+    lowered.cluster_size = cluster_;
     shared_ = 0;
+    cluster_exchange_ = {};
     pending_.clear();
     exchanges_.clear();
     note_private_buffers(tile_.phases[kernel_.phases.size()].body);
+    if (cluster_ > 1) check_buffers(tile_.phases[kernel_.phases.size()].body);
   }
   void end_phase(Phase& lowered) override {
+    if (cluster_exchange_.waits) begin_cluster(lowered.body);
     lowered.shared_bytes = shared_;
     if (shared_ <= target_.l1_bytes) return;
     fail(kSharedMemory,
@@ -72,7 +79,7 @@ class GpuLowering : public Lowering {
     for (size_t axis = 0; axis < part.rank() && part.rank() == whole.rank(); ++axis) {
       if (part.extents[axis] == 1 || part.extents[axis] != whole.extents[axis]) continue;
       const auto own = digits(part, axis), other = digits(whole, axis);
-      if (own.array == other.array && own.threads == other.threads && own.lanes == other.lanes)
+      if (own.array == other.array && own.spread == other.spread && own.lanes == other.lanes)
         continue;
       fail(kLayouts,
            fmt::format("kernel @{}: axis {} of {} lies at {}, that of {} at {}", tile_.name, axis,
@@ -92,8 +99,8 @@ class GpuLowering : public Lowering {
     const std::vector<Digit>& list = layout(tile).axes[axis];
     for (size_t i = 0; i < list.size(); ++i) {
       const bool last = axis + 1 == tile.rank() && i + 1 == list.size();
-      if (is_thread_digit(list[i])) {
-        out.threads.push_back(list[i]);
+      if (is_spread(list[i])) {
+        out.spread.push_back(list[i]);
       } else if (last && list[i].stride == 1) {
         out.lanes = list[i].extent;
       } else if (i == 0) {
@@ -135,9 +142,17 @@ class GpuLowering : public Lowering {
     return condition;
   }
 
-  // The value of a thread digit in this thread.
-  Expr thread_value(int64_t stride, int64_t extent) const {
-    return mod(floordiv(thread_, stride), extent);
+  // The threads of a block are numbered, and the blocks of a cluster.
+  static bool of_block(const Digit& digit) { return digit.resource == Resource::Block; }
+  static int64_t number_stride(const Digit& digit) {
+    return of_block(digit) ? digit.stride : thread_stride(digit);
+  }
+  // The value that `extent` numbers `stride` apart have in this thread or block.
+  Expr number_value(bool block, int64_t stride, int64_t extent) const {
+    return mod(floordiv(block ? rank_ : thread_, stride), extent);
+  }
+  Expr digit_value(const Digit& digit) const {
+    return number_value(of_block(digit), number_stride(digit), digit.extent);
   }
 
   // D3: the sum of the digits' values times their weights.
@@ -147,46 +162,60 @@ class GpuLowering : public Lowering {
     int64_t weight = 1;
     if (own.lanes > 1) sum += lane_symbol(static_cast<int32_t>(own.lanes));
     weight *= own.lanes;
-    // Digits whose threads follow each other are one digit.
-    for (size_t i = own.threads.size(); i-- > 0;) {
-      const int64_t stride = thread_stride(own.threads[i]);
-      int64_t extent = own.threads[i].extent;
-      while (i > 0 && thread_stride(own.threads[i - 1]) == stride * extent)
-        extent *= own.threads[--i].extent;
-      sum += thread_value(stride, extent) * Expr(weight);
+    // Digits whose numbers follow each other are one digit.
+    for (size_t i = own.spread.size(); i-- > 0;) {
+      const bool block = of_block(own.spread[i]);
+      const int64_t stride = number_stride(own.spread[i]);
+      int64_t extent = own.spread[i].extent;
+      while (i > 0 && of_block(own.spread[i - 1]) == block &&
+             number_stride(own.spread[i - 1]) == stride * extent)
+        extent *= own.spread[--i].extent;
+      sum += number_value(block, stride, extent) * Expr(weight);
       weight *= extent;
     }
     if (own.array > 1) sum += position_symbol('e', axis, own.array) * Expr(weight);
     return sum;
   }
 
-  std::vector<Digit> thread_digits(const ValueType& tile) const {
+  std::vector<Digit> spread_digits(const ValueType& tile) const {
     std::vector<Digit> out;
     for (const std::vector<Digit>& axis : layout(tile).axes)
-      std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_thread_digit);
+      std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_spread);
+    return out;
+  }
+  // Those of the block's threads, or of the cluster's blocks, by their strides.
+  static std::vector<Digit> numbered(const std::vector<Digit>& digits, bool block) {
+    std::vector<Digit> out;
+    std::copy_if(digits.begin(), digits.end(), std::back_inserter(out),
+                 [&](const Digit& digit) { return of_block(digit) == block; });
+    std::sort(out.begin(), out.end(),
+              [](const Digit& a, const Digit& b) { return number_stride(a) < number_stride(b); });
     return out;
   }
 
   // D5: of the threads that hold an element, one stores it.
   Condition single_store(const ValueType& tile) const override {
-    return first_of(thread_digits(tile));
+    const std::vector<Digit> used = spread_digits(tile);
+    Condition out = first_of(used, false);
+    if (cluster_ == 1) return out;
+    const Condition block = first_of(used, true);
+    out.insert(out.end(), block.begin(), block.end());
+    return out;
   }
 
-  // Of threads that agree in the digits `used`, the first: all other digits are 0.
-  Condition first_of(std::vector<Digit> used) const {
-    std::sort(used.begin(), used.end(),
-              [](const Digit& a, const Digit& b) { return thread_stride(a) < thread_stride(b); });
+  // Of threads (blocks) that agree in the digits `used`, the first: all other digits are 0.
+  Condition first_of(const std::vector<Digit>& used, bool block) const {
     Condition out;
-    int64_t next = 1;  // stride of the first thread digit not looked at
+    int64_t next = 1;  // stride of the first digit not looked at
     const auto skip_to = [&](int64_t stride) {
       if (stride > next)
-        out.push_back({thread_value(next, stride / next), IndexComparison::Kind::Eq, 0});
+        out.push_back({number_value(block, next, stride / next), IndexComparison::Kind::Eq, 0});
     };
-    for (const Digit& digit : used) {
-      skip_to(thread_stride(digit));
-      next = thread_stride(digit) * digit.extent;
+    for (const Digit& digit : numbered(used, block)) {
+      skip_to(number_stride(digit));
+      next = number_stride(digit) * digit.extent;
     }
-    skip_to(threads_);
+    skip_to(block ? cluster_ : threads_);
     return out;
   }
 
@@ -195,6 +224,9 @@ class GpuLowering : public Lowering {
   void place_buffer(Memory& lowered, int64_t bytes) override {
     lowered.space = MemorySpace::Shared;
     lowered.scratch_offset = shared_;
+    claim_shared(bytes);
+  }
+  void claim_shared(int64_t bytes) {
     shared_ += (bytes + kSharedAlign - 1) / kSharedAlign * kSharedAlign;
   }
 
@@ -232,7 +264,12 @@ class GpuLowering : public Lowering {
     // What the turn before did to memory that a loop declares.
     if (seen_.insert(memory).second && !loops_.empty()) pending_[memory] = Pending::everything();
     const Pending& before = pending_[memory];
-    if (may_meet(before.stored, slot) || (store && may_meet(before.loaded, slot))) barrier();
+    if (may_meet(before.stored, slot) || (store && may_meet(before.loaded, slot))) {
+      if (cluster_ > 1 && kernel_[memory].space != MemorySpace::Shared)
+        cluster_barrier();
+      else
+        barrier();
+    }
     Pending& now = pending_[memory];
     Pending::insert(store ? now.stored : now.loaded, slot);
   }
@@ -315,6 +352,13 @@ class GpuLowering : public Lowering {
     builder_.barrier(0, threads_);
     pending_.clear();
   }
+  // The same for all threads of the cluster.
+  void cluster_barrier() {
+    wait_for_cluster();
+    builder_.instruction(Instruction::cluster_arrive);
+    builder_.instruction(Instruction::cluster_wait);
+    pending_.clear();
+  }
 
   // Memory of the tile program whose every access gives each element to the same thread: at
   // (base + d_k) with one layout, bases being multiples of the tile's extents.
@@ -327,8 +371,8 @@ class GpuLowering : public Lowering {
       const auto [known, added] = shape.try_emplace(memory.index, tile.extents);
       bool own = known->second == tile.extents && at.size() == tile.rank();
       int64_t threads = 1;
-      for (const Digit& digit : thread_digits(tile)) threads *= digit.extent;
-      own = own && threads == threads_;
+      for (const Digit& digit : spread_digits(tile)) threads *= digit.extent;
+      own = own && threads == threads_ * cluster_;
       for (size_t axis = 0; own && axis < at.size(); ++axis) {
         const std::string d = "d" + std::to_string(axis);
         const Expr base = at[axis].substitute(d, 0);
@@ -357,6 +401,28 @@ class GpuLowering : public Lowering {
     for (const auto& [memory, is_shared] : shared)
       if (!is_shared || one_way(MemoryId(memory))) private_.push_back(MemoryId(memory));
   }
+  // Each block of a cluster has its own copy of a buffer, and must find there what it loads.
+  void check_buffers(const Region& phase) const {
+    const auto check = [&](MemoryId id, const ValueType& tile, const Statement& s) {
+      const bool own = std::find(private_.begin(), private_.end(), id) != private_.end();
+      if (tile_[id].space != MemorySpace::Local || own || !lies_in_blocks(tile)) return;
+      fail(kLayouts,
+           fmt::format("kernel @{}: buffer %{} holds {} at {}, and threads of other blocks would "
+                       "touch it",
+                       tile_.name, tile_[id].name, tile.to_string(), layout(tile).to_string()),
+           {s.location, {}, "blocks exchange values by `reduce` alone"});
+    };
+    for_each_statement(phase, [&](const Statement& s) {
+      if (const auto* load = s.as<LoadOp>()) check(load->memory, result_type(s), s);
+      const auto* store = s.as<StoreOp>();
+      if (store && !store->value.is_literal())
+        check(store->memory, tile_[store->value.value].type, s);
+    });
+  }
+  bool lies_in_blocks(const ValueType& tile) const {
+    return !numbered(spread_digits(tile), true).empty();
+  }
+
   bool is_private(MemoryId memory) const {
     return std::any_of(private_.begin(), private_.end(),
                        [&](MemoryId tile) { return memories_[tile.index] == memory; });
@@ -392,12 +458,12 @@ class GpuLowering : public Lowering {
       const auto axis = static_cast<size_t>(at);
       const AxisDigits own = digits(tile, axis);
       if (own.array > 1) value = builder_.fold(op.monoid, value, {at});
-      std::vector<Digit> others = thread_digits(folded(tile, axis));
-      others.insert(others.end(), own.threads.begin(), own.threads.end());
-      for (const Digit& digit : own.threads) {
+      std::vector<Digit> others = spread_digits(folded(tile, axis));
+      others.insert(others.end(), own.spread.begin(), own.spread.end());
+      for (const Digit& digit : own.spread) {
         others.erase(std::find(others.begin(), others.end(), digit));
-        if (digit.resource == Resource::Warp) {
-          const Operand all = gathered(value, digit, others);
+        if (digit.resource != Resource::Lane) {
+          const Operand all = gathered(value, digit, others, s);
           const auto last = static_cast<int64_t>(type_of(value).rank());
           value = dropped(builder_.fold(op.monoid, all, {last}));
         } else {
@@ -423,13 +489,16 @@ class GpuLowering : public Lowering {
     // The winner does not depend on the order: what is near comes first.
     std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
     if (own.lanes > 1) std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
-    std::vector<Digit> others = thread_digits(folded(tile, axis));
-    others.insert(others.end(), own.threads.begin(), own.threads.end());
-    for (const Digit& digit : own.threads) {
+    std::vector<Digit> others = spread_digits(folded(tile, axis));
+    others.insert(others.end(), own.spread.begin(), own.spread.end());
+    std::vector<Digit> nearest_first = own.spread;
+    std::stable_sort(nearest_first.begin(), nearest_first.end(),
+                     [](const Digit& a, const Digit& b) { return a.resource > b.resource; });
+    for (const Digit& digit : nearest_first) {
       others.erase(std::find(others.begin(), others.end(), digit));
-      if (digit.resource == Resource::Warp) {
-        const Operand all_values = gathered(values, digit, others);
-        const Operand all_indices = gathered(indices, digit, others);
+      if (digit.resource != Resource::Lane) {
+        const Operand all_values = gathered(values, digit, others, s);
+        const Operand all_indices = gathered(indices, digit, others, s);
         std::tie(values, indices) =
             arg_fold_array(op.is_max, all_values, all_indices, type_of(values).rank());
         values = dropped(values);
@@ -446,47 +515,197 @@ class GpuLowering : public Lowering {
     define(s.results[1], indices);
   }
 
-  // The values of all warps along `digit`, as one more array axis. `others` are the digits whose
-  // threads hold other elements.
-  Operand gathered(const Operand& value, const Digit& digit, const std::vector<Digit>& others) {
-    const ValueType type = type_of(value);
-    int64_t threads = 1;
-    Expr thread;
-    for (const Digit& other : others) {
-      thread += thread_value(thread_stride(other), other.extent) * Expr(threads);
-      threads *= other.extent;
+  // Where values meet that warps or blocks hold: element n of thread t of the digit's value v lies
+  // at (v*count + n)*threads + t.
+  struct Meeting {
+    int64_t count = 1;    // elements of a thread
+    int64_t threads = 1;  // that hold different elements
+    Expr thread;          // this one's number among them
+    Expr at(const Expr& value, const Expr& element) const {
+      return (value * Expr(count) + element) * Expr(threads) + thread;
     }
-    // Element n of thread t of warp w lies at (w*count + n)*threads + t.
-    const int64_t count = type.count() * type.lanes;
-    const MemoryId place = exchange(type.dtype, digit.extent * count * threads);
+    int64_t size(const Digit& digit) const { return digit.extent * count * threads; }
+  };
+  Meeting meeting(const ValueType& type, const std::vector<Digit>& others) const {
+    Meeting out{.count = type.count() * type.lanes};
+    for (const Digit& other : others) {
+      if (of_block(other)) continue;  // each block has memory of its own
+      out.thread += digit_value(other) * Expr(out.threads);
+      out.threads *= other.extent;
+    }
+    return out;
+  }
+  // The number of an element in its thread.
+  static Expr element_number(const ValueType& type) {
     Expr element = type.lanes > 1 ? lane_symbol(type.lanes) : Expr(0);
     int64_t weight = type.lanes;
     for (size_t axis = type.rank(); axis-- > 0; weight *= type.extents[axis])
       if (type.extents[axis] > 1)
         element += position_symbol('e', axis, type.extents[axis]) * Expr(weight);
-    const auto at = [&](const Expr& warp) {
-      return (warp * Expr(count) + element) * Expr(threads) + thread;
-    };
+    return element;
+  }
+
+  // The values of all warps, or of all blocks, along `digit`, as one more array axis. `others` are
+  // the digits whose threads hold other elements.
+  Operand gathered(const Operand& value, const Digit& digit, const std::vector<Digit>& others,
+                   const Statement& s) {
+    const ValueType type = type_of(value);
+    const Meeting at = meeting(type, others);
+    if (of_block(digit)) return gathered_from_blocks(value, digit, others, at, s);
+    const MemoryId place = exchange(type.dtype, at.size(digit));
     before_access(place, /*store=*/true, {});
     std::vector<Digit> storing = others;
     storing.push_back(digit);
     builder_.append(StoreOp{value,
                             place,
-                            {at(thread_value(thread_stride(digit), digit.extent))},
-                            Guard{first_of(storing), {}},
+                            {at.at(digit_value(digit), element_number(type))},
+                            Guard{first_of(storing, false), {}},
                             0,
                             CacheHint::None},
                     {});
     before_access(place, /*store=*/false, {});
+    return load_meeting(place, digit, at, type);
+  }
+
+  Operand load_meeting(MemoryId place, const Digit& digit, const Meeting& at,
+                       const ValueType& type) {
     ValueType all = type;
     all.extents.push_back(digit.extent);
-    return builder_.append(LoadOp{place,
-                                  {at(position_symbol('e', type.rank(), digit.extent))},
-                                  {},
-                                  0,
-                                  0,
-                                  CacheHint::None},
-                           {all}, "warps")[0];
+    const Expr value = position_symbol('e', type.rank(), digit.extent);
+    return builder_.append(
+        LoadOp{place, {at.at(value, element_number(type))}, {}, 0, 0, CacheHint::None}, {all},
+        of_block(digit) ? "blocks" : "warps")[0];
+  }
+
+  // --- Clusters: D20 ----------------------------------------------------------------------------
+
+  // The exchanges of a phase. Each has its places and its mbarriers, made before the blocks of the
+  // cluster first meet.
+  struct ClusterExchange {
+    Region prologue;
+    MemoryId mbarriers;
+    int64_t count = 0;         // of mbarriers
+    bool waits = false;        // the first meeting is behind
+    bool waits_first = false;  // in the prologue
+  };
+
+  // Every block sends its value to all, which count the bytes that land.
+  Operand gathered_from_blocks(const Operand& value, const Digit& digit,
+                               const std::vector<Digit>& others, const Meeting& at,
+                               const Statement& s) {
+    const ValueType type = type_of(value);
+    if (type.dtype == DType::Bool) {
+      const Operand words = builder_.row(ElementwiseOp::convert, {value}, DType::I32);
+      const Operand all = gathered_from_blocks(words, digit, others, at, s);
+      return row(ElementwiseOp::ne, {all, Operand::literal(DType::I32, 0)});
+    }
+    const int64_t size = at.size(digit);
+    const MemoryId place = add_meeting(type.dtype, size);
+    const Expr met = cluster_exchange_.count++;
+    const MemoryId mbarriers = cluster_exchange_.mbarriers;
+    const Expr turn = turn_number(s);
+    wait_for_cluster();
+    if (!enclosing().empty()) cluster_barrier();  // all have read what the turn before sent
+    builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, [&] {
+      builder_.instruction(
+          Instruction::mbarrier_expect,
+          {Place{mbarriers, met}, Expr(size * static_cast<int64_t>(size_of(type.dtype)))});
+    });
+    const Expr own = digit_value(digit);
+    const Operand elements = builder_.regroup(value, {type.dtype, 1, {at.count}});
+    const auto send_to = [&](const Expr& receiver) {
+      const Expr rank = rank_ + (receiver - own) * Expr(digit.stride);
+      for (int64_t n = 0; n < at.count; ++n) {
+        const ValueId element =
+            builder_.append(GetOp{elements, {n}}, {{type.dtype, 1, {}}}, "sent")[0];
+        builder_.instruction(Instruction::st_async, {Place{place, at.at(own, n), rank}, element,
+                                                     Place{mbarriers, met, rank}});
+      }
+    };
+    // Threads that hold the same values send to a block each, if there are enough side by side.
+    const std::vector<Digit> holding = numbered(others, false);
+    const int64_t alike = holding.empty() ? threads_ : thread_stride(holding.front());
+    Condition senders = first_of(others, false);
+    if (alike % digit.extent == 0) {
+      senders[0] = {mod(thread_, alike), IndexComparison::Kind::Lt, digit.extent};
+      builder_.if_then(senders, [&] { send_to(mod(thread_, digit.extent)); });
+    } else {
+      const auto send_to_all = [&] {
+        for (int64_t receiver = 0; receiver < digit.extent; ++receiver) send_to(receiver);
+      };
+      if (senders.empty())
+        send_to_all();
+      else
+        builder_.if_then(senders, send_to_all);
+    }
+    builder_.instruction(Instruction::mbarrier_wait, {Place{mbarriers, met}, mod(turn, 2)});
+    return load_meeting(place, digit, at, type);
+  }
+
+  // How often the statement ran before in this phase.
+  Expr turn_number(const Statement& s) const {
+    Expr turn;
+    std::vector<Expr> outer;
+    for (const Statement* around : enclosing()) {
+      const auto* loop = around->as<ForOp>();
+      if (!loop) {
+        if (!outer.empty()) not_lowered("an exchange between blocks under an `if` in a loop", s);
+        continue;
+      }
+      const Expr low = uniform(loop->low), high = uniform(loop->high), step = uniform(loop->step);
+      const Expr turns = max(ceildiv(high - low, step), 0);
+      for (const Expr& symbol : outer)
+        if (turns.uses(symbol.symbol_name()))
+          not_lowered("an exchange between blocks in a loop of changing length", s);
+      outer.push_back(loop_symbol(loop->symbol, low, high, step));
+      turn = turn * turns + floordiv(outer.back() - low, step);
+    }
+    return turn;
+  }
+
+  MemoryId add_meeting(DType dtype, int64_t count) {
+    builder_.enter(cluster_exchange_.prologue);
+    if (cluster_exchange_.count == 0)
+      cluster_exchange_.mbarriers = builder_.mbarriers("met", 1, 0);  // begin_cluster knows more
+    const MemoryId id = builder_.shared_memory("blocks", dtype, count, shared_);
+    builder_.leave();
+    claim_shared(count * static_cast<int64_t>(size_of(dtype)));
+    return id;
+  }
+
+  // Before the first access to another block's memory: all of them run, and their mbarriers are
+  // ready.
+  void wait_for_cluster() {
+    if (cluster_exchange_.waits) return;
+    cluster_exchange_.waits = true;
+    if (enclosing().empty())
+      builder_.instruction(Instruction::cluster_wait);
+    else
+      cluster_exchange_.waits_first = true;
+  }
+
+  void init_mbarriers() {
+    const MemoryId id = cluster_exchange_.mbarriers;
+    kernel_.memories[id.index].shape = {cluster_exchange_.count};
+    kernel_.memories[id.index].scratch_offset = shared_;
+    claim_shared(cluster_exchange_.count * 8);
+    builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, [&] {
+      for (int64_t n = 0; n < cluster_exchange_.count; ++n)
+        builder_.instruction(Instruction::mbarrier_init, {Place{id, n}, Expr(1)});
+      builder_.instruction(Instruction::fence_mbarrier_init);
+    });
+  }
+
+  void begin_cluster(Region& body) {
+    Region& prologue = cluster_exchange_.prologue;
+    builder_.enter(prologue);
+    if (cluster_exchange_.count > 0) init_mbarriers();
+    builder_.instruction(Instruction::cluster_arrive);
+    if (cluster_exchange_.waits_first) builder_.instruction(Instruction::cluster_wait);
+    builder_.leave();
+    body.statements.insert(body.statements.begin(),
+                           std::make_move_iterator(prologue.statements.begin()),
+                           std::make_move_iterator(prologue.statements.end()));
   }
 
   // Without its last array axis, of extent 1.
@@ -500,8 +719,8 @@ class GpuLowering : public Lowering {
 
   // A digit of the flattened tile, neighbours that count on joined.
   struct FlatDigit {
-    bool threads = false;
-    int64_t stride = 0;  // of threads
+    bool spread = false, block = false;
+    int64_t stride = 0;  // of threads or blocks
     int64_t extent = 1;
     friend bool operator==(const FlatDigit&, const FlatDigit&) = default;
   };
@@ -509,10 +728,12 @@ class GpuLowering : public Lowering {
     std::vector<FlatDigit> out;
     for (const std::vector<Digit>& axis : layout(tile).axes) {
       for (const Digit& digit : axis) {
-        const bool threads = is_thread_digit(digit);
-        const FlatDigit next{threads, threads ? thread_stride(digit) : 0, digit.extent};
-        const bool joins = !out.empty() && out.back().threads == threads &&
-                           (!threads || out.back().stride == next.stride * next.extent);
+        const bool spread = is_spread(digit);
+        const FlatDigit next{spread, of_block(digit), spread ? number_stride(digit) : 0,
+                             digit.extent};
+        const bool joins = !out.empty() && out.back().spread == spread &&
+                           out.back().block == next.block &&
+                           (!spread || out.back().stride == next.stride * next.extent);
         if (joins) {
           out.back().stride = next.stride;
           out.back().extent *= next.extent;
@@ -525,20 +746,29 @@ class GpuLowering : public Lowering {
   }
 
   bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
-    if (op.kind == ViewKind::Slice) return slices_registers(from, to);
-    return op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
-           lower_type(from).lanes == lower_type(to).lanes;
+    if (op.kind == ViewKind::Slice && slices_registers(from, to)) return true;
+    if (op.kind == ViewKind::Reshape && flattened(from) == flattened(to) &&
+        lower_type(from).lanes == lower_type(to).lanes)
+      return true;
+    // Elements move through the storage of one block.
+    for (const ValueType& tile : {from, to})
+      if (lies_in_blocks(tile))
+        fail(kLayouts,
+             fmt::format("kernel @{}: a view of {} at {} would move elements between blocks",
+                         tile_.name, tile.to_string(), layout(tile).to_string()),
+             {{}, {}, "leave the digits b on one axis, as they are"});
+    return false;
   }
 
   // Whether every axis that is cut lies in the registers of each thread.
   bool slices_registers(const ValueType& from, const ValueType& to) const {
     for (size_t axis = 0; axis < from.rank(); ++axis) {
       const AxisDigits own = digits(from, axis), other = digits(to, axis);
-      if (own.threads != other.threads) return false;
+      if (own.spread != other.spread) return false;
       if (from.extents[axis] == to.extents[axis])
         if (own.array != other.array || own.lanes != other.lanes) return false;
       if (from.extents[axis] != to.extents[axis])
-        if (!own.threads.empty() || (own.lanes != other.lanes && to.extents[axis] > 1))
+        if (!own.spread.empty() || (own.lanes != other.lanes && to.extents[axis] > 1))
           return false;
     }
     return true;
@@ -566,6 +796,7 @@ class GpuLowering : public Lowering {
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
   void lower_ticket(const TicketOp& op, const Statement& s) override {
+    if (cluster_ > 1) not_lowered("a ticket of a cluster", s);
     const MemoryId counter = memories_[op.memory.index];
     const Expr at = offset(op.memory, op.at, renamed_);
     const MemoryId result = exchange(DType::Bool, 1);
@@ -599,6 +830,9 @@ class GpuLowering : public Lowering {
 
   const int64_t threads_;
   const Expr thread_;
+  const int64_t cluster_;  // blocks of an instance
+  Expr rank_;              // of this one
+  ClusterExchange cluster_exchange_;
   mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
   int64_t shared_ = 0;
   std::map<MemoryId, Pending> pending_;

@@ -467,9 +467,11 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
     define(inside, carried);
     loop.carried.emplace_back(carried, mapped(first));
   }
+  enclosing_.push_back(&s);
   enter_loop(op);
   loop.body = region(*op.body);
   leave_loop();
+  enclosing_.pop_back();
   const auto results = builder_.append(std::move(loop), types, "for", s.location);
   for (size_t i = 0; i < results.size(); ++i) define(s.results[i], results[i]);
 }
@@ -478,8 +480,10 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
   IfOp branch;
   branch.condition = uniform(op.condition);
   if (op.flag) branch.flag = values_[op.flag.index].value;
+  enclosing_.push_back(&s);
   branch.then = region(*op.then);
   if (op.otherwise) branch.otherwise = region(*op.otherwise);
+  enclosing_.pop_back();
   std::vector<ValueType> types;
   for (ValueId result : s.results) types.push_back(lower_type(tile_[result].type));
   const auto results = builder_.append(std::move(branch), types, "if", s.location);

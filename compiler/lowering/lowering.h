@@ -108,6 +108,9 @@ class Lowering : public ProgramLowering {
 
   // --- Shared by the machines -------------------------------------------------------------------
 
+  /// The loops and branches around the statement at hand, the outermost first.
+  const std::vector<const Statement*>& enclosing() const { return enclosing_; }
+
   Positions positions(const ValueType& tile, const ValueType& lowered) const;
   /// The first coordinate of a place, over the kernel's names, if all elements have it.
   std::optional<Expr> uniform_slot(const std::vector<Expr>& at) const;
@@ -161,6 +164,7 @@ class Lowering : public ProgramLowering {
 
   std::map<std::pair<ValueId, int32_t>, std::pair<Operand, uint64_t>>
       splats_;  // and the region's number
+  std::vector<const Statement*> enclosing_;
 };
 
 int64_t power_of_two_at_least(int64_t n);

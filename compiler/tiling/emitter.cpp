@@ -242,6 +242,7 @@ class Emitter {
                        request_.name, schedule_.threads.size(), threads, dims_.size()));
     result_.program.warps = threads / kWarpThreads;
     result_.program.registers = schedule_.registers;
+    plan_cluster();
     define_layout();
   }
 
@@ -257,8 +258,23 @@ class Emitter {
     if (dims_.empty()) return;
     std::vector<int64_t> extents;
     for (const TileDim& dim : dims_) extents.push_back(dim.tile);
-    add_layout(schedule_.slice > 0 ? product_layout(extents, schedule_.threads, schedule_.vector)
-                                   : spread(extents, schedule_.threads, schedule_.vector));
+    add_layout(schedule_.slice > 0
+                   ? product_layout(extents, schedule_.threads, schedule_.vector)
+                   : spread(extents, schedule_.threads, schedule_.vector, schedule_.cluster));
+  }
+  void plan_cluster() {
+    const bool along_rows = inner_dim_ >= 0 && schedule_.lane_axis < 0;
+    if (schedule_.cluster > 1 &&
+        (schedule_.cluster > request_.target.cluster_blocks || !along_rows ||
+         !std::has_single_bit(static_cast<uint64_t>(schedule_.cluster)) ||
+         schedule_.inner_tile % schedule_.cluster != 0))
+      fail(
+          kScheduleThreads,
+          fmt::format("schedule of @{}: a cluster of {} blocks cannot share inner={} on {}",
+                      request_.name, schedule_.cluster, schedule_.inner_tile, request_.target.name),
+          {.fix = fmt::format("clusters have 1, 2, 4 .. or {} blocks, which divide `inner` of rows",
+                              request_.target.cluster_blocks)});
+    result_.program.cluster = schedule_.cluster;
   }
   void add_layout(Layout layout) {
     std::vector<NamedLayout>& all = result_.program.layouts;
@@ -319,7 +335,8 @@ class Emitter {
     return builder_.view(ViewKind::Transpose, value, type, order);
   }
 
-  // Folds the inner dimension with an axis for each digit of its layout: registers, lanes, warps.
+  // Folds the inner dimension with an axis for each digit of its layout: registers, lanes, warps,
+  // blocks.
   Operand fold_digits(Monoid monoid, const Operand& value) {
     const auto inner = static_cast<size_t>(inner_dim_);
     const ValueType type = result_.program[value.value].type;
@@ -338,7 +355,8 @@ class Emitter {
     }
     add_layout(split_layout);
     std::vector<int64_t> order;
-    for (const Resource resource : {Resource::Register, Resource::Lane, Resource::Warp})
+    for (const Resource resource :
+         {Resource::Register, Resource::Lane, Resource::Warp, Resource::Block})
       for (size_t i = 0; i < digits.size(); ++i)
         if (digits[i].resource == resource) order.push_back(inner_dim_ + static_cast<int64_t>(i));
     const ValueId parts = builder_.view(ViewKind::Reshape, value, split);
@@ -627,11 +645,18 @@ class Emitter {
     }
     std::vector<Accumulator> accumulators;
     std::vector<Operand> state;
+    const bool covered = inner_dim_ >= 0 && pass.inner.size() == 1 && !high &&
+                         fits_tile(pass.inner[0].extent) && pass.inner[0].extent.range().max > 0;
     for (const SpaceTask& task : pass.reduces) {
       const LoopForm* form = request_.forms.find(task.node);
       accumulators.push_back({&task, form, state.size()});
-      const ValueType type = full_type(accumulator_type(*form));
-      state.emplace_back(builder_.constant(type, identity_bits(*form)));
+      const DType dtype = accumulator_type(*form);
+      const uint64_t identity = identity_bits(*form);
+      // Where a tile covers the row, its values are the sum: there is nothing to add them to.
+      if (covered && !form->arg_max)
+        state.push_back(Operand::literal(dtype, identity));
+      else
+        state.emplace_back(builder_.constant(full_type(dtype), identity));
       if (form->arg_max) state.emplace_back(builder_.constant(full_type(DType::I64), INT64_MAX));
     }
     state = inner_loops(pass, 0, low, high, accumulators, std::move(state));
@@ -745,6 +770,13 @@ class Emitter {
       accumulate_arg(accumulator, value, padded, state);
       return;
     }
+    const auto padded_addend = [&] {
+      return padded ? select_inside(value.operand, dtype, identity_bits(form)) : value.operand;
+    };
+    if (sum.is_literal()) {
+      sum = full(padded_addend(), dtype);
+      return;
+    }
     // A sum of products takes one rounding less: the bound of a sum allows it. Strict precision
     // asks for that of a product which is a value of its own, not part of the op that sums.
     const bool own = form.body.back().kind == BodyStep::Kind::Apply;
@@ -757,9 +789,7 @@ class Emitter {
       sum = full(builder_.row(ElementwiseOp::fma, operands), dtype);
       return;
     }
-    Operand addend = value.operand;
-    if (padded) addend = select_inside(addend, dtype, identity_bits(form));
-    sum = full(builder_.row(info(*form.monoid).combine, {sum, addend}), dtype);
+    sum = full(builder_.row(info(*form.monoid).combine, {sum, padded_addend()}), dtype);
   }
 
   // The statement just emitted, if it is the product that made `value`.

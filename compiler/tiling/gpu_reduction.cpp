@@ -16,6 +16,8 @@ constexpr int64_t kMostThreads = 1024;
 // Elements a thread can keep of each input of a row without spilling.
 constexpr int64_t kMostKept = 32;
 constexpr int64_t kFewKept = 16;
+// Threads of each block of a cluster that shares a row.
+constexpr int64_t kClusterThreads = 512;
 // Elements of a thread at each step of a row that is walked.
 constexpr int64_t kWalkElements = 4;
 // A reduction with few results is cut into chunks, whose number is part of the Schedule.
@@ -29,6 +31,14 @@ int64_t ceil_power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Whether what a pass over a row reads, a later one reads too, so that it pays to keep the row.
+bool walks_rows_again(const Space& space) {
+  const auto along = [](const Pass& pass) { return !pass.inner.empty(); };
+  const bool rows = std::all_of(space.passes.begin(), space.passes.end(),
+                                [](const Pass& pass) { return pass.inner.size() <= 1; });
+  return rows && std::count_if(space.passes.begin(), space.passes.end(), along) > 1;
+}
 
 // Threads along the row and the row's tile.
 void deal_row(const TilingRequest& request, const Space& space, const Pass& main,
@@ -46,8 +56,18 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   if (length > kWarpThreads * kept)
     along = std::clamp<int64_t>(ceil_power_of_two(ceil_divide(length, std::min(kept, kFewKept))),
                                 kWarpThreads, kMostThreads);
-  const bool resident = main.inner.size() == 1 && length <= along * kept;
-  const int64_t unit = along * schedule.vector;
+  bool resident = main.inner.size() == 1 && length <= along * kept;
+  if (!resident && walks_rows_again(space)) {
+    // Several blocks keep what one cannot, small ones, so that a multiprocessor loads for one while
+    // it stores for another.
+    const int64_t blocks = ceil_power_of_two(ceil_divide(length, kClusterThreads * kept));
+    if (blocks <= request.target.cluster_blocks) {
+      along = kClusterThreads;
+      schedule.cluster = blocks;
+      resident = true;
+    }
+  }
+  const int64_t unit = along * schedule.vector * schedule.cluster;
   schedule.inner_tile = resident ? ceil_divide(length, unit) * unit
                                  : along * std::max(kWalkElements, schedule.vector);
   schedule.threads = {along};

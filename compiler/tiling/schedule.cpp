@@ -55,6 +55,8 @@ std::string Schedule::to_string() const {
   if (stages > 0)
     out += fmt::format(" stages={} consumers={} form={} cluster={} blocks={}", stages, consumers,
                        form, cluster, blocks);
+  else if (cluster != 1)
+    out += fmt::format(" cluster={}", cluster);
   if (band > 0) out += fmt::format(" band={}", band);
   return out;
 }

@@ -35,9 +35,11 @@ struct Schedule {
   int64_t stages = 0;     ///< slots of the ring of copied factors; 0: another form
   int64_t consumers = 1;  ///< groups of four warps that multiply
   std::string form;       ///< "cooperative": they share a tile; "pingpong": they take turns
-  int64_t cluster = 1;    ///< blocks that share the factor along the lanes
   int64_t blocks = 0;     ///< of the persistent grid
   int64_t band = 0;       ///< rows of tiles that it walks together, column by column; 0: all
+  // GPU: blocks of a cluster. Those of a product share the factor along the lanes, those of other
+  // families the innermost inner axis.
+  int64_t cluster = 1;
 
   /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.
   std::string to_string() const;

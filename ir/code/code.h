@@ -466,6 +466,7 @@ struct KernelCode {
   // Tile IR for a GPU: sections 7 and 7.5.
   bool pipelined = false;
   int64_t warps = 0;                 ///< of a block; 0: not said
+  int64_t cluster = 1;               ///< blocks of an instance of a plain program
   int64_t registers = 0;             ///< at most, of a thread; 0: as many as the block leaves
   std::vector<NamedLayout> layouts;  ///< of the program's tiles
   std::vector<Channel> channels;

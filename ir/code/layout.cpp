@@ -52,6 +52,8 @@ bool is_thread_digit(const Digit& digit) {
   return digit.resource == Resource::Warp || digit.resource == Resource::Lane;
 }
 
+bool is_spread(const Digit& digit) { return digit.resource != Resource::Register; }
+
 int64_t thread_stride(const Digit& digit) {
   return digit.resource == Resource::Warp ? digit.stride * kWarpThreads : digit.stride;
 }
@@ -111,7 +113,7 @@ Layout dot_operand_layout(int64_t depth, bool tf32) {
 }
 
 Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
-              int64_t vector) {
+              int64_t vector, int64_t cluster) {
   const size_t rank = extents.size();
   Layout layout{std::vector<std::vector<Digit>>(rank)};
   std::vector<int64_t> in_registers(rank);
@@ -123,8 +125,11 @@ Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& t
       rest /= neighbours;
     }
     const int64_t used = power_of_two_part(rest, threads[axis]);
+    rest /= used;
+    const int64_t blocks = axis + 1 == rank ? power_of_two_part(rest, cluster) : 1;
+    if (blocks > 1) layout.axes[axis].push_back({Resource::Block, 1, blocks});
     if (used > 1) add_thread_digits(layout.axes[axis], stride, used);
-    in_registers[axis] = rest / used;
+    in_registers[axis] = rest / blocks;
     stride *= threads[axis];
   }
   int64_t number = neighbours;

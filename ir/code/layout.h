@@ -40,6 +40,8 @@ struct NamedLayout {
 /// a warp digit by 32 s.
 inline constexpr int64_t kWarpThreads = 32;
 bool is_thread_digit(const Digit& digit);
+/// Threads, or the blocks of a cluster.
+bool is_spread(const Digit& digit);
 int64_t thread_stride(const Digit& digit);
 
 /// Gives the register digits dense strides in the order of the strides they have.
@@ -61,11 +63,12 @@ Layout accumulator_layout(int64_t columns);
 Layout dot_operand_layout(int64_t depth, bool tf32);
 
 /// A tile of `extents` spread over a block: axis k over threads[k] of its threads, the last axis
-/// fastest, `vector` neighbours along the last axis in one thread; what is left goes to registers,
-/// outermost. Extents that are short of that use fewer neighbours, then fewer threads.
-/// Extents and counts of threads are multiples of the powers of two they use.
+/// fastest, `vector` neighbours along the last axis in one thread; then the last axis over the
+/// blocks of a cluster; what is left goes to registers, outermost. Extents that are short of that
+/// use fewer neighbours, then fewer threads, then fewer blocks.
+/// Extents and counts of threads and blocks are multiples of the powers of two they use.
 Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
-              int64_t vector);
+              int64_t vector, int64_t cluster = 1);
 
 /// A tile of rows x columns over rows x columns of threads, `vector` neighbours along the columns in
 /// each. A warp is 4 x 8 threads, row neighbours beside each other in its order: then each half of a

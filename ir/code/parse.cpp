@@ -27,6 +27,7 @@ constexpr size_t kMaxRank = 16;
 constexpr int64_t kMaxElements = 1 << 20;  // of a value, lanes included
 constexpr int64_t kMaxBlock = 1024;        // threads
 constexpr int64_t kMostWarps = 32;
+constexpr int64_t kMostBlocks = 8;   // of a cluster on every machine that has clusters
 constexpr int64_t kMostCopies = 32;  // of a role, slots of a channel, elements of a token
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
@@ -443,7 +444,9 @@ class CodeParser {
       else if (is_tile() && scanner_.accept("pipelined"))
         code_.pipelined = true;
       else if (is_tile() && scanner_.accept("warps"))
-        code_.warps = warps();
+        code_.warps = power_of_two("warps of a block", kMostWarps);
+      else if (is_tile() && scanner_.accept("cluster"))
+        code_.cluster = power_of_two("blocks of a cluster", kMostBlocks);
       else if (is_tile() && scanner_.accept("registers"))
         code_.registers = registers();
       else
@@ -454,11 +457,11 @@ class CodeParser {
       scanner_.fail_here("a tile program has a target if and only if it is pipelined");
   }
 
-  int64_t warps() {
+  int64_t power_of_two(std::string_view what, int64_t most) {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
-    if (count < 1 || count > kMostWarps || !std::has_single_bit(static_cast<uint64_t>(count)))
-      fail_at(where, fmt::format("a block has 1, 2, 4, .. or {} warps, not {}", kMostWarps, count));
+    if (count < 1 || count > most || !std::has_single_bit(static_cast<uint64_t>(count)))
+      fail_at(where, fmt::format("the {} are 1, 2, 4, .. or {}, not {}", what, most, count));
     return count;
   }
 

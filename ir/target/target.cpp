@@ -64,6 +64,7 @@ const std::vector<Target>& rows() {
     sm_90a.l1_bytes = 227 << 10;
     sm_90a.l2_bytes = 256 << 10;
     sm_90a.l3_bytes = 50 << 20;
+    sm_90a.cluster_blocks = 8;  // more is a property of the GPU
     sm_90a.memory_bytes_per_second = 3.35e12;
     sm_90a.cache_bytes_per_second = 7e12;
     sm_90a.flops_per_second = 67e12;
@@ -105,6 +106,7 @@ constexpr Field kFields[] = {
     integer<&Target::l1_bytes>("l1"),
     integer<&Target::l2_bytes>("l2"),
     integer<&Target::l3_bytes>("l3"),
+    integer<&Target::cluster_blocks>("cluster"),
     speed<&Target::memory_bytes_per_second>("memory"),
     speed<&Target::cache_bytes_per_second>("cache"),
     speed<&Target::flops_per_second>("flops"),

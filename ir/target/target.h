@@ -31,6 +31,7 @@ struct Target {
   int64_t l1_bytes = 32 << 10;   ///< data cache; on a GPU the shared memory that a block can have
   int64_t l2_bytes = 512 << 10;  ///< last private level; on a GPU all on-chip storage of a core
   int64_t l3_bytes = 16 << 20;   ///< shared by all cores
+  int cluster_blocks = 1;        ///< blocks that can reach each other's on-chip storage
 
   // Speeds for the cost model; all cores together.
   double memory_bytes_per_second = 40e9;

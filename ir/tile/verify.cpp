@@ -216,6 +216,8 @@ class TileChecker : public CodeChecker {
 
   void check_kernel() override {
     if (code_.pipelined && findings.empty()) check_roles(static_cast<const TileProgram&>(code_));
+    if (!code_.pipelined)
+      for (const NamedLayout& named : code_.layouts) check_layout(named);
     for (size_t i = 0; i < code_.memories.size(); ++i) {
       const Memory& memory = code_.memories[i];
       const bool out = memory.space == MemorySpace::Parameter && memory.mode == Mode::Out;
@@ -241,6 +243,30 @@ class TileChecker : public CodeChecker {
                       notes.push_back({&codes::kUnprovenAccess, s->location, to_text(program, *s),
                                        fmt::format("{}: {}", rule, message)});
                     });
+  }
+
+  // Each lane, warp and block is counted by one digit at most.
+  void check_layout(const NamedLayout& named) {
+    const auto check = [&](Resource resource, int64_t count, std::string_view what) {
+      std::vector<Digit> digits;
+      for (const std::vector<Digit>& axis : named.layout.axes)
+        std::copy_if(axis.begin(), axis.end(), std::back_inserter(digits),
+                     [&](const Digit& digit) { return digit.resource == resource; });
+      std::sort(digits.begin(), digits.end(),
+                [](const Digit& a, const Digit& b) { return a.stride < b.stride; });
+      int64_t next = 1;
+      for (const Digit& digit : digits) {
+        expect(digit.stride >= next, "T22",
+               fmt::format("layout @{}: two digits count the same {}", named.name, what));
+        next = digit.stride * digit.extent;
+      }
+      expect(
+          next <= count, "T22",
+          fmt::format("layout @{} uses {} {}; the kernel has {}", named.name, next, what, count));
+    };
+    check(Resource::Lane, kWarpThreads, "lanes");
+    if (code_.warps > 0) check(Resource::Warp, code_.warps, "warps");
+    check(Resource::Block, code_.cluster, "blocks");
   }
 
   void note_loop(const ForOp& op) override {

@@ -895,6 +895,7 @@ class Translator {
   }
 
   Value* compare(const IndexComparison& comparison, const Position& position) {
+    if (machine_.simt && holds_always(comparison, position)) return b_.getTrue();
     const Expr sides[] = {comparison.left, comparison.right};
     llvm::IntegerType* type = common_type(sides);
     Value *a = fit(index(sides[0], position), type), *b = fit(index(sides[1], position), type);
@@ -903,6 +904,15 @@ class Translator {
         llvm::CmpInst::ICMP_SLT, llvm::CmpInst::ICMP_SLE, llvm::CmpInst::ICMP_SGT,
         llvm::CmpInst::ICMP_SGE, llvm::CmpInst::ICMP_EQ,  llvm::CmpInst::ICMP_NE};
     return b_.CreateICmp(kPredicates[static_cast<size_t>(comparison.kind)], a, b);
+  }
+
+  // Whether the ranges of threads and loops prove a comparison at an element of an array.
+  static bool holds_always(const IndexComparison& comparison, const Position& position) {
+    if (comparison.kind != IndexComparison::Kind::Lt) return false;
+    std::unordered_map<std::string, Expr> at;
+    for (size_t i = 0; i < position.at.size(); ++i)
+      at.emplace("e" + std::to_string(i), Expr(position.at[i]));
+    return proves_less(comparison.left.substitute(at), comparison.right.substitute(at)) == true;
   }
 
   std::optional<Affine> affine(const Expr& e, size_t rank) const {
@@ -1525,6 +1535,7 @@ class Translator {
         continue;
       }
       const int64_t offset = part.diff->offset(position.at) + part.diff->lane * lane;
+      if (part.diff->rest.range().min > -offset) continue;
       Value*& holds = part.holds[offset];
       if (!holds) holds = exceeds(part.rest, -offset);
       add(holds);

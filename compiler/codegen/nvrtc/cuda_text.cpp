@@ -265,9 +265,15 @@ class Printer {
                        kOperators[static_cast<size_t>(c.kind)],
                        narrow ? print(right, position) : wide(right, position));
   }
+  // Without what the ranges of threads and loops prove.
   std::string all_of(const Condition& condition, const Position& position) const {
-    if (condition.empty()) return "true";
-    return join(condition, " && ", [&](const IndexComparison& c) { return compare(c, position); });
+    std::vector<std::string> terms;
+    for (const IndexComparison& c : condition) {
+      const bool proven = c.kind == IndexComparison::Kind::Lt &&
+                          proves_less(place(c.left, position), place(c.right, position)) == true;
+      if (!proven) terms.push_back(compare(c, position));
+    }
+    return terms.empty() ? "true" : join(terms, " && ", [](const std::string& t) { return t; });
   }
 
   // ---------------------------------------------------------------- phases
