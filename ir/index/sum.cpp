@@ -278,6 +278,36 @@ bool try_add_product(Linear& sum, const Expr& a, const Expr& b, int64_t scale) {
   return fits;
 }
 
+namespace {
+
+/// A factor that all terms have, if there is one.
+std::optional<Expr> common_factor(const Linear& sum) {
+  for (const Expr& factor : factors(sum.terms[0].base)) {
+    const bool common = std::all_of(sum.terms.begin(), sum.terms.end(), [&](const Term& t) {
+      const auto all = factors(t.base);
+      return std::find(all.begin(), all.end(), factor) != all.end();
+    });
+    if (common) return factor;
+  }
+  return std::nullopt;
+}
+
+/// What a common factor tells of a sum: n*n - n is n times n - 1, which is not negative.
+Interval factored_range(const Linear& sum, Interval range) {
+  if (sum.constant != 0) return range;
+  const std::optional<Expr> factor = common_factor(sum);
+  if (!factor) return range;
+  Linear rest;
+  for (const Term& t : sum.terms) {
+    const std::optional<Expr> quotient = divide_exactly(t.base, *factor);
+    if (!quotient || !rest.try_add(*quotient, t.coefficient)) return range;
+  }
+  const Interval product = multiply(node(*factor).range, node(std::move(rest).build()).range);
+  return {std::max(range.min, product.min), std::min(range.max, product.max)};
+}
+
+}  // namespace
+
 Expr Linear::build() && {
   rewrite(*this);
   if (terms.empty()) return constant;
@@ -296,6 +326,7 @@ Expr Linear::build() && {
     n.divisor = gcd(n.divisor, node(n.operands.back()).divisor);
   }
   if (constant != 0) n.operands.push_back(constant);
+  n.range = factored_range(*this, n.range);
   return make(std::move(n));
 }
 

@@ -177,6 +177,15 @@ Kernel row_kernel(ElementwiseOp op, const std::vector<DType>& operands, DType re
   return kernel;
 }
 
+// Rows for bodies alone are defined to within an error, where operand and result are normal numbers
+// and not the largest.
+bool keeps_inner_promise(double x, double want, double got) {
+  const auto outside = [](double v) {
+    return !(std::fabs(v) >= 0x1p-126 && std::fabs(v) <= 0x1p126);
+  };
+  return outside(x) || outside(want) || std::fabs(got - want) <= 0x1p-22 * std::fabs(want);
+}
+
 // Checks the row on the given operand columns.
 void check_row(ElementwiseOp op, const std::vector<DType>& operands, DType result,
                std::vector<std::vector<uint64_t>> columns, std::string_view target_name,
@@ -198,6 +207,10 @@ void check_row(ElementwiseOp op, const std::vector<DType>& operands, DType resul
         evaluate_machine(op, operands.back(), result, column(0), column(1), column(2));
     const uint64_t got = read(output, result, i);
     if (got == want || (is_nan_bits(result, got) && is_nan_bits(result, want))) continue;
+    if (info(op).inner &&
+        keeps_inner_promise(bits_to_double(result, column(0)), bits_to_double(result, want),
+                            bits_to_double(result, got)))
+      continue;
     ADD_FAILURE() << name(op) << " " << name(operands.back()) << " -> " << name(result) << " lanes "
                   << lanes << " " << target_name << std::hex << ": (" << column(0) << ", "
                   << column(1) << ", " << column(2) << ") gives " << got << ", not " << want;

@@ -88,21 +88,27 @@ Shape resize(const Shape& shape, const Expr& from, const Expr& to) {
   return Shape(std::move(dims));
 }
 
-/// The first elements of `x` along every axis that got shorter.
-HostTensor crop(const HostTensor& x, const std::vector<int64_t>& shape) {
+/// Which elements of a tensor stay along every axis that gets shorter.
+enum class Keep { First, Last };
+
+HostTensor crop(const HostTensor& x, const std::vector<int64_t>& shape, Keep keep) {
   HostTensor result(x.dtype(), shape);
-  const auto offsets = strided_offsets(shape, dense_strides(x.shape()));
+  const std::vector<int64_t> strides = dense_strides(x.shape());
+  const auto offsets = strided_offsets(shape, strides);
+  int64_t begin = 0;
+  for (size_t axis = 0; keep == Keep::Last && axis < shape.size(); ++axis)
+    begin += (x.shape()[axis] - shape[axis]) * strides[axis];
   for (size_t i = 0; i < offsets.size(); ++i)
-    result.set_bits(static_cast<int64_t>(i), x.get_bits(offsets[i]));
+    result.set_bits(static_cast<int64_t>(i), x.get_bits(begin + offsets[i]));
   return result;
 }
 
 /// Every extent `from`, wherever it stands, made `to`. Throws where the graph does not allow it.
-Case resize(const Case& c, int64_t from, int64_t to) {
+Case resize(const Case& c, int64_t from, int64_t to, Keep keep) {
   const auto cropped = [&](const HostTensor& x) {
     std::vector<int64_t> shape = x.shape();
     std::replace(shape.begin(), shape.end(), from, to);
-    return crop(x, shape);
+    return crop(x, shape, keep);
   };
   return copy(c, [&](Case& result, NodeId id, const std::vector<NodeId>& copies) {
     Node node = c.graph[id];
@@ -247,12 +253,16 @@ class Shrinker {
     bool progress = false;
     for (int64_t extent : extents(best_.graph))
       for (int64_t smaller : {int64_t{1}, int64_t{2}, extent / 2, extent - 1})
-        if (smaller > 0 && smaller < extent &&
-            attempt([&] { return resize(best_, extent, smaller); })) {
+        if (smaller > 0 && smaller < extent && shrink_extent(extent, smaller)) {
           progress = true;
           break;
         }
     return progress;
+  }
+
+  bool shrink_extent(int64_t from, int64_t to) {
+    return attempt([&] { return resize(best_, from, to, Keep::First); }) ||
+           attempt([&] { return resize(best_, from, to, Keep::Last); });
   }
 
   void simplify_numbers() {

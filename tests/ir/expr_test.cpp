@@ -181,6 +181,10 @@ TEST(Expr, MinMax) {
 }
 
 TEST(Expr, Ranges) {
+  // A factor that all terms have.
+  const Expr k = Expr::symbol("k", {1, 8});
+  EXPECT_EQ((k * k - k).range(), (Interval{0, 56}));
+  EXPECT_EQ((k * k * 3 - k * 2).range(), (Interval{1, 176}));
   EXPECT_EQ(parse("4*i8 + i4").range(), (Interval{0, 31}));
   EXPECT_EQ(parse("i4 - i8").range(), (Interval{-7, 3}));
   EXPECT_EQ(parse("mod(x, 8)").range(), (Interval{0, 7}));
