@@ -23,9 +23,10 @@ size_t wanted_kernels() {
   return (text ? std::strtoul(text, nullptr, 10) : 1500) / kParts;
 }
 
-// No bound is set on the registers of these kernels, but the assembler keeps some to 32, at which a
-// multiprocessor is full of threads, and puts a value or two on the stack for it.
-int64_t allowed_spills(const CodeFacts& facts) { return facts.registers <= 32 ? 16 : 0; }
+// No bound is set on the registers of these kernels, but the assembler trades a value or two of a
+// few of them for more threads on a multiprocessor.
+constexpr int64_t kMostSpilled = 16;
+constexpr size_t kOneIn = 100;
 
 class GpuCorpus : public testing::TestWithParam<std::tuple<GpuCode, uint64_t>> {};
 
@@ -35,7 +36,7 @@ TEST_P(GpuCorpus, AssemblesWithoutSpills) {
   if (code == GpuCode::Nvrtc && nvrtc_name().empty())
     GTEST_SKIP() << "no NVRTC here (docs/guides/gpu.md)";
   const Target targets[] = {*find_target("sm_90a"), *find_target("sm_80")};
-  size_t kernels = 0;
+  size_t kernels = 0, spilling = 0;
   for (uint64_t seed = part; kernels < wanted_kernels(); seed += kParts) {
     SCOPED_TRACE("seed " + std::to_string(seed));
     const Graph graph = fuzz::random_graph(seed);
@@ -51,12 +52,13 @@ TEST_P(GpuCorpus, AssemblesWithoutSpills) {
       ++kernels;
       EXPECT_EQ(artifact.format, "cubin");
       for (size_t i = 0; i < artifact.facts.size(); ++i) {
-        EXPECT_LE(artifact.facts[i].spill_bytes, allowed_spills(artifact.facts[i]))
-            << artifact.entry_names[i];
+        EXPECT_LE(artifact.facts[i].spill_bytes, kMostSpilled) << artifact.entry_names[i];
+        spilling += artifact.facts[i].spill_bytes > 0;
         for (const std::string& warning : artifact.facts[i].warnings) ADD_FAILURE() << warning;
       }
     }
   }
+  EXPECT_LE(spilling * kOneIn, kernels);
 }
 
 INSTANTIATE_TEST_SUITE_P(Ways, GpuCorpus,
