@@ -26,6 +26,8 @@ done
 find "$root/bin" "$root/lib" -type f -exec strip --strip-unneeded {} +
 cp "$source/examples/digits/digits.csv.gz" "$source/LICENSE" "$source/README.md" "$root"
 cp -r "$source/bench/peers" "$root/bench"
+mkdir "$root/tools"
+cp "$source/tools/sanitize_gpu.sh" "$root/tools"
 (cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' | tar -cf - -T -) |
   tar -xf - -C "$root"
 tar -C "$stage" -cf - braze | xz -T0 -6 > "$file"

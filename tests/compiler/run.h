@@ -26,6 +26,15 @@ inline Device test_device() {
   return Device(name ? name : "cpu");
 }
 
+/// The GPU that BRAZE_TEST_DEVICE names if it runs what `simulator` ("sim:sm_80" or "sim:sm_90")
+/// stands for; else the simulator.
+inline Device gpu_or(const std::string& simulator) {
+  const Device device = test_device();
+  const std::string& name = device.target().name;
+  const bool runs = name == "sm_90a" || (name == "sm_80" && simulator == "sim:sm_80");
+  return runs ? device : Device(simulator);
+}
+
 inline std::shared_ptr<const Program> compile_for(const Device& device, const Graph& graph,
                                                   CompileOptions options = {}) {
   // BRAZE_TEST_CODEGEN=nvrtc: the other way to code for a GPU.

@@ -156,7 +156,7 @@ graph @main(%x: f32[b, k, 36], %w: f32[b, 52, k], %r: f32[b, 36, 52]) {
   %y = add %p, %r : f32[b, 36, 52]
   return %y
 })"));
-  const Device device("sim:sm_80");
+  const Device device = testing::gpu_or("sim:sm_80");
   for (const Graph& graph : graphs) {
     const auto chosen = testing::compile_for(device, graph);
     ASSERT_EQ(chosen->launches.size(), 1u) << to_text(graph);
@@ -229,12 +229,6 @@ TEST(Contractions, LargeOnesReadCopies) {
   }
 }
 
-// The GPU at hand if it has asynchronous matrix instructions, else the simulator.
-Device matrix_device() {
-  const Device device = testing::test_device();
-  return device.target().name == "sm_90a" ? device : Device("sim:sm_90");
-}
-
 // Products on matrix units: the variants are given schedules of one graph, of sizes that no tile
 // divides.
 TEST(MatrixUnits, EveryScheduleAgrees) {
@@ -248,7 +242,7 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %r: f32[m, 328]
   %z = add %f, %r : f32[m, 328]
   return %y, %z
 })");
-  const Device device = matrix_device();
+  const Device device = testing::gpu_or("sim:sm_90");
   const std::string kernel = testing::compile_for(device, graph)->launches[0].name;
   for (const char* form :
        {"128,256 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3",
@@ -286,7 +280,7 @@ TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
 }})",
                        dtype);
   };
-  const Device device = matrix_device();
+  const Device device = testing::gpu_or("sim:sm_90");
   for (const std::string dtype : {"bf16", "f32"}) {
     const Graph graph = parse(text(dtype));
     const auto program = testing::compile_for(device, graph);

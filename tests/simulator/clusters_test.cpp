@@ -1,5 +1,5 @@
 // Rows that the blocks of a cluster share, by given schedules: every kind of pass over a row, on
-// the simulator, which also sees races and late blocks.
+// the simulator, which also sees races and late blocks, or on the GPU under test.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -121,7 +121,7 @@ CompileOptions with_clusters(const Graph& graph, const Target& target, const std
 }
 
 TEST(Clusters, RowsAgree) {
-  const Device device("sim:sm_90");
+  const Device device = testing::gpu_or("sim:sm_90");
   const Shape shapes[] = {{2, 32, 1}, {4, 64, 4}, {8, 32, 2}, {4, 128, 1}};
   size_t seed = 0;
   for (const Row& row : kRows) {
@@ -138,7 +138,7 @@ TEST(Clusters, RowsAgree) {
 
 // One row after the other: the exchanges of a loop use their places again.
 TEST(Clusters, RowsInALoop) {
-  const Device device("sim:sm_90");
+  const Device device = testing::gpu_or("sim:sm_90");
   for (const Row& row : kRows) {
     SCOPED_TRACE(row.name);
     const Graph graph = row_graph(row, "100");

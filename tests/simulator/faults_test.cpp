@@ -140,36 +140,100 @@ TEST(PlantedFaults, KernelsByHand) {
   expect_caught(tally, 200);
 }
 
+// Sizes near the wanted one that the kernel takes.
+std::map<std::string, int64_t> sizes_near(const Kernel& kernel, int64_t wanted) {
+  std::map<std::string, int64_t> sizes;
+  for (const Expr& symbol : kernel.symbols) {
+    const Interval range = symbol.range();
+    const int64_t size = std::clamp(wanted, range.min, range.max);
+    sizes[symbol.symbol_name()] =
+        std::min((size + symbol.divisor() - 1) / symbol.divisor() * symbol.divisor(),
+                 range.max / symbol.divisor() * symbol.divisor());
+  }
+  return sizes;
+}
+
+// The kernels of a graph, as text.
+std::vector<std::string> kernels_of(const Graph& graph, CompileOptions options = {}) {
+  std::vector<std::string> texts;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage == "kernel") texts.push_back(phase.text());
+  };
+  compile(graph, find_target("sim:sm_90").value(), options);
+  return texts;
+}
+
 // Kernels in which threads meet.
 TEST(PlantedFaults, KernelsOfTheCompiler) {
   constexpr size_t kKernels = 40;
   Tally tally;
   size_t kernels = 0;
   for (uint64_t seed = 0; kernels < kKernels && seed < 400; ++seed) {
-    CompileOptions options;
-    std::vector<std::string> texts;
-    options.observer = [&](const CompilePhase& phase) {
-      if (phase.stage == "kernel") texts.push_back(phase.text());
-    };
-    compile(fuzz::random_graph(seed, {}), find_target("sim:sm_90").value(), options);
-    for (const std::string& text : texts) {
+    for (const std::string& text : kernels_of(fuzz::random_graph(seed, {}))) {
       if (text.find("bar.sync") == text.npos || text.size() > 20000) continue;
       SCOPED_TRACE("seed " + std::to_string(seed));
-      const Kernel kernel = parse_kernel(text, "kernel");
-      std::map<std::string, int64_t> sizes;
-      for (const Expr& symbol : kernel.symbols) {
-        const Interval range = symbol.range();
-        const int64_t wanted = std::clamp<int64_t>(7, range.min, range.max);
-        sizes[symbol.symbol_name()] =
-            std::min((wanted + symbol.divisor() - 1) / symbol.divisor() * symbol.divisor(),
-                     range.max / symbol.divisor() * symbol.divisor());
-      }
-      plant({text, sizes}, 3, tally);
+      plant({text, sizes_near(parse_kernel(text, "kernel"), 7)}, 3, tally);
       ++kernels;
       break;
     }
   }
   EXPECT_EQ(kernels, kKernels);
+  expect_caught(tally, 200);
+}
+
+// Kernels of the compiler in which roles, or the blocks of a cluster, meet: by given schedules.
+TEST(PlantedFaults, KernelsOfRolesAndClusters) {
+  const Graph product = testing::parse(R"(symbol m: 1..400
+graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328]) {
+  %p = dot %x, %w {contract: [1] x [0]} : bf16[m, 328]
+  %c = broadcast %b {axes: [1]} : bf16[m, 328]
+  %s = add %p, %c : bf16[m, 328]
+  return %s
+})");
+  const Graph softmax = testing::parse(R"(graph @main(%x: f32[3, 250]) {
+  %m = reduce max %x {axes: [1]} : f32[3]
+  %mb = broadcast %m {axes: [0]} : f32[3, 250]
+  %c = sub %x, %mb : f32[3, 250]
+  %e = exp %c : f32[3, 250]
+  %s = reduce sum %e {axes: [1]} : f32[3]
+  %sb = broadcast %s {axes: [0]} : f32[3, 250]
+  %y = div %e, %sb : f32[3, 250]
+  return %y
+})");
+  struct Planted {
+    const Graph* graph;
+    const char* schedule;
+    size_t each;
+  };
+  Tally tally;
+  for (const Planted& planted : {
+           Planted{&product,
+                   "family=dot block=128,64 tile=128,64 lane=1 inner=64 stages=2 consumers=2 "
+                   "form=cooperative cluster=1 blocks=1",
+                   3},
+           {&product,
+            "family=dot block=64,64 tile=64,64 lane=1 inner=64 stages=2 consumers=2 form=pingpong "
+            "cluster=1 blocks=1",
+            3},
+           {&product,
+            "family=dot block=128,64 tile=128,64 lane=1 inner=64 stages=2 consumers=2 "
+            "form=cooperative cluster=2 blocks=2",
+            3},
+           {&product,
+            "family=dot block=64,64 tile=64,64 lane=1 inner=64 by_row=1 stages=2 consumers=1 "
+            "form=cooperative cluster=1 blocks=1",
+            3},
+           {&softmax, "family=row block=1 tile=1 lane=-1 inner=256 threads=64 cluster=4", 1},
+           {&softmax, "family=row block=3 tile=1 lane=-1 inner=256 threads=32 cluster=2", 1},
+       }) {
+    SCOPED_TRACE(planted.schedule);
+    CompileOptions options;
+    const auto program = compile(*planted.graph, find_target("sim:sm_90").value(), options);
+    options.schedules[program.launches[0].name] = planted.schedule;
+    const std::vector<std::string> texts = kernels_of(*planted.graph, options);
+    ASSERT_EQ(texts.size(), 1u);
+    plant({texts[0], sizes_near(parse_kernel(texts[0], "kernel"), 200)}, planted.each, tally);
+  }
   expect_caught(tally, 200);
 }
 

@@ -1,0 +1,34 @@
+#!/usr/bin/env bash
+# Runs compute-sanitizer's four tools over a sample that covers every family of GPU kernels.
+# Usage: tools/sanitize_gpu.sh [FOLDER_OF_TESTS]   (bin/ of a build or of an unpacked bundle)
+#   BRAZE_TEST_DEVICE, BRAZE_TEST_CODEGEN: as for the tests.
+set -uo pipefail
+bin=${1:-build/release/bin}
+export BRAZE_TEST_DEVICE=${BRAZE_TEST_DEVICE:-cuda:0}
+logs=$(mktemp -d)
+
+# The test, and what of it: pointwise and movement (transposes through shared memory), rows, columns
+# and full reductions with their fills, clusters, products of both kinds, random graphs.
+sample=(
+  "test-compiler Movement.*:Random.*:Reductions.*:Conversions.*"
+  "test-compiler MatrixUnits.*:Slices.EveryScheduleAgrees:Dots.*:Fusion.*"
+  "test-gpu_simulator Clusters.Rows*:Clusters.OneBlock*"
+  "test-random_graphs Seeds/*/0"
+)
+for tool in memcheck racecheck synccheck initcheck; do
+  for i in "${!sample[@]}"; do
+    read -r test filter <<< "${sample[i]}"
+    timeout "${SANITIZE_SECONDS:-1800}" compute-sanitizer --tool "$tool" --error-exitcode 99 \
+      "$bin/$test" --gtest_brief=1 --gtest_filter="$filter" > "$logs/$tool-$i.log" 2>&1 &
+  done
+done
+wait
+result=0
+for log in "$logs"/*.log; do
+  # Racecheck sums up in hazards, the others in errors.
+  summary=$(grep -hE 'ERROR SUMMARY|RACECHECK SUMMARY' "$log" | tail -n 1 | sed 's/^=* *//')
+  tests=$(grep -hE 'PASSED|FAILED' "$log" | head -n 1)
+  echo "$(basename "$log" .log) | ${summary:-ended early: $log} | ${tests:-}"
+  grep -qE 'SUMMARY: 0 (errors|hazards)' "$log" || result=1
+done
+exit "$result"
