@@ -182,16 +182,9 @@ void check_after(const Graph& graph, std::string_view pass) {
        {.fix = "please report this"});
 }
 
-#if defined(BRAZE_CHECKED) || !defined(NDEBUG)
-constexpr bool kAlwaysVerify = true;
-#else
-constexpr bool kAlwaysVerify = false;
-#endif
-
 // A tile program or kernel that breaks a rule of its language is a bug of the phase that made it.
 template <class Code>
-void check_after(const Code& code, std::string_view phase, const CompileOptions& options) {
-  if (!kAlwaysVerify && !options.verify) return;
+void check_after(const Code& code, std::string_view phase) {
   const std::vector<Diagnostic> findings = verify(code);
   if (findings.empty()) return;
   fail(braze::codes::kInternal,
@@ -259,13 +252,12 @@ std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusi
 }
 
 // The steps from a tile program to machine code, but for the last, which runs on many threads.
-Kernel lower_shown(const TileProgram& program, const Target& target, const CompileOptions& options,
-                   Trace& trace) {
+Kernel lower_shown(const TileProgram& program, const Target& target, Trace& trace) {
   trace.show("tile", program, program.name);
-  check_after(program, "tiling", options);
+  check_after(program, "tiling");
   Kernel kernel = lower(program, target);
   trace.show("kernel", kernel, kernel.name);
-  check_after(kernel, "lowering", options);
+  check_after(kernel, "lowering");
   return kernel;
 }
 
@@ -308,7 +300,7 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
         tile({forms, out.fusion, target, names[i], updates.aliases[i], options.precision},
              out.space, given_schedule(options, names[i]));
     out.parameters = std::move(tiled.parameters);
-    out.kernel = lower_shown(tiled.program, target, options, trace);
+    out.kernel = lower_shown(tiled.program, target, trace);
     show_code(out.kernel, target, options, trace);
   }
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t i) {
@@ -381,14 +373,13 @@ Program timed(Make&& make) {
 
 std::string key_text(const CompileOptions& options) {
   // All members by name: one that is added has to be here, in the key or on purpose not.
-  const auto& [precision, fuse, by_cost, schedules, gpu_code, verify, dump_folder, observer] =
-      options;
+  const auto& [precision, fuse, by_cost, schedules, gpu_code, dump_folder, observer] = options;
   std::string text = fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\n",
                                  name(precision), fuse, by_cost, static_cast<int>(gpu_code));
   for (const auto& [kernel, schedule] : schedules)
     text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
   // These look on.
-  static_cast<void>(verify), static_cast<void>(dump_folder), static_cast<void>(observer);
+  static_cast<void>(dump_folder), static_cast<void>(observer);
   return text;
 }
 
@@ -427,7 +418,7 @@ Program compile(const TileProgram& tile, const Target& target, const CompileOpti
       trace.show("tile", tile, tile.name);
       return plan(tile, Kernel{tile}, {"tile", tile.name, to_text(tile), {}}, target);
     }
-    const Kernel kernel = lower_shown(tile, target, options, trace);
+    const Kernel kernel = lower_shown(tile, target, trace);
     return kernel_program(tile, kernel, target, options, trace);
   });
 }

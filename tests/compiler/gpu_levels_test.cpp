@@ -17,7 +17,7 @@ constexpr uint64_t kGraphsATest = 50;
 void check_tiles(const Graph& graph, std::span<const HostTensor> inputs,
                  const std::string& machine) {
   std::map<std::string, std::string> tiles;
-  CompileOptions options{.verify = true};
+  CompileOptions options;
   options.observer = [&](const CompilePhase& phase) {
     if (phase.stage != "tile" && phase.stage != "kernel") return;
     const std::string text = phase.text();

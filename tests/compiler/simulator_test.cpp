@@ -27,7 +27,7 @@ void expect_identical(const std::vector<HostTensor>& got, const std::vector<Host
 void check_levels(const Graph& graph, std::span<const HostTensor> inputs,
                   const std::string& machine) {
   std::map<std::string, std::string> tiles;
-  CompileOptions options{.verify = true};
+  CompileOptions options;
   options.observer = [&](const CompilePhase& phase) {
     if (phase.stage != "tile" && phase.stage != "kernel") return;
     const std::string text = phase.text();

@@ -21,7 +21,7 @@ TEST_P(GpuSimulator, RandomGraphs) {
       SCOPED_TRACE("seed " + std::to_string(seed) + " on " + machine);
       try {
         const Device device(machine);
-        const auto program = testing::compile_for(device, graph, {.verify = true});
+        const auto program = testing::compile_for(device, graph);
         const CheckResult result =
             check_outputs(graph, inputs, testing::run(program, device, inputs));
         EXPECT_TRUE(result.ok) << result.summary();

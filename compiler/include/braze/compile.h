@@ -44,7 +44,6 @@ struct CompileOptions {
   /// Schedules by kernel name, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;
-  bool verify = false;  ///< check tile programs and kernels; builds for development always do
   /// Folder that receives every phase ("00-graph.braze", "01-unscatter.braze" ...); empty for none.
   std::string dump_folder;
   /// Sees every phase, on the thread that compiles.
