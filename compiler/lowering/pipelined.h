@@ -194,6 +194,7 @@ class PipelinedLowering : public ProgramLowering {
   struct Box {
     std::vector<Expr> at;
     std::vector<int64_t> extents;
+    std::optional<size_t> row;  // the tensor's axis of the part's last but one, if it has extent
   };
   std::optional<Box> box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard,
                          const ValueType& part) const;

@@ -169,6 +169,7 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
     const Expr first = e.substitute(zero);
     if (next < part.rank() && e.uses(d)) {
       fits = fits && e.coefficient_of(d).value_or(Expr(0)).is_constant(1);
+      if (next + 2 == part.rank()) out.row = out.extents.size();
       out.extents.push_back(part.extents[next++]);
     } else {
       out.extents.push_back(1);
@@ -241,10 +242,10 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::field_box(const CopyOp&
   ValueType one = type;
   std::fill(one.extents.begin(), one.extents.end() - 2, 1);
   auto out = box(op.memory, at_matrix(op.at, type, number), op.guard, one);
-  if (!out || out->extents.size() < 2) return std::nullopt;
-  int64_t& rows = out->extents[out->extents.size() - 2];
-  if (rows != m.rows || out->extents.back() != m.columns) return std::nullopt;
-  rows = slice;
+  if (!out || out->extents.size() < 2 || out->extents.back() != m.columns ||
+      (parts > 1 && !out->row))
+    return std::nullopt;
+  if (out->row) out->extents[*out->row] = slice;
   out->extents.back() = m.panel;
   return out;
 }
@@ -262,7 +263,7 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement&) {
   const auto copy_matrix = [&](int64_t number) {
     Box whole = field_box(op, number).value();
     const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
-    whole.at[whole.at.size() - 2] += rank * Expr(slice);
+    if (whole.row) whole.at[*whole.row] += rank * Expr(slice);
     const Expr first =
         place * Expr(type.count()) + Expr(number * m.elements()) + rank * Expr(slice * m.panel);
     each_panel(m.columns / m.panel, [&](const Expr& panel) {
@@ -346,7 +347,8 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
   Box& whole = *whole_box;
   const int64_t columns = part.extents.back();
   const bool panels = columns % m.panel == 0 && place.offsets.back().is_multiple_of(m.panel);
-  if (part.rank() != 2 || !panels) not_lowered("a store of a part that is no whole panels", s);
+  if (part.rank() != 2 || !panels || whole.extents.back() != columns)
+    not_lowered("a store of a part that is no whole panels", s);
   whole.extents.back() = m.panel;
   const TensorMapId map = tensor_map(op.memory, whole.extents, tile_[place.tile].swizzle);
   by_first_thread([&] {

@@ -1,4 +1,6 @@
 #include <algorithm>
+#include <functional>
+#include <unordered_map>
 
 #include "compiler/tiling/emitter.h"
 
@@ -17,39 +19,64 @@ bool runs_through(const std::vector<Expr>& offsets, const SpaceAxis& outer,
   });
 }
 
-}  // namespace
+using Replacements = std::unordered_map<std::string, Expr>;
 
-Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space) {
-  if (space.passes.size() != 1 || !space.passes[0].reduces.empty() ||
-      !space.passes[0].inner.empty())
-    return space;
-  std::vector<Expr> offsets;
-  for (const SpaceTask& task : space.passes[0].stores) {
-    offsets.push_back(linear_offset(task.at, forms.graph()[task.node].type.shape));
-    for (const MemoryAccess& load : trace(forms, fusion, task).loads) {
-      if (load.conditional || load.indirect) return space;
-      offsets.push_back(linear_offset(load.at, forms.graph()[load.node].type.shape));
-    }
-  }
-  Space result = space;
-  // Merge from the inside: the merged axis is the inner one of the next pair.
-  for (size_t p = result.parallel.size(); p-- > 1;) {
-    const SpaceAxis outer = result.parallel[p - 1], inner = result.parallel[p];
+void replace(std::vector<Expr>& list, const Replacements& replacements) {
+  for (Expr& e : list) e = e.substitute(replacements);
+}
+
+// Merges neighbours of the list from the inside: the merged axis is the inner one of the next pair.
+// `each` is told what the axes of a pair have become.
+void merge(std::vector<SpaceAxis>& axes, std::vector<Expr>& offsets,
+           const std::function<void(const Replacements&)>& each) {
+  for (size_t p = axes.size(); p-- > 1;) {
+    const SpaceAxis outer = axes[p - 1], inner = axes[p];
     if (!runs_through(offsets, outer, inner)) continue;
     const Expr extent = outer.extent * inner.extent;
     const Expr merged =
         Expr::symbol(outer.symbol.symbol_name() + "." + inner.symbol.symbol_name().substr(2),
                      {0, std::max<int64_t>(extent.range().max, 1) - 1});
     const Expr divisor = max(inner.extent, 1);  // without elements there is nothing to index
-    const std::unordered_map<std::string, Expr> split = {
-        {outer.symbol.symbol_name(), floordiv(merged, divisor)},
-        {inner.symbol.symbol_name(), mod(merged, divisor)}};
-    for (SpaceTask& task : result.passes[0].stores)
-      for (Expr& e : task.at) e = e.substitute(split);
-    for (Expr& e : offsets) e = e.substitute(split);
-    result.parallel[p - 1] = {merged, extent};
-    result.parallel.erase(result.parallel.begin() + static_cast<ptrdiff_t>(p));
+    const Replacements split = {{outer.symbol.symbol_name(), floordiv(merged, divisor)},
+                                {inner.symbol.symbol_name(), mod(merged, divisor)}};
+    replace(offsets, split);
+    each(split);
+    axes[p - 1] = {merged, extent};
+    axes.erase(axes.begin() + static_cast<ptrdiff_t>(p));
   }
+}
+
+}  // namespace
+
+Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space) {
+  std::vector<Expr> offsets;
+  bool plain = true;
+  const auto add_loads = [&](const SpaceTask& task) {
+    for (const MemoryAccess& load : trace(forms, fusion, task).loads) {
+      plain = plain && !load.conditional && !load.indirect;
+      offsets.push_back(linear_offset(load.at, forms.graph()[load.node].type.shape));
+    }
+  };
+  for (const Pass& pass : space.passes) {
+    for (const SpaceTask& task : pass.reduces) add_loads(task);
+    for (const SpaceTask& task : pass.stores) {
+      add_loads(task);
+      offsets.push_back(linear_offset(task.at, forms.graph()[task.node].type.shape));
+    }
+  }
+  if (!plain) return space;
+  Space result = space;
+  const auto replace_all = [&](const Replacements& split) {
+    for (Pass& pass : result.passes) {
+      for (SpaceTask& task : pass.reduces) {
+        replace(task.at, split);
+        replace(task.reduction, split);
+      }
+      for (SpaceTask& task : pass.stores) replace(task.at, split);
+    }
+  };
+  merge(result.parallel, offsets, replace_all);
+  for (Pass& pass : result.passes) merge(pass.inner, offsets, replace_all);
   return result;
 }
 

@@ -9,6 +9,7 @@
 #include "compiler/lowering/rows.h"
 #include "compiler/tiling/families.h"
 #include "compiler/tiling/pipelined_dot.h"
+#include "compiler/tiling/tensor_view.h"
 #include "ir/code/layout.h"
 #include "ir/support/text.h"
 
@@ -168,21 +169,26 @@ class Emitter {
   }
 
   void add_parameters() {
+    std::map<NodeId, NodeId> taken_over;
+    for (const auto& [input, output] : request_.aliases) taken_over.emplace(output, input);
     const auto add = [&](NodeId node, Mode mode) {
       const TensorType& type = graph_[node].type;
+      if (pipelined()) {
+        std::vector<NodeId> nodes = {node};
+        if (const auto input = taken_over.find(node); input != taken_over.end())
+          nodes.push_back(input->second);
+        for (NodeId each : nodes) views_.emplace(each, TensorView(request_, space_, nodes));
+      }
       const Memory memory{.name = memory_hint(graph_, node),
                           .space = MemorySpace::Parameter,
                           .mode = mode,
                           .dtype = type.dtype,
-                          .shape = pipelined()
-                                       ? std::vector<Expr>(type.shape.begin(), type.shape.end())
-                                       : std::vector<Expr>{type.shape.numel()},
+                          .shape = pipelined() ? views_.at(node).shape().dims()
+                                               : std::vector<Expr>{type.shape.numel()},
                           .align = 64};
       memory_of_[{node.index, mode != Mode::In}] = builder_.add_memory(memory);
       result_.parameters.push_back(node);
     };
-    std::map<NodeId, NodeId> taken_over;
-    for (const auto& [input, output] : request_.aliases) taken_over.emplace(output, input);
     for (NodeId node : request_.fusion.inputs)
       if (!request_.aliases.contains(node)) add(node, Mode::In);
     for (NodeId node : request_.fusion.outputs) {
@@ -217,14 +223,16 @@ class Emitter {
 
   // --- GPU: matrix units ------------------------------------------------------------------------
 
-  // Bulk copies see tensors with their axes; all else is flat.
+  // Bulk copies see tensors with axes; all else is flat.
   bool pipelined() const { return schedule_.stages > 0; }
-  std::vector<Expr> place(std::vector<Expr> at, const Shape& shape) const {
-    return pipelined() ? std::move(at) : std::vector<Expr>{linear_offset(at, shape)};
+  std::vector<Expr> place(NodeId node, std::vector<Expr> at) const {
+    if (pipelined()) return views_.at(node).at(std::move(at));
+    return {linear_offset(at, graph_[node].type.shape)};
   }
 
   void emit_on_matrix_units();
   void stage_outputs(const MatrixProduct& product);
+  bool lies_along(const std::vector<Expr>& at, size_t row, size_t lane) const;
 
   // --- GPU: the block's threads ---------------------------------------------------------------
 
@@ -910,7 +918,6 @@ class Emitter {
     Bindings bindings = bindings_;
     for (const auto& [axis, index] : store_bindings_) bindings[axis] = index;
     for (const Expr& e : task.at) at.push_back(e.substitute(bindings));
-    const Shape& shape = graph_[task.node].type.shape;
     if (const auto staged = bulk_outputs_.find(task.node); staged != bulk_outputs_.end())
       return dot_->store(staged->second, full(value.operand, value.dtype));
     // Every active dimension must be in the stored tile, or the store would be incomplete.
@@ -924,7 +931,7 @@ class Emitter {
     const MemoryId memory = memory_of_.at({task.node.index, true});
     // An update in place has its lines in the cache already.
     const bool streams = schedule_.stream && result_.program[memory].mode == Mode::Out;
-    builder_.store(stored, memory, place(std::move(at), shape), {condition, {}},
+    builder_.store(stored, memory, place(task.node, std::move(at)), {condition, {}},
                    streams ? CacheHint::Stream : CacheHint::None);
   }
 
@@ -1084,6 +1091,7 @@ class Emitter {
   int64_t group_at_ = 0;                // the step of them at hand
   std::map<MemoryId, ValueId> groups_;  // what was loaded of them
   PipelinedDot* dot_ = nullptr;
+  std::map<NodeId, TensorView> views_;
   std::map<NodeId, size_t> bulk_outputs_;  // and their numbers
   bool partial_ = false;
   std::vector<MemoryId> partials_;  // per reduction of the first pass
@@ -1113,9 +1121,7 @@ Value TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& condit
   const ValueType type = e.tile_type(dtype, uses);
   if (const auto contiguous = e.crossing_dim(offset, type))
     return {e.load_across(memory, offset, condition, type, *contiguous), dtype};
-  return {e.builder_.load(memory, e.place(std::move(at), e.graph_[node].type.shape), type,
-                          {condition, {}}),
-          dtype};
+  return {e.builder_.load(memory, e.place(node, std::move(at)), type, {condition, {}}), dtype};
 }
 
 Value TileSink::reduced(NodeId node, const std::vector<Expr>&) {
@@ -1235,9 +1241,13 @@ void Emitter::emit_on_matrix_units() {
   PipelinedDot::Epilogue epilogue{.dtype = dtype};
   epilogue.rounded = [&](ValueId sums) { return converted({sums, DType::F32}, dtype).operand; };
   epilogue.follow = [&](const PipelinedDot::Part& part) {
-    dims_[0].base = part.row;
+    for (size_t p = 0; p < part.first.size(); ++p) {
+      const std::string& axis = space_.parallel[p].symbol.symbol_name();
+      bindings_[axis] = store_bindings_[axis] = part.first[p];
+    }
+    dims_[0].base = part.first[product->row];
     dims_[0].tile = part.rows;
-    dims_[1].base = part.column;
+    dims_[1].base = part.first[product->lane];
     for (TileDim& dim : dims_) bind_parallel_tile(dim);
     forget_values();
     reduced_[node.index] = {part.sums, dtype};
@@ -1248,20 +1258,29 @@ void Emitter::emit_on_matrix_units() {
                      PipelinedDot::epilogue_rows(schedule_, dtype));
 }
 
-// Outputs that have the axes of the product in order go out in bulk.
+// Outputs whose matrices have rows and lanes in order go out in bulk.
 void Emitter::stage_outputs(const MatrixProduct& product) {
-  const std::vector<Expr> plain = {space_.parallel[product.row].symbol,
-                                   space_.parallel[product.lane].symbol};
   for (size_t n = 1; n < space_.passes.size(); ++n) {
     for (const SpaceTask& task : space_.passes[n].stores) {
-      const TensorType& type = graph_[task.node].type;
-      const auto bytes = static_cast<int64_t>(size_of(type.dtype));
-      if (task.at != plain || (bytes != 2 && bytes != 4) ||
-          !(type.shape[1] * Expr(bytes)).is_multiple_of(16))
-        continue;
-      bulk_outputs_[task.node] = dot_->stage_output(memory_of_.at({task.node.index, true}));
+      const auto bytes = static_cast<int64_t>(size_of(graph_[task.node].type.dtype));
+      const TensorView& view = views_.at(task.node);
+      std::vector<Expr> at = view.at(task.at);
+      if ((bytes == 2 || bytes == 4) && lies_along(at, product.row, product.lane) &&
+          (view.shape().dims().back() * Expr(bytes)).is_multiple_of(16))
+        bulk_outputs_[task.node] =
+            dot_->stage_output(memory_of_.at({task.node.index, true}), std::move(at));
     }
   }
+}
+
+// Whether the last coordinate is the lane, another the row, and all others neither.
+bool Emitter::lies_along(const std::vector<Expr>& at, size_t row, size_t lane) const {
+  const Expr &r = space_.parallel[row].symbol, &l = space_.parallel[lane].symbol;
+  if (at.size() < 2 || at.size() > kMostTensorRank || at.back() != l) return false;
+  return std::count(at.begin(), at.end(), r) == 1 &&
+         std::all_of(at.begin(), at.end() - 1, [&](const Expr& e) {
+           return e == r || (!e.uses(r.symbol_name()) && !e.uses(l.symbol_name()));
+         });
 }
 
 // --- Contractions -----------------------------------------------------------------------------

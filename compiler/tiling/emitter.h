@@ -37,8 +37,8 @@ struct TilingRequest {
 /// Emits the tile program of `schedule`. Internal if the schedule does not fit the space.
 TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const Schedule& schedule);
 
-/// A space whose adjacent parallel axes are merged where every access of the fusion runs through
-/// them with one stride. Only for spaces without reductions.
+/// A space whose adjacent axes are merged where every access of the fusion runs through
+/// them with one stride.
 Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space);
 
 }  // namespace braze

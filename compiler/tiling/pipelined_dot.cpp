@@ -4,6 +4,7 @@
 #include <cmath>
 
 #include "compiler/fusion/inliner.h"
+#include "compiler/tiling/tensor_view.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 
@@ -51,44 +52,48 @@ struct ProductSink {
   std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
 };
 
-// Each coordinate is one of the two axes or constant, and rows are whole 16 bytes.
-std::optional<MatrixFactor> matrix_factor(const Graph& graph, const ValueAt& value,
-                                          const SpaceAxis& parallel, const SpaceAxis& contracted) {
-  MatrixFactor out{value.node, value.at};
-  const TensorType& type = graph[value.node].type;
-  const auto bytes = static_cast<int64_t>(size_of(type.dtype));
-  if (value.at.size() < 2 ||
-      !(type.shape[type.shape.rank() - 1] * Expr(bytes)).is_multiple_of(kCopyBytes))
-    return std::nullopt;
-  int parallels = 0, contracteds = 0;
-  for (const Expr& e : value.at) {
-    parallels += e == parallel.symbol;
-    contracteds += e == contracted.symbol;
-    if (e != parallel.symbol && e != contracted.symbol && !e.as_constant()) return std::nullopt;
-  }
-  out.contracted_last = value.at.back() == contracted.symbol;
-  const bool last = out.contracted_last || value.at.back() == parallel.symbol;
-  if (parallels != 1 || contracteds != 1 || !last) return std::nullopt;
-  return out;
-}
+bool uses(const Expr& e, const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); }
 
 bool uses(const ValueAt& value, const SpaceAxis& axis) {
   return std::any_of(value.at.begin(), value.at.end(),
-                     [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
+                     [&](const Expr& e) { return uses(e, axis); });
+}
+
+// Each coordinate is one of the two axes, or the same for a whole matrix; rows are whole 16 bytes.
+std::optional<MatrixFactor> matrix_factor(const TilingRequest& request, const Space& space,
+                                          const ValueAt& value, const SpaceAxis& parallel) {
+  const SpaceAxis& contracted = space.passes[0].inner[0];
+  const TensorView view(request, space, {value.node});
+  MatrixFactor out{value.node, view.at(value.at)};
+  const auto bytes = static_cast<int64_t>(size_of(request.forms.graph()[value.node].type.dtype));
+  if (out.at.size() < 2 || out.at.size() > kMostTensorRank ||
+      !(view.shape().dims().back() * Expr(bytes)).is_multiple_of(kCopyBytes))
+    return std::nullopt;
+  int parallels = 0, contracteds = 0;
+  for (const Expr& e : out.at) {
+    parallels += e == parallel.symbol;
+    contracteds += e == contracted.symbol;
+    if (e == parallel.symbol || e == contracted.symbol) continue;
+    if (uses(e, parallel) || uses(e, contracted)) return std::nullopt;
+  }
+  out.contracted_last = out.at.back() == contracted.symbol;
+  const bool last = out.contracted_last || out.at.back() == parallel.symbol;
+  if (parallels != 1 || contracteds != 1 || !last) return std::nullopt;
+  return out;
 }
 
 }  // namespace
 
 std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const Space& space) {
   const auto axes = factor_axes(request, space);
-  if (!axes || space.parallel.size() != 2 || space.passes[0].inner.size() != 1) return std::nullopt;
+  if (!axes || space.passes[0].inner.size() != 1 || space.passes[0].inner[0].extent.range().min < 1)
+    return std::nullopt;
   const auto [lane, row] = *axes;
   const SpaceTask& task = space.passes[0].reduces[0];
   const LoopForm* form = request.forms.find(task.node);
   if (form->monoid != Monoid::Sum || form->accumulator != DType::F32) return std::nullopt;
-  for (const SpaceAxis* axis :
-       {&space.parallel[lane], &space.parallel[row], &space.passes[0].inner[0]})
-    if (axis->extent.range().min < 1) return std::nullopt;
+  for (const SpaceAxis& axis : space.parallel)
+    if (axis.extent.range().min < 1) return std::nullopt;
   const Graph& graph = request.forms.graph();
   const std::vector<bool> inside = membership(graph, request.fusion.nodes);
   ProductSink sink{graph};
@@ -96,9 +101,8 @@ std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const 
   auto product = inliner.reduction_body(task.node, task.at, task.reduction);
   if (product.kind != ProductSink::Value::Kind::Product) return std::nullopt;
   if (!uses(product.loads[0], space.parallel[row])) std::swap(product.loads[0], product.loads[1]);
-  const SpaceAxis& contracted = space.passes[0].inner[0];
-  const auto a = matrix_factor(graph, product.loads[0], space.parallel[row], contracted);
-  const auto b = matrix_factor(graph, product.loads[1], space.parallel[lane], contracted);
+  const auto a = matrix_factor(request, space, product.loads[0], space.parallel[row]);
+  const auto b = matrix_factor(request, space, product.loads[1], space.parallel[lane]);
   if (!a || !b || request.aliases.contains(a->node) || request.aliases.contains(b->node))
     return std::nullopt;
   const DType dtype = graph[a->node].type.dtype;
@@ -140,14 +144,18 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   const int64_t m = planned_extent(space.parallel[product->row].extent),
                 n = planned_extent(space.parallel[product->lane].extent),
                 k = planned_extent(space.passes[0].inner[0].extent);
-  if (static_cast<double>(m) * static_cast<double>(n) * static_cast<double>(k) < kLeastWork)
-    return std::nullopt;
-  Schedule schedule{.family = "dot", .block = {1, 1}, .tile = {1, 1}};
+  double work = static_cast<double>(k);
+  for (const SpaceAxis& axis : space.parallel)
+    work *= static_cast<double>(planned_extent(axis.extent));
+  if (work < kLeastWork) return std::nullopt;
+  const double matrices = work / (static_cast<double>(m * n) * static_cast<double>(k));
+  Schedule schedule{.family = "dot"};
+  schedule.tile.assign(space.parallel.size(), 1);
   schedule.lane_axis = static_cast<int64_t>(product->lane);
   schedule.tile[product->row] = 128;
   schedule.tile[product->lane] = n <= 64 ? 64 : 128;
   // Wide tiles read less, if they leave work for all multiprocessors.
-  if ((m + 127) / 128 * ((n + 255) / 256) >= request.target.cores)
+  if (static_cast<double>((m + 127) / 128 * ((n + 255) / 256)) * matrices >= request.target.cores)
     schedule.tile[product->lane] = 256;
   schedule.inner_tile = kDepth;
   schedule.consumers = 2;
@@ -162,7 +170,7 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   const int64_t slabs = schedule.consumers * PipelinedDot::kSlabRows * PipelinedDot::kSlabColumns *
                         (output_slots(schedule) * output_bytes + (schedule.by_row ? sum_bytes : 0));
   const auto stages = [&] {
-    const int64_t slot = (schedule.tile[0] + schedule.tile[1]) * kDepth * 2;
+    const int64_t slot = (schedule.tile[product->row] + schedule.tile[product->lane]) * kDepth * 2;
     return (request.target.l1_bytes - slabs - kBarrierBytes) / slot;
   };
   while (stages() < 3 && schedule.tile[product->lane] > 64) schedule.tile[product->lane] /= 2;
@@ -198,13 +206,15 @@ void PipelinedDot::check() const {
   const int64_t rows = kSlabRows * (cooperative() ? schedule_.consumers : 1);
   const bool forms =
       schedule_.form == "cooperative" || (schedule_.form == "pingpong" && schedule_.consumers == 2);
-  const bool right = schedule_.tile.size() == 2 && schedule_.inner_tile == kDepth && forms &&
-                     tile_rows() % rows == 0 && parts() >= 1 && parts() <= 2 &&
-                     tile_columns() % kSlabColumns == 0 && tile_columns() >= kSlabColumns &&
-                     tile_columns() * parts() <= 256 && schedule_.stages >= 2 &&
-                     schedule_.stages <= 16 && schedule_.consumers >= 1 &&
-                     schedule_.consumers <= 2 && schedule_.blocks >= 1 &&
-                     (schedule_.cluster == 1 || schedule_.cluster == 2) && schedule_.band >= 0;
+  bool right = schedule_.tile.size() == space_.parallel.size();
+  for (size_t p = 0; right && p < schedule_.tile.size(); ++p)
+    right = !is_batch(p) || schedule_.tile[p] == 1;
+  right = right && schedule_.inner_tile == kDepth && forms && tile_rows() % rows == 0 &&
+          parts() >= 1 && parts() <= 2 && tile_columns() % kSlabColumns == 0 &&
+          tile_columns() >= kSlabColumns && tile_columns() * parts() <= 256 &&
+          schedule_.stages >= 2 && schedule_.stages <= 16 && schedule_.consumers >= 1 &&
+          schedule_.consumers <= 2 && schedule_.blocks >= 1 &&
+          (schedule_.cluster == 1 || schedule_.cluster == 2) && schedule_.band >= 0;
   if (right) return;
   fail(kDotSchedule,
        fmt::format("schedule of @{}: {}", builder_.code().name, schedule_.to_string()),
@@ -232,7 +242,12 @@ void PipelinedDot::declare() {
   row_tiles_ = builder_.let("mt", ceildiv(rows, tile_rows() * schedule_.cluster));
   column_tiles_ = ceildiv(columns, tile_columns());
   if (schedule_.band > 0) column_tiles_ = builder_.let("nt", column_tiles_);
-  tiles_ = builder_.let("tiles", row_tiles_ * column_tiles_);
+  matrix_tiles_ = row_tiles_ * column_tiles_;
+  Expr matrices = 1;
+  for (size_t p = 0; p < space_.parallel.size(); ++p)
+    if (is_batch(p)) matrices *= space_.parallel[p].extent;
+  if (matrices != Expr(1)) matrix_tiles_ = builder_.let("mnt", matrix_tiles_);
+  tiles_ = builder_.let("tiles", matrix_tiles_ * matrices);
   steps_ = builder_.let("nk", ceildiv(depth, kDepth));
   Channel channel{.name = builder_.fresh_name("ab"), .depth = schedule_.stages};
   channel.producer = "load";
@@ -254,8 +269,8 @@ void PipelinedDot::declare() {
   builder_.append(TurnsOp{turn_}, {});
 }
 
-size_t PipelinedDot::stage_output(MemoryId output) {
-  staged_.push_back({output, {}});
+size_t PipelinedDot::stage_output(MemoryId output, std::vector<Expr> at) {
+  staged_.push_back({.output = output, .at = std::move(at)});
   return staged_.size() - 1;
 }
 
@@ -282,34 +297,52 @@ Expr PipelinedDot::first_item(const Expr& u) const {
   return floordiv(u - block_, schedule_.blocks / schedule_.cluster) * steps_;
 }
 // Blocks that run at the same time share what they read of both factors if their tiles are about
-// a square: the grid walks bands of rows, in each column by column.
-std::pair<Expr, Expr> PipelinedDot::place_of(const Expr& u) {
-  Expr row = mod(u, row_tiles_), column = floordiv(u, row_tiles_);
+// a square: the grid walks bands of rows, in each column by column; and matrix by matrix.
+std::vector<Expr> PipelinedDot::first_of(const Expr& u) {
+  std::vector<Expr> first(space_.parallel.size());
+  Expr tile = u, matrix = floordiv(u, matrix_tiles_);
+  if (first.size() > 2) {
+    matrix = builder_.let("matrix", matrix);
+    tile = builder_.let("tile", u - matrix * matrix_tiles_);
+  }
+  for (size_t p = first.size(); p-- > 0;) {
+    if (!is_batch(p)) continue;
+    first[p] = mod(matrix, space_.parallel[p].extent);
+    matrix = floordiv(matrix, space_.parallel[p].extent);
+  }
+  Expr row = mod(tile, row_tiles_), column = floordiv(tile, row_tiles_);
   if (schedule_.band > 0) {
-    const Expr band = builder_.let("band", floordiv(u, column_tiles_ * Expr(schedule_.band)));
+    const Expr band = builder_.let("band", floordiv(tile, column_tiles_ * Expr(schedule_.band)));
     const Expr above = band * Expr(schedule_.band);
     const Expr height = builder_.let("height", max(1, min(schedule_.band, row_tiles_ - above)));
-    const Expr inside = builder_.let("inside", u - above * column_tiles_);
+    const Expr inside = builder_.let("inside", tile - above * column_tiles_);
     row = above + mod(inside, height);
     column = floordiv(inside, height);
   }
-  return {(row * Expr(schedule_.cluster) + rank_) * Expr(tile_rows()),
-          column * Expr(tile_columns())};
+  first[product_.row] = (row * Expr(schedule_.cluster) + rank_) * Expr(tile_rows());
+  first[product_.lane] = column * Expr(tile_columns());
+  return first;
+}
+
+std::vector<Expr> PipelinedDot::placed(const std::vector<Expr>& at, std::vector<Expr> parallel,
+                                       const Expr& contracted) const {
+  std::unordered_map<std::string, Expr> indices;
+  for (size_t p = 0; p < parallel.size(); ++p)
+    indices.emplace(space_.parallel[p].symbol.symbol_name(), std::move(parallel[p]));
+  indices.emplace(space_.passes[0].inner[0].symbol.symbol_name(), contracted);
+  std::vector<Expr> out;
+  for (const Expr& e : at) out.push_back(e.substitute(indices));
+  return out;
 }
 
 void PipelinedDot::copy(const MatrixFactor& factor, MemoryId memory, MemoryId target, const Expr& k,
-                        const Expr& parallel, std::string_view axis) {
+                        const std::vector<Expr>& first, size_t parallel) {
   const ValueType type = memory_type(code()[target]);
   const size_t k_axis = factor.contracted_last ? 1 : 0;
-  CopyOp op{memory, {}};
-  for (const Expr& e : factor.at) {
-    if (e.as_constant())
-      op.at.push_back(e);
-    else if (e.uses(axis))
-      op.at.push_back(parallel + position_symbol('d', 1 - k_axis, type.extents[1 - k_axis]));
-    else
-      op.at.push_back(k + position_symbol('d', k_axis, type.extents[k_axis]));
-  }
+  std::vector<Expr> indices = first;
+  indices[parallel] += position_symbol('d', 1 - k_axis, type.extents[1 - k_axis]);
+  CopyOp op{memory, placed(factor.at, std::move(indices),
+                           k + position_symbol('d', k_axis, type.extents[k_axis]))};
   op.guard.clip = true;
   op.field = target;
   builder_.append(std::move(op), {});
@@ -323,15 +356,13 @@ void PipelinedDot::emit_producer() {
   const int64_t step = schedule_.blocks / schedule_.cluster;
   builder_.for_loop("u", block_, tiles_, step, {}, [&](const Expr& u, const auto&) {
     const Expr first = builder_.let("q", first_item(u));
-    const auto [row, column] = place_of(u);
+    const std::vector<Expr> tile = first_of(u);
     builder_.for_loop("kk", 0, steps_, 1, {}, [&](const Expr& kk, const auto&) {
       PutOp put{channel_, first + kk};
       Region copies;
       builder_.enter(copies);
-      copy(product_.a, a_, field_a_, kk * Expr(kDepth), row,
-           space_.parallel[product_.row].symbol.symbol_name());
-      copy(product_.b, b_, field_b_, kk * Expr(kDepth), column,
-           space_.parallel[product_.lane].symbol.symbol_name());
+      copy(product_.a, a_, field_a_, kk * Expr(kDepth), tile, product_.row);
+      copy(product_.b, b_, field_b_, kk * Expr(kDepth), tile, product_.lane);
       builder_.leave();
       put.body = std::move(copies);
       builder_.append(std::move(put), {});
@@ -374,9 +405,11 @@ void PipelinedDot::emit_consumers() {
 void PipelinedDot::emit_tile(const Expr& u) {
   const Expr first = builder_.let("q", first_item(u));
   const Expr consumer_row = cooperative() ? consumer_ * Expr(parts() * kSlabRows) : Expr(0);
-  const auto [tile_row, tile_column] = place_of(u);
-  const Expr row = builder_.let("row", tile_row + consumer_row);
-  const Expr column = builder_.let("col", tile_column);
+  std::vector<Expr> tile = first_of(u);
+  Expr& row = tile[product_.row];
+  Expr& column = tile[product_.lane];
+  row = builder_.let("row", row + consumer_row);
+  column = builder_.let("col", column);
   Expr turn;
   if (!cooperative()) {
     turn = builder_.let(
@@ -393,8 +426,10 @@ void PipelinedDot::emit_tile(const Expr& u) {
       if (tile_columns() == kSlabColumns) slice = {ViewKind::Slice, sums[i], {0, 0}, {}};
       slab_ = Expr(static_cast<int64_t>(i) * slabs()) + g;
       const ValueId own = builder_.append(std::move(slice), {part}, "sum")[0];
-      emit_slab({epilogue_->rounded(own), row + Expr(static_cast<int64_t>(i) * kSlabRows),
-                 column + g * Expr(kSlabColumns)});
+      Part slab{epilogue_->rounded(own), tile};
+      slab.first[product_.row] += Expr(static_cast<int64_t>(i) * kSlabRows);
+      slab.first[product_.lane] += g * Expr(kSlabColumns);
+      emit_slab(slab);
     });
   }
 }
@@ -421,7 +456,9 @@ void PipelinedDot::follow_by_rows() {
     auto at = part_position(rows);
     at[0] += r;
     const ValueId sums = builder_.load(sums_, at, {epilogue_->dtype, 1, {rows, kSlabColumns}});
-    epilogue_->follow({sums, slab_part_.row + r, slab_part_.column, rows});
+    Part part{sums, slab_part_.first, rows};
+    part.first[product_.row] += r;
+    epilogue_->follow(part);
     return std::vector<Operand>();
   });
   for (const Staged& staged : staged_) send(staged);
@@ -498,9 +535,11 @@ void PipelinedDot::open(Staged& staged) {
 }
 
 void PipelinedDot::send(const Staged& staged) {
-  const auto at = part_position(kSlabRows);
-  StartStoreOp start{
-      staged.place, staged.output, {slab_part_.row + at[0], slab_part_.column + at[1]}};
+  const auto position = part_position(kSlabRows);
+  std::vector<Expr> indices = slab_part_.first;
+  indices[product_.row] += position[0];
+  indices[product_.lane] += position[1];
+  StartStoreOp start{staged.place, staged.output, placed(staged.at, std::move(indices))};
   start.guard.clip = true;
   builder_.append(std::move(start), {});
 }

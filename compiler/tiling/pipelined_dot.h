@@ -16,19 +16,24 @@
 
 namespace braze {
 
-/// A factor as it lies in memory: a matrix of the contracted axis and one parallel axis.
+/// A factor as it lies in memory: matrices of the contracted axis and one parallel axis.
 struct MatrixFactor {
   NodeId node;
-  std::vector<Expr> at;          ///< coordinates over the space's symbols
+  /// Coordinates over the space's symbols: the two axes once each, the others of batch axes.
+  std::vector<Expr> at;
   bool contracted_last = false;  ///< the contracted axis is innermost in memory
 };
 
-/// The first pass of a space as a sum of products of two factors in memory.
+/// The first pass of a space as a sum of products of two factors in memory; one for each index of
+/// the parallel axes other than `row` and `lane`, which are the batch axes.
 struct MatrixProduct {
   size_t row = 0, lane = 0;  ///< parallel axes of the factors
   MatrixFactor a, b;         ///< along the rows, along the lanes
   DType dtype = DType::BF16;
 };
+/// Axes that a bulk copy's tensor can have.
+constexpr size_t kMostTensorRank = 5;
+
 /// None if the space is no such product, or its factors do not suit bulk copies.
 std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const Space& space);
 
@@ -48,13 +53,14 @@ class PipelinedDot {
   /// Rows of a slab that the epilogue sees at a time.
   static int64_t epilogue_rows(const Schedule& schedule, DType dtype);
 
-  /// An output whose tiles are written in bulk; returns its number.
-  size_t stage_output(MemoryId output);
-  /// A part of the product, which some threads of a consumer hold: its first element in the
-  /// result, and its rows; it has kSlabColumns columns.
+  /// An output whose tiles are written in bulk, at coordinates over the space's symbols; returns
+  /// its number.
+  size_t stage_output(MemoryId output, std::vector<Expr> at);
+  /// A part of the product, which some threads of a consumer hold: its first index along each
+  /// parallel axis, and its rows; it has kSlabColumns columns.
   struct Part {
     Operand sums;
-    Expr row, column;
+    std::vector<Expr> first;
     int64_t rows = kSlabRows;
   };
   /// `rounded` makes 64 x 64 sums, f32, values of the product's result, `dtype`; `follow` computes
@@ -69,8 +75,10 @@ class PipelinedDot {
 
  private:
   struct Staged {
-    MemoryId output, buffer;
-    MemoryId place;  // of the slab at hand
+    MemoryId output;
+    std::vector<Expr> at;
+    MemoryId buffer = {};
+    MemoryId place = {};  // of the slab at hand
   };
   bool cooperative() const { return schedule_.form != "pingpong"; }
   int64_t parts() const;  // accumulators of 64 rows that a consumer has
@@ -89,9 +97,13 @@ class PipelinedDot {
   void send(const Staged& staged);
   std::vector<Operand> multiply(const Expr& first_item);
   void copy(const MatrixFactor& factor, MemoryId memory, MemoryId field, const Expr& k,
-            const Expr& parallel, std::string_view axis);
+            const std::vector<Expr>& first, size_t parallel);
   Expr first_item(const Expr& u) const;
-  std::pair<Expr, Expr> place_of(const Expr& u);  // first row and column of a tile
+  bool is_batch(size_t axis) const { return axis != product_.row && axis != product_.lane; }
+  std::vector<Expr> first_of(const Expr& u);  // indices of a tile
+  // Coordinates over the space's symbols, for given indices along the parallel axes.
+  std::vector<Expr> placed(const std::vector<Expr>& at, std::vector<Expr> parallel,
+                           const Expr& contracted = 0) const;
   MemoryId window(MemoryId source, std::optional<Expr> item, std::vector<Expr> offsets,
                   std::vector<int64_t> extents);
   void for_static(std::string_view hint, int64_t count,
@@ -106,7 +118,7 @@ class PipelinedDot {
   MemoryId field_a_, field_b_;
   ChannelId channel_;
   TokenId turn_;
-  Expr block_, rank_, row_tiles_, column_tiles_, tiles_, steps_, consumer_;
+  Expr block_, rank_, row_tiles_, column_tiles_, matrix_tiles_, tiles_, steps_, consumer_;
   Expr slab_;       // number of the slab at hand within its tile
   Part slab_part_;  // the slab at hand
   Expr first_row_;  // of the part at hand within it

@@ -36,9 +36,9 @@ bool outlives_cache(const TilingRequest& request) {
 }  // namespace
 
 Schedule choose_schedule(const TilingRequest& request, const Space& space) {
-  const std::span<const Family> families =
-      request.target.kind == TargetKind::Gpu ? std::span<const Family>(kGpuFamilies)
-                                             : std::span<const Family>(kCpuFamilies);
+  const std::span<const Family> families = request.target.kind == TargetKind::Gpu
+                                               ? std::span<const Family>(kGpuFamilies)
+                                               : std::span<const Family>(kCpuFamilies);
   for (const Family& family : families) {
     if (auto schedule = family(request, space)) {
       schedule->stream = outlives_cache(request);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "compiler/codegen/code_generator.h"
+#include "runtime/devices/cpu/cpu_driver.h"
 
 namespace braze::test {
 
@@ -49,12 +50,11 @@ class KernelRunner {
   /// Runs instances [begin, end) of a phase.
   void run(std::vector<void*> buffers, std::vector<int64_t> scalars = {}, int64_t begin = 0,
            int64_t end = 1, size_t phase = 0) {
-    using Entry = void (*)(void* const*, const int64_t*, void*, int64_t, int64_t);
-    const auto entry =
-        reinterpret_cast<Entry>(static_cast<std::byte*>(base_) + artifact.entries.at(phase));
-    auto scratch = reinterpret_cast<uintptr_t>(scratch_.data());
-    entry(buffers.data(), scalars.data(), reinterpret_cast<void*>((scratch + 63) / 64 * 64), begin,
-          end);
+    const auto entry = reinterpret_cast<KernelFunction>(static_cast<std::byte*>(base_) +
+                                                        artifact.entries.at(phase));
+    const auto scratch = (reinterpret_cast<uintptr_t>(scratch_.data()) + 63) / 64 * 64;
+    call_kernel(entry, buffers.data(), scalars.data(), reinterpret_cast<void*>(scratch), begin,
+                end);
   }
 
   Artifact artifact;

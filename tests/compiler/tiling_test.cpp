@@ -269,6 +269,73 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %r: f32[m, 328]
   }
 }
 
+// Batches of products, in every place that a batch axis can have in memory, and products of more
+// axes that are matrices when seen with fewer.
+TEST(MatrixUnits, BatchesAgree) {
+  struct Batched {
+    const char* graph;
+    size_t axes;  // that the kernel's tiles have
+  };
+  const Device device = testing::gpu_or("sim:sm_90");
+  for (
+      const Batched& batched : {
+          Batched{R"(symbol b: 1..3
+symbol m: 1..200
+graph @main(%x: bf16[b, m, 72], %w: bf16[b, 72, 136], %r: f32[b, m, 136]) {
+  %p = dot %x, %w {batch: [0] x [0], contract: [2] x [1]} : f32[b, m, 136]
+  %y = add %p, %r : f32[b, m, 136]
+  return %y
+})",
+                  3},
+          {R"(graph @main(%q: f16[2, 130, 3, 64], %k: f16[2, 72, 3, 64]) {
+  %s = dot %q, %k {batch: [0, 2] x [0, 2], contract: [3] x [3]} : f16[2, 3, 130, 72]
+  %y = neg %s : f16[2, 3, 130, 72]
+  return %y
+})",
+           4},
+          {R"(graph @main(%p: bf16[2, 3, 70, 136], %v: bf16[2, 136, 3, 64]) {
+  %o = dot %p, %v {batch: [0, 1] x [0, 2], contract: [3] x [1]} : bf16[2, 3, 70, 64]
+  %y = transpose %o {permutation: [0, 2, 1, 3]} : bf16[2, 70, 3, 64]
+  return %y, %o
+})",
+           4},
+          {R"(graph @main(%x: bf16[3, 67, 136], %w: bf16[136, 72], %b: bf16[72], %r: bf16[3, 67, 72]) {
+  %p = dot %x, %w {contract: [2] x [0]} : bf16[3, 67, 72]
+  %c = broadcast %b {axes: [2]} : bf16[3, 67, 72]
+  %s = add %p, %c : bf16[3, 67, 72]
+  %y = add %s, %r : bf16[3, 67, 72]
+  return %y
+})",
+           2},
+          {R"(graph @main(%x: bf16[3, 67, 136], %d: bf16[3, 67, 72]) {
+  %y = dot %x, %d {contract: [0, 1] x [0, 1]} : f32[136, 72]
+  return %y
+})",
+           2},
+      }) {
+    const Graph graph = parse(batched.graph);
+    const std::string kernel = testing::compile_for(device, graph)->launches[0].name;
+    for (const char* form :
+         {"128,64 lane={} inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3",
+          "64,64 lane={} inner=64 stages=2 consumers=2 form=pingpong cluster=1 blocks=2 band=1",
+          "128,64 lane={} inner=64 stages=2 consumers=2 form=cooperative cluster=2 blocks=4",
+          "64,64 lane={} inner=64 by_row=1 stages=2 consumers=2 form=pingpong cluster=1 "
+          "blocks=2"}) {
+      std::string tile = form;
+      tile = tile.substr(0, tile.find(' '));
+      const std::string rest =
+          fmt::format(fmt::runtime(std::string(form).substr(tile.size())), batched.axes - 1);
+      for (size_t axis = 2; axis < batched.axes; ++axis) tile = "1," + tile;
+      const std::string schedule = fmt::format("family=dot block={0} tile={0}{1}", tile, rest);
+      SCOPED_TRACE(schedule);
+      CompileOptions options;
+      options.schedules[kernel] = schedule;
+      const auto inputs = fuzz::random_inputs(graph, 7);
+      EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+    }
+  }
+}
+
 // Sums of f32 go through the chip as such.
 TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
   const auto text = [](const std::string& dtype) {

@@ -143,8 +143,8 @@ void CpuDriver::launch(std::span<const KernelFunction> phases, int64_t scratch_b
   for (size_t phase = 0; phase < phases.size(); ++phase) {
     const KernelFunction function = phases[phase];
     const auto body = [&](int64_t begin, int64_t end, int worker) {
-      function(buffers, scalars, scratch_data + static_cast<size_t>(worker) * scratch_each, begin,
-               end);
+      call_kernel(function, buffers, scalars,
+                  scratch_data + static_cast<size_t>(worker) * scratch_each, begin, end);
     };
     const int64_t count = arguments.instances[phase];
     if (count <= 0) continue;

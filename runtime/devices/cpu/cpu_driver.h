@@ -15,6 +15,17 @@ namespace braze {
 using KernelFunction = void (*)(void* const* buffers, const int64_t* scalars, void* scratch,
                                 int64_t begin, int64_t end);
 
+/// Calls it. Generated code has no record of its type before its first instruction, where clang's
+/// -fsanitize=function would read one.
+#if defined(__clang__)
+__attribute__((no_sanitize("function")))
+#endif
+inline void
+call_kernel(KernelFunction function, void* const* buffers, const int64_t* scalars, void* scratch,
+            int64_t begin, int64_t end) {
+  function(buffers, scalars, scratch, begin, end);
+}
+
 /// An artifact whose phases are functions of this process, of the format "function". For tests and
 /// benchmarks of the runtime: a program with such an artifact means nothing elsewhere.
 Artifact function_artifact(std::string kernel, std::vector<KernelFunction> phases);

@@ -1,0 +1,67 @@
+#include "compiler/tiling/tensor_view.h"
+
+#include <algorithm>
+
+namespace braze {
+
+namespace {
+
+// All coordinates at which the tasks of the space read or write a tensor.
+std::vector<std::vector<Expr>> all_coordinates(const TilingRequest& request, const Space& space,
+                                               const std::vector<NodeId>& nodes) {
+  std::vector<std::vector<Expr>> out;
+  const auto add = [&](NodeId node, const std::vector<Expr>& at) {
+    if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) out.push_back(at);
+  };
+  const auto add_task = [&](const SpaceTask& task) {
+    for (const MemoryAccess& load : trace(request.forms, request.fusion, task).loads)
+      add(load.node, load.at);
+  };
+  for (const Pass& pass : space.passes) {
+    for (const SpaceTask& task : pass.reduces) add_task(task);
+    for (const SpaceTask& task : pass.stores) {
+      add_task(task);
+      add(task.node, task.at);
+    }
+  }
+  return out;
+}
+
+void join(std::vector<Expr>& at, const Shape& tensor, size_t axis) {
+  at[axis - 1] = at[axis - 1] * tensor[axis] + at[axis];
+  at.erase(at.begin() + static_cast<ptrdiff_t>(axis));
+}
+
+}  // namespace
+
+TensorView::TensorView(const TilingRequest& request, const Space& space, std::vector<NodeId> nodes)
+    : tensor_(request.forms.graph()[nodes[0]].type.shape) {
+  auto accesses = all_coordinates(request, space, nodes);
+  std::vector<Expr> dims = tensor_.dims();
+  for (size_t axis = dims.size(); axis-- > 1;) {
+    const bool as_one =
+        !accesses.empty() &&
+        std::all_of(accesses.begin(), accesses.end(), [&](const std::vector<Expr>& at) {
+          return (at[axis - 1] * dims[axis] + at[axis]).kind() == Expr::Kind::Symbol &&
+                 at[axis - 1].kind() != Expr::Kind::Constant;
+        });
+    if (!as_one) continue;
+    for (std::vector<Expr>& at : accesses) join(at, Shape(dims), axis);
+    dims[axis - 1] *= dims[axis];
+    dims.erase(dims.begin() + static_cast<ptrdiff_t>(axis));
+    joined_.push_back(axis);
+  }
+  shape_ = Shape(std::move(dims));
+}
+
+std::vector<Expr> TensorView::at(std::vector<Expr> coordinates) const {
+  std::vector<Expr> dims = tensor_.dims();
+  for (const size_t axis : joined_) {
+    join(coordinates, Shape(dims), axis);
+    dims[axis - 1] *= dims[axis];
+    dims.erase(dims.begin() + static_cast<ptrdiff_t>(axis));
+  }
+  return coordinates;
+}
+
+}  // namespace braze
