@@ -90,6 +90,30 @@ void linear_gelu(benchmark::State& state, DType dtype) {
           2.0 * 4096 * 4096 * 4096, values({4096, 4096}, dtype), values({4096, 4096}, dtype),
           values({4096}, dtype));
 }
+void batched_dot(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor y) { return dot(x, y); }), 64 * 2.0 * 1024 * 1024 * 1024,
+          values({64, 1024, 1024}, dtype), values({64, 1024, 1024}, dtype));
+}
+// Sentences of a length that no tile divides.
+void linear_3d(benchmark::State& state, DType dtype) {
+  measure(state, jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); }),
+          2.0 * 16 * 1000 * 1024 * 4096, values({16, 1000, 1024}, dtype),
+          values({1024, 4096}, dtype), values({4096}, dtype));
+}
+// Written out: scores of all pairs, softmax, sums of values. Heads are the third axis.
+void attention(benchmark::State& state, DType dtype) {
+  const auto heads = [](Tensor q, Tensor k, Tensor v) {
+    const DotAxes scores{
+        .batch_left = {0, 2}, .batch_right = {0, 2}, .contract_left = {3}, .contract_right = {3}};
+    const DotAxes sums{
+        .batch_left = {0, 1}, .batch_right = {0, 2}, .contract_left = {3}, .contract_right = {1}};
+    const Tensor weights = nn::softmax(dot_general(q, k, scores) * 0.125);
+    return permute(dot_general(weights, v, sums), {0, 2, 1, 3});
+  };
+  const std::vector<int64_t> shape = {8, 2048, 16, 64};
+  measure(state, jit(heads), 4.0 * 8 * 16 * 2048 * 2048 * 64, values(shape, dtype),
+          values(shape, dtype), values(shape, dtype));
+}
 
 void digits_step(benchmark::State& state) {
   const auto step = bench::training_step();
@@ -155,6 +179,9 @@ int run(int argc, char** argv) {
     if (dtype == DType::BF16) add("dot_8192", dot_8192, dtype);
     add("linear_gelu", linear_gelu, dtype);
   }
+  add("batched_dot", batched_dot, DType::BF16);
+  add("linear_3d", linear_3d, DType::BF16);
+  add("attention", attention, DType::BF16);
   benchmark::RegisterBenchmark("digits_step", digits_step)
       ->UseRealTime()
       ->Unit(benchmark::kMicrosecond);

@@ -50,11 +50,22 @@ def shapes(name):
         "dot_4096": [(4096, 4096)] * 2,
         "dot_8192": [(8192, 8192)] * 2,
         "linear_gelu": [(4096, 4096), (4096, 4096), (4096,)],
+        "batched_dot": [(64, 1024, 1024)] * 2,
+        "linear_3d": [(16, 1000, 1024), (1024, 4096), (4096,)],
+        "attention": [(8, 2048, 16, 64)] * 3,
     }[name]
 
 
 NAMES = ["scale", "axpy", "activations", "softmax", "softmax_long", "add_layer_norm", "column_sum",
-         "sum_of_squares", "transpose_add", "dot_4096", "dot_8192", "linear_gelu"]
+         "sum_of_squares", "transpose_add", "dot_4096", "dot_8192", "linear_gelu",
+         "batched_dot", "linear_3d", "attention"]
+ONLY_BF16 = {"dot_8192", "batched_dot", "linear_3d", "attention"}
+
+
+def torch_attention(q, k, v):
+    q, k, v = (x.transpose(1, 2) for x in (q, k, v))
+    return (torch.softmax(q @ k.transpose(2, 3) * 0.125, -1) @ v).transpose(1, 2).contiguous()
+
 
 TORCH = {
     "scale": lambda x: x * 1.5,
@@ -69,6 +80,9 @@ TORCH = {
     "dot_4096": lambda x, y: x @ y,
     "dot_8192": lambda x, y: x @ y,
     "linear_gelu": lambda x, w, b: F.gelu(x @ w + b),
+    "batched_dot": lambda x, y: x @ y,
+    "linear_3d": lambda x, w, b: F.gelu(x @ w + b),
+    "attention": torch_attention,
 }
 
 
@@ -83,6 +97,10 @@ def jax_functions():
         d = h - h.mean(-1, keepdims=True)
         return (d * jax.lax.rsqrt((d * d).mean(-1, keepdims=True) + 1e-5) * g + b).astype(x.dtype)
 
+    def attention(q, k, v):
+        p = jax.nn.softmax(jnp.einsum("bqhd,bkhd->bhqk", q, k) * 0.125, -1)
+        return jnp.einsum("bhqk,bkhd->bqhd", p, v)
+
     functions = {
         "scale": lambda x: x * 1.5,
         "axpy": lambda x, y: x * 1.5 + y,
@@ -96,6 +114,9 @@ def jax_functions():
         "dot_4096": lambda x, y: x @ y,
         "dot_8192": lambda x, y: x @ y,
         "linear_gelu": lambda x, w, b: jax.nn.gelu(x @ w + b, approximate=False),
+        "batched_dot": lambda x, y: x @ y,
+        "linear_3d": lambda x, w, b: jax.nn.gelu(x @ w + b, approximate=False),
+        "attention": attention,
     }
     types = {"f32": jnp.float32, "bf16": jnp.bfloat16}
 
@@ -147,7 +168,7 @@ def digits_rows(braze):
 
 
 def is_dot(name):
-    return "dot" in name or name == "linear_gelu"
+    return "dot" in name or "linear" in name or name == "attention"
 
 
 def moved_bytes(name, dtype):
@@ -183,7 +204,7 @@ def main():
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
     torch.set_float32_matmul_precision("highest")
     for name in options.only:
-        for dtype in ("bf16",) if name == "dot_8192" else ("f32", "bf16"):
+        for dtype in ("bf16",) if name in ONLY_BF16 else ("f32", "bf16"):
             inputs = [torch.randn(s, dtype=torch.float32, device="cuda").to(M[dtype]) for s in shapes(name)]
             times = {"torch": torch_us(lambda: TORCH[name](*inputs))}
             if not options.quick:
