@@ -218,8 +218,10 @@ void PipelinedDot::check() const {
   if (right) return;
   fail(kDotSchedule,
        fmt::format("schedule of @{}: {}", builder_.code().name, schedule_.to_string()),
-       {.fix = "tiles are 64 rows for each consumer (or 128), 64, 128, 192 or 256 columns, inner "
-               "64; 1 or 2 consumers, 2 with form=pingpong; 2 to 16 stages; clusters of 1 or 2"});
+       {.fix =
+            "tiles are 64 rows for each consumer (or 128), 64, 128, 192 or 256 columns, inner "
+            "64, and 1 along the axes of a batch; 1 or 2 consumers, 2 with form=pingpong; 2 to 16 "
+            "stages; clusters of 1 or 2"});
 }
 
 Memory PipelinedDot::field(const MatrixFactor& factor, std::string_view name,
