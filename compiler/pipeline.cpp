@@ -19,6 +19,7 @@
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
 #include "compiler/planning/plan.h"
 #include "compiler/tiling/tile.h"
@@ -31,6 +32,7 @@
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
+#include "ir/target/features.h"
 #include "ir/tile/verify.h"
 
 namespace braze {
@@ -193,12 +195,19 @@ void check_after(const Code& code, std::string_view phase) {
        {.location = findings.front().location, .node = code.name, .fix = "please report this"});
 }
 
-Graph run_passes(Graph graph, Precision precision, Trace& trace) {
+Graph run_passes(Graph graph, Precision precision, const Target& target, Trace& trace) {
+  const auto shown = [&](std::string_view name) {
+    check_after(graph, name);
+    trace.show(name, graph);
+  };
   for (const Pass& pass : kPasses) {
     if (pass.only_fast && precision != Precision::Fast) continue;
     graph = pass.run(graph);
-    check_after(graph, pass.name);
-    trace.show(pass.name, graph);
+    shown(pass.name);
+  }
+  if (has_asynchronous_dots(target)) {
+    graph = split_dots(graph, target);
+    shown("split_dots");
   }
   return graph;
 }
@@ -280,7 +289,7 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
 
 Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,
                          Trace& trace) {
-  const Graph graph = run_passes(source, options.precision, trace);
+  const Graph graph = run_passes(source, options.precision, target, trace);
   const LoopForms forms(graph);
   const Partition parts = partition(forms, target, {options.fuse, options.by_cost});
   const auto fusion_text = [&] {

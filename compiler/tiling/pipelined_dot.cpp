@@ -7,6 +7,7 @@
 #include "compiler/tiling/tensor_view.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
+#include "ir/target/features.h"
 
 namespace braze {
 
@@ -21,7 +22,6 @@ constexpr int64_t kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
 // Operations on each sum up to which code for all sums of a thread is worth its length.
 constexpr double kMostUnrolled = 12;
-constexpr int64_t kLeastWork = int64_t{1} << 24;  // products below it do not fill the machine
 
 // The Inliner's sink: tells a product of two values in memory from all else.
 struct ProductSink {
@@ -59,7 +59,13 @@ bool uses(const ValueAt& value, const SpaceAxis& axis) {
                      [&](const Expr& e) { return uses(e, axis); });
 }
 
-// Each coordinate is one of the two axes, or the same for a whole matrix; rows are whole 16 bytes.
+// Whether a coordinate is the axis's index, counted from a place that does not depend on it.
+bool runs_along(const Expr& e, const SpaceAxis& axis) {
+  return e.coefficient_of(axis.symbol.symbol_name()).value_or(Expr(0)).is_constant(1);
+}
+
+// Each coordinate is one of the two axes, perhaps from a place on that is the same for a whole
+// matrix, or only such a place; rows are whole 16 bytes.
 std::optional<MatrixFactor> matrix_factor(const TilingRequest& request, const Space& space,
                                           const ValueAt& value, const SpaceAxis& parallel) {
   const SpaceAxis& contracted = space.passes[0].inner[0];
@@ -69,16 +75,21 @@ std::optional<MatrixFactor> matrix_factor(const TilingRequest& request, const Sp
   if (out.at.size() < 2 || out.at.size() > kMostTensorRank ||
       !(view.shape().dims().back() * Expr(bytes)).is_multiple_of(kCopyBytes))
     return std::nullopt;
-  int parallels = 0, contracteds = 0;
+  size_t parallels = 0, contracteds = 0;
   for (const Expr& e : out.at) {
-    parallels += e == parallel.symbol;
-    contracteds += e == contracted.symbol;
-    if (e == parallel.symbol || e == contracted.symbol) continue;
-    if (uses(e, parallel) || uses(e, contracted)) return std::nullopt;
+    const bool along_parallel = runs_along(e, parallel),
+               along_contracted = runs_along(e, contracted);
+    if (along_parallel == along_contracted && (uses(e, parallel) || uses(e, contracted)))
+      return std::nullopt;
+    // What lies behind a part of the contracted axis must not be fetched with it.
+    if (along_contracted && e != contracted.symbol && !contracted.extent.is_multiple_of(kDepth))
+      return std::nullopt;
+    parallels += along_parallel;
+    contracteds += along_contracted;
   }
-  out.contracted_last = out.at.back() == contracted.symbol;
-  const bool last = out.contracted_last || out.at.back() == parallel.symbol;
-  if (parallels != 1 || contracteds != 1 || !last) return std::nullopt;
+  if (parallels != 1 || contracteds != 1) return std::nullopt;
+  out.contracted_last = runs_along(out.at.back(), contracted);
+  if (!out.contracted_last && !runs_along(out.at.back(), parallel)) return std::nullopt;
   return out;
 }
 
@@ -138,7 +149,7 @@ int64_t band_of(int64_t tile_rows, int64_t tile_columns, int64_t blocks, int64_t
 }
 
 std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, const Space& space) {
-  if (request.target.name != "sm_90a") return std::nullopt;
+  if (!has_asynchronous_dots(request.target)) return std::nullopt;
   const auto product = matrix_product(request, space);
   if (!product) return std::nullopt;
   const int64_t m = planned_extent(space.parallel[product->row].extent),
@@ -147,7 +158,7 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   double work = static_cast<double>(k);
   for (const SpaceAxis& axis : space.parallel)
     work *= static_cast<double>(planned_extent(axis.extent));
-  if (work < kLeastWork) return std::nullopt;
+  if (work < kLeastAsynchronousDot) return std::nullopt;
   const double matrices = work / (static_cast<double>(m * n) * static_cast<double>(k));
   Schedule schedule{.family = "dot"};
   schedule.tile.assign(space.parallel.size(), 1);

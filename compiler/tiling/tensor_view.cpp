@@ -27,6 +27,20 @@ std::vector<std::vector<Expr>> all_coordinates(const TilingRequest& request, con
   return out;
 }
 
+// Sums of multiples of symbols.
+bool is_linear(const Expr& e) {
+  const bool sum = e.kind() == Expr::Kind::Sum || e.kind() == Expr::Kind::Product;
+  return e.kind() == Expr::Kind::Constant || e.kind() == Expr::Kind::Symbol ||
+         (sum && std::all_of(e.operands().begin(), e.operands().end(), is_linear));
+}
+
+// Whether two coordinates are the halves of what counts through both axes.
+bool run_as_one(const Expr& outer, const Expr& inner, const Expr& inner_extent) {
+  const Expr whole = outer * inner_extent + inner;
+  if (whole.kind() == Expr::Kind::Symbol) return outer.kind() != Expr::Kind::Constant;
+  return is_linear(whole) && !is_linear(inner);
+}
+
 void join(std::vector<Expr>& at, const Shape& tensor, size_t axis) {
   at[axis - 1] = at[axis - 1] * tensor[axis] + at[axis];
   at.erase(at.begin() + static_cast<ptrdiff_t>(axis));
@@ -42,8 +56,7 @@ TensorView::TensorView(const TilingRequest& request, const Space& space, std::ve
     const bool as_one =
         !accesses.empty() &&
         std::all_of(accesses.begin(), accesses.end(), [&](const std::vector<Expr>& at) {
-          return (at[axis - 1] * dims[axis] + at[axis]).kind() == Expr::Kind::Symbol &&
-                 at[axis - 1].kind() != Expr::Kind::Constant;
+          return run_as_one(at[axis - 1], at[axis], dims[axis]);
         });
     if (!as_one) continue;
     for (std::vector<Expr>& at : accesses) join(at, Shape(dims), axis);

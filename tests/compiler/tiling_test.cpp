@@ -336,6 +336,28 @@ graph @main(%x: bf16[b, m, 72], %w: bf16[b, 72, 136], %r: f32[b, m, 136]) {
   }
 }
 
+// Parts of long sums are products of their own, which copy their part only.
+TEST(MatrixUnits, SplitSumsAgree) {
+  const Device device = testing::gpu_or("sim:sm_90");
+  for (const char* text :
+       {R"(graph @main(%x: bf16[72, 4096], %w: bf16[4096, 64], %r: bf16[72, 64]) {
+  %p = dot %x, %w {contract: [1] x [0]} : bf16[72, 64]
+  %y = add %p, %r : bf16[72, 64]
+  return %y
+})",
+        R"(graph @main(%x: f16[4, 1024, 72], %w: f16[4, 1024, 64]) {
+  %y = dot %x, %w {contract: [0, 1] x [0, 1]} : f32[72, 64]
+  return %y
+})"}) {
+    const Graph graph = parse(text);
+    const auto program = testing::compile_for(device, graph);
+    ASSERT_EQ(program->launches.size(), 2u);
+    EXPECT_NE(program->launches[0].schedule.find("form=cooperative"), std::string::npos)
+        << program->launches[0].schedule;
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 4), device));
+  }
+}
+
 // Sums of f32 go through the chip as such.
 TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
   const auto text = [](const std::string& dtype) {

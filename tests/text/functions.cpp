@@ -5,6 +5,7 @@
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
 #include "ir/code/interpret.h"
 #include "ir/code/static_loops.h"
@@ -27,6 +28,10 @@ std::string print_graph(std::string_view text, std::string_view file_name) {
   const Graph graph = parse_graph(text, file_name);
   fail_if_any(verify(graph), "verify");
   return to_text(graph);
+}
+
+Graph split_for_hopper(const Graph& graph) {
+  return split_dots(graph, find_target("sm_90a").value());
 }
 
 // `%x = [1, 2], %y: f32[2] = 0.5`; the type is for inputs of symbolic shape.
@@ -180,6 +185,7 @@ constexpr Function kFunctions[] = {
     {"fold", run_pass<fold>},
     {"lower", lower_pipelined},
     {"simplify", run_pass<simplify>},
+    {"split_dots", run_pass<split_for_hopper>},
     {"unscatter", run_pass<unscatter>},
 };
 

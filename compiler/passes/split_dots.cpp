@@ -1,0 +1,102 @@
+#include "compiler/passes/split_dots.h"
+
+#include <algorithm>
+#include <optional>
+
+#include "ir/graph/build.h"
+#include "ir/graph/rewrite.h"
+#include "ir/target/features.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kTile = 128;        // rows and columns of a tile, roughly
+constexpr int64_t kLeastSum = 1024;   // terms of a partial sum that are worth writing it
+constexpr int64_t kSumMultiple = 64;  // of the terms, for bulk copies
+
+int64_t elements(const Shape& shape, const std::vector<int64_t>& axes) {
+  int64_t out = 1;
+  for (const int64_t axis : axes) out *= shape[static_cast<size_t>(axis)].range().max;
+  return out;
+}
+
+std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& batch,
+                               const std::vector<int64_t>& contract) {
+  std::vector<int64_t> out;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
+    if (std::find(batch.begin(), batch.end(), axis) == batch.end() &&
+        std::find(contract.begin(), contract.end(), axis) == contract.end())
+      out.push_back(axis);
+  return out;
+}
+
+// Into how many parts the first contracted axis is cut; 1 for not at all. Few enough that all parts
+// run at the same time.
+int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
+                 const Target& target) {
+  const Shape& left = graph[operands[0]].type.shape;
+  const Shape& right = graph[operands[1]].type.shape;
+  if (!left.is_static() || !right.is_static() || dot.contract_left.empty()) return 1;
+  const int64_t rows = elements(left, free_axes(left, dot.batch_left, dot.contract_left));
+  const int64_t columns = elements(right, free_axes(right, dot.batch_right, dot.contract_right));
+  const int64_t matrices = elements(left, dot.batch_left);
+  const int64_t terms = elements(left, dot.contract_left);
+  const double work = static_cast<double>(rows * columns) * static_cast<double>(matrices * terms);
+  if (work < kLeastAsynchronousDot) return 1;
+  const int64_t first = left[static_cast<size_t>(dot.contract_left[0])].range().max;
+  const auto tiles = [](int64_t extent) { return (extent + kTile - 1) / kTile; };
+  const int64_t all = matrices * tiles(rows) * tiles(columns);
+  for (int64_t parts = std::min(target.cores / all, terms / kLeastSum); parts > 1; --parts)
+    if (first % parts == 0 && terms / parts % kSumMultiple == 0) return parts;
+  return 1;
+}
+
+// `x` with the axis as two: its parts, and the places within one.
+NodeId cut(Graph& graph, NodeId x, size_t axis, int64_t parts, const SourceLocation& where) {
+  std::vector<Expr> dims = graph[x].type.shape.dims();
+  dims[axis] = floordiv(dims[axis], parts);
+  dims.insert(dims.begin() + static_cast<ptrdiff_t>(axis), parts);
+  return build::reshape(graph, x, Shape(std::move(dims)), where);
+}
+
+// The axes after a cut of `axis`, whose second half keeps its part in the list.
+std::vector<int64_t> shifted(std::vector<int64_t> axes, int64_t axis) {
+  for (int64_t& a : axes) a += a >= axis;
+  return axes;
+}
+
+std::optional<NodeId> split(const Rewriting& step, const DotOp& dot, const Target& target) {
+  Graph& graph = step.result;
+  const DType dtype = graph[step.operands[0]].type.dtype;
+  if (!is_half(dtype) || graph[step.operands[1]].type.dtype != dtype) return std::nullopt;
+  const int64_t parts = parts_of(graph, step.operands, dot, target);
+  if (parts == 1) return std::nullopt;
+  const SourceLocation where = step.node.location;
+  const int64_t left = dot.contract_left[0], right = dot.contract_right[0];
+  const NodeId x = cut(graph, step.operands[0], static_cast<size_t>(left), parts, where);
+  const NodeId y = cut(graph, step.operands[1], static_cast<size_t>(right), parts, where);
+  DotOp partial = dot;
+  partial.batch_left = shifted(dot.batch_left, left);
+  partial.batch_right = shifted(dot.batch_right, right);
+  partial.contract_left = shifted(dot.contract_left, left);
+  partial.contract_right = shifted(dot.contract_right, right);
+  partial.batch_left.insert(partial.batch_left.begin(), left);
+  partial.batch_right.insert(partial.batch_right.begin(), right);
+  const NodeId products = build::dot(graph, x, y, partial, DType::F32, where);
+  if (!step.node.label.empty()) graph.set_label(products, step.node.label + "_parts");
+  const NodeId sum = build::reduce(graph, Monoid::Sum, products, {0}, where);
+  return build::convert(graph, sum, step.node.type.dtype, where);
+}
+
+}  // namespace
+
+Graph split_dots(const Graph& graph, const Target& target) {
+  return rewrite(graph, [&](const Rewriting& step) {
+    const auto* dot = step.node.as<DotOp>();
+    const auto found = dot ? split(step, *dot, target) : std::nullopt;
+    return found ? *found : step.keep();
+  });
+}
+
+}  // namespace braze

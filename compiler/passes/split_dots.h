@@ -1,0 +1,13 @@
+// split_dots.h — products with few results and long sums, for machines with matrix units.
+#pragma once
+
+#include "ir/graph/graph.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+/// The graph with products of 16-bit floats that have too few tiles to occupy the target cut along
+/// a contracted axis: a batch of partial products in f32, and their sum.
+Graph split_dots(const Graph& graph, const Target& target);
+
+}  // namespace braze

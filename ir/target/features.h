@@ -1,0 +1,14 @@
+// features.h — what machines have, for rules that depend on it.
+#pragma once
+
+#include "ir/target/target.h"
+
+namespace braze {
+
+/// Asynchronous matrix instructions that a pipelined tile program feeds.
+inline bool has_asynchronous_dots(const Target& target) { return target.name == "sm_90a"; }
+
+/// Products of fewer multiply-adds do not fill such a machine.
+inline constexpr double kLeastAsynchronousDot = 1 << 24;
+
+}  // namespace braze
