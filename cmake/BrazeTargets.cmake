@@ -42,6 +42,7 @@ function(braze_executable name)
     return()
   endif()
   add_executable(${name} ${arg_SOURCES})
+  set_property(GLOBAL APPEND PROPERTY BRAZE_EXECUTABLES ${name})  # what the bundle packs
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE
     braze::braze braze_options fmt::fmt-header-only ${arg_LIBS})

@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Runs compute-sanitizer's four tools over a sample that covers every family of GPU kernels.
 # Usage: tools/sanitize_gpu.sh [FOLDER_OF_TESTS]   (bin/ of a build or of an unpacked bundle)
-#   BRAZE_TEST_DEVICE, BRAZE_TEST_CODEGEN: as for the tests.
+#   BRAZE_TEST_DEVICE, BRAZE_TEST_CODEGEN: as for the tests. SANITIZE_LOGS: a folder for all reports.
 set -uo pipefail
 bin=${1:-build/release/bin}
 export BRAZE_TEST_DEVICE=${BRAZE_TEST_DEVICE:-cuda:0}
-logs=$(mktemp -d)
+logs=${SANITIZE_LOGS:-$(mktemp -d)}
+mkdir -p "$logs"
 
 # The test, and what of it: pointwise and movement (transposes through shared memory), rows, columns
 # and full reductions with their fills, clusters, products of both kinds, random graphs.
