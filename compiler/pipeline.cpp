@@ -52,10 +52,14 @@ struct Pass {
   Graph (*run)(const Graph&);
   std::string_view purpose;
   bool only_fast = false;  // changes what can be seen
+  bool only_gpu = false;
 };
 
 constexpr Pass kPasses[] = {
-    {"unscatter", unscatter, "scatter_add becomes a sum over its updates"},
+    {.name = "unscatter",
+     .run = unscatter,
+     .purpose = "scatter_add becomes a sum over its updates",
+     .only_gpu = true},
     {"expand", expand, "formula rows become machine and math rows"},
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
     {"fold", fold, "what depends on constants only is computed"},
@@ -202,6 +206,7 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, Trace& 
   };
   for (const Pass& pass : kPasses) {
     if (pass.only_fast && precision != Precision::Fast) continue;
+    if (pass.only_gpu && target.kind != TargetKind::Gpu) continue;
     graph = pass.run(graph);
     shown(pass.name);
   }

@@ -149,6 +149,39 @@ void skinny_gemm(benchmark::State& state) {
 }
 BENCHMARK(skinny_gemm)->UseRealTime();
 
+// A table of embeddings, and what the gradients of a batch of tokens do to it: rows of many tokens
+// and of none.
+constexpr int64_t kTableRows = 50'000, kTableWidth = 512, kTokens = 8'192;
+
+Array tokens() {
+  std::vector<int64_t> ids(kTokens);
+  for (size_t i = 0; i < ids.size(); ++i)
+    ids[i] = static_cast<int64_t>(i * 2'654'435'761u % (i % 4 == 0 ? 64 : size_t{kTableRows}));
+  return Array::from(ids, {kTokens});
+}
+
+void embedding_gradient(benchmark::State& state) {
+  auto f = jit([](Tensor ids, Tensor g) {
+    const Tensor none = broadcast_to(constant(zeros({})), {kTableRows, kTableWidth});
+    return scatter_add(none, ids, g);
+  });
+  measure(state, f, 0, tokens(), random::normal({kTokens, kTableWidth}));
+}
+BENCHMARK(embedding_gradient)->UseRealTime();
+
+void embedding_update(benchmark::State& state) {
+  auto f =
+      jit([](Tensor table, Tensor ids, Tensor g) { return scatter_add(table, ids, g * -0.01); },
+          donate{0});
+  Array table = zeros({kTableRows, kTableWidth});
+  const Array ids = tokens(), g = random::normal({kTokens, kTableWidth});
+  for (auto _ : state) {
+    table = f(table, ids, g);
+    table.wait();
+  }
+}
+BENCHMARK(embedding_update)->UseRealTime();
+
 void digits_step(benchmark::State& state) {
   const auto step = bench::training_step();
   bench::Digits digits;

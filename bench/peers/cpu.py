@@ -37,6 +37,14 @@ LAYERS = (64, 256, 128, 10)
 RATE, BETA1, BETA2, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
 
 
+# A table of embeddings and the tokens whose gradients it gets.
+TABLE, TOKENS = (50000, 512), 8192
+
+
+def tokens():
+    return [i * 2654435761 % (64 if i % 4 == 0 else TABLE[0]) for i in range(TOKENS)]
+
+
 def torch_functions():
     import torch
     import torch.nn.functional as F
@@ -65,6 +73,12 @@ def torch_functions():
             yield name, "torch.compile", median_ms(lambda: compiled(*inputs))
     x, y = (torch.randn(1024, 1024, dtype=torch.bfloat16) for _ in range(2))
     yield "bf16_gemm", "torch", median_ms(lambda: x @ y)
+    ids, g, table = torch.tensor(tokens()), torch.randn(TOKENS, TABLE[1]), torch.zeros(TABLE)
+    gradient = lambda: torch.zeros(TABLE).index_add_(0, ids, g)
+    update = lambda: table.index_add_(0, ids, g, alpha=-0.01)
+    for name, eager in ("embedding_gradient", gradient), ("embedding_update", update):
+        yield name, "torch", median_ms(eager)
+        yield name, "torch.compile", median_ms(torch.compile(eager))
     yield from torch_digits()
 
 
@@ -162,6 +176,17 @@ def jax_functions():
     x, y = (jax.random.normal(key, (1024, 1024), jnp.bfloat16) for key in jax.random.split(jax.random.PRNGKey(0)))
     f = jax.jit(lambda x, y: x @ y)
     yield "bf16_gemm", "jax", median_ms(lambda: f(x, y).block_until_ready())
+    ids, g = jnp.array(tokens()), jax.random.normal(jax.random.PRNGKey(0), (TOKENS, TABLE[1]))
+    gradient = jax.jit(lambda ids, g: jnp.zeros(TABLE).at[ids].add(g))
+    yield "embedding_gradient", "jax", median_ms(lambda: gradient(ids, g).block_until_ready())
+    add = jax.jit(lambda table, ids, g: table.at[ids].add(g * -0.01), donate_argnums=0)
+    table = [jnp.zeros(TABLE)]
+
+    def update():
+        table[0] = add(table[0], ids, g)
+        table[0].block_until_ready()
+
+    yield "embedding_update", "jax", median_ms(update)
     yield from jax_digits()
 
 

@@ -105,6 +105,17 @@ double busy_share(double instances, const Schedule& schedule, const Target& targ
   return std::min(busy, elements / (cores * kElementsToFill));
 }
 
+// Every instance of a placed reduction compares all places with its own, vectors of them at once,
+// and begins with what the terms are added to.
+double placing_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
+                     const Target& target, double instances) {
+  constexpr double kCompareOperations = 4;  // of a vector of places
+  const Pass& pass = space.passes[space.placed->pass];
+  const PassTrace start = trace(forms, fusion, start_of(forms, pass.reduces.front()));
+  return extent_product(space.parallel) * (start.flops + 1) +
+         instances * extent_product(pass.inner) * kCompareOperations / target.vector_lanes(8);
+}
+
 // What the passes of a kernel do.
 struct Work {
   double flops = 0, seconds = 0;  // of computing, by the whole machine
@@ -118,7 +129,6 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   const Fusion& fusion = request.fusion;
   const Target& target = request.target;
   const bool contraction = schedule.family == "dot";
-  const double outer = extent_product(space.parallel);
   const double rows_at_once = std::min(instances, static_cast<double>(target.cores));
   // What is the same along vectors is computed once; threads of a GPU compute it each for itself.
   std::string lane;
@@ -133,11 +143,15 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
       space.passes.size() > 1 ? shared_values(forms, fusion, space) : std::vector<SharedValue>{};
   std::vector<SharedValue> kept;
   Work work;
+  if (space.placed) {
+    work.flops = placing_flops(forms, fusion, space, target, instances);
+    work.seconds = work.flops / (target.flops_per_second * kElementwiseEfficiency);
+  }
   for (size_t n = 0; n < space.passes.size(); ++n) {
     for (const SharedValue& value : shared)
       if (value.first_pass + 1 == n) kept.push_back(value);
     const Pass& pass = space.passes[n];
-    const double elements = outer * extent_product(pass.inner);
+    const double elements = extent_product(axes_of(space, n));
     const PassTrace traced = trace(forms, fusion, pass, kept, lane);
     double flops = traced.flops;
     if (pass.inner.empty()) flops += traced.uniform_flops / vectors_a_block;

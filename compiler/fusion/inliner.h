@@ -83,6 +83,21 @@ class Inliner {
     return body(node, *forms_.find(node), at, reduction, {});
   }
 
+  /// Of a placed reduction: the index, not clamped, at which the term at `reduction` is added, and
+  /// what the terms are added to at `at`.
+  Value place(NodeId node, const std::vector<Expr>& reduction) {
+    const Placement& placement = *forms_.find(node)->placement;
+    std::unordered_map<std::string, Expr> bindings;
+    for (size_t i = 0; i < reduction.size(); ++i)
+      bindings.emplace("r" + std::to_string(i), reduction[i]);
+    std::vector<Expr> at;
+    for (const Expr& e : placement.at) at.push_back(e.substitute(bindings));
+    return value(forms_.graph()[node].operands[placement.indices], at);
+  }
+  Value start(NodeId node, const std::vector<Expr>& at) {
+    return value(forms_.graph()[node].operands[forms_.find(node)->placement->start], at);
+  }
+
   /// Forgets values; call where earlier ones went out of scope.
   void forget() { memo_.clear(); }
 

@@ -96,8 +96,8 @@ class Search {
     return count;
   }
 
-  // Values that a user reads more often than they have elements: what is broadcast or gathered, and
-  // the factors of contractions.
+  // Values that a user reads more often than they have elements: what is broadcast or gathered, the
+  // factors of contractions, and indices that place terms.
   std::vector<bool> spread_values() const {
     const auto most = [](const std::vector<Expr>& extents) {
       double product = 1;
@@ -108,7 +108,11 @@ class Search {
     for (size_t i = 0; i < graph_.size(); ++i) {
       const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr;
       if (!form) continue;
-      const double reads = most(form->domain) * most(form->reduction);
+      if (form->placement)
+        spread[graph_[NodeId(i)].operands[form->placement->indices].index] = true;
+      double reads = most(form->domain) * most(form->reduction);
+      // Every term of a placed reduction has one place.
+      if (form->placement) reads /= std::max(most({form->domain[form->placement->axis]}), 1.0);
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load || !step.conditions.empty()) continue;
         const NodeId operand = graph_[NodeId(i)].operands[step.operand];
@@ -148,6 +152,7 @@ class Search {
   static bool leaves_axis_out(const LoopForm& form, const BodyStep& load) {
     const auto unused = [&](char letter, const std::vector<Expr>& extents) {
       for (size_t axis = 0; axis < extents.size(); ++axis) {
+        if (letter == 'd' && form.placement && form.placement->axis == axis) continue;
         const std::string symbol = letter + std::to_string(axis);
         const bool used = std::any_of(load.index.begin(), load.index.end(),
                                       [&](const Expr& e) { return e.uses(symbol); });
@@ -160,13 +165,8 @@ class Search {
 
   // The cost of a kernel, or why it is none.
   void measure(Candidate& kernel, std::string* detail = nullptr) const {
-    const std::vector<NodeId>& nodes = kernel.fusion.nodes;
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
-      return;
-    }
-    if (std::any_of(nodes.begin(), nodes.end(), [&](NodeId n) { return !forms_.find(n); })) {
-      kernel.refusal = &reasons::kNoLoopForm;
       return;
     }
     const auto found = find_space(forms_, kernel.fusion);

@@ -26,7 +26,7 @@ struct EdgeReason {
 struct Partition {
   /// In an order in which they can run. Values without elements are nobody's output.
   std::vector<Fusion> fusions;
-  std::vector<Cost> costs;  ///< of each; zero for kernels without a loop form
+  std::vector<Cost> costs;  ///< of each
   std::vector<EdgeReason> edges;
 };
 

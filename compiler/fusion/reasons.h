@@ -15,9 +15,9 @@ inline constexpr Code kRecomputed{
     "recomputed", ErrorKind::Unsupported,
     "The producer is computed again inside this consumer: cheaper than a round trip to memory."};
 // Not fused: cannot be.
-inline constexpr Code kNoLoopForm{
-    "no-loop-form", ErrorKind::Unsupported,
-    "One of the two is not a loop over index maps (a scatter, for one)."};
+inline constexpr Code kPlaced{
+    "placed", ErrorKind::Unsupported,
+    "A reduction that places its terms by loaded indices shares its kernel with no other one."};
 inline constexpr Code kNestedReduction{
     "nested-reduction", ErrorKind::Unsupported,
     "A reduction would be needed at every step of another reduction's loop."};

@@ -150,10 +150,13 @@ class SpaceFinder {
   void add_anchor(NodeId node) {
     if (anchor_of_.contains(node)) return;
     Anchor anchor{.node = node, .domain = {}, .reduction = {}, .loads = {}};
-    for (const Expr& extent : forms_.graph()[node].type.shape)
-      anchor.domain.push_back(extent.is_constant(1) ? -1 : new_axis(extent));
     const LoopForm* form = forms_.find(node);
     anchor.reduces = form && form->reduces();
+    const std::optional<size_t> places = placed_axis(anchor);
+    const Shape& shape = forms_.graph()[node].type.shape;
+    for (size_t axis = 0; axis < shape.rank(); ++axis)
+      anchor.domain.push_back(shape[axis].is_constant(1) && places != axis ? -1
+                                                                           : new_axis(shape[axis]));
     if (anchor.reduces)
       for (const Expr& extent : form->reduction) anchor.reduction.push_back(new_axis(extent));
     anchor_of_.emplace(node, anchors_.size());
@@ -180,14 +183,37 @@ class SpaceFinder {
     return out;
   }
 
+  std::optional<size_t> placed_axis(const Anchor& anchor) const {
+    const LoopForm* form = anchor.reduces ? forms_.find(anchor.node) : nullptr;
+    return form && form->placement ? std::optional(form->placement->axis) : std::nullopt;
+  }
+
+  // A placed reduction walks all of its terms for a block of places: no loop of another reduction
+  // is like that.
+  bool placed_alone() {
+    const auto placed = std::find_if(anchors_.begin(), anchors_.end(),
+                                     [&](const Anchor& a) { return placed_axis(a).has_value(); });
+    if (placed == anchors_.end()) return true;
+    for (const Anchor& other : anchors_)
+      if (other.reduces && other.node != placed->node)
+        return refuse(reasons::kPlaced, std::min(placed->node, other.node),
+                      std::max(placed->node, other.node));
+    return true;
+  }
+
   // Traces every anchor; where it reads another one plainly, their axes are the same.
   bool join_by_demand() {
+    if (!placed_alone()) return false;
     for (Anchor& anchor : anchors_) {  // graph order: producers first
       Tracer tracer;
       Inliner<Tracer> inliner(forms_, inside_, tracer);
       if (anchor.reduces) {
         inliner.reduction_body(anchor.node, axis_exprs(anchor.domain),
                                axis_exprs(anchor.reduction));
+        if (placed_axis(anchor)) {
+          inliner.place(anchor.node, axis_exprs(anchor.reduction));
+          inliner.start(anchor.node, axis_exprs(anchor.domain));
+        }
       } else {
         inliner.value(anchor.node, axis_exprs(anchor.domain));
       }
@@ -387,6 +413,11 @@ class SpaceFinder {
                                        anchor.node) != fusion_.outputs.end();
       task.accumulates = anchor.reduces;
       if (anchor.reduces) pass.reduces.push_back(task);
+      if (const auto axis = placed_axis(anchor)) {
+        const auto place =
+            std::find(parallel_order_.begin(), parallel_order_.end(), root(anchor.domain[*axis]));
+        space.placed = {found->second, static_cast<size_t>(place - parallel_order_.begin())};
+      }
       if (anchor.reduces && is_output) {
         stored_reductions_.push_back({anchor.node, task.at, {}});
       } else if (is_output) {
@@ -407,6 +438,9 @@ class SpaceFinder {
     std::vector<Pass> sorted;
     for (size_t i : order) sorted.push_back(std::move(space.passes[i]));
     space.passes = std::move(sorted);
+    if (space.placed)
+      space.placed->pass = static_cast<size_t>(
+          std::find(order.begin(), order.end(), space.placed->pass) - order.begin());
     if (stored_reductions_.empty()) return;
     if (space.passes.back().inner.empty() && space.passes.back().reduces.empty()) {
       auto& stores = space.passes.back().stores;
@@ -444,11 +478,27 @@ std::variant<Space, NoSpace> find_space(const LoopForms& forms, const Fusion& fu
   return SpaceFinder(forms, fusion).find();
 }
 
+std::vector<SpaceAxis> axes_of(const Space& space, size_t pass) {
+  std::vector<SpaceAxis> axes = space.parallel;
+  if (space.placed && space.placed->pass == pass)
+    axes.erase(axes.begin() + static_cast<ptrdiff_t>(space.placed->axis));
+  const std::vector<SpaceAxis>& inner = space.passes[pass].inner;
+  axes.insert(axes.end(), inner.begin(), inner.end());
+  return axes;
+}
+
+SpaceTask start_of(const LoopForms& forms, const SpaceTask& placed) {
+  const uint32_t start = forms.find(placed.node)->placement->start;
+  return {.node = forms.graph()[placed.node].operands[start], .at = placed.at, .reduction = {}};
+}
+
 namespace {
 
-void trace_task(Inliner<Tracer>& inliner, Tracer& tracer, const SpaceTask& task) {
+void trace_task(const LoopForms& forms, Inliner<Tracer>& inliner, Tracer& tracer,
+                const SpaceTask& task) {
   if (task.accumulates) {
     inliner.reduction_body(task.node, task.at, task.reduction);
+    if (forms.find(task.node)->placement) inliner.place(task.node, task.reduction);
     tracer.flops += 1;
   } else {
     inliner.value(task.node, task.at);
@@ -470,7 +520,7 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& t
 PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const SpaceTask& task) {
   Tracer tracer;
   Inliner<Tracer> inliner(forms, inside, tracer);
-  trace_task(inliner, tracer, task);
+  trace_task(forms, inliner, tracer, task);
   return result_of(tracer);
 }
 
@@ -481,8 +531,8 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
   tracer.kept = kept;
   tracer.loop = pass.inner.empty() ? lane : "q.";
   Inliner<Tracer> inliner(forms, inside, tracer);
-  for (const SpaceTask& task : pass.reduces) trace_task(inliner, tracer, task);
-  for (const SpaceTask& task : pass.stores) trace_task(inliner, tracer, task);
+  for (const SpaceTask& task : pass.reduces) trace_task(forms, inliner, tracer, task);
+  for (const SpaceTask& task : pass.stores) trace_task(forms, inliner, tracer, task);
   return result_of(tracer);
 }
 
@@ -492,7 +542,7 @@ std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion
   Tracer tracer;
   tracer.kept = kept;
   Inliner<Tracer> inliner(forms, inside, tracer);
-  trace_task(inliner, tracer, task);
+  trace_task(forms, inliner, tracer, task);
   std::vector<ValueAt> values;
   for (auto& [node, at] : tracer.visited) values.push_back({node, std::move(at)});
   for (MemoryAccess& load : tracer.loads)

@@ -42,7 +42,18 @@ struct Pass {
 struct Space {
   std::vector<SpaceAxis> parallel;
   std::vector<Pass> passes;
+  /// The pass whose only reduction is placed, and the parallel axis of the places.
+  struct Placed {
+    size_t pass = 0, axis = 0;
+  };
+  std::optional<Placed> placed = {};
 };
+
+/// The axes over which a pass computes: the parallel ones, but for that of the places of a placed
+/// reduction, then the inner ones.
+std::vector<SpaceAxis> axes_of(const Space& space, size_t pass);
+/// What the terms of a placed reduction are added to, at its coordinates.
+SpaceTask start_of(const LoopForms& forms, const SpaceTask& placed);
 
 /// Why nodes do not share a space; a code of fusion/reasons.h and the nodes concerned.
 struct NoSpace {

@@ -95,6 +95,7 @@ class CpuLowering : public Lowering {
   }
 
   bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
+    if (from.count() == 1 && to.count() == 1) return true;
     return from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&
            !padded(from, lower_type(from)) &&
            (op.kind == ViewKind::Reshape ||

@@ -199,11 +199,10 @@ class Planner {
     }
     for (NodeId node : compiled.fusion.inputs) launch.bytes_read += bytes_of(graph_[node].type);
     for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
-    for (const Pass& pass : compiled.space.passes) {
+    for (size_t n = 0; n < compiled.space.passes.size(); ++n) {
       Expr elements = 1;
-      for (const SpaceAxis& axis : compiled.space.parallel) elements *= axis.extent;
-      for (const SpaceAxis& axis : pass.inner) elements *= axis.extent;
-      const double flops = trace(forms_, compiled.fusion, pass).flops;
+      for (const SpaceAxis& axis : axes_of(compiled.space, n)) elements *= axis.extent;
+      const double flops = trace(forms_, compiled.fusion, compiled.space.passes[n]).flops;
       launch.flops += elements * Expr(static_cast<int64_t>(flops));
     }
     program_.launches.push_back(std::move(launch));

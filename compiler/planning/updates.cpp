@@ -69,22 +69,29 @@ class Decision {
   }
 
   // The kernel reads the input only in the pass that writes the output, and there only at the index
-  // of the store.
+  // of the store; or, before that pass, as what a placed reduction begins with.
   bool elementwise(size_t k, NodeId input, NodeId output) const {
-    const PlacedFusion& placed = fusions_[k];
+    const PlacedFusion& placed_fusion = fusions_[k];
     const auto loads_elsewhere = [&](const SpaceTask& task, const Expr* stored) {
-      const auto loads = trace(forms_, placed.fusion, task).loads;
+      const auto loads = trace(forms_, placed_fusion.fusion, task).loads;
       return std::any_of(loads.begin(), loads.end(), [&](const MemoryAccess& load) {
         return load.node == input &&
                !(stored && linear_offset(load.at, graph_[input].type.shape) == *stored);
       });
     };
     bool written = false;
-    for (const Pass& pass : placed.space.passes) {
+    std::optional<SpaceTask> start;
+    for (const Pass& pass : placed_fusion.space.passes) {
       const auto store = std::find_if(pass.stores.begin(), pass.stores.end(),
                                       [&](const SpaceTask& t) { return t.node == output; });
       std::optional<Expr> stored;
       if (store != pass.stores.end()) stored = linear_offset(store->at, graph_[output].type.shape);
+      const auto& placed = placed_fusion.space.placed;
+      if (placed && &pass == &placed_fusion.space.passes[placed->pass]) {
+        if (written) return false;
+        start = start_of(forms_, pass.reduces.front());
+      }
+      if (start && stored && loads_elsewhere(*start, &*stored)) return false;
       written = written || stored;
       for (const SpaceTask& task : pass.reduces)
         if (loads_elsewhere(task, nullptr)) return false;

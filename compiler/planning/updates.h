@@ -13,7 +13,7 @@
 
 namespace braze {
 
-/// A Fusion and its space; the space is empty for fusions without loop form.
+/// A Fusion and its space.
 struct PlacedFusion {
   Fusion fusion;
   Space space;

@@ -26,11 +26,13 @@ void replace(std::vector<Expr>& list, const Replacements& replacements) {
 }
 
 // Merges neighbours of the list from the inside: the merged axis is the inner one of the next pair.
-// `each` is told what the axes of a pair have become.
-void merge(std::vector<SpaceAxis>& axes, std::vector<Expr>& offsets,
+// The axis with the symbol `apart` stays as it is. `each` is told what the axes of a pair have
+// become.
+void merge(std::vector<SpaceAxis>& axes, const Expr& apart, std::vector<Expr>& offsets,
            const std::function<void(const Replacements&)>& each) {
   for (size_t p = axes.size(); p-- > 1;) {
     const SpaceAxis outer = axes[p - 1], inner = axes[p];
+    if (outer.symbol == apart || inner.symbol == apart) continue;
     if (!runs_through(offsets, outer, inner)) continue;
     const Expr extent = outer.extent * inner.extent;
     const Expr merged =
@@ -58,7 +60,10 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
     }
   };
   for (const Pass& pass : space.passes) {
-    for (const SpaceTask& task : pass.reduces) add_loads(task);
+    for (const SpaceTask& task : pass.reduces) {
+      add_loads(task);
+      if (space.placed) add_loads(start_of(forms, task));
+    }
     for (const SpaceTask& task : pass.stores) {
       add_loads(task);
       offsets.push_back(linear_offset(task.at, forms.graph()[task.node].type.shape));
@@ -75,8 +80,11 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
       for (SpaceTask& task : pass.stores) replace(task.at, split);
     }
   };
-  merge(result.parallel, offsets, replace_all);
-  for (Pass& pass : result.passes) merge(pass.inner, offsets, replace_all);
+  const Expr places = space.placed ? space.parallel[space.placed->axis].symbol : Expr(0);
+  merge(result.parallel, places, offsets, replace_all);
+  for (Pass& pass : result.passes) merge(pass.inner, places, offsets, replace_all);
+  for (size_t p = 0; space.placed && p < result.parallel.size(); ++p)
+    if (result.parallel[p].symbol == places) result.placed->axis = p;
   return result;
 }
 

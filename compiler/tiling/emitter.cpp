@@ -27,6 +27,8 @@ constexpr int64_t kLineElements = 16;  // of four bytes in a cache line
 
 constexpr Code kScheduleThreads{"schedule-threads", ErrorKind::InvalidArgument,
                                 "A schedule deals out threads in a way that no block has."};
+constexpr Code kScheduleDirect{"schedule-direct", ErrorKind::InvalidArgument,
+                               "A schedule adds where the kernel's result cannot be."};
 
 int64_t ceil_power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
@@ -124,10 +126,13 @@ class Emitter {
       return std::move(result_);
     }
     plan_dimensions();
+    tile_dims_ = dims_;
     if (on_gpu()) plan_threads();
     plan_factors();
     if (schedule_.pack) emit_pack_phases();
-    if (schedule_.split > 1) {
+    if (space_.placed) {
+      emit_placed_phase();
+    } else if (schedule_.split > 1) {
       emit_partial_phase();
       emit_phase([&] { emit_passes(/*first_from_partials=*/true); });
     } else {
@@ -421,6 +426,17 @@ class Emitter {
 
   // One instance per block of the parallel axes; `body` runs at every tile of it.
   void emit_phase(const std::function<void()>& body, const std::vector<GridAxis>& extra = {}) {
+    emit_instances(
+        [&](const std::vector<Expr>& blocks) {
+          declare_row_buffers();
+          walk_parallel(loop_order(), 0, blocks, body);
+        },
+        extra);
+  }
+
+  // One instance per block of the parallel axes, whose numbers `body` gets.
+  void emit_instances(const std::function<void(const std::vector<Expr>&)>& body,
+                      const std::vector<GridAxis>& extra = {}) {
     std::vector<GridAxis> grid = extra;
     std::vector<Expr> blocks;
     for (size_t p = 0; p < space_.parallel.size(); ++p) {
@@ -431,8 +447,7 @@ class Emitter {
     }
     Region region;
     builder_.enter(region);
-    declare_row_buffers();
-    walk_parallel(loop_order(), 0, blocks, body);
+    body(blocks);
     builder_.leave();
     new_phase(std::move(grid)) = std::move(region);
     new_scope();
@@ -1042,6 +1057,36 @@ class Emitter {
   Fetched fetch_slice(const Expr& begin, const Expr& end, bool partial);
   void put_slice(const Fetched& values, const Expr& slot);
 
+  // --- Placed reductions ----------------------------------------------------------------------
+
+  // Where the sums of an instance are while it walks the terms.
+  struct PlacedSums {
+    const SpaceTask* task = nullptr;
+    const LoopForm* form = nullptr;
+    MemoryId memory;
+    Expr first, end;  // of the places that are the instance's
+    DType place_dtype = DType::I64;
+    Operand lowest, highest;  // the loaded places that are theirs
+  };
+  void emit_placed_phase();
+  void check_direct() const;
+  PlacedSums declare_sums(const std::vector<Expr>& blocks);
+  std::vector<Expr> sums_place(const PlacedSums& sums, const std::vector<Expr>& blocks,
+                               const Expr& place) const;
+  void begin_sums(const PlacedSums& sums, const std::vector<Expr>& blocks);
+  void walk_terms(const PlacedSums& sums, size_t depth, const std::vector<Expr>& blocks);
+  void scan_places(const PlacedSums& sums, size_t level, const Expr& low, const Expr& high,
+                   const std::vector<Expr>& blocks);
+  void at_places(int64_t count, const Expr& first, const std::function<void()>& body);
+  Value loaded_places(const PlacedSums& sums);
+  ValueId among(const PlacedSums& sums, const Value& places);
+  void if_flag(ValueId flag, const std::function<void()>& then);
+  void add_term(const PlacedSums& sums, const Value& loaded, const std::vector<Expr>& blocks);
+  Expr place_at_hand() const;
+  Guard sums_guard() const;
+  Value load_sums(const PlacedSums& sums, const std::vector<Expr>& at);
+  void finish_sums(const PlacedSums& sums, const std::vector<Expr>& blocks);
+
   // --- Split reductions -----------------------------------------------------------------------
 
   void emit_partial_phase();
@@ -1070,6 +1115,7 @@ class Emitter {
 
   std::map<std::pair<uint32_t, bool>, MemoryId> memory_of_;  // (node, written)
   std::vector<TileDim> dims_;
+  std::vector<TileDim> tile_dims_;  // those of the kernel's tile, where others take their place
   std::map<size_t, size_t> dim_of_parallel_;
   int inner_dim_ = -1;
   Bindings bindings_, store_bindings_;
@@ -1793,6 +1839,246 @@ void Emitter::fold_partials(const Pass& pass) {
     reduced_[pass.reduces[i].node.index] =
         converted({value, accumulator_type(*form)}, form->result);
   }
+}
+
+// --- Placed reductions --------------------------------------------------------------------------
+
+// An instance owns a block of places. Their sums begin with what the terms are added to; then it
+// walks all terms in order, takes those whose place is its own, and in the end does with the sums
+// what follows in the kernel.
+void Emitter::emit_placed_phase() {
+  if (schedule_.direct) check_direct();
+  emit_instances([&](const std::vector<Expr>& blocks) {
+    const PlacedSums sums = declare_sums(blocks);
+    begin_sums(sums, blocks);
+    walk_terms(sums, 0, blocks);
+    finish_sums(sums, blocks);
+  });
+}
+
+// Sums can be in the memory of the result if it is all that follows, in their dtype.
+void Emitter::check_direct() const {
+  const SpaceTask& task = space_.passes[space_.placed->pass].reduces.front();
+  const LoopForm& form = *request_.forms.find(task.node);
+  if (request_.fusion.outputs == std::vector{task.node} && form.result == accumulator_type(form))
+    return;
+  fail(kScheduleDirect,
+       fmt::format("schedule of @{}: its sums are not the kernel's one result", request_.name),
+       {.fix = "leave out direct="});
+}
+
+Emitter::PlacedSums Emitter::declare_sums(const std::vector<Expr>& blocks) {
+  PlacedSums sums;
+  const size_t axis = space_.placed->axis;
+  const Expr &extent = space_.parallel[axis].extent, block = schedule_.block[axis];
+  sums.task = &space_.passes[space_.placed->pass].reduces.front();
+  sums.form = request_.forms.find(sums.task->node);
+  sums.first = builder_.let("first", blocks[axis] * block);
+  sums.end = builder_.let("end", min(sums.first + block, extent));
+  if (schedule_.direct)
+    sums.memory = memory_of_.at({sums.task->node.index, true});
+  else
+    sums.memory = builder_.buffer("sums", accumulator_type(*sums.form), schedule_.block);
+
+  // Places beyond the axis count as its first or last.
+  const NodeId indices = graph_[sums.task->node].operands[sums.form->placement->indices];
+  const bool narrow = graph_[indices].type.dtype == DType::I32 && extent.range().max <= INT32_MAX;
+  if (narrow) sums.place_dtype = DType::I32;
+  const Interval range = narrow ? Interval{INT32_MIN, INT32_MAX} : Interval{};
+  const ValueType scalar{sums.place_dtype, 1, {}}, flag{DType::Bool, 1, {}};
+  const auto unless = [&](const Expr& a, const Expr& b, int64_t limit, const Expr& value) {
+    return builder_.row(
+        ElementwiseOp::select,
+        {builder_.test({{a, IndexComparison::Kind::Eq, b}}, flag),
+         Operand::literal(sums.place_dtype, constant_bits_int(sums.place_dtype, limit)),
+         builder_.iota(value, scalar)});
+  };
+  sums.lowest = unless(sums.first, 0, range.min, sums.first);
+  sums.highest = unless(sums.end, extent, range.max, sums.end - 1);
+  return sums;
+}
+
+// Where the sum at `place` and the other coordinates at hand is.
+std::vector<Expr> Emitter::sums_place(const PlacedSums& sums, const std::vector<Expr>& blocks,
+                                      const Expr& place) const {
+  Bindings bindings = bindings_;
+  for (const auto& [axis, index] : store_bindings_) bindings[axis] = index;
+  bindings[space_.parallel[space_.placed->axis].symbol.symbol_name()] = place;
+  if (schedule_.direct) {
+    std::vector<Expr> at;
+    for (const Expr& e : sums.task->at) at.push_back(e.substitute(bindings));
+    return {linear_offset(at, graph_[sums.task->node].type.shape)};
+  }
+  std::vector<Expr> at;
+  for (size_t p = 0; p < space_.parallel.size(); ++p) {
+    const Expr low = p == space_.placed->axis ? sums.first : blocks[p] * Expr(schedule_.block[p]);
+    at.push_back(space_.parallel[p].symbol.substitute(bindings) - low);
+  }
+  return at;
+}
+
+// Buffers have room for whole tiles.
+Guard Emitter::sums_guard() const {
+  return schedule_.direct ? Guard{partial_guard(), {}} : Guard{};
+}
+
+Value Emitter::load_sums(const PlacedSums& sums, const std::vector<Expr>& at) {
+  const DType dtype = accumulator_type(*sums.form);
+  return {builder_.load(sums.memory, at, full_type(dtype), sums_guard()), dtype};
+}
+
+// What comes before the placed reduction is computed on the way. Sums that are in the memory of
+// what they begin with are there already.
+void Emitter::begin_sums(const PlacedSums& sums, const std::vector<Expr>& blocks) {
+  const auto alias = request_.aliases.find(start_of(request_.forms, *sums.task).node);
+  if (schedule_.direct && alias != request_.aliases.end() && alias->second == sums.task->node)
+    return;
+  walk_parallel(loop_order(), 0, blocks, [&] {
+    const Value start = converted(inliner_.start(sums.task->node, bound(sums.task->at)),
+                                  accumulator_type(*sums.form));
+    builder_.store(full(start.operand, start.dtype), sums.memory,
+                   sums_place(sums, blocks, place_at_hand()), sums_guard());
+    for (size_t n = 0; n < space_.placed->pass; ++n) emit_pass(n, {}, {});
+    for (const SpaceTask& task : space_.passes[space_.placed->pass].stores)
+      store_output(task, inliner_.value(task.node, bound(task.at)));
+  });
+  new_scope();
+}
+
+// The terms in order, the innermost axis of them by groups.
+void Emitter::walk_terms(const PlacedSums& sums, size_t depth, const std::vector<Expr>& blocks) {
+  const std::vector<SpaceAxis>& inner = space_.passes[space_.placed->pass].inner;
+  if (depth == inner.size()) {  // one term
+    scan_places(sums, schedule_.scan.size(), 0, 1, blocks);
+    return;
+  }
+  const Expr& extent = inner[depth].extent;
+  if (extent.range().max <= 0) return;  // no terms; their places may have no meaning
+  if (depth + 1 == inner.size()) {
+    scan_places(sums, 0, 0, extent, blocks);
+    return;
+  }
+  builder_.for_loop("t", 0, extent, 1, {}, [&](Expr t, const auto&) {
+    bindings_[inner[depth].symbol.symbol_name()] = t;
+    new_scope();
+    walk_terms(sums, depth + 1, blocks);
+    return std::vector<Operand>{};
+  });
+  new_scope();
+}
+
+// Terms [low, high) of the innermost axis. Whole groups without a place of the instance are passed
+// over; what is left of them is walked by the levels below.
+void Emitter::scan_places(const PlacedSums& sums, size_t level, const Expr& low, const Expr& high,
+                          const std::vector<Expr>& blocks) {
+  const std::vector<SpaceAxis>& inner = space_.passes[space_.placed->pass].inner;
+  if (level == schedule_.scan.size()) {
+    builder_.for_loop("t", low, high, 1, {}, [&](Expr t, const auto&) {
+      if (!inner.empty()) bindings_[inner.back().symbol.symbol_name()] = t;
+      at_places(1, t, [&] {
+        const Value places = loaded_places(sums);
+        if_flag(among(sums, places), [&] { add_term(sums, places, blocks); });
+      });
+      return std::vector<Operand>{};
+    });
+    new_scope();
+    return;
+  }
+  const int64_t group = schedule_.scan[level];
+  const Expr end = builder_.let("whole", low + floordiv(high - low, group) * Expr(group));
+  if (!proves_at_most(high, low + group - 1)) {
+    builder_.for_loop("t", low, end, group, {}, [&](Expr t, const auto&) {
+      at_places(group, t, [&] {
+        const ValueId hits = among(sums, loaded_places(sums));
+        const ValueId hit = builder_.view(ViewKind::Reshape, builder_.fold(Monoid::Or, hits, {0}),
+                                          {DType::Bool, 1, {}});
+        if_flag(hit, [&] { scan_places(sums, level + 1, t, t + group, blocks); });
+      });
+      return std::vector<Operand>{};
+    });
+    new_scope();
+  }
+  if (!(high - low).is_multiple_of(group)) scan_places(sums, level + 1, end, high, blocks);
+}
+
+// Runs the body with a tile of `count` places from term `first` on, or a scalar, in place of the
+// kernel's tile.
+void Emitter::at_places(int64_t count, const Expr& first, const std::function<void()>& body) {
+  std::vector<TileDim> dims;
+  const Bindings bindings = bindings_;
+  const std::vector<SpaceAxis>& inner = space_.passes[space_.placed->pass].inner;
+  if (count > 1) {
+    dims.push_back({.axis = inner.back().symbol.symbol_name(),
+                    .extent = inner.back().extent,
+                    .tile = count,
+                    .base = first,
+                    .lane = true});
+    bindings_[dims[0].axis] = first + position_symbol('d', 0, count);
+  }
+  std::swap(dims_, dims);
+  new_scope();
+  body();
+  new_scope();
+  std::swap(dims_, dims);
+  bindings_ = bindings;
+}
+
+Value Emitter::loaded_places(const PlacedSums& sums) {
+  return converted(inliner_.place(sums.task->node, bound(sums.task->reduction)), sums.place_dtype);
+}
+
+// Which places are the instance's.
+ValueId Emitter::among(const PlacedSums& sums, const Value& places) {
+  Operand loaded = places.operand;
+  if (loaded.is_literal()) loaded = builder_.constant({sums.place_dtype, 1, {}}, loaded.bits);
+  return builder_.row(ElementwiseOp::logical_and,
+                      {builder_.row(ElementwiseOp::ge, {loaded, sums.lowest}),
+                       builder_.row(ElementwiseOp::le, {loaded, sums.highest})});
+}
+
+void Emitter::if_flag(ValueId flag, const std::function<void()>& then) {
+  Region region;
+  builder_.enter(region);
+  then();
+  builder_.leave();
+  builder_.append(IfOp{{}, flag, std::move(region), {}}, {});
+}
+
+// The term at hand, all of its elements that are the instance's.
+void Emitter::add_term(const PlacedSums& sums, const Value& loaded,
+                       const std::vector<Expr>& blocks) {
+  const size_t axis = space_.placed->axis;
+  const Expr place = sink_.as_index(converted(loaded, DType::I64), space_.parallel[axis].extent);
+  const std::vector<TileDim> scalar = std::move(dims_);
+  dims_ = schedule_.tile[axis] > 1 ? std::vector<TileDim>{} : tile_dims_;
+  std::vector<size_t> order = loop_order();
+  std::erase(order, axis);
+  walk_parallel(order, 0, blocks, [&] {
+    const std::vector<Expr> at = sums_place(sums, blocks, place);
+    std::vector<Operand> state{load_sums(sums, at).operand};
+    accumulate({sums.task, sums.form, 0}, state);
+    builder_.store(state[0], sums.memory, at, sums_guard());
+  });
+  new_scope();
+  dims_ = scalar;
+}
+
+// What follows in the kernel reads the sums tile by tile.
+void Emitter::finish_sums(const PlacedSums& sums, const std::vector<Expr>& blocks) {
+  if (schedule_.direct) return;  // they are the result
+  walk_parallel(loop_order(), 0, blocks, [&] {
+    const std::vector<Expr> at = sums_place(sums, blocks, place_at_hand());
+    reduced_[sums.task->node.index] = converted(load_sums(sums, at), sums.form->result);
+    for (size_t n = space_.placed->pass + 1; n < space_.passes.size(); ++n) emit_pass(n, {}, {});
+  });
+  reduced_.clear();
+}
+
+// The place of the tile that a walk over the instance's block has reached.
+Expr Emitter::place_at_hand() const {
+  const std::string& name = space_.parallel[space_.placed->axis].symbol.symbol_name();
+  const auto tiled = store_bindings_.find(name);
+  return tiled == store_bindings_.end() ? bindings_.at(name) : tiled->second;
 }
 
 }  // namespace

@@ -47,6 +47,8 @@ std::string Schedule::to_string() const {
   if (pack) out += " pack=1";
   if (stage) out += " stage=1";
   if (by_row) out += " by_row=1";
+  if (!scan.empty()) out += " scan=" + list_text(scan);
+  if (direct) out += " direct=1";
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);
@@ -92,6 +94,10 @@ Schedule parse_schedule(std::string_view text) {
       schedule.stage = parse_number(value, key) != 0;
     else if (key == "by_row")
       schedule.by_row = parse_number(value, key) != 0;
+    else if (key == "scan")
+      schedule.scan = parse_list(value, key);
+    else if (key == "direct")
+      schedule.direct = parse_number(value, key) != 0;
     else if (key == "stream")
       schedule.stream = parse_number(value, key) != 0;
     else if (key == "threads")
@@ -118,8 +124,8 @@ Schedule parse_schedule(std::string_view text) {
       fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
            {{},
             {},
-            "keys: family block tile lane inner unroll split pack stage by_row stream threads "
-            "vector registers slice stages consumers form cluster blocks band"});
+            "keys: family block tile lane inner unroll split pack stage by_row scan direct stream "
+            "threads vector registers slice stages consumers form cluster blocks band"});
   }
   return schedule;
 }

@@ -130,7 +130,6 @@ class Builder {
   }
 
   bool describe(const InputOp&) { return false; }
-  bool describe(const ScatterAddOp&) { return false; }
   bool describe(const ConstantOp& op) {
     if (op.value->numel() != 1) return false;
     constant(op.value->dtype(), op.value->get_bits(0));
@@ -248,6 +247,23 @@ class Builder {
     at.push_back(Expr::symbol("v" + std::to_string(which), {}));
     at.insert(at.end(), d_.begin() + static_cast<ptrdiff_t>(axis + index_rank), d_.end());
     load(0, std::move(at));
+    return true;
+  }
+
+  bool describe(const ScatterAddOp& op) {
+    const auto axis = static_cast<ptrdiff_t>(op.axis);
+    Placement placement{.axis = static_cast<size_t>(axis), .indices = 1, .at = {}, .start = 0};
+    for (const Expr& extent : operand_type(1).shape) {
+      placement.at.push_back(reduction_symbol(form_.reduction.size(), extent));
+      form_.reduction.push_back(extent);
+    }
+    std::vector<Expr> at(d_.begin(), d_.begin() + axis);
+    at.insert(at.end(), placement.at.begin(), placement.at.end());
+    at.insert(at.end(), d_.begin() + axis + 1, d_.end());
+    form_.placement = std::move(placement);
+    form_.monoid = Monoid::Sum;
+    form_.accumulator = accumulation_type(Monoid::Sum, node_.type.dtype);
+    converted(load(2, std::move(at)), form_.accumulator);
     return true;
   }
 

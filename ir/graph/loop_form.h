@@ -3,7 +3,9 @@
 // Fusion, tiling and lowering see only this; they never name a graph op. The result of a node at
 // index (d0, d1, ...) is its body evaluated there or, with a monoid, the body combined over all
 // (r0, r1, ...) of the reduction domain in increasing row-major order (which a schedule may
-// change within the error bound).
+// change within the error bound). Of a placed reduction every index of one axis of the result
+// combines only those terms whose place, an index read at run time, it is: always in that order,
+// and to an element that was there before.
 #pragma once
 
 #include <cstdint>
@@ -42,6 +44,14 @@ struct BodyStep {
   std::vector<uint32_t> arguments = {};
 };
 
+/// Where the terms of a placed reduction go. Its body does not depend on `axis`.
+struct Placement {
+  size_t axis = 0;       ///< of the domain
+  uint32_t indices = 0;  ///< operand: what it has at `at`, clamped to the axis, is a term's place
+  std::vector<Expr> at;  ///< over r0, r1, ...
+  uint32_t start = 0;    ///< operand whose element at (d0, d1, ...) the terms are combined with
+};
+
 struct LoopForm {
   std::vector<Expr> domain;     ///< extents of d0, d1, ...: the result's shape
   std::vector<Expr> reduction;  ///< extents of r0, r1, ...; empty without a monoid
@@ -49,14 +59,15 @@ struct LoopForm {
   std::optional<Monoid> monoid;
   /// An arg-reduction: the result is the first r0 at which the body is greatest (true) or least.
   std::optional<bool> arg_max;
-  DType accumulator = DType::F32;  ///< dtype in which the monoid combines
+  std::optional<Placement> placement;  ///< of a placed reduction
+  DType accumulator = DType::F32;      ///< dtype in which the monoid combines
   DType result = DType::F32;
 
   bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
 };
 
-/// The loop form of a node; nullopt for the ops that have none (inputs; dense constants are loads
-/// of themselves and have none either; scatter_add, whose order matters).
+/// The loop form of a node; nullopt for those that are read from memory: inputs and dense
+/// constants.
 std::optional<LoopForm> loop_form(const Graph& graph, NodeId node);
 
 /// Symbols of loop forms: "d<axis>" over [0, extent) and "r<axis>".

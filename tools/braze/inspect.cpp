@@ -104,7 +104,7 @@ std::function<Exit()> add(CLI::App& app) {
   auto options = std::make_shared<Options>();
   app.add_option("FILE", options->file, "Graph, tile or kernel text; - is stdin")->required();
   app.add_option("--stage", options->stage,
-                 "graph, a pass (unscatter, expand ...), fusion, tile, kernel, llvm, asm (CPU), "
+                 "graph, a pass (expand, fold ...), fusion, tile, kernel, llvm, asm (CPU), "
                  "cuda, ptx, sass (GPU) or program; "
                  "without it, a list of what there is");
   app.add_option("--kernel", options->kernel, "Only this kernel");

@@ -26,7 +26,7 @@ enum class GpuCode : uint8_t {
 /// A step of a compilation that has just been done, and what came out of it. Valid during the call
 /// that shows it.
 struct CompilePhase {
-  /// In order: "graph", each pass by its name ("unscatter", "expand"), "fusion"; for each kernel
+  /// In order: "graph", each pass by its name ("expand", "fold"), "fusion"; for each kernel
   /// "tile", "kernel", and where the target is not simulated "llvm" and "asm" (CPU), "llvm" or
   /// "cuda", "ptx" and "sass" (GPU); "program".
   std::string_view stage;
@@ -44,7 +44,7 @@ struct CompileOptions {
   /// Schedules by kernel name, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;
-  /// Folder that receives every phase ("00-graph.braze", "01-unscatter.braze" ...); empty for none.
+  /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
   std::string dump_folder;
   /// Sees every phase, on the thread that compiles.
   std::function<void(const CompilePhase&)> observer = {};

@@ -1,0 +1,262 @@
+// Sums whose terms are placed by loaded indices: every dtype, shape and schedule gives the bits
+// that adding term after term gives.
+#include <gtest/gtest.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "ir/graph/interpret.h"
+#include "ir/support/text.h"
+#include "tests/compiler/run.h"
+#include "tests/fuzz/generator.h"
+
+namespace braze {
+namespace {
+
+using testing::parse;
+using Extents = std::vector<int64_t>;
+
+std::string text(const Extents& extents) {
+  return "[" + join(extents, ", ", [](int64_t n) { return std::to_string(n); }) + "]";
+}
+
+struct Case {
+  Extents x, indices;
+  size_t axis = 0;
+
+  Extents updates() const {
+    Extents shape(x.begin(), x.begin() + static_cast<ptrdiff_t>(axis));
+    shape.insert(shape.end(), indices.begin(), indices.end());
+    shape.insert(shape.end(), x.begin() + static_cast<ptrdiff_t>(axis) + 1, x.end());
+    return shape;
+  }
+  Graph graph(std::string_view dtype, std::string_view index = "i64") const {
+    return parse(fmt::format(R"(graph @main(%x: {0}{1}, %i: {5}{2}, %u: {0}{3}) {{
+  %y = scatter_add %x, %i, %u {{axis: {4}}} : {0}{1}
+  return %y
+}})",
+                             dtype, text(x), text(indices), text(updates()), axis, index));
+  }
+  // Random values, and indices that repeat; `spread` > 1 leaves most rows out.
+  std::vector<HostTensor> inputs(const Graph& graph, int64_t spread = 1) const {
+    std::vector<HostTensor> values = fuzz::random_inputs(graph, 5);
+    const int64_t rows = x[axis];
+    for (int64_t t = 0; t < values[1].numel(); ++t)
+      values[1].set_int(t,
+                        rows == 0 ? 0 : (t * t * 7 + t / 3) % std::max<int64_t>(rows / spread, 1));
+    return values;
+  }
+};
+
+// Without width, with rows that no vector divides, with axes before; few, many and no terms; one
+// row and none.
+const std::vector<Case>& cases() {
+  static const std::vector<Case> all = {
+      {{50, 37}, {100}, 0},      {{50, 37}, {7, 11}, 0},   {{300}, {1000}, 0},
+      {{5, 40}, {90}, 1},        {{4, 50, 33}, {65}, 1},   {{3, 9, 4, 5}, {40}, 1},
+      {{2, 7, 3}, {4, 3, 5}, 0}, {{1, 40}, {33}, 0},       {{1}, {70}, 0},
+      {{40, 1}, {64}, 0},        {{40, 64}, {}, 0},        {{40, 64}, {0}, 0},
+      {{40, 64}, {1}, 0},        {{0, 64}, {0}, 0},        {{64, 0}, {3}, 0},
+      {{700, 16}, {32}, 0},      {{2, 600, 130}, {200}, 1}};
+  return all;
+}
+
+// Term after term, as the interpreter adds: not only within the bound of a sum.
+::testing::AssertionResult same_bits(const Graph& graph, const std::vector<HostTensor>& inputs,
+                                     const std::vector<HostTensor>& got) {
+  const std::vector<HostTensor> expected = interpret(graph, inputs);
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (!identical(expected[i], got[i]))
+      return ::testing::AssertionFailure() << "output " << i << " of\n" << to_text(graph);
+  return ::testing::AssertionSuccess();
+}
+
+::testing::AssertionResult runs_exactly(const Graph& graph, const std::vector<HostTensor>& inputs,
+                                        const Device& device, const CompileOptions& options = {}) {
+  return same_bits(graph, inputs,
+                   testing::run(testing::compile_for(device, graph, options), device, inputs));
+}
+
+TEST(Placed, EveryShape) {
+  for (const Device& device : {Device("cpu"), Device("sim:cpu")})
+    for (const Case& c : cases())
+      for (const char* index : {"i64", "i32"}) {
+        const Graph graph = c.graph("f32", index);
+        EXPECT_TRUE(runs_exactly(graph, c.inputs(graph), device));
+      }
+}
+
+TEST(Placed, EveryDType) {
+  for (const char* dtype : {"f16", "bf16", "f32", "f64", "i32", "i64", "u32"})
+    for (const Case& c : {Case{{50, 37}, {300}, 0}, Case{{3, 40}, {200}, 1}}) {
+      const Graph graph = c.graph(dtype);
+      EXPECT_TRUE(runs_exactly(graph, c.inputs(graph), "cpu"));
+      EXPECT_TRUE(runs_exactly(graph, c.inputs(graph), "sim:cpu"));
+    }
+}
+
+// The simulator says no: an index out of range is an error there, as in the interpreter.
+TEST(Placed, DevicesClampIndices) {
+  const Case c{{50, 37}, {100}, 0};
+  const Graph graph = c.graph("f32");
+  std::vector<HostTensor> inputs = c.inputs(graph), clamped = inputs;
+  for (int64_t t = 0; t < 100; t += 3) {
+    inputs[1].set_int(t, t % 2 ? -t - 1 : 50 + (int64_t{1} << (t % 60)));
+    clamped[1].set_int(t, t % 2 ? 0 : 49);
+  }
+  const auto program = testing::compile_for("cpu", graph);
+  EXPECT_TRUE(same_bits(graph, clamped, testing::run(program, "cpu", inputs)));
+}
+
+TEST(Placed, AllTermsOfOneRow) {
+  const Case c{{200, 70}, {500}, 0};
+  const Graph graph = c.graph("bf16");
+  std::vector<HostTensor> inputs = c.inputs(graph);
+  for (const int64_t row : {0, 123, 199}) {
+    for (int64_t t = 0; t < 500; ++t) inputs[1].set_int(t, row);
+    EXPECT_TRUE(runs_exactly(graph, inputs, "cpu"));
+  }
+}
+
+TEST(Placed, SymbolicCounts) {
+  const Graph graph = parse(R"(symbol n: 0..1000
+symbol m: 1..300
+graph @main(%x: f32[m, 20], %i: i32[n], %u: f32[n, 20]) {
+  %y = scatter_add %x, %i, %u {axis: 0} : f32[m, 20]
+  return %y
+})");
+  for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
+    const auto program = testing::compile_for(device, graph);
+    for (const auto& [rows, terms] : {std::pair(1, 0), {1, 5}, {300, 1000}, {17, 31}, {100, 33}}) {
+      const Case c{{rows, 20}, {terms}, 0};
+      const std::vector<HostTensor> inputs = c.inputs(c.graph("f32", "i32"));
+      EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs)));
+    }
+  }
+}
+
+TEST(Placed, EveryScheduleAndNumberOfThreads) {
+  const Case c{{2, 150, 70}, {400}, 1};
+  const Graph graph = c.graph("f32");
+  const std::vector<HostTensor> inputs = c.inputs(graph);
+  const std::string kernel = testing::compile_for("cpu", graph)->launches.at(0).name;
+  for (const char* form :
+       {"block=1,150,80 tile=1,1,16 lane=2", "block=1,7,80 tile=1,1,16 lane=2 scan=32",
+        "block=2,40,32 tile=1,1,8 lane=2 scan=64,8", "block=1,1,16 tile=1,1,16 lane=2 scan=16",
+        "block=1,64,70 tile=1,1,1 lane=-1 scan=8", "block=2,30,48 tile=1,1,48 lane=2 scan=256,16,4",
+        "block=1,150,32 tile=1,1,16 lane=2 direct=1",
+        "block=1,20,80 tile=1,1,16 lane=2 scan=32 direct=1"}) {
+    CompileOptions options;
+    options.schedules[kernel] = std::string("family=placed ") + form;
+    const auto program = testing::compile_for("cpu", graph, options);
+    ASSERT_EQ(program->launches.at(0).schedule, options.schedules[kernel]);
+    EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, "cpu", inputs))) << form;
+    EXPECT_TRUE(runs_exactly(graph, inputs, "sim:cpu", options)) << form;
+  }
+  const auto program = testing::compile_for("cpu", graph);
+  for (const int threads : {1, 2, 5, 64}) {
+    set_cpu_threads(threads);
+    EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, "cpu", inputs))) << threads;
+  }
+  set_cpu_threads(static_cast<int>(std::thread::hardware_concurrency()));
+}
+
+TEST(Placed, SumsOutsideTheResultAreRefused) {
+  const Case c{{50, 37}, {100}, 0};
+  const Graph graph = c.graph("bf16");
+  CompileOptions options;
+  options.schedules[testing::compile_for("cpu", graph)->launches.at(0).name] =
+      "family=placed block=50,48 tile=1,16 lane=1 direct=1";
+  try {
+    testing::compile_for("cpu", graph, options);
+    FAIL() << "sums of bf16 are f32";
+  } catch (const Error& error) {
+    EXPECT_EQ(error.code().name, "schedule-direct");
+  }
+}
+
+// What is computed of each term and of each sum happens on the way; so does what the sums begin
+// with.
+TEST(Placed, ComputesWithItsNeighbours) {
+  const Graph graph =
+      parse(R"(graph @main(%w: f32[90, 40], %i: i32[4, 25], %g: bf16[4, 25, 40], %s: f32[4, 25]) {
+  %z = neg %w : f32[90, 40]
+  %f = convert %g : f32[4, 25, 40]
+  %b = broadcast %s {axes: [0, 1]} : f32[4, 25, 40]
+  %u = mul %f, %b : f32[4, 25, 40]
+  %d = scatter_add %z, %i, %u {axis: 0} : f32[90, 40]
+  %y = sub %w, %d : f32[90, 40]
+  return %y, %d
+})");
+  std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+  for (int64_t t = 0; t < 100; ++t) inputs[1].set_int(t, t * 13 % 90);
+  for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
+    const auto program = testing::compile_for(device, graph);
+    EXPECT_EQ(program->launches.size(), 1u) << program->report;
+    const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+    EXPECT_TRUE(result.ok) << result.summary();
+  }
+}
+
+// A donated argument takes the terms where it lies; rows without terms are not touched.
+TEST(Placed, InPlace) {
+  const Graph graph = parse(R"(graph @main(%x: f32[500, 37], %i: i64[60], %u: f32[60, 37]) {
+  %y = scatter_add %x, %i, %u {axis: 0} : f32[500, 37]
+  return %y updates %x
+})");
+  const Case c{{500, 37}, {60}, 0};
+  const std::vector<HostTensor> inputs = c.inputs(c.graph("f32"), 4);
+  for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
+    const auto program = testing::compile_for(device, graph);
+    ASSERT_EQ(program->launches.size(), 1u);
+    EXPECT_NE(program->launches[0].schedule.find("direct=1"), std::string::npos)
+        << program->launches[0].schedule;
+    EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs)));
+  }
+}
+
+// Of a sum in 16 bits the accumulators cannot be the result; nor can those of what begins
+// elsewhere.
+TEST(Placed, InPlaceThroughTheChip) {
+  for (const char* graph_text : {R"(graph @main(%x: bf16[90, 37], %i: i64[60], %u: bf16[60, 37]) {
+  %y = scatter_add %x, %i, %u {axis: 0} : bf16[90, 37]
+  return %y updates %x
+})",
+                                 R"(graph @main(%x: f32[90, 37], %i: i64[60], %u: f32[60, 37]) {
+  %z = neg %x : f32[90, 37]
+  %y = scatter_add %z, %i, %u {axis: 0} : f32[90, 37]
+  return %y updates %x
+})",
+                                 R"(graph @main(%x: f32[90, 37], %i: i64[60], %u: f32[60, 37]) {
+  %z = neg %x : f32[90, 37]
+  %s = scatter_add %z, %i, %u {axis: 0} : f32[90, 37]
+  %y = mul %s, %x : f32[90, 37]
+  return %y updates %x
+})"}) {
+    const Graph graph = parse(graph_text);
+    std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+    for (int64_t t = 0; t < 60; ++t) inputs[1].set_int(t, t * t % 90);
+    for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
+      const auto program = testing::compile_for(device, graph);
+      ASSERT_EQ(program->launches.size(), 1u) << program->report;
+      EXPECT_EQ(program->launches[0].schedule.find("direct=1"), std::string::npos);
+      EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs)));
+    }
+  }
+}
+
+// Terms that read what is updated are read before any of it changes.
+TEST(Placed, TermsOfTheUpdatedArgument) {
+  const Graph graph = parse(R"(graph @main(%x: f32[60, 37], %i: i64[60]) {
+  %y = scatter_add %x, %i, %x {axis: 0} : f32[60, 37]
+  return %y updates %x
+})");
+  std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+  for (int64_t t = 0; t < 60; ++t) inputs[1].set_int(t, (t * 7 + 1) % 60);
+  for (const Device& device : {Device("cpu"), Device("sim:cpu")})
+    EXPECT_TRUE(same_bits(graph, inputs,
+                          testing::run(testing::compile_for(device, graph), device, inputs)));
+}
+
+}  // namespace
+}  // namespace braze
