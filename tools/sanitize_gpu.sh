@@ -19,6 +19,8 @@ sample=(
 for tool in memcheck racecheck synccheck initcheck; do
   for i in "${!sample[@]}"; do
     read -r test filter <<< "${sample[i]}"
+    # What a tensor map stores, initcheck takes for never written.
+    if [[ $tool == initcheck ]]; then filter+=:-MatrixUnits.*; fi
     timeout "${SANITIZE_SECONDS:-1800}" compute-sanitizer --tool "$tool" --error-exitcode 99 \
       "$bin/$test" --gtest_brief=1 --gtest_filter="$filter" > "$logs/$tool-$i.log" 2>&1 &
   done

@@ -56,8 +56,22 @@ void Uploads::finish_oldest() {
 }
 
 void Downloads::copy(std::span<std::byte> to, const std::byte* from, CudaFence& after) {
-  const cuda::Api& api = context_.api();
   std::byte* const buffer = take_buffer();
+  try {
+    copy_through(buffer, to, from, after);
+  } catch (...) {
+    const bool idle = context_.api().stream_synchronize(context_.reads()) == cuda::CUDA_SUCCESS;
+    const std::lock_guard lock(mutex_);
+    (idle ? unused_ : lost_).push_back(buffer);
+    throw;
+  }
+  const std::lock_guard lock(mutex_);
+  unused_.push_back(buffer);
+}
+
+void Downloads::copy_through(std::byte* buffer, std::span<std::byte> to, const std::byte* from,
+                             CudaFence& after) {
+  const cuda::Api& api = context_.api();
   context_.check(api.stream_wait_event(context_.reads(), after.event(), 0), "ordering a copy");
   const size_t pieces = (to.size() + kPiece - 1) / kPiece;
   const auto part = [&](size_t i) {
@@ -78,9 +92,6 @@ void Downloads::copy(std::span<std::byte> to, const std::byte* from, CudaFence& 
     }
   }
   after.wait();  // passed by now, which tells that the launches before it are complete
-  // After a failure the buffer may still be written, so it is not used again.
-  const std::lock_guard lock(mutex_);
-  unused_.push_back(buffer);
 }
 
 std::byte* Downloads::take_buffer() {

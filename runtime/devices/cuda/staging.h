@@ -50,10 +50,13 @@ class Downloads {
 
  private:
   std::byte* take_buffer();
+  void copy_through(std::byte* buffer, std::span<std::byte> to, const std::byte* from,
+                    CudaFence& after);
 
   CudaContext& context_;
   std::mutex mutex_;
   std::vector<std::byte*> unused_;  // pinned buffers of two halves
+  std::vector<std::byte*> lost_;    // those that a GPU which failed may still write
 };
 
 }  // namespace braze

@@ -435,9 +435,9 @@ CUresult stream_begin_capture(CUstream stream, CUstreamCaptureMode) {
 }
 
 CUresult stream_end_capture(CUstream stream, CUgraph* graph) {
-  const CUgraph captured = std::exchange(stream->capture, nullptr);
+  std::unique_ptr<CUgraph_st> captured(std::exchange(stream->capture, nullptr));
   ENTER("cuStreamEndCapture");
-  *graph = captured;
+  *graph = captured.release();
   ++state.live_graphs;
   return CUDA_SUCCESS;
 }
