@@ -23,6 +23,8 @@ constexpr int64_t kWalkElements = 4;
 // A reduction with few results is cut into chunks, whose number is part of the Schedule.
 constexpr int64_t kMostChunks = 256;
 constexpr int64_t kChunkElements = 8192;
+// Threads of a multiprocessor that hide its memory's latency.
+constexpr int64_t kMultiprocessorThreads = 1024;
 
 int64_t floor_power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
@@ -81,22 +83,27 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   schedule.threads = {rows, along};
 }
 
-// Lanes on columns, warps on the rows that are reduced.
-void deal_columns(const Space& space, const Pass& main, const std::vector<AccessInfo>& touched,
-                  size_t column, Schedule& schedule) {
+// Lanes on columns; warps on the rows that are reduced, as far as the columns alone do not fill the
+// machine.
+void deal_columns(const TilingRequest& request, const Space& space, const Pass& main,
+                  const std::vector<AccessInfo>& touched, size_t column, Schedule& schedule) {
   const SpaceAxis& axis = space.parallel[column];
   const int64_t extent = std::max<int64_t>(planned_extent(axis.extent), 1);
   schedule.family = "column";
   schedule.lane_axis = static_cast<int64_t>(column);
   schedule.vector = std::min<int64_t>(gpu_vector(touched, axis), 4);
-  int64_t along = kWarpThreads;
-  while (schedule.vector > 1 && extent < along * schedule.vector) schedule.vector /= 2;
-  along = std::min(along, ceil_power_of_two(extent));
+  while (schedule.vector > 1 && extent < kWarpThreads * schedule.vector) schedule.vector /= 2;
+  const int64_t length =
+      main.inner.empty() ? 1 : std::max<int64_t>(planned_extent(main.inner.back().extent), 1);
+  const int64_t threads = ceil_divide(planned_elements(space.parallel), schedule.vector);
+  const int64_t warps = std::min(
+      {kBlockThreads / kWarpThreads, ceil_power_of_two(length),
+       ceil_power_of_two(ceil_divide(request.target.cores * kMultiprocessorThreads, threads))});
+  const int64_t along =
+      std::min(kBlockThreads / warps, ceil_power_of_two(ceil_divide(extent, schedule.vector)));
   schedule.tile[column] = schedule.block[column] = along * schedule.vector;
   schedule.threads = {along};
   if (!main.inner.empty()) {
-    const int64_t length = std::max<int64_t>(planned_extent(main.inner.back().extent), 1);
-    const int64_t warps = std::min(kBlockThreads / along, ceil_power_of_two(length));
     // Four rows a thread and turn, so that their loads overlap.
     schedule.inner_tile = std::min(4 * warps, ceil_power_of_two(length));
     if (schedule.inner_tile > 1) schedule.threads = {warps, along};
@@ -132,7 +139,7 @@ std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, con
   if (row_quality >= column_quality)
     deal_row(request, space, main, touched, schedule);
   else
-    deal_columns(space, main, touched, column, schedule);
+    deal_columns(request, space, main, touched, column, schedule);
 
   int64_t used = 1;
   for (const int64_t n : schedule.threads) used *= n;
