@@ -488,9 +488,9 @@ CUresult module_load_data_ex(CUmodule* module, const void* image, unsigned count
 }
 
 CUresult module_unload(CUmodule module) {
+  const std::unique_ptr<CUmod_st> gone(module);  // with a lost context too
   ENTER("cuModuleUnload");
   modules.erase(module);
-  delete module;
   --state.live_modules;
   return CUDA_SUCCESS;
 }
