@@ -102,21 +102,26 @@ S power_of_two_f32(const S& rounded) {
   return bitcast(exponent + i32(rounded, kOneF32), DType::F32);
 }
 
-/// Two normal numbers whose product is a power of two that need not be one.
+/// 2^k from a sum with kRoundF32, for -150 <= k <= 100: subnormal numbers included, and 0 for -150.
+/// A product with it rounds once.
 template <class S>
-struct Powers {
-  S first, second;
-};
+S small_power_of_two_f32(const S& rounded) {
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(rounded, 23));
+  const S above = bitcast(exponent + i32(rounded, kOneF32 + (24u << 23)), DType::F32);
+  return above * rounded.constant(0x1p-24);
+}
 
-/// 2^k in two factors, for -252 <= k <= 254. Multiplying by one after the other rounds at most
-/// once.
+/// p 2^k from a sum with kRoundF32, rounded once, for 1/2 < p < 2 and -150 <= k <= 128. A factor c,
+/// 2^-25 for k <= 0 and at most 2 above, leaves p 2^k / c an exponent that its bits can hold. NaN
+/// comes through by c.
 template <class S>
-Powers<S> powers_of_two_f32(const S& rounded) {
-  const S bits = bitcast(rounded, DType::I32);
-  const S half = shl(shr(bits, i32(bits, 1)), i32(bits, 23));
-  const S rest = shl(bits, i32(bits, 23)) - half;
-  return {bitcast(half + i32(bits, kOneF32), DType::F32),
-          bitcast(rest + i32(bits, kOneF32), DType::F32)};
+S scaled_f32(const S& p, const S& rounded) {
+  const S k = rounded - p.constant(kRoundF32);
+  const S least = max(k, p.constant(0x1p-25));
+  const S c = min(least, p.constant(2.0));
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(p, 23));
+  const S others = i32(p, kOneF32) - bitcast(c, DType::I32);
+  return bitcast(bitcast(p, DType::I32) + exponent + others, DType::F32) * c;
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -145,21 +150,18 @@ S exp_f32(const S& x) {
   S r = fma(n, x.constant(-kLn2), y);  // exact
   r = fma(n, x.constant(-kLn2Lo), r);
   const S q = horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
-  const S p = x.constant(1.0) + fma(r * r, q, r);
-  const Powers<S> w = powers_of_two_f32(rounded);
-  return p * w.first * w.second;
+  return scaled_f32(x.constant(1.0) + fma(r * r, q, r), rounded);
 }
 
 template <class S>
 S exp2_f32(const S& x) {
-  const S low = max(x, x.constant(-152.0));
-  const S y = min(low, x.constant(129.0));
+  const S low = max(x, x.constant(-150.0));
+  const S y = min(low, x.constant(128.0));
   const S rounded = y + x.constant(kRoundF32);
   const S r = y - (rounded - x.constant(kRoundF32));  // exact
   const S p =
       horner(r, 0.00015241314, 0.0013391303, 0.009618834, 0.05550359, 0.24022645, 0.6931472, 1.0);
-  const Powers<S> w = powers_of_two_f32(rounded);
-  return p * w.first * w.second;
+  return scaled_f32(p, rounded);
 }
 
 /// With w = 2^(n-1), e^x - 1 = 2 ((w - 1/2) + r w + (r^2 q + r_lo) w), of which the first two terms
@@ -187,27 +189,23 @@ S expm1_f32(const S& x) {
   return select(lt(abs(x), x.constant(0x1p-25)), x, half + half);
 }
 
-/// With e^-|x| = w / P, P = e^r and w = 2^-n, sigmoid(-|x|) = w / (w + P). P and the denominator
-/// carry a low part, which one Newton step brings into the reciprocal; the other half of the curve
-/// is 1 - sigmoid(-|x|).
+/// With e^-|x| = w / P, P = 1 + e = e^r and w = 2^-n, sigmoid(-|x|) = w / (w + P). The remainder of
+/// the reciprocal is 1 - y (1 + e + w) by its parts: without the last bit of y, 1 - y is exact. The
+/// other half of the curve is 1 - sigmoid(-|x|).
 template <class S>
 S sigmoid_f32(const S& x) {
-  const S a = min(abs(x), x.constant(105.0));
+  const S a = min(abs(x), x.constant(104.0));
   const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
   const S minus_n = rounded - x.constant(kRoundF32);
   S r = fma(minus_n, x.constant(kLn2), a);
   r = fma(minus_n, x.constant(kLn2Lo), r);
   const S one = x.constant(1.0);
   const S e = fma(r * r, exp_tail_f32(r), r);
-  const S p = one + e;
-  const S p_lo = e - (p - one);
-  const Powers<S> w = powers_of_two_f32(rounded);
-  const S product = w.first * w.second;
-  const S d = p + product;
-  const S d_lo = product - (d - p) + p_lo;
-  const S y = inverse(d);
-  const S error = fma(-y, d_lo, fma(-y, d, one));
-  const S negative = fma(y, error, y) * w.first * w.second;
+  const S w = small_power_of_two_f32(rounded);
+  const S near = bitcast(inverse((one + e) + w), DType::I32);
+  const S y = bitcast(bit_and(near, i32(x, ~1u)), DType::F32);
+  const S error = fma(-y, w, fma(-y, e, one - y));
+  const S negative = fma(y, error, y) * w;
   return select(lt(x, x.constant(0.0)), negative, one - negative);
 }
 
@@ -343,12 +341,12 @@ S erf_f32(const S& x) {
   return with_sign_f32(select(lt(a, x.constant(1.0)), small, large), x);
 }
 
-/// erfc(a) = e^(-a^2) y H(y), y = 1 / (a + 3): H is smooth from 0 to 10.3, where erfc underflows.
+/// erfc(a) = e^(-a^2) y H(y), y = 1 / (a + 3): H is smooth from 0 to 10.2, where erfc underflows.
 /// Both factors and a^2 carry a low part, that of y through the derivative of the product.
 template <class S>
 S erfc_f32(const S& x) {
   const S one = x.constant(1.0);
-  const S a = min(abs(x), x.constant(10.3));
+  const S a = min(abs(x), x.constant(10.2));
   const S square = a * a;
   const S square_lo = fma(a, a, -square);
   const S rounded = fma(square, x.constant(-kLog2E), x.constant(kRoundF32));
@@ -380,8 +378,7 @@ S erfc_f32(const S& x) {
   const S product = p * g;
   // g_lo is some ulps of g, so that its product with p_lo counts.
   const S product_lo = fma(p_lo, g, fma(p + p_lo, g_lo, fma(p, g, -product)));
-  const Powers<S> w = powers_of_two_f32(rounded);
-  const S positive = (product + product_lo) * w.first * w.second;
+  const S positive = (product + product_lo) * small_power_of_two_f32(rounded);
   return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
 }
 
@@ -527,6 +524,12 @@ S power_of_two_f64(const S& rounded) {
   const S exponent = shl(bitcast(rounded, DType::I64), i64(rounded, 52));
   return bitcast(exponent + i64(rounded, kOneF64), DType::F64);
 }
+
+/// Two normal numbers whose product is a power of two that need not be one.
+template <class S>
+struct Powers {
+  S first, second;
+};
 
 /// 2^k in two factors.
 template <class S>
@@ -1078,15 +1081,15 @@ S tanh_16(const S& x, DType dtype) {
 template <class S>
 S sigmoid_16(const S& x, DType dtype) {
   if (dtype == DType::BF16) return sigmoid_bf16(x);
-  const S a = min(abs(x), x.constant(105.0));
+  const S a = min(abs(x), x.constant(104.0));
   const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
   const S minus_n = rounded - x.constant(kRoundF32);
   S r = fma(minus_n, x.constant(kLn2), a);
   r = fma(minus_n, x.constant(kLn2Lo), r);
   const S one = x.constant(1.0);
   const S p = one + fma(r * r, exp_tail_f32(r), r);
-  const Powers<S> w = powers_of_two_f32(rounded);
-  const S negative = w.first * inverse(fma(w.first, w.second, p)) * w.second;
+  const S w = small_power_of_two_f32(rounded);
+  const S negative = inverse(p + w) * w;
   const S result = select(lt(x, x.constant(0.0)), negative, one - negative);
   return nudged(x, result, dtype,
                 {{0x1.8p-9f, -1},
@@ -1109,7 +1112,7 @@ template <class S>
 S erfc_16(const S& x, DType dtype) {
   if (dtype == DType::BF16) return erfc_bf16(x);
   const S one = x.constant(1.0);
-  const S a = min(abs(x), x.constant(10.3));
+  const S a = min(abs(x), x.constant(10.2));
   const S square = a * a;
   const S rounded = fma(square, x.constant(-kLog2E), x.constant(kRoundF32));
   const S n = rounded - x.constant(kRoundF32);
@@ -1119,8 +1122,7 @@ S erfc_16(const S& x, DType dtype) {
   const S y = inverse(a + x.constant(3.0));
   const S h = horner(y - x.constant(0.1875), 3269.8997, -190.26918, -946.59174, -190.55179,
                      193.37178, 175.99776, 80.85937, 25.861547, 6.2788258, 1.1942899);
-  const Powers<S> w = powers_of_two_f32(rounded);
-  const S positive = p * (y * h) * w.first * w.second;
+  const S positive = p * (y * h) * small_power_of_two_f32(rounded);
   const S result = select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
   return nudged(x, result, dtype, {{0x1.424p-1f, 1}, {-0x1.c5cp-12f, 3}});
 }
