@@ -432,35 +432,64 @@ void PipelinedDot::emit_tile(const Expr& u) {
   const std::vector<Operand> sums = multiply(first);
   builder_.append(ReleaseOp{channel_, first + steps_ - 1}, {});
   if (!cooperative()) builder_.append(PassOp{turn_, Expr(1) - consumer_, turn + consumer_}, {});
-  const ValueType part{DType::F32, 1, {kSlabRows, kSlabColumns}};
+  if (schedule_.by_row) return follow_by_rows(sums, tile);
   for (size_t i = 0; i < sums.size(); ++i) {
     for_static("g", slabs(), [&](const Expr& g) {
-      ViewOp slice{ViewKind::Slice, sums[i], {}, {Expr(0), g * Expr(kSlabColumns)}};
-      if (tile_columns() == kSlabColumns) slice = {ViewKind::Slice, sums[i], {0, 0}, {}};
-      slab_ = Expr(static_cast<int64_t>(i) * slabs()) + g;
-      const ValueId own = builder_.append(std::move(slice), {part}, "sum")[0];
-      Part slab{epilogue_->rounded(own), tile};
-      slab.first[product_.row] += Expr(static_cast<int64_t>(i) * kSlabRows);
-      slab.first[product_.lane] += g * Expr(kSlabColumns);
-      emit_slab(slab);
+      open_slab(Expr(static_cast<int64_t>(i) * slabs()) + g, tile);
+      slab_part_.sums = rounded_slab(sums[i], g);
+      epilogue_->follow(slab_part_);
     });
   }
 }
 
-void PipelinedDot::emit_slab(const Part& slab) {
-  slab_part_ = slab;
+void PipelinedDot::open_slab(const Expr& number, const std::vector<Expr>& tile) {
+  slab_ = number;
+  slab_part_ = {{}, tile};
+  slab_part_.first[product_.row] += floordiv(number, slabs()) * Expr(kSlabRows);
+  slab_part_.first[product_.lane] += mod(number, slabs()) * Expr(kSlabColumns);
   first_row_ = 0;
-  if (schedule_.by_row)
-    follow_by_rows();
-  else
-    epilogue_->follow(slab);
 }
 
-// Code for a few rows serves them all: what a thread would compute of all its sums at once can be
-// longer than the cache of instructions, and takes as long to compile. Threads also hold neighbours
-// of a row then, which they read and write together.
-void PipelinedDot::follow_by_rows() {
-  builder_.store(slab_part_.sums, sums_, part_position(kSlabRows));
+// Slab `g` of an accumulator, the symbol of a static loop where there are several.
+Operand PipelinedDot::rounded_slab(const Operand& sums, const Expr& g) {
+  ViewOp slice{ViewKind::Slice, sums, {}, {Expr(0), g * Expr(kSlabColumns)}};
+  if (slabs() == 1) slice = {ViewKind::Slice, sums, {0, 0}, {}};
+  const ValueType type{DType::F32, 1, {kSlabRows, kSlabColumns}};
+  return epilogue_->rounded(builder_.append(std::move(slice), {type}, "sum")[0]);
+}
+
+// Code for a few rows of a slab serves them all: what a thread would compute of all its sums at
+// once can be longer than the cache of instructions, and takes as long to compile. Threads also
+// hold neighbours of a row then, which they read and write together.
+void PipelinedDot::follow_by_rows(const std::vector<Operand>& sums, const std::vector<Expr>& tile) {
+  const int64_t count = parts() * slabs();
+  const auto follow = [&](const Expr& slab) {
+    open_slab(slab, tile);
+    store_slab(sums);
+    follow_rows();
+  };
+  if (count == 1) return follow(0);
+  builder_.for_loop("slab", 0, count, 1, {}, [&](const Expr& slab, const auto&) {
+    follow(slab);
+    return std::vector<Operand>();
+  });
+}
+
+// Registers are known by name, so that the slab at hand is found among all.
+void PipelinedDot::store_slab(const std::vector<Operand>& sums) {
+  for (size_t i = 0; i < sums.size(); ++i) {
+    for_static("g", slabs(), [&](const Expr& g) {
+      const auto store = [&] {
+        builder_.store(rounded_slab(sums[i], g), sums_, part_position(kSlabRows));
+      };
+      const Expr number = Expr(static_cast<int64_t>(i) * slabs()) + g;
+      if (parts() * slabs() == 1) return store();
+      builder_.if_then({{slab_, IndexComparison::Kind::Eq, number}}, store);
+    });
+  }
+}
+
+void PipelinedDot::follow_rows() {
   if (!staged_.empty()) builder_.append(WaitStoreOp{0}, {});
   for (Staged& staged : staged_) open(staged);
   const int64_t rows = epilogue_rows(schedule_, epilogue_->dtype);

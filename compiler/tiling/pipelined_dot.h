@@ -91,8 +91,11 @@ class PipelinedDot {
   void emit_producer();
   void emit_consumers();
   void emit_tile(const Expr& u);
-  void emit_slab(const Part& slab);
-  void follow_by_rows();
+  void open_slab(const Expr& number, const std::vector<Expr>& tile);
+  Operand rounded_slab(const Operand& sums, const Expr& g);
+  void follow_by_rows(const std::vector<Operand>& sums, const std::vector<Expr>& tile);
+  void store_slab(const std::vector<Operand>& sums);
+  void follow_rows();
   void open(Staged& staged);
   void send(const Staged& staged);
   std::vector<Operand> multiply(const Expr& first_item);
