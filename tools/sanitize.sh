@@ -10,6 +10,8 @@ export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1
 export ASAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-22 TSAN_SYMBOLIZER_PATH=/usr/bin/llvm-symbolizer-22
 
+export TSAN_OPTIONS=suppressions=$PWD/tests/tsan.supp
+
 result=0
 for preset in "$@"; do
   step "$preset-configure" cmake --preset "$preset"
