@@ -92,10 +92,6 @@ Protocol::Protocol(const KernelCode& code, const Phase& phase, std::vector<RoleC
   }
 }
 
-void Protocol::expect(bool holds, const char* rule, const std::string& message) {
-  if (!holds) report_(statement_, rule, message);
-}
-
 bool Protocol::waits(size_t copy) {
   copies_[copy].waits_at = statement_;
   return false;
@@ -136,8 +132,9 @@ bool Protocol::put(size_t copy, ChannelId channel, int64_t item) {
     }
   }
   const int64_t next = static_cast<int64_t>(own.puts.size());
-  expect(item == next, "P10",
-         fmt::format("{} is put where item {} is due", item_text(channel, item), next));
+  expect(item == next, "P10", [&] {
+    return fmt::format("{} is put where item {} is due", item_text(channel, item), next);
+  });
   own.puts.emplace_back(statement_, item);
   return true;
 }
@@ -156,9 +153,10 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
   const int64_t last_got = last == me.got.end() ? -1 : last->second;
   int64_t due = last_got + 1;
   while (due < std::min(item, kMostSkipped + last_got) && !receives(copy, channel, due)) ++due;
-  expect(item == due && receives(copy, channel, item), "P10",
-         fmt::format("{} gets {}, {}", copies_of_[copy].to_string(), item_text(channel, item),
-                     item == due ? "which is another's" : fmt::format("item {} is due", due)));
+  expect(item == due && receives(copy, channel, item), "P10", [&] {
+    return fmt::format("{} gets {}, {}", copies_of_[copy].to_string(), item_text(channel, item),
+                       item == due ? "which is another's" : fmt::format("item {} is due", due));
+  });
   auto& items = state(copy, channel).items;
   const auto found = items.find(item);
   if (found == items.end() || !found->second.full) {
@@ -169,10 +167,12 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
   const int64_t depth = code_[channel].depth;
   if (const auto before = items.find(item - depth); code_[channel].only && before != items.end()) {
     for (const auto& [other, receipt] : before->second.receipts)
-      expect(me.turns[other] >= receipt.event, "P19",
-             fmt::format("{} gets {} and nothing of the receivers' own orders that behind the get "
-                         "of item {}, which lay in the same slot",
-                         copies_of_[copy].to_string(), item_text(channel, item), item - depth));
+      expect(me.turns[other] >= receipt.event, "P19", [&] {
+        return fmt::format(
+            "{} gets {} and nothing of the receivers' own orders that behind the get "
+            "of item {}, which lay in the same slot",
+            copies_of_[copy].to_string(), item_text(channel, item), item - depth);
+      });
   }
   me.got[channel] = item;
   join(me.knows, found->second.at_put);
@@ -186,16 +186,19 @@ void Protocol::release(size_t copy, ChannelId channel, int64_t item) {
   auto& receipts = state(copy, channel).items[item].receipts;
   const auto held = receipts.find(copy);
   const bool holds = held != receipts.end() && !held->second.released;
-  expect(holds, "P10",
-         fmt::format("{} releases {}, which it does not hold", copies_of_[copy].to_string(),
-                     item_text(channel, item)));
+  expect(holds, "P10", [&] {
+    return fmt::format("{} releases {}, which it does not hold", copies_of_[copy].to_string(),
+                       item_text(channel, item));
+  });
   const auto last = me.released.find(channel);
-  expect(last == me.released.end() || last->second < item, "P10",
-         fmt::format("{} is released behind a later one", item_text(channel, item)));
+  expect(last == me.released.end() || last->second < item, "P10", [&] {
+    return fmt::format("{} is released behind a later one", item_text(channel, item));
+  });
   me.released[channel] = item;
   for (const Dot& dot : me.dots)
     expect(std::find(dot.reads.begin(), dot.reads.end(), Item(channel, item)) == dot.reads.end(),
-           "P13", fmt::format("a dot in flight reads {}", item_text(channel, item)));
+           "P13",
+           [&] { return fmt::format("a dot in flight reads {}", item_text(channel, item)); });
   if (!holds) return;
   event(copy);
   held->second.released = true;
@@ -210,9 +213,10 @@ void Protocol::expect_held(size_t copy, ChannelId channel, int64_t item) {
     const auto receipt = found->second.receipts.find(copy);
     held = receipt != found->second.receipts.end() && !receipt->second.released;
   }
-  expect(
-      held, "P4",
-      fmt::format("{} does not hold {}", copies_of_[copy].to_string(), item_text(channel, item)));
+  expect(held, "P4", [&] {
+    return fmt::format("{} does not hold {}", copies_of_[copy].to_string(),
+                       item_text(channel, item));
+  });
 }
 
 // --- Tokens -------------------------------------------------------------------------------------
@@ -224,17 +228,20 @@ void Protocol::pass(size_t copy, TokenId token, int64_t element, int64_t item) {
     return fmt::format("%{}[{}, {}]", code_[token].name, element, item);
   };
   expect(element >= 0 && element < code_[token].count, "P14",
-         fmt::format("{} is no element of the token", turn_text()));
-  expect(!turn.passer || *turn.passer == copy, "P14",
-         fmt::format("{} is passed by {}, the turn before by {}", turn_text(),
-                     copies_of_[copy].to_string(),
-                     copies_of_[turn.passer.value_or(copy)].to_string()));
-  expect(item == turn.passed + 1, "P14",
-         fmt::format("{} is passed where item {} is due", turn_text(), turn.passed + 1));
+         [&] { return fmt::format("{} is no element of the token", turn_text()); });
+  expect(!turn.passer || *turn.passer == copy, "P14", [&] {
+    return fmt::format("{} is passed by {}, the turn before by {}", turn_text(),
+                       copies_of_[copy].to_string(),
+                       copies_of_[turn.passer.value_or(copy)].to_string());
+  });
+  expect(item == turn.passed + 1, "P14", [&] {
+    return fmt::format("{} is passed where item {} is due", turn_text(), turn.passed + 1);
+  });
   const bool taken = turn.passed < 0 || (turn.taken >= turn.passed && turn.taker &&
                                          me.knows[*turn.taker] >= turn.take_event);
-  expect(taken, "P14",
-         fmt::format("{} may be passed before the turn before is taken", turn_text()));
+  expect(taken, "P14", [&] {
+    return fmt::format("{} may be passed before the turn before is taken", turn_text());
+  });
   event(copy);
   turn.passer = copy;
   turn.passed = item;
@@ -249,12 +256,14 @@ bool Protocol::take(size_t copy, TokenId token, int64_t element, int64_t item) {
   const auto turn_text = [&] {
     return fmt::format("%{}[{}, {}]", code_[token].name, element, item);
   };
-  expect(
-      !turn.taker || *turn.taker == copy, "P14",
-      fmt::format("{} is taken by {}, the turn before by {}", turn_text(),
-                  copies_of_[copy].to_string(), copies_of_[turn.taker.value_or(copy)].to_string()));
-  expect(item == turn.taken + 1, "P14",
-         fmt::format("{} is taken where item {} is due", turn_text(), turn.taken + 1));
+  expect(!turn.taker || *turn.taker == copy, "P14", [&] {
+    return fmt::format("{} is taken by {}, the turn before by {}", turn_text(),
+                       copies_of_[copy].to_string(),
+                       copies_of_[turn.taker.value_or(copy)].to_string());
+  });
+  expect(item == turn.taken + 1, "P14", [&] {
+    return fmt::format("{} is taken where item {} is due", turn_text(), turn.taken + 1);
+  });
   if (turn.passed < item) return waits(copy);
   join(me.knows, turn.knows);
   join(me.turns, turn.turns);
@@ -284,10 +293,12 @@ void Protocol::wait_dots(size_t copy, int64_t pending) {
 
 // A name stays in flight: where its value is once the dot is done, a dot.wait says.
 void Protocol::expect_settled(size_t copy, int64_t dot, ValueId value) {
-  expect(dot == 0, "P7",
-         fmt::format("%{} is in flight: {} dots were started after its own, and no dot.wait has "
-                     "given it",
-                     code_[value].name, copies_[copy].started - dot));
+  expect(dot == 0, "P7", [&] {
+    return fmt::format(
+        "%{} is in flight: {} dots were started after its own, and no dot.wait has "
+        "given it",
+        code_[value].name, copies_[copy].started - dot);
+  });
 }
 
 void Protocol::start_store(size_t copy, ChipRange range) {
@@ -303,7 +314,8 @@ void Protocol::expect_free(size_t copy, const ChipRange& range) {
   const auto& stores = copies_[copy].stores;
   expect(std::none_of(stores.begin(), stores.end(),
                       [&](const ChipRange& other) { return overlap(range, other); }),
-         "P9", fmt::format("a store.start may still read %{}", code_[range.buffer].name));
+         "P9",
+         [&] { return fmt::format("a store.start may still read %{}", code_[range.buffer].name); });
 }
 
 // --- Meetings and ends --------------------------------------------------------------------------

@@ -128,7 +128,11 @@ class Protocol {
   };
   using MeetingKey = std::pair<std::pair<const CopiesOp*, int64_t>, int64_t>;
 
-  void expect(bool holds, const char* rule, const std::string& message);
+  /// Asks for the message only if there is something to report.
+  template <class Message>
+  void expect(bool holds, const char* rule, const Message& message) {
+    if (!holds) report_(statement_, rule, message());
+  }
   bool waits(size_t copy);
   void event(size_t copy);
   static void join(Clock& into, const Clock& from);
