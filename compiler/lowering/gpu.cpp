@@ -10,6 +10,7 @@
 #include <set>
 
 #include "compiler/lowering/lowering.h"
+#include "ir/code/index_program.h"
 #include "ir/code/layout.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
@@ -40,6 +41,8 @@ class GpuLowering : public Lowering {
         thread_(thread_symbol(threads_)),
         cluster_(program.cluster) {
     builder_.fresh_name("tid");
+    for (const Value& value : program.values)
+      if (value.type.rank() == 0) scalars_.insert("%" + value.name);
     if (cluster_ > 1) rank_ = grid_symbol(builder_.fresh_name("rank"), cluster_);
   }
 
@@ -340,6 +343,20 @@ class GpuLowering : public Lowering {
     for (const auto& [memory, before] : turns.skipped) pending_[memory].add(before);
   }
 
+  // Both branches of an `if` begin alike, and what either leaves pending is so behind it.
+  struct Branches {
+    std::map<MemoryId, Pending> before, after;
+  };
+  void enter_branches() override { branches_.push_back({pending_, {}}); }
+  void leave_branch() override {
+    for (const auto& [memory, pending] : pending_) branches_.back().after[memory].add(pending);
+    pending_ = branches_.back().before;
+  }
+  void leave_branches() override {
+    pending_ = std::move(branches_.back().after);
+    branches_.pop_back();
+  }
+
   static void for_each_statement(const Region& region,
                                  const std::function<void(const Statement&)>& visit) {
     for (const Statement& s : region.statements) {
@@ -361,7 +378,8 @@ class GpuLowering : public Lowering {
   }
 
   // Memory of the tile program whose every access gives each element to the same thread: at
-  // (base + d_k) with one layout, bases being multiples of the tile's extents.
+  // (base + d_k) with one layout, bases being multiples of the tile's extents, after coordinates
+  // that all threads agree on.
   void note_private_buffers(const Region& phase) {
     private_.clear();
     std::map<uint32_t, std::vector<int64_t>> shape;  // of the tiles that access a memory
@@ -369,16 +387,20 @@ class GpuLowering : public Lowering {
     const auto note = [&](MemoryId memory, const std::vector<Expr>& at, const ValueType& tile) {
       if (!passes_values(tile_[memory])) return;
       const auto [known, added] = shape.try_emplace(memory.index, tile.extents);
-      bool own = known->second == tile.extents && at.size() == tile.rank();
+      const size_t lead = at.size() - std::min(at.size(), tile.rank());
+      bool own = known->second == tile.extents && at.size() >= tile.rank() &&
+                 std::all_of(at.begin(), at.begin() + static_cast<ptrdiff_t>(lead),
+                             [&](const Expr& e) { return same_for_all(e); });
       int64_t threads = 1;
       for (const Digit& digit : spread_digits(tile)) threads *= digit.extent;
       own = own && threads == threads_ * cluster_;
-      for (size_t axis = 0; own && axis < at.size(); ++axis) {
+      for (size_t axis = 0; own && axis < tile.rank(); ++axis) {
         const std::string d = "d" + std::to_string(axis);
-        const Expr base = at[axis].substitute(d, 0);
+        const Expr& coordinate = at[lead + axis];
+        const Expr base = coordinate.substitute(d, 0);
         own = base.is_multiple_of(tile.extents[axis]) &&
               (tile.extents[axis] == 1 ||
-               at[axis].coefficient_of(d).value_or(Expr(0)).is_constant(1));
+               coordinate.coefficient_of(d).value_or(Expr(0)).is_constant(1));
       }
       shared[memory.index] = shared[memory.index] || !own;
     };
@@ -401,6 +423,14 @@ class GpuLowering : public Lowering {
     for (const auto& [memory, is_shared] : shared)
       if (!is_shared || one_way(MemoryId(memory))) private_.push_back(MemoryId(memory));
   }
+  // Whether the elements of an access, whichever they are, have this coordinate in common.
+  bool same_for_all(const Expr& e) const {
+    const std::vector<std::string> names = e.symbols();
+    return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+      return is_position_symbol(name, 'd') || (name[0] == '%' && !scalars_.contains(name));
+    });
+  }
+
   // Each block of a cluster has its own copy of a buffer, and must find there what it loads.
   void check_buffers(const Region& phase) const {
     const auto check = [&](MemoryId id, const ValueType& tile, const Statement& s) {
@@ -768,8 +798,7 @@ class GpuLowering : public Lowering {
       if (from.extents[axis] == to.extents[axis])
         if (own.array != other.array || own.lanes != other.lanes) return false;
       if (from.extents[axis] != to.extents[axis])
-        if (!own.spread.empty() || (own.lanes != other.lanes && to.extents[axis] > 1))
-          return false;
+        if (!own.spread.empty() || (own.lanes != other.lanes && to.extents[axis] > 1)) return false;
     }
     return true;
   }
@@ -837,9 +866,11 @@ class GpuLowering : public Lowering {
   int64_t shared_ = 0;
   std::map<MemoryId, Pending> pending_;
   std::vector<MemoryId> exchanges_;
+  std::set<std::string> scalars_;  // of the tile program: "%name"
   std::vector<MemoryId> private_;  // of the tile program
   std::set<MemoryId> seen_;        // shared objects that were accessed
   std::vector<Turns> loops_;       // the innermost last
+  std::vector<Branches> branches_;
 };
 
 }  // namespace

@@ -481,8 +481,12 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
   branch.condition = uniform(op.condition);
   if (op.flag) branch.flag = values_[op.flag.index].value;
   enclosing_.push_back(&s);
+  enter_branches();
   branch.then = region(*op.then);
+  leave_branch();
   if (op.otherwise) branch.otherwise = region(*op.otherwise);
+  leave_branch();
+  leave_branches();
   enclosing_.pop_back();
   std::vector<ValueType> types;
   for (ValueId result : s.results) types.push_back(lower_type(tile_[result].type));

@@ -93,6 +93,10 @@ class Lowering : public ProgramLowering {
                              const std::optional<Expr>& slot = {}) = 0;
   virtual void enter_loop(const ForOp& loop) = 0;
   virtual void leave_loop() = 0;
+  /// Called around the two branches of an `if`, and behind each, also where the second is empty.
+  virtual void enter_branches() {}
+  virtual void leave_branch() {}
+  virtual void leave_branches() {}
   /// What a condition on the elements of an access says of its vectors.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if operands do not lie where the result does.

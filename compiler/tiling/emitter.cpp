@@ -1075,12 +1075,12 @@ class Emitter {
                                const Expr& place) const;
   void begin_sums(const PlacedSums& sums, const std::vector<Expr>& blocks);
   void walk_terms(const PlacedSums& sums, size_t depth, const std::vector<Expr>& blocks);
-  void scan_places(const PlacedSums& sums, size_t level, const Expr& low, const Expr& high,
-                   const std::vector<Expr>& blocks);
+  void take_each(const PlacedSums& sums, const Expr& low, const Expr& high,
+                 const std::vector<Expr>& blocks);
+  Expr scan_groups(const PlacedSums& sums, const Expr& extent, const std::vector<Expr>& blocks);
   void at_places(int64_t count, const Expr& first, const std::function<void()>& body);
   Value loaded_places(const PlacedSums& sums);
   ValueId among(const PlacedSums& sums, const Value& places);
-  void if_flag(ValueId flag, const std::function<void()>& then);
   void add_term(const PlacedSums& sums, const Value& loaded, const std::vector<Expr>& blocks);
   Expr place_at_hand() const;
   Guard sums_guard() const;
@@ -1948,14 +1948,13 @@ void Emitter::begin_sums(const PlacedSums& sums, const std::vector<Expr>& blocks
 // The terms in order, the innermost axis of them by groups.
 void Emitter::walk_terms(const PlacedSums& sums, size_t depth, const std::vector<Expr>& blocks) {
   const std::vector<SpaceAxis>& inner = space_.passes[space_.placed->pass].inner;
-  if (depth == inner.size()) {  // one term
-    scan_places(sums, schedule_.scan.size(), 0, 1, blocks);
-    return;
-  }
+  if (depth == inner.size()) return take_each(sums, 0, 1, blocks);
   const Expr& extent = inner[depth].extent;
   if (extent.range().max <= 0) return;  // no terms; their places may have no meaning
   if (depth + 1 == inner.size()) {
-    scan_places(sums, 0, 0, extent, blocks);
+    Expr end;
+    if (schedule_.scan > 1) end = scan_groups(sums, extent, blocks);
+    if (!(end - extent).is_constant(0)) take_each(sums, end, extent, blocks);
     return;
   }
   builder_.for_loop("t", 0, extent, 1, {}, [&](Expr t, const auto&) {
@@ -1967,38 +1966,62 @@ void Emitter::walk_terms(const PlacedSums& sums, size_t depth, const std::vector
   new_scope();
 }
 
-// Terms [low, high) of the innermost axis. Whole groups without a place of the instance are passed
-// over; what is left of them is walked by the levels below.
-void Emitter::scan_places(const PlacedSums& sums, size_t level, const Expr& low, const Expr& high,
+// Terms [low, high) of the innermost axis, one by one.
+void Emitter::take_each(const PlacedSums& sums, const Expr& low, const Expr& high,
+                        const std::vector<Expr>& blocks) {
+  builder_.for_loop("t", low, high, 1, {}, [&](Expr t, const auto&) {
+    at_places(1, t, [&] {
+      const Value places = loaded_places(sums);
+      Region region;
+      const ValueId own = among(sums, places);
+      builder_.enter(region);
+      add_term(sums, places, blocks);
+      builder_.leave();
+      builder_.append(IfOp{{}, own, std::move(region), {}}, {});
+    });
+    return std::vector<Operand>{};
+  });
+  new_scope();
+}
+
+// Whole groups of the terms below `extent`; what is returned is where they end. The places of a
+// group are compared at once; the number of a term among those that are the instance's is the least
+// after that of the one before.
+Expr Emitter::scan_groups(const PlacedSums& sums, const Expr& extent,
                           const std::vector<Expr>& blocks) {
-  const std::vector<SpaceAxis>& inner = space_.passes[space_.placed->pass].inner;
-  if (level == schedule_.scan.size()) {
-    builder_.for_loop("t", low, high, 1, {}, [&](Expr t, const auto&) {
-      if (!inner.empty()) bindings_[inner.back().symbol.symbol_name()] = t;
-      at_places(1, t, [&] {
-        const Value places = loaded_places(sums);
-        if_flag(among(sums, places), [&] { add_term(sums, places, blocks); });
+  const int64_t group = schedule_.scan;
+  const ValueType scalar{DType::I32, 1, {}}, tile{DType::I32, 1, {group}};
+  const Operand none = Operand::literal(DType::I32, constant_bits_int(DType::I32, group));
+  const Expr end = builder_.let("whole", floordiv(extent, group) * Expr(group));
+  const auto all = [&](Monoid monoid, const Operand& value) {
+    return builder_.view(ViewKind::Reshape, builder_.fold(monoid, value, {0}), scalar);
+  };
+  if (end.is_constant(0)) return end;
+  // A thread's own terms first, then those of others: the fewest are exchanged.
+  if (on_gpu()) add_layout(spread({group}, {result_.program.warps * kWarpThreads}, 1));
+  builder_.for_loop("group", 0, end, group, {}, [&](Expr first, const auto&) {
+    at_places(group, first, [&] {
+      const Operand own = full(among(sums, loaded_places(sums)), DType::Bool);
+      const ValueId number = builder_.iota(position_symbol('d', 0, group), tile);
+      const ValueId numbers = builder_.row(ElementwiseOp::select, {own, number, none});
+      const ValueId count =
+          all(Monoid::Sum, builder_.row(ElementwiseOp::convert, {own}, DType::I32));
+      const ValueId before = builder_.constant(scalar, constant_bits_int(DType::I32, -1));
+      const Expr hits = value_symbol(builder_.code(), count);
+      builder_.for_loop("hit", 0, hits, 1, {before}, [&](Expr, const auto& last) {
+        const ValueId after = builder_.row(ElementwiseOp::gt, {numbers, last[0]});
+        const ValueId rest = builder_.row(ElementwiseOp::select, {after, numbers, none});
+        const ValueId next = all(Monoid::Min, rest);
+        const Expr term = value_symbol(builder_.code(), next);
+        value_extents_[term.symbol_name()] = {};
+        at_places(1, first + term, [&] { add_term(sums, loaded_places(sums), blocks); });
+        return std::vector<Operand>{next};
       });
-      return std::vector<Operand>{};
     });
-    new_scope();
-    return;
-  }
-  const int64_t group = schedule_.scan[level];
-  const Expr end = builder_.let("whole", low + floordiv(high - low, group) * Expr(group));
-  if (!proves_at_most(high, low + group - 1)) {
-    builder_.for_loop("t", low, end, group, {}, [&](Expr t, const auto&) {
-      at_places(group, t, [&] {
-        const ValueId hits = among(sums, loaded_places(sums));
-        const ValueId hit = builder_.view(ViewKind::Reshape, builder_.fold(Monoid::Or, hits, {0}),
-                                          {DType::Bool, 1, {}});
-        if_flag(hit, [&] { scan_places(sums, level + 1, t, t + group, blocks); });
-      });
-      return std::vector<Operand>{};
-    });
-    new_scope();
-  }
-  if (!(high - low).is_multiple_of(group)) scan_places(sums, level + 1, end, high, blocks);
+    return std::vector<Operand>{};
+  });
+  new_scope();
+  return end;
 }
 
 // Runs the body with a tile of `count` places from term `first` on, or a scalar, in place of the
@@ -2007,13 +2030,11 @@ void Emitter::at_places(int64_t count, const Expr& first, const std::function<vo
   std::vector<TileDim> dims;
   const Bindings bindings = bindings_;
   const std::vector<SpaceAxis>& inner = space_.passes[space_.placed->pass].inner;
-  if (count > 1) {
-    dims.push_back({.axis = inner.back().symbol.symbol_name(),
-                    .extent = inner.back().extent,
-                    .tile = count,
-                    .base = first,
-                    .lane = true});
-    bindings_[dims[0].axis] = first + position_symbol('d', 0, count);
+  if (!inner.empty()) {
+    const std::string& axis = inner.back().symbol.symbol_name();
+    bindings_[axis] = count > 1 ? first + position_symbol('d', 0, count) : first;
+    if (count > 1)
+      dims.push_back({.axis = axis, .extent = inner.back().extent, .tile = count, .base = first});
   }
   std::swap(dims_, dims);
   new_scope();
@@ -2034,14 +2055,6 @@ ValueId Emitter::among(const PlacedSums& sums, const Value& places) {
   return builder_.row(ElementwiseOp::logical_and,
                       {builder_.row(ElementwiseOp::ge, {loaded, sums.lowest}),
                        builder_.row(ElementwiseOp::le, {loaded, sums.highest})});
-}
-
-void Emitter::if_flag(ValueId flag, const std::function<void()>& then) {
-  Region region;
-  builder_.enter(region);
-  then();
-  builder_.leave();
-  builder_.append(IfOp{{}, flag, std::move(region), {}}, {});
 }
 
 // The term at hand, all of its elements that are the instance's.

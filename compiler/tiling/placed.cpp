@@ -22,6 +22,12 @@ constexpr double kLongRow = 16;        // with shorter ones comparing is most of
 constexpr int64_t kLeastPlaces = 8;    // of a block, rather than long rows
 constexpr int64_t kLeastColumns = 64;  // of a block that shares rows with others
 constexpr int64_t kScan = 32;
+constexpr int64_t kMostHits = 16;  // of a group that is worth comparing at once
+// GPU: threads of a block at most, terms that one of them compares, blocks of a multiprocessor.
+constexpr int64_t kBlockThreads = 256;
+constexpr int64_t kThreadScan = 8;
+constexpr int64_t kBlocksAtOnce = 3;
+constexpr int64_t kExchangeBytes = 2048;  // between the warps of each
 
 int64_t ceil_divide(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
 int64_t round_up(int64_t n, int64_t unit) { return ceil_divide(n, unit) * unit; }
@@ -47,6 +53,8 @@ class Rule {
     const SpaceTask& task = space.passes[space.placed->pass].reduces.front();
     sum_bytes_ =
         static_cast<int64_t>(size_of(compute_type(request.forms.find(task.node)->accumulator)));
+    touched_ = accesses(request, space.passes[space.placed->pass]);
+    lane_ = space.parallel.back();
     schedule_ = {.family = "placed",
                  .block = std::vector<int64_t>(rank_, 1),
                  .tile = std::vector<int64_t>(rank_, 1),
@@ -60,16 +68,36 @@ class Rule {
       share_directly();
     else
       share_by_room();
-    if (hits_of_a_group() < 1) schedule_.scan = {kScan};
+    if (on_gpu())
+      schedule_.scan = kThreadScan * schedule_.threads.back();
+    else if (hits_of_a_group() < kMostHits)
+      schedule_.scan = kScan;
+    if (terms_ < schedule_.scan) schedule_.scan = 1;
     return schedule_;
   }
 
  private:
+  bool on_gpu() const { return target_.kind == TargetKind::Gpu; }
+
   void choose_tile() {
+    if (on_gpu()) return deal_threads();
     const int64_t lanes = target_.vector_lanes(4);
     int64_t& tile = schedule_.tile.back();
     tile = lanes * (target_.vector_registers >= 32 ? 4 : 2);
     while (tile > lanes && tile / 2 >= extents_.back()) tile /= 2;
+  }
+
+  // Threads along a row, each with neighbours that one access takes.
+  void deal_threads() {
+    const int64_t extent = extents_.back();
+    int64_t& vector = schedule_.vector;
+    if (places_ + 1 < rank_) vector = std::min(gpu_vector(touched_, lane_), 16 / sum_bytes_);
+    while (vector > 1 && extent < kWarpThreads * vector) vector /= 2;
+    const auto needed = static_cast<uint64_t>(ceil_divide(extent, vector));
+    const int64_t along =
+        std::clamp(static_cast<int64_t>(std::bit_ceil(needed)), kWarpThreads, kBlockThreads);
+    schedule_.threads = {along};
+    schedule_.tile.back() = along * vector;
   }
 
   int64_t tiles(size_t axis, int64_t count) const { return round_up(count, schedule_.tile[axis]); }
@@ -104,13 +132,15 @@ class Rule {
   // Sums on chip: whole rows, and as many of them as leave the caches some room.
   void share_by_room() {
     schedule_.block[places_] = tiles(places_, extents_[places_]);
-    int64_t room = std::max<int64_t>(target_.l2_bytes / 2 / sum_bytes_, 1);
+    const int64_t bytes =
+        on_gpu() ? target_.l1_bytes / kBlocksAtOnce - kExchangeBytes : target_.l2_bytes / 2;
+    int64_t room = std::max<int64_t>(bytes / sum_bytes_, 1);
     for (size_t p = rank_; p-- > places_ + 1;) {
       const int64_t most = std::max<int64_t>(room / kLeastPlaces, 1);
       schedule_.block[p] = tiles(p, std::min(extents_[p], most));
       room = std::max<int64_t>(room / schedule_.block[p], 1);
     }
-    const int64_t by_compare = std::min(places_by_compare(), most_places());
+    const int64_t by_compare = on_gpu() ? 1 : std::min(places_by_compare(), most_places());
     const int64_t shares = ceil_divide(wanted_instances(), instances());
     const int64_t by_cores = ceil_divide(extents_[places_], shares);
     schedule_.block[places_] = tiles(
@@ -141,6 +171,8 @@ class Rule {
   const Target& target_;
   const size_t places_, rank_;
   const int64_t terms_;
+  std::vector<AccessInfo> touched_;
+  SpaceAxis lane_;
   std::vector<int64_t> extents_;
   int64_t sum_bytes_ = 4;
   Schedule schedule_;

@@ -47,7 +47,7 @@ std::string Schedule::to_string() const {
   if (pack) out += " pack=1";
   if (stage) out += " stage=1";
   if (by_row) out += " by_row=1";
-  if (!scan.empty()) out += " scan=" + list_text(scan);
+  if (scan != 1) out += fmt::format(" scan={}", scan);
   if (direct) out += " direct=1";
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
@@ -95,7 +95,7 @@ Schedule parse_schedule(std::string_view text) {
     else if (key == "by_row")
       schedule.by_row = parse_number(value, key) != 0;
     else if (key == "scan")
-      schedule.scan = parse_list(value, key);
+      schedule.scan = parse_number(value, key);
     else if (key == "direct")
       schedule.direct = parse_number(value, key) != 0;
     else if (key == "stream")

@@ -24,11 +24,9 @@ struct Schedule {
   bool pack = false;           ///< copy the contraction's factors along the lanes to panels
   bool stage = false;          ///< copy those of a tile of rows on chip, for all lanes of the block
   bool by_row = false;         ///< what follows a contraction sees one row of a tile at a time
-  /// Of a placed reduction: places that are compared at once, then those of a group with a hit, and
-  /// so on; in the end one by one.
-  std::vector<int64_t> scan;
-  bool direct = false;  ///< its sums are in the memory of the result, not on chip
-  bool stream = false;  ///< results are not read again soon
+  int64_t scan = 1;            ///< terms of a placed reduction whose places are compared at once
+  bool direct = false;         ///< its sums are in the memory of the result, not on chip
+  bool stream = false;         ///< results are not read again soon
   // GPU: the block's threads, dealt to the dimensions of its tiles (the parallel axes with a tile
   // larger than 1, the lane axis last but for a tiled inner axis that is the lanes' itself).
   std::vector<int64_t> threads;  ///< powers of two; their product is a multiple of 32

@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <thread>
 
+#include "compiler/fusion/partition.h"
+#include "compiler/tiling/tile.h"
 #include "ir/graph/interpret.h"
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
@@ -142,8 +144,8 @@ TEST(Placed, EveryScheduleAndNumberOfThreads) {
   const std::string kernel = testing::compile_for("cpu", graph)->launches.at(0).name;
   for (const char* form :
        {"block=1,150,80 tile=1,1,16 lane=2", "block=1,7,80 tile=1,1,16 lane=2 scan=32",
-        "block=2,40,32 tile=1,1,8 lane=2 scan=64,8", "block=1,1,16 tile=1,1,16 lane=2 scan=16",
-        "block=1,64,70 tile=1,1,1 lane=-1 scan=8", "block=2,30,48 tile=1,1,48 lane=2 scan=256,16,4",
+        "block=2,40,32 tile=1,1,8 lane=2 scan=64", "block=1,1,16 tile=1,1,16 lane=2 scan=16",
+        "block=1,64,70 tile=1,1,1 lane=-1 scan=8", "block=2,30,48 tile=1,1,48 lane=2 scan=256",
         "block=1,150,32 tile=1,1,16 lane=2 direct=1",
         "block=1,20,80 tile=1,1,16 lane=2 scan=32 direct=1"}) {
     CompileOptions options;
@@ -196,6 +198,50 @@ TEST(Placed, ComputesWithItsNeighbours) {
     const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
     EXPECT_TRUE(result.ok) << result.summary();
   }
+}
+
+// The kernel of a placed reduction alone, as the rule for the target tiles it.
+std::shared_ptr<const Program> kernel_for(const Target& target, const Graph& graph) {
+  const LoopForms forms(graph);
+  const Partition parts = partition(forms, target);
+  EXPECT_EQ(parts.fusions.size(), 1u);
+  const Fusion& fusion = parts.fusions.front();
+  const TiledKernel tiled = tile({forms, fusion, target, "placed"}, tiling_space(forms, fusion));
+  return std::make_shared<const Program>(compile(tiled.program, target));
+}
+
+// Kernels see tensors without their axes.
+std::vector<HostTensor> flat(const std::vector<HostTensor>& tensors) {
+  std::vector<HostTensor> out;
+  for (const HostTensor& tensor : tensors) {
+    out.emplace_back(tensor.dtype(), Extents{tensor.numel()});
+    std::copy_n(tensor.data(), tensor.size_bytes(), out.back().data());
+  }
+  return out;
+}
+
+::testing::AssertionResult kernel_agrees(const Device& device, const Graph& graph,
+                                         const std::vector<HostTensor>& inputs) {
+  const auto program = kernel_for(device.target(), graph);
+  const HostTensor expected = flat(interpret(graph, inputs)).front();
+  const HostTensor got = testing::run(program, device, flat(inputs)).front();
+  if (identical(expected, got)) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << program->launches[0].schedule << to_text(graph);
+}
+
+TEST(Placed, KernelsForGpus) {
+  const Device device("sim:sm_90");
+  for (const Case& c : cases()) {
+    if (c.x[0] == 0 || c.x.back() == 0) continue;  // nothing to compute
+    const Graph graph = c.graph("f32");
+    EXPECT_TRUE(kernel_agrees(device, graph, c.inputs(graph)));
+  }
+  for (const char* dtype : {"bf16", "f64", "i32"})
+    for (const char* index : {"i64", "i32"}) {
+      const Case c{{20, 300}, {2100}, 0};
+      const Graph graph = c.graph(dtype, index);
+      EXPECT_TRUE(kernel_agrees(device, graph, c.inputs(graph)));
+    }
 }
 
 // A donated argument takes the terms where it lies; rows without terms are not touched.
