@@ -15,7 +15,9 @@ constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kMostThreads = 1024;
 // Elements a thread can keep of each input of a row without spilling.
 constexpr int64_t kMostKept = 32;
-constexpr int64_t kFewKept = 16;
+// Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
+// faster with four, which take twice the code.
+constexpr int64_t kFewBytes = 32;
 // Threads of each block of a cluster that shares a row.
 constexpr int64_t kClusterThreads = 512;
 // Elements of a thread at each step of a row that is walked.
@@ -50,14 +52,21 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   schedule.vector = gpu_vector(touched, axis);
   while (schedule.vector > 1 && length < kWarpThreads * schedule.vector) schedule.vector /= 2;
   int64_t inputs = 0;
-  for (const AccessInfo& access : touched) inputs += !access.store && access.uses(axis);
+  size_t least = sizeof(double);
+  for (const AccessInfo& access : touched) {
+    inputs += !access.store && access.uses(axis);
+    if (access.uses(axis)) least = std::min(least, access.bytes);
+  }
   const int64_t kept =
       std::clamp<int64_t>(3 * kMostKept / std::max<int64_t>(inputs, 1), schedule.vector, kMostKept);
-  // A warp for itself needs no barriers; longer rows take as many threads as they can use.
+  const int64_t few = kFewBytes / static_cast<int64_t>(least);
+  // A warp for itself needs no barriers; longer rows take as many threads as they can use: the
+  // power of two nearest to few elements each, unless that were more than a thread can keep.
   int64_t along = kWarpThreads;
-  if (length > kWarpThreads * kept)
-    along = std::clamp<int64_t>(ceil_power_of_two(ceil_divide(length, std::min(kept, kFewKept))),
-                                kWarpThreads, kMostThreads);
+  if (length > kWarpThreads * kept) {
+    const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
+    along = std::clamp(ceil_power_of_two(wanted), kWarpThreads, kMostThreads);
+  }
   bool resident = main.inner.size() == 1 && length <= along * kept;
   if (!resident && walks_rows_again(space)) {
     // Several blocks keep what one cannot, small ones, so that a multiprocessor loads for one while

@@ -24,16 +24,16 @@
 //
 //              degree     operations          error
 //             f32 f64   f32  f64  f16 bf16   f32   f64   method
-//   exp         6  12    22   27   27    4   0.96  0.97  x = n ln 2 + r, e^r 2^n
-//   exp2        6  11    19   24   22    3   0.88  0.85  x = n + r, 2^r 2^n
+//   exp         6  12    21   27   26    4   0.96  0.97  x = n ln 2 + r, e^r 2^n
+//   exp2        6  11    18   24   21    3   0.88  0.85  x = n + r, 2^r 2^n
 //   expm1       7  12    29   31   22   19   0.89  1.08  2^n (e^r - 1) + (2^n - 1)
-//   sigmoid     6  12    35   30   41   11   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
+//   sigmoid     6  12    27   30   37   11   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
 //   tanh        9  15    32   24   21   10   0.80  2.40  addition theorem at n ln(2)/2; inverts
 //   log        10  16    30   33   33   30   0.92  0.92  x = 2^n (1 + f); f64 divides
 //   log2       10  16    35   39   35   35   0.94  1.22  the same, log2(e) in two parts
 //   log1p      10  16    29   32   34   29   0.92  0.92  the same, f from x itself
 //   erf        14  23    29   92   33   10   0.99  1.01  two polynomials; f64 divides
-//   erfc        9  22    66   77   44   17   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); inverts
+//   erfc        9  22    62   77   40   17   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); inverts
 //   sin, cos    9  17    99  233   30   99   0.88  0.87  Payne-Hanek (f16: Cody-Waite)
 //
 // bf16 has bodies of its own where they are cheaper, those of gelu (19), gelu_tanh (10), silu (13)
