@@ -106,7 +106,7 @@ void CodeChecker::check_memories() {
       for (const std::string& symbol : e.symbols())
         expect(sizes_.contains(symbol), rules_.extents,
                fmt::format("a {} of %{} uses {}, which is no size", what, memory.name, symbol));
-      expect(e.range().min >= 0, rules_.extents,
+      expect(proves_at_most(0, e), rules_.extents,
              fmt::format("a {} of %{} may be negative: {}", what, memory.name, e.to_string()));
     }
   };
@@ -218,7 +218,7 @@ void CodeChecker::check_phase(size_t p) {
     for (const std::string& symbol : axis.extent.symbols())
       expect(sizes_.contains(symbol), rules_.extents,
              fmt::format("the grid uses {}, which is no size", symbol));
-    expect(axis.extent.range().min >= 0, rules_.extents,
+    expect(proves_at_most(0, axis.extent), rules_.extents,
            fmt::format("the grid extent {} may be negative", axis.extent.to_string()));
     define_symbol(axis.symbol);
     bounds_.push_back({axis.symbol, 0, axis.extent - 1});

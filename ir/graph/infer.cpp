@@ -224,6 +224,13 @@ struct Inference {
     require(dtype(1) == DType::I32 || dtype(1) == DType::I64, codes::kDTypeMismatch,
             format("the indices are {}, not i32 or i64", name(dtype(1))),
             "insert convert(indices, i64)");
+    const Expr& extent = shape(0)[static_cast<size_t>(axis)];
+    // Without indices, or where their number is 0 when the axis is empty, nothing is looked up.
+    const bool looks_up = shape(1).numel().range().max > 0 &&
+                          std::find(shape(1).begin(), shape(1).end(), extent) == shape(1).end();
+    require(!looks_up || proves_at_most(1, extent), codes::kShapeMismatch,
+            format("axis {} may be empty, and an index has no place in it", axis),
+            extent.is_constant(0) ? "" : "declare its size from 1 on");
     std::vector<Expr> dims(shape(0).begin(), shape(0).begin() + axis);
     dims.insert(dims.end(), shape(1).begin(), shape(1).end());
     dims.insert(dims.end(), shape(0).begin() + axis + 1, shape(0).end());
@@ -325,7 +332,7 @@ struct Inference {
     int64_t elements = 1;
     for (const Expr& extent : result.shape) {
       const Interval range = extent.range();
-      if (range.min < 0)
+      if (!proves_at_most(0, extent))
         reject_size(format("has the extent {}, which may be negative", extent.to_string()));
       if (__builtin_mul_overflow(elements, std::max<int64_t>(range.max, 1), &elements) ||
           elements > kMaxElements)

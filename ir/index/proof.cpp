@@ -10,6 +10,9 @@
 //   3. k*floordiv(x, c) + r is compared after multiplication by c, where c*floordiv(x, c) lies in
 //      [x - c + 1, x].
 //   4. k*mod(x, c) + r is not below the lesser of r and k*(c - 1) + r.
+//   5. A polynomial of sizes, such as n*n - 2*n + 1 for n >= 2, is written in how far each is above
+//      its least value (here (m + 2)*(m + 2) - 2*(m + 2) + 1 = m*m + 2*m + 1): intervals are exact
+//      enough where no coefficient is negative.
 //
 // Every step costs fuel: a proof that takes long is given up.
 
@@ -117,6 +120,7 @@ class Prover {
     if (depth > kMaxDepth || !fuel_.take()) return false;
 
     if (const std::optional<Expr> next = eliminate(e)) return nonnegative(*next, depth + 1);
+    if (depth == 0 && above_least_values(e)) return true;
 
     bool decided = false;
     for_each_term(e, [&](int64_t coefficient, const Expr& base) {
@@ -187,6 +191,22 @@ class Prover {
     return std::any_of(bounds_.begin(), bounds_.end(), [&](const SymbolBound& b) {
       return b.name == n.name && (mentions(b.min) || mentions(b.max));
     });
+  }
+
+  /// Step 5, for sums of products of sizes.
+  static bool above_least_values(const Expr& e) {
+    std::unordered_map<std::string, Expr> shifted;
+    bool polynomial = false;
+    const auto visit = [&](const auto& self, const Expr& part) -> void {
+      const Node& n = node(part);
+      polynomial = polynomial || (n.kind == Kind::Product && factors(part).size() > 1);
+      for (const Expr& operand : n.operands) self(self, operand);
+      if (n.kind != Kind::Symbol || n.range.min == INT64_MIN || n.range.max == INT64_MAX) return;
+      const Interval above{0, n.range.max - n.range.min};
+      shifted.emplace(n.name, Expr::symbol(n.name + ".above", above) + n.range.min);
+    };
+    visit(visit, e);
+    return polynomial && node(e.substitute(shifted)).range.min >= 0;
   }
 
   bool by_cases(const Expr& e, const Expr& choice, const Expr& times, bool positive, int depth) {

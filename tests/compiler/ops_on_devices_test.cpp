@@ -237,6 +237,21 @@ TEST(Movement, OnEveryDType) {
   }
 }
 
+TEST(Movement, CropsOfSeveralSymbolicSizes) {
+  const Graph graph = testing::parse(R"(symbol n: 2..64
+symbol m: 4..9
+graph @main(%x: f32[n, n], %y: f32[n, m]) {
+  %z = slice %x {starts: [1, 1], limits: [n, n], strides: [1, 1]} : f32[n - 1, n - 1]
+  %w = slice %y {starts: [1, 2], limits: [n, m], strides: [1, 1]} : f32[n - 1, m - 2]
+  %e = neg %z : f32[n - 1, n - 1]
+  %s = reduce sum %w {axes: [1]} : f32[n - 1]
+  %r = reshape %w : f32[(n - 1) * (m - 2)]
+  return %e, %s, %r
+})");
+  for (const uint64_t seed : {1, 2, 3})
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, seed)));
+}
+
 TEST(Random, BitsAreTheInterpretersBits) {
   Cases cases;
   const NodeId key = cases.input(DType::U32, {2});

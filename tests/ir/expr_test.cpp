@@ -239,6 +239,9 @@ TEST(Expr, Proofs) {
   EXPECT_TRUE(at_most("64*t + min(64, n - 64*t)", "n"));
   EXPECT_TRUE(at_most("floordiv(in, 4)", "floordiv(n, 4)"));
   EXPECT_TRUE(at_most("floordiv(in + 3, 4)", "in + 3"));
+  EXPECT_TRUE(at_most("2*n", "n*n + 1"));
+  EXPECT_FALSE(at_most("3*n", "n*n + 1"));
+  EXPECT_TRUE(at_most("n + m", "n*m + 1"));
 }
 
 TEST(Expr, ProofsWithBounds) {
