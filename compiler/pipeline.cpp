@@ -58,7 +58,7 @@ struct Pass {
 constexpr Pass kPasses[] = {
     {.name = "unscatter",
      .run = unscatter,
-     .purpose = "scatter_add becomes a sum over its updates",
+     .purpose = "a small scatter_add becomes a sum over its updates",
      .only_gpu = true},
     {"expand", expand, "formula rows become machine and math rows"},
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},

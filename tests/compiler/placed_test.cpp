@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <thread>
 
+#include "compiler/codegen/code_generator.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/tiling/tile.h"
 #include "ir/graph/interpret.h"
@@ -242,6 +243,21 @@ TEST(Placed, KernelsForGpus) {
       const Graph graph = c.graph(dtype, index);
       EXPECT_TRUE(kernel_agrees(device, graph, c.inputs(graph)));
     }
+}
+
+// A GPU sums over all terms for every element where there are few, and places them where there are
+// many; both codes assemble.
+TEST(Placed, GpusPlaceTermsInLargeResults) {
+  const Target target = find_target("sm_90a").value();
+  for (const int64_t rows : {50'000, 100}) {
+    const Case c{{rows, 512}, {8192}, 0};
+    for (const GpuCode code : {GpuCode::Ptx, GpuCode::Nvrtc}) {
+      if (code == GpuCode::Nvrtc && nvrtc_name().empty()) continue;
+      const Program program = compile(c.graph("f32"), target, {.gpu_code = code});
+      EXPECT_EQ(program.launches[0].schedule.starts_with("family=placed"), rows == 50'000)
+          << program.launches[0].schedule;
+    }
+  }
 }
 
 // A donated argument takes the terms where it lies; rows without terms are not touched.
