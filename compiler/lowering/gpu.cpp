@@ -5,6 +5,7 @@
 // A tile keeps its axes: the outermost register digit of an axis is an extent of the array, the
 // innermost one of the last axis are the lanes of vector accesses.
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
@@ -56,6 +57,8 @@ class GpuLowering : public Lowering {
     cluster_exchange_ = {};
     pending_.clear();
     exchanges_.clear();
+    under_way_.clear();
+    count_uses(tile_.phases[kernel_.phases.size()].body);
     note_private_buffers(tile_.phases[kernel_.phases.size()].body);
     if (cluster_ > 1) check_buffers(tile_.phases[kernel_.phases.size()].body);
   }
@@ -253,6 +256,11 @@ class GpuLowering : public Lowering {
   };
   static bool may_meet(const std::optional<Expr>& a, const std::optional<Expr>& b) {
     if (!a || !b) return true;
+    if (a->kind() == Expr::Kind::Mod && b->kind() == Expr::Kind::Mod &&
+        a->operands()[1] == b->operands()[1]) {
+      const auto apart = mod(a->operands()[0] - b->operands()[0], a->operands()[1]).as_constant();
+      if (apart.value_or(0) != 0) return false;
+    }
     const Expr difference = *a - *b;
     return difference.range().contains(0) && !mod(difference, 2).is_constant(1);
   }
@@ -264,6 +272,12 @@ class GpuLowering : public Lowering {
   // D16. A buffer whose elements are each touched by one thread only needs no barrier.
   void before_access(MemoryId memory, bool store, const std::optional<Expr>& slot) override {
     if (!passes_values(kernel_[memory]) || is_private(memory)) return;
+    land(memory, slot);
+    wait_for_threads(memory, store, slot);
+    Pending& now = pending_[memory];
+    Pending::insert(store ? now.stored : now.loaded, slot);
+  }
+  void wait_for_threads(MemoryId memory, bool store, const std::optional<Expr>& slot) {
     // What the turn before did to memory that a loop declares.
     if (seen_.insert(memory).second && !loops_.empty()) pending_[memory] = Pending::everything();
     const Pending& before = pending_[memory];
@@ -273,14 +287,23 @@ class GpuLowering : public Lowering {
       else
         barrier();
     }
-    Pending& now = pending_[memory];
-    Pending::insert(store ? now.stored : now.loaded, slot);
   }
+
+  // Places that asynchronous copies may still be writing to. A thread waits for its groups in the
+  // order in which it began them; a barrier then shows them to the others.
+  struct Copied {
+    MemoryId memory;  // of the tile program
+    std::optional<Expr> slot;
+    friend bool operator==(const Copied&, const Copied&) = default;
+  };
+  using Group = std::vector<Copied>;
 
   // A loop whose turns are being lowered.
   struct Turns {
     std::set<std::string> symbols;        // that differ between turns
     std::map<MemoryId, Pending> skipped;  // what is pending if no turn runs
+    std::optional<size_t> copies = {};    // groups under way between turns at most
+    Group targets = {};                   // of the copies
   };
 
   // What a turn does is pending when the next begins. Loads of what was stored before the loop
@@ -310,6 +333,11 @@ class GpuLowering : public Lowering {
                                      [&](const auto& slot) { return may_meet(stored, slot); });
       if (waits && done.stored.empty()) barrier();
     }
+    enter_copies(loop, turns);
+    if (!turns.copies)
+      for (const auto& [memory, done] : turn)
+        for (const Slots* slots : {&done.loaded, &done.stored})
+          for (const std::optional<Expr>& slot : *slots) land(memory, slot);
     if (proves_less(loop.low, loop.high) != true) turns.skipped = pending_;
     for (const auto& [memory, done] : turn) pending_[memory].add(done);
     for (const MemoryId exchange : exchanges_) pending_[exchange] = Pending::everything();
@@ -337,6 +365,11 @@ class GpuLowering : public Lowering {
   void leave_loop() override {
     const Turns turns = std::move(loops_.back());
     loops_.pop_back();
+    for (Group& group : under_way_)
+      for (Copied& copied : group) copied.slot = within(copied.slot, turns);
+    // If no turn ran, those before the loop still are.
+    while (under_way_.size() < turns.copies.value_or(0))
+      under_way_.insert(under_way_.begin(), turns.targets);
     for (auto& [memory, pending] : pending_)
       for (Slots* slots : {&pending.stored, &pending.loaded})
         for (std::optional<Expr>& slot : *slots) slot = within(slot, turns);
@@ -346,15 +379,218 @@ class GpuLowering : public Lowering {
   // Both branches of an `if` begin alike, and what either leaves pending is so behind it.
   struct Branches {
     std::map<MemoryId, Pending> before, after;
+    std::vector<Group> under_way;
   };
-  void enter_branches() override { branches_.push_back({pending_, {}}); }
+  void enter_branches() override { branches_.push_back({pending_, {}, under_way_}); }
   void leave_branch() override {
     for (const auto& [memory, pending] : pending_) branches_.back().after[memory].add(pending);
     pending_ = branches_.back().before;
+    under_way_ = branches_.back().under_way;
   }
   void leave_branches() override {
     pending_ = std::move(branches_.back().after);
     branches_.pop_back();
+  }
+
+  // --- Asynchronous copies: D29 -----------------------------------------------------------------
+
+  // Before an access: the copies that may meet it have landed.
+  void land(MemoryId memory, const std::optional<Expr>& slot) {
+    const auto meets = [&](const Group& group) {
+      return std::any_of(group.begin(), group.end(), [&](const Copied& copied) {
+        return memories_[copied.memory.index] == memory && may_meet(copied.slot, slot);
+      });
+    };
+    const auto youngest = std::find_if(under_way_.rbegin(), under_way_.rend(), meets);
+    if (youngest == under_way_.rend()) return;
+    wait_for_copies(static_cast<size_t>(youngest - under_way_.rbegin()));
+    barrier();
+  }
+  // Until `left` groups may be under way at most.
+  void wait_for_copies(size_t left) {
+    if (under_way_.size() <= left) return;
+    builder_.instruction(Instruction::cp_async_wait, {Expr(static_cast<int64_t>(left))});
+    under_way_.erase(under_way_.begin(), under_way_.end() - static_cast<std::ptrdiff_t>(left));
+  }
+  // The same for all; the next access meets them at a barrier.
+  void end_copies() {
+    for (const Group& group : under_way_)
+      for (const Copied& copied : group)
+        Pending::insert(pending_[memories_[copied.memory.index]].stored, std::nullopt);
+    wait_for_copies(0);
+  }
+
+  // A turn begins with the copies of the turns before it under way, as many as there are before the
+  // loop that the same turns would have made. Copies further inside end with each turn.
+  void enter_copies(const ForOp& loop, Turns& turns) {
+    const std::vector<Group> groups = copies_of(*loop.body);
+    bool inside = false;
+    for (const Statement& s : loop.body->statements)
+      for (const Region* region : regions_of(s)) inside = inside || has_copies(*region);
+    if (groups.empty() && !inside) return;
+    const Expr low = uniform(loop.low), step = uniform(loop.step);
+    const Expr symbol = loop_symbol(loop.symbol, low, uniform(loop.high), step);
+    const auto turn_at = [&](const Expr& index) {
+      std::vector<Group> made = groups;
+      for (Group& group : made)
+        for (Copied& copied : group)
+          copied.slot = copied.slot->substitute(symbol.symbol_name(), index);
+      return made;
+    };
+    size_t count = 0;
+    if (!inside) {
+      for (auto last = under_way_.end();
+           std::cmp_less_equal(groups.size(), last - under_way_.begin()); ++count) {
+        const auto first = last - static_cast<std::ptrdiff_t>(groups.size());
+        const auto made = turn_at(low - Expr(static_cast<int64_t>(count) + 1) * step);
+        if (!std::equal(first, last, made.begin())) break;
+        last = first;
+      }
+      if (count * groups.size() != under_way_.size()) count = 0;
+    }
+    if (count == 0) end_copies();
+    for (const Group& group : groups)
+      for (const Copied& copied : group) turns.targets.push_back({copied.memory, std::nullopt});
+    turns.copies = inside ? 0 : std::max<size_t>(count, 1) * groups.size();
+    under_way_.clear();
+    for (size_t before = *turns.copies / std::max<size_t>(groups.size(), 1); before > 0; --before)
+      for (Group& group : turn_at(symbol - Expr(static_cast<int64_t>(before)) * step))
+        under_way_.push_back(std::move(group));
+  }
+  void end_body() override {
+    const std::optional<size_t> left = loops_.empty() ? 0 : loops_.back().copies;
+    if (left == 0u)
+      end_copies();
+    else if (left)
+      wait_for_copies(*left);
+  }
+  size_t lower_copies(const Region& region, size_t first) override {
+    Group group;
+    size_t at = first;
+    for (; joins(group, region, at); at += 2) {
+      const auto& load = *region.statements[at].as<LoadOp>();
+      const auto& store = *region.statements[at + 1].as<StoreOp>();
+      const MemoryId target = memories_[store.memory.index];
+      const auto slot = uniform_slot(store.at);
+      land(target, slot);
+      wait_for_threads(target, /*store=*/true, slot);
+      copy(load, store, result_type(region.statements[at]));
+      group.push_back({store.memory, slot});
+    }
+    if (group.empty()) return 0;
+    builder_.instruction(Instruction::cp_async_commit);
+    under_way_.push_back(std::move(group));
+    return at - first;
+  }
+
+  // Copies side by side are one group, but for those to one memory.
+  bool joins(const Group& group, const Region& region, size_t at) {
+    if (!is_copy(region, at)) return false;
+    const MemoryId target = region.statements[at + 1].as<StoreOp>()->memory;
+    return std::none_of(group.begin(), group.end(),
+                        [&](const Copied& copied) { return copied.memory == target; });
+  }
+  std::vector<Group> copies_of(const Region& region) {
+    std::vector<Group> groups;
+    for (size_t at = 0; at < region.statements.size(); ++at) {
+      if (!is_copy(region, at)) continue;
+      Group group;
+      for (; joins(group, region, at); at += 2) {
+        const auto& store = *region.statements[at + 1].as<StoreOp>();
+        group.push_back({store.memory, uniform_slot(store.at)});
+      }
+      groups.push_back(std::move(group));
+      --at;
+    }
+    return groups;
+  }
+  bool has_copies(const Region& region) {
+    for (size_t at = 0; at < region.statements.size(); ++at) {
+      if (is_copy(region, at)) return true;
+      for (const Region* inner : regions_of(region.statements[at]))
+        if (has_copies(*inner)) return true;
+    }
+    return false;
+  }
+
+  // Whether what the statement loads only passes to a buffer, by the next one and as it lies. That
+  // is decided once, for loops look ahead.
+  bool is_copy(const Region& region, size_t at) {
+    if (at + 1 >= region.statements.size()) return false;
+    const Statement& s = region.statements[at];
+    const auto* load = s.as<LoadOp>();
+    const auto* store = region.statements[at + 1].as<StoreOp>();
+    if (!load || !store || store->value.is_literal() || store->value.value != s.results[0])
+      return false;
+    const auto [known, added] = decided_.try_emplace(&s, false);
+    if (added) known->second = passes(*load, *store, result_type(s));
+    return known->second;
+  }
+  bool passes(const LoadOp& load, const StoreOp& store, const ValueType& tile) const {
+    const bool in_branch = !branches_.empty();
+    const Memory &from = tile_[load.memory], &to = tile_[store.memory];
+    const bool plain = from.space == MemorySpace::Parameter && from.mode == Mode::In &&
+                       to.space == MemorySpace::Local && memories_[store.memory.index] &&
+                       !is_private(memories_[store.memory.index]) && !load.guard.mask &&
+                       !store.guard.mask && store.guard.condition.empty() &&
+                       (load.guard.condition.empty() || load.fill == 0) && uniform_slot(store.at) &&
+                       is_floating(tile.dtype);
+    if (in_branch || cluster_ > 1 || !plain || uses_[store.value.value.index] != 1 ||
+        !single_store(tile).empty())
+      return false;
+    const ValueType type = lower_type(tile);
+    const auto size = static_cast<int64_t>(size_of(type.dtype));
+    const int64_t bytes = type.lanes * size;
+    const Positions map = positions(tile, type);
+    const auto in_a_row = [&](MemoryId memory, const std::vector<Expr>& at) {
+      const Expr e = offset(memory, at, map);
+      return bytes == size || (e - e.substitute("lane", 0) == lane_symbol(type.lanes) &&
+                               alignment(memory, e) >= bytes);
+    };
+    const auto whole = [&](const IndexComparison& c) {
+      const bool ordered =
+          c.kind == IndexComparison::Kind::Lt || c.kind == IndexComparison::Kind::Le;
+      return ordered && !c.left.uses("lane") && !c.right.uses("lane");
+    };
+    const Condition condition = per_vector(substitute(load.guard.condition, map), type.lanes);
+    return (bytes == 4 || bytes == 8 || bytes == 16) && in_a_row(load.memory, load.at) &&
+           in_a_row(store.memory, store.at) &&
+           std::all_of(condition.begin(), condition.end(), whole);
+  }
+
+  // A vector at a time; of one that its condition leaves out no byte is read.
+  void copy(const LoadOp& load, const StoreOp& store, const ValueType& tile) {
+    const ValueType type = lower_type(tile);
+    const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
+    const Positions map = positions(tile, type);
+    Expr read = bytes;
+    for (const IndexComparison& c : per_vector(substitute(load.guard.condition, map), type.lanes)) {
+      const bool less = c.kind == IndexComparison::Kind::Lt;
+      read = read * min(max(c.right - c.left + Expr(less ? 0 : 1), 0), 1);
+    }
+    const Expr source = offset(load.memory, load.at, map).substitute("lane", 0),
+               target = offset(store.memory, store.at, map).substitute("lane", 0);
+    for (int64_t n = 0; n < type.count(); ++n) {
+      Positions element;
+      int64_t rest = n;
+      for (size_t axis = type.rank(); axis-- > 0; rest /= type.extents[axis])
+        element["e" + std::to_string(axis)] = rest % type.extents[axis];
+      builder_.instruction(Instruction::cp_async,
+                           {Place{memories_[store.memory.index], target.substitute(element)},
+                            Place{memories_[load.memory.index], source.substitute(element)},
+                            Expr(bytes), read.substitute(element)});
+    }
+  }
+
+  void count_uses(const Region& phase) {
+    uses_.assign(tile_.values.size(), 0);
+    const auto count = [this](ValueId value) { ++uses_[value.index]; };
+    for_each_statement(phase, [&](const Statement& s) {
+      for_each_value(s, count);
+      for (const Region* region : regions_of(s))
+        for (const Operand& yielded : region->yields)
+          if (!yielded.is_literal()) count(yielded.value);
+    });
   }
 
   static void for_each_statement(const Region& region,
@@ -822,6 +1058,79 @@ class GpuLowering : public Lowering {
     return std::max<int64_t>(4 / static_cast<int64_t>(size_of(tile.dtype)), 1);
   }
 
+  // --- Dots -------------------------------------------------------------------------------------
+
+  // Tiles that lie as `warp_dot_layouts` says: each warp multiplies its own matrices, 16 x 8 and
+  // 8 x 8 of tf32.
+  void lower_dot(const TileDotOp& op, const Statement& s) override {
+    constexpr int64_t kDepth = 8;
+    if (op.a_buffer || op.b_buffer || !op.tf32 || op.contract_a != 1 || op.contract_b != 0)
+      not_lowered("a dot without tf32, or of other axes than the last and the first,", s);
+    const ValueType& left = tile_[op.a.value].type;
+    const ValueType& right = tile_[op.b.value].type;
+    const ValueType& sums = result_type(s);
+    const AxisDigits rows = digits(sums, 0), columns = digits(sums, 1);
+    const int64_t vector = columns.lanes, blocks = vector / 2;
+    const std::vector<Digit> depth = {{Resource::Lane, 1, 4}};
+    std::vector<Digit> right_columns = columns.spread;
+    if (!right_columns.empty()) right_columns.back() = {Resource::Lane, 4, 8};
+    const bool fits =
+        left.dtype == DType::F32 && right.dtype == DType::F32 && left.extents[1] == kDepth &&
+        vector >= 2 && rows.array % 2 == 0 && !rows.spread.empty() &&
+        rows.spread.back() == Digit{Resource::Lane, 4, 8} && !columns.spread.empty() &&
+        columns.spread.back() == Digit{Resource::Lane, 1, 4} &&
+        same_digits(digits(left, 0), rows) && same_digits(digits(left, 1), {2, depth, 1}) &&
+        same_digits(digits(right, 0), {2, depth, 1}) &&
+        same_digits(digits(right, 1), {columns.array, right_columns, blocks});
+    if (!fits)
+      fail(kLayouts,
+           fmt::format("kernel @{}: no dot of warps is of {} {}, {} {} and {} {}", tile_.name,
+                       left.to_string(), layout(left).to_string(), right.to_string(),
+                       layout(right).to_string(), sums.to_string(), layout(sums).to_string()),
+           {s.location, {}, "lay the tiles out as matrices of 16 x 8 sums"});
+    const Operand x = scalars(mapped(op.a)), y = scalars(mapped(op.b));
+    std::vector<Operand> sum = elements(scalars(mapped(op.c)));
+    for (int64_t i = 0; i < rows.array; i += 2) {
+      const Operand a = packed(
+          {element(x, 2 * i), element(x, 2 * i + 2), element(x, 2 * i + 1), element(x, 2 * i + 3)});
+      for (int64_t n = 0; n < columns.array * blocks; ++n) {
+        const Operand b = packed({element(y, n), element(y, columns.array * blocks + n)});
+        // The matrix's columns lie `blocks` apart.
+        const auto first =
+            static_cast<size_t>((i * columns.array + n / blocks) * vector + n % blocks);
+        const auto below = first + static_cast<size_t>(columns.array * vector);
+        const size_t apart = static_cast<size_t>(blocks);
+        const std::array<size_t, 4> at = {first, first + apart, below, below + apart};
+        const Operand c = packed({sum[at[0]], sum[at[1]], sum[at[2]], sum[at[3]]});
+        const Operand product = builder_.instruction(Instruction::mma_tf32, {a, b, c})[0];
+        for (size_t r = 0; r < at.size(); ++r)
+          sum[at[r]] = element(product, static_cast<int64_t>(r));
+      }
+    }
+    define(s.results[0], builder_.regroup(packed(std::move(sum)), lower_type(sums)));
+  }
+  static bool same_digits(const AxisDigits& a, const AxisDigits& b) {
+    return a.array == b.array && a.spread == b.spread && a.lanes == b.lanes;
+  }
+  // The elements in order of array and lanes.
+  Operand scalars(const Operand& value) {
+    const ValueType& type = type_of(value);
+    return builder_.regroup(value, {type.dtype, 1, {type.count() * type.lanes}});
+  }
+  Operand element(const Operand& value, int64_t at) {
+    return builder_.append(GetOp{value, {at}}, {{type_of(value).dtype, 1, {}}}, "get")[0];
+  }
+  std::vector<Operand> elements(const Operand& value) {
+    std::vector<Operand> out;
+    for (int64_t at = 0; at < type_of(value).count(); ++at) out.push_back(element(value, at));
+    return out;
+  }
+  Operand packed(std::vector<Operand> elements) {
+    ValueType type = type_of(elements[0]);
+    type.extents = {static_cast<int64_t>(elements.size())};
+    return builder_.append(PackOp{std::move(elements)}, {type}, "pack")[0];
+  }
+
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
   void lower_ticket(const TicketOp& op, const Statement& s) override {
@@ -871,6 +1180,9 @@ class GpuLowering : public Lowering {
   std::set<MemoryId> seen_;        // shared objects that were accessed
   std::vector<Turns> loops_;       // the innermost last
   std::vector<Branches> branches_;
+  std::vector<Group> under_way_;              // copies, the oldest first
+  std::map<const Statement*, bool> decided_;  // whether a load begins a copy
+  std::vector<int64_t> uses_;                 // of values of the phase
 };
 
 }  // namespace

@@ -75,7 +75,7 @@ Kernel Lowering::run() {
     lowered.grid = phase.grid;
     lowered.barrier = phase.barrier;
     begin_phase(lowered);
-    lowered.body = region(phase.body);
+    lowered.body = region(phase.body, [this] { end_body(); });
     end_phase(lowered);
     kernel_.phases.push_back(std::move(lowered));
   }
@@ -142,14 +142,21 @@ ValueId ProgramLowering::emit(StatementOp op, const ValueType& type, const State
 }
 
 void Lowering::lower_region(const Region& region) {
-  for (const Statement& statement : region.statements)
+  for (size_t i = 0; i < region.statements.size(); ++i) {
+    if (const size_t copies = lower_copies(region, i)) {
+      i += copies - 1;
+      continue;
+    }
+    const Statement& statement = region.statements[i];
     std::visit([&](const auto& op) { lower_op(op, statement); }, statement.op);
+  }
 }
 
-Region Lowering::region(const Region& body) {
+Region Lowering::region(const Region& body, const std::function<void()>& at_end) {
   Region out;
   builder_.enter(out);
   lower_region(body);
+  if (at_end) at_end();
   for (const Operand& yielded : body.yields) out.yields.push_back(mapped(yielded));
   builder_.leave();
   return out;
@@ -469,7 +476,7 @@ void Lowering::lower_op(const ForOp& op, const Statement& s) {
   }
   enclosing_.push_back(&s);
   enter_loop(op);
-  loop.body = region(*op.body);
+  loop.body = region(*op.body, [this] { end_body(); });
   leave_loop();
   enclosing_.pop_back();
   const auto results = builder_.append(std::move(loop), types, "for", s.location);

@@ -92,11 +92,16 @@ class Lowering : public ProgramLowering {
   virtual void before_access(MemoryId kernel_memory, bool store,
                              const std::optional<Expr>& slot = {}) = 0;
   virtual void enter_loop(const ForOp& loop) = 0;
+  /// Called behind the last statement of a phase or of a loop's body.
+  virtual void end_body() {}
   virtual void leave_loop() = 0;
   /// Called around the two branches of an `if`, and behind each, also where the second is empty.
   virtual void enter_branches() {}
   virtual void leave_branch() {}
   virtual void leave_branches() {}
+  /// Lowers copies from device memory to buffers that begin at a statement of the region, and says
+  /// how many statements they are; 0 if they are to be lowered as a load and a store each.
+  virtual size_t lower_copies(const Region&, size_t) { return 0; }
   /// What a condition on the elements of an access says of its vectors.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
   /// Fails if operands do not lie where the result does.
@@ -108,6 +113,7 @@ class Lowering : public ProgramLowering {
   virtual Operand rename(const ViewOp& op, const Operand& value, const Statement& s);
   /// Elements between the rows of a tile that is moved by a transpose.
   virtual int64_t row_padding(const ValueType& tile) const = 0;
+  virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
 
   // --- Shared by the machines -------------------------------------------------------------------
@@ -119,7 +125,7 @@ class Lowering : public ProgramLowering {
   /// The first coordinate of a place, over the kernel's names, if all elements have it.
   std::optional<Expr> uniform_slot(const std::vector<Expr>& at) const;
   void lower_region(const Region& region);
-  Region region(const Region& body);
+  Region region(const Region& body, const std::function<void()>& at_end = {});
 
   Guard lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
                     const Positions& map, Condition more = {});
@@ -155,7 +161,7 @@ class Lowering : public ProgramLowering {
   void lower_op(const TicketOp& op, const Statement& s) { lower_ticket(op, s); }
   void lower_op(const AwaitOp&, const Statement&) {}  // L19
   void lower_op(const ScanOp&, const Statement& s) { not_lowered("scan", s); }
-  void lower_op(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
+  void lower_op(const TileDotOp& op, const Statement& s) { lower_dot(op, s); }
   template <class KernelOnly>
   void lower_op(const KernelOnly&, const Statement& s) {
     not_lowered("an operation of the Kernel IR", s);

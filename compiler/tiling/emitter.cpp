@@ -10,6 +10,7 @@
 #include "compiler/tiling/families.h"
 #include "compiler/tiling/pipelined_dot.h"
 #include "compiler/tiling/tensor_view.h"
+#include "ir/code/dot_layouts.h"
 #include "ir/code/layout.h"
 #include "ir/support/text.h"
 
@@ -23,6 +24,7 @@ namespace {
 using Bindings = std::unordered_map<std::string, Expr>;
 
 constexpr int64_t kCopyVectors = 4;    // of one step of a copy
+constexpr int64_t kMatrixDepth = 8;    // steps of one product of matrices in a warp
 constexpr int64_t kLineElements = 16;  // of four bytes in a cache line
 
 constexpr Code kScheduleThreads{"schedule-threads", ErrorKind::InvalidArgument,
@@ -60,11 +62,14 @@ struct SlicedFactor {
   StagedFactor staged;
   bool lanes = false;   // along the axis of the lanes, else along that of the rows
   bool across = false;  // lies in memory along the reduced axis
-  int64_t vector = 1;   // neighbours that one thread fetches
+  bool computed = false;
+  bool ahead = false;  // copied while earlier slices are multiplied, else fetched and then stored
+  int64_t vector = 1;  // neighbours that one thread fetches
 };
 
 // The symbol, in places of slices, of the one that is meant.
-Expr slot_symbol() { return Expr::symbol("slice.slot", {0, 1}); }
+constexpr int64_t kMostSlots = 8;
+Expr slot_symbol() { return Expr::symbol("slice.slot", {0, kMostSlots - 1}); }
 
 // One loop of such a copy, over [0, count) from index `base` of an axis on.
 struct CopyLoop {
@@ -229,7 +234,7 @@ class Emitter {
   // --- GPU: matrix units ------------------------------------------------------------------------
 
   // Bulk copies see tensors with axes; all else is flat.
-  bool pipelined() const { return schedule_.stages > 0; }
+  bool pipelined() const { return schedule_.stages > 0 && schedule_.slice == 0; }
   std::vector<Expr> place(NodeId node, std::vector<Expr> at) const {
     if (pipelined()) return views_.at(node).at(std::move(at));
     return {linear_offset(at, graph_[node].type.shape)};
@@ -248,7 +253,7 @@ class Emitter {
                                             int64_t{1}, std::multiplies<>());
     bool deals = threads % kWarpThreads == 0 &&
                  schedule_.threads.size() == std::max<size_t>(dims_.size(), 1);
-    if (schedule_.slice > 0) deals = deals && deals_product();
+    if (schedule_.slice > 0 || schedule_.mma) deals = deals && deals_product();
     if (!deals)
       fail(kScheduleThreads,
            fmt::format("schedule of @{}: {} counts of threads, {} in all, for {} tile dimensions",
@@ -261,9 +266,19 @@ class Emitter {
 
   // Slices need rows and lanes, and threads that divide them.
   bool deals_product() const {
-    return dims_.size() == 2 && dims_[1].lane && inner_dim_ < 0 &&
-           dims_[0].tile % schedule_.threads[0] == 0 &&
+    if (schedule_.mma && !deals_matrices()) return false;
+    return dims_.size() == 2 && dims_[1].lane && inner_dim_ < 0 && schedule_.stages != 1 &&
+           schedule_.stages <= kMostSlots && dims_[0].tile % schedule_.threads[0] == 0 &&
            dims_[1].tile % (schedule_.threads[1] * schedule_.vector) == 0;
+  }
+
+  // Matrices of 16 x 8 sums and 8 steps. Operands must differ in extents from the sums.
+  bool deals_matrices() const {
+    const bool vectors = schedule_.vector == 2 || schedule_.vector == 4 || schedule_.vector == 8;
+    return schedule_.slice > 0 && schedule_.slice % kMatrixDepth == 0 && vectors &&
+           dims_.size() == 2 && schedule_.threads[0] >= 8 && schedule_.threads[1] >= 4 &&
+           dims_[0].tile % (2 * schedule_.threads[0]) == 0 && dims_[0].tile > kMatrixDepth &&
+           dims_[1].tile > kMatrixDepth;
   }
 
   // The layout of tiles with the present extents.
@@ -271,6 +286,11 @@ class Emitter {
     if (dims_.empty()) return;
     std::vector<int64_t> extents;
     for (const TileDim& dim : dims_) extents.push_back(dim.tile);
+    if (schedule_.mma) {
+      const DotLayouts layouts = warp_dot_layouts(extents, schedule_.threads, schedule_.vector);
+      for (const Layout& layout : {layouts.sums, layouts.left, layouts.right}) add_layout(layout);
+      return;
+    }
     add_layout(schedule_.slice > 0
                    ? product_layout(extents, schedule_.threads, schedule_.vector)
                    : spread(extents, schedule_.threads, schedule_.vector, schedule_.cluster));
@@ -1044,18 +1064,27 @@ class Emitter {
 
   // --- The same on a GPU, slice by slice --------------------------------------------------------
 
-  using Fetched = std::vector<Operand>;  // by sliced factor
   void declare_slices(const Pass& pass);
   std::vector<Operand> slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
                                   const std::vector<Accumulator>& accumulators,
                                   std::vector<Operand> state);
   std::vector<Operand> multiply_slice(const Pass& pass, const Expr& begin, const Expr& count,
                                       const std::vector<Accumulator>& accumulators,
-                                      std::vector<Operand> state);
+                                      std::vector<Operand> state,
+                                      const std::function<void()>& copy);
+  std::vector<Operand> steps(
+      const Expr& count, int64_t each, std::vector<Operand> state, int64_t unroll,
+      const std::function<void()>& copy,
+      const std::function<std::vector<Operand>(const Expr&, std::vector<Operand>)>& body);
   void at_fetch(size_t factor, const Expr& begin, const Expr& end, bool partial,
                 const std::function<void()>& body);
-  Fetched fetch_slice(const Expr& begin, const Expr& end, bool partial);
-  void put_slice(const Fetched& values, const Expr& slot);
+  Operand fetch(size_t factor, const Expr& begin, const Expr& end, bool partial);
+  void put(size_t factor, const Operand& values, const Expr& slot);
+  int64_t slots() const { return std::max<int64_t>(schedule_.stages, 2); }
+  Operand zero_beyond(const Operand& tile, const Expr& end);
+  std::vector<Operand> multiply_matrices(std::vector<Operand> state,
+                                         const std::function<void()>& copy);
+  ValueId matrix(const StagedFactor& staged, bool right, const Expr& step);
 
   // --- Placed reductions ----------------------------------------------------------------------
 
@@ -1345,6 +1374,12 @@ void Emitter::plan_factors() {
   BRAZE_CHECK(row && schedule_.lane_axis >= 0, "a contraction has rows and lanes");
   factors_ =
       factors(request_, space_, space_.parallel[static_cast<size_t>(schedule_.lane_axis)], *row);
+  if (schedule_.mma && !sums_matrix_products(request_, space_, factors_))
+    fail(kScheduleThreads,
+         fmt::format("schedule of @{}: the kernel sums no products of two factors in 16-bit "
+                     "floats, or in f32 where tf32 will do",
+                     request_.name),
+         {.fix = "leave out mma="});
 }
 
 // The loops over the inner axes; the last in steps of vectors, which become the tile's last
@@ -1592,17 +1627,26 @@ void Emitter::declare_slices(const Pass& pass) {
     const TileDim& dim = dims_[factor.lanes ? 1 : 0];
     const DType dtype = compute_type(graph_[factor.value.node].type.dtype);
     const int64_t vector = kAccessBytes / static_cast<int64_t>(size_of(dtype));
-    SlicedFactor slice{{factor.value, {}, {}, dtype}, factor.lanes, factor.across, factor.vector};
-    std::vector<int64_t> extents{2, schedule_.slice, dim.tile};
+    SlicedFactor slice{{factor.value, {}, {}, dtype},
+                       factor.lanes,
+                       factor.across,
+                       factor.computed,
+                       schedule_.stages > 0 && !factor.computed,
+                       factor.vector};
+    std::vector<int64_t> extents{slots(), schedule_.slice, dim.tile};
     slice.staged.place = {slot_symbol(), step, position_of_axis(dim)};
-    if (factor.across && !factor.lanes) {
+    if (factor.across && (schedule_.mma || !factor.lanes)) {
       std::swap(extents[1], extents[2]);
       std::swap(slice.staged.place[1], slice.staged.place[2]);
       // The tile that one load takes must differ from that of the sums.
-      if (schedule_.slice % vector == 0 && dims_[1].tile > vector) slice.staged.together = vector;
+      if (!schedule_.mma && schedule_.slice % vector == 0 && dims_[1].tile > vector)
+        slice.staged.together = vector;
     }
     // Rows that are read, or written, side by side by one warp lie in different banks.
-    if (factor.across) extents[2] += vector;
+    if (schedule_.mma)
+      extents[2] += factor.across ? vector : 2 * vector;
+    else if (factor.across)
+      extents[2] += vector;
     slice.staged.memory = builder_.buffer("slices", dtype, extents);
     slices_.push_back(std::move(slice));
   }
@@ -1645,83 +1689,165 @@ void Emitter::at_fetch(size_t factor, const Expr& begin, const Expr& end, bool p
   bindings_ = std::move(bindings);
 }
 
-Emitter::Fetched Emitter::fetch_slice(const Expr& begin, const Expr& end, bool partial) {
-  Fetched values;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    at_fetch(i, begin, end, partial, [&] {
-      const ValueAt& factor = slices_[i].staged.value;
-      const Value value = widened(inliner_.value(factor.node, bound(factor.at)));
-      values.push_back(full(value.operand, value.dtype));
-    });
-  }
-  return values;
+Operand Emitter::fetch(size_t factor, const Expr& begin, const Expr& end, bool partial) {
+  Operand tile;
+  at_fetch(factor, begin, end, partial, [&] {
+    const ValueAt& at = slices_[factor].staged.value;
+    const Value value = widened(inliner_.value(at.node, bound(at.at)));
+    tile = full(value.operand, value.dtype);
+    // Matrices take what lies beyond as they take the rest: it must be zero.
+    if (schedule_.mma && partial && slices_[factor].computed) tile = zero_beyond(tile, end);
+  });
+  return tile;
 }
 
-void Emitter::put_slice(const Fetched& values, const Expr& slot) {
+Operand Emitter::zero_beyond(const Operand& tile, const Expr& end) {
+  const auto reduced = std::find_if(dims_.begin(), dims_.end(),
+                                    [&](const TileDim& dim) { return dim.axis == sliced_axis_; });
+  const auto k = static_cast<size_t>(reduced - dims_.begin());
+  std::vector<bool> uses(dims_.size());
+  uses[k] = true;
+  const ValueId inside =
+      builder_.test({{reduced->base + position(k), IndexComparison::Kind::Lt, end}},
+                    tile_type(DType::Bool, uses));
+  return builder_.row(ElementwiseOp::select, {inside, tile, Operand::literal(DType::F32, 0)});
+}
+
+void Emitter::put(size_t factor, const Operand& values, const Expr& slot) {
+  const StagedFactor& staged = slices_[factor].staged;
+  Bindings bindings = bindings_;
   bindings_[slot_symbol().symbol_name()] = slot;
-  for (size_t i = 0; i < slices_.size(); ++i) {
-    at_fetch(i, 0, schedule_.slice, false, [&] {
-      builder_.store(values[i], slices_[i].staged.memory, bound(slices_[i].staged.place));
-    });
-  }
+  at_fetch(factor, 0, schedule_.slice, false,
+           [&] { builder_.store(values, staged.memory, bound(staged.place)); });
+  bindings_ = std::move(bindings);
 }
 
-// While a slice is multiplied the next one is under way. What lies beyond the reduced axis is
-// fetched as zeros, and never multiplied.
+// While a slice is multiplied the next ones are under way. What lies beyond the reduced axis is
+// fetched as zeros, and multiplied by matrix units alone.
 std::vector<Operand> Emitter::slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
                                          const std::vector<Accumulator>& accumulators,
                                          std::vector<Operand> state) {
   const int64_t length = schedule_.slice;
   const bool whole = (end - begin).is_multiple_of(length) && (end - begin).range().min >= length;
-  const Expr turns = builder_.let("turns", floordiv(end - begin, length));
+  // Matrices multiply the zeros beyond: their last slice is like the others.
+  const Expr turns = builder_.let(
+      "turns", schedule_.mma ? ceildiv(end - begin, length) : floordiv(end - begin, length));
   declare_slices(pass);
-  put_slice(fetch_slice(begin, end, !whole), 0);
+  // The last turns of whole slices fetch the last once more.
+  const auto fetched = [&](size_t factor, const Expr& n) {
+    const Expr first = begin + (whole ? min(n, turns - 1) : n) * Expr(length);
+    return fetch(factor, first, end, !whole);
+  };
+  const auto fetch_all = [&](const Expr& n) {
+    std::vector<Operand> values(slices_.size());
+    for (size_t i = 0; i < slices_.size(); ++i)
+      if (!slices_[i].ahead) values[i] = fetched(i, n);
+    return values;
+  };
+  const auto put_all = [&](const std::vector<Operand>& values, const Expr& slot) {
+    for (size_t i = 0; i < slices_.size(); ++i)
+      if (!slices_[i].ahead) put(i, values[i], slot);
+  };
+  const auto copy_ahead = [&](const Expr& n, const Expr& slot) {
+    for (size_t i = 0; i < slices_.size(); ++i)
+      if (slices_[i].ahead) put(i, fetched(i, n), slot);
+  };
+  for (int64_t n = 0; n + 1 < slots(); ++n) {
+    put_all(fetch_all(n), n);
+    copy_ahead(n, n);
+  }
   const size_t staged = staged_.size();
   for (const SlicedFactor& slice : slices_) staged_.push_back(slice.staged);
   const auto at_slot = [&](const Expr& slot) { bindings_[slot_symbol().symbol_name()] = slot; };
   state = loop("slice", 0, turns, 1, std::move(state), 1,
                [&](const Expr& turn, std::vector<Operand> carried) {
-                 const Expr slot = builder_.let("slot", mod(turn, 2));
-                 // The last turn of whole slices fetches its own once more.
-                 const Expr next = whole ? min(turn + 1, turns - 1) : turn + 1;
-                 const Fetched values = fetch_slice(begin + next * Expr(length), end, !whole);
+                 const Expr slot = mod(turn, slots()), next = turn + (slots() - 1);
+                 const auto values = fetch_all(next);
                  at_slot(slot);
-                 carried = multiply_slice(pass, begin + turn * Expr(length), length, accumulators,
-                                          std::move(carried));
-                 put_slice(values, 1 - slot);
+                 const auto copy = [&] { copy_ahead(next, mod(next, slots())); };
+                 carried = schedule_.mma ? multiply_matrices(std::move(carried), copy)
+                                         : multiply_slice(pass, begin + turn * Expr(length), length,
+                                                          accumulators, std::move(carried), copy);
+                 put_all(values, mod(next, slots()));
                  return carried;
                });
-  if (!whole) {
-    at_slot(mod(turns, 2));
+  if (!whole && !schedule_.mma) {
+    at_slot(mod(turns, slots()));
     const Expr rest = begin + turns * Expr(length);
-    state = multiply_slice(pass, rest, end - rest, accumulators, std::move(state));
+    state = multiply_slice(pass, rest, end - rest, accumulators, std::move(state), {});
   }
   staged_.resize(staged);
   return state;
 }
 
+// The steps of a slice, `each` at a time. What the first reads is there, so what is copied from
+// then on cannot overwrite what others still read.
+std::vector<Operand> Emitter::steps(
+    const Expr& count, int64_t each, std::vector<Operand> state, int64_t unroll,
+    const std::function<void()>& copy,
+    const std::function<std::vector<Operand>(const Expr&, std::vector<Operand>)>& body) {
+  const bool ahead = copy && std::any_of(slices_.begin(), slices_.end(),
+                                         [](const SlicedFactor& slice) { return slice.ahead; });
+  if (!ahead) return loop("k", 0, count, each, std::move(state), unroll, body);
+  state = body(0, std::move(state));
+  copy();
+  if (count.is_constant(each)) return state;
+  return loop("k", each, count, each, std::move(state), unroll, body);
+}
+
+// Eight steps at a time, by the matrix units of the warps.
+std::vector<Operand> Emitter::multiply_matrices(std::vector<Operand> state,
+                                                const std::function<void()>& copy) {
+  const SlicedFactor& first = slices_[0];
+  const StagedFactor &left = slices_[first.lanes ? 1 : 0].staged,
+                     &right = slices_[first.lanes ? 0 : 1].staged;
+  return steps(schedule_.slice, kMatrixDepth, std::move(state), schedule_.slice / kMatrixDepth,
+               copy, [&](const Expr& k, std::vector<Operand> carried) {
+                 TileDotOp dot{.a = matrix(left, false, k),
+                               .b = matrix(right, true, k),
+                               .c = carried[0],
+                               .a_buffer = {},
+                               .b_buffer = {},
+                               .tf32 = true};
+                 return std::vector<Operand>{
+                     builder_.append(std::move(dot), {full_type(DType::F32)}, "dot")[0]};
+               });
+}
+
+// Rows x steps, or steps x lanes, of the slice at hand.
+ValueId Emitter::matrix(const StagedFactor& staged, bool right, const Expr& step) {
+  Bindings bindings = bindings_;
+  bindings[position_name(sliced_axis_)] = step + position_symbol('d', right ? 0 : 1, kMatrixDepth);
+  std::vector<Expr> place;
+  for (const Expr& e : staged.place) place.push_back(e.substitute(bindings));
+  ValueType type = full_type(staged.dtype);
+  type.extents[right ? 0 : 1] = kMatrixDepth;
+  return builder_.load(staged.memory, std::move(place), type);
+}
+
 // The steps of the slice that begins at index `begin`. Only a count that is known is unrolled.
 std::vector<Operand> Emitter::multiply_slice(const Pass& pass, const Expr& begin, const Expr& count,
                                              const std::vector<Accumulator>& accumulators,
-                                             std::vector<Operand> state) {
+                                             std::vector<Operand> state,
+                                             const std::function<void()>& copy) {
   const bool known = count.as_constant().has_value();
   int64_t together = 1;
   for (StagedFactor& staged : staged_) {
     if (!known) staged.together = 1;
     together = std::max(together, staged.together);
   }
-  return loop("k", 0, count, together, std::move(state), known ? schedule_.slice / together : 1,
-              [&](const Expr& k, std::vector<Operand> carried) {
-                groups_.clear();
-                group_begin_ = k;
-                for (group_at_ = 0; group_at_ < together; ++group_at_) {
-                  bindings_[sliced_axis_] = begin + k + group_at_;
-                  bindings_[position_name(sliced_axis_)] = k + group_at_;
-                  new_scope();
-                  carried = inner_step(pass, accumulators, std::move(carried));
-                }
-                return carried;
-              });
+  return steps(count, together, std::move(state), known ? schedule_.slice / together : 1, copy,
+               [&](const Expr& k, std::vector<Operand> carried) {
+                 groups_.clear();
+                 group_begin_ = k;
+                 for (group_at_ = 0; group_at_ < together; ++group_at_) {
+                   bindings_[sliced_axis_] = begin + k + group_at_;
+                   bindings_[position_name(sliced_axis_)] = k + group_at_;
+                   new_scope();
+                   carried = inner_step(pass, accumulators, std::move(carried));
+                 }
+                 return carried;
+               });
 }
 
 // --- Split reductions -------------------------------------------------------------------------
@@ -1765,7 +1891,10 @@ void Emitter::emit_partial_phase() {
   emit_phase(
       [&] {
         const Expr low = builder_.let("low", min(chunk * length, extent));
-        const Expr high = builder_.let("high", min(chunk * length + length, extent));
+        // Of chunks of one length, the length is known.
+        const Expr high = extent.is_multiple_of(schedule_.split * unit)
+                              ? low + length
+                              : builder_.let("high", min(chunk * length + length, extent));
         partial_ = true;
         emit_pass(0, low, high);
         partial_ = false;
@@ -1785,7 +1914,7 @@ void Emitter::emit_partial_phase() {
 void Emitter::combine_partials(const Pass& pass) {
   current_pass_ = 0;
   set_inner_tile({});
-  if (on_gpu()) {
+  if (on_gpu() && schedule_.slice == 0) {  // large tiles leave no registers for all chunks
     fold_partials(pass);
     return;
   }

@@ -2,6 +2,7 @@
 // inner loop reads them best.
 #include <algorithm>
 
+#include "compiler/fusion/inliner.h"
 #include "compiler/tiling/families.h"
 
 namespace braze {
@@ -39,7 +40,52 @@ bool is_computed(const TilingRequest& request, const ValueAt& value) {
          std::find(nodes.begin(), nodes.end(), value.node) != nodes.end();
 }
 
+// The Inliner's sink: tells a product of two factors from all else. A value is the set of factors
+// whose product it is, if it is one.
+struct ProductSink {
+  using Value = unsigned;
+  static constexpr Value kOther = 1u << 31;
+  const std::vector<Factor>& found;
+
+  Value load(NodeId node, const std::vector<Expr>& at, const Conditions& conditions) {
+    return conditions.empty() ? cached(node, at).value_or(kOther) : kOther;
+  }
+  Value reduced(NodeId, const std::vector<Expr>&) { return kOther; }
+  Value index(const Expr&, DType) { return kOther; }
+  Value constant(DType, uint64_t) { return kOther; }
+  Value inside(const Conditions&) { return kOther; }
+  Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
+    if (result != DType::F32) return kOther;
+    if (op == ElementwiseOp::convert) return arguments[0];
+    const bool product = op == ElementwiseOp::mul && (arguments[0] & arguments[1]) == 0;
+    return product ? arguments[0] | arguments[1] : kOther;
+  }
+  Expr as_index(const Value&, const Expr&) { return 0; }
+  std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
+    for (size_t i = 0; i < found.size(); ++i)
+      if (found[i].value.node == node && found[i].value.at == at) return 1u << i;
+    return std::nullopt;
+  }
+};
+
 }  // namespace
+
+bool sums_matrix_products(const TilingRequest& request, const Space& space,
+                          const std::vector<Factor>& found) {
+  if (found.size() != 2 || found[0].lanes == found[1].lanes) return false;
+  const SpaceTask& task = space.passes.front().reduces.front();
+  const LoopForm* form = request.forms.find(task.node);
+  if (form->monoid != Monoid::Sum || form->accumulator != DType::F32) return false;
+  const Graph& graph = request.forms.graph();
+  for (const Factor& factor : found) {
+    const DType dtype = graph[factor.value.node].type.dtype;
+    if (!is_half(dtype) && !(dtype == DType::F32 && form->tf32)) return false;
+  }
+  ProductSink sink{found};
+  const std::vector<bool> inside = membership(graph, request.fusion.nodes);
+  Inliner<ProductSink> inliner(request.forms, inside, sink);
+  return inliner.reduction_body(task.node, task.at, task.reduction) == 3u;
+}
 
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,
                             const SpaceAxis& row) {

@@ -40,6 +40,11 @@ struct Factor {
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,
                             const SpaceAxis& row);
 
+/// Whether the reductions of the first pass sum products of the two factors that matrix units of
+/// warps multiply: 16-bit floats, or f32 where tf32 will do.
+bool sums_matrix_products(const TilingRequest& request, const Space& space,
+                          const std::vector<Factor>& found);
+
 /// How well vectors run along `axis`: bytes of accesses that are contiguous or constant along it,
 /// as a share of all, times the share of full lanes.
 double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis, int64_t lanes);

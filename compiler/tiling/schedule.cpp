@@ -53,8 +53,11 @@ std::string Schedule::to_string() const {
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);
   if (registers > 0) out += fmt::format(" registers={}", registers);
+  if (mma) out += " mma=1";
   if (slice > 0) out += fmt::format(" slice={}", slice);
-  if (stages > 0)
+  if (slice > 0 && stages > 0)
+    out += fmt::format(" stages={}", stages);
+  else if (stages > 0)
     out += fmt::format(" stages={} consumers={} form={} cluster={} blocks={}", stages, consumers,
                        form, cluster, blocks);
   else if (cluster != 1)
@@ -106,6 +109,8 @@ Schedule parse_schedule(std::string_view text) {
       schedule.vector = parse_number(value, key);
     else if (key == "registers")
       schedule.registers = parse_number(value, key);
+    else if (key == "mma")
+      schedule.mma = parse_number(value, key) != 0;
     else if (key == "slice")
       schedule.slice = parse_number(value, key);
     else if (key == "stages")
@@ -125,7 +130,7 @@ Schedule parse_schedule(std::string_view text) {
            {{},
             {},
             "keys: family block tile lane inner unroll split pack stage by_row scan direct stream "
-            "threads vector registers slice stages consumers form cluster blocks band"});
+            "threads vector registers mma slice stages consumers form cluster blocks band"});
   }
   return schedule;
 }

@@ -31,10 +31,11 @@ struct Schedule {
   // larger than 1, the lane axis last but for a tiled inner axis that is the lanes' itself).
   std::vector<int64_t> threads;  ///< powers of two; their product is a multiple of 32
   int64_t vector = 1;            ///< neighbours along the last dimension in one thread
+  bool mma = false;              ///< products of slices by the warps' matrix units
   int64_t registers = 0;         ///< of a thread at most; 0: as many as the block leaves
   int64_t slice = 0;  ///< steps of the reduced axis whose factors a block copies on chip; 0: none
   // GPU: products on matrix units, pipelined (see pipelined_dot.h).
-  int64_t stages = 0;     ///< slots of the ring of copied factors; 0: another form
+  int64_t stages = 0;  ///< slots of the ring of factors, or slices, copied ahead; 0: another form
   int64_t consumers = 1;  ///< groups of four warps that multiply
   std::string form;       ///< "cooperative": they share a tile; "pingpong": they take turns
   int64_t blocks = 0;     ///< of the persistent grid

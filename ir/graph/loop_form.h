@@ -62,6 +62,7 @@ struct LoopForm {
   std::optional<Placement> placement;  ///< of a placed reduction
   DType accumulator = DType::F32;      ///< dtype in which the monoid combines
   DType result = DType::F32;
+  bool tf32 = false;  ///< factors of its products may be rounded to tf32
 
   bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
 };
