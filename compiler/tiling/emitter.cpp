@@ -1120,6 +1120,7 @@ class Emitter {
 
   void emit_partial_phase();
   void combine_partials(const Pass& pass);
+  bool holds_chunks() const;
   void fold_partials(const Pass& pass);
   std::vector<Expr> partial_place(const Expr& chunk, const Bindings& bindings) const;
   Condition partial_guard() const;
@@ -1914,7 +1915,7 @@ void Emitter::emit_partial_phase() {
 void Emitter::combine_partials(const Pass& pass) {
   current_pass_ = 0;
   set_inner_tile({});
-  if (on_gpu() && schedule_.slice == 0) {  // large tiles leave no registers for all chunks
+  if (on_gpu() && holds_chunks()) {
     fold_partials(pass);
     return;
   }
@@ -1945,6 +1946,14 @@ void Emitter::combine_partials(const Pass& pass) {
     reduced_[pass.reduces[i].node.index] =
         converted({state[i], accumulator_type(*form)}, form->result);
   }
+}
+
+// Whether a thread's registers hold its elements of all chunks.
+bool Emitter::holds_chunks() const {
+  constexpr int64_t kMost = 128;
+  int64_t elements = schedule_.split;
+  for (const TileDim& dim : dims_) elements *= dim.tile;
+  return schedule_.slice == 0 || elements <= kMost * result_.program.warps * kWarpThreads;
 }
 
 // The same with all chunks at once: one more axis of a tile.

@@ -1,10 +1,12 @@
 // gpu_contraction.cpp — products whose factors run along different parallel axes, on a GPU's
 // ordinary units: a block of accumulators in the registers of each thread. Large products copy
 // slices of their factors on chip, where a block's threads share them; small ones load them as
-// they multiply.
+// they multiply. Matrix units of warps multiply slices where 16-bit floats or tf32 allow it.
 #include <algorithm>
 #include <bit>
+#include <limits>
 #include <span>
+#include <tuple>
 
 #include "compiler/tiling/families.h"
 #include "ir/code/layout.h"
@@ -31,41 +33,98 @@ Side side_of(int64_t extent) {
   return side;
 }
 
-// A block's tile for factors that are copied on chip, and its threads. `rate`: of multiplications,
-// while a multiprocessor is busy, beside the first.
+// A block's tile for factors that are copied on chip, its threads and the steps of a slice.
+// `rate`: multiply-adds of a full multiprocessor, beside those that its ordinary units can do.
 struct SlicedTile {
   int64_t rows, columns;
   std::vector<int64_t> threads;
+  int64_t slice;
   double rate;
 };
-constexpr int64_t kSlice = 8;
-constexpr int64_t kLeastDepth = 8 * kSlice;   // shorter products are over before copies pay
+constexpr int64_t kLeastDepth = 64;           // shorter products are over before copies pay
 constexpr double kLeastProducts = 1 << 23;    // smaller ones leave most threads without work
 constexpr int64_t kMostFactors = 4;           // an array of registers has six axes at most
 constexpr int64_t kTwoBlocksRegisters = 128;  // of a thread, of blocks of 256
+constexpr int64_t kMatrixStages = 3;
+constexpr int64_t kMostChunks = 32;
+const std::vector<SlicedTile>& matrix_tiles() {
+  static const std::vector<SlicedTile> tiles = {{128, 128, {16, 8}, 16, 2.4},
+                                                {128, 64, {16, 8}, 16, 1.8},
+                                                {64, 64, {16, 8}, 16, 1.5},
+                                                {32, 32, {16, 4}, 16, 0.8}};
+  return tiles;
+}
 const std::vector<SlicedTile>& sliced_tiles() {
-  static const std::vector<SlicedTile> tiles = {
-      {128, 128, {16, 16}, 1.0}, {128, 64, {16, 16}, 0.85}, {64, 128, {8, 32}, 0.85},
-      {64, 64, {8, 16}, 0.75},   {32, 64, {4, 16}, 0.5},    {64, 32, {8, 8}, 0.5}};
+  static const std::vector<SlicedTile> tiles = {{128, 128, {16, 16}, 8, 0.73},
+                                                {64, 64, {16, 16}, 16, 0.59},
+                                                {64, 64, {8, 16}, 16, 0.59},
+                                                {32, 32, {8, 8}, 16, 0.45}};
   return tiles;
 }
 
-// The tile that takes least time, all multiprocessors working side by side.
-const SlicedTile& best_tile(int64_t rows, int64_t columns, int64_t batches, int64_t cores) {
-  const auto time = [&](const SlicedTile& tile) {
-    const int64_t blocks = batches * ((rows + tile.rows - 1) / tile.rows) *
-                           ((columns + tile.columns - 1) / tile.columns);
-    return static_cast<double>((blocks + cores - 1) / cores * tile.rows * tile.columns) / tile.rate;
+struct ProductSize {
+  int64_t rows, columns, batches, depth;
+  bool ahead;  // slices are copied ahead
+};
+
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+// Blocks that a multiprocessor holds: as many as its registers and threads allow.
+int64_t resident_blocks(const SlicedTile& tile) {
+  constexpr int64_t kRegisters = 65536, kThreads = 2048, kOthers = 40;
+  const int64_t threads = tile.threads[0] * tile.threads[1];
+  const int64_t sums = tile.rows * tile.columns / threads;
+  const int64_t fetched = tile.slice * (tile.rows + tile.columns) / threads;
+  return std::max<int64_t>(
+      std::min(kThreads / threads, kRegisters / (threads * (sums + fetched + kOthers))), 1);
+}
+
+// What the product takes in `chunks` of its depth, in multiply-adds that the ordinary units of a
+// multiprocessor do at their best: rounds of the blocks that it holds, each slice of which takes
+// its multiplications, those of the blocks beside it, or a time that passes between any two slices.
+double product_time(const SlicedTile& tile, int64_t chunks, const ProductSize& size,
+                    const Target& target) {
+  // Seconds: a fetch, a store and a barrier, or a barrier alone; a kernel more.
+  const double between = size.ahead ? 0.1e-6 : 0.29e-6;
+  constexpr double kLaunch = 2.8e-6;
+  const double rate = target.flops_per_second / 2 / target.cores;
+  const int64_t blocks = size.batches * ceil_divide(size.rows, tile.rows) *
+                         ceil_divide(size.columns, tile.columns) * chunks;
+  const int64_t each = ceil_divide(blocks, target.cores), held = resident_blocks(tile);
+  const auto slices = static_cast<double>(ceil_divide(ceil_divide(size.depth, chunks), tile.slice));
+  const double work = static_cast<double>(tile.rows * tile.columns * tile.slice) / tile.rate;
+  const auto round = [&](int64_t count) {
+    return count == 0
+               ? 0
+               : (slices + 1) * std::max(static_cast<double>(count) * work, work + between * rate);
   };
-  return *std::min_element(
-      sliced_tiles().begin(), sliced_tiles().end(),
-      [&](const SlicedTile& a, const SlicedTile& b) { return time(a) < time(b); });
+  double time = static_cast<double>(each / held) * round(held) + round(each % held);
+  if (chunks == 1) return time;
+  const double partial = 4.0 * static_cast<double>(size.rows * size.columns * size.batches) *
+                         static_cast<double>(2 * chunks + 1);
+  return time + (kLaunch + partial / target.memory_bytes_per_second) * rate;
+}
+
+// The tile and the chunks of the depth that take least time.
+std::pair<const SlicedTile*, int64_t> best_tile(const std::vector<SlicedTile>& tiles,
+                                                const ProductSize& size, bool splits,
+                                                const Target& target) {
+  std::pair<const SlicedTile*, int64_t> best;
+  double least = std::numeric_limits<double>::infinity();
+  for (const SlicedTile& tile : tiles)
+    for (int64_t chunks = 1;
+         chunks == 1 || (splits && chunks <= kMostChunks && size.depth / chunks >= kLeastDepth);
+         chunks *= 2) {
+      const double time = product_time(tile, chunks, size, target);
+      if (time < least) std::tie(least, best) = std::make_pair(time, std::make_pair(&tile, chunks));
+    }
+  return best;
 }
 
 // Whether two blocks of the largest tile can share a multiprocessor's registers: nothing is
-// computed beside the products, and vectors are copied.
+// computed beside the products, little after them, and vectors are copied.
 bool lean(const TilingRequest& request, const Space& space, const std::vector<Factor>& found) {
-  constexpr double kMostFlops = 4;  // of an element, after its sum
+  constexpr double kMostFlops = 100;  // of an element, after its sum
   double flops_after = 0;
   for (const Pass& pass : std::span(space.passes).subspan(1))
     flops_after += flops_per_element(request, pass);
@@ -81,6 +140,48 @@ bool slices_pay(const std::vector<Factor>& found, double products, int64_t depth
   const auto all = static_cast<int64_t>(found.size());
   return lanes > 0 && lanes < all && all <= kMostFactors && depth >= kLeastDepth &&
          products >= kLeastProducts;
+}
+
+// A product of m x n sums that copies slices; none if it had better not.
+std::optional<Schedule> schedule_slices(const TilingRequest& request, const Space& space,
+                                        size_t lane, size_t row, int64_t m, int64_t n,
+                                        int64_t batches) {
+  const size_t rank = space.parallel.size();
+  const std::vector<SpaceAxis>& inner = space.passes[0].inner;
+  const auto found = factors(request, space, space.parallel[lane], space.parallel[row]);
+  const int64_t depth = std::max<int64_t>(planned_extent(inner.back().extent), 1);
+  const double products = static_cast<double>(m) * static_cast<double>(n) *
+                          static_cast<double>(batches) *
+                          static_cast<double>(planned_elements(inner));
+  const LoopForm* form = request.forms.find(space.passes[0].reduces[0].node);
+  if (!form->monoid || !slices_pay(found, products, depth)) return std::nullopt;
+  Schedule schedule{.family = "dot",
+                    .block = std::vector<int64_t>(rank, 1),
+                    .tile = std::vector<int64_t>(rank, 1)};
+  schedule.lane_axis = static_cast<int64_t>(lane);
+  schedule.mma = sums_matrix_products(request, space, found);
+  const bool ahead =
+      schedule.mma && std::none_of(found.begin(), found.end(),
+                                   [](const Factor& factor) { return factor.computed; });
+  const auto [tile, chunks] =
+      best_tile(schedule.mma ? matrix_tiles() : sliced_tiles(), {m, n, batches, depth, ahead},
+                inner.size() == 1 && splittable(request, space), request.target);
+  const SlicedTile& best = *tile;
+  // Accumulators of eight bytes take the registers of two.
+  const auto bytes = static_cast<int64_t>(size_of(compute_type(form->accumulator)));
+  const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
+  schedule.tile[row] = schedule.block[row] = best.rows / narrower;
+  schedule.tile[lane] = schedule.block[lane] = best.columns;
+  schedule.threads = best.threads;
+  schedule.vector = schedule.mma ? 2 : 16 / std::max<int64_t>(bytes, 4);
+  schedule.slice = ahead ? 2 * best.slice : best.slice;  // no register holds what is fetched
+  schedule.split = chunks;
+  if (ahead) schedule.stages = kMatrixStages;
+  const bool largest = best.rows * best.columns == 128 * 128 && narrower == 1;
+  // On other machines the assembler would spill.
+  if (request.target.name == "sm_90a" && !schedule.mma && largest && lean(request, space, found))
+    schedule.registers = kTwoBlocksRegisters;
+  return schedule;
 }
 
 }  // namespace
@@ -100,33 +201,7 @@ std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, c
   for (size_t p = 0; p < rank; ++p)
     if (p != lane && p != row)
       batches *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
-  const std::vector<SpaceAxis>& inner = space.passes[0].inner;
-  const auto found = factors(request, space, space.parallel[lane], space.parallel[row]);
-  const int64_t depth = std::max<int64_t>(planned_extent(inner.back().extent), 1);
-  const double products = static_cast<double>(m) * static_cast<double>(n) *
-                          static_cast<double>(batches) *
-                          static_cast<double>(planned_elements(inner));
-  const LoopForm* form = request.forms.find(space.passes[0].reduces[0].node);
-  if (form->monoid && slices_pay(found, products, depth)) {
-    const auto bytes = static_cast<int64_t>(size_of(compute_type(form->accumulator)));
-    const SlicedTile& best = best_tile(m, n, batches, request.target.cores);
-    Schedule schedule{.family = "dot",
-                      .block = std::vector<int64_t>(rank, 1),
-                      .tile = std::vector<int64_t>(rank, 1)};
-    schedule.lane_axis = static_cast<int64_t>(lane);
-    // Accumulators of eight bytes take the registers of two.
-    const int64_t narrower = std::max<int64_t>(bytes / 4, 1);
-    schedule.tile[row] = schedule.block[row] = best.rows / narrower;
-    schedule.tile[lane] = schedule.block[lane] = best.columns;
-    schedule.threads = best.threads;
-    schedule.vector = 16 / std::max<int64_t>(bytes, 4);
-    schedule.slice = kSlice;
-    // On other machines the assembler would spill.
-    if (request.target.name == "sm_90a" && best.rows * best.columns == 128 * 128 && narrower == 1 &&
-        lean(request, space, found))
-      schedule.registers = kTwoBlocksRegisters;
-    return schedule;
-  }
+  if (const auto slices = schedule_slices(request, space, lane, row, m, n, batches)) return slices;
   // Enough blocks for all multiprocessors, by fewer elements in a thread.
   const auto blocks = [&] {
     return batches * ((n + columns.tile() - 1) / columns.tile()) *

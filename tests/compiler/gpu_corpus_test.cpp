@@ -8,7 +8,9 @@
 #include "braze/compile.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
+#include "ir/graph/text.h"
 #include "ir/program/program.h"
+#include "ir/support/text.h"
 #include "tests/fuzz/generator.h"
 
 namespace braze {
@@ -68,6 +70,36 @@ INSTANTIATE_TEST_SUITE_P(Ways, GpuCorpus,
                            return (std::get<0>(i.param) == GpuCode::Ptx ? "ptx" : "nvrtc") +
                                   std::to_string(std::get<1>(i.param));
                          });
+
+// Products by the rule's own schedules: f32, tf32 and 16-bit floats in every orientation.
+class GpuProducts : public testing::TestWithParam<GpuCode> {};
+
+TEST_P(GpuProducts, AssembleWithoutSpills) {
+  if (!ptx_assembler()) GTEST_SKIP() << "no PTX assembler here (docs/guides/gpu.md)";
+  if (GetParam() == GpuCode::Nvrtc && nvrtc_name().empty())
+    GTEST_SKIP() << "no NVRTC here (docs/guides/gpu.md)";
+  for (const char* machine : {"sm_80", "sm_90a"})
+    for (const auto& [dtype, attribute] :
+         {std::pair("f32", ""), std::pair("f32", ", tf32: true"), std::pair("bf16", "")})
+      for (const auto& [x, w, axes] : {std::tuple("1000, 512", "512, 1500", "[1] x [0]"),
+                                       std::tuple("1000, 512", "1500, 512", "[1] x [1]"),
+                                       std::tuple("512, 1000", "512, 1500", "[0] x [0]")}) {
+        const std::string text = fmt::format(R"(braze 1 graph
+graph @main(%x: {0}[{1}], %w: {0}[{2}]) {{
+  %y = dot %x, %w {{contract: {3}{4}}} : {0}[1000, 1500]
+  return %y
+}})",
+                                             dtype, x, w, axes, attribute);
+        SCOPED_TRACE(machine + ("\n" + text));
+        const Program program =
+            compile(parse_graph(text, "test"), *find_target(machine), {.gpu_code = GetParam()});
+        for (const Artifact& artifact : program.artifacts)
+          for (const auto& facts : artifact.facts) EXPECT_LE(facts.spill_bytes, kMostSpilled);
+      }
+}
+
+INSTANTIATE_TEST_SUITE_P(Ways, GpuProducts, testing::Values(GpuCode::Ptx, GpuCode::Nvrtc),
+                         [](const auto& i) { return i.param == GpuCode::Ptx ? "ptx" : "nvrtc"; });
 
 }  // namespace
 }  // namespace braze

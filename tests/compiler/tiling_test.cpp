@@ -1,6 +1,7 @@
 // Which schedules the rules choose, and that what they choose shows in the code.
 #include <gtest/gtest.h>
 
+#include "compiler/tiling/schedule.h"
 #include "ir/graph/build.h"
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
@@ -182,6 +183,98 @@ graph @main(%x: f32[b, k, 36], %w: f32[b, 52, k], %r: f32[b, 36, 52]) {
       }
     }
   }
+}
+
+// The same by the matrix units of warps, which add zeros where a slice reaches beyond the factors,
+// and with slices that are copied ahead.
+std::vector<Graph> matrix_products() {
+  std::vector<Graph> graphs;
+  const auto tf32 = [](const std::string& x, const std::string& w, const std::string& axes) {
+    return product("f32", x, w, axes + ", tf32: true");
+  };
+  graphs.push_back(tf32("37, 70", "70, 45", "contract: [1] x [0]"));
+  graphs.push_back(tf32("37, 72", "45, 72", "contract: [1] x [1]"));
+  graphs.push_back(tf32("70, 37", "70, 45", "contract: [0] x [0]"));
+  graphs.push_back(tf32("5, 37, 14", "45, 14, 5", "contract: [0, 2] x [2, 1]"));
+  graphs.push_back(product("bf16", "37, 70", "70, 45", "contract: [1] x [0]"));
+  graphs.push_back(product("f16", "37, 70", "45, 70", "contract: [1] x [1]"));
+  // A factor that is not zero beyond the reduced axis.
+  graphs.push_back(parse(R"(symbol k: 0..100
+graph @main(%x: f32[37, k], %w: f32[k, 45]) {
+  %a = cos %x : f32[37, k]
+  %b = cos %w : f32[k, 45]
+  %y = dot %a, %b {contract: [1] x [0], tf32: true} : f32[37, 45]
+  return %y
+})"));
+  graphs.push_back(tf32("37, 1", "45, 1", "contract: [1] x [1]"));
+  return graphs;
+}
+
+TEST(Slices, EveryScheduleOfMatricesAgrees) {
+  for (const char* machine : {"sim:sm_80", "sim:sm_90"}) {
+    const Device device(machine);
+    for (const Graph& graph : matrix_products()) {
+      const auto chosen = testing::compile_for(device, graph, {.by_cost = false});
+      ASSERT_EQ(chosen->launches.size(), 1u) << to_text(graph);
+      for (const char* form : {"16,32 lane=1 threads=8,8 vector=2 mma=1 slice=8",
+                               "16,32 lane=1 threads=8,8 vector=4 mma=1 slice=16 stages=3",
+                               "32,16 lane=1 threads=16,4 vector=2 mma=1 slice=16",
+                               "32,16 lane=1 split=2 threads=16,4 vector=4 mma=1 slice=8 stages=4",
+                               "64,64 lane=1 threads=16,8 vector=8 mma=1 slice=8 stages=2",
+                               "64,64 lane=1 threads=16,8 vector=2 mma=1 slice=16"}) {
+        const std::string tile = std::string(form).substr(0, 5);
+        const std::string schedule = fmt::format("family=dot block={} tile={}", tile, form);
+        CompileOptions options{.by_cost = false};
+        options.schedules[chosen->launches[0].name] = schedule;
+        const auto program = testing::compile_for(device, graph, options);
+        ASSERT_EQ(program->launches[0].schedule, schedule);
+        for (const uint64_t seed : {1, 2, 3}) {
+          const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
+          const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+          EXPECT_TRUE(result.ok) << schedule << "\n" << result.summary() << "\n" << to_text(graph);
+        }
+      }
+    }
+  }
+}
+
+// tf32 is asked for, never implied.
+TEST(Slices, MatricesMultiplyWhatAllowsIt) {
+  const auto schedule = [](const std::string& dtype, const std::string& more) {
+    const Graph graph = parse(fmt::format(R"(graph @main(%x: {0}[512, 512], %w: {0}[512, 512]) {{
+  %y = dot %x, %w {{contract: [1] x [0]{1}}} : {0}[512, 512]
+  return %y
+}})",
+                                          dtype, more));
+    return compile(graph, find_target("sm_80").value()).launches[0].schedule;
+  };
+  EXPECT_EQ(schedule("f32", "").find("mma=1"), std::string::npos);
+  EXPECT_EQ(schedule("f64", "").find("mma=1"), std::string::npos);
+  EXPECT_NE(schedule("f32", ", tf32: true").find("mma=1"), std::string::npos);
+  EXPECT_NE(schedule("bf16", "").find("mma=1"), std::string::npos);
+}
+
+// Blocks for all multiprocessors: of smaller tiles, or of chunks of the depth. No size is a case of
+// its own.
+TEST(Slices, FewRowsTakeSmallTilesOrSplits) {
+  const auto schedule = [](int64_t m, int64_t n, int64_t k) {
+    const Graph graph = parse(fmt::format(R"(graph @main(%x: f32[{0}, {2}], %w: f32[{2}, {1}]) {{
+  %y = dot %x, %w {{contract: [1] x [0]}} : f32[{0}, {1}]
+  return %y
+}})",
+                                          m, n, k));
+    return parse_schedule(compile(graph, find_target("sm_90a").value()).launches[0].schedule);
+  };
+  EXPECT_EQ(schedule(4096, 4096, 4096).tile, (std::vector<int64_t>{128, 128}));
+  for (const auto& [m, n, k] : {std::tuple(64, 4096, 4096), std::tuple(512, 512, 512),
+                                std::tuple(1000, 1000, 1000), std::tuple(300, 300, 20000)}) {
+    const Schedule chosen = schedule(m, n, k);
+    const int64_t blocks = (m + chosen.tile[0] - 1) / chosen.tile[0] *
+                           ((n + chosen.tile[1] - 1) / chosen.tile[1]) * chosen.split;
+    EXPECT_GE(blocks, 132) << chosen.to_string();
+    EXPECT_GT(chosen.slice, 0) << chosen.to_string();
+  }
+  EXPECT_GT(schedule(64, 4096, 4096).split, 1);
 }
 
 // What the rule chooses for a large product: the inner loop reads what is on chip, 16 bytes at a
