@@ -7,7 +7,10 @@ using namespace braze;
 
 int main() {
   auto f = jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); });
-  Array x = random::normal({128, 768}), w = random::normal({768, 3072}), b = zeros({3072});
+  const random::Key key(1);
+  Array x = random::normal({128, 768}, key.fold_in(0)),
+        w = random::normal({768, 3072}, key.fold_in(1));
+  Array b = zeros({3072});
   Array y = f(x, w, b);                   // compiled at the first call, cached after it
   std::cout << y << "\n" << f.explain();  // values; one kernel, and why
 }
