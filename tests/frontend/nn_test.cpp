@@ -80,6 +80,21 @@ TEST_F(Nn, EmbeddingAndDropout) {
   EXPECT_NEAR(zeros, 1000, 100);
 }
 
+// Rows that were read several times get the sum of what comes back, others nothing; the step of an
+// optimizer takes it from there.
+TEST_F(Nn, EmbeddingGradient) {
+  const auto loss = [](Tensor table, Tensor ids, Tensor g) {
+    return sum(nn::embedding(table, ids) * g);
+  };
+  const Array table = Array::from(Doubles{1, 2, 3, 4, 5, 6, 7, 8}, {4, 2});
+  const Array ids = Array::from(Longs{2, 0, 2}, {3});
+  const Array g = Array::from(Doubles{10, 20, 30, 40, 50, 60}, {3, 2});
+  expect_near(jit(grad(loss))(table, ids, g), {30, 40, 0, 0, 60, 80, 0, 0}, 0);
+  const auto step =
+      jit([=](Tensor t, Tensor i, Tensor u) { return t - grad(loss)(t, i, u) * 0.5; }, donate{0});
+  expect_near(step(table, ids, g), {-14, -18, 3, 4, -25, -34, 7, 8}, 0);
+}
+
 TEST_F(Nn, InitializersHaveTheirVariance) {
   const auto variance = [](const Initializer& initializer) {
     double total = 0;
