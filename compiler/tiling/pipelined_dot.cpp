@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <set>
 
 #include "compiler/fusion/inliner.h"
 #include "compiler/tiling/tensor_view.h"
@@ -458,6 +459,51 @@ Operand PipelinedDot::rounded_slab(const Operand& sums, const Expr& g) {
   return epilogue_->rounded(builder_.append(std::move(slice), {type}, "sum")[0]);
 }
 
+namespace {
+
+// Whether a load reads memory that no one writes, at a place for which it needs no name of `own`.
+bool reads_without(const KernelCode& code, const LoadOp& load, const std::set<std::string>& own) {
+  const Memory& memory = code[load.memory];
+  if (memory.space != MemorySpace::Parameter || memory.mode != Mode::In || load.guard) return false;
+  return std::all_of(load.at.begin(), load.at.end(), [&](const Expr& e) {
+    const auto names = e.symbols();
+    return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
+      return own.contains(name) || name[0] == '%';
+    });
+  });
+}
+
+void note_names(const Region& region, std::set<std::string>& names) {
+  for (const Statement& s : region.statements) {
+    if (const auto* let = s.as<LetOp>()) names.insert(let->symbol);
+    if (const auto* loop = s.as<ForOp>()) names.insert(loop->symbol);
+    for (const Region* inner : regions_of(s)) note_names(*inner, names);
+  }
+}
+
+// Moves what the loops of a region load again and again to its front, where it is on the way while
+// threads wait for each other.
+void raise_loads(const KernelCode& code, Region& region) {
+  std::set<std::string> own;
+  note_names(region, own);
+  std::vector<Statement> raised;
+  for (Statement& s : region.statements) {
+    auto* loop = s.as<ForOp>();
+    if (!loop) continue;
+    std::vector<Statement> kept;
+    for (Statement& inner : loop->body->statements) {
+      const auto* load = inner.as<LoadOp>();
+      const bool raises = load && reads_without(code, *load, own);
+      (raises ? raised : kept).push_back(std::move(inner));
+    }
+    loop->body->statements = std::move(kept);
+  }
+  region.statements.insert(region.statements.begin(), std::make_move_iterator(raised.begin()),
+                           std::make_move_iterator(raised.end()));
+}
+
+}  // namespace
+
 // Code for a few rows of a slab serves them all: what a thread would compute of all its sums at
 // once can be longer than the cache of instructions, and takes as long to compile. Threads also
 // hold neighbours of a row then, which they read and write together.
@@ -469,10 +515,14 @@ void PipelinedDot::follow_by_rows(const std::vector<Operand>& sums, const std::v
     follow_rows();
   };
   if (count == 1) return follow(0);
-  builder_.for_loop("slab", 0, count, 1, {}, [&](const Expr& slab, const auto&) {
-    follow(slab);
-    return std::vector<Operand>();
-  });
+  ForOp loop{.symbol = builder_.fresh_name("slab"), .low = 0, .high = count};
+  Region body;
+  builder_.enter(body);
+  follow(loop_symbol(loop.symbol, loop.low, loop.high, 1));
+  builder_.leave();
+  raise_loads(code(), body);
+  loop.body = std::move(body);
+  builder_.append(std::move(loop), {});
 }
 
 // Registers are known by name, so that the slab at hand is found among all.
