@@ -70,10 +70,11 @@ class BuilderScope {
 const std::shared_ptr<Builder>& current_builder(SourceLocation where);
 
 /// While one exists, everything built in this thread is attributed to the place of the outermost
-/// one: a function made of other functions opens one with its caller's line.
+/// one: a function made of other functions opens one with its caller's line, and with its own name
+/// if errors in those are to name it.
 class Place {
  public:
-  explicit Place(Where where);
+  explicit Place(Where where, const char* function = nullptr);
   ~Place();
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;
@@ -84,6 +85,11 @@ class Place {
 
 /// `where`, or the outermost Place.
 SourceLocation place(Where where);
+/// What errors in `op` name: the function of the outermost Place, if it gave its name, else `op`.
+const char* called(const char* op);
+
+/// Letters, digits, '_', and dots between them.
+bool is_name(std::string_view text);
 
 }  // namespace detail
 

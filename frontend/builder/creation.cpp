@@ -6,6 +6,7 @@
 #include "frontend/builder/builder.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
+#include "ir/values/value_of.h"
 
 namespace braze {
 
@@ -81,6 +82,10 @@ Array ones(std::vector<int64_t> shape, DType dtype, const Device& device) {
 }
 
 Array full(std::vector<int64_t> shape, double value, DType dtype, const Device& device) {
+  if (!is_value(value, dtype))
+    fail(codes::kBadNumber,
+         fmt::format("full: {} is not a value of {}", number_text(value), name(dtype)),
+         {.node = "full", .fix = "choose a dtype that has this value, such as f32"});
   return make_array(std::move(shape), dtype, device, [value](int64_t) { return value; });
 }
 

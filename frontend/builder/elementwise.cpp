@@ -62,7 +62,7 @@ Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, cons
 Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where call) {
   const SourceLocation where = place(call);
   const ElementwiseInfo& row = info(op);
-  const char* op_name = row.name.data();  // names are literals
+  const char* op_name = called(row.name.data());  // names are literals
   const bool is_select = op == ElementwiseOp::select;
 
   std::vector<const Tensor*> tensors;
@@ -87,6 +87,11 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
     const DType wanted = is_select && i == 0 ? DType::Bool : *dtype;
     nodes.push_back(node_of(as_tensor(operands[i], builder, wanted, op_name, where)));
   }
+  if (is_select && graph[nodes[0]].type.dtype != DType::Bool)
+    fail(
+        codes::kDTypeMismatch,
+        fmt::format("{}: the condition is {}, not bool", op_name, graph[nodes[0]].type.to_string()),
+        {.location = where, .node = op_name, .fix = "compare it with something, as in x > 0"});
   for (size_t i = 0; i < nodes.size(); ++i) {
     const DType got = graph[nodes[i]].type.dtype;
     const DType wanted = is_select && i == 0 ? DType::Bool : *dtype;
@@ -164,6 +169,7 @@ Tensor& operator*=(Tensor& x, const Operand& y) { return x = Operand(x, y.where(
 Tensor& operator/=(Tensor& x, const Operand& y) { return x = Operand(x, y.where()) / y; }
 
 Tensor where(const Operand& condition, const Operand& x, const Operand& y, Where where) {
+  const detail::Place place(where, "where");
   return select(condition, x, y, where);
 }
 
@@ -182,7 +188,7 @@ Tensor bitcast(const Tensor& x, DType dtype, Where where) {
 }
 
 Tensor pow(const Tensor& x, int64_t exponent, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "pow");
   if (exponent == 0) return ones_like(x);
   // From the highest bit down: square, and multiply where the bit is set.
   const uint64_t magnitude =

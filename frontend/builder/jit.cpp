@@ -58,6 +58,7 @@ struct LeafSignature {
   }
 
   bool admits(const Array& array) const {
+    if (!array.valid()) return false;
     const std::vector<int64_t>& shape = array.shape();
     if (array.dtype() != dtype || shape.size() != extents.size()) return false;
     for (size_t i = 0; i < shape.size(); ++i)
@@ -123,6 +124,10 @@ struct JitCore::State {
   void set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
                    const std::vector<Tensor>& arguments,
                    const std::vector<std::pair<int, std::string>>& places) const;
+  /// What `update` said of a result has become of it.
+  void check_updates(const Builder& builder, const Traced& traced,
+                     const std::vector<Tensor>& arguments,
+                     const std::vector<GraphOutput>& outputs) const;
 };
 
 JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where)
@@ -130,6 +135,15 @@ JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_locati
   state_->specs = std::move(specs);
   state_->options = std::move(options);
   state_->where = where;
+  // It stands in graph text and names the folder of a dump.
+  constexpr size_t kLongest = 100;
+  const std::string& name = state_->options.name;
+  if (!is_name(name) || name.size() > kLongest)
+    fail(codes::kBadName,
+         fmt::format("{} cannot be the name of a function", quote(name.substr(0, kLongest))),
+         {.location = where,
+          .fix =
+              fmt::format("use at most {} letters, digits, '_' and dots between them", kLongest)});
 }
 JitCore::~JitCore() = default;
 
@@ -139,6 +153,13 @@ std::vector<Spec> JitCore::State::leaf_specs(const TracedCall& call) const {
          fmt::format("{}: {} arguments are declared, {} are given", options.name, specs.size(),
                      call.arguments()),
          {.location = where});
+  for (const int position : options.donate)
+    if (position < 0 || static_cast<size_t>(position) >= call.arguments())
+      fail(codes::kBadDonation,
+           fmt::format("{}: there is no argument {} to donate; they are counted from 0, and {} are "
+                       "given",
+                       options.name, position, call.arguments()),
+           {.location = where});
   std::vector<Spec> out = call.specs();
   const auto places = call.leaves();
   for (size_t i = 0; i < out.size(); ++i) {
@@ -227,6 +248,24 @@ Graph JitCore::State::trace(const TracedCall& call, const std::vector<Spec>& spe
   return without_dead_code(graph);
 }
 
+void JitCore::State::check_updates(const Builder& builder, const Traced& traced,
+                                   const std::vector<Tensor>& arguments,
+                                   const std::vector<GraphOutput>& outputs) const {
+  for (const auto& [value, argument] : builder.updates) {
+    bool is_returned = false, is_done = false;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (node_of(traced.outputs[i]) != value) continue;
+      is_returned = true;
+      if (outputs[i].updates) is_done |= node_of(arguments[*outputs[i].updates]) == argument;
+    }
+    if (is_returned && !is_done)
+      fail(codes::kBadDonation,
+           fmt::format("{}: update gives {} to two results, or one result two arguments",
+                       options.name, builder.graph[argument].as<InputOp>()->name),
+           {.location = where, .fix = "update each argument once, with a result of its own"});
+  }
+}
+
 void JitCore::State::set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
                                  const std::vector<Tensor>& arguments,
                                  const std::vector<std::pair<int, std::string>>& places) const {
@@ -248,6 +287,7 @@ void JitCore::State::set_outputs(Graph& graph, const Builder& builder, const Tra
       taken[position] = true;
       outputs[i].updates = static_cast<uint32_t>(position);
     }
+  check_updates(builder, traced, arguments, outputs);
   // Donated arguments: each leaf becomes the first result of its type that is still free. Results
   // in the order of the arguments, as a training step gives them, pair up as meant.
   for (size_t position = 0; position < arguments.size(); ++position) {
@@ -287,8 +327,14 @@ const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array
       return known;
     }
 
-  const Device device = arguments.empty() ? default_device() : arguments[0].device();
   const auto places = call.leaves();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!arguments[i].valid())
+      fail(codes::kSpecMismatch,
+           fmt::format("{}: {}{} is an empty Array", state_->options.name,
+                       state_->argument_name(places[i].first), places[i].second),
+           {.location = state_->where});
+  const Device device = arguments.empty() ? default_device() : arguments[0].device();
   for (size_t i = 0; i < arguments.size(); ++i)
     if (!(arguments[i].device() == device))
       fail(codes::kDeviceMismatch,

@@ -43,6 +43,28 @@ double host_uniform(const std::array<uint32_t, 2>& key, uint64_t i, uint64_t cou
   return std::ldexp(static_cast<double>(word >> (32 - bits)), -bits);
 }
 
+double rounded(double value, DType dtype) {
+  HostTensor scalar(dtype, {});
+  scalar.set_double(0, value);
+  return scalar.get_double(0);
+}
+
+/// The next lower number of a floating dtype.
+uint64_t predecessor(uint64_t bits, DType dtype) {
+  const uint64_t sign = uint64_t{1} << (8 * size_of(dtype) - 1);
+  if ((bits & ~sign) == 0) return sign | 1;
+  return bits & sign ? bits + 1 : bits - 1;
+}
+
+/// Rounds `value` down, and to less than `limit`: the nearest might be the limit, and the ends of
+/// an interval would get half of what the numbers between them get.
+void set_below(HostTensor& tensor, int64_t i, double value, double limit) {
+  tensor.set_double(i, value);
+  const double nearest = tensor.get_double(i);
+  if (nearest > value || nearest >= limit)
+    tensor.set_bits(i, predecessor(tensor.get_bits(i), tensor.dtype()));
+}
+
 /// One Box-Muller number, from two words.
 template <class Real>
 Real box_muller(uint32_t first, uint32_t second) {
@@ -81,10 +103,12 @@ Array uniform(std::vector<int64_t> shape, double low, double high, DType dtype, 
   check_floating(dtype, "uniform", {});
   HostTensor host(dtype, std::move(shape));
   const auto count = static_cast<uint64_t>(host.numel());
+  low = rounded(low, dtype);
+  high = rounded(high, dtype);
+  const double limit = low < high ? high : INFINITY;
   for (uint64_t i = 0; i < count; ++i) {
     const double unit = host_uniform({key.low, key.high}, i, count, dtype);
-    host.set_double(static_cast<int64_t>(i),
-                    low == 0 && high == 1 ? unit : low + (high - low) * unit);
+    set_below(host, static_cast<int64_t>(i), low + (high - low) * unit, limit);
   }
   return Array::from_host(host, device);
 }
@@ -113,7 +137,11 @@ Tensor fold_in(const Tensor& key, const Operand& index, Where where) {
 
 Tensor bits(const Tensor& key, const Dims& shape, Where where) {
   const SourceLocation at = detail::place(where);
-  const auto& builder = detail::builder_of(key, "random_bits", at);
+  const char* op = detail::called("random::bits");
+  const auto& builder = detail::builder_of(key, op, at);
+  if (!(detail::type_of(key) == TensorType{DType::U32, {2}}))
+    fail(codes::kDTypeMismatch, fmt::format("{}: {} is no key", op, key.to_string()),
+         {.location = at, .node = op, .fix = "a key is u32[2], such as random::Key(1).array()"});
   return detail::wrap(
       builder, build::random_bits(builder->graph, detail::node_of(key), to_shape(shape), at));
 }
@@ -131,7 +159,7 @@ std::pair<Tensor, Tensor> two_words(const Tensor& key, const Dims& shape) {
 }  // namespace
 
 Tensor uniform(const Tensor& key, const Dims& shape, DType dtype, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "random::uniform");
   check_floating(dtype, "uniform", detail::place(where));
   if (dtype == DType::F64) {
     const auto [high, low] = two_words(key, shape);
@@ -142,7 +170,7 @@ Tensor uniform(const Tensor& key, const Dims& shape, DType dtype, Where where) {
 }
 
 Tensor normal(const Tensor& key, const Dims& shape, DType dtype, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "random::normal");
   check_floating(dtype, "normal", detail::place(where));
   const DType wide = compute_type(dtype);
   const auto [first, second] = two_words(key, shape);

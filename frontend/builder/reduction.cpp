@@ -24,9 +24,10 @@ Dims keep_dims(const Tensor& x, const std::vector<int64_t>& axes) {
   return shape;
 }
 
-Tensor reduce(Monoid monoid, const Tensor& x, const Axes& axes, bool keepdims, Where call) {
+Tensor reduce(const char* function, Monoid monoid, const Tensor& x, const Axes& axes, bool keepdims,
+              Where call) {
   const SourceLocation where = place(call);
-  const char* op = name(monoid).data();
+  const char* op = detail::called(function);
   const auto& builder = builder_of(x, op, where);
   if (!info(monoid).types.contains(x.dtype()))
     fail(codes::kDTypeMismatch, fmt::format("{}: is not defined on {}", op, x.to_string()),
@@ -57,22 +58,22 @@ Tensor arg_reduce(bool is_max, const Tensor& x, int64_t axis, bool keepdims, Whe
 }  // namespace
 
 Tensor sum(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
-  return reduce(Monoid::Sum, x, axes, keepdims, where);
+  return reduce("sum", Monoid::Sum, x, axes, keepdims, where);
 }
 Tensor prod(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
-  return reduce(Monoid::Prod, x, axes, keepdims, where);
+  return reduce("prod", Monoid::Prod, x, axes, keepdims, where);
 }
 Tensor max(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
-  return reduce(Monoid::Max, x, axes, keepdims, where);
+  return reduce("max", Monoid::Max, x, axes, keepdims, where);
 }
 Tensor min(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
-  return reduce(Monoid::Min, x, axes, keepdims, where);
+  return reduce("min", Monoid::Min, x, axes, keepdims, where);
 }
 Tensor any(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
-  return reduce(Monoid::Or, x, axes, keepdims, where);
+  return reduce("any", Monoid::Or, x, axes, keepdims, where);
 }
 Tensor all(const Tensor& x, const Axes& axes, bool keepdims, Where where) {
-  return reduce(Monoid::And, x, axes, keepdims, where);
+  return reduce("all", Monoid::And, x, axes, keepdims, where);
 }
 
 Tensor mean(const Tensor& x, const Axes& axes, bool keepdims, Where where) {

@@ -10,6 +10,7 @@
 #include "frontend/builder/builder.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
+#include "ir/values/value_of.h"
 
 namespace braze {
 
@@ -57,17 +58,22 @@ std::optional<Expr> parse_symbol(std::string_view text) {
 
 }  // namespace
 
-Dim::Dim(const char* declaration) {
+void detail::fail_extent(uint64_t extent) {
+  fail(codes::kBadDim, fmt::format("{} is too large for an extent", extent));
+}
+
+Dim::Dim(const char* declaration, std::source_location where) {
   const auto symbol = parse_symbol(declaration);
   if (!symbol)
     fail(codes::kBadDim, fmt::format("{} does not declare a symbolic extent", quote(declaration)),
-         {.fix = "write a name and its range, such as \"n:1..64\" or \"n:8..1024%8\" (multiples "
+         {.location = where,
+          .fix = "write a name and its range, such as \"n:1..64\" or \"n:8..1024%8\" (multiples "
                  "of 8)"});
   if (is_reserved_symbol(symbol->symbol_name()))
     fail(
         codes::kBadDim,
         fmt::format("{} has a meaning of its own and cannot name an extent", symbol->symbol_name()),
-        {.fix = "choose another name"});
+        {.location = where, .fix = "choose another name"});
   expr_ = std::make_shared<const Expr>(*symbol);
 }
 
@@ -116,6 +122,7 @@ namespace {
 
 thread_local std::shared_ptr<Builder> innermost;
 thread_local std::optional<SourceLocation> outermost_place;
+thread_local const char* outermost_function = nullptr;
 
 }  // namespace
 
@@ -130,14 +137,19 @@ const std::shared_ptr<Builder>& current_builder(SourceLocation where) {
   return innermost;
 }
 
-Place::Place(Where where) : outermost_(!outermost_place) {
-  if (outermost_) outermost_place = where;
+Place::Place(Where where, const char* function) : outermost_(!outermost_place) {
+  if (!outermost_) return;
+  outermost_place = where;
+  outermost_function = function;
 }
 Place::~Place() {
-  if (outermost_) outermost_place.reset();
+  if (!outermost_) return;
+  outermost_place.reset();
+  outermost_function = nullptr;
 }
 
 SourceLocation place(Where where) { return outermost_place.value_or(where); }
+const char* called(const char* op) { return outermost_function ? outermost_function : op; }
 
 // ---- Operands ---------------------------------------------------------------------------------
 
@@ -159,34 +171,29 @@ const std::shared_ptr<Builder>& builder_of(std::span<const Tensor* const> tensor
 namespace {
 
 [[noreturn]] void fail_number(const std::string& number, DType dtype, const char* op,
-                              SourceLocation where) {
+                              const char* better, SourceLocation where) {
   fail(codes::kBadNumber, fmt::format("{}: {} is not a value of {}", op, number, name(dtype)),
        {.location = where,
         .node = op,
-        .fix = is_floating(dtype) ? "" : "cast the tensor to a floating dtype first"});
+        .fix = fmt::format("choose a dtype that has this value, such as {}", better)});
 }
 
 /// The bits of a number that must be a value of `dtype` (rounded, for floats).
 uint64_t number_bits(const Operand& operand, DType dtype, const char* op, SourceLocation where) {
   if (is_floating(dtype)) {
-    if (operand.kind() == Operand::Kind::Boolean) fail_number("a bool", dtype, op, where);
+    if (operand.kind() == Operand::Kind::Boolean) fail_number("a bool", dtype, op, "bool", where);
     return operand.kind() == Operand::Kind::Real
                ? constant_bits(dtype, operand.real())
                : constant_bits(dtype, static_cast<double>(operand.integer()));
   }
   int64_t value = operand.integer();
   if (operand.kind() == Operand::Kind::Real) {
-    // 2^63 is exact in double; numbers beyond are no integers of any dtype here.
-    if (operand.real() != std::floor(operand.real()) || std::abs(operand.real()) >= 0x1p63)
-      fail_number(number_text(operand.real()), dtype, op, where);
+    if (!is_value(operand.real(), dtype))
+      fail_number(number_text(operand.real()), dtype, op, "f32", where);
     value = static_cast<int64_t>(operand.real());
   }
-  const bool fits = dtype == DType::Bool  ? value == 0 || value == 1
-                    : dtype == DType::I32 ? value == static_cast<int32_t>(value)
-                    : dtype == DType::U32
-                        ? value == static_cast<int64_t>(static_cast<uint32_t>(value))
-                        : true;
-  if (!fits) fail_number(std::to_string(value), dtype, op, where);
+  if (dtype != DType::I64 && !is_value(static_cast<double>(value), dtype))
+    fail_number(std::to_string(value), dtype, op, "i64", where);
   return constant_bits_int(dtype, value);
 }
 
@@ -228,11 +235,14 @@ std::vector<int64_t> to_axes(const Axes& axes, size_t rank, const char* op, Sour
 
 // ---- Named ------------------------------------------------------------------------------------
 
+bool is_name(std::string_view text) {
+  return !text.empty() && text.front() != '.' && text.back() != '.' &&
+         text.find("..") == std::string_view::npos &&
+         std::all_of(text.begin(), text.end(), [](char c) { return is_word(c) || c == '.'; });
+}
+
 void check_name(std::string_view name, Where where) {
-  bool good = !name.empty() && name.front() != '.' && name.back() != '.' &&
-              name.find("..") == std::string_view::npos;
-  for (const char c : name) good = good && (is_word(c) || c == '.');
-  if (!good)
+  if (!is_name(name))
     fail(codes::kBadName, fmt::format("{} cannot be the name of a parameter", quote(name)),
          {.location = place(where), .fix = "use letters, digits, '_' and dots between them"});
 }
@@ -296,5 +306,7 @@ Tensor Tensor::named(std::string name) const {
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor) {
   return out << tensor.to_string();
 }
+
+std::ostream& operator<<(std::ostream& out, DType dtype) { return out << name(dtype); }
 
 }  // namespace braze

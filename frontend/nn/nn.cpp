@@ -113,7 +113,7 @@ void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
 }  // namespace
 
 Tensor linear(const Weights& layer, const Tensor& x, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "linear");
   const Tensor product = dot(x, layer.at("weight"));
   return layer.contains("bias") ? product + layer.at("bias") : product;
 }
@@ -130,13 +130,13 @@ Tensor mlp(const Weights& layers, const Tensor& x, const std::function<Tensor(Te
 }
 
 Tensor softmax(const Tensor& x, int64_t axis, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "softmax");
   const Tensor e = exp(shifted(widen(x), axis));
   return cast(e / sum(e, axis, true), x.dtype());
 }
 
 Tensor log_softmax(const Tensor& x, int64_t axis, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "log_softmax");
   const Tensor z = shifted(widen(x), axis);
   return cast(z - log(sum(exp(z), axis, true)), x.dtype());
 }
@@ -147,11 +147,14 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where) {
   const Tensor z = shifted(widen(logits), -1);
   const int64_t classes = z.dim(-1).value();
   const Tensor chosen = sum(select(one_hot(labels, classes, boolean), z, 0), -1);
-  return cast(mean(log(sum(exp(z), -1)) - chosen), logits.dtype());
+  const Tensor loss = log(sum(exp(z), -1)) - chosen;
+  // The shift cancels only where a class is chosen, so the other rows have to be left out whole.
+  const Tensor is_class = (labels >= 0) & (labels < classes);
+  return cast(mean(select(is_class, loss, 0)), logits.dtype());
 }
 
 Tensor mse(const Tensor& x, const Tensor& y, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "mse");
   return mean(square(x - y));
 }
 
@@ -163,7 +166,7 @@ Tensor accuracy(const Tensor& logits, const Tensor& labels, Where where) {
 
 Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon,
                   Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "layer_norm");
   const Tensor wide = widen(x);
   const Tensor centered = wide - mean(wide, -1, true);
   const Tensor normal = centered * rsqrt(mean(square(centered), -1, true) + epsilon);
@@ -171,14 +174,14 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
 }
 
 Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "rms_norm");
   const Tensor wide = widen(x);
   const Tensor normal = wide * rsqrt(mean(square(wide), -1, true) + epsilon);
   return cast(normal * widen(scale), x.dtype());
 }
 
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "dropout");
   if (!(rate >= 0 && rate < 1))
     fail(codes::kBadAttribute, fmt::format("dropout: the rate {} is not in [0, 1)", rate),
          {.location = detail::place(where), .node = "dropout"});
@@ -187,7 +190,7 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, Where where) {
-  const detail::Place place(where);
+  const detail::Place place(where, "embedding");
   return take(table, ids, 0);
 }
 

@@ -6,6 +6,7 @@
 #include "ir/graph/infer.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
+#include "ir/support/suggest.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -18,6 +19,25 @@ struct Attribute {
   std::string_view name;
   std::function<void()> read;
   bool optional = false;
+};
+
+// The ops that are neither elementwise nor read something before their operands.
+const std::pair<std::string_view, Op> kOps[] = {
+    {"argmax", ArgReduceOp{true, 0}},
+    {"argmin", ArgReduceOp{false, 0}},
+    {"broadcast", BroadcastOp{}},
+    {"reshape", ReshapeOp{}},
+    {"transpose", TransposeOp{}},
+    {"slice", SliceOp{}},
+    {"pad", PadOp{}},
+    {"concat", ConcatOp{}},
+    {"reverse", ReverseOp{}},
+    {"iota", IotaOp{}},
+    {"size", SizeOp{}},
+    {"gather", GatherOp{}},
+    {"scatter_add", ScatterAddOp{}},
+    {"dot", DotOp{}},
+    {"random_bits", RandomBitsOp{}},
 };
 
 class GraphParser {
@@ -149,22 +169,19 @@ class GraphParser {
              {.location = at});
       return ReduceOp{*monoid, {}};
     }
-    if (name == "argmax") return ArgReduceOp{true, 0};
-    if (name == "argmin") return ArgReduceOp{false, 0};
-    if (name == "broadcast") return BroadcastOp{};
-    if (name == "reshape") return ReshapeOp{};
-    if (name == "transpose") return TransposeOp{};
-    if (name == "slice") return SliceOp{};
-    if (name == "pad") return PadOp{};
-    if (name == "concat") return ConcatOp{};
-    if (name == "reverse") return ReverseOp{};
-    if (name == "iota") return IotaOp{};
-    if (name == "size") return SizeOp{};
-    if (name == "gather") return GatherOp{};
-    if (name == "scatter_add") return ScatterAddOp{};
-    if (name == "dot") return DotOp{};
-    if (name == "random_bits") return RandomBitsOp{};
-    fail(codes::kSyntax, format("unknown op {}", quote(name.substr(0, 60))), {.location = here});
+    for (const auto& [known, op] : kOps)
+      if (name == known) return op;
+    fail_unknown(name, here);
+  }
+
+  [[noreturn]] static void fail_unknown(std::string_view name, SourceLocation here) {
+    std::vector<std::string> known = {"constant", "reduce"};
+    for (const ElementwiseInfo& row : elementwise_table())
+      if (!row.inner) known.emplace_back(row.name);
+    for (const auto& [op, value] : kOps) known.emplace_back(op);
+    name = name.substr(0, 60);
+    fail(codes::kSyntax, format("unknown op {}{}", quote(name), did_you_mean(name, known)),
+         {.location = here});
   }
 
   std::vector<NodeId> parse_operands() {

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include "ir/support/text.h"
+#include "ir/values/elision.h"
 #include "ir/values/half.h"
 
 namespace braze {
@@ -242,7 +243,7 @@ std::string HostTensor::to_string(int64_t limit) const {
   if (!data_ && shape_.empty()) return "no tensor";
   // Beyond the limit each axis shows its ends; the budget bounds tensors of many short axes too.
   constexpr int64_t kEnds = 3;
-  const bool elide = numel_ > limit;
+  const bool elide = shown_items(shape_) > limit;
   int64_t budget = limit;
   std::string out;
   const auto write = [&](const auto& self, size_t axis, int64_t first, int64_t count) -> void {
@@ -252,6 +253,7 @@ std::string HostTensor::to_string(int64_t limit) const {
       return;
     }
     const int64_t extent = shape_[axis];
+    if (extent == 0) --budget;
     const int64_t stride = extent ? count / extent : 0;
     out += '[';
     for (int64_t i = 0; i < extent; ++i) {

@@ -85,10 +85,14 @@ Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
 
 Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vector<int64_t> shape,
                         const Device& device) {
-  if (bytes.size() != checked_bytes(dtype, shape)) {
-    fail(codes::kArrayType,
-         fmt::format("{} elements of {} were given for an array of {}",
-                     bytes.size() / size_of(dtype), name(dtype), type_text(dtype, shape)));
+  const size_t wanted = checked_bytes(dtype, shape);
+  if (bytes.size() != wanted) {
+    const std::string given = bytes.size() % size_of(dtype) == 0
+                                  ? fmt::format("{} elements of {} were given",
+                                                bytes.size() / size_of(dtype), name(dtype))
+                                  : fmt::format("{} bytes were given", bytes.size());
+    fail(codes::kArrayType, fmt::format("{} for an array of {}, which has {} bytes", given,
+                                        type_text(dtype, shape), wanted));
   }
   Array array = make_array(dtype, std::move(shape), device, nullptr);
   array.state_->driver.copy_from_host(array.state_->data, bytes);

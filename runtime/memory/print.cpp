@@ -4,6 +4,7 @@
 #include <ostream>
 
 #include "ir/support/text.h"
+#include "ir/values/elision.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/memory/array_state.h"
 
@@ -17,7 +18,8 @@ constexpr std::string_view kGap = "...";
 
 class Printer {
  public:
-  explicit Printer(const HostTensor& value) : value_(value), elided_(value.numel() > kShownWhole) {
+  explicit Printer(const HostTensor& value)
+      : value_(value), elided_(shown_items(value.shape()) > kShownWhole) {
     // A first pass for the width of the columns.
     visit(
         0, 0, [this](int64_t i) { width_ = std::max(width_, element(i).size()); }, [](auto...) {});

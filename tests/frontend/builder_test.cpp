@@ -33,6 +33,15 @@ TEST_F(BuilderTest, NumbersMustBeValues) {
                   "3000000000 is not a value of i32");
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return cast(t, u32) + -1; })(x); }),
                   "-1 is not a value of u32");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, i64)); }),
+                  "1.8446744073709552e+19 is not a value of i64");
+  expect_near(jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, f64)), {0x1p64}, 0);
+  const std::string text = error_of([] { jit([] { return fill(i32, {3}, 0.5); })(); });
+  EXPECT_CONTAINS(text, "fill: 0.5 is not a value of i32");
+  EXPECT_CONTAINS(text, "choose a dtype that has this value, such as f32");
+  for (const double value : {1e30, 0.5, -1e10, std::nan("")})
+    EXPECT_CONTAINS(error_of([&] { full({2}, value, i32); }), "is not a value of i32");
+  EXPECT_CONTAINS(error_of([] { Dim(UINT64_MAX); }), "18446744073709551615 is too large");
   EXPECT_EQ(error_of([&] { jit([](Tensor t) { return t * 2.0; })(x); }), "");
 }
 
@@ -90,6 +99,29 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return select(t, t, t); });
   expect_here([](Tensor) { return add(1.0, 2); });
   expect_here([](Tensor t) { return t + Tensor(); });
+}
+
+TEST_F(BuilderTest, ErrorsNameTheFunctionThatWasCalled) {
+  const Array x = zeros({2, 3}), i = zeros({2, 3}, i32);
+  const auto text = [](auto function, const Array& argument) {
+    return error_of([&] { jit(function)(argument); });
+  };
+  EXPECT_CONTAINS(text([](Tensor t) { return any(t); }, x), "any: is not defined on f32[2, 3]");
+  EXPECT_CONTAINS(text([](Tensor t) { return pow(t, -2); }, i), "pow: is not defined on i32[2, 3]");
+  EXPECT_CONTAINS(text([](Tensor t) { return nn::layer_norm(t, fill(f32, {4}, 1), t); }, x),
+                  "layer_norm: f32[2, 3] and f32[4] do not broadcast");
+  EXPECT_CONTAINS(text([](Tensor t) { return nn::dropout(t, 0.5, t); }, x),
+                  "dropout: f32[2, 3] is no key");
+  EXPECT_CONTAINS(text([](Tensor t) { return where(t, t, t); }, x),
+                  "where: the condition is f32[2, 3], not bool");
+  // Functions called afterwards are themselves again.
+  EXPECT_CONTAINS(text([](Tensor t) { return reciprocal(t); }, i), "reciprocal: is not defined");
+}
+
+TEST_F(BuilderTest, DTypesPrint) {
+  std::ostringstream out;
+  out << bf16 << ' ' << boolean;
+  EXPECT_EQ(out.str(), "bf16 bool");
 }
 
 TEST_F(BuilderTest, TensorsStayInTheirFunction) {

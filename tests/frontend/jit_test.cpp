@@ -176,6 +176,52 @@ TEST_F(Jit, DonationNeedsAResult) {
   expect_near(x, {1, 1, 1, 1}, 0);
 }
 
+TEST_F(Jit, DonationNamesArguments) {
+  for (const int position : {1, 5, -1}) {
+    const auto f = jit([](Tensor x) { return x; }, donate{position});
+    EXPECT_CONTAINS(error_of([&] { f(ones({4})); }),
+                    "there is no argument " + std::to_string(position) + " to donate");
+  }
+}
+
+TEST_F(Jit, EachArgumentIsUpdatedOnce) {
+  const auto twice = [](Tensor x) { return std::pair(update(x, x + 1), update(x, x + 2)); };
+  EXPECT_CONTAINS(error_of([&] { jit(twice)(ones({4})); }),
+                  "update gives arg0 to two results, or one result two arguments");
+  const auto shared = [](Tensor x, Tensor y) { return update(y, update(x, x + y)); };
+  EXPECT_CONTAINS(error_of([&] { jit(shared)(ones({4}), ones({4})); }), "update gives arg1");
+  // One value for two arguments is fine where it is two results; what is not returned, is
+  // forgotten.
+  const auto both = [](Tensor x, Tensor y) {
+    update(x, x * 3);
+    return std::pair(update(x, x + y), update(y, x + y));
+  };
+  const auto [a, b] = jit(both)(ones({2}), ones({2}));
+  expect_near(a, {2, 2}, 0);
+  expect_near(b, {2, 2}, 0);
+}
+
+TEST_F(Jit, NamesAreWords) {
+  const auto named = [](const std::string& name) {
+    return error_of([&] { jit([](Tensor x) { return x; }, {.name = name}); });
+  };
+  for (const std::string name : {"", "my func (1)", "../../evil", "a..b"})
+    EXPECT_CONTAINS(named(name), "cannot be the name of a function");
+  EXPECT_CONTAINS(named(std::string(400, 'a')), "at most 100");
+  EXPECT_EQ(named("training.step_2"), "");
+}
+
+TEST_F(Jit, SaysWhereAndWhichArgument) {
+  const auto f = jit([](Tensor x, Tensor y) { return x + y; });
+  std::string text = error_of([&] { f(ones({2}), Array()); });
+  EXPECT_CONTAINS(text, "arg1 is an empty Array");
+  EXPECT_CONTAINS(text, "jit_test.cpp");
+  EXPECT_CONTAINS(error_of([] { spec(f32, {"n:5..1"}); }), "jit_test.cpp");
+  const Parameters p = {{"w", ones({2})}};
+  EXPECT_CONTAINS(error_of([&] { p["q"]; }), "jit_test.cpp");
+  EXPECT_CONTAINS(error_of([&] { p["q"]; }), "no parameter \"q\"");
+}
+
 TEST_F(Jit, DonatedTreesPairUpInOrder) {
   const auto f =
       jit([](Weights w,

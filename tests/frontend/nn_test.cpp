@@ -34,6 +34,19 @@ TEST_F(Nn, CrossEntropy) {
   }
 }
 
+TEST_F(Nn, CrossEntropyLeavesOutRowsWithoutAClass) {
+  const auto loss = [](Tensor x, Tensor y) { return nn::cross_entropy(x, y); };
+  const Array logits = Array::from(Doubles{0, 1, 2, 5, 5, 5, 1, 1, 1, 9, 2, 0}, {4, 3});
+  const Array labels = Array::from(Longs{1, -100, 3, 0}, {4});
+  const double z0 = 1 + std::exp(1) + std::exp(2), z3 = 1 + std::exp(-7) + std::exp(-9);
+  const auto [value, gradient] = jit(value_and_grad(loss))(logits, labels);
+  expect_near(value, {(std::log(z0) - 1 + std::log(z3)) / 4}, 1e-15);
+  expect_near(gradient,
+              {1 / z0 / 4, (std::exp(1) / z0 - 1) / 4, std::exp(2) / z0 / 4, 0, 0, 0, 0, 0, 0,
+               (1 / z3 - 1) / 4, std::exp(-7) / z3 / 4, std::exp(-9) / z3 / 4},
+              1e-15);
+}
+
 TEST_F(Nn, Accuracy) {
   const auto f = jit([](Tensor x, Tensor y) { return nn::accuracy(x, y); });
   expect_near(f(Array::from(Doubles{0, 1, 5, 2}, {2, 2}), Array::from(Longs{1, 1}, {2})), {0.5}, 0);
@@ -149,6 +162,24 @@ TEST_F(Random, Moments) {
     greatest = std::max(greatest, value);
   }
   EXPECT_TRUE(least >= 0 && least < 0.001 && greatest < 1 && greatest > 0.999);
+}
+
+TEST_F(Random, UniformStaysBelowItsLimit) {
+  for (const DType dtype : {f16, bf16, f32, f64}) {
+    for (const double value : to_doubles(random::uniform({20000}, 1, 2, dtype)))
+      ASSERT_TRUE(value >= 1 && value < 2) << name(dtype) << " " << value;
+    for (const double value : to_doubles(random::uniform({20000}, -1.5, -1, dtype)))
+      ASSERT_TRUE(value >= -1.5 && value < -1) << name(dtype) << " " << value;
+  }
+  // No number is between these, and the nearest to half of the way is the limit.
+  const double next = std::nextafter(1, 2);
+  expect_near(random::uniform({8}, 1, next, f64), Doubles(8, 1), 0);
+  expect_near(random::uniform({3}, 0.5, 0.5), Doubles(3, 0.5), 0);
+  // Every bf16 from 1 to 2 is as likely: 128 of them.
+  int ends = 0;
+  for (const double value : to_doubles(random::uniform({51200}, 1, 2, bf16)))
+    ends += value == 1 || value == 2 - 0x1p-7;
+  EXPECT_NEAR(ends, 800, 120);
 }
 
 TEST_F(Random, KeysDiffer) {

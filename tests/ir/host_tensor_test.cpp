@@ -149,6 +149,9 @@ TEST(HostTensor, Text) {
   HostTensor counted(DType::I32, {10});
   for (int64_t i = 0; i < 10; ++i) counted.set_int(i, i);
   EXPECT_EQ(counted.to_string(9), "[0, 1, 2, ..., 7, 8, 9]");
+  // Rows without elements are elided too.
+  EXPECT_EQ(HostTensor(DType::I32, {int64_t{1} << 40, 0}).to_string(4),
+            "[[], [], [], ..., [], ...]");
   EXPECT_EQ(counted.to_string(10), "[0, 1, 2, 3, 4, 5, 6, 7, 8, 9]");
   EXPECT_EQ(HostTensor(DType::I32, {3, 2}).to_string(4), "[[0, 0], [0, 0], ...]");
   // Many short axes stay within the limit too.

@@ -199,6 +199,9 @@ TEST(Array, MisuseIsAnError) {
                 Array::from(std::vector<float>{1, 2}, {3});
               }),
               AllOf(StartsWith("array-type"), HasSubstr("2 elements of f32"), HasSubstr("f32[3]")));
+  const std::byte three[3] = {};
+  EXPECT_THAT(error_of([&] { Array::from_bytes(three, DType::F32, {1}); }),
+              HasSubstr("3 bytes were given for an array of f32[1], which has 4 bytes"));
   const Array a = Array::from(std::vector<float>{1, 2}, {2});
   EXPECT_THAT(error_of([&] { a.to_vector<double>(); }),
               AllOf(StartsWith("array-type"), HasSubstr("f32[2], not f64")));
@@ -217,6 +220,8 @@ std::string text(const Array& array) {
 }
 
 TEST(Array, Prints) {
+  EXPECT_THAT(text(Array::from(std::vector<float>{}, {int64_t{1} << 40, 0})),
+              StartsWith("[[],\n []"));
   EXPECT_EQ(text(Array::from(std::vector<float>{1, 2.5f, -3, 100}, {2, 2})),
             "[[  1, 2.5],\n"
             " [ -3, 100]] f32[2, 2] on cpu");

@@ -17,6 +17,8 @@
 #include <vector>
 
 #include "braze/error.h"
+#include "ir/support/env.h"
+#include "ir/support/suggest.h"
 
 namespace CLI {
 class App;
@@ -47,19 +49,17 @@ struct Failure {
 /// The exit code of an error that arose while nothing in particular was going on.
 Exit exit_of(const Error& error);
 
-/// Runs `work`. What is an invalid argument to the library is, at this place, `exit`.
+/// Runs `work`. What is an invalid argument to the library is, at this place, `exit`; an
+/// environment variable is not at this place.
 template <class Work>
 auto blame(Exit exit, Work&& work) -> decltype(work()) {
   try {
     return work();
   } catch (const Error& error) {
-    if (error.kind() != ErrorKind::InvalidArgument) throw;
+    if (error.kind() != ErrorKind::InvalidArgument || &error.code() == &codes::kEnvironment) throw;
     throw Failure{exit, error.what()};
   }
 }
-
-/// "; did you mean \"run\"?" if one of `known` is close to `wrong`, else "".
-std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known);
 
 struct Command {
   std::string_view name;

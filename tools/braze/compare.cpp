@@ -65,9 +65,12 @@ void judge(const Graph& graph, std::span<const HostTensor> inputs, const Side& s
            std::vector<Verdict>& verdicts) {
   if (side.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
   const CheckResult result = check_outputs(graph, inputs, side.outputs, side.program->precision);
-  for (const OutputCheck& check : result.outputs)
+  const std::vector<std::string> names = output_names(graph.outputs());
+  for (size_t i = 0; i < names.size(); ++i) {
+    const OutputCheck& check = result.outputs[i];
     verdicts.push_back(
-        {check.name, side.device.name(), check.exact ? "exact" : "bound", check.comparison});
+        {names[i], side.device.name(), check.exact ? "exact" : "bound", check.comparison});
+  }
 }
 
 std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> inputs,
@@ -76,9 +79,9 @@ std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> i
   judge(graph, inputs, a, verdicts);
   if (a.device != b.device) judge(graph, inputs, b, verdicts);
   const bool same = run_same_kernels(a, b);
+  const std::vector<std::string> names = output_names(graph.outputs());
   for (size_t i = 0; i < a.outputs.size(); ++i) {
-    Verdict verdict{graph.outputs()[i].name,
-                    fmt::format("{} and {}", a.device.name(), b.device.name()),
+    Verdict verdict{names[i], fmt::format("{} and {}", a.device.name(), b.device.name()),
                     same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i])};
     if (!same) verdict.comparison.ok = true;  // each is judged by what it may be
     verdicts.push_back(std::move(verdict));

@@ -10,6 +10,7 @@
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
 #include "ir/values/philox.h"
+#include "ir/values/value_of.h"
 #include "tools/braze/command.h"
 
 namespace braze::tool {
@@ -47,7 +48,11 @@ std::vector<std::string> assign(const Program& program, const std::vector<std::s
     } else if (name.size() == flag.size() || std::filesystem::exists(flag)) {
       unnamed.push_back(flag);
     } else if (found != names.end()) {
-      texts[static_cast<size_t>(found - names.begin())] = flag.substr(name.size() + 1);
+      std::string& text = texts[static_cast<size_t>(found - names.begin())];
+      if (!text.empty()) fail_usage(fmt::format("the input {} is given twice", name));
+      text = flag.substr(name.size() + 1);
+      if (text.empty())
+        fail_usage(fmt::format("{} gives no value; give a file, a number or random:SEED", flag));
     } else {
       fail_usage(fmt::format("there is no input {}; the inputs are {}{}", name,
                              fmt::join(names, ", "), did_you_mean(name, names)));
@@ -133,6 +138,21 @@ void fill_random(HostTensor& value, uint64_t seed, std::string_view name) {
   }
 }
 
+[[noreturn]] void fail_number(const ProgramInput& input, const std::string& text) {
+  fail_usage(fmt::format("{} is not a value of the input {}, which is {}", text, input.name,
+                         input.type.to_string()));
+}
+
+// Every element is the number, which must be a value of the dtype (rounded, for floats).
+void fill_number(HostTensor& value, const ProgramInput& input, const std::string& text) {
+  const double number = *parse_number<double>(text);
+  // Large integers, which a double would round.
+  const auto integer = value.dtype() == DType::I64 ? parse_number<int64_t>(text) : std::nullopt;
+  if (!integer && !is_value(number, value.dtype())) fail_number(input, text);
+  for (int64_t i = 0; i < value.numel(); ++i)
+    integer ? value.set_int(i, *integer) : value.set_double(i, number);
+}
+
 HostTensor make_value(const ProgramInput& input, const std::string& text, const Sizes& sizes) {
   HostTensor value(input.type.dtype, sizes(input.type.shape));
   if (text.starts_with(kRandom)) {
@@ -141,8 +161,7 @@ HostTensor make_value(const ProgramInput& input, const std::string& text, const 
     fill_random(value, *seed, input.name);
     return value;
   }
-  const double number = *parse_number<double>(text);
-  for (int64_t i = 0; i < value.numel(); ++i) value.set_double(i, number);
+  fill_number(value, input, text);
   return value;
 }
 
@@ -150,12 +169,20 @@ bool is_file(const std::string& text) {
   return !text.starts_with(kRandom) && !parse_number<double>(text);
 }
 
+std::string_view numpy_dtype(DType dtype) {
+  constexpr std::string_view kNames[kDTypeCount] = {
+      "np.bool_",   "np.int32",           "np.int64",   "np.uint32",
+      "np.float16", "ml_dtypes.bfloat16", "np.float32", "np.float64"};
+  return kNames[static_cast<size_t>(dtype)];
+}
+
 HostTensor read_file(const ProgramInput& input, const std::string& path) {
   HostTensor value = blame(Exit::BadFile, [&] { return load_npy(path, Device("cpu")).to_host(); });
   if (value.dtype() != input.type.dtype)
     throw Failure{Exit::BadFile,
-                  fmt::format("{} holds {}, but the input {} is {}", path, name(value.dtype()),
-                              input.name, input.type.to_string())};
+                  fmt::format("{} holds {}, but the input {} is {}\n  fix: save a.astype({})", path,
+                              name(value.dtype()), input.name, input.type.to_string(),
+                              numpy_dtype(input.type.dtype))};
   return value;
 }
 

@@ -111,7 +111,14 @@ std::string file_name(const std::string& output) {
   for (char& c : name)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.') c = '_';
   if (name.empty() || name[0] == '.') name.insert(0, "_");
-  return name + ".npy";
+  return name;
+}
+
+// A file of its own for every output, even where two names differ only in what files do not take.
+std::vector<std::string> file_names(const std::vector<std::string>& outputs) {
+  std::vector<std::string> files;
+  for (const std::string& output : outputs) files.push_back(unused_name(file_name(output), files));
+  return files;
 }
 
 void write_outputs(const std::vector<std::string>& flags, const std::vector<std::string>& names,
@@ -129,8 +136,9 @@ void write_outputs(const std::vector<std::string>& flags, const std::vector<std:
     std::error_code error;
     std::filesystem::create_directories(flag, error);
     if (error) fail_usage(fmt::format("cannot make the folder {}: {}", flag, error.message()));
+    const std::vector<std::string> files = file_names(names);
     for (size_t i = 0; i < names.size(); ++i)
-      save_npy((std::filesystem::path(flag) / file_name(names[i])).string(), values[i]);
+      save_npy((std::filesystem::path(flag) / (files[i] + ".npy")).string(), values[i]);
   }
 }
 
@@ -248,8 +256,7 @@ Exit run(const Options& options) {
   const Inputs inputs = make_inputs(*program, options.inputs);
 
   const std::vector<Array> results = executable.run(arguments_of(inputs, device));
-  std::vector<std::string> names;
-  for (const ProgramOutput& output : program->outputs) names.push_back(output.name);
+  const std::vector<std::string> names = output_names(program->outputs);
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());
   write_outputs(options.outputs, names, results);

@@ -11,7 +11,8 @@ namespace braze {
 
 Array zeros(std::vector<int64_t> shape, DType dtype = f32, const Device& device = default_device());
 Array ones(std::vector<int64_t> shape, DType dtype = f32, const Device& device = default_device());
-/// Every element is `value`, rounded once to `dtype`.
+/// Every element is `value`, rounded once to a floating `dtype`; InvalidArgument if another one
+/// does not have it.
 Array full(std::vector<int64_t> shape, double value, DType dtype = f32,
            const Device& device = default_device());
 /// [start, start + step ...] below `stop` (above, for a negative step). InvalidArgument if step is

@@ -44,7 +44,7 @@ Spec spec(DType dtype, Dims shape);
 inline const Spec as_given{};
 
 struct JitOptions {
-  std::string name = "main";        ///< of the graph, in dumps and profiles
+  std::string name = "main";        ///< of the graph, in dumps and profiles: a word
   std::vector<int> donate;          ///< positions of arguments that a call takes over
   std::vector<std::string> inputs;  ///< names of the arguments in messages; default arg0, arg1 ...
   CompileOptions compile;

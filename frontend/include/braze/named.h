@@ -31,6 +31,16 @@ void check_name(std::string_view name, std::source_location where);
 uint64_t mix_name(uint64_t seed, std::string_view name);
 }  // namespace detail
 
+/// A name and the line that it stands on, for operators, which have no place for a second argument.
+struct NameHere {
+  template <class Text>
+  requires std::is_convertible_v<const Text&, std::string_view> NameHere(  // NOLINT: implicit
+      const Text& name, std::source_location line = std::source_location::current())
+      : text(name), where(line) {}
+  std::string_view text;
+  std::source_location where;
+};
+
 /// Values by name, in the order in which they were added.
 template <class T>
 class Named {
@@ -64,7 +74,7 @@ class Named {
     if (i == items_.size()) detail::fail_unknown_name(name, names(), where);
     return items_[i].second;
   }
-  const T& operator[](std::string_view name) const { return at(name); }
+  const T& operator[](NameHere name) const { return at(name.text, name.where); }
   /// Replaces the value of a name that exists.
   void set(std::string_view name, T value,
            std::source_location where = std::source_location::current()) {

@@ -59,7 +59,8 @@ Tensor softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current(
 Tensor log_softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current());
 
 /// The mean over all rows of -log_softmax(logits)[label]. `logits` [..., classes] floating,
-/// `labels` [...] integer. A label outside of [0, classes) counts as probability exp(0 - log-sum).
+/// `labels` [...] integer. A row whose label is outside of [0, classes), such as the
+/// padding -100, adds 0 to the sum of which this is the mean, and no gradient.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where = Where::current());
 /// The mean of (x - y)^2.
 Tensor mse(const Tensor& x, const Tensor& y, Where where = Where::current());

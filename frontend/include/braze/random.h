@@ -31,7 +31,7 @@ struct Key {
 
 // ---- Arrays, made on the host. Floating dtypes. ----------------------------------------------
 
-/// Uniform in [low, high).
+/// Uniform in [low, high), whose ends are rounded to `dtype` first; always `low` if they are equal.
 Array uniform(std::vector<int64_t> shape, double low = 0, double high = 1, DType dtype = f32,
               Key key = {}, const Device& device = default_device());
 /// Normal with this mean and standard deviation.

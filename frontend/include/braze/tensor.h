@@ -43,17 +43,28 @@ inline constexpr DType boolean = DType::Bool;
 namespace detail {
 struct Builder;
 struct Handle;
+
+template <class T>
+constexpr bool fits_int64(T value) {
+  if constexpr (std::is_unsigned_v<T>) return value <= static_cast<uint64_t>(INT64_MAX);
+  return true;
+}
+[[noreturn]] void fail_extent(uint64_t extent);
 }  // namespace detail
 
 /// An extent: a number, or an expression of symbols such as n or 4*n. Arithmetic is exact.
 class Dim {
  public:
+  /// InvalidArgument from 2^63.
   template <class T>
-  requires std::is_integral_v<T> Dim(T value)
-      : value_(static_cast<int64_t>(value)) {}  // NOLINT: implicit on purpose
+  requires std::is_integral_v<T> Dim(T value)  // NOLINT: implicit on purpose
+      : value_(static_cast<int64_t>(value)) {
+    if (!detail::fits_int64(value)) detail::fail_extent(static_cast<uint64_t>(value));
+  }
   /// A symbol with its range: "n:1..64", "n:8..1024%8" (multiples of 8). Both ends are included.
   /// InvalidArgument if the text is malformed or the range is empty.
-  Dim(const char* declaration);  // NOLINT
+  Dim(const char* declaration,  // NOLINT
+      std::source_location where = std::source_location::current());
   explicit Dim(std::shared_ptr<const Expr> expr);
 
   bool is_constant() const { return expr_ == nullptr; }
@@ -136,6 +147,8 @@ class Tensor {
 
 /// The type, for messages.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
+/// "f32", "bool" ...
+std::ostream& operator<<(std::ostream& out, DType dtype);
 
 /// What elementwise functions take: a Tensor, a number, or an Array (a constant of the graph).
 /// Being made from any of them, it is also what remembers the line of an operator.
@@ -155,6 +168,9 @@ class Operand {
       std::source_location where = std::source_location::current())
       : where_(where) {
     if constexpr (std::is_floating_point_v<T>) {
+      kind_ = Kind::Real;
+      real_ = static_cast<double>(value);
+    } else if (!detail::fits_int64(value)) {  // a value of floating dtypes only
       kind_ = Kind::Real;
       real_ = static_cast<double>(value);
     } else {
