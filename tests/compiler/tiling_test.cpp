@@ -165,7 +165,7 @@ graph @main(%x: f32[b, k, 36], %w: f32[b, 52, k], %r: f32[b, 36, 52]) {
                          graph.inputs().size() == 3 &&
                          graph[graph.inputs()[2]].type.shape.rank() == 3;
     for (const char* form :
-         {"16,32 threads=4,8 vector=4 slice=8", "32,16 threads=8,8 vector=2 slice=4",
+         {"16,32 threads=4,8 vector=4 slice=8 stages=3", "32,16 threads=8,8 vector=2 slice=4",
           "64,64 threads=16,16 vector=1 slice=16", "16,4 threads=16,4 vector=1 slice=4",
           "8,64 threads=2,16 vector=4 slice=16 split=2"}) {
       std::string tile = std::string(form).substr(0, std::string(form).find(' '));
