@@ -46,6 +46,7 @@ constexpr double kLeastProducts = 1 << 23;    // smaller ones leave most threads
 constexpr int64_t kMostFactors = 4;           // an array of registers has six axes at most
 constexpr int64_t kTwoBlocksRegisters = 128;  // of a thread, of blocks of 256
 constexpr int64_t kMatrixStages = 3;
+constexpr int64_t kAheadStages = 4;
 constexpr int64_t kMostChunks = 32;
 const std::vector<SlicedTile>& matrix_tiles() {
   static const std::vector<SlicedTile> tiles = {{128, 128, {16, 8}, 16, 2.4},
@@ -121,14 +122,19 @@ std::pair<const SlicedTile*, int64_t> best_tile(const std::vector<SlicedTile>& t
   return best;
 }
 
+// Operations on each sum.
+double flops_after(const TilingRequest& request, const Space& space) {
+  double flops = 0;
+  for (const Pass& pass : std::span(space.passes).subspan(1))
+    flops += flops_per_element(request, pass);
+  return flops;
+}
+
 // Whether two blocks of the largest tile can share a multiprocessor's registers: nothing is
 // computed beside the products, little after them, and vectors are copied.
 bool lean(const TilingRequest& request, const Space& space, const std::vector<Factor>& found) {
   constexpr double kMostFlops = 100;  // of an element, after its sum
-  double flops_after = 0;
-  for (const Pass& pass : std::span(space.passes).subspan(1))
-    flops_after += flops_per_element(request, pass);
-  return found.size() == 2 && flops_after <= kMostFlops &&
+  return found.size() == 2 && flops_after(request, space) <= kMostFlops &&
          std::all_of(found.begin(), found.end(),
                      [](const Factor& f) { return !f.computed && f.vector > 1; });
 }
@@ -181,6 +187,10 @@ std::optional<Schedule> schedule_slices(const TilingRequest& request, const Spac
   // On other machines the assembler would spill.
   if (request.target.name == "sm_90a" && !schedule.mma && largest && lean(request, space, found))
     schedule.registers = kTwoBlocksRegisters;
+  // What follows needs the registers that fetched slices would take.
+  constexpr double kFewFlops = 4;
+  if (schedule.registers > 0 && flops_after(request, space) > kFewFlops)
+    schedule.stages = kAheadStages;
   return schedule;
 }
 
