@@ -18,6 +18,7 @@
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
+#include "compiler/passes/pack_factors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
@@ -213,6 +214,8 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, Trace& 
   if (has_asynchronous_dots(target)) {
     graph = split_dots(graph, target);
     shown("split_dots");
+    graph = pack_factors(graph);
+    shown("pack_factors");
   }
   return graph;
 }

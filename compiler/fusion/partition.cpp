@@ -9,6 +9,7 @@
 #include "compiler/fusion/reasons.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
+#include "ir/target/features.h"
 
 namespace braze {
 
@@ -60,6 +61,9 @@ class Search {
 
   std::vector<bool> roots() const {
     std::vector<bool> root = reread_values();
+    for (size_t i = 0; i < graph_.size(); ++i)
+      for (const NodeId operand : graph_[NodeId(i)].operands)
+        if (packs(operand, NodeId(i))) root[operand.index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
     const std::vector<size_t> users = count_users();
     const std::vector<bool> spread = spread_values();
@@ -80,6 +84,32 @@ class Search {
       inlined[i] = !root[i];
     }
     return root;
+  }
+
+  // Whether a node is a factor transposed for a product on matrix units: these read tf32 along the
+  // contracted axis only, so an index map in its place would keep the product from them.
+  bool packs(NodeId factor, NodeId user) const {
+    const auto* dot = graph_[user].as<DotOp>();
+    const auto* transpose = graph_[factor].as<TransposeOp>();
+    if (!live_[user.index] || !dot || !dot->tf32 || !transpose || !has_asynchronous_dots(target_))
+      return false;
+    const auto last = static_cast<int64_t>(transpose->permutation.size()) - 1;
+    const LoopForm* form = forms_.find(user);
+    double work = 1;
+    for (const auto* extents : {&form->domain, &form->reduction})
+      for (const Expr& extent : *extents) work *= static_cast<double>(extent.range().max);
+    return last >= 0 && transpose->permutation.back() != last && work >= kLeastAsynchronousDot;
+  }
+  // Whether a node of one kernel is a factor that the other's product reads from memory.
+  bool packs(const Candidate& producer, const Candidate& consumer) const {
+    return std::any_of(
+        consumer.fusion.nodes.begin(), consumer.fusion.nodes.end(), [&](NodeId user) {
+          return std::any_of(producer.roots.begin(), producer.roots.end(), [&](NodeId root) {
+            const auto& operands = graph_[user].operands;
+            return std::find(operands.begin(), operands.end(), root) != operands.end() &&
+                   packs(root, user);
+          });
+        });
   }
 
   std::vector<size_t> count_users() const {
@@ -184,6 +214,7 @@ class Search {
     const Candidate &first = kernels_[pair.first], &second = kernels_[pair.second];
     for (const Candidate* kernel : {&first, &second})
       if (kernel->refusal) return {{}, kernel->refusal, {}, 0};
+    if (packs(first, second) || packs(second, first)) return {{}, &reasons::kPacked, {}, 0};
     if (kernels_.connected_around(pair.first, pair.second)) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(pair.first, pair.second);
     std::string detail;

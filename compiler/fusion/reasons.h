@@ -32,6 +32,9 @@ inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
 inline constexpr Code kRecomputeCost{
     "recompute-cost", ErrorKind::Unsupported,
     "Computing the producer again in every consumer costs more than a round trip to memory."};
+inline constexpr Code kPacked{
+    "packed", ErrorKind::Unsupported,
+    "The producer is a factor transposed for the matrix units, which read it from memory."};
 inline constexpr Code kParallelism{
     "parallelism", ErrorKind::Unsupported,
     "The fused kernel has too few independent instances to fill the machine."};

@@ -16,9 +16,12 @@ namespace {
 
 constexpr Code kDotSchedule{"dot-schedule", ErrorKind::InvalidArgument,
                             "A schedule asks for a pipelined dot that cannot be made."};
-constexpr int64_t kDepth = 64;  // of a slot along the contracted axis: one row of a swizzled panel
 constexpr int64_t kCopyBytes = 16;
 constexpr int64_t kSwizzle = 128;
+
+// Of a slot along the contracted axis: one row of a swizzled panel.
+int64_t depth_of(DType dtype) { return kSwizzle / static_cast<int64_t>(size_of(dtype)); }
+
 constexpr int64_t kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
 // Operations on each sum up to which code for all sums of a thread is worth its length.
@@ -72,7 +75,8 @@ std::optional<MatrixFactor> matrix_factor(const TilingRequest& request, const Sp
   const SpaceAxis& contracted = space.passes[0].inner[0];
   const TensorView view(request, space, {value.node});
   MatrixFactor out{value.node, view.at(value.at)};
-  const auto bytes = static_cast<int64_t>(size_of(request.forms.graph()[value.node].type.dtype));
+  const DType dtype = request.forms.graph()[value.node].type.dtype;
+  const auto bytes = static_cast<int64_t>(size_of(dtype));
   if (out.at.size() < 2 || out.at.size() > kMostTensorRank ||
       !(view.shape().dims().back() * Expr(bytes)).is_multiple_of(kCopyBytes))
     return std::nullopt;
@@ -83,7 +87,8 @@ std::optional<MatrixFactor> matrix_factor(const TilingRequest& request, const Sp
     if (along_parallel == along_contracted && (uses(e, parallel) || uses(e, contracted)))
       return std::nullopt;
     // What lies behind a part of the contracted axis must not be fetched with it.
-    if (along_contracted && e != contracted.symbol && !contracted.extent.is_multiple_of(kDepth))
+    if (along_contracted && e != contracted.symbol &&
+        !contracted.extent.is_multiple_of(depth_of(dtype)))
       return std::nullopt;
     parallels += along_parallel;
     contracteds += along_contracted;
@@ -118,7 +123,9 @@ std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const 
   if (!a || !b || request.aliases.contains(a->node) || request.aliases.contains(b->node))
     return std::nullopt;
   const DType dtype = graph[a->node].type.dtype;
-  if (!is_half(dtype) || graph[b->node].type.dtype != dtype) return std::nullopt;
+  // The instructions for tf32 take factors along the contracted axis only.
+  const bool tf32 = dtype == DType::F32 && form->tf32 && a->contracted_last && b->contracted_last;
+  if ((!is_half(dtype) && !tf32) || graph[b->node].type.dtype != dtype) return std::nullopt;
   for (size_t n = 1; n < space.passes.size(); ++n)
     for (const AccessInfo& access : accesses(request, space.passes[n]))
       if (access.irregular) return std::nullopt;
@@ -169,7 +176,7 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   // Wide tiles read less, if they leave work for all multiprocessors.
   if (static_cast<double>((m + 127) / 128 * ((n + 255) / 256)) * matrices >= request.target.cores)
     schedule.tile[product->lane] = 256;
-  schedule.inner_tile = kDepth;
+  schedule.inner_tile = depth_of(product->dtype);
   schedule.consumers = 2;
   // As many slots as fit beside two slabs of each output for each consumer.
   int64_t output_bytes = 0;
@@ -182,7 +189,7 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   const int64_t slabs = schedule.consumers * PipelinedDot::kSlabRows * PipelinedDot::kSlabColumns *
                         (output_slots(schedule) * output_bytes + (schedule.by_row ? sum_bytes : 0));
   const auto stages = [&] {
-    const int64_t slot = (schedule.tile[product->row] + schedule.tile[product->lane]) * kDepth * 2;
+    const int64_t slot = (schedule.tile[product->row] + schedule.tile[product->lane]) * kSwizzle;
     return (request.target.l1_bytes - slabs - kBarrierBytes) / slot;
   };
   while (stages() < 3 && schedule.tile[product->lane] > 64) schedule.tile[product->lane] /= 2;
@@ -210,6 +217,8 @@ PipelinedDot::PipelinedDot(CodeBuilder& builder, const Space& space, const Matri
   check();
 }
 
+int64_t PipelinedDot::depth() const { return depth_of(product_.dtype); }
+
 int64_t PipelinedDot::parts() const {
   return tile_rows() / kSlabRows / (cooperative() ? schedule_.consumers : 1);
 }
@@ -221,7 +230,7 @@ void PipelinedDot::check() const {
   bool right = schedule_.tile.size() == space_.parallel.size();
   for (size_t p = 0; right && p < schedule_.tile.size(); ++p)
     right = !is_batch(p) || schedule_.tile[p] == 1;
-  right = right && schedule_.inner_tile == kDepth && forms && tile_rows() % rows == 0 &&
+  right = right && schedule_.inner_tile == depth() && forms && tile_rows() % rows == 0 &&
           parts() >= 1 && parts() <= 2 && tile_columns() % kSlabColumns == 0 &&
           tile_columns() >= kSlabColumns && tile_columns() * parts() <= 256 &&
           schedule_.stages >= 2 && schedule_.stages <= 16 && schedule_.consumers >= 1 &&
@@ -242,8 +251,8 @@ Memory PipelinedDot::field(const MatrixFactor& factor, std::string_view name,
              .space = MemorySpace::Field,
              .mode = Mode::In,
              .dtype = product_.dtype};
-  out.shape = factor.contracted_last ? std::vector<Expr>{parallel, kDepth}
-                                     : std::vector<Expr>{kDepth, parallel};
+  out.shape = factor.contracted_last ? std::vector<Expr>{parallel, depth()}
+                                     : std::vector<Expr>{depth(), parallel};
   out.swizzle = kSwizzle;
   return out;
 }
@@ -252,7 +261,7 @@ Memory PipelinedDot::field(const MatrixFactor& factor, std::string_view name,
 void PipelinedDot::declare() {
   const Expr rows = space_.parallel[product_.row].extent,
              columns = space_.parallel[product_.lane].extent,
-             depth = space_.passes[0].inner[0].extent;
+             length = space_.passes[0].inner[0].extent;
   row_tiles_ = builder_.let("mt", ceildiv(rows, tile_rows() * schedule_.cluster));
   column_tiles_ = ceildiv(columns, tile_columns());
   if (schedule_.band > 0) column_tiles_ = builder_.let("nt", column_tiles_);
@@ -262,7 +271,7 @@ void PipelinedDot::declare() {
     if (is_batch(p)) matrices *= space_.parallel[p].extent;
   if (matrices != Expr(1)) matrix_tiles_ = builder_.let("mnt", matrix_tiles_);
   tiles_ = builder_.let("tiles", matrix_tiles_ * matrices);
-  steps_ = builder_.let("nk", ceildiv(depth, kDepth));
+  steps_ = builder_.let("nk", ceildiv(length, depth()));
   Channel channel{.name = builder_.fresh_name("ab"), .depth = schedule_.stages};
   channel.producer = "load";
   channel.receiver = "mma";
@@ -375,8 +384,8 @@ void PipelinedDot::emit_producer() {
       PutOp put{channel_, first + kk};
       Region copies;
       builder_.enter(copies);
-      copy(product_.a, a_, field_a_, kk * Expr(kDepth), tile, product_.row);
-      copy(product_.b, b_, field_b_, kk * Expr(kDepth), tile, product_.lane);
+      copy(product_.a, a_, field_a_, kk * Expr(depth()), tile, product_.row);
+      copy(product_.b, b_, field_b_, kk * Expr(depth()), tile, product_.lane);
       builder_.leave();
       put.body = std::move(copies);
       builder_.append(std::move(put), {});
@@ -582,12 +591,13 @@ std::vector<Operand> PipelinedDot::multiply(const Expr& first) {
               .a = {},
               .a_window = window(field_a_, first + kk,
                                  last ? std::vector<Expr>{row, 0} : std::vector<Expr>{0, row},
-                                 last ? std::vector<int64_t>{kSlabRows, kDepth}
-                                      : std::vector<int64_t>{kDepth, kSlabRows}),
+                                 last ? std::vector<int64_t>{kSlabRows, depth()}
+                                      : std::vector<int64_t>{depth(), kSlabRows}),
               .b_window = b,
               .c = carried[static_cast<size_t>(i)]};
           dot.contract_a = last ? 1 : 0;
           dot.contract_b = product_.b.contracted_last ? 1 : 0;
+          dot.tf32 = product_.dtype == DType::F32;
           dot.fresh = true;
           dot.fresh_when = {{kk, IndexComparison::Kind::Eq, 0}};
           started.emplace_back(builder_.append(std::move(dot), {type}, "dot")[0]);

@@ -81,6 +81,7 @@ class PipelinedDot {
     MemoryId place = {};  // of the slab at hand
   };
   bool cooperative() const { return schedule_.form != "pingpong"; }
+  int64_t depth() const;
   int64_t parts() const;  // accumulators of 64 rows that a consumer has
   int64_t slabs() const { return tile_columns() / kSlabColumns; }  // of an accumulator
   int64_t tile_rows() const { return schedule_.tile[product_.row]; }

@@ -4,6 +4,7 @@
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
+#include "compiler/passes/pack_factors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
@@ -184,6 +185,7 @@ constexpr Function kFunctions[] = {
     {"expand-static", expand_static},
     {"fold", run_pass<fold>},
     {"lower", lower_pipelined},
+    {"pack_factors", run_pass<pack_factors>},
     {"simplify", run_pass<simplify>},
     {"split_dots", run_pass<split_for_hopper>},
     {"unscatter", run_pass<unscatter>},
