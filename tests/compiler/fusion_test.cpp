@@ -242,6 +242,27 @@ TEST(Reasons, SwitchedOff) {
 
 // Graphs that were measured slower in one kernel (bench/results/fusion.md) stay apart, and the
 // reason has both times.
+TEST(Reasons, FactorsForMatrixUnitsStayInMemory) {
+  const auto fusion = [](const char* machine, const char* w, const char* axes) {
+    const Graph graph =
+        testing::parse(fmt::format(R"(graph @main(%x: f32[1024, 512], %w: f32[{}]) {{
+  %y = dot %x, %w {{contract: {}, tf32: true}} : f32[1024, 2048]
+  return %y
+}})",
+                                   w, axes));
+    std::string text;
+    CompileOptions options;
+    options.observer = [&](const CompilePhase& phase) {
+      if (phase.stage == "fusion") text = phase.text();
+    };
+    compile(graph, find_target(machine).value(), options);
+    return text;
+  };
+  EXPECT_NE(fusion("sm_90a", "512, 2048", "[1] x [0]").find("packed"), std::string::npos);
+  EXPECT_EQ(fusion("sm_90a", "2048, 512", "[1] x [1]").find("packed"), std::string::npos);
+  EXPECT_EQ(fusion("sm_80", "512, 2048", "[1] x [0]").find("packed"), std::string::npos);
+}
+
 TEST(Reasons, MeasuredSlowerStaysApart) {
   size_t files = 0;
   for (const auto& entry :
