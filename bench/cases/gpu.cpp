@@ -90,6 +90,13 @@ void linear_gelu(benchmark::State& state, DType dtype) {
           2.0 * 4096 * 4096 * 4096, values({4096, 4096}, dtype), values({4096, 4096}, dtype),
           values({4096}, dtype));
 }
+void dot_tf32(benchmark::State& state, DType dtype) {
+  const auto product = [](Tensor x, Tensor y) {
+    return dot_general(x, y, {.contract_left = {1}, .contract_right = {0}, .tf32 = true});
+  };
+  measure(state, jit(product), 2.0 * 4096 * 4096 * 4096, values({4096, 4096}, dtype),
+          values({4096, 4096}, dtype));
+}
 void batched_dot(benchmark::State& state, DType dtype) {
   measure(state, jit([](Tensor x, Tensor y) { return dot(x, y); }), 64 * 2.0 * 1024 * 1024 * 1024,
           values({64, 1024, 1024}, dtype), values({64, 1024, 1024}, dtype));
@@ -179,6 +186,7 @@ int run(int argc, char** argv) {
     if (dtype == DType::BF16) add("dot_8192", dot_8192, dtype);
     add("linear_gelu", linear_gelu, dtype);
   }
+  add("dot_tf32", dot_tf32, DType::F32);
   add("batched_dot", batched_dot, DType::BF16);
   add("linear_3d", linear_3d, DType::BF16);
   add("attention", attention, DType::BF16);

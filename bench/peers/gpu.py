@@ -49,6 +49,7 @@ def shapes(name):
         "transpose_add": [(8192, 16384), (16384, 8192)],
         "dot_4096": [(4096, 4096)] * 2,
         "dot_8192": [(8192, 8192)] * 2,
+        "dot_tf32": [(4096, 4096)] * 2,
         "linear_gelu": [(4096, 4096), (4096, 4096), (4096,)],
         "batched_dot": [(64, 1024, 1024)] * 2,
         "linear_3d": [(16, 1000, 1024), (1024, 4096), (4096,)],
@@ -58,8 +59,9 @@ def shapes(name):
 
 NAMES = ["scale", "axpy", "activations", "softmax", "softmax_long", "add_layer_norm", "column_sum",
          "sum_of_squares", "transpose_add", "dot_4096", "dot_8192", "linear_gelu",
-         "batched_dot", "linear_3d", "attention"]
+         "dot_tf32", "batched_dot", "linear_3d", "attention"]
 ONLY_BF16 = {"dot_8192", "batched_dot", "linear_3d", "attention"}
+ONLY_F32 = {"dot_tf32"}
 
 
 def torch_attention(q, k, v):
@@ -79,6 +81,7 @@ TORCH = {
     "transpose_add": lambda x, y: x.t() + y,
     "dot_4096": lambda x, y: x @ y,
     "dot_8192": lambda x, y: x @ y,
+    "dot_tf32": lambda x, y: x @ y,
     "linear_gelu": lambda x, w, b: F.gelu(x @ w + b),
     "batched_dot": lambda x, y: x @ y,
     "linear_3d": lambda x, w, b: F.gelu(x @ w + b),
@@ -113,6 +116,7 @@ def jax_functions():
         "transpose_add": lambda x, y: x.T + y,
         "dot_4096": lambda x, y: x @ y,
         "dot_8192": lambda x, y: x @ y,
+        "dot_tf32": lambda x, y: jnp.matmul(x, y, precision="tensorfloat32"),
         "linear_gelu": lambda x, w, b: jax.nn.gelu(x @ w + b, approximate=False),
         "batched_dot": lambda x, y: x @ y,
         "linear_3d": lambda x, w, b: jax.nn.gelu(x @ w + b, approximate=False),
@@ -202,9 +206,9 @@ def main():
             print("JAX is left out:", error)
     print("| workload | Braze us | of copy | torch us | torch.compile us | JAX us | best peer / Braze |")
     print("| --- | ---: | ---: | ---: | ---: | ---: | ---: |")
-    torch.set_float32_matmul_precision("highest")
     for name in options.only:
-        for dtype in ("bf16",) if name in ONLY_BF16 else ("f32", "bf16"):
+        torch.set_float32_matmul_precision("high" if name == "dot_tf32" else "highest")
+        for dtype in ("bf16",) if name in ONLY_BF16 else ("f32",) if name in ONLY_F32 else ("f32", "bf16"):
             inputs = [torch.randn(s, dtype=torch.float32, device="cuda").to(M[dtype]) for s in shapes(name)]
             times = {"torch": torch_us(lambda: TORCH[name](*inputs))}
             if not options.quick:
