@@ -1,4 +1,5 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
+#include <algorithm>
 #include <atomic>
 #include <chrono>
 #include <exception>
@@ -23,6 +24,7 @@
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
 #include "compiler/planning/plan.h"
+#include "compiler/tiling/check_schedule.h"
 #include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
 #include "ir/graph/rewrite.h"
@@ -41,6 +43,8 @@ namespace braze {
 namespace codes {
 inline constexpr Code kDumpFolder{"dump-folder", ErrorKind::InvalidArgument,
                                   "The phases of a compilation cannot be written where asked."};
+inline constexpr Code kNoKernel{"no-kernel", ErrorKind::InvalidArgument,
+                                "A schedule is given for a kernel that there is not."};
 inline constexpr Code kKernelTarget{"kernel-target", ErrorKind::Unsupported,
                                     "Tile and kernel text run on machines only."};
 }  // namespace codes
@@ -268,6 +272,32 @@ std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusi
   return names;
 }
 
+void check_scheduled_names(const CompileOptions& options, const std::vector<std::string>& kernels) {
+  for (const auto& [kernel, schedule] : options.schedules) {
+    if (std::find(kernels.begin(), kernels.end(), kernel) != kernels.end()) continue;
+    const std::string known = join(kernels, ", ", [](const std::string& name) { return name; });
+    fail(codes::kNoKernel,
+         fmt::format("a schedule for {}: there is no kernel of that name", quote(kernel)),
+         {.fix = known.empty() ? "the graph has no kernels" : "kernels: " + known});
+  }
+}
+
+// Not every number of a schedule that somebody typed is known to fit before there is code: rules of
+// the languages that it breaks (room on chip, say) are errors of the schedule.
+template <class Make>
+void refuse_schedule_if_broken(const std::string& kernel, const std::optional<Schedule>& given,
+                               Make&& make) {
+  try {
+    make();
+  } catch (const Error& error) {
+    if (!given || error.kind() != ErrorKind::Internal) throw;
+    fail(codes::kBadSchedule,
+         fmt::format("schedule of @{}: {} makes no kernel: {}", kernel, given->to_string(),
+                     error.message()),
+         {.fix = "start from the one that `braze explain` prints"});
+  }
+}
+
 // The steps from a tile program to machine code, but for the last, which runs on many threads.
 Kernel lower_shown(const TileProgram& program, const Target& target, Trace& trace) {
   trace.show("tile", program, program.name);
@@ -305,6 +335,7 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
   };
   trace.show({"fusion", {}, fusion_text, &graph, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
+  check_scheduled_names(options, names);
   std::vector<PlacedFusion> placed;
   for (const Fusion& fusion : parts.fusions)
     placed.push_back({fusion, tiling_space(forms, fusion)});
@@ -313,11 +344,14 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
-    TiledKernel tiled =
-        tile({forms, out.fusion, target, names[i], updates.aliases[i], options.precision},
-             out.space, given_schedule(options, names[i]));
-    out.parameters = std::move(tiled.parameters);
-    out.kernel = lower_shown(tiled.program, target, trace);
+    const TilingRequest request{forms,    out.fusion,         target,
+                                names[i], updates.aliases[i], options.precision};
+    const std::optional<Schedule> given = given_schedule(options, names[i]);
+    refuse_schedule_if_broken(names[i], given, [&] {
+      TiledKernel tiled = tile(request, out.space, given);
+      out.parameters = std::move(tiled.parameters);
+      out.kernel = lower_shown(tiled.program, target, trace);
+    });
     show_code(out.kernel, target, options, trace);
   }
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t i) {

@@ -5,6 +5,7 @@
 #include <optional>
 #include <set>
 
+#include "compiler/fusion/inlined_size.h"
 #include "compiler/fusion/kernel_graph.h"
 #include "compiler/fusion/reasons.h"
 #include "ir/graph/rewrite.h"
@@ -65,10 +66,12 @@ class Search {
       for (const NodeId operand : graph_[NodeId(i)].operands)
         if (packs(operand, NodeId(i))) root[operand.index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
+    add_roots_by_places(forms_, live_, root);
     const std::vector<size_t> users = count_users();
     const std::vector<bool> spread = spread_values();
     // Nodes through which a body continues; up to roots, so that a chain is counted once.
     std::vector<bool> inlined(graph_.size());
+    std::vector<double> lengths(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       const LoopForm* form = forms_.find(node);
@@ -81,6 +84,11 @@ class Search {
       if (!root[i] && (users[i] > 1 || spread[i]) &&
           recompute_flops(forms_, inlined, node) > kCheapFlops)
         root[i] = true;
+      if (!root[i]) {
+        lengths[i] = inlined_length(forms_, lengths, node);
+        if (lengths[i] > kLongestBody) root[i] = true;
+      }
+      if (root[i]) lengths[i] = 0;
       inlined[i] = !root[i];
     }
     return root;
@@ -217,6 +225,8 @@ class Search {
     if (packs(first, second) || packs(second, first)) return {{}, &reasons::kPacked, {}, 0};
     if (kernels_.connected_around(pair.first, pair.second)) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(pair.first, pair.second);
+    if (!inlines_within_bounds(forms_, merged.fusion.nodes))
+      return {{}, &reasons::kInlinedSize, {}, 0};
     std::string detail;
     measure(merged, &detail);
     if (merged.refusal) return {{}, merged.refusal, detail, 0};

@@ -28,6 +28,9 @@ inline constexpr Code kIndexMap{
     "The consumer reads a reduction through an index map that is no permutation of axes."};
 inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
                              "Fusing would make two kernels wait for each other."};
+inline constexpr Code kInlinedSize{"inlined-size", ErrorKind::Unsupported,
+                                   "Inside its consumers the producer would be a very long body, "
+                                   "or computed at very many places."};
 // Not fused: would be slower.
 inline constexpr Code kRecomputeCost{
     "recompute-cost", ErrorKind::Unsupported,

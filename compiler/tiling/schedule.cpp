@@ -1,39 +1,72 @@
 #include "compiler/tiling/schedule.h"
 
+#include <algorithm>
 #include <charconv>
+#include <set>
 
-#include "braze/error.h"
+#include "compiler/tiling/check_schedule.h"
 #include "ir/support/text.h"
 
 namespace braze {
 
 namespace {
 
-constexpr Code kBadSchedule{"bad-schedule", ErrorKind::InvalidArgument,
-                            "A schedule's text is malformed or does not fit its kernel."};
-
 std::string list_text(const std::vector<int64_t>& list) {
   return join(list, ",", [](int64_t v) { return std::to_string(v); });
 }
 
-int64_t parse_number(std::string_view text, std::string_view key) {
-  int64_t value = 0;
-  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (error != std::errc() || end != text.data() + text.size() || value < -1 ||
-      value > (int64_t{1} << 40))
-    fail(kBadSchedule, fmt::format("schedule: '{}' is not a value for {}", text, key));
-  return value;
+constexpr int64_t kGreatest = int64_t{1} << 40;  // blocks can cover any axis
+
+[[noreturn]] void fail_value(std::string_view text, std::string_view key,
+                             std::string_view allowed) {
+  fail(codes::kBadSchedule, fmt::format("schedule: '{}' is not a value for {}", text, key),
+       {.fix = fmt::format("{} takes {}", key, allowed)});
 }
 
-std::vector<int64_t> parse_list(std::string_view text, std::string_view key) {
-  std::vector<int64_t> list;
+void parse(std::string_view text, std::string_view key, int64_t& value) {
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size() || value < -1 || value > kGreatest)
+    fail_value(text, key, fmt::format("a number up to {}", kGreatest));
+}
+
+void parse(std::string_view text, std::string_view key, bool& value) {
+  if (text != "0" && text != "1") fail_value(text, key, "0 or 1");
+  value = text == "1";
+}
+
+void parse(std::string_view text, std::string_view key, std::vector<int64_t>& list) {
   while (!text.empty()) {
     const size_t comma = std::min(text.find(','), text.size());
-    list.push_back(parse_number(text.substr(0, comma), key));
+    parse(text.substr(0, comma), key, list.emplace_back());
     text.remove_prefix(std::min(comma + 1, text.size()));
   }
-  return list;
 }
+
+void parse(std::string_view text, std::string_view, std::string& value) { value = text; }
+
+struct Key {
+  std::string_view name;
+  void (*set)(Schedule& schedule, std::string_view value, std::string_view key);
+};
+
+template <auto Member>
+void set(Schedule& schedule, std::string_view value, std::string_view key) {
+  parse(value, key, schedule.*Member);
+}
+
+constexpr Key kKeys[] = {
+    {"family", set<&Schedule::family>},    {"block", set<&Schedule::block>},
+    {"tile", set<&Schedule::tile>},        {"lane", set<&Schedule::lane_axis>},
+    {"inner", set<&Schedule::inner_tile>}, {"unroll", set<&Schedule::unroll>},
+    {"split", set<&Schedule::split>},      {"pack", set<&Schedule::pack>},
+    {"stage", set<&Schedule::stage>},      {"by_row", set<&Schedule::by_row>},
+    {"scan", set<&Schedule::scan>},        {"direct", set<&Schedule::direct>},
+    {"stream", set<&Schedule::stream>},    {"threads", set<&Schedule::threads>},
+    {"vector", set<&Schedule::vector>},    {"registers", set<&Schedule::registers>},
+    {"mma", set<&Schedule::mma>},          {"slice", set<&Schedule::slice>},
+    {"stages", set<&Schedule::stages>},    {"consumers", set<&Schedule::consumers>},
+    {"form", set<&Schedule::form>},        {"cluster", set<&Schedule::cluster>},
+    {"blocks", set<&Schedule::blocks>},    {"band", set<&Schedule::band>}};
 
 }  // namespace
 
@@ -68,6 +101,7 @@ std::string Schedule::to_string() const {
 
 Schedule parse_schedule(std::string_view text) {
   Schedule schedule;
+  std::set<std::string_view> given;
   while (!text.empty()) {
     const size_t space = std::min(text.find(' '), text.size());
     const std::string_view word = text.substr(0, space);
@@ -75,62 +109,16 @@ Schedule parse_schedule(std::string_view text) {
     if (word.empty()) continue;
     const size_t equals = word.find('=');
     if (equals == std::string_view::npos)
-      fail(kBadSchedule, fmt::format("schedule: '{}' is not key=value", word));
-    const std::string_view key = word.substr(0, equals), value = word.substr(equals + 1);
-    if (key == "family")
-      schedule.family = value;
-    else if (key == "block")
-      schedule.block = parse_list(value, key);
-    else if (key == "tile")
-      schedule.tile = parse_list(value, key);
-    else if (key == "lane")
-      schedule.lane_axis = parse_number(value, key);
-    else if (key == "inner")
-      schedule.inner_tile = parse_number(value, key);
-    else if (key == "unroll")
-      schedule.unroll = parse_number(value, key);
-    else if (key == "split")
-      schedule.split = parse_number(value, key);
-    else if (key == "pack")
-      schedule.pack = parse_number(value, key) != 0;
-    else if (key == "stage")
-      schedule.stage = parse_number(value, key) != 0;
-    else if (key == "by_row")
-      schedule.by_row = parse_number(value, key) != 0;
-    else if (key == "scan")
-      schedule.scan = parse_number(value, key);
-    else if (key == "direct")
-      schedule.direct = parse_number(value, key) != 0;
-    else if (key == "stream")
-      schedule.stream = parse_number(value, key) != 0;
-    else if (key == "threads")
-      schedule.threads = parse_list(value, key);
-    else if (key == "vector")
-      schedule.vector = parse_number(value, key);
-    else if (key == "registers")
-      schedule.registers = parse_number(value, key);
-    else if (key == "mma")
-      schedule.mma = parse_number(value, key) != 0;
-    else if (key == "slice")
-      schedule.slice = parse_number(value, key);
-    else if (key == "stages")
-      schedule.stages = parse_number(value, key);
-    else if (key == "consumers")
-      schedule.consumers = parse_number(value, key);
-    else if (key == "form")
-      schedule.form = value;
-    else if (key == "cluster")
-      schedule.cluster = parse_number(value, key);
-    else if (key == "blocks")
-      schedule.blocks = parse_number(value, key);
-    else if (key == "band")
-      schedule.band = parse_number(value, key);
-    else
-      fail(kBadSchedule, fmt::format("schedule: there is no key '{}'", key),
-           {{},
-            {},
-            "keys: family block tile lane inner unroll split pack stage by_row scan direct stream "
-            "threads vector registers mma slice stages consumers form cluster blocks band"});
+      fail(codes::kBadSchedule, fmt::format("schedule: '{}' is not key=value", word));
+    const std::string_view name = word.substr(0, equals);
+    const auto* key = std::find_if(std::begin(kKeys), std::end(kKeys),
+                                   [&](const Key& k) { return k.name == name; });
+    if (key == std::end(kKeys))
+      fail(codes::kBadSchedule, fmt::format("schedule: there is no key '{}'", name),
+           {.fix = "keys: " + join(kKeys, " ", [](const Key& k) { return std::string(k.name); })});
+    if (!given.insert(name).second)
+      fail(codes::kBadSchedule, fmt::format("schedule: {} is given twice", name));
+    key->set(schedule, word.substr(equals + 1), name);
   }
   return schedule;
 }

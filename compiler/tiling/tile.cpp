@@ -3,6 +3,7 @@
 #include <span>
 
 #include "compiler/fusion/reasons.h"
+#include "compiler/tiling/check_schedule.h"
 #include "compiler/tiling/families.h"
 #include "compiler/tiling/pipelined_dot.h"
 #include "ir/support/text.h"
@@ -59,6 +60,7 @@ Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
 
 TiledKernel tile(const TilingRequest& request, const Space& space,
                  const std::optional<Schedule>& schedule) {
+  if (schedule) check_schedule(request, space, *schedule);
   return emit_tiles(request, space, schedule ? *schedule : choose_schedule(request, space));
 }
 

@@ -17,7 +17,7 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space);
 /// the fusion's reason, if its nodes share none.
 Space tiling_space(const LoopForms& forms, const Fusion& fusion);
 
-/// Tiles a fusion; by `schedule` if given, else by the rules.
+/// Tiles a fusion; by `schedule` if given, else by the rules. InvalidArgument if that does not fit.
 TiledKernel tile(const TilingRequest& request, const Space& space,
                  const std::optional<Schedule>& schedule = {});
 

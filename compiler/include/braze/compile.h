@@ -41,7 +41,7 @@ struct CompileOptions {
   Precision precision = Precision::Standard;
   bool fuse = true;     ///< false: one kernel an op, for comparison
   bool by_cost = true;  ///< false: fuse whatever can be one kernel, however slow, for comparison
-  /// Schedules by kernel name, as text; others are chosen by rule.
+  /// Schedules by the names of the program's kernels, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;
   /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.

@@ -1,0 +1,95 @@
+#include "compiler/fusion/inlined_size.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+namespace braze {
+
+namespace {
+
+constexpr double kMathLength = 18;  // of a math row, in machine rows
+
+// The length of a node's own body. Index maps count: the walk goes through them too.
+double own_length(const LoopForm& form) {
+  double length = 1;
+  for (const BodyStep& step : form.body)
+    if (step.kind == BodyStep::Kind::Apply) length += is_machine(step.op) ? 1 : kMathLength;
+  return length;
+}
+
+// Whether the load reads its operand where the node itself is computed.
+bool in_place(const LoopForm& form, const BodyStep& load) {
+  if (!load.conditions.empty() || load.index.size() != form.domain.size()) return false;
+  for (size_t axis = 0; axis < load.index.size(); ++axis)
+    if (!(load.index[axis] == domain_symbol(axis, form.domain[axis]))) return false;
+  return true;
+}
+
+// The places at which nodes are computed; users come before what they are made of. Users that read
+// a value in place share it, all others have one each.
+class Places {
+ public:
+  double of(NodeId node) const {
+    const auto found = counts_.find(node.index);
+    return found == counts_.end() ? 1 : std::max(found->second.shared + found->second.other, 1.0);
+  }
+  void add_operands(const LoopForms& forms, NodeId user, double places) {
+    const LoopForm& form = *forms.find(user);
+    for (const BodyStep& step : form.body) {
+      if (step.kind != BodyStep::Kind::Load) continue;
+      Count& count = counts_[forms.graph()[user].operands[step.operand].index];
+      if (in_place(form, step))
+        count.shared = std::max(count.shared, places);
+      else
+        count.other += places;
+    }
+  }
+
+ private:
+  struct Count {
+    double shared = 0, other = 0;
+  };
+  std::unordered_map<uint32_t, Count> counts_;
+};
+
+}  // namespace
+
+double inlined_length(const LoopForms& forms, const std::vector<double>& lengths, NodeId node) {
+  double before = 0;
+  for (NodeId operand : forms.graph()[node].operands)
+    before = std::max(before, lengths[operand.index]);
+  return before + own_length(*forms.find(node));
+}
+
+void add_roots_by_places(const LoopForms& forms, const std::vector<bool>& live,
+                         std::vector<bool>& root) {
+  Places places;
+  for (size_t i = live.size(); i-- > 0;) {
+    const LoopForm* form = live[i] ? forms.find(NodeId(i)) : nullptr;
+    if (!form) continue;
+    if (!form->reduces() && places.of(NodeId(i)) > kMostPlaces) root[i] = true;
+    places.add_operands(forms, NodeId(i), root[i] || form->reduces() ? 1 : places.of(NodeId(i)));
+  }
+}
+
+bool inlines_within_bounds(const LoopForms& forms, const std::vector<NodeId>& nodes) {
+  std::vector<double> lengths(forms.graph().size());
+  for (NodeId node : nodes) {
+    const LoopForm* form = forms.find(node);
+    if (!form) continue;
+    const double length = inlined_length(forms, lengths, node);
+    if (length > kLongestBody) return false;
+    if (!form->reduces()) lengths[node.index] = length;
+  }
+  Places places;
+  for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
+    const LoopForm* form = forms.find(*node);
+    if (!form) continue;
+    const double count = form->reduces() ? 1 : places.of(*node);
+    if (count > kMostPlaces) return false;
+    places.add_operands(forms, *node, count);
+  }
+  return true;
+}
+
+}  // namespace braze

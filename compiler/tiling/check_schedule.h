@@ -1,0 +1,18 @@
+// check_schedule.h — whether a schedule that somebody typed fits its kernel and its machine.
+#pragma once
+
+#include "braze/error.h"
+#include "compiler/tiling/emitter.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kBadSchedule{"bad-schedule", ErrorKind::InvalidArgument,
+                                   "A schedule's text is malformed or does not fit its kernel."};
+}  // namespace codes
+
+/// InvalidArgument, with what would fit, if `schedule` has keys without a meaning for the kernel or
+/// values that are out of range. What the rules choose passes.
+void check_schedule(const TilingRequest& request, const Space& space, const Schedule& schedule);
+
+}  // namespace braze
