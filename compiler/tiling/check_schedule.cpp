@@ -45,6 +45,7 @@ class Checker {
   void run() const {
     check_family();
     check_axes();
+    check_placed();
     check_meaning();
     check_numbers();
     check_size();
@@ -108,7 +109,18 @@ class Checker {
       refuse(fmt::format("lane={}", schedule_.lane_axis),
              least == most
                  ? fmt::format("the lane axis of family {} is {}", schedule_.family, least)
-                 : fmt::format("lane axes are {} to {}", least, most));
+                 : fmt::format("lanes are along axis {} to {}", least, most));
+  }
+
+  // Terms are added along the last axis only, as vectors or one by one.
+  void check_placed() const {
+    if (!space_.placed) return;
+    const bool by_lanes = schedule_.lane_axis == static_cast<int64_t>(rank_) - 1;
+    if ((by_lanes || schedule_.lane_axis == -1) && !has_rows()) return;
+    refuse("the tile",
+           fmt::format("tiles are 1 but along the last axis, with lane={}, or everywhere "
+                       "with lane=-1",
+                       rank_ - 1));
   }
 
   // Keys that change nothing here would mislead.

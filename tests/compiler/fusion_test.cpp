@@ -292,5 +292,31 @@ TEST(Reasons, MeasuredSlowerStaysApart) {
   EXPECT_GE(files, 5u);
 }
 
+// --- Bodies have bounds
+// ---------------------------------------------------------------------------
+
+// Each level reads the one below at two places: the code of one kernel would be 2^60 bodies.
+TEST(Bounds, HalvesOfHalvesAreCutIntoKernels) {
+  std::string text = "graph @main(%y0: f32[8]) {\n";
+  for (int i = 0; i < 60; ++i)
+    text += fmt::format(
+        "  %c{0} = concat %y{0}, %y{0} {{axis: 0}} : f32[16]\n"
+        "  %y{1} = slice %c{0} {{starts: [0], limits: [8], strides: [1]}} : f32[8]\n",
+        i, i + 1);
+  const Graph graph = testing::parse(text + "  return %y60\n}");
+  EXPECT_GT(testing::compile_for("sim:cpu", graph)->launches.size(), 1u);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+// One kernel would be a walk as deep as the graph.
+TEST(Bounds, LongChainsAreCutIntoKernels) {
+  std::string text = "graph @main(%y0: f32[8], %x: f32[8]) {\n";
+  for (int i = 0; i < 10'000; ++i)
+    text += fmt::format("  %y{} = add %y{}, %x : f32[8]\n", i + 1, i);
+  const Graph graph = testing::parse(text + "  return %y10000\n}");
+  EXPECT_GT(testing::compile_for("sim:cpu", graph)->launches.size(), 1u);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
 }  // namespace
 }  // namespace braze

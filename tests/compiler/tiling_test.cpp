@@ -1,6 +1,8 @@
 // Which schedules the rules choose, and that what they choose shows in the code.
 #include <gtest/gtest.h>
 
+#include <random>
+
 #include "compiler/tiling/schedule.h"
 #include "ir/graph/build.h"
 #include "ir/support/text.h"
@@ -493,6 +495,135 @@ TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
     const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
     EXPECT_TRUE(result.ok) << dtype << "\n" << result.summary();
   }
+}
+
+// --- Schedules that somebody typed
+// ----------------------------------------------------------------
+
+Graph softmax() {
+  return parse(R"(symbol n: 1..64
+graph @main(%x: f32[n, 100]) {
+  %m = reduce max %x {axes: [1]} : f32[n]
+  %mb = broadcast %m {axes: [0]} : f32[n, 100]
+  %d = sub %x, %mb : f32[n, 100]
+  %e = exp %d : f32[n, 100]
+  %s = reduce sum %e {axes: [1]} : f32[n]
+  %sb = broadcast %s {axes: [0]} : f32[n, 100]
+  %y = div %e, %sb : f32[n, 100]
+  return %y
+})");
+}
+
+Graph small_product() { return product("f32", "37, 70", "70, 45", "contract: [1] x [0]"); }
+
+std::string error_of(const Graph& graph, const std::string& device, const std::string& kernel,
+                     const std::string& schedule) {
+  try {
+    testing::compile_for(Device(device), graph, {.schedules = {{kernel, schedule}}});
+  } catch (const Error& error) {
+    EXPECT_NE(error.kind(), ErrorKind::Internal) << schedule << "\n" << error.what();
+    return error.what();
+  }
+  return {};
+}
+
+TEST(TypedSchedules, KernelsHaveToExist) {
+  const std::string error = error_of(softmax(), "sim:cpu", "nope", "family=row");
+  EXPECT_NE(error.find("there is no kernel of that name"), std::string::npos) << error;
+  EXPECT_NE(error.find(testing::compile_for("sim:cpu", softmax())->launches[0].name),
+            std::string::npos)
+      << error;
+}
+
+TEST(TypedSchedules, ErrorsSayWhatFits) {
+  const std::string kernel = testing::compile_for("sim:cpu", softmax())->launches[0].name;
+  const std::string row = "family=row block=8 tile=1 ";
+  const std::pair<std::string, std::string> cases[] = {
+      {"", "row, column"},
+      {"family=roww block=8 tile=1", "row, column"},
+      {"family=dot block=8 tile=1 lane=0", "row, column"},
+      {"family=row block=8,8 tile=1,1", "one for each of the 1 parallel axes"},
+      {"family=row block=0 tile=1", "at least 1"},
+      {"family=row block=8 tile=3", "multiple of the tile"},
+      {row + "lane=7 inner=64", "the lane axis of family row is -1"},
+      {"family=column block=8 tile=8 lane=1", "the lane axis of family column is 0"},
+      {row + "inner=64 threads=32", "threads has no meaning"},
+      {row + "inner=64 vector=4", "vector has no meaning"},
+      {row + "inner=64 cluster=16", "cluster has no meaning"},
+      {row + "inner=64 split=3", "split has no meaning"},
+      {row + "inner=0", "inner is 1"},
+      {row + "inner=1099511627776", "multiply to"},
+      {row + "inner=64 inner=32", "given twice"},
+      {row + "inner=64 pack=2", "0 or 1"},
+      {row + "inner=64 colour=2", "there is no key"},
+  };
+  for (const auto& [schedule, expected] : cases) {
+    const std::string error = error_of(softmax(), "sim:cpu", kernel, schedule);
+    EXPECT_NE(error.find(expected), std::string::npos) << schedule << "\n" << error;
+  }
+}
+
+TEST(TypedSchedules, PlacedSumsHaveTilesAlongTheLastAxisOnly) {
+  const Graph graph = parse(R"(graph @main(%x: f32[50, 20], %i: i32[40], %u: f32[40, 20]) {
+  %y = scatter_add %x, %i, %u {axis: 0} : f32[50, 20]
+  return %y
+})");
+  const std::string kernel = testing::compile_for("sim:cpu", graph)->launches[0].name;
+  for (const char* tile : {"32,16 lane=1", "16,1 lane=0", "32,32 lane=-1", "1,16 lane=-1"}) {
+    const std::string error =
+        error_of(graph, "sim:cpu", kernel, fmt::format("family=placed block=64,64 tile={}", tile));
+    EXPECT_NE(error.find("along the last axis"), std::string::npos) << tile << "\n" << error;
+  }
+}
+
+TEST(TypedSchedules, WhatTheRulesChooseIsAccepted) {
+  const Graph copy = parse(R"(graph @main(%x: f32[]) {
+  %y = exp %x : f32[]
+  return %y
+})");
+  for (const std::string device : {"sim:cpu", "sim:sm_80", "sim:sm_90"}) {
+    for (const Graph& graph : {copy, sum_of("f32[3, 70]"), softmax(), small_product()}) {
+      CompileOptions options;
+      const auto chosen = testing::compile_for(Device(device), graph);
+      for (const Launch& launch : chosen->launches)
+        if (!launch.schedule.empty()) options.schedules[launch.name] = launch.schedule;
+      const auto again = testing::compile_for(Device(device), graph, options);
+      EXPECT_EQ(again->launches[0].schedule, chosen->launches[0].schedule);
+    }
+  }
+}
+
+// Any values at all: a kernel or an error of the user's.
+TEST(TypedSchedules, RandomOnesAreRefusedOrRun) {
+  std::mt19937 random(7);
+  const auto pick = [&](const auto&... all) {
+    const std::string list[] = {all...};
+    return list[random() % sizeof...(all)];
+  };
+  const auto number = [&] { return pick("0", "-1", "1", "2", "3", "8", "32", "64", "1048576"); };
+  int compiled = 0;
+  for (int i = 0; i < 400; ++i) {
+    const Graph graph = i % 2 ? softmax() : small_product();
+    const size_t rank = i % 2 ? 1 : 2;
+    std::string block = pick("64", "32", "16"), tile = pick("1", "8", "16"), lane;
+    for (size_t axis = 1; axis < rank; ++axis) {
+      block += "," + pick("64", "32", "0", "1");
+      tile += "," + pick("1", "8", "16", "32");
+    }
+    lane = pick("-1", "0", "1", "2");
+    std::string schedule =
+        fmt::format("family={} block={} tile={} lane={}",
+                    pick("row", "column", "dot", "pointwise", "placed"), block, tile, lane);
+    for (const char* key : {"inner", "unroll", "split", "pack", "stage", "by_row", "scan", "vector",
+                            "registers", "slice", "stages", "mma"})
+      if (random() % 8 == 0) schedule += fmt::format(" {}={}", key, number());
+    const std::string device = pick("sim:cpu", "sim:sm_80", "sim:sm_90");
+    if (device != "sim:cpu") schedule += " threads=" + pick("32", "1,32", "8,16", "3", "32,32");
+    const std::string kernel = testing::compile_for(Device(device), graph)->launches[0].name;
+    SCOPED_TRACE(device + " " + schedule);
+    compiled += error_of(graph, device, kernel, schedule).empty();
+  }
+  EXPECT_GT(compiled, 0);
 }
 
 }  // namespace
