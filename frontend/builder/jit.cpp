@@ -10,6 +10,7 @@
 #include "frontend/builder/compiled.h"
 #include "ir/graph/check.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
 #include "ir/support/text.h"
@@ -245,7 +246,15 @@ Graph JitCore::State::trace(const TracedCall& call, const std::vector<Spec>& spe
   graph.set_outputs(std::move(outputs));
   set_outputs(graph, *builder, traced, arguments, places);
   // Dead bitcasts are left behind.
-  return without_dead_code(graph);
+  graph = without_dead_code(graph);
+  std::vector<const Shape*> shapes;
+  for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
+  if (const auto symbol = undetermined_symbol(shapes, graph.symbols()))
+    fail(codes::kBadDim,
+         fmt::format("{}: no argument has the extent {}, so that no call determines it",
+                     options.name, symbol->symbol_name()),
+         {.location = where, .fix = "declare an argument with it"});
+  return graph;
 }
 
 void JitCore::State::check_updates(const Builder& builder, const Traced& traced,

@@ -50,6 +50,7 @@ class GraphParser {
       const std::string_view name = scanner_.peek().text;
       if (symbols_.contains(name))
         scanner_.fail_here(format("the symbol {} is declared twice", name));
+      declarations_.push_back(scanner_.peek());
       symbols_.emplace(name, parse_symbol(scanner_));
     }
     scanner_.expect("graph");
@@ -64,6 +65,7 @@ class GraphParser {
     std::vector<Diagnostic> findings = verify(graph_);
     for (Diagnostic& finding : findings) finding.location = return_location_;
     fail_if_any(findings, "the graph is not sound");
+    check_declarations();
     return std::move(graph_);
   }
 
@@ -95,6 +97,18 @@ class GraphParser {
     location.line = token.line;
     location.column = token.column;
     return location;
+  }
+
+  void check_declarations() const {
+    const std::vector<Expr> used = graph_.symbols();
+    for (const Token& declaration : declarations_) {
+      const auto is_this = [&](const Expr& symbol) {
+        return symbol.symbol_name() == declaration.text;
+      };
+      if (std::none_of(used.begin(), used.end(), is_this))
+        fail(codes::kSyntax, format("the symbol {} is not used", declaration.text),
+             {.location = locate(declaration), .fix = "remove its declaration"});
+    }
   }
 
   static bool is_number(std::string_view name) {
@@ -346,6 +360,7 @@ class GraphParser {
   Graph graph_;
   SourceLocation return_location_;
   std::unordered_map<std::string_view, Expr> symbols_;
+  std::vector<Token> declarations_;  // of symbols
   std::unordered_map<std::string_view, NodeId> values_;
 };
 

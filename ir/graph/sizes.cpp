@@ -1,5 +1,7 @@
 #include "ir/graph/sizes.h"
 
+#include <algorithm>
+
 #include "ir/support/text.h"
 
 namespace braze {
@@ -137,6 +139,18 @@ Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs) {
     shapes.push_back({name, &node.type.shape, inputs[i].shape()});
   }
   return bind_sizes(shapes, graph.symbols());
+}
+
+std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
+                                        std::span<const Expr> symbols) {
+  for (const Expr& symbol : symbols) {
+    const auto has_symbol = [&](const Shape* shape) {
+      return std::any_of(shape->begin(), shape->end(),
+                         [&](const Expr& dim) { return dim.uses(symbol.symbol_name()); });
+    };
+    if (std::none_of(inputs.begin(), inputs.end(), has_symbol)) return symbol;
+  }
+  return std::nullopt;
 }
 
 }  // namespace braze

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <map>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -47,5 +48,9 @@ Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbo
 
 /// Checks number and dtypes of the inputs of `graph`, then binds its sizes.
 Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs);
+
+/// One of `symbols` that is in no shape of the inputs, so that no call could determine it.
+std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
+                                        std::span<const Expr> symbols);
 
 }  // namespace braze

@@ -211,6 +211,11 @@ TEST_F(Jit, NamesAreWords) {
   EXPECT_EQ(named("training.step_2"), "");
 }
 
+TEST_F(Jit, ArgumentsDetermineEveryExtent) {
+  const auto f = jit([](Tensor x) { return std::pair(x, iota(f32, Dim("m:1..8"))); });
+  EXPECT_CONTAINS(error_of([&] { f(ones({2})); }), "no argument has the extent m");
+}
+
 TEST_F(Jit, SaysWhereAndWhichArgument) {
   const auto f = jit([](Tensor x, Tensor y) { return x + y; });
   std::string text = error_of([&] { f(ones({2}), Array()); });
