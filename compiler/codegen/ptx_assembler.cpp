@@ -290,6 +290,16 @@ std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std:
 Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view architecture,
                                  const std::vector<std::string>& entries) const {
   Output out = run(ptx, architecture);
+  // An assembler that finds fault with the text says so.
+  const bool refused =
+      out.log.find("error") != std::string::npos || out.log.find("fatal") != std::string::npos;
+  if (!out.ok && !refused)
+    fail(codes::kPtxAssembler,
+         fmt::format("{} failed and {}", name(),
+                     out.log.empty() ? "says nothing" : "says: " + out.log),
+         {.location = {},
+          .node = "",
+          .fix = fmt::format("set {} to another assembler, or to none", kEnvPtxas.name)});
   if (!out.ok)
     fail(codes::kPtxRefused,
          fmt::format("{} refuses {}: {}", name(), join(entries, ", ", std::identity()), out.log),

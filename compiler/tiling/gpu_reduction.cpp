@@ -105,11 +105,12 @@ void deal_columns(const TilingRequest& request, const Space& space, const Pass& 
   const int64_t length =
       main.inner.empty() ? 1 : std::max<int64_t>(planned_extent(main.inner.back().extent), 1);
   const int64_t threads = ceil_divide(planned_elements(space.parallel), schedule.vector);
-  const int64_t warps = std::min(
-      {kBlockThreads / kWarpThreads, ceil_power_of_two(length),
-       ceil_power_of_two(ceil_divide(request.target.cores * kMultiprocessorThreads, threads))});
-  const int64_t along =
-      std::min(kBlockThreads / warps, ceil_power_of_two(ceil_divide(extent, schedule.vector)));
+  const int64_t filling =
+      ceil_power_of_two(ceil_divide(request.target.cores * kMultiprocessorThreads, threads));
+  const int64_t warps =
+      std::min({kBlockThreads / kWarpThreads, ceil_power_of_two(length), filling});
+  const int64_t along = std::min(warps == filling ? kBlockThreads / warps : kWarpThreads,
+                                 ceil_power_of_two(ceil_divide(extent, schedule.vector)));
   schedule.tile[column] = schedule.block[column] = along * schedule.vector;
   schedule.threads = {along};
   if (!main.inner.empty()) {
