@@ -81,14 +81,15 @@ std::optional<MatrixFactor> matrix_factor(const TilingRequest& request, const Sp
       !(view.shape().dims().back() * Expr(bytes)).is_multiple_of(kCopyBytes))
     return std::nullopt;
   size_t parallels = 0, contracteds = 0;
-  for (const Expr& e : out.at) {
+  for (size_t axis = 0; axis < out.at.size(); ++axis) {
+    const Expr& e = out.at[axis];
     const bool along_parallel = runs_along(e, parallel),
                along_contracted = runs_along(e, contracted);
     if (along_parallel == along_contracted && (uses(e, parallel) || uses(e, contracted)))
       return std::nullopt;
     // What lies behind a part of the contracted axis must not be fetched with it.
-    if (along_contracted && e != contracted.symbol &&
-        !contracted.extent.is_multiple_of(depth_of(dtype)))
+    const bool whole = e == contracted.symbol && view.shape()[axis] == contracted.extent;
+    if (along_contracted && !whole && !contracted.extent.is_multiple_of(depth_of(dtype)))
       return std::nullopt;
     parallels += along_parallel;
     contracteds += along_contracted;

@@ -70,9 +70,10 @@ Layout dot_operand_layout(int64_t depth, bool tf32);
 Layout spread(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
               int64_t vector, int64_t cluster = 1);
 
-/// A tile of rows x columns over rows x columns of threads, `vector` neighbours along the columns in
-/// each. A warp is 4 x 8 threads, row neighbours beside each other in its order: then each half of a
-/// warp that reads 16 bytes of every thread's row, or columns, reads 128 different bytes at most.
+/// A tile of rows x columns over rows x columns of threads, `vector` neighbours along the columns
+/// in each. A warp is 4 x 8 threads, row neighbours beside each other in its order: then each half
+/// of a warp that reads 16 bytes of every thread's row, or columns, reads 128 different bytes at
+/// most.
 Layout product_layout(const std::vector<int64_t>& extents, const std::vector<int64_t>& threads,
                       int64_t vector);
 

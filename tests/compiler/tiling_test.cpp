@@ -453,6 +453,21 @@ TEST(MatrixUnits, SplitSumsAgree) {
   }
 }
 
+// A part of the contracted axis ends within a copy: what lies behind it is no part of the sum.
+TEST(MatrixUnits, PartsOfTheContractedAxis) {
+  const Device device = testing::gpu_or("sim:sm_90");
+  for (const int64_t depth : {100, 128}) {
+    const Graph graph = parse(fmt::format(R"(graph @main(%x: bf16[512, 136], %w: bf16[136, 512]) {{
+  %a = slice %x {{starts: [0, 0], limits: [512, {0}], strides: [1, 1]}} : bf16[512, {0}]
+  %b = slice %w {{starts: [0, 0], limits: [{0}, 512], strides: [1, 1]}} : bf16[{0}, 512]
+  %y = dot %a, %b {{contract: [1] x [0]}} : bf16[512, 512]
+  return %y
+}})",
+                                          depth));
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 4), device)) << depth;
+  }
+}
+
 // Factors of tf32 lie along the contracted axis, or are transposed by a kernel of their own.
 TEST(MatrixUnits, Tf32Agrees) {
   const Device device = testing::gpu_or("sim:sm_90");
