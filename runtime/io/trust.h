@@ -1,0 +1,48 @@
+// trust.h — from which files Braze takes code.
+//
+// A checksum proves that a file is whole, not who wrote it. Machine code is therefore taken only
+// from a file that nobody but this user and root can have written:
+//
+//   1. The file is regular and no symbolic link, and belongs to this user (the effective one) or
+//      to root. Neither its group nor others may write to it.
+//   2. So it is for every folder on the way from / to it. A folder where everybody may make files
+//      but only remove his own (one with the sticky bit, such as /tmp) is a passage, too: what
+//      lies in it is safe by its own owner and mode.
+//   3. Symbolic links among the folders are followed if they belong to this user or to root; the
+//      folders that they lead through are judged alike.
+//
+// Access control lists are covered: their mask is what the group's bits show.
+#pragma once
+
+#include <string>
+
+#include "braze/error.h"
+#include "runtime/io/descriptor.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kFileMissing{"file-missing", ErrorKind::DataLoss,
+                                   "A file or folder does not exist."};
+inline constexpr Code kFileDenied{"file-denied", ErrorKind::DataLoss,
+                                  "The permissions of a file or folder do not let it be opened."};
+inline constexpr Code kFileKind{"file-kind", ErrorKind::DataLoss,
+                                "A folder, pipe or device stands where a regular file should."};
+inline constexpr Code kFileUnreadable{"file-unreadable", ErrorKind::DataLoss,
+                                      "The system could not open or read a file."};
+inline constexpr Code kFileUntrusted{
+    "file-untrusted", ErrorKind::InvalidArgument,
+    "A file holds code, and others than this user and root could have written it."};
+}  // namespace codes
+
+/// Throws the Error that `error`, an errno, stands for where `path` was opened or read.
+[[noreturn]] void fail_open(const std::string& path, int error);
+
+/// Opens a file for reading by the rules above. Errors: missing, denied, no regular file,
+/// unreadable, or kFileUntrusted, whose text names the rule that is broken and the way out.
+Descriptor open_trusted_file(const std::string& path);
+
+/// Opens a folder by the same rules; it must not be a symbolic link itself, nor sticky.
+Descriptor open_trusted_folder(const std::string& path);
+
+}  // namespace braze
