@@ -1,4 +1,4 @@
-#include "runtime/memory/npy.h"
+#include "runtime/io/npy.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -9,6 +9,7 @@
 #include <cstdlib>
 
 #include "ir/support/text.h"
+#include "runtime/io/json.h"
 
 namespace braze::tool {
 
@@ -55,20 +56,7 @@ std::string unused_name(const std::string& name, const std::vector<std::string>&
 
 namespace json {
 
-std::string string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
-}
+std::string string(std::string_view text) { return json_string(text); }
 
 std::string number(double value) {
   return std::isfinite(value) ? number_text(value) : string(number_text(value));

@@ -1,5 +1,5 @@
 // npy.cpp — arrays in files.
-#include "runtime/memory/npy.h"
+#include "runtime/io/npy.h"
 
 #include "ir/values/compare.h"
 #include "tests/fuzz/parsers/target.h"

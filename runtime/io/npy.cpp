@@ -1,4 +1,4 @@
-#include "runtime/memory/npy.h"
+#include "runtime/io/npy.h"
 
 #include <fcntl.h>
 #include <sys/stat.h>
