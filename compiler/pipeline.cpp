@@ -31,7 +31,7 @@
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
 #include "ir/kernel/verify.h"
-#include "ir/program/program.h"
+#include "ir/program/text.h"
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"

@@ -31,9 +31,9 @@ namespace braze {
 
 /// What the assembler says of one phase's function.
 struct CodeFacts {
-  int registers = 0;         ///< of a thread
-  int64_t local_bytes = 0;   ///< a thread's stack in device memory
-  int64_t spill_bytes = 0;   ///< stores and loads of registers that were too few
+  int registers = 0;        ///< of a thread
+  int64_t local_bytes = 0;  ///< a thread's stack in device memory
+  int64_t spill_bytes = 0;  ///< stores and loads of registers that were too few
   std::vector<std::string> warnings = {};
 };
 
@@ -142,8 +142,5 @@ struct Program {
   double compile_seconds = 0;
   std::string report;  ///< what `explain` prints: kernels, reasons of every edge
 };
-
-/// The whole program for people; code is given by its size.
-std::string to_text(const Program& program);
 
 }  // namespace braze

@@ -10,6 +10,7 @@
 #include "braze/device.h"
 #include "braze/error.h"
 #include "ir/program/program.h"
+#include "ir/program/verify.h"
 #include "runtime/execution/stream.h"
 #include "runtime/memory/allocator.h"
 
@@ -19,8 +20,6 @@ namespace codes {
 inline constexpr Code kUnsupportedProgram{
     "unsupported-program", ErrorKind::Unsupported,
     "The device cannot run code of this format or for this target."};
-inline constexpr Code kMalformedProgram{"malformed-program", ErrorKind::DataLoss,
-                                        "A program refers to something that it does not have."};
 }  // namespace codes
 
 /// One launch with everything evaluated.

@@ -45,7 +45,7 @@ Plan::Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver)
       driver_(driver),
       target_(program_->target),
       exprs_(program_->symbols) {
-  check_references();
+  fail_if_any(verify(*program_), fmt::format("program @{}", program_->name));
   donated_.resize(program_->inputs.size());
   for (const ProgramInput& input : program_->inputs) {
     std::vector<int64_t>& extents = extents_.emplace_back();
@@ -57,25 +57,16 @@ Plan::Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver)
     ResultPlan result;
     if (output.updates) {
       result = {ResultPlan::Kind::Updates, *output.updates};
-      if (donated_[*output.updates]) malformed(*program_, "two outputs update one input");
       donated_[*output.updates] = true;
     } else if (slot.kind == Slot::Kind::Input) {
       result = {ResultPlan::Kind::Input, slot.index};
     } else if (slot.kind == Slot::Kind::Constant) {
       result = {ResultPlan::Kind::Constant, slot.index};
-    } else if (slot.kind != Slot::Kind::Output || slot.index > i) {
-      malformed(*program_, fmt::format("output {} is no slot that outlives the call", i));
     } else if (slot.index < i) {
       result = {ResultPlan::Kind::Same, slot.index};
     }
     results_.push_back(result);
   }
-  for (const ResultPlan& result : results_) {
-    if (result.kind == ResultPlan::Kind::Input && donated_[result.index]) {
-      malformed(*program_, "an input is both returned and updated");
-    }
-  }
-
   const auto add_shape = [this](const Shape& shape) {
     std::vector<uint32_t> registers;
     for (const Expr& e : shape) registers.push_back(exprs_.add(e));
@@ -98,44 +89,6 @@ Plan::Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver)
     launches_.push_back({add_all(launch.scalars), add_all(launch.instances),
                          exprs_.add(launch.bytes_read), exprs_.add(launch.bytes_written),
                          exprs_.add(launch.flops)});
-  }
-}
-
-void Plan::check_references() const {
-  const Program& p = *program_;
-  for (const Slot& slot : p.slots) {
-    const size_t limit = slot.kind == Slot::Kind::Input      ? p.inputs.size()
-                         : slot.kind == Slot::Kind::Output   ? p.outputs.size()
-                         : slot.kind == Slot::Kind::Constant ? p.constants.size()
-                                                             : SIZE_MAX;
-    if (slot.index >= limit) malformed(p, "a slot names an argument, result or constant too many");
-    if (slot.kind == Slot::Kind::Constant && !p.constants[slot.index]) {
-      malformed(p, "a constant is missing");
-    }
-    if ((slot.kind == Slot::Kind::Input && slot.type != p.inputs[slot.index].type) ||
-        (slot.kind == Slot::Kind::Output && slot.type != p.outputs[slot.index].type)) {
-      malformed(p, "a slot has not the type of its argument or result");
-    }
-  }
-  for (const ProgramOutput& output : p.outputs) {
-    if (output.slot >= p.slots.size()) malformed(p, "an output names a slot that is not there");
-    if (!output.updates) continue;
-    if (*output.updates >= p.inputs.size()) malformed(p, "an output updates no input");
-    if (p.inputs[*output.updates].type != output.type) {
-      malformed(p, "an output updates an input of another type");
-    }
-  }
-  for (const Launch& launch : p.launches) {
-    const bool copies = launch.artifact == Launch::kCopy;
-    if (!copies && launch.artifact >= p.artifacts.size())
-      malformed(p, "a launch without an artifact");
-    if (copies && launch.buffers.size() != 2) malformed(p, "a copy that is not between two slots");
-    for (const auto* list : {&launch.buffers, &launch.zeroed}) {
-      for (const uint32_t slot : *list) {
-        if (slot >= p.slots.size()) malformed(p, "a launch names a slot that is not there");
-      }
-    }
-    if (launch.scratch_bytes < 0) malformed(p, "a launch with negative scratch");
   }
 }
 

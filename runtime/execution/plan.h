@@ -84,7 +84,6 @@ class Plan {
 
   std::shared_ptr<const Binding> make_binding(std::span<const Array> arguments,
                                               std::vector<int64_t> key) const;
-  void check_references() const;
   std::string input_text(size_t index) const;
 
   std::shared_ptr<const Program> program_;

@@ -15,7 +15,7 @@
 #include "ir/graph/check.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/text.h"
-#include "ir/program/program.h"
+#include "ir/program/package.h"
 #include "ir/target/target.h"
 
 namespace braze::testing {
@@ -41,7 +41,9 @@ inline std::shared_ptr<const Program> compile_for(const Device& device, const Gr
   if (const char* codegen = std::getenv("BRAZE_TEST_CODEGEN");
       codegen && std::string_view(codegen) == "nvrtc")
     options.gpu_code = GpuCode::Nvrtc;
-  return std::make_shared<const Program>(compile(graph, device.target(), options));
+  // Through a file's bytes, as packages and caches have it.
+  const std::string bytes = encode(compile(graph, device.target(), options));
+  return std::make_shared<const Program>(decode(std::as_bytes(std::span(bytes)), "test"));
 }
 
 inline std::vector<HostTensor> run(const std::shared_ptr<const Program>& program,

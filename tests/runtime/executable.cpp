@@ -206,6 +206,8 @@ TEST(Executable, RefusesMalformedPrograms) {
 TEST(Executable, RefusesCodeThatTheDeviceCannotRun) {
   Maker m = add_program();
   m.program->artifacts[0].format = "ptx";
+  m.program->artifacts[0].entry_names = {"add_p0"};
+  m.program->launches[0].gpu = {{.block = 32}};
   EXPECT_THAT(error_of([&] { m.load(); }),
               AllOf(StartsWith("unsupported-program"), HasSubstr("\"ptx\"")));
   m = add_program();

@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "braze/executable.h"
-#include "ir/program/program.h"
+#include "ir/program/text.h"
 #include "runtime/devices/cpu/cpu_driver.h"
 
 namespace braze::test {

@@ -1,0 +1,29 @@
+// text.h — Programs as text: exact both ways, but for what is bytes. docs/ir/program.md has the
+// grammar.
+//
+// Code, constants and the report are blobs beside the text, in this order: the code of each
+// artifact, the bytes of each constant, the report.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/program/program.h"
+
+namespace braze {
+
+/// The whole program; blobs are given by their size.
+std::string to_text(const Program& program);
+
+/// The blobs of `program`, which must outlive them.
+std::vector<std::span<const std::byte>> blobs_of(const Program& program);
+
+/// Reads what `to_text` writes. Text and blobs are untrusted: the result is free of findings, or an
+/// Error names the line. `compile_seconds`, which is no part of a program's meaning, is 0.
+Program parse_program(std::string_view text, std::string_view file_name,
+                      std::span<const std::span<const std::byte>> blobs);
+
+}  // namespace braze

@@ -1,0 +1,182 @@
+#include "ir/program/verify.h"
+
+#include <algorithm>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kArenaAlignment = 64;
+
+class Verifier {
+ public:
+  explicit Verifier(const Program& program) : program_(program) {}
+
+  std::vector<Diagnostic> run() {
+    for (size_t i = 0; i < program_.slots.size(); ++i) check_slot(i);
+    for (size_t i = 0; i < program_.outputs.size(); ++i) check_output(i);
+    check_results();
+    for (const Artifact& artifact : program_.artifacts) check_artifact(artifact);
+    for (const Launch& launch : program_.launches) check_launch(launch);
+    check_symbols();
+    return std::move(findings_);
+  }
+
+ private:
+  void report(std::string context, std::string message) {
+    findings_.push_back({&codes::kMalformedProgram,
+                         {},
+                         std::move(context),
+                         std::move(message)});
+  }
+
+  void check_slot(size_t i) {
+    const Slot& slot = program_.slots[i];
+    const std::string context = fmt::format("slot {}", i);
+    const auto holds = [&](size_t count) {
+      if (slot.index < count) return true;
+      report(context, "a slot names an argument, result or constant too many");
+      return false;
+    };
+    const auto is_type = [&](const TensorType& type) {
+      if (slot.type != type) report(context, "a slot has not the type of its argument or result");
+    };
+    switch (slot.kind) {
+      case Slot::Kind::Input:
+        if (holds(program_.inputs.size())) is_type(program_.inputs[slot.index].type);
+        break;
+      case Slot::Kind::Output:
+        if (holds(program_.outputs.size())) is_type(program_.outputs[slot.index].type);
+        break;
+      case Slot::Kind::Constant:
+        if (holds(program_.constants.size())) check_constant(context, slot);
+        break;
+      case Slot::Kind::Temporary:
+        if (!slot.offset.is_multiple_of(kArenaAlignment))
+          report(context, fmt::format("an offset is no multiple of {}", kArenaAlignment));
+        break;
+    }
+  }
+
+  void check_constant(const std::string& context, const Slot& slot) {
+    const auto& value = program_.constants[slot.index];
+    if (!value)
+      report(context, "a constant is missing");
+    else if (slot.type != TensorType{value->dtype(), Shape::of(value->shape())})
+      report(context, "a slot has not the type of its constant");
+  }
+
+  void check_output(size_t i) {
+    const ProgramOutput& output = program_.outputs[i];
+    const std::string context = fmt::format("output {}", i);
+    if (output.slot >= program_.slots.size())
+      report(context, "an output names a slot that is not there");
+    if (!output.updates) return;
+    if (*output.updates >= program_.inputs.size())
+      report(context, "an output updates no input");
+    else if (program_.inputs[*output.updates].type != output.type)
+      report(context, "an output updates an input of another type");
+  }
+
+  // How results come to their arrays: each outlives the call, and no two own one memory.
+  void check_results() {
+    if (!findings_.empty()) return;  // they are about what is not there
+    std::vector<bool> donated(program_.inputs.size());
+    for (const ProgramOutput& output : program_.outputs) {
+      if (!output.updates) continue;
+      if (donated[*output.updates]) report({}, "two outputs update one input");
+      donated[*output.updates] = true;
+    }
+    for (size_t i = 0; i < program_.outputs.size(); ++i) {
+      if (program_.outputs[i].updates) continue;
+      const Slot& slot = program_.slots[program_.outputs[i].slot];
+      const std::string context = fmt::format("output {}", i);
+      if (slot.kind == Slot::Kind::Temporary || (slot.kind == Slot::Kind::Output && slot.index > i))
+        report(context, fmt::format("output {} is no slot that outlives the call", i));
+      if (slot.kind == Slot::Kind::Input && donated[slot.index])
+        report(context, "an input is both returned and updated");
+    }
+  }
+
+  void check_artifact(const Artifact& artifact) {
+    const auto wrong = [&](std::string_view what) {
+      report("@" + artifact.kernel, fmt::format("kernel @{} has {}", artifact.kernel, what));
+    };
+    if (artifact.format == "image") {
+      for (const uint64_t entry : artifact.entries)
+        if (entry >= artifact.code.size()) return wrong("an entry outside its code");
+    }
+    if (!artifact.facts.empty() && artifact.facts.size() != artifact.entry_names.size())
+      wrong("facts of another number of phases than it has");
+  }
+
+  void check_launch(const Launch& launch) {
+    const std::string context = fmt::format("launch {}", quote(launch.name));
+    const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
+    for (const auto* list : {&launch.buffers, &launch.zeroed}) {
+      for (const uint32_t slot : *list)
+        if (slot >= program_.slots.size()) return wrong("a launch names a slot that is not there");
+    }
+    if (launch.artifact == Launch::kCopy) {
+      if (launch.buffers.size() != 2) wrong("a copy that is not between two slots");
+      return;
+    }
+    if (launch.artifact >= program_.artifacts.size()) return wrong("a launch without an artifact");
+    if (launch.scratch_bytes < 0) wrong("a launch with negative scratch");
+    check_phases(launch, program_.artifacts[launch.artifact], context);
+    for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
+  }
+
+  void check_phases(const Launch& launch, const Artifact& artifact, const std::string& context) {
+    const bool is_gpu = artifact.format == "ptx" || artifact.format == "cubin";
+    const size_t phases = is_gpu ? artifact.entry_names.size() : artifact.entries.size();
+    const bool has_phases = is_gpu || artifact.format == "image";
+    if ((has_phases && launch.instances.size() != phases) ||
+        (is_gpu && launch.gpu.size() != phases))
+      report(context, fmt::format("kernel @{} has another number of phases than its launch",
+                                  artifact.kernel));
+  }
+
+  void check_map(const TensorMapRecipe& map, const Launch& launch, const std::string& context) {
+    if (map.buffer >= launch.buffers.size())
+      return report(context, "a tensor map of a buffer that is not there");
+    const bool fits = map.extents.size() == map.box.size() &&
+                      std::all_of(map.box.begin(), map.box.end(),
+                                  [](int64_t extent) { return extent >= 1 && extent <= 256; });
+    if (!fits) report(context, "a tensor map whose box is none");
+  }
+
+  // Sizes are found from the inputs, so each symbol must be declared.
+  void check_symbols() {
+    const auto declared = [this](const Expr& e) {
+      for (const std::string& name : e.symbols()) {
+        const auto is_this = [&](const Expr& symbol) { return symbol.symbol_name() == name; };
+        if (std::none_of(program_.symbols.begin(), program_.symbols.end(), is_this))
+          report(name, fmt::format("the symbol {} is not declared", name));
+      }
+    };
+    const auto all = [&](const auto& list) { std::for_each(list.begin(), list.end(), declared); };
+    for (const ProgramInput& input : program_.inputs) all(input.type.shape);
+    for (const ProgramOutput& output : program_.outputs) all(output.type.shape);
+    for (const Slot& slot : program_.slots) {
+      all(slot.type.shape);
+      declared(slot.offset);
+    }
+    for (const Launch& launch : program_.launches) {
+      all(launch.scalars);
+      all(launch.instances);
+    }
+    declared(program_.arena_bytes);
+  }
+
+  const Program& program_;
+  std::vector<Diagnostic> findings_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> verify(const Program& program) { return Verifier(program).run(); }
+
+}  // namespace braze
