@@ -8,9 +8,10 @@
 namespace braze {
 
 std::span<const EnvVariable> env_variables() {
-  static constexpr EnvVariable kAll[] = {kEnvDebug,      kEnvDump,         kEnvThreads,
-                                         kEnvCpuDevices, kEnvTarget,       kEnvMemoryLimit,
-                                         kEnvCudaDriver, kEnvSyncLaunches, kEnvPtxas};
+  static constexpr EnvVariable kAll[] = {
+      kEnvDebug,       kEnvDump,       kEnvThreads,      kEnvCpuDevices, kEnvTarget,
+      kEnvMemoryLimit, kEnvCudaDriver, kEnvSyncLaunches, kEnvPtxas,      kEnvCache,
+      kEnvCacheDir,    kEnvCacheSize,  kEnvCacheSync};
   return kAll;
 }
 

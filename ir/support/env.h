@@ -40,6 +40,15 @@ inline constexpr EnvVariable kEnvSyncLaunches{
 inline constexpr EnvVariable kEnvPtxas{
     "BRAZE_PTXAS", "PTX assembler: \"plugin\", the path of a ptxas, or \"none\""};
 
+inline constexpr EnvVariable kEnvCache{"BRAZE_CACHE",
+                                       "cache of compiled programs: on (default), readonly or off"};
+inline constexpr EnvVariable kEnvCacheDir{
+    "BRAZE_CACHE_DIR", "folder of that cache (default ~/.cache/braze, or as XDG_CACHE_HOME says)"};
+inline constexpr EnvVariable kEnvCacheSize{"BRAZE_CACHE_SIZE",
+                                           "most bytes of that cache, such as 512M (default 1G)"};
+inline constexpr EnvVariable kEnvCacheSync{"BRAZE_CACHE_SYNC",
+                                           "1: entries of that cache survive a power failure"};
+
 /// All of the above, for `braze doctor --env`.
 std::span<const EnvVariable> env_variables();
 

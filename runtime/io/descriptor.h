@@ -3,6 +3,7 @@
 
 #include <unistd.h>
 
+#include <cerrno>
 #include <utility>
 
 namespace braze {
@@ -21,6 +22,11 @@ class Descriptor {
   }
 
   int get() const { return fd_; }
+  /// Closes it now; false if bytes that were written are lost, as errno says.
+  bool close() {
+    const int fd = std::exchange(fd_, -1);
+    return fd < 0 || ::close(fd) == 0 || errno == EINTR;
+  }
   explicit operator bool() const { return fd_ >= 0; }
 
  private:

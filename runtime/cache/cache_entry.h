@@ -1,0 +1,61 @@
+// cache_entry.h — what decides a cached thing, and the file that holds both.
+//
+// A file is one entry and needs no other:
+//
+//   bytes  0..7    "BRZCACHE"
+//          8..11   version of this format, 1
+//         12..15   0
+//         16..23   bytes of the key's text
+//         24..31   bytes of the payload
+//         32..     the key's text, the payload
+//   last 16        XXH3-128 of everything before
+//
+// Numbers are little-endian. The checksum is last, so that a file which ends early never has it.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "ir/support/hash.h"
+
+namespace braze {
+
+/// Everything that decides a cached thing, as lines `name value`; a value of several lines has its
+/// name on each, so that the lines that two keys differ in can be named.
+class CacheKey {
+ public:
+  void add(std::string_view name, std::string_view value);
+
+  const std::string& text() const { return text_; }
+  /// The name of the entry: 32 hexadecimal digits.
+  std::string name() const { return hash128(text_).to_string(); }
+
+ private:
+  std::string text_;
+};
+
+/// A part of two keys' texts that is not the same.
+struct KeyDifference {
+  std::string name;
+  std::vector<std::string> ours, theirs;  ///< the lines that only one side has
+};
+
+/// The parts in which two texts of keys differ, in the order of `ours`, then of `theirs`.
+std::vector<KeyDifference> differences(std::string_view ours, std::string_view theirs);
+
+/// The file that holds `payload` under `key`.
+std::string entry_file(std::string_view key, std::string_view payload);
+
+/// A view into a file's bytes.
+struct EntryView {
+  std::string_view key, payload;
+  std::string_view fault;  ///< what is wrong with the file; empty: nothing, and the rest is valid
+};
+
+/// Reads a file's bytes, which may be anything.
+EntryView parse_entry(std::string_view file);
+
+}  // namespace braze

@@ -1,0 +1,204 @@
+#include "runtime/cache/cache_folder.h"
+
+#include <dirent.h>
+#include <fcntl.h>
+#include <sys/random.h>
+#include <sys/resource.h>
+#include <sys/stat.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <memory>
+#include <new>
+
+#include "ir/support/hash.h"
+#include "ir/support/text.h"
+#include "runtime/io/trust.h"
+
+namespace braze {
+
+namespace {
+
+constexpr std::string_view kTemporary = "tmp-";
+constexpr size_t kNameDigits = 32;
+constexpr uint64_t kMostFileBytes = uint64_t{4} << 30;
+
+std::error_code last_error() { return {errno, std::generic_category()}; }
+
+bool is_hex(char c) { return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'f'); }
+
+bool is_entry(std::string_view name) {
+  return name.size() == kNameDigits && std::all_of(name.begin(), name.end(), is_hex);
+}
+
+bool is_temporary(std::string_view name) { return name.starts_with(kTemporary); }
+
+// A name that no other writer on any host has.
+std::string temporary_name() {
+  Hash128 random;
+  if (getrandom(&random, sizeof(random), 0) != sizeof(random)) random = {};
+  return std::string(kTemporary) + random.to_string();
+}
+
+CacheClock::time_point time_of(const struct stat& facts) {
+  return CacheClock::time_point(std::chrono::duration_cast<CacheClock::duration>(
+      std::chrono::seconds(facts.st_mtim.tv_sec) +
+      std::chrono::nanoseconds(facts.st_mtim.tv_nsec)));
+}
+
+bool is_trusted(const struct stat& facts) {
+  return (facts.st_uid == geteuid() || facts.st_uid == 0) &&
+         (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
+}
+
+// A signal that would end the process is not how a cache says that it is full.
+bool exceeds_file_limit(size_t bytes) {
+  rlimit limit{};
+  return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
+         bytes > limit.rlim_cur;
+}
+
+std::error_code write_all(int fd, std::string_view bytes) {
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(fd, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) return last_error();
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+  return {};
+}
+
+std::error_code read_all(int fd, std::string& bytes) {
+  for (size_t at = 0; at < bytes.size();) {
+    const ssize_t got = ::read(fd, bytes.data() + at, bytes.size() - at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) return last_error();
+    if (got == 0) return {EIO, std::generic_category()};  // shorter than it was a moment ago
+    at += static_cast<size_t>(got);
+  }
+  return {};
+}
+
+// Folders that are not there yet are for this user alone, whatever the umask.
+void make_folders(const std::filesystem::path& path) {
+  if (mkdir(path.c_str(), 0700) == 0 || errno != ENOENT || !path.has_parent_path() ||
+      path.parent_path() == path)
+    return;  // what is wrong shows when it is opened
+  make_folders(path.parent_path());
+  mkdir(path.c_str(), 0700);
+}
+
+}  // namespace
+
+CacheFolder CacheFolder::open(const std::string& path, bool make) {
+  if (make) make_folders(path);
+  return {open_trusted_folder(path), path};
+}
+
+CacheFolder::Reading CacheFolder::read(const std::string& name) const {
+  Reading out;
+  const Descriptor file(
+      openat(folder_.get(), name.c_str(), O_RDONLY | O_NOFOLLOW | O_NONBLOCK | O_CLOEXEC));
+  if (!file) {
+    out.error = last_error();
+    out.untrusted = errno == ELOOP;
+    return out;
+  }
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) {
+    out.error = last_error();
+  } else if (!S_ISREG(facts.st_mode) || !is_trusted(facts)) {
+    out.untrusted = true;
+  } else if (static_cast<uint64_t>(facts.st_size) > kMostFileBytes) {
+    out.error = {EFBIG, std::generic_category()};
+  } else {
+    out.used = time_of(facts);
+    out.bytes.resize(static_cast<size_t>(facts.st_size));
+    out.error = read_all(file.get(), out.bytes);
+    if (out.error) out.bytes.clear();
+  }
+  return out;
+}
+
+std::error_code CacheFolder::publish(const std::string& name, std::string_view bytes,
+                                     bool sync) const {
+  const std::string temporary = temporary_name();
+  std::error_code error = write(temporary, bytes, sync);
+  if (!error) error = link(temporary, name);
+  unlinkat(folder_.get(), temporary.c_str(), 0);
+  return error;
+}
+
+std::error_code CacheFolder::write(const std::string& name, std::string_view bytes,
+                                   bool sync) const {
+  if (exceeds_file_limit(bytes.size())) return {EFBIG, std::generic_category()};
+  Descriptor file(
+      openat(folder_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+  if (!file) return last_error();
+  if (const std::error_code error = write_all(file.get(), bytes)) return error;
+  if (sync && fdatasync(file.get()) != 0) return last_error();
+  return file.close() ? std::error_code() : last_error();  // where network folders say they failed
+}
+
+// The first of two writers wins; the other's file is as good and goes.
+std::error_code CacheFolder::link(const std::string& temporary, const std::string& name) const {
+  const int at = folder_.get();
+  if (linkat(at, temporary.c_str(), at, name.c_str(), 0) == 0 || errno == EEXIST) return {};
+  // Not every file system has links.
+  if (renameat2(at, temporary.c_str(), at, name.c_str(), RENAME_NOREPLACE) == 0 || errno == EEXIST)
+    return {};
+  return renameat(at, temporary.c_str(), at, name.c_str()) == 0 ? std::error_code() : last_error();
+}
+
+void CacheFolder::touch(const std::string& name) const {
+  utimensat(folder_.get(), name.c_str(), nullptr, AT_SYMLINK_NOFOLLOW);
+}
+
+std::error_code CacheFolder::remove(const std::string& name) const {
+  return unlinkat(folder_.get(), name.c_str(), 0) == 0 ? std::error_code() : last_error();
+}
+
+std::vector<CacheFolder::File> CacheFolder::entries() const { return files(is_entry); }
+
+std::vector<CacheFolder::File> CacheFolder::orphans(std::chrono::seconds age) const {
+  std::vector<File> found = files(is_temporary);
+  const CacheClock::time_point oldest = CacheClock::now() - age;
+  std::erase_if(found, [&](const File& file) { return file.used > oldest; });
+  return found;
+}
+
+std::vector<CacheFolder::File> CacheFolder::files(bool (*wanted)(std::string_view)) const {
+  // A descriptor of its own, as a folder that is read has a position.
+  const int fd = openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) return {};
+  const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd), closedir);
+  std::vector<File> out;
+  while (const dirent* const found = readdir(folder.get())) {
+    struct stat facts {};
+    if (!wanted(found->d_name) ||
+        fstatat(folder_.get(), found->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
+      continue;
+    out.push_back({found->d_name, static_cast<uint64_t>(facts.st_size), time_of(facts)});
+  }
+  std::sort(out.begin(), out.end(), [](const File& a, const File& b) {
+    return std::tie(a.used, a.name) < std::tie(b.used, b.name);
+  });
+  return out;
+}
+
+std::vector<CacheFolder::File> superfluous(const std::vector<CacheFolder::File>& entries,
+                                           uint64_t max_bytes, CacheClock::time_point oldest) {
+  uint64_t bytes = 0;
+  for (const CacheFolder::File& file : entries) bytes += file.bytes;
+  std::vector<CacheFolder::File> out;
+  for (const CacheFolder::File& file : entries) {
+    if (bytes <= max_bytes && file.used >= oldest) break;
+    bytes -= file.bytes;
+    out.push_back(file);
+  }
+  return out;
+}
+
+}  // namespace braze

@@ -1,0 +1,84 @@
+#include "runtime/cache/cache_settings.h"
+
+#include <charconv>
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+
+#include "ir/support/env.h"
+#include "ir/support/suggest.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr CacheMode kModes[] = {CacheMode::Off, CacheMode::ReadOnly, CacheMode::On};
+
+[[noreturn]] void bad_value(const EnvVariable& variable, std::string_view value,
+                            std::string_view wanted) {
+  fail(codes::kEnvironment,
+       fmt::format("{} is {}, but must be {}", variable.name, quote(value), wanted),
+       {.location = {}, .node = "", .fix = fmt::format("{}: {}", variable.name, variable.meaning)});
+}
+
+CacheMode mode_of(std::string_view text) {
+  for (const CacheMode mode : kModes)
+    if (text == name(mode)) return mode;
+  bad_value(kEnvCache, text, "off, readonly or on");
+}
+
+uint64_t size_of(std::string_view text) {
+  if (const auto bytes = parse_bytes(text)) return *bytes;
+  bad_value(kEnvCacheSize, text, "a number of bytes, such as 512M or 2G");
+}
+
+std::filesystem::path absolute_path(const char* variable) {
+  const char* const value = std::getenv(variable);
+  const std::filesystem::path path(value ? value : "");
+  return path.is_absolute() ? path : std::filesystem::path();  // as the XDG standard has it
+}
+
+std::string default_folder() {
+  if (const auto caches = absolute_path("XDG_CACHE_HOME"); !caches.empty()) return caches / "braze";
+  if (const auto home = absolute_path("HOME"); !home.empty()) return home / ".cache" / "braze";
+  return {};
+}
+
+}  // namespace
+
+std::string_view name(CacheMode mode) {
+  constexpr std::string_view kNames[] = {"off", "readonly", "on"};
+  return kNames[static_cast<size_t>(mode)];
+}
+
+CacheSettings CacheSettings::from_environment() {
+  CacheSettings settings;
+  if (const auto mode = read_env(kEnvCache)) settings.mode = mode_of(*mode);
+  if (const auto bytes = read_env(kEnvCacheSize)) settings.max_bytes = size_of(*bytes);
+  settings.sync = read_env_int(kEnvCacheSync, 0, 1).value_or(0) == 1;
+  settings.folder = read_env(kEnvCacheDir).value_or(default_folder());
+  return settings;
+}
+
+std::optional<uint64_t> parse_bytes(std::string_view text) {
+  double value = 0;
+  const char* const end = text.data() + text.size();
+  const auto number = std::from_chars(text.data(), end, value, std::chars_format::fixed);
+  if (number.ec != std::errc() || !(value >= 0)) return std::nullopt;
+  std::string_view unit(number.ptr, static_cast<size_t>(end - number.ptr));
+  while (unit.starts_with(' ')) unit.remove_prefix(1);
+  double factor = 1;
+  if (!unit.empty() && unit != "B") {
+    const size_t power = std::string_view("KMGT").find(unit[0]);
+    const std::string_view rest = unit.substr(1);
+    if (power == std::string_view::npos || !(rest.empty() || rest == "B" || rest == "iB"))
+      return std::nullopt;
+    factor = std::ldexp(1.0, 10 * static_cast<int>(power + 1));
+  }
+  const double bytes = value * factor;
+  if (!(bytes < 0x1p63)) return std::nullopt;
+  return static_cast<uint64_t>(bytes);
+}
+
+}  // namespace braze

@@ -1,0 +1,34 @@
+// cache_settings.h — where the disk cache lies and what it may do.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace braze {
+
+enum class CacheMode : uint8_t {
+  Off,
+  ReadOnly,  ///< entries are used, nothing in the folder is changed
+  On,
+};
+
+std::string_view name(CacheMode mode);
+
+struct CacheSettings {
+  CacheMode mode = CacheMode::On;
+  std::string folder;  ///< empty: there is none, and the cache is off
+  uint64_t max_bytes = uint64_t{1} << 30;
+  bool sync = false;  ///< entries are on the disk before they have their names
+
+  /// As BRAZE_CACHE, BRAZE_CACHE_DIR, BRAZE_CACHE_SIZE and BRAZE_CACHE_SYNC say. The folder is
+  /// $XDG_CACHE_HOME/braze or ~/.cache/braze unless one is named. InvalidArgument where a variable
+  /// has a value that cannot be.
+  static CacheSettings from_environment();
+};
+
+/// "1048576", "1M", "1.5 GiB" in bytes (K, M, G, T are powers of 1024); nullopt if it is no size.
+std::optional<uint64_t> parse_bytes(std::string_view text);
+
+}  // namespace braze

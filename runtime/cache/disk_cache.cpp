@@ -1,0 +1,159 @@
+#include "runtime/cache/disk_cache.h"
+
+#include <algorithm>
+#include <iostream>
+#include <new>
+
+#include "braze/error.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// How exact "least recently used" is: a change of a file for every use would be too dear.
+constexpr auto kTouchAfter = std::chrono::hours(24);
+// No writer takes this long for one file.
+constexpr auto kOrphanAge = std::chrono::hours(1);
+
+// The folder takes no files now, nor will it soon.
+bool is_lasting(std::error_code error) {
+  constexpr int kLasting[] = {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EFBIG};
+  return std::find(std::begin(kLasting), std::end(kLasting), error.value()) != std::end(kLasting);
+}
+
+}  // namespace
+
+DiskCache::DiskCache(CacheSettings settings, Warn warn)
+    : settings_(std::move(settings)), warn_(warn ? std::move(warn) : [](const std::string& text) {
+        std::cerr << fmt::format("braze: warning: {}\n", text);
+      }) {}
+
+DiskCache& DiskCache::of_process() {
+  static auto* const cache = new DiskCache(CacheSettings::from_environment());  // never destroyed
+  return *cache;
+}
+
+bool DiskCache::enabled() { return folder() != nullptr; }
+
+const CacheFolder* DiskCache::folder() {
+  if (settings_.mode == CacheMode::Off) return nullptr;
+  std::call_once(opened_, [this] { open_folder(); });
+  return folder_ ? &*folder_ : nullptr;
+}
+
+void DiskCache::open_folder() {
+  try {
+    if (settings_.folder.empty())
+      return warn_once(
+          "the cache of compiled programs is off: neither HOME nor BRAZE_CACHE_DIR "
+          "names a folder");
+    folder_ = CacheFolder::open(settings_.folder, settings_.mode == CacheMode::On);
+  } catch (const Error& error) {
+    // Where nothing may be made, there may be nothing.
+    if (settings_.mode == CacheMode::ReadOnly && error.kind() == ErrorKind::DataLoss) return;
+    const std::string fix = error.fix().empty() ? "" : fmt::format(" ({})", error.fix());
+    warn_once(fmt::format("the cache of compiled programs is off: {}{}", error.message(), fix));
+  }
+}
+
+void DiskCache::warn_once(const std::string& text) {
+  std::call_once(warned_, [&] { warn_(text + "; BRAZE_CACHE=off makes this warning go"); });
+}
+
+std::optional<std::string> DiskCache::miss() {
+  const std::lock_guard lock(mutex_);
+  ++stats_.misses;
+  return std::nullopt;
+}
+
+std::optional<std::string> DiskCache::load(const CacheKey& key) try {
+  const CacheFolder* const folder = this->folder();
+  if (!folder) return std::nullopt;
+  const std::string name = key.name();
+  CacheFolder::Reading file = folder->read(name);
+  if (file.error == std::errc::no_such_file_or_directory) return miss();
+  // What could not be read today may be whole tomorrow.
+  if (file.error && !file.untrusted) {
+    const std::lock_guard lock(mutex_);
+    ++stats_.unread;
+    ++stats_.misses;
+    return std::nullopt;
+  }
+  const EntryView entry =
+      file.untrusted ? EntryView{.fault = "untrusted"} : parse_entry(file.bytes);
+  if (!entry.fault.empty()) {
+    if (writable()) folder->remove(name);
+    const std::lock_guard lock(mutex_);
+    ++stats_.faulty;
+    ++stats_.misses;
+    return std::nullopt;
+  }
+  if (entry.key != key.text()) return miss();
+  if (writable() && CacheClock::now() - file.used > kTouchAfter) folder->touch(name);
+  const std::lock_guard lock(mutex_);
+  ++stats_.hits;
+  const size_t at = static_cast<size_t>(entry.payload.data() - file.bytes.data());
+  file.bytes.resize(at + entry.payload.size());
+  file.bytes.erase(0, at);
+  return std::move(file.bytes);
+} catch (const std::bad_alloc&) {
+  return miss();
+}
+
+void DiskCache::store(const CacheKey& key, std::string_view payload) try {
+  const CacheFolder* const folder = this->folder();
+  if (!folder || !writable()) return;
+  const std::string file = entry_file(key.text(), payload);
+  if (file.size() > settings_.max_bytes) return;
+  const std::error_code error = folder->publish(key.name(), file, settings_.sync);
+  if (error) return note_write_error(error);
+  bool look = false;
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.stored;
+    // One process may fill a sixteenth more than the rest know of.
+    look = unaccounted_bytes_ > settings_.max_bytes / 16;
+    unaccounted_bytes_ = look ? 0 : unaccounted_bytes_ + file.size();
+  }
+  if (look) make_room();
+} catch (const std::bad_alloc&) {
+  // not cached
+}
+
+void DiskCache::remove(const CacheKey& key) {
+  const CacheFolder* const folder = this->folder();
+  if (folder && writable()) folder->remove(key.name());
+}
+
+void DiskCache::note_write_error(std::error_code error) {
+  {
+    const std::lock_guard lock(mutex_);
+    ++stats_.unstored;
+  }
+  if (is_lasting(error)) read_only_ = true;
+  warn_once(
+      fmt::format("what is compiled now is not kept in {}: {}", settings_.folder, error.message()));
+}
+
+// Other processes may do the same at the same time: they see the same order, and a file that is
+// gone already counts as removed.
+void DiskCache::make_room() {
+  for (const CacheFolder::File& file : folder_->orphans(kOrphanAge)) folder_->remove(file.name);
+  uint64_t evicted = 0;
+  // A little more than needed, or else the next store would have to look again.
+  const std::vector<CacheFolder::File> entries = folder_->entries();
+  if (superfluous(entries, settings_.max_bytes).empty()) return;
+  for (const CacheFolder::File& file :
+       superfluous(entries, settings_.max_bytes - settings_.max_bytes / 8))
+    evicted += !folder_->remove(file.name);
+  const std::lock_guard lock(mutex_);
+  stats_.evicted += evicted;
+}
+
+DiskCache::Stats DiskCache::stats() const {
+  const std::lock_guard lock(mutex_);
+  return stats_;
+}
+
+}  // namespace braze
