@@ -7,14 +7,12 @@
 #include <algorithm>
 #include <cerrno>
 #include <charconv>
-#include <cstdio>
-#include <cstdlib>
 #include <cstring>
-#include <optional>
 #include <utility>
 
-#include "braze/array.h"
+#include "braze/io.h"
 #include "ir/support/text.h"
+#include "runtime/io/file_writer.h"
 #include "runtime/memory/array_state.h"
 
 namespace braze {
@@ -162,64 +160,25 @@ class HeaderParser {
   size_t position_ = 0;
 };
 
-/// An open file; closed at the end.
-class File {
- public:
-  File(int descriptor, std::string path) : descriptor_(descriptor), path_(std::move(path)) {}
-  ~File() {
-    if (descriptor_ >= 0) close(descriptor_);
-  }
-  File(const File&) = delete;
-  File& operator=(const File&) = delete;
+uint64_t size_of(const Descriptor& file, const std::string& path) {
+  struct stat facts {};
+  if (fstat(file.get(), &facts) != 0) fail_open(path, errno);
+  if (!S_ISREG(facts.st_mode))
+    fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path)));
+  return static_cast<uint64_t>(facts.st_size);
+}
 
-  static File open_to_read(const std::string& path) {
-    const int descriptor = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
-    if (descriptor < 0) fail_errno(path, "cannot be opened");
-    return {descriptor, path};
+void read(const Descriptor& file, const std::string& path, std::span<std::byte> out,
+          size_t offset) {
+  while (!out.empty()) {
+    const ssize_t count = pread(file.get(), out.data(), out.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_open(path, errno);
+    if (count == 0) fail(codes::kNpyFile, fmt::format("{} became shorter", path));
+    out = out.subspan(static_cast<size_t>(count));
+    offset += static_cast<size_t>(count);
   }
-
-  [[noreturn]] static void fail_errno(const std::string& path, std::string_view what) {
-    fail(codes::kNpyFile, fmt::format("{} {}: {}", path, what, std::strerror(errno)));
-  }
-
-  uint64_t size() const {
-    struct stat status;
-    if (fstat(descriptor_, &status) != 0) fail_errno(path_, "cannot be examined");
-    if (!S_ISREG(status.st_mode)) {
-      fail(codes::kNpyFile, fmt::format("{} is not a regular file", path_));
-    }
-    return static_cast<uint64_t>(status.st_size);
-  }
-
-  void read(std::span<std::byte> out, size_t offset) const {
-    while (!out.empty()) {
-      const ssize_t count = pread(descriptor_, out.data(), out.size(), static_cast<off_t>(offset));
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail_errno(path_, "cannot be read");
-      if (count == 0) fail(codes::kNpyFile, fmt::format("{} became shorter", path_));
-      out = out.subspan(static_cast<size_t>(count));
-      offset += static_cast<size_t>(count);
-    }
-  }
-
-  void write(std::span<const std::byte> bytes) const {
-    while (!bytes.empty()) {
-      const ssize_t count = ::write(descriptor_, bytes.data(), bytes.size());
-      if (count < 0 && errno == EINTR) continue;
-      if (count < 0) fail_errno(path_, "cannot be written");
-      bytes = bytes.subspan(static_cast<size_t>(count));
-    }
-  }
-
-  /// Reports what the system kept back until now.
-  void finish() {
-    if (close(std::exchange(descriptor_, -1)) != 0) fail_errno(path_, "cannot be written");
-  }
-
- private:
-  int descriptor_;
-  const std::string path_;
-};
+}
 
 void reverse_bytes(std::span<std::byte> data, size_t element) {
   for (size_t i = 0; i < data.size(); i += element) {
@@ -369,39 +328,25 @@ std::vector<std::byte> npy_bytes(const HostTensor& value) {
 }
 
 Array load_npy(const std::string& path, const Device& device) {
-  const File file = File::open_to_read(path);
-  const uint64_t size = file.size();
+  // Not to wait for the other end, should it be a pipe.
+  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
+  if (!file) fail_open(path, errno);
+  const uint64_t size = size_of(file, path);
   std::vector<std::byte> prefix(std::min<uint64_t>(size, kMostNpyHeader));
-  file.read(prefix, 0);
+  read(file, path, prefix, 0);
   const NpyHeader header = parse_npy_header(prefix, size, path);
   HostTensor value(header.dtype, header.shape);
   read_elements(header, {value.data(), header.data_bytes},
-                [&](std::span<std::byte> out) { file.read(out, header.data_offset); });
+                [&](std::span<std::byte> out) { read(file, path, out, header.data_offset); });
   return Array::from_host(value, device);
 }
 
 void save_npy(const std::string& path, const Array& array) {
   const HostTensor value = array.to_host();
-  const std::string header = npy_header_text(value.dtype(), value.shape());
-  std::string temporary = path + ".XXXXXX";
-  const int descriptor = mkostemp(temporary.data(), O_CLOEXEC);
-  if (descriptor < 0) File::fail_errno(path, "cannot be written");
-  File file(descriptor, temporary);
-  try {
-    // As the user's other files, not private like a temporary one.
-    const mode_t mask = umask(0);
-    umask(mask);
-    fchmod(descriptor, 0666 & ~mask);
-    file.write(std::as_bytes(std::span(header)));
-    file.write({value.data(), value.size_bytes()});
-    file.finish();
-    if (std::rename(temporary.c_str(), path.c_str()) != 0) {
-      File::fail_errno(path, "cannot be written");
-    }
-  } catch (...) {
-    unlink(temporary.c_str());
-    throw;
-  }
+  FileWriter file(path);
+  file.append(npy_header_text(value.dtype(), value.shape()));
+  file.append({value.data(), value.size_bytes()});
+  file.publish();
 }
 
 }  // namespace braze

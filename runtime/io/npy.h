@@ -18,9 +18,8 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kNpyFile{
-    "npy-file", ErrorKind::DataLoss,
-    "A .npy file cannot be read or written, or does not hold what its header says."};
+inline constexpr Code kNpyFile{"npy-file", ErrorKind::DataLoss,
+                               "A .npy file does not hold what its header says."};
 inline constexpr Code kNpyFormat{"npy-format", ErrorKind::InvalidArgument,
                                  "The header of a .npy file does not follow the format."};
 inline constexpr Code kNpyType{"npy-type", ErrorKind::Unsupported,

@@ -9,7 +9,7 @@
 #include <fstream>
 #include <random>
 
-#include "braze/array.h"
+#include "braze/io.h"
 #include "tests/runtime/programs.h"
 
 namespace braze::test {
@@ -203,8 +203,8 @@ TEST(Npy, AnyDamageIsAnErrorOrAnotherValue) {
 
 TEST(Npy, FilesThatAreNone) {
   EXPECT_THAT(error_of([] { load_npy("/nonexistent/x.npy"); }),
-              AllOf(StartsWith("npy-file"), HasSubstr("/nonexistent/x.npy")));
-  EXPECT_THAT(error_of([] { load_npy("/"); }), StartsWith("npy-file"));
+              AllOf(StartsWith("file-missing"), HasSubstr("/nonexistent/x.npy")));
+  EXPECT_THAT(error_of([] { load_npy("/"); }), StartsWith("file-kind"));
   EXPECT_THAT(error_of([] { load_npy("/dev/null"); }), HasSubstr("not a regular file"));
   const std::string fifo = temporary_path("fifo");
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
@@ -225,8 +225,8 @@ TEST(Npy, WritingReplacesTheFileAtOnce) {
   EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder), {}), 1)
       << "nothing is left behind";
   EXPECT_THAT(error_of([&] { save_npy(folder + "/no/x.npy", filled(1, 1)); }),
-              StartsWith("npy-file"));
-  EXPECT_THAT(error_of([&] { save_npy(folder, filled(1, 1)); }), StartsWith("npy-file"));
+              StartsWith("file-unwritable"));
+  EXPECT_THAT(error_of([&] { save_npy(folder, filled(1, 1)); }), StartsWith("file-kind"));
   std::filesystem::remove_all(folder);
 }
 

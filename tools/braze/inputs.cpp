@@ -6,7 +6,7 @@
 #include <filesystem>
 #include <optional>
 
-#include "braze/array.h"
+#include "braze/io.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
 #include "ir/values/philox.h"

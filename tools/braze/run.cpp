@@ -10,6 +10,7 @@
 
 #include "braze/array.h"
 #include "braze/executable.h"
+#include "braze/io.h"
 #include "ir/support/text.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/command.h"

@@ -9,6 +9,7 @@
 #include "braze/dtype.h"
 #include "braze/error.h"
 #include "braze/executable.h"
+#include "braze/io.h"
 #include "braze/jit.h"
 #include "braze/named.h"
 #include "braze/nn.h"

@@ -112,10 +112,4 @@ std::vector<bool> Array::to_vector<bool>() const;
 
 std::ostream& operator<<(std::ostream& out, const Array& array);
 
-/// Reads a .npy file (format 1 to 3, little endian, C or Fortran order). DataLoss or
-/// InvalidArgument for a malformed file.
-Array load_npy(const std::string& path, const Device& device = default_device());
-/// Writes a .npy file, by rename, so that a reader never sees a torn one. bf16 is written as V2.
-void save_npy(const std::string& path, const Array& array);
-
 }  // namespace braze

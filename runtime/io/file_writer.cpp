@@ -1,0 +1,69 @@
+#include "runtime/io/file_writer.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <random>
+#include <system_error>
+#include <utility>
+
+#include "ir/support/text.h"
+
+namespace braze {
+
+FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
+  struct stat facts {};
+  if (stat(path_.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))
+    fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path_)));
+  std::random_device random;
+  for (int attempt = 0; !file_; ++attempt) {
+    temporary_ = fmt::format("{}.{:08x}.tmp", path_, random());
+    // 0666 and not 0600: the permissions are those of the user's other files, by his umask.
+    file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    if (file_ || (errno == EEXIST && attempt < 100)) continue;
+    const int error = errno;
+    temporary_.clear();
+    fail_write(error);
+  }
+}
+
+FileWriter::~FileWriter() {
+  if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+void FileWriter::fail_write(int error) const {
+  fail(codes::kFileUnwritable,
+       fmt::format("{} cannot be written: {}", quote(path_),
+                   std::error_code(error, std::generic_category()).message()));
+}
+
+void FileWriter::write(uint64_t offset, std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t count =
+        pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    if (count < 0 && errno == EINTR) continue;
+    if (count < 0) fail_write(errno);
+    bytes = bytes.subspan(static_cast<size_t>(count));
+    offset += static_cast<uint64_t>(count);
+  }
+}
+
+void FileWriter::append(std::span<const std::byte> bytes) {
+  write(size_, bytes);
+  size_ += bytes.size();
+}
+
+void FileWriter::overwrite(uint64_t offset, std::string_view text) {
+  BRAZE_CHECK(offset + text.size() <= size_, "only what was appended is overwritten");
+  write(offset, std::as_bytes(std::span(text)));
+}
+
+void FileWriter::publish() {
+  if (fsync(file_.get()) != 0) fail_write(errno);
+  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail_write(errno);
+  temporary_.clear();
+}
+
+}  // namespace braze

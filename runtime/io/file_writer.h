@@ -1,0 +1,52 @@
+// file_writer.h — writes a file that appears at once and whole, or not at all.
+//
+// The bytes go to a temporary file beside it, which takes the name when they have reached the disk.
+// Readers see the old file or the new one; who has the old one open or mapped keeps it.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "runtime/io/descriptor.h"
+#include "runtime/io/trust.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kFileUnwritable{"file-unwritable", ErrorKind::DataLoss,
+                                      "The system could not write a file."};
+}  // namespace codes
+
+class FileWriter {
+ public:
+  /// Errors, here and below: kFileUnwritable; kFileKind if something other than a regular file has
+  /// the name already.
+  explicit FileWriter(std::string path);
+  /// Leaves nothing behind unless `publish` was called.
+  ~FileWriter();
+  FileWriter(const FileWriter&) = delete;
+  FileWriter& operator=(const FileWriter&) = delete;
+
+  void append(std::span<const std::byte> bytes);
+  void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
+  /// Replaces bytes that were appended.
+  void overwrite(uint64_t offset, std::string_view text);
+  /// Bytes appended so far.
+  uint64_t size() const { return size_; }
+  /// Waits for the disk and gives the file its name, in place of another one.
+  void publish();
+
+ private:
+  void write(uint64_t offset, std::span<const std::byte> bytes);
+  [[noreturn]] void fail_write(int error) const;
+
+  const std::string path_;
+  std::string temporary_;  // empty when there is none to remove
+  Descriptor file_;
+  uint64_t size_ = 0;
+};
+
+}  // namespace braze

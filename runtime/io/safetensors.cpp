@@ -1,0 +1,383 @@
+#include "runtime/io/safetensors.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <limits>
+#include <utility>
+
+#include "ir/support/suggest.h"
+#include "ir/support/text.h"
+#include "ir/values/host_tensor.h"
+#include "runtime/io/json.h"
+#include "runtime/io/utf8.h"
+
+namespace braze {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::string_view kMetadata = "__metadata__";
+constexpr size_t kPrefix = 8;      // the size of the header
+constexpr size_t kAlignment = 64;  // of the data: a line of the cache, and what vector loads like
+constexpr size_t kMostDims = 64;
+
+/// The types of the format. Bits, because some of them are less than a byte.
+struct StoredType {
+  std::string_view name;
+  unsigned bits;
+  std::optional<DType> dtype;
+};
+constexpr StoredType kTypes[] = {
+    {"BOOL", 8, DType::Bool},
+    {"I32", 32, DType::I32},
+    {"I64", 64, DType::I64},
+    {"U32", 32, DType::U32},
+    {"F16", 16, DType::F16},
+    {"BF16", 16, DType::BF16},
+    {"F32", 32, DType::F32},
+    {"F64", 64, DType::F64},
+    {"U8", 8, {}},
+    {"I8", 8, {}},
+    {"I16", 16, {}},
+    {"U16", 16, {}},
+    {"U64", 64, {}},
+    {"C64", 64, {}},
+    {"F8_E4M3", 8, {}},
+    {"F8_E5M2", 8, {}},
+    {"F8_E8M0", 8, {}},
+    {"F8_E4M3FNUZ", 8, {}},
+    {"F8_E5M2FNUZ", 8, {}},
+    {"F6_E2M3", 6, {}},
+    {"F6_E3M2", 6, {}},
+    {"F4", 4, {}},
+};
+
+const StoredType* find_type(std::string_view name) {
+  const auto* const found = std::find_if(std::begin(kTypes), std::end(kTypes),
+                                         [name](const StoredType& t) { return t.name == name; });
+  return found == std::end(kTypes) ? nullptr : found;
+}
+
+std::string_view stored_name(DType dtype) {
+  for (const StoredType& type : kTypes)
+    if (type.dtype == dtype) return type.name;
+  BRAZE_CHECK(false, "every dtype has a name in the format");
+}
+
+std::string type_text(const StoredTensor& tensor) {
+  return fmt::format("{}[{}]", tensor.type, fmt::join(tensor.shape, ", "));
+}
+
+/// Bytes of the data; nullopt if they are more than 2^64 bits or no whole number.
+std::optional<uint64_t> size_of(const StoredTensor& tensor, unsigned bits) {
+  if (std::count(tensor.shape.begin(), tensor.shape.end(), 0) > 0) return 0;
+  uint64_t size = bits;
+  for (const int64_t extent : tensor.shape)
+    if (__builtin_mul_overflow(size, static_cast<uint64_t>(extent), &size)) return std::nullopt;
+  if (size % 8 != 0) return std::nullopt;
+  return size / 8;
+}
+
+// --- Reading -----------------------------------------------------------------------------------
+
+/// Where in the data a tensor lies.
+struct Place {
+  uint64_t begin = 0, end = 0;
+  std::string_view name;
+};
+
+/// Reads the header's JSON.
+class HeaderReader {
+ public:
+  using Tensors = std::map<std::string, StoredTensor, std::less<>>;
+  using Metadata = std::map<std::string, std::string>;
+
+  HeaderReader(std::string_view header, std::span<const std::byte> data, std::string_view file)
+      : reader_(header, file), data_(data), file_(file) {}
+
+  void read(Tensors& tensors, Metadata& metadata) {
+    bool has_metadata = false;
+    reader_.object([&](std::string name) {
+      if (name == kMetadata) {
+        if (std::exchange(has_metadata, true)) malformed("the metadata come twice");
+        return read_metadata(metadata);
+      }
+      const auto [at, is_new] = tensors.try_emplace(std::move(name));
+      if (!is_new) malformed(fmt::format("the tensor {} comes twice", quote(at->first)));
+      read_tensor(at->first, at->second);
+    });
+    reader_.finish();
+    check_places();
+  }
+
+ private:
+  [[noreturn]] void malformed(const std::string& what) const {
+    reader_.fail_here(what, codes::kSafetensorsFormat);
+  }
+
+  void read_metadata(Metadata& metadata) {
+    reader_.object([&](std::string key) {
+      const auto [at, is_new] = metadata.try_emplace(std::move(key));
+      if (!is_new) malformed(fmt::format("the metadata have {} twice", quote(at->first)));
+      at->second = reader_.string();
+    });
+  }
+
+  void read_tensor(const std::string& name, StoredTensor& tensor) {
+    bool has_type = false, has_shape = false, has_place = false;
+    Place place{.name = name};
+    reader_.object([&](const std::string& key) {
+      const auto once = [&](bool& seen) {
+        if (std::exchange(seen, true))
+          malformed(fmt::format("the tensor {} has {} twice", quote(name), quote(key)));
+      };
+      if (key == "dtype") {
+        once(has_type);
+        tensor.type = reader_.string();
+      } else if (key == "shape") {
+        once(has_shape);
+        read_shape(name, tensor.shape);
+      } else if (key == "data_offsets") {
+        once(has_place);
+        read_place(place);
+      } else {
+        malformed(fmt::format("the tensor {} has an unknown member {}", quote(name), quote(key)));
+      }
+    });
+    if (!has_type || !has_shape || !has_place)
+      malformed(fmt::format("the tensor {} lacks dtype, shape or data_offsets", quote(name)));
+    check_tensor(place, tensor);
+    tensor.bytes = data_.subspan(place.begin, place.end - place.begin);
+    places_.push_back(place);
+  }
+
+  void read_shape(const std::string& name, std::vector<int64_t>& shape) {
+    reader_.array([&] {
+      const uint64_t extent = reader_.integer();
+      if (extent > uint64_t{std::numeric_limits<int64_t>::max()} || shape.size() == kMostDims)
+        malformed(fmt::format("the shape of {} is larger than any", quote(name)));
+      shape.push_back(static_cast<int64_t>(extent));
+    });
+  }
+
+  void read_place(Place& place) {
+    int count = 0;
+    reader_.array([&] {
+      const uint64_t offset = reader_.integer();
+      if (count < 2) (count == 0 ? place.begin : place.end) = offset;
+      ++count;
+    });
+    if (count != 2 || place.begin > place.end)
+      malformed(fmt::format("the data_offsets of {} are no begin and end", quote(place.name)));
+  }
+
+  void check_tensor(const Place& place, StoredTensor& tensor) const {
+    if (place.end > data_.size())
+      fail(codes::kSafetensorsFile,
+           fmt::format("{} is truncated: the tensor {} ends at byte {} of the data, which have {}",
+                       file_, quote(place.name), place.end, data_.size()));
+    const StoredType* const type = find_type(tensor.type);
+    if (type == nullptr) return;  // one that came later; its size is not known
+    tensor.dtype = type->dtype;
+    const std::optional<uint64_t> size = size_of(tensor, type->bits);
+    if (size != place.end - place.begin)
+      malformed(fmt::format("the tensor {} is {}, {} bytes, but its data_offsets are {} apart",
+                            quote(place.name), type_text(tensor),
+                            size ? std::to_string(*size) : "no number of",
+                            place.end - place.begin));
+  }
+
+  // Side by side, from the first byte of the data to the last.
+  void check_places() {
+    std::sort(places_.begin(), places_.end(), [](const Place& a, const Place& b) {
+      return std::pair(a.begin, a.end) < std::pair(b.begin, b.end);
+    });
+    uint64_t end = 0;
+    for (const Place& place : places_) {
+      if (place.begin != end)
+        fail(codes::kSafetensorsFormat,
+             fmt::format("{}: {} before the data of {}, which begin at byte {}: others end at {}",
+                         file_, place.begin < end ? "an overlap" : "a gap", quote(place.name),
+                         place.begin, end));
+      end = place.end;
+    }
+    if (end < data_.size())
+      fail(codes::kSafetensorsFile, fmt::format("{} has {} bytes behind the data of its tensors",
+                                                file_, data_.size() - end));
+  }
+
+  JsonReader reader_;
+  const std::span<const std::byte> data_;
+  const std::string_view file_;
+  std::vector<Place> places_;
+};
+
+/// The file that an index names as `name`, which must lie beside it.
+std::string shard_path(const fs::path& index, const std::string& name) {
+  const auto refuse = [&](std::string_view why) {
+    fail(codes::kSafetensorsFormat,
+         fmt::format("{} names the file {}, which {}", index.string(), quote(name), why));
+  };
+  if (name.empty() || name == "." || name == ".." || name.find_first_of({"/\0", 2}) != name.npos)
+    refuse("is not the name of a file in the folder of the index");
+  const fs::path path = index.parent_path() / name;
+  std::error_code error;
+  if (!fs::is_symlink(path, error)) return path.string();
+  // A link may lead to another name in the folder, as it may for the index itself.
+  const fs::path folder =
+      fs::canonical(index.parent_path().empty() ? "." : index.parent_path(), error);
+  const fs::path target = fs::canonical(path, error);
+  if (error || target.parent_path() != folder)
+    refuse("is a symbolic link out of the folder of the index");
+  return target.string();
+}
+
+/// The weight_map of an index: file by tensor.
+std::map<std::string, std::string> read_weight_map(std::string_view text, std::string_view file) {
+  JsonReader reader(text, file);
+  std::map<std::string, std::string> files;
+  bool has_map = false;
+  reader.object([&](const std::string& key) {
+    if (key != "weight_map") return reader.skip();
+    if (std::exchange(has_map, true))
+      reader.fail_here("weight_map comes twice", codes::kSafetensorsFormat);
+    reader.object([&](std::string name) {
+      const auto [at, is_new] = files.try_emplace(std::move(name));
+      if (!is_new)
+        reader.fail_here(fmt::format("the tensor {} comes twice", quote(at->first)),
+                         codes::kSafetensorsFormat);
+      at->second = reader.string();
+    });
+  });
+  reader.finish();
+  if (!has_map)
+    fail(codes::kSafetensorsFormat, fmt::format("{} has no weight_map: it is no index", file));
+  return files;
+}
+
+std::string_view text_of(std::span<const std::byte> bytes) {
+  return {reinterpret_cast<const char*>(bytes.data()), bytes.size()};
+}
+
+}  // namespace
+
+SafetensorsFile SafetensorsFile::open(const std::string& path) {
+  if (!path.ends_with(".json")) return open_shard(path);
+  SafetensorsFile out(path);
+  out.read_index(MappedFile::open(path)->bytes());
+  return out;
+}
+
+SafetensorsFile SafetensorsFile::open_shard(const std::string& path) {
+  auto file = MappedFile::open(path);
+  SafetensorsFile out = parse(file->bytes(), path);
+  out.files_.push_back(std::move(file));
+  return out;
+}
+
+SafetensorsFile SafetensorsFile::parse(std::span<const std::byte> bytes, std::string name) {
+  SafetensorsFile out(std::move(name));
+  if (bytes.size() < kPrefix)
+    fail(codes::kSafetensorsFile, fmt::format("{} is not a .safetensors file, or cut off in its "
+                                              "first 8 bytes",
+                                              out.path_));
+  uint64_t size = 0;
+  for (size_t i = kPrefix; i-- > 0;) size = size << 8 | std::to_integer<uint64_t>(bytes[i]);
+  if (size > kMostSafetensorsHeader)
+    fail(codes::kSafetensorsFormat,
+         fmt::format("{} is not a .safetensors file: a header of {} is too long", out.path_,
+                     bytes_text(size)));
+  if (size > bytes.size() - kPrefix)
+    fail(codes::kSafetensorsFile, fmt::format("{} is truncated: it ends in its header", out.path_));
+  const std::string_view header = text_of(bytes.subspan(kPrefix, size));
+  if (!header.starts_with('{'))
+    fail(codes::kSafetensorsFormat,
+         fmt::format("{} is not a .safetensors file: its header does not begin with a '{{'",
+                     out.path_));
+  HeaderReader(header, bytes.subspan(kPrefix + size), out.path_).read(out.tensors_, out.metadata_);
+  return out;
+}
+
+void SafetensorsFile::read_index(std::span<const std::byte> bytes) {
+  if (bytes.size() > kMostSafetensorsHeader)
+    fail(codes::kSafetensorsFormat,
+         fmt::format("{} is {}, too long for an index", path_, bytes_text(bytes.size())));
+  std::map<std::string, SafetensorsFile> shards;
+  for (const auto& [tensor, name] : read_weight_map(text_of(bytes), path_)) {
+    auto shard = shards.find(name);
+    if (shard == shards.end())
+      shard = shards.emplace(name, open_shard(shard_path(path_, name))).first;
+    const auto found = shard->second.tensors_.find(tensor);
+    if (found == shard->second.tensors_.end())
+      fail(codes::kSafetensorsFormat, fmt::format("{} has the tensor {} in {}, where it is not",
+                                                  path_, quote(tensor), quote(name)));
+    tensors_.insert(*found);
+  }
+  for (auto& [name, shard] : shards) {
+    metadata_.merge(shard.metadata_);
+    std::move(shard.files_.begin(), shard.files_.end(), std::back_inserter(files_));
+  }
+}
+
+const StoredTensor& SafetensorsFile::at(std::string_view name) const {
+  const auto found = tensors_.find(name);
+  if (found == tensors_.end()) {
+    std::vector<std::string> names;
+    for (const auto& item : tensors_) names.push_back(item.first);
+    fail(codes::kUnknownTensor,
+         fmt::format("{} has no tensor {}{}", path_, quote(name), did_you_mean(name, names)));
+  }
+  if (!found->second.dtype)
+    fail(codes::kSafetensorsType,
+         fmt::format("{}: the tensor {} is {}; Braze reads {}", path_, quote(name),
+                     type_text(found->second), join(kAllDTypes, ", ", stored_name)));
+  return found->second;
+}
+
+// --- Writing -----------------------------------------------------------------------------------
+
+bool stored_before(const TensorHeader& a, const TensorHeader& b) {
+  if (size_of(a.dtype) != size_of(b.dtype)) return size_of(a.dtype) > size_of(b.dtype);
+  return a.name < b.name;
+}
+
+std::string safetensors_header(std::span<const TensorHeader> tensors,
+                               const std::map<std::string, std::string>& metadata,
+                               std::string_view file) {
+  const auto string = [file](std::string_view text) {
+    if (!is_utf8(text))
+      fail(codes::kTensorName, fmt::format("{}: {} is not UTF-8", file, quote(text)));
+    return json_string(text);
+  };
+  std::vector<std::string> members;
+  if (!metadata.empty())
+    members.push_back(
+        json_string(kMetadata) + ":{" +
+        join(metadata, ",",
+             [&](const auto& item) { return string(item.first) + ":" + string(item.second); }) +
+        "}");
+  uint64_t end = 0;
+  for (const TensorHeader& tensor : tensors) {
+    if (tensor.name == kMetadata)
+      fail(codes::kTensorName,
+           fmt::format("{}: no tensor can have the name {}", file, quote(kMetadata)));
+    const uint64_t begin = end;
+    end += static_cast<uint64_t>(checked_numel(tensor.shape)) * size_of(tensor.dtype);
+    members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
+                                  string(tensor.name), stored_name(tensor.dtype),
+                                  fmt::join(tensor.shape, ","), begin, end));
+  }
+  std::string header = "{" + join(members, ",", [](const std::string& m) { return m; }) + "}";
+  header.resize((kPrefix + header.size() + kAlignment - 1) / kAlignment * kAlignment - kPrefix,
+                ' ');
+  if (header.size() > kMostSafetensorsHeader)
+    fail(codes::kTensorName,
+         fmt::format("{}: {} tensors have names of more bytes than the format takes", file,
+                     tensors.size()));
+  std::string prefix;
+  for (size_t i = 0; i < kPrefix; ++i) prefix += static_cast<char>(header.size() >> (8 * i) & 0xff);
+  return prefix + header;
+}
+
+}  // namespace braze

@@ -1,0 +1,99 @@
+// safetensors.h — the .safetensors format: https://huggingface.co/docs/safetensors
+//
+//   8 bytes    N, the size of the header, little endian
+//   N bytes    a JSON object: for each tensor its dtype, its shape and the place of its data,
+//              "__metadata__" with strings, and blanks up to N
+//   the rest   the data, row-major, little endian, without gaps
+//
+// Files are untrusted. A file is accepted only as a whole: the data of its tensors lie side by side
+// and fill it to the end, so that every byte has one meaning. Nothing is allocated but what the
+// header's own size pays for.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braze/dtype.h"
+#include "braze/error.h"
+#include "runtime/io/mapped_file.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kSafetensorsFile{
+    "safetensors-file", ErrorKind::DataLoss,
+    "A .safetensors file does not hold the data that its header speaks of."};
+inline constexpr Code kSafetensorsFormat{
+    "safetensors-format", ErrorKind::InvalidArgument,
+    "The header of a .safetensors file, or an index of such files, does not follow the format."};
+inline constexpr Code kSafetensorsType{
+    "safetensors-type", ErrorKind::Unsupported,
+    "A tensor of a .safetensors file has a type that Braze does not have."};
+inline constexpr Code kUnknownTensor{"unknown-tensor", ErrorKind::InvalidArgument,
+                                     "A file has no tensor of the name that is asked for."};
+inline constexpr Code kTensorName{"tensor-name", ErrorKind::InvalidArgument,
+                                  "A tensor has a name that the file format does not take."};
+}  // namespace codes
+
+inline constexpr uint64_t kMostSafetensorsHeader = 100'000'000;  // as the format's own library
+
+/// One tensor of a file.
+struct StoredTensor {
+  std::string type;            ///< as the file has it: "F32"
+  std::optional<DType> dtype;  ///< nullopt if Braze does not have it
+  std::vector<int64_t> shape;
+  /// In the mapping, at any alignment. The bytes of bools may be others than 0 and 1.
+  std::span<const std::byte> bytes;
+};
+
+/// The tensors of one file, or of the files that an index names, by name. Keeps them mapped.
+class SafetensorsFile {
+ public:
+  /// Maps a file; or, where the path ends in ".json", the files that this index names, which lie
+  /// in its folder. Errors: those of MappedFile::open, kSafetensorsFile, kSafetensorsFormat.
+  static SafetensorsFile open(const std::string& path);
+  /// `bytes`, which must outlive the result. `name` is for messages.
+  static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
+
+  const std::string& path() const { return path_; }
+  const std::map<std::string, StoredTensor, std::less<>>& tensors() const& { return tensors_; }
+  const std::map<std::string, std::string>& metadata() const { return metadata_; }
+  /// kUnknownTensor if there is none, kSafetensorsType if Braze does not have its type.
+  const StoredTensor& at(std::string_view name) const;
+
+ private:
+  explicit SafetensorsFile(std::string path) : path_(std::move(path)) {}
+  static SafetensorsFile open_shard(const std::string& path);
+  void read_index(std::span<const std::byte> bytes);
+
+  std::string path_;
+  std::vector<std::shared_ptr<const MappedFile>> files_;
+  std::map<std::string, StoredTensor, std::less<>> tensors_;
+  std::map<std::string, std::string> metadata_;
+};
+
+/// A tensor that is to be written.
+struct TensorHeader {
+  std::string name;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;
+};
+
+/// Everything of a file before its data, which follow in the order of `tensors`. Their beginning is
+/// a multiple of 64 bytes.
+std::string safetensors_header(std::span<const TensorHeader> tensors,
+                               const std::map<std::string, std::string>& metadata,
+                               std::string_view file);
+
+/// The order in which tensors are stored: elements of more bytes first, which aligns each, then by
+/// name.
+bool stored_before(const TensorHeader& a, const TensorHeader& b);
+
+}  // namespace braze

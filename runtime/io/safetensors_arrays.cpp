@@ -1,0 +1,121 @@
+// safetensors_arrays.cpp — Arrays from and to .safetensors files.
+#include <algorithm>
+#include <filesystem>
+#include <utility>
+
+#include "braze/io.h"
+#include "ir/support/text.h"
+#include "ir/values/host_tensor.h"
+#include "runtime/io/file_writer.h"
+#include "runtime/io/json.h"
+#include "runtime/io/safetensors.h"
+
+namespace braze {
+
+namespace {
+
+constexpr std::string_view kIndexEnding = ".safetensors.index.json";
+
+using Metadata = std::map<std::string, std::string>;
+using Item = ArrayMap::value_type;
+
+Array to_array(const StoredTensor& tensor, const Device& device) {
+  if (tensor.dtype != DType::Bool)
+    return Array::from_bytes(tensor.bytes, *tensor.dtype, tensor.shape, device);
+  HostTensor value(DType::Bool, tensor.shape);
+  std::transform(tensor.bytes.begin(), tensor.bytes.end(), value.data(),
+                 [](std::byte b) { return b == std::byte{0} ? b : std::byte{1}; });
+  return Array::from_host(value, device);
+}
+
+void write_file(const std::string& path, const std::vector<const Item*>& items,
+                const Metadata& metadata) {
+  std::vector<TensorHeader> headers;
+  std::map<std::string_view, const Array*> arrays;
+  for (const Item* item : items) {
+    headers.push_back({item->first, item->second.dtype(), item->second.shape()});
+    arrays[item->first] = &item->second;
+  }
+  std::sort(headers.begin(), headers.end(), stored_before);
+  FileWriter file(path);
+  file.append(safetensors_header(headers, metadata, path));
+  for (const TensorHeader& header : headers) {
+    const HostTensor value = arrays.at(header.name)->to_host();
+    file.append({value.data(), value.size_bytes()});
+  }
+  file.publish();
+}
+
+/// The arrays in the order of their names, as many to a file as fit.
+std::vector<std::vector<const Item*>> split(const ArrayMap& arrays, uint64_t most_bytes) {
+  std::vector<std::vector<const Item*>> shards(1);
+  uint64_t used = 0;
+  for (const Item& item : arrays) {
+    const uint64_t size = item.second.size_bytes();
+    if (!shards.back().empty() && (used > most_bytes || size > most_bytes - used)) {
+      shards.emplace_back();
+      used = 0;
+    }
+    shards.back().push_back(&item);
+    used += size;
+  }
+  return shards;
+}
+
+}  // namespace
+
+ArrayMap load_safetensors(const std::string& path, const Device& device,
+                          const std::vector<std::string>& names) {
+  const SafetensorsFile file = SafetensorsFile::open(path);
+  ArrayMap out;
+  const auto load = [&](const std::string& name) {
+    out.emplace(name, to_array(file.at(name), device));
+  };
+  for (const std::string& name : names) load(name);
+  if (names.empty())
+    for (const auto& item : file.tensors()) load(item.first);
+  return out;
+}
+
+Metadata load_safetensors_metadata(const std::string& path) {
+  return SafetensorsFile::open(path).metadata();
+}
+
+void save_safetensors(const std::string& path, const ArrayMap& arrays, const Metadata& metadata) {
+  std::vector<const Item*> items;
+  for (const Item& item : arrays) items.push_back(&item);
+  write_file(path, items, metadata);
+}
+
+void save_safetensors_shards(const std::string& index_path, const ArrayMap& arrays,
+                             uint64_t most_bytes, const Metadata& metadata) {
+  const std::filesystem::path index(index_path);
+  const std::string name = index.filename().string();
+  if (!name.ends_with(kIndexEnding) || name.size() == kIndexEnding.size())
+    fail(codes::kSafetensorsFormat,
+         fmt::format("{} is no name of an index: it does not end in NAME{}", index_path,
+                     kIndexEnding));
+  const std::string stem = name.substr(0, name.size() - kIndexEnding.size());
+  const auto shards = split(arrays, most_bytes);
+  uint64_t total = 0;
+  std::map<std::string, std::string> weight_map;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string shard =
+        fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, shards.size());
+    write_file((index.parent_path() / shard).string(), shards[i], metadata);
+    for (const Item* item : shards[i]) {
+      total += item->second.size_bytes();
+      weight_map[item->first] = shard;
+    }
+  }
+  FileWriter file(index_path);
+  file.append(
+      fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", total));
+  file.append(join(weight_map, ",", [](const auto& item) {
+    return fmt::format("\n    {}: {}", json_string(item.first), json_string(item.second));
+  }));
+  file.append(weight_map.empty() ? "}\n}\n" : "\n  }\n}\n");
+  file.publish();
+}
+
+}  // namespace braze
