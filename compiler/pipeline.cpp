@@ -256,8 +256,9 @@ std::optional<Schedule> given_schedule(const CompileOptions& options, const std:
 Artifact generate(const Kernel& kernel, const Target& target, const CompileOptions& options) {
   if (target.simulated) return {"kernel", kernel.name, to_text(kernel), {}};
   if (target.kind != TargetKind::Gpu) return generate_image(kernel, target);
-  return options.gpu_code == GpuCode::Nvrtc ? generate_nvrtc(kernel, target)
-                                            : generate_gpu(kernel, target);
+  const Assembly assembly = options.assemble ? Assembly::IfPossible : Assembly::Never;
+  return options.gpu_code == GpuCode::Nvrtc ? generate_nvrtc(kernel, target, assembly)
+                                            : generate_gpu(kernel, target, assembly);
 }
 
 // Names that no two kernels of a program share.
@@ -424,9 +425,11 @@ Program timed(Make&& make) {
 
 std::string key_text(const CompileOptions& options) {
   // All members by name: one that is added has to be here, in the key or on purpose not.
-  const auto& [precision, fuse, by_cost, schedules, gpu_code, dump_folder, observer] = options;
-  std::string text = fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\n",
-                                 name(precision), fuse, by_cost, static_cast<int>(gpu_code));
+  const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, dump_folder, observer] =
+      options;
+  std::string text =
+      fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\nassemble {}\n", name(precision),
+                  fuse, by_cost, static_cast<int>(gpu_code), assemble);
   for (const auto& [kernel, schedule] : schedules)
     text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
   // These look on.

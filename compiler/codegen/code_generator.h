@@ -39,13 +39,18 @@ struct CodegenTimes {
 /// that is not Kernel IR. May be called from several threads at once.
 Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 
+/// Whether PTX becomes machine code here or where it is loaded.
+enum class Assembly : uint8_t { IfPossible, Never };
+
 /// The code of `kernel` for a GPU target: a cubin with the assembler's facts, or PTX where this
 /// machine has no assembler. Errors as generate_image; Internal if the assembler refuses it.
-Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
+Artifact generate_gpu(const Kernel& kernel, const Target& target,
+                      Assembly assembly = Assembly::IfPossible, CodegenTimes* times = nullptr);
 
 /// The same by the other way: CUDA C++, which NVRTC compiles to PTX. Unsupported if this machine
 /// has no NVRTC. Its time counts as emission.
-Artifact generate_nvrtc(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
+Artifact generate_nvrtc(const Kernel& kernel, const Target& target,
+                        Assembly assembly = Assembly::IfPossible, CodegenTimes* times = nullptr);
 /// The PTX that NVRTC makes of `kernel`.
 std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 /// `kernel` as CUDA C++.

@@ -49,14 +49,15 @@ namespace {
 
 // The artifact of PTX: a cubin where there is an assembler.
 Artifact assembled(const Kernel& kernel, const Target& target, std::string_view ptx,
-                   CodegenTimes& times) {
+                   Assembly assembly, CodegenTimes& times) {
   Artifact artifact;
   artifact.format = "ptx";
   artifact.kernel = kernel.name;
   artifact.code = without_negations(ptx);
   for (size_t i = 0; i < kernel.phases.size(); ++i)
     artifact.entry_names.push_back(gpu_entry_name(kernel, i));
-  if (const PtxAssembler* assembler = ptx_assembler()) {
+  const PtxAssembler* assembler = assembly == Assembly::Never ? nullptr : ptx_assembler();
+  if (assembler) {
     WallClock clock;
     Assembled made = assembler->assemble(artifact.code, target.name, artifact.entry_names);
     artifact.format = "cubin";
@@ -70,18 +71,20 @@ Artifact assembled(const Kernel& kernel, const Target& target, std::string_view 
 
 }  // namespace
 
-Artifact generate_gpu(const Kernel& kernel, const Target& target, CodegenTimes* times) {
+Artifact generate_gpu(const Kernel& kernel, const Target& target, Assembly assembly,
+                      CodegenTimes* times) {
   CodegenTimes spent;
   const std::string ptx = assembly_text(kernel, target, &spent);
-  Artifact artifact = assembled(kernel, target, ptx, spent);
+  Artifact artifact = assembled(kernel, target, ptx, assembly, spent);
   if (times) *times = spent;
   return artifact;
 }
 
-Artifact generate_nvrtc(const Kernel& kernel, const Target& target, CodegenTimes* times) {
+Artifact generate_nvrtc(const Kernel& kernel, const Target& target, Assembly assembly,
+                        CodegenTimes* times) {
   CodegenTimes spent;
   const std::string ptx = nvrtc_ptx(kernel, target, &spent);
-  Artifact artifact = assembled(kernel, target, ptx, spent);
+  Artifact artifact = assembled(kernel, target, ptx, assembly, spent);
   if (!artifact.maker.empty()) artifact.maker = nvrtc_name() + ", " + artifact.maker;
   if (times) *times = spent;
   return artifact;

@@ -9,8 +9,6 @@ namespace braze {
 
 namespace {
 
-// As PNG's: no text, and altered by whatever rewrites line ends.
-constexpr char kMagic[8] = {'\x89', 'B', 'R', 'Z', '\r', '\n', '\x1a', '\n'};
 constexpr uint64_t kAlignment = 64;
 
 struct Header {
@@ -21,7 +19,7 @@ struct Header {
   uint64_t reserved[3];
   Hash128 hash;
 };
-static_assert(sizeof(Header) == kAlignment);
+static_assert(sizeof(Header) == kAlignment && sizeof(Header::magic) == kContainerMagic.size());
 
 struct Row {
   uint64_t offset;
@@ -60,7 +58,7 @@ uint32_t ContainerWriter::add(std::span<const std::byte> bytes) {
 
 void ContainerWriter::write(const std::function<void(std::span<const std::byte>)>& sink) const {
   Header header{};
-  std::memcpy(header.magic, kMagic, sizeof(kMagic));
+  kContainerMagic.copy(header.magic, sizeof(header.magic));
   header.version = Container::kVersion;
   header.sections = static_cast<uint32_t>(sections_.size());
   std::vector<Row> rows;
@@ -85,7 +83,7 @@ void ContainerWriter::write(const std::function<void(std::span<const std::byte>)
 
 Container::Container(std::span<const std::byte> file, std::string_view name) : name_(name) {
   Header header;
-  if (file.size() < sizeof(kMagic) || std::memcmp(file.data(), kMagic, sizeof(kMagic)) != 0)
+  if (!as_text(file).starts_with(kContainerMagic))
     fail(codes::kNoContainer, fmt::format("{} is no package", quote(name)),
          {.fix = "`braze compile` makes packages"});
   if (file.size() < sizeof(header)) damaged("it ends within its header");

@@ -29,6 +29,11 @@ inline constexpr Code kContainerDamaged{"package-damaged", ErrorKind::DataLoss,
                                         "A package is truncated or altered."};
 }  // namespace codes
 
+/// What every container begins with. As PNG's: no text, and altered by whatever rewrites line ends.
+inline constexpr std::string_view kContainerMagic =
+    "\x89"
+    "BRZ\r\n\x1a\n";
+
 class ContainerWriter {
  public:
   /// The number of a section with these bytes, which must live until `write`; the earlier one's

@@ -251,7 +251,7 @@ class ProgramParser {
     artifact.kernel = scanner_.expect_symbol();
     scanner_.expect(":");
     // "function" is not among them: an address is good in one process only.
-    constexpr std::string_view kFormats[] = {"graph", "kernel", "image", "ptx", "cubin"};
+    constexpr std::string_view kFormats[] = {"graph", "tile", "kernel", "image", "ptx", "cubin"};
     artifact.format = kFormats[word(kFormats, "a format of code")];
     parse_code(artifact);
     scanner_.expect("entries");

@@ -26,10 +26,7 @@ class Verifier {
 
  private:
   void report(std::string context, std::string message) {
-    findings_.push_back({&codes::kMalformedProgram,
-                         {},
-                         std::move(context),
-                         std::move(message)});
+    findings_.push_back({&codes::kMalformedProgram, {}, std::move(context), std::move(message)});
   }
 
   void check_slot(size_t i) {

@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 
@@ -74,6 +75,9 @@ class DeviceDriver {
   Stream& stream() { return stream_; }
 
   virtual const Target& target() = 0;
+  /// How well code in `format` (see Artifact) for `target` suits this device: more is better,
+  /// nullopt if it does not run here.
+  virtual std::optional<int> suitability(const Target& target, std::string_view format) const = 0;
   /// Unsupported if this device cannot run the program, and why. Keeps the program alive.
   virtual std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) = 0;
 

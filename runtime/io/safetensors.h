@@ -20,6 +20,7 @@
 #include <string_view>
 #include <vector>
 
+#include "braze/array.h"
 #include "braze/dtype.h"
 #include "braze/error.h"
 #include "runtime/io/mapped_file.h"
@@ -78,6 +79,9 @@ class SafetensorsFile {
   std::map<std::string, StoredTensor, std::less<>> tensors_;
   std::map<std::string, std::string> metadata_;
 };
+
+/// A copy of the tensor, whose dtype Braze has, on `device`.
+Array to_array(const StoredTensor& tensor, const Device& device);
 
 /// A tensor that is to be written.
 struct TensorHeader {

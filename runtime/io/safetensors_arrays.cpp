@@ -19,15 +19,6 @@ constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 using Metadata = std::map<std::string, std::string>;
 using Item = ArrayMap::value_type;
 
-Array to_array(const StoredTensor& tensor, const Device& device) {
-  if (tensor.dtype != DType::Bool)
-    return Array::from_bytes(tensor.bytes, *tensor.dtype, tensor.shape, device);
-  HostTensor value(DType::Bool, tensor.shape);
-  std::transform(tensor.bytes.begin(), tensor.bytes.end(), value.data(),
-                 [](std::byte b) { return b == std::byte{0} ? b : std::byte{1}; });
-  return Array::from_host(value, device);
-}
-
 void write_file(const std::string& path, const std::vector<const Item*>& items,
                 const Metadata& metadata) {
   std::vector<TensorHeader> headers;
@@ -63,6 +54,15 @@ std::vector<std::vector<const Item*>> split(const ArrayMap& arrays, uint64_t mos
 }
 
 }  // namespace
+
+Array to_array(const StoredTensor& tensor, const Device& device) {
+  if (tensor.dtype != DType::Bool)
+    return Array::from_bytes(tensor.bytes, *tensor.dtype, tensor.shape, device);
+  HostTensor value(DType::Bool, tensor.shape);
+  std::transform(tensor.bytes.begin(), tensor.bytes.end(), value.data(),
+                 [](std::byte b) { return b == std::byte{0} ? b : std::byte{1}; });
+  return Array::from_host(value, device);
+}
 
 ArrayMap load_safetensors(const std::string& path, const Device& device,
                           const std::vector<std::string>& names) {

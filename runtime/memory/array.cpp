@@ -83,6 +83,17 @@ Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                                               std::move(buffer), nullptr));
 }
 
+Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device,
+                   std::span<const std::byte> bytes, std::shared_ptr<const void> owner) {
+  DeviceDriver& driver = Registry::get().driver(device);
+  BRAZE_CHECK(driver.has_host_memory() && checked_bytes(dtype, shape) == bytes.size(),
+              "memory of the host with the bytes of the array");
+  auto state = std::make_shared<Array::State>(
+      dtype, std::move(shape), driver, const_cast<std::byte*>(bytes.data()), Buffer(), nullptr);
+  state->owner = std::move(owner);
+  return Array(std::move(state));
+}
+
 Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vector<int64_t> shape,
                         const Device& device) {
   const size_t wanted = checked_bytes(dtype, shape);

@@ -40,6 +40,7 @@ struct Array::State {
   std::byte* const data;
   const std::shared_ptr<Work> ready;  ///< null if the value was there from the beginning
 
+  std::shared_ptr<const void> owner;            ///< of memory that is no buffer's; fixed too
   Buffer buffer;                                ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
@@ -72,6 +73,11 @@ class ArrayPin {
 
 /// An array of uninitialised memory, for the caller to fill before anyone sees it.
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device, const Label& label);
+
+/// An array over memory of the host that `owner` keeps and nobody writes, aligned to 64 bytes; on a
+/// device whose memory is the host's. It must not be donated.
+Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device,
+                   std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 
 std::string type_text(DType dtype, std::span<const int64_t> shape);
 

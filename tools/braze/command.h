@@ -69,6 +69,6 @@ struct Command {
   std::function<Exit()> (*add)(CLI::App& app);
 };
 
-extern const Command kRun, kInspect, kExplain, kCompare, kDevices, kDoctor;
+extern const Command kRun, kCompile, kInspect, kExplain, kCompare, kDevices, kDoctor;
 
 }  // namespace braze::tool

@@ -6,6 +6,7 @@
 
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
+#include "tools/braze/package.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
 
@@ -17,6 +18,7 @@ struct Options {
   std::string file, stage, kernel, target;
   bool json = false;
   CompileFlags compile;
+  PackageFlags package;
 };
 
 struct Phase {
@@ -70,6 +72,7 @@ void print_phases(const Options& options, const std::vector<Phase>& phases) {
 }
 
 Exit inspect(const Options& options) {
+  if (is_package(options.file)) return inspect_package(options.file, options.package, options.json);
   std::vector<Phase> phases;
   std::vector<std::string> stages, kernels;  // seen
   CompileOptions compile = options.compile.options();
@@ -102,7 +105,8 @@ Exit inspect(const Options& options) {
 
 std::function<Exit()> add(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "Graph, tile or kernel text; - is stdin")->required();
+  app.add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
+      ->required();
   app.add_option("--stage", options->stage,
                  "graph, a pass (expand, fold ...), fusion, tile, kernel, llvm, asm (CPU), "
                  "cuda, ptx, sass (GPU) or program; "
@@ -110,6 +114,7 @@ std::function<Exit()> add(CLI::App& app) {
   app.add_option("--kernel", options->kernel, "Only this kernel");
   app.add_option("--target", options->target, "Machine to compile for (default: this one)");
   options->compile.add_to(app);
+  options->package.add_to(app);
   app.add_flag("--json", options->json, "Print JSON");
   return [options] { return inspect(*options); };
 }
@@ -117,11 +122,12 @@ std::function<Exit()> add(CLI::App& app) {
 }  // namespace
 
 const Command kInspect = {
-    "inspect", "Shows what came out of every step of a compilation.",
+    "inspect", "Shows what came out of every step of a compilation, or what is in a package.",
     "  braze inspect softmax.braze                      # the steps and kernels there are\n"
     "  braze inspect softmax.braze --stage=fusion\n"
     "  braze inspect softmax.braze --stage=asm --kernel max_exp_sum --target x86-64-v3\n"
-    "  braze inspect softmax.braze --dump phases/       # all of them, as files\n",
+    "  braze inspect softmax.braze --dump phases/       # all of them, as files\n"
+    "  braze inspect digits.bzp                         # what is in a package\n",
     add};
 
 }  // namespace braze::tool

@@ -14,7 +14,7 @@ namespace braze::tool {
 
 namespace {
 
-constexpr const Command* kCommands[] = {&kRun,     &kInspect, &kExplain,
+constexpr const Command* kCommands[] = {&kRun,     &kCompile, &kInspect, &kExplain,
                                         &kCompare, &kDevices, &kDoctor};
 
 constexpr std::string_view kExitCodes =

@@ -12,10 +12,12 @@
 #include "braze/executable.h"
 #include "braze/io.h"
 #include "ir/support/text.h"
+#include "runtime/package/package.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/options.h"
+#include "tools/braze/package.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
 
@@ -31,6 +33,7 @@ struct Options {
   bool json = false;
   InputFlags inputs;
   CompileFlags compile;
+  PackageFlags package;
 };
 
 // --- Values
@@ -143,6 +146,40 @@ void write_outputs(const std::vector<std::string>& flags, const std::vector<std:
   }
 }
 
+// --- What runs
+// ------------------------------------------------------------------------------------
+
+// An executable, and those of its arguments that a package's weights are.
+struct Runnable {
+  Executable executable;
+  std::vector<Array> bound;  // by input; empty where a flag gives the value
+
+  // The program as one sees it who gives its inputs.
+  Program free_inputs() const {
+    const Program& whole = executable.program();
+    Program program;
+    program.name = whole.name;
+    program.symbols = whole.symbols;
+    for (size_t i = 0; i < bound.size(); ++i)
+      if (!bound[i].valid()) program.inputs.push_back(whole.inputs[i]);
+    return program;
+  }
+};
+
+Runnable make_runnable(const Options& options, const Device& device) {
+  if (is_package(options.file)) {
+    const Package package = options.package.load(options.file);
+    const LoadedFunction loaded = blame(
+        Exit::BadFile, [&] { return package.function(options.package.function).load(device); });
+    return {loaded.state()->executable, loaded.state()->bound};
+  }
+  const Source source = read_source(options.file);
+  auto program = std::make_shared<const Program>(
+      compile_source(source, device.target(), options.compile.options()));
+  const size_t count = program->inputs.size();
+  return {Executable::load(std::move(program), device), std::vector<Array>(count)};
+}
+
 // --- Time
 // -----------------------------------------------------------------------------------------
 
@@ -161,29 +198,31 @@ struct Timing {
 };
 
 // Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
-std::vector<Array> arguments_of(const Inputs& inputs, const Device& device) {
-  std::vector<Array> arguments;
-  for (const HostTensor& value : inputs.values)
-    arguments.push_back(Array::from_host(value, device));
+std::vector<Array> arguments_of(const Runnable& runnable, const Inputs& inputs,
+                                const Device& device) {
+  std::vector<Array> arguments = runnable.bound;
+  auto value = inputs.values.begin();
+  for (Array& argument : arguments)
+    if (!argument.valid()) argument = Array::from_host(*value++, device);
   for (const Array& argument : arguments) argument.wait();
   return arguments;
 }
 
-double timed_call(const Executable& executable, const Inputs& inputs) {
-  const std::vector<Array> arguments = arguments_of(inputs, executable.device());
+double timed_call(const Runnable& runnable, const Inputs& inputs) {
+  const std::vector<Array> arguments = arguments_of(runnable, inputs, runnable.executable.device());
   const auto start = std::chrono::steady_clock::now();
-  for (const Array& output : executable.run(arguments)) output.wait();
+  for (const Array& output : runnable.executable.run(arguments)) output.wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // The whole call first, then its kernels in the order of their launches.
-std::vector<Timing> measure(const Executable& executable, const Inputs& inputs, int64_t repeat) {
+std::vector<Timing> measure(const Runnable& runnable, const Inputs& inputs, int64_t repeat) {
   std::vector<Timing> timings = {{"call", {}}};
-  for (int64_t i = 0; i < repeat; ++i) timings[0].seconds.push_back(timed_call(executable, inputs));
+  for (int64_t i = 0; i < repeat; ++i) timings[0].seconds.push_back(timed_call(runnable, inputs));
   // Kernels apart, for watching them costs time.
   record_launches(true);
   clear_launch_history();
-  for (int64_t i = 0; i < std::min<int64_t>(repeat, 100); ++i) timed_call(executable, inputs);
+  for (int64_t i = 0; i < std::min<int64_t>(repeat, 100); ++i) timed_call(runnable, inputs);
   record_launches(false);
   std::map<std::string, size_t> index;
   for (const LaunchRecord& record : launch_history()) {
@@ -194,7 +233,7 @@ std::vector<Timing> measure(const Executable& executable, const Inputs& inputs, 
     timing.bytes = static_cast<double>(record.bytes);
     timing.flops = static_cast<double>(record.flops);
   }
-  for (const Launch& launch : executable.program().launches) {
+  for (const Launch& launch : runnable.executable.program().launches) {
     const Expr bytes = launch.bytes_read + launch.bytes_written;
     timings[0].bytes += static_cast<double>(inputs.sizes(bytes));
     timings[0].flops += static_cast<double>(inputs.sizes(launch.flops));
@@ -249,14 +288,13 @@ std::string timings_json(const std::vector<Timing>& timings) {
 
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
-  const Source source = read_source(options.file);
   const Device device = find_device(options.device);
-  auto program = std::make_shared<const Program>(
-      compile_source(source, device.target(), options.compile.options()));
-  const Executable executable = Executable::load(program, device);
-  const Inputs inputs = make_inputs(*program, options.inputs);
+  const Runnable runnable = make_runnable(options, device);
+  const Executable& executable = runnable.executable;
+  const Program* program = &executable.program();
+  const Inputs inputs = make_inputs(runnable.free_inputs(), options.inputs);
 
-  const std::vector<Array> results = executable.run(arguments_of(inputs, device));
+  const std::vector<Array> results = executable.run(arguments_of(runnable, inputs, device));
   const std::vector<std::string> names = output_names(program->outputs);
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());
@@ -268,7 +306,7 @@ Exit run(const Options& options) {
   Target machine;
   if (options.repeat > 0) {
     if (is_machine) machine = measure_speeds(device);
-    timings = measure(executable, inputs, options.repeat);
+    timings = measure(runnable, inputs, options.repeat);
     if (is_machine) machine = faster(machine, measure_speeds(device));
   }
   if (options.json) {
@@ -294,13 +332,15 @@ Exit run(const Options& options) {
 
 std::function<Exit()> add(CLI::App& app) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "Graph, tile or kernel text; - is stdin")->required();
+  app.add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
+      ->required();
   app.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
   options->inputs.add_to(app);
   app.add_option("--output", options->outputs, "DIR for all outputs, or NAME=o.npy for one")
       ->expected(1, -1);
   app.add_option("--repeat", options->repeat, "Calls to time");
   options->compile.add_to(app);
+  options->package.add_to(app);
   app.add_flag("--json", options->json, "Print JSON");
   return [options] { return run(*options); };
 }
@@ -313,7 +353,8 @@ const Command kRun = {
     "  braze run softmax.braze --inputs x.npy --output out/\n"
     "  braze run step.braze --inputs x=batch.npy rate=0.1 random:7 --symbol n=64\n"
     "  braze run softmax.braze --repeat 100                   # median, p99, GB/s, GFLOP/s\n"
-    "  braze run softmax.braze --device sim:cpu               # checks every access\n",
+    "  braze run softmax.braze --device sim:cpu               # checks every access\n"
+    "  braze run digits.bzp --inputs pixels=x.npy             # a package\n",
     add};
 
 }  // namespace braze::tool

@@ -44,6 +44,7 @@ struct CompileOptions {
   /// Schedules by the names of the program's kernels, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;
+  bool assemble = true;  ///< false: GPU code stays PTX, for drivers and GPUs that are not here
   /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
   std::string dump_folder;
   /// Sees every phase, on the thread that compiles.

@@ -14,5 +14,7 @@
 #include "braze/named.h"
 #include "braze/nn.h"
 #include "braze/optim.h"
+#include "braze/pack.h"
+#include "braze/package.h"
 #include "braze/random.h"
 #include "braze/tensor.h"

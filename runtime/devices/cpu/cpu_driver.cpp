@@ -92,6 +92,12 @@ const Target& CpuDriver::target() {
   return *targets_.back();
 }
 
+std::optional<int> CpuDriver::suitability(const Target& target, std::string_view format) const {
+  const bool is_code = target.kind == TargetKind::Cpu && !target.simulated && format == kImage;
+  if (!is_code || !missing_features(target, host_features()).empty()) return std::nullopt;
+  return target.vector_bytes;
+}
+
 std::unique_ptr<LoadedProgram> CpuDriver::load(std::shared_ptr<const Program> program) {
   const Target& target = program->target;
   const bool is_code = target.kind == TargetKind::Cpu && !target.simulated;

@@ -37,6 +37,7 @@ class CpuDriver : public DeviceDriver {
   CpuDriver(Device device, const std::atomic<int>& threads);
 
   const Target& target() override;
+  std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
   /// Has scratch memory of `bytes` for each thread. By any thread; ResourceExhausted.

@@ -99,6 +99,15 @@ const Target& CudaDriver::target() {
                    name(), gpu_.name, capability_text(gpu_)));
 }
 
+std::optional<int> CudaDriver::suitability(const Target& target, std::string_view format) const {
+  const bool is_cubin = format == "cubin";
+  if ((!is_cubin && format != "ptx") || !why_not(gpu_, target).empty()) return std::nullopt;
+  // Machine code runs on GPUs of its own generation only, PTX on later ones too.
+  const bool is_own = target_ && target.name == target_->name;
+  if (is_cubin && gpu_.major != capability_major(target)) return std::nullopt;
+  return 2 * is_own + is_cubin;
+}
+
 std::unique_ptr<LoadedProgram> CudaDriver::load(std::shared_ptr<const Program> program) {
   for (const Artifact& artifact : program->artifacts) {
     if (artifact.format != "ptx" && artifact.format != "cubin") {

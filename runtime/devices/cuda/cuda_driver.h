@@ -22,6 +22,7 @@ class CudaDriver : public DeviceDriver {
 
   /// Unsupported if no row of the table of targets is for this GPU.
   const Target& target() override;
+  std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
   bool has_host_memory() const override { return false; }

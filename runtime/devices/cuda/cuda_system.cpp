@@ -70,6 +70,8 @@ std::optional<Target> gpu_target(const GpuFacts& gpu) {
   return target;
 }
 
+int capability_major(const Target& target) { return target.name == "sm_90a" ? 9 : 8; }
+
 std::string why_not(const GpuFacts& gpu, const Target& target) {
   if (target.kind != TargetKind::Gpu || target.simulated) return "it is not code for a GPU";
   const char* best = row_name(gpu);

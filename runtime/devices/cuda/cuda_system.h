@@ -46,6 +46,9 @@ std::optional<Target> gpu_target(const GpuFacts& gpu);
 /// Why `gpu` cannot run code for `target`; empty if it can.
 std::string why_not(const GpuFacts& gpu, const Target& target);
 
+/// The first digit of the compute capability that machine code for `target` needs.
+int capability_major(const Target& target);
+
 /// Immutable.
 class CudaSystem {
  public:

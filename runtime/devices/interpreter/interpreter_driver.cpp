@@ -75,6 +75,11 @@ class LoadedGraphs : public LoadedProgram {
 InterpreterDriver::InterpreterDriver(Device device)
     : DeviceDriver(device, std::make_unique<HostMemory>()), target_(*find_target("interpreter")) {}
 
+std::optional<int> InterpreterDriver::suitability(const Target& /*target*/,
+                                                  std::string_view format) const {
+  return format == "graph" || format == "tile" ? std::optional(1) : std::nullopt;
+}
+
 std::unique_ptr<LoadedProgram> InterpreterDriver::load(std::shared_ptr<const Program> program) {
   const auto& artifacts = program->artifacts;
   if (!artifacts.empty() && artifacts.front().format == "tile")

@@ -12,6 +12,7 @@ class InterpreterDriver : public DeviceDriver {
  public:
   explicit InterpreterDriver(Device device);
   const Target& target() override { return target_; }
+  std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
  private:

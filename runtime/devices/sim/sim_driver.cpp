@@ -111,6 +111,11 @@ std::unique_ptr<LoadedProgram> load_interpreted(const DeviceDriver& driver,
   return std::make_unique<SimulatedKernels>(std::move(program));
 }
 
+std::optional<int> SimDriver::suitability(const Target& target, std::string_view format) const {
+  const bool runs = target.simulated && target.name == target_.name;
+  return runs && (format == kKernel || format == kTile) ? std::optional(1) : std::nullopt;
+}
+
 std::unique_ptr<LoadedProgram> SimDriver::load(std::shared_ptr<const Program> program) {
   return load_interpreted(*this, std::move(program));
 }

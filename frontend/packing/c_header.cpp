@@ -1,0 +1,223 @@
+#include "frontend/packing/c_header.h"
+
+#include <cctype>
+#include <filesystem>
+#include <set>
+
+#include "ir/support/text.h"
+#include "runtime/package/package.h"
+
+namespace braze {
+
+namespace {
+
+using fmt::format;
+
+std::string_view c_type(DType dtype) {
+  constexpr std::string_view kTypes[kDTypeCount] = {"bool",     "int32_t",  "int64_t", "uint32_t",
+                                                    "uint16_t", "uint16_t", "float",   "double"};
+  return kTypes[static_cast<size_t>(dtype)];
+}
+
+std::string_view c_dtype(DType dtype) {
+  constexpr std::string_view kNames[kDTypeCount] = {"BRAZE_BOOL", "BRAZE_I32", "BRAZE_I64",
+                                                    "BRAZE_U32",  "BRAZE_F16", "BRAZE_BF16",
+                                                    "BRAZE_F32",  "BRAZE_F64"};
+  return kNames[static_cast<size_t>(dtype)];
+}
+
+// Names that C takes and that no two things of one function share.
+class Names {
+ public:
+  Names() : used_{"function", "arguments", "results", "status", "i"} {}
+
+  std::string add(std::string_view text) {
+    std::string name;
+    for (const char c : text) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
+    // Reserved words have no capital letters and no underscore at their end.
+    if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || is_reserved(name))
+      name += '_';
+    if (std::isdigit(static_cast<unsigned char>(name[0]))) name.insert(0, 1, '_');
+    while (!used_.insert(name).second) name += '_';
+    return name;
+  }
+
+ private:
+  static bool is_reserved(std::string_view name) {
+    constexpr std::string_view kWords[] = {
+        "auto",    "bool",    "break",    "case",     "char",   "class",    "const",   "continue",
+        "default", "delete",  "do",       "double",   "else",   "enum",     "extern",  "false",
+        "float",   "for",     "goto",     "if",       "inline", "int",      "long",    "new",
+        "private", "public",  "register", "return",   "short",  "signed",   "sizeof",  "static",
+        "struct",  "switch",  "template", "this",     "true",   "typedef",  "union",   "unsigned",
+        "using",   "virtual", "void",     "volatile", "while",  "operator", "restrict"};
+    return std::ranges::find(kWords, name) != std::end(kWords);
+  }
+  std::set<std::string> used_;
+};
+
+using SymbolNames = std::map<std::string, std::string>;
+
+std::string c_text(const Expr& e, const SymbolNames& names) {
+  const auto operand = [&](size_t i) { return c_text(e.operands()[i], names); };
+  const auto joined = [&](std::string_view separator) {
+    return "(" + join(e.operands(), separator, [&](const Expr& o) { return c_text(o, names); }) +
+           ")";
+  };
+  const auto folded = [&](std::string_view function) {
+    std::string out = operand(0);
+    for (size_t i = 1; i < e.operands().size(); ++i)
+      out = format("{}({}, {})", function, out, operand(i));
+    return out;
+  };
+  switch (e.kind()) {
+    case Expr::Kind::Constant:
+      return format("INT64_C({})", *e.as_constant());
+    case Expr::Kind::Symbol:
+      return names.at(e.symbol_name());
+    case Expr::Kind::Sum:
+      return joined(" + ");
+    case Expr::Kind::Product:
+      return joined(" * ");
+    case Expr::Kind::FloorDiv:
+      return folded("braze_floordiv");
+    case Expr::Kind::Mod:
+      return folded("braze_mod");
+    case Expr::Kind::Min:
+      return folded("braze_min");
+    case Expr::Kind::Max:
+      return folded("braze_max");
+  }
+  return "0";
+}
+
+struct Port {
+  std::string name;
+  TensorType type;
+};
+
+class FunctionWriter {
+ public:
+  FunctionWriter(const PackageReader::Function& function, const Program& program)
+      : function_(function), program_(program), c_name_(Names().add(function.name)) {
+    for (const Expr& symbol : program.symbols)
+      symbols_[symbol.symbol_name()] = names_.add(symbol.symbol_name());
+    for (size_t i = 0; i < program.inputs.size(); ++i)
+      if (!is_weight(i))
+        inputs_.push_back({names_.add(program.inputs[i].name), program.inputs[i].type});
+    for (const ProgramOutput& output : program.outputs)
+      outputs_.push_back({names_.add(output.name), output.type});
+  }
+
+  std::string text() const {
+    std::string out =
+        format("\n/* Loads @{} on a device, \"cpu\" or \"cuda:0\". */\n", function_.name);
+    out += format(
+        "static inline braze_status {0}_load(const braze_package* package, const char* device,\n"
+        "                                    braze_function** out) {{\n"
+        "  return braze_function_load(package, \"{1}\", device, out);\n}}\n\n",
+        c_name_, function_.name);
+    return out + comment() + signature() + body();
+  }
+
+ private:
+  bool is_weight(size_t input) const {
+    return std::ranges::any_of(function_.weights,
+                               [&](const WeightBinding& w) { return w.input == input; });
+  }
+
+  std::string comment() const {
+    std::string out = format("/* One call of @{}; waits for the results.\n", function_.name);
+    for (const Expr& symbol : program_.symbols) {
+      const Interval range = symbol.range();
+      out += format(" *   {}: from {} to {}{}\n", symbols_.at(symbol.symbol_name()), range.min,
+                    range.max,
+                    symbol.divisor() > 1 ? format(", a multiple of {}", symbol.divisor()) : "");
+    }
+    for (const Port& port : inputs_)
+      out += format(" *   {}: {}\n", port.name, port.type.to_string());
+    for (const Port& port : outputs_)
+      out += format(" *   {}: {}, written\n", port.name, port.type.to_string());
+    return out + " */\n";
+  }
+
+  std::string signature() const {
+    std::vector<std::string> parameters = {"const braze_function* function"};
+    for (const Expr& symbol : program_.symbols)
+      parameters.push_back("int64_t " + symbols_.at(symbol.symbol_name()));
+    for (const Port& port : inputs_)
+      parameters.push_back(format("const {}* {}", c_type(port.type.dtype), port.name));
+    for (const Port& port : outputs_)
+      parameters.push_back(format("{}* {}", c_type(port.type.dtype), port.name));
+    return format("static inline braze_status {}_run({}) {{\n", c_name_,
+                  join(parameters, ",\n    ", [](const std::string& p) { return p; }));
+  }
+
+  std::string body() const {
+    const size_t in = inputs_.size(), out = outputs_.size();
+    // C has no arrays of length 0.
+    std::string text = format(
+        "  braze_array* arguments[{}] = {{0}};\n  braze_array* results[{}] = {{0}};\n"
+        "  braze_status status = BRAZE_OK;\n  int i;\n",
+        in + 1, out + 1);
+    for (size_t i = 0; i < in; ++i) text += upload(i);
+    text += format(
+        "  if (status == BRAZE_OK)\n    status = braze_run(function, (const braze_array* const*)"
+        "arguments, {}, results, {});\n",
+        in, out);
+    for (size_t i = 0; i < out; ++i)
+      text += format(
+          "  if (status == BRAZE_OK)\n    status = braze_array_to_host(results[{0}], {1}, "
+          "braze_array_bytes(results[{0}]));\n",
+          i, outputs_[i].name);
+    text += format("  for (i = 0; i < {}; ++i) braze_array_release(arguments[i]);\n", in + 1);
+    text += format("  for (i = 0; i < {}; ++i) braze_array_release(results[i]);\n", out + 1);
+    return text + "  return status;\n}\n";
+  }
+
+  std::string upload(size_t i) const {
+    const TensorType& type = inputs_[i].type;
+    const std::string extents =
+        join(type.shape, ", ", [&](const Expr& e) { return c_text(e, symbols_); });
+    const size_t rank = type.shape.rank();
+    return format(
+        "  if (status == BRAZE_OK) {{\n    const int64_t shape[{}] = {{{}}};\n"
+        "    status = braze_array_from_host({}, {}, shape, {},\n"
+        "                                   braze_function_device(function), &arguments[{}]);\n"
+        "  }}\n",
+        std::max<size_t>(rank, 1), rank == 0 ? "1" : extents, c_dtype(type.dtype), rank,
+        inputs_[i].name, i);
+  }
+
+  const PackageReader::Function& function_;
+  const Program& program_;
+  Names names_;
+  const std::string c_name_;
+  SymbolNames symbols_;
+  std::vector<Port> inputs_, outputs_;
+};
+
+std::string guard_of(std::string_view file) {
+  std::string guard = std::filesystem::path(file).filename().string();
+  for (char& c : guard) {
+    const auto byte = static_cast<unsigned char>(c);
+    c = std::isalnum(byte) ? static_cast<char>(std::toupper(byte)) : '_';
+  }
+  return "BRAZE_PACKAGE_" + guard;
+}
+
+}  // namespace
+
+std::string c_header(const Package& package, std::string_view file) {
+  const PackageReader& reader = reader_of(package);
+  const std::string guard = guard_of(file);
+  std::string out = "/* Made by `braze compile --header`; changes here are lost. */\n";
+  out += format("#ifndef {0}\n#define {0}\n\n#include <braze/c.h>\n#include <stdbool.h>\n", guard);
+  for (const PackageReader::Function& function : reader.functions()) {
+    const Program program = reader.program(function.variants.front());
+    out += FunctionWriter(function, program).text();
+  }
+  return out + format("\n#endif /* {} */\n", guard);
+}
+
+}  // namespace braze

@@ -1,0 +1,213 @@
+#include "frontend/packing/pack.h"
+
+#include <algorithm>
+#include <chrono>
+#include <deque>
+#include <filesystem>
+#include <optional>
+#include <set>
+
+#include "braze/device.h"
+#include "braze/version.h"
+#include "compiler/codegen/ptx_assembler.h"
+#include "ir/graph/text.h"
+#include "ir/program/package.h"
+#include "ir/support/suggest.h"
+#include "ir/support/text.h"
+#include "runtime/io/file_writer.h"
+#include "runtime/io/mapped_file.h"
+#include "runtime/io/safetensors.h"
+#include "runtime/package/package.h"
+
+namespace braze {
+
+namespace {
+
+using fmt::format;
+
+// Its PTX runs on every GPU that Braze serves.
+constexpr std::string_view kPortable = "sm_80";
+
+bool is_gpu(const Target& target) { return target.kind == TargetKind::Gpu && !target.simulated; }
+
+// What is compiled for one function: a target, and whether GPU code is assembled.
+struct Build {
+  Target target;
+  bool assemble = true;
+};
+
+std::vector<Build> builds_of(const PackOptions& options) {
+  std::vector<Build> builds;
+  std::set<std::string> names;
+  const bool here = options.targets.empty();
+  for (const std::string& text :
+       here ? std::vector<std::string>{Device("cpu").target().name} : options.targets) {
+    Target target = parse_target(text);
+    if (!names.insert(variant_target(target)).second)
+      fail(codes::kPackTarget, format("the target {} is named twice", variant_target(target)));
+    builds.push_back({std::move(target), options.compile.assemble});
+  }
+  const auto needs_portable = [](const Build& b) { return is_gpu(b.target); };
+  const auto is_portable = [](const Build& b) { return b.target.name == kPortable && !b.assemble; };
+  const bool assembles = options.compile.assemble && ptx_assembler();
+  for (Build& build : builds) build.assemble = assembles;
+  if (std::ranges::any_of(builds, needs_portable) && std::ranges::none_of(builds, is_portable))
+    builds.push_back({*find_target(kPortable), false});
+  return builds;
+}
+
+// --- Weights ------------------------------------------------------------------------------------
+
+class Binder {
+ public:
+  Binder(const SafetensorsFile& file, const std::map<std::string, std::string>& given)
+      : file_(file), given_(given) {
+    for (const auto& item : given) unused_.insert(item.first);
+  }
+
+  std::vector<WeightBinding> bind(const Program& program) {
+    std::vector<WeightBinding> out;
+    std::map<std::string, std::string> taken;  // tensor to input
+    for (uint32_t i = 0; i < program.inputs.size(); ++i) {
+      const ProgramInput& input = program.inputs[i];
+      const std::optional<std::string> weight = tensor_for(input.name);
+      if (!weight) continue;
+      check(program, i, *weight);
+      const auto [other, is_new] = taken.emplace(*weight, input.name);
+      if (!is_new && !given_.contains(input.name) && !given_.contains(other->second))
+        fail(codes::kPackWeights,
+             format("the inputs {} and {} of @{} would both get the weight {}",
+                    quote(other->second), quote(input.name), program.name, quote(*weight)),
+             {.node = input.name, .fix = "name one for each: --bind INPUT=TENSOR"});
+      out.push_back({i, *weight});
+    }
+    return out;
+  }
+
+  /// InvalidArgument if a name of `given` was that of no input.
+  void finish(const std::vector<std::string>& inputs) const {
+    if (unused_.empty()) return;
+    fail(codes::kPackWeights, format("there is no input {} to bind{}", quote(*unused_.begin()),
+                                     did_you_mean(*unused_.begin(), inputs)));
+  }
+
+ private:
+  std::optional<std::string> tensor_for(const std::string& input) {
+    if (const auto found = given_.find(input); found != given_.end()) {
+      unused_.erase(input);
+      return found->second;
+    }
+    if (file_.tensors().contains(input)) return input;
+    const size_t dot = input.find('.');
+    if (dot != input.npos && file_.tensors().contains(input.substr(dot + 1)))
+      return input.substr(dot + 1);
+    return std::nullopt;
+  }
+
+  void check(const Program& program, uint32_t input, const std::string& weight) const {
+    const StoredTensor& tensor = file_.at(weight);
+    check_weight(weight, program.inputs[input], *tensor.dtype, tensor.shape);
+    for (const ProgramOutput& output : program.outputs)
+      if (output.updates == input)
+        fail(codes::kPackWeights,
+             format("the input {} of @{} is updated by a call, so that no weight can stay bound to "
+                    "it",
+                    quote(program.inputs[input].name), program.name));
+  }
+
+  const SafetensorsFile& file_;
+  const std::map<std::string, std::string>& given_;
+  std::set<std::string> unused_;
+};
+
+// A weight file beside a package is found by its name alone.
+PackedWeights weights_of(const std::string& path, const PackOptions& options,
+                         std::shared_ptr<const MappedFile>& mapped) {
+  if (options.weights.empty()) return {};
+  if (!options.embed_weights)
+    return {std::filesystem::path(options.weights).filename().string(), {}};
+  if (options.weights.ends_with(".json"))
+    fail(codes::kPackWeights,
+         format("{}: {} is the index of several files, which cannot be embedded", quote(path),
+                quote(options.weights)),
+         {.fix = "embed one .safetensors file, or leave the weights beside the package"});
+  mapped = MappedFile::open(options.weights);
+  return {"", mapped->bytes()};
+}
+
+std::vector<std::pair<std::string, std::string>> facts_of(const std::vector<Build>& builds) {
+  std::vector<std::pair<std::string, std::string>> facts = {{"maker", "braze " BRAZE_VERSION}};
+  const bool assembles = std::ranges::any_of(builds, [](const Build& b) { return b.assemble; });
+  const auto has_gpu = [](const Build& b) { return is_gpu(b.target); };
+  if (assembles && std::ranges::any_of(builds, has_gpu) && ptx_assembler())
+    facts.emplace_back("assembler", ptx_assembler()->name());
+  return facts;
+}
+
+std::vector<std::string> input_names(const std::deque<Program>& programs) {
+  std::vector<std::string> names;
+  for (const Program& program : programs)
+    for (const ProgramInput& input : program.inputs)
+      if (std::ranges::find(names, input.name) == names.end()) names.push_back(input.name);
+  return names;
+}
+
+}  // namespace
+
+PackSummary save_package(const std::string& path, const std::vector<PackSource>& functions,
+                         const PackOptions& options) {
+  if (functions.empty()) fail(codes::kPackFunction, "a package of no functions");
+  const std::vector<Build> builds = builds_of(options);
+  std::optional<SafetensorsFile> weights;
+  if (!options.weights.empty()) weights = SafetensorsFile::open(options.weights);
+  std::optional<Binder> binder;
+  if (weights) binder.emplace(*weights, options.bind);
+  if (!weights && !options.bind.empty())
+    fail(codes::kPackWeights, "weights are bound, but no weight file is given");
+
+  PackSummary summary;
+  PackageContents contents;
+  std::deque<Program> programs;  // never moved: contents points into it
+  const auto start = std::chrono::steady_clock::now();
+  for (const PackSource& source : functions) {
+    for (const PackedFunction& other : contents.functions)
+      if (other.name == source.name)
+        fail(codes::kPackFunction, format("two functions are called @{}", source.name),
+             {.fix = "give one of the graphs another name"});
+    PackedFunction function{.name = source.name, .programs = {}, .weights = {}};
+    for (const Build& build : builds) {
+      CompileOptions compile = options.compile;
+      compile.assemble = build.assemble;
+      function.programs.push_back(&programs.emplace_back(source.compile(build.target, compile)));
+    }
+    if (binder) function.weights = binder->bind(*function.programs.front());
+    summary.bound_weights += static_cast<int>(function.weights.size());
+    contents.functions.push_back(std::move(function));
+  }
+  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  summary.programs = static_cast<int>(programs.size());
+  if (binder) binder->finish(input_names(programs));
+
+  std::shared_ptr<const MappedFile> mapped;
+  contents.weights = weights_of(path, options, mapped);
+  contents.facts = facts_of(builds);
+  FileWriter file(path);
+  write_package(contents, [&](std::span<const std::byte> part) { file.append(part); });
+  summary.bytes = file.size();
+  file.publish();
+  return summary;
+}
+
+PackSummary save_package(const std::string& path, const std::vector<PackedGraph>& functions,
+                         const PackOptions& options) {
+  std::vector<PackSource> sources;
+  for (const PackedGraph& function : functions) {
+    auto graph = std::make_shared<const Graph>(parse_graph(function.text, function.file));
+    sources.push_back({graph->name(), [graph](const Target& target, const CompileOptions& compile) {
+                         return braze::compile(*graph, target, compile);
+                       }});
+  }
+  return save_package(path, sources, options);
+}
+
+}  // namespace braze

@@ -1,0 +1,126 @@
+// compile.cpp — braze compile: functions for several machines into one package.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <memory>
+
+#include "braze/package.h"
+#include "frontend/packing/c_header.h"
+#include "frontend/packing/pack.h"
+#include "ir/support/text.h"
+#include "runtime/io/file_writer.h"
+#include "tools/braze/command.h"
+#include "tools/braze/options.h"
+#include "tools/braze/report.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  std::vector<std::string> files, targets, bind;
+  std::string weights, output, header;
+  bool embed = false, no_assembler = false, json = false;
+  CompileFlags compile;
+};
+
+std::string name_of(const Source& source) {
+  if (const auto* graph = std::get_if<Graph>(&source)) return graph->name();
+  if (const auto* tile = std::get_if<TileProgram>(&source)) return tile->name;
+  return std::get<Kernel>(source).name;
+}
+
+PackOptions pack_options(const Options& options) {
+  PackOptions pack;
+  pack.targets = options.targets;
+  for (const std::string& target : pack.targets) find_target_of(target);  // known, or an answer
+  pack.weights = options.weights;
+  pack.embed_weights = options.embed;
+  pack.compile = options.compile.options();
+  pack.compile.assemble = !options.no_assembler;
+  for (const std::string& text : options.bind) {
+    const size_t equals = text.find('=');
+    if (equals == std::string::npos || equals == 0)
+      fail_usage(fmt::format("--bind is INPUT=TENSOR, not {}", text));
+    pack.bind[text.substr(0, equals)] = text.substr(equals + 1);
+  }
+  return pack;
+}
+
+std::vector<PackSource> sources_of(const Options& options) {
+  std::vector<PackSource> sources;
+  for (const std::string& file : options.files) {
+    auto source = std::make_shared<const Source>(read_source(file));
+    sources.push_back(
+        {name_of(*source), [source](const Target& target, const CompileOptions& compile) {
+           return compile_source(*source, target, compile);
+         }});
+  }
+  return sources;
+}
+
+void write_header(const Options& options) {
+  // What was written is described, by one who reads it.
+  const Package package = Package::load(options.output, {.trust_any_owner = true});
+  FileWriter file(options.header);
+  file.append(c_header(package, options.header));
+  file.publish();
+}
+
+Exit compile(const Options& options) {
+  if (options.embed && options.weights.empty()) fail_usage("--embed-weights needs --weights FILE");
+  const PackSummary summary =
+      save_package(options.output, sources_of(options), pack_options(options));
+  if (!options.header.empty()) write_header(options);
+  if (options.json) {
+    json::print({{"package", json::string(options.output)},
+                 {"bytes", std::to_string(summary.bytes)},
+                 {"programs", std::to_string(summary.programs)},
+                 {"bound_weights", std::to_string(summary.bound_weights)},
+                 {"compile_s", json::number(summary.seconds)}});
+    return Exit::Ok;
+  }
+  fmt::print("{}: {}, {} programs in {}\n", options.output, bytes_text(summary.bytes),
+             summary.programs, seconds_text(summary.seconds));
+  if (!options.weights.empty()) fmt::print("  {} inputs have weights\n", summary.bound_weights);
+  return Exit::Ok;
+}
+
+std::function<Exit()> add(CLI::App& app) {
+  auto options = std::make_shared<Options>();
+  app.add_option("FILES", options->files,
+                 "Graph, tile or kernel text, one function each; - is stdin")
+      ->required();
+  app.add_option("-o,--output", options->output, "The package to write")->required();
+  app.add_option("--target", options->targets,
+                 "Machines, with commas between: x86-64-v3, x86-64-v4, sm_80, sm_90a, sim:... "
+                 "(default: this processor)")
+      ->delimiter(',');
+  app.add_option("--weights", options->weights,
+                 "Safetensors file, or index of several: inputs get the tensors of their names");
+  app.add_flag("--embed-weights", options->embed,
+               "Put the weights into the package; else they lie beside it");
+  app.add_option("--bind", options->bind, "INPUT=TENSOR, where the names differ")
+      ->take_all()
+      ->allow_extra_args(false);
+  app.add_flag("--no-assembler", options->no_assembler,
+               "Leave GPU code as PTX, which the driver compiles where it is loaded");
+  app.add_option("--header", options->header, "C header to write, for programs in C");
+  options->compile.add_to(app);
+  app.add_flag("--json", options->json, "Print JSON");
+  return [options] { return compile(*options); };
+}
+
+}  // namespace
+
+const Command kCompile = {
+    "compile", "Compiles functions into a package that runs without a compiler.",
+    "  braze compile digits.braze -o digits.bzp                         # for this processor\n"
+    "  braze compile digits.braze --target x86-64-v3,sm_80,sm_90a --weights w.safetensors "
+    "-o digits.bzp\n"
+    "  braze compile f.braze g.braze --weights w.safetensors --embed-weights -o both.bzp\n"
+    "  braze compile digits.braze --header digits.h -o digits.bzp       # for programs in C\n",
+    add};
+
+}  // namespace braze::tool
