@@ -1,9 +1,12 @@
 // command.h — the frame of the command line: what a subcommand is, and how the tool ends.
 //
-//   main.cpp      the table of subcommands, help, errors to exit codes
+//   main.cpp      the table of subcommands, help
+//   command.cpp   errors to exit codes
 //   source.h      files of the three languages
 //   inputs.h      values for the inputs of a program
 //   options.h     options that several subcommands share
+//   package.h     packages
+//   values.h      results
 //   report.h      tables, colours and JSON
 //   run.cpp ...   one file per subcommand
 //
@@ -60,6 +63,9 @@ auto blame(Exit exit, Work&& work) -> decltype(work()) {
     throw Failure{exit, error.what()};
   }
 }
+
+/// The exit code of `work`; what it throws is said on stderr, after the name of the tool.
+int report_failures(std::string_view tool, const std::function<int()>& work);
 
 struct Command {
   std::string_view name;

@@ -1,6 +1,5 @@
 // main.cpp — braze: run, look inside, and judge what the compiler does.
 #include <fmt/format.h>
-#include <unistd.h>
 
 #include <CLI/CLI.hpp>
 #include <algorithm>
@@ -96,40 +95,10 @@ Exit run(int argc, char** argv) {
   return Exit::Ok;
 }
 
-int report_failure(Exit exit, const std::string& text) {
-  std::fflush(stdout);
-  fmt::print(stderr, "{} {}\n", paint(Colour::Red, "braze:", STDERR_FILENO), text);
-  return static_cast<int>(exit);
-}
-
 }  // namespace
-
-void fail_usage(std::string text) { throw Failure{Exit::Usage, std::move(text)}; }
-
-Exit exit_of(const Error& error) {
-  constexpr std::pair<ErrorKind, Exit> kExits[] = {
-      {ErrorKind::InvalidArgument, Exit::Usage},    {ErrorKind::Unsupported, Exit::Unsupported},
-      {ErrorKind::ResourceExhausted, Exit::Device}, {ErrorKind::Device, Exit::Device},
-      {ErrorKind::DataLoss, Exit::BadFile},         {ErrorKind::Internal, Exit::Internal},
-  };
-  for (const auto& [kind, exit] : kExits)
-    if (kind == error.kind()) return exit;
-  return Exit::Internal;
-}
-
 }  // namespace braze::tool
 
 int main(int argc, char** argv) {
   namespace tool = braze::tool;
-  try {
-    return static_cast<int>(tool::run(argc, argv));
-  } catch (const tool::Failure& failure) {
-    return tool::report_failure(failure.exit, failure.text);
-  } catch (const braze::Error& error) {
-    return tool::report_failure(tool::exit_of(error), error.what());
-  } catch (const std::bad_alloc&) {
-    return tool::report_failure(tool::Exit::Device, "out of memory");
-  } catch (const std::exception& error) {
-    return tool::report_failure(tool::Exit::Internal, error.what());
-  }
+  return tool::report_failures("braze", [&] { return static_cast<int>(tool::run(argc, argv)); });
 }

@@ -2,8 +2,11 @@
 #pragma once
 
 #include <string>
+#include <vector>
 
 #include "braze/package.h"
+#include "ir/program/program.h"
+#include "ir/values/host_tensor.h"
 #include "tools/braze/command.h"
 
 namespace braze::tool {
@@ -20,6 +23,20 @@ struct PackageFlags {
   /// What is wrong with the file is a Failure with Exit::BadFile.
   Package load(const std::string& path) const;
 };
+
+/// An executable, and those of its arguments that a package's weights are.
+struct Runnable {
+  Executable executable;
+  std::vector<Array> bound;  ///< by input; empty where a call gives the value
+
+  /// The program as one sees it who gives its inputs: name, symbols, inputs that are not bound.
+  Program free_inputs() const;
+  /// The arguments of a call, on the device; `values` are those of free_inputs().
+  std::vector<Array> arguments(const std::vector<HostTensor>& values) const;
+};
+
+/// The function that the flags name, on a device.
+Runnable load_runnable(const PackageFlags& flags, const std::string& path, const Device& device);
 
 /// `braze inspect FILE.bzp`: what is in it.
 Exit inspect_package(const std::string& path, const PackageFlags& flags, bool json);

@@ -12,7 +12,6 @@
 #include "braze/executable.h"
 #include "braze/io.h"
 #include "ir/support/text.h"
-#include "runtime/package/package.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
@@ -20,6 +19,7 @@
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
+#include "tools/braze/values.h"
 
 namespace braze::tool {
 
@@ -36,143 +36,11 @@ struct Options {
   PackageFlags package;
 };
 
-// --- Values
-// ---------------------------------------------------------------------------------------
-
-struct Statistics {
-  double min = NAN, mean = NAN, max = NAN;  // of what is no NaN
-  int64_t nans = 0;
-};
-
-Statistics statistics_of(const HostTensor& value) {
-  Statistics s;
-  double sum = 0;
-  for (int64_t i = 0; i < value.numel(); ++i) {
-    const double x = value.get_double(i);
-    if (std::isnan(x)) {
-      ++s.nans;
-      continue;
-    }
-    s.min = std::fmin(s.min, x);
-    s.max = std::fmax(s.max, x);
-    sum += x;
-  }
-  if (value.numel() > s.nans) s.mean = sum / static_cast<double>(value.numel() - s.nans);
-  return s;
-}
-
-std::string element_text(const HostTensor& value, int64_t i) {
-  if (value.dtype() == DType::Bool) return value.get_int(i) ? "true" : "false";
-  if (!is_floating(value.dtype())) return std::to_string(value.get_int(i));
-  const double x = value.get_double(i);
-  return value.dtype() == DType::F64 ? number_text(x) : float_text(static_cast<float>(x));
-}
-
-std::vector<std::string> first_values(const HostTensor& value) {
-  constexpr int64_t kShown = 8;
-  std::vector<std::string> texts;
-  for (int64_t i = 0; i < std::min(kShown, value.numel()); ++i)
-    texts.push_back(element_text(value, i));
-  return texts;
-}
-
-std::string type_text(const HostTensor& value) {
-  return fmt::format("{}[{}]", name(value.dtype()), fmt::join(value.shape(), ", "));
-}
-
-std::string statistics_text(const Statistics& s) {
-  return fmt::format("min {:.6g}  mean {:.6g}  max {:.6g}  NaN {}", s.min, s.mean, s.max, s.nans);
-}
-
-void print_output(const std::string& name, const HostTensor& value) {
-  fmt::print("{}: {}\n", name, type_text(value));
-  if (value.numel() == 0) return;
-  const std::vector<std::string> first = first_values(value);
-  const bool all = static_cast<int64_t>(first.size()) == value.numel();
-  fmt::print("  {}\n  {}{}\n", statistics_text(statistics_of(value)), fmt::join(first, ", "),
-             all ? "" : ", ...");
-}
-
-std::string output_json(const std::string& name, const HostTensor& value) {
-  const Statistics s = statistics_of(value);
-  std::vector<std::string> first;
-  for (const std::string& text : first_values(value)) first.push_back(json::string(text));
-  return json::object({{"name", json::string(name)},
-                       {"type", json::string(type_text(value))},
-                       {"min", json::number(s.min)},
-                       {"mean", json::number(s.mean)},
-                       {"max", json::number(s.max)},
-                       {"nan", std::to_string(s.nans)},
-                       {"first", json::array(first)}});
-}
-
-// --- Files
-// ----------------------------------------------------------------------------------------
-
-// Output names come from the source file, which must not choose where we write.
-std::string file_name(const std::string& output) {
-  std::string name = output;
-  for (char& c : name)
-    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.') c = '_';
-  if (name.empty() || name[0] == '.') name.insert(0, "_");
-  return name;
-}
-
-// A file of its own for every output, even where two names differ only in what files do not take.
-std::vector<std::string> file_names(const std::vector<std::string>& outputs) {
-  std::vector<std::string> files;
-  for (const std::string& output : outputs) files.push_back(unused_name(file_name(output), files));
-  return files;
-}
-
-void write_outputs(const std::vector<std::string>& flags, const std::vector<std::string>& names,
-                   const std::vector<Array>& values) {
-  for (const std::string& flag : flags) {
-    const std::string name = flag.substr(0, flag.find('='));
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (name.size() < flag.size()) {
-      if (found == names.end())
-        fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
-                               fmt::join(names, ", "), did_you_mean(name, names)));
-      save_npy(flag.substr(name.size() + 1), values[static_cast<size_t>(found - names.begin())]);
-      continue;
-    }
-    std::error_code error;
-    std::filesystem::create_directories(flag, error);
-    if (error) fail_usage(fmt::format("cannot make the folder {}: {}", flag, error.message()));
-    const std::vector<std::string> files = file_names(names);
-    for (size_t i = 0; i < names.size(); ++i)
-      save_npy((std::filesystem::path(flag) / (files[i] + ".npy")).string(), values[i]);
-  }
-}
-
 // --- What runs
 // ------------------------------------------------------------------------------------
 
-// An executable, and those of its arguments that a package's weights are.
-struct Runnable {
-  Executable executable;
-  std::vector<Array> bound;  // by input; empty where a flag gives the value
-
-  // The program as one sees it who gives its inputs.
-  Program free_inputs() const {
-    const Program& whole = executable.program();
-    Program program;
-    program.name = whole.name;
-    program.symbols = whole.symbols;
-    for (size_t i = 0; i < bound.size(); ++i)
-      if (!bound[i].valid()) program.inputs.push_back(whole.inputs[i]);
-    return program;
-  }
-};
-
 Runnable make_runnable(const Options& options, const Device& device) {
-  if (is_package(options.file)) {
-    const Package package = options.package.load(options.file);
-    const LoadedFunction loaded = blame(
-        Exit::BadFile, [&] { return package.function(options.package.function).load(device); });
-    return {loaded.state()->executable, loaded.state()->bound};
-  }
+  if (is_package(options.file)) return load_runnable(options.package, options.file, device);
   const Source source = read_source(options.file);
   auto program = std::make_shared<const Program>(
       compile_source(source, device.target(), options.compile.options()));
@@ -198,18 +66,8 @@ struct Timing {
 };
 
 // Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
-std::vector<Array> arguments_of(const Runnable& runnable, const Inputs& inputs,
-                                const Device& device) {
-  std::vector<Array> arguments = runnable.bound;
-  auto value = inputs.values.begin();
-  for (Array& argument : arguments)
-    if (!argument.valid()) argument = Array::from_host(*value++, device);
-  for (const Array& argument : arguments) argument.wait();
-  return arguments;
-}
-
 double timed_call(const Runnable& runnable, const Inputs& inputs) {
-  const std::vector<Array> arguments = arguments_of(runnable, inputs, runnable.executable.device());
+  const std::vector<Array> arguments = runnable.arguments(inputs.values);
   const auto start = std::chrono::steady_clock::now();
   for (const Array& output : runnable.executable.run(arguments)) output.wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
@@ -294,7 +152,7 @@ Exit run(const Options& options) {
   const Program* program = &executable.program();
   const Inputs inputs = make_inputs(runnable.free_inputs(), options.inputs);
 
-  const std::vector<Array> results = executable.run(arguments_of(runnable, inputs, device));
+  const std::vector<Array> results = executable.run(runnable.arguments(inputs.values));
   const std::vector<std::string> names = output_names(program->outputs);
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());

@@ -1,0 +1,107 @@
+// main.cpp — braze-run: runs a packaged function. No compiler is in it, and no library that a plain
+// system lacks.
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+#include <algorithm>
+#include <chrono>
+
+#include "braze/version.h"
+#include "tools/braze/inputs.h"
+#include "tools/braze/package.h"
+#include "tools/braze/report.h"
+#include "tools/braze/values.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  std::string file, device;
+  std::vector<std::string> outputs;
+  int repeat = 0;
+  bool json = false, devices = false;
+  InputFlags inputs;
+  PackageFlags package;
+};
+
+void print_devices() {
+  for (const Device& device : devices()) fmt::print("{}\n", device.name());
+}
+
+double seconds_of_call(const Runnable& runnable, const Inputs& inputs) {
+  const std::vector<Array> arguments = runnable.arguments(inputs.values);
+  const auto start = std::chrono::steady_clock::now();
+  for (const Array& result : runnable.executable.run(arguments)) result.wait();
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+double median_seconds(const Runnable& runnable, const Inputs& inputs, int repeat) {
+  std::vector<double> seconds;
+  for (int i = 0; i < repeat; ++i) seconds.push_back(seconds_of_call(runnable, inputs));
+  std::nth_element(seconds.begin(), seconds.begin() + repeat / 2, seconds.end());
+  return seconds[static_cast<size_t>(repeat / 2)];
+}
+
+Exit run(const Options& options) {
+  if (options.devices) {
+    print_devices();
+    return Exit::Ok;
+  }
+  if (options.file.empty()) fail_usage("name a package; `braze-run --help` shows how");
+  if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  const auto start = std::chrono::steady_clock::now();
+  const Device device = options.device.empty() ? default_device() : Device(options.device);
+  const Runnable runnable = load_runnable(options.package, options.file, device);
+  const double ready =
+      std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  const Inputs inputs = make_inputs(runnable.free_inputs(), options.inputs);
+  const std::vector<Array> results = runnable.executable.run(runnable.arguments(inputs.values));
+  const std::vector<std::string> names = output_names(runnable.executable.program().outputs);
+  write_outputs(options.outputs, names, results);
+  const double median = options.repeat > 0 ? median_seconds(runnable, inputs, options.repeat) : 0;
+  if (options.json) {
+    std::vector<std::string> items;
+    for (size_t i = 0; i < results.size(); ++i)
+      items.push_back(output_json(names[i], results[i].to_host()));
+    json::Members members = {{"device", json::string(device.name())},
+                             {"ready_s", json::number(ready)},
+                             {"outputs", json::array(items)}};
+    if (options.repeat > 0) members.push_back({"median_s", json::number(median)});
+    json::print(members);
+    return Exit::Ok;
+  }
+  for (size_t i = 0; i < results.size(); ++i) print_output(names[i], results[i].to_host());
+  if (options.repeat > 0) fmt::print("{} calls, median {}\n", options.repeat, seconds_text(median));
+  return Exit::Ok;
+}
+
+int run(int argc, char** argv) {
+  CLI::App app("Runs a function of a package that `braze compile` made.", "braze-run");
+  app.set_version_flag("--version", "braze-run " BRAZE_VERSION);
+  Options options;
+  app.add_option("PACKAGE", options.file, "The .bzp file");
+  app.add_option("--device", options.device,
+                 "cpu, cuda:0 ... (default: the first GPU, else the CPU)");
+  options.inputs.add_to(app);
+  app.add_option("--output", options.outputs, "DIR for all outputs, or NAME=o.npy for one")
+      ->expected(1, -1);
+  options.package.add_to(app);
+  app.add_option("--repeat", options.repeat, "Calls to time");
+  app.add_flag("--json", options.json, "Print JSON");
+  app.add_flag("--devices", options.devices, "List the devices and stop");
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
+    fail_usage(error.what());
+  }
+  return static_cast<int>(run(options));
+}
+
+}  // namespace
+}  // namespace braze::tool
+
+int main(int argc, char** argv) {
+  return braze::tool::report_failures("braze-run", [&] { return braze::tool::run(argc, argv); });
+}

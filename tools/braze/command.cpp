@@ -1,0 +1,45 @@
+#include "tools/braze/command.h"
+
+#include <fmt/format.h>
+#include <unistd.h>
+
+#include <cstdio>
+
+#include "tools/braze/report.h"
+
+namespace braze::tool {
+
+void fail_usage(std::string text) { throw Failure{Exit::Usage, std::move(text)}; }
+
+Exit exit_of(const Error& error) {
+  constexpr std::pair<ErrorKind, Exit> kExits[] = {
+      {ErrorKind::InvalidArgument, Exit::Usage},    {ErrorKind::Unsupported, Exit::Unsupported},
+      {ErrorKind::ResourceExhausted, Exit::Device}, {ErrorKind::Device, Exit::Device},
+      {ErrorKind::DataLoss, Exit::BadFile},         {ErrorKind::Internal, Exit::Internal},
+  };
+  for (const auto& [kind, exit] : kExits)
+    if (kind == error.kind()) return exit;
+  return Exit::Internal;
+}
+
+int report_failures(std::string_view tool, const std::function<int()>& work) {
+  const auto report = [tool](Exit exit, std::string_view text) {
+    std::fflush(stdout);
+    fmt::print(stderr, "{} {}\n", paint(Colour::Red, fmt::format("{}:", tool), STDERR_FILENO),
+               text);
+    return static_cast<int>(exit);
+  };
+  try {
+    return work();
+  } catch (const Failure& failure) {
+    return report(failure.exit, failure.text);
+  } catch (const Error& error) {
+    return report(exit_of(error), error.what());
+  } catch (const std::bad_alloc&) {
+    return report(Exit::Device, "out of memory");
+  } catch (const std::exception& error) {
+    return report(Exit::Internal, error.what());
+  }
+}
+
+}  // namespace braze::tool

@@ -1,0 +1,125 @@
+#include "tools/braze/values.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <cctype>
+#include <cmath>
+#include <filesystem>
+
+#include "braze/io.h"
+#include "ir/support/text.h"
+#include "tools/braze/command.h"
+#include "tools/braze/report.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Statistics {
+  double min = NAN, mean = NAN, max = NAN;  // of what is no NaN
+  int64_t nans = 0;
+};
+
+Statistics statistics_of(const HostTensor& value) {
+  Statistics s;
+  double sum = 0;
+  for (int64_t i = 0; i < value.numel(); ++i) {
+    const double x = value.get_double(i);
+    if (std::isnan(x)) {
+      ++s.nans;
+      continue;
+    }
+    s.min = std::fmin(s.min, x);
+    s.max = std::fmax(s.max, x);
+    sum += x;
+  }
+  if (value.numel() > s.nans) s.mean = sum / static_cast<double>(value.numel() - s.nans);
+  return s;
+}
+
+std::string element_text(const HostTensor& value, int64_t i) {
+  if (value.dtype() == DType::Bool) return value.get_int(i) ? "true" : "false";
+  if (!is_floating(value.dtype())) return std::to_string(value.get_int(i));
+  const double x = value.get_double(i);
+  return value.dtype() == DType::F64 ? number_text(x) : float_text(static_cast<float>(x));
+}
+
+std::vector<std::string> first_values(const HostTensor& value) {
+  constexpr int64_t kShown = 8;
+  std::vector<std::string> texts;
+  for (int64_t i = 0; i < std::min(kShown, value.numel()); ++i)
+    texts.push_back(element_text(value, i));
+  return texts;
+}
+
+std::string type_text(const HostTensor& value) {
+  return fmt::format("{}[{}]", name(value.dtype()), fmt::join(value.shape(), ", "));
+}
+
+std::string statistics_text(const Statistics& s) {
+  return fmt::format("min {:.6g}  mean {:.6g}  max {:.6g}  NaN {}", s.min, s.mean, s.max, s.nans);
+}
+
+// Output names come from the source file, which must not choose where we write.
+std::string file_name(const std::string& output) {
+  std::string name = output;
+  for (char& c : name)
+    if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_' && c != '-' && c != '.') c = '_';
+  if (name.empty() || name[0] == '.') name.insert(0, "_");
+  return name;
+}
+
+// A file of its own for every output, even where two names differ only in what files do not take.
+std::vector<std::string> file_names(const std::vector<std::string>& outputs) {
+  std::vector<std::string> files;
+  for (const std::string& output : outputs) files.push_back(unused_name(file_name(output), files));
+  return files;
+}
+
+}  // namespace
+
+void print_output(const std::string& name, const HostTensor& value) {
+  fmt::print("{}: {}\n", name, type_text(value));
+  if (value.numel() == 0) return;
+  const std::vector<std::string> first = first_values(value);
+  const bool all = static_cast<int64_t>(first.size()) == value.numel();
+  fmt::print("  {}\n  {}{}\n", statistics_text(statistics_of(value)), fmt::join(first, ", "),
+             all ? "" : ", ...");
+}
+
+std::string output_json(const std::string& name, const HostTensor& value) {
+  const Statistics s = statistics_of(value);
+  std::vector<std::string> first;
+  for (const std::string& text : first_values(value)) first.push_back(json::string(text));
+  return json::object({{"name", json::string(name)},
+                       {"type", json::string(type_text(value))},
+                       {"min", json::number(s.min)},
+                       {"mean", json::number(s.mean)},
+                       {"max", json::number(s.max)},
+                       {"nan", std::to_string(s.nans)},
+                       {"first", json::array(first)}});
+}
+
+void write_outputs(const std::vector<std::string>& flags, const std::vector<std::string>& names,
+                   const std::vector<Array>& values) {
+  for (const std::string& flag : flags) {
+    const std::string name = flag.substr(0, flag.find('='));
+    const auto found = std::find(names.begin(), names.end(), name);
+    if (name.size() < flag.size()) {
+      if (found == names.end())
+        fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
+                               fmt::join(names, ", "), did_you_mean(name, names)));
+      save_npy(flag.substr(name.size() + 1), values[static_cast<size_t>(found - names.begin())]);
+      continue;
+    }
+    std::error_code error;
+    std::filesystem::create_directories(flag, error);
+    if (error) fail_usage(fmt::format("cannot make the folder {}: {}", flag, error.message()));
+    const std::vector<std::string> files = file_names(names);
+    for (size_t i = 0; i < names.size(); ++i)
+      save_npy((std::filesystem::path(flag) / (files[i] + ".npy")).string(), values[i]);
+  }
+}
+
+}  // namespace braze::tool
