@@ -1,11 +1,12 @@
 #include "runtime/io/file_writer.h"
 
 #include <fcntl.h>
+#include <sys/random.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdio>
-#include <random>
 #include <system_error>
 #include <utility>
 
@@ -17,7 +18,12 @@ FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
   struct stat facts {};
   if (stat(path_.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))
     fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path_)));
-  std::random_device random;
+  // Not std::random_device: the one of a newer libstdc++ asks for a newer glibc.
+  const auto random = [] {
+    uint32_t value = 0;
+    return getrandom(&value, sizeof(value), 0) == sizeof(value) ? value
+                                                                : static_cast<uint32_t>(getpid());
+  };
   for (int attempt = 0; !file_; ++attempt) {
     temporary_ = fmt::format("{}.{:08x}.tmp", path_, random());
     // 0666 and not 0600: the permissions are those of the user's other files, by his umask.

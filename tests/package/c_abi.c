@@ -1,0 +1,50 @@
+/* c_abi.c — a program in C on a package: usage c_abi PACKAGE. */
+#include <stdio.h>
+#include <string.h>
+
+#include "functions.h"
+
+#define CHECK(condition)                                                            \
+  if (!(condition)) {                                                               \
+    fprintf(stderr, "line %d: %s: %s\n", __LINE__, #condition, braze_last_error()); \
+    return 1;                                                                       \
+  }
+
+int main(int argc, char** argv) {
+  braze_package* package = NULL;
+  braze_function *scale = NULL, *join = NULL;
+  float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[15] = {0};
+  int i;
+  CHECK(argc == 2);
+
+  CHECK(braze_package_load("/none.bzp", NULL, &package) == BRAZE_DATA_LOSS);
+  CHECK(package == NULL && strstr(braze_last_error(), "/none.bzp"));
+  CHECK(braze_package_load(NULL, NULL, &package) == BRAZE_INVALID_ARGUMENT);
+  CHECK(braze_package_load(argv[1], NULL, &package) == BRAZE_OK);
+
+  CHECK(braze_function_load(package, "none", "cpu", &scale) == BRAZE_INVALID_ARGUMENT);
+  CHECK(braze_function_load(package, "scale", "cuda:77", &scale) == BRAZE_INVALID_ARGUMENT);
+  CHECK(scale_load(package, "cpu", &scale) == BRAZE_OK);
+  CHECK(join_load(package, "cpu", &join) == BRAZE_OK);
+  braze_package_release(package); /* functions keep what they need */
+  CHECK(braze_function_inputs(scale) == 1 && braze_function_outputs(scale) == 1);
+  CHECK(strcmp(braze_function_device(scale), "cpu") == 0);
+
+  CHECK(scale_run(scale, 3, x, y) == BRAZE_OK);
+  for (i = 0; i < 6; ++i) CHECK(y[i] == 2 * x[i]);
+  CHECK(scale_run(scale, 1, x, y) == BRAZE_OK);
+  CHECK(scale_run(scale, 99, x, y) == BRAZE_INVALID_ARGUMENT); /* n is at most 8 */
+  CHECK(strstr(braze_last_error(), "8"));
+
+  /* x [n + 1], y [2*n] to z [3*n + 1] */
+  CHECK(join_run(join, 2, x, x, z) == BRAZE_OK);
+  for (i = 0; i < 3; ++i) CHECK(z[i] == x[i]);
+  for (i = 0; i < 4; ++i) CHECK(z[3 + i] == x[i]);
+
+  CHECK(braze_run(scale, NULL, 0, NULL, 0) == BRAZE_INVALID_ARGUMENT);
+  braze_function_release(scale);
+  braze_function_release(join);
+  braze_function_release(NULL);
+  printf("%s\n", braze_version());
+  return 0;
+}

@@ -1,0 +1,32 @@
+#!/usr/bin/env bash
+# Usage: c_abi.sh BRAZE C_COMPILER SOURCE RUNTIME_LIBRARY. Packs two functions, and has a C compiler
+# build a program on the header that comes with them.
+set -euo pipefail
+braze=$1 compiler=$2 source=$3 library=$4
+
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+cat >"$work/scale.braze" <<'END'
+braze 1 graph
+symbol n: 1..8
+graph @scale(%x: f32[n, 2]) {
+  %two = constant 2.0 : f32[]
+  %y = mul %x, %two : f32[n, 2]
+  return %y as "double"
+}
+END
+cat >"$work/join.braze" <<'END'
+braze 1 graph
+symbol n: 1..8
+graph @join(%x: f32[n + 1], %y: f32[2*n]) {
+  %z = concat %x, %y {axis: 0} : f32[3*n + 1]
+  return %z as "x"
+}
+END
+"$braze" compile "$work/scale.braze" "$work/join.braze" --header "$work/functions.h" -o "$work/p.bzp"
+for standard in c99 c17; do
+  "$compiler" -std=$standard -pedantic -Wall -Wextra -Werror -I"$work" \
+    -I"$source/runtime/include" "$source/tests/package/c_abi.c" "$library" \
+    -Wl,-rpath,"$(dirname "$library")" -o "$work/c_abi"
+  "$work/c_abi" "$work/p.bzp"
+done

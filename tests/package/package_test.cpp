@@ -1,0 +1,315 @@
+// Packages from the graph to the result, and everything that can be wrong with one.
+#include <gmock/gmock.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <thread>
+
+#include "braze/braze.h"
+#include "braze/io.h"
+#include "ir/target/target.h"
+
+namespace braze {
+namespace {
+
+using ::testing::AllOf;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using ::testing::SizeIs;
+
+// A folder of its own that nobody else writes.
+class Packages : public ::testing::Test {
+ protected:
+  Packages() {
+    std::string name = (std::filesystem::temp_directory_path() / "braze-package-XXXXXX").string();
+    folder_ = mkdtemp(name.data());
+  }
+  ~Packages() override { std::filesystem::remove_all(folder_); }
+
+  std::string path(std::string_view name) const { return folder_ / name; }
+
+  std::filesystem::path folder_;
+};
+
+const std::string kLinear = R"(braze 1 graph
+symbol n: 1..64
+graph @linear(%x: f32[n, 3], %w "layer.weight": f32[3, 2]) {
+  %y = dot %x, %w {contract: [1]x[0]} : f32[n, 2]
+  return %y as "y"
+})";
+const std::string kScale = R"(braze 1 graph
+graph @scale(%x: f32[4]) {
+  %two = constant 2.0 : f32[]
+  %y = mul %x, %two : f32[4]
+  return %y as "y"
+})";
+
+std::string error_of(const std::function<void()>& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return std::string(error.code().name) + ": " + error.what();
+  }
+  return "no error";
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+void write_file(const std::string& path, const std::string& bytes) {
+  std::ofstream(path, std::ios::binary) << bytes;
+}
+
+Array filled(std::vector<int64_t> shape, float first) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<float> values(static_cast<size_t>(count));
+  for (size_t i = 0; i < values.size(); ++i) values[i] = first + static_cast<float>(i);
+  return Array::from(values, std::move(shape), Device("cpu"));
+}
+
+// x [2, 3] = 1 .. 6 times w [3, 2] = first ...
+std::vector<float> product(float w) {
+  std::vector<float> out;
+  for (int row = 0; row < 2; ++row)
+    for (int column = 0; column < 2; ++column) {
+      float sum = 0;
+      for (int k = 0; k < 3; ++k)
+        sum += static_cast<float>(1 + 3 * row + k) * (w + static_cast<float>(2 * k + column));
+      out.push_back(sum);
+    }
+  return out;
+}
+
+TEST_F(Packages, RunWhereTheyWereCompiledFor) {
+  const std::string file = path("scale.bzp");
+  const PackSummary summary = save_package(
+      file, {{kScale}}, {.targets = {"x86-64-v3", "sim:sm_90a", "interpreter", "sm_80"}});
+  EXPECT_EQ(summary.programs, 5);  // and portable PTX
+  EXPECT_EQ(summary.bytes, std::filesystem::file_size(file));
+  const PackagedFunction scale = Package::load(file).function("scale");
+  for (const char* device : {"cpu", "sim:sm_90", "interpreter"}) {
+    const LoadedFunction f = scale.load(device);
+    const Array x = filled({4}, 1).to(device);
+    EXPECT_THAT(f(x)[0].to_vector<float>(), ElementsAre(2, 4, 6, 8)) << device;
+    EXPECT_EQ(f.device(), Device(device));
+    const Array given[] = {x};
+    EXPECT_GE(f.memory_plan(given).peak_bytes, 16u);
+  }
+  EXPECT_EQ(scale.load("cpu").variant().target, "x86-64-v3");
+  EXPECT_THAT(error_of([&] { scale.load("sim:sm_80"); }),
+              AllOf(HasSubstr("no-variant"), HasSubstr("x86-64-v3 (image)"), HasSubstr("fix:")));
+}
+
+TEST_F(Packages, TheBestCodeForAProcessorIsTaken) {
+  const std::string file = path("scale.bzp");
+  save_package(file, {{kScale}}, {.targets = {"x86-64-v3", "x86-64-v4"}});
+  const bool wide = Device("cpu").target().name == "x86-64-v4";
+  EXPECT_EQ(Package::load(file).function().load("cpu").variant().target,
+            wide ? "x86-64-v4" : "x86-64-v3");
+}
+
+TEST_F(Packages, OfOneInputHaveOneContent) {
+  const PackOptions options{.targets = {"x86-64-v3", "x86-64-v4", "sm_80", "sm_90a"}};
+  save_package(path("a.bzp"), {{kLinear}, {kScale}}, options);
+  save_package(path("b.bzp"), {{kLinear}, {kScale}}, options);
+  EXPECT_EQ(read_file(path("a.bzp")), read_file(path("b.bzp")));
+}
+
+TEST_F(Packages, SayWhatTheyTakeAndGive) {
+  save_package(path("both.bzp"), {{kLinear}, {kScale}}, {.targets = {"x86-64-v3"}});
+  const Package package = Package::load(path("both.bzp"));
+  EXPECT_THAT(package.functions(), ElementsAre("linear", "scale"));
+  const PackagedFunction linear = package.function("linear");
+  ASSERT_THAT(linear.inputs(), SizeIs(2));
+  EXPECT_EQ(linear.inputs()[0].name, "x");
+  EXPECT_EQ(linear.inputs()[0].type(), "f32[n, 3]");
+  EXPECT_EQ(linear.inputs()[1].name, "layer.weight");
+  EXPECT_EQ(linear.outputs()[0].type(), "f32[n, 2]");
+  EXPECT_THAT(linear.symbols(), ElementsAre("n: 1..64"));
+  EXPECT_THAT(error_of([&] { package.function(); }), HasSubstr("several functions"));
+  EXPECT_THAT(error_of([&] { package.function("liner"); }),
+              AllOf(HasSubstr("no-function"), HasSubstr("linear")));
+}
+
+TEST_F(Packages, FindTheirWeightsBesideThem) {
+  save_safetensors(path("w.safetensors"), {{"weight", filled({3, 2}, 10)}});
+  const PackSummary summary =
+      save_package(path("linear.bzp"), {{kLinear}},
+                   {.targets = {"x86-64-v3", "sim:sm_90a"}, .weights = path("w.safetensors")});
+  EXPECT_EQ(summary.bound_weights, 1);
+  // Both are moved, and found again.
+  const std::filesystem::path moved = folder_ / "moved";
+  std::filesystem::create_directory(moved);
+  for (const char* name : {"linear.bzp", "w.safetensors"})
+    std::filesystem::rename(folder_ / name, moved / name);
+  const PackagedFunction linear = Package::load(moved / "linear.bzp").function();
+  EXPECT_THAT(linear.inputs(), SizeIs(1));
+  for (const char* device : {"cpu", "sim:sm_90"}) {
+    const LoadedFunction f = linear.load(device);
+    const Array x = filled({2, 3}, 1).to(device);
+    EXPECT_EQ(f(x)[0].to_vector<float>(), product(10)) << device;
+    EXPECT_EQ(f(x)[0].to_vector<float>(), product(10)) << "again, " << device;
+  }
+  // Another size of the same program, and one outside its range.
+  EXPECT_EQ(linear.load("cpu")(filled({64, 3}, 0))[0].shape()[0], 64);
+  EXPECT_THAT(error_of([&] { linear.load("cpu")(filled({65, 3}, 0)); }), HasSubstr("64"));
+  EXPECT_THAT(error_of([&] { linear.load("cpu")(); }), HasSubstr("takes 1 arguments"));
+}
+
+TEST_F(Packages, HoldWeightsAndChangeThem) {
+  save_safetensors(path("w.safetensors"), {{"weight", filled({3, 2}, 10)}});
+  save_package(path("linear.bzp"), {{kLinear}},
+               {.targets = {"x86-64-v3"}, .weights = path("w.safetensors"), .embed_weights = true});
+  std::filesystem::remove(path("w.safetensors"));
+  const Array x = filled({2, 3}, 1);
+  const Package package = Package::load(path("linear.bzp"));
+  EXPECT_EQ(package.function().load("cpu")(x)[0].to_vector<float>(), product(10));
+  save_safetensors(path("other.safetensors"), {{"weight", filled({3, 2}, -5)}});
+  const Package other = Package::load(path("linear.bzp"), {.weights = path("other.safetensors")});
+  EXPECT_EQ(other.function().load("cpu")(x)[0].to_vector<float>(), product(-5));
+  const LoadedFunction given = package.function().load("cpu", {{"weight", filled({3, 2}, 7)}});
+  EXPECT_EQ(given(x)[0].to_vector<float>(), product(7));
+  // A weight outlives the package it came from.
+  const LoadedFunction kept = Package::load(path("linear.bzp")).function().load("cpu");
+  EXPECT_EQ(kept(x)[0].to_vector<float>(), product(10));
+}
+
+TEST_F(Packages, RefuseWeightsThatDoNotFit) {
+  const std::string w = path("w.safetensors");
+  const auto pack = [&](const ArrayMap& weights, std::map<std::string, std::string> bind = {}) {
+    save_safetensors(w, weights);
+    save_package(path("linear.bzp"), {{kLinear}},
+                 {.targets = {"x86-64-v3"}, .weights = w, .bind = std::move(bind)});
+  };
+  EXPECT_THAT(error_of([&] {
+                pack({{"weight", filled({2, 3}, 0)}});
+              }),
+              AllOf(HasSubstr("missing-weight"), HasSubstr("f32[2, 3]"), HasSubstr("f32[3, 2]")));
+  EXPECT_THAT(error_of([&] {
+                pack({{"k", filled({3, 2}, 0)}}, {{"layer.weight", "kernel"}});
+              }),
+              HasSubstr("kernel"));
+  EXPECT_THAT(error_of([&] {
+                pack({{"k", filled({3, 2}, 0)}}, {{"layer.wait", "k"}});
+              }),
+              AllOf(HasSubstr("layer.wait"), HasSubstr("layer.weight")));
+  pack({{"k", filled({3, 2}, 3)}}, {{"layer.weight", "k"}});
+  const PackagedFunction linear = Package::load(path("linear.bzp")).function();
+  EXPECT_EQ(linear.load("cpu")(filled({2, 3}, 1))[0].to_vector<float>(), product(3));
+  save_safetensors(w, {{"k", filled({3, 3}, 3)}});
+  EXPECT_THAT(error_of([&] { Package::load(path("linear.bzp")).function().load("cpu"); }),
+              AllOf(HasSubstr("missing-weight"), HasSubstr("f32[3, 3]")));
+  save_safetensors(w, {{"other", filled({3, 2}, 3)}});
+  EXPECT_THAT(error_of([&] { Package::load(path("linear.bzp")).function().load("cpu"); }),
+              HasSubstr("unknown-tensor"));
+  std::filesystem::remove(w);
+  EXPECT_THAT(error_of([&] { Package::load(path("linear.bzp")).function().load("cpu"); }),
+              HasSubstr("w.safetensors"));
+  EXPECT_THAT(error_of([&] { linear.load("cpu", {}); }), HasSubstr("missing-weight"));
+}
+
+TEST_F(Packages, DoNotBindWhatACallUpdates) {
+  const std::string step = R"(braze 1 graph
+graph @step(%w: f32[4], %g: f32[4]) {
+  %next = sub %w, %g : f32[4]
+  return %next as "w" updates %w
+})";
+  save_safetensors(path("w.safetensors"), {{"w", filled({4}, 0)}});
+  EXPECT_THAT(error_of([&] {
+                save_package(path("step.bzp"), {{step}}, {.weights = path("w.safetensors")});
+              }),
+              AllOf(HasSubstr("pack-weights"), HasSubstr("updated")));
+}
+
+TEST_F(Packages, RefuseWhatCannotBePacked) {
+  const auto pack = [&](const std::vector<PackedGraph>& graphs, const PackOptions& options) {
+    return error_of([&] { save_package(path("p.bzp"), graphs, options); });
+  };
+  EXPECT_THAT(pack({}, {}), HasSubstr("pack-function"));
+  EXPECT_THAT(pack({{kScale}, {kScale}}, {}), HasSubstr("@scale"));
+  EXPECT_THAT(pack({{kScale}}, {.targets = {"sm_70"}}), HasSubstr("sm_70"));
+  EXPECT_THAT(pack({{kScale}}, {.targets = {"sm_90", "sm_90a"}}), HasSubstr("twice"));
+  EXPECT_THAT(pack({{"nonsense", "f.braze"}}, {}), HasSubstr("f.braze:1"));
+  EXPECT_FALSE(std::filesystem::exists(path("p.bzp")));
+}
+
+TEST_F(Packages, AreLoadedFromTrustedFilesOnly) {
+  const std::string file = path("scale.bzp");
+  save_package(file, {{kScale}}, {.targets = {"x86-64-v3"}});
+  ASSERT_EQ(chmod(file.c_str(), 0666), 0);
+  EXPECT_THAT(error_of([&] { Package::load(file); }),
+              AllOf(HasSubstr("file-untrusted"), HasSubstr("fix:")));
+  EXPECT_EQ(Package::load(file, {.trust_any_owner = true}).functions()[0], "scale");
+  ASSERT_EQ(chmod(file.c_str(), 0644), 0);
+  Package::load(file);
+  std::filesystem::create_symlink(file, path("link.bzp"));
+  EXPECT_THAT(error_of([&] { Package::load(path("link.bzp")); }), HasSubstr("file-untrusted"));
+  EXPECT_THAT(error_of([&] { Package::load(path("none.bzp")); }), HasSubstr("file-missing"));
+  EXPECT_THAT(error_of([&] { Package::load(folder_); }), HasSubstr("file-kind"));
+}
+
+TEST_F(Packages, ThatAreDamagedAreNotLoaded) {
+  const std::string file = path("scale.bzp");
+  save_package(file, {{kScale}}, {.targets = {"x86-64-v3"}});
+  const std::string bytes = read_file(file);
+  const auto load = [&](const std::string& changed) {
+    write_file(file, changed);
+    return error_of([&] { Package::load(file).function().load("cpu"); });
+  };
+  for (size_t i = 0; i < bytes.size(); i += 7) {
+    std::string changed = bytes;
+    changed[i] = static_cast<char>(changed[i] ^ 0x10);
+    EXPECT_THAT(load(changed), HasSubstr("package")) << i;
+  }
+  EXPECT_THAT(load(bytes.substr(0, bytes.size() / 2)), HasSubstr("package-damaged"));
+  EXPECT_THAT(load("some text"), HasSubstr("not-a-package"));
+  std::string newer = bytes;
+  newer[8] = 9;
+  EXPECT_THAT(load(newer), AllOf(HasSubstr("package-version"), HasSubstr("version 9")));
+  EXPECT_EQ(load(bytes), "no error");
+}
+
+TEST_F(Packages, AreSharedByThreads) {
+  save_safetensors(path("w.safetensors"), {{"weight", filled({3, 2}, 10)}});
+  save_package(path("linear.bzp"), {{kLinear}},
+               {.targets = {"x86-64-v3"}, .weights = path("w.safetensors")});
+  const PackagedFunction linear = Package::load(path("linear.bzp")).function();
+  const LoadedFunction shared = linear.load("cpu");
+  const Array x = filled({2, 3}, 1);
+  std::vector<std::jthread> threads;
+  std::atomic<int> right = 0;
+  for (int t = 0; t < 8; ++t)
+    threads.emplace_back([&] {
+      for (int i = 0; i < 20; ++i) {
+        right += shared(x)[0].to_vector<float>() == product(10);
+        right += linear.load("cpu")(x)[0].to_vector<float>() == product(10);
+      }
+    });
+  threads.clear();
+  EXPECT_EQ(right, 8 * 20 * 2);
+}
+
+// From the C++ builder: the same numbers as the compiled function gives.
+TEST_F(Packages, HoldFunctionsOfTheBuilder) {
+  const Parameters parameters = nn::mlp_parameters({6, 8, 3}, random::Key(3));
+  const auto predict = jit([](Weights w, Tensor x) { return nn::softmax(nn::mlp(w, x)); },
+                           {as_given, spec(f32, {"n:1..32", 6})},
+                           {.name = "predict", .inputs = {"parameters", "x"}});
+  const Array x = random::normal({5, 6}, random::Key(4));
+  ArrayMap weights;
+  for (const auto& [name, value] : parameters) weights.emplace(name, value);
+  save_safetensors(path("w.safetensors"), weights);
+  save_package(path("p.bzp"), {{predict.graph(parameters, x)}}, {.weights = path("w.safetensors")});
+  const LoadedFunction packed = Package::load(path("p.bzp")).function("predict").load("cpu");
+  const Device cpu("cpu");
+  EXPECT_EQ(packed(x.to(cpu))[0].to_vector<float>(),
+            predict(parameters.map([&](const Array& a) { return a.to(cpu); }), x.to(cpu))
+                .to_vector<float>());
+}
+
+}  // namespace
+}  // namespace braze
