@@ -45,25 +45,14 @@ void FileWriter::fail_write(int error) const {
                    std::error_code(error, std::generic_category()).message()));
 }
 
-void FileWriter::write(uint64_t offset, std::span<const std::byte> bytes) {
+void FileWriter::append(std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
-    const ssize_t count =
-        pwrite(file_.get(), bytes.data(), bytes.size(), static_cast<off_t>(offset));
+    const ssize_t count = write(file_.get(), bytes.data(), bytes.size());
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_write(errno);
     bytes = bytes.subspan(static_cast<size_t>(count));
-    offset += static_cast<uint64_t>(count);
+    size_ += static_cast<uint64_t>(count);
   }
-}
-
-void FileWriter::append(std::span<const std::byte> bytes) {
-  write(size_, bytes);
-  size_ += bytes.size();
-}
-
-void FileWriter::overwrite(uint64_t offset, std::string_view text) {
-  BRAZE_CHECK(offset + text.size() <= size_, "only what was appended is overwritten");
-  write(offset, std::as_bytes(std::span(text)));
 }
 
 void FileWriter::publish() {

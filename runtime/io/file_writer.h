@@ -32,15 +32,12 @@ class FileWriter {
 
   void append(std::span<const std::byte> bytes);
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
-  /// Replaces bytes that were appended.
-  void overwrite(uint64_t offset, std::string_view text);
   /// Bytes appended so far.
   uint64_t size() const { return size_; }
   /// Waits for the disk and gives the file its name, in place of another one.
   void publish();
 
  private:
-  void write(uint64_t offset, std::span<const std::byte> bytes);
   [[noreturn]] void fail_write(int error) const;
 
   const std::string path_;

@@ -208,48 +208,6 @@ void from_fortran_order(std::span<std::byte> out, std::span<const std::byte> in,
   }
 }
 
-/// Puts elements as they stand in a file in order. `data` is what `read` reads, data_bytes of it.
-template <class Read>
-void read_elements(const NpyHeader& header, std::span<std::byte> data, const Read& read) {
-  const size_t element = size_of(header.dtype);
-  if (header.fortran_order && header.shape.size() > 1) {
-    std::vector<std::byte> stored(data.size());
-    read(std::span(stored));
-    from_fortran_order(data, stored, header.shape, element);
-  } else {
-    read(data);
-  }
-  if (header.big_endian && element > 1) reverse_bytes(data, element);
-  if (header.dtype == DType::Bool) {
-    for (std::byte& b : data) b = b == std::byte{0} ? b : std::byte{1};
-  }
-}
-
-std::string npy_header_text(DType dtype, std::span<const int64_t> shape) {
-  std::string_view spelling;
-  for (const auto& [text, type] : kSpellings) {
-    if (type == dtype) spelling = text;
-  }
-  const std::string extents = join(shape, " ", [](int64_t e) { return std::to_string(e) + ","; });
-  // "(3, 4)", but "(3,)".
-  const std::string_view trimmed =
-      shape.size() > 1 ? std::string_view(extents).substr(0, extents.size() - 1) : extents;
-  std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
-                                 dtype == DType::Bool ? '|' : '<', spelling, trimmed);
-  constexpr size_t kFixed = 10;  // magic, version, length
-  constexpr size_t kAlignment = 64;
-  const size_t size = (kFixed + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
-  text.resize(size - kFixed - 1, ' ');
-  text += '\n';
-  const auto length = static_cast<uint16_t>(text.size());
-  std::string out(kMagic);
-  out += '\1';
-  out += '\0';
-  out += static_cast<char>(length & 0xff);
-  out += static_cast<char>(length >> 8);
-  return out + text;
-}
-
 }  // namespace
 
 NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size,
@@ -310,13 +268,55 @@ NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size
   return header;
 }
 
+HostTensor read_npy(const NpyHeader& header,
+                    const std::function<void(std::span<std::byte>)>& read) {
+  HostTensor value(header.dtype, header.shape);
+  const std::span<std::byte> data(value.data(), header.data_bytes);
+  const size_t element = size_of(header.dtype);
+  if (header.fortran_order && header.shape.size() > 1) {
+    std::vector<std::byte> stored(data.size());
+    read(stored);
+    from_fortran_order(data, stored, header.shape, element);
+  } else {
+    read(data);
+  }
+  if (header.big_endian && element > 1) reverse_bytes(data, element);
+  if (header.dtype == DType::Bool) {
+    for (std::byte& b : data) b = b == std::byte{0} ? b : std::byte{1};
+  }
+  return value;
+}
+
 HostTensor parse_npy(std::span<const std::byte> bytes, std::string_view file) {
   const NpyHeader header = parse_npy_header(bytes, bytes.size(), file);
-  HostTensor value(header.dtype, header.shape);
-  read_elements(header, {value.data(), header.data_bytes}, [&](std::span<std::byte> out) {
+  return read_npy(header, [&](std::span<std::byte> out) {
     if (!out.empty()) std::memcpy(out.data(), bytes.data() + header.data_offset, out.size());
   });
-  return value;
+}
+
+std::string npy_header_text(DType dtype, std::span<const int64_t> shape) {
+  std::string_view spelling;
+  for (const auto& [text, type] : kSpellings) {
+    if (type == dtype) spelling = text;
+  }
+  const std::string extents = join(shape, " ", [](int64_t e) { return std::to_string(e) + ","; });
+  // "(3, 4)", but "(3,)".
+  const std::string_view trimmed =
+      shape.size() > 1 ? std::string_view(extents).substr(0, extents.size() - 1) : extents;
+  std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
+                                 dtype == DType::Bool ? '|' : '<', spelling, trimmed);
+  constexpr size_t kFixed = 10;  // magic, version, length
+  constexpr size_t kAlignment = 64;
+  const size_t size = (kFixed + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;
+  text.resize(size - kFixed - 1, ' ');
+  text += '\n';
+  const auto length = static_cast<uint16_t>(text.size());
+  std::string out(kMagic);
+  out += '\1';
+  out += '\0';
+  out += static_cast<char>(length & 0xff);
+  out += static_cast<char>(length >> 8);
+  return out + text;
 }
 
 std::vector<std::byte> npy_bytes(const HostTensor& value) {
@@ -335,10 +335,10 @@ Array load_npy(const std::string& path, const Device& device) {
   std::vector<std::byte> prefix(std::min<uint64_t>(size, kMostNpyHeader));
   read(file, path, prefix, 0);
   const NpyHeader header = parse_npy_header(prefix, size, path);
-  HostTensor value(header.dtype, header.shape);
-  read_elements(header, {value.data(), header.data_bytes},
-                [&](std::span<std::byte> out) { read(file, path, out, header.data_offset); });
-  return Array::from_host(value, device);
+  const auto read_data = [&](std::span<std::byte> out) {
+    read(file, path, out, header.data_offset);
+  };
+  return Array::from_host(read_npy(header, read_data), device);
 }
 
 void save_npy(const std::string& path, const Array& array) {

@@ -6,6 +6,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <string_view>
@@ -41,8 +42,13 @@ NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size
                            std::string_view file);
 inline constexpr size_t kMostNpyHeader = 64 << 10;
 
+/// The array of this header. `read` is called once, for all bytes behind the header, as many as
+/// header.data_bytes.
+HostTensor read_npy(const NpyHeader& header, const std::function<void(std::span<std::byte>)>& read);
 /// A whole file in memory.
 HostTensor parse_npy(std::span<const std::byte> bytes, std::string_view file);
+/// Everything of a file before its data.
+std::string npy_header_text(DType dtype, std::span<const int64_t> shape);
 /// The bytes that `value` has as a file, data included.
 std::vector<std::byte> npy_bytes(const HostTensor& value);
 
