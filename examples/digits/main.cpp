@@ -1,12 +1,16 @@
 // Trains a classifier of handwritten digits. One compiled function does a whole step: forward,
-// gradients, AdamW, in place. Usage: digits [--device NAME] [--threads N] [--epochs N]
+// gradients, AdamW, in place. Usage: digits [--device NAME] [--threads N] [--epochs N] [--save
+// FOLDER]
 #include <braze/braze.h>
+#include <braze/io.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
 #include <cstdlib>
+#include <filesystem>
+#include <fstream>
 #include <iostream>
 #include <numeric>
 #include <random>
@@ -27,6 +31,7 @@ struct Options {
   int threads = 0;  // 0: as many as the machine has
   int epochs = 40;
   std::string data = DIGITS_FILE;
+  std::string save;  // folder for what it takes to run the model elsewhere; empty: none
 };
 
 Options parse(int argc, char** argv) {
@@ -42,9 +47,11 @@ Options parse(int argc, char** argv) {
       options.epochs = std::stoi(argv[i + 1]);
     else if (option == "--data")
       options.data = argv[i + 1];
+    else if (option == "--save")
+      options.save = argv[i + 1];
     else
       throw std::runtime_error(
-          "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE]");
+          "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE] [--save FOLDER]");
   }
   return options;
 }
@@ -77,6 +84,22 @@ auto make_step(CompileOptions compile = {}) {
        .donate = {0, 1},
        .inputs = {"parameters", "state", "pixels", "labels"},
        .compile = std::move(compile)});
+}
+
+/// (parameters, pixels [n, 64]) -> the digits, i64 [n].
+auto make_classify() {
+  return jit(
+      [](Weights parameters, Tensor pixels) { return argmax(nn::mlp(parameters, pixels), -1); },
+      {as_given, spec(f32, {"n:1..1024", digits::kPixels})},
+      {.name = "classify", .inputs = {"parameters", "pixels"}});
+}
+
+/// (parameters, pixels [n, 64], labels [n]) -> the share of digits that are right.
+auto make_evaluate() {
+  return jit([](Weights parameters, Tensor pixels,
+                Tensor labels) { return nn::accuracy(nn::mlp(parameters, pixels), labels); },
+             {as_given, spec(f32, {"n:1..1024", digits::kPixels}), spec(i64, {"n:1..1024"})},
+             {.name = "evaluate", .inputs = {"parameters", "pixels", "labels"}});
 }
 
 Array pixels_of(const digits::Data& data) {
@@ -119,6 +142,25 @@ double time_step(const Step& step, const Array& pixels, const Array& labels) {
   }
   std::nth_element(seconds.begin(), seconds.begin() + 30, seconds.end());
   return seconds[30];
+}
+
+// ---- Saving -----------------------------------------------------------------------------------
+
+void write_text(const std::filesystem::path& path, const std::string& text) {
+  std::ofstream file(path);
+  file << text;
+  if (!file.flush()) throw std::runtime_error("cannot write " + path.string());
+}
+
+/// Weights, functions and the images that were held out: what `braze compile` and `braze-run` need.
+void save(const std::filesystem::path& folder, const Parameters& parameters, const Array& pixels,
+          const Array& labels) {
+  std::filesystem::create_directories(folder);
+  save_safetensors(folder / "weights.safetensors", {parameters.begin(), parameters.end()});
+  write_text(folder / "classify.braze", make_classify().graph(parameters, pixels));
+  write_text(folder / "evaluate.braze", make_evaluate().graph(parameters, pixels, labels));
+  save_npy(folder / "pixels.npy", pixels);
+  save_npy(folder / "labels.npy", labels);
 }
 
 int run(const Options& options) {
@@ -168,10 +210,9 @@ int run(const Options& options) {
   }
 
   const digits::Data test = digits::take(data, held_out, 0, data.size());
-  const auto evaluate = jit([](Weights parameters, Tensor pixels, Tensor labels) {
-    return nn::accuracy(nn::mlp(parameters, pixels), labels);
-  });
-  const double accuracy = evaluate(model.parameters, pixels_of(test), labels_of(test)).item();
+  const Array test_pixels = pixels_of(test), test_labels = labels_of(test);
+  const double accuracy = make_evaluate()(model.parameters, test_pixels, test_labels).item();
+  if (!options.save.empty()) save(options.save, model.parameters, test_pixels, test_labels);
   const CompileSummary summary = step.summary();
   std::printf("\naccuracy on %d held-out images  %.1f %%\n", static_cast<int>(test.size()),
               100 * accuracy);
