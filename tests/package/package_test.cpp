@@ -112,6 +112,28 @@ TEST_F(Packages, TheBestCodeForAProcessorIsTaken) {
             wide ? "x86-64-v4" : "x86-64-v3");
 }
 
+// On every GPU that is here: machine code, and PTX for what has none.
+TEST_F(Packages, RunOnGpus) {
+  save_safetensors(path("w.safetensors"), {{"weight", filled({3, 2}, 10)}});
+  PackOptions options{.targets = {"sm_80", "sm_90a"}, .weights = path("w.safetensors")};
+  save_package(path("cubin.bzp"), {{kLinear}}, options);
+  options.compile.assemble = false;
+  save_package(path("ptx.bzp"), {{kLinear}}, options);
+  for (const PackagedVariant& v : Package::load(path("ptx.bzp")).function().variants())
+    EXPECT_EQ(v.format, "ptx");
+  int runs = 0;
+  for (const Device& device : devices()) {
+    if (device.kind() != DeviceKind::Cuda) continue;
+    for (const char* file : {"cubin.bzp", "ptx.bzp"}) {
+      const LoadedFunction f = Package::load(path(file)).function().load(device);
+      const Array x = filled({2, 3}, 1).to(device);
+      EXPECT_EQ(f(x)[0].to_vector<float>(), product(10)) << file;
+      ++runs;
+    }
+  }
+  if (runs == 0) GTEST_SKIP() << "there is no GPU";
+}
+
 TEST_F(Packages, OfOneInputHaveOneContent) {
   const PackOptions options{.targets = {"x86-64-v3", "x86-64-v4", "sm_80", "sm_90a"}};
   save_package(path("a.bzp"), {{kLinear}, {kScale}}, options);
