@@ -21,7 +21,8 @@ function(braze_library name)
   target_compile_features(${name} PUBLIC cxx_std_20)
   target_link_libraries(${name} PRIVATE ${arg_LAYERS} $<BUILD_INTERFACE:braze_options>)
   target_link_options(${name} PRIVATE
-    -Wl,--version-script=${exports} -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--as-needed)
+    -Wl,--version-script=${exports} -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--as-needed
+    -Wl,--build-id=sha1)  # a part of every key of the cache on disk
   # An undefined symbol here is a layer that uses one above it. Sanitizers leave theirs open.
   if(NOT BRAZE_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)
@@ -51,6 +52,14 @@ function(braze_executable name)
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
 endfunction()
 
+# braze_test_without_cache() keeps whatever CTest runs from the user's own cache; tests of the cache
+# make one for themselves. (Tests by GoogleTest do so also by hand: tests/no_cache.cpp.)
+function(braze_test_without_cache)
+  set(script ${PROJECT_BINARY_DIR}/test_environment.cmake)
+  file(WRITE ${script} "set(ENV{BRAZE_CACHE} off)\n")
+  set_property(DIRECTORY ${PROJECT_SOURCE_DIR} APPEND PROPERTY TEST_INCLUDE_FILES ${script})
+endfunction()
+
 # braze_test(NAME SOURCES ... [LIBS ...] [SHARDS n]) makes the executable test-NAME and registers it
 # with CTest, labelled with its folder below tests/. SHARDS splits a long suite into n entries.
 function(braze_test name)
@@ -58,7 +67,8 @@ function(braze_test name)
   if(NOT arg_SOURCES)
     return()
   endif()
-  braze_executable(test-${name} SOURCES ${arg_SOURCES} LIBS GTest::gtest_main ${arg_LIBS})
+  braze_executable(test-${name}
+    SOURCES ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/no_cache.cpp LIBS GTest::gtest_main ${arg_LIBS})
   target_compile_definitions(test-${name} PRIVATE BRAZE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT arg_SHARDS)
     set(arg_SHARDS 1)

@@ -14,6 +14,7 @@
 #include "braze/compile.h"
 #include "braze/error.h"
 #include "compiler/codegen/code_generator.h"
+#include "compiler/codegen/ptx_assembler.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
@@ -435,6 +436,15 @@ std::string key_text(const CompileOptions& options) {
   // These look on.
   static_cast<void>(dump_folder), static_cast<void>(observer);
   return text;
+}
+
+std::string toolchain_text(const Target& target, const CompileOptions& options) {
+  if (target.simulated || target.kind == TargetKind::Interpreter) return {};
+  if (target.kind != TargetKind::Gpu) return fmt::format("llvm {}\n", llvm_version());
+  const PtxAssembler* const assembler = ptx_assembler();
+  return (options.gpu_code == GpuCode::Nvrtc ? fmt::format("nvrtc {}\n", nvrtc_identity())
+                                             : fmt::format("llvm {}\n", llvm_version())) +
+         fmt::format("assembler {}\n", assembler ? assembler->identity() : "none");
 }
 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {

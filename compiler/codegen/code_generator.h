@@ -57,6 +57,10 @@ std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* 
 std::string cuda_text(const Kernel& kernel);
 /// "NVRTC 13.0"; empty where there is none.
 std::string nvrtc_name();
+/// The same with what tells builds of one version apart; "none" where there is none.
+std::string nvrtc_identity();
+/// "22.1.3".
+std::string llvm_version();
 
 /// The machine code of a GPU's artifact as text, where this machine has an assembler and nvdisasm;
 /// else a comment.

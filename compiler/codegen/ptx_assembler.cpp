@@ -3,6 +3,7 @@
 #include <dlfcn.h>
 #include <fcntl.h>
 #include <spawn.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -79,6 +80,9 @@ class Plugin : public PtxAssembler {
   explicit Plugin(const PluginApi& api) : api_(api) { api_.get_version(&major_, &minor_); }
 
   std::string name() const override { return fmt::format("nvPTXCompiler {}.{}", major_, minor_); }
+  std::string identity() const override {
+    return fmt::format("{}, {}", name(), file_identity(library_folder() / kPluginName));
+  }
 
  protected:
   Output run(const std::string& ptx, std::string_view architecture) const override {
@@ -174,6 +178,7 @@ class Process : public PtxAssembler {
  public:
   explicit Process(std::string path) : path_(std::move(path)) {}
   std::string name() const override { return path_; }
+  std::string identity() const override { return file_identity(path_); }
 
  protected:
   Output run(const std::string& ptx, std::string_view architecture) const override {
@@ -254,6 +259,13 @@ bool is_advice(std::string_view line) {
 }
 
 }  // namespace
+
+std::string file_identity(const fs::path& path) {
+  struct stat facts {};
+  if (stat(path.c_str(), &facts) != 0) return path.string();
+  return fmt::format("{}, {} bytes of {}.{:09}", path.string(), facts.st_size, facts.st_mtim.tv_sec,
+                     facts.st_mtim.tv_nsec);
+}
 
 std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std::string>& entries) {
   std::vector<CodeFacts> facts(entries.size());

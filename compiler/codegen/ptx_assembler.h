@@ -34,6 +34,8 @@ class PtxAssembler {
   virtual ~PtxAssembler() = default;
   /// For people: "nvPTXCompiler 9.0", "/usr/local/cuda/bin/ptxas".
   virtual std::string name() const = 0;
+  /// What tells it from other assemblers, and its versions apart: for cache keys.
+  virtual std::string identity() const = 0;
   /// Assembles for one architecture, "sm_90a". Throws Internal with the assembler's words if it
   /// refuses the text, Device if it cannot be run.
   Assembled assemble(const std::string& ptx, std::string_view architecture,
@@ -53,6 +55,9 @@ const PtxAssembler* ptx_assembler();
 
 /// The folder of the compiler's library, where plugins lie; empty if it cannot be told.
 std::filesystem::path library_folder();
+
+/// What changes when a file is replaced: its path, size and time of change.
+std::string file_identity(const std::filesystem::path& path);
 
 /// The machine code of a cubin as text, through `nvdisasm`; a comment that says what is missing
 /// where this machine has none.

@@ -28,6 +28,8 @@ namespace braze {
 class CacheKey {
  public:
   void add(std::string_view name, std::string_view value);
+  /// What is lines `name value` already, each with its end.
+  void add_lines(std::string_view lines) { text_ += lines; }
 
   const std::string& text() const { return text_; }
   /// The name of the entry: 32 hexadecimal digits.

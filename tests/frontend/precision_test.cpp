@@ -1,5 +1,6 @@
 // Precision: what each may change, that it decides the program, and that results are judged by it.
 #include "ir/program/program.h"
+#include "ir/program/text.h"
 #include "tests/frontend/support.h"
 
 namespace braze {

@@ -137,7 +137,7 @@ void add_gpus(std::vector<Fact>& facts) {
 
 std::vector<Fact> facts_of_machine() {
   std::vector<Fact> facts = {
-      {"version", fmt::format("Braze {}, LLVM {}", BRAZE_VERSION, BRAZE_LLVM_VERSION)},
+      {"version", fmt::format("Braze {}, LLVM {}", BRAZE_VERSION, llvm_version())},
       {"instructions", fmt::format("{}", fmt::join(host_features(), " "))},
       {"cores", fmt::format("{} usable", usable_cores())},
       {"memory", fmt::format("{}, {} free", bytes_text(memory_bytes(_SC_PHYS_PAGES)),

@@ -3,6 +3,7 @@
 // The translator emits SSA form, vectors, unrolled copies and few repeated expressions, so little
 // is left to do: common subexpressions of separate accesses, and what is invariant in a loop. No
 // pass here vectorises, unrolls, reassociates floats or recognises library calls.
+#include <llvm/Config/llvm-config.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
@@ -125,5 +126,7 @@ std::string assembly_text(const Kernel& kernel, const Target& target, CodegenTim
   if (times) *times = spent;
   return text;
 }
+
+std::string llvm_version() { return LLVM_VERSION_STRING; }
 
 }  // namespace braze

@@ -101,6 +101,14 @@ std::string nvrtc_name() {
   return api ? fmt::format("NVRTC {}.{}", api->major, api->minor) : std::string();
 }
 
+std::string nvrtc_identity() {
+  const NvrtcApi* api = nvrtc();
+  if (!api) return "none";
+  Dl_info library{};
+  dladdr(reinterpret_cast<const void*>(api->create), &library);
+  return fmt::format("{}, {}", nvrtc_name(), file_identity(library.dli_fname));
+}
+
 std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* times) {
   const NvrtcApi& api = require_nvrtc();
   CodegenTimes spent;

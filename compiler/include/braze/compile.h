@@ -54,6 +54,10 @@ struct CompileOptions {
 /// Everything in the options that decides a program, one `name value` a line: for cache keys.
 std::string key_text(const CompileOptions& options);
 
+/// The compilers and assemblers on this machine that decide the code for `target`, each with what
+/// tells its versions apart, one `name value` a line: for cache keys.
+std::string toolchain_text(const Target& target, const CompileOptions& options);
+
 /// Compiles for `target`. Throws Error; on an internal failure leaves a reproducer file and names
 /// the command that replays it.
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options = {});

@@ -1,0 +1,92 @@
+#include "frontend/builder/program_cache.h"
+
+#include <chrono>
+#include <optional>
+
+#include "braze/version.h"
+#include "ir/code/text.h"
+#include "ir/graph/text.h"
+#include "ir/program/package.h"
+#include "ir/support/env.h"
+#include "runtime/cache/build_id.h"
+
+namespace braze {
+
+namespace {
+
+// Both libraries decide: one makes the code, the other defines what it is called with.
+const std::string& compiler_build_id() {
+  static const char kHere = 0;
+  static const std::string id = build_id_around(&kHere);
+  return id;
+}
+
+const std::string& library_build_id() {
+  static const std::string id = runtime_build_id();
+  return id;
+}
+
+CacheKey key_of(std::string_view language, std::string_view text, const Target& target,
+                const CompileOptions& options) {
+  CacheKey key;
+  key.add("braze", BRAZE_VERSION);
+  key.add("compiler-build", compiler_build_id());
+  key.add("runtime-build", library_build_id());
+  key.add_lines(toolchain_text(target, options));
+  key.add("target", target.to_string());
+  key.add_lines(key_text(options));
+  key.add(language, text);
+  return key;
+}
+
+// Without build ids a key would not say enough; and who asks to see compilations gets some.
+bool is_usable(DiskCache& cache) {
+  return !compiler_build_id().empty() && !library_build_id().empty() && !read_env(kEnvDump) &&
+         read_env_int(kEnvDebug, 0, 5).value_or(0) == 0 && cache.enabled();
+}
+
+std::optional<Program> load(const CacheKey& key, DiskCache& cache) {
+  const std::optional<std::string> payload = cache.load(key);
+  if (!payload) return std::nullopt;
+  try {
+    return decode(std::as_bytes(std::span(*payload)), key.name());
+  } catch (const std::exception&) {  // whole and of this key, and still no program
+    cache.remove(key);
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
+CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options) {
+  return key_of("graph", to_text(graph, {.locations = true}), target, options);
+}
+
+CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options) {
+  return key_of("tile", to_text(tile), target, options);
+}
+
+CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOptions& options) {
+  return key_of("kernel", to_text(kernel), target, options);
+}
+
+bool may_be_cached(const CompileOptions& options) {
+  return options.dump_folder.empty() && !options.observer;
+}
+
+std::shared_ptr<const Program> cached_program(const CacheKey& key,
+                                              const std::function<Program()>& make,
+                                              DiskCache& cache) {
+  if (!is_usable(cache)) return std::make_shared<const Program>(make());
+  const auto start = std::chrono::steady_clock::now();
+  if (std::optional<Program> program = load(key, cache)) {
+    program->compile_seconds =
+        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    return std::make_shared<const Program>(std::move(*program));
+  }
+  auto program = std::make_shared<const Program>(make());
+  cache.store(key, encode(*program));
+  return program;
+}
+
+}  // namespace braze

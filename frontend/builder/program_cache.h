@@ -1,0 +1,44 @@
+// program_cache.h — programs by everything that decides them, on the disk.
+#pragma once
+
+#include <functional>
+#include <memory>
+
+#include "braze/compile.h"
+#include "ir/code/code.h"
+#include "ir/graph/graph.h"
+#include "ir/program/program.h"
+#include "ir/target/target.h"
+#include "runtime/cache/disk_cache.h"
+
+namespace braze {
+
+/// Everything that decides the program of a source: its text with the user's lines, which names
+/// and reports show; the target; the options; the builds of Braze's libraries and the compilers
+/// and assemblers at hand.
+CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options);
+CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options);
+CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOptions& options);
+
+/// Whether a compilation with these options may be left out: not if an observer or a dump folder is
+/// to see it.
+bool may_be_cached(const CompileOptions& options);
+
+/// The program kept under `key`, or that of `make`, which is then kept. `compile_seconds` is what
+/// it took, either way. An entry that cannot be read is made anew. With BRAZE_DUMP or BRAZE_DEBUG
+/// everything is. Throws what `make` throws.
+std::shared_ptr<const Program> cached_program(const CacheKey& key,
+                                              const std::function<Program()>& make,
+                                              DiskCache& cache = DiskCache::of_process());
+
+/// As `compile`, but for what is there already.
+template <class Source>
+std::shared_ptr<const Program> cached_program(const Source& source, const Target& target,
+                                              const CompileOptions& options,
+                                              DiskCache& cache = DiskCache::of_process()) {
+  const auto make = [&] { return compile(source, target, options); };
+  if (!may_be_cached(options)) return std::make_shared<const Program>(make());
+  return cached_program(program_key(source, target, options), make, cache);
+}
+
+}  // namespace braze
