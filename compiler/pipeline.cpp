@@ -441,7 +441,7 @@ std::string key_text(const CompileOptions& options) {
 std::string toolchain_text(const Target& target, const CompileOptions& options) {
   if (target.simulated || target.kind == TargetKind::Interpreter) return {};
   if (target.kind != TargetKind::Gpu) return fmt::format("llvm {}\n", llvm_version());
-  const PtxAssembler* const assembler = ptx_assembler();
+  const PtxAssembler* const assembler = options.assemble ? ptx_assembler() : nullptr;
   return (options.gpu_code == GpuCode::Nvrtc ? fmt::format("nvrtc {}\n", nvrtc_identity())
                                              : fmt::format("llvm {}\n", llvm_version())) +
          fmt::format("assembler {}\n", assembler ? assembler->identity() : "none");

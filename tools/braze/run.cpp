@@ -42,8 +42,7 @@ struct Options {
 Runnable make_runnable(const Options& options, const Device& device) {
   if (is_package(options.file)) return load_runnable(options.package, options.file, device);
   const Source source = read_source(options.file);
-  auto program = std::make_shared<const Program>(
-      compile_source(source, device.target(), options.compile.options()));
+  auto program = cached_source(source, device.target(), options.compile.options());
   const size_t count = program->inputs.size();
   return {Executable::load(std::move(program), device), std::vector<Array>(count)};
 }

@@ -6,6 +6,7 @@
 #include <iostream>
 #include <iterator>
 
+#include "frontend/builder/program_cache.h"
 #include "ir/code/text.h"
 #include "ir/graph/text.h"
 #include "ir/support/scanner.h"
@@ -66,6 +67,14 @@ Graph read_graph(const std::string& path, std::string_view command) {
 Program compile_source(const Source& source, const Target& target, const CompileOptions& options) {
   return blame(Exit::Compile, [&] {
     return std::visit([&](const auto& code) { return compile(code, target, options); }, source);
+  });
+}
+
+std::shared_ptr<const Program> cached_source(const Source& source, const Target& target,
+                                             const CompileOptions& options) {
+  return blame(Exit::Compile, [&] {
+    return std::visit([&](const auto& code) { return cached_program(code, target, options); },
+                      source);
   });
 }
 

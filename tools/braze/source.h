@@ -1,6 +1,7 @@
 // source.h — the files that the tool reads: one of the three languages, known by its header.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <variant>
 
@@ -21,5 +22,8 @@ Graph read_graph(const std::string& path, std::string_view command);
 
 /// What is wrong with the text for this target is a Failure with Exit::Compile.
 Program compile_source(const Source& source, const Target& target, const CompileOptions& options);
+/// The same from the cache on disk, where it was compiled before.
+std::shared_ptr<const Program> cached_source(const Source& source, const Target& target,
+                                             const CompileOptions& options);
 
 }  // namespace braze::tool
