@@ -53,6 +53,7 @@ Options parse(int argc, char** argv) {
       throw std::runtime_error(
           "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE] [--save FOLDER]");
   }
+  if (options.epochs < 1) throw std::runtime_error("--epochs is at least 1");
   return options;
 }
 

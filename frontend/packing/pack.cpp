@@ -6,6 +6,7 @@
 #include <filesystem>
 #include <optional>
 #include <set>
+#include <sstream>
 
 #include "braze/device.h"
 #include "braze/version.h"
@@ -135,12 +136,25 @@ PackedWeights weights_of(const std::string& path, const PackOptions& options,
   return {"", mapped->bytes()};
 }
 
-std::vector<std::pair<std::string, std::string>> facts_of(const std::vector<Build>& builds) {
-  std::vector<std::pair<std::string, std::string>> facts = {{"maker", "braze " BRAZE_VERSION}};
-  const bool assembles = std::ranges::any_of(builds, [](const Build& b) { return b.assemble; });
-  const auto has_gpu = [](const Build& b) { return is_gpu(b.target); };
-  if (assembles && std::ranges::any_of(builds, has_gpu) && ptx_assembler())
-    facts.emplace_back("assembler", ptx_assembler()->name());
+using Facts = std::vector<std::pair<std::string, std::string>>;
+
+// What made the code, and how it was allowed to.
+Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) {
+  Facts facts = {{"maker", "braze " BRAZE_VERSION},
+                 {"precision", std::string(name(options.precision))}};
+  for (const Build& build : builds) {
+    CompileOptions compile = options;
+    compile.assemble = build.assemble;
+    std::istringstream lines(toolchain_text(build.target, compile));
+    for (std::string line; std::getline(lines, line);) {
+      const size_t blank = line.find(' ');
+      // The name and version, not the file it was on this machine.
+      const std::string value = line.substr(std::min(blank, line.size() - 1) + 1);
+      const std::pair fact(line.substr(0, blank), value.substr(0, value.find(',')));
+      if (fact.second == "none") continue;
+      if (std::ranges::find(facts, fact) == facts.end()) facts.push_back(fact);
+    }
+  }
   return facts;
 }
 
@@ -190,7 +204,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
 
   std::shared_ptr<const MappedFile> mapped;
   contents.weights = weights_of(path, options, mapped);
-  contents.facts = facts_of(builds);
+  contents.facts = facts_of(builds, options.compile);
   FileWriter file(path);
   write_package(contents, [&](std::span<const std::byte> part) { file.append(part); });
   summary.bytes = file.size();
