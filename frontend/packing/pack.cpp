@@ -11,6 +11,7 @@
 #include "braze/device.h"
 #include "braze/version.h"
 #include "compiler/codegen/ptx_assembler.h"
+#include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
 #include "ir/support/suggest.h"
@@ -158,6 +159,17 @@ Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) 
   return facts;
 }
 
+// A call finds its sizes in the shapes of what it is given.
+void check_sizes(const Program& program) {
+  std::vector<const Shape*> shapes;
+  for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
+  if (const auto symbol = undetermined_symbol(shapes, program.symbols))
+    fail(codes::kPackFunction,
+         format("no input of @{} has the extent {}, so that no call determines it", program.name,
+                symbol->symbol_name()),
+         {.node = program.name, .fix = "give it an input with that extent"});
+}
+
 std::vector<std::string> input_names(const std::deque<Program>& programs) {
   std::vector<std::string> names;
   for (const Program& program : programs)
@@ -194,6 +206,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
       compile.assemble = build.assemble;
       function.programs.push_back(&programs.emplace_back(source.compile(build.target, compile)));
     }
+    check_sizes(*function.programs.front());
     if (binder) function.weights = binder->bind(*function.programs.front());
     summary.bound_weights += static_cast<int>(function.weights.size());
     contents.functions.push_back(std::move(function));

@@ -256,6 +256,10 @@ TEST_F(Packages, RefuseWhatCannotBePacked) {
   EXPECT_THAT(pack({{kScale}}, {.targets = {"sm_70"}}), HasSubstr("sm_70"));
   EXPECT_THAT(pack({{kScale}}, {.targets = {"sm_90", "sm_90a"}}), HasSubstr("twice"));
   EXPECT_THAT(pack({{"nonsense", "f.braze"}}, {}), HasSubstr("f.braze:1"));
+  const std::string count =
+      "braze 1 graph\nsymbol n: 1..8\ngraph @count() {\n"
+      "%y = iota {axis: 0} : i64[n]\nreturn %y\n}";
+  EXPECT_THAT(pack({{count}}, {}), AllOf(HasSubstr("pack-function"), HasSubstr("extent n")));
   EXPECT_FALSE(std::filesystem::exists(path("p.bzp")));
 }
 

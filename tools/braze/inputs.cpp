@@ -97,6 +97,17 @@ void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
   fail_usage(fmt::format("there is no symbol {}{}", name, did_you_mean(name, known)));
 }
 
+// A call finds its sizes in the shapes of its inputs, --symbol or not.
+void check_determined(const Program& program) {
+  std::vector<const Shape*> shapes;
+  for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
+  if (const auto symbol = undetermined_symbol(shapes, program.symbols))
+    throw Failure{Exit::BadFile,
+                  fmt::format("no input of @{} has the extent {}, so that no call determines it\n  "
+                              "fix: give it an input with that extent",
+                              program.name, symbol->symbol_name())};
+}
+
 // Sizes by the files that were read, then by --symbol.
 Sizes find_sizes(const Program& program, const std::vector<std::optional<HostTensor>>& files,
                  const std::vector<std::string>& flags) {
@@ -201,6 +212,7 @@ Inputs make_inputs(const Program& program, const InputFlags& flags) {
   std::vector<std::optional<HostTensor>> files(texts.size());
   for (size_t i = 0; i < texts.size(); ++i)
     if (is_file(texts[i])) files[i] = read_file(program.inputs[i], texts[i]);
+  check_determined(program);
   Inputs inputs;
   inputs.sizes = find_sizes(program, files, flags.symbols);
   for (size_t i = 0; i < texts.size(); ++i)
