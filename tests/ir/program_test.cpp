@@ -1,6 +1,7 @@
 // Programs as text and as bytes.
 #include <gmock/gmock.h>
 
+#include "ir/program/cuda_versions.h"
 #include "ir/program/package.h"
 #include "ir/program/text.h"
 #include "ir/program/verify.h"
@@ -136,6 +137,26 @@ TEST(ProgramText, WhatIsWrongIsSaid) {
   wrong("constant f32[3]", "constant f32[3] constant f32[3]", "syntax", "another size");
   wrong("scratch 128", "scratch -1", "syntax", "out of range");
   wrong("updates input 1", "updates input 7", "malformed-program", "updates no input");
+}
+
+TEST(MinimumDriver, IsThatOfTheNewestPtxOrTheAssembler) {
+  Program program;
+  EXPECT_EQ(minimum_driver(program), "");
+  program.artifacts = {{.format = "image", .kernel = "a", .code = "", .entries = {}}};
+  EXPECT_EQ(minimum_driver(program), "");
+  const auto ptx = [](std::string version) {
+    return Artifact{.format = "ptx",
+                    .kernel = "k",
+                    .code = "//\n.version " + version + "\n.target sm_80\n",
+                    .entries = {}};
+  };
+  program.artifacts = {ptx("8.1"), ptx("7.4")};
+  EXPECT_EQ(minimum_driver(program), "CUDA 12.1 (530)");
+  program.artifacts = {ptx("9.9")};
+  EXPECT_EQ(minimum_driver(program), "of PTX 9.9");
+  program.artifacts = {
+      {.format = "cubin", .kernel = "k", .code = "", .entries = {}, .maker = "nvPTXCompiler 13.0"}};
+  EXPECT_EQ(minimum_driver(program), "CUDA 13");
 }
 
 TEST(Package, HoldsFunctionsAndWeights) {
