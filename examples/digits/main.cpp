@@ -157,7 +157,7 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 void save(const std::filesystem::path& folder, const Parameters& parameters, const Array& pixels,
           const Array& labels) {
   std::filesystem::create_directories(folder);
-  save_safetensors(folder / "weights.safetensors", {parameters.begin(), parameters.end()});
+  save_safetensors(folder / "weights.safetensors", named(parameters));
   write_text(folder / "classify.braze", make_classify().graph(parameters, pixels));
   write_text(folder / "evaluate.braze", make_evaluate().graph(parameters, pixels, labels));
   save_npy(folder / "pixels.npy", pixels);

@@ -34,39 +34,83 @@ std::vector<std::string> names_of(const std::vector<ProgramInput>& inputs) {
   return names;
 }
 
-// What each input is to be, as text: "a.npy", "random:1", "0.5".
-std::vector<std::string> assign(const Program& program, const std::vector<std::string>& flags) {
-  const std::vector<std::string> names = names_of(program.inputs);
-  std::vector<std::string> texts(names.size());
+// What an input is to be.
+struct Given {
+  std::string text = "";  // "a.npy", "all.npz", "random:1", "0.5"; empty: nothing yet
+  std::optional<HostTensor> value = {};  // of the file, once it is read
+};
+
+bool is_archive(std::string_view path) {
+  return path.ends_with(".npz") || path.ends_with(".safetensors") ||
+         path.ends_with(".safetensors.index.json");
+}
+
+ArrayMap read_archive(const std::string& path) {
+  return blame(Exit::BadFile, [&] {
+    return path.ends_with(".npz") ? load_npz(path, Device("cpu"))
+                                  : load_safetensors(path, Device("cpu"));
+  });
+}
+
+// The inputs of a program, by name and in order, and what the flags give them.
+class Assignment {
+ public:
+  explicit Assignment(const Program& program)
+      : names_(names_of(program.inputs)), given_(names_.size()) {}
+
+  // `holder` is the file that the name is from; "" if it is from the command line.
+  void give(const std::string& name, Given given, const std::string& holder = "") {
+    const auto found = std::find(names_.begin(), names_.end(), name);
+    if (found == names_.end())
+      fail_usage(fmt::format("{}there is no input {}; the inputs are {}{}",
+                             holder.empty() ? "" : holder + " does not fit: ", name,
+                             fmt::join(names_, ", "), did_you_mean(name, names_)));
+    Given& place = given_[static_cast<size_t>(found - names_.begin())];
+    if (!place.text.empty()) fail_usage(fmt::format("the input {} is given twice", name));
+    if (given.text.empty())
+      fail_usage(fmt::format("{}= gives no value; give a file, a number or random:SEED", name));
+    place = std::move(given);
+  }
+
+  // Every array of the file is the input of its name.
+  void give_all(const std::string& path) {
+    for (const auto& [name, array] : read_archive(path)) give(name, {path, array.to_host()}, path);
+  }
+
+  // The inputs without a value, in order: these, then `rest`.
+  std::vector<Given> fill(const std::vector<std::string>& unnamed, const std::string& rest) && {
+    auto next = unnamed.begin();
+    for (Given& given : given_)
+      if (given.text.empty()) given.text = next != unnamed.end() ? *next++ : rest;
+    if (next != unnamed.end())
+      fail_usage(fmt::format("no input is left for {}; the inputs are {}", *next,
+                             fmt::join(names_, ", ")));
+    return std::move(given_);
+  }
+
+ private:
+  const std::vector<std::string> names_;
+  std::vector<Given> given_;
+};
+
+std::vector<Given> assign(const Program& program, const std::vector<std::string>& flags) {
+  Assignment assignment(program);
   std::vector<std::string> unnamed;
   std::string rest = std::string(kRandom) + "0";
   for (const std::string& flag : flags) {
     const std::string name = flag.substr(0, flag.find('='));
-    const auto found = std::find(names.begin(), names.end(), name);
+    const bool is_named = name.size() < flag.size() && !std::filesystem::exists(flag);
     if (flag.starts_with(kRandom)) {
       rest = flag;
-    } else if (name.size() == flag.size() || std::filesystem::exists(flag)) {
-      unnamed.push_back(flag);
-    } else if (found != names.end()) {
-      std::string& text = texts[static_cast<size_t>(found - names.begin())];
-      if (!text.empty()) fail_usage(fmt::format("the input {} is given twice", name));
-      text = flag.substr(name.size() + 1);
-      if (text.empty())
-        fail_usage(fmt::format("{} gives no value; give a file, a number or random:SEED", flag));
+    } else if (is_named) {
+      assignment.give(name, {flag.substr(name.size() + 1)});
+    } else if (is_archive(flag)) {
+      assignment.give_all(flag);
     } else {
-      fail_usage(fmt::format("there is no input {}; the inputs are {}{}", name,
-                             fmt::join(names, ", "), did_you_mean(name, names)));
+      unnamed.push_back(flag);
     }
   }
-  auto next = unnamed.begin();
-  for (std::string& text : texts) {
-    if (!text.empty()) continue;
-    text = next != unnamed.end() ? *next++ : rest;
-  }
-  if (next != unnamed.end())
-    fail_usage(
-        fmt::format("no input is left for {}; the inputs are {}", *next, fmt::join(names, ", ")));
-  return texts;
+  return std::move(assignment).fill(unnamed, rest);
 }
 
 // --- Sizes
@@ -188,36 +232,48 @@ std::string_view numpy_dtype(DType dtype) {
 }
 
 HostTensor read_file(const ProgramInput& input, const std::string& path) {
-  HostTensor value = blame(Exit::BadFile, [&] { return load_npy(path, Device("cpu")).to_host(); });
-  if (value.dtype() != input.type.dtype)
-    throw Failure{Exit::BadFile,
-                  fmt::format("{} holds {}, but the input {} is {}\n  fix: save a.astype({})", path,
-                              name(value.dtype()), input.name, input.type.to_string(),
-                              numpy_dtype(input.type.dtype))};
-  return value;
+  if (!is_archive(path))
+    return blame(Exit::BadFile, [&] { return load_npy(path, Device("cpu")).to_host(); });
+  const ArrayMap arrays = read_archive(path);
+  const auto found = arrays.find(input.name);
+  if (found == arrays.end())
+    throw Failure{Exit::BadFile, fmt::format("{} holds no array {}", path, input.name)};
+  return found->second.to_host();
+}
+
+void check_dtype(const ProgramInput& input, const HostTensor& value, const std::string& path) {
+  if (value.dtype() == input.type.dtype) return;
+  throw Failure{Exit::BadFile,
+                fmt::format("{} holds {}, but the input {} is {}\n  fix: save a.astype({})", path,
+                            name(value.dtype()), input.name, input.type.to_string(),
+                            numpy_dtype(input.type.dtype))};
 }
 
 }  // namespace
 
 void InputFlags::add_to(CLI::App& app) {
   app.add_option("--inputs", inputs,
-                 "a.npy ... in order, NAME=a.npy, NAME=0.5, NAME=random:SEED, or random:SEED for "
-                 "all others (default random:0)")
+                 "a.npy ... in order, all.npz or .safetensors by name, NAME=a.npy, NAME=0.5, "
+                 "NAME=random:SEED, or random:SEED for all others (default random:0)")
       ->expected(1, -1);
   app.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives")->expected(1, -1);
 }
 
 Inputs make_inputs(const Program& program, const InputFlags& flags) {
-  const std::vector<std::string> texts = assign(program, flags.inputs);
-  std::vector<std::optional<HostTensor>> files(texts.size());
-  for (size_t i = 0; i < texts.size(); ++i)
-    if (is_file(texts[i])) files[i] = read_file(program.inputs[i], texts[i]);
+  std::vector<Given> given = assign(program, flags.inputs);
+  std::vector<std::optional<HostTensor>> files(given.size());
+  for (size_t i = 0; i < given.size(); ++i) {
+    const ProgramInput& input = program.inputs[i];
+    if (!is_file(given[i].text)) continue;
+    files[i] = given[i].value ? std::move(given[i].value) : read_file(input, given[i].text);
+    check_dtype(input, *files[i], given[i].text);
+  }
   check_determined(program);
   Inputs inputs;
   inputs.sizes = find_sizes(program, files, flags.symbols);
-  for (size_t i = 0; i < texts.size(); ++i)
+  for (size_t i = 0; i < given.size(); ++i)
     inputs.values.push_back(files[i] ? std::move(*files[i])
-                                     : make_value(program.inputs[i], texts[i], inputs.sizes));
+                                     : make_value(program.inputs[i], given[i].text, inputs.sizes));
   return inputs;
 }
 

@@ -193,7 +193,8 @@ std::function<Exit()> add(CLI::App& app) {
       ->required();
   app.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
   options->inputs.add_to(app);
-  app.add_option("--output", options->outputs, "DIR for all outputs, or NAME=o.npy for one")
+  app.add_option("--output", options->outputs,
+                 "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
       ->expected(1, -1);
   app.add_option("--repeat", options->repeat, "Calls to time");
   options->compile.add_to(app);
@@ -208,6 +209,7 @@ const Command kRun = {
     "run", "Runs a program and shows its results.",
     "  braze run softmax.braze                                # random inputs\n"
     "  braze run softmax.braze --inputs x.npy --output out/\n"
+    "  braze run step.braze --inputs all.npz --output results.npz   # by name\n"
     "  braze run step.braze --inputs x=batch.npy rate=0.1 random:7 --symbol n=64\n"
     "  braze run softmax.braze --repeat 100                   # median, p99, GB/s, GFLOP/s\n"
     "  braze run softmax.braze --device sim:cpu               # checks every access\n"

@@ -77,6 +77,28 @@ std::vector<std::string> file_names(const std::vector<std::string>& outputs) {
   return files;
 }
 
+bool is_archive(std::string_view path) {
+  return path.ends_with(".npz") || path.ends_with(".safetensors");
+}
+
+void save_archive(const std::string& path, const ArrayMap& arrays) {
+  path.ends_with(".npz") ? save_npz(path, arrays) : save_safetensors(path, arrays);
+}
+
+void write_output(const std::string& path, const std::string& name, const Array& value) {
+  is_archive(path) ? save_archive(path, {{name, value}}) : save_npy(path, value);
+}
+
+void write_folder(const std::string& folder, const std::vector<std::string>& names,
+                  const std::vector<Array>& values) {
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  if (error) fail_usage(fmt::format("cannot make the folder {}: {}", folder, error.message()));
+  const std::vector<std::string> files = file_names(names);
+  for (size_t i = 0; i < names.size(); ++i)
+    save_npy((std::filesystem::path(folder) / (files[i] + ".npy")).string(), values[i]);
+}
+
 }  // namespace
 
 void print_output(const std::string& name, const HostTensor& value) {
@@ -110,15 +132,15 @@ void write_outputs(const std::vector<std::string>& flags, const std::vector<std:
       if (found == names.end())
         fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
                                fmt::join(names, ", "), did_you_mean(name, names)));
-      save_npy(flag.substr(name.size() + 1), values[static_cast<size_t>(found - names.begin())]);
-      continue;
+      write_output(flag.substr(name.size() + 1), name,
+                   values[static_cast<size_t>(found - names.begin())]);
+    } else if (is_archive(flag)) {
+      ArrayMap arrays;
+      for (size_t i = 0; i < names.size(); ++i) arrays.emplace(names[i], values[i]);
+      save_archive(flag, arrays);
+    } else {
+      write_folder(flag, names, values);
     }
-    std::error_code error;
-    std::filesystem::create_directories(flag, error);
-    if (error) fail_usage(fmt::format("cannot make the folder {}: {}", flag, error.message()));
-    const std::vector<std::string> files = file_names(names);
-    for (size_t i = 0; i < names.size(); ++i)
-      save_npy((std::filesystem::path(flag) / (files[i] + ".npy")).string(), values[i]);
   }
 }
 

@@ -13,7 +13,8 @@ namespace braze::tool {
 void print_output(const std::string& name, const HostTensor& value);
 std::string output_json(const std::string& name, const HostTensor& value);
 
-/// Serves --output: DIR for all, or NAME=o.npy for one. Usage failure for what is neither.
+/// Serves --output: a folder, .npz or .safetensors for all, or NAME=o.npy for one. Usage failure
+/// for what is none of these.
 void write_outputs(const std::vector<std::string>& flags, const std::vector<std::string>& names,
                    const std::vector<Array>& values);
 

@@ -18,3 +18,4 @@
 #include "braze/package.h"
 #include "braze/random.h"
 #include "braze/tensor.h"
+#include "braze/tree_files.h"

@@ -1,0 +1,67 @@
+// Trees of arrays to names and back.
+#include <filesystem>
+
+#include "tests/frontend/support.h"
+
+namespace braze {
+namespace {
+
+using Floats = std::vector<float>;
+
+class TreeFiles : public OnDevice {};
+
+template <class T>
+struct Layer {
+  T weight, bias;
+  auto fields() { return std::tie(weight, bias); }
+};
+
+Array row(const Floats& values) {
+  return Array::from(values, {static_cast<int64_t>(values.size())});
+}
+
+TEST_F(TreeFiles, NamesArePaths) {
+  const Parameters p = {{"0.weight", row({1})}, {"0.bias", row({2})}};
+  EXPECT_EQ(named(p).at("0.bias").item(), 2);
+  EXPECT_EQ(named(p, "mlp").at("mlp.0.weight").item(), 1);
+  const std::pair tree(p, std::vector{Layer<Array>{row({3}), row({4})}, {row({5}), row({6})}});
+  const ArrayMap arrays = named(tree);
+  EXPECT_EQ(arrays.size(), 6u);
+  EXPECT_EQ(arrays.at("0.0.weight").item(), 1);
+  EXPECT_EQ(arrays.at("1.1.0").item(), 5);
+  EXPECT_EQ(named(row({7}), "x").at("x").item(), 7);
+  EXPECT_CONTAINS(error_of([] { named(row({7})); }), "lone array");
+}
+
+TEST_F(TreeFiles, RestoreIsTheInverse) {
+  const std::pair tree(Parameters{{"a.b", row({1, 2})}, {"c", row({})}},
+                       std::vector{Layer<Array>{row({3}), row({4})}});
+  const std::string path =
+      (std::filesystem::path(testing::TempDir()) / "braze-tree.safetensors").string();
+  save_safetensors(path, named(tree, "state"));
+  const auto read = restore(tree, load_safetensors(path), "state");
+  EXPECT_EQ(read.first["a.b"].to_vector<float>(), (Floats{1, 2}));
+  EXPECT_EQ(read.first.names(), tree.first.names());
+  EXPECT_EQ(read.second[0].bias.item(), 4);
+  EXPECT_EQ(read.second[0].weight.device(), test_device());
+  std::filesystem::remove(path);
+}
+
+TEST_F(TreeFiles, EverythingThatIsWrongIsSaid) {
+  const Parameters p = {{"weight", row({1, 2})}, {"bias", row({1})}, {"scale", row({1})}};
+  ArrayMap arrays = named(p);
+  arrays["bias"] = row({1, 2});
+  arrays["scale"] = Array::from(Doubles{1}, {1});
+  arrays["wieght"] = arrays["weight"];
+  arrays.erase("weight");
+  const auto attempt = [&] { restore(p, arrays); };
+  EXPECT_CONTAINS(error_of(attempt), "\"weight\" is missing; did you mean \"wieght\"?");
+  EXPECT_CONTAINS(error_of(attempt), "\"bias\" is f32[2], not f32[1]");
+  EXPECT_CONTAINS(error_of(attempt), "\"scale\" is f64[1], not f32[1]");
+  EXPECT_CONTAINS(error_of(attempt), "\"wieght\" has no place");
+  EXPECT_CONTAINS(error_of(attempt), "tree_files_test.cpp");
+  EXPECT_CONTAINS(error_of([&] { restore(p, named(p, "mlp")); }), "\"mlp.weight\" has no place");
+}
+
+}  // namespace
+}  // namespace braze
