@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <filesystem>
 #include <limits>
+#include <tuple>
 #include <utility>
 
 #include "ir/support/suggest.h"
@@ -337,9 +338,20 @@ const StoredTensor& SafetensorsFile::at(std::string_view name) const {
 
 // --- Writing -----------------------------------------------------------------------------------
 
+namespace {
+
+uint64_t bytes_of(const TensorHeader& tensor) {
+  return static_cast<uint64_t>(checked_numel(tensor.shape)) * size_of(tensor.dtype);
+}
+
+}  // namespace
+
 bool stored_before(const TensorHeader& a, const TensorHeader& b) {
-  if (size_of(a.dtype) != size_of(b.dtype)) return size_of(a.dtype) > size_of(b.dtype);
-  return a.name < b.name;
+  const auto key = [](const TensorHeader& t) {
+    return std::tuple(bytes_of(t) % kAlignment != 0, -static_cast<int>(size_of(t.dtype)),
+                      std::string_view(t.name));
+  };
+  return key(a) < key(b);
 }
 
 std::string safetensors_header(std::span<const TensorHeader> tensors,
@@ -363,7 +375,7 @@ std::string safetensors_header(std::span<const TensorHeader> tensors,
       fail(codes::kTensorName,
            fmt::format("{}: no tensor can have the name {}", file, quote(kMetadata)));
     const uint64_t begin = end;
-    end += static_cast<uint64_t>(checked_numel(tensor.shape)) * size_of(tensor.dtype);
+    end += bytes_of(tensor);
     members.push_back(fmt::format(R"({}:{{"dtype":"{}","shape":[{}],"data_offsets":[{},{}]}})",
                                   string(tensor.name), stored_name(tensor.dtype),
                                   fmt::join(tensor.shape, ","), begin, end));

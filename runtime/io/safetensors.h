@@ -96,8 +96,8 @@ std::string safetensors_header(std::span<const TensorHeader> tensors,
                                const std::map<std::string, std::string>& metadata,
                                std::string_view file);
 
-/// The order in which tensors are stored: elements of more bytes first, which aligns each, then by
-/// name.
+/// The order in which tensors are stored: those of whole lines of 64 bytes first, which aligns all
+/// of them to 64; then elements of more bytes first, which aligns each; then by name.
 bool stored_before(const TensorHeader& a, const TensorHeader& b);
 
 }  // namespace braze

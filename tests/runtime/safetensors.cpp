@@ -100,17 +100,20 @@ TEST_F(SafetensorsTest, TheSameArraysAreTheSameBytesAligned) {
                            {"b", Array::from_host(counted(DType::F32, {2}))},
                            {"a", Array::from_host(counted(DType::F32, {1}))},
                            {"half", Array::from_host(counted(DType::BF16, {1}))},
+                           {"line", Array::from_host(counted(DType::Bool, {64}))},
+                           {"lines", Array::from_host(counted(DType::F32, {4, 8}))},
                            {"wide", Array::from_host(counted(DType::I64, {1}))}};
   save_safetensors(path("1"), arrays);
   save_safetensors(path("2"), arrays);
   const std::string file = read_file(path("1"));
   EXPECT_EQ(file, read_file(path("2")));
   const std::string header =
-      "{" + entry("wide", "I64", "1", "0,8") + "," + entry("a", "F32", "1", "8,12") + "," +
-      entry("b", "F32", "2", "12,20") + "," + entry("half", "BF16", "1", "20,22") + "," +
-      entry("flag", "BOOL", "3", "22,25") + "}";
+      "{" + entry("lines", "F32", "4,8", "0,128") + "," + entry("line", "BOOL", "64", "128,192") +
+      "," + entry("wide", "I64", "1", "192,200") + "," + entry("a", "F32", "1", "200,204") + "," +
+      entry("b", "F32", "2", "204,212") + "," + entry("half", "BF16", "1", "212,214") + "," +
+      entry("flag", "BOOL", "3", "214,217") + "}";
   EXPECT_THAT(file.substr(8), StartsWith(header + "   "));
-  EXPECT_EQ((file.size() - 25) % 64, 0u) << "data begin at a line";
+  EXPECT_EQ((file.size() - 217) % 64, 0u) << "data begin at a line";
   const SafetensorsFile read = SafetensorsFile::open(path("1"));
   for (const auto& [name, tensor] : read.tensors())
     EXPECT_EQ(reinterpret_cast<uintptr_t>(tensor.bytes.data()) % size_of(*tensor.dtype), 0u)
