@@ -13,6 +13,7 @@
 
 #include "braze/compile.h"
 #include "braze/error.h"
+#include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/fusion/partition.h"
@@ -141,9 +142,9 @@ int64_t debug_level(std::string_view stage) {
 
 // Shows every phase to whoever wants it: the observer, stderr, and files numbered in order. Texts
 // are made only when somebody reads them.
-class Trace {
+class PhaseViewers {
  public:
-  Trace(std::string folder, const CompileOptions& options)
+  PhaseViewers(std::string folder, const CompileOptions& options)
       : folder_(std::move(folder)),
         observer_(options.observer),
         debug_(read_env_int(kEnvDebug, 0, 5).value_or(0)) {
@@ -185,6 +186,14 @@ class Trace {
   int number_ = 0;
 };
 
+// What `make` makes, with the time that it takes on the timeline.
+template <class Make>
+auto in_span(std::string_view category, std::string_view name, std::string_view subject,
+             Make&& make) {
+  const TraceSpan span(category, name, subject);
+  return make();
+}
+
 void check_after(const Graph& graph, std::string_view pass) {
   const std::vector<Diagnostic> findings = verify(graph);
   if (findings.empty()) return;
@@ -205,14 +214,15 @@ void check_after(const Code& code, std::string_view phase) {
        {.location = findings.front().location, .node = code.name, .fix = "please report this"});
 }
 
-Graph run_passes(Graph graph, Precision precision, const Target& target, Trace& trace) {
+Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseViewers& viewers) {
   const auto shown = [&](std::string_view name) {
     check_after(graph, name);
-    trace.show(name, graph);
+    viewers.show(name, graph);
   };
   for (const Pass& pass : kPasses) {
     if (pass.only_fast && precision != Precision::Fast) continue;
     if (pass.only_gpu && target.kind != TargetKind::Gpu) continue;
+    const TraceSpan span("pass", pass.name);
     graph = pass.run(graph);
     shown(pass.name);
   }
@@ -255,6 +265,7 @@ std::optional<Schedule> given_schedule(const CompileOptions& options, const std:
 }
 
 Artifact generate(const Kernel& kernel, const Target& target, const CompileOptions& options) {
+  const TraceSpan span("lowering", "generate", kernel.name);
   if (target.simulated) return {"kernel", kernel.name, to_text(kernel), {}};
   if (target.kind != TargetKind::Gpu) return generate_image(kernel, target);
   const Assembly assembly = options.assemble ? Assembly::IfPossible : Assembly::Never;
@@ -301,41 +312,44 @@ void refuse_schedule_if_broken(const std::string& kernel, const std::optional<Sc
 }
 
 // The steps from a tile program to machine code, but for the last, which runs on many threads.
-Kernel lower_shown(const TileProgram& program, const Target& target, Trace& trace) {
-  trace.show("tile", program, program.name);
+Kernel lower_shown(const TileProgram& program, const Target& target, PhaseViewers& viewers) {
+  const TraceSpan span("lowering", "lower", program.name);
+  viewers.show("tile", program, program.name);
   check_after(program, "tiling");
   Kernel kernel = lower(program, target);
-  trace.show("kernel", kernel, kernel.name);
+  viewers.show("kernel", kernel, kernel.name);
   check_after(kernel, "lowering");
   return kernel;
 }
 
 void show_code(const Kernel& kernel, const Target& target, const CompileOptions& options,
-               Trace& trace) {
+               PhaseViewers& viewers) {
   if (target.simulated) return;
   const bool by_nvrtc = target.kind == TargetKind::Gpu && options.gpu_code == GpuCode::Nvrtc;
   if (by_nvrtc)
-    trace.show({"cuda", kernel.name, [&] { return cuda_text(kernel); }});
+    viewers.show({"cuda", kernel.name, [&] { return cuda_text(kernel); }});
   else
-    trace.show({"llvm", kernel.name, [&] { return llvm_text(kernel, target); }});
+    viewers.show({"llvm", kernel.name, [&] { return llvm_text(kernel, target); }});
   const auto assembly = [&] {
     return by_nvrtc ? nvrtc_ptx(kernel, target) : assembly_text(kernel, target);
   };
-  if (target.kind != TargetKind::Gpu) return trace.show({"asm", kernel.name, assembly});
-  trace.show({"ptx", kernel.name, assembly});
-  trace.show(
+  if (target.kind != TargetKind::Gpu) return viewers.show({"asm", kernel.name, assembly});
+  viewers.show({"ptx", kernel.name, assembly});
+  viewers.show(
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
 Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,
-                         Trace& trace) {
-  const Graph graph = run_passes(source, options.precision, target, trace);
+                         PhaseViewers& viewers) {
+  const Graph graph = run_passes(source, options.precision, target, viewers);
   const LoopForms forms(graph);
-  const Partition parts = partition(forms, target, {options.fuse, options.by_cost});
+  const Partition parts = in_span("pass", "fusion", {}, [&] {
+    return partition(forms, target, {options.fuse, options.by_cost});
+  });
   const auto fusion_text = [&] {
     return fmt::format("precision {}\n{}", name(options.precision), to_text(graph, parts));
   };
-  trace.show({"fusion", {}, fusion_text, &graph, &parts});
+  viewers.show({"fusion", {}, fusion_text, &graph, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   check_scheduled_names(options, names);
   std::vector<PlacedFusion> placed;
@@ -350,19 +364,21 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
                                 names[i], updates.aliases[i], options.precision};
     const std::optional<Schedule> given = given_schedule(options, names[i]);
     refuse_schedule_if_broken(names[i], given, [&] {
-      TiledKernel tiled = tile(request, out.space, given);
+      TiledKernel tiled =
+          in_span("lowering", "tile", names[i], [&] { return tile(request, out.space, given); });
       out.parameters = std::move(tiled.parameters);
-      out.kernel = lower_shown(tiled.program, target, trace);
+      out.kernel = lower_shown(tiled.program, target, viewers);
     });
-    show_code(out.kernel, target, options, trace);
+    show_code(out.kernel, target, options, viewers);
   }
   parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t i) {
     compiled[i].artifact = generate(compiled[i].kernel, target, options);
   });
-  Program program = plan(forms, compiled, updates, target);
+  Program program =
+      in_span("pass", "plan", {}, [&] { return plan(forms, compiled, updates, target); });
   program.precision = options.precision;
   program.report = fusion_text();
-  trace.show("program", program);
+  viewers.show("program", program);
   return program;
 }
 
@@ -404,17 +420,19 @@ void require_machine(const Target& target, const std::string& name) {
 }
 
 Program kernel_program(const KernelCode& signature, const Kernel& kernel, const Target& target,
-                       const CompileOptions& options, Trace& trace) {
-  show_code(kernel, target, options, trace);
+                       const CompileOptions& options, PhaseViewers& viewers) {
+  show_code(kernel, target, options, viewers);
   Program program = plan(signature, kernel, generate(kernel, target, options), target);
   program.report = fmt::format("kernel {}: as typed\n", kernel.name);
-  trace.show("program", program);
+  viewers.show("program", program);
   return program;
 }
 
 // Runs `make` and notes how long it took.
 template <class Make>
-Program timed(Make&& make) {
+Program timed(const std::string& name, const Target& target, Make&& make) {
+  TraceSpan span("compile", "compile", name);
+  if (span) span.add("target", target.simulated ? "sim:" + target.name : target.name);
   const auto start = std::chrono::steady_clock::now();
   Program program = make();
   program.compile_seconds =
@@ -448,17 +466,17 @@ std::string toolchain_text(const Target& target, const CompileOptions& options) 
 }
 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
-  return timed([&] {
+  return timed(graph.name(), target, [&] {
     fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
-    Trace trace(dump_folder(graph.name(), options), options);
-    trace.show("graph", graph);
+    PhaseViewers viewers(dump_folder(graph.name(), options), options);
+    viewers.show("graph", graph);
     Program program;
     if (target.kind == TargetKind::Interpreter) {
       program = interpreter_program(graph);
-      trace.show("program", program);
+      viewers.show("program", program);
     } else {
       try {
-        program = compiled_program(graph, target, options, trace);
+        program = compiled_program(graph, target, options, viewers);
       } catch (const Error& error) {
         if (error.kind() != ErrorKind::Internal) throw;
         const std::string command = write_reproducer(graph, target, options);
@@ -475,24 +493,24 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
 }
 
 Program compile(const TileProgram& tile, const Target& target, const CompileOptions& options) {
-  return timed([&] {
+  return timed(tile.name, target, [&] {
     fail_if_any(verify(tile), fmt::format("the tile program {}", quote(tile.name)));
-    Trace trace(dump_folder(tile.name, options), options);
+    PhaseViewers viewers(dump_folder(tile.name, options), options);
     if (target.kind == TargetKind::Interpreter) {
-      trace.show("tile", tile, tile.name);
+      viewers.show("tile", tile, tile.name);
       return plan(tile, Kernel{tile}, {"tile", tile.name, to_text(tile), {}}, target);
     }
-    const Kernel kernel = lower_shown(tile, target, trace);
-    return kernel_program(tile, kernel, target, options, trace);
+    const Kernel kernel = lower_shown(tile, target, viewers);
+    return kernel_program(tile, kernel, target, options, viewers);
   });
 }
 
 Program compile(const Kernel& kernel, const Target& target, const CompileOptions& options) {
-  return timed([&] {
+  return timed(kernel.name, target, [&] {
     require_machine(target, kernel.name);
-    Trace trace(dump_folder(kernel.name, options), options);
-    trace.show("kernel", kernel, kernel.name);
-    return kernel_program(kernel, kernel, target, options, trace);
+    PhaseViewers viewers(dump_folder(kernel.name, options), options);
+    viewers.show("kernel", kernel, kernel.name);
+    return kernel_program(kernel, kernel, target, options, viewers);
   });
 }
 

@@ -2,7 +2,7 @@
 # Installs what building Braze needs, on Debian 12, and nothing when all of it is there.
 # Usage: tools/setup.sh [--sanitizers] [--gpu]
 #   --sanitizers  adds clang 22 and its runtimes, for tools/sanitize.sh
-#   --gpu         fetches NVIDIA's PTX compiler and NVRTC from PyPI into third_party/ (about 200 MB),
+#   --gpu         fetches NVIDIA's PTX compiler, NVRTC and NVTX from PyPI into third_party/ (about 200 MB),
 #                 so that GPU code is assembled without a CUDA toolkit
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
@@ -13,11 +13,12 @@ set -euo pipefail
 
 if [[ " $* " == *" --gpu "* ]]; then
   wheels=$(mktemp -d)
-  python3 -m pip download --quiet --no-deps --dest "$wheels" 'nvidia-nvptxcompiler==13.0.*' 'nvidia-cuda-nvrtc==13.0.*'
+  python3 -m pip download --quiet --no-deps --dest "$wheels" 'nvidia-nvptxcompiler==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' \
+    'nvidia-nvtx==13.0.*'
   root=$(cd "$(dirname "$0")/.." && pwd)
   for wheel in "$wheels"/*.whl; do python3 -m zipfile -e "$wheel" "$root/third_party"; done
   rm -rf "$wheels"
-  echo 'setup: PTX compiler and NVRTC are in third_party; run cmake again'
+  echo 'setup: PTX compiler, NVRTC and NVTX are in third_party; run cmake again'
 fi
 
 packages=(

@@ -1,6 +1,7 @@
 // gpu.cpp — Kernel IR to an Artifact for a GPU: a code generator, then an assembler.
 #include <algorithm>
 
+#include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/codegen/stopwatch.h"
@@ -58,6 +59,7 @@ Artifact assembled(const Kernel& kernel, const Target& target, std::string_view 
     artifact.entry_names.push_back(gpu_entry_name(kernel, i));
   const PtxAssembler* assembler = assembly == Assembly::Never ? nullptr : ptx_assembler();
   if (assembler) {
+    const TraceSpan span("codegen", "assemble", assembler->name());
     WallClock clock;
     Assembled made = assembler->assemble(artifact.code, target.name, artifact.entry_names);
     artifact.format = "cubin";

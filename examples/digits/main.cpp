@@ -1,6 +1,6 @@
 // Trains a classifier of handwritten digits. One compiled function does a whole step: forward,
-// gradients, AdamW, in place. Usage: digits [--device NAME] [--threads N] [--epochs N] [--save
-// FOLDER]
+// gradients, AdamW, in place. Usage: digits [--device NAME] [--threads N] [--epochs N]
+// [--save FOLDER] [--trace FILE]
 #include <braze/braze.h>
 #include <braze/io.h>
 #include <unistd.h>
@@ -45,13 +45,16 @@ Options parse(int argc, char** argv) {
       options.threads = std::stoi(argv[i + 1]);
     else if (option == "--epochs")
       options.epochs = std::stoi(argv[i + 1]);
+    else if (option == "--trace")
+      start_trace(argv[i + 1]);
     else if (option == "--data")
       options.data = argv[i + 1];
     else if (option == "--save")
       options.save = argv[i + 1];
     else
       throw std::runtime_error(
-          "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE] [--save FOLDER]");
+          "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE] [--save FOLDER] "
+          "[--trace FILE]");
   }
   if (options.epochs < 1) throw std::runtime_error("--epochs is at least 1");
   return options;

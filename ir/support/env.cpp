@@ -11,7 +11,7 @@ std::span<const EnvVariable> env_variables() {
   static constexpr EnvVariable kAll[] = {
       kEnvDebug,       kEnvDump,       kEnvThreads,      kEnvCpuDevices, kEnvTarget,
       kEnvMemoryLimit, kEnvCudaDriver, kEnvSyncLaunches, kEnvPtxas,      kEnvCache,
-      kEnvCacheDir,    kEnvCacheSize,  kEnvCacheSync};
+      kEnvCacheDir,    kEnvCacheSize,  kEnvCacheSync,    kEnvTrace};
   return kAll;
 }
 

@@ -39,6 +39,8 @@ inline constexpr EnvVariable kEnvSyncLaunches{
 
 inline constexpr EnvVariable kEnvPtxas{
     "BRAZE_PTXAS", "PTX assembler: \"plugin\", the path of a ptxas, or \"none\""};
+inline constexpr EnvVariable kEnvTrace{
+    "BRAZE_TRACE", "file that receives a timeline for Perfetto; %p in it is the process id"};
 
 inline constexpr EnvVariable kEnvCache{"BRAZE_CACHE",
                                        "cache of compiled programs: on (default), readonly or off"};

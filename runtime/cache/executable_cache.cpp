@@ -1,5 +1,7 @@
 #include "runtime/cache/executable_cache.h"
 
+#include "ir/support/trace.h"
+
 namespace braze {
 
 Executable ExecutableCache::get_or_load(const Hash128& key,
@@ -10,6 +12,7 @@ Executable ExecutableCache::get_or_load(const Hash128& key,
     made_.wait(lock, [&] { return entry->ready; });
     entry->error.rethrow();
     ++stats_.hits;
+    trace::add_instant("cache", "found in memory", {});
     // It may have been evicted while this thread waited.
     if (const auto still = entries_.find(key); still != entries_.end() && still->second == entry) {
       order_.splice(order_.begin(), order_, entry->place);

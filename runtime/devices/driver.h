@@ -59,6 +59,9 @@ class Stopwatch {
   virtual void stop() = 0;
   /// Blocks until the stretch is complete; 0 if it failed.
   virtual double seconds() = 0;
+  /// When it began, of trace::now(), once `seconds` has returned; 0 if it failed, or if no timeline
+  /// was being written then.
+  virtual int64_t begin() = 0;
 };
 
 class DeviceDriver {

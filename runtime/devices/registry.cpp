@@ -11,6 +11,7 @@
 #include "runtime/devices/cuda/cuda_driver.h"
 #include "runtime/devices/interpreter/interpreter_driver.h"
 #include "runtime/devices/sim/sim_driver.h"
+#include "runtime/profile/device_trace.h"
 
 namespace braze {
 
@@ -23,6 +24,7 @@ Registry::Registry()
     : cpu_count_(static_cast<int>(read_env_int(kEnvCpuDevices, 1, kMaxCpuDevices).value_or(1))),
       cpu_threads_(
           static_cast<int>(read_env_int(kEnvThreads, 1, kMaxCpuThreads).value_or(usable_cores()))) {
+  connect_devices_to_trace();
 }
 
 namespace {

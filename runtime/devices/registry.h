@@ -34,6 +34,13 @@ class Registry {
   Device parse(std::string_view text);
   DeviceDriver& driver(const Device& device);
   std::vector<Device> devices();
+  /// Calls `visit(DeviceDriver&)` for every device in use.
+  template <class Visit>
+  void for_each_driver(Visit&& visit) {
+    const std::lock_guard lock(mutex_);
+    for (const auto& [name, driver] : drivers_)
+      if (driver) visit(*driver);
+  }
   /// The first GPU that code is generated for, else the first CPU.
   Device first_choice();
 

@@ -8,6 +8,7 @@
 #include "runtime/execution/plan.h"
 #include "runtime/execution/relax.h"
 #include "runtime/memory/array_state.h"
+#include "runtime/profile/device_trace.h"
 #include "runtime/profile/launch_log.h"
 
 namespace braze {
@@ -71,6 +72,8 @@ class Call : public Work {
   Buffer arena;
 
   void execute() override {
+    TraceSpan span("call", "execute", executable->program->name);
+    if (span) span.add("device", executable->driver.name());
     for (const StateRef& argument : arguments) {
       // A value that failed to be computed fails what is computed from it. All arguments come from
       // this stream, so they are done.
@@ -80,7 +83,7 @@ class Call : public Work {
     const std::vector<void*> slots = slot_addresses();
     const auto launches = [this, &slots] { launch_all(slots); };
     try {
-      if (are_launches_recorded()) {
+      if (are_launches_watched()) {
         launches();  // each is to be seen
       } else {
         executable->code->call(slots, binding->symbols, launches);
@@ -130,14 +133,17 @@ class Call : public Work {
         sizes.push_back(binding->slot_bytes[slot]);
       }
       for (const uint32_t slot : launch.zeroed) {
+        const DeviceSpan span(driver, "zero", binding->slot_bytes[slot]);
         driver.zero(static_cast<std::byte*>(slots[slot]), binding->slot_bytes[slot]);
       }
       if (launch.artifact == Launch::kCopy) {
+        const DeviceSpan span(driver, "copy", sizes[0]);
         driver.copy(static_cast<std::byte*>(buffers[1]), static_cast<std::byte*>(buffers[0]),
                     sizes[0]);
         continue;
       }
-      const LaunchTimer timer(executable->program, i, driver, values.bytes, values.flops);
+      const TraceSpan span("launch", "launch", launch.name);
+      const LaunchTimer timer(executable->program, binding, i, driver);
       executable->code->launch({.launch = i,
                                 .buffers = buffers,
                                 .sizes = sizes,
@@ -202,6 +208,7 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
                          const std::shared_ptr<const Executable::Impl>& executable,
                          std::span<const Array> arguments) {
   const Executable::Impl& impl = loaded(executable);
+  const TraceSpan span("call", "call", impl.program->name);
   const Plan& plan = impl.plan;
   call->binding = plan.bind(arguments);
   const Binding& binding = *call->binding;
@@ -272,6 +279,8 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
 
 Executable Executable::load(std::shared_ptr<const Program> program, const Device& device) {
   BRAZE_CHECK(program != nullptr, "a program to load");
+  TraceSpan span("load", "load", program->name);
+  if (span) span.add("device", device.name());
   Executable executable;
   executable.impl_ =
       std::make_shared<const Impl>(std::move(program), Registry::get().driver(device));

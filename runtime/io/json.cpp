@@ -3,7 +3,7 @@
 #include <charconv>
 
 #include "ir/support/text.h"
-#include "runtime/io/utf8.h"
+#include "ir/support/utf8.h"
 
 namespace braze {
 
@@ -187,21 +187,6 @@ void JsonReader::skip() {
 void JsonReader::finish() {
   peek();
   if (position_ < text_.size()) fail_here("the text goes on after its end");
-}
-
-std::string json_string(std::string_view text) {
-  std::string out = "\"";
-  for (const char c : text) {
-    if (c == '"' || c == '\\') {
-      out += '\\';
-      out += c;
-    } else if (static_cast<unsigned char>(c) < 0x20) {
-      out += fmt::format("\\u{:04x}", static_cast<unsigned>(c));
-    } else {
-      out += c;
-    }
-  }
-  return out + "\"";
 }
 
 }  // namespace braze

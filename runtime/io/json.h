@@ -1,4 +1,4 @@
-// json.h — reads JSON (RFC 8259) from untrusted text, value by value; writes strings of it.
+// json.h — reads JSON (RFC 8259) from untrusted text, value by value; json_string.h writes strings.
 //
 // The reader makes no tree: its caller asks for the values that it expects, in the order of the
 // text, and anything else is an error that names the byte. Nothing is allocated but the strings
@@ -12,6 +12,7 @@
 #include <string_view>
 
 #include "braze/error.h"
+#include "ir/support/json_string.h"
 
 namespace braze {
 
@@ -76,8 +77,5 @@ class JsonReader {
   size_t position_ = 0;
   int depth_ = 0;
 };
-
-/// `text`, which is UTF-8, as a JSON string with its quotes.
-std::string json_string(std::string_view text);
 
 }  // namespace braze

@@ -6,10 +6,10 @@
 
 #include "braze/io.h"
 #include "ir/support/text.h"
+#include "ir/support/utf8.h"
 #include "runtime/io/file_writer.h"
 #include "runtime/io/mapped_file.h"
 #include "runtime/io/npy.h"
-#include "runtime/io/utf8.h"
 #include "runtime/io/zip.h"
 
 namespace braze {

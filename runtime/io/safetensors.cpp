@@ -8,9 +8,9 @@
 
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
+#include "ir/support/utf8.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/io/json.h"
-#include "runtime/io/utf8.h"
 
 namespace braze {
 

@@ -7,6 +7,7 @@
 #include <cstdlib>
 
 #include "ir/support/text.h"
+#include "ir/support/trace.h"
 
 namespace braze {
 
@@ -93,8 +94,10 @@ Buffer Allocator::allocate(size_t bytes, const Label& label) {
   const bool fails = must_fail();
   const auto attempt = [&] { return fails ? nullptr : try_allocate(size, label); };
   if (Buffer::Block* block = attempt()) return Buffer(block);
+  trace_retry("memory is short: cache emptied", size, label);
   empty_cache();
   if (Buffer::Block* block = attempt()) return Buffer(block);
+  trace_retry("memory is short: work awaited", size, label);
   drain_();
   empty_cache();
   if (Buffer::Block* block = attempt()) return Buffer(block);
@@ -133,6 +136,7 @@ Buffer::Block* Allocator::try_allocate(size_t size, const Label& label) {
   ++stats_.allocations;
   stats_.live_bytes += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  count_live();
   return block;
 }
 
@@ -151,6 +155,27 @@ void Allocator::release(Buffer::Block* block) {
   stats_.live_bytes -= block->size;
   stats_.cached_bytes += block->size;
   free_[class_of(block->size)].push_back(block);
+  count_live();
+}
+
+// Under the lock, so that changes are told in their order.
+void Allocator::count_live() const {
+  if (trace::is_on()) [[unlikely]]
+    trace::add_count(device_, "live", "bytes", stats_.live_bytes);
+}
+
+void Allocator::trace_live() const {
+  const std::lock_guard lock(mutex_);
+  count_live();
+}
+
+void Allocator::trace_retry(std::string_view what, size_t size, const Label& label) const {
+  if (!trace::is_on()) return;
+  trace::Arguments arguments;
+  arguments.add("device", device_);
+  arguments.add("bytes", static_cast<uint64_t>(size));
+  arguments.add("for", label ? *label : "an array");
+  trace::add_instant("memory", what, arguments);
 }
 
 void Allocator::trim() {

@@ -88,6 +88,8 @@ class Allocator {
   static uint64_t block_size(uint64_t bytes);
 
   MemoryStats stats() const;
+  /// Shows the live bytes on the timeline, as every change of them does.
+  void trace_live() const;
   void empty_cache();
   void set_limit(std::optional<uint64_t> bytes);
 
@@ -101,6 +103,8 @@ class Allocator {
 
   Buffer::Block* try_allocate(size_t size, const Label& label);
   bool must_fail();
+  void count_live() const;
+  void trace_retry(std::string_view what, size_t size, const Label& label) const;
   void release(Buffer::Block* block);
   void link(Buffer::Block* block);
   void trim();

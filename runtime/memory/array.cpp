@@ -1,5 +1,6 @@
 #include "braze/array.h"
 
+#include "braze/trace.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/devices/registry.h"
@@ -105,6 +106,9 @@ Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vect
     fail(codes::kArrayType, fmt::format("{} for an array of {}, which has {} bytes", given,
                                         type_text(dtype, shape), wanted));
   }
+  TraceSpan span("copy", "copy from host");
+  if (span) span.add("device", device.name());
+  span.add("bytes", wanted);
   Array array = make_array(dtype, std::move(shape), device, nullptr);
   array.state_->driver.copy_from_host(array.state_->data, bytes);
   return array;
@@ -128,6 +132,9 @@ Array Array::to(const Device& device) const {
   State& state = state_of(state_);
   state.check_alive();
   if (device == state.driver.device()) return *this;
+  TraceSpan span("copy", "copy to device");
+  if (span) span.add("device", device.name());
+  span.add("bytes", state.size_bytes());
   Array copy = make_array(state.dtype, state.shape, device, nullptr);
   const ArrayPin pin(state);
   if (state.numel > 0) {
@@ -152,6 +159,8 @@ void Array::copy_to_host(std::span<std::byte> out) const {
     fail(codes::kArrayType, fmt::format("{} bytes were given to copy {} B of {} to", out.size(),
                                         state.size_bytes(), state.type_text()));
   }
+  TraceSpan span("copy", "copy to host");
+  span.add("bytes", out.size());
   const ArrayPin pin(state);
   state.driver.copy_to_host(out, state.data, state.fence());
 }
@@ -165,6 +174,7 @@ HostTensor Array::to_host() const {
 void Array::wait() const {
   const State& state = state_of(state_);
   state.check_alive();
+  const TraceSpan span("wait", "wait for result");
   state.wait();
   if (Fence* fence = state.fence()) fence->wait();
 }

@@ -5,6 +5,7 @@
 #include <mutex>
 
 #include "braze/executable.h"
+#include "runtime/profile/device_trace.h"
 
 namespace braze {
 
@@ -34,6 +35,13 @@ struct Log {
   std::atomic<bool> on{false};
   std::mutex mutex;
   std::deque<Record> records;
+
+  void add(Record record) {
+    const std::lock_guard lock(mutex);
+    if (records.size() == kMostRecords) records.pop_front();
+    records.push_back(std::move(record));
+    if (records.size() > kMostRunning) records.end()[-kMostRunning].read_watch();
+  }
 };
 
 // Lives to the end of the process, like the devices that write to it.
@@ -46,29 +54,35 @@ Log& launch_log() {
 
 bool are_launches_recorded() { return launch_log().on.load(std::memory_order_relaxed); }
 
-LaunchTimer::LaunchTimer(const std::shared_ptr<const Program>& program, uint32_t launch,
-                         DeviceDriver& driver, uint64_t bytes, uint64_t flops)
-    : program_(program),
-      driver_(driver),
-      launch_(launch),
-      bytes_(bytes),
-      flops_(flops),
-      on_(are_launches_recorded()) {
-  if (!on_) return;
-  watch_ = driver.start_stopwatch();
-  start_ = std::chrono::steady_clock::now();
+void LaunchTimer::start() {
+  watch_ = driver_.start_stopwatch();
+  begin_ = trace::now();
 }
 
-LaunchTimer::~LaunchTimer() {
-  if (!on_) return;
-  const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start_;
+void LaunchTimer::stop() noexcept {
+  const int64_t end = trace::now();
   if (watch_) watch_->stop();
-  Log& log = launch_log();
-  const std::lock_guard lock(log.mutex);
-  if (log.records.size() == kMostRecords) log.records.pop_front();
-  log.records.push_back(
-      {program_, driver_.device(), launch_, taken.count(), std::move(watch_), bytes_, flops_});
-  if (log.records.size() > kMostRunning) log.records.end()[-kMostRunning].read_watch();
+  try {
+    if (trace::is_on()) {
+      trace_event({.driver = &driver_,
+                   .name = program_->launches[launch_].name,
+                   .bytes = binding_->launches[launch_].bytes,
+                   .watch = watch_,
+                   .begin = begin_,
+                   .end = end,
+                   .program = program_,
+                   .binding = binding_,
+                   .launch = launch_});
+    }
+    if (are_launches_recorded()) {
+      const Binding::LaunchValues& values = binding_->launches[launch_];
+      launch_log().add({program_, driver_.device(), launch_,
+                        1e-9 * static_cast<double>(end - begin_), std::move(watch_), values.bytes,
+                        values.flops});
+    }
+  } catch (const std::exception&) {
+    // A record that lacks a launch is better than no program.
+  }
 }
 
 void record_launches(bool on) { launch_log().on = on; }

@@ -1,36 +1,49 @@
-// launch_log.h — the launches that happened, for `launch_history`.
+// launch_log.h — the launches that happened, for `launch_history` and the timeline.
 #pragma once
 
-#include <chrono>
 #include <cstdint>
 #include <memory>
 
 #include "ir/program/program.h"
+#include "ir/support/trace.h"
 #include "runtime/devices/driver.h"
+#include "runtime/execution/plan.h"
 
 namespace braze {
 
 bool are_launches_recorded();
 
-/// Times one launch from its construction to its destruction, if launches are recorded: on the
+/// Whether launches are made one by one, since somebody looks at each.
+inline bool are_launches_watched() { return are_launches_recorded() || trace::is_on(); }
+
+/// Times one launch from its construction to its destruction, if launches are watched: on the
 /// device where it has a queue of its own, else on the host.
 class LaunchTimer {
  public:
   /// Keeps references to the arguments.
-  LaunchTimer(const std::shared_ptr<const Program>& program, uint32_t launch, DeviceDriver& driver,
-              uint64_t bytes, uint64_t flops);
-  ~LaunchTimer();
+  LaunchTimer(const std::shared_ptr<const Program>& program,
+              const std::shared_ptr<const Binding>& binding, uint32_t launch, DeviceDriver& driver)
+      : program_(program), binding_(binding), driver_(driver), launch_(launch) {
+    if (are_launches_watched()) [[unlikely]]
+      start();
+  }
+  ~LaunchTimer() {
+    if (begin_ != 0) [[unlikely]]
+      stop();
+  }
   LaunchTimer(const LaunchTimer&) = delete;
   LaunchTimer& operator=(const LaunchTimer&) = delete;
 
  private:
+  void start();
+  void stop() noexcept;
+
   const std::shared_ptr<const Program>& program_;
+  const std::shared_ptr<const Binding>& binding_;
   DeviceDriver& driver_;
   const uint32_t launch_;
-  const uint64_t bytes_, flops_;
-  const bool on_;
   std::shared_ptr<Stopwatch> watch_;
-  std::chrono::steady_clock::time_point start_;
+  int64_t begin_ = 0;  // of trace::now(); 0: it is not timed
 };
 
 }  // namespace braze

@@ -5,7 +5,7 @@
 
 #include <vector>
 
-#include "runtime/io/utf8.h"
+#include "ir/support/utf8.h"
 #include "tests/runtime/programs.h"
 
 namespace braze::test {

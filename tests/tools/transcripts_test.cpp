@@ -115,7 +115,7 @@ class Transcripts : public testing::TestWithParam<fs::path> {
       if (entry.path().extension() == ".braze") fs::copy(entry.path(), folder_);
     // The environment of the tester must not show; `braze` is the tool just built.
     for (const char* name : {"BRAZE_DUMP", "BRAZE_DEBUG", "BRAZE_CPU_DEVICES", "BRAZE_CPU_TARGET",
-                             "BRAZE_MEMORY_LIMIT", "BRAZE_SYNC_LAUNCHES"})
+                             "BRAZE_MEMORY_LIMIT", "BRAZE_SYNC_LAUNCHES", "BRAZE_TRACE"})
       unsetenv(name);
     setenv("BRAZE_CUDA_DRIVER", "none", 1);
     const std::string path = fs::path(BRAZE_TOOL).parent_path().string();

@@ -13,6 +13,7 @@
 #include "ir/graph/check.h"
 #include "ir/graph/text.h"
 #include "ir/support/env.h"
+#include "ir/support/nvtx.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_system.h"
@@ -116,6 +117,10 @@ void add_gpus(std::vector<Fact>& facts) {
   facts.push_back({"PTX assembler", assembler_text()});
   facts.push_back(
       {"NVRTC", nvrtc_name().empty() ? "none: --codegen nvrtc needs libnvrtc.so" : nvrtc_name()});
+  facts.push_back({"NVTX", nvtx::is_built_in()
+                               ? "ranges for profilers"
+                               : "none: built without its headers (CUDA toolkit, or the wheel "
+                                 "nvidia-nvtx)"});
   const std::string nccl = cuda::nccl_version();
   facts.push_back({"NCCL", nccl.empty() ? "none: libnccl.so.2 is not in the library path" : nccl});
   const CudaSystem& system = CudaSystem::get();

@@ -8,8 +8,8 @@
 #include <cstdio>
 #include <cstdlib>
 
+#include "ir/support/json_string.h"
 #include "ir/support/text.h"
-#include "runtime/io/json.h"
 
 namespace braze::tool {
 

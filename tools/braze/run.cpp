@@ -11,6 +11,7 @@
 #include "braze/array.h"
 #include "braze/executable.h"
 #include "braze/io.h"
+#include "braze/trace.h"
 #include "ir/support/text.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/command.h"
@@ -30,6 +31,7 @@ struct Options {
   std::string device = "cpu";
   std::vector<std::string> outputs;
   int64_t repeat = 0;
+  std::string trace;
   bool json = false;
   InputFlags inputs;
   CompileFlags compile;
@@ -145,6 +147,7 @@ std::string timings_json(const std::vector<Timing>& timings) {
 
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  if (!options.trace.empty()) start_trace(options.trace);  // until the process ends
   const Device device = find_device(options.device);
   const Runnable runnable = make_runnable(options, device);
   const Executable& executable = runnable.executable;
@@ -197,6 +200,7 @@ std::function<Exit()> add(CLI::App& app) {
                  "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
       ->expected(1, -1);
   app.add_option("--repeat", options->repeat, "Calls to time");
+  app.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
   options->compile.add_to(app);
   options->package.add_to(app);
   app.add_flag("--json", options->json, "Print JSON");

@@ -16,6 +16,7 @@
 #include <llvm/Transforms/Scalar/LICM.h>
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 
+#include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
 #include "compiler/codegen/stopwatch.h"
@@ -27,6 +28,7 @@ namespace codegen {
 namespace {
 
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
+  const TraceSpan span("codegen", "optimize");
   llvm::LoopAnalysisManager loops;
   llvm::FunctionAnalysisManager functions;
   llvm::CGSCCAnalysisManager components;
@@ -72,6 +74,7 @@ std::string print(const llvm::Module& module) {
 }
 
 std::string generate(llvm::Module& module, llvm::TargetMachine& target, Emission emission) {
+  const TraceSpan span("codegen", "emit");
   llvm::SmallVector<char, 0> bytes;
   llvm::raw_svector_ostream stream(bytes);
   llvm::legacy::PassManager passes;

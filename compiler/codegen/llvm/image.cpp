@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
 #include "compiler/codegen/stopwatch.h"
@@ -270,6 +271,7 @@ void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offse
 }
 
 Artifact link(const std::string& bytes, const Kernel& kernel) {
+  const TraceSpan span("codegen", "link");
   const llvm::MemoryBufferRef buffer(llvm::StringRef(bytes), kernel.name);
   const ElfObject object = value_of(ElfObject::create(buffer));
   Artifact artifact{"image", kernel.name, {}, std::vector<uint64_t>(kernel.phases.size())};

@@ -41,6 +41,7 @@
 #include <utility>
 #include <vector>
 
+#include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/instruction_text.h"
 #include "compiler/codegen/llvm/llvm_p.h"
@@ -2119,6 +2120,7 @@ class Translator {
 
 std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,
                                         llvm::LLVMContext& context) {
+  const TraceSpan span("codegen", "translate");
   return Translator(kernel, machine, context).run();
 }
 

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/codegen/stopwatch.h"
@@ -112,6 +113,7 @@ std::string nvrtc_identity() {
 std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* times) {
   const NvrtcApi& api = require_nvrtc();
   CodegenTimes spent;
+  const TraceSpan span("codegen", "compile by", nvrtc_name());
   WallClock clock;
   const std::string source = cuda_text(kernel);
   spent.translate = clock.lap();

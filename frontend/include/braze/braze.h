@@ -18,4 +18,5 @@
 #include "braze/package.h"
 #include "braze/random.h"
 #include "braze/tensor.h"
+#include "braze/trace.h"
 #include "braze/tree_files.h"

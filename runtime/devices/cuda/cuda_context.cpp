@@ -58,6 +58,7 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   // Not ordered with the default stream of other libraries.
   check(api_.stream_create(&work_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+  check(api_.stream_create(&idle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&recording_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   issue_ = work_;
 }

@@ -79,6 +79,9 @@ class CudaContext {
   /// Copies out of the GPU, which need not wait for work that came later than what they copy.
   cuda::CUstream reads() const { return reads_; }
 
+  /// Nothing is put there that waits for something.
+  cuda::CUstream idle() const { return idle_; }
+
   /// Records what `body` puts into `issue()`, by the thread that executes the device's stream. Null
   /// if it cannot be recorded, in which case it is not done either. In a Scope.
   cuda::CUgraphExec record(const std::function<void()>& body);
@@ -121,6 +124,7 @@ class CudaContext {
   cuda::CUcontext context_ = nullptr;
   cuda::CUstream work_ = nullptr;
   cuda::CUstream reads_ = nullptr;
+  cuda::CUstream idle_ = nullptr;
   cuda::CUstream recording_ = nullptr;
   cuda::CUstream issue_ = nullptr;
 

@@ -2,6 +2,7 @@
 
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/cuda_kernels.h"
+#include "runtime/profile/device_trace.h"
 
 namespace braze {
 
@@ -38,43 +39,116 @@ class CudaMemory : public MemorySource {
   CudaContext& context_;
 };
 
-class CudaStopwatch : public Stopwatch {
+/// An event that has a time.
+class TimedEvent {
  public:
-  explicit CudaStopwatch(CudaContext& context) : context_(context) {
-    for (cuda::CUevent& event : events_) {
-      context_.check(context_.api().event_create(&event, cuda::CU_EVENT_DEFAULT),
-                     "making an event");
-    }
-    context_.check(context_.api().event_record(events_[0], context_.work()), "recording an event");
+  /// In a Scope.
+  explicit TimedEvent(CudaContext& context) : context_(context) {
+    context_.check(context_.api().event_create(&event_, cuda::CU_EVENT_DEFAULT), "making an event");
   }
-  ~CudaStopwatch() override {
+  ~TimedEvent() {
     const CudaContext::Scope scope(context_);
-    for (const cuda::CUevent event : events_) {
-      if (event) context_.api().event_destroy(event);
-    }
+    context_.api().event_destroy(event_);
   }
-  CudaStopwatch(const CudaStopwatch&) = delete;
-  CudaStopwatch& operator=(const CudaStopwatch&) = delete;
+  TimedEvent(const TimedEvent&) = delete;
+  TimedEvent& operator=(const TimedEvent&) = delete;
 
-  void stop() override {
-    const CudaContext::Scope scope(context_);
-    context_.api().event_record(events_[1], context_.work());
+  cuda::CUevent get() const { return event_; }
+  cuda::CUresult record(cuda::CUstream stream) const {
+    return context_.api().event_record(event_, stream);
   }
-
-  double seconds() override {
-    const CudaContext::Scope scope(context_);
+  cuda::CUresult wait() const { return context_.api().event_synchronize(event_); }
+  /// Nanoseconds from another to this, both complete; 0 if one failed.
+  double since(const TimedEvent& other) const {
     float milliseconds = 0;
-    if (context_.api().event_synchronize(events_[1]) != cuda::CUDA_SUCCESS ||
-        context_.api().event_elapsed_time(&milliseconds, events_[0], events_[1]) !=
-            cuda::CUDA_SUCCESS) {
-      return 0;
-    }
-    return 1e-3 * static_cast<double>(milliseconds);
+    const auto result = context_.api().event_elapsed_time(&milliseconds, other.event_, event_);
+    return result == cuda::CUDA_SUCCESS ? 1e6 * static_cast<double>(milliseconds) : 0;
   }
 
  private:
   CudaContext& context_;
-  cuda::CUevent events_[2] = {};
+  cuda::CUevent event_ = nullptr;
+};
+
+}  // namespace
+
+// The GPU says only how far two events are apart, in a float of milliseconds, and its clock and the
+// host's drift apart. So an anchor is good for a second.
+class ClockAnchor {
+ public:
+  static constexpr int64_t kLifetime = 1'000'000'000;
+
+  /// In a Scope. `idle` is a stream in which nothing waits.
+  ClockAnchor(CudaContext& context, cuda::CUstream idle) : event_(context), other_(context) {
+    constexpr int kTries = 5;
+    for (int i = 0; i < kTries; ++i) {
+      const int64_t before = trace::now();
+      const TimedEvent& event = best_ == &event_ ? other_ : event_;
+      context.check(event.record(idle), "reading the clock");
+      context.check(event.wait(), "reading the clock");
+      const int64_t error = (trace::now() - before + 1) / 2;
+      if (best_ && error >= error_) continue;
+      best_ = &event;
+      error_ = error;
+      time_ = before + error;
+    }
+  }
+
+  /// On the host's clock; it was `error` earlier or later at most.
+  int64_t time() const { return time_; }
+  int64_t error() const { return error_; }
+  bool is_old() const { return trace::now() - time_ > kLifetime; }
+  /// The time of a later event, once complete.
+  int64_t time_of(const TimedEvent& event) const {
+    return time_ + static_cast<int64_t>(event.since(*best_));
+  }
+
+ private:
+  const TimedEvent event_, other_;
+  const TimedEvent* best_ = nullptr;  // one of them
+  int64_t time_ = 0, error_ = 0;
+};
+
+namespace {
+
+std::unique_lock<std::mutex> turn_if_traced(std::mutex& copies) {
+  return trace::is_on() ? std::unique_lock(copies) : std::unique_lock<std::mutex>();
+}
+
+class CudaStopwatch : public Stopwatch {
+ public:
+  /// In a Scope. Without an anchor it does not know when it began.
+  CudaStopwatch(CudaContext& context, cuda::CUstream stream,
+                std::shared_ptr<const ClockAnchor> anchor)
+      : context_(context),
+        stream_(stream),
+        anchor_(std::move(anchor)),
+        begin_(context),
+        end_(context) {
+    context_.check(begin_.record(stream_), "recording an event");
+  }
+
+  void stop() override {
+    const CudaContext::Scope scope(context_);
+    end_.record(stream_);
+  }
+
+  double seconds() override {
+    const CudaContext::Scope scope(context_);
+    return end_.wait() == cuda::CUDA_SUCCESS ? 1e-9 * end_.since(begin_) : 0;
+  }
+
+  int64_t begin() override {
+    const CudaContext::Scope scope(context_);
+    const bool known = anchor_ && begin_.wait() == cuda::CUDA_SUCCESS;
+    return known ? anchor_->time_of(begin_) : 0;
+  }
+
+ private:
+  CudaContext& context_;
+  const cuda::CUstream stream_;
+  const std::shared_ptr<const ClockAnchor> anchor_;
+  const TimedEvent begin_, end_;
 };
 
 }  // namespace
@@ -150,13 +224,30 @@ std::shared_ptr<Fence> CudaDriver::fence() {
 }
 
 std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch() {
+  return start_stopwatch(context_->work());
+}
+
+std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch(cuda::CUstream stream) {
   const CudaContext::Scope scope(*context_);
-  return std::make_shared<CudaStopwatch>(*context_);
+  return std::make_shared<CudaStopwatch>(*context_, stream,
+                                         trace::is_on() ? clock_anchor() : nullptr);
+}
+
+std::shared_ptr<const ClockAnchor> CudaDriver::clock_anchor() {
+  const std::lock_guard lock(anchor_mutex_);
+  if (!anchor_ || anchor_->is_old()) {
+    anchor_ = std::make_shared<const ClockAnchor>(*context_, context_->idle());
+    trace_clock_error(*this, anchor_->error());
+  }
+  return anchor_;
 }
 
 void CudaDriver::copy_from_host(std::byte* to, std::span<const std::byte> from) {
   if (from.empty()) return;
   const CudaContext::Scope scope(*context_);
+  const auto turn = turn_if_traced(copies_in_);
+  const DeviceSpan span(*this, Lane::CopiesIn, "from the host", from.size(),
+                        [this] { return start_stopwatch(context_->work()); });
   uploads_.copy(to, from);
 }
 
@@ -164,7 +255,13 @@ void CudaDriver::copy_to_host(std::span<std::byte> to, const std::byte* from, Fe
   if (to.empty()) return;
   const CudaContext::Scope scope(*context_);
   const auto now = after ? nullptr : context_->fence(context_->work());
-  downloads_.copy(to, from, now ? *now : static_cast<CudaFence&>(*after));
+  CudaFence& made = now ? *now : static_cast<CudaFence&>(*after);
+  const auto turn = turn_if_traced(copies_out_);
+  context_->check(context_->api().stream_wait_event(context_->reads(), made.event(), 0),
+                  "ordering a copy");
+  const DeviceSpan span(*this, Lane::CopiesOut, "to the host", to.size(),
+                        [this] { return start_stopwatch(context_->reads()); });
+  downloads_.copy(to, from, made);
 }
 
 void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from,
@@ -184,6 +281,9 @@ void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std
     there.check(api.stream_wait_event(there.reads(), event(after ? *after : *made), 0),
                 "ordering a copy");
     there.check(api.stream_wait_event(there.reads(), event(*free), 0), "ordering a copy");
+    const auto turn = turn_if_traced(peer->copies_out_);
+    const DeviceSpan span(*peer, Lane::CopiesOut, "to another device", size,
+                          [peer, &there] { return peer->start_stopwatch(there.reads()); });
     there.check(api.memcpy_peer_async(address(to), context_->handle(), address(from),
                                       there.handle(), size, there.reads()),
                 "a copy to another device");

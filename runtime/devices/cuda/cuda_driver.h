@@ -7,12 +7,16 @@
 #pragma once
 
 #include <memory>
+#include <mutex>
 
 #include "runtime/devices/cuda/cuda_context.h"
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/staging.h"
 
 namespace braze {
+
+/// A moment of the GPU's clock whose time on the host's clock is known.
+class ClockAnchor;
 
 /// Runs artifacts of the formats "ptx" and "cubin".
 class CudaDriver : public DeviceDriver {
@@ -39,11 +43,19 @@ class CudaDriver : public DeviceDriver {
  private:
   CudaDriver(Device device, const CudaSystem& system, std::shared_ptr<CudaContext> context);
 
+  std::shared_ptr<Stopwatch> start_stopwatch(cuda::CUstream stream);
+  std::shared_ptr<const ClockAnchor> clock_anchor();
+
   const std::shared_ptr<CudaContext> context_;
   const GpuFacts& gpu_;
   const std::optional<Target> target_;
   Uploads uploads_;
   Downloads downloads_;
+
+  std::mutex anchor_mutex_;
+  std::shared_ptr<const ClockAnchor> anchor_;
+  // Under a timeline copies to and from the host take turns, so that each has its own time.
+  std::mutex copies_in_, copies_out_;
 };
 
 }  // namespace braze

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <vector>
 
+#include "braze/trace.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/call_graphs.h"
@@ -43,6 +44,7 @@ class Module {
 };
 
 Module::Module(CudaContext& context, const Artifact& artifact) : context_(context) {
+  const TraceSpan span("load", "module", artifact.kernel);
   std::string log(kLogBytes, '\0');
   cuda::CUjit_option options[] = {cuda::CU_JIT_ERROR_LOG_BUFFER,
                                   cuda::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};

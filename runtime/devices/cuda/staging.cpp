@@ -72,7 +72,6 @@ void Downloads::copy(std::span<std::byte> to, const std::byte* from, CudaFence& 
 void Downloads::copy_through(std::byte* buffer, std::span<std::byte> to, const std::byte* from,
                              CudaFence& after) {
   const cuda::Api& api = context_.api();
-  context_.check(api.stream_wait_event(context_.reads(), after.event(), 0), "ordering a copy");
   const size_t pieces = (to.size() + kPiece - 1) / kPiece;
   const auto part = [&](size_t i) {
     return to.subspan(i * kPiece).first(std::min(kPiece, to.size() - i * kPiece));

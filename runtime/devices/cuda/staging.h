@@ -45,7 +45,8 @@ class Downloads {
  public:
   explicit Downloads(CudaContext& context) : context_(context) {}
 
-  /// Copies once `after` is passed. In a Scope.
+  /// Copies what was made before `after`, for which the queue of copies out waits already. In a
+  /// Scope.
   void copy(std::span<std::byte> to, const std::byte* from, CudaFence& after);
 
  private:

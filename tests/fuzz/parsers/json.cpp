@@ -3,7 +3,7 @@
 
 #include <vector>
 
-#include "runtime/io/utf8.h"
+#include "ir/support/utf8.h"
 #include "tests/fuzz/parsers/target.h"
 
 const bool braze::fuzz::kIsText = true;

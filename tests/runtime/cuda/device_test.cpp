@@ -7,10 +7,12 @@
 #include <atomic>
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <numeric>
 #include <thread>
 
 #include "ir/support/env.h"
+#include "ir/support/trace.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/driver_api.h"
@@ -18,6 +20,7 @@
 #include "runtime/profile/speeds.h"
 #include "tests/runtime/cuda/fake_cuda.h"
 #include "tests/runtime/cuda/kernels.h"
+#include "tests/runtime/trace_reader.h"
 
 namespace braze::test {
 
@@ -40,6 +43,7 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
 using testing::Not;
+using testing::SizeIs;
 using testing::StartsWith;
 
 using Floats = std::vector<float>;
@@ -471,6 +475,55 @@ TEST_F(Cuda, RecordedCallsAreTimedOneByOneWhenAsked) {
   record_launches(false);
   EXPECT_EQ(launch_history().size(), 4u);
   clear_launch_history();
+}
+
+TEST_F(Cuda, TimelineHasTheTimesOfTheDevice) {
+  const Executable sixteen = sixteen_program(gpu_);
+  const Array x = filled(100, 1, gpu_);
+  // Recorded by now; under a timeline launches are made one by one all the same.
+  for (int i = 0; i < 5; ++i) run(sixteen, {x});
+  synchronize(gpu_);
+  const std::string path = testing::TempDir() + "cuda-trace.json";
+  const int64_t begun = trace::now();
+  ASSERT_TRUE(start_trace(path));
+  record_launches(true);
+  clear_launch_history();
+  const Array y = Array::from(counting(100), {100}, gpu_);
+  for (int i = 0; i < 2; ++i) run(sixteen, {y})[0].to_vector<float>();
+  synchronize(gpu_);
+  const int64_t ended = trace::now();
+  const uint64_t live = memory_stats(gpu_).live_bytes;
+  record_launches(false);
+  stop_trace();
+  const std::vector<TraceEvent> events = read_trace(path);
+  check_nesting(events);
+  EXPECT_THAT(names_of(in_category(events, "launch")), SizeIs(8));
+  const std::vector<TraceEvent> kernels = in_category(events, "kernel", "cuda:0");
+  const std::vector<LaunchRecord> history = launch_history();
+  ASSERT_EQ(kernels.size(), 8u);
+  ASSERT_EQ(history.size(), 8u);
+  for (size_t i = 0; i < kernels.size(); ++i) {
+    EXPECT_TRUE(kernels[i].has(R"("ops":["add.1 : f32[n] at model.cpp:7"])")) << kernels[i].text;
+    EXPECT_TRUE(kernels[i].has(R"("blocks":[1],"threads":[128])")) << kernels[i].text;
+    EXPECT_NEAR(static_cast<double>(kernels[i].end - kernels[i].begin), 1e9 * history[i].seconds,
+                2);
+    if (fake_cuda()) continue;  // its time is another
+    EXPECT_GE(kernels[i].begin, begun - 20'000) << kernels[i].text;
+    EXPECT_LE(kernels[i].end, ended + 20'000) << kernels[i].text;
+  }
+  std::vector<std::string> copies;
+  for (const TraceEvent& copy : in_category(events, "copy", "cuda:0")) {
+    copies.push_back(copy.name);
+    EXPECT_TRUE(copy.has(R"("bytes":400)")) << copy.text;
+  }
+  EXPECT_THAT(copies, testing::UnorderedElementsAre("from the host", "to the host", "to the host"));
+  EXPECT_THAT(names_of(in_category(events, "trace", "cuda:0")), Contains("clocks aligned"));
+  std::string last;
+  for (const TraceEvent& event : in_category(events, "memory", "cuda:0"))
+    if (event.phase == 'C') last = trace_value(event.text, "bytes");
+  EXPECT_EQ(last, std::to_string(live));
+  clear_launch_history();
+  std::filesystem::remove(path);
 }
 
 TEST_F(Cuda, WhatCannotBeRecordedIsLaunched) {

@@ -1,0 +1,382 @@
+#include "ir/support/trace.h"
+
+#include <fcntl.h>
+#include <pthread.h>
+#include <unistd.h>
+
+#include <cerrno>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <cstring>
+#include <mutex>
+
+#include "ir/support/env.h"
+#include "ir/support/json_string.h"
+#include "ir/support/nvtx.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+using trace::Arguments;
+using trace::detail::kProfiler;
+using trace::detail::kTimeline;
+using trace::detail::kUndecided;
+
+constexpr size_t kPiece = 64 << 10;  // written at once
+
+// Devices are shown as processes of their own. Process ids are below this.
+constexpr int64_t kDeviceProcesses = int64_t{1} << 22;
+
+void warn(std::string_view text) { fmt::print(stderr, "braze: {}\n", text); }
+
+std::string with_process_id(std::string path) {
+  for (size_t at; (at = path.find("%p")) != path.npos;)
+    path.replace(at, 2, std::to_string(getpid()));
+  return path;
+}
+
+void stop_watching() { detail::trace_watchers &= static_cast<uint8_t>(~kTimeline); }
+
+/// The file, and what is on its way there.
+class Timeline {
+ public:
+  static Timeline& get() {
+    static auto* timeline = new Timeline;  // threads may still use it when the process ends
+    return *timeline;
+  }
+
+  bool open(const std::string& path, const TraceOptions& options);
+  void close();
+
+  /// Adds an event: a JSON object.
+  void add(std::string_view event);
+
+  /// Distinguishes timelines of one process; 0 before the first.
+  uint64_t number() const { return number_.load(std::memory_order_relaxed); }
+  /// The process that stands for a device, introduced if it is new; as is its row of this number,
+  /// unless that is negative.
+  int64_t process_of(const trace::Track& track);
+
+ private:
+  struct Row {
+    std::string device;
+    int number;
+  };
+
+  void append(std::string_view event);
+  void flush();
+  void give_up(const char* why);
+
+  std::mutex mutex_;
+  std::atomic<uint64_t> number_{0};
+  std::string path_;
+  int file_ = -1;
+  pid_t owner_ = 0;
+  std::string piece_;
+  uint64_t size_ = 0, max_size_ = 0;
+  uint64_t dropped_ = 0;
+  std::vector<std::string> devices_;
+  std::vector<Row> rows_;
+};
+
+int64_t thread_id() {
+  thread_local const int64_t id = gettid();
+  return id;
+}
+
+// "1234.567": microseconds, as the format wants them.
+std::string microseconds(int64_t nanoseconds) {
+  return fmt::format("{}.{:03}", nanoseconds / 1000, nanoseconds % 1000);
+}
+
+std::string metadata(std::string_view what, int64_t process, int64_t thread,
+                     std::string_view value) {
+  return fmt::format(R"({{"ph":"M","name":"{}","pid":{},"tid":{},"args":{{{}}}}})", what, process,
+                     thread, value);
+}
+
+std::string name_member(std::string_view name) { return "\"name\":" + json_string(name); }
+
+// What events of all kinds begin with.
+std::string head(char phase, std::string_view category, std::string_view name, int64_t process,
+                 int64_t thread, int64_t time) {
+  return fmt::format(R"({{"ph":"{}","cat":"{}","name":{},"pid":{},"tid":{},"ts":{})", phase,
+                     category, json_string(name), process, thread, microseconds(time));
+}
+
+std::string span_text(std::string_view category, std::string_view name, int64_t process,
+                      int64_t thread, int64_t begin, int64_t end, const Arguments& arguments) {
+  return head('X', category, name, process, thread, begin) +
+         fmt::format(R"(,"dur":{},"args":{{{}}}}})", microseconds(end - begin), arguments.text());
+}
+
+// `scope`: of a thread or of everything.
+std::string instant_text(std::string_view category, std::string_view name, int64_t process,
+                         int64_t thread, char scope, const Arguments& arguments) {
+  return head('i', category, name, process, thread, trace::now()) +
+         fmt::format(R"(,"s":"{}","args":{{{}}}}})", scope, arguments.text());
+}
+
+bool Timeline::open(const std::string& path, const TraceOptions& options) {
+  const std::lock_guard lock(mutex_);
+  if (file_ >= 0 && owner_ == getpid()) {
+    warn(fmt::format("no second timeline: {} is being written", quote(path_)));
+    return false;
+  }
+  path_ = with_process_id(path);
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  if (file_ < 0) {
+    warn(fmt::format("no timeline: {} cannot be written: {}", quote(path_), std::strerror(errno)));
+    return false;
+  }
+  owner_ = getpid();
+  max_size_ = options.max_bytes;
+  dropped_ = size_ = 0;
+  devices_.clear();
+  rows_.clear();
+  piece_ = "[\n" + metadata("process_name", owner_, 0, name_member(program_invocation_short_name));
+  ++number_;
+  detail::trace_watchers |= kTimeline;
+  static const bool prepared = [] {
+    // A child that is forked must not write into its parent's file.
+    pthread_atfork(nullptr, nullptr, stop_watching);
+    return std::atexit(stop_trace) == 0;
+  }();
+  static_cast<void>(prepared);
+  return true;
+}
+
+void Timeline::close() {
+  const std::lock_guard lock(mutex_);
+  if (file_ < 0) return;
+  stop_watching();
+  if (dropped_ > 0) {
+    const std::string what = fmt::format("{} events left out: the file is full", dropped_);
+    append(instant_text("trace", what, owner_, thread_id(), 'g', {}));
+    warn(fmt::format("timeline {}: {}", quote(path_), what));
+  }
+  piece_ += "\n]\n";
+  flush();
+  if (file_ >= 0) ::close(file_);
+  file_ = -1;
+}
+
+void Timeline::add(std::string_view event) {
+  const std::lock_guard lock(mutex_);
+  if (file_ < 0) return;
+  if (size_ + event.size() > max_size_) {
+    ++dropped_;
+  } else {
+    append(event);
+  }
+}
+
+void Timeline::append(std::string_view event) {
+  piece_ += ",\n";
+  piece_ += event;
+  size_ += event.size() + 2;
+  if (piece_.size() >= kPiece) flush();
+}
+
+void Timeline::flush() {
+  std::string_view rest = piece_;
+  while (!rest.empty()) {
+    const ssize_t written = write(file_, rest.data(), rest.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) {
+      give_up(std::strerror(errno));
+      break;
+    }
+    rest.remove_prefix(static_cast<size_t>(written));
+  }
+  piece_.clear();
+}
+
+void Timeline::give_up(const char* why) {
+  warn(fmt::format("the timeline ends here: {} cannot be written: {}", quote(path_), why));
+  stop_watching();
+  ::close(file_);
+  file_ = -1;
+}
+
+int64_t Timeline::process_of(const trace::Track& track) {
+  const std::lock_guard lock(mutex_);
+  size_t device = 0;
+  while (device < devices_.size() && devices_[device] != track.device) ++device;
+  const int64_t process = owner_ + static_cast<int64_t>(device + 1) * kDeviceProcesses;
+  if (file_ < 0) return process;
+  if (device == devices_.size()) {
+    devices_.emplace_back(track.device);
+    append(metadata("process_name", process, 0, name_member(track.device)));
+    append(
+        metadata("process_sort_index", process, 0, fmt::format("\"sort_index\":{}", device + 1)));
+  }
+  if (track.number < 0) return process;
+  for (const Row& row : rows_)
+    if (row.number == track.number && row.device == track.device) return process;
+  rows_.push_back({std::string(track.device), track.number});
+  append(metadata("thread_name", process, track.number, name_member(track.name)));
+  return process;
+}
+
+// The first event of a thread says what it is called.
+void introduce_thread(Timeline& timeline) {
+  thread_local uint64_t introduced = 0;
+  if (introduced == timeline.number()) return;
+  introduced = timeline.number();
+  char name[32] = "main";
+  if (thread_id() != getpid() && pthread_getname_np(pthread_self(), name, sizeof name) != 0)
+    std::strcpy(name, "thread");
+  timeline.add(metadata("thread_name", getpid(), thread_id(), name_member(name)));
+}
+
+std::atomic<void (*)()> hook_begun{nullptr}, hook_ends{nullptr};
+
+}  // namespace
+
+std::atomic<uint8_t> detail::trace_watchers{kUndecided};
+
+namespace trace {
+
+uint8_t detail::decide_watchers() {
+  static const bool decided = [] {
+    if (nvtx::is_listening()) braze::detail::trace_watchers |= kProfiler;
+    if (const auto path = read_env(kEnvTrace)) Timeline::get().open(*path, {});
+    braze::detail::trace_watchers &= static_cast<uint8_t>(~kUndecided);
+    return true;
+  }();
+  static_cast<void>(decided);
+  return braze::detail::trace_watchers.load(std::memory_order_relaxed);
+}
+
+int64_t now() {
+  return std::chrono::duration_cast<std::chrono::nanoseconds>(
+             std::chrono::steady_clock::now().time_since_epoch())
+      .count();
+}
+
+void Arguments::add_text(std::string_view key, std::string_view value) {
+  if (!text_.empty()) text_ += ',';
+  text_ += json_string(key);
+  text_ += ':';
+  text_ += value;
+}
+
+void Arguments::add(std::string_view key, std::string_view value) {
+  add_text(key, json_string(value));
+}
+void Arguments::add(std::string_view key, int64_t value) { add_text(key, std::to_string(value)); }
+void Arguments::add(std::string_view key, uint64_t value) { add_text(key, std::to_string(value)); }
+void Arguments::add(std::string_view key, double value) {
+  const std::string text = number_text(value);
+  add_text(key, std::isfinite(value) ? text : json_string(text));
+}
+void Arguments::add(std::string_view key, const std::vector<std::string>& values) {
+  add_text(key, "[" + join(values, ",", json_string) + "]");
+}
+void Arguments::add(std::string_view key, const std::vector<int64_t>& values) {
+  add_text(key, fmt::format("[{}]", fmt::join(values, ",")));
+}
+
+void add_span(const Track& track, std::string_view category, std::string_view name, int64_t begin,
+              int64_t end, const Arguments& arguments) {
+  if (!is_on()) return;
+  Timeline& timeline = Timeline::get();
+  const int64_t process = timeline.process_of(track);
+  timeline.add(span_text(category, name, process, track.number, begin, end, arguments));
+}
+
+void add_instant(std::string_view category, std::string_view name, const Arguments& arguments) {
+  if (!is_on()) return;
+  Timeline& timeline = Timeline::get();
+  introduce_thread(timeline);
+  timeline.add(instant_text(category, name, getpid(), thread_id(), 't', arguments));
+}
+
+void add_instant(const Track& track, std::string_view category, std::string_view name,
+                 const Arguments& arguments) {
+  if (!is_on()) return;
+  Timeline& timeline = Timeline::get();
+  const int64_t process = timeline.process_of(track);
+  timeline.add(instant_text(category, name, process, track.number, 't', arguments));
+}
+
+void add_count(std::string_view device, std::string_view name, std::string_view unit,
+               uint64_t value) {
+  if (!is_on()) return;
+  Timeline& timeline = Timeline::get();
+  const int64_t process = timeline.process_of({device, -1, {}});
+  timeline.add(head('C', "memory", name, process, 0, now()) +
+               fmt::format(R"(,"args":{{"{}":{}}}}})", unit, value));
+}
+
+void set_hooks(Hooks hooks) {
+  hook_begun = hooks.begun;
+  hook_ends = hooks.ends;
+}
+
+void stop_at_exit() { std::atexit(stop_trace); }
+
+}  // namespace trace
+
+bool start_trace(const std::string& path, const TraceOptions& options) {
+  trace::detail::decide_watchers();
+  if (!Timeline::get().open(path, options)) return false;
+  if (void (*const begun)() = hook_begun) begun();
+  return true;
+}
+
+void stop_trace() {
+  if (!trace::is_on()) return;
+  if (void (*const ends)() = hook_ends) ends();
+  Timeline::get().close();
+}
+
+struct TraceSpan::Event {
+  std::string category, name;
+  Arguments arguments;
+  bool is_range = false;  // of the profiler
+  int64_t begin = 0;
+};
+
+void TraceSpan::begin(std::string_view category, std::string_view name, std::string_view subject) {
+  const uint8_t watchers = trace::detail::watchers();
+  if (watchers == 0) return;
+  event_ = new Event{std::string(category), std::string(name)};
+  if (!subject.empty()) event_->name.append(" ").append(subject);
+  event_->is_range = watchers & kProfiler;
+  if (event_->is_range) nvtx::push(event_->name.c_str());
+  event_->begin = trace::now();
+}
+
+void TraceSpan::end() noexcept {
+  const int64_t end = trace::now();
+  if (event_->is_range) nvtx::pop();
+  try {
+    if (trace::is_on()) {
+      Timeline& timeline = Timeline::get();
+      introduce_thread(timeline);
+      timeline.add(span_text(event_->category, event_->name, getpid(), thread_id(), event_->begin,
+                             end, event_->arguments));
+    }
+  } catch (const std::bad_alloc&) {
+    // A timeline with a gap is better than no program.
+  }
+  delete event_;
+}
+
+void TraceSpan::add(std::string_view key, std::string_view value) {
+  if (event_) event_->arguments.add(key, value);
+}
+void TraceSpan::add(std::string_view key, double value) {
+  if (event_) event_->arguments.add(key, value);
+}
+void TraceSpan::add_integer(std::string_view key, int64_t value) {
+  if (event_) event_->arguments.add(key, value);
+}
+
+}  // namespace braze

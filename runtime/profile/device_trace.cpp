@@ -1,0 +1,142 @@
+#include "runtime/profile/device_trace.h"
+
+#include <algorithm>
+#include <deque>
+#include <map>
+#include <mutex>
+#include <utility>
+
+#include "runtime/devices/registry.h"
+
+namespace braze {
+
+namespace {
+
+// Stopwatches hold objects of the driver: those of events longer ago are read.
+constexpr size_t kMostPending = 1024;
+
+struct LaneText {
+  std::string_view name, category;
+};
+constexpr LaneText kLanes[] = {{"work", "device"}, {"copies in", "copy"}, {"copies out", "copy"}};
+
+trace::Track track_of(const DeviceDriver& driver, Lane lane) {
+  const int row = static_cast<int>(lane);
+  return {driver.name(), row + 1, kLanes[row].name};
+}
+
+void add_rate(trace::Arguments& arguments, std::string_view key, uint64_t amount, double seconds) {
+  if (amount > 0 && seconds > 0) arguments.add(key, 1e-9 * static_cast<double>(amount) / seconds);
+}
+
+void add_launch(trace::Arguments& arguments, const DeviceEvent& event, double seconds) {
+  const Launch& launch = event.program->launches[event.launch];
+  const Binding::LaunchValues& values = event.binding->launches[event.launch];
+  arguments.add("program", event.program->name);
+  if (!launch.ops.empty()) arguments.add("ops", launch.ops);
+  arguments.add("flops", values.flops);
+  add_rate(arguments, "GFLOP/s", values.flops, seconds);
+  arguments.add("instances", values.instances);
+  if (!launch.gpu.empty()) {
+    std::vector<int64_t> blocks, threads;
+    for (size_t i = 0; i < launch.gpu.size(); ++i) {
+      blocks.push_back(values.instances[i] * launch.gpu[i].cluster);
+      threads.push_back(launch.gpu[i].block);
+    }
+    arguments.add("blocks", blocks);
+    arguments.add("threads", threads);
+  }
+  if (!launch.schedule.empty()) arguments.add("schedule", launch.schedule);
+}
+
+/// Events whose times their device still has to tell.
+class PendingEvents {
+ public:
+  static PendingEvents& get() {
+    static auto* pending = new PendingEvents;  // threads may use it at the end of the process
+    return *pending;
+  }
+
+  void add(DeviceEvent event) {
+    const std::lock_guard lock(mutex_);
+    if (!event.watch) return write(event);
+    static const bool connected = [] {
+      // The driver of the queue is open by now, and still is then.
+      trace::stop_at_exit();
+      return true;
+    }();
+    static_cast<void>(connected);
+    events_.push_back(std::move(event));
+    if (events_.size() > kMostPending) write_oldest();
+  }
+  void finish() {
+    const std::lock_guard lock(mutex_);
+    while (!events_.empty()) write_oldest();
+  }
+  void clear() {
+    const std::lock_guard lock(mutex_);
+    events_.clear();
+    ends_.clear();
+  }
+
+ private:
+  void write_oldest() {
+    DeviceEvent event = std::move(events_.front());
+    events_.pop_front();
+    const double seconds = event.watch->seconds();
+    event.begin = event.watch->begin();
+    if (event.begin == 0) return;  // it failed, or began before the timeline did
+    event.end = event.begin + static_cast<int64_t>(1e9 * seconds);
+    write(event);
+  }
+
+  void write(const DeviceEvent& event) {
+    const double seconds = 1e-9 * static_cast<double>(event.end - event.begin);
+    // What one queue did did not overlap, whatever the clocks' error makes of it.
+    int64_t& last = ends_[{event.driver, event.lane}];
+    const int64_t begin = std::max(event.begin, last);
+    last = begin + event.end - event.begin;
+    trace::Arguments arguments;
+    arguments.add("bytes", event.bytes);
+    add_rate(arguments, "GB/s", event.bytes, seconds);
+    if (event.program) add_launch(arguments, event, seconds);
+    const LaneText& lane = kLanes[static_cast<int>(event.lane)];
+    trace::add_span(track_of(*event.driver, event.lane), event.program ? "kernel" : lane.category,
+                    event.name, begin, last, arguments);
+  }
+
+  std::mutex mutex_;
+  std::deque<DeviceEvent> events_;
+  std::map<std::pair<const DeviceDriver*, Lane>, int64_t> ends_;  // of what was written last
+};
+
+void begin_devices() {
+  PendingEvents::get().clear();
+  Registry::get().for_each_driver([](DeviceDriver& driver) { driver.allocator().trace_live(); });
+}
+
+void finish_devices() { PendingEvents::get().finish(); }
+
+}  // namespace
+
+void trace_event(DeviceEvent event) { PendingEvents::get().add(std::move(event)); }
+
+void DeviceSpan::end() noexcept {
+  try {
+    event_.end = trace::now();
+    if (event_.watch) event_.watch->stop();
+    trace_event(std::move(event_));
+  } catch (const std::exception&) {
+    // A timeline with a gap is better than no program.
+  }
+}
+
+void trace_clock_error(const DeviceDriver& driver, int64_t nanoseconds) {
+  trace::Arguments arguments;
+  arguments.add("error us", 1e-3 * static_cast<double>(nanoseconds));
+  trace::add_instant(track_of(driver, Lane::Work), "trace", "clocks aligned", arguments);
+}
+
+void connect_devices_to_trace() { trace::set_hooks({begin_devices, finish_devices}); }
+
+}  // namespace braze

@@ -1,0 +1,72 @@
+// device_trace.h — what devices do, on the timeline (ir/support/trace.h).
+//
+// Work of a device with a queue of its own is timed by that device, and written to the timeline
+// when its times are known; of other devices, by the thread that does it.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string_view>
+
+#include "ir/support/trace.h"
+#include "runtime/devices/driver.h"
+#include "runtime/execution/plan.h"
+
+namespace braze {
+
+/// The rows of a device on the timeline, one for each order in which it does things.
+enum class Lane : uint8_t {
+  Work,      ///< launches, fills and copies within the device
+  CopiesIn,  ///< from the host
+  CopiesOut  ///< to the host or another device
+};
+
+/// Something that a device did.
+struct DeviceEvent {
+  DeviceDriver* driver = nullptr;
+  Lane lane = Lane::Work;
+  std::string_view name;                       ///< of `program`, or for ever
+  uint64_t bytes = 0;                          ///< moved; of a launch: model bytes
+  std::shared_ptr<Stopwatch> watch = nullptr;  ///< stopped; null: it is the times below
+  int64_t begin = 0, end = 0;                  ///< of trace::now()
+  // Of a launch.
+  std::shared_ptr<const Program> program = nullptr;
+  std::shared_ptr<const Binding> binding = nullptr;
+  uint32_t launch = 0;
+};
+void trace_event(DeviceEvent event);
+
+/// Traces what is put into a device's queue between its construction and its destruction.
+class DeviceSpan {
+ public:
+  /// `name` lives for ever.
+  DeviceSpan(DeviceDriver& driver, std::string_view name, uint64_t bytes)
+      : DeviceSpan(driver, Lane::Work, name, bytes, [&] { return driver.start_stopwatch(); }) {}
+  /// In another queue than that of launches: `start` starts a stopwatch there.
+  template <class Start>
+  DeviceSpan(DeviceDriver& driver, Lane lane, std::string_view name, uint64_t bytes,
+             Start&& start) {
+    if (!trace::is_on()) [[likely]]
+      return;
+    event_ = {.driver = &driver, .lane = lane, .name = name, .bytes = bytes, .watch = start()};
+    event_.begin = trace::now();
+  }
+  ~DeviceSpan() {
+    if (event_.driver) [[unlikely]]
+      end();
+  }
+  DeviceSpan(const DeviceSpan&) = delete;
+  DeviceSpan& operator=(const DeviceSpan&) = delete;
+
+ private:
+  void end() noexcept;
+  DeviceEvent event_;
+};
+
+/// Says on the device's row that host and device times agree to `nanoseconds`.
+void trace_clock_error(const DeviceDriver& driver, int64_t nanoseconds);
+
+/// Lets the timeline begin with the memory in use and end with the work under way. Called once.
+void connect_devices_to_trace();
+
+}  // namespace braze
