@@ -8,7 +8,7 @@ function(braze_layer name)
     ${PROJECT_SOURCE_DIR} ${PROJECT_BINARY_DIR}/include
     ${PROJECT_SOURCE_DIR}/ir/include ${PROJECT_SOURCE_DIR}/runtime/include
     ${PROJECT_SOURCE_DIR}/compiler/include ${PROJECT_SOURCE_DIR}/frontend/include)
-  target_link_libraries(${name} PRIVATE braze_options fmt::fmt-header-only Threads::Threads)
+  target_link_libraries(${name} PRIVATE braze_options braze_fmt Threads::Threads)
   # Errors name files as the repository does, whatever folder it was built in.
   target_compile_options(${name} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
@@ -46,7 +46,7 @@ function(braze_executable name)
   set_property(GLOBAL APPEND PROPERTY BRAZE_EXECUTABLES ${name})  # what the bundle packs
   target_include_directories(${name} PRIVATE ${PROJECT_SOURCE_DIR})
   target_link_libraries(${name} PRIVATE
-    braze::braze braze_options fmt::fmt-header-only ${arg_LIBS})
+    braze::braze braze_options braze_fmt ${arg_LIBS})
   set_target_properties(${name} PROPERTIES
     INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR}
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)

@@ -1,5 +1,6 @@
 #include "frontend/packing/c_header.h"
 
+#include <algorithm>
 #include <cctype>
 #include <filesystem>
 #include <set>

@@ -1,7 +1,6 @@
 // executable_cache.h — compiled programs by key, in memory.
 #pragma once
 
-#include <condition_variable>
 #include <cstdint>
 #include <functional>
 #include <list>
@@ -10,6 +9,7 @@
 #include <unordered_map>
 
 #include "braze/executable.h"
+#include "ir/support/condition_variable.h"
 #include "ir/support/hash.h"
 #include "runtime/execution/captured_error.h"
 
@@ -45,7 +45,7 @@ class ExecutableCache {
 
   const size_t capacity_;
   mutable std::mutex mutex_;
-  std::condition_variable made_;
+  ConditionVariable made_;
   std::unordered_map<Hash128, std::shared_ptr<Entry>> entries_;
   std::list<Hash128> order_;  // keys of ready entries, the last used first
   Stats stats_;

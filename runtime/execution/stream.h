@@ -8,13 +8,13 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <deque>
 #include <memory>
 #include <mutex>
 #include <thread>
 
+#include "ir/support/condition_variable.h"
 #include "runtime/execution/captured_error.h"
 
 namespace braze {
@@ -101,8 +101,8 @@ class Stream {
 
   const Mode mode_;
   std::mutex mutex_;
-  std::condition_variable finished_;  // some work is done
-  std::condition_variable arrived_;   // the background thread should look
+  ConditionVariable finished_;  // some work is done
+  ConditionVariable arrived_;   // the background thread should look
   std::deque<std::shared_ptr<Work>> queue_;
   CapturedError first_error_;
   bool running_ = false;  // some thread executes the work taken last

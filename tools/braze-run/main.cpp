@@ -2,11 +2,10 @@
 // system lacks.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 
-#include "braze/version.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
@@ -19,7 +18,7 @@ namespace {
 struct Options {
   std::string file, device;
   std::vector<std::string> outputs;
-  int repeat = 0;
+  int64_t repeat = 0;
   bool json = false, devices = false;
   InputFlags inputs;
   PackageFlags package;
@@ -36,9 +35,9 @@ double seconds_of_call(const Runnable& runnable, const Inputs& inputs) {
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
-double median_seconds(const Runnable& runnable, const Inputs& inputs, int repeat) {
+double median_seconds(const Runnable& runnable, const Inputs& inputs, int64_t repeat) {
   std::vector<double> seconds;
-  for (int i = 0; i < repeat; ++i) seconds.push_back(seconds_of_call(runnable, inputs));
+  for (int64_t i = 0; i < repeat; ++i) seconds.push_back(seconds_of_call(runnable, inputs));
   std::nth_element(seconds.begin(), seconds.begin() + repeat / 2, seconds.end());
   return seconds[static_cast<size_t>(repeat / 2)];
 }
@@ -76,27 +75,25 @@ Exit run(const Options& options) {
   return Exit::Ok;
 }
 
+void add(Arguments& arguments, Options& options) {
+  arguments.add_option("PACKAGE", options.file, "The .bzp file");
+  arguments.add_option("--device", options.device,
+                       "cpu, cuda:0 ... (default: the first GPU, else the CPU)");
+  options.inputs.add_to(arguments);
+  arguments.add_option("--output", options.outputs, "DIR for all outputs, or NAME=o.npy for one")
+      .several();
+  options.package.add_to(arguments);
+  arguments.add_option("--repeat", options.repeat, "Calls to time");
+  arguments.add_flag("--json", options.json, "Print JSON");
+  arguments.add_flag("--devices", options.devices, "List the devices and stop");
+}
+
 int run(int argc, char** argv) {
-  CLI::App app("Runs a function of a package that `braze compile` made.", "braze-run");
-  app.set_version_flag("--version", "braze-run " BRAZE_VERSION);
   Options options;
-  app.add_option("PACKAGE", options.file, "The .bzp file");
-  app.add_option("--device", options.device,
-                 "cpu, cuda:0 ... (default: the first GPU, else the CPU)");
-  options.inputs.add_to(app);
-  app.add_option("--output", options.outputs, "DIR for all outputs, or NAME=o.npy for one")
-      ->expected(1, -1);
-  options.package.add_to(app);
-  app.add_option("--repeat", options.repeat, "Calls to time");
-  app.add_flag("--json", options.json, "Print JSON");
-  app.add_flag("--devices", options.devices, "List the devices and stop");
-  try {
-    app.parse(argc, argv);
-  } catch (const CLI::ParseError& error) {
-    if (error.get_exit_code() == 0) return app.exit(error);  // --help, --version
-    fail_usage(error.what());
-  }
-  return static_cast<int>(run(options));
+  const bool wanted = read_arguments(
+      "braze-run", "Runs a function of a package that `braze compile` made.",
+      [&](Arguments& arguments) { add(arguments, options); }, argc, argv);
+  return static_cast<int>(wanted ? run(options) : Exit::Ok);
 }
 
 }  // namespace

@@ -1,19 +1,22 @@
 // command.h — the frame of the command line: what a subcommand is, and how the tool ends.
 //
-//   main.cpp      the table of subcommands, help
-//   command.cpp   errors to exit codes
-//   source.h      files of the three languages
-//   inputs.h      values for the inputs of a program
-//   options.h     options that several subcommands share
-//   package.h     packages
-//   values.h      results
-//   report.h      tables, colours and JSON
-//   run.cpp ...   one file per subcommand
+//   main.cpp        the table of subcommands
+//   command_line.h  from the command line to a subcommand; descriptions of them all
+//   arguments.h     what a command takes
+//   command.cpp     errors to exit codes
+//   source.h        files of the three languages
+//   inputs.h        values for the inputs of a program
+//   options.h       options that several subcommands share
+//   package.h       packages
+//   values.h        results
+//   report.h        tables, colours and JSON
+//   run.cpp ...     one file per subcommand
 //
 // Data goes to stdout, messages to stderr.
 #pragma once
 
 #include <functional>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -23,11 +26,9 @@
 #include "ir/support/env.h"
 #include "ir/support/suggest.h"
 
-namespace CLI {
-class App;
-}
-
 namespace braze::tool {
+
+class Arguments;
 
 /// What scripts can rely on; docs/reference/cli.md lists them.
 enum class Exit : int {
@@ -71,10 +72,14 @@ struct Command {
   std::string_view name;
   std::string_view purpose;
   std::string_view examples;
-  /// Adds the options to `app`; the result runs the command once they are parsed.
-  std::function<Exit()> (*add)(CLI::App& app);
+  /// Adds what the command takes; the result runs it once the command line is read.
+  std::function<Exit()> (*add)(Arguments& arguments);
 };
 
-extern const Command kRun, kCompile, kInspect, kExplain, kCompare, kDevices, kDoctor;
+extern const Command kRun, kCompile, kInspect, kExplain, kCompare, kDevices, kDoctor, kCompletion,
+    kManual;
+
+/// All of them, in the order of the help.
+std::span<const Command* const> commands();
 
 }  // namespace braze::tool

@@ -2,13 +2,13 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
 #include "braze/array.h"
 #include "braze/executable.h"
 #include "ir/graph/check.h"
 #include "ir/graph/interpret.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/options.h"
@@ -128,14 +128,14 @@ Exit compare_devices(const Options& options) {
   return ok ? Exit::Ok : Exit::Mismatch;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "Graph text; - is stdin")->required();
-  app.add_option("A", options->a, "A device: cpu, sim:cpu, interpreter ...")->required();
-  app.add_option("B", options->b, "Another one")->required();
-  options->inputs.add_to(app);
-  options->compile.add_to(app);
-  app.add_flag("--json", options->json, "Print JSON");
+  arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
+  arguments.add_option("A", options->a, "A device: cpu, sim:cpu, interpreter ...").required();
+  arguments.add_option("B", options->b, "Another one").required();
+  options->inputs.add_to(arguments);
+  options->compile.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return compare_devices(*options); };
 }
 

@@ -1,7 +1,6 @@
 // compile.cpp — braze compile: functions for several machines into one package.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <memory>
 
 #include "braze/package.h"
@@ -9,6 +8,7 @@
 #include "frontend/packing/pack.h"
 #include "ir/support/text.h"
 #include "runtime/io/file_writer.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
@@ -87,28 +87,30 @@ Exit compile(const Options& options) {
   return Exit::Ok;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILES", options->files,
-                 "Graph, tile or kernel text, one function each; - is stdin")
-      ->required();
-  app.add_option("-o,--output", options->output, "The package to write")->required();
-  app.add_option("--target", options->targets,
-                 "Machines, with commas between: x86-64-v3, x86-64-v4, sm_80, sm_90a, sim:... "
-                 "(default: this processor)")
-      ->delimiter(',');
-  app.add_option("--weights", options->weights,
-                 "Safetensors file, or index of several: inputs get the tensors of their names");
-  app.add_flag("--embed-weights", options->embed,
-               "Put the weights into the package; else they lie beside it");
-  app.add_option("--bind", options->bind, "INPUT=TENSOR, where the names differ")
-      ->take_all()
-      ->allow_extra_args(false);
-  app.add_flag("--no-assembler", options->no_assembler,
-               "Leave GPU code as PTX, which the driver compiles where it is loaded");
-  app.add_option("--header", options->header, "C header to write, for programs in C");
-  options->compile.add_to(app);
-  app.add_flag("--json", options->json, "Print JSON");
+  arguments
+      .add_option("FILES", options->files,
+                  "Graph, tile or kernel text, one function each; - is stdin")
+      .required();
+  arguments.add_option("-o,--output", options->output, "The package to write").required();
+  arguments
+      .add_option("--target", options->targets,
+                  "Machines, with commas between: x86-64-v3, x86-64-v4, sm_80, sm_90a, sim:... "
+                  "(default: this processor)")
+      .commas();
+  arguments.add_option(
+      "--weights", options->weights,
+      "Safetensors file, or index of several: inputs get the tensors of their names");
+  arguments.add_flag("--embed-weights", options->embed,
+                     "Put the weights into the package; else they lie beside it");
+  arguments.add_option("--bind", options->bind, "INPUT=TENSOR, where the names differ")
+      .repeatable();
+  arguments.add_flag("--no-assembler", options->no_assembler,
+                     "Leave GPU code as PTX, which the driver compiles where it is loaded");
+  arguments.add_option("--header", options->header, "C header to write, for programs in C");
+  options->compile.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return compile(*options); };
 }
 

@@ -1,12 +1,11 @@
 // devices.cpp — braze devices: where programs can run.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
 #include "braze/device.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
 #include "runtime/devices/cuda/cuda_system.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/report.h"
 
@@ -70,9 +69,9 @@ Exit list_devices(bool as_json) {
   return Exit::Ok;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto as_json = std::make_shared<bool>(false);
-  app.add_flag("--json", *as_json, "Print JSON");
+  arguments.add_flag("--json", *as_json, "Print JSON");
   return [as_json] { return list_devices(*as_json); };
 }
 

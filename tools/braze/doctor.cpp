@@ -2,7 +2,6 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <CLI/CLI.hpp>
 #include <chrono>
 
 #include "braze/array.h"
@@ -18,6 +17,7 @@
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/nccl.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/report.h"
@@ -215,10 +215,10 @@ Exit doctor(const Options& options) {
   return Exit::Ok;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  app.add_flag("--env", options->env, "The environment variables that Braze reads");
-  app.add_flag("--json", options->json, "Print JSON");
+  arguments.add_flag("--env", options->env, "The environment variables that Braze reads");
+  arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return doctor(*options); };
 }
 

@@ -1,7 +1,6 @@
 // explain.cpp — braze explain: the kernels of a program, and why every edge was or was not fused.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <set>
 
@@ -9,6 +8,7 @@
 #include "ir/graph/text.h"
 #include "ir/support/text.h"
 #include "ir/target/occupancy.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
@@ -206,13 +206,13 @@ Exit explain(const Options& options) {
   return Exit::Ok;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "Graph text; - is stdin")->required();
-  app.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
-  app.add_option("--target", options->target, "Machine to compile for (default: this one)");
-  options->compile.add_to(app);
-  app.add_flag("--json", options->json, "Print JSON");
+  arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
+  arguments.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
+  arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
+  options->compile.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return explain(*options); };
 }
 

@@ -1,6 +1,5 @@
 #include "tools/braze/inputs.h"
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
@@ -11,6 +10,7 @@
 #include "ir/support/text.h"
 #include "ir/values/philox.h"
 #include "ir/values/value_of.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 
 namespace braze::tool {
@@ -251,12 +251,13 @@ void check_dtype(const ProgramInput& input, const HostTensor& value, const std::
 
 }  // namespace
 
-void InputFlags::add_to(CLI::App& app) {
-  app.add_option("--inputs", inputs,
-                 "a.npy ... in order, all.npz or .safetensors by name, NAME=a.npy, NAME=0.5, "
-                 "NAME=random:SEED, or random:SEED for all others (default random:0)")
-      ->expected(1, -1);
-  app.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives")->expected(1, -1);
+void InputFlags::add_to(Arguments& arguments) {
+  arguments
+      .add_option("--inputs", inputs,
+                  "a.npy ... in order, all.npz or .safetensors by name, NAME=a.npy, NAME=0.5, "
+                  "NAME=random:SEED, or random:SEED for all others (default random:0)")
+      .several();
+  arguments.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives").several();
 }
 
 Inputs make_inputs(const Program& program, const InputFlags& flags) {

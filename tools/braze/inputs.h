@@ -8,18 +8,16 @@
 #include "ir/program/program.h"
 #include "ir/values/host_tensor.h"
 
-namespace CLI {
-class App;
-}
-
 namespace braze::tool {
+
+class Arguments;
 
 /// --inputs and --symbol.
 struct InputFlags {
   std::vector<std::string> inputs;
   std::vector<std::string> symbols;
 
-  void add_to(CLI::App& app);
+  void add_to(Arguments& arguments);
 };
 
 struct Inputs {

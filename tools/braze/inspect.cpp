@@ -1,9 +1,9 @@
 // inspect.cpp — braze inspect: what came out of every step of a compilation.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
 #include "tools/braze/package.h"
@@ -103,19 +103,20 @@ Exit inspect(const Options& options) {
   return Exit::Ok;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
-      ->required();
-  app.add_option("--stage", options->stage,
-                 "graph, a pass (expand, fold ...), fusion, tile, kernel, llvm, asm (CPU), "
-                 "cuda, ptx, sass (GPU) or program; "
-                 "without it, a list of what there is");
-  app.add_option("--kernel", options->kernel, "Only this kernel");
-  app.add_option("--target", options->target, "Machine to compile for (default: this one)");
-  options->compile.add_to(app);
-  options->package.add_to(app);
-  app.add_flag("--json", options->json, "Print JSON");
+  arguments
+      .add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
+      .required();
+  arguments.add_option("--stage", options->stage,
+                       "graph, a pass (expand, fold ...), fusion, tile, kernel, llvm, asm (CPU), "
+                       "cuda, ptx, sass (GPU) or program; "
+                       "without it, a list of what there is");
+  arguments.add_option("--kernel", options->kernel, "Only this kernel");
+  arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
+  options->compile.add_to(arguments);
+  options->package.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return inspect(*options); };
 }
 

@@ -2,8 +2,7 @@
 
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
-
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 
 namespace braze::tool {
@@ -18,15 +17,20 @@ constexpr std::pair<std::string_view, Precision> kPrecisions[] = {
 constexpr std::pair<std::string_view, GpuCode> kCodeGenerators[] = {{"ptx", GpuCode::Ptx},
                                                                     {"nvrtc", GpuCode::Nvrtc}};
 
+template <class Value, size_t N>
+std::vector<std::string> names_of(const std::pair<std::string_view, Value> (&choices)[N]) {
+  std::vector<std::string> names;
+  for (const auto& [name, value] : choices) names.emplace_back(name);
+  return names;
+}
+
 // The value called `text` in a table of names.
 template <class Value, size_t N>
 Value parse_choice(std::string_view option, const std::string& text,
                    const std::pair<std::string_view, Value> (&choices)[N]) {
-  std::vector<std::string> known;
-  for (const auto& [name, value] : choices) {
+  for (const auto& [name, value] : choices)
     if (name == text) return value;
-    known.emplace_back(name);
-  }
+  const std::vector<std::string> known = names_of(choices);
   std::string either = known[0];
   for (size_t i = 1; i < known.size(); ++i)
     either += (i + 1 < known.size() ? ", " : " or ") + known[i];
@@ -35,15 +39,17 @@ Value parse_choice(std::string_view option, const std::string& text,
 
 }  // namespace
 
-void CompileFlags::add_to(CLI::App& app) {
-  app.add_option("--precision", precision, "strict, standard (default) or fast");
-  app.add_flag("--no-fuse", no_fuse, "One kernel per op");
-  app.add_flag("--fuse-all", fuse_all, "Fuse whatever can be one kernel, however slow");
-  app.add_option("--schedule", schedules, "KERNEL=TEXT: a schedule as `braze explain` prints it")
-      ->take_all()
-      ->allow_extra_args(false);
-  app.add_option("--codegen", codegen, "Code for GPUs: ptx (default) or nvrtc");
-  app.add_option("--dump", dump, "Folder that receives every phase of the compilation");
+void CompileFlags::add_to(Arguments& arguments) {
+  arguments.add_option("--precision", precision, "strict, standard (default) or fast")
+      .offers(names_of(kPrecisions));
+  arguments.add_flag("--no-fuse", no_fuse, "One kernel per op");
+  arguments.add_flag("--fuse-all", fuse_all, "Fuse whatever can be one kernel, however slow");
+  arguments
+      .add_option("--schedule", schedules, "KERNEL=TEXT: a schedule as `braze explain` prints it")
+      .repeatable();
+  arguments.add_option("--codegen", codegen, "Code for GPUs: ptx (default) or nvrtc")
+      .offers(names_of(kCodeGenerators));
+  arguments.add_option("--dump", dump, "Folder that receives every phase of the compilation");
 }
 
 CompileOptions CompileFlags::options() const {

@@ -8,11 +8,9 @@
 #include "braze/device.h"
 #include "ir/target/target.h"
 
-namespace CLI {
-class App;
-}
-
 namespace braze::tool {
+
+class Arguments;
 
 /// How to compile: --precision, --no-fuse, --fuse-all, --schedule, --codegen, --dump.
 struct CompileFlags {
@@ -22,7 +20,7 @@ struct CompileFlags {
   std::vector<std::string> schedules;
   std::string dump;
 
-  void add_to(CLI::App& app);
+  void add_to(Arguments& arguments);
   CompileOptions options() const;
 };
 

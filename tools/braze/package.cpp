@@ -1,10 +1,10 @@
 #include "tools/braze/package.h"
 
-#include <CLI/CLI.hpp>
 #include <fstream>
 
 #include "ir/program/container.h"
 #include "runtime/package/package.h"
+#include "tools/braze/arguments.h"
 
 namespace braze::tool {
 
@@ -15,10 +15,10 @@ bool is_package(const std::string& path) {
          std::string_view(start, sizeof(start)) == kContainerMagic;
 }
 
-void PackageFlags::add_to(CLI::App& app) {
-  app.add_option("--function", function, "Of a package with several functions");
-  app.add_option("--weights", weights, "Safetensors file in place of the package's weights");
-  app.add_flag("--trust", trust, "Take code from a package that other users can write");
+void PackageFlags::add_to(Arguments& arguments) {
+  arguments.add_option("--function", function, "Of a package with several functions");
+  arguments.add_option("--weights", weights, "Safetensors file in place of the package's weights");
+  arguments.add_flag("--trust", trust, "Take code from a package that other users can write");
 }
 
 Package PackageFlags::load(const std::string& path) const {

@@ -11,6 +11,8 @@
 
 namespace braze::tool {
 
+class Arguments;
+
 /// Whether the file begins as packages do.
 bool is_package(const std::string& path);
 
@@ -19,7 +21,7 @@ struct PackageFlags {
   std::string function, weights;
   bool trust = false;
 
-  void add_to(CLI::App& app);
+  void add_to(Arguments& arguments);
   /// What is wrong with the file is a Failure with Exit::BadFile.
   Package load(const std::string& path) const;
 };

@@ -1,7 +1,6 @@
 // run.cpp — braze run: runs a program once, or often enough to time it.
 #include <fmt/format.h>
 
-#include <CLI/CLI.hpp>
 #include <algorithm>
 #include <chrono>
 #include <cmath>
@@ -14,6 +13,7 @@
 #include "braze/trace.h"
 #include "ir/support/text.h"
 #include "runtime/profile/speeds.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/options.h"
@@ -190,20 +190,22 @@ Exit run(const Options& options) {
   return Exit::Ok;
 }
 
-std::function<Exit()> add(CLI::App& app) {
+std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  app.add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
-      ->required();
-  app.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
-  options->inputs.add_to(app);
-  app.add_option("--output", options->outputs,
-                 "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
-      ->expected(1, -1);
-  app.add_option("--repeat", options->repeat, "Calls to time");
-  app.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
-  options->compile.add_to(app);
-  options->package.add_to(app);
-  app.add_flag("--json", options->json, "Print JSON");
+  arguments
+      .add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
+      .required();
+  arguments.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
+  options->inputs.add_to(arguments);
+  arguments
+      .add_option("--output", options->outputs,
+                  "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
+      .several();
+  arguments.add_option("--repeat", options->repeat, "Calls to time");
+  arguments.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
+  options->compile.add_to(arguments);
+  options->package.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return run(*options); };
 }
 

@@ -5,13 +5,14 @@
 #pragma once
 
 #include <atomic>
-#include <condition_variable>
 #include <cstdint>
 #include <exception>
 #include <memory>
 #include <mutex>
 #include <thread>
 #include <vector>
+
+#include "ir/support/condition_variable.h"
 
 namespace braze {
 
@@ -71,7 +72,7 @@ class ThreadPool {
   std::atomic<int> sleepers_{0};
   std::atomic<bool> stop_{false};
   std::mutex mutex_;
-  std::condition_variable opened_;
+  ConditionVariable opened_;
 };
 
 }  // namespace braze

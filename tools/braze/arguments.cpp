@@ -1,0 +1,90 @@
+#include "tools/braze/arguments.h"
+
+#include <fmt/format.h>
+
+#include <CLI/CLI.hpp>
+
+#include "braze/version.h"
+#include "tools/braze/command.h"
+
+namespace braze::tool {
+
+namespace {
+
+std::vector<std::string> split_names(const std::string& names) {
+  return CLI::detail::split(names, ',');
+}
+
+}  // namespace
+
+Argument& Argument::required() {
+  option_.required();
+  description_.required = true;
+  return *this;
+}
+
+Argument& Argument::several() {
+  option_.expected(1, -1);
+  description_.several = true;
+  return *this;
+}
+
+Argument& Argument::commas() {
+  option_.delimiter(',');
+  return *this;
+}
+
+Argument& Argument::repeatable() {
+  option_.take_all()->allow_extra_args(false);
+  return *this;
+}
+
+Argument& Argument::offers(std::vector<std::string> words) {
+  description_.offers = std::move(words);
+  return *this;
+}
+
+template <class Value>
+Argument Arguments::add(const std::string& name, Value& value, const std::string& text) {
+  descriptions_.push_back({.names = split_names(name), .text = text});
+  return {*app_.add_option(name, value, text), descriptions_.back()};
+}
+
+Argument Arguments::add_option(const std::string& name, std::string& value,
+                               const std::string& text) {
+  return add(name, value, text);
+}
+Argument Arguments::add_option(const std::string& name, std::vector<std::string>& value,
+                               const std::string& text) {
+  const Argument argument = add(name, value, text);
+  descriptions_.back().several = descriptions_.back().positional();
+  return argument;
+}
+Argument Arguments::add_option(const std::string& name, int64_t& value, const std::string& text) {
+  return add(name, value, text);
+}
+Argument Arguments::add_option(const std::string& name, uint64_t& value, const std::string& text) {
+  return add(name, value, text);
+}
+Argument Arguments::add_flag(const std::string& name, bool& value, const std::string& text) {
+  descriptions_.push_back({.names = split_names(name), .text = text, .flag = true});
+  return {*app_.add_flag(name, value, text), descriptions_.back()};
+}
+
+bool read_arguments(const std::string& program, const std::string& purpose,
+                    const std::function<void(Arguments&)>& add, int argc, char** argv) {
+  CLI::App app(purpose, program);
+  app.set_version_flag("--version", program + " " BRAZE_VERSION);
+  Arguments arguments(app);
+  add(arguments);
+  try {
+    app.parse(argc, argv);
+  } catch (const CLI::ParseError& error) {
+    if (error.get_exit_code() != 0) fail_usage(error.what());
+    app.exit(error);  // --help, --version
+    return false;
+  }
+  return true;
+}
+
+}  // namespace braze::tool

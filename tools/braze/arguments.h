@@ -1,0 +1,78 @@
+// arguments.h — what a command takes: it reads the command line, and describes itself.
+//
+// CLI11 does the reading. It stands behind this header because its own take seconds to compile.
+#pragma once
+
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <string>
+#include <vector>
+
+namespace CLI {
+class App;
+class Option;
+}  // namespace CLI
+
+namespace braze::tool {
+
+struct ArgumentDescription {
+  std::vector<std::string> names;  ///< with dashes; one name without: positional
+  std::string text;
+  std::vector<std::string> offers;
+  bool flag = false, required = false, several = false;
+
+  bool positional() const { return !names.front().starts_with('-'); }
+};
+
+/// An option or a positional argument that was added, for what more there is to say of it.
+class Argument {
+ public:
+  Argument(CLI::Option& option, ArgumentDescription& description)
+      : option_(option), description_(description) {}
+
+  Argument& required();
+  /// Takes one word or more, up to the next option.
+  Argument& several();
+  /// Takes words with commas between.
+  Argument& commas();
+  /// May be given more than once, each time with one word.
+  Argument& repeatable();
+  /// Words that completions offer; the command itself judges what it is given.
+  Argument& offers(std::vector<std::string> words);
+
+ private:
+  CLI::Option& option_;
+  ArgumentDescription& description_;
+};
+
+/// The arguments of one command. A name with dashes is an option, one without is positional; what
+/// is given ends up in `value`, which must live until the command has run.
+class Arguments {
+ public:
+  explicit Arguments(CLI::App& app) : app_(app) {}
+
+  Argument add_option(const std::string& name, std::string& value, const std::string& text);
+  Argument add_option(const std::string& name, std::vector<std::string>& value,
+                      const std::string& text);
+  Argument add_option(const std::string& name, int64_t& value, const std::string& text);
+  Argument add_option(const std::string& name, uint64_t& value, const std::string& text);
+  Argument add_flag(const std::string& name, bool& value, const std::string& text);
+
+  const std::deque<ArgumentDescription>& descriptions() const { return descriptions_; }
+
+ private:
+  template <class Value>
+  Argument add(const std::string& name, Value& value, const std::string& text);
+
+  CLI::App& app_;
+  std::deque<ArgumentDescription> descriptions_;  // Argument refers to its element
+};
+
+/// Reads the command line of a program without subcommands, which takes what `add` adds. False
+/// after
+/// --help and --version; what cannot be is a usage failure.
+bool read_arguments(const std::string& program, const std::string& purpose,
+                    const std::function<void(Arguments&)>& add, int argc, char** argv);
+
+}  // namespace braze::tool
