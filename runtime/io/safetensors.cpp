@@ -216,9 +216,10 @@ class HeaderReader {
 
 /// The file that an index names as `name`, which must lie beside it.
 std::string shard_path(const fs::path& index, const std::string& name) {
-  const auto refuse = [&](std::string_view why) {
+  const auto refuse = [&](std::string_view why, std::string fix = "") {
     fail(codes::kSafetensorsFormat,
-         fmt::format("{} names the file {}, which {}", index.string(), quote(name), why));
+         fmt::format("{} names the file {}, which {}", index.string(), quote(name), why),
+         {.location = {}, .node = "", .fix = std::move(fix)});
   };
   if (name.empty() || name == "." || name == ".." || name.find_first_of({"/\0", 2}) != name.npos)
     refuse("is not the name of a file in the folder of the index");
@@ -230,7 +231,8 @@ std::string shard_path(const fs::path& index, const std::string& name) {
       fs::canonical(index.parent_path().empty() ? "." : index.parent_path(), error);
   const fs::path target = fs::canonical(path, error);
   if (error || target.parent_path() != folder)
-    refuse("is a symbolic link out of the folder of the index");
+    refuse("is a symbolic link out of the folder of the index",
+           "copy what you trust with its files: cp -rL FOLDER COPY");
   return target.string();
 }
 
