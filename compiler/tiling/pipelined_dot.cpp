@@ -327,7 +327,7 @@ std::vector<Expr> PipelinedDot::first_of(const Expr& u) {
   Expr tile = u, matrix = floordiv(u, matrix_tiles_);
   if (first.size() > 2) {
     matrix = builder_.let("matrix", matrix);
-    tile = builder_.let("tile", u - matrix * matrix_tiles_);
+    tile = builder_.let("tile", mod(u, matrix_tiles_));
   }
   for (size_t p = first.size(); p-- > 0;) {
     if (!is_batch(p)) continue;
@@ -336,10 +336,11 @@ std::vector<Expr> PipelinedDot::first_of(const Expr& u) {
   }
   Expr row = mod(tile, row_tiles_), column = floordiv(tile, row_tiles_);
   if (schedule_.band > 0) {
-    const Expr band = builder_.let("band", floordiv(tile, column_tiles_ * Expr(schedule_.band)));
+    const Expr band_tiles = column_tiles_ * Expr(schedule_.band);
+    const Expr band = builder_.let("band", floordiv(tile, band_tiles));
     const Expr above = band * Expr(schedule_.band);
     const Expr height = builder_.let("height", max(1, min(schedule_.band, row_tiles_ - above)));
-    const Expr inside = builder_.let("inside", tile - above * column_tiles_);
+    const Expr inside = builder_.let("inside", mod(tile, band_tiles));
     row = above + mod(inside, height);
     column = floordiv(inside, height);
   }

@@ -468,6 +468,27 @@ TEST(MatrixUnits, PartsOfTheContractedAxis) {
   }
 }
 
+// Batches and rows in wide ranges: no address may seem to leave 64 bits.
+TEST(MatrixUnits, SizesInWideRanges) {
+  const Graph graph = parse(R"(symbol h: 1..65536
+symbol s: 1..65536
+graph @main(%q: bf16[h, s, 64], %k: bf16[h, s, 64]) {
+  %y = dot %q, %k {batch: [0] x [0], contract: [2] x [2]} : f32[h, s, s]
+  return %y
+})");
+  const Device device = testing::gpu_or("sim:sm_90");
+  const auto program = testing::compile_for(device, graph);
+  EXPECT_NE(program->launches[0].schedule.find("form=cooperative"), std::string::npos)
+      << program->launches[0].schedule;
+  std::vector<HostTensor> inputs;
+  for (uint64_t i = 0; i < 2; ++i) {
+    inputs.emplace_back(DType::BF16, std::vector<int64_t>{3, 150, 64});
+    for (int64_t j = 0; j < inputs[i].numel(); ++j)
+      inputs[i].set_double(j, static_cast<double>((j * 7 + static_cast<int64_t>(i)) % 11) - 5);
+  }
+  EXPECT_TRUE(testing::agrees(graph, inputs, device));
+}
+
 // Factors of tf32 lie along the contracted axis, or are transposed by a kernel of their own.
 TEST(MatrixUnits, Tf32Agrees) {
   const Device device = testing::gpu_or("sim:sm_90");
