@@ -144,6 +144,7 @@ TEST_F(NpzTest, ReadsWhatNumPyWrites) {
     EXPECT_THAT(arrays.at("layer.0/weight").to_vector<float>(), ElementsAre(2, 2, 2, 2));
   }
   EXPECT_EQ(load_npz(fixture("streamed")).at("u4").item(), 7) << "sizes behind the data";
+  EXPECT_EQ(load_npz(fixture("zip64")).at("u4").item(), 7);
 }
 
 TEST_F(NpzTest, NumPyReadsWhatWeWrite) {
