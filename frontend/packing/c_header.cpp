@@ -27,15 +27,16 @@ std::string_view c_dtype(DType dtype) {
   return kNames[static_cast<size_t>(dtype)];
 }
 
-// Names that C takes and that no two things of one function share.
+// Names that C takes and that no two things of one scope share.
 class Names {
  public:
-  Names() : used_{"function", "arguments", "results", "status", "i"} {}
+  /// `taken`: what the scope has names for already.
+  explicit Names(std::set<std::string> taken) : used_(std::move(taken)) {}
 
   std::string add(std::string_view text) {
     std::string name;
     for (const char c : text) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-    // Reserved words have no capital letters and no underscore at their end.
+    // Nothing that is reserved has an underscore at its end.
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || is_reserved(name))
       name += '_';
     if (std::isdigit(static_cast<unsigned char>(name[0]))) name.insert(0, 1, '_');
@@ -46,13 +47,18 @@ class Names {
  private:
   static bool is_reserved(std::string_view name) {
     constexpr std::string_view kWords[] = {
-        "auto",    "bool",    "break",    "case",     "char",   "class",    "const",   "continue",
-        "default", "delete",  "do",       "double",   "else",   "enum",     "extern",  "false",
-        "float",   "for",     "goto",     "if",       "inline", "int",      "long",    "new",
-        "private", "public",  "register", "return",   "short",  "signed",   "sizeof",  "static",
-        "struct",  "switch",  "template", "this",     "true",   "typedef",  "union",   "unsigned",
-        "using",   "virtual", "void",     "volatile", "while",  "operator", "restrict"};
-    return std::ranges::find(kWords, name) != std::end(kWords);
+        "auto",      "bool",     "break",   "case",     "char",     "class",    "const",
+        "continue",  "default",  "delete",  "do",       "double",   "else",     "enum",
+        "extern",    "false",    "float",   "for",      "goto",     "if",       "inline",
+        "int",       "long",     "new",     "private",  "public",   "register", "return",
+        "short",     "signed",   "sizeof",  "static",   "struct",   "switch",   "template",
+        "this",      "true",     "typedef", "union",    "unsigned", "using",    "virtual",
+        "void",      "volatile", "while",   "operator", "restrict", "and",      "asm",
+        "bitand",    "bitor",    "catch",   "compl",    "concept",  "export",   "friend",
+        "namespace", "not",      "nullptr", "or",       "requires", "throw",    "try",
+        "typename",  "xor",      "NULL"};
+    return std::ranges::find(kWords, name) != std::end(kWords) || name.ends_with("_t") ||
+           name.starts_with("braze_") || name.starts_with("BRAZE_");
   }
   std::set<std::string> used_;
 };
@@ -99,8 +105,9 @@ struct Port {
 
 class FunctionWriter {
  public:
-  FunctionWriter(const PackageReader::Function& function, const Program& program)
-      : function_(function), program_(program), c_name_(Names().add(function.name)) {
+  FunctionWriter(const PackageReader::Function& function, const Program& program,
+                 std::string c_name)
+      : function_(function), program_(program), c_name_(std::move(c_name)) {
     for (const Expr& symbol : program.symbols)
       symbols_[symbol.symbol_name()] = names_.add(symbol.symbol_name());
     for (size_t i = 0; i < program.inputs.size(); ++i)
@@ -192,8 +199,8 @@ class FunctionWriter {
 
   const PackageReader::Function& function_;
   const Program& program_;
-  Names names_;
   const std::string c_name_;
+  Names names_{{"function", "arguments", "results", "status", "i", "shape"}};
   SymbolNames symbols_;
   std::vector<Port> inputs_, outputs_;
 };
@@ -214,9 +221,10 @@ std::string c_header(const Package& package, std::string_view file) {
   const std::string guard = guard_of(file);
   std::string out = "/* Made by `braze compile --header`; changes here are lost. */\n";
   out += format("#ifndef {0}\n#define {0}\n\n#include <braze/c.h>\n#include <stdbool.h>\n", guard);
+  Names names{{"braze"}};
   for (const PackageReader::Function& function : reader.functions()) {
     const Program program = reader.program(function.variants.front());
-    out += FunctionWriter(function, program).text();
+    out += FunctionWriter(function, program, names.add(function.name)).text();
   }
   return out + format("\n#endif /* {} */\n", guard);
 }

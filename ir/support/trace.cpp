@@ -104,8 +104,8 @@ std::string name_member(std::string_view name) { return "\"name\":" + json_strin
 // What events of all kinds begin with.
 std::string head(char phase, std::string_view category, std::string_view name, int64_t process,
                  int64_t thread, int64_t time) {
-  return fmt::format(R"({{"ph":"{}","cat":"{}","name":{},"pid":{},"tid":{},"ts":{})", phase,
-                     category, json_string(name), process, thread, microseconds(time));
+  return fmt::format(R"({{"ph":"{}","cat":{},"name":{},"pid":{},"tid":{},"ts":{})", phase,
+                     json_string(category), json_string(name), process, thread, microseconds(time));
 }
 
 std::string span_text(std::string_view category, std::string_view name, int64_t process,

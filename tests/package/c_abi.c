@@ -12,7 +12,7 @@
 
 int main(int argc, char** argv) {
   braze_package* package = NULL;
-  braze_function *scale = NULL, *join = NULL;
+  braze_function *scale = NULL, *join = NULL, *names = NULL;
   float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[15] = {0};
   int i;
   CHECK(argc == 2);
@@ -26,6 +26,7 @@ int main(int argc, char** argv) {
   CHECK(braze_function_load(package, "scale", "cuda:77", &scale) == BRAZE_INVALID_ARGUMENT);
   CHECK(scale_load(package, "cpu", &scale) == BRAZE_OK);
   CHECK(join_load(package, "cpu", &join) == BRAZE_OK);
+  CHECK(braze__load(package, "cpu", &names) == BRAZE_OK);
   braze_package_release(package); /* functions keep what they need */
   CHECK(braze_function_inputs(scale) == 1 && braze_function_outputs(scale) == 1);
   CHECK(strcmp(braze_function_device(scale), "cpu") == 0);
@@ -41,9 +42,14 @@ int main(int argc, char** argv) {
   for (i = 0; i < 3; ++i) CHECK(z[i] == x[i]);
   for (i = 0; i < 4; ++i) CHECK(z[3 + i] == x[i]);
 
+  /* its inputs have names that the header itself needs */
+  CHECK(braze__run(names, 3, x + 3, x, y) == BRAZE_OK);
+  for (i = 0; i < 3; ++i) CHECK(y[i] == 3);
+
   CHECK(braze_run(scale, NULL, 0, NULL, 0) == BRAZE_INVALID_ARGUMENT);
   braze_function_release(scale);
   braze_function_release(join);
+  braze_function_release(names);
   braze_function_release(NULL);
   printf("%s\n", braze_version());
   return 0;

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Usage: c_abi.sh BRAZE C_COMPILER SOURCE RUNTIME_LIBRARY. Packs two functions, and has a C compiler
+# Usage: c_abi.sh BRAZE C_COMPILER SOURCE RUNTIME_LIBRARY. Packs functions, and has a C compiler
 # build a program on the header that comes with them.
 set -euo pipefail
 braze=$1 compiler=$2 source=$3 library=$4
@@ -23,7 +23,16 @@ graph @join(%x: f32[n + 1], %y: f32[2*n]) {
   return %z as "x"
 }
 END
-"$braze" compile "$work/scale.braze" "$work/join.braze" --header "$work/functions.h" -o "$work/p.bzp"
+cat >"$work/names.braze" <<'END'
+braze 1 graph
+symbol int64_t: 1..8
+graph @braze(%shape: f32[int64_t], %and: f32[int64_t]) {
+  %y = sub %shape, %and : f32[int64_t]
+  return %y as "braze_run"
+}
+END
+"$braze" compile "$work/scale.braze" "$work/join.braze" "$work/names.braze" -o "$work/p.bzp" \
+  --header "$work/functions.h"
 for standard in c99 c17; do
   "$compiler" -std=$standard -pedantic -Wall -Wextra -Werror -I"$work" \
     -I"$source/runtime/include" "$source/tests/package/c_abi.c" "$library" \

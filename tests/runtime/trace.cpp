@@ -61,6 +61,7 @@ TEST_F(Trace, UserSpansNestAndKeepTheirNames) {
     outer.add("ratio", 0.5);
     outer.add("nothing", NAN);
     const TraceSpan inner(odd);
+    const TraceSpan of_category(odd, "innermost");
   }
   const std::vector<TraceEvent> events = stop_and_read();
   EXPECT_FALSE(TraceSpan("after the timeline"));
@@ -71,6 +72,7 @@ TEST_F(Trace, UserSpansNestAndKeepTheirNames) {
   EXPECT_EQ(spans[1].name, "odd \"\\\n\t name \xef\xbf\xbd");
   EXPECT_EQ(spans[0].pid, getpid());
   EXPECT_EQ(spans[0].tid, gettid());
+  EXPECT_THAT(in_category(events, "odd \"\\\n\t name \xef\xbf\xbd"), SizeIs(1));
 }
 
 TEST_F(Trace, EveryLaunchIsOnItsDevice) {
