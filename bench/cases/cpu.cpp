@@ -5,7 +5,9 @@
 #include <immintrin.h>
 #endif
 
+#include <cstdlib>
 #include <cstring>
+#include <filesystem>
 #include <string>
 #include <tuple>
 #include <utility>
@@ -13,6 +15,7 @@
 
 #include "bench/cases/digits_step.h"
 #include "braze/braze.h"
+#include "frontend/builder/program_cache.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
 #include "runtime/devices/cpu/thread_pool.h"
@@ -220,6 +223,48 @@ void cold_compile_digits_step(benchmark::State& state) {
                                                    digits.labels));
 }
 BENCHMARK(cold_compile_digits_step)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// The first call in a process whose program another one has compiled: from a graph to code that
+// can be called, with the cache's file in memory.
+void warm_start(benchmark::State& state, const std::string& text) {
+  const Graph graph = parse_graph(text, "warm_start");
+  std::string folder = (std::filesystem::temp_directory_path() / "braze-bench-XXXXXX").string();
+  if (!mkdtemp(folder.data())) return state.SkipWithError("no temporary folder");
+  DiskCache cache({.folder = folder});
+  const Device device("cpu");
+  size_t kernels = cached_program(graph, device.target(), {}, cache)->launches.size();
+  for (auto _ : state) {
+    const auto program = cached_program(graph, device.target(), {}, cache);
+    benchmark::DoNotOptimize(Executable::load(program, device));
+  }
+  if (cache.stats().misses != 1) state.SkipWithError("the cache was not warm");
+  state.counters["time/kernel"] = benchmark::Counter(
+      static_cast<double>(kernels),
+      benchmark::Counter::kIsIterationInvariantRate | benchmark::Counter::kInvert);
+  std::filesystem::remove_all(folder);
+}
+
+void warm_start_twenty_ops(benchmark::State& state) {
+  const auto f = jit(twenty_ops);
+  warm_start(state, f.graph(random::normal({4096})));
+}
+BENCHMARK(warm_start_twenty_ops)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+void warm_start_digits_step(benchmark::State& state) {
+  const bench::Digits digits;
+  warm_start(state, bench::training_step().graph(digits.parameters, digits.state, digits.pixels,
+                                                 digits.labels));
+}
+BENCHMARK(warm_start_digits_step)->UseRealTime()->Unit(benchmark::kMillisecond);
+
+// Tracing and differentiation, which every start does.
+void trace_digits_step(benchmark::State& state) {
+  const bench::Digits digits;
+  for (auto _ : state)
+    benchmark::DoNotOptimize(bench::training_step().graph(digits.parameters, digits.state,
+                                                          digits.pixels, digits.labels));
+}
+BENCHMARK(trace_digits_step)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 }  // namespace
 }  // namespace braze

@@ -58,7 +58,7 @@ void DiskCache::open_folder() {
 }
 
 void DiskCache::warn_once(const std::string& text) {
-  std::call_once(warned_, [&] { warn_(text + "; BRAZE_CACHE=off makes this warning go"); });
+  std::call_once(warned_, [&] { warn_(text + "; BRAZE_CACHE=off silences this"); });
 }
 
 std::optional<std::string> DiskCache::miss() {

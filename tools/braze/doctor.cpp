@@ -18,6 +18,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "tools/braze/arguments.h"
+#include "tools/braze/cache.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/report.h"
@@ -150,6 +151,7 @@ std::vector<Fact> facts_of_machine() {
   };
   add_target(facts);
   add_gpus(facts);
+  facts.push_back({"program cache", summary(view_cache())});
   std::vector<std::string> names;
   for (const Device& device : devices()) names.push_back(device.name());
   facts.push_back({"devices", fmt::format("{}", fmt::join(names, ", "))});

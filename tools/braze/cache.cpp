@@ -1,0 +1,401 @@
+// cache.cpp — braze cache: what is kept of earlier compilations, whether it is whole, and why a
+// program was not found.
+#include "tools/braze/cache.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+
+#include "frontend/builder/program_cache.h"
+#include "ir/program/package.h"
+#include "ir/support/text.h"
+#include "runtime/io/trust.h"
+#include "tools/braze/arguments.h"
+#include "tools/braze/command.h"
+#include "tools/braze/options.h"
+#include "tools/braze/report.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+using Files = std::vector<CacheFolder::File>;
+
+struct Options {
+  std::string action, source, device = "cpu", max_size, older_than;
+  bool remove = false, all = false, dry_run = false, json = false;
+  CompileFlags compile;
+};
+
+// --- Words ---------------------------------------------------------------------------------------
+
+constexpr struct {
+  char letter;
+  std::string_view name;
+  double seconds;
+} kUnits[] = {
+    {'d', "days", 86400}, {'h', "hours", 3600}, {'m', "minutes", 60}, {'s', "seconds", 1}};
+
+std::string age_text(CacheClock::time_point used) {
+  const double age = std::chrono::duration<double>(CacheClock::now() - used).count();
+  for (const auto& unit : kUnits)
+    if (age >= 2 * unit.seconds)
+      return fmt::format("{:.0f} {} ago", std::floor(age / unit.seconds), unit.name);
+  return "just now";
+}
+
+std::chrono::seconds parse_age(const std::string& text) {
+  char* end = nullptr;
+  const double value = std::strtod(text.c_str(), &end);
+  for (const auto& unit : kUnits)
+    if (value >= 0 && value < 1e6 && end != text.c_str() && end[0] == unit.letter && end[1] == '\0')
+      return std::chrono::seconds(static_cast<int64_t>(value * unit.seconds));
+  fail_usage(fmt::format("--older-than is a time such as 30d, 12h, 5m or 10s, not {}", text));
+}
+
+uint64_t parse_size(const std::string& text) {
+  if (const auto bytes = parse_bytes(text)) return *bytes;
+  fail_usage(fmt::format("--max-size is a number of bytes, such as 512M or 2G, not {}", text));
+}
+
+uint64_t bytes_of(const Files& files) {
+  uint64_t bytes = 0;
+  for (const CacheFolder::File& file : files) bytes += file.bytes;
+  return bytes;
+}
+
+std::string count_text(size_t count, std::string_view one) {
+  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
+}
+
+double seconds_since(CacheClock::time_point used) {
+  return std::chrono::duration<double>(CacheClock::now() - used).count();
+}
+
+// The folder, for commands that work in it; none where nothing is kept yet.
+std::optional<CacheFolder> usable_folder() {
+  CacheView cache = view_cache();
+  if (!cache.refusal.empty()) throw Failure{Exit::BadFile, "the cache is " + cache.state};
+  return std::move(cache.folder);
+}
+
+// --- stat ----------------------------------------------------------------------------------------
+
+Exit stat(const Options& options) {
+  const CacheView cache = view_cache();
+  const Files entries = cache.folder ? cache.folder->entries() : Files();
+  const size_t orphans =
+      cache.folder ? cache.folder->orphans(std::chrono::seconds(0)).size() : size_t{0};
+  if (options.json) {
+    json::Members members = {{"folder", json::string(cache.settings.folder)},
+                             {"state", json::string(cache.state)},
+                             {"programs", std::to_string(entries.size())},
+                             {"bytes", std::to_string(bytes_of(entries))},
+                             {"max_bytes", std::to_string(cache.settings.max_bytes)},
+                             {"unfinished", std::to_string(orphans)}};
+    if (!entries.empty()) {
+      members.push_back({"oldest_use_s", json::number(seconds_since(entries.front().used))});
+      members.push_back({"newest_use_s", json::number(seconds_since(entries.back().used))});
+    }
+    json::print(members);
+    return Exit::Ok;
+  }
+  const auto line = [](std::string_view what, const std::string& text) {
+    fmt::print("  {:<12}{}\n", what, text);
+  };
+  line("folder", cache.settings.folder);
+  line("state", cache.state);
+  line("programs", std::to_string(entries.size()));
+  line("size", fmt::format("{} of {}", bytes_text(bytes_of(entries)),
+                           bytes_text(cache.settings.max_bytes)));
+  if (!entries.empty())
+    line("used", fmt::format("{}; the longest unused {}", age_text(entries.back().used),
+                             age_text(entries.front().used)));
+  if (orphans > 0) line("unfinished", count_text(orphans, "file"));
+  return Exit::Ok;
+}
+
+// --- verify --------------------------------------------------------------------------------------
+
+// What is wrong with an entry; empty if nothing is.
+std::string fault_of(const CacheFolder& folder, const std::string& name) {
+  const CacheFolder::Reading file = folder.read(name);
+  if (file.untrusted) return "others could have written it";
+  if (file.error == std::errc::no_such_file_or_directory) return "there is no such entry";
+  if (file.error) return file.error.message();
+  const EntryView entry = parse_entry(file.bytes);
+  if (!entry.fault.empty()) return std::string(entry.fault);
+  if (hash128(entry.key).to_string() != name) return "it is an entry of another name";
+  try {
+    decode(std::as_bytes(std::span(entry.payload)), name);
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+  return {};
+}
+
+Exit verify(const Options& options) {
+  const std::optional<CacheFolder> folder = usable_folder();
+  const Files entries = folder ? folder->entries() : Files();
+  std::vector<std::string> items;
+  size_t faulty = 0, removed = 0;
+  for (const CacheFolder::File& file : entries) {
+    const std::string fault = fault_of(*folder, file.name);
+    if (fault.empty()) continue;
+    ++faulty;
+    const bool gone = options.remove && !folder->remove(file.name);
+    removed += gone;
+    items.push_back(json::object({{"name", json::string(file.name)},
+                                  {"fault", json::string(fault)},
+                                  {"removed", json::boolean(gone)}}));
+    if (!options.json) fmt::print("{}: {}{}\n", file.name, fault, gone ? " (removed)" : "");
+  }
+  if (options.json) {
+    json::print({{"programs", std::to_string(entries.size())}, {"faulty", json::array(items)}});
+  } else {
+    fmt::print("{}, {} faulty\n", count_text(entries.size(), "program"), faulty);
+  }
+  return faulty == removed ? Exit::Ok : Exit::BadFile;
+}
+
+// --- prune ---------------------------------------------------------------------------------------
+
+Exit prune(const Options& options) {
+  if (!options.all && options.max_size.empty() && options.older_than.empty())
+    fail_usage("what is to go? --max-size, --older-than or --all says it");
+  const uint64_t max_bytes = options.all                ? 0
+                             : options.max_size.empty() ? UINT64_MAX
+                                                        : parse_size(options.max_size);
+  const CacheClock::time_point oldest = options.older_than.empty()
+                                            ? CacheClock::time_point()
+                                            : CacheClock::now() - parse_age(options.older_than);
+  const std::optional<CacheFolder> folder = usable_folder();
+  Files files;
+  if (folder) {
+    files = superfluous(folder->entries(), max_bytes, oldest);
+    const Files orphans =
+        folder->orphans(options.all ? std::chrono::seconds(0) : std::chrono::hours(1));
+    files.insert(files.end(), orphans.begin(), orphans.end());
+  }
+  if (!options.dry_run)
+    std::erase_if(files, [&](const auto& file) { return bool(folder->remove(file.name)); });
+  if (options.json) {
+    json::print({{"removed", std::to_string(files.size())},
+                 {"bytes", std::to_string(bytes_of(files))},
+                 {"dry_run", json::boolean(options.dry_run)}});
+    return Exit::Ok;
+  }
+  fmt::print("{} {}, {}\n", options.dry_run ? "would remove" : "removed",
+             count_text(files.size(), "file"), bytes_text(bytes_of(files)));
+  return Exit::Ok;
+}
+
+// --- explain -------------------------------------------------------------------------------------
+
+// Another program's key, and where it differs.
+struct Neighbour {
+  CacheFolder::File file;
+  std::vector<KeyDifference> parts;
+
+  size_t lines() const {
+    size_t count = 0;
+    for (const KeyDifference& part : parts) count += part.ours.size() + part.theirs.size();
+    return count;
+  }
+};
+
+// The entries whose keys are most like `key`, the most like first.
+std::vector<Neighbour> neighbours(const CacheFolder& folder, const std::string& key) {
+  constexpr size_t kShown = 3;
+  std::vector<Neighbour> found;
+  for (const CacheFolder::File& file : folder.entries()) {
+    const CacheFolder::Reading reading = folder.read(file.name);
+    const EntryView entry = parse_entry(reading.bytes);
+    if (entry.fault.empty()) found.push_back({file, differences(key, entry.key)});
+  }
+  std::stable_sort(found.begin(), found.end(), [](const Neighbour& a, const Neighbour& b) {
+    return std::pair(a.parts.size(), a.lines()) < std::pair(b.parts.size(), b.lines());
+  });
+  if (found.size() > kShown) found.resize(kShown);
+  return found;
+}
+
+void print_part(const KeyDifference& part) {
+  static constexpr size_t kLines = 4;
+  const auto print = [](char sign, const std::vector<std::string>& lines) {
+    for (size_t i = 0; i < std::min(kLines, lines.size()); ++i)
+      fmt::print("      {} {}\n", sign, lines[i]);
+    if (lines.size() > kLines) fmt::print("      {} and {} more\n", sign, lines.size() - kLines);
+  };
+  fmt::print("    {}\n", part.name);
+  print('+', part.ours);
+  print('-', part.theirs);
+}
+
+std::string neighbour_json(const Neighbour& neighbour) {
+  const auto lines = [](const std::vector<std::string>& texts) {
+    std::vector<std::string> items;
+    for (const std::string& text : texts) items.push_back(json::string(text));
+    return json::array(items);
+  };
+  std::vector<std::string> parts;
+  for (const KeyDifference& part : neighbour.parts)
+    parts.push_back(json::object({{"name", json::string(part.name)},
+                                  {"here", lines(part.ours)},
+                                  {"there", lines(part.theirs)}}));
+  return json::object(
+      {{"name", json::string(neighbour.file.name)}, {"differs", json::array(parts)}});
+}
+
+void print_neighbour(const Neighbour& neighbour) {
+  fmt::print("  {}, used {}, differs in {}\n", neighbour.file.name, age_text(neighbour.file.used),
+             join(neighbour.parts, ", ", [](const KeyDifference& part) { return part.name; }));
+  for (const KeyDifference& part : neighbour.parts) print_part(part);
+}
+
+Exit explain_key(const Options& options, const CacheKey& key) {
+  const std::string name = key.name();
+  const CacheView cache = view_cache();
+  const std::string fault = cache.folder ? fault_of(*cache.folder, name) : cache.state;
+  const std::vector<Neighbour> near = cache.folder && !fault.empty()
+                                          ? neighbours(*cache.folder, key.text())
+                                          : std::vector<Neighbour>();
+  if (options.json) {
+    std::vector<std::string> items;
+    for (const Neighbour& neighbour : near) items.push_back(neighbour_json(neighbour));
+    json::print({{"name", json::string(name)},
+                 {"hit", json::boolean(fault.empty())},
+                 {"why", json::string(fault)},
+                 {"nearest", json::array(items)}});
+    return Exit::Ok;
+  }
+  if (fault.empty()) {
+    fmt::print("hit: {}\n", name);
+    return Exit::Ok;
+  }
+  fmt::print("miss: {} ({})\n", name, fault);
+  if (!near.empty()) fmt::print("what is nearest (+ asked for, - kept):\n");
+  for (const Neighbour& neighbour : near) print_neighbour(neighbour);
+  return Exit::Ok;
+}
+
+bool is_entry_name(const std::string& text) {
+  return text.size() == 32 && std::all_of(text.begin(), text.end(), [](unsigned char c) {
+           return std::isdigit(c) || (c >= 'a' && c <= 'f');
+         });
+}
+
+Exit show_entry(const Options& options) {
+  const std::optional<CacheFolder> folder = usable_folder();
+  const std::string fault = folder ? fault_of(*folder, options.source) : "nothing is kept yet";
+  if (!fault.empty()) throw Failure{Exit::BadFile, fmt::format("{}: {}", options.source, fault)};
+  const CacheFolder::Reading file = folder->read(options.source);
+  const EntryView entry = parse_entry(file.bytes);
+  if (options.json) {
+    json::print({{"name", json::string(options.source)},
+                 {"bytes", std::to_string(file.bytes.size())},
+                 {"used_s", json::number(seconds_since(file.used))},
+                 {"key", json::string(entry.key)}});
+    return Exit::Ok;
+  }
+  fmt::print("{}, {}, used {}\n{}", options.source, bytes_text(file.bytes.size()),
+             age_text(file.used), entry.key);
+  return Exit::Ok;
+}
+
+Exit explain(const Options& options) {
+  if (is_entry_name(options.source)) return show_entry(options);
+  const Source source = read_source(options.source);
+  const Target& target = find_device(options.device).target();
+  const CompileOptions compile = options.compile.options();
+  return std::visit(
+      [&](const auto& code) { return explain_key(options, program_key(code, target, compile)); },
+      source);
+}
+
+// --- The command ---------------------------------------------------------------------------------
+
+constexpr std::pair<std::string_view, Exit (*)(const Options&)> kActions[] = {
+    {"stat", stat}, {"verify", verify}, {"prune", prune}, {"explain", explain}};
+
+std::vector<std::string> action_names() {
+  std::vector<std::string> names;
+  for (const auto& [action, run] : kActions) names.emplace_back(action);
+  return names;
+}
+
+Exit act(const Options& options) {
+  const bool explains = options.action == "explain";
+  if (explains && options.source.empty())
+    fail_usage("what is to be explained? A file of a program, or an entry's name, says it");
+  if (!explains && !options.source.empty())
+    fail_usage(fmt::format("cache {} takes no file", options.action));
+  for (const auto& [action, run] : kActions)
+    if (action == options.action) return run(options);
+  const std::vector<std::string> names = action_names();
+  fail_usage(fmt::format("there is no action {}; the actions are {}{}", options.action,
+                         fmt::join(names, ", "), did_you_mean(options.action, names)));
+}
+
+std::function<Exit()> add(Arguments& arguments) {
+  auto options = std::make_shared<Options>();
+  arguments.add_option("ACTION", options->action, "stat, verify, prune or explain")
+      .required()
+      .offers(action_names());
+  arguments.add_option("FILE", options->source,
+                       "explain: graph, tile or kernel text, or an entry's name");
+  arguments.add_flag("--delete", options->remove, "verify: remove what is faulty");
+  arguments.add_option("--max-size", options->max_size, "prune: bytes that may stay, such as 512M");
+  arguments.add_option("--older-than", options->older_than,
+                       "prune: what was not used for 30d, 12h, 5m ...");
+  arguments.add_flag("--all", options->all, "prune: everything");
+  arguments.add_flag("--dry-run", options->dry_run, "prune: only say what would go");
+  arguments.add_option("--device", options->device, "explain: cpu (default), cuda:0, sim:cpu ...");
+  options->compile.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
+  return [options] { return act(*options); };
+}
+
+}  // namespace
+
+CacheView view_cache() {
+  CacheView view{CacheSettings::from_environment()};
+  view.state = name(view.settings.mode);
+  const auto refuse = [&view](const std::string& why) {
+    view.refusal = why;
+    view.state = "off: " + why;
+  };
+  if (view.settings.folder.empty()) {
+    refuse("neither HOME nor BRAZE_CACHE_DIR names a folder");
+    return view;
+  }
+  try {
+    view.folder = CacheFolder::open(view.settings.folder, false);
+  } catch (const Error& error) {
+    if (&error.code() == &codes::kFileMissing)
+      view.state += ", nothing is kept yet";
+    else
+      refuse(error.message() + (error.fix().empty() ? "" : fmt::format(" ({})", error.fix())));
+  }
+  return view;
+}
+
+std::string summary(const CacheView& cache) {
+  if (!cache.folder) return fmt::format("{} ({})", cache.settings.folder, cache.state);
+  const Files entries = cache.folder->entries();
+  return fmt::format("{}, {}, {}, {} of {}", cache.state, cache.settings.folder,
+                     count_text(entries.size(), "program"), bytes_text(bytes_of(entries)),
+                     bytes_text(cache.settings.max_bytes));
+}
+
+const Command kCache = {"cache", "Looks after what is kept of earlier compilations.",
+                        "  braze cache stat\n"
+                        "  braze cache verify --delete          # every entry, whole or gone\n"
+                        "  braze cache prune --older-than 30d --max-size 512M\n"
+                        "  braze cache explain softmax.braze    # hit or miss, and what differs\n",
+                        add};
+
+}  // namespace braze::tool
