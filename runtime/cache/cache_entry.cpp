@@ -115,7 +115,7 @@ EntryView parse_entry(std::string_view file) {
   const auto broken = [](std::string_view fault) { return EntryView{{}, {}, fault}; };
   if (file.size() < kHeaderBytes + kChecksumBytes) return broken("the file is too short");
   if (!file.starts_with(kMagic)) return broken("the file is no cache entry");
-  if (read<uint32_t>(file, 8) != kVersion) return broken("the format has another version");
+  if (read<uint64_t>(file, 8) != kVersion) return broken("the format has another version");
   const uint64_t room = file.size() - kHeaderBytes - kChecksumBytes;
   const auto key_size = read<uint64_t>(file, 16), payload_size = read<uint64_t>(file, 24);
   if (key_size > room || payload_size != room - key_size)

@@ -151,10 +151,12 @@ TEST(CacheEntryTest, LengthsThatLieAreFaults) {
       std::memcpy(bad.data() + at, &length, 8);
       EXPECT_EQ(parse_entry(with_checksum(bad)).fault, "the file has another length than it says");
     }
+  for (const size_t at : {8u, 11u, 12u, 15u}) {
+    std::string other = good;
+    other[at] = 2;
+    EXPECT_EQ(parse_entry(with_checksum(other)).fault, "the format has another version");
+  }
   std::string other = good;
-  other[8] = 2;
-  EXPECT_EQ(parse_entry(with_checksum(other)).fault, "the format has another version");
-  other = good;
   other[0] = 'X';
   EXPECT_EQ(parse_entry(with_checksum(other)).fault, "the file is no cache entry");
 }
