@@ -6,6 +6,7 @@ if(fmt_VERSION VERSION_GREATER_EQUAL 9 AND fmt_VERSION VERSION_LESS 10)
   set_target_properties(braze_fmt PROPERTIES POSITION_INDEPENDENT_CODE ON)
   target_include_directories(braze_fmt SYSTEM PUBLIC
     $<TARGET_PROPERTY:fmt::fmt-header-only,INTERFACE_INCLUDE_DIRECTORIES>)
+  target_compile_options(braze_fmt PRIVATE $<$<CONFIG:Release>:-Os>)
   target_link_libraries(braze_fmt PRIVATE braze_options)
 else()
   add_library(braze_fmt INTERFACE)

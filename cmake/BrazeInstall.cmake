@@ -1,22 +1,39 @@
+# Four components, each of use with those before it: the runtime (library, braze-run), what programs
+# need to be built on it, the compiler (library, command line tool), and the same for it.
 # The installed tree can be moved: every path in it is relative.
 include(CMakePackageConfigHelpers)
 set(config_folder ${CMAKE_INSTALL_LIBDIR}/cmake/braze)
 set(pkgconfig_folder ${CMAKE_INSTALL_LIBDIR}/pkgconfig)
 
-install(TARGETS braze braze-runtime EXPORT braze-targets
-  INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
-install(EXPORT braze-targets NAMESPACE braze:: DESTINATION ${config_folder})
-install(DIRECTORY
-  ir/include/ runtime/include/ compiler/include/ frontend/include/ ${PROJECT_BINARY_DIR}/include/
-  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} FILES_MATCHING PATTERN *.h)
+# install_library(TARGET COMPONENT HEADER_FOLDERS...)
+function(install_library target component)
+  install(TARGETS ${target} EXPORT ${target}-targets
+    LIBRARY COMPONENT ${component} NAMELINK_COMPONENT ${component}-development
+    INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR})
+  install(EXPORT ${target}-targets NAMESPACE braze::
+    DESTINATION ${config_folder} COMPONENT ${component}-development)
+  install(DIRECTORY ${ARGN} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}
+    COMPONENT ${component}-development FILES_MATCHING PATTERN *.h)
+  configure_file(cmake/${target}.pc.in ${target}.pc @ONLY)
+  install(FILES ${PROJECT_BINARY_DIR}/${target}.pc
+    DESTINATION ${pkgconfig_folder} COMPONENT ${component}-development)
+endfunction()
+
+file(RELATIVE_PATH relative_prefix /prefix/${pkgconfig_folder} /prefix)
+install_library(braze-runtime runtime ir/include/ runtime/include/)
+install_library(braze compiler compiler/include/ frontend/include/)
+set(generated ${PROJECT_BINARY_DIR}/include/braze)
+install(FILES ${generated}/version.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/braze COMPONENT runtime-development)
+install(FILES ${generated}/elementwise.h
+  DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/braze COMPONENT compiler-development)
 
 write_basic_package_version_file(${PROJECT_BINARY_DIR}/braze-config-version.cmake
   COMPATIBILITY SameMajorVersion)
 install(FILES cmake/braze-config.cmake ${PROJECT_BINARY_DIR}/braze-config-version.cmake
-  DESTINATION ${config_folder})
+  DESTINATION ${config_folder} COMPONENT runtime-development)
+install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
-file(RELATIVE_PATH relative_prefix /prefix/${pkgconfig_folder} /prefix)
-configure_file(cmake/braze.pc.in braze.pc @ONLY)
-install(FILES ${PROJECT_BINARY_DIR}/braze.pc DESTINATION ${pkgconfig_folder})
-
-install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR})
+if(PROJECT_IS_TOP_LEVEL)
+  include(BrazePackages)
+endif()

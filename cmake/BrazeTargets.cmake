@@ -13,6 +13,12 @@ function(braze_layer name)
   target_compile_options(${name} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
 
+# braze_small(SOURCES...): code that runs once for a file, or to check what the compiler did. Released,
+# it shall be small rather than fast: the runtime library is to be at most 3 MB.
+function(braze_small)
+  set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
+endfunction()
+
 # braze_library(NAME LAYERS...) links layers into a shared library that exports namespace braze only.
 function(braze_library name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "LAYERS")
