@@ -2,7 +2,7 @@
 #include <functional>
 #include <unordered_map>
 
-#include "compiler/tiling/emitter.h"
+#include "compiler/tiling/families.h"
 
 namespace braze {
 
@@ -53,21 +53,16 @@ void merge(std::vector<SpaceAxis>& axes, const Expr& apart, std::vector<Expr>& o
 Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space) {
   std::vector<Expr> offsets;
   bool plain = true;
-  const auto add_loads = [&](const SpaceTask& task) {
-    for (const MemoryAccess& load : trace(forms, fusion, task).loads) {
-      plain = plain && !load.conditional && !load.indirect;
-      offsets.push_back(linear_offset(load.at, forms.graph()[load.node].type.shape));
-    }
+  const auto add = [&](const MemoryAccess& access, bool) {
+    plain = plain && !access.conditional && !access.indirect;
+    offsets.push_back(linear_offset(access.at, forms.graph()[access.node].type.shape));
   };
   for (const Pass& pass : space.passes) {
-    for (const SpaceTask& task : pass.reduces) {
-      add_loads(task);
-      if (space.placed) add_loads(start_of(forms, task));
-    }
-    for (const SpaceTask& task : pass.stores) {
-      add_loads(task);
-      offsets.push_back(linear_offset(task.at, forms.graph()[task.node].type.shape));
-    }
+    for_each_access(forms, fusion, pass, add);
+    if (!space.placed) continue;
+    for (const SpaceTask& task : pass.reduces)
+      for (const MemoryAccess& load : trace(forms, fusion, start_of(forms, task)).loads)
+        add(load, false);
   }
   if (!plain) return space;
   Space result = space;

@@ -40,35 +40,43 @@ bool is_computed(const TilingRequest& request, const ValueAt& value) {
          std::find(nodes.begin(), nodes.end(), value.node) != nodes.end();
 }
 
-// The Inliner's sink: tells a product of two factors from all else. A value is the set of factors
-// whose product it is, if it is one.
+// The Inliner's sink: a value is a factor, the two factors whose product it is, or something else:
+// none.
 struct ProductSink {
-  using Value = unsigned;
-  static constexpr Value kOther = 1u << 31;
-  const std::vector<Factor>& found;
+  using Value = std::vector<ValueAt>;
+  const std::function<bool(const ValueAt&)>& is_factor;
 
   Value load(NodeId node, const std::vector<Expr>& at, const Conditions& conditions) {
-    return conditions.empty() ? cached(node, at).value_or(kOther) : kOther;
+    return conditions.empty() ? cached(node, at).value_or(Value{}) : Value{};
   }
-  Value reduced(NodeId, const std::vector<Expr>&) { return kOther; }
-  Value index(const Expr&, DType) { return kOther; }
-  Value constant(DType, uint64_t) { return kOther; }
-  Value inside(const Conditions&) { return kOther; }
+  Value reduced(NodeId, const std::vector<Expr>&) { return {}; }
+  Value index(const Expr&, DType) { return {}; }
+  Value constant(DType, uint64_t) { return {}; }
+  Value inside(const Conditions&) { return {}; }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
-    if (result != DType::F32) return kOther;
+    if (result != DType::F32) return {};
     if (op == ElementwiseOp::convert) return arguments[0];
-    const bool product = op == ElementwiseOp::mul && (arguments[0] & arguments[1]) == 0;
-    return product ? arguments[0] | arguments[1] : kOther;
+    if (op != ElementwiseOp::mul || arguments[0].size() != 1 || arguments[1].size() != 1) return {};
+    return {arguments[0][0], arguments[1][0]};
   }
   Expr as_index(const Value&, const Expr&) { return 0; }
   std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
-    for (size_t i = 0; i < found.size(); ++i)
-      if (found[i].value.node == node && found[i].value.at == at) return 1u << i;
-    return std::nullopt;
+    return is_factor({node, at}) ? std::optional(Value{{node, at}}) : std::nullopt;
   }
 };
 
+bool is_same(const ValueAt& a, const ValueAt& b) { return a.node == b.node && a.at == b.at; }
+
 }  // namespace
+
+std::vector<ValueAt> product_of(const TilingRequest& request, const SpaceTask& task,
+                                const std::function<bool(const ValueAt&)>& is_factor) {
+  ProductSink sink{is_factor};
+  const std::vector<bool> inside = membership(request.forms.graph(), request.fusion.nodes);
+  Inliner<ProductSink> inliner(request.forms, inside, sink);
+  const auto found = inliner.reduction_body(task.node, task.at, task.reduction);
+  return found.size() == 2 ? found : std::vector<ValueAt>{};
+}
 
 bool sums_matrix_products(const TilingRequest& request, const Space& space,
                           const std::vector<Factor>& found) {
@@ -81,10 +89,10 @@ bool sums_matrix_products(const TilingRequest& request, const Space& space,
     const DType dtype = graph[factor.value.node].type.dtype;
     if (!is_half(dtype) && !(dtype == DType::F32 && form->tf32)) return false;
   }
-  ProductSink sink{found};
-  const std::vector<bool> inside = membership(graph, request.fusion.nodes);
-  Inliner<ProductSink> inliner(request.forms, inside, sink);
-  return inliner.reduction_body(task.node, task.at, task.reduction) == 3u;
+  const auto product = product_of(request, task, [&](const ValueAt& value) {
+    return is_same(value, found[0].value) || is_same(value, found[1].value);
+  });
+  return !product.empty() && !is_same(product[0], product[1]);
 }
 
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,
@@ -96,9 +104,8 @@ std::vector<Factor> factors(const TilingRequest& request, const Space& space, co
   const auto is_new = [&](const ValueAt& value) {
     const bool by_lane = uses(value.at, lane), by_row = uses(value.at, row);
     return by_lane != by_row && uses(value.at, inner) &&
-           std::none_of(found.begin(), found.end(), [&](const Factor& f) {
-             return f.value.node == value.node && f.value.at == value.at;
-           });
+           std::none_of(found.begin(), found.end(),
+                        [&](const Factor& f) { return is_same(f.value, value); });
   };
   // A value found hides what it is made of, so each search begins anew.
   for (const SpaceTask& task : pass.reduces) {

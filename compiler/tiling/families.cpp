@@ -1,6 +1,7 @@
 #include "compiler/tiling/families.h"
 
 #include <algorithm>
+#include <bit>
 #include <cmath>
 
 namespace braze {
@@ -12,26 +13,30 @@ int64_t AccessInfo::stride(const SpaceAxis& axis) const {
   return constant && *constant >= 0 ? *constant : 2;
 }
 
+void for_each_access(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
+                     const std::function<void(const MemoryAccess& access, bool store)>& each) {
+  const auto visit_loads = [&](const SpaceTask& task) {
+    for (const MemoryAccess& load : trace(forms, fusion, task).loads) each(load, false);
+  };
+  for (const SpaceTask& task : pass.reduces) visit_loads(task);
+  for (const SpaceTask& task : pass.stores) {
+    visit_loads(task);
+    each({task.node, task.at}, true);
+  }
+}
+
 std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass) {
   const Graph& graph = request.forms.graph();
   std::vector<AccessInfo> out;
-  const auto add = [&](NodeId node, const std::vector<Expr>& at, bool store, bool irregular) {
-    const TensorType& type = graph[node].type;
-    AccessInfo access{node, linear_offset(at, type.shape), size_of(type.dtype), store, irregular};
-    const bool known = std::any_of(out.begin(), out.end(), [&](const AccessInfo& a) {
-      return a.node == node && a.store == store && a.offset == access.offset;
+  for_each_access(request.forms, request.fusion, pass, [&](const MemoryAccess& a, bool store) {
+    const TensorType& type = graph[a.node].type;
+    AccessInfo access{a.node, linear_offset(a.at, type.shape), size_of(type.dtype), store,
+                      a.conditional || a.indirect};
+    const bool known = std::any_of(out.begin(), out.end(), [&](const AccessInfo& other) {
+      return other.node == access.node && other.store == store && other.offset == access.offset;
     });
     if (!known) out.push_back(std::move(access));
-  };
-  const auto add_loads = [&](const SpaceTask& task) {
-    for (const MemoryAccess& load : trace(request.forms, request.fusion, task).loads)
-      add(load.node, load.at, false, load.conditional || load.indirect);
-  };
-  for (const SpaceTask& task : pass.reduces) add_loads(task);
-  for (const SpaceTask& task : pass.stores) {
-    add_loads(task);
-    add(task.node, task.at, true, false);
-  }
+  });
   return out;
 }
 
@@ -58,6 +63,10 @@ double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& ax
 
 int64_t planned_extent(const Expr& extent) {
   return std::min<int64_t>(extent.range().max, int64_t{1} << 40);
+}
+
+int64_t ceil_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
 }
 
 int64_t planned_elements(const std::vector<SpaceAxis>& axes) {

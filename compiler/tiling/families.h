@@ -1,6 +1,7 @@
 // families.h — the schedule families: one rule each, one file each.
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <utility>
 #include <vector>
@@ -22,7 +23,10 @@ struct AccessInfo {
   int64_t stride(const SpaceAxis& axis) const;
 };
 
-/// All loads and stores of the space, each once, with the pass they belong to.
+/// Tells `each` of all loads and stores of a pass.
+void for_each_access(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
+                     const std::function<void(const MemoryAccess& access, bool store)>& each);
+/// All loads and stores of a pass, those of one place only once.
 std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass);
 /// Machine operations an element of a pass.
 double flops_per_element(const TilingRequest& request, const Pass& pass);
@@ -40,6 +44,11 @@ struct Factor {
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,
                             const SpaceAxis& row);
 
+/// The two values whose product, in f32, the reduction of `task` sums; none if it sums others.
+/// `is_factor`: whether a value counts as one, whatever it is made of.
+std::vector<ValueAt> product_of(const TilingRequest& request, const SpaceTask& task,
+                                const std::function<bool(const ValueAt&)>& is_factor);
+
 /// Whether the reductions of the first pass sum products of the two factors that matrix units of
 /// warps multiply: 16-bit floats, or f32 where tf32 will do.
 bool sums_matrix_products(const TilingRequest& request, const Space& space,
@@ -51,6 +60,9 @@ double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& ax
 
 /// The extent to plan for: the extent or, if symbolic, its greatest value.
 int64_t planned_extent(const Expr& extent);
+
+/// The least power of two that is not below `n`.
+int64_t ceil_power_of_two(int64_t n);
 
 /// The product of the planned extents, at least 1 each.
 int64_t planned_elements(const std::vector<SpaceAxis>& axes);

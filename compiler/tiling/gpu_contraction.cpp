@@ -15,10 +15,6 @@ namespace braze {
 
 namespace {
 
-int64_t ceil_power_of_two(int64_t n) {
-  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
-}
-
 // One side of the block's tile: threads, and elements in each.
 struct Side {
   int64_t threads = 16, each = 4;

@@ -4,7 +4,6 @@
 #include <cmath>
 #include <set>
 
-#include "compiler/fusion/inliner.h"
 #include "compiler/tiling/tensor_view.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
@@ -26,35 +25,6 @@ constexpr int64_t kProducerRegisters = 40, kConsumerRegisters = 232;
 constexpr int64_t kBarrierBytes = 1024;
 // Operations on each sum up to which code for all sums of a thread is worth its length.
 constexpr double kMostUnrolled = 12;
-
-// The Inliner's sink: tells a product of two values in memory from all else.
-struct ProductSink {
-  struct Value {
-    enum class Kind : uint8_t { Other, Load, Product } kind = Kind::Other;
-    std::vector<ValueAt> loads = {};
-  };
-  const Graph& graph;
-
-  Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
-    if (!conditions.empty()) return {};
-    return {Value::Kind::Load, {{node, std::move(at)}}};
-  }
-  Value reduced(NodeId, const std::vector<Expr>&) { return {}; }
-  Value index(const Expr&, DType) { return {}; }
-  Value constant(DType, uint64_t) { return {}; }
-  Value inside(const Conditions&) { return {}; }
-  Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
-    const bool loads = std::all_of(arguments.begin(), arguments.end(),
-                                   [](const Value& v) { return v.kind == Value::Kind::Load; });
-    if (!loads || result != DType::F32) return {};
-    if (op == ElementwiseOp::convert && is_half(graph[arguments[0].loads[0].node].type.dtype))
-      return arguments[0];
-    if (op != ElementwiseOp::mul) return {};
-    return {Value::Kind::Product, {arguments[0].loads[0], arguments[1].loads[0]}};
-  }
-  Expr as_index(const Value&, const Expr&) { return 0; }
-  std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
-};
 
 bool uses(const Expr& e, const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); }
 
@@ -114,13 +84,12 @@ std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const 
     if (axis.extent.range().min < 1) return std::nullopt;
   const Graph& graph = request.forms.graph();
   const std::vector<bool> inside = membership(graph, request.fusion.nodes);
-  ProductSink sink{graph};
-  Inliner<ProductSink> inliner(request.forms, inside, sink);
-  auto product = inliner.reduction_body(task.node, task.at, task.reduction);
-  if (product.kind != ProductSink::Value::Kind::Product) return std::nullopt;
-  if (!uses(product.loads[0], space.parallel[row])) std::swap(product.loads[0], product.loads[1]);
-  const auto a = matrix_factor(request, space, product.loads[0], space.parallel[row]);
-  const auto b = matrix_factor(request, space, product.loads[1], space.parallel[lane]);
+  std::vector<ValueAt> product =
+      product_of(request, task, [&](const ValueAt& value) { return !inside[value.node.index]; });
+  if (product.empty()) return std::nullopt;
+  if (!uses(product[0], space.parallel[row])) std::swap(product[0], product[1]);
+  const auto a = matrix_factor(request, space, product[0], space.parallel[row]);
+  const auto b = matrix_factor(request, space, product[1], space.parallel[lane]);
   if (!a || !b || request.aliases.contains(a->node) || request.aliases.contains(b->node))
     return std::nullopt;
   const DType dtype = graph[a->node].type.dtype;

@@ -10,19 +10,11 @@ namespace {
 std::vector<std::vector<Expr>> all_coordinates(const TilingRequest& request, const Space& space,
                                                const std::vector<NodeId>& nodes) {
   std::vector<std::vector<Expr>> out;
-  const auto add = [&](NodeId node, const std::vector<Expr>& at) {
-    if (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) out.push_back(at);
-  };
-  const auto add_task = [&](const SpaceTask& task) {
-    for (const MemoryAccess& load : trace(request.forms, request.fusion, task).loads)
-      add(load.node, load.at);
-  };
   for (const Pass& pass : space.passes) {
-    for (const SpaceTask& task : pass.reduces) add_task(task);
-    for (const SpaceTask& task : pass.stores) {
-      add_task(task);
-      add(task.node, task.at);
-    }
+    for_each_access(request.forms, request.fusion, pass, [&](const MemoryAccess& access, bool) {
+      if (std::find(nodes.begin(), nodes.end(), access.node) != nodes.end())
+        out.push_back(access.at);
+    });
   }
   return out;
 }

@@ -1,0 +1,314 @@
+// emitter_passes.cpp — the passes over one tile: loops, accumulated values, folds.
+
+#include <algorithm>
+
+#include "compiler/tiling/emitter_p.h"
+
+namespace braze {
+
+DType accumulator_type(const LoopForm& form) { return compute_type(form.accumulator); }
+
+uint64_t identity_bits(const LoopForm& form) {
+  const Monoid monoid = form.monoid ? *form.monoid : *form.arg_max ? Monoid::Max : Monoid::Min;
+  return info(monoid).identity(accumulator_type(form));
+}
+
+void TileEmitter::emit_passes(bool first_from_partials) {
+  plan_kept_values();
+  keeps_scope_ = rows_in_registers() && !first_from_partials;
+  for (size_t n = 0; n < space_.passes.size(); ++n) {
+    if (n == 0 && first_from_partials) {
+      combine_partials(space_.passes[0]);
+    } else {
+      emit_pass(n);
+    }
+    if (n == 0 && schedule_.by_row) {
+      emit_row_by_row();
+      break;
+    }
+  }
+  keeps_scope_ = false;
+  kept_.clear();
+  reduced_.clear();
+}
+
+// The passes after a contraction on one row of its tile at a time: code for all of them at once
+// would be long, and need more registers than there are.
+void TileEmitter::emit_row_by_row() {
+  TileDim& row = *row_dim();
+  const TileDim whole = row;
+  const Bindings bindings = bindings_, store_bindings = store_bindings_;
+  const std::map<uint32_t, TileValue> sums = reduced_;
+  std::map<uint32_t, MemoryId> buffers;
+  for (const auto& [node, sum] : sums) {
+    const ValueType type = full_type(sum.dtype);
+    buffers[node] = builder_.buffer("sums", sum.dtype, type.extents);
+    builder_.store(full(sum.operand, sum.dtype), buffers[node], tile_place(0));
+  }
+  const Expr count = whole.partial ? min(whole.tile, whole.extent - whole.base) : whole.tile;
+  row.tile = 1;
+  row.partial = false;
+  builder_.for_loop("row", 0, count, 1, {}, [&](Expr r, const auto&) {
+    row.base = whole.base + r;
+    bind_parallel_tile(row);
+    new_scope();
+    for (const auto& [node, sum] : sums)
+      reduced_[node].operand = builder_.load(buffers[node], tile_place(r), full_type(sum.dtype));
+    for (size_t n = 1; n < space_.passes.size(); ++n) emit_pass(n);
+    return std::vector<Operand>{};
+  });
+  row = whole;
+  bindings_ = bindings;
+  store_bindings_ = store_bindings;
+  new_scope();
+}
+
+// Where the tile at hand lies in a buffer of the whole tile, whose row `first` is its first.
+std::vector<Expr> TileEmitter::tile_place(const Expr& first) const {
+  std::vector<Expr> place;
+  for (size_t k = 0; k < dims_.size(); ++k)
+    place.push_back(&dims_[k] == row_dim() ? first + position(k) : position(k));
+  return place;
+}
+
+// Runs pass n over its inner axes, the outermost of them within [low, high) if given, and leaves
+// the reductions' folded values in `reduced_`.
+void TileEmitter::emit_pass(size_t n, const Expr& low, const std::optional<Expr>& high) {
+  const Pass& pass = space_.passes[n];
+  current_pass_ = n;
+  new_scope();
+  set_inner_tile(pass);
+  // Values in scope have the tile, and the mask, of the pass that computed them.
+  if (inner_dim_ >= 0 && !pass.inner.empty()) {
+    const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+    if (dim.tile != scope_tile_ || !(dim.extent == scope_extent_)) forget_values();
+    scope_tile_ = dim.tile;
+    scope_extent_ = dim.extent;
+  }
+  std::vector<Accumulator> accumulators;
+  std::vector<Operand> state;
+  const bool covered = inner_dim_ >= 0 && pass.inner.size() == 1 && !high &&
+                       fits_tile(pass.inner[0].extent) && pass.inner[0].extent.range().max > 0;
+  for (const SpaceTask& task : pass.reduces) {
+    const LoopForm* form = request_.forms.find(task.node);
+    accumulators.push_back({&task, form, state.size()});
+    const DType dtype = accumulator_type(*form);
+    const uint64_t identity = identity_bits(*form);
+    // Where a tile covers the row, its values are the sum: there is nothing to add them to.
+    if (covered && !form->arg_max)
+      state.push_back(Operand::literal(dtype, identity));
+    else
+      state.emplace_back(builder_.constant(full_type(dtype), identity));
+    if (form->arg_max) state.emplace_back(builder_.constant(full_type(DType::I64), INT64_MAX));
+  }
+  state = inner_loops(pass, 0, low, high, accumulators, std::move(state));
+  new_scope();
+  fold(accumulators, state);
+  set_inner_tile({});
+}
+
+void TileEmitter::set_inner_tile(const Pass& pass) {
+  if (inner_dim_ < 0) return;
+  TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+  dim.tile = pass.inner.empty() ? 1
+                                : std::min(schedule_.inner_tile,
+                                           ceil_power_of_two(pass.inner.back().extent.range().max));
+  dim.axis = pass.inner.empty() ? "" : pass.inner.back().symbol.symbol_name();
+  dim.extent = pass.inner.empty() ? Expr(1) : pass.inner.back().extent;
+  dim.base = 0;
+  dim.partial = false;
+  if (on_gpu() && !pass.inner.empty()) define_layout();
+}
+
+std::vector<Operand> TileEmitter::inner_loops(const Pass& pass, size_t depth, const Expr& low,
+                                              const std::optional<Expr>& high,
+                                              const std::vector<Accumulator>& accumulators,
+                                              std::vector<Operand> state) {
+  if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
+  const SpaceAxis& axis = pass.inner[depth];
+  if (axis.extent.range().max <= 0) return state;  // an empty sum; its body may have no meaning
+  const Expr begin = depth == 0 ? low : Expr(0);
+  const Expr end = depth == 0 && high ? *high : axis.extent;
+  const bool innermost = depth + 1 == pass.inner.size();
+  if (innermost && schedule_.slice > 0 && !pass.reduces.empty())
+    return slice_loop(pass, begin, end, accumulators, std::move(state));
+  const auto body = [&](const Expr& index, std::vector<Operand> carried) {
+    bindings_[axis.symbol.symbol_name()] = index;
+    new_scope();
+    return inner_loops(pass, depth + 1, 0, std::nullopt, accumulators, std::move(carried));
+  };
+  if (!innermost || inner_dim_ < 0) {
+    return loop(
+        "k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
+        [&](const Expr& k, std::vector<Operand> carried) { return body(k, std::move(carried)); });
+  }
+  TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+  const auto at_tile = [&](const Expr& base, bool partial, std::vector<Operand> carried) {
+    dim.base = base;
+    dim.partial = partial;
+    return body(base + position(static_cast<size_t>(inner_dim_)), std::move(carried));
+  };
+  const Expr length = end - begin;
+  if (fits_tile(length)) return at_tile(begin, !length.is_constant(dim.tile), std::move(state));
+  const Expr whole = floordiv(length, dim.tile) * Expr(dim.tile);
+  const Expr whole_end = begin + whole;
+  if (!(whole.is_constant(0))) {
+    if (length.is_constant(dim.tile)) {
+      state = at_tile(begin, false, std::move(state));
+    } else {
+      state = loop("k", begin, whole_end, dim.tile, std::move(state), 1,
+                   [&](const Expr& k, std::vector<Operand> carried) {
+                     return at_tile(k, false, std::move(carried));
+                   });
+    }
+  }
+  if (length.is_multiple_of(dim.tile)) return state;
+  // The tail: a loop of at most one turn, so that it can carry values.
+  if (whole.is_constant(0) && length.as_constant().value_or(0) > 0)
+    return at_tile(begin, true, std::move(state));
+  return loop("k", whole_end, end, dim.tile, std::move(state), 1,
+              [&](const Expr& k, std::vector<Operand> carried) {
+                return at_tile(k, true, std::move(carried));
+              });
+}
+
+std::vector<Operand> TileEmitter::loop(std::string_view hint, const Expr& low, const Expr& high,
+                                       const Expr& step, std::vector<Operand> state, int64_t unroll,
+                                       const LoopBody& body) {
+  const auto results = builder_.for_loop(
+      hint, low, high, step, std::move(state),
+      [&](Expr k, const std::vector<ValueId>& carried) {
+        return body(k, {carried.begin(), carried.end()});
+      },
+      unroll);
+  new_scope();
+  return {results.begin(), results.end()};
+}
+
+// One tile of the innermost loop: fill caches, accumulate, store.
+std::vector<Operand> TileEmitter::inner_step(const Pass& pass,
+                                             const std::vector<Accumulator>& accumulators,
+                                             std::vector<Operand> state) {
+  keep_values();
+  for (const Accumulator& accumulator : accumulators) accumulate(accumulator, state);
+  // All values before the first store: an output may take over the memory of an input.
+  std::vector<TileValue> values;
+  for (const SpaceTask& task : pass.stores) values.push_back(evaluate({task.node, task.at}));
+  for (size_t i = 0; i < values.size(); ++i) store_output(pass.stores[i], values[i]);
+  return state;
+}
+
+void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<Operand>& state) {
+  const LoopForm& form = *accumulator.form;
+  const DType dtype = accumulator_type(form);
+  TileValue value = inliner_.reduction_body(accumulator.task->node, bound(accumulator.task->at),
+                                            bound(accumulator.task->reduction));
+  value = widened(value);
+  Operand& sum = state[accumulator.first];
+  const bool padded = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].partial;
+  if (form.arg_max) {
+    accumulate_arg(accumulator, value, padded, state);
+    return;
+  }
+  const auto padded_addend = [&] {
+    return padded ? select_inside(value.operand, dtype, identity_bits(form)) : value.operand;
+  };
+  if (sum.is_literal()) {
+    sum = full(padded_addend(), dtype);
+    return;
+  }
+  // A sum of products takes one rounding less: the bound of a sum allows it. Strict precision
+  // asks for that of a product which is a value of its own, not part of the op that sums.
+  const bool own = form.body.back().kind == BodyStep::Kind::Apply;
+  const bool may_join = own || request_.precision != Precision::Strict;
+  const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded && may_join
+                             ? last_product(value)
+                             : nullptr;
+  if (product) {
+    const std::vector<Operand> operands = {product->operands[0], product->operands[1], sum};
+    sum = full(builder_.row(ElementwiseOp::fma, operands), dtype);
+    return;
+  }
+  sum = full(builder_.row(info(*form.monoid).combine, {sum, padded_addend()}), dtype);
+}
+
+// The statement just emitted, if it is the product that made `value`.
+const RowOp* TileEmitter::last_product(const TileValue& value) const {
+  const Statement* last = builder_.last_statement();
+  if (value.operand.is_literal() || !last) return nullptr;
+  const RowOp* row = last->as<RowOp>();
+  const bool made = row && row->op == ElementwiseOp::mul && last->results[0] == value.operand.value;
+  return made && !row->operands[0].is_literal() && !row->operands[1].is_literal() ? row : nullptr;
+}
+
+// (v, i) replaces the kept pair if v is a NaN where the kept value is none, or wins by order;
+// equal values keep the lesser index.
+void TileEmitter::accumulate_arg(const Accumulator& accumulator, const TileValue& value,
+                                 bool padded, std::vector<Operand>& state) {
+  const LoopForm& form = *accumulator.form;
+  const DType dtype = accumulator_type(form);
+  Operand& best = state[accumulator.first];
+  Operand& best_index = state[accumulator.first + 1];
+  Operand candidate = value.operand;
+  Operand index = sink_.index(bound(accumulator.task->reduction)[0], DType::I64).operand;
+  if (padded) {
+    candidate = select_inside(candidate, dtype, identity_bits(form));
+    index = select_inside(index, DType::I64, INT64_MAX);
+  }
+  if (candidate.is_literal()) candidate = builder_.constant(full_type(dtype), candidate.bits);
+  const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) {
+    return Operand(builder_.row(op, std::move(operands)));
+  };
+  Operand wins = row(*form.arg_max ? ElementwiseOp::gt : ElementwiseOp::lt, {candidate, best});
+  Operand ties = row(ElementwiseOp::eq, {candidate, best});
+  if (is_floating(dtype)) {
+    const Operand is_nan = row(ElementwiseOp::is_nan, {candidate});
+    const Operand was_nan = row(ElementwiseOp::is_nan, {best});
+    wins = row(ElementwiseOp::logical_or,
+               {wins, row(ElementwiseOp::logical_and,
+                          {is_nan, row(ElementwiseOp::logical_not, {was_nan})})});
+    ties =
+        row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {is_nan, was_nan})});
+  }
+  const Operand earlier =
+      row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {index, best_index})});
+  const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
+  best = full(row(ElementwiseOp::select, {take, candidate, best}), dtype);
+  best_index = full(row(ElementwiseOp::select, {take, index, best_index}), DType::I64);
+}
+
+// `value` where the tile lies inside the inner extent, `identity` beyond.
+Operand TileEmitter::select_inside(Operand value, DType dtype, uint64_t identity) {
+  const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
+  std::vector<bool> uses(dims_.size());
+  uses[static_cast<size_t>(inner_dim_)] = true;
+  const ValueId in = builder_.test({{dim.base + position(static_cast<size_t>(inner_dim_)),
+                                     IndexComparison::Kind::Lt, dim.extent}},
+                                   tile_type(DType::Bool, uses));
+  if (value.is_literal()) value = builder_.constant(tile_type(dtype, uses), value.bits);
+  return builder_.row(ElementwiseOp::select, {in, value, Operand::literal(dtype, identity)});
+}
+
+void TileEmitter::fold(const std::vector<Accumulator>& accumulators,
+                       const std::vector<Operand>& state) {
+  const bool fold_inner = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].tile > 1;
+  for (const Accumulator& accumulator : accumulators) {
+    const LoopForm& form = *accumulator.form;
+    const DType dtype = accumulator_type(form);
+    if (form.arg_max) {
+      Operand best = state[accumulator.first], index = state[accumulator.first + 1];
+      if (fold_inner) index = builder_.arg_fold(*form.arg_max, best, index, {inner_dim_}).second;
+      reduced_[accumulator.task->node.index] = {index, DType::I64};
+      continue;
+    }
+    Operand total = state[accumulator.first];
+    if (fold_inner)
+      total = on_gpu() ? fold_digits(*form.monoid, total)
+                       : Operand(builder_.fold(*form.monoid, total, {inner_dim_}));
+    // Partial results keep the accumulator's precision.
+    reduced_[accumulator.task->node.index] =
+        partial_ ? TileValue{total, dtype} : converted({total, dtype}, form.result);
+  }
+}
+
+}  // namespace braze
