@@ -33,17 +33,17 @@ struct CompilePhase {
   std::string_view kernel;            ///< empty where the stage is of the whole graph
   std::function<std::string()> text;  ///< made when called, for that can cost more than the step
   // Stage "fusion" also as data: the graph after the passes and its division.
-  const Graph* graph = nullptr;
-  const Partition* partition = nullptr;
+  const Graph* graph = nullptr;          ///< set where the phase made a graph
+  const Partition* partition = nullptr;  ///< set where it made Fusions
 };
 
 struct CompileOptions {
-  Precision precision = Precision::Standard;
-  bool fuse = true;     ///< false: one kernel an op, for comparison
+  Precision precision = Precision::Standard;  ///< what rounding may change
+  bool fuse = true;                           ///< false: one kernel an op, for comparison
   bool by_cost = true;  ///< false: fuse whatever can be one kernel, however slow, for comparison
   /// Schedules by the names of the program's kernels, as text; others are chosen by rule.
   std::map<std::string, std::string> schedules;
-  GpuCode gpu_code = GpuCode::Ptx;
+  GpuCode gpu_code = GpuCode::Ptx;  ///< how kernels for GPUs are written
   bool assemble = true;  ///< false: GPU code stays PTX, for drivers and GPUs that are not here
   /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
   std::string dump_folder;

@@ -30,9 +30,9 @@ namespace braze {
 
 /// The type that one argument is compiled for.
 struct Spec {
-  DType dtype = DType::F32;
-  Dims shape;
-  bool given = false;  ///< false: as the argument of the call is, all extents constant
+  DType dtype = DType::F32;  ///< of the elements
+  Dims shape;                ///< numbers, or symbols with their ranges
+  bool given = false;        ///< false: as the argument of the call is, all extents constant
 
   /// "f32[n, 64]".
   std::string to_string() const;
@@ -47,7 +47,7 @@ struct JitOptions {
   std::string name = "main";        ///< of the graph, in dumps and profiles: a word
   std::vector<int> donate;          ///< positions of arguments that a call takes over
   std::vector<std::string> inputs;  ///< names of the arguments in messages; default arg0, arg1 ...
-  CompileOptions compile;
+  CompileOptions compile;           ///< how to compile what was traced
 };
 
 /// Positions of arguments whose memory the results of equal type take over: `jit(f, donate{0, 1})`.
@@ -55,7 +55,7 @@ struct JitOptions {
 /// of its type, else the first call is an InvalidArgument.
 struct donate {
   donate(std::initializer_list<int> list) : arguments(list) {}
-  std::vector<int> arguments;
+  std::vector<int> arguments;  ///< positions, from 0
 };
 
 /// What compilation made of a function.
@@ -67,7 +67,7 @@ struct CompileSummary {
 
 /// How the results of a call compare with those of the reference interpreter.
 struct CheckReport {
-  bool ok = true;
+  bool ok = true;            ///< every output holds
   double largest_error = 0;  ///< as a share of its bound; above 1 is wrong
   std::string text;          ///< one line for each result
 };

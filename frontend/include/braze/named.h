@@ -37,15 +37,15 @@ struct NameHere {
   requires std::is_convertible_v<const Text&, std::string_view> NameHere(  // NOLINT: implicit
       const Text& name, std::source_location line = std::source_location::current())
       : text(name), where(line) {}
-  std::string_view text;
-  std::source_location where;
+  std::string_view text;       ///< the name
+  std::source_location where;  ///< the line that wrote it
 };
 
 /// Values by name, in the order in which they were added.
 template <class T>
 class Named {
  public:
-  using Item = std::pair<std::string, T>;
+  using Item = std::pair<std::string, T>;  ///< a name and its value
 
   Named() = default;
   Named(std::initializer_list<Item> items) {
@@ -98,10 +98,10 @@ class Named {
     for (const auto& item : items_) out.push_back(item.first);
     return out;
   }
-  size_t size() const { return items_.size(); }
-  bool empty() const { return items_.empty(); }
-  auto begin() const { return items_.begin(); }
-  auto end() const { return items_.end(); }
+  size_t size() const { return items_.size(); }  ///< how many
+  bool empty() const { return items_.empty(); }  ///< whether there are none
+  auto begin() const { return items_.begin(); }  ///< over Items, in order
+  auto end() const { return items_.end(); }      ///< behind the last Item
 
   /// The collection of `f(value)` under the same names.
   template <class F>

@@ -20,18 +20,18 @@
 namespace braze::optim {
 
 struct SgdOptions {
-  double learning_rate = 0.01;
-  double weight_decay = 0;  ///< added to the gradient: times the parameter
+  double learning_rate = 0.01;  ///< step, per unit of gradient
+  double weight_decay = 0;      ///< added to the gradient: times the parameter
 };
 /// w - learning_rate * gradient.
 Weights sgd(const Weights& parameters, const Weights& gradients, const SgdOptions& options = {},
             Where where = Where::current());
 
 struct MomentumOptions {
-  double learning_rate = 0.01;
-  double momentum = 0.9;
-  bool nesterov = false;
-  double weight_decay = 0;
+  double learning_rate = 0.01;  ///< step, per unit of gradient
+  double momentum = 0.9;        ///< share of the velocity that stays, 0 to 1
+  bool nesterov = false;        ///< looks one step ahead
+  double weight_decay = 0;      ///< added to the gradient: times the parameter
 };
 /// The velocities, zeros like the parameters and on their devices.
 Parameters momentum_state(const Parameters& parameters);
@@ -41,11 +41,11 @@ std::pair<Weights, Weights> momentum(const Weights& parameters, const Weights& g
                                      Where where = Where::current());
 
 struct AdamWOptions {
-  double learning_rate = 1e-3;
-  double beta1 = 0.9;
-  double beta2 = 0.999;
-  double epsilon = 1e-8;
-  double weight_decay = 0.01;  ///< decoupled: w shrinks by learning_rate * weight_decay
+  double learning_rate = 1e-3;  ///< step, per normalised gradient
+  double beta1 = 0.9;           ///< share of the first moment that stays
+  double beta2 = 0.999;         ///< share of the second moment that stays
+  double epsilon = 1e-8;        ///< added to the root of the second moment
+  double weight_decay = 0.01;   ///< decoupled: w shrinks by learning_rate * weight_decay
 };
 /// "step" (i64 scalar), and for each parameter its first and second moments "m.NAME" and "v.NAME",
 /// zeros at first.

@@ -21,21 +21,21 @@ struct PackOptions {
   bool embed_weights = false;  ///< puts them into the package; else it names the file beside it
   /// Tensors for inputs, by name, where the names differ.
   std::map<std::string, std::string> bind = {};
-  CompileOptions compile = {};
+  CompileOptions compile = {};  ///< for every target
 };
 
 /// A function to pack: Graph IR as text, as `Jitted::graph` gives it. It is called as its graph.
 struct PackedGraph {
-  std::string text;
+  std::string text;            ///< graph text, or that of a kernel
   std::string file = "graph";  ///< for messages
 };
 
 /// What was written.
 struct PackSummary {
-  uint64_t bytes = 0;
-  int programs = 0;
-  int bound_weights = 0;
-  double seconds = 0;  ///< of compilation
+  uint64_t bytes = 0;     ///< size of the file
+  int programs = 0;       ///< functions times targets
+  int bound_weights = 0;  ///< inputs that have a weight
+  double seconds = 0;     ///< of compilation
 };
 
 /// Writes a package, by rename; the same input gives the same bytes. InvalidArgument if the graphs,

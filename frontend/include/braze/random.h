@@ -15,7 +15,7 @@ namespace braze::random {
 
 /// A stream of random numbers. The default key is always the same.
 struct Key {
-  uint32_t low = 0, high = 0;
+  uint32_t low = 0, high = 0;  ///< the 64 bits of the key
 
   Key() = default;
   explicit Key(uint64_t seed)

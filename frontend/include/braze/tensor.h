@@ -65,9 +65,9 @@ class Dim {
   /// InvalidArgument if the text is malformed or the range is empty.
   Dim(const char* declaration,  // NOLINT
       std::source_location where = std::source_location::current());
-  explicit Dim(std::shared_ptr<const Expr> expr);
+  explicit Dim(std::shared_ptr<const Expr> expr);  ///< for Braze itself
 
-  bool is_constant() const { return expr_ == nullptr; }
+  bool is_constant() const { return expr_ == nullptr; }  ///< a number, no symbol
   /// The number; InvalidArgument if the extent is symbolic.
   int64_t value() const;
   /// "64", "n", "4 * n".
@@ -98,16 +98,16 @@ class Tensor {
   Tensor() = default;
   explicit Tensor(const detail::Handle& handle);
 
-  DType dtype() const;
-  size_t rank() const;
-  Dims shape() const;
+  DType dtype() const;  ///< of the elements
+  size_t rank() const;  ///< number of axes
+  Dims shape() const;   ///< extents, outermost first
   /// The extent of `axis`.
   Dim dim(int64_t axis) const;
   /// The number of elements.
   Dim numel() const;
   /// "f32[n, 64]".
   std::string to_string() const;
-  bool valid() const { return builder_ != nullptr; }
+  bool valid() const { return builder_ != nullptr; }  ///< not default-constructed
   /// Names the value in dumps, reports and profiles. The last name given to a value wins.
   Tensor named(std::string name) const;
 
@@ -138,7 +138,7 @@ class Tensor {
   friend Tensor& operator/=(Tensor& x, const Operand& y);
 
   const std::shared_ptr<detail::Builder>& builder() const { return builder_; }
-  uint32_t id() const { return id_; }
+  uint32_t id() const { return id_; }  ///< of its node, for Braze itself
 
  private:
   std::shared_ptr<detail::Builder> builder_;
@@ -154,7 +154,7 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 /// Being made from any of them, it is also what remembers the line of an operator.
 class Operand {
  public:
-  enum class Kind : uint8_t { Tensor, Array, Real, Integer, Boolean };
+  enum class Kind : uint8_t { Tensor, Array, Real, Integer, Boolean };  ///< what was given
 
   Operand(const Tensor& tensor,  // NOLINT: implicit on purpose
           std::source_location where = std::source_location::current())
@@ -179,12 +179,12 @@ class Operand {
     }
   }
 
-  Kind kind() const { return kind_; }
-  const Tensor& tensor() const { return tensor_; }
-  const Array& array() const { return array_; }
-  double real() const { return real_; }
-  int64_t integer() const { return integer_; }
-  const std::source_location& where() const { return where_; }
+  Kind kind() const { return kind_; }                           ///< what was given
+  const Tensor& tensor() const { return tensor_; }              ///< if Kind::Tensor
+  const Array& array() const { return array_; }                 ///< if Kind::Array
+  double real() const { return real_; }                         ///< if Kind::Real
+  int64_t integer() const { return integer_; }                  ///< if Kind::Integer or Boolean
+  const std::source_location& where() const { return where_; }  ///< the user's line
 
  private:
   Kind kind_ = Kind::Tensor;
@@ -201,12 +201,12 @@ class Axes {
   Axes() = default;
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Axes(T axis)
-      : values_{static_cast<int64_t>(axis)} {}  // NOLINT: implicit on purpose
-  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}
+      : values_{static_cast<int64_t>(axis)} {}                   // NOLINT: implicit on purpose
+  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}   ///< negative: from the end
   Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}  // NOLINT
 
-  bool all() const { return values_.empty(); }
-  const std::vector<int64_t>& values() const { return values_; }
+  bool all() const { return values_.empty(); }                    ///< every axis
+  const std::vector<int64_t>& values() const { return values_; }  ///< as given
 
  private:
   std::vector<int64_t> values_;

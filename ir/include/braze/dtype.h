@@ -43,7 +43,7 @@ constexpr DType compute_type(DType dtype) { return is_half(dtype) ? DType::F32 :
 
 /// A set of element types, as one bit each.
 struct TypeSet {
-  uint16_t bits = 0;
+  uint16_t bits = 0;  ///< one a DType, by its number
 
   constexpr bool contains(DType dtype) const { return (bits >> static_cast<int>(dtype)) & 1; }
   friend constexpr TypeSet operator|(TypeSet a, TypeSet b) {

@@ -37,28 +37,28 @@ struct Code {
 /// A place in the user's source or in a text file. `file` lives as long as the process. `column` is
 /// 0 where it would say nothing, as in C++ source.
 struct SourceLocation {
-  const char* file = nullptr;
-  uint32_t line = 0;
-  uint32_t column = 0;
+  const char* file = nullptr;  ///< null: no place is known
+  uint32_t line = 0;           ///< from 1
+  uint32_t column = 0;         ///< from 1; 0: unknown
 
   SourceLocation() = default;
   SourceLocation(const std::source_location& where)  // NOLINT: implicit on purpose
       : file(where.file_name()), line(where.line()) {}
   SourceLocation(std::string_view file_name, uint32_t line_number, uint32_t column_number);
 
-  explicit operator bool() const { return file != nullptr; }
+  explicit operator bool() const { return file != nullptr; }  ///< whether a place is known
   /// "model.cpp:12", "add.braze:3:7" or "" when unknown.
   std::string to_string() const;
 };
 
 /// One finding of a verifier or parser.
 struct Diagnostic {
-  const Code* code = nullptr;
-  SourceLocation location;
-  std::string context;  ///< the text of the offending node or line
-  std::string message;
+  const Code* code = nullptr;  ///< what rule is broken
+  SourceLocation location;     ///< in the text or the user's source
+  std::string context;         ///< the text of the offending node or line
+  std::string message;         ///< one sentence
 
-  std::string to_string() const;
+  std::string to_string() const;  ///< all of it, in a line
 };
 
 /// What is known about a failure besides its message.
@@ -73,13 +73,13 @@ class Error : public std::exception {
  public:
   Error(const Code& code, std::string message, ErrorContext context);
 
-  const char* what() const noexcept override { return text_.c_str(); }
-  ErrorKind kind() const { return code_->kind; }
-  const Code& code() const { return *code_; }
-  const std::string& message() const { return message_; }
-  const SourceLocation& location() const { return context_.location; }
-  const std::string& node() const { return context_.node; }
-  const std::string& fix() const { return context_.fix; }
+  const char* what() const noexcept override { return text_.c_str(); }  ///< all of it, as text
+  ErrorKind kind() const { return code_->kind; }                        ///< whose fault
+  const Code& code() const { return *code_; }                           ///< stable, for programs
+  const std::string& message() const { return message_; }               ///< without code and place
+  const SourceLocation& location() const { return context_.location; }  ///< the user's line
+  const std::string& node() const { return context_.node; }             ///< the op; empty: none
+  const std::string& fix() const { return context_.fix; }  ///< the way out; empty: none known
 
  private:
   const Code* code_;

@@ -53,7 +53,7 @@ class TraceSpan {
 
   /// Shown with the span. Nothing happens while nobody watches.
   void add(std::string_view key, std::string_view value);
-  void add(std::string_view key, double value);
+  void add(std::string_view key, double value);  ///< a number that the viewer shows
   template <std::integral Integer>
   void add(std::string_view key, Integer value) {
     add_integer(key, static_cast<int64_t>(value));

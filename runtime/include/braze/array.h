@@ -69,12 +69,12 @@ class Array {
                           const Device& device = default_device());
   static Array from_host(const HostTensor& value, const Device& device = default_device());
 
-  DType dtype() const;
-  const std::vector<int64_t>& shape() const;
-  int64_t numel() const;
-  size_t size_bytes() const;
-  Device device() const;
-  bool valid() const { return state_ != nullptr; }
+  DType dtype() const;                              ///< of the elements
+  const std::vector<int64_t>& shape() const;        ///< extents, outermost first
+  int64_t numel() const;                            ///< number of elements
+  size_t size_bytes() const;                        ///< numel() times the size of an element
+  Device device() const;                            ///< where the values are
+  bool valid() const { return state_ != nullptr; }  ///< not default-constructed
 
   /// The same value on another device; this array itself if it is there already.
   Array to(const Device& device) const;
@@ -90,7 +90,7 @@ class Array {
   double item() const;
   /// Copies all bytes; `out` has exactly size_bytes().
   void copy_to_host(std::span<std::byte> out) const;
-  HostTensor to_host() const;
+  HostTensor to_host() const;  ///< waits, and copies; for the interpreters
 
   /// Blocks until the value is computed.
   void wait() const;
@@ -99,8 +99,8 @@ class Array {
   std::string to_string() const;
 
   struct State;  // runtime/memory/array_state.h
-  explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}
-  const std::shared_ptr<State>& state() const { return state_; }
+  explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}  ///< for Braze itself
+  const std::shared_ptr<State>& state() const { return state_; }              ///< for Braze itself
 
  private:
   void check_dtype(DType dtype) const;
@@ -108,7 +108,7 @@ class Array {
 };
 
 template <>
-std::vector<bool> Array::to_vector<bool>() const;
+std::vector<bool> Array::to_vector<bool>() const;  ///< one bool an element
 
 std::ostream& operator<<(std::ostream& out, const Array& array);
 

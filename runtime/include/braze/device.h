@@ -29,9 +29,9 @@ class Device {
   Device(std::string_view text);                                // NOLINT: implicit on purpose
   Device(const char* text) : Device(std::string_view(text)) {}  // NOLINT
 
-  DeviceKind kind() const { return kind_; }
-  int index() const { return index_; }
-  std::string name() const;
+  DeviceKind kind() const { return kind_; }  ///< cpu, cuda, sim or interpreter
+  int index() const { return index_; }       ///< 1 of "cuda:1"
+  std::string name() const;                  ///< "cpu", "cuda:1"
   /// The machine that code for this device is generated for.
   const Target& target() const;
 
@@ -64,7 +64,7 @@ Device default_device();
 /// Makes `device` this thread's default for a scope.
 class DeviceGuard {
  public:
-  explicit DeviceGuard(Device device);
+  explicit DeviceGuard(Device device);  ///< until it goes out of scope
   ~DeviceGuard();
   DeviceGuard(const DeviceGuard&) = delete;
   DeviceGuard& operator=(const DeviceGuard&) = delete;

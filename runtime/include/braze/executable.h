@@ -38,9 +38,9 @@ class Executable {
   /// The plan for arguments of these shapes.
   MemoryPlan memory_plan(std::span<const Array> arguments) const;
 
-  const Program& program() const;
-  Device device() const;
-  explicit operator bool() const { return impl_ != nullptr; }
+  const Program& program() const;                              ///< what was loaded
+  Device device() const;                                       ///< where it runs
+  explicit operator bool() const { return impl_ != nullptr; }  ///< not default-constructed
 
   struct Impl;
 
@@ -50,12 +50,12 @@ class Executable {
 
 /// One kernel launch that happened.
 struct LaunchRecord {
-  std::string kernel;  ///< made of the user's op names
-  std::string program;
-  Device device;
-  double seconds = 0;  ///< on the device
-  uint64_t bytes = 0;  ///< model bytes moved: every input once, every output once
-  uint64_t flops = 0;
+  std::string kernel;   ///< made of the user's op names
+  std::string program;  ///< name of the program
+  Device device;        ///< where it ran
+  double seconds = 0;   ///< on the device
+  uint64_t bytes = 0;   ///< model bytes moved: every input once, every output once
+  uint64_t flops = 0;   ///< floating-point operations
 };
 
 /// The launches of this process since `clear_launch_history`, oldest first, at most the last

@@ -33,8 +33,8 @@ struct PackageOptions {
 
 /// An input or output of a packaged function.
 struct PackagedTensor {
-  std::string name;
-  DType dtype = DType::F32;
+  std::string name;                ///< as in the graph
+  DType dtype = DType::F32;        ///< of the elements
   std::vector<std::string> shape;  ///< extents, "64" or in symbols: "n", "4*n"
   /// "f32[n, 64]".
   std::string type() const;
@@ -58,7 +58,7 @@ class LoadedFunction {
     return run(std::span(all).first(sizeof...(arguments)));
   }
 
-  Device device() const;
+  Device device() const;  ///< where it runs
   /// What a call with these arguments will allocate.
   MemoryPlan memory_plan(std::span<const Array> arguments) const;
   /// The code that was chosen for the device.
@@ -66,7 +66,7 @@ class LoadedFunction {
 
   struct State;
   explicit LoadedFunction(std::shared_ptr<const State> state) : state_(std::move(state)) {}
-  const std::shared_ptr<const State>& state() const { return state_; }
+  const std::shared_ptr<const State>& state() const { return state_; }  ///< for Braze itself
 
  private:
   std::shared_ptr<const State> state_;
@@ -75,13 +75,13 @@ class LoadedFunction {
 /// One function of a package. A cheap handle, which keeps the package.
 class PackagedFunction {
  public:
-  const std::string& name() const;
+  const std::string& name() const;  ///< as in the graph
   /// What a call takes: the inputs that no weight is bound to.
   std::vector<PackagedTensor> inputs() const;
-  std::vector<PackagedTensor> outputs() const;
+  std::vector<PackagedTensor> outputs() const;  ///< in the order of results
   /// Sizes that a call decides, with their range: "n: 1..64".
   std::vector<std::string> symbols() const;
-  std::vector<PackagedVariant> variants() const;
+  std::vector<PackagedVariant> variants() const;  ///< one a machine it is compiled for
 
   /// Loads the code that suits `device` best, and the weights: on a CPU they stay in the mapped
   /// file, elsewhere they are copied. Unsupported, with what there is, if no code runs there;
@@ -104,7 +104,7 @@ class Package {
   /// Unsupported for a version that this Braze does not read; DataLoss if it is damaged.
   static Package load(const std::string& path, PackageOptions options = {});
 
-  std::vector<std::string> functions() const;
+  std::vector<std::string> functions() const;  ///< their names
   /// The function of this name; without one, the package's only function. InvalidArgument, with
   /// those there are, if there is none.
   PackagedFunction function(std::string_view name = {}) const;
@@ -113,7 +113,7 @@ class Package {
 
   struct State;
   explicit Package(std::shared_ptr<const State> state) : state_(std::move(state)) {}
-  const std::shared_ptr<const State>& state() const { return state_; }
+  const std::shared_ptr<const State>& state() const { return state_; }  ///< for Braze itself
 
  private:
   std::shared_ptr<const State> state_;
