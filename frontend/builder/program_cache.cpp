@@ -4,7 +4,9 @@
 #include <optional>
 
 #include "braze/version.h"
+#include "ir/code/code.h"
 #include "ir/code/text.h"
+#include "ir/graph/graph.h"
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
 #include "ir/support/env.h"

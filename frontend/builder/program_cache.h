@@ -5,8 +5,6 @@
 #include <memory>
 
 #include "braze/compile.h"
-#include "ir/code/code.h"
-#include "ir/graph/graph.h"
 #include "ir/program/program.h"
 #include "ir/target/target.h"
 #include "runtime/cache/disk_cache.h"
