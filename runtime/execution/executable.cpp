@@ -208,7 +208,6 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
                          const std::shared_ptr<const Executable::Impl>& executable,
                          std::span<const Array> arguments) {
   const Executable::Impl& impl = loaded(executable);
-  const TraceSpan span("call", "call", impl.program->name);
   const Plan& plan = impl.plan;
   call->binding = plan.bind(arguments);
   const Binding& binding = *call->binding;
@@ -275,6 +274,18 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   return out;
 }
 
+// Apart, for a span of the timeline would take registers from it.
+[[gnu::noinline]] std::vector<Array> start_new_call(
+    const std::shared_ptr<const Executable::Impl>& executable, std::span<const Array> arguments) {
+  const auto call = std::make_shared<Call>();
+  try {
+    return start(call, executable, arguments);
+  } catch (...) {
+    call->release();
+    throw;
+  }
+}
+
 }  // namespace
 
 Executable Executable::load(std::shared_ptr<const Program> program, const Device& device) {
@@ -288,13 +299,8 @@ Executable Executable::load(std::shared_ptr<const Program> program, const Device
 }
 
 std::vector<Array> Executable::run(std::span<const Array> arguments) const {
-  const auto call = std::make_shared<Call>();
-  try {
-    return start(call, impl_, arguments);
-  } catch (...) {
-    call->release();
-    throw;
-  }
+  const TraceSpan span("call", "call", impl_ ? std::string_view(impl_->program->name) : "");
+  return start_new_call(impl_, arguments);
 }
 
 MemoryPlan Executable::memory_plan(std::span<const Array> arguments) const {

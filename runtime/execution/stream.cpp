@@ -4,6 +4,7 @@
 #include <system_error>
 #include <utility>
 
+#include "braze/trace.h"
 #include "runtime/execution/relax.h"
 
 namespace braze {
@@ -101,6 +102,7 @@ void Stream::wake(double seconds) {
 
 void Stream::wait(const Work& work) {
   if (work.done()) return;
+  const TraceSpan span("wait", "wait for work");
   std::unique_lock lock(mutex_);
   bool patient = false;
   while (!work.done()) {

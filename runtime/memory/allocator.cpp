@@ -136,7 +136,8 @@ Buffer::Block* Allocator::try_allocate(size_t size, const Label& label) {
   ++stats_.allocations;
   stats_.live_bytes += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
-  count_live();
+  if (trace::is_on()) [[unlikely]]
+    count_live();
   return block;
 }
 
@@ -155,13 +156,13 @@ void Allocator::release(Buffer::Block* block) {
   stats_.live_bytes -= block->size;
   stats_.cached_bytes += block->size;
   free_[class_of(block->size)].push_back(block);
-  count_live();
+  if (trace::is_on()) [[unlikely]]
+    count_live();
 }
 
 // Under the lock, so that changes are told in their order.
 void Allocator::count_live() const {
-  if (trace::is_on()) [[unlikely]]
-    trace::add_count(device_, "live", "bytes", stats_.live_bytes);
+  trace::add_count(device_, "live", "bytes", stats_.live_bytes);
 }
 
 void Allocator::trace_live() const {

@@ -174,7 +174,6 @@ HostTensor Array::to_host() const {
 void Array::wait() const {
   const State& state = state_of(state_);
   state.check_alive();
-  const TraceSpan span("wait", "wait for result");
   state.wait();
   if (Fence* fence = state.fence()) fence->wait();
 }

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "braze/trace.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 
@@ -45,6 +46,7 @@ CudaFence::~CudaFence() {
 }
 
 void CudaFence::wait() {
+  const TraceSpan span("wait", "wait for GPU");
   const CudaContext::Scope scope(context_);
   context_.check(context_.api().event_synchronize(event_), "waiting for a result");
   context_.note_complete(launches_);
