@@ -190,6 +190,10 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   if (weights) binder.emplace(*weights, options.bind);
   if (!weights && !options.bind.empty())
     fail(codes::kPackWeights, "weights are bound, but no weight file is given");
+  std::error_code is_missing;  // a file that is not there is no other file's either
+  if (weights && std::filesystem::equivalent(path, options.weights, is_missing))
+    fail(codes::kPackWeights,
+         fmt::format("{} holds the weights, and would be replaced by the package", quote(path)));
 
   PackSummary summary;
   PackageContents contents;

@@ -253,6 +253,14 @@ graph @step(%w: f32[4], %g: f32[4]) {
               AllOf(HasSubstr("pack-weights"), HasSubstr("updated")));
 }
 
+TEST_F(Packages, DoNotReplaceTheirWeights) {
+  const std::string weights = path("w.safetensors");
+  save_safetensors(weights, {{"w", filled({4}, 0)}});
+  EXPECT_THAT(error_of([&] { save_package(weights, {{kScale}}, {.weights = weights}); }),
+              AllOf(HasSubstr("pack-weights"), HasSubstr("replaced")));
+  EXPECT_EQ(load_safetensors(weights).size(), 1);
+}
+
 TEST_F(Packages, RefuseWhatCannotBePacked) {
   const auto pack = [&](const std::vector<PackedGraph>& graphs, const PackOptions& options) {
     return error_of([&] { save_package(path("p.bzp"), graphs, options); });

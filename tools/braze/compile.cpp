@@ -1,6 +1,7 @@
 // compile.cpp — braze compile: functions for several machines into one package.
 #include <fmt/format.h>
 
+#include <filesystem>
 #include <memory>
 
 #include "braze/package.h"
@@ -68,7 +69,18 @@ void write_header(const Options& options) {
   file.publish();
 }
 
+// What is read stays as it is.
+void check_outputs(const Options& options) {
+  for (const std::string& output : {options.output, options.header})
+    for (const std::string& file : options.files) {
+      std::error_code is_missing;
+      if (std::filesystem::equivalent(output, file, is_missing))
+        fail_usage(fmt::format("{} is compiled, and would be replaced by what is written", file));
+    }
+}
+
 Exit compile(const Options& options) {
+  check_outputs(options);
   if (options.embed && options.weights.empty()) fail_usage("--embed-weights needs --weights FILE");
   const PackSummary summary =
       save_package(options.output, sources_of(options), pack_options(options));
