@@ -72,7 +72,12 @@ void print_phases(const Options& options, const std::vector<Phase>& phases) {
 }
 
 Exit inspect(const Options& options) {
-  if (is_package(options.file)) return inspect_package(options.file, options.package, options.json);
+  if (is_package(options.file)) {
+    if (!options.stage.empty() || !options.kernel.empty() || !options.target.empty())
+      fail_usage(
+          "--stage, --kernel and --target are for source text; a package is compiled already");
+    return inspect_package(options.file, options.package, options.json);
+  }
   std::vector<Phase> phases;
   std::vector<std::string> stages, kernels;  // seen
   CompileOptions compile = options.compile.options();

@@ -47,6 +47,11 @@ const WeightBinding* weight_of(const PackageReader::Function& function, size_t i
   return nullptr;
 }
 
+// Without a name all functions are.
+bool is_wanted(const PackageFlags& flags, const PackageReader::Function& function) {
+  return flags.function.empty() || function.name == flags.function;
+}
+
 std::string weights_text(const PackageReader& reader) {
   if (const auto bytes = reader.weight_bytes(); !bytes.empty())
     return fmt::format("embedded, {}", bytes_text(bytes.size()));
@@ -136,11 +141,12 @@ std::string function_json(const PackageReader::Function& function,
                        {"programs", json::array(programs)}});
 }
 
-void print_json(const PackageReader& reader, const Package& package) {
+void print_json(const PackageReader& reader, const Package& package, const PackageFlags& flags) {
   std::vector<std::string> functions;
   for (const auto& function : reader.functions())
-    functions.push_back(
-        function_json(function, describe(reader, function), package.function(function.name)));
+    if (is_wanted(flags, function))
+      functions.push_back(
+          function_json(function, describe(reader, function), package.function(function.name)));
   json::Members facts;
   for (const auto& [name, value] : reader.facts()) facts.push_back({name, json::string(value)});
   json::print({{"version", std::to_string(Container::kVersion)},
@@ -154,15 +160,16 @@ void print_json(const PackageReader& reader, const Package& package) {
 Exit inspect_package(const std::string& path, const PackageFlags& flags, bool json) {
   const Package package = flags.load(path);
   const PackageReader& reader = reader_of(package);
+  if (!flags.function.empty()) blame(Exit::BadFile, [&] { package.function(flags.function); });
   if (json) {
-    print_json(reader, package);
+    print_json(reader, package, flags);
     return Exit::Ok;
   }
   fmt::print("package of version {}\n", Container::kVersion);
   for (const auto& [name, value] : reader.facts()) fmt::print("  {}: {}\n", name, value);
   fmt::print("  weights: {}\n", weights_text(reader));
   for (const auto& function : reader.functions()) {
-    if (!flags.function.empty() && function.name != flags.function) continue;
+    if (!is_wanted(flags, function)) continue;
     const std::vector<Described> variants = describe(reader, function);
     print_signature(function, variants.front().program, package.function(function.name));
     print_variants(variants);

@@ -9,6 +9,7 @@
 #include "frontend/builder/program_cache.h"
 #include "ir/code/text.h"
 #include "ir/graph/text.h"
+#include "ir/program/container.h"
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
 #include "tools/braze/command.h"
@@ -20,6 +21,8 @@ namespace {
 namespace codes {
 inline constexpr Code kSourceFile{"source-file", ErrorKind::DataLoss,
                                   "A source file cannot be read."};
+inline constexpr Code kNoSource{"no-source", ErrorKind::InvalidArgument,
+                                "A package stands where source text is needed."};
 inline constexpr Code kGraphOnly{"graph-only", ErrorKind::Unsupported,
                                  "The command serves graph text only."};
 }  // namespace codes
@@ -50,6 +53,9 @@ Source read_source(const std::string& path) {
   errno = 0;
   const std::string text = read_text(path);
   return blame(Exit::BadFile, [&]() -> Source {
+    if (text.starts_with(kContainerMagic))
+      fail(codes::kNoSource, fmt::format("{} is a package, which is compiled already", quote(path)),
+           {.fix = "`braze run` and `braze inspect` take packages"});
     const std::string_view language = language_of(text, path);
     if (language == "tile") return parse_tile(text, path);
     if (language == "kernel") return parse_kernel(text, path);
