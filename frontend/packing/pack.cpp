@@ -108,7 +108,7 @@ class Binder {
 
   void check(const Program& program, uint32_t input, const std::string& weight) const {
     const StoredTensor& tensor = file_.at(weight);
-    check_weight(weight, program.inputs[input], *tensor.dtype, tensor.shape);
+    check_weight(weight, program.inputs[input], *tensor.dtype, tensor.shape, quote(file_.path()));
     for (const ProgramOutput& output : program.outputs)
       if (output.updates == input)
         fail(codes::kPackWeights,
@@ -178,6 +178,25 @@ std::vector<std::string> input_names(const std::deque<Program>& programs) {
   return names;
 }
 
+// The first few of many names.
+std::string names_text(const std::vector<std::string>& names) {
+  constexpr size_t kShown = 5;
+  const size_t shown = std::min(kShown, names.size());
+  return format("{}{}",
+                fmt::join(names.begin(), names.begin() + static_cast<ptrdiff_t>(shown), ", "),
+                shown < names.size() ? ", ..." : "");
+}
+
+[[noreturn]] void fail_no_weights(const SafetensorsFile& file,
+                                  const std::vector<std::string>& inputs) {
+  std::vector<std::string> tensors;
+  for (const auto& item : file.tensors()) tensors.push_back(item.first);
+  fail(codes::kPackWeights,
+       format("no input gets a weight: the inputs are {}; {} holds {}", names_text(inputs),
+              quote(file.path()), names_text(tensors)),
+       {.fix = "name the tensors: --bind INPUT=TENSOR, or PackOptions::bind"});
+}
+
 }  // namespace
 
 PackSummary save_package(const std::string& path, const std::vector<PackSource>& functions,
@@ -218,6 +237,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
   summary.programs = static_cast<int>(programs.size());
   if (binder) binder->finish(input_names(programs));
+  if (binder && summary.bound_weights == 0) fail_no_weights(*weights, input_names(programs));
 
   std::shared_ptr<const MappedFile> mapped;
   contents.weights = weights_of(path, options, mapped);

@@ -53,14 +53,6 @@ const PackageReader::Variant& choose(const PackageReader::Function& function,
        {.node = function.name, .fix = "compile it with --target for this machine"});
 }
 
-[[noreturn]] void fail_weight(const std::string& weight, const ProgramInput& input,
-                              std::string_view why) {
-  fail(codes::kMissingWeight,
-       format("the weight {} of the input {}, {}: {}", quote(weight), quote(input.name),
-              input.type.to_string(), why),
-       {.node = input.name});
-}
-
 // A tensor of the file on the device: in place where that can be.
 Array place(const std::shared_ptr<const SafetensorsFile>& file, const StoredTensor& tensor,
             const Device& device, bool has_host_memory) {
@@ -73,13 +65,16 @@ Array place(const std::shared_ptr<const SafetensorsFile>& file, const StoredTens
 }  // namespace
 
 void check_weight(const std::string& weight, const ProgramInput& input, DType dtype,
-                  const std::vector<int64_t>& shape) {
+                  const std::vector<int64_t>& shape, std::string_view holder) {
   bool fits = dtype == input.type.dtype && shape.size() == input.type.shape.rank();
   for (size_t i = 0; fits && i < shape.size(); ++i) {
     const auto extent = input.type.shape[i].as_constant();
     fits = !extent || *extent == shape[i];  // a call checks what is symbolic
   }
-  if (!fits) fail_weight(weight, input, format("it is {}", type_text(dtype, shape)));
+  if (!fits)
+    fail(codes::kWeightType,
+         format("the weight {} of {} is {}, but the input {} takes {}", quote(weight), holder,
+                type_text(dtype, shape), quote(input.name), input.type.to_string()));
 }
 
 // --- Package ------------------------------------------------------------------------------------
@@ -216,7 +211,7 @@ LoadedFunction PackagedFunction::load(const Device& device) const {
   return load_function(*state_, device, [&](const WeightBinding& w, const ProgramInput& input) {
     const auto file = state_->package->weights();
     const StoredTensor& tensor = file->at(w.weight);
-    check_weight(w.weight, input, *tensor.dtype, tensor.shape);
+    check_weight(w.weight, input, *tensor.dtype, tensor.shape, quote(file->path()));
     return place(file, tensor, device, has_host_memory);
   });
 }
@@ -225,8 +220,10 @@ LoadedFunction PackagedFunction::load(const Device& device,
                                       const std::map<std::string, Array>& weights) const {
   return load_function(*state_, device, [&](const WeightBinding& w, const ProgramInput& input) {
     const auto found = weights.find(w.weight);
-    if (found == weights.end()) fail_weight(w.weight, input, "it is not given");
-    check_weight(w.weight, input, found->second.dtype(), found->second.shape());
+    if (found == weights.end())
+      fail(codes::kMissingWeight, format("the weight {} of the input {} is not given",
+                                         quote(w.weight), quote(input.name)));
+    check_weight(w.weight, input, found->second.dtype(), found->second.shape(), "those given");
     return found->second.to(device);
   });
 }
@@ -240,8 +237,9 @@ std::vector<Array> all_arguments(const LoadedFunction::State& state,
                                  std::span<const Array> arguments) {
   const auto free = std::ranges::count_if(state.bound, [](const Array& a) { return !a.valid(); });
   if (arguments.size() != static_cast<size_t>(free))
-    fail(codes::kArgument, format("@{} takes {} arguments, {} were given",
-                                  state.executable.program().name, free, arguments.size()));
+    fail(codes::kArgument,
+         format("@{} takes {} argument{}, {} given", state.executable.program().name, free,
+                free == 1 ? "" : "s", arguments.size()));
   std::vector<Array> all = state.bound;
   size_t next = 0;
   for (Array& array : all)

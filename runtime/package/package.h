@@ -18,8 +18,9 @@ inline constexpr Code kNoFunction{"no-function", ErrorKind::InvalidArgument,
 inline constexpr Code kNoVariant{"no-variant", ErrorKind::Unsupported,
                                  "A package holds no code that runs on this device."};
 inline constexpr Code kMissingWeight{"missing-weight", ErrorKind::InvalidArgument,
-                                     "A weight of a packaged function is not given, or has another "
-                                     "type than the function takes."};
+                                     "A weight of a packaged function is not given."};
+inline constexpr Code kWeightType{"weight-type", ErrorKind::InvalidArgument,
+                                  "A weight has another type than the function's input."};
 }  // namespace codes
 
 struct Package::State {
@@ -57,9 +58,10 @@ struct LoadedFunction::State {
   std::vector<Array> bound;  // by input of the program; empty where a call gives it
 };
 
-/// kMissingWeight unless a tensor of this type can be the value of `input`.
+/// kWeightType unless a tensor of this type can be the value of `input`. `holder`: where it is
+/// from.
 void check_weight(const std::string& weight, const ProgramInput& input, DType dtype,
-                  const std::vector<int64_t>& shape);
+                  const std::vector<int64_t>& shape, std::string_view holder);
 
 /// What `package` keeps, for those who look inside.
 const PackageReader& reader_of(const Package& package);

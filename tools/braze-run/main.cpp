@@ -80,7 +80,9 @@ void add(Arguments& arguments, Options& options) {
   arguments.add_option("--device", options.device,
                        "cpu, cuda:0 ... (default: the first GPU, else the CPU)");
   options.inputs.add_to(arguments);
-  arguments.add_option("--output", options.outputs, "DIR for all outputs, or NAME=o.npy for one")
+  arguments
+      .add_option("--output", options.outputs,
+                  "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
       .several();
   options.package.add_to(arguments);
   arguments.add_option("--repeat", options.repeat, "Calls to time");

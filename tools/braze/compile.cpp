@@ -79,12 +79,25 @@ void check_outputs(const Options& options) {
     }
 }
 
+// A package looks for its weights in its own folder.
+void warn_of_folder(const Options& options) {
+  namespace fs = std::filesystem;
+  if (options.weights.empty() || options.embed) return;
+  std::error_code error;
+  const fs::path here = fs::absolute(options.output).parent_path();
+  const fs::path beside = here / fs::path(options.weights).filename();
+  if (fs::equivalent(beside, options.weights, error)) return;
+  fmt::print(stderr, "braze: the package looks for its weights beside itself: copy {} to {}\n",
+             options.weights, here.string());
+}
+
 Exit compile(const Options& options) {
   check_outputs(options);
   if (options.embed && options.weights.empty()) fail_usage("--embed-weights needs --weights FILE");
   const PackSummary summary =
       save_package(options.output, sources_of(options), pack_options(options));
   if (!options.header.empty()) write_header(options);
+  warn_of_folder(options);
   if (options.json) {
     json::print({{"package", json::string(options.output)},
                  {"bytes", std::to_string(summary.bytes)},

@@ -234,6 +234,11 @@ std::string_view numpy_dtype(DType dtype) {
 HostTensor read_file(const ProgramInput& input, const std::string& path) {
   if (!is_archive(path))
     return blame(Exit::BadFile, [&] { return load_npy(path, Device("cpu")).to_host(); });
+  // Of weights that one tensor alone: others may be of types that Braze does not have.
+  if (!path.ends_with(".npz"))
+    return blame(Exit::BadFile, [&] {
+      return load_safetensors(path, Device("cpu"), {input.name}).at(input.name).to_host();
+    });
   const ArrayMap arrays = read_archive(path);
   const auto found = arrays.find(input.name);
   if (found == arrays.end())

@@ -73,11 +73,12 @@ void print_phases(const Options& options, const std::vector<Phase>& phases) {
 
 Exit inspect(const Options& options) {
   if (is_package(options.file)) {
+    options.compile.refuse_for_package();
     if (!options.stage.empty() || !options.kernel.empty() || !options.target.empty())
-      fail_usage(
-          "--stage, --kernel and --target are for source text; a package is compiled already");
+      fail_usage("--stage, --kernel and --target are for text: a package is compiled already");
     return inspect_package(options.file, options.package, options.json);
   }
+  options.package.refuse_for_text();
   std::vector<Phase> phases;
   std::vector<std::string> stages, kernels;  // seen
   CompileOptions compile = options.compile.options();

@@ -68,6 +68,18 @@ CompileOptions CompileFlags::options() const {
   return options;
 }
 
+void CompileFlags::refuse_for_package() const {
+  const CompileFlags none;
+  const std::pair<std::string_view, bool> given[] = {{"--precision", precision != none.precision},
+                                                     {"--codegen", codegen != none.codegen},
+                                                     {"--no-fuse", no_fuse},
+                                                     {"--fuse-all", fuse_all},
+                                                     {"--schedule", !schedules.empty()},
+                                                     {"--dump", !dump.empty()}};
+  for (const auto& [option, is_given] : given)
+    if (is_given) fail_usage(fmt::format("{} is for text: a package is compiled already", option));
+}
+
 Device find_device(const std::string& text) {
   try {
     return Device(text);

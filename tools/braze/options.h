@@ -22,6 +22,8 @@ struct CompileFlags {
 
   void add_to(Arguments& arguments);
   CompileOptions options() const;
+  /// Usage failure if any was given: packages are compiled already.
+  void refuse_for_package() const;
 };
 
 /// `text` as a device, or a usage failure that names the devices there are.

@@ -1,5 +1,7 @@
 #include "tools/braze/package.h"
 
+#include <fmt/format.h>
+
 #include <fstream>
 
 #include "ir/program/container.h"
@@ -19,6 +21,14 @@ void PackageFlags::add_to(Arguments& arguments) {
   arguments.add_option("--function", function, "Of a package with several functions");
   arguments.add_option("--weights", weights, "Safetensors file in place of the package's weights");
   arguments.add_flag("--trust", trust, "Take code from a package that other users can write");
+}
+
+void PackageFlags::refuse_for_text() const {
+  const std::string_view given = !function.empty()  ? "--function"
+                                 : !weights.empty() ? "--weights"
+                                 : trust            ? "--trust"
+                                                    : "";
+  if (!given.empty()) fail_usage(fmt::format("{} is for packages, and this is text", given));
 }
 
 Package PackageFlags::load(const std::string& path) const {

@@ -22,6 +22,8 @@ struct PackageFlags {
   bool trust = false;
 
   void add_to(Arguments& arguments);
+  /// Usage failure if any was given, for a file that is no package.
+  void refuse_for_text() const;
   /// What is wrong with the file is a Failure with Exit::BadFile.
   Package load(const std::string& path) const;
 };

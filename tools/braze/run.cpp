@@ -42,7 +42,11 @@ struct Options {
 // ------------------------------------------------------------------------------------
 
 Runnable make_runnable(const Options& options, const Device& device) {
-  if (is_package(options.file)) return load_runnable(options.package, options.file, device);
+  if (is_package(options.file)) {
+    options.compile.refuse_for_package();
+    return load_runnable(options.package, options.file, device);
+  }
+  options.package.refuse_for_text();
   const Source source = read_source(options.file);
   auto program = cached_source(source, device.target(), options.compile.options());
   const size_t count = program->inputs.size();

@@ -13,6 +13,7 @@
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
 #include "tools/braze/command.h"
+#include "tools/braze/package.h"
 
 namespace braze::tool {
 
@@ -50,6 +51,10 @@ std::string_view language_of(std::string_view text, const std::string& path) {
 }  // namespace
 
 Source read_source(const std::string& path) {
+  if (path != "-" && is_package(path))
+    throw Failure{Exit::BadFile, fmt::format("{} is a package, not text\n  fix: `braze run` and "
+                                             "`braze inspect` take packages",
+                                             quote(path))};
   errno = 0;
   const std::string text = read_text(path);
   return blame(Exit::BadFile, [&]() -> Source {
