@@ -128,7 +128,8 @@ bool Timeline::open(const std::string& path, const TraceOptions& options) {
     return false;
   }
   path_ = with_process_id(path);
-  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666);
+  // Not to wait for a reader, should it be a pipe.
+  file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
   if (file_ < 0) {
     warn(fmt::format("no timeline: {} cannot be written: {}", quote(path_), std::strerror(errno)));
     return false;
@@ -184,11 +185,15 @@ void Timeline::append(std::string_view event) {
 
 void Timeline::flush() {
   std::string_view rest = piece_;
+  const off_t begin = lseek(file_, 0, SEEK_CUR);  // -1 of what is no file
   while (!rest.empty()) {
     const ssize_t written = write(file_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
-      give_up(std::strerror(errno));
+      const int error = errno;
+      // What is there ends with a whole event.
+      if (begin >= 0 && ftruncate(file_, begin) != 0) warn("the timeline ends within an event");
+      give_up(std::strerror(error));
       break;
     }
     rest.remove_prefix(static_cast<size_t>(written));
