@@ -51,10 +51,6 @@ std::string_view language_of(std::string_view text, const std::string& path) {
 }  // namespace
 
 Source read_source(const std::string& path) {
-  if (path != "-" && is_package(path))
-    throw Failure{Exit::BadFile, fmt::format("{} is a package, not text\n  fix: `braze run` and "
-                                             "`braze inspect` take packages",
-                                             quote(path))};
   errno = 0;
   const std::string text = read_text(path);
   return blame(Exit::BadFile, [&]() -> Source {
