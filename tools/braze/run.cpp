@@ -151,6 +151,9 @@ std::string timings_json(const std::vector<Timing>& timings) {
 
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  std::error_code is_missing;
+  if (std::filesystem::equivalent(options.trace, options.file, is_missing))
+    fail_usage(fmt::format("{} runs, and would be replaced by the timeline", options.file));
   if (!options.trace.empty()) start_trace(options.trace);  // until the process ends
   const Device device = find_device(options.device);
   const Runnable runnable = make_runnable(options, device);
