@@ -41,7 +41,10 @@ std::filesystem::path absolute_path(const char* variable) {
 
 std::string default_folder() {
   if (const auto caches = absolute_path("XDG_CACHE_HOME"); !caches.empty()) return caches / "braze";
-  if (const auto home = absolute_path("HOME"); !home.empty()) return home / ".cache" / "braze";
+  // A home that does not exist, as services have it, is not made.
+  std::error_code error;
+  const auto home = absolute_path("HOME");
+  if (!home.empty() && std::filesystem::is_directory(home, error)) return home / ".cache" / "braze";
   return {};
 }
 

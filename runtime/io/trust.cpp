@@ -143,8 +143,10 @@ class Walk {
 
 void fail_open(const std::string& path, int error) {
   switch (error) {
-    case ENOENT:
     case ENOTDIR:
+      fail(codes::kFileMissing,
+           fmt::format("{} is no folder, or lies below something that is none", quote(path)));
+    case ENOENT:
       fail(codes::kFileMissing, fmt::format("{} does not exist", quote(path)));
     case EACCES:
     case EPERM:

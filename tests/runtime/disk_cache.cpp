@@ -553,20 +553,20 @@ class CacheEnvironmentTest : public testing::Test {
 
 TEST_F(CacheEnvironmentTest, Defaults) {
   EXPECT_EQ(CacheSettings::from_environment().folder, "");
-  setenv("HOME", "/home/someone", 1);
+  setenv("HOME", "/usr", 1);
   const CacheSettings settings = CacheSettings::from_environment();
   EXPECT_EQ(settings.mode, CacheMode::On);
-  EXPECT_EQ(settings.folder, "/home/someone/.cache/braze");
+  EXPECT_EQ(settings.folder, "/usr/.cache/braze");
   EXPECT_EQ(settings.max_bytes, uint64_t{1} << 30);
   EXPECT_FALSE(settings.sync);
   setenv("XDG_CACHE_HOME", "relative/is/ignored", 1);
-  EXPECT_EQ(CacheSettings::from_environment().folder, "/home/someone/.cache/braze");
+  EXPECT_EQ(CacheSettings::from_environment().folder, "/usr/.cache/braze");
   setenv("XDG_CACHE_HOME", "/caches", 1);
   EXPECT_EQ(CacheSettings::from_environment().folder, "/caches/braze");
 }
 
 TEST_F(CacheEnvironmentTest, Variables) {
-  setenv("HOME", "/home/someone", 1);
+  setenv("HOME", "/usr", 1);
   setenv("BRAZE_CACHE_DIR", "/elsewhere", 1);
   setenv("BRAZE_CACHE_SIZE", "20M", 1);
   setenv("BRAZE_CACHE_SYNC", "1", 1);
