@@ -13,8 +13,8 @@ function(braze_layer name)
   target_compile_options(${name} PRIVATE -fmacro-prefix-map=${PROJECT_SOURCE_DIR}/=)
 endfunction()
 
-# braze_small(SOURCES...): code that runs once for a file, or to check what the compiler did. Released,
-# it shall be small rather than fast: the runtime library is to be at most 3 MB.
+# braze_small(SOURCES...): code that no compilation, call or warm start runs. Released, it shall be
+# small rather than fast: the runtime library is to be at most 3 MB.
 function(braze_small)
   set_source_files_properties(${ARGN} PROPERTIES COMPILE_OPTIONS $<$<CONFIG:Release>:-Os>)
 endfunction()

@@ -552,6 +552,9 @@ class CacheEnvironmentTest : public testing::Test {
 };
 
 TEST_F(CacheEnvironmentTest, Defaults) {
+  setenv("HOME", "/no/such/home", 1);  // as services have it
+  EXPECT_EQ(CacheSettings::from_environment().folder, "");
+  unsetenv("HOME");
   EXPECT_EQ(CacheSettings::from_environment().folder, "");
   setenv("HOME", "/usr", 1);
   const CacheSettings settings = CacheSettings::from_environment();

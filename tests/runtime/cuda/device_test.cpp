@@ -391,7 +391,10 @@ TEST_F(Cuda, RefusesWhatTheGpuCannotRun) {
               AllOf(StartsWith("malformed-program"), HasSubstr("\"nothing_p0\"")));
   EXPECT_THAT(changed([](Program& p) { p.artifacts[0].entry_names = {}; }),
               StartsWith("malformed-program"));
-  EXPECT_THAT(changed([](Program& p) { p.artifacts[0].format = "image"; }),
+  EXPECT_THAT(changed([](Program& p) {
+                p.artifacts[0].format = "image";
+                p.artifacts[0].entries = {0};
+              }),
               AllOf(StartsWith("unsupported-program"), HasSubstr("\"cubin\"")));
   EXPECT_THAT(changed([](Program& p) { p.target = *find_target("x86-64-v3"); }),
               AllOf(StartsWith("unsupported-program"), HasSubstr("x86-64-v3")));

@@ -156,8 +156,8 @@ TEST(GpuProgram, TextShowsHowPhasesAreLaunched) {
   launch.tensor_maps = {
       {.dtype = DType::BF16, .extents = {n, 64}, .box = {128, 64}, .swizzle = 128}};
   EXPECT_THAT(to_text(*m.program),
-              AllOf(HasSubstr("phase tile_p0 block 384 shared 229440 cluster 2 resident\n"),
-                    HasSubstr("tensormap buffer 0: bf16[n, 64] box[128, 64] swizzle 128\n")));
+              AllOf(HasSubstr("phase block 384 shared 229440 cluster 2 resident\n"),
+                    HasSubstr("tensormap buffer 0: bf16[n, 64] box [128, 64] swizzle 128\n")));
 }
 
 }  // namespace
