@@ -216,8 +216,26 @@ LoadedFunction PackagedFunction::load(const Device& device) const {
   });
 }
 
+namespace {
+
+// A name with a typo would leave its weight out without a word.
+void check_names(const PackageReader::Function& function,
+                 const std::map<std::string, Array>& weights) {
+  std::vector<std::string> known;
+  for (const WeightBinding& binding : function.weights) known.push_back(binding.weight);
+  for (const auto& item : weights)
+    if (std::ranges::find(known, item.first) == known.end())
+      fail(codes::kUnknownTensor,
+           format("@{} has no weight {}; it has {}{}", function.name, quote(item.first),
+                  known.empty() ? "none" : format("{}", fmt::join(known, ", ")),
+                  did_you_mean(item.first, known)));
+}
+
+}  // namespace
+
 LoadedFunction PackagedFunction::load(const Device& device,
                                       const std::map<std::string, Array>& weights) const {
+  check_names(*state_->function, weights);
   return load_function(*state_, device, [&](const WeightBinding& w, const ProgramInput& input) {
     const auto found = weights.find(w.weight);
     if (found == weights.end())

@@ -242,6 +242,10 @@ TEST_F(Packages, RefuseWeightsThatDoNotFit) {
   EXPECT_THAT(error_of([&] { Package::load(path("linear.bzp")).function().load("cpu"); }),
               HasSubstr("w.safetensors"));
   EXPECT_THAT(error_of([&] { linear.load("cpu", {}); }), HasSubstr("missing-weight"));
+  EXPECT_THAT(error_of([&] {
+                linear.load("cpu", {{"kk", filled({3, 2}, 3)}});
+              }),
+              AllOf(HasSubstr("unknown-tensor"), HasSubstr("it has k")));
 }
 
 TEST_F(Packages, DoNotBindWhatACallUpdates) {

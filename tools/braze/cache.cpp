@@ -327,7 +327,21 @@ std::vector<std::string> action_names() {
   return names;
 }
 
+// Options belong to actions, and what may only be read stays as it is.
+void check_options(const Options& options) {
+  const bool prunes = options.action == "prune";
+  if (options.remove && options.action != "verify")
+    fail_usage("--delete is of `braze cache verify`");
+  if (!prunes &&
+      (options.all || options.dry_run || !options.max_size.empty() || !options.older_than.empty()))
+    fail_usage("--all, --max-size, --older-than and --dry-run are of `braze cache prune`");
+  const bool removes = options.remove || (prunes && !options.dry_run);
+  if (removes && CacheSettings::from_environment().mode == CacheMode::ReadOnly)
+    fail_usage("BRAZE_CACHE is readonly: nothing is removed");
+}
+
 Exit act(const Options& options) {
+  check_options(options);
   const bool explains = options.action == "explain";
   if (explains && options.source.empty())
     fail_usage("what is to be explained? A file of a program, or an entry's name, says it");

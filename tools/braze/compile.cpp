@@ -106,8 +106,8 @@ Exit compile(const Options& options) {
                  {"compile_s", json::number(summary.seconds)}});
     return Exit::Ok;
   }
-  fmt::print("{}: {}, {} programs in {}\n", options.output, bytes_text(summary.bytes),
-             summary.programs, seconds_text(summary.seconds));
+  fmt::print("{}: {}, {} program{} in {}\n", options.output, bytes_text(summary.bytes),
+             summary.programs, summary.programs == 1 ? "" : "s", seconds_text(summary.seconds));
   if (!options.weights.empty()) fmt::print("  {} inputs have weights\n", summary.bound_weights);
   return Exit::Ok;
 }

@@ -87,7 +87,7 @@ class PackagedFunction {
   /// file, elsewhere they are copied. Unsupported, with what there is, if no code runs there;
   /// InvalidArgument or DataLoss if a weight is missing or of another type.
   LoadedFunction load(const Device& device = default_device()) const;
-  /// The same with weights at hand, by their names in the package.
+  /// The same with weights at hand, by their names in the package: all of them and no others.
   LoadedFunction load(const Device& device, const std::map<std::string, Array>& weights) const;
 
   struct State;
