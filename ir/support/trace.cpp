@@ -191,8 +191,8 @@ void Timeline::flush() {
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // What is there ends with a whole event.
-      if (begin >= 0 && ftruncate(file_, begin) != 0) warn("the timeline ends within an event");
+      // What is there ends with a whole event; of a device nothing can be taken back.
+      [[maybe_unused]] const bool is_cut = begin >= 0 && ftruncate(file_, begin) == 0;
       give_up(std::strerror(error));
       break;
     }
