@@ -10,6 +10,8 @@
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
 #include "ir/support/env.h"
+#include "ir/support/text.h"
+#include "ir/support/trace.h"
 #include "runtime/cache/build_id.h"
 
 namespace braze {
@@ -82,6 +84,11 @@ std::shared_ptr<const Program> cached_program(const CacheKey& key,
   if (!is_usable(cache)) return std::make_shared<const Program>(make());
   const auto start = std::chrono::steady_clock::now();
   if (std::optional<Program> program = load(key, cache)) {
+    if (trace::is_on()) {
+      trace::Arguments arguments;
+      arguments.add("entry", key.name());
+      trace::add_instant("cache", fmt::format("{} found on the disk", program->name), arguments);
+    }
     program->compile_seconds =
         std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
     return std::make_shared<const Program>(std::move(*program));
