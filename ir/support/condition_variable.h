@@ -1,6 +1,6 @@
-// condition_variable.h — a condition variable that asks nothing new of the C++ library where it runs.
-// std::condition_variable::wait has had another symbol version since GCC 12, which would keep the
-// runtime library off systems with an older libstdc++.
+// condition_variable.h — a condition variable that asks nothing new of the C++ library where it
+// runs. std::condition_variable::wait has had another symbol version since GCC 12, which would keep
+// the runtime library off systems with an older libstdc++.
 #pragma once
 
 #include <pthread.h>

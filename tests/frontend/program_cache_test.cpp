@@ -15,6 +15,7 @@
 #include "ir/program/package.h"
 #include "ir/program/text.h"
 #include "runtime/cache/build_id.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
 namespace {
@@ -27,13 +28,6 @@ using testing::SizeIs;
 
 class ProgramCacheTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::path(testing::TempDir()) / "braze-programs-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   CacheSettings settings() const { return {.folder = folder_}; }
 
   std::shared_ptr<const Program> get(const Graph& graph, const Target& target,
@@ -51,7 +45,8 @@ class ProgramCacheTest : public testing::Test {
     return program;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path;
   int compilations_ = 0;
 };
 

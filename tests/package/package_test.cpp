@@ -10,6 +10,7 @@
 #include "braze/braze.h"
 #include "braze/io.h"
 #include "ir/target/target.h"
+#include "tests/temporary_folder.h"
 
 namespace braze {
 namespace {
@@ -22,15 +23,10 @@ using ::testing::SizeIs;
 // A folder of its own that nobody else writes.
 class Packages : public ::testing::Test {
  protected:
-  Packages() {
-    std::string name = (std::filesystem::temp_directory_path() / "braze-package-XXXXXX").string();
-    folder_ = mkdtemp(name.data());
-  }
-  ~Packages() override { std::filesystem::remove_all(folder_); }
-
   std::string path(std::string_view name) const { return folder_ / name; }
 
-  std::filesystem::path folder_;
+  const test::TemporaryFolder temporary_;
+  const std::filesystem::path folder_ = temporary_.path;
 };
 
 const std::string kLinear = R"(braze 1 graph

@@ -15,25 +15,9 @@
 #include <vector>
 
 #include "runtime/cache/disk_cache.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
-
-/// A new folder, removed with what is in it.
-class TemporaryFolder {
- public:
-  TemporaryFolder() {
-    std::string name = std::filesystem::path(testing::TempDir()) / "braze-cache-XXXXXX";
-    if (!mkdtemp(name.data())) ADD_FAILURE() << "cannot make " << name;
-    path = name;
-  }
-  TemporaryFolder(const TemporaryFolder&) = delete;
-  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  ~TemporaryFolder() {
-    std::error_code ignored;
-    std::filesystem::remove_all(path, ignored);
-  }
-  std::filesystem::path path;
-};
 
 inline CacheKey key_of(int number) {
   CacheKey key;

@@ -9,6 +9,8 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/temporary_folder.h"
+
 namespace braze::test {
 namespace {
 
@@ -17,13 +19,6 @@ using testing::HasSubstr;
 
 class MappedFileTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::path(testing::TempDir()) / "braze-trust-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   fs::path write(const fs::path& name, std::string_view content = "content") const {
     const fs::path path = folder_ / name;
     fs::create_directories(path.parent_path());
@@ -32,7 +27,8 @@ class MappedFileTest : public testing::Test {
     return path;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path;
 };
 
 std::string text_of(const MappedFile& file) {

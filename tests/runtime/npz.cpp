@@ -13,6 +13,7 @@
 #include "runtime/io/npy.h"
 #include "runtime/io/zip.h"
 #include "tests/runtime/programs.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
 namespace {
@@ -60,20 +61,14 @@ std::string archive(const std::vector<Member>& members, uint64_t zip64_from = 0x
 
 class NpzTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::path(testing::TempDir()) / "braze-npz-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(const char* name) const { return (folder_ / name).string(); }
   static std::string read_file(const fs::path& path) {
     std::ifstream file(path, std::ios::binary);
     return {std::istreambuf_iterator<char>(file), {}};
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path;
 };
 
 std::string fixture(const char* name) {

@@ -13,6 +13,7 @@
 #include "braze/io.h"
 #include "ir/values/host_tensor.h"
 #include "tests/runtime/programs.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
 namespace {
@@ -57,13 +58,6 @@ HostTensor counted(DType dtype, const std::vector<int64_t>& shape) {
 
 class SafetensorsTest : public testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = fs::path(testing::TempDir()) / "braze-safetensors-XXXXXX";
-    ASSERT_NE(mkdtemp(name.data()), nullptr);
-    folder_ = name;
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string path(const char* name) const { return (folder_ / name).string(); }
   std::string write(const char* name, const std::string& content) const {
     std::ofstream(folder_ / name, std::ios::binary) << content;
@@ -77,7 +71,8 @@ class SafetensorsTest : public testing::Test {
     return names;
   }
 
-  fs::path folder_;
+  const test::TemporaryFolder temporary_;
+  const fs::path folder_ = temporary_.path;
 };
 
 TEST_F(SafetensorsTest, RoundTripOfEveryTypeAndShape) {
