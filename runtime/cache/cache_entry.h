@@ -55,6 +55,9 @@ std::string entry_file(std::string_view key, std::string_view payload);
 struct EntryView {
   std::string_view key, payload;
   std::string_view fault;  ///< what is wrong with the file; empty: nothing, and the rest is valid
+
+  /// The name that a file of this key has.
+  std::string name() const { return hash128(key).to_string(); }
 };
 
 /// Reads a file's bytes, which may be anything.

@@ -80,8 +80,9 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
     ++stats_.misses;
     return std::nullopt;
   }
-  const EntryView entry =
-      file.untrusted ? EntryView{.fault = "untrusted"} : parse_entry(file.bytes);
+  EntryView entry = file.untrusted ? EntryView{.fault = "untrusted"} : parse_entry(file.bytes);
+  // Left there, it would keep its place from the entry that belongs there.
+  if (entry.fault.empty() && entry.name() != name) entry.fault = "under another name";
   if (!entry.fault.empty()) {
     if (writable()) folder->remove(name);
     const std::lock_guard lock(mutex_);

@@ -7,6 +7,7 @@
 
 #include <cerrno>
 #include <cstdio>
+#include <filesystem>
 #include <system_error>
 #include <utility>
 
@@ -15,9 +16,11 @@
 namespace braze {
 
 FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
+  check_path(path_);
   struct stat facts {};
   if (stat(path_.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))
     fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path_)));
+  follow_links();
   // Not std::random_device: the one of a newer libstdc++ asks for a newer glibc.
   const auto random = [] {
     uint32_t value = 0;
@@ -25,7 +28,7 @@ FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
                                                                 : static_cast<uint32_t>(getpid());
   };
   for (int attempt = 0; !file_; ++attempt) {
-    temporary_ = fmt::format("{}.{:08x}.tmp", path_, random());
+    temporary_ = fmt::format("{}.{:08x}.tmp", target_, random());
     // 0666 and not 0600: the permissions are those of the user's other files, by his umask.
     file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
     if (file_ || (errno == EEXIST && attempt < 100)) continue;
@@ -37,6 +40,19 @@ FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
 
 FileWriter::~FileWriter() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
+}
+
+// What is to appear is the file that the links lead to, there already or not.
+void FileWriter::follow_links() {
+  constexpr int kMostLinks = 40;  // as the kernel
+  target_ = path_;
+  std::error_code is_no_link;
+  for (int links = 0;; ++links) {
+    const std::filesystem::path to = std::filesystem::read_symlink(target_, is_no_link);
+    if (is_no_link) return;
+    if (links == kMostLinks) fail_write(ELOOP);
+    target_ = (std::filesystem::path(target_).parent_path() / to).string();
+  }
 }
 
 void FileWriter::fail_write(int error) const {
@@ -57,7 +73,7 @@ void FileWriter::append(std::span<const std::byte> bytes) {
 
 void FileWriter::publish() {
   if (fsync(file_.get()) != 0) fail_write(errno);
-  if (std::rename(temporary_.c_str(), path_.c_str()) != 0) fail_write(errno);
+  if (std::rename(temporary_.c_str(), target_.c_str()) != 0) fail_write(errno);
   temporary_.clear();
 }
 

@@ -1,7 +1,8 @@
 // file_writer.h — writes a file that appears at once and whole, or not at all.
 //
 // The bytes go to a temporary file beside it, which takes the name when they have reached the disk.
-// Readers see the old file or the new one; who has the old one open or mapped keeps it.
+// Readers see the old file or the new one; who has the old one open or mapped keeps it. Where the
+// path is a symbolic link, the link stays, and all this happens where it leads to.
 #pragma once
 
 #include <cstddef>
@@ -11,7 +12,7 @@
 #include <string_view>
 
 #include "runtime/io/descriptor.h"
-#include "runtime/io/trust.h"
+#include "runtime/io/open_file.h"
 
 namespace braze {
 
@@ -22,8 +23,8 @@ inline constexpr Code kFileUnwritable{"file-unwritable", ErrorKind::DataLoss,
 
 class FileWriter {
  public:
-  /// Errors, here and below: kFileUnwritable; kFileKind if something other than a regular file has
-  /// the name already.
+  /// Errors, here and below: kFileUnwritable; kFilePath; kFileKind if something other than a
+  /// regular file has the name already.
   explicit FileWriter(std::string path);
   /// Leaves nothing behind unless `publish` was called.
   ~FileWriter();
@@ -38,9 +39,11 @@ class FileWriter {
   void publish();
 
  private:
+  void follow_links();
   [[noreturn]] void fail_write(int error) const;
 
   const std::string path_;
+  std::string target_;     // path_, links resolved
   std::string temporary_;  // empty when there is none to remove
   Descriptor file_;
   uint64_t size_ = 0;

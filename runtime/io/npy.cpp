@@ -1,7 +1,5 @@
 #include "runtime/io/npy.h"
 
-#include <fcntl.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -13,6 +11,7 @@
 #include "braze/io.h"
 #include "ir/support/text.h"
 #include "runtime/io/file_writer.h"
+#include "runtime/io/open_file.h"
 #include "runtime/memory/array_state.h"
 
 namespace braze {
@@ -143,6 +142,7 @@ class HeaderParser {
       const auto result = std::from_chars(begin, text_.data() + text_.size(), extent);
       if (result.ec != std::errc() || extent < 0) malformed("has an extent that is no size");
       position_ += static_cast<size_t>(result.ptr - begin);
+      if (text_.substr(position_).starts_with('L')) ++position_;  // a long integer of Python 2
       if (header_.shape.size() == kMostDims) malformed("has too many dimensions");
       header_.shape.push_back(extent);
       if (!accept(',')) {
@@ -159,14 +159,6 @@ class HeaderParser {
   NpyHeader& header_;
   size_t position_ = 0;
 };
-
-uint64_t size_of(const Descriptor& file, const std::string& path) {
-  struct stat facts {};
-  if (fstat(file.get(), &facts) != 0) fail_open(path, errno);
-  if (!S_ISREG(facts.st_mode))
-    fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path)));
-  return static_cast<uint64_t>(facts.st_size);
-}
 
 void read(const Descriptor& file, const std::string& path, std::span<std::byte> out,
           size_t offset) {
@@ -328,9 +320,7 @@ std::vector<std::byte> npy_bytes(const HostTensor& value) {
 }
 
 Array load_npy(const std::string& path, const Device& device) {
-  // Not to wait for the other end, should it be a pipe.
-  const Descriptor file(::open(path.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC));
-  if (!file) fail_open(path, errno);
+  const Descriptor file = open_file(path);
   const uint64_t size = size_of(file, path);
   std::vector<std::byte> prefix(std::min<uint64_t>(size, kMostNpyHeader));
   read(file, path, prefix, 0);

@@ -60,6 +60,7 @@ void check_passage(const struct stat& facts, const std::string& path) {
 class Walk {
  public:
   explicit Walk(const std::string& path) {
+    check_path(path);
     if (path.empty()) fail_open(path, ENOENT);
     std::error_code error;
     push_front(std::filesystem::absolute(path, error));
@@ -141,32 +142,14 @@ class Walk {
 
 }  // namespace
 
-void fail_open(const std::string& path, int error) {
-  switch (error) {
-    case ENOTDIR:
-      fail(codes::kFileMissing,
-           fmt::format("{} is no folder, or lies below something that is none", quote(path)));
-    case ENOENT:
-      fail(codes::kFileMissing, fmt::format("{} does not exist", quote(path)));
-    case EACCES:
-    case EPERM:
-      fail(codes::kFileDenied, fmt::format("{}: permission denied", quote(path)));
-    default:
-      fail(codes::kFileUnreadable,
-           fmt::format("{} cannot be read: {}", quote(path),
-                       std::error_code(error, std::generic_category()).message()));
-  }
-}
-
 Descriptor open_trusted_file(const std::string& path) {
   Walk walk(path);
   walk.enter(1);
   const std::string last = walk.last_path();
   // Not to wait for the other end, should it be a pipe.
   Descriptor file = walk.open_last(O_RDONLY | O_NONBLOCK);
+  size_of(file, path);
   const struct stat facts = facts_of(file.get(), last);
-  if (!S_ISREG(facts.st_mode))
-    fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path)));
   check_owner(facts, last);
   check_not_writable(facts, last);
   return file;

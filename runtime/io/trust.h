@@ -16,30 +16,18 @@
 
 #include <string>
 
-#include "braze/error.h"
-#include "runtime/io/descriptor.h"
+#include "runtime/io/open_file.h"
 
 namespace braze {
 
 namespace codes {
-inline constexpr Code kFileMissing{"file-missing", ErrorKind::DataLoss,
-                                   "A file or folder does not exist."};
-inline constexpr Code kFileDenied{"file-denied", ErrorKind::DataLoss,
-                                  "The permissions of a file or folder do not let it be opened."};
-inline constexpr Code kFileKind{"file-kind", ErrorKind::DataLoss,
-                                "A folder, pipe or device stands where a regular file should."};
-inline constexpr Code kFileUnreadable{"file-unreadable", ErrorKind::DataLoss,
-                                      "The system could not open or read a file."};
 inline constexpr Code kFileUntrusted{
     "file-untrusted", ErrorKind::InvalidArgument,
     "A file holds code, and others than this user and root could have written it."};
 }  // namespace codes
 
-/// Throws the Error that `error`, an errno, stands for where `path` was opened or read.
-[[noreturn]] void fail_open(const std::string& path, int error);
-
-/// Opens a file for reading by the rules above. Errors: missing, denied, no regular file,
-/// unreadable, or kFileUntrusted, whose text names the rule that is broken and the way out.
+/// Opens a file for reading by the rules above. Errors: those of open_file, or kFileUntrusted,
+/// whose text names the rule that is broken and the way out.
 Descriptor open_trusted_file(const std::string& path);
 
 /// Opens a folder by the same rules; it must not be a symbolic link itself, nor sticky.

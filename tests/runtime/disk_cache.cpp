@@ -200,13 +200,17 @@ TEST_F(DiskCacheTest, FoldersAboveAreMadeToo) {
     EXPECT_EQ(mode_of(path), 0700u) << path;
 }
 
-TEST_F(DiskCacheTest, KeysAreComparedNotOnlyHashed) {
-  open().store(key_of(1), kSmall);
-  fs::rename(file_of(key_of(1)), file_of(key_of(0)));  // as if the hashes were equal
+TEST_F(DiskCacheTest, AnEntryUnderAnothersNameMakesRoom) {
+  open().store(key_of(1), "another's");
+  fs::rename(file_of(key_of(1)), file_of(key_of(0)));
+  EXPECT_EQ(open(CacheMode::ReadOnly).load(key_of(0)), std::nullopt);
+  EXPECT_TRUE(fs::exists(file_of(key_of(0)))) << "what is only read stays as it is";
   DiskCache cache = open();
   EXPECT_EQ(cache.load(key_of(0)), std::nullopt);
-  EXPECT_EQ(cache.stats().faulty, 0u);
-  EXPECT_TRUE(fs::exists(file_of(key_of(0)))) << "the entry is good, for another key";
+  EXPECT_EQ(cache.stats().faulty, 1u);
+  EXPECT_FALSE(fs::exists(file_of(key_of(0))));
+  cache.store(key_of(0), kSmall);
+  EXPECT_EQ(open().load(key_of(0)), kSmall);
 }
 
 TEST_F(DiskCacheTest, TheFirstWriterWins) {

@@ -11,6 +11,7 @@
 
 #include "braze/io.h"
 #include "tests/runtime/programs.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
 namespace {
@@ -103,6 +104,10 @@ TEST(Npy, ReadsWhatOthersWrite) {
   const HostTensor loose = parse(npy("{\"shape\":(2,),\"fortran_order\":False,\"descr\":\"<u4\"}",
                                      bytes_of<uint32_t>({7, 8})));
   EXPECT_THAT(loose.as<uint32_t>(), ElementsAre(7, 8));
+  const HostTensor python2 = parse(npy(header("'<f4'", "(3L, 2L)"), data));
+  EXPECT_THAT(python2.shape(), ElementsAre(3, 2));
+  EXPECT_THAT(python2.as<float>(), ElementsAre(1, 2, 3, 4, 5, 6));
+  EXPECT_THAT(parse(npy(header("'<f4'", "(6L,)"), data)).shape(), ElementsAre(6));
 }
 
 struct Bad {
@@ -157,6 +162,8 @@ TEST(Npy, MalformedFilesAreErrors) {
       {"negative extent", with_shape("(-2, 3)"), "npy-format", "no size"},
       {"extent beyond int64", with_shape("(99999999999999999999,)"), "npy-format", "no size"},
       {"extent not a number", with_shape("(a,)"), "npy-format", "no size"},
+      {"extent long twice", with_shape("(2LL, 3)"), "npy-format", "no tuple"},
+      {"extent long without digits", with_shape("(L, 3)"), "npy-format", "no size"},
       {"extent a float", with_shape("(2.0, 3)"), "npy-format", ""},
       {"shape not a tuple", with_shape("(6)"), "npy-format", "no tuple"},
       {"shape a list", with_shape("[6]"), "npy-format", "lacks a '('"},
@@ -210,6 +217,45 @@ TEST(Npy, FilesThatAreNone) {
   ASSERT_EQ(mkfifo(fifo.c_str(), 0600), 0);
   EXPECT_THAT(error_of([&] { load_npy(fifo); }), HasSubstr("not a regular file")) << "and no wait";
   std::filesystem::remove(fifo);
+}
+
+TEST(Npy, PathsWithNulAreErrors) {
+  const std::string path = temporary_path("x.npy");
+  save_npy(path, filled(3, 1));
+  const std::string longer = path + std::string("\0.png", 5);
+  EXPECT_THAT(error_of([&] { load_npy(longer); }),
+              AllOf(StartsWith("file-path"), HasSubstr("NUL byte")));
+  EXPECT_THAT(error_of([&] { save_npy(longer, filled(4, 2)); }), StartsWith("file-path"));
+  EXPECT_THAT(error_of([&] { load_npz(longer); }), StartsWith("file-path"));
+  EXPECT_THAT(error_of([&] { save_npz(longer, {}); }), StartsWith("file-path"));
+  EXPECT_THAT(error_of([&] { load_safetensors(longer); }), StartsWith("file-path"));
+  EXPECT_THAT(error_of([&] { save_safetensors(longer, {}); }), StartsWith("file-path"));
+  EXPECT_EQ(load_npy(path).numel(), 3) << "what the path begins with stays as it is";
+}
+
+TEST(Npy, WritingFollowsLinks) {
+  namespace fs = std::filesystem;
+  const TemporaryFolder temporary;
+  const fs::path here = temporary.path / "here", there = temporary.path / "there";
+  fs::create_directories(here);
+  fs::create_directories(there);
+  fs::create_symlink("../there/second", here / "first");  // relative, to an absolute one
+  fs::create_symlink(there / "x.npy", there / "second");  // leads to nothing yet
+  for (const int64_t count : {3, 4}) {
+    save_npy(here / "first", filled(count, 1));
+    EXPECT_TRUE(fs::is_symlink(here / "first"));
+    EXPECT_TRUE(fs::is_symlink(there / "second"));
+    EXPECT_TRUE(fs::is_regular_file(fs::symlink_status(there / "x.npy")));
+    EXPECT_EQ(load_npy(there / "x.npy").numel(), count);
+  }
+  EXPECT_EQ(std::distance(fs::directory_iterator(there), {}), 2) << "nothing is left behind";
+  fs::create_symlink("round", here / "round");
+  EXPECT_THAT(error_of([&] { save_npy(here / "round", filled(1, 1)); }),
+              StartsWith("file-unwritable"));
+  fs::create_symlink("../there", here / "folder");
+  EXPECT_THAT(error_of([&] { save_npy(here / "folder", filled(1, 1)); }), StartsWith("file-kind"));
+  save_npy(here / "folder" / "y.npy", filled(2, 1));
+  EXPECT_EQ(load_npy(there / "y.npy").numel(), 2);
 }
 
 TEST(Npy, WritingReplacesTheFileAtOnce) {

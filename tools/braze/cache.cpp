@@ -128,7 +128,7 @@ std::string fault_of(const CacheFolder& folder, const std::string& name) {
   if (file.error) return file.error.message();
   const EntryView entry = parse_entry(file.bytes);
   if (!entry.fault.empty()) return std::string(entry.fault);
-  if (hash128(entry.key).to_string() != name) return "it is an entry of another name";
+  if (entry.name() != name) return "it is an entry of another name";
   try {
     decode(std::as_bytes(std::span(entry.payload)), name);
   } catch (const std::exception& error) {

@@ -3,9 +3,11 @@
 // Reading: files are untrusted. Sizes are checked against the bytes that are there before memory is
 // taken for them, and a file that is not sound as a whole is an error (DataLoss, InvalidArgument;
 // Unsupported for elements that Braze does not have): it never gives a wrong array. A path that
-// does not exist, cannot be opened or is no regular file is DataLoss.
+// does not exist, cannot be opened or is no regular file is DataLoss; one with a NUL byte in it is
+// InvalidArgument.
 //
-// Writing: a file appears at once and whole, by rename; what was there before is replaced. The same
+// Writing: a file appears at once and whole, by rename; what was there before is replaced. Where
+// the path is a symbolic link, the link stays, and the file that it leads to is replaced. The same
 // arrays make the same bytes. Arrays of any device are written; each waits until it is computed.
 //
 // dtypes in files:

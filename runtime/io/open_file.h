@@ -1,0 +1,42 @@
+// open_file.h — paths: what is wrong with them, and the files that they name.
+//
+// Every path that Braze reads from or writes to comes through here, through trust.h, which has
+// stricter rules, or through file_writer.h.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "braze/error.h"
+#include "runtime/io/descriptor.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kFileMissing{"file-missing", ErrorKind::DataLoss,
+                                   "A file or folder does not exist."};
+inline constexpr Code kFileDenied{"file-denied", ErrorKind::DataLoss,
+                                  "The permissions of a file or folder do not let it be opened."};
+inline constexpr Code kFileKind{
+    "file-kind", ErrorKind::DataLoss,
+    "Something of another kind stands where a regular file, or a folder, should."};
+inline constexpr Code kFileUnreadable{"file-unreadable", ErrorKind::DataLoss,
+                                      "The system could not open or read a file."};
+inline constexpr Code kFilePath{"file-path", ErrorKind::InvalidArgument,
+                                "A path that no file can have."};
+}  // namespace codes
+
+/// Throws the Error that `error`, an errno, stands for where `path` was opened or read.
+[[noreturn]] void fail_open(const std::string& path, int error);
+
+/// Throws kFilePath if a NUL byte is in it: the system would take what stands before for the path.
+void check_path(const std::string& path);
+
+/// Opens a regular file for reading. Errors: kFilePath, kFileMissing, kFileDenied, kFileKind,
+/// kFileUnreadable.
+Descriptor open_file(const std::string& path);
+
+/// The size of an open file, in bytes; kFileKind if it is no regular one. `path` is for messages.
+uint64_t size_of(const Descriptor& file, const std::string& path);
+
+}  // namespace braze
