@@ -5,12 +5,12 @@
 // With an option, prints code instead.
 #include <algorithm>
 #include <cstdio>
-#include <ctime>
 #include <string_view>
 #include <vector>
 
 #include "compiler/codegen/code_generator.h"
 #include "compiler/lowering/rows.h"
+#include "ir/support/clocks.h"
 #include "tests/compiler/kernel_runner.h"
 
 namespace braze {
@@ -53,7 +53,7 @@ Kernel dot_kernel(int64_t rows, int32_t lanes, bool loads) {
       "k", 0, n, 1, {zero},
       [&](Expr k, const std::vector<ValueId>& c) {
         const auto [s, v] = loads ? panels(k) : std::pair{s0, b0};
-        return std::vector<Operand>{b.row(ElementwiseOp::fma, {s, v, c[0]})};
+        return std::vector<ValueOperand>{b.row(ElementwiseOp::fma, {s, v, c[0]})};
       },
       4);
   b.store(acc[0], y, {e0 * Expr(2 * lanes) + e1 * Expr(lanes) + lane});
@@ -81,7 +81,7 @@ Kernel pointwise_kernel(int32_t lanes, int64_t count) {
     const Expr at = j + position_symbol('e', 0, count) * Expr(lanes) + lane_symbol(lanes);
     const ValueType type{DType::F32, lanes, {count}};
     const Guard guard{{{at, IndexComparison::Kind::Lt, n}}, {}};
-    Operand u = b.load(x, {at}, type, guard), v = b.load(z, {at}, type, guard);
+    ValueOperand u = b.load(x, {at}, type, guard), v = b.load(z, {at}, type, guard);
     const ElementwiseOp math[] = {tanh, exp, sigmoid, log1p};
     for (int i = 0; i < 4; ++i) {
       u = b.row(add, {u, v});
@@ -91,27 +91,20 @@ Kernel pointwise_kernel(int32_t lanes, int64_t count) {
       u = b.row(sub, {v, u});
     }
     b.store(u, y, {at}, guard);
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   b.leave();
   kernel.phases.push_back({{}, body});
   return kernel;
 }
 
-// Of this thread, so that other work on the machine does not count.
-double processor_seconds() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return static_cast<double>(time.tv_sec) + 1e-9 * static_cast<double>(time.tv_nsec);
-}
-
 template <class F>
 double best_seconds(int repeats, const F& f) {
   double best = 1e30;
   for (int i = 0; i < repeats; ++i) {
-    const double start = processor_seconds();
+    ThreadClock clock;
     f();
-    best = std::min(best, processor_seconds() - start);
+    best = std::min(best, clock.lap());
   }
   return best;
 }

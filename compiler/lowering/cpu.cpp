@@ -55,7 +55,7 @@ class CpuLowering : public Lowering {
 
   // L10.
   void lower_fold(const FoldOp& op, const Statement& s) override {
-    Operand value = mapped(op.operand);
+    ValueOperand value = mapped(op.operand);
     const ValueType& tile = tile_[op.operand.value].type;
     const size_t last = tile.rank() - 1;
     ValueType now = tile;
@@ -75,7 +75,7 @@ class CpuLowering : public Lowering {
 
   // L11.
   void lower_arg_fold(const ArgFoldOp& op, const Statement& s) override {
-    Operand values = mapped(op.values), indices = mapped(op.indices);
+    ValueOperand values = mapped(op.values), indices = mapped(op.indices);
     const ValueType& tile = tile_[op.values.value].type;
     BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction has one axis");
     const auto axis = static_cast<size_t>(op.axes[0]);

@@ -96,7 +96,7 @@ class GpuLowering : public Lowering {
   }
 
   void check_row(const RowOp& op, const Statement& s) const override {
-    for (const Operand& operand : op.operands)
+    for (const ValueOperand& operand : op.operands)
       if (!operand.is_literal()) check_agrees(tile_[operand.value].type, result_type(s), s);
   }
 
@@ -588,7 +588,7 @@ class GpuLowering : public Lowering {
     for_each_statement(phase, [&](const Statement& s) {
       for_each_value(s, count);
       for (const Region* region : regions_of(s))
-        for (const Operand& yielded : region->yields)
+        for (const ValueOperand& yielded : region->yields)
           if (!yielded.is_literal()) count(yielded.value);
     });
   }
@@ -718,7 +718,7 @@ class GpuLowering : public Lowering {
   }
 
   void lower_fold(const FoldOp& op, const Statement& s) override {
-    Operand value = mapped(op.operand);
+    ValueOperand value = mapped(op.operand);
     ValueType tile = tile_[op.operand.value].type;
     for (const int64_t at : op.axes) {
       const auto axis = static_cast<size_t>(at);
@@ -729,7 +729,7 @@ class GpuLowering : public Lowering {
       for (const Digit& digit : own.spread) {
         others.erase(std::find(others.begin(), others.end(), digit));
         if (digit.resource != Resource::Lane) {
-          const Operand all = gathered(value, digit, others, s);
+          const ValueOperand all = gathered(value, digit, others, s);
           const auto last = static_cast<int64_t>(type_of(value).rank());
           value = dropped(builder_.fold(op.monoid, all, {last}));
         } else {
@@ -748,7 +748,7 @@ class GpuLowering : public Lowering {
     BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction has one axis");
     const auto axis = static_cast<size_t>(op.axes[0]);
     const ValueType& tile = tile_[op.values.value].type;
-    Operand values = mapped(op.values), indices = mapped(op.indices);
+    ValueOperand values = mapped(op.values), indices = mapped(op.indices);
     indices = splat_to(indices, type_of(values));
     const AxisDigits own = digits(tile, axis);
     check_agrees(folded(tile, axis), tile, s);
@@ -763,8 +763,8 @@ class GpuLowering : public Lowering {
     for (const Digit& digit : nearest_first) {
       others.erase(std::find(others.begin(), others.end(), digit));
       if (digit.resource != Resource::Lane) {
-        const Operand all_values = gathered(values, digit, others, s);
-        const Operand all_indices = gathered(indices, digit, others, s);
+        const ValueOperand all_values = gathered(values, digit, others, s);
+        const ValueOperand all_indices = gathered(indices, digit, others, s);
         std::tie(values, indices) =
             arg_fold_array(op.is_max, all_values, all_indices, type_of(values).rank());
         values = dropped(values);
@@ -813,8 +813,8 @@ class GpuLowering : public Lowering {
 
   // The values of all warps, or of all blocks, along `digit`, as one more array axis. `others` are
   // the digits whose threads hold other elements.
-  Operand gathered(const Operand& value, const Digit& digit, const std::vector<Digit>& others,
-                   const Statement& s) {
+  ValueOperand gathered(const ValueOperand& value, const Digit& digit,
+                        const std::vector<Digit>& others, const Statement& s) {
     const ValueType type = type_of(value);
     const Meeting at = meeting(type, others);
     if (of_block(digit)) return gathered_from_blocks(value, digit, others, at, s);
@@ -833,8 +833,8 @@ class GpuLowering : public Lowering {
     return load_meeting(place, digit, at, type);
   }
 
-  Operand load_meeting(MemoryId place, const Digit& digit, const Meeting& at,
-                       const ValueType& type) {
+  ValueOperand load_meeting(MemoryId place, const Digit& digit, const Meeting& at,
+                            const ValueType& type) {
     ValueType all = type;
     all.extents.push_back(digit.extent);
     const Expr value = position_symbol('e', type.rank(), digit.extent);
@@ -856,14 +856,14 @@ class GpuLowering : public Lowering {
   };
 
   // Every block sends its value to all, which count the bytes that land.
-  Operand gathered_from_blocks(const Operand& value, const Digit& digit,
-                               const std::vector<Digit>& others, const Meeting& at,
-                               const Statement& s) {
+  ValueOperand gathered_from_blocks(const ValueOperand& value, const Digit& digit,
+                                    const std::vector<Digit>& others, const Meeting& at,
+                                    const Statement& s) {
     const ValueType type = type_of(value);
     if (type.dtype == DType::Bool) {
-      const Operand words = builder_.row(ElementwiseOp::convert, {value}, DType::I32);
-      const Operand all = gathered_from_blocks(words, digit, others, at, s);
-      return row(ElementwiseOp::ne, {all, Operand::literal(DType::I32, 0)});
+      const ValueOperand words = builder_.row(ElementwiseOp::convert, {value}, DType::I32);
+      const ValueOperand all = gathered_from_blocks(words, digit, others, at, s);
+      return row(ElementwiseOp::ne, {all, ValueOperand::literal(DType::I32, 0)});
     }
     const int64_t size = at.size(digit);
     const MemoryId place = add_meeting(type.dtype, size);
@@ -878,7 +878,7 @@ class GpuLowering : public Lowering {
           {Place{mbarriers, met}, Expr(size * static_cast<int64_t>(size_of(type.dtype)))});
     });
     const Expr own = digit_value(digit);
-    const Operand elements = builder_.regroup(value, {type.dtype, 1, {at.count}});
+    const ValueOperand elements = builder_.regroup(value, {type.dtype, 1, {at.count}});
     const auto send_to = [&](const Expr& receiver) {
       const Expr rank = rank_ + (receiver - own) * Expr(digit.stride);
       for (int64_t n = 0; n < at.count; ++n) {
@@ -975,7 +975,7 @@ class GpuLowering : public Lowering {
   }
 
   // Without its last array axis, of extent 1.
-  Operand dropped(const Operand& value) {
+  ValueOperand dropped(const ValueOperand& value) {
     ValueType type = type_of(value);
     type.extents.pop_back();
     return builder_.view(ViewKind::Reshape, value, type);
@@ -1039,7 +1039,7 @@ class GpuLowering : public Lowering {
     return true;
   }
 
-  Operand rename(const ViewOp& op, const Operand& value, const Statement& s) override {
+  ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s) override {
     if (op.kind != ViewKind::Slice) return Lowering::rename(op, value, s);
     const ValueType to = lower_type(result_type(s));
     const int32_t lanes = type_of(value).lanes;
@@ -1048,9 +1048,10 @@ class GpuLowering : public Lowering {
     at.back() /= lanes;
     ValueType part = to;
     part.lanes = lanes;
-    const Operand cut =
-        part == type_of(value) ? value : Operand(builder_.view(ViewKind::Slice, value, part, at));
-    return to.lanes == lanes ? cut : Operand(emit(LaneOp{false, cut, {}, lane}, to, s));
+    const ValueOperand cut = part == type_of(value)
+                                 ? value
+                                 : ValueOperand(builder_.view(ViewKind::Slice, value, part, at));
+    return to.lanes == lanes ? cut : ValueOperand(emit(LaneOp{false, cut, {}, lane}, to, s));
   }
 
   // Threads of a warp then read a column from different banks, which are 4 bytes wide.
@@ -1088,21 +1089,21 @@ class GpuLowering : public Lowering {
                        left.to_string(), layout(left).to_string(), right.to_string(),
                        layout(right).to_string(), sums.to_string(), layout(sums).to_string()),
            {s.location, {}, "lay the tiles out as matrices of 16 x 8 sums"});
-    const Operand x = scalars(mapped(op.a)), y = scalars(mapped(op.b));
-    std::vector<Operand> sum = elements(scalars(mapped(op.c)));
+    const ValueOperand x = scalars(mapped(op.a)), y = scalars(mapped(op.b));
+    std::vector<ValueOperand> sum = elements(scalars(mapped(op.c)));
     for (int64_t i = 0; i < rows.array; i += 2) {
-      const Operand a = packed(
+      const ValueOperand a = packed(
           {element(x, 2 * i), element(x, 2 * i + 2), element(x, 2 * i + 1), element(x, 2 * i + 3)});
       for (int64_t n = 0; n < columns.array * blocks; ++n) {
-        const Operand b = packed({element(y, n), element(y, columns.array * blocks + n)});
+        const ValueOperand b = packed({element(y, n), element(y, columns.array * blocks + n)});
         // The matrix's columns lie `blocks` apart.
         const auto first =
             static_cast<size_t>((i * columns.array + n / blocks) * vector + n % blocks);
         const auto below = first + static_cast<size_t>(columns.array * vector);
         const size_t apart = static_cast<size_t>(blocks);
         const std::array<size_t, 4> at = {first, first + apart, below, below + apart};
-        const Operand c = packed({sum[at[0]], sum[at[1]], sum[at[2]], sum[at[3]]});
-        const Operand product = builder_.instruction(Instruction::mma_tf32, {a, b, c})[0];
+        const ValueOperand c = packed({sum[at[0]], sum[at[1]], sum[at[2]], sum[at[3]]});
+        const ValueOperand product = builder_.instruction(Instruction::mma_tf32, {a, b, c})[0];
         for (size_t r = 0; r < at.size(); ++r)
           sum[at[r]] = element(product, static_cast<int64_t>(r));
       }
@@ -1113,19 +1114,19 @@ class GpuLowering : public Lowering {
     return a.array == b.array && a.spread == b.spread && a.lanes == b.lanes;
   }
   // The elements in order of array and lanes.
-  Operand scalars(const Operand& value) {
+  ValueOperand scalars(const ValueOperand& value) {
     const ValueType& type = type_of(value);
     return builder_.regroup(value, {type.dtype, 1, {type.count() * type.lanes}});
   }
-  Operand element(const Operand& value, int64_t at) {
+  ValueOperand element(const ValueOperand& value, int64_t at) {
     return builder_.append(GetOp{value, {at}}, {{type_of(value).dtype, 1, {}}}, "get")[0];
   }
-  std::vector<Operand> elements(const Operand& value) {
-    std::vector<Operand> out;
+  std::vector<ValueOperand> elements(const ValueOperand& value) {
+    std::vector<ValueOperand> out;
     for (int64_t at = 0; at < type_of(value).count(); ++at) out.push_back(element(value, at));
     return out;
   }
-  Operand packed(std::vector<Operand> elements) {
+  ValueOperand packed(std::vector<ValueOperand> elements) {
     ValueType type = type_of(elements[0]);
     type.extents = {static_cast<int64_t>(elements.size())};
     return builder_.append(PackOp{std::move(elements)}, {type}, "pack")[0];

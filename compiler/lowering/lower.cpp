@@ -126,7 +126,7 @@ Condition ProgramLowering::substitute(const Condition& condition, const Position
   return out;
 }
 
-void ProgramLowering::define(ValueId tile, Operand kernel) {
+void ProgramLowering::define(ValueId tile, ValueOperand kernel) {
   values_[tile.index] = kernel;
   if (!kernel.is_literal())
     renamed_.insert_or_assign("%" + tile_[tile].name, value_symbol(kernel_, kernel.value));
@@ -157,7 +157,7 @@ Region Lowering::region(const Region& body, const std::function<void()>& at_end)
   builder_.enter(out);
   lower_region(body);
   if (at_end) at_end();
-  for (const Operand& yielded : body.yields) out.yields.push_back(mapped(yielded));
+  for (const ValueOperand& yielded : body.yields) out.yields.push_back(mapped(yielded));
   builder_.leave();
   return out;
 }
@@ -217,7 +217,7 @@ Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const Val
         {position(last, tile, lowered), IndexComparison::Kind::Lt, tile.extents[last]});
   }
   if (guard.mask) {
-    Operand mask = splat_to(values_[guard.mask.index], lowered);
+    ValueOperand mask = splat_to(values_[guard.mask.index], lowered);
     if (!out.condition.empty()) {
       const ValueId inside =
           builder_.append(TestOp{out.condition}, {flags_of(lowered)}, "inside")[0];
@@ -243,7 +243,7 @@ void Lowering::lower_op(const LoadOp& op, const Statement& s) {
 }
 
 void Lowering::lower_op(const StoreOp& op, const Statement& s) {
-  const Operand value = mapped(op.value);
+  const ValueOperand value = mapped(op.value);
   const ValueType& tile = tile_[op.value.value].type;
   const ValueType& type = type_of(value);
   const Positions map = positions(tile, type);
@@ -260,7 +260,7 @@ void Lowering::lower_op(const StoreOp& op, const Statement& s) {
 }
 
 // L8: an operand with one lane stands for all lanes.
-Operand Lowering::splat_to(const Operand& operand, const ValueType& result) {
+ValueOperand Lowering::splat_to(const ValueOperand& operand, const ValueType& result) {
   if (operand.is_literal() || result.lanes == 1 || type_of(operand).lanes == result.lanes)
     return operand;
   // One splat serves the rest of its region.
@@ -276,8 +276,9 @@ Operand Lowering::splat_to(const Operand& operand, const ValueType& result) {
 void Lowering::lower_op(const RowOp& op, const Statement& s) {
   const ValueType type = lower_type(result_type(s));
   check_row(op, s);
-  std::vector<Operand> operands;
-  for (const Operand& operand : op.operands) operands.push_back(splat_to(mapped(operand), type));
+  std::vector<ValueOperand> operands;
+  for (const ValueOperand& operand : op.operands)
+    operands.push_back(splat_to(mapped(operand), type));
   if (is_machine(op.op)) {
     define(s.results[0], emit(RowOp{op.op, operands}, type, s));
   } else {
@@ -285,24 +286,24 @@ void Lowering::lower_op(const RowOp& op, const Statement& s) {
   }
 }
 
-Operand Lowering::select_inside(const Operand& value, const ValueType& tile, const ValueType& type,
-                                uint64_t identity) {
+ValueOperand Lowering::select_inside(const ValueOperand& value, const ValueType& tile,
+                                     const ValueType& type, uint64_t identity) {
   const size_t last = tile.rank() - 1;
   const ValueId inside = builder_.append(
       TestOp{{{position(last, tile, type), IndexComparison::Kind::Lt, tile.extents[last]}}},
       {flags_of(type)}, "inside")[0];
-  return row(ElementwiseOp::select, {inside, value, Operand::literal(type.dtype, identity)});
+  return row(ElementwiseOp::select, {inside, value, ValueOperand::literal(type.dtype, identity)});
 }
 
-Operand Lowering::fold_lanes(Monoid monoid, const Operand& value) {
+ValueOperand Lowering::fold_lanes(Monoid monoid, const ValueOperand& value) {
   ValueType scalar = type_of(value);
   scalar.lanes = 1;
   return builder_.append(FoldOp{monoid, value, {}, true}, {scalar}, name(monoid))[0];
 }
 
 // Axis positions move through views of whole arrays: slice, combine, join.
-std::pair<Operand, Operand> Lowering::arg_fold_array(bool is_max, Operand values, Operand indices,
-                                                     size_t axis) {
+std::pair<ValueOperand, ValueOperand> Lowering::arg_fold_array(bool is_max, ValueOperand values,
+                                                               ValueOperand indices, size_t axis) {
   const int64_t extent = type_of(values).extents[axis];
   for (int64_t n = extent, half = power_of_two_at_least(n) / 2; half >= 1; n = half, half /= 2) {
     if (n <= half) continue;
@@ -317,14 +318,15 @@ std::pair<Operand, Operand> Lowering::arg_fold_array(bool is_max, Operand values
   return {values, indices};
 }
 
-std::pair<Operand, Operand> Lowering::arg_fold_lanes(bool is_max, Operand values, Operand indices) {
+std::pair<ValueOperand, ValueOperand> Lowering::arg_fold_lanes(bool is_max, ValueOperand values,
+                                                               ValueOperand indices) {
   for (int32_t half = type_of(values).lanes / 2; half >= 1; half /= 2)
     std::tie(values, indices) =
         better(is_max, values, indices, shifted(values, half), shifted(indices, half));
   return {first_lane(values), first_lane(indices)};
 }
 
-Operand Lowering::part(const Operand& value, size_t axis, int64_t from, int64_t count) {
+ValueOperand Lowering::part(const ValueOperand& value, size_t axis, int64_t from, int64_t count) {
   ValueType type = type_of(value);
   if (from == 0 && count == type.extents[axis]) return value;
   std::vector<int64_t> offsets(type.rank());
@@ -333,11 +335,11 @@ Operand Lowering::part(const Operand& value, size_t axis, int64_t from, int64_t 
   return builder_.view(ViewKind::Slice, value, type, offsets);
 }
 
-Operand Lowering::joined(const Operand& a, const Operand& b, size_t axis) {
+ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size_t axis) {
   ValueType type = type_of(a);
   const int64_t count_a = type.extents[axis], total = count_a + type_of(b).extents[axis];
   type.extents[axis] = total;
-  std::vector<Operand> elements;
+  std::vector<ValueOperand> elements;
   std::vector<int64_t> at(type.rank());
   for (int64_t n = 0; n < type.count(); ++n) {
     int64_t rest = n;
@@ -351,33 +353,36 @@ Operand Lowering::joined(const Operand& a, const Operand& b, size_t axis) {
   return builder_.append(PackOp{elements}, {type}, "pack")[0];
 }
 
-Operand Lowering::shifted(const Operand& value, int32_t by) {
+ValueOperand Lowering::shifted(const ValueOperand& value, int32_t by) {
   const ValueType type = type_of(value);
   std::vector<int64_t> lanes;
   for (int32_t lane = 0; lane < type.lanes; ++lane) lanes.push_back((lane + by) % type.lanes);
   return builder_.append(ShuffleOp{value, value, lanes}, {type}, "shuffle")[0];
 }
 
-Operand Lowering::first_lane(const Operand& value) {
+ValueOperand Lowering::first_lane(const ValueOperand& value) {
   ValueType type = type_of(value);
   if (type.lanes == 1) return value;
   type.lanes = 1;
   return builder_.append(LaneOp{false, value, {}, 0}, {type}, "lane")[0];
 }
 
-std::pair<Operand, Operand> Lowering::better(bool is_max, const Operand& v, const Operand& i,
-                                             const Operand& w, const Operand& j) {
-  Operand wins = row(is_max ? ElementwiseOp::gt : ElementwiseOp::lt, {w, v});
-  Operand ties = row(ElementwiseOp::eq, {w, v});
+std::pair<ValueOperand, ValueOperand> Lowering::better(bool is_max, const ValueOperand& v,
+                                                       const ValueOperand& i, const ValueOperand& w,
+                                                       const ValueOperand& j) {
+  ValueOperand wins = row(is_max ? ElementwiseOp::gt : ElementwiseOp::lt, {w, v});
+  ValueOperand ties = row(ElementwiseOp::eq, {w, v});
   if (is_floating(type_of(v).dtype)) {
-    const Operand v_nan = row(ElementwiseOp::is_nan, {v}), w_nan = row(ElementwiseOp::is_nan, {w});
+    const ValueOperand v_nan = row(ElementwiseOp::is_nan, {v}),
+                       w_nan = row(ElementwiseOp::is_nan, {w});
     wins = row(
         ElementwiseOp::logical_or,
         {wins, row(ElementwiseOp::logical_and, {w_nan, row(ElementwiseOp::logical_not, {v_nan})})});
     ties = row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {w_nan, v_nan})});
   }
-  const Operand earlier = row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {j, i})});
-  const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
+  const ValueOperand earlier =
+      row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {j, i})});
+  const ValueOperand take = row(ElementwiseOp::logical_or, {wins, earlier});
   return {row(ElementwiseOp::select, {take, w, v}), row(ElementwiseOp::select, {take, j, i})};
 }
 
@@ -386,7 +391,7 @@ void Lowering::lower_op(const ViewOp& op, const Statement& s) {
   const ValueType& from = tile_[op.operand.value].type;
   const ValueType& to = result_type(s);
   const ValueType type = lower_type(to);
-  Operand value = mapped(op.operand);
+  ValueOperand value = mapped(op.operand);
   if (op.kind == ViewKind::Broadcast) {
     value = splat_to(value, type);
     if (type_of(value) == type)
@@ -400,12 +405,13 @@ void Lowering::lower_op(const ViewOp& op, const Statement& s) {
   }
 }
 
-Operand Lowering::rename(const ViewOp& op, const Operand& value, const Statement& s) {
+ValueOperand Lowering::rename(const ViewOp& op, const ValueOperand& value, const Statement& s) {
   return emit(ViewOp{op.kind, value, op.arguments}, lower_type(result_type(s)), s);
 }
 
-Operand Lowering::move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
-                                      const ValueType& to, const Statement& s) {
+ValueOperand Lowering::move_through_memory(const ViewOp& op, const ValueOperand& value,
+                                           const ValueType& from, const ValueType& to,
+                                           const Statement& s) {
   std::vector<int64_t> stored = dense_strides(from);
   int64_t count = from.count();
   if (op.kind == ViewKind::Transpose) {
@@ -502,7 +508,7 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
 }
 
 // As 32-bit words: that is what shuffles move.
-Operand ProgramLowering::swapped(const Operand& value, int64_t distance) {
+ValueOperand ProgramLowering::swapped(const ValueOperand& value, int64_t distance) {
   const ValueType type = type_of(value);
   const DType dtype = type.dtype;
   if (type.lanes > 1) {
@@ -510,22 +516,22 @@ Operand ProgramLowering::swapped(const Operand& value, int64_t distance) {
     array.extents.push_back(type.lanes);
     return builder_.regroup(swapped(builder_.regroup(value, array), distance), type);
   }
-  const auto convert = [&](const Operand& v, DType to) {
-    return Operand(builder_.row(ElementwiseOp::convert, {v}, to));
+  const auto convert = [&](const ValueOperand& v, DType to) {
+    return ValueOperand(builder_.row(ElementwiseOp::convert, {v}, to));
   };
-  const auto bitcast = [&](const Operand& v, DType to) {
-    return Operand(builder_.row(ElementwiseOp::bitcast, {v}, to));
+  const auto bitcast = [&](const ValueOperand& v, DType to) {
+    return ValueOperand(builder_.row(ElementwiseOp::bitcast, {v}, to));
   };
   if (dtype == DType::Bool)
-    return row(ElementwiseOp::ne,
-               {swapped(convert(value, DType::I32), distance), Operand::literal(DType::I32, 0)});
+    return row(ElementwiseOp::ne, {swapped(convert(value, DType::I32), distance),
+                                   ValueOperand::literal(DType::I32, 0)});
   if (size_of(dtype) == 8) {
-    const Operand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
-    const Operand half = Operand::literal(DType::I64, 32);
-    const Operand low = swapped(convert(bits, DType::U32), distance);
-    const Operand high =
+    const ValueOperand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
+    const ValueOperand half = ValueOperand::literal(DType::I64, 32);
+    const ValueOperand low = swapped(convert(bits, DType::U32), distance);
+    const ValueOperand high =
         swapped(convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
-    const Operand joined =
+    const ValueOperand joined =
         row(ElementwiseOp::logical_or,
             {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
     return dtype == DType::I64 ? joined : bitcast(joined, dtype);

@@ -37,23 +37,25 @@ class ProgramLowering {
   Condition uniform(const Condition& c) const { return substitute(c, renamed_); }
   static Condition substitute(const Condition& condition, const Positions& map);
 
-  void define(ValueId tile, Operand kernel);
-  Operand mapped(const Operand& operand) const {
+  void define(ValueId tile, ValueOperand kernel);
+  ValueOperand mapped(const ValueOperand& operand) const {
     return operand.is_literal() ? operand : values_[operand.value.index];
   }
-  const ValueType& type_of(const Operand& operand) const { return kernel_[operand.value].type; }
+  const ValueType& type_of(const ValueOperand& operand) const {
+    return kernel_[operand.value].type;
+  }
   const ValueType& result_type(const Statement& statement, size_t i = 0) const {
     return tile_[statement.results[i]].type;
   }
   std::string_view hint(const Statement& statement, size_t i = 0) const;
   ValueId emit(StatementOp op, const ValueType& type, const Statement& from);
-  Operand row(ElementwiseOp op, std::vector<Operand> operands) {
+  ValueOperand row(ElementwiseOp op, std::vector<ValueOperand> operands) {
     return builder_.row(op, std::move(operands));
   }
   Expr offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const;
   int64_t alignment(MemoryId memory, const Expr& at) const;
   /// The value of the lane whose number differs by `distance` (a power of two).
-  Operand swapped(const Operand& value, int64_t distance);
+  ValueOperand swapped(const ValueOperand& value, int64_t distance);
   [[noreturn]] void not_lowered(std::string_view what, const Statement& s) const;
 
   const TileProgram& tile_;
@@ -62,7 +64,7 @@ class ProgramLowering {
   CodeBuilder builder_;
   std::vector<MemoryId> memories_;
   std::vector<std::vector<Expr>> strides_;
-  std::vector<Operand> values_;
+  std::vector<ValueOperand> values_;
   Positions renamed_;  // "%tile value" -> "%kernel value"
 };
 
@@ -110,7 +112,7 @@ class Lowering : public ProgramLowering {
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   /// Whether a view renames registers, so that no element moves: L14.
   virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
-  virtual Operand rename(const ViewOp& op, const Operand& value, const Statement& s);
+  virtual ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s);
   /// Elements between the rows of a tile that is moved by a transpose.
   virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
@@ -129,20 +131,22 @@ class Lowering : public ProgramLowering {
 
   Guard lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
                     const Positions& map, Condition more = {});
-  Operand splat_to(const Operand& operand, const ValueType& result);
-  Operand select_inside(const Operand& value, const ValueType& tile, const ValueType& type,
-                        uint64_t identity);
+  ValueOperand splat_to(const ValueOperand& operand, const ValueType& result);
+  ValueOperand select_inside(const ValueOperand& value, const ValueType& tile,
+                             const ValueType& type, uint64_t identity);
   /// The fold's steps over pairs along one axis of the register arrays: L11.
-  std::pair<Operand, Operand> arg_fold_array(bool is_max, Operand values, Operand indices,
-                                             size_t axis);
+  std::pair<ValueOperand, ValueOperand> arg_fold_array(bool is_max, ValueOperand values,
+                                                       ValueOperand indices, size_t axis);
   /// The same over lanes.
-  std::pair<Operand, Operand> arg_fold_lanes(bool is_max, Operand values, Operand indices);
+  std::pair<ValueOperand, ValueOperand> arg_fold_lanes(bool is_max, ValueOperand values,
+                                                       ValueOperand indices);
   /// (v, i) against (w, j): see `reduce argmax` of the language page.
-  std::pair<Operand, Operand> better(bool is_max, const Operand& v, const Operand& i,
-                                     const Operand& w, const Operand& j);
-  Operand fold_lanes(Monoid monoid, const Operand& value);
-  Operand move_through_memory(const ViewOp& op, const Operand& value, const ValueType& from,
-                              const ValueType& to, const Statement& s);
+  std::pair<ValueOperand, ValueOperand> better(bool is_max, const ValueOperand& v,
+                                               const ValueOperand& i, const ValueOperand& w,
+                                               const ValueOperand& j);
+  ValueOperand fold_lanes(Monoid monoid, const ValueOperand& value);
+  ValueOperand move_through_memory(const ViewOp& op, const ValueOperand& value,
+                                   const ValueType& from, const ValueType& to, const Statement& s);
 
  private:
   void lower_op(const LetOp& op, const Statement& s);
@@ -167,12 +171,12 @@ class Lowering : public ProgramLowering {
     not_lowered("an operation of the Kernel IR", s);
   }
 
-  Operand part(const Operand& value, size_t axis, int64_t from, int64_t count);
-  Operand joined(const Operand& a, const Operand& b, size_t axis);
-  Operand shifted(const Operand& value, int32_t by);
-  Operand first_lane(const Operand& value);
+  ValueOperand part(const ValueOperand& value, size_t axis, int64_t from, int64_t count);
+  ValueOperand joined(const ValueOperand& a, const ValueOperand& b, size_t axis);
+  ValueOperand shifted(const ValueOperand& value, int32_t by);
+  ValueOperand first_lane(const ValueOperand& value);
 
-  std::map<std::pair<ValueId, int32_t>, std::pair<Operand, uint64_t>>
+  std::map<std::pair<ValueId, int32_t>, std::pair<ValueOperand, uint64_t>>
       splats_;  // and the region's number
   std::vector<const Statement*> enclosing_;
 };

@@ -219,7 +219,7 @@ void PipelinedLowering::begin_block(const Phase& lowered) {
         }
         builder_.for_loop("i", 0, tile_[id].depth, 1, {}, [&](const Expr& slot, const auto&) {
           init_slot(channel, slot);
-          return std::vector<Operand>();
+          return std::vector<ValueOperand>();
         });
       }
       for (const auto& [barriers, count] : plain_barriers_)
@@ -398,7 +398,7 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
     const auto& [inside, first] = op.carried[i];
     flat.push_back(carries_flat(op, i));
     const auto axes = axes_of(inside);
-    Operand begin;
+    ValueOperand begin;
     if (only_zero(op, i))
       begin = builder_.undefined(
           {tile_[inside].type.dtype, 1, {array_type(DType::F32, axes).count()}});  // D21
@@ -420,7 +420,7 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
   builder_.enter(body);
   lower_region(*op.body);
   for (size_t i = 0; i < op.carried.size(); ++i) {
-    const Operand& yielded = op.body->yields[i];
+    const ValueOperand& yielded = op.body->yields[i];
     body.yields.push_back(flat[i] ? as_flat(yielded.value)
                                   : as_array(yielded, axes_of(op.carried[i].first)));
   }
@@ -441,7 +441,7 @@ void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
   const BarrierState before = state_;
   const bool counts =
       meetings_.value && (has_meeting(*op.then) || (op.otherwise && has_meeting(*op.otherwise)));
-  const Operand met = meetings_;
+  const ValueOperand met = meetings_;
   const auto lowered = [&](const Region& body) {
     Region out;
     builder_.enter(out);
@@ -463,12 +463,12 @@ void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
   }
   state_.store_waited |= after_then.store_waited;
   std::vector<ValueType> types;
-  for (const Operand& yielded : branch.then->yields) types.push_back(type_of(yielded));
+  for (const ValueOperand& yielded : branch.then->yields) types.push_back(type_of(yielded));
   if (s.results.empty() && !counts) types.clear();
   const auto results = builder_.append(std::move(branch), types, "if", s.location);
   for (size_t i = 0; i < s.results.size(); ++i)
     set(s.results[i], results[i], axes_of(s.results[i]));
-  meetings_ = counts ? Operand(results.back()) : met;
+  meetings_ = counts ? ValueOperand(results.back()) : met;
 }
 
 // D9.

@@ -107,7 +107,7 @@ class PipelinedLowering : public ProgramLowering {
 
   // A tile in a thread's registers: D3. An axis of extent 1 stands for a digit that it lacks.
   struct TileValue {
-    Operand value;
+    ValueOperand value;
     std::vector<RegisterDigit> axes;
     bool flat = false;  // one array axis for all digits
   };
@@ -129,10 +129,10 @@ class PipelinedLowering : public ProgramLowering {
   std::vector<RegisterDigit> axes_of(ValueId tile) const { return register_digits(layouts_[tile]); }
   static ValueType array_type(DType dtype, const std::vector<RegisterDigit>& axes);
   Expr thread_digit(const Digit& digit) const;
-  Operand as_array(const Operand& tile, const std::vector<RegisterDigit>& axes);
-  Operand as_flat(ValueId tile);
-  Operand reshaped(const Operand& value, const std::vector<int64_t>& extents);
-  void set(ValueId tile, Operand value, std::vector<RegisterDigit> axes, bool flat = false);
+  ValueOperand as_array(const ValueOperand& tile, const std::vector<RegisterDigit>& axes);
+  ValueOperand as_flat(ValueId tile);
+  ValueOperand reshaped(const ValueOperand& value, const std::vector<int64_t>& extents);
+  void set(ValueId tile, ValueOperand value, std::vector<RegisterDigit> axes, bool flat = false);
   Condition single_store(const Layout& layout) const;
   static bool uses(const Layout& layout, Resource resource);
   static std::vector<Digit> thread_digits(const Layout& layout);
@@ -152,10 +152,10 @@ class PipelinedLowering : public ProgramLowering {
   void lower_op(const FoldOp& op, const Statement& s);
   void lower_op(const ViewOp& op, const Statement& s);
   void slice(const ViewOp& op, const Statement& s);
-  Operand fold_digit(Monoid monoid, const Operand& value, const Digit& digit,
-                     const std::vector<Digit>& others);
-  Operand fold_warps(Monoid monoid, const Operand& value, const Digit& digit,
-                     const std::vector<Digit>& others);
+  ValueOperand fold_digit(Monoid monoid, const ValueOperand& value, const Digit& digit,
+                          const std::vector<Digit>& others);
+  ValueOperand fold_warps(Monoid monoid, const ValueOperand& value, const Digit& digit,
+                          const std::vector<Digit>& others);
 
   // --- On-chip storage: pipelined_copies.cpp ----------------------------------------------------
 
@@ -213,7 +213,7 @@ class PipelinedLowering : public ProgramLowering {
     Expr base;  // of the copy
   };
   Exchange exchange(const ValueType& tile);
-  void leave(const Exchange& place, const Operand& value, ValueId tile);
+  void leave(const Exchange& place, const ValueOperand& value, ValueId tile);
   void lower_op(const RelayoutOp& op, const Statement& s);
   void lower_op(const ScanOp& op, const Statement& s);
 
@@ -229,8 +229,8 @@ class PipelinedLowering : public ProgramLowering {
   void lower_op(const StartDotOp& op, const Statement& s);
   void lower_op(const WaitDotOp& op, const Statement& s);
   void lower_op(const TileDotOp& op, const Statement& s);
-  Operand accumulator(const StartDotOp& op);
-  std::vector<Operand> fragments(const Operand& tile, int64_t steps);
+  ValueOperand accumulator(const StartDotOp& op);
+  std::vector<ValueOperand> fragments(const ValueOperand& tile, int64_t steps);
   Place matrix_operand(MemoryId window, int64_t contracted, int64_t step, int64_t depth) const;
   InstructionOperand first_scale(const StartDotOp& op);
 
@@ -245,10 +245,10 @@ class PipelinedLowering : public ProgramLowering {
 
   const TileLayouts layouts_;
   std::vector<TileValue> tiles_;
-  std::map<ValueId, uint64_t> constants_;                 // tiles that are one literal
-  std::map<ValueId, std::vector<RegisterDigit>> frames_;  // axes that rows want of a load
-  std::map<ValueId, std::vector<Operand>> in_flight_;     // register operands of a dot
-  std::map<std::pair<ValueId, std::vector<int64_t>>, std::pair<Operand, uint64_t>> shapes_;
+  std::map<ValueId, uint64_t> constants_;                   // tiles that are one literal
+  std::map<ValueId, std::vector<RegisterDigit>> frames_;    // axes that rows want of a load
+  std::map<ValueId, std::vector<ValueOperand>> in_flight_;  // register operands of a dot
+  std::map<std::pair<ValueId, std::vector<int64_t>>, std::pair<ValueOperand, uint64_t>> shapes_;
 
   const Phase* phase_ = nullptr;
   std::vector<Role> roles_;
@@ -262,7 +262,7 @@ class PipelinedLowering : public ProgramLowering {
   std::map<std::string, TensorMapId> maps_;
   std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;  // of one arrival, and how many
   // Of the role: how many reductions over the cluster were made (none if null).
-  Operand meetings_;
+  ValueOperand meetings_;
   MemoryId meeting_barriers_;
   BarrierState state_;
   // Of the put at hand.

@@ -209,7 +209,7 @@ void PipelinedLowering::each_panel(int64_t panels, const std::function<void(cons
       "g", 0, panels, 1, {},
       [&](const Expr& panel, const auto&) {
         visit(panel);
-        return std::vector<Operand>();
+        return std::vector<ValueOperand>();
       },
       panels);
 }
@@ -388,8 +388,8 @@ void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place, c
   const ValueId tile = op.value.value;
   const ValueType& type = tile_[tile].type;
   const int64_t blocks = type.extents[1] / 8;
-  const Operand array = as_array(op.value, axes_of(tile));
-  const Operand pairs = builder_.regroup(array, {type.dtype, 2, {blocks, 2}});
+  const ValueOperand array = as_array(op.value, axes_of(tile));
+  const ValueOperand pairs = builder_.regroup(array, {type.dtype, 2, {blocks, 2}});
   const Memory& memory = tile_[place.tile];
   const Matrix m = matrix(place.tile);
   const int64_t panel_chunks = m.panel / 8;
@@ -405,9 +405,10 @@ void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place, c
   const Expr j = loop_symbol(loop.symbol, loop.low, loop.high, 1);
   Region body;
   builder_.enter(body);
-  const Operand two = builder_.append(ViewOp{ViewKind::Slice, pairs, {}, {j * Expr(2), Expr(0)}},
-                                      {{type.dtype, 2, {2, 2}}}, tile_[tile].name)[0];
-  const Operand four = builder_.view(ViewKind::Reshape, two, {type.dtype, 2, {4}});
+  const ValueOperand two =
+      builder_.append(ViewOp{ViewKind::Slice, pairs, {}, {j * Expr(2), Expr(0)}},
+                      {{type.dtype, 2, {2, 2}}}, tile_[tile].name)[0];
+  const ValueOperand four = builder_.view(ViewKind::Reshape, two, {type.dtype, 2, {4}});
   const Expr block = j * Expr(2) + floordiv(role_.lane, 16);
   const Expr panel = floordiv(block, panel_chunks) * Expr(m.panel_elements());
   Expr chunk = mod(block, panel_chunks);

@@ -47,7 +47,7 @@ Place PipelinedLowering::matrix_operand(MemoryId window, int64_t contracted, int
 }
 
 // D21: what a dot adds to.
-Operand PipelinedLowering::accumulator(const StartDotOp& op) {
+ValueOperand PipelinedLowering::accumulator(const StartDotOp& op) {
   const ValueId c = op.c.value;
   const bool zero = op.fresh && op.fresh_when.empty();
   if (!zero || !constants_.contains(c)) return as_flat(c);
@@ -55,18 +55,18 @@ Operand PipelinedLowering::accumulator(const StartDotOp& op) {
 }
 
 // D23: an operand in registers, 8 elements (tf32: 4) of a thread for each k-step.
-std::vector<Operand> PipelinedLowering::fragments(const Operand& tile, int64_t steps) {
+std::vector<ValueOperand> PipelinedLowering::fragments(const ValueOperand& tile, int64_t steps) {
   const auto axes = axes_of(tile.value);
-  const Operand array = as_array(tile, axes);
+  const ValueOperand array = as_array(tile, axes);
   const ValueType type = type_of(array);
   const int64_t lanes = size_of(type.dtype) == 2 ? 2 : 1;
-  std::vector<Operand> out;
+  std::vector<ValueOperand> out;
   for (int64_t step = 0; step < steps; ++step) {
     ValueType part = type;
     part.extents[0] /= steps;
     std::vector<int64_t> at(type.rank());
     at[0] = step * part.extents[0];
-    const Operand own = steps == 1 ? array : builder_.view(ViewKind::Slice, array, part, at);
+    const ValueOperand own = steps == 1 ? array : builder_.view(ViewKind::Slice, array, part, at);
     out.emplace_back(builder_.regroup(own, {type.dtype, static_cast<int32_t>(lanes), {4}}));
   }
   return out;
@@ -96,15 +96,15 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
   before_async_read(on_chip(op.b_window));
   std::vector<InstructionOperand> fenced = {accumulator(op)};
   if (!op.a_window)
-    for (const Operand& fragment : fragments(op.a, steps)) fenced.emplace_back(fragment);
+    for (const ValueOperand& fragment : fragments(op.a, steps)) fenced.emplace_back(fragment);
   const auto ready = builder_.instruction(Instruction::wgmma_fence, fenced);
   const InstructionOperand scale = first_scale(op);
-  Operand sum = ready[0];
+  ValueOperand sum = ready[0];
   for (int64_t step = 0; step < steps; ++step) {
     InstructionOperand a =
         op.a_window
             ? InstructionOperand(matrix_operand(op.a_window, op.contract_a, step, found->depth))
-            : InstructionOperand(Operand(ready[static_cast<size_t>(step) + 1]));
+            : InstructionOperand(ValueOperand(ready[static_cast<size_t>(step) + 1]));
     sum = builder_.instruction(
         found->instruction,
         {std::move(a), matrix_operand(op.b_window, op.contract_b, step, found->depth), sum,
@@ -124,14 +124,14 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
 // D24.
 void PipelinedLowering::lower_op(const WaitDotOp& op, const Statement& s) {
   std::vector<InstructionOperand> operands = {Expr(op.pending)};
-  for (const Operand& value : op.operands) operands.emplace_back(as_flat(value.value));
-  for (const Operand& value : op.operands)
-    for (const Operand& fragment : in_flight_[value.value]) operands.emplace_back(fragment);
+  for (const ValueOperand& value : op.operands) operands.emplace_back(as_flat(value.value));
+  for (const ValueOperand& value : op.operands)
+    for (const ValueOperand& fragment : in_flight_[value.value]) operands.emplace_back(fragment);
   const auto waited = builder_.instruction(Instruction::wgmma_wait, operands);
   size_t next = op.operands.size();
   for (size_t i = 0; i < op.operands.size(); ++i) {
     // What comes out of the wait is what stays alive.
-    std::vector<Operand> alive;
+    std::vector<ValueOperand> alive;
     for (size_t n = in_flight_[op.operands[i].value].size(); n-- > 0;)
       alive.emplace_back(waited[next++]);
     set(s.results[i], waited[i], axes_of(s.results[i]), /*flat=*/true);

@@ -40,7 +40,7 @@ void PipelinedLowering::begin_meetings(const Region& role) {
 void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueId tile = op.operand.value;
   const auto axes = axes_of(tile);
-  const Operand value = as_array(op.operand, axes);
+  const ValueOperand value = as_array(op.operand, axes);
   const ValueType type = type_of(value);
   const Layout& layout = layouts_[tile];
   const int64_t blocks = phase_->cluster_size;
@@ -70,14 +70,14 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   while (count % together != 0) together /= 2;
   const Expr rank = grid_symbol(phase_->cluster, blocks);
   const auto send = [&](const Expr& target) {
-    const Operand flat = reshaped(value, {count});
+    const ValueOperand flat = reshaped(value, {count});
     for (int64_t i = 0; i < count; i += together) {
       const ValueId some = together == count ? flat.value
                                              : builder_.view(ViewKind::Slice, flat,
                                                              {type.dtype, 1, {together}}, {i});
       Place place{parts, at(rank, i)}, full = barrier;
       place.rank = full.rank = target;
-      builder_.instruction(Instruction::st_async, {place, Operand(some), full});
+      builder_.instruction(Instruction::st_async, {place, ValueOperand(some), full});
     }
   };
   builder_.if_then(senders, [&] {
@@ -87,9 +87,9 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   builder_.instruction(Instruction::mbarrier_wait, {barrier, mod(floordiv(number, 2), 2)});
 
   ValueType all{type.dtype, 1, {blocks, count}};
-  const Operand loaded = builder_.load(
+  const ValueOperand loaded = builder_.load(
       parts, {at(position_symbol('e', 0, blocks), position_symbol('e', 1, count))}, all);
-  const Operand folded = builder_.fold(op.monoid, loaded, {0});
+  const ValueOperand folded = builder_.fold(op.monoid, loaded, {0});
   set(s.results[0], reshaped(folded, type.extents), axes);
   copy_barrier();
   meetings_ = row(ElementwiseOp::add, {meetings_, builder_.constant(kI32, 1)});

@@ -39,7 +39,7 @@ PipelinedLowering::Exchange PipelinedLowering::exchange(const ValueType& tile) {
 }
 
 // Leaves all elements of `value`, which lies as `tile` does, at their numbers.
-void PipelinedLowering::leave(const Exchange& place, const Operand& value, ValueId tile) {
+void PipelinedLowering::leave(const Exchange& place, const ValueOperand& value, ValueId tile) {
   const ArrayForm own = form(tile, axes_of(tile), 1);
   copy_barrier();  // the turn before has read it
   builder_.store(value, place.memory,
@@ -76,7 +76,7 @@ void PipelinedLowering::lower_op(const ScanOp& op, const Statement& s) {
   const std::string d = "d" + std::to_string(axis);
   const uint64_t identity = info(op.monoid).identity(type.dtype);
   const Exchange place = exchange(type);
-  Operand value = as_array(op.operand, axes);
+  ValueOperand value = as_array(op.operand, axes);
   const auto before = [&](int64_t distance) {
     leave(place, value, from);
     Positions positions = own.positions;

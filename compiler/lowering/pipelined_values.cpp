@@ -55,14 +55,15 @@ ValueType PipelinedLowering::array_type(DType dtype, const std::vector<RegisterD
   return {dtype, 1, extents_of(axes)};
 }
 
-void PipelinedLowering::set(ValueId tile, Operand value, std::vector<RegisterDigit> axes,
+void PipelinedLowering::set(ValueId tile, ValueOperand value, std::vector<RegisterDigit> axes,
                             bool flat) {
   tiles_[tile.index] = {value, std::move(axes), flat};
   define(tile, value);
 }
 
 // One view serves the rest of its region.
-Operand PipelinedLowering::reshaped(const Operand& value, const std::vector<int64_t>& extents) {
+ValueOperand PipelinedLowering::reshaped(const ValueOperand& value,
+                                         const std::vector<int64_t>& extents) {
   const ValueType& from = type_of(value);
   if (from.extents == extents) return value;
   auto& [made, scope] = shapes_[{value.value, extents}];
@@ -78,7 +79,8 @@ Operand PipelinedLowering::reshaped(const Operand& value, const std::vector<int6
 }
 
 // D3: the array of a tile with the given axes.
-Operand PipelinedLowering::as_array(const Operand& tile, const std::vector<RegisterDigit>& axes) {
+ValueOperand PipelinedLowering::as_array(const ValueOperand& tile,
+                                         const std::vector<RegisterDigit>& axes) {
   if (tile.is_literal()) return tile;
   const Value& source = tile_[tile.value];
   if (const auto bits = constants_.find(tile.value); bits != constants_.end())
@@ -90,7 +92,7 @@ Operand PipelinedLowering::as_array(const Operand& tile, const std::vector<Regis
   const auto mine = without_units(own.axes);
   const auto wanted = framed(mine, axes);
   const auto order = without_units(wanted);
-  Operand value = own.value;
+  ValueOperand value = own.value;
   if (order != mine) {  // registers numbered differently
     value = reshaped(value, extents_of(mine));
     std::vector<int64_t> permutation;
@@ -104,7 +106,7 @@ Operand PipelinedLowering::as_array(const Operand& tile, const std::vector<Regis
                              : extents_of(wanted));
 }
 
-Operand PipelinedLowering::as_flat(ValueId tile) {
+ValueOperand PipelinedLowering::as_flat(ValueId tile) {
   const auto axes = axes_of(tile);
   const std::vector<int64_t> count = {array_type(DType::F32, axes).count()};
   if (const auto bits = constants_.find(tile); bits != constants_.end())
@@ -119,7 +121,7 @@ void PipelinedLowering::note_frames(const Region& region) {
   for (const Statement& s : region.statements) {
     if (const auto* row = s.as<RowOp>()) {
       const auto axes = axes_of(s.results[0]);
-      for (const Operand& operand : row->operands)
+      for (const ValueOperand& operand : row->operands)
         if (!operand.is_literal()) frames_.emplace(operand.value, axes);
     }
     for (const Region* inner : regions_of(s)) note_frames(*inner);
@@ -314,7 +316,7 @@ void PipelinedLowering::lower_op(const LoadOp& op, const Statement& s) {
     load.at = {offset(op.memory, op.at, own.positions)};
     load.align = alignment(op.memory, load.at[0]);
   }
-  Operand value = emit(std::move(load), own.type, s);
+  ValueOperand value = emit(std::move(load), own.type, s);
   if (own.lanes > 1) value = builder_.regroup(value, array_type(own.type.dtype, axes));
   set(tile, value, axes);
 }
@@ -329,7 +331,7 @@ void PipelinedLowering::lower_op(const StoreOp& op, const Statement& s) {
   }
   const auto axes = axes_of(tile);
   const ArrayForm own = vector_form(tile, axes, op.memory, op.at, op.guard);
-  Operand value = as_array(tile, axes);
+  ValueOperand value = as_array(tile, axes);
   if (own.lanes > 1) value = builder_.regroup(value, own.type);
   StoreOp store{value, op.memory, {}, lower_guard(op.guard, op.memory, op.at, own), 0, op.cache};
   const Condition single = single_store(layouts_[tile]);
@@ -349,13 +351,13 @@ void PipelinedLowering::lower_op(const StoreOp& op, const Statement& s) {
 
 void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
   const auto axes = axes_of(s.results[0]);
-  std::vector<Operand> operands;
+  std::vector<ValueOperand> operands;
   bool all_literal = true;
-  for (const Operand& operand : op.operands) {
+  for (const ValueOperand& operand : op.operands) {
     const auto bits = operand.is_literal() ? constants_.end() : constants_.find(operand.value);
     operands.push_back(bits == constants_.end()
                            ? as_array(operand, axes)
-                           : Operand::literal(tile_[operand.value].type.dtype, bits->second));
+                           : ValueOperand::literal(tile_[operand.value].type.dtype, bits->second));
     all_literal = all_literal && operands.back().is_literal();
   }
   for (size_t i = 0; all_literal && i < operands.size(); ++i)
@@ -372,7 +374,7 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
   if (op.cluster) return fold_cluster(op, s);
   const ValueId tile = op.operand.value;
   auto axes = axes_of(tile);
-  Operand value = as_array(op.operand, axes);
+  ValueOperand value = as_array(op.operand, axes);
   Layout rest = layouts_[tile];
   for (const int64_t at : op.axes) {
     const auto axis = static_cast<size_t>(at);
@@ -404,19 +406,19 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
 }
 
 // A lane or warp digit; `others` are the digits whose threads hold other elements.
-Operand PipelinedLowering::fold_digit(Monoid monoid, const Operand& value, const Digit& digit,
-                                      const std::vector<Digit>& others) {
+ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& value,
+                                           const Digit& digit, const std::vector<Digit>& others) {
   if (digit.resource == Resource::Warp) return fold_warps(monoid, value, digit, others);
   BRAZE_CHECK(std::has_single_bit(static_cast<uint64_t>(digit.extent)), "a fold over lanes");
-  Operand out = value;
+  ValueOperand out = value;
   for (int64_t step = digit.extent / 2; step >= 1; step /= 2)
     out = row(info(monoid).combine, {out, swapped(out, digit.stride * step)});
   return out;
 }
 
 // All warps store what they have, each thread loads what belongs to it from all.
-Operand PipelinedLowering::fold_warps(Monoid monoid, const Operand& value, const Digit& digit,
-                                      const std::vector<Digit>& others) {
+ValueOperand PipelinedLowering::fold_warps(Monoid monoid, const ValueOperand& value,
+                                           const Digit& digit, const std::vector<Digit>& others) {
   const ValueType type = type_of(value);
   const auto [thread, threads] = number_among(others);
   Expr element;
@@ -436,9 +438,9 @@ Operand PipelinedLowering::fold_warps(Monoid monoid, const Operand& value, const
   copy_barrier();
   ValueType all = type;
   all.extents.push_back(digit.extent);
-  const Operand loaded =
+  const ValueOperand loaded =
       builder_.load(place, {at(position_symbol('e', type.rank(), digit.extent))}, all);
-  const Operand folded = builder_.fold(monoid, loaded, {static_cast<int64_t>(type.rank())});
+  const ValueOperand folded = builder_.fold(monoid, loaded, {static_cast<int64_t>(type.rank())});
   return reshaped(folded, type.extents);
 }
 
@@ -450,7 +452,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
     case ViewKind::Broadcast: {
       const auto axes = axes_of(tile);
       const ValueType type = array_type(result_type(s).dtype, axes);
-      const Operand part = as_array(op.operand, axes);
+      const ValueOperand part = as_array(op.operand, axes);
       return set(
           tile, type_of(part) == type ? part : emit(ViewOp{ViewKind::Broadcast, part, {}}, type, s),
           axes);
@@ -481,7 +483,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
   };
   const auto before = digits_in_order(from), after = digits_in_order(tile);
   BRAZE_CHECK(before.size() == after.size(), "a reshape keeps the digits");
-  const Operand value = as_array(from, axes_of(from));
+  const ValueOperand value = as_array(from, axes_of(from));
   auto axes = axes_of(from);
   for (RegisterDigit& axis : axes)
     axis =
@@ -511,7 +513,7 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
     cut[outermost].extent /= ratio;
     offsets[outermost] = floordiv(offset, axes[outermost].weight);
   }
-  const auto view = [&](const Operand& value, const std::vector<Expr>& at,
+  const auto view = [&](const ValueOperand& value, const std::vector<Expr>& at,
                         std::vector<int64_t> extents) {
     ViewOp out{ViewKind::Slice, value, {}};
     const bool constant = std::all_of(at.begin(), at.end(),
@@ -529,7 +531,7 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
     return set(tile, view(own.value, {offsets[0] * Expr(stride)}, {count}), axes_of(tile),
                /*flat=*/true);
   }
-  const Operand value = as_array(from, axes);
+  const ValueOperand value = as_array(from, axes);
   const ValueId part = view(value, offsets, extents_of(cut));
   // Digits of extent 1 are no digits of the result.
   set(tile, part, cut);
@@ -543,10 +545,10 @@ bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
   bool flat = false;
   const std::function<void(const Region&)> look = [&](const Region& region) {
     for (const Statement& s : region.statements) {
-      if (const auto* dot = s.as<StartDotOp>()) flat |= dot->c == Operand(inside);
-      if (const auto* dot = s.as<TileDotOp>()) flat |= dot->c == Operand(inside);
+      if (const auto* dot = s.as<StartDotOp>()) flat |= dot->c == ValueOperand(inside);
+      if (const auto* dot = s.as<TileDotOp>()) flat |= dot->c == ValueOperand(inside);
       if (const auto* wait = s.as<WaitDotOp>())
-        flat |= std::find(wait->operands.begin(), wait->operands.end(), Operand(inside)) !=
+        flat |= std::find(wait->operands.begin(), wait->operands.end(), ValueOperand(inside)) !=
                 wait->operands.end();
       for (const Region* inner : regions_of(s)) look(*inner);
     }
@@ -566,7 +568,7 @@ bool PipelinedLowering::only_zero(const ForOp& op, size_t i) const {
     for (const Statement& s : region.statements) {
       for_each_value(s, [&](ValueId value) { uses += value == inside; });
       const auto* dot = s.as<StartDotOp>();
-      if (dot && dot->c == Operand(inside) && dot->fresh) {
+      if (dot && dot->c == ValueOperand(inside) && dot->fresh) {
         const Condition first_turn = {
             {Expr::symbol(op.symbol, {}), IndexComparison::Kind::Eq, op.low}};
         zeros += dot->fresh_when.empty() || dot->fresh_when == first_turn;

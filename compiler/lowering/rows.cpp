@@ -12,18 +12,19 @@ class StatementEmitter : public ScalarEmitter {
   explicit StatementEmitter(CodeBuilder& builder) : builder_(builder) {}
 
   Scalar constant(DType dtype, uint64_t bits) override {
-    return add(Operand::literal(dtype, bits), dtype);
+    return add(ValueOperand::literal(dtype, bits), dtype);
   }
 
   Scalar apply(ElementwiseOp op, std::span<const Scalar> operands, DType result) override {
-    std::vector<Operand> list;
+    std::vector<ValueOperand> list;
     for (const Scalar& s : operands) list.push_back(values_[s.id()]);
     if (!is_machine(op)) {
       const auto& body = *info(op).body;
       return body(operands[0], operands.size() > 1 ? operands[1] : Scalar(),
                   operands.size() > 2 ? operands[2] : Scalar());
     }
-    if (std::all_of(list.begin(), list.end(), [](const Operand& o) { return o.is_literal(); })) {
+    if (std::all_of(list.begin(), list.end(),
+                    [](const ValueOperand& o) { return o.is_literal(); })) {
       uint64_t bits[3] = {};
       for (size_t i = 0; i < list.size(); ++i) bits[i] = list[i].bits;
       return constant(
@@ -34,23 +35,23 @@ class StatementEmitter : public ScalarEmitter {
                result);
   }
 
-  Scalar add(Operand operand, DType dtype) {
+  Scalar add(ValueOperand operand, DType dtype) {
     values_.push_back(operand);
     return Scalar(this, static_cast<uint32_t>(values_.size() - 1), dtype);
   }
-  Operand operand(const Scalar& s) const { return values_[s.id()]; }
+  ValueOperand operand(const Scalar& s) const { return values_[s.id()]; }
 
  private:
   CodeBuilder& builder_;
-  std::vector<Operand> values_;
+  std::vector<ValueOperand> values_;
 };
 
 // Runs `body` on scalars that stand for `operands`.
 template <class Body>
-Operand emit(CodeBuilder& builder, const std::vector<Operand>& operands, DType result,
-             Body&& body) {
+ValueOperand emit(CodeBuilder& builder, const std::vector<ValueOperand>& operands, DType result,
+                  Body&& body) {
   ValueType shape;
-  for (const Operand& operand : operands)
+  for (const ValueOperand& operand : operands)
     if (!operand.is_literal()) shape = builder.code()[operand.value].type;
   StatementEmitter emitter(builder);
   Scalar scalars[3];
@@ -59,19 +60,19 @@ Operand emit(CodeBuilder& builder, const std::vector<Operand>& operands, DType r
         operands[i].is_literal() ? operands[i].dtype : builder.code()[operands[i].value].type.dtype;
     scalars[i] = emitter.add(operands[i], type);
   }
-  const Operand value = emitter.operand(body(scalars[0], scalars[1], scalars[2]));
+  const ValueOperand value = emitter.operand(body(scalars[0], scalars[1], scalars[2]));
   if (!value.is_literal()) return value;
   return builder.constant({result, shape.lanes, shape.extents}, value.bits);
 }
 
 }  // namespace
 
-Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands,
-                  DType dtype) {
+ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
+                       const std::vector<ValueOperand>& operands, DType dtype) {
   return emit(builder, operands, dtype, info(op).body);
 }
 
-Operand emit_half_body(CodeBuilder& builder, ElementwiseOp op, Operand x, DType dtype) {
+ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op, ValueOperand x, DType dtype) {
   return emit(builder, {x}, DType::F32, [&](const Scalar& value, const Scalar&, const Scalar&) {
     return info(op).half_body(value, dtype);
   });

@@ -8,11 +8,11 @@
 namespace braze {
 
 /// Appends the body of a math or formula row on operands of `dtype`; returns its value.
-Operand emit_body(CodeBuilder& builder, ElementwiseOp op, const std::vector<Operand>& operands,
-                  DType dtype);
+ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
+                       const std::vector<ValueOperand>& operands, DType dtype);
 
 /// Appends the body of a math row on a 16-bit argument, given in f32; the f32 result is still to be
 /// rounded to `dtype`.
-Operand emit_half_body(CodeBuilder& builder, ElementwiseOp op, Operand x, DType dtype);
+ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op, ValueOperand x, DType dtype);
 
 }  // namespace braze

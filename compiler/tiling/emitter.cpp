@@ -238,7 +238,7 @@ void TileEmitter::walk_untiled(size_t p, const Expr& low, const Body& next) {
   builder_.for_loop("i", low, min(low + block, axis.extent), 1, {}, [&](Expr i, const auto&) {
     bindings_[axis.symbol.symbol_name()] = i;
     next();
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
 }
 
@@ -271,7 +271,7 @@ void TileEmitter::walk_tiles(size_t p, const Expr& low, const Body& next) {
   const Expr end = builder_.let("whole", low + floordiv(high - low, tile) * Expr(tile));
   builder_.for_loop("j", low, end, tile, {}, [&](Expr j, const auto&) {
     at_tile(j, false);
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   builder_.if_then({{end, IndexComparison::Kind::Lt, high}}, [&] { at_tile(end, true); });
 }
@@ -284,7 +284,7 @@ void TileEmitter::loop_or_once(const Expr& low, const Expr& high, int64_t step, 
   }
   builder_.for_loop("j", low, high, step, {}, [&](Expr j, const auto&) {
     body(j);
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
 }
 

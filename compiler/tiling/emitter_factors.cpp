@@ -202,7 +202,7 @@ void TileEmitter::copy_loops(const StagedFactor& staged, std::span<const CopyLoo
 
 void TileEmitter::copy_tile(const StagedFactor& staged, bool across) {
   const TileValue value = widened(evaluate(staged.value));
-  Operand tile = full(value.operand, value.dtype);
+  ValueOperand tile = full(value.operand, value.dtype);
   if (across)
     tile = builder_.view(ViewKind::Transpose, tile,
                          {value.dtype, 1, {dims_[1].tile, dims_[0].tile}}, {1, 0});

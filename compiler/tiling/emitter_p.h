@@ -61,7 +61,7 @@ Expr position_of_axis(const TileDim& dim);
 
 // An operand of tile operations. Literals have the dtype that is said here.
 struct TileValue {
-  Operand operand;
+  ValueOperand operand;
   DType dtype = DType::F32;
 };
 
@@ -75,7 +75,7 @@ class TileSink {
   Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions);
   Value reduced(NodeId node, const std::vector<Expr>& at);
   Value index(const Expr& value, DType dtype);
-  Value constant(DType dtype, uint64_t bits) { return {Operand::literal(dtype, bits), dtype}; }
+  Value constant(DType dtype, uint64_t bits) { return {ValueOperand::literal(dtype, bits), dtype}; }
   Value inside(const Conditions& conditions);
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result);
   Expr as_index(const Value& value, const Expr& extent);
@@ -145,7 +145,7 @@ class TileEmitter {
   friend class PlacedSums;  // emitter_placed.cpp
 
   using Body = std::function<void()>;
-  using LoopBody = std::function<std::vector<Operand>(const Expr&, std::vector<Operand>)>;
+  using LoopBody = std::function<std::vector<ValueOperand>(const Expr&, std::vector<ValueOperand>)>;
 
   // The program and its tile's dimensions.
   void add_parameters();
@@ -175,21 +175,22 @@ class TileEmitter {
   std::vector<Expr> tile_place(const Expr& first) const;
   void emit_pass(size_t n, const Expr& low = 0, const std::optional<Expr>& high = {});
   void set_inner_tile(const Pass& pass);
-  std::vector<Operand> inner_loops(const Pass& pass, size_t depth, const Expr& low,
-                                   const std::optional<Expr>& high,
-                                   const std::vector<Accumulator>& accumulators,
-                                   std::vector<Operand> state);
-  std::vector<Operand> loop(std::string_view hint, const Expr& low, const Expr& high,
-                            const Expr& step, std::vector<Operand> state, int64_t unroll,
-                            const LoopBody& body);
-  std::vector<Operand> inner_step(const Pass& pass, const std::vector<Accumulator>& accumulators,
-                                  std::vector<Operand> state);
-  void accumulate(const Accumulator& accumulator, std::vector<Operand>& state);
+  std::vector<ValueOperand> inner_loops(const Pass& pass, size_t depth, const Expr& low,
+                                        const std::optional<Expr>& high,
+                                        const std::vector<Accumulator>& accumulators,
+                                        std::vector<ValueOperand> state);
+  std::vector<ValueOperand> loop(std::string_view hint, const Expr& low, const Expr& high,
+                                 const Expr& step, std::vector<ValueOperand> state, int64_t unroll,
+                                 const LoopBody& body);
+  std::vector<ValueOperand> inner_step(const Pass& pass,
+                                       const std::vector<Accumulator>& accumulators,
+                                       std::vector<ValueOperand> state);
+  void accumulate(const Accumulator& accumulator, std::vector<ValueOperand>& state);
   void accumulate_arg(const Accumulator& accumulator, const TileValue& value, bool padded,
-                      std::vector<Operand>& state);
+                      std::vector<ValueOperand>& state);
   const RowOp* last_product(const TileValue& value) const;
-  Operand select_inside(Operand value, DType dtype, uint64_t identity);
-  void fold(const std::vector<Accumulator>& accumulators, const std::vector<Operand>& state);
+  ValueOperand select_inside(ValueOperand value, DType dtype, uint64_t identity);
+  void fold(const std::vector<Accumulator>& accumulators, const std::vector<ValueOperand>& state);
 
   // Tiles: their types, and what depends on where the tile at hand is.
   Expr position(size_t k) const { return position_symbol('d', k, dims_[k].tile); }
@@ -206,7 +207,7 @@ class TileEmitter {
   TileValue evaluate(const ValueAt& value);  // coordinates over the space's symbols
   TileValue widened(const TileValue& value);
   TileValue converted(const TileValue& value, DType to);
-  Operand full(Operand value, DType dtype);
+  ValueOperand full(ValueOperand value, DType dtype);
   void store_output(const SpaceTask& task, const TileValue& value);
   void new_scope();
   void forget_values();
@@ -228,7 +229,7 @@ class TileEmitter {
   std::optional<size_t> crossing_dim(const Expr& offset, const ValueType& type) const;
   ValueId load_across(MemoryId memory, const Expr& offset, const Condition& condition,
                       const ValueType& type, size_t k);
-  Operand fold_digits(Monoid monoid, const Operand& value);
+  ValueOperand fold_digits(Monoid monoid, const ValueOperand& value);
 
   // Contractions: factors copied to where the inner loop reads them.
   const TileDim* row_dim() const;
@@ -244,9 +245,9 @@ class TileEmitter {
   void copy_tile(const StagedFactor& staged, bool across);
   std::optional<TileValue> staged_value(NodeId node, const std::vector<Expr>& at);
   ValueId load_staged(const StagedFactor& staged, const std::vector<bool>& uses);
-  std::vector<Operand> slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
-                                  const std::vector<Accumulator>& accumulators,
-                                  std::vector<Operand> state);
+  std::vector<ValueOperand> slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
+                                       const std::vector<Accumulator>& accumulators,
+                                       std::vector<ValueOperand> state);
 
   // Split reductions: chunks of the sums in one phase, their sum in another.
   void emit_partial_phase();

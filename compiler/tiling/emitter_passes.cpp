@@ -55,7 +55,7 @@ void TileEmitter::emit_row_by_row() {
     for (const auto& [node, sum] : sums)
       reduced_[node].operand = builder_.load(buffers[node], tile_place(r), full_type(sum.dtype));
     for (size_t n = 1; n < space_.passes.size(); ++n) emit_pass(n);
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   row = whole;
   bindings_ = bindings;
@@ -86,7 +86,7 @@ void TileEmitter::emit_pass(size_t n, const Expr& low, const std::optional<Expr>
     scope_extent_ = dim.extent;
   }
   std::vector<Accumulator> accumulators;
-  std::vector<Operand> state;
+  std::vector<ValueOperand> state;
   const bool covered = inner_dim_ >= 0 && pass.inner.size() == 1 && !high &&
                        fits_tile(pass.inner[0].extent) && pass.inner[0].extent.range().max > 0;
   for (const SpaceTask& task : pass.reduces) {
@@ -96,7 +96,7 @@ void TileEmitter::emit_pass(size_t n, const Expr& low, const std::optional<Expr>
     const uint64_t identity = identity_bits(*form);
     // Where a tile covers the row, its values are the sum: there is nothing to add them to.
     if (covered && !form->arg_max)
-      state.push_back(Operand::literal(dtype, identity));
+      state.push_back(ValueOperand::literal(dtype, identity));
     else
       state.emplace_back(builder_.constant(full_type(dtype), identity));
     if (form->arg_max) state.emplace_back(builder_.constant(full_type(DType::I64), INT64_MAX));
@@ -120,10 +120,10 @@ void TileEmitter::set_inner_tile(const Pass& pass) {
   if (on_gpu() && !pass.inner.empty()) define_layout();
 }
 
-std::vector<Operand> TileEmitter::inner_loops(const Pass& pass, size_t depth, const Expr& low,
-                                              const std::optional<Expr>& high,
-                                              const std::vector<Accumulator>& accumulators,
-                                              std::vector<Operand> state) {
+std::vector<ValueOperand> TileEmitter::inner_loops(const Pass& pass, size_t depth, const Expr& low,
+                                                   const std::optional<Expr>& high,
+                                                   const std::vector<Accumulator>& accumulators,
+                                                   std::vector<ValueOperand> state) {
   if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
   const SpaceAxis& axis = pass.inner[depth];
   if (axis.extent.range().max <= 0) return state;  // an empty sum; its body may have no meaning
@@ -132,18 +132,19 @@ std::vector<Operand> TileEmitter::inner_loops(const Pass& pass, size_t depth, co
   const bool innermost = depth + 1 == pass.inner.size();
   if (innermost && schedule_.slice > 0 && !pass.reduces.empty())
     return slice_loop(pass, begin, end, accumulators, std::move(state));
-  const auto body = [&](const Expr& index, std::vector<Operand> carried) {
+  const auto body = [&](const Expr& index, std::vector<ValueOperand> carried) {
     bindings_[axis.symbol.symbol_name()] = index;
     new_scope();
     return inner_loops(pass, depth + 1, 0, std::nullopt, accumulators, std::move(carried));
   };
   if (!innermost || inner_dim_ < 0) {
-    return loop(
-        "k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
-        [&](const Expr& k, std::vector<Operand> carried) { return body(k, std::move(carried)); });
+    return loop("k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
+                [&](const Expr& k, std::vector<ValueOperand> carried) {
+                  return body(k, std::move(carried));
+                });
   }
   TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
-  const auto at_tile = [&](const Expr& base, bool partial, std::vector<Operand> carried) {
+  const auto at_tile = [&](const Expr& base, bool partial, std::vector<ValueOperand> carried) {
     dim.base = base;
     dim.partial = partial;
     return body(base + position(static_cast<size_t>(inner_dim_)), std::move(carried));
@@ -157,7 +158,7 @@ std::vector<Operand> TileEmitter::inner_loops(const Pass& pass, size_t depth, co
       state = at_tile(begin, false, std::move(state));
     } else {
       state = loop("k", begin, whole_end, dim.tile, std::move(state), 1,
-                   [&](const Expr& k, std::vector<Operand> carried) {
+                   [&](const Expr& k, std::vector<ValueOperand> carried) {
                      return at_tile(k, false, std::move(carried));
                    });
     }
@@ -167,14 +168,15 @@ std::vector<Operand> TileEmitter::inner_loops(const Pass& pass, size_t depth, co
   if (whole.is_constant(0) && length.as_constant().value_or(0) > 0)
     return at_tile(begin, true, std::move(state));
   return loop("k", whole_end, end, dim.tile, std::move(state), 1,
-              [&](const Expr& k, std::vector<Operand> carried) {
+              [&](const Expr& k, std::vector<ValueOperand> carried) {
                 return at_tile(k, true, std::move(carried));
               });
 }
 
-std::vector<Operand> TileEmitter::loop(std::string_view hint, const Expr& low, const Expr& high,
-                                       const Expr& step, std::vector<Operand> state, int64_t unroll,
-                                       const LoopBody& body) {
+std::vector<ValueOperand> TileEmitter::loop(std::string_view hint, const Expr& low,
+                                            const Expr& high, const Expr& step,
+                                            std::vector<ValueOperand> state, int64_t unroll,
+                                            const LoopBody& body) {
   const auto results = builder_.for_loop(
       hint, low, high, step, std::move(state),
       [&](Expr k, const std::vector<ValueId>& carried) {
@@ -186,9 +188,9 @@ std::vector<Operand> TileEmitter::loop(std::string_view hint, const Expr& low, c
 }
 
 // One tile of the innermost loop: fill caches, accumulate, store.
-std::vector<Operand> TileEmitter::inner_step(const Pass& pass,
-                                             const std::vector<Accumulator>& accumulators,
-                                             std::vector<Operand> state) {
+std::vector<ValueOperand> TileEmitter::inner_step(const Pass& pass,
+                                                  const std::vector<Accumulator>& accumulators,
+                                                  std::vector<ValueOperand> state) {
   keep_values();
   for (const Accumulator& accumulator : accumulators) accumulate(accumulator, state);
   // All values before the first store: an output may take over the memory of an input.
@@ -198,13 +200,13 @@ std::vector<Operand> TileEmitter::inner_step(const Pass& pass,
   return state;
 }
 
-void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<Operand>& state) {
+void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<ValueOperand>& state) {
   const LoopForm& form = *accumulator.form;
   const DType dtype = accumulator_type(form);
   TileValue value = inliner_.reduction_body(accumulator.task->node, bound(accumulator.task->at),
                                             bound(accumulator.task->reduction));
   value = widened(value);
-  Operand& sum = state[accumulator.first];
+  ValueOperand& sum = state[accumulator.first];
   const bool padded = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].partial;
   if (form.arg_max) {
     accumulate_arg(accumulator, value, padded, state);
@@ -225,7 +227,7 @@ void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<Operand
                              ? last_product(value)
                              : nullptr;
   if (product) {
-    const std::vector<Operand> operands = {product->operands[0], product->operands[1], sum};
+    const std::vector<ValueOperand> operands = {product->operands[0], product->operands[1], sum};
     sum = full(builder_.row(ElementwiseOp::fma, operands), dtype);
     return;
   }
@@ -244,41 +246,41 @@ const RowOp* TileEmitter::last_product(const TileValue& value) const {
 // (v, i) replaces the kept pair if v is a NaN where the kept value is none, or wins by order;
 // equal values keep the lesser index.
 void TileEmitter::accumulate_arg(const Accumulator& accumulator, const TileValue& value,
-                                 bool padded, std::vector<Operand>& state) {
+                                 bool padded, std::vector<ValueOperand>& state) {
   const LoopForm& form = *accumulator.form;
   const DType dtype = accumulator_type(form);
-  Operand& best = state[accumulator.first];
-  Operand& best_index = state[accumulator.first + 1];
-  Operand candidate = value.operand;
-  Operand index = sink_.index(bound(accumulator.task->reduction)[0], DType::I64).operand;
+  ValueOperand& best = state[accumulator.first];
+  ValueOperand& best_index = state[accumulator.first + 1];
+  ValueOperand candidate = value.operand;
+  ValueOperand index = sink_.index(bound(accumulator.task->reduction)[0], DType::I64).operand;
   if (padded) {
     candidate = select_inside(candidate, dtype, identity_bits(form));
     index = select_inside(index, DType::I64, INT64_MAX);
   }
   if (candidate.is_literal()) candidate = builder_.constant(full_type(dtype), candidate.bits);
-  const auto row = [&](ElementwiseOp op, std::vector<Operand> operands) {
-    return Operand(builder_.row(op, std::move(operands)));
+  const auto row = [&](ElementwiseOp op, std::vector<ValueOperand> operands) {
+    return ValueOperand(builder_.row(op, std::move(operands)));
   };
-  Operand wins = row(*form.arg_max ? ElementwiseOp::gt : ElementwiseOp::lt, {candidate, best});
-  Operand ties = row(ElementwiseOp::eq, {candidate, best});
+  ValueOperand wins = row(*form.arg_max ? ElementwiseOp::gt : ElementwiseOp::lt, {candidate, best});
+  ValueOperand ties = row(ElementwiseOp::eq, {candidate, best});
   if (is_floating(dtype)) {
-    const Operand is_nan = row(ElementwiseOp::is_nan, {candidate});
-    const Operand was_nan = row(ElementwiseOp::is_nan, {best});
+    const ValueOperand is_nan = row(ElementwiseOp::is_nan, {candidate});
+    const ValueOperand was_nan = row(ElementwiseOp::is_nan, {best});
     wins = row(ElementwiseOp::logical_or,
                {wins, row(ElementwiseOp::logical_and,
                           {is_nan, row(ElementwiseOp::logical_not, {was_nan})})});
     ties =
         row(ElementwiseOp::logical_or, {ties, row(ElementwiseOp::logical_and, {is_nan, was_nan})});
   }
-  const Operand earlier =
+  const ValueOperand earlier =
       row(ElementwiseOp::logical_and, {ties, row(ElementwiseOp::lt, {index, best_index})});
-  const Operand take = row(ElementwiseOp::logical_or, {wins, earlier});
+  const ValueOperand take = row(ElementwiseOp::logical_or, {wins, earlier});
   best = full(row(ElementwiseOp::select, {take, candidate, best}), dtype);
   best_index = full(row(ElementwiseOp::select, {take, index, best_index}), DType::I64);
 }
 
 // `value` where the tile lies inside the inner extent, `identity` beyond.
-Operand TileEmitter::select_inside(Operand value, DType dtype, uint64_t identity) {
+ValueOperand TileEmitter::select_inside(ValueOperand value, DType dtype, uint64_t identity) {
   const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
   std::vector<bool> uses(dims_.size());
   uses[static_cast<size_t>(inner_dim_)] = true;
@@ -286,25 +288,25 @@ Operand TileEmitter::select_inside(Operand value, DType dtype, uint64_t identity
                                      IndexComparison::Kind::Lt, dim.extent}},
                                    tile_type(DType::Bool, uses));
   if (value.is_literal()) value = builder_.constant(tile_type(dtype, uses), value.bits);
-  return builder_.row(ElementwiseOp::select, {in, value, Operand::literal(dtype, identity)});
+  return builder_.row(ElementwiseOp::select, {in, value, ValueOperand::literal(dtype, identity)});
 }
 
 void TileEmitter::fold(const std::vector<Accumulator>& accumulators,
-                       const std::vector<Operand>& state) {
+                       const std::vector<ValueOperand>& state) {
   const bool fold_inner = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].tile > 1;
   for (const Accumulator& accumulator : accumulators) {
     const LoopForm& form = *accumulator.form;
     const DType dtype = accumulator_type(form);
     if (form.arg_max) {
-      Operand best = state[accumulator.first], index = state[accumulator.first + 1];
+      ValueOperand best = state[accumulator.first], index = state[accumulator.first + 1];
       if (fold_inner) index = builder_.arg_fold(*form.arg_max, best, index, {inner_dim_}).second;
       reduced_[accumulator.task->node.index] = {index, DType::I64};
       continue;
     }
-    Operand total = state[accumulator.first];
+    ValueOperand total = state[accumulator.first];
     if (fold_inner)
       total = on_gpu() ? fold_digits(*form.monoid, total)
-                       : Operand(builder_.fold(*form.monoid, total, {inner_dim_}));
+                       : ValueOperand(builder_.fold(*form.monoid, total, {inner_dim_}));
     // Partial results keep the accumulator's precision.
     reduced_[accumulator.task->node.index] =
         partial_ ? TileValue{total, dtype} : converted({total, dtype}, form.result);

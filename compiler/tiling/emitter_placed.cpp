@@ -64,7 +64,7 @@ class PlacedSums {
   MemoryId memory_;
   Expr first_, end_;  // of the places that are the instance's
   DType place_dtype_ = DType::I64;
-  Operand lowest_, highest_;  // the loaded places that are theirs
+  ValueOperand lowest_, highest_;  // the loaded places that are theirs
 };
 
 // The sums begin with what the terms are added to; in the end comes what follows in the kernel.
@@ -92,10 +92,11 @@ void PlacedSums::declare() {
   const Interval range = narrow ? Interval{INT32_MIN, INT32_MAX} : Interval{};
   const ValueType scalar{place_dtype_, 1, {}}, flag{DType::Bool, 1, {}};
   const auto unless = [&](const Expr& a, const Expr& b, int64_t limit, const Expr& value) {
-    return builder_.row(ElementwiseOp::select,
-                        {builder_.test({{a, IndexComparison::Kind::Eq, b}}, flag),
-                         Operand::literal(place_dtype_, constant_bits_int(place_dtype_, limit)),
-                         builder_.iota(value, scalar)});
+    return builder_.row(
+        ElementwiseOp::select,
+        {builder_.test({{a, IndexComparison::Kind::Eq, b}}, flag),
+         ValueOperand::literal(place_dtype_, constant_bits_int(place_dtype_, limit)),
+         builder_.iota(value, scalar)});
   };
   lowest_ = unless(first_, 0, range.min, first_);
   highest_ = unless(end_, extent(), range.max, end_ - 1);
@@ -163,7 +164,7 @@ void PlacedSums::walk_terms(size_t depth) {
     bindings_[inner()[depth].symbol.symbol_name()] = t;
     emitter_.new_scope();
     walk_terms(depth + 1);
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   emitter_.new_scope();
 }
@@ -180,7 +181,7 @@ void PlacedSums::take_each(const Expr& low, const Expr& high) {
       builder_.leave();
       builder_.append(IfOp{{}, own, std::move(region), {}}, {});
     });
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   emitter_.new_scope();
 }
@@ -191,9 +192,9 @@ void PlacedSums::take_each(const Expr& low, const Expr& high) {
 Expr PlacedSums::scan_groups(const Expr& extent) {
   const int64_t group = schedule_.scan;
   const ValueType scalar{DType::I32, 1, {}}, tile{DType::I32, 1, {group}};
-  const Operand none = Operand::literal(DType::I32, constant_bits_int(DType::I32, group));
+  const ValueOperand none = ValueOperand::literal(DType::I32, constant_bits_int(DType::I32, group));
   const Expr end = builder_.let("whole", floordiv(extent, group) * Expr(group));
-  const auto all = [&](Monoid monoid, const Operand& value) {
+  const auto all = [&](Monoid monoid, const ValueOperand& value) {
     return builder_.view(ViewKind::Reshape, builder_.fold(monoid, value, {0}), scalar);
   };
   if (end.is_constant(0)) return end;
@@ -202,7 +203,7 @@ Expr PlacedSums::scan_groups(const Expr& extent) {
     emitter_.add_layout(spread({group}, {emitter_.result_.program.warps * kWarpThreads}, 1));
   builder_.for_loop("group", 0, end, group, {}, [&](Expr first, const auto&) {
     at_places(group, first, [&] {
-      const Operand own = emitter_.full(among(loaded_places()), DType::Bool);
+      const ValueOperand own = emitter_.full(among(loaded_places()), DType::Bool);
       const ValueId number = builder_.iota(position_symbol('d', 0, group), tile);
       const ValueId numbers = builder_.row(ElementwiseOp::select, {own, number, none});
       const ValueId count =
@@ -216,10 +217,10 @@ Expr PlacedSums::scan_groups(const Expr& extent) {
         const Expr term = value_symbol(builder_.code(), next);
         emitter_.value_extents_[term.symbol_name()] = {};
         at_places(1, first + term, [&] { add_term(loaded_places()); });
-        return std::vector<Operand>{next};
+        return std::vector<ValueOperand>{next};
       });
     });
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   emitter_.new_scope();
   return end;
@@ -251,7 +252,7 @@ TileValue PlacedSums::loaded_places() {
 
 // Which places are the instance's.
 ValueId PlacedSums::among(const TileValue& places) {
-  Operand loaded = places.operand;
+  ValueOperand loaded = places.operand;
   if (loaded.is_literal()) loaded = builder_.constant({place_dtype_, 1, {}}, loaded.bits);
   return builder_.row(ElementwiseOp::logical_and,
                       {builder_.row(ElementwiseOp::ge, {loaded, lowest_}),
@@ -267,7 +268,7 @@ void PlacedSums::add_term(const TileValue& loaded) {
   std::erase(order, axis_);
   emitter_.walk_parallel(order, 0, blocks_, [&] {
     const std::vector<Expr> sum = at(place);
-    std::vector<Operand> state{load(sum).operand};
+    std::vector<ValueOperand> state{load(sum).operand};
     emitter_.accumulate({&task_, &form_, 0}, state);
     builder_.store(state[0], memory_, sum, guard());
   });

@@ -36,7 +36,8 @@ class SliceLoop {
         accumulators_(accumulators) {}
 
   // Indices [begin, end) of the reduced axis.
-  std::vector<Operand> run(const Expr& begin, const Expr& end, std::vector<Operand> state);
+  std::vector<ValueOperand> run(const Expr& begin, const Expr& end,
+                                std::vector<ValueOperand> state);
 
  private:
   using Body = TileEmitter::Body;
@@ -45,15 +46,15 @@ class SliceLoop {
   int64_t slots() const { return std::max<int64_t>(schedule_.stages, 2); }
   void declare_slices();
   void at_fetch(size_t factor, const Expr& begin, const Expr& end, bool partial, const Body& body);
-  Operand fetch(size_t factor, const Expr& begin, const Expr& end, bool partial);
-  Operand zero_beyond(const Operand& tile, const Expr& end);
-  void put(size_t factor, const Operand& values, const Expr& slot);
-  std::vector<Operand> steps(const Expr& count, int64_t each, std::vector<Operand> state,
-                             int64_t unroll, const Body& copy, const LoopBody& body);
-  std::vector<Operand> multiply_matrices(std::vector<Operand> state, const Body& copy);
+  ValueOperand fetch(size_t factor, const Expr& begin, const Expr& end, bool partial);
+  ValueOperand zero_beyond(const ValueOperand& tile, const Expr& end);
+  void put(size_t factor, const ValueOperand& values, const Expr& slot);
+  std::vector<ValueOperand> steps(const Expr& count, int64_t each, std::vector<ValueOperand> state,
+                                  int64_t unroll, const Body& copy, const LoopBody& body);
+  std::vector<ValueOperand> multiply_matrices(std::vector<ValueOperand> state, const Body& copy);
   ValueId matrix(const StagedFactor& staged, bool right, const Expr& step);
-  std::vector<Operand> multiply_slice(const Expr& begin, const Expr& count,
-                                      std::vector<Operand> state, const Body& copy);
+  std::vector<ValueOperand> multiply_slice(const Expr& begin, const Expr& count,
+                                           std::vector<ValueOperand> state, const Body& copy);
 
   TileEmitter& emitter_;
   CodeBuilder& builder_;
@@ -139,8 +140,8 @@ void SliceLoop::at_fetch(size_t factor, const Expr& begin, const Expr& end, bool
   bindings_ = std::move(bindings);
 }
 
-Operand SliceLoop::fetch(size_t factor, const Expr& begin, const Expr& end, bool partial) {
-  Operand tile;
+ValueOperand SliceLoop::fetch(size_t factor, const Expr& begin, const Expr& end, bool partial) {
+  ValueOperand tile;
   at_fetch(factor, begin, end, partial, [&] {
     const ValueAt& at = slices_[factor].staged.value;
     const TileValue value = emitter_.widened(emitter_.evaluate(at));
@@ -151,7 +152,7 @@ Operand SliceLoop::fetch(size_t factor, const Expr& begin, const Expr& end, bool
   return tile;
 }
 
-Operand SliceLoop::zero_beyond(const Operand& tile, const Expr& end) {
+ValueOperand SliceLoop::zero_beyond(const ValueOperand& tile, const Expr& end) {
   const auto reduced = std::find_if(dims_.begin(), dims_.end(),
                                     [&](const TileDim& dim) { return dim.axis == group_.axis; });
   const auto k = static_cast<size_t>(reduced - dims_.begin());
@@ -160,10 +161,10 @@ Operand SliceLoop::zero_beyond(const Operand& tile, const Expr& end) {
   const ValueId inside =
       builder_.test({{reduced->base + emitter_.position(k), IndexComparison::Kind::Lt, end}},
                     emitter_.tile_type(DType::Bool, uses));
-  return builder_.row(ElementwiseOp::select, {inside, tile, Operand::literal(DType::F32, 0)});
+  return builder_.row(ElementwiseOp::select, {inside, tile, ValueOperand::literal(DType::F32, 0)});
 }
 
-void SliceLoop::put(size_t factor, const Operand& values, const Expr& slot) {
+void SliceLoop::put(size_t factor, const ValueOperand& values, const Expr& slot) {
   const StagedFactor& staged = slices_[factor].staged;
   Bindings bindings = bindings_;
   bindings_[slot_symbol().symbol_name()] = slot;
@@ -174,8 +175,8 @@ void SliceLoop::put(size_t factor, const Operand& values, const Expr& slot) {
 
 // While a slice is multiplied the next ones are under way. What lies beyond the reduced axis is
 // fetched as zeros, and multiplied by matrix units alone.
-std::vector<Operand> SliceLoop::run(const Expr& begin, const Expr& end,
-                                    std::vector<Operand> state) {
+std::vector<ValueOperand> SliceLoop::run(const Expr& begin, const Expr& end,
+                                         std::vector<ValueOperand> state) {
   const int64_t length = schedule_.slice;
   const bool whole = (end - begin).is_multiple_of(length) && (end - begin).range().min >= length;
   // Matrices multiply the zeros beyond: their last slice is like the others.
@@ -188,12 +189,12 @@ std::vector<Operand> SliceLoop::run(const Expr& begin, const Expr& end,
     return fetch(factor, first, end, !whole);
   };
   const auto fetch_all = [&](const Expr& n) {
-    std::vector<Operand> values(slices_.size());
+    std::vector<ValueOperand> values(slices_.size());
     for (size_t i = 0; i < slices_.size(); ++i)
       if (!slices_[i].ahead) values[i] = fetched(i, n);
     return values;
   };
-  const auto put_all = [&](const std::vector<Operand>& values, const Expr& slot) {
+  const auto put_all = [&](const std::vector<ValueOperand>& values, const Expr& slot) {
     for (size_t i = 0; i < slices_.size(); ++i)
       if (!slices_[i].ahead) put(i, values[i], slot);
   };
@@ -209,7 +210,7 @@ std::vector<Operand> SliceLoop::run(const Expr& begin, const Expr& end,
   for (const SlicedFactor& slice : slices_) emitter_.staged_.push_back(slice.staged);
   const auto at_slot = [&](const Expr& slot) { bindings_[slot_symbol().symbol_name()] = slot; };
   state = emitter_.loop("slice", 0, turns, 1, std::move(state), 1,
-                        [&](const Expr& turn, std::vector<Operand> carried) {
+                        [&](const Expr& turn, std::vector<ValueOperand> carried) {
                           const Expr slot = mod(turn, slots()), next = turn + (slots() - 1);
                           const auto values = fetch_all(next);
                           at_slot(slot);
@@ -232,8 +233,9 @@ std::vector<Operand> SliceLoop::run(const Expr& begin, const Expr& end,
 
 // The steps of a slice, `each` at a time. What the first reads is there, so what is copied from
 // then on cannot overwrite what others still read.
-std::vector<Operand> SliceLoop::steps(const Expr& count, int64_t each, std::vector<Operand> state,
-                                      int64_t unroll, const Body& copy, const LoopBody& body) {
+std::vector<ValueOperand> SliceLoop::steps(const Expr& count, int64_t each,
+                                           std::vector<ValueOperand> state, int64_t unroll,
+                                           const Body& copy, const LoopBody& body) {
   const bool ahead = copy && std::any_of(slices_.begin(), slices_.end(),
                                          [](const SlicedFactor& slice) { return slice.ahead; });
   if (!ahead) return emitter_.loop("k", 0, count, each, std::move(state), unroll, body);
@@ -244,19 +246,20 @@ std::vector<Operand> SliceLoop::steps(const Expr& count, int64_t each, std::vect
 }
 
 // Eight steps at a time, by the matrix units of the warps.
-std::vector<Operand> SliceLoop::multiply_matrices(std::vector<Operand> state, const Body& copy) {
+std::vector<ValueOperand> SliceLoop::multiply_matrices(std::vector<ValueOperand> state,
+                                                       const Body& copy) {
   const SlicedFactor& first = slices_[0];
   const StagedFactor &left = slices_[first.lanes ? 1 : 0].staged,
                      &right = slices_[first.lanes ? 0 : 1].staged;
   return steps(schedule_.slice, kMatrixDepth, std::move(state), schedule_.slice / kMatrixDepth,
-               copy, [&](const Expr& k, std::vector<Operand> carried) {
+               copy, [&](const Expr& k, std::vector<ValueOperand> carried) {
                  TileDotOp dot{.a = matrix(left, false, k),
                                .b = matrix(right, true, k),
                                .c = carried[0],
                                .a_buffer = {},
                                .b_buffer = {},
                                .tf32 = true};
-                 return std::vector<Operand>{
+                 return std::vector<ValueOperand>{
                      builder_.append(std::move(dot), {emitter_.full_type(DType::F32)}, "dot")[0]};
                });
 }
@@ -271,8 +274,9 @@ ValueId SliceLoop::matrix(const StagedFactor& staged, bool right, const Expr& st
 }
 
 // The steps of the slice that begins at index `begin`. Only a count that is known is unrolled.
-std::vector<Operand> SliceLoop::multiply_slice(const Expr& begin, const Expr& count,
-                                               std::vector<Operand> state, const Body& copy) {
+std::vector<ValueOperand> SliceLoop::multiply_slice(const Expr& begin, const Expr& count,
+                                                    std::vector<ValueOperand> state,
+                                                    const Body& copy) {
   const bool known = count.as_constant().has_value();
   int64_t together = 1;
   for (StagedFactor& staged : emitter_.staged_) {
@@ -280,7 +284,7 @@ std::vector<Operand> SliceLoop::multiply_slice(const Expr& begin, const Expr& co
     together = std::max(together, staged.together);
   }
   return steps(count, together, std::move(state), known ? schedule_.slice / together : 1, copy,
-               [&](const Expr& k, std::vector<Operand> carried) {
+               [&](const Expr& k, std::vector<ValueOperand> carried) {
                  group_.loaded.clear();
                  group_.begin = k;
                  for (group_.at = 0; group_.at < together; ++group_.at) {
@@ -293,9 +297,10 @@ std::vector<Operand> SliceLoop::multiply_slice(const Expr& begin, const Expr& co
                });
 }
 
-std::vector<Operand> TileEmitter::slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
-                                             const std::vector<Accumulator>& accumulators,
-                                             std::vector<Operand> state) {
+std::vector<ValueOperand> TileEmitter::slice_loop(const Pass& pass, const Expr& begin,
+                                                  const Expr& end,
+                                                  const std::vector<Accumulator>& accumulators,
+                                                  std::vector<ValueOperand> state) {
   return SliceLoop(*this, pass, accumulators).run(begin, end, std::move(state));
 }
 

@@ -53,14 +53,14 @@ void TileEmitter::combine_partials(const Pass& pass) {
     fold_partials(pass);
     return;
   }
-  std::vector<Operand> state;
+  std::vector<ValueOperand> state;
   for (const SpaceTask& task : pass.reduces) {
     const LoopForm* form = request_.forms.find(task.node);
     const DType dtype = accumulator_type(*form);
     state.emplace_back(builder_.constant(full_type(dtype), identity_bits(*form)));
   }
   state = loop("chunk", 0, schedule_.split, 1, std::move(state), 1,
-               [&](const Expr& chunk, std::vector<Operand> carried) {
+               [&](const Expr& chunk, std::vector<ValueOperand> carried) {
                  for (size_t i = 0; i < pass.reduces.size(); ++i) {
                    const LoopForm* form = request_.forms.find(pass.reduces[i].node);
                    const ValueId part = builder_.load(partials_[i], partial_place(chunk, bindings_),

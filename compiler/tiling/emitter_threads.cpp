@@ -135,7 +135,7 @@ ValueId TileEmitter::load_across(MemoryId memory, const Expr& offset, const Cond
 
 // Folds the inner dimension with an axis for each digit of its layout: registers, lanes, warps,
 // blocks.
-Operand TileEmitter::fold_digits(Monoid monoid, const Operand& value) {
+ValueOperand TileEmitter::fold_digits(Monoid monoid, const ValueOperand& value) {
   const auto inner = static_cast<size_t>(inner_dim_);
   const ValueType type = result_.program[value.value].type;
   const Layout& layout =

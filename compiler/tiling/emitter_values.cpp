@@ -87,7 +87,7 @@ TileValue TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DT
   }
   // Moving 16-bit values needs no arithmetic; all else is computed in f32 and rounded once.
   const bool moves = op == ElementwiseOp::select || op == ElementwiseOp::bitcast;
-  std::vector<Operand> operands;
+  std::vector<ValueOperand> operands;
   for (const Value& argument : arguments)
     operands.push_back(moves ? argument.operand : emitter_.widened(argument).operand);
   if (literals) {
@@ -111,12 +111,12 @@ Expr TileSink::as_index(const Value& value, const Expr& extent) {
   CodeBuilder& builder = emitter_.builder_;
   const std::vector<bool> none(emitter_.dims_.size());
   const ValueId last = builder.iota(extent - 1, emitter_.tile_type(DType::I64, none));
-  Operand clamped =
-      builder.row(ElementwiseOp::min,
-                  {value.operand.is_literal() ? Operand::literal(DType::I64, value.operand.bits)
-                                              : value.operand,
-                   last});
-  clamped = builder.row(ElementwiseOp::max, {clamped, Operand::literal(DType::I64, 0)});
+  ValueOperand clamped =
+      builder.row(ElementwiseOp::min, {value.operand.is_literal()
+                                           ? ValueOperand::literal(DType::I64, value.operand.bits)
+                                           : value.operand,
+                                       last});
+  clamped = builder.row(ElementwiseOp::max, {clamped, ValueOperand::literal(DType::I64, 0)});
   const Expr symbol = value_symbol(builder.code(), clamped.value);
   emitter_.value_extents_[symbol.symbol_name()] = builder.code()[clamped.value].type.extents;
   return symbol;
@@ -190,7 +190,7 @@ TileValue TileEmitter::widened(const TileValue& value) {
   if (!is_half(value.dtype)) return value;
   if (value.operand.is_literal())
     return {
-        Operand::literal(
+        ValueOperand::literal(
             DType::F32, constant_bits(DType::F32, bits_to_double(value.dtype, value.operand.bits))),
         DType::F32};
   auto [found, added] = widened_.try_emplace(value.operand.value.index);
@@ -204,13 +204,13 @@ TileValue TileEmitter::converted(const TileValue& value, DType to) {
   if (value.operand.is_literal()) {
     const uint64_t bits =
         evaluate_machine(ElementwiseOp::convert, value.dtype, to, value.operand.bits);
-    return {Operand::literal(to, bits), to};
+    return {ValueOperand::literal(to, bits), to};
   }
   return {builder_.row(ElementwiseOp::convert, {value.operand}, to), to};
 }
 
 // `value` broadcast to all dimensions, as carried state must be.
-Operand TileEmitter::full(Operand value, DType dtype) {
+ValueOperand TileEmitter::full(ValueOperand value, DType dtype) {
   const ValueType type = full_type(dtype);
   if (!value.is_literal() && result_.program[value.value].type == type) return value;
   if (value.is_literal()) return builder_.constant(type, value.bits);
@@ -222,7 +222,7 @@ void TileEmitter::store_output(const SpaceTask& task, const TileValue& value) {
     return dot_->store(staged->second, full(value.operand, value.dtype));
   // Every active dimension must be in the stored tile, or the store would be incomplete.
   const Condition condition = inside_extents();
-  const Operand stored = full(value.operand, value.dtype);
+  const ValueOperand stored = full(value.operand, value.dtype);
   const MemoryId memory = memory_of_.at({task.node.index, true});
   // An update in place has its lines in the cache already.
   const bool streams = schedule_.stream && result_.program[memory].mode == Mode::Out;

@@ -360,9 +360,9 @@ void PipelinedDot::emit_producer() {
       builder_.leave();
       put.body = std::move(copies);
       builder_.append(std::move(put), {});
-      return std::vector<Operand>();
+      return std::vector<ValueOperand>();
     });
-    return std::vector<Operand>();
+    return std::vector<ValueOperand>();
   });
   builder_.leave();
   role.body = std::move(body);
@@ -389,7 +389,7 @@ void PipelinedDot::emit_consumers() {
   builder_.for_loop("u", first, tiles_, cooperative() ? step : step * schedule_.consumers, {},
                     [&](const Expr& u, const auto&) {
                       emit_tile(u);
-                      return std::vector<Operand>();
+                      return std::vector<ValueOperand>();
                     });
   builder_.leave();
   role.body = std::move(body);
@@ -410,7 +410,7 @@ void PipelinedDot::emit_tile(const Expr& u) {
         "turn", floordiv(u - block_, schedule_.blocks / schedule_.cluster * schedule_.consumers));
     builder_.append(TakeOp{turn_, consumer_, turn}, {});
   }
-  const std::vector<Operand> sums = multiply(first);
+  const std::vector<ValueOperand> sums = multiply(first);
   builder_.append(ReleaseOp{channel_, first + steps_ - 1}, {});
   if (!cooperative()) builder_.append(PassOp{turn_, Expr(1) - consumer_, turn + consumer_}, {});
   if (schedule_.by_row) return follow_by_rows(sums, tile);
@@ -432,7 +432,7 @@ void PipelinedDot::open_slab(const Expr& number, const std::vector<Expr>& tile) 
 }
 
 // Slab `g` of an accumulator, the symbol of a static loop where there are several.
-Operand PipelinedDot::rounded_slab(const Operand& sums, const Expr& g) {
+ValueOperand PipelinedDot::rounded_slab(const ValueOperand& sums, const Expr& g) {
   ViewOp slice{ViewKind::Slice, sums, {}, {Expr(0), g * Expr(kSlabColumns)}};
   if (slabs() == 1) slice = {ViewKind::Slice, sums, {0, 0}, {}};
   const ValueType type{DType::F32, 1, {kSlabRows, kSlabColumns}};
@@ -487,7 +487,8 @@ void raise_loads(const KernelCode& code, Region& region) {
 // Code for a few rows of a slab serves them all: what a thread would compute of all its sums at
 // once can be longer than the cache of instructions, and takes as long to compile. Threads also
 // hold neighbours of a row then, which they read and write together.
-void PipelinedDot::follow_by_rows(const std::vector<Operand>& sums, const std::vector<Expr>& tile) {
+void PipelinedDot::follow_by_rows(const std::vector<ValueOperand>& sums,
+                                  const std::vector<Expr>& tile) {
   const int64_t count = parts() * slabs();
   const auto follow = [&](const Expr& slab) {
     open_slab(slab, tile);
@@ -506,7 +507,7 @@ void PipelinedDot::follow_by_rows(const std::vector<Operand>& sums, const std::v
 }
 
 // Registers are known by name, so that the slab at hand is found among all.
-void PipelinedDot::store_slab(const std::vector<Operand>& sums) {
+void PipelinedDot::store_slab(const std::vector<ValueOperand>& sums) {
   for (size_t i = 0; i < sums.size(); ++i) {
     for_static("g", slabs(), [&](const Expr& g) {
       const auto store = [&] {
@@ -531,29 +532,29 @@ void PipelinedDot::follow_rows() {
     Part part{sums, slab_part_.first, rows};
     part.first[product_.row] += r;
     epilogue_->follow(part);
-    return std::vector<Operand>();
+    return std::vector<ValueOperand>();
   });
   for (const Staged& staged : staged_) send(staged);
 }
 
 // All steps along the contracted axis; a slot is released when the dots that read it are done,
 // one step later.
-std::vector<Operand> PipelinedDot::multiply(const Expr& first) {
+std::vector<ValueOperand> PipelinedDot::multiply(const Expr& first) {
   const ValueType type{DType::F32, 1, {kSlabRows, tile_columns()}};
   const int64_t count = parts();
-  std::vector<Operand> zeros;
+  std::vector<ValueOperand> zeros;
   for (int64_t i = 0; i < count; ++i) zeros.emplace_back(builder_.constant(type, 0));
-  const auto wait = [&](int64_t pending, const std::vector<Operand>& values) {
+  const auto wait = [&](int64_t pending, const std::vector<ValueOperand>& values) {
     const auto waited = builder_.append(WaitDotOp{pending, values},
                                         std::vector<ValueType>(values.size(), type), "sum");
-    return std::vector<Operand>(waited.begin(), waited.end());
+    return std::vector<ValueOperand>(waited.begin(), waited.end());
   };
   const auto sums = builder_.for_loop(
       "kk", 0, steps_, 1, zeros, [&](const Expr& kk, const std::vector<ValueId>& carried) {
         builder_.append(ReceiveOp{channel_, first + kk}, {});
         const MemoryId b =
             window(field_b_, first + kk, {0, 0}, memory_type(code()[field_b_]).extents);
-        std::vector<Operand> started;
+        std::vector<ValueOperand> started;
         for (int64_t i = 0; i < count; ++i) {
           const Expr row =
               (cooperative() ? consumer_ * Expr(count * kSlabRows) : Expr(0)) + Expr(i * kSlabRows);
@@ -573,7 +574,7 @@ std::vector<Operand> PipelinedDot::multiply(const Expr& first) {
           dot.fresh_when = {{kk, IndexComparison::Kind::Eq, 0}};
           started.emplace_back(builder_.append(std::move(dot), {type}, "dot")[0]);
         }
-        const std::vector<Operand> flying = wait(count, started);
+        const std::vector<ValueOperand> flying = wait(count, started);
         builder_.if_then({{kk, IndexComparison::Kind::Gt, 0}}, [&] {
           builder_.append(ReleaseOp{channel_, first + kk - 1}, {});
         });
@@ -582,7 +583,7 @@ std::vector<Operand> PipelinedDot::multiply(const Expr& first) {
   return wait(0, {sums.begin(), sums.end()});
 }
 
-void PipelinedDot::store(size_t output, Operand value) {
+void PipelinedDot::store(size_t output, ValueOperand value) {
   Staged& staged = staged_[output];
   const ValueType& type = code()[value.value].type;
   auto at = part_position(type.extents[0]);

@@ -59,7 +59,7 @@ class PipelinedDot {
   /// A part of the product, which some threads of a consumer hold: its first index along each
   /// parallel axis, and its rows; it has kSlabColumns columns.
   struct Part {
-    Operand sums;
+    ValueOperand sums;
     std::vector<Expr> first;
     int64_t rows = kSlabRows;
   };
@@ -67,11 +67,11 @@ class PipelinedDot {
   /// what follows a part and may call `store` once for each staged output.
   struct Epilogue {
     DType dtype = DType::F32;
-    std::function<Operand(ValueId sums)> rounded;
+    std::function<ValueOperand(ValueId sums)> rounded;
     std::function<void(const Part& part)> follow;
   };
   void emit(const Epilogue& epilogue);
-  void store(size_t output, Operand value);
+  void store(size_t output, ValueOperand value);
 
  private:
   struct Staged {
@@ -93,13 +93,13 @@ class PipelinedDot {
   void emit_consumers();
   void emit_tile(const Expr& u);
   void open_slab(const Expr& number, const std::vector<Expr>& tile);
-  Operand rounded_slab(const Operand& sums, const Expr& g);
-  void follow_by_rows(const std::vector<Operand>& sums, const std::vector<Expr>& tile);
-  void store_slab(const std::vector<Operand>& sums);
+  ValueOperand rounded_slab(const ValueOperand& sums, const Expr& g);
+  void follow_by_rows(const std::vector<ValueOperand>& sums, const std::vector<Expr>& tile);
+  void store_slab(const std::vector<ValueOperand>& sums);
   void follow_rows();
   void open(Staged& staged);
   void send(const Staged& staged);
-  std::vector<Operand> multiply(const Expr& first_item);
+  std::vector<ValueOperand> multiply(const Expr& first_item);
   void copy(const MatrixFactor& factor, MemoryId memory, MemoryId field, const Expr& k,
             const std::vector<Expr>& first, size_t parallel);
   Expr first_item(const Expr& u) const;

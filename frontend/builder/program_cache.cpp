@@ -1,6 +1,5 @@
 #include "frontend/builder/program_cache.h"
 
-#include <chrono>
 #include <optional>
 
 #include "braze/version.h"
@@ -9,6 +8,7 @@
 #include "ir/graph/graph.h"
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
+#include "ir/support/clocks.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "ir/support/trace.h"
@@ -82,15 +82,14 @@ std::shared_ptr<const Program> cached_program(const CacheKey& key,
                                               const std::function<Program()>& make,
                                               DiskCache& cache) {
   if (!is_usable(cache)) return std::make_shared<const Program>(make());
-  const auto start = std::chrono::steady_clock::now();
+  WallClock clock;
   if (std::optional<Program> program = load(key, cache)) {
     if (trace::is_on()) {
       trace::Arguments arguments;
       arguments.add("entry", key.name());
       trace::add_instant("cache", fmt::format("{} found on the disk", program->name), arguments);
     }
-    program->compile_seconds =
-        std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+    program->compile_seconds = clock.lap();
     return std::make_shared<const Program>(std::move(*program));
   }
   auto program = std::make_shared<const Program>(make());

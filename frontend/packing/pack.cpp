@@ -1,7 +1,6 @@
 #include "frontend/packing/pack.h"
 
 #include <algorithm>
-#include <chrono>
 #include <deque>
 #include <filesystem>
 #include <optional>
@@ -14,6 +13,7 @@
 #include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
+#include "ir/support/clocks.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
 #include "runtime/io/file_writer.h"
@@ -217,7 +217,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   PackSummary summary;
   PackageContents contents;
   std::deque<Program> programs;  // never moved: contents points into it
-  const auto start = std::chrono::steady_clock::now();
+  WallClock clock;
   for (const PackSource& source : functions) {
     for (const PackedFunction& other : contents.functions)
       if (other.name == source.name)
@@ -234,7 +234,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
     summary.bound_weights += static_cast<int>(function.weights.size());
     contents.functions.push_back(std::move(function));
   }
-  summary.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+  summary.seconds = clock.lap();
   summary.programs = static_cast<int>(programs.size());
   if (binder) binder->finish(input_names(programs));
   if (binder && summary.bound_weights == 0) fail_no_weights(*weights, input_names(programs));

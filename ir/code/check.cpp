@@ -258,7 +258,7 @@ void CodeChecker::check_region(const Region& region, const std::vector<ValueId>&
   const Statement* const outer = statement_;
   for (const Statement& statement : region.statements) check(statement);
   statement_ = outer;
-  for (const Operand& yielded : region.yields)
+  for (const ValueOperand& yielded : region.yields)
     if (!yielded.is_literal()) use(yielded.value);
   --depth_;
   leave_region(region);
@@ -279,7 +279,7 @@ void CodeChecker::check(const Statement& statement) {
   for (const ValueId result : statement.results) define(result);
 }
 
-bool CodeChecker::is_value(const Operand& operand) {
+bool CodeChecker::is_value(const ValueOperand& operand) {
   expect(!operand.is_literal(), rules_.literals, "nothing fixes the type of this literal");
   return !operand.is_literal();
 }
@@ -367,7 +367,7 @@ void CodeChecker::check_row_types(const RowOp& op) {
   std::optional<DType> dtype;
   bool any_value = false;
   for (size_t i = 0; i < op.operands.size(); ++i) {
-    const Operand& o = op.operands[i];
+    const ValueOperand& o = op.operands[i];
     any_value |= !o.is_literal();
     const DType own = o.is_literal() ? o.dtype : type_of(o).dtype;
     if (select && i == 0) {
@@ -382,7 +382,7 @@ void CodeChecker::check_row_types(const RowOp& op) {
   if (!any_value) return;
   const ValueType& result = result_type();
   std::vector<int64_t> extents;
-  for (const Operand& o : op.operands) {
+  for (const ValueOperand& o : op.operands) {
     if (o.is_literal()) continue;
     const ValueType& type = type_of(o);
     expect(broadcasts(type, result), rules_.operands,
@@ -472,8 +472,8 @@ void CodeChecker::check_view(const ViewOp& op) {
   }
 }
 
-void CodeChecker::check_carried(const std::vector<std::pair<ValueId, Operand>>& carried,
-                                const std::vector<Operand>& yields) {
+void CodeChecker::check_carried(const std::vector<std::pair<ValueId, ValueOperand>>& carried,
+                                const std::vector<ValueOperand>& yields) {
   expect(yields.size() == carried.size(), rules_.loops,
          fmt::format("{} yielded, {} carried", yields.size(), carried.size()));
   expect(statement_->results.empty() || statement_->results.size() == carried.size(), rules_.loops,

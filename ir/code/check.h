@@ -60,10 +60,10 @@ class CodeChecker {
   /// A finding at the current statement unless `holds`.
   void expect(bool holds, const char* rule, const std::string& message);
   const ValueType& type_of(ValueId id) const { return code_[id].type; }
-  const ValueType& type_of(const Operand& operand) const { return code_[operand.value].type; }
+  const ValueType& type_of(const ValueOperand& operand) const { return code_[operand.value].type; }
   const ValueType& result_type(size_t i = 0) const { return code_[statement_->results[i]].type; }
   /// An operand must be a value; false, with a finding, if it is a literal.
-  bool is_value(const Operand& operand);
+  bool is_value(const ValueOperand& operand);
   void expect_type(const ValueType& expected);
   bool axis_of(int64_t axis, const ValueType& type);
   void use(ValueId value);
@@ -76,8 +76,8 @@ class CodeChecker {
   /// Notes the name of a memory object on the chip, and that it is visible from here.
   void declare(MemoryId memory);
   void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
-  void check_carried(const std::vector<std::pair<ValueId, Operand>>& carried,
-                     const std::vector<Operand>& yields);
+  void check_carried(const std::vector<std::pair<ValueId, ValueOperand>>& carried,
+                     const std::vector<ValueOperand>& yields);
   void check_region(const Region& region, const std::vector<ValueId>& defined,
                     const std::string* symbol, const Expr* range);
 

@@ -72,8 +72,8 @@ bool holds(IndexComparison::Kind kind, int64_t left, int64_t right) {
   return false;
 }
 
-Operand Operand::literal(DType dtype, uint64_t bits) {
-  Operand operand;
+ValueOperand ValueOperand::literal(DType dtype, uint64_t bits) {
+  ValueOperand operand;
   operand.dtype = dtype;
   operand.bits = bits;
   return operand;
@@ -106,15 +106,15 @@ Expr let_symbol(std::string_view name, const Expr& value) {
   return Expr::symbol(name, value.range(), std::max<int64_t>(value.divisor(), 1));
 }
 
-ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
-                   std::optional<DType> result) {
+ValueType row_type(const KernelCode& code, ElementwiseOp op,
+                   const std::vector<ValueOperand>& operands, std::optional<DType> result) {
   std::optional<ValueType> type;
-  for (const Operand& operand : operands) {
+  for (const ValueOperand& operand : operands) {
     if (operand.is_literal()) continue;
     type = type ? broadcast_type(*type, code[operand.value].type) : code[operand.value].type;
   }
   BRAZE_CHECK(type.has_value(), fmt::format("{} of literals only", name(op)));
-  const auto dtype_of = [&](const Operand& o) {
+  const auto dtype_of = [&](const ValueOperand& o) {
     return o.is_literal() ? o.dtype : code[o.value].type.dtype;
   };
   switch (info(op).result) {
@@ -146,7 +146,7 @@ std::vector<ValueType> instruction_types(const KernelCode& code, const Instructi
                                          DType dtype) {
   std::vector<ValueType> values;
   for (const InstructionOperand& operand : op.operands)
-    if (const auto* value = std::get_if<Operand>(&operand); value && !value->is_literal())
+    if (const auto* value = std::get_if<ValueOperand>(&operand); value && !value->is_literal())
       values.push_back(code[value->value].type);
   const InstructionInfo& row = info(op.instruction);
   BRAZE_CHECK(!values.empty() || row.result < InstructionResult::First ||
@@ -244,25 +244,25 @@ ValueId CodeBuilder::load(MemoryId memory, std::vector<Expr> at, ValueType type,
                 hint)[0];
 }
 
-void CodeBuilder::store(Operand value, MemoryId memory, std::vector<Expr> at, Guard guard,
+void CodeBuilder::store(ValueOperand value, MemoryId memory, std::vector<Expr> at, Guard guard,
                         CacheHint cache) {
   append(StoreOp{value, memory, std::move(at), std::move(guard), 0, cache}, {});
 }
 
-ValueId CodeBuilder::row(ElementwiseOp op, std::vector<Operand> operands,
+ValueId CodeBuilder::row(ElementwiseOp op, std::vector<ValueOperand> operands,
                          std::optional<DType> result) {
   const ValueType type = row_type(code_, op, operands, result);
   return append(RowOp{op, std::move(operands)}, {type}, name(op))[0];
 }
 
-ValueId CodeBuilder::fold(Monoid monoid, Operand operand, std::vector<int64_t> axes) {
+ValueId CodeBuilder::fold(Monoid monoid, ValueOperand operand, std::vector<int64_t> axes) {
   ValueType type = code_[operand.value].type;
   for (int64_t axis : axes) type.extents[static_cast<size_t>(axis)] = 1;
   return append(FoldOp{monoid, operand, std::move(axes), false}, {type}, name(monoid))[0];
 }
 
-std::pair<ValueId, ValueId> CodeBuilder::arg_fold(bool is_max, Operand values, Operand indices,
-                                                  std::vector<int64_t> axes) {
+std::pair<ValueId, ValueId> CodeBuilder::arg_fold(bool is_max, ValueOperand values,
+                                                  ValueOperand indices, std::vector<int64_t> axes) {
   ValueType value_type = code_[values.value].type, index_type = code_[indices.value].type;
   for (int64_t axis : axes) {
     value_type.extents[static_cast<size_t>(axis)] = 1;
@@ -273,7 +273,7 @@ std::pair<ValueId, ValueId> CodeBuilder::arg_fold(bool is_max, Operand values, O
   return {results[0], results[1]};
 }
 
-ValueId CodeBuilder::view(ViewKind kind, Operand operand, ValueType type,
+ValueId CodeBuilder::view(ViewKind kind, ValueOperand operand, ValueType type,
                           std::vector<int64_t> arguments) {
   return append(ViewOp{kind, operand, std::move(arguments)}, {std::move(type)}, "view")[0];
 }
@@ -329,7 +329,7 @@ void CodeBuilder::barrier(const Expr& id, int64_t threads) {
   instruction(Instruction::bar_sync, {id, Expr(threads)});
 }
 
-ValueId CodeBuilder::shuffle(Instruction shuffle, Operand value, const Expr& lane) {
+ValueId CodeBuilder::shuffle(Instruction shuffle, ValueOperand value, const Expr& lane) {
   return instruction(shuffle, {value, lane})[0];
 }
 
@@ -337,7 +337,7 @@ ValueId CodeBuilder::undefined(ValueType type) {
   return append(UndefOp{}, {std::move(type)}, "undef")[0];
 }
 
-ValueId CodeBuilder::regroup(Operand value, ValueType type) {
+ValueId CodeBuilder::regroup(ValueOperand value, ValueType type) {
   return append(RegroupOp{value}, {std::move(type)}, "regroup")[0];
 }
 
@@ -354,12 +354,13 @@ void CodeBuilder::role(std::string_view name, int64_t begin, int64_t end, int64_
 
 std::vector<ValueId> CodeBuilder::for_loop(
     std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
-    std::vector<Operand> initial,
-    const std::function<std::vector<Operand>(Expr, std::vector<ValueId>)>& body, int64_t unroll) {
+    std::vector<ValueOperand> initial,
+    const std::function<std::vector<ValueOperand>(Expr, std::vector<ValueId>)>& body,
+    int64_t unroll) {
   ForOp loop{.symbol = fresh_name(hint), .low = low, .high = high, .step = step, .unroll = unroll};
   std::vector<ValueType> types;
   std::vector<ValueId> inside;
-  for (const Operand& first : initial) {
+  for (const ValueOperand& first : initial) {
     types.push_back(code_[first.value].type);
     inside.push_back(declare("carry", types.back()));
     loop.carried.emplace_back(inside.back(), first);

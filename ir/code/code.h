@@ -57,16 +57,16 @@ struct Value {
 };
 
 /// A value or a literal whose dtype another operand fixes.
-struct Operand {
+struct ValueOperand {
   ValueId value;
   DType dtype = DType::F32;  ///< of the literal
   uint64_t bits = 0;
 
-  Operand() = default;
-  Operand(ValueId v) : value(v) {}  // NOLINT: implicit on purpose
-  static Operand literal(DType dtype, uint64_t bits);
+  ValueOperand() = default;
+  ValueOperand(ValueId v) : value(v) {}  // NOLINT: implicit on purpose
+  static ValueOperand literal(DType dtype, uint64_t bits);
   bool is_literal() const { return !value; }
-  friend bool operator==(const Operand&, const Operand&) = default;
+  friend bool operator==(const ValueOperand&, const ValueOperand&) = default;
 };
 
 /// One comparison of two index expressions.
@@ -150,7 +150,7 @@ enum class CacheHint : uint8_t { None, Stream, Keep };
 struct Statement;
 struct Region {
   std::vector<Statement> statements;
-  std::vector<Operand> yields;
+  std::vector<ValueOperand> yields;
 };
 
 // The operations. `results` and `location` stand in Statement; types of results in the kernel.
@@ -178,7 +178,7 @@ struct LoadOp {
   std::optional<Expr> rank = {};  ///< Shared: of the block of the cluster whose memory it is
 };
 struct StoreOp {
-  Operand value;
+  ValueOperand value;
   MemoryId memory;
   std::vector<Expr> at;
   Guard guard;
@@ -188,13 +188,13 @@ struct StoreOp {
 };
 struct RowOp {
   ElementwiseOp op{};
-  std::vector<Operand> operands;
+  std::vector<ValueOperand> operands;
 };
 /// Over `axes` in order, or over the lanes (Kernel IR), or over the blocks of the cluster
 /// (pipelined Tile IR).
 struct FoldOp {
   Monoid monoid{};
-  Operand operand;
+  ValueOperand operand;
   std::vector<int64_t> axes;
   bool lanes = false;
   bool cluster = false;
@@ -202,18 +202,18 @@ struct FoldOp {
 /// Two results: the winning values and their indices.
 struct ArgFoldOp {
   bool is_max = true;
-  Operand values, indices;
+  ValueOperand values, indices;
   std::vector<int64_t> axes;
 };
 struct ScanOp {
   Monoid monoid{};
-  Operand operand;
+  ValueOperand operand;
   int64_t axis = 0;
   bool reverse = false, exclusive = false;
 };
 struct TileDotOp {
   // a and b are tiles or, if the memory ids are set, whole buffers.
-  Operand a, b, c;
+  ValueOperand a, b, c;
   MemoryId a_buffer, b_buffer;
   int64_t contract_a = 1, contract_b = 0;
   bool tf32 = false;
@@ -221,7 +221,7 @@ struct TileDotOp {
 enum class ViewKind : uint8_t { Reshape, Broadcast, Transpose, Slice };
 struct ViewOp {
   ViewKind kind{};
-  Operand operand;
+  ValueOperand operand;
   std::vector<int64_t> arguments;  ///< permutation or offsets
   std::vector<Expr> offsets = {};  ///< of a slice over `static` symbols, instead of `arguments`
 };
@@ -232,7 +232,8 @@ struct ForOp {
   std::string symbol;
   Expr low, high, step = 1;
   int64_t unroll = 1;
-  std::vector<std::pair<ValueId, Operand>> carried = {};  ///< value in the body, its first value
+  std::vector<std::pair<ValueId, ValueOperand>> carried =
+      {};  ///< value in the body, its first value
   Box<Region> body = {};
   bool is_static = false;  ///< expanded by expand_static_loops: its symbol counts as a constant
 };
@@ -249,36 +250,36 @@ struct TicketOp {
 struct AwaitOp {};
 // Kernel IR only.
 struct SplatOp {
-  Operand operand;
+  ValueOperand operand;
 };
 struct LaneOp {
   bool insert = false;
-  Operand operand, element;
+  ValueOperand operand, element;
   int64_t lane = 0;
 };  ///< extract, insert
 struct ShuffleOp {
-  Operand a, b;
+  ValueOperand a, b;
   std::vector<int64_t> lanes;
 };
 struct GetOp {
-  Operand operand;
+  ValueOperand operand;
   std::vector<int64_t> at;
   std::vector<Expr> positions = {};  ///< over `static` symbols, instead of `at`
 };
 struct PackOp {
-  std::vector<Operand> operands;
+  std::vector<ValueOperand> operands;
 };
 struct AtomicOp {
   bool is_max = false;
   MemoryId memory;
   Expr at;
-  Operand value;
+  ValueOperand value;
   bool acquire_release = false;
 };
 /// Runs the body at least once; the region yields the bool that repeats it, then the carried
 /// values.
 struct WhileOp {
-  std::vector<std::pair<ValueId, Operand>> carried;
+  std::vector<std::pair<ValueId, ValueOperand>> carried;
   Box<Region> body = {};
 };
 
@@ -294,7 +295,7 @@ struct RoleOp {
 struct UndefOp {};
 /// The same elements in row-major order over array, then lanes.
 struct RegroupOp {
-  Operand operand;
+  ValueOperand operand;
 };
 /// How a matrix operand lies in shared memory, as the descriptor of a wgmma says it.
 struct MatrixLayout {
@@ -317,7 +318,7 @@ struct MapPlace {
   std::vector<Expr> at = {};
   friend bool operator==(const MapPlace&, const MapPlace&) = default;
 };
-using InstructionOperand = std::variant<Operand, Expr, Place, MapPlace>;
+using InstructionOperand = std::variant<ValueOperand, Expr, Place, MapPlace>;
 /// A row of instructions.def. Its operand letters decide which alternatives stand where.
 struct InstructionOp {
   Instruction instruction{};
@@ -378,10 +379,10 @@ struct WindowOp {
   std::vector<Expr> offsets = {};
 };
 struct StartDotOp {
-  Operand a;               ///< a tile in registers, unless
+  ValueOperand a;          ///< a tile in registers, unless
   MemoryId a_window = {};  ///< this is set
   MemoryId b_window = {};
-  Operand c = {};
+  ValueOperand c = {};
   int64_t contract_a = 1, contract_b = 0;
   bool tf32 = false;
   bool fresh = false;         ///< the accumulator is taken as zero if
@@ -390,7 +391,7 @@ struct StartDotOp {
 /// Results are the operands; at most `pending` younger dots run on.
 struct WaitDotOp {
   int64_t pending = 0;
-  std::vector<Operand> operands = {};
+  std::vector<ValueOperand> operands = {};
 };
 struct StartStoreOp {
   MemoryId window, memory;
@@ -401,7 +402,7 @@ struct WaitStoreOp {
   int64_t pending = 0;
 };
 struct RelayoutOp {
-  Operand operand;
+  ValueOperand operand;
 };
 
 using StatementOp =
@@ -502,8 +503,8 @@ Expr item_symbol();
 ValueType memory_type(const Memory& memory);
 
 /// The type of a row's result: operands broadcast; `result` only for convert and bitcast.
-ValueType row_type(const KernelCode& code, ElementwiseOp op, const std::vector<Operand>& operands,
-                   std::optional<DType> result = {});
+ValueType row_type(const KernelCode& code, ElementwiseOp op,
+                   const std::vector<ValueOperand>& operands, std::optional<DType> result = {});
 
 /// The types of an instruction's results; `dtype` chooses that of a fragment of matrices.
 std::vector<ValueType> instruction_types(const KernelCode& code, const InstructionOp& op,
@@ -543,14 +544,16 @@ class CodeBuilder {
   ValueId test(Condition condition, ValueType type);
   ValueId load(MemoryId memory, std::vector<Expr> at, ValueType type, Guard guard = {},
                uint64_t fill = 0, CacheHint cache = CacheHint::None);
-  void store(Operand value, MemoryId memory, std::vector<Expr> at, Guard guard = {},
+  void store(ValueOperand value, MemoryId memory, std::vector<Expr> at, Guard guard = {},
              CacheHint cache = CacheHint::None);
   /// `result` only for convert and bitcast.
-  ValueId row(ElementwiseOp op, std::vector<Operand> operands, std::optional<DType> result = {});
-  ValueId fold(Monoid monoid, Operand operand, std::vector<int64_t> axes);
-  std::pair<ValueId, ValueId> arg_fold(bool is_max, Operand values, Operand indices,
+  ValueId row(ElementwiseOp op, std::vector<ValueOperand> operands,
+              std::optional<DType> result = {});
+  ValueId fold(Monoid monoid, ValueOperand operand, std::vector<int64_t> axes);
+  std::pair<ValueId, ValueId> arg_fold(bool is_max, ValueOperand values, ValueOperand indices,
                                        std::vector<int64_t> axes);
-  ValueId view(ViewKind kind, Operand operand, ValueType type, std::vector<int64_t> arguments = {});
+  ValueId view(ViewKind kind, ValueOperand operand, ValueType type,
+               std::vector<int64_t> arguments = {});
   MemoryId buffer(std::string_view hint, DType dtype, std::vector<int64_t> extents);
 
   // Kernel IR on a GPU.
@@ -564,9 +567,9 @@ class CodeBuilder {
   /// Waits for `threads` threads at barrier `id`; 0 is the whole block's.
   void barrier(const Expr& id, int64_t threads);
   /// One of the shfl rows.
-  ValueId shuffle(Instruction shuffle, Operand value, const Expr& lane);
+  ValueId shuffle(Instruction shuffle, ValueOperand value, const Expr& lane);
   ValueId undefined(ValueType type);
-  ValueId regroup(Operand value, ValueType type);
+  ValueId regroup(ValueOperand value, ValueType type);
   /// `body` receives the symbol rtid.
   void role(std::string_view name, int64_t begin, int64_t end, int64_t registers,
             const std::function<void(Expr)>& body);
@@ -574,8 +577,8 @@ class CodeBuilder {
   /// `body` receives the loop symbol and the carried values and returns what to yield.
   std::vector<ValueId> for_loop(
       std::string_view hint, const Expr& low, const Expr& high, const Expr& step,
-      std::vector<Operand> initial,
-      const std::function<std::vector<Operand>(Expr, std::vector<ValueId>)>& body,
+      std::vector<ValueOperand> initial,
+      const std::function<std::vector<ValueOperand>(Expr, std::vector<ValueId>)>& body,
       int64_t unroll = 1);
   void if_then(Condition condition, const std::function<void()>& then,
                const std::function<void()>& otherwise = nullptr);

@@ -414,7 +414,7 @@ class CodeInterpreter::Engine {
   class Source {
    public:
     Source() = default;
-    Source(Engine& engine, const Operand& operand, const ValueType& as) {
+    Source(Engine& engine, const ValueOperand& operand, const ValueType& as) {
       if (operand.is_literal()) {
         copy_.assign(elements(as), operand.bits);
         return;
@@ -437,7 +437,7 @@ class CodeInterpreter::Engine {
   };
 
   const ValueType& type_of(ValueId id) const { return code_[id].type; }
-  ValueType type_of(const Operand& operand) const {
+  ValueType type_of(const ValueOperand& operand) const {
     return operand.is_literal() ? ValueType{operand.dtype, 1, {}} : code_[operand.value].type;
   }
   // Of the context that is being compiled; scalar parameters are everyone's.
@@ -655,7 +655,7 @@ class CodeInterpreter::Engine {
     };
     std::vector<Source> sources;
     std::vector<DType> dtypes;
-    for (const Operand& operand : op.operands) {
+    for (const ValueOperand& operand : op.operands) {
       sources.emplace_back(*this, operand, type);
       dtypes.push_back(type_of(operand).dtype);
     }
@@ -754,7 +754,8 @@ class CodeInterpreter::Engine {
   }
 
   // A side of a dot: the elements of a tile, or of a whole buffer, in the accumulator's dtype.
-  std::function<Bits()> dot_side(const Operand& operand, MemoryId buffer, DType to, bool tf32) {
+  std::function<Bits()> dot_side(const ValueOperand& operand, MemoryId buffer, DType to,
+                                 bool tf32) {
     const DType from = buffer ? code_[buffer].dtype : type_of(operand).dtype;
     const MachineFunction convert = machine_function(ElementwiseOp::convert, from, to);
     MemoryState* const memory = buffer ? &this->memory(buffer) : nullptr;
@@ -791,7 +792,7 @@ class CodeInterpreter::Engine {
       }
     }
   }
-  std::vector<int64_t> side_extents(const Operand& operand, MemoryId buffer) const {
+  std::vector<int64_t> side_extents(const ValueOperand& operand, MemoryId buffer) const {
     if (!buffer) return type_of(operand).extents;
     std::vector<int64_t> out;
     for (const Expr& e : code_[buffer].shape) out.push_back(e.as_constant().value());
@@ -805,7 +806,7 @@ class CodeInterpreter::Engine {
   template <class Dot>
   Step dot(const Dot& op, const Statement& s, const std::function<bool()>& fresh) {
     MemoryId a_memory, b_memory;
-    Operand b_tile;
+    ValueOperand b_tile;
     if constexpr (requires { op.a_window; }) {
       a_memory = op.a_window, b_memory = op.b_window;
     } else {
@@ -836,7 +837,7 @@ class CodeInterpreter::Engine {
   }
 
   // Moves elements: result element i is operand element map[i].
-  Step moved(const Operand& operand, const Statement& s, std::vector<uint32_t> map) {
+  Step moved(const ValueOperand& operand, const Statement& s, std::vector<uint32_t> map) {
     return [&out = result(s), &x = value(operand.value), map = std::move(map)] {
       if (map.empty()) out = x;
       for (size_t i = 0; i < map.size(); ++i) out[i] = x[map[i]];
@@ -878,7 +879,7 @@ class CodeInterpreter::Engine {
 
   // What leaves a region: copied aside first, since an operand may be another's target. In flight
   // stays in flight.
-  Step assign(const std::vector<Operand>& from, const std::vector<ValueId>& to) {
+  Step assign(const std::vector<ValueOperand>& from, const std::vector<ValueId>& to) {
     struct Move {
       Source from;
       Bits* to = nullptr;
@@ -911,15 +912,15 @@ class CodeInterpreter::Engine {
   // The dot that makes the value, numbered from 1 in its copy; 0 if it is known to be done.
   int64_t& flight(ValueId id) { return flight_[value_index(id)]; }
   template <class Op>
-  static std::pair<std::vector<ValueId>, std::vector<Operand>> carried(const Op& op) {
-    std::pair<std::vector<ValueId>, std::vector<Operand>> out;
+  static std::pair<std::vector<ValueId>, std::vector<ValueOperand>> carried(const Op& op) {
+    std::pair<std::vector<ValueId>, std::vector<ValueOperand>> out;
     for (const auto& [inside, first] : op.carried) {
       out.first.push_back(inside);
       out.second.push_back(first);
     }
     return out;
   }
-  static std::vector<Operand> operands(const std::vector<ValueId>& values) {
+  static std::vector<ValueOperand> operands(const std::vector<ValueId>& values) {
     return {values.begin(), values.end()};
   }
 
@@ -989,7 +990,7 @@ class CodeInterpreter::Engine {
     };
     auto loop = std::make_shared<Loop>();
     loop->body = compile(*op.body);
-    const std::vector<Operand> yielded(op.body->yields.begin() + 1, op.body->yields.end());
+    const std::vector<ValueOperand> yielded(op.body->yields.begin() + 1, op.body->yields.end());
     loop->again =
         [more = std::make_shared<Source>(*this, op.body->yields[0], ValueType{DType::Bool, 1, {}}),
          next = assign(yielded, inside), finish = assign(operands(inside), s.results)] {
@@ -1126,7 +1127,7 @@ class CodeInterpreter::Engine {
   Step compile(const PackOp& op, const Statement& s) {
     const ValueType& to = type_of(s.results[0]);
     auto sources = std::make_shared<std::vector<Source>>();
-    for (const Operand& operand : op.operands)
+    for (const ValueOperand& operand : op.operands)
       sources->emplace_back(*this, operand, ValueType{to.dtype, to.lanes, {}});
     return [&out = result(s), sources, lanes = static_cast<size_t>(to.lanes)] {
       for (size_t i = 0; i < sources->size(); ++i)

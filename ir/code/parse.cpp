@@ -337,12 +337,12 @@ class CodeParser {
     if (at_literal()) return {{}, literal()};
     return {value(), {}};
   }
-  Operand operand(const Term& term, DType dtype) const {
-    return term.literal ? Operand::literal(dtype, bits_of(*term.literal, dtype))
-                        : Operand(term.value);
+  ValueOperand operand(const Term& term, DType dtype) const {
+    return term.literal ? ValueOperand::literal(dtype, bits_of(*term.literal, dtype))
+                        : ValueOperand(term.value);
   }
   // An operand whose dtype nothing else fixes.
-  Operand plain_operand() { return value(); }
+  ValueOperand plain_operand() { return value(); }
 
   // --- The head of a kernel
   // -----------------------------------------------------------------------
@@ -965,7 +965,7 @@ class CodeParser {
 
   void dot(Statement& s, const std::vector<Result>& results) {
     TileDotOp op;
-    const auto side = [&](Operand& operand, MemoryId& buffer) {
+    const auto side = [&](ValueOperand& operand, MemoryId& buffer) {
       const auto found = visible_.find(scanner_.peek().text);
       const bool is_memory = scanner_.peek().kind == TokenKind::Value && found != visible_.end() &&
                              std::holds_alternative<MemoryId>(found->second);
@@ -1026,8 +1026,8 @@ class CodeParser {
   }
 
   // "carry(%inside = %first, ...)"; defines the inside names in the current scope.
-  std::vector<std::pair<ValueId, Operand>> carried(std::vector<ValueType>& types) {
-    std::vector<std::pair<ValueId, Operand>> out;
+  std::vector<std::pair<ValueId, ValueOperand>> carried(std::vector<ValueType>& types) {
+    std::vector<std::pair<ValueId, ValueOperand>> out;
     std::vector<Result> names;
     scanner_.expect("(");
     do {
@@ -1074,7 +1074,7 @@ class CodeParser {
       op.flag = value();
     op.then = region("yield", {});
     std::vector<ValueType> types;
-    for (const Operand& yielded : op.then->yields) types.push_back(code_[yielded.value].type);
+    for (const ValueOperand& yielded : op.then->yields) types.push_back(code_[yielded.value].type);
     if (scanner_.accept("else")) op.otherwise = region("yield", types);
     s.op = std::move(op);
     give_types(s, results, types);

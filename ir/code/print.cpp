@@ -150,7 +150,7 @@ class Printer {
     return out + " " + (layout.name.empty() ? layout.layout.to_string() : "@" + layout.name);
   }
 
-  std::string value(const Operand& operand) const {
+  std::string value(const ValueOperand& operand) const {
     return operand.is_literal() ? literal_text(operand.dtype, operand.bits)
                                 : "%" + code_[operand.value].name;
   }
@@ -164,7 +164,7 @@ class Printer {
     const bool alone = rank.operands().empty() && rank.as_constant().value_or(0) >= 0;
     return alone ? rank.to_string() : "(" + rank.to_string() + ")";
   }
-  std::string operand_text(const Operand& operand) const { return value(operand); }
+  std::string operand_text(const ValueOperand& operand) const { return value(operand); }
   std::string operand_text(const Expr& index) const { return index.to_string(); }
   std::string operand_text(const Place& p) const {
     std::string out = place(p.memory, {p.at}, p.rank);
@@ -189,10 +189,10 @@ class Printer {
   static std::string align(int64_t bytes) {
     return bytes > 0 ? fmt::format(" align {}", bytes) : "";
   }
-  std::string values(const std::vector<Operand>& list) const {
-    return join(list, ", ", [&](const Operand& o) { return value(o); });
+  std::string values(const std::vector<ValueOperand>& list) const {
+    return join(list, ", ", [&](const ValueOperand& o) { return value(o); });
   }
-  std::string carried(const std::vector<std::pair<ValueId, Operand>>& list) const {
+  std::string carried(const std::vector<std::pair<ValueId, ValueOperand>>& list) const {
     return " carry(" +
            join(list, ", ",
                 [&](const auto& c) { return value(c.first) + " = " + value(c.second); }) +
@@ -262,7 +262,7 @@ class Printer {
                         op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "");
   }
   void print(const TileDotOp& op) {
-    const auto side = [&](const Operand& o, MemoryId buffer) {
+    const auto side = [&](const ValueOperand& o, MemoryId buffer) {
       return buffer ? "%" + code_[buffer].name : value(o);
     };
     out_ += fmt::format("dot {}, {}, {}", side(op.a, op.a_buffer), side(op.b, op.b_buffer),

@@ -69,7 +69,7 @@ class Expander {
   }
 
   // A value for what may be a literal.
-  ValueId as_value(const Operand& operand, const ValueType& type, Region& out) {
+  ValueId as_value(const ValueOperand& operand, const ValueType& type, Region& out) {
     if (!operand.is_literal()) return operand.value;
     const ValueId made(code_.values.size());
     code_.values.push_back({fresh_name("c"), type});
@@ -77,15 +77,15 @@ class Expander {
     out.statements.push_back(std::move(constant));
     return made;
   }
-  Operand renamed(const Operand& operand, const Renaming& names) const {
-    return operand.is_literal() ? operand : Operand(value(operand.value, names));
+  ValueOperand renamed(const ValueOperand& operand, const Renaming& names) const {
+    return operand.is_literal() ? operand : ValueOperand(value(operand.value, names));
   }
 
   // Regions inside see the names of those around, so each gets a Renaming of its own.
   Region copy(const Region& region, Renaming names, bool rename) {
     Region out;
     append(region, names, rename, out);
-    for (const Operand& yielded : region.yields) out.yields.push_back(renamed(yielded, names));
+    for (const ValueOperand& yielded : region.yields) out.yields.push_back(renamed(yielded, names));
     return out;
   }
 

@@ -8,8 +8,8 @@ namespace braze {
 
 namespace {
 
-// One overload an operation: `f(Operand&)` for operands, `v(ValueId&)` for values that cannot be
-// literals, `e(Expr&)` for index expressions. Works on const and mutable statements alike.
+// One overload an operation: `f(ValueOperand&)` for operands, `v(ValueId&)` for values that cannot
+// be literals, `e(Expr&)` for index expressions. Works on const and mutable statements alike.
 template <class F, class V, class E>
 struct Visitor {
   F f;
@@ -42,7 +42,7 @@ struct Visitor {
   }
   template <class O>
   void instruction_operand(O& operand) {
-    if (auto* value = std::get_if<Operand>(&operand)) f(*value);
+    if (auto* value = std::get_if<ValueOperand>(&operand)) f(*value);
     if (auto* index = std::get_if<Expr>(&operand)) e(*index);
     if (auto* place = std::get_if<Place>(&operand)) {
       e(place->at);
@@ -201,7 +201,7 @@ class DeadCode {
   }
 
   void sweep(Region& region) {
-    for (const Operand& yielded : region.yields)
+    for (const ValueOperand& yielded : region.yields)
       if (!yielded.is_literal()) read(yielded.value);
     std::vector<Statement> kept;
     for (size_t i = region.statements.size(); i-- > 0;) {
@@ -227,13 +227,13 @@ class DeadCode {
 void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit) {
   visit_all(
       statement,
-      [&](const Operand& o) {
+      [&](const ValueOperand& o) {
         if (!o.is_literal()) visit(o.value);
       },
       [&](const ValueId& v) { visit(v); }, [](const Expr&) {});
 }
 
-void for_each_operand(Statement& statement, const std::function<void(Operand&)>& visit) {
+void for_each_operand(Statement& statement, const std::function<void(ValueOperand&)>& visit) {
   visit_all(
       statement, visit, [](ValueId&) {}, [](Expr&) {});
 }
@@ -241,7 +241,7 @@ void for_each_operand(Statement& statement, const std::function<void(Operand&)>&
 void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>& visit) {
   visit_all(
       statement,
-      [&](Operand& o) {
+      [&](ValueOperand& o) {
         if (!o.is_literal()) visit(o.value);
       },
       visit, [](Expr&) {});
@@ -249,12 +249,12 @@ void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>
 
 void for_each_expr(const Statement& statement, const std::function<void(const Expr&)>& visit) {
   visit_all(
-      statement, [](const Operand&) {}, [](const ValueId&) {}, visit);
+      statement, [](const ValueOperand&) {}, [](const ValueId&) {}, visit);
 }
 
 void for_each_expr(Statement& statement, const std::function<void(Expr&)>& visit) {
   visit_all(
-      statement, [](Operand&) {}, [](ValueId&) {}, visit);
+      statement, [](ValueOperand&) {}, [](ValueId&) {}, visit);
 }
 
 void for_each_memory(Statement& s, const std::function<void(MemoryId&)>& visit) {

@@ -10,7 +10,7 @@ namespace braze {
 /// Calls `visit` for every value operand (literals left out).
 void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit);
 /// Calls `visit` for every operand that may be replaced.
-void for_each_operand(Statement& statement, const std::function<void(Operand&)>& visit);
+void for_each_operand(Statement& statement, const std::function<void(ValueOperand&)>& visit);
 /// Calls `visit` for every value that is read, to replace it by another.
 void for_each_value_id(Statement& statement, const std::function<void(ValueId&)>& visit);
 /// Calls `visit` for every index expression: coordinates, conditions, bounds.

@@ -66,8 +66,8 @@ std::vector<int64_t> reduction_targets(std::span<const int64_t> shape,
   return strided_offsets(shape, strides);
 }
 
-DotAxes::DotAxes(const DotOp& op, std::span<const int64_t> left_shape,
-                 std::span<const int64_t> right_shape)
+MatrixProducts::MatrixProducts(const DotOp& op, std::span<const int64_t> left_shape,
+                               std::span<const int64_t> right_shape)
     : rows(free_extent(left_shape, op.batch_left, op.contract_left)),
       columns(free_extent(right_shape, op.batch_right, op.contract_right)),
       left(operand_order(left_shape, op.batch_left, op.contract_left)),

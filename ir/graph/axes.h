@@ -36,13 +36,13 @@ std::vector<int64_t> reduction_targets(std::span<const int64_t> shape,
                                        std::span<const int64_t> axes);
 
 /// A contraction as a batch of matrix products [rows, depth] x [columns, depth].
-struct DotAxes {
+struct MatrixProducts {
   int64_t batches = 1, rows = 1, columns = 1, depth = 1;
   /// The elements of each operand in the order [batch, free, contracted].
   std::vector<int64_t> left, right;
 
-  DotAxes(const DotOp& op, std::span<const int64_t> left_shape,
-          std::span<const int64_t> right_shape);
+  MatrixProducts(const DotOp& op, std::span<const int64_t> left_shape,
+                 std::span<const int64_t> right_shape);
 };
 
 /// `elements` in the order that `order` lists.

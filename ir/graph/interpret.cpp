@@ -179,17 +179,17 @@ void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int6
 }
 
 template <class Accumulator>
-void contract(const HostTensor& left, const HostTensor& right, const DotAxes& axes,
+void contract(const HostTensor& left, const HostTensor& right, const MatrixProducts& products,
               HostTensor& result) {
-  const auto x = pack(Accumulator::elements(left), axes.left);
-  const auto y = pack(Accumulator::elements(right), axes.right);
-  const int64_t depth = axes.depth;
+  const auto x = pack(Accumulator::elements(left), products.left);
+  const auto y = pack(Accumulator::elements(right), products.right);
+  const int64_t depth = products.depth;
   int64_t i = 0;
-  for (int64_t batch = 0; batch < axes.batches; ++batch)
-    for (int64_t row = 0; row < axes.rows; ++row)
-      for (int64_t column = 0; column < axes.columns; ++column) {
-        const auto* a = x.data() + (batch * axes.rows + row) * depth;
-        const auto* b = y.data() + (batch * axes.columns + column) * depth;
+  for (int64_t batch = 0; batch < products.batches; ++batch)
+    for (int64_t row = 0; row < products.rows; ++row)
+      for (int64_t column = 0; column < products.columns; ++column) {
+        const auto* a = x.data() + (batch * products.rows + row) * depth;
+        const auto* b = y.data() + (batch * products.columns + column) * depth;
         Accumulator total(0);
         for (int64_t k = 0; k < depth; ++k) total.add_product(a[k], b[k]);
         total.store(result, i++);
@@ -284,9 +284,9 @@ struct Evaluator {
 
   void operator()(const DotOp& op) {
     const HostTensor &left = *operands[0], &right = *operands[1];
-    const DotAxes axes(op, left.shape(), right.shape());
+    const MatrixProducts products(op, left.shape(), right.shape());
     with_accumulator(left.dtype(), [&]<class Accumulator>(Accumulator*) {
-      contract<Accumulator>(left, right, axes, result);
+      contract<Accumulator>(left, right, products, result);
     });
   }
 

@@ -269,19 +269,19 @@ class ReferenceEvaluator {
 
   void operator()(const DotOp& op) {
     const Value &left = *operands_[0], &right = *operands_[1];
-    const DotAxes axes(op, left.shape, right.shape);
-    const DotSide x(left, axes.left, axes.depth, op.tf32),
-        y(right, axes.right, axes.depth, op.tf32);
+    const MatrixProducts products(op, left.shape, right.shape);
+    const DotSide x(left, products.left, products.depth, op.tf32),
+        y(right, products.right, products.depth, op.tf32);
     if (!is_floating(left.dtype)) guess();
     const Accumulation how =
         accumulation(left.dtype, result_.dtype, is_half(left.dtype) || op.tf32, relaxed_);
-    const auto depth = static_cast<size_t>(axes.depth);
+    const auto depth = static_cast<size_t>(products.depth);
     size_t i = 0;
-    for (int64_t batch = 0; batch < axes.batches; ++batch)
-      for (int64_t row = 0; row < axes.rows; ++row)
-        for (int64_t column = 0; column < axes.columns; ++column, ++i) {
-          const auto a = static_cast<size_t>(batch * axes.rows + row);
-          const auto b = static_cast<size_t>(batch * axes.columns + column);
+    for (int64_t batch = 0; batch < products.batches; ++batch)
+      for (int64_t row = 0; row < products.rows; ++row)
+        for (int64_t column = 0; column < products.columns; ++column, ++i) {
+          const auto a = static_cast<size_t>(batch * products.rows + row);
+          const auto b = static_cast<size_t>(batch * products.columns + column);
           const bool known = depth == 0 || (x.known[a] && y.known[b]);
           if (!is_floating(left.dtype)) {
             if (!known) forget(result_.elements[i], left.dtype);

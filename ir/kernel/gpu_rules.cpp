@@ -195,9 +195,9 @@ class GpuRules {
   // The kernels of plain programs, which have no roles, leave it to the code generators to cut.
   void check_vector(const ValueType& type) {
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
-    expect(roles_.empty() || bytes <= kMostVectorBytes, "G1",
-           fmt::format("an access of {} bytes; a thread moves {} at once", bytes,
-                       kMostVectorBytes));
+    expect(
+        roles_.empty() || bytes <= kMostVectorBytes, "G1",
+        fmt::format("an access of {} bytes; a thread moves {} at once", bytes, kMostVectorBytes));
   }
   void check_rank(MemoryId memory, const Expr& rank) {
     expect(code_[memory].space == MemorySpace::Shared, "G1",
@@ -362,7 +362,7 @@ class GpuRules {
 
   void check_operand(char letter, const InstructionOperand& operand) {
     const auto* place = std::get_if<Place>(&operand);
-    const auto* value = std::get_if<Operand>(&operand);
+    const auto* value = std::get_if<ValueOperand>(&operand);
     const auto* e = std::get_if<Expr>(&operand);
     const auto* map = std::get_if<MapPlace>(&operand);
     if (value && value->is_literal()) return expect(false, "G1", "an operand must be a value");
@@ -419,7 +419,9 @@ class GpuRules {
   const T& operand(const InstructionOp& op, size_t i) const {
     return std::get<T>(op.operands[i]);
   }
-  ValueId value(const InstructionOp& op, size_t i) const { return operand<Operand>(op, i).value; }
+  ValueId value(const InstructionOp& op, size_t i) const {
+    return operand<ValueOperand>(op, i).value;
+  }
 
   void expect_value(ValueId v, const ValueType& type) {
     expect(
@@ -506,7 +508,7 @@ class GpuRules {
     const InstructionOp* sum = made_by(value(op, 2));
     expect(sum && (sum->instruction == Instruction::wgmma_fence || is_wgmma(sum->instruction)),
            "G6", fmt::format("no wgmma.fence gives the accumulator %{}", code_[value(op, 2)].name));
-    if (const auto* a = std::get_if<Operand>(&op.operands[0])) {
+    if (const auto* a = std::get_if<ValueOperand>(&op.operands[0])) {
       expect_value(a->value, fragment(dtype, 4));
       const InstructionOp* maker = made_by(a->value);
       expect(maker && maker->instruction == Instruction::wgmma_fence, "G6",
@@ -573,13 +575,13 @@ class GpuRules {
   void check_flight(const Statement& s) {
     const auto* special = s.as<InstructionOp>();
     if (special && is_wgmma(special->instruction)) {
-      if (const auto* a = std::get_if<Operand>(&special->operands[0])) settled(a->value);
+      if (const auto* a = std::get_if<ValueOperand>(&special->operands[0])) settled(a->value);
       if (!s.results.empty()) flight_.insert(s.results[0]);
       return;
     }
     if (special && special->instruction == Instruction::wgmma_fence) {
       for (size_t i = 0; i < std::min(special->operands.size(), s.results.size()); ++i)
-        if (const auto* v = std::get_if<Operand>(&special->operands[i]);
+        if (const auto* v = std::get_if<ValueOperand>(&special->operands[i]);
             v && flight_.contains(v->value))
           flight_.insert(s.results[i]);
       return;
@@ -636,7 +638,7 @@ class GpuRules {
           if (life.first <= begin && life.second > begin) life.second = now;
       for (const ValueId result : s.results) use(result, now);
     }
-    for (const Operand& yielded : region.yields)
+    for (const ValueOperand& yielded : region.yields)
       if (!yielded.is_literal()) use(yielded.value, now);
   }
 

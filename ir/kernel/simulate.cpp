@@ -124,11 +124,11 @@ uint32_t Simulator::Engine::threads_where(const std::vector<Comparison>& conditi
   return out;
 }
 
-ValueType Simulator::Engine::type_of(const Operand& operand) const {
+ValueType Simulator::Engine::type_of(const ValueOperand& operand) const {
   return operand.is_literal() ? ValueType{operand.dtype, 1, {}} : type_of(operand.value);
 }
 
-auto Simulator::Engine::source(const Operand& operand, const ValueType& as) const -> Source {
+auto Simulator::Engine::source(const ValueOperand& operand, const ValueType& as) const -> Source {
   Source out;
   if (operand.is_literal()) {
     out.copy.assign(elements(as) * kWarpLanes, operand.bits);
@@ -204,7 +204,7 @@ void Simulator::Engine::check_operands(const std::vector<ValueId>& reads,
 }
 
 // Copied aside first, since an operand may be another's target. Only active threads take part.
-std::function<void(Warp&)> Simulator::Engine::assign(const std::vector<Operand>& from,
+std::function<void(Warp&)> Simulator::Engine::assign(const std::vector<ValueOperand>& from,
                                                      const std::vector<ValueId>& to) {
   auto sources = std::make_shared<std::vector<Source>>();
   for (size_t i = 0; i < to.size(); ++i) sources->push_back(source(from[i], type_of(to[i])));
@@ -279,15 +279,15 @@ void Simulator::Engine::emit_if(const IfOp& op, const Statement& s, std::vector<
 namespace {
 
 template <class Op>
-std::pair<std::vector<ValueId>, std::vector<Operand>> carried(const Op& op) {
-  std::pair<std::vector<ValueId>, std::vector<Operand>> out;
+std::pair<std::vector<ValueId>, std::vector<ValueOperand>> carried(const Op& op) {
+  std::pair<std::vector<ValueId>, std::vector<ValueOperand>> out;
   for (const auto& [inside, first] : op.carried) {
     out.first.push_back(inside);
     out.second.push_back(first);
   }
   return out;
 }
-std::vector<Operand> operands_of(const std::vector<ValueId>& values) {
+std::vector<ValueOperand> operands_of(const std::vector<ValueId>& values) {
   return {values.begin(), values.end()};
 }
 
@@ -358,7 +358,7 @@ void Simulator::Engine::emit_while(const WhileOp& op, const Statement& s,
                    }});
   const size_t head = steps.size();
   emit(*op.body, steps);
-  const std::vector<Operand> next(op.body->yields.begin() + 1, op.body->yields.end());
+  const std::vector<ValueOperand> next(op.body->yields.begin() + 1, op.body->yields.end());
   steps.push_back({&s, [more = source(op.body->yields[0], {DType::Bool, 1, {}}),
                         next = assign(next, inside), head](Warp& w) mutable {
                      uint32_t again = 0;
@@ -400,8 +400,8 @@ void Simulator::Engine::emit_role(const RoleOp& op, const Statement& s, std::vec
 }
 
 // Result element i is operand element map[i]; without a map each its own.
-auto Simulator::Engine::moved(const Operand& operand, const Statement& s, std::vector<uint32_t> map)
-    -> Run {
+auto Simulator::Engine::moved(const ValueOperand& operand, const Statement& s,
+                              std::vector<uint32_t> map) -> Run {
   if (operand.is_literal()) {
     return [to = s.results[0], bits = operand.bits](Warp& w) {
       std::fill(w.values[to.index].begin(), w.values[to.index].end(), bits);
@@ -494,7 +494,7 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
   if (const auto* op = s.as<RowOp>()) {
     std::vector<Source> sources;
     std::vector<DType> dtypes;
-    for (const Operand& operand : op->operands) {
+    for (const ValueOperand& operand : op->operands) {
       sources.push_back(source(operand, type));
       dtypes.push_back(type_of(operand).dtype);
     }
@@ -568,7 +568,7 @@ auto Simulator::Engine::pure(const Statement& s) -> Run {
   }
   if (const auto* op = s.as<PackOp>()) {
     std::vector<Source> sources;
-    for (const Operand& operand : op->operands)
+    for (const ValueOperand& operand : op->operands)
       sources.push_back(source(operand, {type.dtype, type.lanes, {}}));
     const auto each = static_cast<size_t>(type.lanes) * kWarpLanes;
     return [to, sources = std::move(sources), each](Warp& w) mutable {

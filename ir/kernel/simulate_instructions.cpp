@@ -92,7 +92,7 @@ auto Simulator::Engine::operands(const InstructionOp& op, const Statement& s)
   out->instruction = op.instruction;
   for (const InstructionOperand& operand : op.operands) {
     Operands::One& one = out->all.emplace_back();
-    if (const auto* value = std::get_if<Operand>(&operand)) {
+    if (const auto* value = std::get_if<ValueOperand>(&operand)) {
       one.value = value->value;
     } else if (const auto* integer = std::get_if<Expr>(&operand)) {
       one.index = index(*integer);

@@ -272,8 +272,8 @@ class Simulator::Engine {
     WarpValue copy;
     const uint64_t* get(const Warp& warp);
   };
-  Source source(const Operand& operand, const ValueType& as) const;
-  ValueType type_of(const Operand& operand) const;
+  Source source(const ValueOperand& operand, const ValueType& as) const;
+  ValueType type_of(const ValueOperand& operand) const;
   const ValueType& type_of(ValueId id) const { return code_[id].type; }
 
   void emit(const Region& region, std::vector<Step>& steps);
@@ -282,10 +282,10 @@ class Simulator::Engine {
   void emit_for(const ForOp& op, const Statement& s, std::vector<Step>& steps);
   void emit_while(const WhileOp& op, const Statement& s, std::vector<Step>& steps);
   void emit_role(const RoleOp& op, const Statement& s, std::vector<Step>& steps);
-  std::function<void(Warp&)> assign(const std::vector<Operand>& from,
+  std::function<void(Warp&)> assign(const std::vector<ValueOperand>& from,
                                     const std::vector<ValueId>& to);
   Run pure(const Statement& s);
-  Run moved(const Operand& operand, const Statement& s, std::vector<uint32_t> map);
+  Run moved(const ValueOperand& operand, const Statement& s, std::vector<uint32_t> map);
   void check_operands(const std::vector<ValueId>& reads, const std::vector<ValueId>& passes_on,
                       Warp& warp);
 

@@ -16,16 +16,29 @@ bool is_power_of_two(int64_t n) { return n > 0 && std::has_single_bit(static_cas
 
 class KernelChecker : public CodeChecker {
  public:
-  explicit KernelChecker(const Kernel& kernel) : CodeChecker(kernel, kRules, 'e'), gpu_(is_gpu(kernel)) {}
+  explicit KernelChecker(const Kernel& kernel)
+      : CodeChecker(kernel, kRules, 'e'), gpu_(is_gpu(kernel)) {}
   bool is_for_gpu() const { return gpu_; }
 
  private:
-  static constexpr Rules kRules = {.names = "K1", .symbols = "K2", .index = "K2", .extents = "K2", .type = "K3",
-                                   .positions = "K1", .operands = "K4", .literals = "K5", .places = "K6", .guards = "K4",
-                                   .bounds = "K7", .axes = "K10", .loops = "K11", .barrier = "K15"};
+  static constexpr Rules kRules = {.names = "K1",
+                                   .symbols = "K2",
+                                   .index = "K2",
+                                   .extents = "K2",
+                                   .type = "K3",
+                                   .positions = "K1",
+                                   .operands = "K4",
+                                   .literals = "K5",
+                                   .places = "K6",
+                                   .guards = "K4",
+                                   .bounds = "K7",
+                                   .axes = "K10",
+                                   .loops = "K11",
+                                   .barrier = "K15"};
 
   void check_type(const ValueType& type) override {
-    expect(is_power_of_two(type.lanes) && type.lanes <= 64, "K3", fmt::format("{} lanes", type.lanes));
+    expect(is_power_of_two(type.lanes) && type.lanes <= 64, "K3",
+           fmt::format("{} lanes", type.lanes));
     expect(type.rank() <= 6, "K3", fmt::format("{} has a rank above 6", type.to_string()));
     int64_t count = 1;
     for (const int64_t extent : type.extents) {
@@ -37,8 +50,10 @@ class KernelChecker : public CodeChecker {
 
   void check_row(const RowOp& op) override {
     expect(is_machine(op.op), "K4", fmt::format("{} is no machine row", name(op.op)));
-    for (const Operand& o : op.operands)
-      expect(o.is_literal() || type_of(o).lanes == result_type().lanes, "K4", fmt::format("{} of {} and {} lanes", name(op.op), result_type().lanes, o.is_literal() ? 1 : type_of(o).lanes));
+    for (const ValueOperand& o : op.operands)
+      expect(o.is_literal() || type_of(o).lanes == result_type().lanes, "K4",
+             fmt::format("{} of {} and {} lanes", name(op.op), result_type().lanes,
+                         o.is_literal() ? 1 : type_of(o).lanes));
   }
 
   bool check_own(const Statement& s) override {
@@ -56,9 +71,12 @@ class KernelChecker : public CodeChecker {
       check_get(*get);
     } else if (const auto* pack = s.as<PackOp>()) {
       const ValueType& type = result_type();
-      expect(static_cast<int64_t>(pack->operands.size()) == type.count(), "K10", fmt::format("{} operands for {}", pack->operands.size(), type.to_string()));
-      for (const Operand& o : pack->operands)
-        expect(o.is_literal() ? o.dtype == type.dtype : type_of(o) == ValueType{type.dtype, type.lanes, {}}, "K4", "pack takes elements of the array");
+      expect(static_cast<int64_t>(pack->operands.size()) == type.count(), "K10",
+             fmt::format("{} operands for {}", pack->operands.size(), type.to_string()));
+      for (const ValueOperand& o : pack->operands)
+        expect(o.is_literal() ? o.dtype == type.dtype
+                              : type_of(o) == ValueType{type.dtype, type.lanes, {}},
+               "K4", "pack takes elements of the array");
     } else if (const auto* atomic = s.as<AtomicOp>()) {
       check_atomic(*atomic);
     } else if (const auto* loop = s.as<WhileOp>()) {
@@ -85,7 +103,8 @@ class KernelChecker : public CodeChecker {
   void check_lane(const LaneOp& op) {
     if (!is_value(op.operand)) return;
     ValueType type = type_of(op.operand);
-    expect(op.lane >= 0 && op.lane < type.lanes, "K10", fmt::format("{} has no lane {}", type.to_string(), op.lane));
+    expect(op.lane >= 0 && op.lane < type.lanes, "K10",
+           fmt::format("{} has no lane {}", type.to_string(), op.lane));
     if (!op.insert) type.lanes = 1;
     expect_type(type);
     if (!op.insert || op.element.is_literal()) return;
@@ -97,7 +116,8 @@ class KernelChecker : public CodeChecker {
     if (!is_value(op.a) || !is_value(op.b)) return;
     ValueType type = type_of(op.a);
     expect(type_of(op.b) == type, "K4", "shuffle takes two values of one type");
-    for (const int64_t lane : op.lanes) expect(lane >= 0 && lane < 2 * type.lanes, "K10", fmt::format("there is no lane {}", lane));
+    for (const int64_t lane : op.lanes)
+      expect(lane >= 0 && lane < 2 * type.lanes, "K10", fmt::format("there is no lane {}", lane));
     type.lanes = static_cast<int32_t>(op.lanes.size());
     expect_type(type);
   }
@@ -110,20 +130,24 @@ class KernelChecker : public CodeChecker {
       check_offsets(op.positions, type, one);
       return expect_type({type.dtype, type.lanes, {}});
     }
-    expect(op.at.size() == type.rank(), "K10", fmt::format("{} positions in {}", op.at.size(), type.to_string()));
+    expect(op.at.size() == type.rank(), "K10",
+           fmt::format("{} positions in {}", op.at.size(), type.to_string()));
     for (size_t i = 0; i < std::min(op.at.size(), type.rank()); ++i)
-      expect(op.at[i] >= 0 && op.at[i] < type.extents[i], "K10", fmt::format("position {} is outside {}", op.at[i], type.to_string()));
+      expect(op.at[i] >= 0 && op.at[i] < type.extents[i], "K10",
+             fmt::format("position {} is outside {}", op.at[i], type.to_string()));
     expect_type({type.dtype, type.lanes, {}});
   }
 
   void check_atomic(const AtomicOp& op) {
     const Memory& memory = code_[op.memory];
     check_place(op.memory, {op.at}, {});
-    const bool shared = memory.space == MemorySpace::Workspace || (memory.space == MemorySpace::Parameter && memory.mode == Mode::InOut);
+    const bool shared = memory.space == MemorySpace::Workspace ||
+                        (memory.space == MemorySpace::Parameter && memory.mode == Mode::InOut);
     expect(shared, "K13", fmt::format("%{} is neither `work` nor `inout`", memory.name));
     expect(is_integer(memory.dtype), "K13", "atomics are on integers");
     const ValueType type{memory.dtype, 1, {}};
-    expect(result_type() == type && (op.value.is_literal() || type_of(op.value) == type), "K13", fmt::format("operand and result are {}", type.to_string()));
+    expect(result_type() == type && (op.value.is_literal() || type_of(op.value) == type), "K13",
+           fmt::format("operand and result are {}", type.to_string()));
   }
 
   void check_while(const WhileOp& op) {
@@ -132,47 +156,60 @@ class KernelChecker : public CodeChecker {
     check_region(*op.body, inside, nullptr, nullptr);
     expect(!op.body->yields.empty(), "K11", "`while` continues with a bool");
     if (op.body->yields.empty()) return;
-    const Operand& more = op.body->yields[0];
-    expect(more.is_literal() || type_of(more) == ValueType{DType::Bool, 1, {}}, "K11", "`while` continues with a bool scalar");
+    const ValueOperand& more = op.body->yields[0];
+    expect(more.is_literal() || type_of(more) == ValueType{DType::Bool, 1, {}}, "K11",
+           "`while` continues with a bool scalar");
     check_carried(op.carried, {op.body->yields.begin() + 1, op.body->yields.end()});
   }
 
-  void check_access(MemoryId id, const std::vector<Expr>& at, const Guard& guard, const ValueType& type, bool store) override {
+  void check_access(MemoryId id, const std::vector<Expr>& at, const Guard& guard,
+                    const ValueType& type, bool store) override {
     const auto align = store ? statement_->as<StoreOp>()->align : statement_->as<LoadOp>()->align;
-    expect(align == 0 || is_power_of_two(align), "K9", fmt::format("the alignment {} is no power of two", align));
+    expect(align == 0 || is_power_of_two(align), "K9",
+           fmt::format("the alignment {} is no power of two", align));
     if (at.size() != 1) return;
-    if (store && type.lanes > 1) expect(guard || at[0].uses("lane") || gathers(at[0]), "K8", "all lanes go to one place");
+    if (store && type.lanes > 1)
+      expect(guard || at[0].uses("lane") || gathers(at[0]), "K8", "all lanes go to one place");
     // A constant distance from an aligned base that is no multiple contradicts the promise.
     const Memory& memory = code_[id];
     const auto bytes = static_cast<int64_t>(size_of(memory.dtype));
     const Expr first = at[0].substitute("lane", 0);
-    if (const auto offset = first.as_constant(); offset && is_power_of_two(align) && base_align(memory) >= align)
-      expect(*offset * bytes % align == 0, "K9", fmt::format("offset {} contradicts the alignment {}", *offset * bytes, align));
+    if (const auto offset = first.as_constant();
+        offset && is_power_of_two(align) && base_align(memory) >= align)
+      expect(*offset * bytes % align == 0, "K9",
+             fmt::format("offset {} contradicts the alignment {}", *offset * bytes, align));
   }
   static bool gathers(const Expr& e) {
     const auto symbols = e.symbols();
-    return std::any_of(symbols.begin(), symbols.end(), [](const std::string& s) { return s[0] == '%'; });
+    return std::any_of(symbols.begin(), symbols.end(),
+                       [](const std::string& s) { return s[0] == '%'; });
   }
   static int64_t base_align(const Memory& memory) {
-    if (memory.space == MemorySpace::Parameter) return std::max<int64_t>(memory.align, static_cast<int64_t>(size_of(memory.dtype)));
+    if (memory.space == MemorySpace::Parameter)
+      return std::max<int64_t>(memory.align, static_cast<int64_t>(size_of(memory.dtype)));
     return 64;
   }
 
   // Live allocs as ranges of scratch; those of a region end with it.
   void check_alloc(const BufferOp& op) override {
     const Memory& memory = code_[op.memory];
-    if (memory.space == MemorySpace::Shared) return expect(gpu_, "K14", "a CPU has no shared memory");
+    if (memory.space == MemorySpace::Shared)
+      return expect(gpu_, "K14", "a CPU has no shared memory");
     if (memory.shape.size() != 1) return;  // a finding of check_kernel
-    const int64_t bytes = memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
+    const int64_t bytes =
+        memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
     const Range range{depth_, memory.scratch_offset, memory.scratch_offset + bytes};
     live_bytes_ += bytes;
     live_.push_back(range);
     const int64_t scratch = code_.phases[phase_].scratch_bytes;
-    expect(range.begin < 0 ? live_bytes_ <= scratch || scratch == 0 : range.end <= scratch, "K12", fmt::format("scratch of {} bytes is too small", scratch));
+    expect(range.begin < 0 ? live_bytes_ <= scratch || scratch == 0 : range.end <= scratch, "K12",
+           fmt::format("scratch of {} bytes is too small", scratch));
     if (range.begin < 0) return;
-    expect(range.begin % std::max<int64_t>(64, memory.align) == 0, "K12", fmt::format("%{} at {} is not aligned", memory.name, range.begin));
+    expect(range.begin % std::max<int64_t>(64, memory.align) == 0, "K12",
+           fmt::format("%{} at {} is not aligned", memory.name, range.begin));
     for (size_t i = 0; i + 1 < live_.size(); ++i)
-      expect(live_[i].begin < 0 || range.end <= live_[i].begin || live_[i].end <= range.begin, "K12", fmt::format("%{} overlaps another alloc", memory.name));
+      expect(live_[i].begin < 0 || range.end <= live_[i].begin || live_[i].end <= range.begin,
+             "K12", fmt::format("%{} overlaps another alloc", memory.name));
   }
   void leave_region(const Region&) override {
     while (!live_.empty() && live_.back().depth > depth_) {
@@ -182,10 +219,13 @@ class KernelChecker : public CodeChecker {
   }
 
   void check_kernel() override {
-    expect(find_target(code_.target).has_value(), "K14", fmt::format("there is no target {}", quote(code_.target)));
+    expect(find_target(code_.target).has_value(), "K14",
+           fmt::format("there is no target {}", quote(code_.target)));
     for (const Phase& phase : code_.phases)
-      expect((phase.block > 0) == gpu_, "K14", gpu_ ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
-    for (const Memory& memory : code_.memories) expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
+      expect((phase.block > 0) == gpu_, "K14",
+             gpu_ ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
+    for (const Memory& memory : code_.memories)
+      expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
   }
 
   static bool is_gpu(const Kernel& kernel) {
@@ -208,7 +248,8 @@ std::vector<Diagnostic> verify(const Kernel& kernel, std::vector<Diagnostic>* no
   KernelChecker checker(kernel);
   checker.run();
   // The rules of GPUs read types and names that must be right.
-  if (checker.is_for_gpu() && checker.findings.empty()) checker.findings = check_gpu_rules(kernel, checker.notes);
+  if (checker.is_for_gpu() && checker.findings.empty())
+    checker.findings = check_gpu_rules(kernel, checker.notes);
   if (notes) *notes = std::move(checker.notes);
   return std::move(checker.findings);
 }

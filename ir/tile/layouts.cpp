@@ -113,7 +113,7 @@ Layout TileLayouts::written(const Statement& s) {
 void TileLayouts::infer_row(const RowOp& op, const Statement& s) {
   const ValueType& type = program_[s.results[0]].type;
   Layout out = without_digits(type.rank());
-  for (const Operand& operand : op.operands) {
+  for (const ValueOperand& operand : op.operands) {
     if (operand.is_literal() || of(operand).rank() != type.rank()) continue;
     const ValueType& own = program_[operand.value].type;
     if (own.extents == type.extents) {
@@ -123,7 +123,7 @@ void TileLayouts::infer_row(const RowOp& op, const Statement& s) {
     for (size_t axis = 0; axis < type.rank(); ++axis)
       if (own.extents[axis] > 1) out.axes[axis] = of(operand).axes[axis];
   }
-  for (const Operand& operand : op.operands) {
+  for (const ValueOperand& operand : op.operands) {
     if (operand.is_literal() || of(operand).rank() != type.rank()) continue;
     for (size_t axis = 0; axis < type.rank(); ++axis)
       expect(program_[operand.value].type.extents[axis] == 1 ||
@@ -177,7 +177,7 @@ void TileLayouts::infer_branch(const IfOp& op, const Statement& s) {
   walk(*op.then);
   if (op.otherwise) walk(*op.otherwise);
   for (size_t i = 0; i < s.results.size() && i < op.then->yields.size(); ++i) {
-    const Operand& yielded = op.then->yields[i];
+    const ValueOperand& yielded = op.then->yields[i];
     if (!yielded.is_literal()) set(s.results[i], of(yielded));
   }
 }

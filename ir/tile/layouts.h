@@ -31,7 +31,7 @@ class TileLayouts {
   Layout sliced(const Layout& from, const ValueType& to, const Statement& s);
   void expect(bool holds, const Statement& s, const std::string& message) const;
   void expect_same_threads(const Layout& a, const Layout& b, const Statement& s);
-  const Layout& of(const Operand& operand) const { return layouts_[operand.value.index]; }
+  const Layout& of(const ValueOperand& operand) const { return layouts_[operand.value.index]; }
   void set(ValueId value, Layout layout) { layouts_[value.index] = std::move(layout); }
 
   const TileProgram& program_;

@@ -131,7 +131,7 @@ class TileChecker : public CodeChecker {
            "T7", "the results are a value and an index");
   }
 
-  std::optional<ValueType> side(const Operand& operand, MemoryId buffer) {
+  std::optional<ValueType> side(const ValueOperand& operand, MemoryId buffer) {
     if (!buffer) return is_value(operand) ? std::optional(type_of(operand)) : std::nullopt;
     ValueType type{code_[buffer].dtype, 1, {}};
     for (const Expr& extent : code_[buffer].shape)

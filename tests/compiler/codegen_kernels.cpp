@@ -67,7 +67,7 @@ TEST_P(Images, TailsOfEveryLength) {
       d.b.for_loop("j", 0, d.n, 2 * lanes, {}, [&](Expr j, const std::vector<ValueId>&) {
         const Expr at = j + e * Expr(lanes) + lane;
         d.b.store(d.b.load(x, {at}, type, below(at, d.n), 0), y, {at}, below(at, d.n));
-        return std::vector<Operand>{};
+        return std::vector<ValueOperand>{};
       });
       d.finish();
       KernelRunner runner(d.kernel, GetParam());
@@ -259,8 +259,8 @@ TEST_P(Images, LoopsWithAnyBoundsAndUnroll) {
               [&](Expr k, const std::vector<ValueId>& c) {
                 const ValueId value = d.b.iota(k, {DType::I64, 1, {}});
                 const ValueId mixed =
-                    d.b.row(ElementwiseOp::mul, {c[1], Operand::literal(DType::I64, 3)});
-                return std::vector<Operand>{d.b.row(ElementwiseOp::add, {mixed, value}), c[0]};
+                    d.b.row(ElementwiseOp::mul, {c[1], ValueOperand::literal(DType::I64, 3)});
+                return std::vector<ValueOperand>{d.b.row(ElementwiseOp::add, {mixed, value}), c[0]};
               },
               unroll);
           d.b.store(sums[0], y, {0});
@@ -294,19 +294,20 @@ TEST_P(Images, NestedControl) {
   const ValueId x = carried("cx"), count = carried("cc");
   Region region;
   d.b.enter(region);
-  const ValueId bit = d.b.row(ElementwiseOp::logical_and, {x, Operand::literal(DType::I64, 1)});
-  const ValueId odd = d.b.row(ElementwiseOp::eq, {bit, Operand::literal(DType::I64, 1)});
+  const ValueId bit =
+      d.b.row(ElementwiseOp::logical_and, {x, ValueOperand::literal(DType::I64, 1)});
+  const ValueId odd = d.b.row(ElementwiseOp::eq, {bit, ValueOperand::literal(DType::I64, 1)});
   Region then, otherwise;
   d.b.enter(then);
-  const ValueId tripled = d.b.row(ElementwiseOp::mul, {x, Operand::literal(DType::I64, 3)});
-  then.yields = {d.b.row(ElementwiseOp::add, {tripled, Operand::literal(DType::I64, 1)})};
+  const ValueId tripled = d.b.row(ElementwiseOp::mul, {x, ValueOperand::literal(DType::I64, 3)});
+  then.yields = {d.b.row(ElementwiseOp::add, {tripled, ValueOperand::literal(DType::I64, 1)})};
   d.b.leave();
   d.b.enter(otherwise);
-  otherwise.yields = {d.b.row(ElementwiseOp::shr, {x, Operand::literal(DType::I64, 1)})};
+  otherwise.yields = {d.b.row(ElementwiseOp::shr, {x, ValueOperand::literal(DType::I64, 1)})};
   d.b.leave();
   const ValueId next = d.one(IfOp{{}, odd, then, otherwise}, i64);
-  const ValueId steps = d.b.row(ElementwiseOp::add, {count, Operand::literal(DType::I64, 1)});
-  const ValueId more = d.b.row(ElementwiseOp::ne, {next, Operand::literal(DType::I64, 1)});
+  const ValueId steps = d.b.row(ElementwiseOp::add, {count, ValueOperand::literal(DType::I64, 1)});
+  const ValueId more = d.b.row(ElementwiseOp::ne, {next, ValueOperand::literal(DType::I64, 1)});
   region.yields = {more, next, steps};
   d.b.leave();
   const auto results = d.b.append(WhileOp{{{x, start}, {count, zero}}, region}, {i64, i64});
@@ -442,7 +443,8 @@ TEST_P(Images, PhasesGridsAndLocalMemory) {
   const ValueId zero = d.b.constant(i64, 0);
   const auto sum =
       d.b.for_loop("t", 0, d.n * Expr(12), 1, {zero}, [&](Expr t, const std::vector<ValueId>& c) {
-        return std::vector<Operand>{d.b.row(ElementwiseOp::add, {c[0], d.b.load(w, {t}, i64)})};
+        return std::vector<ValueOperand>{
+            d.b.row(ElementwiseOp::add, {c[0], d.b.load(w, {t}, i64)})};
       });
   d.b.store(sum[0], y, {0});
   d.finish();
@@ -510,7 +512,7 @@ TEST_P(Images, DotOfPackedPanels) {
         const ValueId b0 = d.b.load(b, {k * Expr(2 * lanes) + e1 * Expr(lanes) + lane},
                                     {DType::F32, lanes, {1, 2}});
         const ValueId s = d.one(SplatOp{a0}, {DType::F32, lanes, {rows, 1}});
-        return std::vector<Operand>{d.b.row(ElementwiseOp::fma, {s, b0, c[0]})};
+        return std::vector<ValueOperand>{d.b.row(ElementwiseOp::fma, {s, b0, c[0]})};
       },
       4);
   d.b.store(acc[0], y, {e0 * Expr(2 * lanes) + e1 * Expr(lanes) + lane});

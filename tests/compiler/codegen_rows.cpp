@@ -166,11 +166,11 @@ Kernel row_kernel(ElementwiseOp op, const std::vector<DType>& operands, DType re
   builder.enter(body);
   builder.for_loop("j", 0, n, lanes, {}, [&](Expr j, const std::vector<ValueId>&) {
     const Expr at = lanes == 1 ? j : j + lane_symbol(lanes);
-    std::vector<Operand> values;
+    std::vector<ValueOperand> values;
     for (size_t i = 0; i < operands.size(); ++i)
       values.emplace_back(builder.load(in[i], {at}, {operands[i], lanes, {}}));
     builder.store(builder.row(op, values, result), out, {at});
-    return std::vector<Operand>{};
+    return std::vector<ValueOperand>{};
   });
   builder.leave();
   kernel.phases.push_back({{}, body});
@@ -322,7 +322,7 @@ TEST_P(Rows, ConstantOperands) {
         Kernel kernel = row_kernel(op, {dtype, dtype}, dtype, lanes);
         auto& loop = *kernel.phases[0].body.statements[0].as<ForOp>();
         for (Statement& s : loop.body->statements)
-          if (auto* row = s.as<RowOp>()) row->operands[1] = Operand::literal(dtype, values[v]);
+          if (auto* row = s.as<RowOp>()) row->operands[1] = ValueOperand::literal(dtype, values[v]);
         std::vector<uint64_t> column = values;
         const size_t count = column.size();
         column.resize(64, 0);

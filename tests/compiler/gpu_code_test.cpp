@@ -77,7 +77,7 @@ class RowKernel {
     phase.block = 32;
     b_.enter(phase.body);
     const Expr at = thread_symbol(32) * Expr(4) + (lanes == 1 ? Expr(0) : lane_symbol(lanes));
-    std::vector<Operand> values;
+    std::vector<ValueOperand> values;
     for (size_t i = 0; i < operands.size(); ++i)
       values.emplace_back(b_.load(in_[static_cast<size_t>(operands[i])],
                                   {at + Expr(static_cast<int64_t>(128 * i))},

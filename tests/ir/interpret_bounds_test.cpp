@@ -140,16 +140,16 @@ class Sloppy {
       for (size_t i = 0; i < targets.size(); ++i)
         terms[targets[i]].push_back(operands[0]->get_double(static_cast<int64_t>(i)));
     } else if (const DotOp* dot = node.as<DotOp>()) {
-      const DotAxes axes(*dot, operands[0]->shape(), operands[1]->shape());
+      const MatrixProducts products(*dot, operands[0]->shape(), operands[1]->shape());
       size_t i = 0;
-      for (int64_t batch = 0; batch < axes.batches; ++batch)
-        for (int64_t row = 0; row < axes.rows; ++row)
-          for (int64_t column = 0; column < axes.columns; ++column, ++i)
-            for (int64_t k = 0; k < axes.depth; ++k) {
-              double a =
-                  operands[0]->get_double(axes.left[(batch * axes.rows + row) * axes.depth + k]);
+      for (int64_t batch = 0; batch < products.batches; ++batch)
+        for (int64_t row = 0; row < products.rows; ++row)
+          for (int64_t column = 0; column < products.columns; ++column, ++i)
+            for (int64_t k = 0; k < products.depth; ++k) {
+              double a = operands[0]->get_double(
+                  products.left[(batch * products.rows + row) * products.depth + k]);
               double b = operands[1]->get_double(
-                  axes.right[(batch * axes.columns + column) * axes.depth + k]);
+                  products.right[(batch * products.columns + column) * products.depth + k]);
               if (dot->tf32) a = cut_to_tf32(a), b = cut_to_tf32(b);
               terms[i].push_back(accumulator == DType::F32 ? static_cast<float>(a * b) : a * b);
             }

@@ -35,7 +35,7 @@ void bypass(const Site& site) {
   const std::vector<ValueId> results = site.statement().results;
   std::vector<ValueId> tied;
   for (const InstructionOperand& operand : op.operands)
-    if (const auto* value = std::get_if<Operand>(&operand)) tied.push_back(value->value);
+    if (const auto* value = std::get_if<ValueOperand>(&operand)) tied.push_back(value->value);
   const std::function<void(Region&)> replace = [&](Region& region) {
     const auto exchange = [&](ValueId& id) {
       for (size_t i = 0; i < results.size(); ++i)
@@ -45,7 +45,7 @@ void bypass(const Site& site) {
       for_each_value_id(s, exchange);
       for (Region* inner : regions_of(s)) replace(*inner);
     }
-    for (Operand& yielded : region.yields)
+    for (ValueOperand& yielded : region.yields)
       if (!yielded.is_literal()) exchange(yielded.value);
   };
   site.erase();

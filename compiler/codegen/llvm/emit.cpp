@@ -19,8 +19,8 @@
 #include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
-#include "compiler/codegen/stopwatch.h"
 #include "ir/code/static_loops.h"
+#include "ir/support/clocks.h"
 
 namespace braze {
 
@@ -94,7 +94,7 @@ Backend backend_of(const Target& target) {
 
 std::string emit(const Kernel& kernel, const Backend& backend, Emission emission,
                  CodegenTimes& times) {
-  Stopwatch watch;
+  ThreadClock clock;
   llvm::LLVMContext context;
   context.setDiscardValueNames(emission != Emission::LlvmText);
   Kernel expanded = kernel;
@@ -106,12 +106,12 @@ std::string emit(const Kernel& kernel, const Backend& backend, Emission emission
 #ifndef NDEBUG
   verify(*module, kernel);
 #endif
-  times.translate = watch.lap();
+  times.translate = clock.lap();
   optimize(*module, backend.target);
-  times.optimize = watch.lap();
+  times.optimize = clock.lap();
   std::string out =
       emission == Emission::LlvmText ? print(*module) : generate(*module, backend.target, emission);
-  times.emit = watch.lap();
+  times.emit = clock.lap();
   return out;
 }
 

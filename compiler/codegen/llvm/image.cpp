@@ -25,7 +25,7 @@
 #include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
-#include "compiler/codegen/stopwatch.h"
+#include "ir/support/clocks.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -301,9 +301,9 @@ Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes
   CodegenTimes spent;
   const std::string object =
       codegen::emit(kernel, codegen::x86_backend(target), codegen::Emission::Object, spent);
-  Stopwatch watch;
+  ThreadClock clock;
   Artifact artifact = codegen::link(object, kernel);
-  spent.link = watch.lap();
+  spent.link = clock.lap();
   if (times) *times = spent;
   return artifact;
 }

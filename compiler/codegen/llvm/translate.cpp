@@ -180,7 +180,7 @@ class Translator {
   // ---------------------------------------------------------------- types and small helpers
 
   const ValueType& type_of(ValueId id) const { return kernel_[id].type; }
-  DType dtype_of(const Operand& o) const {
+  DType dtype_of(const ValueOperand& o) const {
     return o.is_literal() ? o.dtype : type_of(o.value).dtype;
   }
   llvm::Type* register_type(const ValueType& type) {
@@ -458,7 +458,7 @@ class Translator {
         uses.stores_all |= inner.stores_all;
       }
     }
-    for (const Operand& o : region.yields)
+    for (const ValueOperand& o : region.yields)
       if (!o.is_literal()) uses.values.push_back(o.value);
   }
 
@@ -514,12 +514,12 @@ class Translator {
     return slots_[id.index].elements[static_cast<size_t>(i)] = value;
   }
 
-  Value* element(const Operand& o, int64_t i, int32_t lanes) {
+  Value* element(const ValueOperand& o, int64_t i, int32_t lanes) {
     return o.is_literal() ? literal(context_, o.dtype, o.bits, lanes) : element(o.value, i);
   }
 
   // The element of `o` that stands for position `i` of an array of `extents`.
-  Value* broadcast_element(const Operand& o, int64_t i, const std::vector<int64_t>& extents,
+  Value* broadcast_element(const ValueOperand& o, int64_t i, const std::vector<int64_t>& extents,
                            int32_t lanes) {
     if (o.is_literal()) return literal(context_, o.dtype, o.bits, lanes);
     return element(o.value, broadcast_index(type_of(o.value).extents, i, extents));
@@ -539,7 +539,7 @@ class Translator {
                       std::shared_ptr<Access>& access) {
     if (const auto* op = s.as<RowOp>()) {
       std::vector<Value*> operands;
-      for (const Operand& o : op->operands)
+      for (const ValueOperand& o : op->operands)
         operands.push_back(broadcast_element(o, i, type.extents, type.lanes));
       return emit_row(b_, machine_, op->op, dtype_of(op->operands.back()), type.dtype, type.lanes,
                       operands);
@@ -581,7 +581,9 @@ class Translator {
     not_kernel_ir(kernel_, s, "an operation that no code generator knows");
   }
 
-  int32_t lanes_of(const Operand& o) const { return o.is_literal() ? 1 : type_of(o.value).lanes; }
+  int32_t lanes_of(const ValueOperand& o) const {
+    return o.is_literal() ? 1 : type_of(o.value).lanes;
+  }
 
   Value* emit_view(const ViewOp& op, const ValueType& type, int64_t i) {
     const std::vector<int64_t>& from = type_of(op.operand.value).extents;
@@ -604,7 +606,7 @@ class Translator {
     return nullptr;
   }
 
-  Value* emit_regroup(const Operand& operand, const ValueType& type, int64_t i) {
+  Value* emit_regroup(const ValueOperand& operand, const ValueType& type, int64_t i) {
     const int32_t from = lanes_of(operand), to = type.lanes;
     if (from == to) return element(operand, i, to);
     if (Value* packed = emit_packed(operand, type, i)) return packed;
@@ -620,12 +622,12 @@ class Translator {
 
   // Scalars that are about to be narrowed to 16 bits, narrowed together: the machine converts
   // pairs. Null if the operand is something else.
-  Value* emit_packed(const Operand& operand, const ValueType& type, int64_t i) {
+  Value* emit_packed(const ValueOperand& operand, const ValueType& type, int64_t i) {
     if (operand.is_literal() || !is_half(type.dtype) || lanes_of(operand) != 1) return nullptr;
     const Slot& slot = slots_[operand.value.index];
     const auto* row = slot.statement ? slot.statement->as<RowOp>() : nullptr;
     if (!row || row->op != ElementwiseOp::convert) return nullptr;
-    const Operand wide = row->operands[0];
+    const ValueOperand wide = row->operands[0];
     if (dtype_of(wide) != DType::F32) return nullptr;
     const std::vector<int64_t>& extents = type_of(operand.value).extents;
     Value* values =
@@ -1667,7 +1669,7 @@ class Translator {
     return llvm::ConstantInt::get(memory_type(context_, dtype, lanes), bits ? 1 : 0);
   }
 
-  void store_elements(Access& access, const Operand& operand) {
+  void store_elements(Access& access, const ValueOperand& operand) {
     const ValueType& type = access.type;
     std::vector<Value*> values = elements_of(operand, type);
     const std::vector<Piece> parts = pieces(access, /*is_load=*/false);
@@ -1747,7 +1749,7 @@ class Translator {
 
   // A shuffle moves one register: each element of an array has its own.
   void emit_by_element(const InstructionOp& op, const Statement& s) {
-    const auto& value = std::get<Operand>(op.operands[0]);
+    const auto& value = std::get<ValueOperand>(op.operands[0]);
     const ValueType& type = type_of(s.results[0]);
     const char letter = letter_of(type, s);
     const std::string_view letters = info(op.instruction).operands;
@@ -1776,7 +1778,7 @@ class Translator {
     if (const auto* e = std::get_if<Expr>(&operand)) {
       out.add({.constant = e->as_constant()},
               letter == '#' ? std::vector<Value*>{} : std::vector<Value*>{small(*e)});
-    } else if (const auto* value = std::get_if<Operand>(&operand)) {
+    } else if (const auto* value = std::get_if<ValueOperand>(&operand)) {
       const ValueType type =
           value->is_literal() ? ValueType{value->dtype, 1, {}} : type_of(value->value);
       out.add({.letter = letter_of(type, s)}, elements_of(*value, type));
@@ -1869,7 +1871,7 @@ class Translator {
   void emit_role(const RoleOp& role) {
     prepare(*role.body);
     Value* warp = b_.CreateLShr(fit(symbols_.at("tid"), b_.getInt32Ty()), 5);
-    const InstructionOp shuffle{Instruction::shfl_idx, {Operand(), Expr(0)}, 0};
+    const InstructionOp shuffle{Instruction::shfl_idx, {ValueOperand(), Expr(0)}, 0};
     const AsmText text =
         asm_text(shuffle, {{.registers = 1}, {.registers = 1}}, {{.registers = 1}});
     warp = inline_asm(text, {warp, b_.getInt32(0)})[0];
@@ -1903,13 +1905,13 @@ class Translator {
 
   using Carried = std::vector<std::vector<Value*>>;  // per carried value, its elements
 
-  std::vector<Value*> elements_of(const Operand& o, const ValueType& type) {
+  std::vector<Value*> elements_of(const ValueOperand& o, const ValueType& type) {
     std::vector<Value*> out;
     for (int64_t i = 0; i < type.count(); ++i) out.push_back(element(o, i, type.lanes));
     return out;
   }
 
-  Carried initial_values(const std::vector<std::pair<ValueId, Operand>>& carried) {
+  Carried initial_values(const std::vector<std::pair<ValueId, ValueOperand>>& carried) {
     Carried out;
     for (const auto& [id, first] : carried) out.push_back(elements_of(first, type_of(id)));
     return out;

@@ -80,7 +80,7 @@ class Printer {
   // ---------------------------------------------------------------- values
 
   const ValueType& type_of(ValueId id) const { return kernel_[id].type; }
-  ValueType type_of(const Operand& o) const {
+  ValueType type_of(const ValueOperand& o) const {
     return o.is_literal() ? ValueType{o.dtype, 1, {}} : type_of(o.value);
   }
   static size_t width(const ValueType& type) {
@@ -88,10 +88,10 @@ class Printer {
   }
 
   /// Lane-element k of an operand of `lanes`; a literal is the same everywhere.
-  std::string element(const Operand& o, size_t k) const {
+  std::string element(const ValueOperand& o, size_t k) const {
     return o.is_literal() ? cuda_literal(o.dtype, o.bits) : names_[o.value.index].at(k);
   }
-  Names elements(const Operand& o) const {
+  Names elements(const ValueOperand& o) const {
     return o.is_literal() ? Names{element(o, 0)} : names_[o.value.index];
   }
 
@@ -112,7 +112,7 @@ class Printer {
     return flatten(at, from);
   }
   // Lane `lane` of the element of `o` that stands for position `at`.
-  std::string broadcast(const Operand& o, const std::vector<int64_t>& at, int64_t lane) const {
+  std::string broadcast(const ValueOperand& o, const std::vector<int64_t>& at, int64_t lane) const {
     if (o.is_literal()) return element(o, 0);
     const ValueType& type = type_of(o.value);
     const int64_t i = broadcast_index(type.extents, at);
@@ -149,7 +149,7 @@ class Printer {
     return names;
   }
   // One for each lane-element of `type`.
-  Names spread(const Operand& o, const ValueType& type) const {
+  Names spread(const ValueOperand& o, const ValueType& type) const {
     return o.is_literal() ? Names(width(type), element(o, 0)) : names_[o.value.index];
   }
 
@@ -254,7 +254,8 @@ class Printer {
     const std::string& name = e.symbol_name();
     if (name[0] != '%') return symbol_name(name);
     const ValueId id = value_named(name);
-    return fmt::format("({}){}", index_type(e), broadcast(Operand(id), position.at, position.lane));
+    return fmt::format("({}){}", index_type(e),
+                       broadcast(ValueOperand(id), position.at, position.lane));
   }
 
   std::string compare(const IndexComparison& c, const Position& position) const {
@@ -449,7 +450,7 @@ class Printer {
     }
     if (const auto* op = s.as<PackOp>()) {
       reorder(id, [&](int64_t i, int64_t l) {
-        const Operand& o = op->operands[static_cast<size_t>(i)];
+        const ValueOperand& o = op->operands[static_cast<size_t>(i)];
         return element(o, o.is_literal() ? 0 : static_cast<size_t>(l));
       });
       return;
@@ -526,13 +527,13 @@ class Printer {
       return narrow_pairs(op.operands[0], id);
     define(id, [&](const std::vector<int64_t>& at, int64_t l) {
       Names operands;
-      for (const Operand& o : op.operands) operands.push_back(broadcast(o, at, l));
+      for (const ValueOperand& o : op.operands) operands.push_back(broadcast(o, at, l));
       return cuda_row(op.op, operand, type.dtype, operands);
     });
   }
 
   // The machine narrows two floats at once.
-  void narrow_pairs(const Operand& operand, ValueId id) {
+  void narrow_pairs(const ValueOperand& operand, ValueId id) {
     const ValueType& type = type_of(id);
     Names names;
     for (size_t k = 0; k < width(type); k += 2) {
@@ -544,7 +545,7 @@ class Printer {
     }
     rename(id, std::move(names));
   }
-  std::string element_at(const Operand& o, const ValueType& type, size_t k) const {
+  std::string element_at(const ValueOperand& o, const ValueType& type, size_t k) const {
     const auto at = static_cast<int64_t>(k);
     return broadcast(o, unflatten(at / type.lanes, type.extents), at % type.lanes);
   }
@@ -653,7 +654,8 @@ class Printer {
   std::string condition(const Guard& guard, const Position& position) const {
     std::vector<std::string> terms;
     if (!guard.condition.empty()) terms.push_back(all_of(guard.condition, position));
-    if (guard.mask) terms.push_back(broadcast(Operand(guard.mask), position.at, position.lane));
+    if (guard.mask)
+      terms.push_back(broadcast(ValueOperand(guard.mask), position.at, position.lane));
     return join(terms, " && ", std::identity());
   }
 
@@ -836,7 +838,7 @@ class Printer {
     const char letter = letter_of(type, s);
     const std::string_view letters = info(op.instruction).operands;
     Names names;
-    for (const std::string& element : registers(std::get<Operand>(op.operands[0]), type)) {
+    for (const std::string& element : registers(std::get<ValueOperand>(op.operands[0]), type)) {
       std::vector<AsmOperand> operands = {{1, letter}};
       Names inputs = {element};
       for (size_t i = 1; i < op.operands.size(); ++i)
@@ -867,7 +869,7 @@ class Printer {
     const auto small = [&](const Expr& e) { return "(int)" + index(e); };
     if (const auto* e = std::get_if<Expr>(&operand)) {
       add({.constant = e->as_constant()}, letter == '#' ? Names{} : Names{small(*e)});
-    } else if (const auto* value = std::get_if<Operand>(&operand)) {
+    } else if (const auto* value = std::get_if<ValueOperand>(&operand)) {
       const ValueType type = type_of(*value);
       add({.letter = letter_of(type, s)}, registers(*value, type));
     } else if (const auto* map = std::get_if<MapPlace>(&operand)) {
@@ -898,7 +900,7 @@ class Printer {
   }
 
   // Pairs of 16 bits are one register.
-  Names registers(const Operand& o, const ValueType& type) const {
+  Names registers(const ValueOperand& o, const ValueType& type) const {
     const Names all = spread(o, type);
     if (type.lanes == 1) return all;
     Names out;
@@ -986,14 +988,14 @@ class Printer {
 
   // ---------------------------------------------------------------- control
 
-  using Carried = std::vector<std::pair<ValueId, Operand>>;
+  using Carried = std::vector<std::pair<ValueId, ValueOperand>>;
 
   // Variables for what a loop carries, with their first values.
   void begin_carried(const Carried& carried) {
     for (const auto& [id, first] : carried) declare(id, spread(first, type_of(id)));
   }
   // All at once, as a yield may name another's old value.
-  void next_carried(const Carried& carried, const Operand* yields) {
+  void next_carried(const Carried& carried, const ValueOperand* yields) {
     std::vector<std::pair<std::string, std::string>> moves;
     for (size_t i = 0; i < carried.size(); ++i) {
       const ValueType& type = type_of(carried[i].first);
@@ -1064,7 +1066,7 @@ class Printer {
     };
     std::vector<std::string> terms;
     if (!op.condition.empty()) terms.push_back(all_of(op.condition, {}));
-    if (op.flag) terms.push_back(element(Operand(op.flag), 0));
+    if (op.flag) terms.push_back(element(ValueOperand(op.flag), 0));
     open("if ({}) {{", join(terms, " && ", std::identity()));
     arm(*op.then);
     if (op.otherwise) {

@@ -10,7 +10,7 @@
 #include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
-#include "compiler/codegen/stopwatch.h"
+#include "ir/support/clocks.h"
 #include "ir/support/text.h"
 
 namespace braze {

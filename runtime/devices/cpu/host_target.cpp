@@ -8,12 +8,12 @@
 #endif
 
 #include <algorithm>
-#include <chrono>
 #include <cmath>
 #include <cstring>
 #include <fstream>
 #include <string>
 
+#include "ir/support/clocks.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/thread_pool.h"
@@ -204,10 +204,9 @@ template <class Function>
 double fastest(int repeats, Function&& function) {
   double best = 1e9;
   for (int i = 0; i < repeats; ++i) {
-    const auto start = std::chrono::steady_clock::now();
+    WallClock clock;
     function();
-    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
-    best = std::min(best, taken.count());
+    best = std::min(best, clock.lap());
   }
   return best;
 }

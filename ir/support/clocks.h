@@ -1,4 +1,4 @@
-// stopwatch.h — time that steps of a compilation take.
+// clocks.h — time that steps of the work take.
 #pragma once
 
 #include <chrono>
@@ -8,7 +8,7 @@
 namespace braze {
 
 /// Processor time of a thread, which other work on the machine does not lengthen.
-class Stopwatch {
+class ThreadClock {
  public:
   /// Seconds that this thread ran since the last lap.
   double lap() {
