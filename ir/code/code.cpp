@@ -72,6 +72,24 @@ bool holds(IndexComparison::Kind kind, int64_t left, int64_t right) {
   return false;
 }
 
+bool holds_always(const IndexComparison& comparison) {
+  const Expr &left = comparison.left, &right = comparison.right;
+  switch (comparison.kind) {
+    case IndexComparison::Kind::Lt:
+      return proves_less(left, right) == true;
+    case IndexComparison::Kind::Le:
+      return proves_at_most(left, right);
+    case IndexComparison::Kind::Gt:
+      return proves_less(right, left) == true;
+    case IndexComparison::Kind::Ge:
+      return proves_at_most(right, left);
+    case IndexComparison::Kind::Eq:
+    case IndexComparison::Kind::Ne:
+      return false;
+  }
+  return false;
+}
+
 ValueOperand ValueOperand::literal(DType dtype, uint64_t bits) {
   ValueOperand operand;
   operand.dtype = dtype;

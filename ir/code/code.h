@@ -78,6 +78,8 @@ struct IndexComparison {
   friend bool operator==(const IndexComparison&, const IndexComparison&) = default;
 };
 bool holds(IndexComparison::Kind kind, int64_t left, int64_t right);
+/// Whether the ranges of the symbols prove an ordering. Of == and != nothing is proved.
+bool holds_always(const IndexComparison& comparison);
 /// All of them hold.
 using Condition = std::vector<IndexComparison>;
 

@@ -911,11 +911,11 @@ class Translator {
 
   // Whether the ranges of threads and loops prove a comparison at an element of an array.
   static bool holds_always(const IndexComparison& comparison, const Position& position) {
-    if (comparison.kind != IndexComparison::Kind::Lt) return false;
     std::unordered_map<std::string, Expr> at;
     for (size_t i = 0; i < position.at.size(); ++i)
       at.emplace("e" + std::to_string(i), Expr(position.at[i]));
-    return proves_less(comparison.left.substitute(at), comparison.right.substitute(at)) == true;
+    return braze::holds_always(
+        {comparison.left.substitute(at), comparison.kind, comparison.right.substitute(at)});
   }
 
   std::optional<Affine> affine(const Expr& e, size_t rank) const {
@@ -1495,6 +1495,7 @@ class Translator {
     int64_t element = 0;
     int32_t lane = 0;
     int32_t lanes = 1;
+    std::vector<Piece> apart = {};  // what to move of a vector that is not there as a whole
   };
 
   // All addresses and conditions of an access, so that its instructions stand close together.
@@ -1507,17 +1508,35 @@ class Translator {
                                           [](const Access::Part& part) { return part.by_lane; });
     const bool one_scalar = type.lanes > 1 && stride == 0 && is_load && !lanes_differ;
     const bool whole = one_scalar || (stride == 1 && !lanes_differ);
+    const auto bytes = static_cast<int64_t>(size_of(type.dtype)) * type.lanes;
+    const bool at_edges = stride == 1 && lanes_differ && type.lanes > 1 && access.align >= bytes;
     std::map<std::vector<Value*>, Value*> conditions;
+    const auto all_of = [&](const std::vector<Value*>& terms) {
+      Value*& condition = conditions[terms];
+      if (!condition && !terms.empty()) condition = b_.CreateAnd(terms);
+      return condition;
+    };
     std::vector<Piece> out;
     for (int64_t i = 0; i < type.count(); ++i) {
       Value* indices = gathered_index(access, i);
+      std::vector<Piece> lanes;
+      std::vector<Value*> terms;  // of all lanes
+      bool alike = true;
       for (int32_t l = 0; l < (whole ? 1 : type.lanes); ++l) {
-        const auto terms = guard_terms(access, i, l);
-        Value*& condition = conditions[terms];
-        if (!condition && !terms.empty()) condition = b_.CreateAnd(terms);
+        const auto own = guard_terms(access, i, l);
+        alike = alike && (l == 0 || all_of(own) == lanes.back().condition);
+        for (Value* term : own)
+          if (std::find(terms.begin(), terms.end(), term) == terms.end()) terms.push_back(term);
         Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
                             : address(access, i, l);
-        out.push_back({at, condition, i, l, whole && !one_scalar ? type.lanes : 1});
+        lanes.push_back({at, all_of(own), i, l, whole && !one_scalar ? type.lanes : 1});
+      }
+      if (at_edges) {
+        Piece vector{lanes[0].at, all_of(terms), i, 0, type.lanes};
+        if (!alike) vector.apart = std::move(lanes);
+        out.push_back(std::move(vector));
+      } else {
+        out.insert(out.end(), lanes.begin(), lanes.end());
       }
     }
     return out;
@@ -1548,22 +1567,33 @@ class Translator {
   }
 
   // Emits body(from, to) for each run of pieces with one condition, under a branch if they have
-  // one, then joined(from, to, block before the branch, block at the end of its body).
-  template <class Body, class Joined>
-  void guarded(const std::vector<Piece>& pieces, const Body& body, const Joined& joined) {
+  // one, then joined(from, to, block before the branch, block at the end of its body). Where a
+  // vector is not there as a whole, apart(piece) is emitted before that join.
+  template <class Body, class Apart, class Joined>
+  void guarded(const std::vector<Piece>& pieces, const Body& body, const Apart& apart,
+               const Joined& joined) {
     for (size_t from = 0, to = 0; from < pieces.size(); from = to) {
       Value* condition = pieces[from].condition;
-      while (to < pieces.size() && pieces[to].condition == condition) ++to;
+      const bool parts = !pieces[from].apart.empty();
+      do ++to;
+      while (!parts && to < pieces.size() && pieces[to].condition == condition);
       if (!condition) {
         body(from, to);
         continue;
       }
       BasicBlock *before = b_.GetInsertBlock(), *inside = block("inside"), *after = block("after");
-      b_.CreateCondBr(condition, inside, after);
+      BasicBlock* outside = parts ? block("outside") : after;
+      b_.CreateCondBr(condition, inside, outside);
       b_.SetInsertPoint(inside);
       body(from, to);
       BasicBlock* end = b_.GetInsertBlock();
       b_.CreateBr(after);
+      if (parts) {
+        b_.SetInsertPoint(outside);
+        apart(from);
+        before = b_.GetInsertBlock();
+        b_.CreateBr(after);
+      }
       b_.SetInsertPoint(after);
       joined(from, to, before, end);
     }
@@ -1572,18 +1602,7 @@ class Translator {
   std::vector<Value*> load_elements(const LoadOp& op, const ValueType& type) {
     Access access = make_access(op, type);
     const std::vector<Piece> parts = pieces(access, /*is_load=*/true);
-    std::vector<Value*> loaded(parts.size());
-    const auto body = [&](size_t from, size_t to) {
-      for (size_t p = from; p < to; ++p) loaded[p] = load_piece(access, parts[p]);
-    };
-    guarded(parts, body, [&](size_t from, size_t to, BasicBlock* before, BasicBlock* end) {
-      for (size_t p = from; p < to; ++p) {
-        auto* phi = b_.CreatePHI(loaded[p]->getType(), 2);
-        phi->addIncoming(memory_literal(type.dtype, op.fill, parts[p].lanes), before);
-        phi->addIncoming(loaded[p], end);
-        loaded[p] = phi;
-      }
-    });
+    const std::vector<Value*> loaded = load_pieces(access, parts, op.fill);
     std::vector<Value*> out(static_cast<size_t>(type.count()));
     for (size_t p = 0; p < parts.size(); ++p) {
       Value*& element = out[static_cast<size_t>(parts[p].element)];
@@ -1599,6 +1618,34 @@ class Translator {
       }
     }
     return out;
+  }
+
+  // What each piece moves, as it is in memory; `fill` where its condition does not hold.
+  std::vector<Value*> load_pieces(const Access& access, const std::vector<Piece>& parts,
+                                  uint64_t fill) {
+    const DType dtype = access.type.dtype;
+    std::vector<Value*> loaded(parts.size()), others(parts.size());
+    const auto body = [&](size_t from, size_t to) {
+      for (size_t p = from; p < to; ++p) {
+        others[p] = memory_literal(dtype, fill, parts[p].lanes);
+        loaded[p] = load_piece(access, parts[p]);
+      }
+    };
+    const auto apart = [&](size_t p) {
+      const std::vector<Value*> lanes = load_pieces(access, parts[p].apart, fill);
+      others[p] = llvm::PoisonValue::get(memory_type(context_, dtype, parts[p].lanes));
+      for (size_t l = 0; l < lanes.size(); ++l)
+        others[p] = b_.CreateInsertElement(others[p], lanes[l], l);
+    };
+    guarded(parts, body, apart, [&](size_t from, size_t to, BasicBlock* before, BasicBlock* end) {
+      for (size_t p = from; p < to; ++p) {
+        auto* phi = b_.CreatePHI(loaded[p]->getType(), 2);
+        phi->addIncoming(others[p], before);
+        phi->addIncoming(loaded[p], end);
+        loaded[p] = phi;
+      }
+    });
+    return loaded;
   }
 
   // Data that is used once should not push other data out of the caches, which LLVM cannot say.
@@ -1670,9 +1717,13 @@ class Translator {
   }
 
   void store_elements(Access& access, const ValueOperand& operand) {
+    const std::vector<Value*> values = elements_of(operand, access.type);
+    store_pieces(access, pieces(access, /*is_load=*/false), values);
+  }
+
+  void store_pieces(const Access& access, const std::vector<Piece>& parts,
+                    const std::vector<Value*>& values) {
     const ValueType& type = access.type;
-    std::vector<Value*> values = elements_of(operand, type);
-    const std::vector<Piece> parts = pieces(access, /*is_load=*/false);
     const auto body = [&](size_t from, size_t to) {
       for (size_t p = from; p < to; ++p) {
         const bool whole = parts[p].lanes == type.lanes;
@@ -1688,7 +1739,8 @@ class Translator {
         annotate(store, access.memory);
       }
     };
-    guarded(parts, body, [](size_t, size_t, BasicBlock*, BasicBlock*) {});
+    const auto apart = [&](size_t p) { store_pieces(access, parts[p].apart, values); };
+    guarded(parts, body, apart, [](size_t, size_t, BasicBlock*, BasicBlock*) {});
   }
 
   void emit_atomic(const AtomicOp& op, const Statement& s) {

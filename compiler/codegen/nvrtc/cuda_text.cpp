@@ -270,9 +270,8 @@ class Printer {
   std::string all_of(const Condition& condition, const Position& position) const {
     std::vector<std::string> terms;
     for (const IndexComparison& c : condition) {
-      const bool proven = c.kind == IndexComparison::Kind::Lt &&
-                          proves_less(place(c.left, position), place(c.right, position)) == true;
-      if (!proven) terms.push_back(compare(c, position));
+      if (!holds_always({place(c.left, position), c.kind, place(c.right, position)}))
+        terms.push_back(compare(c, position));
     }
     return terms.empty() ? "true" : join(terms, " && ", [](const std::string& t) { return t; });
   }
@@ -610,6 +609,8 @@ class Printer {
     size_t first = 0;
     int64_t lanes = 1;
     bool splat = false;
+    std::string condition = {};
+    std::vector<Piece> apart = {};  // what to move of a vector that is not there as a whole
   };
 
   // Whether the lanes of an access exist or not together.
@@ -631,29 +632,51 @@ class Printer {
   }
 
   std::vector<Piece> pieces(const Expr& at, const Guard& guard, const ValueType& type,
-                            bool is_load) const {
+                            int64_t align, bool is_load) const {
     const auto stride = at.coefficient_of("lane");
+    const bool known = !varies_by_vector(at);
     const bool together =
-        !varies_by_vector(at) && !(guard.mask && type_of(guard.mask).lanes > 1) &&
+        known && !(guard.mask && type_of(guard.mask).lanes > 1) &&
         std::all_of(guard.condition.begin(), guard.condition.end(), [&](const IndexComparison& c) {
           return !varies_by_vector(c.left) && !varies_by_vector(c.right) &&
                  is_cut_whole(c, type.lanes);
         });
-    const bool whole = type.lanes == 1 || (together && stride && stride->is_constant(1));
+    const bool in_a_row = stride && stride->is_constant(1);
+    const bool whole = type.lanes == 1 || (together && in_a_row);
     const bool splat = !whole && is_load && together && stride && stride->is_constant(0);
+    const auto bytes = static_cast<int64_t>(size_of(type.dtype)) * type.lanes;
+    const bool at_edges = !whole && known && in_a_row && align >= bytes;
     std::vector<Piece> out;
-    for (int64_t i = 0; i < type.count(); ++i)
-      for (int64_t l = 0; l < (whole || splat ? 1 : type.lanes); ++l)
-        out.push_back({{unflatten(i, type.extents), type.extents, l},
-                       static_cast<size_t>(i * type.lanes + l),
-                       whole ? type.lanes : 1,
-                       splat});
+    for (int64_t i = 0; i < type.count(); ++i) {
+      std::vector<Piece> lanes;
+      for (int64_t l = 0; l < (whole || splat ? 1 : type.lanes); ++l) {
+        const Position position{unflatten(i, type.extents), type.extents, l};
+        const auto first = static_cast<size_t>(i * type.lanes + l);
+        lanes.push_back(
+            {position, first, whole ? type.lanes : 1, splat, condition(guard, position)});
+      }
+      if (!at_edges) {
+        std::move(lanes.begin(), lanes.end(), std::back_inserter(out));
+        continue;
+      }
+      std::vector<std::string> terms;  // of all lanes
+      for (const Piece& lane : lanes)
+        if (!lane.condition.empty() &&
+            std::find(terms.begin(), terms.end(), lane.condition) == terms.end())
+          terms.push_back(lane.condition);
+      Piece vector{lanes[0].position, lanes[0].first, type.lanes, false,
+                   join(terms, " && ", std::identity())};
+      const auto alike = [&](const Piece& lane) { return lane.condition == vector.condition; };
+      if (!std::all_of(lanes.begin(), lanes.end(), alike)) vector.apart = std::move(lanes);
+      out.push_back(std::move(vector));
+    }
     return out;
   }
 
   std::string condition(const Guard& guard, const Position& position) const {
     std::vector<std::string> terms;
-    if (!guard.condition.empty()) terms.push_back(all_of(guard.condition, position));
+    if (std::string holds = all_of(guard.condition, position); holds != "true")
+      terms.push_back(std::move(holds));
     if (guard.mask)
       terms.push_back(broadcast(ValueOperand(guard.mask), position.at, position.lane));
     return join(terms, " && ", std::identity());
@@ -746,9 +769,23 @@ class Printer {
                         : fmt::format("{}{{{}}}", t.type, join(words, ", ", std::identity()));
   }
 
-  static std::string guarded(const std::string& holds, const std::string& body) {
-    return holds.empty() ? fmt::format("{{ {} }}", body)
-                         : fmt::format("if ({}) {{ {} }}", holds, body);
+  // body(piece) for each, under its condition.
+  template <class Body>
+  void guarded(const std::vector<Piece>& pieces, const Body& body) {
+    for (const Piece& piece : pieces) {
+      if (piece.condition.empty()) {
+        body(piece);
+        continue;
+      }
+      open("if ({}) {{", piece.condition);
+      body(piece);
+      if (!piece.apart.empty()) {
+        close("} else {");
+        ++depth_;
+        guarded(piece.apart, body);
+      }
+      close();
+    }
   }
 
   std::string_view read_function(const LoadOp& op) const {
@@ -761,20 +798,19 @@ class Printer {
     const ValueType& type = type_of(id);
     Names names =
         declare(id, op.guard ? Names(width(type), cuda_literal(type.dtype, op.fill)) : Names());
-    for (const Piece& part : pieces(op.at[0], op.guard, type, /*is_load=*/true)) {
+    guarded(pieces(op.at[0], op.guard, type, op.align, /*is_load=*/true), [&](const Piece& part) {
       const size_t lanes = access_lanes(type, part.lanes, op.align);
       const Transfer t = transfer(lanes * size_of(type.dtype));
-      const std::string holds = condition(op.guard, part.position);
       for (size_t l = 0; l < static_cast<size_t>(part.lanes); l += lanes) {
         std::string body = fmt::format("const {0} w = {1}((const {0}*)({2} + {3}));", t.type,
                                        read_function(op), address(op, part), l);
         for (size_t i = 0; i < lanes; ++i)
           body += fmt::format(" {} = {};", names[part.first + l + i], unpacked(type.dtype, t, i));
-        line("{}", guarded(holds, body));
+        line("{{ {} }}", body);
       }
       for (int64_t l = 1; part.splat && l < type.lanes; ++l)
         names[part.first + static_cast<size_t>(l)] = names[part.first];
-    }
+    });
     rename(id, std::move(names));
   }
 
@@ -782,20 +818,18 @@ class Printer {
     ValueType type{kernel_[op.memory].dtype, 1, {}};
     if (!op.value.is_literal()) type = type_of(op.value.value);
     const Names values = spread(op.value, type);
-    for (const Piece& part : pieces(op.at[0], op.guard, type, /*is_load=*/false)) {
+    const bool streams = op.cache == CacheHint::Stream && is_device_memory(kernel_[op.memory]);
+    guarded(pieces(op.at[0], op.guard, type, op.align, /*is_load=*/false), [&](const Piece& part) {
       const size_t lanes = access_lanes(type, part.lanes, op.align);
       const Transfer t = transfer(lanes * size_of(type.dtype));
-      const std::string holds = condition(op.guard, part.position);
       for (size_t l = 0; l < static_cast<size_t>(part.lanes); l += lanes) {
         const auto first = values.begin() + static_cast<std::ptrdiff_t>(part.first + l);
         const Names moved(first, first + static_cast<std::ptrdiff_t>(lanes));
         const std::string at = fmt::format("({}*)({} + {})", t.type, address(op, part), l);
         const std::string word = packed(type.dtype, t, moved);
-        const bool streams = op.cache == CacheHint::Stream && is_device_memory(kernel_[op.memory]);
-        line("{}", guarded(holds, streams ? fmt::format("__stcs({}, {});", at, word)
-                                          : fmt::format("*{} = {};", at, word)));
+        line("{}", fmt::format(fmt::runtime(streams ? "__stcs({}, {});" : "*{} = {};"), at, word));
       }
-    }
+    });
   }
 
   void atomic(const AtomicOp& op, ValueId id) {
