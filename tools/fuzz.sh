@@ -30,7 +30,7 @@ for target in "$@"; do
       csplit --quiet --elide-empty-files --prefix="$corpus/case-" - '/^braze 1 /' '{*}'
   fi
   # An array of a few bytes may not take more than this; nor may any input take longer than 10 s.
-  step "fuzz-$target" "build/fuzz/bin/fuzz-$target" -runs="$inputs" -max_len=16384 -timeout=10 \
+  step "fuzz-$target" "build/fuzz/bin/fuzz-$target" -runs="$inputs" -reload=0 -max_len=16384 -timeout=10 \
     -malloc_limit_mb=512 -rss_limit_mb=4096 -artifact_prefix="build/fuzz/finds/$target-" \
     "$corpus" "tests/fuzz/corpus/$target" || result=$?
   grep -E '^(Done|stat::)' "$logs/fuzz-$target.log" || true

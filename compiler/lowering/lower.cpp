@@ -199,9 +199,11 @@ int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   const Memory& m = tile_[memory];
   const int64_t bytes = static_cast<int64_t>(size_of(m.dtype));
   const int64_t base = m.space == MemorySpace::Parameter ? std::max(m.align, bytes) : 64;
-  const int64_t divisor = at.substitute("lane", 0).divisor();
-  int64_t align = divisor == 0 ? base : std::gcd(base, divisor * bytes);
-  align &= -align;
+  const Expr first = at.substitute("lane", 0);
+  int64_t align = base & -base;
+  while (align > bytes && !first.is_multiple_of(align / bytes) &&
+         !mod(first, align / bytes).is_constant(0))
+    align /= 2;
   return align > bytes ? align : 0;
 }
 

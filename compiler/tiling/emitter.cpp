@@ -78,7 +78,10 @@ TiledKernel TileEmitter::emit() {
   }
   plan_dimensions();
   tile_dims_ = dims_;
-  if (on_gpu()) plan_threads();
+  if (on_gpu()) {
+    plan_lead();
+    plan_threads();
+  }
   plan_factors();
   if (schedule_.pack)
     for (const Factor& factor : factors_)

@@ -52,7 +52,8 @@ struct TileDim {
   int64_t tile = 1;      // 1: the dimension is inactive here
   Expr base;             // first index of the tile
   bool lane = false;     // along vectors: tails are masked; others are clamped
-  bool partial = false;  // the tile may reach beyond the extent
+  bool partial = false;  // the tile may reach beyond the extent,
+  bool before = false;   // or begin before the first index
 };
 
 // The symbol of the position along an axis within its tile, in the places of buffers.
@@ -201,6 +202,7 @@ class TileEmitter {
     return substitute(exprs, bindings_);
   }
   Bindings exact_bindings() const;
+  void add_inside(size_t k, Condition& condition) const;
   Condition inside_extents(bool only_lanes = false) const;
 
   // Values. They are computed once where they are in scope.
@@ -224,6 +226,7 @@ class TileEmitter {
   void plan_cluster();
   void define_layout();
   void add_layout(Layout layout);
+  void plan_lead();
   bool rows_in_registers() const;
   bool fits_tile(const Expr& extent) const;
   std::optional<size_t> crossing_dim(const Expr& offset, const ValueType& type) const;
@@ -280,6 +283,7 @@ class TileEmitter {
   std::vector<TileDim> tile_dims_;  // those of the kernel's tile, where others take their place
   std::map<size_t, size_t> dim_of_parallel_;
   int inner_dim_ = -1;
+  Expr lead_;  // elements that the tiles of a row begin before it, over the space's symbols
   Bindings bindings_, store_bindings_;  // indices by axis: clamped for loads, and as they are
 
   // The values that are there.

@@ -110,13 +110,14 @@ void TileEmitter::emit_pass(size_t n, const Expr& low, const std::optional<Expr>
 void TileEmitter::set_inner_tile(const Pass& pass) {
   if (inner_dim_ < 0) return;
   TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
-  dim.tile = pass.inner.empty() ? 1
-                                : std::min(schedule_.inner_tile,
-                                           ceil_power_of_two(pass.inner.back().extent.range().max));
+  dim.tile = pass.inner.empty()
+                 ? 1
+                 : std::min(schedule_.inner_tile,
+                            ceil_power_of_two((pass.inner.back().extent + lead_).range().max));
   dim.axis = pass.inner.empty() ? "" : pass.inner.back().symbol.symbol_name();
   dim.extent = pass.inner.empty() ? Expr(1) : pass.inner.back().extent;
   dim.base = 0;
-  dim.partial = false;
+  dim.partial = dim.before = false;
   if (on_gpu() && !pass.inner.empty()) define_layout();
 }
 
@@ -127,18 +128,18 @@ std::vector<ValueOperand> TileEmitter::inner_loops(const Pass& pass, size_t dept
   if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
   const SpaceAxis& axis = pass.inner[depth];
   if (axis.extent.range().max <= 0) return state;  // an empty sum; its body may have no meaning
-  const Expr begin = depth == 0 ? low : Expr(0);
+  const Expr first = depth == 0 ? low : Expr(0);
   const Expr end = depth == 0 && high ? *high : axis.extent;
   const bool innermost = depth + 1 == pass.inner.size();
   if (innermost && schedule_.slice > 0 && !pass.reduces.empty())
-    return slice_loop(pass, begin, end, accumulators, std::move(state));
+    return slice_loop(pass, first, end, accumulators, std::move(state));
   const auto body = [&](const Expr& index, std::vector<ValueOperand> carried) {
     bindings_[axis.symbol.symbol_name()] = index;
     new_scope();
     return inner_loops(pass, depth + 1, 0, std::nullopt, accumulators, std::move(carried));
   };
   if (!innermost || inner_dim_ < 0) {
-    return loop("k", begin, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
+    return loop("k", first, end, 1, std::move(state), innermost ? schedule_.unroll : 1,
                 [&](const Expr& k, std::vector<ValueOperand> carried) {
                   return body(k, std::move(carried));
                 });
@@ -149,7 +150,15 @@ std::vector<ValueOperand> TileEmitter::inner_loops(const Pass& pass, size_t dept
     dim.partial = partial;
     return body(base + position(static_cast<size_t>(inner_dim_)), std::move(carried));
   };
-  const Expr length = end - begin;
+  Expr begin = first, length = end - first;
+  if (const Expr lead = lead_.substitute(bindings_); !lead.is_constant(0)) {
+    dim.before = true;
+    state = at_tile(first - lead, true, std::move(state));
+    dim.before = false;
+    if (fits_tile(length)) return state;
+    begin = first - lead + dim.tile;
+    length = max(end - begin, 0);
+  }
   if (fits_tile(length)) return at_tile(begin, !length.is_constant(dim.tile), std::move(state));
   const Expr whole = floordiv(length, dim.tile) * Expr(dim.tile);
   const Expr whole_end = begin + whole;
@@ -281,12 +290,11 @@ void TileEmitter::accumulate_arg(const Accumulator& accumulator, const TileValue
 
 // `value` where the tile lies inside the inner extent, `identity` beyond.
 ValueOperand TileEmitter::select_inside(ValueOperand value, DType dtype, uint64_t identity) {
-  const TileDim& dim = dims_[static_cast<size_t>(inner_dim_)];
   std::vector<bool> uses(dims_.size());
   uses[static_cast<size_t>(inner_dim_)] = true;
-  const ValueId in = builder_.test({{dim.base + position(static_cast<size_t>(inner_dim_)),
-                                     IndexComparison::Kind::Lt, dim.extent}},
-                                   tile_type(DType::Bool, uses));
+  Condition inside;
+  add_inside(static_cast<size_t>(inner_dim_), inside);
+  const ValueId in = builder_.test(std::move(inside), tile_type(DType::Bool, uses));
   if (value.is_literal()) value = builder_.constant(tile_type(dtype, uses), value.bits);
   return builder_.row(ElementwiseOp::select, {in, value, ValueOperand::literal(dtype, identity)});
 }

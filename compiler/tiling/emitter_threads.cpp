@@ -82,6 +82,52 @@ void TileEmitter::add_layout(Layout layout) {
   if (!known) all.push_back({fmt::format("t{}", all.size()), std::move(layout)});
 }
 
+// Rows of odd length begin anywhere in a line of memory. Their tiles begin where the line does, or
+// the vector if there is no room for more, so that vectors are whole and no two warps share a line.
+void TileEmitter::plan_lead() {
+  constexpr int64_t kLineBytes = 128;
+  const bool by_row = inner_dim_ >= 0 && dims_.size() == 1 && schedule_.slice == 0;
+  if (!by_row || schedule_.split > 1 || space_.placed) return;
+  struct Access {
+    Expr first;    // of a row
+    size_t bytes;  // of its element
+  };
+  std::vector<Access> found;
+  int64_t walks = 0, extent = 0;
+  size_t least = kLineBytes;
+  for (const Pass& pass : space_.passes) {
+    if (pass.inner.empty()) continue;
+    if (pass.inner.size() > 1) return;
+    ++walks;
+    extent = std::max(extent, pass.inner[0].extent.range().max);
+    for (const AccessInfo& access : accesses(request_, pass)) {
+      if (access.irregular || access.stride(pass.inner[0]) != 1) continue;
+      const std::string& along = pass.inner[0].symbol.symbol_name();
+      found.push_back({access.offset.substitute(along, 0), access.bytes});
+      least = std::min(least, access.bytes);
+    }
+  }
+  const bool resident = fits_tile(extent);
+  if (walks > 1 && !resident) return;  // what is kept on chip lies by index
+  int64_t step = kLineBytes / static_cast<int64_t>(least);
+  const auto fits = [&] {
+    return extent >= step && (!resident || extent + step - 1 <= schedule_.inner_tile);
+  };
+  while (step > schedule_.vector && !fits()) step /= 2;
+  if (!fits()) return;
+  // Most bytes decide; what begins elsewhere is not aligned.
+  std::unordered_map<std::string, size_t> bytes;
+  size_t most = 0;
+  for (const Access& access : found) {
+    const Expr lead = mod(access.first, step);
+    size_t& sum = bytes[lead.to_string()];
+    sum += access.bytes;
+    if (sum <= most) continue;
+    most = sum;
+    lead_ = lead;
+  }
+}
+
 // Whether the tiles of every pass cover its inner axes, so that no pass loops and each value is
 // computed once and stays in registers.
 bool TileEmitter::rows_in_registers() const {
@@ -92,7 +138,7 @@ bool TileEmitter::rows_in_registers() const {
 }
 
 bool TileEmitter::fits_tile(const Expr& extent) const {
-  return on_gpu() && extent.range().max <= schedule_.inner_tile;
+  return on_gpu() && (extent + lead_).range().max <= schedule_.inner_tile;
 }
 
 // The dimension other than the lanes' along which an access is contiguous, if threads along the

@@ -40,8 +40,7 @@ TileValue TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& co
   }
   for (size_t k = 0; k < e.dims_.size(); ++k) {
     const TileDim& dim = e.dims_[k];
-    if (uses[k] && dim.lane && dim.partial)
-      condition.push_back({dim.base + e.position(k), IndexComparison::Kind::Lt, dim.extent});
+    if (uses[k] && dim.lane) e.add_inside(k, condition);
   }
   const Expr offset = linear_offset(at, e.graph_[node].type.shape);
   const MemoryId memory = e.memory_of_.at({node.index, false});
@@ -168,13 +167,20 @@ Bindings TileEmitter::exact_bindings() const {
   return bindings;
 }
 
-// Where the tile at hand lies inside of its axes; for loads, which clamp all others, along lanes.
+// Where the tile at hand lies inside of dimension `k`.
+void TileEmitter::add_inside(size_t k, Condition& condition) const {
+  const TileDim& dim = dims_[k];
+  if (dim.before) condition.push_back({0, IndexComparison::Kind::Le, dim.base + position(k)});
+  if (dim.partial)
+    condition.push_back({dim.base + position(k), IndexComparison::Kind::Lt, dim.extent});
+}
+
+// Where it lies inside of all its axes; for loads, which clamp all others, of those along lanes.
 Condition TileEmitter::inside_extents(bool only_lanes) const {
   Condition condition;
   for (size_t k = 0; k < dims_.size(); ++k) {
     const TileDim& dim = dims_[k];
-    if (dim.partial && dim.tile > 1 && (dim.lane || !only_lanes))
-      condition.push_back({dim.base + position(k), IndexComparison::Kind::Lt, dim.extent});
+    if (dim.tile > 1 && (dim.lane || !only_lanes)) add_inside(k, condition);
   }
   return condition;
 }

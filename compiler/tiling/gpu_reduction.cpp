@@ -18,8 +18,8 @@ constexpr int64_t kMostKept = 32;
 // Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
 // faster with four, which take twice the code.
 constexpr int64_t kFewBytes = 32;
-// Threads of each block of a cluster that shares a row.
-constexpr int64_t kClusterThreads = 512;
+// Threads of each block of a cluster that shares a row: the first that can.
+constexpr int64_t kClusterThreads[] = {256, 512};
 // Elements of a thread at each step of a row that is walked.
 constexpr int64_t kWalkElements = 4;
 // A reduction with few results is cut into chunks, whose number is part of the Schedule.
@@ -39,6 +39,36 @@ bool walks_rows_again(const Space& space) {
   const bool rows = std::all_of(space.passes.begin(), space.passes.end(),
                                 [](const Pass& pass) { return pass.inner.size() <= 1; });
   return rows && std::count_if(space.passes.begin(), space.passes.end(), along) > 1;
+}
+
+// Neighbours along the row that one thread should access together. What pads the row to a multiple
+// of all threads' vectors takes registers and instructions, of which narrow elements have more for
+// each byte: 7 % of a row of 2 bytes and 14 % of one of 4 is the price of longer vectors, unless a
+// warp would access less than 128 bytes. Where the row begins matters less: its tiles may begin
+// before it (TileEmitter::plan_lead).
+// `kept`: elements that a thread may keep of a row that stays in registers, else 0.
+int64_t row_vector(const std::vector<AccessInfo>& touched, const SpaceAxis& axis, int64_t length,
+                   int64_t threads, int64_t kept, bool may_lead) {
+  constexpr int64_t kAccessBytes = 16, kLaneBytes = 4;
+  const int64_t aligned = gpu_vector(touched, axis);
+  int64_t least = kAccessBytes;
+  bool contiguous = false, apart = false;
+  for (const AccessInfo& access : touched) {
+    apart = apart || access.stride(axis) > 1;
+    if (access.stride(axis) != 1) continue;
+    contiguous = true;
+    least = std::min(least, static_cast<int64_t>(access.bytes));
+  }
+  const bool leads = may_lead && contiguous && !apart;
+  int64_t vector = leads ? std::min<int64_t>(kAccessBytes / least, 8) : aligned;
+  const auto fits = [&] {
+    const int64_t covered = length + (vector > aligned ? vector - 1 : 0);
+    const int64_t padded = ceil_divide(covered, threads * vector) * threads * vector;
+    const bool fills = 28 * padded <= (28 + least) * length || vector * least <= kLaneBytes;
+    return length >= kWarpThreads * vector && (kept == 0 || (fills && padded <= threads * kept));
+  };
+  while (vector > 1 && !fits()) vector /= 2;
+  return vector;
 }
 
 // Threads along the row and the row's tile.
@@ -68,19 +98,27 @@ void deal_row(const TilingRequest& request, const Space& space, const Pass& main
   if (!resident && walks_rows_again(space)) {
     // Several blocks keep what one cannot, small ones, so that a multiprocessor loads for one while
     // it stores for another.
-    const int64_t blocks = ceil_power_of_two(ceil_divide(length, kClusterThreads * kept));
-    if (blocks <= request.target.cluster_blocks) {
-      along = kClusterThreads;
+    for (const int64_t threads : kClusterThreads) {
+      const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
+      if (blocks > request.target.cluster_blocks) continue;
+      along = threads;
       schedule.cluster = blocks;
       resident = true;
+      break;
     }
   }
-  const int64_t unit = along * schedule.vector * schedule.cluster;
-  schedule.inner_tile = resident ? ceil_divide(length, unit) * unit
+  const int64_t aligned = schedule.vector, threads = along * schedule.cluster;
+  // What is kept on chip while a row is walked again lies by index.
+  const bool may_lead = along > kWarpThreads && (resident || !walks_rows_again(space));
+  schedule.vector = row_vector(touched, axis, length, threads, resident ? kept : 0, may_lead);
+  const bool leads = schedule.vector > aligned;
+  const int64_t unit = threads * schedule.vector;
+  const int64_t covered = length + (leads ? schedule.vector - 1 : 0);
+  schedule.inner_tile = resident ? ceil_divide(covered, unit) * unit
                                  : along * std::max(kWalkElements, schedule.vector);
   schedule.threads = {along};
   const size_t rank = space.parallel.size();
-  if (rank == 0) return;
+  if (rank == 0 || leads) return;
   const int64_t rows = std::min(
       {kBlockThreads / along, ceil_power_of_two(planned_extent(space.parallel[rank - 1].extent)),
        floor_power_of_two(planned_elements(space.parallel) / (2 * request.target.cores))});

@@ -81,6 +81,49 @@ TEST(Streaming, ChangesNoResult) {
   EXPECT_TRUE(check_outputs(graph, inputs, testing::run(program, "cpu", inputs)).ok);
 }
 
+// Rows that are read twice, beside a vector that begins elsewhere.
+Graph scaled_rows(const std::string& dtype, const std::string& rows, const std::string& length) {
+  return parse(fmt::format(R"({3}graph @main(%x: {0}[{1}, {2}], %w: {0}[{2}]) {{
+  %m = reduce max %x {{axes: [1]}} : {0}[{1}]
+  %mb = broadcast %m {{axes: [0]}} : {0}[{1}, {2}]
+  %c = sub %x, %mb : {0}[{1}, {2}]
+  %s = reduce sum %c {{axes: [1]}} : {0}[{1}]
+  %sb = broadcast %s {{axes: [0]}} : {0}[{1}, {2}]
+  %d = div %c, %sb : {0}[{1}, {2}]
+  %wb = broadcast %w {{axes: [1]}} : {0}[{1}, {2}]
+  %y = mul %d, %wb : {0}[{1}, {2}]
+  %at = argmax %x {{axis: 1}} : i64[{1}]
+  return %y, %at
+}})",
+                           dtype, rows, length, length == "n" ? "symbol n: 1..5000\n" : ""));
+}
+
+TEST(Rows, OfAnyLengthAgree) {
+  const Device device = testing::gpu_or("sim:sm_90");
+  for (const char* dtype : {"f32", "bf16", "f64"})
+    for (const char* length : {"1025", "2500", "3001", "n"}) {
+      const Graph graph = scaled_rows(dtype, "5", length);
+      EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 3), device))
+          << dtype << " " << length;
+    }
+  // Longer than a block's registers hold.
+  const Graph sum = parse(R"(graph @main(%x: bf16[300, 40001]) {
+  %y = reduce sum %x {axes: [1]} : bf16[300]
+  return %y
+})");
+  EXPECT_TRUE(testing::agrees(sum, fuzz::random_inputs(sum, 3), device));
+}
+
+// The tiles of a row begin where its line does; the last bytes of a line hold no whole vector.
+TEST(Rows, OfOddLengthAreReadByVectors) {
+  const Target gpu = find_target("sm_90a").value();
+  const std::string kernel = phase_text(scaled_rows("bf16", "600", "3001"), gpu, "kernel");
+  EXPECT_NE(kernel.find("mod(57*g0, 64) < 3001) fill 0.0 align 16 : bf16x8[3]"), std::string::npos)
+      << kernel;
+  const std::string even = phase_text(scaled_rows("bf16", "600", "3072"), gpu, "kernel");
+  EXPECT_EQ(even.find("- mod("), std::string::npos) << even;
+}
+
 // Products of odd sizes in every orientation, with something before and after the sum.
 Graph product(const std::string& dtype, const std::string& x, const std::string& w,
               const std::string& axes) {

@@ -176,7 +176,7 @@ TEST(Clusters, ChosenForRowsThatAreReadAgain) {
   const auto rows = [](size_t row, const std::string& length) {
     return row_graph(kRows[row], length, "4096");
   };
-  EXPECT_THAT(chosen(rows(0, "50257"), "sm_90a"), HasSubstr("cluster=4"));
+  EXPECT_THAT(chosen(rows(0, "50257"), "sm_90a"), HasSubstr("cluster=8"));
   EXPECT_THAT(chosen(rows(0, "50257"), "sm_80"), Not(HasSubstr("cluster=")));  // has none
   EXPECT_THAT(chosen(rows(0, "4096"), "sm_90a"), Not(HasSubstr("cluster=")));
   EXPECT_THAT(chosen(rows(5, "50257"), "sm_90a"), Not(HasSubstr("cluster=")));
