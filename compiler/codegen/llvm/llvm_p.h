@@ -1,10 +1,12 @@
-// llvm_p.h — what the files of this folder share. LLVM's own headers stay in the .cpp files.
+// llvm_p.h — what the files of this folder share. LLVM's own headers stay in the .cpp files
+// and in translator_p.h, which is private to some of them.
 //
-//   translate.cpp   Kernel -> llvm::Module: loops, accesses, index expressions; for every machine
-//   rows.cpp        machine rows -> instructions
-//   emit.cpp        the steps of one generation; passes over LLVM IR
-//   image.cpp       x86-64: entry functions, target machine, object, image
-//   nvptx.cpp       NVIDIA GPUs: entry functions, target machine, PTX
+//   translate*.cpp    Kernel -> llvm::Module: loops, accesses, index expressions; for every machine
+//   region_uses.cpp   what a region of a kernel reads and stores to
+//   rows.cpp          machine rows -> instructions
+//   emit.cpp          the steps of one generation; passes over LLVM IR
+//   image.cpp         x86-64: entry functions, target machine, object, image
+//   nvptx.cpp         NVIDIA GPUs: entry functions, target machine, PTX
 #pragma once
 
 #include <functional>

@@ -1,0 +1,41 @@
+// region_uses.h — what the statements of a region, and of regions within it, read and store to.
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <unordered_set>
+#include <vector>
+
+#include "ir/code/code.h"
+
+namespace braze {
+namespace [[gnu::visibility("hidden")]] codegen {
+
+/// Of one kernel, which must outlive it.
+class RegionUses {
+ public:
+  struct Uses {
+    std::vector<ValueId> values;  ///< defined outside
+    std::unordered_set<uint32_t> stored;
+    bool stores_all = false;  ///< an atomic orders everything
+  };
+
+  explicit RegionUses(const Kernel& kernel);
+
+  /// Computed once; valid as long as this.
+  const Uses& of(const Region& region);
+  /// Adds the values that an index expression reads by %name.
+  void values_in(const Expr& e, std::vector<ValueId>& out) const;
+  ValueId value_named(const std::string& symbol) const;
+
+ private:
+  void collect(const Region& region, Uses& uses, std::unordered_set<uint32_t>& defined);
+
+  std::unordered_map<std::string_view, ValueId> values_by_name_;
+  std::unordered_map<const Region*, Uses> uses_;
+};
+
+}  // namespace gnu::visibility("hidden")]]codegen
+}  // namespace braze

@@ -1,0 +1,588 @@
+// translate_accesses.cpp — loads and stores of a CPU's vectors; addresses and guards of all.
+//
+// An index is split into  rest + sum(c_i * e_i) + c * lane  where that is possible; `rest` is
+// evaluated once. Of a guard, what does not depend on `lane` selects the address: the element's, or
+// that of a dummy which holds the fill. What does is a mask. AVX2 has no masks for small elements
+// and slow masked stores: where the guard is a count of elements, the tail of a tensor, it goes
+// through a copy on the stack instead, so that full accesses pay for one branch and no mask.
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/MDBuilder.h>
+
+#include <algorithm>
+#include <numeric>
+
+#include "compiler/codegen/llvm/translator_p.h"
+
+namespace braze::codegen {
+
+namespace {
+
+// Lanes are compared in 32 bits: counts beyond this are as good as infinite.
+constexpr int64_t kManyLanes = 1 << 20;
+// Tails beyond these go by masks: the copy must stay in the first cache, and its loop short.
+constexpr int64_t kMaxTailBytes = 4096;
+constexpr int64_t kMaxTailGroups = 16;
+
+// Whether `diff` lanes, as many as are left at lane 0, are always none or all of a vector.
+bool cuts_whole_vectors(const Expr& diff, int32_t lanes) {
+  return diff.substitute({{"lane", Expr(0)}}).is_multiple_of(lanes);
+}
+
+bool has_one_lane(Value* mask) {
+  auto* known = llvm::dyn_cast<llvm::Constant>(mask);
+  if (!known) return false;
+  const auto lanes = llvm::cast<llvm::FixedVectorType>(mask->getType())->getNumElements();
+  unsigned set = 0;
+  for (unsigned l = 0; l < lanes; ++l) set += known->getAggregateElement(l)->isOneValue();
+  return set == 1;
+}
+
+}  // namespace
+
+// `op` is a LoadOp or a StoreOp.
+template <class Op>
+Translator::Access Translator::make_access(const Op& op, const ValueType& type) {
+  BRAZE_CHECK(op.at.size() == 1, "memory in Kernel IR has one coordinate");
+  Access access;
+  access.memory = op.memory;
+  access.type = type;
+  access.at = op.at[0];
+  access.mask = op.guard.mask;
+  access.align = std::max<int64_t>(op.align, static_cast<int64_t>(size_of(type.dtype)));
+  access.cache = op.cache;
+  access.rank = op.rank;
+  if (!access.rank) access.address = affine(op.at[0], type.rank());
+  if (access.address) access.base = address_of(op.memory, index(access.address->rest));
+  for (const IndexComparison& comparison : op.guard.condition) {
+    Access::Part part;
+    part.comparison = comparison;
+    part.by_lane =
+        type.lanes > 1 && (varies_by_lane(comparison.left) || varies_by_lane(comparison.right));
+    using Kind = IndexComparison::Kind;
+    if (comparison.kind != Kind::Eq && comparison.kind != Kind::Ne) {
+      // a < b is b - a > 0; a <= b is b - a + 1 > 0.
+      const bool swap = comparison.kind == Kind::Gt || comparison.kind == Kind::Ge;
+      const bool equal = comparison.kind == Kind::Le || comparison.kind == Kind::Ge;
+      const Expr& low = swap ? comparison.right : comparison.left;
+      const Expr& high = swap ? comparison.left : comparison.right;
+      const Expr diff = high - low + Expr(equal ? 1 : 0);
+      if (diff.range().min >= 1) continue;
+      part.diff = affine(diff, type.rank());
+      if (part.diff && !part.diff->is_constant()) part.diff.reset();
+      if (part.diff) {
+        part.count = part.by_lane && part.diff->lane == -1;
+        if (machine_.simt && part.count && cuts_whole_vectors(diff, type.lanes))
+          part.by_lane = part.count = false;
+        if (!part.by_lane || part.count || machine_.simt) part.rest = index(part.diff->rest);
+      }
+    }
+    access.parts.push_back(std::move(part));
+  }
+  return access;
+}
+
+template Translator::Access Translator::make_access(const LoadOp& op, const ValueType& type);
+template Translator::Access Translator::make_access(const StoreOp& op, const ValueType& type);
+
+Value* Translator::address_of(MemoryId memory, Value* index) {
+  return address_from(memory, phase_.pointers[memory.index], index);
+}
+
+Value* Translator::address_from(MemoryId memory, Value* base, Value* index) {
+  return b_.CreateGEP(memory_type(context_, kernel_[memory].dtype, 1), base, index);
+}
+
+// The address of lane 0 of an element (of `lane`, where given).
+Value* Translator::address(Access& access, int64_t i, std::optional<int32_t> lane) {
+  llvm::Type* unit = memory_type(context_, kernel_[access.memory].dtype, 1);
+  if (access.tail) {
+    const std::vector<int64_t> at = unflatten(i, access.type.extents);
+    const int64_t offset = inner_offset(access, at) + lane.value_or(0);
+    Value* base = access.tail->base[static_cast<size_t>(group_of(*access.tail, at))];
+    return offset == 0 ? base : b_.CreateGEP(unit, base, i64(offset));
+  }
+  if (access.address) {
+    const int64_t offset = access.address->offset(unflatten(i, access.type.extents)) +
+                           access.address->lane * lane.value_or(0);
+    Value* row = row_address(access, unflatten(i, access.type.extents));
+    return offset == 0 ? row : b_.CreateGEP(unit, row, i64(offset));
+  }
+  Position position = position_of(access.type, i);
+  position.lane = lane.value_or(0);
+  if (access.rank)
+    return address_from(access.memory,
+                        of_block(phase_.pointers[access.memory.index], *access.rank, position),
+                        index(access.at, position));
+  return address_of(access.memory, index(access.at, position));
+}
+
+// The base moved along the axes whose strides are no constants.
+Value* Translator::row_address(Access& access, std::vector<int64_t> at) {
+  const Affine& address = *access.address;
+  for (size_t d = 0; d < at.size(); ++d)
+    if (address.strides[d].is_constant(0)) at[d] = 0;
+  Value*& row = access.rows[at];
+  if (row) return row;
+  row = access.base;
+  for (size_t d = 0; d < at.size(); ++d)
+    if (at[d] != 0) row = address_from(access.memory, row, index(address.strides[d] * Expr(at[d])));
+  return row;
+}
+
+// How the lanes of an access lie in memory, if it is the same for all elements.
+std::optional<int64_t> Translator::lane_stride(const Access& access) const {
+  if (access.type.lanes == 1) return 1;
+  if (access.address) return access.address->lane;
+  if (!varies_by_lane(access.at)) return 0;
+  std::vector<ValueId> named;
+  uses_.values_in(access.at, named);
+  for (ValueId id : named)
+    if (type_of(id).lanes > 1) return {};
+  const auto coefficient = access.at.coefficient_of("lane");
+  return coefficient ? coefficient->as_constant() : std::nullopt;
+}
+
+// All lanes' indices as a vector, where a vector value steers them.
+Value* Translator::gathered_index(Access& access, int64_t i) {
+  if (access.address || access.type.lanes == 1) return nullptr;
+  std::vector<ValueId> named;
+  uses_.values_in(access.at, named);
+  const bool gathers =
+      std::any_of(named.begin(), named.end(), [&](ValueId id) { return type_of(id).lanes > 1; });
+  if (!gathers) return nullptr;
+  return index(access.at, position_of(access.type, i));
+}
+
+// --- Guards --------------------------------------------------------------------------------------
+
+Value* Translator::exceeds(Value* value, int64_t limit) {
+  if (!is_narrow(Interval::point(limit))) value = fit(value, b_.getInt64Ty());
+  return b_.CreateICmpSGT(value, number(value->getType(), limit));
+}
+
+// The part of the guard that is one bit per element; null if there is none.
+Value* Translator::element_condition(Access& access, int64_t i) {
+  Value* all = nullptr;
+  for (Access::Part& part : access.parts) {
+    if (part.by_lane) continue;
+    Value* holds = nullptr;
+    if (part.rest) {
+      const int64_t offset = part.diff->offset(unflatten(i, access.type.extents));
+      holds = exceeds(part.rest, -offset);
+    } else {
+      holds = compare(part.comparison, position_of(access.type, i));
+    }
+    all = all ? b_.CreateAnd(all, holds) : holds;
+  }
+  if (access.mask && type_of(access.mask).lanes == 1) {
+    Value* holds = mask_element(access, i);
+    all = all ? b_.CreateAnd(all, holds) : holds;
+  }
+  if (auto* known = llvm::dyn_cast_or_null<llvm::ConstantInt>(all); known && known->isOne())
+    return nullptr;
+  return all;
+}
+
+Value* Translator::mask_element(Access& access, int64_t i) {
+  return element(access.mask,
+                 broadcast_index(type_of(access.mask).extents, i, access.type.extents));
+}
+
+// The part of the guard that differs between lanes; null if there is none.
+Value* Translator::lane_mask(Access& access, int64_t i) {
+  const int32_t lanes = access.type.lanes;
+  Value* all = nullptr;
+  for (Access::Part& part : access.parts) {
+    if (!part.by_lane) continue;
+    Value* holds = nullptr;
+    if (part.count) {
+      holds = count_mask(part, part.diff->offset(unflatten(i, access.type.extents)), lanes);
+    } else {
+      holds = compare(part.comparison, position_of(access.type, i));
+    }
+    all = all ? b_.CreateAnd(all, holds) : holds;
+  }
+  if (access.mask && type_of(access.mask).lanes > 1) {
+    Value* holds = mask_element(access, i);
+    all = all ? b_.CreateAnd(all, holds) : holds;
+  }
+  if (auto* known = llvm::dyn_cast_or_null<llvm::Constant>(all); known && known->isAllOnesValue())
+    return nullptr;
+  return all;
+}
+
+// lane < count + offset
+Value* Translator::count_mask(Access::Part& part, int64_t offset, int32_t lanes) {
+  if (auto* count = llvm::dyn_cast<llvm::ConstantInt>(part.rest)) {
+    llvm::SmallVector<llvm::Constant*, 64> flags;
+    for (int32_t l = 0; l < lanes; ++l)
+      flags.push_back(b_.getInt1(l < count->getSExtValue() + offset));
+    return llvm::ConstantVector::get(flags);
+  }
+  if (!part.many) {
+    Value* few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smin, part.rest, i64(kManyLanes));
+    few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, i64(-kManyLanes));
+    part.many = splat(b_.CreateTrunc(few, b_.getInt32Ty()), lanes);
+  }
+  // An offset beyond all counts is met as if it were exact.
+  const int64_t from = std::clamp<int64_t>(-offset, -4 * kManyLanes, 4 * kManyLanes);
+  return b_.CreateICmpSGT(part.many, lane_numbers(b_.getInt32Ty(), lanes, from));
+}
+
+// The lane's bit of all guards; null if there is none.
+Value* Translator::lane_condition(const Access& access, Value* condition, Value* mask,
+                                  int32_t lane) {
+  if (!mask) return condition;
+  Value* bit = lane_of(mask, access.type.lanes, lane);
+  return condition ? b_.CreateAnd(condition, bit) : bit;
+}
+
+// `fill` in memory, for loads that must not happen.
+Value* Translator::fill_address(const ValueType& type, uint64_t fill) {
+  llvm::Constant* value = literal(context_, type.dtype, fill, type.lanes);
+  if (type.dtype == DType::Bool) {
+    value = llvm::ConstantInt::get(context_, llvm::APInt(8, fill ? 1 : 0));
+    if (type.lanes > 1)
+      value = llvm::ConstantVector::getSplat(
+          llvm::ElementCount::getFixed(static_cast<unsigned>(type.lanes)), value);
+  }
+  llvm::GlobalVariable*& global = fills_[value];
+  if (!global) {
+    global = new llvm::GlobalVariable(*module_, value->getType(), true,
+                                      llvm::GlobalValue::PrivateLinkage, value, "fill");
+    global->setAlignment(llvm::Align(64));
+  }
+  return global;
+}
+
+llvm::MDNode* Translator::unlikely() {
+  return llvm::MDBuilder(context_).createUnlikelyBranchWeights();
+}
+
+// Where stores go that must not happen: 512 bytes of stack hold the widest vector.
+Value* Translator::dummy() {
+  if (!dummy_) {
+    llvm::IRBuilder<> at(entry_, entry_->begin());
+    llvm::AllocaInst* made =
+        at.CreateAlloca(llvm::ArrayType::get(at.getInt8Ty(), 512), nullptr, "dummy");
+    made->setAlignment(llvm::Align(64));
+    dummy_ = made;
+  }
+  return dummy_;
+}
+
+// --- Tails ---------------------------------------------------------------------------------------
+
+int64_t Translator::group_of(const Tail& tail, std::vector<int64_t> at) {
+  for (size_t d = 0; d < at.size(); ++d)
+    if (tail.inside[d]) at[d] = 0;
+  return flatten(at, tail.groups);
+}
+
+int64_t Translator::inner_offset(const Access& access, std::vector<int64_t> at) {
+  for (size_t d = 0; d < at.size(); ++d)
+    if (!access.tail->inside[d]) at[d] = 0;
+  return access.address->offset(at);
+}
+
+int64_t Translator::first_of_group(const Access& access, const Tail& tail, int64_t g) {
+  return flatten(unflatten(g, tail.groups), access.type.extents);
+}
+
+// Whether an access is cut off by one count that runs as its places in memory do.
+std::shared_ptr<Translator::Tail> Translator::find_tail(const Access& access) const {
+  if (machine_.avx512 || machine_.simt || !access.address || access.address->lane != 1 ||
+      access.mask)
+    return nullptr;
+  if (access.type.lanes == 1) return nullptr;
+  const std::vector<int64_t>& extents = access.type.extents;
+  auto tail = std::make_shared<Tail>();
+  tail->groups = extents;
+  tail->inside.resize(extents.size());
+  const Access::Part* count = nullptr;
+  for (const Access::Part& part : access.parts) {
+    if (!part.by_lane) continue;
+    if (count || !part.count || llvm::isa<llvm::Constant>(part.rest)) return nullptr;
+    count = &part;
+  }
+  if (!count) return nullptr;
+  tail->span = access.type.lanes;
+  for (size_t d = 0; d < extents.size(); ++d) {
+    const int64_t c = access.address->axes[d];
+    if (extents[d] == 1 || count->diff->axes[d] == 0) continue;
+    if (c < 0 || count->diff->axes[d] != -c || !access.address->strides[d].is_constant(0))
+      return nullptr;
+    tail->inside[d] = true;
+    tail->groups[d] = 1;
+    tail->span += c * (extents[d] - 1);
+  }
+  for (const Access::Part& part : access.parts) {
+    if (part.by_lane) continue;
+    if (!part.diff) return nullptr;
+    for (size_t d = 0; d < extents.size(); ++d)
+      if (tail->inside[d] && part.diff->axes[d] != 0) return nullptr;
+  }
+  const int64_t rows =
+      std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
+  const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
+  if (rows * tail->span * bytes > kMaxTailBytes || rows > kMaxTailGroups) return nullptr;
+  tail->count = count->rest;
+  return tail;
+}
+
+// for (t = 0; t < count; ++t): each(group, t, place t of the group in the copy) for all groups.
+template <class F>
+void Translator::copy_tail(const Access& access, const Tail& tail, Value* count, const F& each) {
+  llvm::Type* unit = memory_type(context_, access.type.dtype, 1);
+  BasicBlock *before = b_.GetInsertBlock(), *loop = block("copy"), *after = block("copied");
+  b_.CreateCondBr(b_.CreateICmpSGT(count, i64(0)), loop, after);
+  b_.SetInsertPoint(loop);
+  auto* t = b_.CreatePHI(b_.getInt64Ty(), 2, "t");
+  t->addIncoming(i64(0), before);
+  for (size_t g = 0; g < tail.memory.size(); ++g) {
+    Value* place =
+        b_.CreateGEP(unit, tail.copy, b_.CreateNSWAdd(t, i64(static_cast<int64_t>(g) * tail.span)));
+    each(static_cast<int64_t>(g), t, place);
+  }
+  Value* next = b_.CreateNSWAdd(t, i64(1));
+  t->addIncoming(next, loop);
+  b_.CreateCondBr(b_.CreateICmpSLT(next, count), loop, after);
+  b_.SetInsertPoint(after);
+}
+
+// Chooses where the access finds its places, and for a load fills the copy.
+void Translator::open_tail(Access& access, std::optional<uint64_t> fill) {
+  const std::shared_ptr<Tail> tail = find_tail(access);
+  if (!tail) return;
+  const DType dtype = access.type.dtype;
+  llvm::Type* unit = memory_type(context_, dtype, 1);
+  const int64_t rows =
+      std::accumulate(tail->groups.begin(), tail->groups.end(), int64_t{1}, std::multiplies<>());
+  {
+    llvm::IRBuilder<> at(entry_, entry_->begin());
+    llvm::AllocaInst* made = at.CreateAlloca(
+        llvm::ArrayType::get(unit, static_cast<uint64_t>(rows * tail->span)), nullptr, "copy");
+    made->setAlignment(llvm::Align(64));
+    tail->copy = made;
+  }
+  // Guards that see no lane still choose the address, group by group.
+  for (int64_t g = 0; g < rows; ++g) {
+    const int64_t offset = access.address->offset(unflatten(g, tail->groups));
+    Value* row = row_address(access, unflatten(g, tail->groups));
+    tail->memory.push_back(offset == 0 ? row : b_.CreateGEP(unit, row, i64(offset)));
+  }
+  tail->partial = b_.CreateICmpSLT(tail->count, i64(tail->span));
+  if (fill) {
+    BasicBlock *before = b_.GetInsertBlock(), *cut = block("cut"), *joined = block("joined");
+    b_.CreateCondBr(tail->partial, cut, joined, unlikely());
+    b_.SetInsertPoint(cut);
+    Value* blank = to_memory(literal(context_, dtype, *fill, 1), dtype, 1);
+    copy_tail(access, *tail, i64(tail->span),
+              [&](int64_t, Value*, Value* place) { b_.CreateStore(blank, place); });
+    copy_tail(access, *tail, tail->count, [&](int64_t g, Value* t, Value* place) {
+      Value* from = b_.CreateGEP(unit, tail->memory[static_cast<size_t>(g)], t);
+      if (Value* holds = element_condition(access, first_of_group(access, *tail, g)))
+        from = b_.CreateSelect(holds, from, fill_address({dtype, 1, {}}, *fill));
+      b_.CreateStore(b_.CreateLoad(unit, from), place);
+    });
+    std::vector<Value*> rows_of_copy;
+    for (int64_t g = 0; g < rows; ++g)
+      rows_of_copy.push_back(b_.CreateGEP(unit, tail->copy, i64(g * tail->span)));
+    BasicBlock* end = b_.GetInsertBlock();
+    b_.CreateBr(joined);
+    b_.SetInsertPoint(joined);
+    for (size_t g = 0; g < rows_of_copy.size(); ++g) {
+      auto* base = b_.CreatePHI(b_.getPtrTy(), 2);
+      base->addIncoming(tail->memory[g], before);
+      base->addIncoming(rows_of_copy[g], end);
+      tail->base.push_back(base);
+    }
+  } else {
+    for (int64_t g = 0; g < rows; ++g) {
+      Value* row = b_.CreateGEP(unit, tail->copy, i64(g * tail->span));
+      tail->base.push_back(
+          b_.CreateSelect(tail->partial, row, tail->memory[static_cast<size_t>(g)]));
+    }
+  }
+  std::erase_if(access.parts, [](const Access::Part& part) { return part.by_lane; });
+  // Places on the stack are aligned as the first of them is only.
+  access.align = static_cast<int64_t>(size_of(dtype));
+  access.tail = tail;
+}
+
+// After the stores: what went to the copy goes to memory.
+void Translator::close_tail(Access& access) {
+  const Tail& tail = *access.tail;
+  BasicBlock *cut = block("cut"), *joined = block("joined");
+  b_.CreateCondBr(tail.partial, cut, joined, unlikely());
+  b_.SetInsertPoint(cut);
+  llvm::Type* unit = memory_type(context_, access.type.dtype, 1);
+  copy_tail(access, tail, tail.count, [&](int64_t g, Value* t, Value* place) {
+    Value* to = b_.CreateGEP(unit, tail.memory[static_cast<size_t>(g)], t);
+    if (Value* holds = element_condition(access, first_of_group(access, tail, g)))
+      to = b_.CreateSelect(holds, to, dummy());
+    b_.CreateStore(b_.CreateLoad(unit, place), to);
+  });
+  b_.CreateBr(joined);
+  b_.SetInsertPoint(joined);
+}
+
+// --- Loads ---------------------------------------------------------------------------------------
+
+Value* Translator::emit_load(const LoadOp& op, const ValueType& type, int64_t i,
+                             std::shared_ptr<Access>& access) {
+  if (!access) {
+    access = std::make_shared<Access>(make_access(op, type));
+    open_tail(*access, op.fill);
+  }
+  return load_element(*access, op.fill, i);
+}
+
+Value* Translator::load_element(Access& access, uint64_t fill, int64_t i) {
+  const ValueType& type = access.type;
+  const auto stride = lane_stride(access);
+  if (stride == 0 && type.lanes > 1) {
+    // One address for all lanes: a scalar, splat; a mask that differs by lane chooses after.
+    Value* mask = lane_mask(access, i);
+    Value* condition = element_condition(access, i);
+    if (mask) {
+      Value* any = b_.CreateOrReduce(mask);
+      condition = condition ? b_.CreateAnd(condition, any) : any;
+    }
+    Value* value = splat(load_scalar(access, fill, address(access, i), condition), type.lanes);
+    return mask ? b_.CreateSelect(mask, value, literal(context_, type.dtype, fill, type.lanes))
+                : value;
+  }
+  if (stride == 1) return load_vector(access, fill, i);
+  return load_lanes(access, fill, i);
+}
+
+Value* Translator::load_scalar(Access& access, uint64_t fill, Value* at, Value* condition) {
+  const DType dtype = access.type.dtype;
+  if (condition) at = b_.CreateSelect(condition, at, fill_address({dtype, 1, {}}, fill));
+  auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, 1), at, element_alignment(access));
+  annotate(load, access.memory, access.tail != nullptr);
+  return from_memory(load, dtype);
+}
+
+Value* Translator::load_vector(Access& access, uint64_t fill, int64_t i) {
+  const ValueType& type = access.type;
+  Value* condition = element_condition(access, i);
+  Value* mask = lane_mask(access, i);
+  if (mask && !has_masked_access(type.dtype)) return load_lanes(access, fill, i);
+  Value* at = address(access, i);
+  if (condition) at = b_.CreateSelect(condition, at, fill_address(type, fill));
+  llvm::Type* memory = memory_type(context_, type.dtype, type.lanes);
+  if (!mask) {
+    auto* load = b_.CreateAlignedLoad(memory, at, alignment(access));
+    annotate(load, access.memory, access.tail != nullptr);
+    return from_memory(load, type.dtype);
+  }
+  Value* other = to_memory(literal(context_, type.dtype, fill, type.lanes), type.dtype, type.lanes);
+  auto* load = b_.CreateMaskedLoad(memory, at, alignment(access), mask, other);
+  annotate(load, access.memory, access.tail != nullptr);
+  return from_memory(load, type.dtype);
+}
+
+// Scalar loads, lane by lane: strided, gathered, or masked where the machine has no masks.
+Value* Translator::load_lanes(Access& access, uint64_t fill, int64_t i) {
+  const ValueType& type = access.type;
+  Value* condition = element_condition(access, i);
+  Value* mask = lane_mask(access, i);
+  Value* indices = gathered_index(access, i);
+  Value* out = llvm::PoisonValue::get(codegen::register_type(context_, type.dtype, type.lanes));
+  for (int32_t l = 0; l < type.lanes; ++l) {
+    Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
+                        : address(access, i, l);
+    Value* value = load_scalar(access, fill, at, lane_condition(access, condition, mask, l));
+    out = with_lane(out, type.lanes, l, value);
+  }
+  return out;
+}
+
+// --- Stores --------------------------------------------------------------------------------------
+
+void Translator::emit_store(const StoreOp& op) {
+  force_loads([&](MemoryId memory) { return memory == op.memory; });
+  ValueType type{kernel_[op.memory].dtype, 1, {}};
+  if (!op.value.is_literal()) type = type_of(op.value.value);
+  Access access = make_access(op, type);
+  if (machine_.simt) return store_elements(access, op.value);
+  const int64_t whole = std::min<int64_t>(type.lanes * static_cast<int64_t>(size_of(type.dtype)),
+                                          machine_.vector_bytes);
+  stream_ = op.cache == CacheHint::Stream && !op.guard && lane_stride(access) == 1 &&
+            type.lanes > 1 && op.align >= whole;
+  streams_ |= stream_;
+  open_tail(access, {});
+  for (int64_t i = 0; i < type.count(); ++i)
+    store_element(access, element(op.value, i, type.lanes), i);
+  if (access.tail) close_tail(access);
+}
+
+void Translator::store_element(Access& access, Value* value, int64_t i) {
+  const ValueType& type = access.type;
+  const auto stride = lane_stride(access);
+  Value* condition = element_condition(access, i);
+  Value* mask = lane_mask(access, i);
+  // A mask of one lane is a scalar store. (Where it meets a narrowing, LLVM 22 makes of it a
+  // store of the whole wide element.)
+  if (stride != 1 || (mask && (!has_masked_access(type.dtype) || has_one_lane(mask))))
+    return store_lanes(access, value, i, condition, mask);
+  Value* at = address(access, i);
+  if (condition) at = b_.CreateSelect(condition, at, dummy());
+  Value* bits = to_memory(value, type.dtype, type.lanes);
+  if (mask) {
+    annotate(b_.CreateMaskedStore(bits, at, alignment(access), mask), access.memory);
+    return;
+  }
+  // Merged, it would go through the caches.
+  const auto width = bits->getType()->getPrimitiveSizeInBits().getFixedValue();
+  if (stream_ && size_of(type.dtype) < 8 && width >= 128 && width <= 512) bits = opaque(bits);
+  auto* store = b_.CreateAlignedStore(bits, at, alignment(access));
+  annotate(store, access.memory);
+  if (stream_)
+    store->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                       llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+}
+
+// The value, from where nothing is known of it: a store would else merge with a narrowing before
+// it.
+Value* Translator::opaque(Value* value) {
+  auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);
+  return b_.CreateCall(llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), value);
+}
+
+void Translator::store_lanes(Access& access, Value* value, int64_t i, Value* condition,
+                             Value* mask) {
+  const ValueType& type = access.type;
+  Value* indices = gathered_index(access, i);
+  for (int32_t l = 0; l < type.lanes; ++l) {
+    Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
+                        : address(access, i, l);
+    Value* holds = lane_condition(access, condition, mask, l);
+    if (auto* known = llvm::dyn_cast_or_null<llvm::Constant>(holds); known && known->isNullValue())
+      continue;
+    if (holds) at = b_.CreateSelect(holds, at, dummy());
+    Value* bits = to_memory(lane_of(value, type.lanes, l), type.dtype, 1);
+    annotate(b_.CreateAlignedStore(bits, at, element_alignment(access)), access.memory);
+  }
+}
+
+void Translator::emit_atomic(const AtomicOp& op, const Statement& s) {
+  force_loads([&](MemoryId memory) { return !is_constant(memory); });
+  Value* at = address_of(op.memory, index(op.at));
+  const DType dtype = kernel_[op.memory].dtype;
+  const auto action = !op.is_max                 ? llvm::AtomicRMWInst::Add
+                      : is_signed_integer(dtype) ? llvm::AtomicRMWInst::Max
+                                                 : llvm::AtomicRMWInst::UMax;
+  const auto order =
+      op.acquire_release ? llvm::AtomicOrdering::AcquireRelease : llvm::AtomicOrdering::Monotonic;
+  const auto scope = machine_.simt ? context_.getOrInsertSyncScopeID("device")
+                                   : llvm::SyncScope::ID{llvm::SyncScope::System};
+  Value* old = b_.CreateAtomicRMW(action, at, element(op.value, 0, 1), llvm::Align(size_of(dtype)),
+                                  order, scope);
+  slots_[s.results[0].index] = {nullptr, {old}, 0, nullptr};
+}
+
+}  // namespace braze::codegen

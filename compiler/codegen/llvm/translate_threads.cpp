@@ -1,0 +1,449 @@
+// translate_threads.cpp — loads and stores of one GPU thread, its instructions, its roles.
+//
+// A thread branches around what its guard excludes; elements with one guard share the branch.
+#include <llvm/IR/Constants.h>
+#include <llvm/IR/InlineAsm.h>
+#include <llvm/IR/IntrinsicsNVPTX.h>
+
+#include <algorithm>
+
+#include "compiler/codegen/llvm/translator_p.h"
+#include "ir/support/text.h"
+
+namespace braze::codegen {
+
+namespace {
+
+// "$1" or "{$1, $2}", for the registers from `first` on.
+std::string word_list(size_t first, size_t words) {
+  std::string out;
+  for (size_t i = 0; i < words; ++i) out += fmt::format("{}${}", i ? ", " : "", first + i);
+  return words == 1 ? out : "{" + out + "}";
+}
+
+std::string vector_suffix(size_t words) {
+  return words == 1 ? ".b32" : fmt::format(".v{}.b32", words);
+}
+
+}  // namespace
+
+// --- Accesses ------------------------------------------------------------------------------------
+
+// All addresses and conditions of an access, so that its instructions stand close together.
+// Equal conditions are one value.
+std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) {
+  const ValueType& type = access.type;
+  const auto stride = lane_stride(access);
+  const bool lanes_differ = (access.mask && type_of(access.mask).lanes > 1) ||
+                            std::any_of(access.parts.begin(), access.parts.end(),
+                                        [](const Access::Part& part) { return part.by_lane; });
+  const bool one_scalar = type.lanes > 1 && stride == 0 && is_load && !lanes_differ;
+  const bool whole = one_scalar || (stride == 1 && !lanes_differ);
+  const auto bytes = static_cast<int64_t>(size_of(type.dtype)) * type.lanes;
+  const bool at_edges = stride == 1 && lanes_differ && type.lanes > 1 && access.align >= bytes;
+  std::map<std::vector<Value*>, Value*> conditions;
+  const auto all_of = [&](const std::vector<Value*>& terms) {
+    Value*& condition = conditions[terms];
+    if (!condition && !terms.empty()) condition = b_.CreateAnd(terms);
+    return condition;
+  };
+  std::vector<Piece> out;
+  for (int64_t i = 0; i < type.count(); ++i) {
+    Value* indices = gathered_index(access, i);
+    std::vector<Piece> lanes;
+    std::vector<Value*> terms;  // of all lanes
+    bool alike = true;
+    for (int32_t l = 0; l < (whole ? 1 : type.lanes); ++l) {
+      const auto own = guard_terms(access, i, l);
+      alike = alike && (l == 0 || all_of(own) == lanes.back().condition);
+      for (Value* term : own)
+        if (std::find(terms.begin(), terms.end(), term) == terms.end()) terms.push_back(term);
+      Value* at = indices ? address_of(access.memory, lane_of(indices, type.lanes, l))
+                          : address(access, i, l);
+      lanes.push_back({at, all_of(own), i, l, whole && !one_scalar ? type.lanes : 1});
+    }
+    if (at_edges) {
+      Piece vector{lanes[0].at, all_of(terms), i, 0, type.lanes};
+      if (!alike) vector.apart = std::move(lanes);
+      out.push_back(std::move(vector));
+    } else {
+      out.insert(out.end(), lanes.begin(), lanes.end());
+    }
+  }
+  return out;
+}
+
+// What must hold for a lane of an element.
+std::vector<Value*> Translator::guard_terms(Access& access, int64_t i, int32_t lane) {
+  std::vector<Value*> terms;
+  const auto add = [&](Value* term) {
+    auto* known = llvm::dyn_cast<llvm::ConstantInt>(term);
+    if (!known || known->isZero()) terms.push_back(term);
+  };
+  Position position = position_of(access.type, i);
+  position.lane = lane;
+  for (Access::Part& part : access.parts) {
+    if (!part.diff) {
+      add(compare(part.comparison, position));
+      continue;
+    }
+    const int64_t offset = part.diff->offset(position.at) + part.diff->lane * lane;
+    if (part.diff->rest.range().min > -offset) continue;
+    Value*& holds = part.holds[offset];
+    if (!holds) holds = exceeds(part.rest, -offset);
+    add(holds);
+  }
+  if (access.mask) add(lane_of(mask_element(access, i), type_of(access.mask).lanes, lane));
+  return terms;
+}
+
+// Emits body(from, to) for each run of pieces with one condition, under a branch if they have
+// one, then joined(from, to, block before the branch, block at the end of its body). Where a
+// vector is not there as a whole, apart(piece) is emitted before that join.
+template <class Body, class Apart, class Joined>
+void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, const Apart& apart,
+                         const Joined& joined) {
+  for (size_t from = 0, to = 0; from < pieces.size(); from = to) {
+    Value* condition = pieces[from].condition;
+    const bool parts = !pieces[from].apart.empty();
+    do ++to;
+    while (!parts && to < pieces.size() && pieces[to].condition == condition);
+    if (!condition) {
+      body(from, to);
+      continue;
+    }
+    BasicBlock *before = b_.GetInsertBlock(), *inside = block("inside"), *after = block("after");
+    BasicBlock* outside = parts ? block("outside") : after;
+    b_.CreateCondBr(condition, inside, outside);
+    b_.SetInsertPoint(inside);
+    body(from, to);
+    BasicBlock* end = b_.GetInsertBlock();
+    b_.CreateBr(after);
+    if (parts) {
+      b_.SetInsertPoint(outside);
+      apart(from);
+      before = b_.GetInsertBlock();
+      b_.CreateBr(after);
+    }
+    b_.SetInsertPoint(after);
+    joined(from, to, before, end);
+  }
+}
+
+std::vector<Value*> Translator::load_elements(const LoadOp& op, const ValueType& type) {
+  Access access = make_access(op, type);
+  const std::vector<Piece> parts = pieces(access, /*is_load=*/true);
+  const std::vector<Value*> loaded = load_pieces(access, parts, op.fill);
+  std::vector<Value*> out(static_cast<size_t>(type.count()));
+  for (size_t p = 0; p < parts.size(); ++p) {
+    Value*& element = out[static_cast<size_t>(parts[p].element)];
+    Value* value = from_memory(loaded[p], type.dtype);
+    if (parts[p].lanes == type.lanes) {
+      element = value;
+    } else if (p + 1 == parts.size() || parts[p + 1].element != parts[p].element) {
+      element = parts[p].lane == 0 ? splat(value, type.lanes)
+                                   : with_lane(element, type.lanes, parts[p].lane, value);
+    } else {
+      if (!element) element = llvm::PoisonValue::get(register_type(type));
+      element = with_lane(element, type.lanes, parts[p].lane, value);
+    }
+  }
+  return out;
+}
+
+// What each piece moves, as it is in memory; `fill` where its condition does not hold.
+std::vector<Value*> Translator::load_pieces(const Access& access, const std::vector<Piece>& parts,
+                                            uint64_t fill) {
+  const DType dtype = access.type.dtype;
+  std::vector<Value*> loaded(parts.size()), others(parts.size());
+  const auto body = [&](size_t from, size_t to) {
+    for (size_t p = from; p < to; ++p) {
+      others[p] = memory_literal(dtype, fill, parts[p].lanes);
+      loaded[p] = load_piece(access, parts[p]);
+    }
+  };
+  const auto apart = [&](size_t p) {
+    const std::vector<Value*> lanes = load_pieces(access, parts[p].apart, fill);
+    others[p] = llvm::PoisonValue::get(memory_type(context_, dtype, parts[p].lanes));
+    for (size_t l = 0; l < lanes.size(); ++l)
+      others[p] = b_.CreateInsertElement(others[p], lanes[l], l);
+  };
+  guarded(parts, body, apart, [&](size_t from, size_t to, BasicBlock* before, BasicBlock* end) {
+    for (size_t p = from; p < to; ++p) {
+      auto* phi = b_.CreatePHI(loaded[p]->getType(), 2);
+      phi->addIncoming(others[p], before);
+      phi->addIncoming(loaded[p], end);
+      loaded[p] = phi;
+    }
+  });
+  return loaded;
+}
+
+// Data that is used once should not push other data out of the caches, which LLVM cannot say.
+// The words of such an access, or 0 if it is an ordinary one.
+size_t Translator::streamed_words(const Access& access, const Piece& piece) const {
+  const bool on_device = kernel_[access.memory].space == MemorySpace::Parameter ||
+                         kernel_[access.memory].space == MemorySpace::Workspace;
+  const auto bytes = static_cast<int64_t>(size_of(access.type.dtype)) * piece.lanes;
+  const bool one_instruction =
+      (bytes == 4 || bytes == 8 || bytes == 16) && (bytes == 4 || access.align >= bytes);
+  return access.cache == CacheHint::Stream && on_device && one_instruction
+             ? static_cast<size_t>(bytes / 4)
+             : 0;
+}
+
+llvm::Type* Translator::words_type(size_t words) {
+  return shaped(b_.getInt32Ty(), static_cast<int32_t>(words));
+}
+
+Value* Translator::load_streamed(const Piece& piece, DType dtype, size_t words) {
+  AsmText text;
+  text.text = fmt::format("ld.global.nc.L1::no_allocate{} {}, [${}];", vector_suffix(words),
+                          word_list(0, words), words);
+  text.results = std::string(words, 'r');
+  text.inputs = "l";
+  text.ties = {-1};
+  text.effects = false;
+  const auto parts = inline_asm(text, {b_.CreatePtrToInt(piece.at, b_.getInt64Ty())});
+  Value* value = words == 1 ? parts[0] : llvm::PoisonValue::get(words_type(words));
+  for (size_t i = 0; words > 1 && i < words; ++i)
+    value = b_.CreateInsertElement(value, parts[i], i);
+  return b_.CreateBitCast(value, memory_type(context_, dtype, piece.lanes));
+}
+
+void Translator::store_streamed(const Piece& piece, Value* value, size_t words) {
+  AsmText text;
+  text.text = fmt::format("st.global.cs{} [$0], {};", vector_suffix(words), word_list(1, words));
+  text.inputs = "l" + std::string(words, 'r');
+  text.ties.assign(1 + words, -1);
+  Value* parts = b_.CreateBitCast(value, words_type(words));
+  std::vector<Value*> inputs = {b_.CreatePtrToInt(piece.at, b_.getInt64Ty())};
+  for (size_t i = 0; i < words; ++i)
+    inputs.push_back(words == 1 ? parts : b_.CreateExtractElement(parts, i));
+  inline_asm(text, inputs);
+}
+
+Value* Translator::load_piece(const Access& access, const Piece& piece) {
+  const DType dtype = access.type.dtype;
+  if (const size_t words = streamed_words(access, piece); words && is_constant(access.memory))
+    return load_streamed(piece, dtype, words);
+  const bool whole = piece.lanes == access.type.lanes;
+  auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, piece.lanes), piece.at,
+                                    whole ? alignment(access) : element_alignment(access));
+  annotate(load, access.memory);
+  return load;
+}
+
+void Translator::store_elements(Access& access, const ValueOperand& operand) {
+  const std::vector<Value*> values = elements_of(operand, access.type);
+  store_pieces(access, pieces(access, /*is_load=*/false), values);
+}
+
+void Translator::store_pieces(const Access& access, const std::vector<Piece>& parts,
+                              const std::vector<Value*>& values) {
+  const ValueType& type = access.type;
+  const auto body = [&](size_t from, size_t to) {
+    for (size_t p = from; p < to; ++p) {
+      const bool whole = parts[p].lanes == type.lanes;
+      Value* value = values[static_cast<size_t>(parts[p].element)];
+      if (!whole) value = lane_of(value, type.lanes, parts[p].lane);
+      value = to_memory(value, type.dtype, parts[p].lanes);
+      if (const size_t words = streamed_words(access, parts[p])) {
+        store_streamed(parts[p], value, words);
+        continue;
+      }
+      auto* store = b_.CreateAlignedStore(value, parts[p].at,
+                                          whole ? alignment(access) : element_alignment(access));
+      annotate(store, access.memory);
+    }
+  };
+  const auto apart = [&](size_t p) { store_pieces(access, parts[p].apart, values); };
+  guarded(parts, body, apart, [](size_t, size_t, BasicBlock*, BasicBlock*) {});
+}
+
+// --- Instructions --------------------------------------------------------------------------------
+
+// Shared memory at the same place in the block of that rank.
+Value* Translator::of_block(Value* pointer, const Expr& rank, const Position& position) {
+  Value* number = fit(index(rank, position), b_.getInt32Ty());
+  return b_.CreateIntrinsic(llvm::Intrinsic::nvvm_mapa_shared_cluster, {pointer, number});
+}
+
+void Translator::emit_instruction(const InstructionOp& op, const Statement& s) {
+  if (info(op.instruction).result == InstructionResult::First) return emit_by_element(op, s);
+  Registers inputs;
+  const std::string_view letters = info(op.instruction).operands;
+  for (size_t i = 0; i < op.operands.size(); ++i)
+    add_operand(letters[std::min(i, letters.size() - 1)], op.operands[i], inputs, s);
+  std::vector<AsmOperand> results;
+  for (ValueId id : s.results)
+    results.push_back({static_cast<size_t>(type_of(id).count()), letter_of(type_of(id), s)});
+  const AsmText text = asm_text(op, inputs.operands, results);
+  const std::vector<Value*> out = inline_asm(text, inputs.values);
+  size_t next = 0;
+  for (ValueId id : s.results) {
+    std::vector<Value*> elements;
+    for (int64_t i = 0; i < type_of(id).count(); ++i)
+      elements.push_back(from_register(out[next++], type_of(id)));
+    bind(id, std::move(elements));
+  }
+}
+
+// A shuffle moves one register: each element of an array has its own.
+void Translator::emit_by_element(const InstructionOp& op, const Statement& s) {
+  const auto& value = std::get<ValueOperand>(op.operands[0]);
+  const ValueType& type = type_of(s.results[0]);
+  const char letter = letter_of(type, s);
+  const std::string_view letters = info(op.instruction).operands;
+  std::vector<Value*> moved;
+  for (Value* element : elements_of(value, type)) {
+    Registers inputs;
+    inputs.add({.letter = letter}, {element});
+    for (size_t i = 1; i < op.operands.size(); ++i)
+      add_operand(letters[i], op.operands[i], inputs, s);
+    const AsmText text = asm_text(op, inputs.operands, {{1, letter}});
+    moved.push_back(from_register(inline_asm(text, inputs.values)[0], type));
+  }
+  bind(s.results[0], std::move(moved));
+}
+
+char Translator::letter_of(const ValueType& type, const Statement& s) const {
+  const auto letter = register_letter(type);
+  if (!letter) not_kernel_ir(kernel_, s, "no instruction takes " + type.to_string());
+  return *letter;
+}
+
+void Translator::add_operand(char letter, const InstructionOperand& operand, Registers& out,
+                             const Statement& s) {
+  const Position nowhere{};
+  const auto small = [&](const Expr& e) { return fit(index(e), b_.getInt32Ty()); };
+  if (const auto* e = std::get_if<Expr>(&operand)) {
+    out.add({.constant = e->as_constant()},
+            letter == '#' ? std::vector<Value*>{} : std::vector<Value*>{small(*e)});
+  } else if (const auto* value = std::get_if<ValueOperand>(&operand)) {
+    const ValueType type =
+        value->is_literal() ? ValueType{value->dtype, 1, {}} : type_of(value->value);
+    out.add({.letter = letter_of(type, s)}, elements_of(*value, type));
+  } else if (const auto* map = std::get_if<MapPlace>(&operand)) {
+    std::vector<Value*> registers = {
+        b_.CreatePtrToInt(phase_.maps[map->map.index], b_.getInt64Ty())};
+    for (const Expr& x : map->at) registers.push_back(small(x));
+    out.add({}, std::move(registers));
+  } else {
+    const auto& place = std::get<Place>(operand);
+    if (place.matrix) return out.add({.matrix = place.matrix}, {descriptor(place)});
+    Value* at = address_of(place.memory, index(place.at));
+    std::vector<Value*> registers = {
+        b_.CreatePtrToInt(at, letter == 'P' ? b_.getInt64Ty() : b_.getInt32Ty())};
+    if (place.rank) registers.push_back(small(*place.rank));
+    out.add({.has_rank = place.rank.has_value()}, std::move(registers));
+  }
+}
+
+// Of a matrix in shared memory, in units of 16 bytes; constant steps become one addition.
+Value* Translator::descriptor(const Place& place) {
+  const MatrixLayout& layout = *place.matrix;
+  const Memory& memory = kernel_[place.memory];
+  const Expr bytes = place.at * Expr(static_cast<int64_t>(size_of(memory.dtype)));
+  BRAZE_CHECK(bytes.is_multiple_of(16), "a matrix operand begins at a multiple of 16 bytes");
+  Value* address = b_.CreatePtrToInt(phase_.pointers[place.memory.index], b_.getInt32Ty());
+  Value* base = b_.CreateLShr(b_.CreateAnd(address, kDescriptorAddress), 4);
+  Value* at =
+      fit(index(floordiv(bytes, Expr(16)) + Expr(layout.leading / 16 << 16)), b_.getInt32Ty());
+  Value* low = b_.CreateZExt(b_.CreateAdd(base, at), b_.getInt64Ty());
+  return b_.CreateOr(low, b_.getInt64(uint64_t{descriptor_high(layout)} << 32));
+}
+
+llvm::Type* Translator::asm_type(char letter) {
+  switch (letter) {
+    case 'f':
+      return b_.getFloatTy();
+    case 'd':
+      return b_.getDoubleTy();
+    case 'l':
+      return b_.getInt64Ty();
+    default:
+      return b_.getInt32Ty();
+  }
+}
+
+// Pairs of 16 bits are one register, bool is 0 or 1.
+Value* Translator::to_register(Value* value, char letter) {
+  if (value->getType()->isIntegerTy(1)) return b_.CreateZExt(value, b_.getInt32Ty());
+  return b_.CreateBitCast(value, asm_type(letter));
+}
+
+Value* Translator::from_register(Value* value, const ValueType& type) {
+  if (type.dtype == DType::Bool) return b_.CreateICmpNE(value, b_.getInt32(0));
+  return b_.CreateBitCast(value, register_type(type));
+}
+
+std::vector<Value*> Translator::inline_asm(const AsmText& text, const std::vector<Value*>& inputs) {
+  std::vector<llvm::Type*> results, types;
+  std::vector<Value*> arguments;
+  std::string constraints;
+  const auto add = [&](const std::string& constraint) {
+    constraints += (constraints.empty() ? "" : ",") + constraint;
+  };
+  for (char letter : text.results) {
+    results.push_back(asm_type(letter));
+    add(std::string("=") + letter);
+  }
+  for (size_t i = 0; i < inputs.size(); ++i) {
+    arguments.push_back(to_register(inputs[i], text.inputs[i]));
+    types.push_back(arguments.back()->getType());
+    add(text.ties[i] < 0 ? std::string(1, text.inputs[i]) : std::to_string(text.ties[i]));
+  }
+  if (text.effects) add("~{memory}");
+  llvm::Type* result = results.empty()       ? b_.getVoidTy()
+                       : results.size() == 1 ? results[0]
+                                             : llvm::StructType::get(context_, results);
+  auto* type = llvm::FunctionType::get(result, types, false);
+  auto* call =
+      b_.CreateCall(llvm::InlineAsm::get(type, text.text, constraints, text.effects), arguments);
+  call->setDoesNotThrow();
+  if (!text.effects) call->setDoesNotAccessMemory();
+  if (text.converges) call->setConvergent();
+  std::vector<Value*> out;
+  for (unsigned i = 0; i < results.size(); ++i)
+    out.push_back(results.size() == 1 ? call : b_.CreateExtractValue(call, i));
+  return out;
+}
+
+// --- Roles ---------------------------------------------------------------------------------------
+
+// Roles stand last in a phase: each ends its threads. The number of the warp comes by a shuffle,
+// so that the assembler knows the branch to be uniform.
+void Translator::emit_role(const RoleOp& role) {
+  prepare(*role.body);
+  Value* warp = b_.CreateLShr(fit(symbols_.at("tid"), b_.getInt32Ty()), 5);
+  const InstructionOp shuffle{Instruction::shfl_idx, {ValueOperand(), Expr(0)}, 0};
+  const AsmText text = asm_text(shuffle, {{.registers = 1}, {.registers = 1}}, {{.registers = 1}});
+  warp = inline_asm(text, {warp, b_.getInt32(0)})[0];
+  Value* within =
+      b_.CreateICmpULT(b_.CreateSub(warp, b_.getInt32(static_cast<uint32_t>(role.begin))),
+                       b_.getInt32(static_cast<uint32_t>(role.end - role.begin)));
+  BasicBlock *body = block(role.name.c_str()), *next = block("next");
+  b_.CreateCondBr(within, body, next);
+  b_.SetInsertPoint(body);
+  set_registers(role.registers);
+  symbols_["rtid"] = b_.CreateSub(fit(symbols_.at("tid"), b_.getInt32Ty()),
+                                  b_.getInt32(static_cast<uint32_t>(32 * role.begin)));
+  run_region(*role.body);
+  b_.CreateRetVoid();
+  b_.SetInsertPoint(next);
+}
+
+// Registers per thread from here on, where they differ from those of the launch.
+void Translator::set_registers(int64_t registers) {
+  if (registers == 0) return;
+  const int64_t at_launch = code_->registers > 0
+                                ? code_->registers
+                                : std::min<int64_t>(255, 65536 / code_->block / 8 * 8);
+  if (registers == at_launch) return;
+  const auto id = registers < at_launch ? llvm::Intrinsic::nvvm_setmaxnreg_dec_sync_aligned_u32
+                                        : llvm::Intrinsic::nvvm_setmaxnreg_inc_sync_aligned_u32;
+  b_.CreateIntrinsic(id, {b_.getInt32(static_cast<uint32_t>(registers))});
+}
+
+}  // namespace braze::codegen
