@@ -19,6 +19,7 @@
 #include "runtime/io/file_writer.h"
 #include "runtime/io/mapped_file.h"
 #include "runtime/io/safetensors.h"
+#include "runtime/io/signature.h"
 #include "runtime/package/package.h"
 
 namespace braze {
@@ -214,6 +215,9 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
     fail(codes::kPackWeights,
          fmt::format("{} holds the weights, and would be replaced by the package", quote(path)));
 
+  std::optional<Signer> signer;
+  if (!options.sign_key.empty()) signer.emplace(SecretKey::read(options.sign_key));
+
   PackSummary summary;
   PackageContents contents;
   std::deque<Program> programs;  // never moved: contents points into it
@@ -243,7 +247,11 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   contents.weights = weights_of(path, options, mapped);
   contents.facts = facts_of(builds, options.compile);
   FileWriter file(path);
-  write_package(contents, [&](std::span<const std::byte> part) { file.append(part); });
+  write_package(contents, [&](std::span<const std::byte> part) {
+    file.append(part);
+    if (signer) signer->append(part);
+  });
+  if (signer) file.append(signer->finish());
   summary.bytes = file.size();
   file.publish();
   return summary;

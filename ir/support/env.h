@@ -51,6 +51,12 @@ inline constexpr EnvVariable kEnvCacheSize{"BRAZE_CACHE_SIZE",
 inline constexpr EnvVariable kEnvCacheSync{"BRAZE_CACHE_SYNC",
                                            "1: entries of that cache survive a power failure"};
 
+inline constexpr EnvVariable kEnvCacheSignKey{"BRAZE_CACHE_SIGN_KEY",
+                                              "secret key that signs what goes into that cache"};
+inline constexpr EnvVariable kEnvTrustKeys{"BRAZE_TRUST_KEYS",
+                                           "public keys, or folders of them, with colons between: "
+                                           "who may sign packages and cache entries"};
+
 /// All of the above, for `braze doctor --env`.
 std::span<const EnvVariable> env_variables();
 

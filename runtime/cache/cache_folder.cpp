@@ -92,9 +92,16 @@ void make_folders(const std::filesystem::path& path) {
 
 }  // namespace
 
-CacheFolder CacheFolder::open(const std::string& path, bool make) {
+CacheFolder CacheFolder::open(const std::string& path, bool make, bool may_be_shared) {
   if (make) make_folders(path);
-  return {open_trusted_folder(path), path};
+  try {
+    return {open_trusted_folder(path), path, false};
+  } catch (const Error& error) {
+    if (!may_be_shared || &error.code() != &codes::kFileUntrusted) throw;
+  }
+  Descriptor folder(::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC));
+  if (!folder) fail_open(path, errno);
+  return {std::move(folder), path, true};
 }
 
 CacheFolder::Reading CacheFolder::read(const std::string& name) const {
@@ -109,11 +116,12 @@ CacheFolder::Reading CacheFolder::read(const std::string& name) const {
   struct stat facts {};
   if (fstat(file.get(), &facts) != 0) {
     out.error = last_error();
-  } else if (!S_ISREG(facts.st_mode) || !is_trusted(facts)) {
+  } else if (!S_ISREG(facts.st_mode)) {
     out.untrusted = true;
   } else if (static_cast<uint64_t>(facts.st_size) > kMostFileBytes) {
     out.error = {EFBIG, std::generic_category()};
   } else {
+    out.untrusted = shared_ || !is_trusted(facts);
     out.used = time_of(facts);
     out.bytes.resize(static_cast<size_t>(facts.st_size));
     out.error = read_all(file.get(), out.bytes);
@@ -122,20 +130,20 @@ CacheFolder::Reading CacheFolder::read(const std::string& name) const {
   return out;
 }
 
-std::error_code CacheFolder::publish(const std::string& name, std::string_view bytes,
-                                     bool sync) const {
+std::error_code CacheFolder::publish(const std::string& name, std::string_view bytes, bool sync,
+                                     bool for_all) const {
   const std::string temporary = temporary_name();
-  std::error_code error = write(temporary, bytes, sync);
+  std::error_code error = write(temporary, bytes, sync, for_all ? 0644 : 0600);
   if (!error) error = link(temporary, name);
   unlinkat(folder_.get(), temporary.c_str(), 0);
   return error;
 }
 
-std::error_code CacheFolder::write(const std::string& name, std::string_view bytes,
-                                   bool sync) const {
+std::error_code CacheFolder::write(const std::string& name, std::string_view bytes, bool sync,
+                                   mode_t mode) const {
   if (exceeds_file_limit(bytes.size())) return {EFBIG, std::generic_category()};
   Descriptor file(
-      openat(folder_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
+      openat(folder_.get(), name.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, mode));
   if (!file) return last_error();
   if (const std::error_code error = write_all(file.get(), bytes)) return error;
   if (sync && fdatasync(file.get()) != 0) return last_error();

@@ -5,6 +5,8 @@
 // it is complete, and never changed again. Readers that lose a race see no file, which is a miss.
 #pragma once
 
+#include <sys/types.h>
+
 #include <chrono>
 #include <cstdint>
 #include <string>
@@ -21,24 +23,27 @@ using CacheClock = std::chrono::system_clock;
 class CacheFolder {
  public:
   /// Opens a folder by the rules of runtime/io/trust.h. `make` makes it, and those above it that
-  /// are not there, for this user alone. Throws Error.
-  static CacheFolder open(const std::string& path, bool make);
+  /// are not there, for this user alone. `may_be_shared` opens also a folder that the rules refuse.
+  /// Throws Error.
+  static CacheFolder open(const std::string& path, bool make, bool may_be_shared = false);
 
   const std::string& path() const { return path_; }
+  /// Whether others than this user and root could have put files into it.
+  bool shared() const { return shared_; }
 
-  /// The bytes of an entry. `untrusted` says that it could have been written by others, in which
-  /// case there are no bytes.
+  /// The bytes of an entry, which view_entry judges.
   struct Reading {
     std::string bytes;
-    std::error_code error;  ///< no_such_file_or_directory: there is none
-    bool untrusted = false;
+    std::error_code error;   ///< no_such_file_or_directory: there is none
+    bool untrusted = false;  ///< others than this user and root could have written it
     CacheClock::time_point used;
   };
   Reading read(const std::string& name) const;
 
   /// Makes the entry, unless there is one of that name, which stays. `sync` waits until the bytes
-  /// are on the disk.
-  std::error_code publish(const std::string& name, std::string_view bytes, bool sync) const;
+  /// are on the disk; `for_all` lets others read it, as far as this user's umask does.
+  std::error_code publish(const std::string& name, std::string_view bytes, bool sync,
+                          bool for_all = false) const;
 
   /// Notes that an entry is used now. Failure does not matter.
   void touch(const std::string& name) const;
@@ -55,14 +60,16 @@ class CacheFolder {
   std::vector<File> orphans(std::chrono::seconds age) const;
 
  private:
-  CacheFolder(Descriptor folder, std::string path)
-      : folder_(std::move(folder)), path_(std::move(path)) {}
+  CacheFolder(Descriptor folder, std::string path, bool shared)
+      : folder_(std::move(folder)), path_(std::move(path)), shared_(shared) {}
   std::vector<File> files(bool (*wanted)(std::string_view name)) const;
-  std::error_code write(const std::string& name, std::string_view bytes, bool sync) const;
+  std::error_code write(const std::string& name, std::string_view bytes, bool sync,
+                        mode_t mode) const;
   std::error_code link(const std::string& temporary, const std::string& name) const;
 
   Descriptor folder_;
   std::string path_;
+  bool shared_ = false;
 };
 
 /// Those of `entries`, which are in the order of their use, that have to go so that the rest has at

@@ -61,6 +61,12 @@ CacheSettings CacheSettings::from_environment() {
   if (const auto bytes = read_env(kEnvCacheSize)) settings.max_bytes = size_of(*bytes);
   settings.sync = read_env_int(kEnvCacheSync, 0, 1).value_or(0) == 1;
   settings.folder = read_env(kEnvCacheDir).value_or(default_folder());
+  if (settings.mode == CacheMode::Off) return settings;
+  settings.trusted = trusted_keys();
+  if (const auto path = read_env(kEnvCacheSignKey)) {
+    settings.sign_key = std::make_shared<const SecretKey>(SecretKey::read(*path));
+    settings.trusted.push_back(settings.sign_key->public_key());
+  }
   return settings;
 }
 

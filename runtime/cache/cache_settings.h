@@ -2,9 +2,12 @@
 #pragma once
 
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
+
+#include "runtime/io/signature.h"
 
 namespace braze {
 
@@ -21,10 +24,14 @@ struct CacheSettings {
   std::string folder;  ///< empty: there is none, and the cache is off
   uint64_t max_bytes = uint64_t{1} << 30;
   bool sync = false;  ///< entries are on the disk before they have their names
+  /// Signs what is written; none: nothing is signed.
+  std::shared_ptr<const SecretKey> sign_key = {};
+  /// Whose entries are used besides this user's own; `sign_key`'s among them.
+  PublicKeys trusted = {};
 
-  /// As BRAZE_CACHE, BRAZE_CACHE_DIR, BRAZE_CACHE_SIZE and BRAZE_CACHE_SYNC say. The folder is
-  /// $XDG_CACHE_HOME/braze or ~/.cache/braze unless one is named. InvalidArgument where a variable
-  /// has a value that cannot be.
+  /// As BRAZE_CACHE, BRAZE_CACHE_DIR, BRAZE_CACHE_SIZE, BRAZE_CACHE_SYNC, BRAZE_CACHE_SIGN_KEY and
+  /// BRAZE_TRUST_KEYS say. The folder is $XDG_CACHE_HOME/braze or ~/.cache/braze unless one is
+  /// named. InvalidArgument where a variable has a value that cannot be; errors of keys.
   static CacheSettings from_environment();
 };
 

@@ -24,6 +24,23 @@ bool is_lasting(std::error_code error) {
 
 }  // namespace
 
+EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
+                     const PublicKeys& trusted) {
+  if (file.untrusted && file.bytes.empty()) return {.fault = "it is empty or no regular file"};
+  const SignedBytes parts = split_signature(std::as_bytes(std::span(file.bytes)));
+  EntryView entry =
+      parse_entry({reinterpret_cast<const char*>(parts.content.data()), parts.content.size()});
+  if (!entry.fault.empty()) return entry;
+  // Left there, it would keep its place from the entry that belongs there.
+  if (entry.name() != name) return {.fault = "it is an entry of another name"};
+  if (trusted.empty()) {
+    if (file.untrusted) entry.fault = "others could have written it";
+  } else if (file.untrusted || parts.signer) {
+    entry.fault = signature_fault(parts, trusted);
+  }
+  return entry;
+}
+
 DiskCache::DiskCache(CacheSettings settings, Warn warn)
     : settings_(std::move(settings)), warn_(warn ? std::move(warn) : [](const std::string& text) {
         std::cerr << fmt::format("braze: warning: {}\n", text);
@@ -48,7 +65,8 @@ void DiskCache::open_folder() {
       return warn_once(
           "the cache of compiled programs is off: neither HOME nor BRAZE_CACHE_DIR "
           "names a folder");
-    folder_ = CacheFolder::open(settings_.folder, settings_.mode == CacheMode::On);
+    folder_ = CacheFolder::open(settings_.folder, settings_.mode == CacheMode::On,
+                                !settings_.trusted.empty());
   } catch (const Error& error) {
     // Where nothing may be made, there may be nothing.
     if (settings_.mode == CacheMode::ReadOnly && error.kind() == ErrorKind::DataLoss) return;
@@ -80,11 +98,11 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
     ++stats_.misses;
     return std::nullopt;
   }
-  EntryView entry = file.untrusted ? EntryView{.fault = "untrusted"} : parse_entry(file.bytes);
-  // Left there, it would keep its place from the entry that belongs there.
-  if (entry.fault.empty() && entry.name() != name) entry.fault = "under another name";
+  const EntryView entry = view_entry(file, name, settings_.trusted);
   if (!entry.fault.empty()) {
-    if (writable()) folder->remove(name);
+    // What is whole in a shared folder may be of use to others.
+    const bool stays = folder->shared() && !entry.key.empty();
+    if (writable() && !stays) folder->remove(name);
     const std::lock_guard lock(mutex_);
     ++stats_.faulty;
     ++stats_.misses;
@@ -105,9 +123,15 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
 void DiskCache::store(const CacheKey& key, std::string_view payload) try {
   const CacheFolder* const folder = this->folder();
   if (!folder || !writable()) return;
-  const std::string file = entry_file(key.text(), payload);
+  std::string file = entry_file(key.text(), payload);
+  if (settings_.sign_key) {
+    Signer signer(*settings_.sign_key);
+    signer.append(std::as_bytes(std::span(file)));
+    file += signer.finish();
+  }
   if (file.size() > settings_.max_bytes) return;
-  const std::error_code error = folder->publish(key.name(), file, settings_.sync);
+  const std::error_code error =
+      folder->publish(key.name(), file, settings_.sync, /*for_all=*/settings_.sign_key != nullptr);
   if (error) return note_write_error(error);
   bool look = false;
   {

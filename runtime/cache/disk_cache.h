@@ -2,8 +2,8 @@
 //
 // The contract (docs/guides/cache.md): an entry is used only if it is whole (checksum), of the very
 // same key (compared, not only hashed) and from a file that nobody but this user and root can have
-// written. A fault of the cache is never a fault of the program: what cannot be read is a miss,
-// what cannot be written is not cached, and one warning says so.
+// written, or that a trusted key has signed. A fault of the cache is never a fault of the program:
+// what cannot be read is a miss, what cannot be written is not cached, and one warning says so.
 #pragma once
 
 #include <atomic>
@@ -19,6 +19,13 @@
 #include "runtime/cache/cache_settings.h"
 
 namespace braze {
+
+/// What is in the cache's file of this name. A fault says why it is not to be used: it is not
+/// whole, belongs to another name, or others could have written it and none of `trusted` signed it;
+/// or there is a signature, which is not one of theirs. A file whose only fault is who made it has
+/// a key all the same.
+EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
+                     const PublicKeys& trusted);
 
 /// Thread-safe, and safe with any number of other processes in the same folder.
 class DiskCache {
@@ -56,7 +63,11 @@ class DiskCache {
  private:
   const CacheFolder* folder();
   void open_folder();
-  bool writable() { return settings_.mode == CacheMode::On && !read_only_; }
+  // Where others can write, only what is signed is of use.
+  bool writable() {
+    return settings_.mode == CacheMode::On && !read_only_ &&
+           (settings_.sign_key || !folder_->shared());
+  }
   void warn_once(const std::string& text);
   void note_write_error(std::error_code error);
   void make_room();

@@ -14,10 +14,19 @@ inline constexpr Code kMapping{"file-mapping", ErrorKind::ResourceExhausted,
                                "A file does not fit into the address space of the process."};
 }  // namespace codes
 
-MappedFile::MappedFile(const Descriptor& file, std::string path) : path_(std::move(path)) {
-  const uint64_t size = size_of(file, path_);
+namespace {
+
+[[noreturn]] void fail_changed(const std::string& path) {
+  fail(codes::kFileChanged, fmt::format("{} changed its size while it was opened", quote(path)));
+}
+
+}  // namespace
+
+MappedFile::MappedFile(uint64_t size, int mapped, std::string path) : path_(std::move(path)) {
   if (size == 0) return;  // an empty mapping is none
-  void* const start = mmap(nullptr, size, PROT_READ, MAP_PRIVATE, file.get(), 0);
+  void* const start =
+      mapped < 0 ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
+                 : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, mapped, 0);
   if (start == MAP_FAILED && errno == ENOMEM)
     fail(codes::kMapping, fmt::format("{} cannot be mapped: {}", quote(path_), bytes_text(size)));
   if (start == MAP_FAILED) fail_open(path_, errno);
@@ -36,11 +45,27 @@ std::shared_ptr<const MappedFile> MappedFile::open_trusted(const std::string& pa
   return map(open_trusted_file(path), path);
 }
 
+std::shared_ptr<const MappedFile> MappedFile::copy(const std::string& path) {
+  const Descriptor file = open_file(path);
+  const std::shared_ptr<const MappedFile> copied(new MappedFile(size_of(file, path), -1, path));
+  const auto bytes = copied->bytes_;
+  auto* const start = const_cast<std::byte*>(bytes.data());
+  size_t at = 0;
+  for (ssize_t got = 1; at < bytes.size() && got != 0;) {
+    got = read(file.get(), start + at, bytes.size() - at);
+    if (got < 0 && errno != EINTR) fail_open(path, errno);
+    if (got > 0) at += static_cast<size_t>(got);
+  }
+  if (at < bytes.size() || size_of(file, path) != bytes.size()) fail_changed(path);
+  if (!bytes.empty()) mprotect(start, bytes.size(), PROT_READ);
+  return copied;
+}
+
 // Once more after the mapping: a size that changed would make the span a lie.
 std::shared_ptr<const MappedFile> MappedFile::map(const Descriptor& file, const std::string& path) {
-  const std::shared_ptr<const MappedFile> mapped(new MappedFile(file, path));
-  if (size_of(file, path) != mapped->bytes_.size())
-    fail(codes::kFileChanged, fmt::format("{} changed its size while it was opened", quote(path)));
+  const std::shared_ptr<const MappedFile> mapped(
+      new MappedFile(size_of(file, path), file.get(), path));
+  if (size_of(file, path) != mapped->bytes_.size()) fail_changed(path);
   return mapped;
 }
 

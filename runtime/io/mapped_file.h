@@ -27,6 +27,10 @@ class MappedFile {
   /// The same for a file that holds code: by the rules of trust.h, or kFileUntrusted.
   static std::shared_ptr<const MappedFile> open_trusted(const std::string& path);
 
+  /// The same bytes in memory of this process alone, where nobody who can write the file can change
+  /// them. Errors: as those of `open`.
+  static std::shared_ptr<const MappedFile> copy(const std::string& path);
+
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
@@ -37,7 +41,8 @@ class MappedFile {
 
  private:
   static std::shared_ptr<const MappedFile> map(const Descriptor& file, const std::string& path);
-  MappedFile(const Descriptor& file, std::string path);
+  /// `mapped`: the descriptor of the mapping, -1 for memory without a file.
+  MappedFile(uint64_t size, int mapped, std::string path);
 
   std::span<const std::byte> bytes_;
   std::string path_;

@@ -93,6 +93,7 @@ PackageOptions options_of(const braze_package_options* given) {
   std::memcpy(&known, given, std::min(given->size, sizeof(known)));
   if (known.weights) options.weights = known.weights;
   options.trust_any_owner = known.trust_any_owner != 0;
+  if (known.trust_keys) options.trust_keys = split_paths(known.trust_keys);
   return options;
 }
 

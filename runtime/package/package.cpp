@@ -80,7 +80,10 @@ void check_weight(const std::string& weight, const ProgramInput& input, DType dt
 // --- Package ------------------------------------------------------------------------------------
 
 Package Package::load(const std::string& path, PackageOptions options) {
-  auto file = options.trust_any_owner ? MappedFile::open(path) : MappedFile::open_trusted(path);
+  const PublicKeys keys = trusted_keys(options.trust_keys);
+  auto file = !keys.empty()             ? open_signed(path, keys)
+              : options.trust_any_owner ? MappedFile::open(path)
+                                        : MappedFile::open_trusted(path);
   return Package(std::make_shared<const State>(std::move(file), std::move(options)));
 }
 

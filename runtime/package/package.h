@@ -9,6 +9,7 @@
 #include "ir/program/package.h"
 #include "runtime/io/mapped_file.h"
 #include "runtime/io/safetensors.h"
+#include "runtime/io/signature.h"
 
 namespace braze {
 
@@ -25,7 +26,9 @@ inline constexpr Code kWeightType{"weight-type", ErrorKind::InvalidArgument,
 
 struct Package::State {
   State(std::shared_ptr<const MappedFile> mapped, PackageOptions chosen)
-      : file(std::move(mapped)), options(std::move(chosen)), reader(file->bytes(), file->path()) {}
+      : file(std::move(mapped)),
+        options(std::move(chosen)),
+        reader(split_signature(file->bytes()).content, file->path()) {}
 
   /// The weights' file, opened at the first use.
   std::shared_ptr<const SafetensorsFile> weights() const;

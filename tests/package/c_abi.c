@@ -1,4 +1,4 @@
-/* c_abi.c — a program in C on a package: usage c_abi PACKAGE. */
+/* c_abi.c — a program in C on a package: usage c_abi PACKAGE [KEY_THAT_SIGNED_IT OTHER_KEY]. */
 #include <stdio.h>
 #include <string.h>
 
@@ -12,15 +12,28 @@
 
 int main(int argc, char** argv) {
   braze_package* package = NULL;
+  braze_package_options options = {sizeof(options), NULL, 0, NULL};
   braze_function *scale = NULL, *join = NULL, *names = NULL;
   float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[15] = {0};
   int i;
-  CHECK(argc == 2);
+  CHECK(argc == 2 || argc == 4);
 
   CHECK(braze_package_load("/none.bzp", NULL, &package) == BRAZE_DATA_LOSS);
   CHECK(package == NULL && strstr(braze_last_error(), "/none.bzp"));
   CHECK(braze_package_load(NULL, NULL, &package) == BRAZE_INVALID_ARGUMENT);
-  CHECK(braze_package_load(argv[1], NULL, &package) == BRAZE_OK);
+  if (argc == 4) {
+    options.trust_keys = argv[3];
+    CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_INVALID_ARGUMENT);
+    CHECK(strstr(braze_last_error(), "file-signature"));
+    options.trust_keys = ":";
+    CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_INVALID_ARGUMENT);
+    options.size = offsetof(braze_package_options, trust_keys); /* as older programs */
+    CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_OK);
+    braze_package_release(package);
+    options.size = sizeof(options);
+    options.trust_keys = argv[2];
+  }
+  CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_OK);
 
   CHECK(braze_function_load(package, "none", "cpu", &scale) == BRAZE_INVALID_ARGUMENT);
   CHECK(braze_function_load(package, "scale", "cuda:77", &scale) == BRAZE_INVALID_ARGUMENT);

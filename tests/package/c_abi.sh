@@ -31,11 +31,19 @@ graph @braze(%shape: f32[int64_t], %and: f32[int64_t]) {
   return %y as "braze_run"
 }
 END
+keys=()
+if "$braze" key new "$work/key" >"$work/log" 2>&1; then
+  "$braze" key new "$work/other" >"$work/log"
+  keys=("$work/key" "$work/other")
+elif ! grep -q no-signatures "$work/log"; then
+  cat "$work/log"
+  exit 1
+fi
 "$braze" compile "$work/scale.braze" "$work/join.braze" "$work/names.braze" -o "$work/p.bzp" \
-  --header "$work/functions.h"
+  --header "$work/functions.h" ${keys[0]:+--sign "${keys[0]}"}
 for standard in c99 c17; do
   "$compiler" -std=$standard -pedantic -Wall -Wextra -Werror -I"$work" \
     -I"$source/runtime/include" "$source/tests/package/c_abi.c" "$library" \
     -Wl,-rpath,"$(dirname "$library")" -o "$work/c_abi"
-  "$work/c_abi" "$work/p.bzp"
+  "$work/c_abi" "$work/p.bzp" "${keys[@]/%/.pub}"
 done

@@ -10,6 +10,7 @@
 #include "braze/braze.h"
 #include "braze/io.h"
 #include "ir/target/target.h"
+#include "runtime/io/signature.h"
 #include "tests/temporary_folder.h"
 
 namespace braze {
@@ -294,6 +295,120 @@ TEST_F(Packages, AreLoadedFromTrustedFilesOnly) {
   EXPECT_THAT(error_of([&] { Package::load(path("link.bzp")); }), HasSubstr("file-untrusted"));
   EXPECT_THAT(error_of([&] { Package::load(path("none.bzp")); }), HasSubstr("file-missing"));
   EXPECT_THAT(error_of([&] { Package::load(folder_); }), HasSubstr("file-kind"));
+}
+
+// Two pairs of keys, and the package of a function signed by the first.
+class SignedPackages : public Packages {
+ protected:
+  void SetUp() override {
+    if (!has_signatures()) GTEST_SKIP() << "built without libsodium";
+    for (const char* name : {"ours", "theirs"}) SecretKey::generate().write(path(name));
+    pack(file_, path("ours"));
+  }
+  void TearDown() override { unsetenv("BRAZE_TRUST_KEYS"); }
+
+  void pack(const std::string& to, const std::string& key, const std::string& graph = kScale) {
+    save_package(to, {{graph}}, {.targets = {"x86-64-v3"}, .sign_key = key});
+  }
+  // The error of loading all of it, by those who trust these keys.
+  std::string load(std::vector<std::string> keys, bool trust_any_owner = false) {
+    return error_of([&] {
+      Package::load(file_, {.trust_any_owner = trust_any_owner, .trust_keys = std::move(keys)})
+          .function()
+          .load("cpu");
+    });
+  }
+
+  const std::string file_ = path("scale.bzp");
+  const std::string ours_ = path("ours.pub"), theirs_ = path("theirs.pub");
+};
+
+TEST_F(SignedPackages, AreLoadedWhoeverCanWriteThem) {
+  for (const mode_t mode : {0644, 0666}) {
+    ASSERT_EQ(chmod(file_.c_str(), mode), 0);
+    EXPECT_EQ(load({ours_}), "no error");
+    EXPECT_EQ(load({theirs_, ours_}), "no error");
+    EXPECT_EQ(load({folder_}), "no error");
+    EXPECT_THAT(load({theirs_}), AllOf(HasSubstr("file-signature"), HasSubstr("not trusted")));
+    EXPECT_THAT(load({theirs_}, true), HasSubstr("file-signature")) << "a key is a demand";
+    setenv("BRAZE_TRUST_KEYS", theirs_.c_str(), 1);
+    EXPECT_THAT(load({}), HasSubstr("file-signature"));
+    EXPECT_EQ(load({ours_}), "no error");
+    setenv("BRAZE_TRUST_KEYS", ours_.c_str(), 1);
+    EXPECT_EQ(load({}), "no error");
+    unsetenv("BRAZE_TRUST_KEYS");
+  }
+  EXPECT_THAT(load({}), HasSubstr("file-untrusted")) << "without a key the owner counts";
+  ASSERT_EQ(chmod(file_.c_str(), 0644), 0);
+  EXPECT_EQ(load({}), "no error");
+}
+
+TEST_F(SignedPackages, OfOneInputHaveOneContent) {
+  const std::string signed_bytes = read_file(file_);
+  pack(file_, path("ours"));
+  EXPECT_EQ(read_file(file_), signed_bytes);
+  pack(file_, "");
+  EXPECT_EQ(read_file(file_), signed_bytes.substr(0, signed_bytes.size() - 104));
+}
+
+TEST_F(SignedPackages, AreRefusedIfAByteIsAnother) {
+  const std::string bytes = read_file(file_);
+  const auto load_changed = [&](const std::string& changed) {
+    write_file(file_, changed);
+    return load({ours_});
+  };
+  for (size_t i = 0; i < bytes.size(); ++i) {
+    std::string changed = bytes;
+    changed[i] = static_cast<char>(changed[i] ^ (1 << i % 8));
+    EXPECT_THAT(load_changed(changed), HasSubstr("file-signature")) << i;
+  }
+  for (size_t size = 0; size < bytes.size(); size += 1 + size / 50)
+    EXPECT_THAT(load_changed(bytes.substr(0, size)), HasSubstr("file-signature")) << size;
+  EXPECT_THAT(load_changed(bytes + "x"), HasSubstr("not signed"));
+  EXPECT_THAT(load_changed("x" + bytes), HasSubstr("altered"));
+  EXPECT_EQ(load_changed(bytes), "no error");
+}
+
+TEST_F(SignedPackages, KeepTheirSignatureToThemselves) {
+  const std::string bytes = read_file(file_);
+  const std::string content = bytes.substr(0, bytes.size() - 104);
+  const std::string signature = bytes.substr(content.size());
+  pack(file_, "", kLinear);
+  const std::string other = read_file(file_);
+  const auto load_bytes = [&](const std::string& made) {
+    write_file(file_, made);
+    return load({ours_});
+  };
+  EXPECT_THAT(load_bytes(content), HasSubstr("not signed")) << "removed";
+  EXPECT_EQ(load({}), "no error") << "which is an unsigned package";
+  EXPECT_THAT(load_bytes(other + signature), HasSubstr("altered")) << "under another package";
+  EXPECT_THAT(load_bytes(signature + content), HasSubstr("not signed")) << "in front";
+  EXPECT_THAT(load_bytes(bytes + signature), HasSubstr("altered")) << "twice";
+  // Without a key nobody looks at the signature, but it is no part of the package.
+  EXPECT_THAT(load_bytes(content + signature.substr(1)), HasSubstr("not signed"));
+  EXPECT_THAT(load({}), HasSubstr("package-damaged"));
+}
+
+TEST_F(SignedPackages, StayWhatTheyWereWhenLoaded) {
+  save_safetensors(path("w.safetensors"), {{"weight", filled({3, 2}, 10)}});
+  save_package(file_, {{kLinear}},
+               {.targets = {"x86-64-v3"},
+                .weights = path("w.safetensors"),
+                .embed_weights = true,
+                .sign_key = path("ours")});
+  ASSERT_EQ(chmod(file_.c_str(), 0666), 0);
+  const Package package = Package::load(file_, {.trust_keys = {ours_}});
+  const auto size = std::filesystem::file_size(file_);
+  std::fstream(file_, std::ios::in | std::ios::out) << std::string(size, 'x');
+  const LoadedFunction linear = package.function().load("cpu");
+  EXPECT_EQ(linear(filled({2, 3}, 1))[0].to_vector<float>(), product(10));
+}
+
+TEST_F(SignedPackages, NeedAKeyThatIsKeptSecret) {
+  ASSERT_EQ(chmod(path("ours").c_str(), 0640), 0);
+  EXPECT_THAT(error_of([&] { pack(path("new.bzp"), path("ours")); }), HasSubstr("key-exposed"));
+  EXPECT_THAT(error_of([&] { pack(path("new.bzp"), ours_); }), HasSubstr("key"));
+  EXPECT_FALSE(std::filesystem::exists(path("new.bzp")));
 }
 
 TEST_F(Packages, ThatAreDamagedAreNotLoaded) {

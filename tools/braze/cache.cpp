@@ -7,11 +7,12 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
+#include <map>
 
 #include "frontend/builder/program_cache.h"
 #include "ir/program/package.h"
 #include "ir/support/text.h"
-#include "runtime/io/trust.h"
+#include "runtime/cache/disk_cache.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
@@ -75,11 +76,11 @@ double seconds_since(CacheClock::time_point used) {
   return std::chrono::duration<double>(CacheClock::now() - used).count();
 }
 
-// The folder, for commands that work in it; none where nothing is kept yet.
-std::optional<CacheFolder> usable_folder() {
+// For commands that work in the folder, which is none where nothing is kept yet.
+CacheView usable_cache() {
   CacheView cache = view_cache();
   if (!cache.refusal.empty()) throw Failure{Exit::BadFile, "the cache is " + cache.state};
-  return std::move(cache.folder);
+  return cache;
 }
 
 // --- stat ----------------------------------------------------------------------------------------
@@ -120,15 +121,17 @@ Exit stat(const Options& options) {
 
 // --- verify --------------------------------------------------------------------------------------
 
-// What is wrong with an entry; empty if nothing is.
-std::string fault_of(const CacheFolder& folder, const std::string& name) {
-  const CacheFolder::Reading file = folder.read(name);
-  if (file.untrusted) return "others could have written it";
+SignedBytes parts_of(const CacheFolder::Reading& file) {
+  return split_signature(std::as_bytes(std::span(file.bytes)));
+}
+
+// Why an entry is not used; empty if it is.
+std::string fault_of(const CacheView& cache, const CacheFolder::Reading& file,
+                     const std::string& name) {
   if (file.error == std::errc::no_such_file_or_directory) return "there is no such entry";
-  if (file.error) return file.error.message();
-  const EntryView entry = parse_entry(file.bytes);
+  if (file.error && !file.untrusted) return file.error.message();
+  const EntryView entry = view_entry(file, name, cache.settings.trusted);
   if (!entry.fault.empty()) return std::string(entry.fault);
-  if (entry.name() != name) return "it is an entry of another name";
   try {
     decode(std::as_bytes(std::span(entry.payload)), name);
   } catch (const std::exception& error) {
@@ -137,16 +140,31 @@ std::string fault_of(const CacheFolder& folder, const std::string& name) {
   return {};
 }
 
+// The same, or what is wrong with the signature, though nobody's is asked for.
+std::string any_fault_of(const CacheView& cache, const CacheFolder::Reading& file,
+                         const std::string& name) {
+  std::string fault = fault_of(cache, file, name);
+  const SignedBytes parts = parts_of(file);
+  if (fault.empty() && parts.signer && has_signatures())
+    fault = signature_fault(parts, {*parts.signer});
+  return fault;
+}
+
 Exit verify(const Options& options) {
-  const std::optional<CacheFolder> folder = usable_folder();
-  const Files entries = folder ? folder->entries() : Files();
+  const CacheView cache = usable_cache();
+  const Files entries = cache.folder ? cache.folder->entries() : Files();
   std::vector<std::string> items;
   size_t faulty = 0, removed = 0;
+  std::map<std::string, size_t> signers;  // how many programs each has signed
   for (const CacheFolder::File& file : entries) {
-    const std::string fault = fault_of(*folder, file.name);
-    if (fault.empty()) continue;
+    const CacheFolder::Reading reading = cache.folder->read(file.name);
+    const std::string fault = any_fault_of(cache, reading, file.name);
+    if (fault.empty()) {
+      if (const auto signer = parts_of(reading).signer) ++signers[signer->to_string()];
+      continue;
+    }
     ++faulty;
-    const bool gone = options.remove && !folder->remove(file.name);
+    const bool gone = options.remove && !cache.folder->remove(file.name);
     removed += gone;
     items.push_back(json::object({{"name", json::string(file.name)},
                                   {"fault", json::string(fault)},
@@ -154,9 +172,15 @@ Exit verify(const Options& options) {
     if (!options.json) fmt::print("{}: {}{}\n", file.name, fault, gone ? " (removed)" : "");
   }
   if (options.json) {
-    json::print({{"programs", std::to_string(entries.size())}, {"faulty", json::array(items)}});
+    json::Members signed_by;
+    for (const auto& [key, count] : signers) signed_by.push_back({key, std::to_string(count)});
+    json::print({{"programs", std::to_string(entries.size())},
+                 {"faulty", json::array(items)},
+                 {"signed_by", json::object(signed_by)}});
   } else {
     fmt::print("{}, {} faulty\n", count_text(entries.size(), "program"), faulty);
+    for (const auto& [key, count] : signers)
+      fmt::print("  signed by {}: {}\n", key, count_text(count, "program"));
   }
   return faulty == removed ? Exit::Ok : Exit::BadFile;
 }
@@ -172,7 +196,7 @@ Exit prune(const Options& options) {
   const CacheClock::time_point oldest = options.older_than.empty()
                                             ? CacheClock::time_point()
                                             : CacheClock::now() - parse_age(options.older_than);
-  const std::optional<CacheFolder> folder = usable_folder();
+  const std::optional<CacheFolder> folder = usable_cache().folder;
   Files files;
   if (folder) {
     files = superfluous(folder->entries(), max_bytes, oldest);
@@ -208,12 +232,12 @@ struct Neighbour {
 };
 
 // The entries whose keys are most like `key`, the most like first.
-std::vector<Neighbour> neighbours(const CacheFolder& folder, const std::string& key) {
+std::vector<Neighbour> neighbours(const CacheView& cache, const std::string& key) {
   constexpr size_t kShown = 3;
   std::vector<Neighbour> found;
-  for (const CacheFolder::File& file : folder.entries()) {
-    const CacheFolder::Reading reading = folder.read(file.name);
-    const EntryView entry = parse_entry(reading.bytes);
+  for (const CacheFolder::File& file : cache.folder->entries()) {
+    const CacheFolder::Reading reading = cache.folder->read(file.name);
+    const EntryView entry = view_entry(reading, file.name, cache.settings.trusted);
     if (entry.fault.empty()) found.push_back({file, differences(key, entry.key)});
   }
   std::stable_sort(found.begin(), found.end(), [](const Neighbour& a, const Neighbour& b) {
@@ -259,10 +283,10 @@ void print_neighbour(const Neighbour& neighbour) {
 Exit explain_key(const Options& options, const CacheKey& key) {
   const std::string name = key.name();
   const CacheView cache = view_cache();
-  const std::string fault = cache.folder ? fault_of(*cache.folder, name) : cache.state;
-  const std::vector<Neighbour> near = cache.folder && !fault.empty()
-                                          ? neighbours(*cache.folder, key.text())
-                                          : std::vector<Neighbour>();
+  const std::string fault =
+      cache.folder ? fault_of(cache, cache.folder->read(name), name) : cache.state;
+  const std::vector<Neighbour> near =
+      cache.folder && !fault.empty() ? neighbours(cache, key.text()) : std::vector<Neighbour>();
   if (options.json) {
     std::vector<std::string> items;
     for (const Neighbour& neighbour : near) items.push_back(neighbour_json(neighbour));
@@ -289,20 +313,26 @@ bool is_entry_name(const std::string& text) {
 }
 
 Exit show_entry(const Options& options) {
-  const std::optional<CacheFolder> folder = usable_folder();
-  const std::string fault = folder ? fault_of(*folder, options.source) : "nothing is kept yet";
+  const CacheView cache = usable_cache();
+  if (!cache.folder) throw Failure{Exit::BadFile, options.source + ": nothing is kept yet"};
+  const CacheFolder::Reading file = cache.folder->read(options.source);
+  const std::string fault = any_fault_of(cache, file, options.source);
   if (!fault.empty()) throw Failure{Exit::BadFile, fmt::format("{}: {}", options.source, fault)};
-  const CacheFolder::Reading file = folder->read(options.source);
-  const EntryView entry = parse_entry(file.bytes);
+  const EntryView entry = view_entry(file, options.source, cache.settings.trusted);
+  const auto key = parts_of(file).signer;
+  const std::string signer = key ? key->to_string() : "";
   if (options.json) {
     json::print({{"name", json::string(options.source)},
                  {"bytes", std::to_string(file.bytes.size())},
                  {"used_s", json::number(seconds_since(file.used))},
+                 {"signed_by", key ? json::string(signer) : "null"},
                  {"key", json::string(entry.key)}});
     return Exit::Ok;
   }
-  fmt::print("{}, {}, used {}\n{}", options.source, bytes_text(file.bytes.size()),
-             age_text(file.used), entry.key);
+  fmt::print("{}, {}, used {}\n", options.source, bytes_text(file.bytes.size()),
+             age_text(file.used));
+  if (key) fmt::print("signed by {}\n", signer);
+  fmt::print("{}", entry.key);
   return Exit::Ok;
 }
 
@@ -387,7 +417,8 @@ CacheView view_cache() {
     return view;
   }
   try {
-    view.folder = CacheFolder::open(view.settings.folder, false);
+    view.folder = CacheFolder::open(view.settings.folder, false, !view.settings.trusted.empty());
+    if (view.folder->shared()) view.state += ", shared: signed programs only";
   } catch (const Error& error) {
     if (&error.code() == &codes::kFileMissing)
       view.state += ", nothing is kept yet";

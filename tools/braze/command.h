@@ -76,8 +76,8 @@ struct Command {
   std::function<Exit()> (*add)(Arguments& arguments);
 };
 
-extern const Command kRun, kCompile, kInspect, kExplain, kCompare, kCache, kDevices, kDoctor,
-    kCompletion, kManual;
+extern const Command kRun, kCompile, kInspect, kExplain, kCompare, kCache, kKey, kSign, kDevices,
+    kDoctor, kCompletion, kManual;
 
 /// All of them, in the order of the help.
 std::span<const Command* const> commands();

@@ -9,6 +9,7 @@
 #include "frontend/packing/pack.h"
 #include "ir/support/text.h"
 #include "runtime/io/file_writer.h"
+#include "runtime/package/package.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
@@ -21,7 +22,7 @@ namespace {
 
 struct Options {
   std::vector<std::string> files, targets, bind;
-  std::string weights, output, header;
+  std::string weights, output, header, sign_key;
   bool embed = false, no_assembler = false, json = false;
   CompileFlags compile;
 };
@@ -38,6 +39,7 @@ PackOptions pack_options(const Options& options) {
   for (const std::string& target : pack.targets) find_target_of(target);  // known, or an answer
   pack.weights = options.weights;
   pack.embed_weights = options.embed;
+  pack.sign_key = options.sign_key;
   pack.compile = options.compile.options();
   pack.compile.assemble = !options.no_assembler;
   for (const std::string& text : options.bind) {
@@ -62,8 +64,9 @@ std::vector<PackSource> sources_of(const Options& options) {
 }
 
 void write_header(const Options& options) {
-  // What was written is described, by one who reads it.
-  const Package package = Package::load(options.output, {.trust_any_owner = true});
+  // What was written is described, by one who reads it; whose keys are trusted plays no part.
+  const Package package(
+      std::make_shared<const Package::State>(MappedFile::open(options.output), PackageOptions{}));
   FileWriter file(options.header);
   file.append(c_header(package, options.header));
   file.publish();
@@ -133,6 +136,8 @@ std::function<Exit()> add(Arguments& arguments) {
       .repeatable();
   arguments.add_flag("--no-assembler", options->no_assembler,
                      "Leave GPU code as PTX, which the driver compiles where it is loaded");
+  arguments.add_option("--sign", options->sign_key,
+                       "Secret key (`braze key new`) that signs the package");
   arguments.add_option("--header", options->header, "C header to write, for programs in C");
   options->compile.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
@@ -147,6 +152,7 @@ const Command kCompile = {
     "  braze compile digits.braze --target x86-64-v3,sm_80,sm_90a --weights w.safetensors "
     "-o digits.bzp\n"
     "  braze compile f.braze g.braze --weights w.safetensors --embed-weights -o both.bzp\n"
+    "  braze compile digits.braze --sign release.key -o digits.bzp\n"
     "  braze compile digits.braze --header digits.h -o digits.bzp       # for programs in C\n",
     add};
 

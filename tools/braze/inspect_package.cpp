@@ -59,6 +59,20 @@ std::string weights_text(const PackageReader& reader) {
   return "none";
 }
 
+// Who signed the file, and whether that holds.
+struct Signed {
+  std::string by;  // his public key; empty if nobody did
+  std::string_view verdict;
+};
+
+Signed signed_by(const Package& package) {
+  const SignedBytes file = split_signature(package.state()->file->bytes());
+  if (!file.signer) return {};
+  const std::string by = file.signer->to_string();
+  if (!has_signatures()) return {by, "not checked"};
+  return {by, signature_fault(file, {*file.signer}).empty() ? "valid" : "wrong"};
+}
+
 // --- For people ---------------------------------------------------------------------------------
 
 void print_signature(const PackageReader::Function& function, const Program& program,
@@ -149,8 +163,12 @@ void print_json(const PackageReader& reader, const Package& package, const Packa
           function_json(function, describe(reader, function), package.function(function.name)));
   json::Members facts;
   for (const auto& [name, value] : reader.facts()) facts.push_back({name, json::string(value)});
+  const Signed by = signed_by(package);
+  const std::string signature = json::object(
+      {{"by", json::string(by.by)}, {"verdict", json::string(std::string(by.verdict))}});
   json::print({{"version", std::to_string(Container::kVersion)},
                {"facts", json::object(facts)},
+               {"signature", by.by.empty() ? "null" : signature},
                {"weights", json::string(weights_text(reader))},
                {"functions", json::array(functions)}});
 }
@@ -168,6 +186,8 @@ Exit inspect_package(const std::string& path, const PackageFlags& flags, bool js
   fmt::print("package of version {}\n", Container::kVersion);
   for (const auto& [name, value] : reader.facts()) fmt::print("  {}: {}\n", name, value);
   fmt::print("  weights: {}\n", weights_text(reader));
+  if (const Signed by = signed_by(package); !by.by.empty())
+    fmt::print("  signed by {}: {}\n", by.by, by.verdict);
   for (const auto& function : reader.functions()) {
     if (!is_wanted(flags, function)) continue;
     const std::vector<Described> variants = describe(reader, function);

@@ -5,8 +5,9 @@ namespace braze::tool {
 
 namespace {
 
-constexpr const Command* kCommands[] = {&kRun,   &kCompile, &kInspect, &kExplain,    &kCompare,
-                                        &kCache, &kDevices, &kDoctor,  &kCompletion, &kManual};
+constexpr const Command* kCommands[] = {&kRun,     &kCompile, &kInspect,    &kExplain,
+                                        &kCompare, &kCache,   &kKey,        &kSign,
+                                        &kDevices, &kDoctor,  &kCompletion, &kManual};
 
 }  // namespace
 

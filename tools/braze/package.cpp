@@ -21,19 +21,29 @@ void PackageFlags::add_to(Arguments& arguments) {
   arguments.add_option("--function", function, "Of a package with several functions");
   arguments.add_option("--weights", weights, "Safetensors file in place of the package's weights");
   arguments.add_flag("--trust", trust, "Take code from a package that other users can write");
+  arguments
+      .add_option("--trust-key", trust_keys,
+                  "Public key, or folder of them: take only a package that one of them signed, "
+                  "whoever can write it")
+      .repeatable();
 }
 
 void PackageFlags::refuse_for_text() const {
-  const std::string_view given = !function.empty()  ? "--function"
-                                 : !weights.empty() ? "--weights"
-                                 : trust            ? "--trust"
-                                                    : "";
+  const std::string_view given = !function.empty()     ? "--function"
+                                 : !weights.empty()    ? "--weights"
+                                 : trust               ? "--trust"
+                                 : !trust_keys.empty() ? "--trust-key"
+                                                       : "";
   if (!given.empty()) fail_usage(fmt::format("{} is for packages, and this is text", given));
 }
 
 Package PackageFlags::load(const std::string& path) const {
-  return blame(Exit::BadFile,
-               [&] { return Package::load(path, {.weights = weights, .trust_any_owner = trust}); });
+  if (trust && !trust_keys.empty())
+    fail_usage("--trust takes any package, --trust-key only those that are signed: give one");
+  return blame(Exit::BadFile, [&] {
+    return Package::load(path,
+                         {.weights = weights, .trust_any_owner = trust, .trust_keys = trust_keys});
+  });
 }
 
 Runnable load_runnable(const PackageFlags& flags, const std::string& path, const Device& device) {

@@ -16,10 +16,11 @@ class Arguments;
 /// Whether the file begins as packages do.
 bool is_package(const std::string& path);
 
-/// --function, --weights, --trust: which function of a package, and how it is loaded.
+/// --function, --weights, --trust, --trust-key: which function of a package, and how it is loaded.
 struct PackageFlags {
   std::string function, weights;
   bool trust = false;
+  std::vector<std::string> trust_keys;
 
   void add_to(Arguments& arguments);
   /// Usage failure if any was given, for a file that is no package.

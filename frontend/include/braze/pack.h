@@ -22,6 +22,8 @@ struct PackOptions {
   /// Tensors for inputs, by name, where the names differ.
   std::map<std::string, std::string> bind = {};
   CompileOptions compile = {};  ///< for every target
+  /// The file of a secret key (`braze key new`) that signs the package; empty: it is not signed.
+  std::string sign_key = {};
 };
 
 /// A function to pack: Graph IR as text, as `Jitted::graph` gives it. It is called as its graph.
@@ -40,7 +42,8 @@ struct PackSummary {
 
 /// Writes a package, by rename; the same input gives the same bytes. InvalidArgument if the graphs,
 /// targets or weights do not fit, as when a weight of `bind` is missing or one has another type
-/// than its input; errors of compilation; DataLoss if a file cannot be read or written.
+/// than its input, or if the key is none; errors of compilation; DataLoss if a file cannot be read
+/// or written.
 PackSummary save_package(const std::string& path, const std::vector<PackedGraph>& functions,
                          const PackOptions& options = {});
 

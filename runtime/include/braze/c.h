@@ -48,6 +48,9 @@ typedef struct braze_package_options {
   size_t size;         /**< sizeof(braze_package_options) */
   const char* weights; /**< a .safetensors file in place of the package's weights, or NULL */
   int trust_any_owner; /**< not 0: take code from a file that other users can write */
+  /** Public keys, or folders of them, with colons between: the package must be signed by one of
+   * them. NULL: those that the environment variable BRAZE_TRUST_KEYS names, if any. */
+  const char* trust_keys;
 } braze_package_options;
 
 /** The version of the library, "0.1.0". */

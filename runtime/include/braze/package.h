@@ -7,7 +7,8 @@
 //
 // A package holds machine code that runs with the rights of this process. Its checksums show that
 // it is whole, not who made it. So it is loaded only from a file that belongs to this user or to
-// root and that nobody else can write, as are the folders above it.
+// root and that nobody else can write, as are the folders above it; or, where keys are named, from
+// any file that one of them has signed (`braze sign`).
 #pragma once
 
 #include <map>
@@ -29,6 +30,10 @@ struct PackageOptions {
   /// Takes code from a file that others can write. Only for files whose maker you trust and know by
   /// other means.
   bool trust_any_owner = false;
+  /// Public keys, or folders of them. If any are named, here or else by the environment variable
+  /// BRAZE_TRUST_KEYS, the package must be signed by one of them; who owns the file, or can write
+  /// it, then plays no part.
+  std::vector<std::string> trust_keys = {};
 };
 
 /// An input or output of a packaged function.
@@ -100,8 +105,9 @@ class PackagedFunction {
 /// A package file. A cheap handle; may be used from any thread.
 class Package {
  public:
-  /// Maps a package and checks it. InvalidArgument if it is none or is not to be trusted;
-  /// Unsupported for a version that this Braze does not read; DataLoss if it is damaged.
+  /// Maps a package and checks it. InvalidArgument if it is none, is not to be trusted, or is not
+  /// signed by a key that is named; Unsupported for a version that this Braze does not read;
+  /// DataLoss if it is damaged.
   static Package load(const std::string& path, PackageOptions options = {});
 
   std::vector<std::string> functions() const;  ///< their names

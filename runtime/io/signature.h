@@ -1,0 +1,127 @@
+// signature.h — who made a file: Ed25519 signatures (libsodium's) behind what they cover.
+//
+// A signed file is any file with 104 bytes behind it:
+//
+//   bytes  0..7    89 "BRZSIG" 0a
+//          8..39   the signer's public key
+//         40..103  his signature of everything before: Ed25519ph of RFC 8032, without context
+//
+// Equal files signed by one key are equal bytes. Keys are files of two lines, `braze 1 public key`
+// or `braze 1 secret key` and 64 hexadecimal digits. A public key decides whose code runs, so it is
+// read by the rules of trust.h; a secret one is for its owner's eyes only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braze/error.h"
+#include "runtime/io/mapped_file.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kFileSignature{
+    "file-signature", ErrorKind::InvalidArgument,
+    "A file is not signed by a trusted key, or was altered after it was signed."};
+inline constexpr Code kNoKey{"no-key", ErrorKind::InvalidArgument,
+                             "A file or folder holds no key of the kind that is needed."};
+inline constexpr Code kKeyExposed{"key-exposed", ErrorKind::InvalidArgument,
+                                  "Others than its owner can read a secret key."};
+inline constexpr Code kKeyExists{"key-exists", ErrorKind::InvalidArgument,
+                                 "A key would be written where there is a file already."};
+inline constexpr Code kNoSignatures{"no-signatures", ErrorKind::Unsupported,
+                                    "This Braze was built without signatures."};
+}  // namespace codes
+
+/// Whether this Braze was built with libsodium. Without it, whatever needs a key is kNoSignatures.
+bool has_signatures();
+
+struct PublicKey {
+  std::array<unsigned char, 32> bytes = {};
+
+  /// Errors: those of open_trusted_file; kNoKey.
+  static PublicKey read(const std::string& path);
+  /// 64 hexadecimal digits.
+  std::string to_string() const;
+
+  friend bool operator==(const PublicKey&, const PublicKey&) = default;
+};
+
+using PublicKeys = std::vector<PublicKey>;
+
+/// The keys that files have to be signed by: those of `paths`, else those that BRAZE_TRUST_KEYS
+/// names; none where neither names any. A path is a public key's, or that of a folder whose files
+/// *.pub are; kNoKey if a folder has none, so that an empty folder does not mean no demand.
+PublicKeys trusted_keys(const std::vector<std::string>& paths = {});
+
+/// "a.pub:keys" in its parts; kNoKey if there are none.
+std::vector<std::string> split_paths(std::string_view list);
+
+/// Clears itself.
+class SecretKey {
+ public:
+  static SecretKey generate();
+  /// Errors: those of open_trusted_file; kKeyExposed unless its owner alone can read it; kNoKey.
+  static SecretKey read(const std::string& path);
+  SecretKey(const SecretKey&) = default;
+  SecretKey& operator=(const SecretKey&) = default;
+  ~SecretKey();
+
+  /// Makes two files, never in place of others: `path`, for its owner alone (0600), and
+  /// `path`.pub. Errors: kKeyExists, kFileUnwritable.
+  void write(const std::string& path) const;
+  const PublicKey& public_key() const { return public_key_; }
+
+ private:
+  friend class Signer;
+  using Seed = std::array<unsigned char, 32>;
+  explicit SecretKey(const Seed& seed);
+
+  Seed seed_ = {};
+  std::array<unsigned char, 64> bytes_ = {};  // libsodium's form of it
+  PublicKey public_key_;
+};
+
+/// Signs a file while it is written.
+class Signer {
+ public:
+  explicit Signer(const SecretKey& key);
+  ~Signer();
+
+  /// The next bytes of the file.
+  void append(std::span<const std::byte> bytes);
+  /// What comes behind them.
+  std::string finish();
+
+  struct State;  // libsodium's
+
+ private:
+  const SecretKey key_;
+  std::unique_ptr<State> state_;
+};
+
+/// A file's bytes in their parts.
+struct SignedBytes {
+  std::span<const std::byte> content;    ///< all of them where nobody signed
+  std::optional<PublicKey> signer = {};  ///< who is said to have signed: proves nothing
+  std::span<const std::byte> covered = {};
+  std::span<const std::byte> signature = {};
+};
+
+SignedBytes split_signature(std::span<const std::byte> file);
+
+/// Why the file counts as signed by none of `trusted`; empty: one of them signed it as it is.
+std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trusted);
+
+/// Opens a file that one of `trusted` signed, whoever owns it. What others can write could change
+/// after it was judged: that is judged as a copy in memory. Errors: those of MappedFile;
+/// kFileSignature.
+std::shared_ptr<const MappedFile> open_signed(const std::string& path, const PublicKeys& trusted);
+
+}  // namespace braze

@@ -1,0 +1,107 @@
+// key.cpp — braze key: a pair of keys. braze sign: a package that says who made it.
+#include <fmt/format.h>
+
+#include "ir/program/package.h"
+#include "runtime/io/file_writer.h"
+#include "runtime/io/signature.h"
+#include "tools/braze/arguments.h"
+#include "tools/braze/command.h"
+#include "tools/braze/report.h"
+
+namespace braze::tool {
+
+namespace {
+
+// --- key ----------------------------------------------------------------------------------------
+
+struct KeyOptions {
+  std::string action, file;
+  bool json = false;
+};
+
+Exit make_key(const KeyOptions& options) {
+  if (options.action != "new")
+    fail_usage(fmt::format("there is no action {}; there is new", options.action));
+  const SecretKey key = SecretKey::generate();
+  blame(Exit::BadFile, [&] { key.write(options.file); });
+  const std::string public_file = options.file + ".pub", text = key.public_key().to_string();
+  if (options.json) {
+    json::print({{"secret_key", json::string(options.file)},
+                 {"public_key", json::string(public_file)},
+                 {"key", json::string(text)}});
+    return Exit::Ok;
+  }
+  fmt::print("{}: secret, for your eyes only; it signs\n{}: for those who trust you\n  {}\n",
+             options.file, public_file, text);
+  return Exit::Ok;
+}
+
+std::function<Exit()> add_key(Arguments& arguments) {
+  auto options = std::make_shared<KeyOptions>();
+  arguments.add_option("ACTION", options->action, "new: make a pair of keys")
+      .required()
+      .offers({"new"});
+  arguments
+      .add_option("KEYFILE", options->file, "Secret key to write; the public one is KEYFILE.pub")
+      .required();
+  arguments.add_flag("--json", options->json, "Print JSON");
+  return [options] { return make_key(*options); };
+}
+
+// --- sign ---------------------------------------------------------------------------------------
+
+struct SignOptions {
+  std::string package, key, output;
+  bool json = false;
+};
+
+// All of a package, checked: what is damaged is not vouched for.
+void read_whole(std::span<const std::byte> bytes, const std::string& path) {
+  const PackageReader reader(bytes, path);
+  reader.weight_bytes();
+  for (const PackageReader::Function& function : reader.functions())
+    for (const PackageReader::Variant& variant : function.variants) reader.program(variant);
+}
+
+Exit sign(const SignOptions& options) {
+  const std::string& output = options.output.empty() ? options.package : options.output;
+  const SecretKey key = blame(Exit::BadFile, [&] { return SecretKey::read(options.key); });
+  // Nor is what others can have written.
+  const auto file = blame(Exit::BadFile, [&] { return MappedFile::open_trusted(options.package); });
+  const auto content = split_signature(file->bytes()).content;
+  blame(Exit::BadFile, [&] { read_whole(content, options.package); });
+  Signer signer(key);
+  signer.append(content);
+  FileWriter writer(output);
+  writer.append(content);
+  writer.append(signer.finish());
+  writer.publish();
+  const std::string by = key.public_key().to_string();
+  if (options.json)
+    json::print({{"package", json::string(output)}, {"signed_by", json::string(by)}});
+  else
+    fmt::print("{}: signed by {}\n", output, by);
+  return Exit::Ok;
+}
+
+std::function<Exit()> add_sign(Arguments& arguments) {
+  auto options = std::make_shared<SignOptions>();
+  arguments.add_option("PACKAGE", options->package, "The .bzp file; another's signature goes")
+      .required();
+  arguments.add_option("--key", options->key, "Secret key, as `braze key new` makes").required();
+  arguments.add_option("-o,--output", options->output, "File to write (default: in its place)");
+  arguments.add_flag("--json", options->json, "Print JSON");
+  return [options] { return sign(*options); };
+}
+
+}  // namespace
+
+const Command kKey = {"key", "Makes a key that signs packages and cache entries.",
+                      "  braze key new release.key        # and release.key.pub\n", add_key};
+
+const Command kSign = {"sign", "Signs a package, so that those who have the public key trust it.",
+                       "  braze sign digits.bzp --key release.key\n"
+                       "  braze-run digits.bzp --trust-key release.key.pub\n",
+                       add_sign};
+
+}  // namespace braze::tool
