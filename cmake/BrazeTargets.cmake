@@ -74,7 +74,7 @@ function(braze_test name)
     return()
   endif()
   braze_executable(test-${name}
-    SOURCES ${arg_SOURCES} ${PROJECT_SOURCE_DIR}/tests/no_cache.cpp LIBS GTest::gtest_main ${arg_LIBS})
+    SOURCES ${arg_SOURCES} LIBS no-cache GTest::gtest_main ${arg_LIBS})
   target_compile_definitions(test-${name} PRIVATE BRAZE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT arg_SHARDS)
     set(arg_SHARDS 1)
