@@ -5,11 +5,11 @@
 #include <benchmark/benchmark.h>
 
 #include <chrono>
-#include <cstdio>
 #include <cstdlib>
 #include <string>
 #include <vector>
 
+#include "bench/cases/benchmark_main.h"
 #include "bench/cases/digits_step.h"
 #include "braze/braze.h"
 #include "ir/graph/text.h"
@@ -169,9 +169,15 @@ void add(const char* name, Case run, DType dtype) {
       ->Unit(benchmark::kMicrosecond);
 }
 
-int run(int argc, char** argv) {
-  const char* named = std::getenv("BRAZE_DEVICE");
-  const DeviceGuard guard{Device(named ? named : "cuda:0")};
+// Where all cases run.
+struct NamedDevice {
+  DeviceGuard guard{[] {
+    const char* named = std::getenv("BRAZE_DEVICE");
+    return Device(named ? named : "cuda:0");
+  }()};
+};
+
+void add_cases(const NamedDevice&) {
   for (const DType dtype : {DType::F32, DType::BF16}) {
     add("scale", scale, dtype);
     add("axpy", axpy, dtype);
@@ -207,20 +213,9 @@ int run(int argc, char** argv) {
   add_compile("linear_gelu", jit([](Tensor x, Tensor w, Tensor b) {
                                return gelu(dot(x, w) + b);
                              }).graph(matrix, matrix, zeros({4096}, DType::BF16)));
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
 }
 
 }  // namespace
 }  // namespace braze
 
-int main(int argc, char** argv) {
-  try {
-    return braze::run(argc, argv);
-  } catch (const braze::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return braze::benchmark_main(argc, argv, braze::add_cases); }

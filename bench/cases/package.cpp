@@ -5,6 +5,7 @@
 
 #include <filesystem>
 
+#include "bench/cases/benchmark_main.h"
 #include "braze/braze.h"
 #include "braze/io.h"
 
@@ -64,8 +65,7 @@ void load(benchmark::State& state, const Files& files, const Device& device, boo
   }
 }
 
-int run(int argc, char** argv) {
-  const Files files;
+void add_cases(const Files& files) {
   const auto add = [](const std::string& name, auto&&... arguments) {
     benchmark::RegisterBenchmark(name.c_str(), arguments...)
         ->UseRealTime()
@@ -80,20 +80,9 @@ int run(int argc, char** argv) {
     add("load/" + device.name() + "/cubin", load, std::cref(files), device, true);
     add("load/" + device.name() + "/ptx", load, std::cref(files), device, false);
   }
-  benchmark::Initialize(&argc, argv);
-  if (benchmark::ReportUnrecognizedArguments(argc, argv)) return 2;
-  benchmark::RunSpecifiedBenchmarks();
-  return 0;
 }
 
 }  // namespace
 }  // namespace braze
 
-int main(int argc, char** argv) {
-  try {
-    return braze::run(argc, argv);
-  } catch (const braze::Error& error) {
-    std::fprintf(stderr, "%s\n", error.what());
-    return 1;
-  }
-}
+int main(int argc, char** argv) { return braze::benchmark_main(argc, argv, braze::add_cases); }
