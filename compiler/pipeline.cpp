@@ -29,6 +29,7 @@
 #include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
 #include "ir/graph/rewrite.h"
+#include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
 #include "ir/kernel/verify.h"
@@ -89,7 +90,8 @@ int count_ops(const Graph& graph) {
 }
 
 /// A Program whose one launch runs the graph itself.
-Program interpreter_program(const Graph& graph) {
+Program interpreter_program(const Graph& whole) {
+  const Graph graph = without_dead_code(whole);
   Program program;
   Launch launch;
   const std::vector<GraphOutput>& outputs = graph.outputs();
@@ -467,6 +469,7 @@ std::string toolchain_text(const Target& target, const CompileOptions& options) 
 Program compile(const Graph& graph, const Target& target, const CompileOptions& options) {
   return timed(graph.name(), target, [&] {
     fail_if_any(verify(graph), fmt::format("the graph {}", quote(graph.name())));
+    check_determined(graph);
     PhaseViewers viewers(dump_folder(graph.name(), options), options);
     viewers.show("graph", graph);
     Program program;

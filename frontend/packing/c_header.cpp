@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <set>
 
+#include "ir/support/words.h"
 #include "ir/support/text.h"
 #include "runtime/package/package.h"
 
@@ -101,6 +102,7 @@ std::string c_text(const Expr& e, const SymbolNames& names) {
 struct Port {
   std::string name;
   TensorType type;
+  std::string comment;
 };
 
 class FunctionWriter {
@@ -109,12 +111,18 @@ class FunctionWriter {
                  std::string c_name)
       : function_(function), program_(program), c_name_(std::move(c_name)) {
     for (const Expr& symbol : program.symbols)
-      symbols_[symbol.symbol_name()] = names_.add(symbol.symbol_name());
+      if (is_parameter(symbol)) symbols_[symbol.symbol_name()] = names_.add(symbol.symbol_name());
     for (size_t i = 0; i < program.inputs.size(); ++i)
       if (!is_weight(i))
-        inputs_.push_back({names_.add(program.inputs[i].name), program.inputs[i].type});
-    for (const ProgramOutput& output : program.outputs)
-      outputs_.push_back({names_.add(output.name), output.type});
+        inputs_.push_back({names_.add(program.inputs[i].name), program.inputs[i].type, ""});
+    const std::vector<std::string> names = output_names(program.outputs);
+    for (size_t i = 0; i < names.size(); ++i) {
+      const ProgramOutput& output = program.outputs[i];
+      outputs_.push_back({names_.add(names[i]), output.type,
+                          output.updates
+                              ? ", written in place of " + program.inputs[*output.updates].name
+                              : ", written"});
+    }
   }
 
   std::string text() const {
@@ -134,25 +142,36 @@ class FunctionWriter {
                                [&](const WeightBinding& w) { return w.input == input; });
   }
 
+  // Weights bring the sizes of the others.
+  bool is_parameter(const Expr& symbol) const {
+    for (size_t i = 0; i < program_.inputs.size(); ++i)
+      for (const Expr& extent : program_.inputs[i].type.shape)
+        if (!is_weight(i) && extent.uses(symbol.symbol_name())) return true;
+    return false;
+  }
+
   std::string comment() const {
     std::string out = format("/* One call of @{}; waits for the results.\n", function_.name);
     for (const Expr& symbol : program_.symbols) {
       const Interval range = symbol.range();
-      out += format(" *   {}: from {} to {}{}\n", symbols_.at(symbol.symbol_name()), range.min,
-                    range.max,
-                    symbol.divisor() > 1 ? format(", a multiple of {}", symbol.divisor()) : "");
+      const auto parameter = symbols_.find(symbol.symbol_name());
+      out += format(" *   {}: from {} to {}{}{}\n",
+                    parameter == symbols_.end() ? symbol.symbol_name() : parameter->second,
+                    range.min, range.max,
+                    symbol.divisor() > 1 ? format(", a multiple of {}", symbol.divisor()) : "",
+                    parameter == symbols_.end() ? ", as the weights have it" : "");
     }
-    for (const Port& port : inputs_)
-      out += format(" *   {}: {}\n", port.name, port.type.to_string());
-    for (const Port& port : outputs_)
-      out += format(" *   {}: {}, written\n", port.name, port.type.to_string());
+    for (const std::vector<Port>* const ports : {&inputs_, &outputs_})
+      for (const Port& port : *ports)
+        out += format(" *   {}: {}{}\n", port.name, port.type.to_string(), port.comment);
     return out + " */\n";
   }
 
   std::string signature() const {
     std::vector<std::string> parameters = {"const braze_function* function"};
     for (const Expr& symbol : program_.symbols)
-      parameters.push_back("int64_t " + symbols_.at(symbol.symbol_name()));
+      if (is_parameter(symbol))
+        parameters.push_back("int64_t " + symbols_.at(symbol.symbol_name()));
     for (const Port& port : inputs_)
       parameters.push_back(format("const {}* {}", c_type(port.type.dtype), port.name));
     for (const Port& port : outputs_)

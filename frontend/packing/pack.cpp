@@ -164,11 +164,7 @@ Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) 
 void check_sizes(const Program& program) {
   std::vector<const Shape*> shapes;
   for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
-  if (const auto symbol = undetermined_symbol(shapes, program.symbols))
-    fail(codes::kPackFunction,
-         format("no input of @{} has the extent {}, so that no call determines it", program.name,
-                symbol->symbol_name()),
-         {.node = program.name, .fix = "give it an input with that extent"});
+  check_determined(program.name, shapes, program.symbols);
 }
 
 std::vector<std::string> input_names(const std::deque<Program>& programs) {

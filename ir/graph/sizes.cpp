@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -138,7 +139,7 @@ Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs) {
                                           node.type.to_string(), braze::name(inputs[i].dtype())));
     shapes.push_back({name, &node.type.shape, inputs[i].shape()});
   }
-  return bind_sizes(shapes, graph.symbols());
+  return bind_sizes(shapes, without_dead_code(graph).symbols());
 }
 
 std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
@@ -151,6 +152,23 @@ std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
     if (std::none_of(inputs.begin(), inputs.end(), has_symbol)) return symbol;
   }
   return std::nullopt;
+}
+
+void check_determined(const Graph& graph) {
+  std::vector<const Shape*> shapes;
+  for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
+  check_determined(graph.name(), shapes, without_dead_code(graph).symbols());
+}
+
+void check_determined(std::string_view function, std::span<const Shape* const> inputs,
+                      std::span<const Expr> symbols) {
+  if (const auto symbol = undetermined_symbol(inputs, symbols))
+    fail(codes::kUndeterminedSize,
+         fmt::format("no input of @{} has the extent {}, so that no call determines it", function,
+                     symbol->symbol_name()),
+         {.location = {},
+          .node = std::string(function),
+          .fix = "give it an input with that extent"});
 }
 
 }  // namespace braze

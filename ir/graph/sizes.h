@@ -16,6 +16,9 @@ namespace braze {
 namespace codes {
 inline constexpr Code kBadInputs{"bad-inputs", ErrorKind::InvalidArgument,
                                  "The inputs of a call do not fit the graph's."};
+inline constexpr Code kUndeterminedSize{
+    "undetermined-size", ErrorKind::InvalidArgument,
+    "A size that outputs need is in no input's shape, so that no call could determine it."};
 }  // namespace codes
 
 /// A value for every size symbol.
@@ -46,11 +49,17 @@ struct GivenShape {
 /// symbol's range or no multiple of its divisor, or a symbol of `symbols` stays undetermined.
 Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbols);
 
-/// Checks number and dtypes of the inputs of `graph`, then binds its sizes.
+/// Checks number and dtypes of the inputs of `graph`, then binds the sizes that its outputs need.
 Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs);
 
 /// One of `symbols` that is in no shape of the inputs, so that no call could determine it.
 std::optional<Expr> undetermined_symbol(std::span<const Shape* const> inputs,
                                         std::span<const Expr> symbols);
+
+/// Throws kUndeterminedSize if there is one, in what the outputs of `graph` need.
+void check_determined(const Graph& graph);
+/// The same for a function of that name in another form.
+void check_determined(std::string_view function, std::span<const Shape* const> inputs,
+                      std::span<const Expr> symbols);
 
 }  // namespace braze

@@ -4,6 +4,7 @@
 
 #include "ir/graph/sizes.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
 #include "runtime/memory/array_state.h"
 
 namespace braze {
@@ -39,6 +40,22 @@ uint64_t tensor_bytes(const Program& program, const TensorType& type,
 }
 
 }  // namespace
+
+void fail_argument_count(const Program& program, size_t given, std::span<const Array> bound) {
+  constexpr size_t kMostShown = 8;
+  size_t wanted = 0;
+  std::string inputs;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (i < bound.size() && bound[i].valid()) continue;
+    if (++wanted > kMostShown) continue;
+    const ProgramInput& input = program.inputs[i];
+    inputs += (wanted == 1 ? "" : ", ") + input.name + ": " + input.type.to_string();
+  }
+  if (wanted > kMostShown) inputs += ", ...";
+  fail(codes::kArgument,
+       fmt::format("@{} takes {}, {} given", program.name, count_text(wanted, "argument"), given),
+       {.location = {}, .node = "", .fix = wanted == 0 ? "" : "give, in this order, " + inputs});
+}
 
 Plan::Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver)
     : program_(std::move(program)),
@@ -99,10 +116,7 @@ std::string Plan::input_text(size_t index) const {
 
 std::shared_ptr<const Binding> Plan::bind(std::span<const Array> arguments) const {
   const Program& p = *program_;
-  if (arguments.size() != p.inputs.size()) {
-    fail(codes::kArgument, fmt::format("@{} takes {} arguments, {} were given", p.name,
-                                       p.inputs.size(), arguments.size()));
-  }
+  if (arguments.size() != p.inputs.size()) fail_argument_count(p, arguments.size(), {});
   std::vector<int64_t> key;
   for (size_t i = 0; i < arguments.size(); ++i) {
     if (!arguments[i].valid()) {

@@ -49,6 +49,11 @@ struct Binding {
   MemoryPlan memory;
 };
 
+/// Throws kArgument, naming the inputs: a call gave `given` arguments, and needs one for each input
+/// of the program that `bound` (by input; it may be empty) holds no array for.
+[[noreturn]] void fail_argument_count(const Program& program, size_t given,
+                                      std::span<const Array> bound);
+
 /// How a result comes to its array.
 struct ResultPlan {
   enum class Kind : uint8_t {

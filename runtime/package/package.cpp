@@ -258,9 +258,7 @@ std::vector<Array> all_arguments(const LoadedFunction::State& state,
                                  std::span<const Array> arguments) {
   const auto free = std::ranges::count_if(state.bound, [](const Array& a) { return !a.valid(); });
   if (arguments.size() != static_cast<size_t>(free))
-    fail(codes::kArgument,
-         format("@{} takes {} argument{}, {} given", state.executable.program().name, free,
-                free == 1 ? "" : "s", arguments.size()));
+    fail_argument_count(state.executable.program(), arguments.size(), state.bound);
   std::vector<Array> all = state.bound;
   size_t next = 0;
   for (Array& array : all)

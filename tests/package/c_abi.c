@@ -13,8 +13,8 @@
 int main(int argc, char** argv) {
   braze_package* package = NULL;
   braze_package_options options = {sizeof(options), NULL, 0, NULL};
-  braze_function *scale = NULL, *join = NULL, *names = NULL;
-  float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[15] = {0};
+  braze_function *scale = NULL, *join = NULL, *names = NULL, *update = NULL;
+  float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[15] = {0}, w[2] = {7, 8};
   int i;
   CHECK(argc == 2 || argc == 4);
 
@@ -40,6 +40,7 @@ int main(int argc, char** argv) {
   CHECK(scale_load(package, "cpu", &scale) == BRAZE_OK);
   CHECK(join_load(package, "cpu", &join) == BRAZE_OK);
   CHECK(braze__load(package, "cpu", &names) == BRAZE_OK);
+  CHECK(update_load(package, "cpu", &update) == BRAZE_OK);
   braze_package_release(package); /* functions keep what they need */
   CHECK(braze_function_inputs(scale) == 1 && braze_function_outputs(scale) == 1);
   CHECK(strcmp(braze_function_device(scale), "cpu") == 0);
@@ -59,10 +60,15 @@ int main(int argc, char** argv) {
   CHECK(braze__run(names, 3, x + 3, x, y) == BRAZE_OK);
   for (i = 0; i < 3; ++i) CHECK(y[i] == 3);
 
+  /* rates are 0.5, three of them, by the weights; the result may take the memory of what it updates */
+  CHECK(update_run(update, 2, w, x, w, y) == BRAZE_OK);
+  CHECK(w[0] == 5.5f && w[1] == 5 && y[0] == 1.5f && y[1] == 3);
+
   CHECK(braze_run(scale, NULL, 0, NULL, 0) == BRAZE_INVALID_ARGUMENT);
   braze_function_release(scale);
   braze_function_release(join);
   braze_function_release(names);
+  braze_function_release(update);
   braze_function_release(NULL);
   printf("%s\n", braze_version());
   return 0;

@@ -182,7 +182,9 @@ TEST_F(Packages, FindTheirWeightsBesideThem) {
   // Another size of the same program, and one outside its range.
   EXPECT_EQ(linear.load("cpu")(filled({64, 3}, 0))[0].shape()[0], 64);
   EXPECT_THAT(error_of([&] { linear.load("cpu")(filled({65, 3}, 0)); }), HasSubstr("64"));
-  EXPECT_THAT(error_of([&] { linear.load("cpu")(); }), HasSubstr("takes 1 argument,"));
+  EXPECT_THAT(
+      error_of([&] { linear.load("cpu")(); }),
+      AllOf(HasSubstr("takes 1 argument, 0 given"), HasSubstr("give, in this order, x: f32[")));
 }
 
 TEST_F(Packages, HoldWeightsAndChangeThem) {
@@ -278,7 +280,7 @@ TEST_F(Packages, RefuseWhatCannotBePacked) {
   const std::string count =
       "braze 1 graph\nsymbol n: 1..8\ngraph @count() {\n"
       "%y = iota {axis: 0} : i64[n]\nreturn %y\n}";
-  EXPECT_THAT(pack({{count}}, {}), AllOf(HasSubstr("pack-function"), HasSubstr("extent n")));
+  EXPECT_THAT(pack({{count}}, {}), AllOf(HasSubstr("undetermined-size"), HasSubstr("extent n")));
   EXPECT_FALSE(std::filesystem::exists(path("p.bzp")));
 }
 

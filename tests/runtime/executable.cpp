@@ -61,7 +61,9 @@ TEST(Executable, EmptyTensorsLaunchNothing) {
 TEST(Executable, ArgumentErrorsNameTheArgument) {
   const Executable sum = add_program().load();
   const Array x = filled(4, 1);
-  EXPECT_THAT(error_of([&] { run(sum, {x}); }), HasSubstr("@sum takes 2 arguments, 1 were given"));
+  EXPECT_THAT(error_of([&] { run(sum, {x}); }),
+              AllOf(HasSubstr("@sum takes 2 arguments, 1 given"),
+                    HasSubstr("give, in this order, x: f32[n], y: f32[n]")));
   EXPECT_THAT(error_of([&] {
                 run(sum, {x, Array()});
               }),

@@ -5,6 +5,7 @@
 #include <algorithm>
 #include <chrono>
 
+#include "ir/support/words.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/package.h"
@@ -17,10 +18,10 @@ namespace {
 
 struct Options {
   std::string file, device;
-  std::vector<std::string> outputs;
   int64_t repeat = 0;
   bool json = false, devices = false;
   InputFlags inputs;
+  OutputFlags output;
   PackageFlags package;
 };
 
@@ -54,10 +55,12 @@ Exit run(const Options& options) {
   const Runnable runnable = load_runnable(options.package, options.file, device);
   const double ready =
       std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-  const Inputs inputs = make_inputs(runnable.free_inputs(), options.inputs);
-  const std::vector<Array> results = runnable.executable.run(runnable.arguments(inputs.values));
   const std::vector<std::string> names = output_names(runnable.executable.program().outputs);
-  write_outputs(options.outputs, names, results);
+  const OutputFiles files(options.output, names);
+  const Inputs inputs =
+      make_inputs(runnable.free_inputs(), options.inputs, runnable.weight_shapes());
+  const std::vector<Array> results = runnable.executable.run(runnable.arguments(inputs.values));
+  files.write(results);
   const double median = options.repeat > 0 ? median_seconds(runnable, inputs, options.repeat) : 0;
   if (options.json) {
     std::vector<std::string> items;
@@ -80,10 +83,7 @@ void add(Arguments& arguments, Options& options) {
   arguments.add_option("--device", options.device,
                        "cpu, cuda:0 ... (default: the first GPU, else the CPU)");
   options.inputs.add_to(arguments);
-  arguments
-      .add_option("--output", options.outputs,
-                  "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
-      .several();
+  options.output.add_to(arguments);
   options.package.add_to(arguments);
   arguments.add_option("--repeat", options.repeat, "Calls to time");
   arguments.add_flag("--json", options.json, "Print JSON");

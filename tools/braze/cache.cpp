@@ -12,6 +12,7 @@
 #include "frontend/builder/program_cache.h"
 #include "ir/program/package.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
 #include "runtime/cache/disk_cache.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
@@ -66,10 +67,6 @@ uint64_t bytes_of(const Files& files) {
   uint64_t bytes = 0;
   for (const CacheFolder::File& file : files) bytes += file.bytes;
   return bytes;
-}
-
-std::string count_text(size_t count, std::string_view one) {
-  return fmt::format("{} {}{}", count, one, count == 1 ? "" : "s");
 }
 
 double seconds_since(CacheClock::time_point used) {

@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <csignal>
 #include <cstdio>
 
 #include "tools/braze/report.h"
@@ -29,8 +30,12 @@ int report_failures(std::string_view tool, const std::function<int()>& work) {
                text);
     return static_cast<int>(exit);
   };
+  // What outgrows the limit of file sizes is an error of that write, not the end of the tool.
+  std::signal(SIGXFSZ, SIG_IGN);
   try {
-    return work();
+    const int exit = work();
+    if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return exit;
+    return report(Exit::BadFile, "stdout takes no more: what was printed is not whole");
   } catch (const Failure& failure) {
     return report(failure.exit, failure.text);
   } catch (const Error& error) {
@@ -38,6 +43,8 @@ int report_failures(std::string_view tool, const std::function<int()>& work) {
   } catch (const std::bad_alloc&) {
     return report(Exit::Device, "out of memory");
   } catch (const std::exception& error) {
+    // fmt throws where stdout takes no more.
+    if (std::ferror(stdout)) return report(Exit::BadFile, fmt::format("stdout: {}", error.what()));
     return report(Exit::Internal, error.what());
   }
 }

@@ -8,6 +8,7 @@
 #include "braze/executable.h"
 #include "ir/graph/check.h"
 #include "ir/graph/interpret.h"
+#include "ir/support/words.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"

@@ -8,6 +8,7 @@
 #include "frontend/packing/c_header.h"
 #include "frontend/packing/pack.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
 #include "runtime/io/file_writer.h"
 #include "runtime/package/package.h"
 #include "tools/braze/arguments.h"
@@ -109,9 +110,12 @@ Exit compile(const Options& options) {
                  {"compile_s", json::number(summary.seconds)}});
     return Exit::Ok;
   }
-  fmt::print("{}: {}, {} program{} in {}\n", options.output, bytes_text(summary.bytes),
-             summary.programs, summary.programs == 1 ? "" : "s", seconds_text(summary.seconds));
-  if (!options.weights.empty()) fmt::print("  {} inputs have weights\n", summary.bound_weights);
+  fmt::print("{}: {}, {} in {}\n", options.output, bytes_text(summary.bytes),
+             count_text(static_cast<size_t>(summary.programs), "program"),
+             seconds_text(summary.seconds));
+  if (!options.weights.empty())
+    fmt::print("  {} from the weights\n",
+               count_text(static_cast<size_t>(summary.bound_weights), "input"));
   return Exit::Ok;
 }
 

@@ -58,13 +58,9 @@ class Assignment {
   explicit Assignment(const Program& program)
       : names_(names_of(program.inputs)), given_(names_.size()) {}
 
-  // `holder` is the file that the name is from; "" if it is from the command line.
-  void give(const std::string& name, Given given, const std::string& holder = "") {
+  void give(const std::string& name, Given given) {
     const auto found = std::find(names_.begin(), names_.end(), name);
-    if (found == names_.end())
-      fail_usage(fmt::format("{}there is no input {}; the inputs are {}{}",
-                             holder.empty() ? "" : holder + " does not fit: ", name,
-                             fmt::join(names_, ", "), did_you_mean(name, names_)));
+    if (found == names_.end()) fail_usage(unknown(name));
     Given& place = given_[static_cast<size_t>(found - names_.begin())];
     if (!place.text.empty()) fail_usage(fmt::format("the input {} is given twice", name));
     if (given.text.empty())
@@ -74,7 +70,9 @@ class Assignment {
 
   // Every array of the file is the input of its name.
   void give_all(const std::string& path) {
-    for (const auto& [name, array] : read_archive(path)) give(name, {path, array.to_host()}, path);
+    const ArrayMap arrays = read_archive(path);
+    check_fits(path, arrays);
+    for (const auto& [name, array] : arrays) give(name, {path, array.to_host()});
   }
 
   // The inputs without a value, in order: these, then `rest`.
@@ -89,6 +87,23 @@ class Assignment {
   }
 
  private:
+  std::string unknown(const std::string& name) const {
+    return fmt::format("there is no input {}; the inputs are {}{}", name, fmt::join(names_, ", "),
+                       did_you_mean(name, names_));
+  }
+
+  // An array that is no input may have a wrong name, so that it is not passed over.
+  void check_fits(const std::string& path, const ArrayMap& arrays) const {
+    std::string fitting;
+    for (const std::string& name : names_)
+      if (arrays.contains(name)) fitting += fmt::format(" {}={}", name, path);
+    for (const auto& [name, array] : arrays)
+      if (std::find(names_.begin(), names_.end(), name) == names_.end())
+        fail_usage(fmt::format(
+            "{} does not fit: {}{}", path, unknown(name),
+            fitting.empty() ? "" : "\n  fix: take what fits by name: --inputs" + fitting));
+  }
+
   const std::vector<std::string> names_;
   std::vector<Given> given_;
 };
@@ -141,21 +156,18 @@ void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
   fail_usage(fmt::format("there is no symbol {}{}", name, did_you_mean(name, known)));
 }
 
-// A call finds its sizes in the shapes of its inputs, --symbol or not.
-void check_determined(const Program& program) {
+// A call finds its sizes in the shapes of its arguments, --symbol or not.
+void check_callable(const Program& program, const std::vector<GivenShape>& weights) {
   std::vector<const Shape*> shapes;
   for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
-  if (const auto symbol = undetermined_symbol(shapes, program.symbols))
-    throw Failure{Exit::BadFile,
-                  fmt::format("no input of @{} has the extent {}, so that no call determines it\n  "
-                              "fix: give it an input with that extent",
-                              program.name, symbol->symbol_name())};
+  for (const GivenShape& weight : weights) shapes.push_back(weight.declared);
+  blame(Exit::BadFile, [&] { check_determined(program.name, shapes, program.symbols); });
 }
 
-// Sizes by the files that were read, then by --symbol.
-Sizes find_sizes(const Program& program, const std::vector<std::optional<HostTensor>>& files,
+// Sizes by the weights and the files that were read, `shapes`, then by --symbol.
+Sizes find_sizes(const Program& program, std::vector<GivenShape> shapes,
+                 const std::vector<std::optional<HostTensor>>& files,
                  const std::vector<std::string>& flags) {
-  std::vector<GivenShape> shapes;
   for (size_t i = 0; i < files.size(); ++i)
     if (files[i])
       shapes.push_back({program.inputs[i].name, &program.inputs[i].type.shape, files[i]->shape()});
@@ -265,7 +277,8 @@ void InputFlags::add_to(Arguments& arguments) {
   arguments.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives").several();
 }
 
-Inputs make_inputs(const Program& program, const InputFlags& flags) {
+Inputs make_inputs(const Program& program, const InputFlags& flags,
+                   const std::vector<GivenShape>& weights) {
   std::vector<Given> given = assign(program, flags.inputs);
   std::vector<std::optional<HostTensor>> files(given.size());
   for (size_t i = 0; i < given.size(); ++i) {
@@ -274,9 +287,9 @@ Inputs make_inputs(const Program& program, const InputFlags& flags) {
     files[i] = given[i].value ? std::move(given[i].value) : read_file(input, given[i].text);
     check_dtype(input, *files[i], given[i].text);
   }
-  check_determined(program);
+  check_callable(program, weights);
   Inputs inputs;
-  inputs.sizes = find_sizes(program, files, flags.symbols);
+  inputs.sizes = find_sizes(program, weights, files, flags.symbols);
   for (size_t i = 0; i < given.size(); ++i)
     inputs.values.push_back(files[i] ? std::move(*files[i])
                                      : make_value(program.inputs[i], given[i].text, inputs.sizes));

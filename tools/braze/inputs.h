@@ -25,8 +25,10 @@ struct Inputs {
   Sizes sizes;  ///< of every symbol of the program
 };
 
-/// An input that no flag gives a value is random, seed 0. Usage failure for flags that do not fit
-/// the program; Exit::BadFile for files that do not.
-Inputs make_inputs(const Program& program, const InputFlags& flags);
+/// An input that no flag gives a value is random, seed 0. `weights`: shapes of arguments beside the
+/// inputs of `program`, which give sizes too. Usage failure for flags that do not fit the program;
+/// Exit::BadFile for files that do not.
+Inputs make_inputs(const Program& program, const InputFlags& flags,
+                   const std::vector<GivenShape>& weights = {});
 
 }  // namespace braze::tool

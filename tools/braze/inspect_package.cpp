@@ -3,6 +3,7 @@
 #include <fmt/format.h>
 
 #include "ir/program/cuda_versions.h"
+#include "ir/support/words.h"
 #include "ir/support/text.h"
 #include "runtime/package/package.h"
 #include "tools/braze/package.h"
@@ -87,10 +88,13 @@ void print_signature(const PackageReader::Function& function, const Program& pro
                    ? fmt::format(" = {}", weight->weight)
                    : "");
   }
-  for (const ProgramOutput& output : program.outputs)
+  const std::vector<std::string> names = output_names(program.outputs);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ProgramOutput& output = program.outputs[i];
     fmt::print(
-        "  output  {}: {}{}\n", output.name, output.type.to_string(),
+        "  output  {}: {}{}\n", names[i], output.type.to_string(),
         output.updates ? fmt::format(" in place of {}", program.inputs[*output.updates].name) : "");
+  }
 }
 
 void print_variants(const std::vector<Described>& variants) {
@@ -140,8 +144,10 @@ std::string function_json(const PackageReader::Function& function,
     if (weight) members.push_back({"weight", json::string(weight->weight)});
     inputs.push_back(json::object(members));
   }
-  for (const ProgramOutput& output : program.outputs) {
-    json::Members members = {{"name", json::string(output.name)},
+  const std::vector<std::string> names = output_names(program.outputs);
+  for (size_t i = 0; i < names.size(); ++i) {
+    const ProgramOutput& output = program.outputs[i];
+    json::Members members = {{"name", json::string(names[i])},
                              {"type", json::string(output.type.to_string())}};
     if (output.updates)
       members.push_back({"updates", json::string(program.inputs[*output.updates].name)});

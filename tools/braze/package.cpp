@@ -63,6 +63,15 @@ Program Runnable::free_inputs() const {
   return program;
 }
 
+std::vector<GivenShape> Runnable::weight_shapes() const {
+  const std::vector<ProgramInput>& inputs = executable.program().inputs;
+  std::vector<GivenShape> shapes;
+  for (size_t i = 0; i < bound.size(); ++i)
+    if (bound[i].valid())
+      shapes.push_back({inputs[i].name, &inputs[i].type.shape, bound[i].shape()});
+  return shapes;
+}
+
 std::vector<Array> Runnable::arguments(const std::vector<HostTensor>& values) const {
   std::vector<Array> arguments = bound;
   auto value = values.begin();

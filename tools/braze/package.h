@@ -5,6 +5,7 @@
 #include <vector>
 
 #include "braze/package.h"
+#include "ir/graph/sizes.h"
 #include "ir/program/program.h"
 #include "ir/values/host_tensor.h"
 #include "tools/braze/command.h"
@@ -36,6 +37,8 @@ struct Runnable {
 
   /// The program as one sees it who gives its inputs: name, symbols, inputs that are not bound.
   Program free_inputs() const;
+  /// The shapes of the inputs that are bound.
+  std::vector<GivenShape> weight_shapes() const;
   /// The arguments of a call, on the device; `values` are those of free_inputs().
   std::vector<Array> arguments(const std::vector<HostTensor>& values) const;
 };

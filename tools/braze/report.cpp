@@ -47,13 +47,6 @@ std::string seconds_text(double seconds) {
   return fmt::format("{:.3g} ns", seconds * 1e9);
 }
 
-std::string unused_name(const std::string& name, const std::vector<std::string>& taken) {
-  std::string unused = name;
-  for (int i = 2; std::find(taken.begin(), taken.end(), unused) != taken.end(); ++i)
-    unused = fmt::format("{}-{}", name, i);
-  return unused;
-}
-
 namespace json {
 
 std::string string(std::string_view text) { return json_string(text); }

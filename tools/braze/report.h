@@ -19,20 +19,6 @@ std::string table(const std::vector<std::vector<std::string>>& rows);
 /// "5.31 ms".
 std::string seconds_text(double seconds);
 
-/// `name`, or name-2, name-3 ...: the first that is not in `taken`.
-std::string unused_name(const std::string& name, const std::vector<std::string>& taken);
-
-/// The names of a program's or a graph's outputs, all different: those that have none are
-/// "output0", "output1" ... by their position.
-template <class Outputs>
-std::vector<std::string> output_names(const Outputs& outputs) {
-  std::vector<std::string> names;
-  for (const auto& output : outputs) names.push_back(output.name);
-  for (size_t i = 0; i < names.size(); ++i)
-    if (names[i].empty()) names[i] = unused_name("output" + std::to_string(i), names);
-  return names;
-}
-
 /// JSON is written as text: values are texts already. A report carries {"schema": 1}.
 namespace json {
 using Members = std::vector<std::pair<std::string_view, std::string>>;

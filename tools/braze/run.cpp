@@ -12,6 +12,7 @@
 #include "braze/io.h"
 #include "braze/trace.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
@@ -29,11 +30,11 @@ namespace {
 struct Options {
   std::string file;
   std::string device = "cpu";
-  std::vector<std::string> outputs;
   int64_t repeat = 0;
   std::string trace;
   bool json = false;
   InputFlags inputs;
+  OutputFlags output;
   CompileFlags compile;
   PackageFlags package;
 };
@@ -159,13 +160,15 @@ Exit run(const Options& options) {
   const Runnable runnable = make_runnable(options, device);
   const Executable& executable = runnable.executable;
   const Program* program = &executable.program();
-  const Inputs inputs = make_inputs(runnable.free_inputs(), options.inputs);
+  const std::vector<std::string> names = output_names(program->outputs);
+  const OutputFiles files(options.output, names);
+  const Inputs inputs =
+      make_inputs(runnable.free_inputs(), options.inputs, runnable.weight_shapes());
 
   const std::vector<Array> results = executable.run(runnable.arguments(inputs.values));
-  const std::vector<std::string> names = output_names(program->outputs);
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());
-  write_outputs(options.outputs, names, results);
+  files.write(results);
 
   std::vector<Timing> timings;
   // The speeds of this machine say nothing about simulators and the interpreter.
@@ -204,10 +207,7 @@ std::function<Exit()> add(Arguments& arguments) {
       .required();
   arguments.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
   options->inputs.add_to(arguments);
-  arguments
-      .add_option("--output", options->outputs,
-                  "DIR, o.npz or o.safetensors for all outputs, or NAME=o.npy for one")
-      .several();
+  options->output.add_to(arguments);
   arguments.add_option("--repeat", options->repeat, "Calls to time");
   arguments.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
   options->compile.add_to(arguments);

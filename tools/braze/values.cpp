@@ -9,6 +9,8 @@
 
 #include "braze/io.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
+#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/report.h"
 
@@ -85,8 +87,13 @@ void save_archive(const std::string& path, const ArrayMap& arrays) {
   path.ends_with(".npz") ? save_npz(path, arrays) : save_safetensors(path, arrays);
 }
 
-void write_output(const std::string& path, const std::string& name, const Array& value) {
-  is_archive(path) ? save_archive(path, {{name, value}}) : save_npy(path, value);
+bool is_npy(std::string_view path) { return path.ends_with(".npy"); }
+
+// What is no kind of file: no ending, a slash there, or a folder of that name.
+bool is_folder(const std::string& path) {
+  std::error_code is_missing;
+  return path.ends_with('/') || std::filesystem::is_directory(path, is_missing) ||
+         std::filesystem::path(path).extension().empty();
 }
 
 void write_folder(const std::string& folder, const std::vector<std::string>& names,
@@ -123,23 +130,66 @@ std::string output_json(const std::string& name, const HostTensor& value) {
                        {"first", json::array(first)}});
 }
 
-void write_outputs(const std::vector<std::string>& flags, const std::vector<std::string>& names,
-                   const std::vector<Array>& values) {
-  for (const std::string& flag : flags) {
-    const std::string name = flag.substr(0, flag.find('='));
-    const auto found = std::find(names.begin(), names.end(), name);
-    if (name.size() < flag.size()) {
-      if (found == names.end())
-        fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
-                               fmt::join(names, ", "), did_you_mean(name, names)));
-      write_output(flag.substr(name.size() + 1), name,
-                   values[static_cast<size_t>(found - names.begin())]);
-    } else if (is_archive(flag)) {
+void OutputFlags::add_to(Arguments& arguments) {
+  arguments
+      .add_option("--output", outputs,
+                  "DIR, o.npz or o.safetensors for all outputs, NAME=o.npy for one, o.npy for the "
+                  "only one")
+      .several();
+}
+
+OutputFiles::OutputFiles(const OutputFlags& flags, std::vector<std::string> names)
+    : names_(std::move(names)) {
+  for (const std::string& flag : flags.outputs) {
+    const size_t equals = flag.find('=');
+    files_.push_back(equals == std::string::npos
+                         ? all_of(flag)
+                         : one_of(flag.substr(equals + 1), flag.substr(0, equals)));
+  }
+}
+
+size_t OutputFiles::find_output(const std::string& name) const {
+  const auto found = std::find(names_.begin(), names_.end(), name);
+  if (found == names_.end())
+    fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
+                           fmt::join(names_, ", "), did_you_mean(name, names_)));
+  return static_cast<size_t>(found - names_.begin());
+}
+
+OutputFiles::File OutputFiles::all_of(const std::string& path) const {
+  if (is_archive(path) || is_folder(path)) return {path, {}};
+  if (!is_npy(path))
+    fail_usage(
+        fmt::format("--output {} is no kind of file that holds arrays: end it in .npz, "
+                    ".safetensors or .npy, or in / for a folder",
+                    path));
+  if (names_.size() != 1)
+    fail_usage(fmt::format("--output {} holds one array; say which: NAME={}, of {}", path, path,
+                           fmt::join(names_, ", ")));
+  return {path, 0};
+}
+
+OutputFiles::File OutputFiles::one_of(const std::string& path, const std::string& name) const {
+  const size_t output = find_output(name);
+  if (!is_archive(path) && !is_npy(path))
+    fail_usage(
+        fmt::format("--output {}={} is no kind of file that holds arrays: end it in .npy, "
+                    ".npz or .safetensors",
+                    name, path));
+  return {path, output};
+}
+
+void OutputFiles::write(const std::vector<Array>& values) const {
+  for (const auto& [path, output] : files_) {
+    if (output && is_npy(path)) {
+      save_npy(path, values[*output]);
+    } else if (is_archive(path)) {
       ArrayMap arrays;
-      for (size_t i = 0; i < names.size(); ++i) arrays.emplace(names[i], values[i]);
-      save_archive(flag, arrays);
+      for (size_t i = 0; i < names_.size(); ++i)
+        if (!output || output == i) arrays.emplace(names_[i], values[i]);
+      save_archive(path, arrays);
     } else {
-      write_folder(flag, names, values);
+      write_folder(path, names_, values);
     }
   }
 }
