@@ -39,6 +39,10 @@ depends() {
 }
 holds libbraze-runtime 'lib/libbraze-runtime\.so\.[0-9]+'
 holds libbraze-runtime 'bin/braze-run'
+holds libbraze-runtime 'share/man/man1/braze-run\.1'
+holds libbraze-runtime 'share/bash-completion/completions/braze-run'
+holds libbraze-runtime 'share/zsh/site-functions/_braze-run'
+holds libbraze-runtime 'share/fish/vendor_completions\.d/braze-run\.fish'
 lacks libbraze-runtime 'include|libbraze\.so|\.so$'
 depends libbraze-runtime libc6
 depends libbraze-runtime 'libstdc\+\+6'

@@ -7,6 +7,7 @@
 
 #include "ir/support/words.h"
 #include "tools/braze/arguments.h"
+#include "tools/braze/description.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
@@ -19,7 +20,8 @@ namespace {
 struct Options {
   std::string file, device;
   int64_t repeat = 0;
-  bool json = false, devices = false;
+  std::string completion;
+  bool json = false, devices = false, manual = false;
   InputFlags inputs;
   OutputFlags output;
   PackageFlags package;
@@ -44,10 +46,6 @@ double median_seconds(const Runnable& runnable, const Inputs& inputs, int64_t re
 }
 
 Exit run(const Options& options) {
-  if (options.devices) {
-    print_devices();
-    return Exit::Ok;
-  }
   if (options.file.empty()) fail_usage("name a package; `braze-run --help` shows how");
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
   const auto start = std::chrono::steady_clock::now();
@@ -88,19 +86,58 @@ void add(Arguments& arguments, Options& options) {
   arguments.add_option("--repeat", options.repeat, "Calls to time");
   arguments.add_flag("--json", options.json, "Print JSON");
   arguments.add_flag("--devices", options.devices, "List the devices and stop");
+  arguments
+      .add_option("--completion", options.completion,
+                  "Print a script that completes options in bash, zsh or fish, and stop")
+      .offers(shells());
+  arguments.add_flag("--manual", options.manual, "Print the manual page and stop");
 }
 
-int run(int argc, char** argv) {
+constexpr std::string_view kName = "braze-run";
+constexpr std::string_view kPurpose = "Runs a function of a package that `braze compile` made.";
+
+ToolDescription describe() {
+  ToolDescription description{{std::string(kName),
+                               std::string(kPurpose),
+                               "  braze-run digits.bzp --inputs pixels=x.npy --output out/\n"
+                               "  braze-run digits.bzp --symbol n=64 --device cuda:0 --repeat 100\n"
+                               "  braze-run --manual | man -l -\n",
+                               {kHelp, kVersion}},
+                              "run functions that are compiled",
+                              {}};
+  Options unused;
+  for (ArgumentDescription& argument :
+       describe_arguments([&](Arguments& arguments) { add(arguments, unused); }))
+    description.tool.arguments.push_back(std::move(argument));
+  return description;
+}
+
+// What is asked for: a text, or a call.
+Exit serve(const Options& options) {
+  if (options.devices) {
+    print_devices();
+  } else if (options.manual) {
+    fmt::print("{}", manual_page(describe()));
+  } else if (!options.completion.empty()) {
+    fmt::print("{}", completion_script(options.completion, describe()));
+  } else {
+    return run(options);
+  }
+  return Exit::Ok;
+}
+
+int run_tool(int argc, char** argv) {
   Options options;
   const bool wanted = read_arguments(
-      "braze-run", "Runs a function of a package that `braze compile` made.",
+      std::string(kName), std::string(kPurpose),
       [&](Arguments& arguments) { add(arguments, options); }, argc, argv);
-  return static_cast<int>(wanted ? run(options) : Exit::Ok);
+  return static_cast<int>(wanted ? serve(options) : Exit::Ok);
 }
 
 }  // namespace
 }  // namespace braze::tool
 
 int main(int argc, char** argv) {
-  return braze::tool::report_failures("braze-run", [&] { return braze::tool::run(argc, argv); });
+  return braze::tool::report_failures("braze-run",
+                                      [&] { return braze::tool::run_tool(argc, argv); });
 }

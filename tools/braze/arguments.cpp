@@ -71,10 +71,23 @@ Argument Arguments::add_flag(const std::string& name, bool& value, const std::st
   return {*app_.add_flag(name, value, text), descriptions_.back()};
 }
 
+const ArgumentDescription kHelp = {
+    .names = {"-h", "--help"}, .text = "Print this help message and exit", .flag = true};
+const ArgumentDescription kVersion = {
+    .names = {"--version"}, .text = "Display program version information and exit", .flag = true};
+
+std::deque<ArgumentDescription> describe_arguments(const std::function<void(Arguments&)>& add) {
+  CLI::App app;
+  Arguments arguments(app);
+  add(arguments);
+  return arguments.descriptions();
+}
+
 bool read_arguments(const std::string& program, const std::string& purpose,
                     const std::function<void(Arguments&)>& add, int argc, char** argv) {
   CLI::App app(purpose, program);
   app.set_version_flag("--version", program + " " BRAZE_VERSION);
+  app.footer(std::string(kExitCodes));
   Arguments arguments(app);
   add(arguments);
   try {

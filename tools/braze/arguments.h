@@ -69,9 +69,14 @@ class Arguments {
   std::deque<ArgumentDescription> descriptions_;  // Argument refers to its element
 };
 
+/// What every command takes besides, and what every tool does.
+extern const ArgumentDescription kHelp, kVersion;
+
+/// What `add` adds.
+std::deque<ArgumentDescription> describe_arguments(const std::function<void(Arguments&)>& add);
+
 /// Reads the command line of a program without subcommands, which takes what `add` adds. False
-/// after
-/// --help and --version; what cannot be is a usage failure.
+/// after --help and --version; what cannot be is a usage failure.
 bool read_arguments(const std::string& program, const std::string& purpose,
                     const std::function<void(Arguments&)>& add, int argc, char** argv);
 

@@ -3,6 +3,7 @@
 //   main.cpp        the table of subcommands
 //   command_line.h  from the command line to a subcommand; descriptions of them all
 //   arguments.h     what a command takes
+//   description.h   completions and the manual, made from that
 //   command.cpp     errors to exit codes
 //   source.h        files of the three languages
 //   inputs.h        values for the inputs of a program
@@ -41,6 +42,11 @@ enum class Exit : int {
   Device = 6,
   Mismatch = 7,
 };
+
+/// The same for the help and the manual.
+inline constexpr std::string_view kExitCodes =
+    "Exit codes: 0 ok, 1 internal error, 2 usage, 3 bad input file, 4 unsupported,\n"
+    "5 compile error, 6 device or out of memory, 7 results differ.\n";
 
 /// A failure with the exit code that it has where it happened.
 struct Failure {

@@ -14,15 +14,6 @@ namespace {
 constexpr std::string_view kPurpose =
     "Compiles tensor graphs to fused kernels, runs them, and shows how.";
 
-constexpr std::string_view kExitCodes =
-    "Exit codes: 0 ok, 1 internal error, 2 usage, 3 bad input file, 4 unsupported,\n"
-    "5 compile error, 6 device or out of memory, 7 results differ.\n";
-
-const ArgumentDescription kHelp = {
-    .names = {"-h", "--help"}, .text = "Print this help message and exit", .flag = true};
-const ArgumentDescription kVersion = {
-    .names = {"--version"}, .text = "Display program version information and exit", .flag = true};
-
 // Help that begins with what one came for: examples.
 class Help : public CLI::Formatter {
  public:
@@ -73,21 +64,19 @@ void check_command(const std::string& name) {
 }  // namespace
 
 ToolDescription describe_tool() {
-  ToolDescription tool{{"braze", std::string(kPurpose), std::string(kExitCodes), {kHelp, kVersion}},
-                       {}};
+  ToolDescription description{{"braze", std::string(kPurpose), "", {kHelp, kVersion}},
+                              "compile tensor graphs to fused kernels",
+                              {}};
   for (const Command* command : commands()) {
-    CLI::App app;
-    Arguments arguments(app);
-    command->add(arguments);
-    CommandDescription& description =
-        tool.commands.emplace_back(CommandDescription{std::string(command->name),
-                                                      std::string(command->purpose),
-                                                      std::string(command->examples),
-                                                      {kHelp}});
-    for (const ArgumentDescription& argument : arguments.descriptions())
-      description.arguments.push_back(argument);
+    CommandDescription& added =
+        description.commands.emplace_back(CommandDescription{std::string(command->name),
+                                                             std::string(command->purpose),
+                                                             std::string(command->examples),
+                                                             {kHelp}});
+    for (ArgumentDescription& argument : describe_arguments(command->add))
+      added.arguments.push_back(std::move(argument));
   }
-  return tool;
+  return description;
 }
 
 Exit run_tool(int argc, char** argv) {

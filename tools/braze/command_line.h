@@ -2,24 +2,10 @@
 // page all come from one table of what the subcommands take.
 #pragma once
 
-#include <string>
-#include <vector>
-
-#include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/description.h"
 
 namespace braze::tool {
-
-struct CommandDescription {
-  std::string name, purpose, examples;
-  std::vector<ArgumentDescription> arguments;
-};
-
-/// What the tool as a whole takes, then each command.
-struct ToolDescription {
-  CommandDescription tool;
-  std::vector<CommandDescription> commands;
-};
 
 /// The description of all that `commands()` lists.
 ToolDescription describe_tool();

@@ -3,8 +3,8 @@
 #include <fmt/format.h>
 
 #include "ir/program/cuda_versions.h"
-#include "ir/support/words.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
 #include "runtime/package/package.h"
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
