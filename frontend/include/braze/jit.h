@@ -267,22 +267,26 @@ class Jitted {
 
 /// Makes a function of Arrays from `function`, which takes and returns Tensors or trees of them
 /// (tree.h). `specs`, by argument position, declares types with symbolic extents; arguments without
-/// one, and those that are trees, are compiled for the shapes they come with.
+/// one, and those that are trees, are compiled for the shapes they come with. InvalidArgument, at
+/// the first call, for a position that is no argument, or a size that no argument has.
 template <class F>
 Jitted<F> jit(F function, std::vector<Spec> specs, JitOptions options = {},
               std::source_location where = std::source_location::current()) {
   return {std::move(function), std::move(specs), std::move(options), where};
 }
+/// The same without symbolic extents.
 template <class F>
 Jitted<F> jit(F function, JitOptions options = {},
               std::source_location where = std::source_location::current()) {
   return {std::move(function), {}, std::move(options), where};
 }
+/// The same, with arguments that a call takes over.
 template <class F>
 Jitted<F> jit(F function, donate arguments,
               std::source_location where = std::source_location::current()) {
   return {std::move(function), {}, {.donate = std::move(arguments.arguments)}, where};
 }
+/// The same, with symbolic extents and arguments that a call takes over.
 template <class F>
 Jitted<F> jit(F function, std::vector<Spec> specs, donate arguments,
               std::source_location where = std::source_location::current()) {

@@ -1,7 +1,9 @@
 // nn.h — neural network functions, as ordinary functions over ops, and parameters to start from.
 //
 // Nothing here is known to the compiler: `softmax` is the max, exp, sum and division you would
-// write, in the numerically safe form. f16 and bf16 inputs compute statistics in f32.
+// write, in the numerically safe form. f16 and bf16 inputs compute statistics in f32. Inputs are
+// floating unless said otherwise; results have the shape and dtype of x unless said otherwise. What
+// does not fit is InvalidArgument, with your line.
 #pragma once
 
 #include <cstdint>
@@ -22,16 +24,21 @@ using Initializer = std::function<Array(const std::vector<int64_t>& shape, DType
 
 namespace init {
 
-Initializer zeros();
-Initializer ones();
+Initializer zeros();  ///< every element 0
+Initializer ones();   ///< every element 1
+/// Every element `value`, rounded to the dtype.
 Initializer constant(double value);
+/// Normal with this standard deviation and mean.
 Initializer normal(double deviation = 1, double mean = 0);
+/// Uniform in [low, high).
 Initializer uniform(double low, double high);
 /// Xavier (Glorot): deviation sqrt(2 / (fan_in + fan_out)), for layers without rectifiers.
 Initializer xavier_normal();
+/// Uniform of the same deviation: between -+sqrt(6 / (fan_in + fan_out)).
 Initializer xavier_uniform();
 /// He (Kaiming): deviation sqrt(2 / fan_in), for layers followed by a rectifier.
 Initializer he_normal();
+/// Uniform of the same deviation: between -+sqrt(6 / fan_in).
 Initializer he_uniform();
 
 }  // namespace init
@@ -45,9 +52,11 @@ Parameters linear_parameters(int64_t in, int64_t out, random::Key key = {},
 Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key = {},
                           const Initializer& weight = init::he_normal(), DType dtype = f32);
 
-/// x·weight + bias over the last axis of x [..., in]; a collection without "bias" adds none.
+/// x·weight + bias over the last axis of x [..., in]: [..., out]. "weight" [in, out] and "bias"
+/// [out] are of x's dtype; a collection without "bias" adds none.
 Tensor linear(const Weights& layer, const Tensor& x, Where where = Where::current());
-/// Linear layers "0", "1" ... with `activation` between them.
+/// Linear layers "0", "1" ... with `activation` between them: x [..., in of the first] to [..., out
+/// of the last].
 Tensor mlp(
     const Weights& layers, const Tensor& x,
     const std::function<Tensor(Tensor)>& activation = [](Tensor t) { return relu(t); },
@@ -60,11 +69,13 @@ Tensor log_softmax(const Tensor& x, int64_t axis = -1, Where where = Where::curr
 
 /// The mean over all rows of -log_softmax(logits)[label]. `logits` [..., classes] floating,
 /// `labels` [...] integer. A row whose label is outside of [0, classes), such as the
-/// padding -100, adds 0 to the sum of which this is the mean, and no gradient.
+/// padding -100, adds 0 to the sum of which this is the mean, and no gradient. A scalar of the
+/// logits' dtype; the number of classes must not be symbolic.
 Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where = Where::current());
-/// The mean of (x - y)^2.
+/// The mean of (x - y)^2 over all elements: a scalar. The two have one dtype and broadcast.
 Tensor mse(const Tensor& x, const Tensor& y, Where where = Where::current());
-/// The share of rows whose greatest logit is that of the label, f32 scalar.
+/// The share of rows whose greatest logit is that of the label, f32 scalar. `logits` [..., classes]
+/// floating, `labels` [...] integer.
 Tensor accuracy(const Tensor& logits, const Tensor& labels, Where where = Where::current());
 
 /// (x - mean) / sqrt(var + epsilon) over the last axis, times `scale` plus `shift` (its extent).
@@ -73,9 +84,11 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
 /// x / sqrt(mean(x^2) + epsilon) over the last axis, times `scale`.
 Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon = 1e-6,
                 Where where = Where::current());
-/// Each element is zero with probability `rate` (in [0, 1)), else x / (1 - rate). `key` u32[2].
+/// Each element is zero with probability `rate` (in [0, 1)), else x / (1 - rate). `key` u32[2]; one
+/// key gives one pattern.
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where = Where::current());
-/// Rows of `table` [count, width] at `ids` (i32 or i64): ids.shape + [width].
+/// Rows of `table` [count, width] (any dtype) at `ids` (i32 or i64): ids.shape + [width]. Ids out
+/// of range as in `take`.
 Tensor embedding(const Tensor& table, const Tensor& ids, Where where = Where::current());
 
 }  // namespace nn

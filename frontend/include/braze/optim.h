@@ -8,6 +8,9 @@
 //     auto [updated, next] = optim::adamw(w, gradient, state);
 //     return std::tuple{updated, next, loss};
 //   }, donate{0, 1});
+//
+// Parameters, gradients and results have the same names, and by name the same shapes and floating
+// dtypes; InvalidArgument where names or types differ.
 #pragma once
 
 #include <source_location>

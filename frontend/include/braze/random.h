@@ -29,12 +29,12 @@ struct Key {
   Array array(const Device& device = default_device()) const;
 };
 
-// ---- Arrays, made on the host. Floating dtypes. ----------------------------------------------
+// ---- Arrays, made on the host. Floating dtypes; another one is InvalidArgument. --------------
 
 /// Uniform in [low, high), whose ends are rounded to `dtype` first; always `low` if they are equal.
 Array uniform(std::vector<int64_t> shape, double low = 0, double high = 1, DType dtype = f32,
               Key key = {}, const Device& device = default_device());
-/// Normal with this mean and standard deviation.
+/// Normal with this mean and standard deviation, rounded once to `dtype`.
 Array normal(std::vector<int64_t> shape, double mean = 0, double deviation = 1, DType dtype = f32,
              Key key = {}, const Device& device = default_device());
 /// Standard normal f32 under `key`.
@@ -46,17 +46,17 @@ inline Array uniform(std::vector<int64_t> shape, Key key) {
   return uniform(std::move(shape), 0, 1, f32, key);
 }
 
-// ---- In graphs. `key` is u32[2]. --------------------------------------------------------------
+// ---- In graphs. `key` is u32[2], as Key::array gives it; another type is InvalidArgument. -----
 
-/// A key of the graph's own, for `index`, which may be a value of the graph (u32, rank 0), such as
-/// the number of the step.
+/// A key of the graph's own, u32[2], for `index`, which may be a value of the graph (u32, rank 0),
+/// such as the number of the step.
 Tensor fold_in(const Tensor& key, const Operand& index, Where where = Where::current());
-/// 32 random bits each, u32.
+/// 32 random bits each: a u32 tensor of this shape.
 Tensor bits(const Tensor& key, const Dims& shape, Where where = Where::current());
 /// Uniform in [0, 1): 24 random bits in f32, 53 in f64, 11 in f16, 8 in bf16.
 Tensor uniform(const Tensor& key, const Dims& shape, DType dtype = f32,
                Where where = Where::current());
-/// Standard normal, by the Box-Muller transform.
+/// Standard normal, by the Box-Muller transform. `dtype` floating, as for `uniform`.
 Tensor normal(const Tensor& key, const Dims& shape, DType dtype = f32,
               Where where = Where::current());
 

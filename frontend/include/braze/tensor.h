@@ -31,14 +31,14 @@ namespace braze {
 
 class Expr;
 
-inline constexpr DType f16 = DType::F16;
-inline constexpr DType bf16 = DType::BF16;
-inline constexpr DType f32 = DType::F32;
-inline constexpr DType f64 = DType::F64;
-inline constexpr DType i32 = DType::I32;
-inline constexpr DType i64 = DType::I64;
-inline constexpr DType u32 = DType::U32;
-inline constexpr DType boolean = DType::Bool;
+inline constexpr DType f16 = DType::F16;       ///< IEEE binary16
+inline constexpr DType bf16 = DType::BF16;     ///< the upper half of an f32
+inline constexpr DType f32 = DType::F32;       ///< IEEE binary32
+inline constexpr DType f64 = DType::F64;       ///< IEEE binary64
+inline constexpr DType i32 = DType::I32;       ///< signed, two's complement
+inline constexpr DType i64 = DType::I64;       ///< signed, two's complement
+inline constexpr DType u32 = DType::U32;       ///< unsigned
+inline constexpr DType boolean = DType::Bool;  ///< one byte, 0 or 1
 
 namespace detail {
 struct Builder;
@@ -87,7 +87,7 @@ class Dim {
   std::shared_ptr<const Expr> expr_;
 };
 
-using Dims = std::vector<Dim>;
+using Dims = std::vector<Dim>;  ///< extents, outermost axis first
 
 class Operand;
 
@@ -212,43 +212,48 @@ class Axes {
   std::vector<int64_t> values_;
 };
 
-using Where = std::source_location;
+using Where = std::source_location;  ///< the user's line, for errors, reports and profiles
 
 // ---- Values that do not come from an argument -----------------------------------------------
 
 /// The Array as a constant of the graph; `x + array` does the same.
 Tensor constant(const Array& value, Where where = Where::current());
-/// Every element is `value`, rounded once to `dtype`.
+/// Every element is `value`, rounded once to a floating `dtype`; InvalidArgument if another one
+/// does not have it.
 Tensor fill(DType dtype, const Dims& shape, double value, Where where = Where::current());
 /// A tensor of x's type whose elements are all `value`.
 Tensor full_like(const Tensor& x, double value, Where where = Where::current());
+/// Zeros of x's type.
 Tensor zeros_like(const Tensor& x, Where where = Where::current());
+/// Ones of x's type.
 Tensor ones_like(const Tensor& x, Where where = Where::current());
-/// The index along `axis`, in `dtype`.
+/// The index along `axis`, in a numeric `dtype`.
 Tensor iota(DType dtype, const Dims& shape, int64_t axis, Where where = Where::current());
-/// [0, 1, ... size - 1].
+/// [0, 1, ... size - 1]: rank 1.
 Tensor iota(DType dtype, const Dim& size, Where where = Where::current());
 /// The product of these extents of x as a rank-0 tensor of `dtype`, also where they are symbolic.
 Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where = Where::current());
 
 // ---- Elementwise: exp, tanh, silu, clamp ... are declared in braze/elementwise.h -------------
 
-/// `condition` (bool) chooses between the elements of x and y.
+/// `condition` (bool) chooses between the elements of x and y, which have one dtype; all three
+/// broadcast.
 Tensor where(const Operand& condition, const Operand& x, const Operand& y,
              Where where = Where::current());
 /// The values in another dtype: floats round to nearest even, float to integer truncates and
 /// saturates, integers wrap, to bool is x != 0.
 Tensor cast(const Tensor& x, DType dtype, Where where = Where::current());
-/// The same bits as another dtype of the same size.
+/// The same bits as another dtype of the same size; InvalidArgument if the sizes differ.
 Tensor bitcast(const Tensor& x, DType dtype, Where where = Where::current());
-/// x to a constant integer power, by repeated squaring; negative powers by the reciprocal.
+/// x (numeric) to a constant integer power, by repeated squaring; negative powers by the
+/// reciprocal.
 Tensor pow(const Tensor& x, int64_t exponent, Where where = Where::current());
 /// x, through which no gradient flows.
 Tensor stop_gradient(const Tensor& x, Where where = Where::current());
 
 // ---- Movement --------------------------------------------------------------------------------
 
-/// The same elements in row-major order. One extent may be -1: what remains.
+/// The same elements in row-major order, as many as x has. One extent may be -1: what remains.
 Tensor reshape(const Tensor& x, Dims shape, Where where = Where::current());
 /// Result axis i is axis `permutation[i]` of x.
 Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where where = Where::current());
@@ -256,22 +261,26 @@ Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where where = 
 Tensor transpose(const Tensor& x, Where where = Where::current());
 /// Exchanges two axes.
 Tensor transpose(const Tensor& x, int64_t axis1, int64_t axis2, Where where = Where::current());
+/// x with each element repeated along axes of extent 1 and axes before the first, as NumPy does:
+/// the extents of x meet the last ones of `shape`.
 Tensor broadcast_to(const Tensor& x, const Dims& shape, Where where = Where::current());
 /// Inserts an axis of extent 1 at `axis` of the result.
 Tensor expand_dims(const Tensor& x, int64_t axis, Where where = Where::current());
-/// Removes axes of extent 1; without `axes` all of them.
+/// Removes axes of extent 1; without `axes` all of them. InvalidArgument for another extent.
 Tensor squeeze(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
-/// Elements start, start + stride ... below `limit` along one axis. Negative numbers count from
-/// the end, as in NumPy; out of range is an error.
+/// Elements start, start + stride ... below `limit` along one axis, whose extent becomes
+/// ceil((limit - start) / stride). Negative numbers count from the end, as in NumPy; out of range
+/// is an error, as is a stride below 1.
 Tensor slice(const Tensor& x, int64_t axis, const Dim& start, const Dim& limit, int64_t stride = 1,
              Where where = Where::current());
 /// The same on every axis at once.
 Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits,
              std::vector<int64_t> strides = {}, Where where = Where::current());
-/// `low` places of `value` before, `high` after and `interior` between the elements of each axis.
+/// `low` places of `value` before, `high` after and `interior` between the elements of each axis:
+/// one number an axis, none negative. `value` is of x's dtype.
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, const Operand& value = 0,
            std::vector<int64_t> interior = {}, Where where = Where::current());
-/// Joins along an existing axis.
+/// Joins along an existing axis; the other extents and the dtypes are the same.
 Tensor concat(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
 /// Joins tensors of one type along a new axis.
 Tensor stack(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
@@ -282,7 +291,9 @@ Tensor reverse(const Tensor& x, const Axes& axes = {}, Where where = Where::curr
 /// clamps on devices.
 Tensor take(const Tensor& x, const Tensor& indices, int64_t axis = 0,
             Where where = Where::current());
-/// x plus every slice of `updates` (shaped as `take` gives) added at its index along `axis`.
+/// x (numeric) plus every slice of `updates` (of x's dtype, shaped as `take` gives) added at its
+/// index along `axis`. Indices are i32 or i64; out of range is an error on the interpreter and
+/// clamps on devices.
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
                    Where where = Where::current());
 /// 1 where the index along a new last axis of extent `classes` equals x (an integer tensor), else
@@ -290,44 +301,55 @@ Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates
 Tensor one_hot(const Tensor& x, int64_t classes, DType dtype = f32, Where where = Where::current());
 
 // ---- Reductions. `axes`: which; none given means all. `keepdims` leaves extents of 1. ---------
-// f16 and bf16 are accumulated in f32 and rounded once.
+// The result has the dtype of x. f16 and bf16 are accumulated in f32 and rounded once.
 
+/// The sum of numeric elements; integers wrap. Of no elements: 0.
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
+/// The product of numeric elements; integers wrap. Of no elements: 1.
 Tensor prod(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
             Where where = Where::current());
-/// The greatest element, NaN if there is one; elementwise it is `maximum`. Of no elements: -inf.
+/// The greatest element, NaN if there is one; elementwise it is `maximum`. Of no elements: the
+/// least of the dtype, -inf for floats.
 Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// The least element, NaN if there is one; elementwise it is `minimum`. Of no elements: inf.
+/// The least element, NaN if there is one; elementwise it is `minimum`. Of no elements: the
+/// greatest of the dtype, inf for floats.
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// Whether some (`any`) or every (`all`) element of a bool tensor is true.
+/// Whether some element of a bool tensor is true; of integers, their bitwise or. Of no elements:
+/// false, 0.
 Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
+/// Whether every element of a bool tensor is true; of integers, their bitwise and. Of no elements:
+/// true, all bits.
 Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// Of floating dtypes, as are the next two. NaN of no elements.
+/// The sum over the number of elements, of floating dtypes. NaN of no elements.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
             Where where = Where::current());
-/// The mean squared distance from the mean, in two passes.
+/// The mean squared distance from the mean, in two passes, of floating dtypes.
 Tensor var(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// log(sum(exp(x))) without overflow.
+/// log(sum(exp(x))) without overflow, of floating dtypes.
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
                  Where where = Where::current());
-/// The i64 index of the first greatest (least) element along `axis`; a NaN counts as greatest
-/// (least).
+/// The i64 index of the first greatest element along `axis`, which must not be empty; a NaN counts
+/// as greatest.
 Tensor argmax(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
+/// The i64 index of the first least element along `axis`, which must not be empty; a NaN counts as
+/// least.
 Tensor argmin(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
 
 // ---- Contractions -----------------------------------------------------------------------------
 
 /// The matrix product by NumPy's matmul rule: the last axis of x meets the second to last of y (or
-/// its only one); axes before the last two broadcast. Sums of 16-bit floats are made in f32 and
-/// rounded once to the dtype of x, or stay f32 if `result` says so.
+/// its only one), x [..., m, k] and y [..., k, n] to [..., m, n]; axes before the last two
+/// broadcast. The two have one numeric dtype, which is that of the result; integers wrap. Sums of
+/// 16-bit floats are made in f32 and rounded once to the dtype of x, or stay f32 if `result` says
+/// so.
 Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result = {},
            Where where = Where::current());
 
@@ -337,7 +359,8 @@ struct DotAxes {
   std::optional<DType> result;                         ///< f32 for 16-bit operands, if wanted
   bool tf32 = false;  ///< f32 operands may be rounded to tf32 by devices that multiply it faster
 };
-/// Any contraction. Result axes: batch pairs, the free axes of x, the free axes of y.
+/// Any contraction of two tensors of one numeric dtype. Result axes: batch pairs, the free axes of
+/// x, the free axes of y. InvalidArgument if paired extents differ, or an axis is named twice.
 Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes,
                    Where where = Where::current());
 

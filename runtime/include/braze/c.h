@@ -58,38 +58,53 @@ const char* braze_version(void);
 /** What went wrong in this thread's last call that failed; "" if none did. Good until the next. */
 const char* braze_last_error(void);
 
-/** Maps and checks a package. `options` may be NULL. */
+/** Maps and checks a package. `options` may be NULL. BRAZE_INVALID_ARGUMENT for a file that is no
+ * package or that others could have written; BRAZE_UNSUPPORTED for a version of the format that
+ * this library does not read; BRAZE_DATA_LOSS for one that is not there or damaged. */
 braze_status braze_package_load(const char* path, const braze_package_options* options,
                                 braze_package** out);
+/** Lets go of a package; functions that were loaded from it stay. */
 void braze_package_release(braze_package* package);
 
 /** Loads a function on `device`, "cpu" or "cuda:0", with its weights. `name` NULL: the package's
- * only function. The package may be released before the function. */
+ * only function. The package may be released before the function. BRAZE_INVALID_ARGUMENT if there
+ * is no such function or device, or a weight has another type; BRAZE_UNSUPPORTED if no code of it
+ * runs there. */
 braze_status braze_function_load(const braze_package* package, const char* name, const char* device,
                                  braze_function** out);
+/** Lets go of a function; results of its calls stay. */
 void braze_function_release(braze_function* function);
-/** How many arguments a call takes, and how many results it gives. */
+/** How many arguments a call takes: the inputs without a weight. */
 size_t braze_function_inputs(const braze_function* function);
+/** How many results a call gives. */
 size_t braze_function_outputs(const braze_function* function);
 /** The device that the function was loaded on. */
 const char* braze_function_device(const braze_function* function);
 
-/** Copies row-major elements from `data` to `device`. `rank` 0 is a scalar; `shape` may be NULL
- * then. */
+/** Copies row-major elements from `data`, as many as the product of the `rank` extents of `shape`,
+ * to `device`. `rank` 0 is a scalar; `shape` may be NULL then. BRAZE_INVALID_ARGUMENT for a
+ * negative extent or no such device, BRAZE_RESOURCE_EXHAUSTED where memory ends. */
 braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t* shape,
                                    const void* data, const char* device, braze_array** out);
+/** Lets go of an array. */
 void braze_array_release(braze_array* array);
+/** The type of its elements. */
 braze_dtype braze_array_dtype(const braze_array* array);
+/** How many axes it has; 0: a scalar. */
 size_t braze_array_rank(const braze_array* array);
-/** `rank` extents. */
+/** Its extents, outermost first: braze_array_rank() of them. */
 const int64_t* braze_array_shape(const braze_array* array);
+/** The size of its elements together, in bytes. */
 size_t braze_array_bytes(const braze_array* array);
-/** Waits for the value and copies it. `bytes` must be braze_array_bytes(). */
+/** Waits for the value and copies it, row-major. `bytes` must be braze_array_bytes(), or it is
+ * BRAZE_INVALID_ARGUMENT. An error of the call that computes the array is returned here. */
 braze_status braze_array_to_host(const braze_array* array, void* data, size_t bytes);
 
 /** Starts one call; `results` receives as many arrays as `result_count` says, which must be
- * braze_function_outputs(). They may still be computing: copying them waits. On failure there are
- * no results. */
+ * braze_function_outputs(). They may still be computing: copying them waits. Arguments are in the
+ * order of the inputs that have no weight. An argument whose memory an output takes over ("in place
+ * of" in `braze inspect`) is dead: any use of it but its release is BRAZE_INVALID_ARGUMENT, as are
+ * arguments that do not fit in number, type, shape or device. On failure there are no results. */
 braze_status braze_run(const braze_function* function, const braze_array* const* arguments,
                        size_t argument_count, braze_array** results, size_t result_count);
 
