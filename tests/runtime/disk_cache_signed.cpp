@@ -57,6 +57,7 @@ TEST_F(SignedCacheTest, EntriesOfOthersAreUsedIfSigned) {
   stored(theirs_);
   EXPECT_EQ(load({ours_, theirs_}), kPayload);
   EXPECT_EQ(load({ours_}), std::nullopt);
+  EXPECT_EQ(open(ours_, {ours_}).load(key_of(0)), std::nullopt);
   EXPECT_TRUE(fs::exists(file())) << "others can use it";
   EXPECT_EQ(load({theirs_}), kPayload);
   EXPECT_THAT(warnings_, IsEmpty());
@@ -89,6 +90,14 @@ TEST_F(SignedCacheTest, EveryByteIsCovered) {
   }
   write_file(file(), whole);
   EXPECT_EQ(load({ours_}), kPayload);
+}
+
+TEST_F(SignedCacheTest, WhatIsNotWholeIsMadeAnew) {
+  const std::string whole = stored(ours_);
+  write_file(file(), whole.substr(0, whole.size() / 2));
+  EXPECT_EQ(open(theirs_, {theirs_}).load(key_of(0)), std::nullopt);
+  EXPECT_FALSE(fs::exists(file()));
+  EXPECT_EQ(stored(ours_), whole);
 }
 
 // Made to look whole by one who has no key.

@@ -17,6 +17,7 @@
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/nccl.h"
+#include "runtime/io/signature.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/cache.h"
 #include "tools/braze/command.h"
@@ -152,6 +153,8 @@ std::vector<Fact> facts_of_machine() {
   add_target(facts);
   add_gpus(facts);
   facts.push_back({"program cache", summary(view_cache())});
+  facts.push_back(
+      {"signatures", has_signatures() ? "Ed25519, by libsodium" : "none: built without libsodium"});
   std::vector<std::string> names;
   for (const Device& device : devices()) names.push_back(device.name());
   facts.push_back({"devices", fmt::format("{}", fmt::join(names, ", "))});
