@@ -42,15 +42,23 @@ FileWriter::~FileWriter() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-// What is to appear is the file that the links lead to, there already or not.
+// What is to appear is the file that the links lead to, there already or not. In a folder where all
+// may make files, a link of another user could lead to any file of this one.
 void FileWriter::follow_links() {
   constexpr int kMostLinks = 40;  // as the kernel
   target_ = path_;
-  std::error_code is_no_link;
-  for (int links = 0;; ++links) {
-    const std::filesystem::path to = std::filesystem::read_symlink(target_, is_no_link);
-    if (is_no_link) return;
+  struct stat facts {};
+  for (int links = 0; lstat(target_.c_str(), &facts) == 0 && S_ISLNK(facts.st_mode); ++links) {
     if (links == kMostLinks) fail_write(ELOOP);
+    if (facts.st_uid != geteuid() && facts.st_uid != 0)
+      fail(codes::kFileUnwritable,
+           fmt::format("{} cannot be written: the symbolic link {} belongs to user {}, neither to "
+                       "you (user {}) nor to root",
+                       quote(path_), quote(target_), facts.st_uid, geteuid()),
+           {.location = {}, .node = "", .fix = "name what the link points to"});
+    std::error_code error;
+    const std::filesystem::path to = std::filesystem::read_symlink(target_, error);
+    if (error) fail_write(error.value());
     target_ = (std::filesystem::path(target_).parent_path() / to).string();
   }
 }

@@ -2,7 +2,8 @@
 //
 // The bytes go to a temporary file beside it, which takes the name when they have reached the disk.
 // Readers see the old file or the new one; who has the old one open or mapped keeps it. Where the
-// path is a symbolic link, the link stays, and all this happens where it leads to.
+// path is a symbolic link, of this user or root, the link stays, and all this happens where it
+// leads to.
 #pragma once
 
 #include <cstddef>

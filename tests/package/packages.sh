@@ -4,6 +4,7 @@
 set -euo pipefail
 cpack=$1 build=$2 compiler=$3 source=$4
 cmake=$(dirname "$cpack")/cmake
+libraries=$(sed -n 's/^CMAKE_INSTALL_LIBDIR:[A-Z]*=//p' "$build/CMakeCache.txt")
 
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
@@ -37,7 +38,7 @@ lacks() {
 depends() {
   dpkg-deb -f "${deb[$1]}" Depends | grep -qE "(^|, )$2( |,|\$)" || fail "$1 does not depend on $2"
 }
-holds libbraze-runtime 'lib/libbraze-runtime\.so\.[0-9]+'
+holds libbraze-runtime "$libraries"'/libbraze-runtime\.so\.[0-9]+'
 holds libbraze-runtime 'bin/braze-run'
 holds libbraze-runtime 'share/man/man1/braze-run\.1'
 holds libbraze-runtime 'share/bash-completion/completions/braze-run'
@@ -47,7 +48,7 @@ lacks libbraze-runtime 'include|libbraze\.so|\.so$'
 depends libbraze-runtime libc6
 depends libbraze-runtime 'libstdc\+\+6'
 holds libbraze-runtime-dev 'include/braze/c\.h'
-holds libbraze-runtime-dev 'lib/libbraze-runtime\.so'
+holds libbraze-runtime-dev "$libraries"'/libbraze-runtime\.so'
 lacks libbraze-runtime-dev 'jit\.h'
 depends libbraze-runtime-dev libbraze-runtime
 holds braze 'bin/braze'

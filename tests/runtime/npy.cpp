@@ -3,6 +3,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/stat.h>
+#include <unistd.h>
 
 #include <cstring>
 #include <filesystem>
@@ -256,6 +257,12 @@ TEST(Npy, WritingFollowsLinks) {
   EXPECT_THAT(error_of([&] { save_npy(here / "folder", filled(1, 1)); }), StartsWith("file-kind"));
   save_npy(here / "folder" / "y.npy", filled(2, 1));
   EXPECT_EQ(load_npy(there / "y.npy").numel(), 2);
+  if (geteuid() != 0) return;
+  ASSERT_EQ(lchown((there / "second").c_str(), 12345, 0), 0);
+  EXPECT_THAT(error_of([&] { save_npy(here / "first", filled(1, 1)); }),
+              AllOf(StartsWith("file-unwritable"), HasSubstr("belongs to user 12345"),
+                    HasSubstr("name what the link points to")));
+  EXPECT_EQ(load_npy(there / "x.npy").numel(), 4) << "and stays as it was";
 }
 
 TEST(Npy, WritingReplacesTheFileAtOnce) {
