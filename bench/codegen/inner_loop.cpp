@@ -18,6 +18,11 @@ namespace {
 
 using test::KernelRunner;
 
+// A parameter of n floats.
+MemoryId vector(CodeBuilder& b, const char* name, Mode mode, const Expr& n) {
+  return b.add_memory({.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
+}
+
 // y = a * b: `rows` x 2 vectors of accumulators over k. Without memory in the loop it shows the
 // peak.
 Kernel dot_kernel(int64_t rows, int32_t lanes, bool loads) {
@@ -26,11 +31,8 @@ Kernel dot_kernel(int64_t rows, int32_t lanes, bool loads) {
   const Expr n = Expr::symbol("n", {0, 1 << 30});
   kernel.symbols = {n};
   CodeBuilder b(kernel);
-  const auto memory = [&](const char* name, Mode mode) {
-    return b.add_memory(
-        {.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
-  };
-  const MemoryId a = memory("a", Mode::In), w = memory("b", Mode::In), y = memory("y", Mode::Out);
+  const MemoryId a = vector(b, "a", Mode::In, n), w = vector(b, "b", Mode::In, n),
+                 y = vector(b, "y", Mode::Out, n);
   const Expr e0 = position_symbol('e', 0, rows), e1 = position_symbol('e', 1, 2),
              lane = lane_symbol(lanes);
   Region body;
@@ -69,11 +71,8 @@ Kernel pointwise_kernel(int32_t lanes, int64_t count) {
   const Expr n = Expr::symbol("n", {0, 1 << 30});
   kernel.symbols = {n};
   CodeBuilder b(kernel);
-  const auto memory = [&](const char* name, Mode mode) {
-    return b.add_memory(
-        {.name = name, .mode = mode, .dtype = DType::F32, .shape = {n}, .align = 64});
-  };
-  const MemoryId x = memory("x", Mode::In), z = memory("z", Mode::In), y = memory("y", Mode::Out);
+  const MemoryId x = vector(b, "x", Mode::In, n), z = vector(b, "z", Mode::In, n),
+                 y = vector(b, "y", Mode::Out, n);
   Region body;
   b.enter(body);
   b.for_loop("j", 0, n, count * lanes, {}, [&](Expr j, const std::vector<ValueId>&) {

@@ -61,6 +61,23 @@ double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& ax
   return all == 0 ? filled : good / all * filled;
 }
 
+LaneAxis best_lane_axis(const std::vector<AccessInfo>& accesses, const std::vector<SpaceAxis>& axes,
+                        int64_t lanes) {
+  LaneAxis best;
+  for (size_t p = axes.size(); p-- > 0;) {
+    const double quality = lane_quality(accesses, axes[p], lanes);
+    if (quality > best.quality * 1.001) best = {p, quality};
+  }
+  return best;
+}
+
+const Pass& longest_pass(const Space& space) {
+  return *std::max_element(space.passes.begin(), space.passes.end(),
+                           [](const Pass& a, const Pass& b) {
+                             return planned_elements(a.inner) < planned_elements(b.inner);
+                           });
+}
+
 int64_t planned_extent(const Expr& extent) {
   return std::min<int64_t>(extent.range().max, int64_t{1} << 40);
 }

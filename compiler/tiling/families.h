@@ -58,6 +58,18 @@ bool sums_matrix_products(const TilingRequest& request, const Space& space,
 /// as a share of all, times the share of full lanes.
 double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis, int64_t lanes);
 
+/// The axis along which vectors run best, the innermost of those as good; 0 and -1 if there is
+/// none.
+struct LaneAxis {
+  size_t index = 0;
+  double quality = -1;
+};
+LaneAxis best_lane_axis(const std::vector<AccessInfo>& accesses, const std::vector<SpaceAxis>& axes,
+                        int64_t lanes);
+
+/// The pass with the most inner work.
+const Pass& longest_pass(const Space& space);
+
 /// The extent to plan for: the extent or, if symbolic, its greatest value.
 int64_t planned_extent(const Expr& extent);
 

@@ -65,15 +65,7 @@ std::optional<Schedule> schedule_gpu_pointwise(const TilingRequest& request, con
   if (rank == 0) return schedule;
 
   const auto touched = accesses(request, space.passes[0]);
-  size_t lane = rank - 1;
-  double best = -1;
-  for (size_t p = rank; p-- > 0;) {
-    const double quality = lane_quality(touched, space.parallel[p], kWarpThreads);
-    if (quality > best * 1.001) {
-      best = quality;
-      lane = p;
-    }
-  }
+  const size_t lane = best_lane_axis(touched, space.parallel, kWarpThreads).index;
   const int64_t total = planned_elements(space.parallel);
   const int64_t extent = std::max<int64_t>(planned_extent(space.parallel[lane].extent), 1);
   schedule.lane_axis = static_cast<int64_t>(lane);

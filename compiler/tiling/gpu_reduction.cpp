@@ -164,23 +164,12 @@ std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, con
                     .block = std::vector<int64_t>(rank, 1),
                     .tile = std::vector<int64_t>(rank, 1),
                     .threads = {kWarpThreads}};
-  // The pass with the most inner work decides.
-  const Pass& main =
-      *std::max_element(space.passes.begin(), space.passes.end(), [](const Pass& a, const Pass& b) {
-        return planned_elements(a.inner) < planned_elements(b.inner);
-      });
+  const Pass& main = longest_pass(space);  // it decides
   if (rank == 0 && main.inner.empty()) return schedule;
   const auto touched = accesses(request, main);
-  double row_quality = -1, column_quality = -1;
+  double row_quality = -1;
   if (!main.inner.empty()) row_quality = lane_quality(touched, main.inner.back(), kWarpThreads);
-  size_t column = 0;
-  for (size_t p = rank; p-- > 0;) {
-    const double quality = lane_quality(touched, space.parallel[p], kWarpThreads);
-    if (quality > column_quality * 1.001) {
-      column_quality = quality;
-      column = p;
-    }
-  }
+  const auto [column, column_quality] = best_lane_axis(touched, space.parallel, kWarpThreads);
   if (row_quality >= column_quality)
     deal_row(request, space, main, touched, schedule);
   else

@@ -27,15 +27,7 @@ std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const S
 
   const int64_t lanes = request.target.vector_lanes(4);
   const auto touched = accesses(request, pass);
-  size_t lane = rank - 1;
-  double best = -1;
-  for (size_t p = rank; p-- > 0;) {
-    const double quality = lane_quality(touched, space.parallel[p], lanes);
-    if (quality > best * 1.001) {
-      best = quality;
-      lane = p;
-    }
-  }
+  const size_t lane = best_lane_axis(touched, space.parallel, lanes).index;
   const int64_t extent = planned_extent(space.parallel[lane].extent);
   // Four vectors in flight hide latency where there are registers for them.
   int64_t tile = lanes * (request.target.vector_registers >= 32 ? 4 : 2);

@@ -25,23 +25,11 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
   const int64_t lanes = request.target.vector_lanes(4);
   const int64_t wide = lanes * (request.target.vector_registers >= 32 ? 4 : 2);
 
-  // The pass with the most inner work decides about lanes.
-  const Pass& main =
-      *std::max_element(space.passes.begin(), space.passes.end(), [](const Pass& a, const Pass& b) {
-        return planned_elements(a.inner) < planned_elements(b.inner);
-      });
+  const Pass& main = longest_pass(space);  // it decides about lanes
   const auto touched = accesses(request, main);
   double row_quality = -1;
   if (!main.inner.empty()) row_quality = lane_quality(touched, main.inner.back(), lanes);
-  double column_quality = -1;
-  size_t column = 0;
-  for (size_t p = rank; p-- > 0;) {
-    const double quality = lane_quality(touched, space.parallel[p], lanes);
-    if (quality > column_quality * 1.001) {
-      column_quality = quality;
-      column = p;
-    }
-  }
+  const auto [column, column_quality] = best_lane_axis(touched, space.parallel, lanes);
   if (rank == 0 && main.inner.empty()) return schedule;
   const int64_t inner = planned_elements(main.inner);
   const int64_t outer = planned_elements(space.parallel);

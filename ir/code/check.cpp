@@ -41,16 +41,20 @@ bool broadcasts(const ValueType& from, const ValueType& to) {
   return true;
 }
 
-void CodeChecker::expect(bool holds, const char* rule, const std::string& message) {
-  if (holds || !rule) return;
+Diagnostic broken_rule(const KernelCode& code, const Statement* statement, const char* rule,
+                       const std::string& message) {
   Diagnostic finding{
-      &codes::kBrokenRule, {}, "@" + code_.name, fmt::format("{}: {}", rule, message)};
-  if (statement_) {
-    finding.location = statement_->location;
-    finding.context = to_text(code_, *statement_);
+      &codes::kBrokenRule, {}, "@" + code.name, fmt::format("{}: {}", rule, message)};
+  if (statement) {
+    finding.location = statement->location;
+    finding.context = to_text(code, *statement);
     while (!finding.context.empty() && finding.context.back() == '\n') finding.context.pop_back();
   }
-  findings.push_back(std::move(finding));
+  return finding;
+}
+
+void CodeChecker::expect(bool holds, const char* rule, const std::string& message) {
+  if (!holds && rule) findings.push_back(broken_rule(code_, statement_, rule, message));
 }
 
 void CodeChecker::run() {

@@ -26,6 +26,10 @@ inline constexpr Code kRegisterBudget{"register-budget", ErrorKind::InvalidArgum
                                       "A thread's values may take more registers than it has."};
 }  // namespace codes
 
+/// The finding that `statement` (null: the program as a whole) breaks the rule with that number.
+Diagnostic broken_rule(const KernelCode& code, const Statement* statement, const char* rule,
+                       const std::string& message);
+
 /// Walks a program and checks the common rules. The languages add theirs by the virtual functions.
 class CodeChecker {
  public:

@@ -9,7 +9,6 @@
 #include <unordered_set>
 
 #include "ir/code/check.h"
-#include "ir/code/text.h"
 #include "ir/code/walk.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
@@ -71,15 +70,7 @@ class GpuRules {
   using Lets = std::unordered_map<std::string, Expr>;
 
   void expect(bool right, const char* rule, const std::string& message) {
-    if (right) return;
-    Diagnostic finding{
-        &codes::kBrokenRule, {}, "@" + code_.name, fmt::format("{}: {}", rule, message)};
-    if (statement_) {
-      finding.location = statement_->location;
-      finding.context = to_text(code_, *statement_);
-      while (!finding.context.empty() && finding.context.back() == '\n') finding.context.pop_back();
-    }
-    findings_.push_back(std::move(finding));
+    if (!right) findings_.push_back(broken_rule(code_, statement_, rule, message));
   }
   const ValueType& type_of(ValueId id) const { return code_[id].type; }
 

@@ -2,9 +2,7 @@
 // what the graph says, and lower to kernels that the verifier accepts.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "ir/code/text.h"
+#include "tests/compiler/levels.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 
@@ -16,24 +14,13 @@ constexpr uint64_t kGraphsATest = 50;
 
 void check_tiles(const Graph& graph, std::span<const HostTensor> inputs,
                  const std::string& machine) {
-  std::map<std::string, std::string> tiles;
+  testing::TileTexts tiles;
   CompileOptions options;
-  options.observer = [&](const CompilePhase& phase) {
-    if (phase.stage != "tile" && phase.stage != "kernel") return;
-    const std::string text = phase.text();
-    if (phase.stage == "tile") {
-      EXPECT_EQ(to_text(parse_tile(text, "tile")), text);
-      tiles.emplace(phase.kernel, text);
-    } else {
-      EXPECT_EQ(to_text(parse_kernel(text, "kernel")), text);
-    }
-  };
-  Program program = compile(graph, find_target("sim:" + machine).value(), options);
+  options.observer = tiles.observer();
+  Program program = tiles.in(compile(graph, find_target("sim:" + machine).value(), options));
   // Layouts mean nothing to the interpreter of tiles.
   const Device host("sim:x86-64-v3");
   program.target = host.target();
-  for (Artifact& artifact : program.artifacts)
-    artifact = {"tile", artifact.kernel, tiles.at(artifact.kernel), {}};
   const auto got = testing::run(std::make_shared<const Program>(std::move(program)), host, inputs);
   const CheckResult result = check_outputs(graph, inputs, got);
   EXPECT_TRUE(result.ok) << result.summary() << "\n" << to_text(graph);

@@ -2,10 +2,8 @@
 // bit, and the interpreters find nothing.
 #include <gtest/gtest.h>
 
-#include <map>
-
-#include "ir/code/text.h"
 #include "runtime/devices/cpu/host_target.h"
+#include "tests/compiler/levels.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 
@@ -26,24 +24,13 @@ void expect_identical(const std::vector<HostTensor>& got, const std::vector<Host
 
 void check_levels(const Graph& graph, std::span<const HostTensor> inputs,
                   const std::string& machine) {
-  std::map<std::string, std::string> tiles;
+  testing::TileTexts tiles;
   CompileOptions options;
-  options.observer = [&](const CompilePhase& phase) {
-    if (phase.stage != "tile" && phase.stage != "kernel") return;
-    const std::string text = phase.text();
-    if (phase.stage == "tile") {
-      EXPECT_EQ(to_text(parse_tile(text, "tile")), text);
-      tiles.emplace(phase.kernel, text);
-    } else {
-      EXPECT_EQ(to_text(parse_kernel(text, "kernel")), text);
-    }
-  };
+  options.observer = tiles.observer();
   const Device simulator("sim:" + machine);
   const auto kernels = testing::compile_for(simulator, graph, options);
   const auto expected = testing::run(kernels, simulator, inputs);
-  auto tile_program = std::make_shared<Program>(*kernels);
-  for (Artifact& artifact : tile_program->artifacts)
-    artifact = {"tile", artifact.kernel, tiles.at(artifact.kernel), {}};
+  const auto tile_program = std::make_shared<const Program>(tiles.in(*kernels));
   expect_identical(testing::run(tile_program, simulator, inputs), expected, "tile against kernel");
   const Target target = find_target(machine).value();
   if (!missing_features(target, host_features()).empty()) return;
