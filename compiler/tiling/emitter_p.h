@@ -1,12 +1,13 @@
 // emitter_p.h — the state of one tile program while it is emitted. Private to emitter*.cpp:
 //
 //   emitter.cpp               the program: its parameters, its phases, the walk over their tiles
-//   emitter_passes.cpp        the passes over one tile: loops, accumulated values, folds
+//   emitter_passes.cpp        the passes over one tile: loops, accumulated values, folds;
+//   reductions
+//                             in chunks, added up in a second phase
 //   emitter_values.cpp        values: what the Inliner asks for, conversions, loads and stores
 //   emitter_threads.cpp       how a GPU's threads share a tile
 //   emitter_factors.cpp       contractions: factors copied to where the inner loop reads them
 //   emitter_slices.cpp        the same on a GPU, slice by slice while others are multiplied
-//   emitter_split.cpp         reductions in chunks, added up in a second phase
 //   emitter_placed.cpp        reductions whose terms say where they are added
 //   emitter_matrix_units.cpp  what goes around a pipelined dot
 //
