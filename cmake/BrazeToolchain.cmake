@@ -5,6 +5,11 @@ if(PROJECT_IS_TOP_LEVEL)
   find_program(BRAZE_CCACHE ccache)
   if(BRAZE_CCACHE AND NOT DEFINED CMAKE_CXX_COMPILER_LAUNCHER)
     set(CMAKE_CXX_COMPILER_LAUNCHER ${BRAZE_CCACHE})
+    if(BRAZE_PRECOMPILE)
+      # It keeps nothing that was compiled with a precompiled header unless it is told that it may.
+      list(PREPEND CMAKE_CXX_COMPILER_LAUNCHER ${CMAKE_COMMAND} -E env
+        CCACHE_SLOPPINESS=pch_defines,time_macros CCACHE_INODECACHE=1)
+    endif()
   endif()
   set(CMAKE_EXPORT_COMPILE_COMMANDS ON)
 endif()
