@@ -295,9 +295,13 @@ std::shared_ptr<const MappedFile> open_signed(const std::string& path, const Pub
   const std::string_view fault = signature_fault(parts, trusted);
   if (fault.empty()) return file;
   const std::string signer = parts.signer ? fmt::format(" ({})", parts.signer->to_string()) : "";
+  const bool is_known = parts.signer && std::ranges::find(trusted, *parts.signer) != trusted.end();
   fail(codes::kFileSignature,
        fmt::format("{} has to be signed by a trusted key, but {}{}", quote(path), fault, signer),
-       {.fix = "`braze sign` it if it is yours, ask who made it, or trust the key that signed it"});
+       {.fix = is_known ? "get it again from its maker"
+                        : "get it from one you trust, `braze sign` it if you made it, or name "
+                          "other keys, or none, in --trust-key, PackageOptions::trust_keys or "
+                          "BRAZE_TRUST_KEYS"});
 }
 
 }  // namespace braze

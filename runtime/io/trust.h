@@ -11,6 +11,8 @@
 //   3. Symbolic links among the folders are followed if they belong to this user or to root; the
 //      folders that they lead through are judged alike.
 //
+// Or from one that a trusted key has signed: signature.h.
+//
 // Access control lists are covered: their mask is what the group's bits show.
 #pragma once
 
