@@ -129,10 +129,11 @@ TEST_F(SafetensorsTest, EmptyFiles) {
 TEST_F(SafetensorsTest, ReadsWhatOthersWrite) {
   const std::string data("\1\2\3\4\5\6\7\0\377", 9);
   // Any order, blanks, unaligned, behind one another, without elements in between.
-  const SafetensorsFile file =
-      parse(file_of("{ " + entry("b", "I32", "2", "1,9") + ",\n" + entry("e", "F64", "0,3", "1,1") +
-                        "," + entry("\\u0061", "BOOL", "", "0,1") + " } ",
-                    "\377" + data.substr(0, 8)));
+  const std::string bytes =
+      file_of("{ " + entry("b", "I32", "2", "1,9") + ",\n" + entry("e", "F64", "0,3", "1,1") + "," +
+                  entry("\\u0061", "BOOL", "", "0,1") + " } ",
+              "\377" + data.substr(0, 8));
+  const SafetensorsFile file = parse(bytes);
   EXPECT_EQ(bytes_of(file.at("b").bytes), data.substr(0, 8));
   EXPECT_THAT(file.at("b").shape, ElementsAre(2));
   EXPECT_EQ(file.at("b").dtype, DType::I32);
