@@ -34,6 +34,17 @@ install(FILES cmake/braze-config.cmake ${PROJECT_BINARY_DIR}/braze-config-versio
   DESTINATION ${config_folder} COMPONENT runtime-development)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
+# The terms of what is linked into each component, as Debian keeps them.
+function(install_notices component)
+  foreach(package IN LISTS ARGN)
+    file(REAL_PATH /usr/share/doc/${package}/copyright notice)
+    install(FILES ${notice} DESTINATION ${CMAKE_INSTALL_DOCDIR}/notices RENAME ${package}
+      COMPONENT ${component} OPTIONAL)
+  endforeach()
+endfunction()
+install_notices(runtime libfmt-dev libsodium-dev libxxhash-dev zlib1g-dev libcli11-dev libstdc++-12-dev)
+install_notices(compiler llvm-22-dev libzstd-dev)
+
 if(PROJECT_IS_TOP_LEVEL)
   include(BrazePackages)
 endif()
