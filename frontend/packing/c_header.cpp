@@ -5,8 +5,8 @@
 #include <filesystem>
 #include <set>
 
-#include "ir/support/words.h"
 #include "ir/support/text.h"
+#include "ir/support/words.h"
 #include "runtime/package/package.h"
 
 namespace braze {
@@ -185,7 +185,8 @@ class FunctionWriter {
     // C has no arrays of length 0.
     std::string text = format(
         "  braze_array* arguments[{}] = {{0}};\n  braze_array* results[{}] = {{0}};\n"
-        "  braze_status status = BRAZE_OK;\n  int i;\n",
+        "  braze_status status = BRAZE_OK;\n  int i;\n"
+        "  if (!function) return braze_run(function, 0, 0, 0, 0); /* says so */\n",
         in + 1, out + 1);
     for (size_t i = 0; i < in; ++i) text += upload(i);
     text += format(

@@ -141,6 +141,7 @@ class HeaderParser {
       const char* const begin = text_.data() + position_;
       const auto result = std::from_chars(begin, text_.data() + text_.size(), extent);
       if (result.ec != std::errc() || extent < 0) malformed("has an extent that is no size");
+      if (*begin == '0' && result.ptr - begin > 1) malformed("has an extent with a zero in front");
       position_ += static_cast<size_t>(result.ptr - begin);
       if (text_.substr(position_).starts_with('L')) ++position_;  // a long integer of Python 2
       if (header_.shape.size() == kMostDims) malformed("has too many dimensions");

@@ -1,5 +1,4 @@
 // c_api.cpp — braze/c.h over the C++ handles: exceptions become statuses.
-#include <cstring>
 #include <new>
 #include <string>
 
@@ -29,6 +28,10 @@ inline constexpr Code kNullHandle{"null-handle", ErrorKind::InvalidArgument,
                                   "A pointer that a C function needs is NULL."};
 inline constexpr Code kBadDtype{"bad-dtype", ErrorKind::InvalidArgument,
                                 "A number is no element type."};
+inline constexpr Code kBadRank{"bad-rank", ErrorKind::InvalidArgument,
+                               "An array has more axes than Braze takes."};
+inline constexpr Code kOptionsSize{"options-size", ErrorKind::InvalidArgument,
+                                   "A structure of options does not say which version it is of."};
 }  // namespace codes
 
 namespace {
@@ -36,6 +39,8 @@ namespace {
 static_assert(static_cast<int>(DType::Bool) == BRAZE_BOOL &&
               static_cast<int>(DType::BF16) == BRAZE_BF16 &&
               static_cast<int>(DType::F64) == BRAZE_F64);
+
+constexpr size_t kMostAxes = 64;  // as in NumPy
 
 thread_local std::string last_error;
 
@@ -85,15 +90,32 @@ T& need(T* pointer, std::string_view name) {
   return *pointer;
 }
 
+// What `question` says of a handle; a zero, and a last error, without one.
+template <class Handle, class Question>
+auto ask(const Handle* handle, std::string_view name, Question&& question) noexcept {
+  decltype(question(*handle)) answer{};
+  guarded([&] { answer = question(need(handle, name)); });
+  return answer;
+}
+
+// A smaller size would leave out members that make demands, a larger one has members that are
+// unknown here: both would be a demand that is dropped without a word.
+void check_size(size_t size) {
+  if (size == sizeof(braze_package_options)) return;
+  fail(codes::kOptionsSize,
+       fmt::format("braze_package_options of size {}, where this library has {}", size,
+                   sizeof(braze_package_options)),
+       {.fix = "set size to sizeof(braze_package_options), in a program that is built with this "
+               "library's braze/c.h"});
+}
+
 PackageOptions options_of(const braze_package_options* given) {
   PackageOptions options;
   if (!given) return options;
-  // A program that knows fewer members gives a smaller size.
-  braze_package_options known{};
-  std::memcpy(&known, given, std::min(given->size, sizeof(known)));
-  if (known.weights) options.weights = known.weights;
-  options.trust_any_owner = known.trust_any_owner != 0;
-  if (known.trust_keys) options.trust_keys = split_paths(known.trust_keys);
+  check_size(given->size);
+  if (given->weights) options.weights = given->weights;
+  options.trust_any_owner = given->trust_any_owner != 0;
+  if (given->trust_keys) options.trust_keys = split_paths(given->trust_keys);
   return options;
 }
 
@@ -136,12 +158,16 @@ braze_status braze_function_load(const braze_package* package, const char* name,
 
 void braze_function_release(braze_function* function) { delete function; }
 
-size_t braze_function_inputs(const braze_function* function) { return function->inputs; }
+size_t braze_function_inputs(const braze_function* function) {
+  return ask(function, "function", [](const auto& f) { return f.inputs; });
+}
 
-size_t braze_function_outputs(const braze_function* function) { return function->outputs; }
+size_t braze_function_outputs(const braze_function* function) {
+  return ask(function, "function", [](const auto& f) { return f.outputs; });
+}
 
 const char* braze_function_device(const braze_function* function) {
-  return function->device.c_str();
+  return ask(function, "function", [](const auto& f) { return f.device.c_str(); });
 }
 
 braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t* shape,
@@ -150,6 +176,8 @@ braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t
     need(out, "out") = nullptr;
     if (static_cast<unsigned>(dtype) >= kDTypeCount)
       fail(codes::kBadDtype, fmt::format("{} is no element type", static_cast<int>(dtype)));
+    if (rank > kMostAxes)
+      fail(codes::kBadRank, fmt::format("{} axes are more than {}", rank, kMostAxes));
     if (rank > 0) need(shape, "shape");
     std::vector<int64_t> extents(shape, shape + rank);
     const auto type = static_cast<DType>(dtype);
@@ -163,14 +191,21 @@ braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t
 void braze_array_release(braze_array* array) { delete array; }
 
 braze_dtype braze_array_dtype(const braze_array* array) {
-  return static_cast<braze_dtype>(array->value.dtype());
+  return ask(array, "array",
+             [](const auto& a) { return static_cast<braze_dtype>(a.value.dtype()); });
 }
 
-size_t braze_array_rank(const braze_array* array) { return array->value.shape().size(); }
+size_t braze_array_rank(const braze_array* array) {
+  return ask(array, "array", [](const auto& a) { return a.value.shape().size(); });
+}
 
-const int64_t* braze_array_shape(const braze_array* array) { return array->value.shape().data(); }
+const int64_t* braze_array_shape(const braze_array* array) {
+  return ask(array, "array", [](const auto& a) { return a.value.shape().data(); });
+}
 
-size_t braze_array_bytes(const braze_array* array) { return array->value.size_bytes(); }
+size_t braze_array_bytes(const braze_array* array) {
+  return ask(array, "array", [](const auto& a) { return a.value.size_bytes(); });
+}
 
 braze_status braze_array_to_host(const braze_array* array, void* data, size_t bytes) {
   return guarded([&] {

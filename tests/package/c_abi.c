@@ -15,6 +15,8 @@ int main(int argc, char** argv) {
   braze_package_options options = {sizeof(options), NULL, 0, NULL};
   braze_function *scale = NULL, *join = NULL, *names = NULL, *update = NULL;
   float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0}, z[15] = {0}, w[2] = {7, 8};
+  const int64_t extent = 6;
+  braze_array* array = NULL;
   int i;
   CHECK(argc == 2 || argc == 4);
 
@@ -27,12 +29,16 @@ int main(int argc, char** argv) {
     CHECK(strstr(braze_last_error(), "file-signature"));
     options.trust_keys = ":";
     CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_INVALID_ARGUMENT);
-    options.size = offsetof(braze_package_options, trust_keys); /* as older programs */
-    CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_OK);
-    braze_package_release(package);
-    options.size = sizeof(options);
     options.trust_keys = argv[2];
   }
+  /* A size that leaves the keys out, or cuts them in two, must not drop the demand. */
+  for (i = 0; i < (int)sizeof(options) + 9; ++i) {
+    options.size = (size_t)i;
+    if (options.size == sizeof(options)) continue;
+    CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_INVALID_ARGUMENT);
+    CHECK(strstr(braze_last_error(), "set size to sizeof(braze_package_options)"));
+  }
+  options.size = sizeof(options);
   CHECK(braze_package_load(argv[1], &options, &package) == BRAZE_OK);
 
   CHECK(braze_function_load(package, "none", "cpu", &scale) == BRAZE_INVALID_ARGUMENT);
@@ -60,11 +66,24 @@ int main(int argc, char** argv) {
   CHECK(braze__run(names, 3, x + 3, x, y) == BRAZE_OK);
   for (i = 0; i < 3; ++i) CHECK(y[i] == 3);
 
-  /* rates are 0.5, three of them, by the weights; the result may take the memory of what it updates */
+  /* rates are 0.5, three of them, by the weights; the result may take the memory of what it updates
+   */
   CHECK(update_run(update, 2, w, x, w, y) == BRAZE_OK);
   CHECK(w[0] == 5.5f && w[1] == 5 && y[0] == 1.5f && y[1] == 3);
 
   CHECK(braze_run(scale, NULL, 0, NULL, 0) == BRAZE_INVALID_ARGUMENT);
+  CHECK(scale_run(NULL, 3, x, y) == BRAZE_INVALID_ARGUMENT);
+  CHECK(strstr(braze_last_error(), "null-handle") &&
+        strstr(braze_last_error(), "function is NULL"));
+  CHECK(braze_function_device(NULL) == NULL);
+  CHECK(braze_function_inputs(NULL) == 0 && braze_function_outputs(NULL) == 0);
+  CHECK(braze_array_rank(NULL) == 0 && braze_array_bytes(NULL) == 0);
+  CHECK(braze_array_shape(NULL) == NULL && braze_array_dtype(NULL) == BRAZE_BOOL);
+  CHECK(strstr(braze_last_error(), "array is NULL"));
+  CHECK(braze_array_from_host(BRAZE_F32, SIZE_MAX / 16, &extent, x, "cpu", &array) ==
+        BRAZE_INVALID_ARGUMENT);
+  CHECK(strstr(braze_last_error(), "64"));
+  CHECK(braze_array_from_host(BRAZE_F32, 1, &extent, x, "cpu", NULL) == BRAZE_INVALID_ARGUMENT);
   braze_function_release(scale);
   braze_function_release(join);
   braze_function_release(names);

@@ -165,6 +165,7 @@ TEST(Npy, MalformedFilesAreErrors) {
       {"extent not a number", with_shape("(a,)"), "npy-format", "no size"},
       {"extent long twice", with_shape("(2LL, 3)"), "npy-format", "no tuple"},
       {"extent long without digits", with_shape("(L, 3)"), "npy-format", "no size"},
+      {"extent with a zero in front", with_shape("(03, 2)"), "npy-format", "zero in front"},
       {"extent a float", with_shape("(2.0, 3)"), "npy-format", ""},
       {"shape not a tuple", with_shape("(6)"), "npy-format", "no tuple"},
       {"shape a list", with_shape("[6]"), "npy-format", "lacks a '('"},

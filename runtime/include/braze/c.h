@@ -1,9 +1,11 @@
 /* c.h — Braze for programs in C: packages, arrays, calls. The functions of braze::runtime.
  *
  * Every function that can fail returns a status; braze_last_error() says more. Handles are made by
- * functions that end in a parameter `out`, and go with the _release function of their kind (which
- * takes NULL). Handles of packages and functions may be used from any thread; arrays are never
- * changed once made. Strings are UTF-8 and belong to the handle or function that gave them.
+ * functions that end in a parameter `out`, and go with the _release function of their kind, which
+ * takes NULL. Any other NULL handle is BRAZE_INVALID_ARGUMENT; functions that return no status
+ * answer with 0 or NULL then. Handles of packages and functions may be used from any thread; arrays
+ * are never changed once made. Strings are UTF-8 and belong to the handle or function that gave
+ * them.
  *
  * The interface only grows: what a program was built with keeps its meaning in all releases with
  * the same major version. */
@@ -43,9 +45,9 @@ typedef struct braze_package braze_package;   /**< a package file */
 typedef struct braze_function braze_function; /**< one of its functions, ready on a device */
 typedef struct braze_array braze_array;       /**< a tensor on a device */
 
-/** How a package is loaded; zeros are the defaults. */
+/** How a package is loaded; zeros are the defaults, but for the size. */
 typedef struct braze_package_options {
-  size_t size;         /**< sizeof(braze_package_options) */
+  size_t size;         /**< sizeof(braze_package_options); nothing else is taken */
   const char* weights; /**< a .safetensors file in place of the package's weights, or NULL */
   int trust_any_owner; /**< not 0: take code from a file that other users can write */
   /** Public keys, or folders of them, with colons between: the package must be signed by one of
@@ -59,8 +61,9 @@ const char* braze_version(void);
 const char* braze_last_error(void);
 
 /** Maps and checks a package. `options` may be NULL. BRAZE_INVALID_ARGUMENT for a file that is no
- * package or that others could have written; BRAZE_UNSUPPORTED for a version of the format that
- * this library does not read; BRAZE_DATA_LOSS for one that is not there or damaged. */
+ * package or that others could have written, and for options of another size; BRAZE_UNSUPPORTED for
+ * a version of the format that this library does not read; BRAZE_DATA_LOSS for one that is not
+ * there or damaged. */
 braze_status braze_package_load(const char* path, const braze_package_options* options,
                                 braze_package** out);
 /** Lets go of a package; functions that were loaded from it stay. */
@@ -83,7 +86,8 @@ const char* braze_function_device(const braze_function* function);
 
 /** Copies row-major elements from `data`, as many as the product of the `rank` extents of `shape`,
  * to `device`. `rank` 0 is a scalar; `shape` may be NULL then. BRAZE_INVALID_ARGUMENT for a
- * negative extent or no such device, BRAZE_RESOURCE_EXHAUSTED where memory ends. */
+ * negative extent, more than 64 axes or no such device, BRAZE_RESOURCE_EXHAUSTED where memory ends.
+ */
 braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t* shape,
                                    const void* data, const char* device, braze_array** out);
 /** Lets go of an array. */
