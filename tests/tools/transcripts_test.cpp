@@ -10,6 +10,7 @@
 // stdout and stderr are shown together. BRAZE_BLESS=1 rewrites all output but that of commands
 // with "...".
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -114,6 +115,11 @@ class Transcripts : public testing::TestWithParam<fs::path> {
     fs::create_directories(folder_);
     for (const auto& entry : fs::directory_iterator("."))
       if (entry.path().extension() == ".braze") fs::copy(entry.path(), folder_);
+    // Some samples are code, which is not taken where others can write it.
+    umask(022);
+    for (const auto& entry : fs::directory_iterator(folder_))
+      fs::permissions(entry, fs::perms::group_write | fs::perms::others_write,
+                      fs::perm_options::remove);
     // The environment of the tester must not show; `braze` is the tool just built.
     for (const char* name : {"BRAZE_DUMP", "BRAZE_DEBUG", "BRAZE_CPU_DEVICES", "BRAZE_CPU_TARGET",
                              "BRAZE_MEMORY_LIMIT", "BRAZE_SYNC_LAUNCHES", "BRAZE_TRACE",

@@ -24,7 +24,7 @@ namespace {
 struct Options {
   std::vector<std::string> files, targets, bind;
   std::string weights, output, header, sign_key;
-  bool embed = false, no_assembler = false, json = false;
+  bool embed = false, no_assembler = false, trust = false, json = false;
   CompileFlags compile;
 };
 
@@ -55,7 +55,7 @@ PackOptions pack_options(const Options& options) {
 std::vector<PackSource> sources_of(const Options& options) {
   std::vector<PackSource> sources;
   for (const std::string& file : options.files) {
-    auto source = std::make_shared<const Source>(read_source(file));
+    auto source = std::make_shared<const Source>(read_runnable_source(file, options.trust));
     sources.push_back(
         {name_of(*source), [source](const Target& target, const CompileOptions& compile) {
            return compile_source(*source, target, compile);
@@ -142,6 +142,8 @@ std::function<Exit()> add(Arguments& arguments) {
                      "Leave GPU code as PTX, which the driver compiles where it is loaded");
   arguments.add_option("--sign", options->sign_key,
                        "Secret key (`braze key new`) that signs the package");
+  arguments.add_flag("--trust", options->trust,
+                     "Take tile and kernel text from files that other users can write");
   arguments.add_option("--header", options->header, "C header to write, for programs in C");
   options->compile.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");

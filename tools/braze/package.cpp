@@ -11,6 +11,7 @@
 namespace braze::tool {
 
 bool is_package(const std::string& path) {
+  if (path.ends_with(".bzp")) return true;
   std::ifstream file(path, std::ios::binary);
   char start[kContainerMagic.size()] = {};
   return file.read(start, sizeof(start)) &&
@@ -20,7 +21,7 @@ bool is_package(const std::string& path) {
 void PackageFlags::add_to(Arguments& arguments) {
   arguments.add_option("--function", function, "Of a package with several functions");
   arguments.add_option("--weights", weights, "Safetensors file in place of the package's weights");
-  arguments.add_flag("--trust", trust, "Take code from a package that other users can write");
+  arguments.add_flag("--trust", trust, "Take code from a file that other users can write");
   arguments
       .add_option("--trust-key", trust_keys,
                   "Public key, or folder of them: take only a package that one of them signed, "
@@ -28,10 +29,10 @@ void PackageFlags::add_to(Arguments& arguments) {
       .repeatable();
 }
 
-void PackageFlags::refuse_for_text() const {
+void PackageFlags::refuse_for_text(bool is_code) const {
   const std::string_view given = !function.empty()     ? "--function"
                                  : !weights.empty()    ? "--weights"
-                                 : trust               ? "--trust"
+                                 : trust && !is_code   ? "--trust"
                                  : !trust_keys.empty() ? "--trust-key"
                                                        : "";
   if (!given.empty()) fail_usage(fmt::format("{} is for packages, and this is text", given));

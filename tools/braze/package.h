@@ -14,7 +14,8 @@ namespace braze::tool {
 
 class Arguments;
 
-/// Whether the file begins as packages do.
+/// Whether the file is called as packages are, or begins as they do. By its name too: whoever can
+/// exchange a package must not get its rules exchanged by what he writes.
 bool is_package(const std::string& path);
 
 /// --function, --weights, --trust, --trust-key: which function of a package, and how it is loaded.
@@ -25,7 +26,8 @@ struct PackageFlags {
 
   void add_to(Arguments& arguments);
   /// Usage failure if any was given, for a file that is no package.
-  void refuse_for_text() const;
+  /// `is_code`: tile or kernel text, for which --trust says something.
+  void refuse_for_text(bool is_code = false) const;
   /// What is wrong with the file is a Failure with Exit::BadFile.
   Package load(const std::string& path) const;
 };

@@ -13,6 +13,7 @@
 #include "braze/trace.h"
 #include "ir/support/text.h"
 #include "ir/support/words.h"
+#include "runtime/io/signature.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
@@ -26,6 +27,12 @@
 namespace braze::tool {
 
 namespace {
+
+namespace codes {
+inline constexpr Code kUnsignedText{
+    "unsigned-text", ErrorKind::InvalidArgument,
+    "Tile or kernel text, which is code, would run where only signed code may."};
+}  // namespace codes
 
 struct Options {
   std::string file;
@@ -42,13 +49,27 @@ struct Options {
 // --- What runs
 // ------------------------------------------------------------------------------------
 
+// Text cannot be signed.
+void refuse_where_keys_decide(const std::string& path) {
+  blame(Exit::BadFile, [&] {
+    if (!trusted_keys().empty())
+      fail(codes::kUnsignedText,
+           fmt::format("{} is code, and where keys decide whose code runs (BRAZE_TRUST_KEYS), text "
+                       "does not, for it cannot be signed",
+                       quote(path)),
+           {.fix = "if you trust it, make a signed package of it: `braze compile --sign`"});
+  });
+}
+
 Runnable make_runnable(const Options& options, const Device& device) {
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
     return load_runnable(options.package, options.file, device);
   }
-  options.package.refuse_for_text();
-  const Source source = read_source(options.file);
+  const Source source = read_runnable_source(options.file, options.package.trust);
+  const bool is_code = !std::holds_alternative<Graph>(source);
+  options.package.refuse_for_text(is_code);
+  if (is_code && options.file != "-") refuse_where_keys_decide(options.file);
   auto program = cached_source(source, device.target(), options.compile.options());
   const size_t count = program->inputs.size();
   return {Executable::load(std::move(program), device), std::vector<Array>(count)};

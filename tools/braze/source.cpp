@@ -12,6 +12,7 @@
 #include "ir/program/container.h"
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
+#include "runtime/io/mapped_file.h"
 #include "tools/braze/command.h"
 #include "tools/braze/package.h"
 
@@ -28,17 +29,26 @@ inline constexpr Code kGraphOnly{"graph-only", ErrorKind::Unsupported,
                                  "The command serves graph text only."};
 }  // namespace codes
 
+constexpr std::string_view kStdin = "-";
+
 std::string read_text(const std::string& path) {
+  errno = 0;
   const auto all = [](std::istream& stream) {
     return std::string(std::istreambuf_iterator<char>(stream), {});
   };
-  if (path == "-") return all(std::cin);
+  if (path == kStdin) return all(std::cin);
   std::ifstream file(path, std::ios::binary);
   // A folder opens, and fails when it is read.
   if (!file || file.peek() == std::ifstream::traits_type::eof())
     fail(codes::kSourceFile, fmt::format("cannot read {}: {}", quote(path),
                                          errno ? std::strerror(errno) : "it is empty"));
   return all(file);
+}
+
+std::string read_trusted_text(const std::string& path) {
+  const auto file = MappedFile::open_trusted(path);
+  const auto* begin = reinterpret_cast<const char*>(file->bytes().data());
+  return {begin, file->bytes().size()};
 }
 
 // "graph", "tile", "kernel"; what else stands there is for the parser of graphs to refuse.
@@ -48,19 +58,41 @@ std::string_view language_of(std::string_view text, const std::string& path) {
   return scanner.peek().text;
 }
 
+bool is_code(std::string_view text, const std::string& path) {
+  const std::string_view language = language_of(text, path);
+  return language == "tile" || language == "kernel";
+}
+
+void refuse_package(std::string_view text, const std::string& path) {
+  if (!text.starts_with(kContainerMagic)) return;
+  if (path == kStdin)
+    fail(codes::kNoSource, "stdin is a package, and packages are taken from files only",
+         {.fix = "write it to a file, and give `braze run` or `braze inspect` its path"});
+  fail(codes::kNoSource, fmt::format("{} is a package, which is compiled already", quote(path)),
+       {.fix = "`braze run` and `braze inspect` take packages"});
+}
+
+Source parse_source(const std::string& text, const std::string& path) {
+  refuse_package(text, path);
+  const std::string_view language = language_of(text, path);
+  if (language == "tile") return parse_tile(text, path);
+  if (language == "kernel") return parse_kernel(text, path);
+  return parse_graph(text, path);
+}
+
 }  // namespace
 
 Source read_source(const std::string& path) {
-  errno = 0;
-  const std::string text = read_text(path);
-  return blame(Exit::BadFile, [&]() -> Source {
-    if (text.starts_with(kContainerMagic))
-      fail(codes::kNoSource, fmt::format("{} is a package, which is compiled already", quote(path)),
-           {.fix = "`braze run` and `braze inspect` take packages"});
-    const std::string_view language = language_of(text, path);
-    if (language == "tile") return parse_tile(text, path);
-    if (language == "kernel") return parse_kernel(text, path);
-    return parse_graph(text, path);
+  return blame(Exit::BadFile, [&] { return parse_source(read_text(path), path); });
+}
+
+Source read_runnable_source(const std::string& path, bool trust_any_owner) {
+  return blame(Exit::BadFile, [&] {
+    const std::string text = read_text(path);
+    refuse_package(text, path);
+    if (trust_any_owner || path == kStdin || !is_code(text, path)) return parse_source(text, path);
+    // Read again, through the descriptor that is judged: the path may lead elsewhere by now.
+    return parse_source(read_trusted_text(path), path);
   });
 }
 

@@ -17,6 +17,10 @@ using Source = std::variant<Graph, TileProgram, Kernel>;
 
 /// Reads a file, or stdin for "-". What is wrong with it is a Failure with Exit::BadFile.
 Source read_source(const std::string& path);
+/// The same for what is to run. Tile and kernel text is code, for its author chose what its
+/// addresses are; it is taken from stdin or by the rules of runtime/io/trust.h, unless
+/// `trust_any_owner`. A graph has no addresses.
+Source read_runnable_source(const std::string& path, bool trust_any_owner);
 /// The same for commands that serve graphs only: Unsupported for the other two.
 Graph read_graph(const std::string& path, std::string_view command);
 
