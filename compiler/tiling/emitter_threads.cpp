@@ -126,6 +126,10 @@ void TileEmitter::plan_lead() {
     most = sum;
     lead_ = lead;
   }
+  // All of a tensor within one line: it would begin at the same place for every row.
+  for (const Access& access : found)
+    for (const std::string& symbol : access.first.symbols())
+      if (!(access.first - lead_).uses(symbol)) lead_ = 0;
 }
 
 // Whether the tiles of every pass cover its inner axes, so that no pass loops and each value is

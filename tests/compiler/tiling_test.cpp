@@ -114,6 +114,19 @@ TEST(Rows, OfAnyLengthAgree) {
   EXPECT_TRUE(testing::agrees(sum, fuzz::random_inputs(sum, 3), device));
 }
 
+// A result so short that its rows share a line, beside longer rows.
+TEST(Rows, WithinOneLineAgree) {
+  const Device device = testing::gpu_or("sim:sm_90");
+  const Graph graph = parse(R"(graph @main(%x: i32[]) {
+  %i = iota {axis: 2} : i32[7, 1, 7, 2]
+  %r = reshape %i : i32[49, 2, 1]
+  %a = reduce and %r {axes: [0]} : i32[2, 1]
+  %y = pad %a, %x {low: [0, 0], high: [0, 1], interior: [0, 0]} : i32[2, 2]
+  return %y, %a
+})");
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), device));
+}
+
 // The tiles of a row begin where its line does; the last bytes of a line hold no whole vector.
 TEST(Rows, OfOddLengthAreReadByVectors) {
   const Target gpu = find_target("sm_90a").value();
