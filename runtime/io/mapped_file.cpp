@@ -1,9 +1,11 @@
 #include "runtime/io/mapped_file.h"
 
 #include <sys/mman.h>
+#include <unistd.h>
 
 #include <cerrno>
 #include <cstdint>
+#include <filesystem>
 
 #include "ir/support/text.h"
 
@@ -18,6 +20,17 @@ namespace {
 
 [[noreturn]] void fail_changed(const std::string& path) {
   fail(codes::kFileChanged, fmt::format("{} changed its size while it was opened", quote(path)));
+}
+
+// A file without contents can say that it is of any size.
+void check_memory(uint64_t size, const std::string& path) {
+  const uint64_t pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
+  const uint64_t memory = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+  if (size > memory)
+    fail(codes::kMapping,
+         fmt::format("{} cannot be copied to memory, as it must be where others can write it: {}",
+                     quote(path), bytes_text(size)),
+         {.fix = "put it where only you can write it (chmod go-w), which lets it be mapped"});
 }
 
 }  // namespace
@@ -45,9 +58,23 @@ std::shared_ptr<const MappedFile> MappedFile::open_trusted(const std::string& pa
   return map(open_trusted_file(path), path);
 }
 
+std::shared_ptr<const MappedFile> MappedFile::open_stable(const std::string& path) {
+  check_path(path);
+  std::error_code error;
+  const std::filesystem::path target = std::filesystem::canonical(path, error);
+  try {
+    return map(open_trusted_file(error ? path : target.string()), path);
+  } catch (const Error& refusal) {
+    if (&refusal.code() != &codes::kFileUntrusted) throw;
+  }
+  return copy(path);
+}
+
 std::shared_ptr<const MappedFile> MappedFile::copy(const std::string& path) {
   const Descriptor file = open_file(path);
-  const std::shared_ptr<const MappedFile> copied(new MappedFile(size_of(file, path), -1, path));
+  const uint64_t size = size_of(file, path);
+  check_memory(size, path);
+  const std::shared_ptr<const MappedFile> copied(new MappedFile(size, -1, path));
   const auto bytes = copied->bytes_;
   auto* const start = const_cast<std::byte*>(bytes.data());
   size_t at = 0;

@@ -1,8 +1,9 @@
 // mapped_file.h — the bytes of a file, mapped for reading.
 //
 // The mapping is private and read-only. Pages come from the file when they are touched: a file that
-// another program shortens meanwhile ends the process with SIGBUS, so files that may change under
-// way are to be read, not mapped. Programs that replace a file by rename, as Braze does, are safe.
+// another program shortens meanwhile ends the process with SIGBUS, so what is kept open and what
+// other users can write is read, not mapped (open_stable). Programs that replace a file by rename,
+// as Braze does, are safe.
 #pragma once
 
 #include <cstddef>
@@ -27,9 +28,10 @@ class MappedFile {
   /// The same for a file that holds code: by the rules of trust.h, or kFileUntrusted.
   static std::shared_ptr<const MappedFile> open_trusted(const std::string& path);
 
-  /// The same bytes in memory of this process alone, where nobody who can write the file can change
-  /// them. Errors: as those of `open`.
-  static std::shared_ptr<const MappedFile> copy(const std::string& path);
+  /// Bytes that no other user can change or take away while they are used: mapped if the file is
+  /// one to trust by trust.h, through whatever links; else a copy in memory of this process alone.
+  /// Errors: as those of `open`; ResourceExhausted if the copy is more than the machine's memory.
+  static std::shared_ptr<const MappedFile> open_stable(const std::string& path);
 
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
@@ -41,6 +43,7 @@ class MappedFile {
 
  private:
   static std::shared_ptr<const MappedFile> map(const Descriptor& file, const std::string& path);
+  static std::shared_ptr<const MappedFile> copy(const std::string& path);
   /// `mapped`: the descriptor of the mapping, -1 for memory without a file.
   MappedFile(uint64_t size, int mapped, std::string path);
 

@@ -268,12 +268,12 @@ std::string_view text_of(std::span<const std::byte> bytes) {
 SafetensorsFile SafetensorsFile::open(const std::string& path) {
   if (!path.ends_with(".json")) return open_shard(path);
   SafetensorsFile out(path);
-  out.read_index(MappedFile::open(path)->bytes());
+  out.read_index(MappedFile::open_stable(path)->bytes());
   return out;
 }
 
 SafetensorsFile SafetensorsFile::open_shard(const std::string& path) {
-  auto file = MappedFile::open(path);
+  auto file = MappedFile::open_stable(path);
   SafetensorsFile out = parse(file->bytes(), path);
   out.files_.push_back(std::move(file));
   return out;

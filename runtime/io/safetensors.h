@@ -54,11 +54,12 @@ struct StoredTensor {
   std::span<const std::byte> bytes;
 };
 
-/// The tensors of one file, or of the files that an index names, by name. Keeps them mapped.
+/// The tensors of one file, or of the files that an index names, by name. Keeps them mapped, or a
+/// copy of what others can write (MappedFile::open_stable).
 class SafetensorsFile {
  public:
   /// Maps a file; or, where the path ends in ".json", the files that this index names, which lie
-  /// in its folder. Errors: those of MappedFile::open, kSafetensorsFile, kSafetensorsFormat.
+  /// in its folder. Errors: those of open_stable, kSafetensorsFile, kSafetensorsFormat.
   static SafetensorsFile open(const std::string& path);
   /// `bytes`, which must outlive the result. `name` is for messages.
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);

@@ -6,7 +6,9 @@
 #include <sys/stat.h>
 
 #include <algorithm>
+#include <cctype>
 #include <cerrno>
+#include <charconv>
 #include <cstdlib>
 #include <cstring>
 #include <system_error>
@@ -47,15 +49,41 @@ std::string key_text(std::string_view kind, const KeyBytes& key) {
   return fmt::format("braze 1 {} key\n{:02x}\n", kind, fmt::join(key, ""));
 }
 
-std::optional<KeyBytes> parse_key(std::string_view kind, std::string_view text) {
-  KeyBytes key;
-  const size_t digits = text.find('\n') + 1;
-  for (size_t i = 0; i < kKeyBytes; ++i) {
-    const std::string pair(text.substr(std::min(digits + 2 * i, text.size()), 2));
-    key[i] = static_cast<unsigned char>(std::strtoul(pair.c_str(), nullptr, 16));
-  }
-  if (key_text(kind, key) != text) return std::nullopt;  // whatever is not just so
-  return key;
+// What is in a key's file: a key of one kind, or a fault.
+struct ParsedKey {
+  std::string_view kind = {};
+  KeyBytes key = {};
+  std::string fault = {};
+};
+
+std::string_view take_line(std::string_view& text) {
+  const size_t end = std::min(text.find('\n'), text.size());
+  std::string_view line = text.substr(0, end);
+  text.remove_prefix(std::min(end + 1, text.size()));
+  if (line.ends_with('\r')) line.remove_suffix(1);
+  return line;
+}
+
+std::string digits_fault(std::string_view digits, std::string_view rest) {
+  if (digits.size() != 2 * kKeyBytes)
+    return fmt::format("its second line has {} characters, not {} hexadecimal digits",
+                       digits.size(), 2 * kKeyBytes);
+  const auto is_digit = [](unsigned char c) { return std::isxdigit(c) != 0; };
+  if (!std::ranges::all_of(digits, is_digit))
+    return "its second line has other characters than hexadecimal digits";
+  return rest.empty() ? "" : "something follows its second line";
+}
+
+ParsedKey parse_key(std::string_view text) {
+  const std::string_view title = take_line(text), digits = take_line(text);
+  ParsedKey parsed;
+  for (const std::string_view kind : {kPublic, kSecret})
+    if (title == fmt::format("braze 1 {} key", kind)) parsed.kind = kind;
+  parsed.fault = parsed.kind.empty() ? "its first line is no key's" : digits_fault(digits, text);
+  if (!parsed.fault.empty()) return parsed;
+  for (size_t i = 0; i < kKeyBytes; ++i)
+    std::from_chars(&digits[2 * i], &digits[2 * i] + 2, parsed.key[i], 16);
+  return parsed;
 }
 
 std::string read_text(const Descriptor& file, const std::string& path) {
@@ -65,13 +93,20 @@ std::string read_text(const Descriptor& file, const std::string& path) {
   return {text.data(), static_cast<size_t>(size)};
 }
 
-KeyBytes read_key(std::string_view kind, const Descriptor& file, const std::string& path) {
-  const std::string text = read_text(file, path);
-  if (const auto key = parse_key(kind, text)) return *key;
-  if (kind == kPublic && parse_key(kSecret, text))
+[[noreturn]] void fail_kind(std::string_view kind, const std::string& path) {
+  if (kind == kPublic)
     fail(codes::kNoKey, fmt::format("{} is a secret key, not a public one", quote(path)),
          {.fix = fmt::format("{}.pub, which was made with it", path)});
-  fail(codes::kNoKey, fmt::format("{} is no {} key", quote(path), kind),
+  fail(codes::kNoKey, fmt::format("{} is a public key, not a secret one", quote(path)),
+       {.fix = "the secret key that was made with it: `braze key new FILE` makes FILE, a secret "
+               "key, and FILE.pub, its public one"});
+}
+
+KeyBytes read_key(std::string_view kind, const Descriptor& file, const std::string& path) {
+  const ParsedKey parsed = parse_key(read_text(file, path));
+  if (!parsed.kind.empty() && parsed.kind != kind) fail_kind(kind, path);
+  if (parsed.fault.empty()) return parsed.key;
+  fail(codes::kNoKey, fmt::format("{} is no {} key: {}", quote(path), kind, parsed.fault),
        {.fix = "`braze key new FILE` makes FILE, a secret key, and FILE.pub, its public one"});
 }
 
@@ -193,9 +228,24 @@ std::vector<std::string> split_paths(std::string_view list) {
   return paths;
 }
 
-PublicKeys trusted_keys(const std::vector<std::string>& paths) {
-  if (const auto list = read_env(kEnvTrustKeys); list && paths.empty())
+namespace {
+
+PublicKeys keys_of_environment() {
+  const auto list = read_env(kEnvTrustKeys);
+  if (!list) return {};
+  try {
     return trusted_keys(split_paths(*list));
+  } catch (const Error& error) {
+    fail(error.code(),
+         fmt::format("{} is {}: {}", kEnvTrustKeys.name, quote(*list), error.message()),
+         {.fix = error.fix()});
+  }
+}
+
+}  // namespace
+
+PublicKeys trusted_keys(const std::vector<std::string>& paths) {
+  if (paths.empty()) return keys_of_environment();
   PublicKeys keys;
   for (const std::string& path : paths)
     for (const std::string& file : is_folder(path) ? keys_in(path) : std::vector{path})
@@ -221,12 +271,13 @@ SecretKey SecretKey::generate() {
 
 SecretKey SecretKey::read(const std::string& path) {
   const Descriptor file = open_trusted_file(path);
+  const SecretKey key(read_key(kSecret, file, path));
   struct stat facts {};
   if (fstat(file.get(), &facts) != 0) fail_open(path, errno);
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     fail(codes::kKeyExposed, fmt::format("{} is a secret, and others can read it", quote(path)),
          {.fix = fmt::format("chmod 600 {}, or a new key if others may have read it", path)});
-  return SecretKey(read_key(kSecret, file, path));
+  return key;
 }
 
 void SecretKey::write(const std::string& path) const {
@@ -266,10 +317,20 @@ SignedBytes split_signature(std::span<const std::byte> file) {
           file.first(file.size() - kSignatureBytes), trailer.last(kSignatureBytes)};
 }
 
-std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trusted) {
+namespace {
+
+// What the signer's name alone shows.
+std::string_view signer_fault(const SignedBytes& file, const PublicKeys& trusted) {
   if (!file.signer) return "it is not signed";
   if (std::ranges::find(trusted, *file.signer) == trusted.end())
     return "it is signed by a key that is not trusted";
+  return {};
+}
+
+}  // namespace
+
+std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trusted) {
+  if (const std::string_view fault = signer_fault(file, trusted); !fault.empty()) return fault;
   Signer::State state;
   state.append(file.covered);
   if (!state.verify(file.signature, *file.signer)) return "it was altered after it was signed";
@@ -278,30 +339,41 @@ std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trus
 
 namespace {
 
-std::shared_ptr<const MappedFile> map_or_copy(const std::string& path) {
-  try {
-    return MappedFile::open_trusted(path);
-  } catch (const Error& error) {
-    if (&error.code() != &codes::kFileUntrusted) throw;
-  }
-  return MappedFile::copy(path);
+[[noreturn]] void refuse(const std::string& path, const SignedBytes& file, std::string_view fault,
+                         const PublicKeys& trusted, const SignatureDemand& demand) {
+  const std::string signer = file.signer ? fmt::format(" ({})", file.signer->to_string()) : "";
+  const bool is_known = signer_fault(file, trusted).empty();
+  fail(codes::kFileSignature,
+       fmt::format("{} has to be signed by a trusted key, as {} demands, but {}{}", quote(path),
+                   demand.by, fault, signer),
+       {.fix = is_known ? "get it again from its maker"
+                        : "get it from one you trust, `braze sign` it if you made it, or " +
+                              demand.way_out});
+}
+
+std::array<std::byte, kTrailerBytes> read_end(const std::string& path) {
+  std::array<std::byte, kTrailerBytes> end = {};
+  const Descriptor file = open_file(path);
+  const uint64_t size = size_of(file, path);
+  if (size < end.size()) return end;  // zeros are no signature
+  if (pread(file.get(), end.data(), end.size(), static_cast<off_t>(size - end.size())) < 0)
+    fail_open(path, errno);
+  return end;
 }
 
 }  // namespace
 
-std::shared_ptr<const MappedFile> open_signed(const std::string& path, const PublicKeys& trusted) {
-  auto file = map_or_copy(path);
+std::shared_ptr<const MappedFile> open_signed(const std::string& path, const PublicKeys& trusted,
+                                              const SignatureDemand& demand) {
+  const auto end = read_end(path);
+  const SignedBytes claim = split_signature(end);
+  if (const auto fault = signer_fault(claim, trusted); !fault.empty())
+    refuse(path, claim, fault, trusted, demand);
+  auto file = MappedFile::open_stable(path);
   const SignedBytes parts = split_signature(file->bytes());
-  const std::string_view fault = signature_fault(parts, trusted);
-  if (fault.empty()) return file;
-  const std::string signer = parts.signer ? fmt::format(" ({})", parts.signer->to_string()) : "";
-  const bool is_known = parts.signer && std::ranges::find(trusted, *parts.signer) != trusted.end();
-  fail(codes::kFileSignature,
-       fmt::format("{} has to be signed by a trusted key, but {}{}", quote(path), fault, signer),
-       {.fix = is_known ? "get it again from its maker"
-                        : "get it from one you trust, `braze sign` it if you made it, or name "
-                          "other keys, or none, in --trust-key, PackageOptions::trust_keys or "
-                          "BRAZE_TRUST_KEYS"});
+  if (const auto fault = signature_fault(parts, trusted); !fault.empty())
+    refuse(path, parts, fault, trusted, demand);
+  return file;
 }
 
 }  // namespace braze

@@ -7,8 +7,9 @@
 //         40..103  his signature of everything before: Ed25519ph of RFC 8032, without context
 //
 // Equal files signed by one key are equal bytes. Keys are files of two lines, `braze 1 public key`
-// or `braze 1 secret key` and 64 hexadecimal digits. A public key decides whose code runs, so it is
-// read by the rules of trust.h; a secret one is for its owner's eyes only.
+// or `braze 1 secret key` and 64 hexadecimal digits; what mail makes of them is read as well: ends
+// of lines as CR LF, none behind the last line, upper-case digits. A public key decides whose code
+// runs, so it is read by the rules of trust.h; a secret one is for its owner's eyes only.
 #pragma once
 
 #include <array>
@@ -57,7 +58,8 @@ using PublicKeys = std::vector<PublicKey>;
 
 /// The keys that files have to be signed by: those of `paths`, else those that BRAZE_TRUST_KEYS
 /// names; none where neither names any. A path is a public key's, or that of a folder whose files
-/// *.pub are; kNoKey if a folder has none, so that an empty folder does not mean no demand.
+/// *.pub are; kNoKey if a folder has none, so that an empty folder does not mean no demand. Errors
+/// that come of BRAZE_TRUST_KEYS name it.
 PublicKeys trusted_keys(const std::vector<std::string>& paths = {});
 
 /// "a.pub:keys" in its parts; kNoKey if there are none.
@@ -67,7 +69,7 @@ std::vector<std::string> split_paths(std::string_view list);
 class SecretKey {
  public:
   static SecretKey generate();
-  /// Errors: those of open_trusted_file; kKeyExposed unless its owner alone can read it; kNoKey.
+  /// Errors: those of open_trusted_file; kNoKey; kKeyExposed unless its owner alone can read it.
   static SecretKey read(const std::string& path);
   SecretKey(const SecretKey&) = default;
   SecretKey& operator=(const SecretKey&) = default;
@@ -119,9 +121,16 @@ SignedBytes split_signature(std::span<const std::byte> file);
 /// Why the file counts as signed by none of `trusted`; empty: one of them signed it as it is.
 std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trusted);
 
+/// Who demands a signature, and what he can do who cannot meet the demand: both for messages.
+struct SignatureDemand {
+  std::string by;       ///< a name: "BRAZE_TRUST_KEYS"
+  std::string way_out;  ///< goes on after "or"
+};
+
 /// Opens a file that one of `trusted` signed, whoever owns it. What others can write could change
-/// after it was judged: that is judged as a copy in memory. Errors: those of MappedFile;
-/// kFileSignature.
-std::shared_ptr<const MappedFile> open_signed(const std::string& path, const PublicKeys& trusted);
+/// after it was judged: that is judged as a copy in memory, for which the last bytes have to name
+/// one of `trusted` first. Errors: those of MappedFile; kFileSignature.
+std::shared_ptr<const MappedFile> open_signed(const std::string& path, const PublicKeys& trusted,
+                                              const SignatureDemand& demand);
 
 }  // namespace braze

@@ -4,6 +4,7 @@
 #include <filesystem>
 
 #include "ir/graph/text.h"
+#include "ir/support/env.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
@@ -79,13 +80,41 @@ void check_weight(const std::string& weight, const ProgramInput& input, DType dt
 
 // --- Package ------------------------------------------------------------------------------------
 
+namespace {
+
+SignatureDemand demand_of(const PackageOptions& options) {
+  if (!options.trust_keys.empty())
+    return {"a key that is named (--trust-key, trust_keys)", "name other keys, or none"};
+  std::string_view no_way =
+      options.trust_any_owner ? " (--trust and trust_any_owner do not lift what it demands)" : "";
+  return {kEnvTrustKeys.name,
+          format("name other keys in {0}, or none: unset {0}{1}", kEnvTrustKeys.name, no_way)};
+}
+
+}  // namespace
+
 Package Package::load(const std::string& path, PackageOptions options) {
   const PublicKeys keys = trusted_keys(options.trust_keys);
-  auto file = !keys.empty()             ? open_signed(path, keys)
-              : options.trust_any_owner ? MappedFile::open(path)
+  auto file = !keys.empty()             ? open_signed(path, keys, demand_of(options))
+              : options.trust_any_owner ? MappedFile::open_stable(path)
                                         : MappedFile::open_trusted(path);
   return Package(std::make_shared<const State>(std::move(file), std::move(options)));
 }
+
+namespace {
+
+SafetensorsFile open_beside(const std::string& package, const std::string& name) {
+  try {
+    return SafetensorsFile::open((std::filesystem::path(package).parent_path() / name).string());
+  } catch (const Error& error) {
+    if (&error.code() != &codes::kFileMissing) throw;
+    fail(error.code(), format("the weights of {}: {}", quote(package), error.message()),
+         {.fix = "copy them there, beside the package, or say where they are: "
+                 "PackageOptions::weights, or --weights FILE"});
+  }
+}
+
+}  // namespace
 
 std::shared_ptr<const SafetensorsFile> Package::State::open_weights() const {
   const auto share = [this](SafetensorsFile weights) {
@@ -100,8 +129,7 @@ std::shared_ptr<const SafetensorsFile> Package::State::open_weights() const {
   if (reader.weight_file().empty())
     fail(codes::kMissingWeight, format("{} has no weights", quote(file->path())),
          {.fix = "give them: PackageOptions::weights, or --weights FILE"});
-  const auto folder = std::filesystem::path(file->path()).parent_path();
-  return share(SafetensorsFile::open((folder / reader.weight_file()).string()));
+  return share(open_beside(file->path(), reader.weight_file()));
 }
 
 std::shared_ptr<const SafetensorsFile> Package::State::weights() const {

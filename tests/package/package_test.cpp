@@ -187,6 +187,25 @@ TEST_F(Packages, FindTheirWeightsBesideThem) {
       AllOf(HasSubstr("takes 1 argument, 0 given"), HasSubstr("give, in this order, x: f32[")));
 }
 
+// Data that others can write may be wrong, but must not end the process.
+TEST_F(Packages, KeepWeightsThatOthersCutOff) {
+  const std::string weights = path("w.safetensors");
+  save_safetensors(weights, {{"weight", filled({64, 3200}, 0)}});
+  save_package(path("big.bzp"), {{R"(braze 1 graph
+graph @first(%w "weight": f32[64, 3200]) {
+  %y = reduce max %w {axes: [0, 1]} : f32[]
+  return %y as "y"
+})"}},
+               {.targets = {"x86-64-v3"}, .weights = weights});
+  ASSERT_EQ(chmod(weights.c_str(), 0666), 0);
+  const LoadedFunction first = Package::load(path("big.bzp")).function().load("cpu");
+  std::filesystem::resize_file(weights, 0);
+  EXPECT_EQ(first()[0].to_vector<float>(), std::vector<float>{64 * 3200 - 1});
+  std::filesystem::remove(weights);
+  EXPECT_THAT(error_of([&] { Package::load(path("big.bzp")).function().load("cpu"); }),
+              AllOf(HasSubstr("file-missing"), HasSubstr("--weights FILE")));
+}
+
 TEST_F(Packages, HoldWeightsAndChangeThem) {
   save_safetensors(path("w.safetensors"), {{"weight", filled({3, 2}, 10)}});
   save_package(path("linear.bzp"), {{kLinear}},
@@ -333,8 +352,10 @@ TEST_F(SignedPackages, AreLoadedWhoeverCanWriteThem) {
     EXPECT_EQ(load({folder_}), "no error");
     EXPECT_THAT(load({theirs_}), AllOf(HasSubstr("file-signature"), HasSubstr("not trusted")));
     EXPECT_THAT(load({theirs_}, true), HasSubstr("file-signature")) << "a key is a demand";
+    EXPECT_THAT(load({theirs_}), HasSubstr("--trust-key, trust_keys")) << "says who demands it";
     setenv("BRAZE_TRUST_KEYS", theirs_.c_str(), 1);
-    EXPECT_THAT(load({}), HasSubstr("file-signature"));
+    EXPECT_THAT(load({}), AllOf(HasSubstr("file-signature"), HasSubstr("BRAZE_TRUST_KEYS")));
+    EXPECT_THAT(load({}, true), HasSubstr("--trust and trust_any_owner do not lift"));
     EXPECT_EQ(load({ours_}), "no error");
     setenv("BRAZE_TRUST_KEYS", ours_.c_str(), 1);
     EXPECT_EQ(load({}), "no error");

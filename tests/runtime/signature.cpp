@@ -45,6 +45,8 @@ std::string fault_of(std::string_view file, const PublicKeys& trusted) {
   return std::string(signature_fault(split_signature(bytes_of(file)), trusted));
 }
 
+const SignatureDemand kDemand = {"the test", "give up"};
+
 class SignatureTest : public testing::Test {
  protected:
   void SetUp() override {
@@ -146,7 +148,11 @@ TEST_F(SignatureTest, WhatIsNoKeyIsRefused) {
               AllOf(HasSubstr("is a secret key, not a public one"), HasSubstr("key.pub")));
   chmod((folder_ / "key.pub").c_str(), 0600);
   EXPECT_THAT(error_of([&] { SecretKey::read(folder_ / "key.pub"); }),
-              AllOf(HasSubstr("no-key"), HasSubstr("is no secret key")));
+              AllOf(HasSubstr("no-key"), HasSubstr("is a public key, not a secret one")));
+  chmod((folder_ / "key.pub").c_str(), 0644);
+  EXPECT_THAT(error_of([&] { SecretKey::read(folder_ / "key.pub"); }),
+              HasSubstr("is a public key, not a secret one"))
+      << "its mode is of no matter";
   EXPECT_THAT(error_of([&] { PublicKey::read(folder_ / "none"); }), HasSubstr("file-missing"));
   const std::string text = read(folder_ / "key.pub");
   for (size_t i = 0; i < text.size(); ++i) {
@@ -154,6 +160,7 @@ TEST_F(SignatureTest, WhatIsNoKeyIsRefused) {
     changed[i] = '+';
     const fs::path path = write("bad.pub", changed);
     EXPECT_THAT(error_of([&] { PublicKey::read(path); }), HasSubstr("no-key")) << i;
+    if (i + 1 == text.size()) continue;
     write("bad.pub", text.substr(0, i));
     EXPECT_THAT(error_of([&] { PublicKey::read(path); }), HasSubstr("no-key")) << i;
   }
@@ -161,6 +168,25 @@ TEST_F(SignatureTest, WhatIsNoKeyIsRefused) {
   EXPECT_THAT(error_of([&] { PublicKey::read(folder_ / "bad.pub"); }), HasSubstr("no-key"));
   write("bad.pub", text + std::string(1000, '\n'));
   EXPECT_THAT(error_of([&] { PublicKey::read(folder_ / "bad.pub"); }), HasSubstr("no-key"));
+}
+
+// Mail, editors and forms change these.
+TEST_F(SignatureTest, KeysAreReadHoweverTheirLinesEnd) {
+  const std::string title = "braze 1 public key";
+  std::string digits = "d75a980182b10ab7d54bfed3c964073a0ee172f3daa62325af021a68f707511a";
+  for (int upper = 0; upper < 2; ++upper) {
+    for (const std::string& text : {title + "\n" + digits + "\n", title + "\n" + digits,
+                                    title + "\r\n" + digits + "\r\n", title + "\r\n" + digits})
+      EXPECT_EQ(PublicKey::read(write("mailed.pub", text)), known_key().public_key()) << text;
+    for (char& c : digits) c = static_cast<char>(std::toupper(static_cast<unsigned char>(c)));
+  }
+  const auto fault = [&](const std::string& text) {
+    return error_of([&] { PublicKey::read(write("mailed.pub", text)); });
+  };
+  EXPECT_THAT(fault("hello\n" + digits), HasSubstr("first line"));
+  EXPECT_THAT(fault(title + "\n" + digits + "0"), HasSubstr("65 characters, not 64"));
+  EXPECT_THAT(fault(title + "\n" + digits.substr(1) + "g"), HasSubstr("other characters"));
+  EXPECT_THAT(fault(title + "\n" + digits + "\n\n"), HasSubstr("follows its second line"));
 }
 
 TEST_F(SignatureTest, TrustedKeysAreNamedOneByOneOrByFolder) {
@@ -179,13 +205,17 @@ TEST_F(SignatureTest, TrustedKeysAreNamedOneByOneOrByFolder) {
   EXPECT_THAT(trusted_keys(), SizeIs(3));
   EXPECT_THAT(trusted_keys({one}), ElementsAre(a.public_key())) << "those named go before";
   setenv("BRAZE_TRUST_KEYS", (folder_ / "none").c_str(), 1);
-  EXPECT_THAT(error_of([] { trusted_keys(); }), HasSubstr("file-missing"));
+  EXPECT_THAT(error_of([] { trusted_keys(); }),
+              AllOf(HasSubstr("file-missing"), HasSubstr("BRAZE_TRUST_KEYS is ")));
   // No keys must not mean no demand.
   fs::create_directories(folder_ / "empty");
   EXPECT_THAT(error_of([&] { trusted_keys({folder_ / "empty"}); }),
               AllOf(HasSubstr("no-key"), HasSubstr(".pub")));
   setenv("BRAZE_TRUST_KEYS", ":", 1);
-  EXPECT_THAT(error_of([] { trusted_keys(); }), HasSubstr("no-key"));
+  EXPECT_THAT(error_of([] { trusted_keys(); }),
+              AllOf(HasSubstr("no-key"), HasSubstr("BRAZE_TRUST_KEYS is \":\"")));
+  setenv("BRAZE_TRUST_KEYS", "", 1);
+  EXPECT_THAT(trusted_keys(), IsEmpty()) << "as every variable, which is unset where it is empty";
 }
 
 // --- Signatures ----------------------------------------------------------------------------------
@@ -263,24 +293,26 @@ TEST_F(SignatureTest, DecideWhoeverOwnsTheFile) {
   const fs::path path = write("file", sign("content", key));
   for (const mode_t mode : {0600, 0666}) {
     chmod(path.c_str(), mode);
-    EXPECT_EQ(open_signed(path, trusted)->bytes().size(), 7u + 104u);
-    EXPECT_THAT(error_of([&] { open_signed(path, {other.public_key()}); }),
+    EXPECT_EQ(open_signed(path, trusted, kDemand)->bytes().size(), 7u + 104u);
+    EXPECT_THAT(error_of([&] { open_signed(path, {other.public_key()}, kDemand); }),
                 AllOf(HasSubstr("file-signature"), HasSubstr("not trusted"),
                       HasSubstr(key.public_key().to_string()), HasSubstr("fix:")));
   }
   fs::create_symlink("file", folder_ / "link");
-  EXPECT_EQ(open_signed(folder_ / "link", trusted)->path(), folder_ / "link");
+  EXPECT_EQ(open_signed(folder_ / "link", trusted, kDemand)->path(), folder_ / "link");
   write("file", "content");
-  EXPECT_THAT(error_of([&] { open_signed(path, trusted); }),
+  EXPECT_THAT(error_of([&] { open_signed(path, trusted, kDemand); }),
               AllOf(HasSubstr("file-signature"), HasSubstr("it is not signed")));
-  EXPECT_THAT(error_of([&] { open_signed(folder_ / "none", trusted); }), HasSubstr("file-missing"));
-  EXPECT_THAT(error_of([&] { open_signed(folder_, trusted); }), HasSubstr("file-kind"));
+  EXPECT_THAT(error_of([&] { open_signed(folder_ / "none", trusted, kDemand); }),
+              HasSubstr("file-missing"));
+  EXPECT_THAT(error_of([&] { open_signed(folder_, trusted, kDemand); }), HasSubstr("file-kind"));
   write("empty", "", 0666);
-  EXPECT_THAT(error_of([&] { open_signed(folder_ / "empty", trusted); }), HasSubstr("not signed"));
+  EXPECT_THAT(error_of([&] { open_signed(folder_ / "empty", trusted, kDemand); }),
+              HasSubstr("not signed"));
   if (geteuid() != 0) return;
   write("file", sign("content", key));
   ASSERT_EQ(chown(path.c_str(), 12345, 12345), 0);
-  EXPECT_EQ(open_signed(path, trusted)->bytes().size(), 7u + 104u);
+  EXPECT_EQ(open_signed(path, trusted, kDemand)->bytes().size(), 7u + 104u);
 }
 
 // What was judged is what is used, though others write the file meanwhile.
@@ -288,11 +320,25 @@ TEST_F(SignatureTest, AreOfWhatIsRead) {
   const SecretKey key = SecretKey::generate();
   const std::string text = sign(std::string(100'000, 'a'), key);
   const fs::path path = write("file", text, 0666);
-  const auto file = open_signed(path, {key.public_key()});
+  const auto file = open_signed(path, {key.public_key()}, kDemand);
   std::fstream(path, std::ios::in | std::ios::out | std::ios::binary) << "changed";
   EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes_of(text)));
   fs::resize_file(path, 0);
   EXPECT_TRUE(std::ranges::equal(file->bytes(), bytes_of(text)));
+}
+
+// 8 TiB, of which nothing is on the disk: more than any copy could hold.
+TEST_F(SignatureTest, AreLookedForBeforeTheFileIsRead) {
+  const SecretKey key = SecretKey::generate(), other = SecretKey::generate();
+  const fs::path path = write("file", "content", 0666);
+  if (truncate(path.c_str(), off_t{1} << 43) != 0) GTEST_SKIP() << "no file system for this";
+  EXPECT_THAT(error_of([&] { open_signed(path, {key.public_key()}, kDemand); }),
+              AllOf(HasSubstr("it is not signed"), HasSubstr("as the test demands")));
+  std::ofstream(path, std::ios::binary | std::ios::app) << sign("", other);
+  EXPECT_THAT(error_of([&] { open_signed(path, {key.public_key()}, kDemand); }),
+              HasSubstr("a key that is not trusted"));
+  EXPECT_THAT(error_of([&] { open_signed(path, {other.public_key()}, kDemand); }),
+              AllOf(HasSubstr("file-mapping"), HasSubstr("chmod go-w")));
 }
 
 TEST(WithoutSignatures, KeysAreAnError) {
