@@ -83,8 +83,7 @@ void check_weight(const std::string& weight, const ProgramInput& input, DType dt
 namespace {
 
 SignatureDemand demand_of(const PackageOptions& options) {
-  if (!options.trust_keys.empty())
-    return {"a key that is named (--trust-key, trust_keys)", "name other keys, or none"};
+  if (!options.trust_keys.empty()) return {"trust_keys (--trust-key)", "name other keys, or none"};
   std::string_view no_way =
       options.trust_any_owner ? " (--trust and trust_any_owner do not lift what it demands)" : "";
   return {kEnvTrustKeys.name,
