@@ -242,7 +242,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   std::shared_ptr<const MappedFile> mapped;
   contents.weights = weights_of(path, options, mapped);
   contents.facts = facts_of(builds, options.compile);
-  FileWriter file(path);
+  FileWriter file(path, FileWriter::kCode);
   write_package(contents, [&](std::span<const std::byte> part) {
     file.append(part);
     if (signer) signer->append(part);

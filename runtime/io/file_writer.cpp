@@ -15,12 +15,20 @@
 
 namespace braze {
 
-FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
+FileWriter::FileWriter(std::string path, mode_t permissions) : path_(std::move(path)) {
   check_path(path_);
   struct stat facts {};
   if (stat(path_.c_str(), &facts) == 0 && !S_ISREG(facts.st_mode))
     fail(codes::kFileKind, fmt::format("{} is not a regular file", quote(path_)));
   follow_links();
+  create(permissions);
+  take_over_permissions(permissions);
+}
+
+void FileWriter::create(mode_t permissions) {
+  // Those of the file in place of which it appears may be fewer, so at first nobody else reads it.
+  struct stat facts {};
+  if (stat(target_.c_str(), &facts) == 0) permissions &= 0600;
   // Not std::random_device: the one of a newer libstdc++ asks for a newer glibc.
   const auto random = [] {
     uint32_t value = 0;
@@ -29,13 +37,20 @@ FileWriter::FileWriter(std::string path) : path_(std::move(path)) {
   };
   for (int attempt = 0; !file_; ++attempt) {
     temporary_ = fmt::format("{}.{:08x}.tmp", target_, random());
-    // 0666 and not 0600: the permissions are those of the user's other files, by his umask.
-    file_ = Descriptor(::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0666));
+    file_ = Descriptor(
+        ::open(temporary_.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, permissions));
     if (file_ || (errno == EEXIST && attempt < 100)) continue;
     const int error = errno;
     temporary_.clear();
     fail_write(error);
   }
+}
+
+void FileWriter::take_over_permissions(mode_t most) {
+  struct stat facts {};
+  if (stat(target_.c_str(), &facts) != 0) return;
+  // Some file systems have no permissions; where these cannot be set, the file stays its owner's.
+  [[maybe_unused]] const int ignored = fchmod(file_.get(), facts.st_mode & most);
 }
 
 FileWriter::~FileWriter() {

@@ -6,6 +6,8 @@
 // leads to.
 #pragma once
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <span>
@@ -24,9 +26,15 @@ inline constexpr Code kFileUnwritable{"file-unwritable", ErrorKind::DataLoss,
 
 class FileWriter {
  public:
+  static constexpr mode_t kForAll = 0666;
+  /// For what holds code, which is not taken from files that others can write (trust.h).
+  static constexpr mode_t kCode = 0644;
+
   /// Errors, here and below: kFileUnwritable; kFilePath; kFileKind if something other than a
   /// regular file has the name already.
-  explicit FileWriter(std::string path);
+  /// `permissions`: the most that the file gets. Of these, one in place of another has what that
+  /// one had; a new one, what the umask lets through.
+  explicit FileWriter(std::string path, mode_t permissions = kForAll);
   /// Leaves nothing behind unless `publish` was called.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
@@ -41,6 +49,8 @@ class FileWriter {
 
  private:
   void follow_links();
+  void create(mode_t permissions);
+  void take_over_permissions(mode_t most);
   [[noreturn]] void fail_write(int error) const;
 
   const std::string path_;

@@ -14,6 +14,7 @@
 #include <system_error>
 
 #include "ir/support/env.h"
+#include "ir/support/shell.h"
 #include "ir/support/text.h"
 #include "runtime/io/file_writer.h"
 
@@ -276,7 +277,8 @@ SecretKey SecretKey::read(const std::string& path) {
   if (fstat(file.get(), &facts) != 0) fail_open(path, errno);
   if ((facts.st_mode & (S_IRWXG | S_IRWXO)) != 0)
     fail(codes::kKeyExposed, fmt::format("{} is a secret, and others can read it", quote(path)),
-         {.fix = fmt::format("chmod 600 {}, or a new key if others may have read it", path)});
+         {.fix = fmt::format("chmod 600 {}, or a new key if others may have read it",
+                             shell_path(path))});
   return key;
 }
 

@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "ir/support/shell.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -46,7 +47,7 @@ void check_not_writable(const struct stat& facts, const std::string& path) {
   if (!others_may_write(facts)) return;
   const bool all = (facts.st_mode & S_IWOTH) != 0;
   distrust(path, all ? "can be written by everybody" : "can be written by its group",
-           fmt::format("if you trust what it holds: chmod go-w {}", path));
+           fmt::format("if you trust what it holds: chmod go-w {}", shell_path(path)));
 }
 
 // A folder on the way to the file.

@@ -9,6 +9,7 @@
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/ids.h"
+#include "ir/support/shell.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -109,6 +110,19 @@ TEST(Text, Join) {
   const auto text = [](int i) { return std::to_string(i); };
   EXPECT_EQ(join(std::vector<int>{}, ", ", text), "");
   EXPECT_EQ(join(std::vector<int>{1, 2, 3}, ", ", text), "1, 2, 3");
+}
+
+TEST(Text, PathsAsWordsOfAShell) {
+  EXPECT_EQ(shell_path("/tmp/a-b_c.d+e"), "/tmp/a-b_c.d+e");
+  EXPECT_EQ(shell_path("a b"), "'a b'");
+  EXPECT_EQ(shell_path("$(id);*~"), "'$(id);*~'");
+  EXPECT_EQ(shell_path("it's"), "'it'\\''s'");
+  EXPECT_EQ(shell_path("-f"), "./-f");
+  EXPECT_EQ(shell_path("- f"), "'./- f'");
+  EXPECT_EQ(shell_path("~"), "'~'");
+  EXPECT_EQ(shell_path("\xc3\xa4"), "'\xc3\xa4'");
+  EXPECT_EQ(shell_path("a\n\x1b[31m'\\"), "$'a\\012\\033[31m\\'\\\\'");
+  EXPECT_EQ(shell_path(""), "''");
 }
 
 TEST(Env, IntegersAreChecked) {

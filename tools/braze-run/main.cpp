@@ -8,6 +8,7 @@
 #include "ir/support/words.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/description.h"
+#include "tools/braze/files.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
@@ -48,6 +49,9 @@ double median_seconds(const Runnable& runnable, const Inputs& inputs, int64_t re
 Exit run(const Options& options) {
   if (options.file.empty()) fail_usage("name a package; `braze-run --help` shows how");
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  std::vector<ReadFile> read = options.package.files();
+  read.push_back({options.file, "runs"});
+  check_overwrites(read, options.output.paths());
   const auto start = std::chrono::steady_clock::now();
   const Device device = options.device.empty() ? default_device() : Device(options.device);
   const Runnable runnable = load_runnable(options.package, options.file, device);
@@ -78,8 +82,7 @@ Exit run(const Options& options) {
 
 void add(Arguments& arguments, Options& options) {
   arguments.add_option("PACKAGE", options.file, "The .bzp file");
-  arguments.add_option("--device", options.device,
-                       "cpu, cuda:0 ... (default: the first GPU, else the CPU)");
+  arguments.add_device(options.device);
   options.inputs.add_to(arguments);
   options.output.add_to(arguments);
   options.package.add_to(arguments);

@@ -29,11 +29,6 @@ Argument& Argument::several() {
   return *this;
 }
 
-Argument& Argument::commas() {
-  option_.delimiter(',');
-  return *this;
-}
-
 Argument& Argument::repeatable() {
   option_.take_all()->allow_extra_args(false);
   return *this;
@@ -65,6 +60,11 @@ Argument Arguments::add_option(const std::string& name, int64_t& value, const st
 }
 Argument Arguments::add_option(const std::string& name, uint64_t& value, const std::string& text) {
   return add(name, value, text);
+}
+Argument Arguments::add_device(std::string& device, const std::string& before) {
+  return add("--device", device,
+             fmt::format("{}cpu, cuda:0, sim:cpu ... (default: {})", before,
+                         device.empty() ? "the first GPU, else the CPU" : device));
 }
 Argument Arguments::add_flag(const std::string& name, bool& value, const std::string& text) {
   descriptions_.push_back({.names = split_names(name), .text = text, .flag = true});

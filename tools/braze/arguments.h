@@ -34,8 +34,6 @@ class Argument {
   Argument& required();
   /// Takes one word or more, up to the next option.
   Argument& several();
-  /// Takes words with commas between.
-  Argument& commas();
   /// May be given more than once, each time with one word.
   Argument& repeatable();
   /// Words that completions offer; the command itself judges what it is given.
@@ -57,6 +55,8 @@ class Arguments {
                       const std::string& text);
   Argument add_option(const std::string& name, int64_t& value, const std::string& text);
   Argument add_option(const std::string& name, uint64_t& value, const std::string& text);
+  /// --device. The default that its text names is what `device` holds; empty: default_device().
+  Argument add_device(std::string& device, const std::string& before = "");
   Argument add_flag(const std::string& name, bool& value, const std::string& text);
 
   const std::deque<ArgumentDescription>& descriptions() const { return descriptions_; }

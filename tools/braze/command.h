@@ -10,6 +10,7 @@
 //   options.h       options that several subcommands share
 //   package.h       packages
 //   values.h        results
+//   files.h         what is read is not overwritten
 //   report.h        tables, colours and JSON
 //   run.cpp ...     one file per subcommand
 //

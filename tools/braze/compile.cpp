@@ -1,6 +1,7 @@
 // compile.cpp — braze compile: functions for several machines into one package.
 #include <fmt/format.h>
 
+#include <algorithm>
 #include <filesystem>
 #include <memory>
 
@@ -13,6 +14,7 @@
 #include "runtime/package/package.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/files.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
@@ -34,9 +36,23 @@ std::string name_of(const Source& source) {
   return std::get<Kernel>(source).name;
 }
 
+std::vector<std::string> split_targets(const std::vector<std::string>& lists) {
+  std::vector<std::string> targets;
+  for (const std::string& list : lists)
+    for (size_t begin = 0; begin <= list.size();) {
+      const size_t end = std::min(list.find(',', begin), list.size());
+      if (begin == end)
+        fail_usage(fmt::format("--target is machines with commas between: one of {} is empty",
+                               quote(list)));
+      targets.push_back(list.substr(begin, end - begin));
+      begin = end + 1;
+    }
+  return targets;
+}
+
 PackOptions pack_options(const Options& options) {
   PackOptions pack;
-  pack.targets = options.targets;
+  pack.targets = split_targets(options.targets);
   for (const std::string& target : pack.targets) find_target_of(target);  // known, or an answer
   pack.weights = options.weights;
   pack.embed_weights = options.embed;
@@ -73,14 +89,11 @@ void write_header(const Options& options) {
   file.publish();
 }
 
-// What is read stays as it is.
-void check_outputs(const Options& options) {
-  for (const std::string& output : {options.output, options.header})
-    for (const std::string& file : options.files) {
-      std::error_code is_missing;
-      if (std::filesystem::equivalent(output, file, is_missing))
-        fail_usage(fmt::format("{} is compiled, and would be replaced by what is written", file));
-    }
+void check_files(const Options& options) {
+  std::vector<ReadFile> read = {{options.weights, "holds the weights"},
+                                {options.sign_key, "holds the secret key"}};
+  for (const std::string& file : options.files) read.push_back({file, "is compiled"});
+  check_overwrites(read, {options.output, options.header});
 }
 
 // A package looks for its weights in its own folder.
@@ -96,7 +109,7 @@ void warn_of_folder(const Options& options) {
 }
 
 Exit compile(const Options& options) {
-  check_outputs(options);
+  check_files(options);
   if (options.embed && options.weights.empty()) fail_usage("--embed-weights needs --weights FILE");
   const PackSummary summary =
       save_package(options.output, sources_of(options), pack_options(options));
@@ -130,7 +143,7 @@ std::function<Exit()> add(Arguments& arguments) {
       .add_option("--target", options->targets,
                   "Machines, with commas between: x86-64-v3, x86-64-v4, sm_80, sm_90a, sim:... "
                   "(default: this processor)")
-      .commas();
+      .repeatable();
   arguments.add_option(
       "--weights", options->weights,
       "Safetensors file, or index of several: inputs get the tensors of their names");

@@ -277,6 +277,12 @@ void InputFlags::add_to(Arguments& arguments) {
   arguments.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives").several();
 }
 
+std::vector<std::string> InputFlags::paths() const {
+  std::vector<std::string> paths;
+  for (const std::string& flag : inputs) paths.push_back(flag.substr(flag.find('=') + 1));
+  return paths;
+}
+
 Inputs make_inputs(const Program& program, const InputFlags& flags,
                    const std::vector<GivenShape>& weights) {
   std::vector<Given> given = assign(program, flags.inputs);

@@ -18,6 +18,8 @@ struct InputFlags {
   std::vector<std::string> symbols;
 
   void add_to(Arguments& arguments);
+  /// What is given, without the names of inputs: files, and what no file is called.
+  std::vector<std::string> paths() const;
 };
 
 struct Inputs {

@@ -108,7 +108,7 @@ void print_variants(const std::vector<Described>& variants) {
 }
 
 void print_kernels(const Described& d) {
-  fmt::print("  kernels for {}\n", d.variant.target);
+  fmt::print("  kernels for {} ({})\n", d.variant.target, d.variant.format);
   std::vector<std::vector<std::string>> rows;
   for (const Launch& launch : d.program.launches)
     rows.push_back({"  " + launch.name, launch.schedule});

@@ -1,11 +1,14 @@
 // key.cpp — braze key: a pair of keys. braze sign: a package that says who made it.
 #include <fmt/format.h>
 
+#include <filesystem>
+
 #include "ir/program/package.h"
 #include "runtime/io/file_writer.h"
 #include "runtime/io/signature.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/files.h"
 #include "tools/braze/report.h"
 
 namespace braze::tool {
@@ -63,8 +66,14 @@ void read_whole(std::span<const std::byte> bytes, const std::string& path) {
     for (const PackageReader::Variant& variant : function.variants) reader.program(variant);
 }
 
+mode_t permissions_of(const std::string& path) {
+  std::error_code error;
+  return static_cast<mode_t>(std::filesystem::status(path, error).permissions());
+}
+
 Exit sign(const SignOptions& options) {
   const std::string& output = options.output.empty() ? options.package : options.output;
+  check_overwrites({{options.key, "holds the secret key"}}, {output});
   const SecretKey key = blame(Exit::BadFile, [&] { return SecretKey::read(options.key); });
   // Nor is what others can have written.
   const auto file = blame(Exit::BadFile, [&] { return MappedFile::open_trusted(options.package); });
@@ -72,7 +81,8 @@ Exit sign(const SignOptions& options) {
   blame(Exit::BadFile, [&] { read_whole(content, options.package); });
   Signer signer(key);
   signer.append(content);
-  FileWriter writer(output);
+  // Who may not read the package may not read it signed.
+  FileWriter writer(output, permissions_of(options.package) & FileWriter::kCode);
   writer.append(content);
   writer.append(signer.finish());
   writer.publish();

@@ -47,6 +47,12 @@ Package PackageFlags::load(const std::string& path) const {
   });
 }
 
+std::vector<ReadFile> PackageFlags::files() const {
+  std::vector<ReadFile> files = {{weights, "holds the weights"}};
+  for (const std::string& key : trust_keys) files.push_back({key, "holds a key"});
+  return files;
+}
+
 Runnable load_runnable(const PackageFlags& flags, const std::string& path, const Device& device) {
   const Package package = flags.load(path);
   const LoadedFunction loaded =

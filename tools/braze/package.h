@@ -9,6 +9,7 @@
 #include "ir/program/program.h"
 #include "ir/values/host_tensor.h"
 #include "tools/braze/command.h"
+#include "tools/braze/files.h"
 
 namespace braze::tool {
 
@@ -30,6 +31,8 @@ struct PackageFlags {
   void refuse_for_text(bool is_code = false) const;
   /// What is wrong with the file is a Failure with Exit::BadFile.
   Package load(const std::string& path) const;
+  /// What is read besides.
+  std::vector<ReadFile> files() const;
 };
 
 /// An executable, and those of its arguments that a package's weights are.

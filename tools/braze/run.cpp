@@ -4,7 +4,6 @@
 #include <algorithm>
 #include <chrono>
 #include <cmath>
-#include <filesystem>
 #include <map>
 
 #include "braze/array.h"
@@ -17,6 +16,7 @@
 #include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/files.h"
 #include "tools/braze/inputs.h"
 #include "tools/braze/options.h"
 #include "tools/braze/package.h"
@@ -171,11 +171,20 @@ std::string timings_json(const std::vector<Timing>& timings) {
 // --- The command
 // ----------------------------------------------------------------------------------
 
+// Results may be written in place of inputs, which are read by then.
+void check_files(const Options& options) {
+  std::vector<ReadFile> read = options.package.files();
+  read.push_back({options.file, "runs"});
+  std::vector<std::string> written = options.output.paths();
+  written.push_back(options.trace);
+  check_overwrites(read, written);
+  for (const std::string& path : options.inputs.paths())
+    check_overwrites({{path, "holds inputs"}}, {options.trace});
+}
+
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
-  std::error_code is_missing;
-  if (std::filesystem::equivalent(options.trace, options.file, is_missing))
-    fail_usage(fmt::format("{} runs, and would be replaced by the timeline", options.file));
+  check_files(options);
   if (!options.trace.empty()) start_trace(options.trace);  // until the process ends
   const Device device = find_device(options.device);
   const Runnable runnable = make_runnable(options, device);
@@ -226,7 +235,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments
       .add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
       .required();
-  arguments.add_option("--device", options->device, "cpu (default), interpreter, sim:cpu ...");
+  arguments.add_device(options->device);
   options->inputs.add_to(arguments);
   options->output.add_to(arguments);
   arguments.add_option("--repeat", options->repeat, "Calls to time");

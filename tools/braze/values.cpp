@@ -138,6 +138,12 @@ void OutputFlags::add_to(Arguments& arguments) {
       .several();
 }
 
+std::vector<std::string> OutputFlags::paths() const {
+  std::vector<std::string> paths;
+  for (const std::string& flag : outputs) paths.push_back(flag.substr(flag.find('=') + 1));
+  return paths;
+}
+
 OutputFiles::OutputFiles(const OutputFlags& flags, std::vector<std::string> names)
     : names_(std::move(names)) {
   for (const std::string& flag : flags.outputs) {

@@ -21,6 +21,8 @@ struct OutputFlags {
   std::vector<std::string> outputs;
 
   void add_to(Arguments& arguments);
+  /// Without the names of outputs.
+  std::vector<std::string> paths() const;
 };
 
 class OutputFiles {

@@ -1,0 +1,54 @@
+#include "ir/support/shell.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+
+namespace braze {
+
+namespace {
+
+// ASCII; a locale may know more letters than the shell.
+bool is_plain(unsigned char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') ||
+         std::string_view("/._-+=:,@%").find(static_cast<char>(c)) != std::string_view::npos;
+}
+
+bool is_control(unsigned char c) { return c < 0x20 || c == 0x7f; }
+
+// $'...', which bash, zsh and POSIX of 2024 read.
+std::string escaped(std::string_view path) {
+  std::string word = "$'";
+  for (const char c : path) {
+    if (is_control(static_cast<unsigned char>(c)))
+      word += fmt::format("\\{:03o}", static_cast<unsigned char>(c));
+    else if (c == '\'' || c == '\\')
+      word += {'\\', c};
+    else
+      word += c;
+  }
+  return word + "'";
+}
+
+std::string in_quotes(std::string_view path) {
+  std::string word = "'";
+  for (const char c : path) {
+    if (c == '\'')
+      word += "'\\''";
+    else
+      word += c;
+  }
+  return word + "'";
+}
+
+}  // namespace
+
+std::string shell_path(std::string_view path) {
+  // Not to be taken for an option.
+  if (path.starts_with('-')) return shell_path(fmt::format("./{}", path));
+  if (std::ranges::any_of(path, is_control)) return escaped(path);
+  if (!path.empty() && std::ranges::all_of(path, is_plain)) return std::string(path);
+  return in_quotes(path);
+}
+
+}  // namespace braze

@@ -1,0 +1,44 @@
+#include "tools/braze/files.h"
+
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "tools/braze/command.h"
+
+namespace braze::tool {
+
+namespace {
+
+namespace fs = std::filesystem;
+
+// Where a file would appear: its path behind all links, those too that lead to nothing yet.
+fs::path destination(fs::path path) {
+  constexpr int kMostLinks = 40;  // as the kernel
+  std::error_code error;
+  for (int links = 0; links < kMostLinks && fs::is_symlink(path, error); ++links)
+    path = path.parent_path() / fs::read_symlink(path, error);
+  return fs::weakly_canonical(fs::absolute(path, error), error);
+}
+
+bool is_same_file(const std::string& a, const std::string& b) {
+  if (a.empty() || b.empty()) return false;
+  std::error_code is_missing;
+  return fs::equivalent(a, b, is_missing) || destination(a) == destination(b);
+}
+
+}  // namespace
+
+void check_overwrites(const std::vector<ReadFile>& read, const std::vector<std::string>& written) {
+  for (size_t i = 0; i < written.size(); ++i) {
+    for (const ReadFile& file : read)
+      if (is_same_file(file.path, written[i]))
+        fail_usage(
+            fmt::format("{} {}, and would be replaced by what is written", file.path, file.what));
+    for (size_t j = 0; j < i; ++j)
+      if (is_same_file(written[j], written[i]))
+        fail_usage(fmt::format("{} would be written twice", written[i]));
+  }
+}
+
+}  // namespace braze::tool
