@@ -10,7 +10,7 @@ namespace {
 
 constexpr std::string_view kMagic = "BRZCACHE";
 constexpr uint32_t kVersion = 1;
-constexpr size_t kHeaderBytes = 32, kChecksumBytes = sizeof(Hash128);
+constexpr size_t kHeaderBytes = kEntryHeaderBytes, kChecksumBytes = sizeof(Hash128);
 
 template <class Number>
 void append(std::string& out, Number value) {
@@ -111,15 +111,22 @@ std::string entry_file(std::string_view key, std::string_view payload) {
   return out += checksum(out);
 }
 
+std::string_view header_fault(std::string_view header, uint64_t size) {
+  if (size < kHeaderBytes + kChecksumBytes || header.size() < kHeaderBytes)
+    return "the file is too short";
+  if (!header.starts_with(kMagic)) return "the file is no cache entry";
+  if (read<uint64_t>(header, 8) != kVersion) return "the format has another version";
+  const uint64_t room = size - kHeaderBytes - kChecksumBytes;
+  const auto key_size = read<uint64_t>(header, 16), payload_size = read<uint64_t>(header, 24);
+  if (key_size > room || payload_size != room - key_size)
+    return "the file has another length than it says";
+  return size > kMostEntryBytes ? "the file is larger than entries are" : std::string_view();
+}
+
 EntryView parse_entry(std::string_view file) {
   const auto broken = [](std::string_view fault) { return EntryView{{}, {}, fault}; };
-  if (file.size() < kHeaderBytes + kChecksumBytes) return broken("the file is too short");
-  if (!file.starts_with(kMagic)) return broken("the file is no cache entry");
-  if (read<uint64_t>(file, 8) != kVersion) return broken("the format has another version");
-  const uint64_t room = file.size() - kHeaderBytes - kChecksumBytes;
+  if (const auto fault = header_fault(file, file.size()); !fault.empty()) return broken(fault);
   const auto key_size = read<uint64_t>(file, 16), payload_size = read<uint64_t>(file, 24);
-  if (key_size > room || payload_size != room - key_size)
-    return broken("the file has another length than it says");
   const size_t end = file.size() - kChecksumBytes;
   if (file.substr(end) != checksum(file.substr(0, end))) return broken("the checksum differs");
   return {

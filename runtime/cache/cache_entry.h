@@ -14,6 +14,7 @@
 #pragma once
 
 #include <cstddef>
+#include <cstdint>
 #include <span>
 #include <string>
 #include <string_view>
@@ -59,6 +60,13 @@ struct EntryView {
   /// The name that a file of this key has.
   std::string name() const { return hash128(key).to_string(); }
 };
+
+inline constexpr size_t kEntryHeaderBytes = 32;
+inline constexpr uint64_t kMostEntryBytes = uint64_t{256} << 20;  ///< of a file without signature
+
+/// What the beginning of a file shows to be wrong with it, before the rest is read. `size`: that of
+/// the file, without a signature.
+std::string_view header_fault(std::string_view header, uint64_t size);
 
 /// Reads a file's bytes, which may be anything.
 EntryView parse_entry(std::string_view file);

@@ -15,6 +15,8 @@
 
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
+#include "runtime/cache/cache_entry.h"
+#include "runtime/io/signature.h"
 #include "runtime/io/trust.h"
 
 namespace braze {
@@ -23,7 +25,6 @@ namespace {
 
 constexpr std::string_view kTemporary = "tmp-";
 constexpr size_t kNameDigits = 32;
-constexpr uint64_t kMostFileBytes = uint64_t{4} << 30;
 
 std::error_code last_error() { return {errno, std::generic_category()}; }
 
@@ -70,6 +71,16 @@ std::error_code write_all(int fd, std::string_view bytes) {
   return {};
 }
 
+// What the beginning shows of a file that may be signed.
+std::string_view fault_of(int fd, uint64_t size) {
+  std::string header(kEntryHeaderBytes, '\0');
+  const ssize_t got = pread(fd, header.data(), header.size(), 0);
+  if (got != static_cast<ssize_t>(header.size())) return {};  // reading it says what is wrong
+  const std::string_view fault = header_fault(header, size);
+  if (fault.empty() || size < kSignatureFileBytes) return fault;
+  return header_fault(header, size - kSignatureFileBytes).empty() ? std::string_view() : fault;
+}
+
 std::error_code read_all(int fd, std::string& bytes) {
   for (size_t at = 0; at < bytes.size();) {
     const ssize_t got = ::read(fd, bytes.data() + at, bytes.size() - at);
@@ -111,6 +122,9 @@ CacheFolder::Reading CacheFolder::read(const std::string& name) const {
   if (!file) {
     out.error = last_error();
     out.untrusted = errno == ELOOP;
+    struct stat facts {};
+    if (fstatat(folder_.get(), name.c_str(), &facts, AT_SYMLINK_NOFOLLOW) == 0)
+      out.owner = facts.st_uid;
     return out;
   }
   struct stat facts {};
@@ -118,11 +132,13 @@ CacheFolder::Reading CacheFolder::read(const std::string& name) const {
     out.error = last_error();
   } else if (!S_ISREG(facts.st_mode)) {
     out.untrusted = true;
-  } else if (static_cast<uint64_t>(facts.st_size) > kMostFileBytes) {
-    out.error = {EFBIG, std::generic_category()};
   } else {
     out.untrusted = shared_ || !is_trusted(facts);
     out.used = time_of(facts);
+    out.owner = facts.st_uid;
+    // Files can say that they are of any size, and hold nothing.
+    out.fault = fault_of(file.get(), static_cast<uint64_t>(facts.st_size));
+    if (!out.fault.empty()) return out;
     out.bytes.resize(static_cast<size_t>(facts.st_size));
     out.error = read_all(file.get(), out.bytes);
     if (out.error) out.bytes.clear();
@@ -182,13 +198,19 @@ std::vector<CacheFolder::File> CacheFolder::files(bool (*wanted)(std::string_vie
   const int fd = openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return {};
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd), closedir);
+  struct stat here {};
+  const uid_t user = geteuid();
+  const bool removes_all =
+      fstat(fd, &here) == 0 && ((here.st_mode & S_ISVTX) == 0 || here.st_uid == user || user == 0);
+  const CacheClock::time_point now = CacheClock::now();
   std::vector<File> out;
   while (const dirent* const found = readdir(folder.get())) {
     struct stat facts {};
     if (!wanted(found->d_name) ||
         fstatat(folder_.get(), found->d_name, &facts, AT_SYMLINK_NOFOLLOW) != 0)
       continue;
-    out.push_back({found->d_name, static_cast<uint64_t>(facts.st_size), time_of(facts)});
+    out.push_back({found->d_name, static_cast<uint64_t>(facts.st_size),
+                   std::min(time_of(facts), now), removes_all || facts.st_uid == user});
   }
   std::sort(out.begin(), out.end(), [](const File& a, const File& b) {
     return std::tie(a.used, a.name) < std::tie(b.used, b.name);

@@ -34,6 +34,8 @@ class CacheFolder {
   /// The bytes of an entry, which view_entry judges.
   struct Reading {
     std::string bytes;
+    std::string_view fault;  ///< of its header: nothing else was read, and there are no bytes
+    uid_t owner = 0;
     std::error_code error;   ///< no_such_file_or_directory: there is none
     bool untrusted = false;  ///< others than this user and root could have written it
     CacheClock::time_point used;
@@ -52,7 +54,8 @@ class CacheFolder {
   struct File {
     std::string name;
     uint64_t bytes = 0;
-    CacheClock::time_point used;
+    CacheClock::time_point used;  ///< a time to come counts as now
+    bool removable = true;        ///< by this user
   };
   /// All entries, the longest unused first. Other files in the folder are left alone.
   std::vector<File> entries() const;

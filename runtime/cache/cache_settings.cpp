@@ -39,6 +39,17 @@ std::filesystem::path absolute_path(const char* variable) {
   return path.is_absolute() ? path : std::filesystem::path();  // as the XDG standard has it
 }
 
+// The error of `work` and the way out, in a line; empty if there is none.
+template <class Work>
+std::string fault_of(Work&& work) {
+  try {
+    work();
+  } catch (const Error& error) {
+    return error.message() + (error.fix().empty() ? "" : fmt::format(" ({})", error.fix()));
+  }
+  return {};
+}
+
 std::string default_folder() {
   if (const auto caches = absolute_path("XDG_CACHE_HOME"); !caches.empty()) return caches / "braze";
   // A home that does not exist, as services have it, is not made.
@@ -62,10 +73,15 @@ CacheSettings CacheSettings::from_environment() {
   settings.sync = read_env_int(kEnvCacheSync, 0, 1).value_or(0) == 1;
   settings.folder = read_env(kEnvCacheDir).value_or(default_folder());
   if (settings.mode == CacheMode::Off) return settings;
-  settings.trusted = trusted_keys();
+  settings.refusal = fault_of([&] { settings.trusted = trusted_keys(); });
   if (const auto path = read_env(kEnvCacheSignKey)) {
-    settings.sign_key = std::make_shared<const SecretKey>(SecretKey::read(*path));
-    settings.trusted.push_back(settings.sign_key->public_key());
+    const std::string fault = fault_of([&] {
+      settings.sign_key = std::make_shared<const SecretKey>(SecretKey::read(*path));
+      settings.trusted.push_back(settings.sign_key->public_key());
+    });
+    // Where nothing is written nobody needs it.
+    if (!fault.empty() && settings.mode == CacheMode::On)
+      settings.sign_fault = fmt::format("{} is {}: {}", kEnvCacheSignKey.name, quote(*path), fault);
   }
   return settings;
 }

@@ -28,10 +28,12 @@ struct CacheSettings {
   std::shared_ptr<const SecretKey> sign_key = {};
   /// Whose entries are used besides this user's own; `sign_key`'s among them.
   PublicKeys trusted = {};
+  std::string refusal = {};     ///< why there is no cache: keys that are demanded and not there
+  std::string sign_fault = {};  ///< why nothing is signed, though a key is named
 
   /// As BRAZE_CACHE, BRAZE_CACHE_DIR, BRAZE_CACHE_SIZE, BRAZE_CACHE_SYNC, BRAZE_CACHE_SIGN_KEY and
   /// BRAZE_TRUST_KEYS say. The folder is $XDG_CACHE_HOME/braze or ~/.cache/braze unless one is
-  /// named. InvalidArgument where a variable has a value that cannot be; errors of keys.
+  /// named. InvalidArgument where a variable has a value that cannot be; faults of keys are noted.
   static CacheSettings from_environment();
 };
 

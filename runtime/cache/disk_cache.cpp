@@ -26,6 +26,7 @@ bool is_lasting(std::error_code error) {
 
 EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
                      const PublicKeys& trusted) {
+  if (!file.fault.empty()) return {.fault = file.fault};
   if (file.untrusted && file.bytes.empty()) return {.fault = "it is empty or no regular file"};
   const SignedBytes parts = split_signature(std::as_bytes(std::span(file.bytes)));
   EntryView entry =
@@ -60,7 +61,11 @@ const CacheFolder* DiskCache::folder() {
 }
 
 void DiskCache::open_folder() {
+  if (!settings_.sign_fault.empty())
+    warn_once("what is compiled now is kept without a signature: " + settings_.sign_fault);
   try {
+    if (!settings_.refusal.empty())
+      return warn_once("the cache of compiled programs is off: " + settings_.refusal);
     if (settings_.folder.empty())
       return warn_once(
           "the cache of compiled programs is off: neither HOME nor BRAZE_CACHE_DIR "
@@ -79,6 +84,16 @@ void DiskCache::warn_once(const std::string& text) {
   std::call_once(warned_, [&] { warn_(text + "; BRAZE_CACHE=off silences this"); });
 }
 
+// What others alone can remove would keep a program from the cache for ever.
+void DiskCache::note_blocked(const CacheFolder::Reading& file, const std::string& name,
+                             std::string_view fault) {
+  if (folder_->shared())
+    warn_once(fmt::format(
+        "{}/{}, a file of user {}, keeps its place from a program: {} (that user, or the folder's "
+        "owner, can remove it)",
+        folder_->path(), name, file.owner, fault));
+}
+
 std::optional<std::string> DiskCache::miss() {
   const std::lock_guard lock(mutex_);
   ++stats_.misses;
@@ -93,6 +108,7 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
   if (file.error == std::errc::no_such_file_or_directory) return miss();
   // What could not be read today may be whole tomorrow.
   if (file.error && !file.untrusted) {
+    if (file.error == std::errc::permission_denied) note_blocked(file, name, "it cannot be read");
     const std::lock_guard lock(mutex_);
     ++stats_.unread;
     ++stats_.misses;
@@ -100,9 +116,11 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
   }
   const EntryView entry = view_entry(file, name, settings_.trusted);
   if (!entry.fault.empty()) {
-    // What is whole in a shared folder may be of use to others.
-    const bool stays = folder->shared() && !entry.key.empty();
-    if (writable() && !stays) folder->remove(name);
+    // What is whole and signed in a shared folder may be of use to others.
+    const bool is_signed = split_signature(std::as_bytes(std::span(file.bytes))).signer.has_value();
+    const bool stays = folder->shared() && is_signed && !entry.key.empty();
+    const bool removed = !stays && writable() && !folder->remove(name);
+    if (!stays && !removed) note_blocked(file, name, entry.fault);
     const std::lock_guard lock(mutex_);
     ++stats_.faulty;
     ++stats_.misses;
@@ -129,7 +147,7 @@ void DiskCache::store(const CacheKey& key, std::string_view payload) try {
     signer.append(std::as_bytes(std::span(file)));
     file += signer.finish();
   }
-  if (file.size() > settings_.max_bytes) return;
+  if (file.size() > std::min(settings_.max_bytes, kMostEntryBytes)) return;
   const std::error_code error =
       folder->publish(key.name(), file, settings_.sync, /*for_all=*/settings_.sign_key != nullptr);
   if (error) return note_write_error(error);
@@ -167,7 +185,9 @@ void DiskCache::make_room() {
   for (const CacheFolder::File& file : folder_->orphans(kOrphanAge)) folder_->remove(file.name);
   uint64_t evicted = 0;
   // A little more than needed, or else the next store would have to look again.
-  const std::vector<CacheFolder::File> entries = folder_->entries();
+  // What others put there, and they alone can remove, is not at the cost of this user's.
+  std::vector<CacheFolder::File> entries = folder_->entries();
+  std::erase_if(entries, [](const CacheFolder::File& file) { return !file.removable; });
   if (superfluous(entries, settings_.max_bytes).empty()) return;
   for (const CacheFolder::File& file :
        superfluous(entries, settings_.max_bytes - settings_.max_bytes / 8))

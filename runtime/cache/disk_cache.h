@@ -70,6 +70,8 @@ class DiskCache {
   }
   void warn_once(const std::string& text);
   void note_write_error(std::error_code error);
+  void note_blocked(const CacheFolder::Reading& file, const std::string& name,
+                    std::string_view fault);
   void make_room();
   std::optional<std::string> miss();
 

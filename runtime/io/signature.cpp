@@ -36,6 +36,7 @@ constexpr std::string_view kMagic =
     "BRZSIG\n";
 constexpr size_t kKeyBytes = sizeof(PublicKey::bytes), kSignatureBytes = 64;
 constexpr size_t kTrailerBytes = kMagic.size() + kKeyBytes + kSignatureBytes;
+static_assert(kTrailerBytes == kSignatureFileBytes);
 
 constexpr std::string_view kPublic = "public", kSecret = "secret";
 using KeyBytes = std::array<unsigned char, kKeyBytes>;

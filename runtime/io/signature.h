@@ -108,6 +108,8 @@ class Signer {
   std::unique_ptr<State> state_;
 };
 
+inline constexpr size_t kSignatureFileBytes = 104;  ///< how much longer a signed file is
+
 /// A file's bytes in their parts.
 struct SignedBytes {
   std::span<const std::byte> content;    ///< all of them where nobody signed

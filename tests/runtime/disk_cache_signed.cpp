@@ -48,6 +48,19 @@ class SignedCacheTest : public testing::Test {
     return read_file(file());
   }
 
+  /// Another user is told, once, what stands in his way and whose it is.
+  void expect_said(const std::string& cause) {
+    const int failed = as_other_user(temporary_.path, [&] {
+      DiskCache cache = open(ours_, {ours_});
+      if (cache.load(key_of(0)) || cache.load(key_of(0))) return 1;
+      if (warnings_.size() != 1) return 2;
+      for (const std::string& part : {file().string(), std::string("user 0"), cause})
+        if (warnings_[0].find(part) == std::string::npos) return 3;
+      return 0;
+    });
+    EXPECT_EQ(failed, 0) << cause;
+  }
+
   Key ours_, theirs_;
   const TemporaryFolder temporary_;
   std::vector<std::string> warnings_;
@@ -159,6 +172,72 @@ TEST_F(SignedCacheTest, FoldersOfOthersAreReadByAnotherUser) {
   EXPECT_EQ(failed, 0);
 }
 
+// A fault of the cache is said once, and is none of the program.
+TEST_F(SignedCacheTest, KeysThatAreMissingAreSaidOnce) {
+  CacheSettings settings{CacheMode::On, folder()};
+  const auto warn = [this](const std::string& text) { warnings_.push_back(text); };
+  settings.refusal = "no key";
+  DiskCache off(settings, warn);
+  off.store(key_of(0), kPayload);
+  EXPECT_EQ(off.load(key_of(0)), std::nullopt);
+  EXPECT_FALSE(off.enabled());
+  ASSERT_THAT(warnings_, SizeIs(1));
+  EXPECT_THAT(warnings_[0], HasSubstr("is off: no key"));
+  settings.refusal.clear();
+  settings.sign_fault = "no secret";
+  settings.trusted = {ours_->public_key()};
+  DiskCache unsigned_cache(settings, warn);
+  unsigned_cache.store(key_of(0), kPayload);
+  EXPECT_THAT(names_in(folder()), IsEmpty()) << "others can write there";
+  ASSERT_THAT(warnings_, SizeIs(2));
+  EXPECT_THAT(warnings_[1], HasSubstr("without a signature: no secret"));
+}
+
+// Files of any size that hold nothing are not read.
+TEST_F(SignedCacheTest, EntriesThatSayTheyAreHugeAreNotRead) {
+  stored(ours_);
+  fs::resize_file(file(), uint64_t{3} << 30);
+  const CacheFolder::Reading reading =
+      CacheFolder::open(folder(), false, true).read(key_of(0).name());
+  EXPECT_THAT(reading.fault, HasSubstr("another length than it says"));
+  EXPECT_EQ(reading.bytes.capacity(), std::string().capacity());
+  EXPECT_EQ(open(ours_, {ours_}).load(key_of(0)), std::nullopt);
+  EXPECT_FALSE(fs::exists(file()));
+  // One whose header agrees.
+  std::string header = entry_file("", "").substr(0, kEntryHeaderBytes);
+  constexpr uint64_t kSize = uint64_t{3} << 30;
+  for (size_t i = 0; i < 8; ++i) header[24 + i] = static_cast<char>((kSize - 48) >> (8 * i) & 0xff);
+  write_file(file(), header);
+  fs::resize_file(file(), kSize);
+  EXPECT_THAT(CacheFolder::open(folder(), false, true).read(key_of(0).name()).fault,
+              HasSubstr("larger than entries are"));
+}
+
+// In a folder such as /tmp others can plant what this user cannot remove.
+TEST_F(SignedCacheTest, WhatOthersPlantIsSaidAndCostsNothing) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can be another user";
+  chmod(folder().c_str(), 01777);
+  write_file(file(), entry_file(key_of(0).text(), "planted"));
+  for (const mode_t mode : {0644, 0600}) {
+    ASSERT_EQ(chmod(file().c_str(), mode), 0);
+    expect_said(mode == 0600 ? "cannot be read" : "not signed");
+  }
+  const fs::path large = folder() / std::string(32, 'a');
+  write_file(large, "");
+  fs::resize_file(large, uint64_t{2} << 30);
+  fs::last_write_time(large, fs::file_time_type::clock::now() + std::chrono::hours(24 * 365));
+  const int failed = as_other_user(temporary_.path, [this] {
+    DiskCache cache = open(ours_, {ours_});
+    for (int i = 1; i < 4; ++i) cache.store(key_of(i), kPayload);
+    for (int i = 1; i < 4; ++i)
+      if (cache.load(key_of(i)) != kPayload) return 3;
+    return cache.stats().evicted == 0 && warnings_.empty() ? 0 : 4;
+  });
+  EXPECT_EQ(failed, 0);
+  for (const CacheFolder::File& entry : CacheFolder::open(folder(), false, true).entries())
+    EXPECT_LE(entry.used, CacheClock::now()) << entry.name;
+}
+
 TEST_F(SignedCacheTest, SettingsNameTheKeys) {
   const char* const names[] = {"BRAZE_CACHE", "BRAZE_CACHE_SIGN_KEY", "BRAZE_TRUST_KEYS"};
   ours_->write(temporary_.path / "ours");
@@ -171,7 +250,14 @@ TEST_F(SignedCacheTest, SettingsNameTheKeys) {
   EXPECT_THAT(settings.trusted,
               testing::UnorderedElementsAre(ours_->public_key(), theirs_->public_key()));
   setenv("BRAZE_CACHE_SIGN_KEY", (temporary_.path / "theirs.pub").c_str(), 1);
-  EXPECT_THROW(CacheSettings::from_environment(), Error);
+  const CacheSettings faulty = CacheSettings::from_environment();
+  EXPECT_EQ(faulty.sign_key, nullptr);
+  EXPECT_THAT(faulty.sign_fault, HasSubstr("BRAZE_CACHE_SIGN_KEY is "));
+  EXPECT_EQ(faulty.refusal, "");
+  setenv("BRAZE_CACHE", "readonly", 1);
+  EXPECT_EQ(CacheSettings::from_environment().sign_fault, "") << "nothing would be signed";
+  setenv("BRAZE_TRUST_KEYS", (temporary_.path / "none").c_str(), 1);
+  EXPECT_THAT(CacheSettings::from_environment().refusal, HasSubstr("BRAZE_TRUST_KEYS is "));
   setenv("BRAZE_CACHE", "off", 1);
   EXPECT_NO_THROW(CacheSettings::from_environment()) << "of no matter";
   for (const char* name : names) unsetenv(name);

@@ -147,17 +147,31 @@ std::string any_fault_of(const CacheView& cache, const CacheFolder::Reading& fil
   return fault;
 }
 
+// Whether an entry is of use to those who trust its maker, though not here: whole, signed, and
+// where many share.
+bool is_anothers(const CacheView& cache, const CacheFolder::Reading& file) {
+  const SignedBytes parts = parts_of(file);
+  const PublicKeys& trusted = cache.settings.trusted;
+  return cache.folder->shared() && parts.signer &&
+         std::ranges::find(trusted, *parts.signer) == trusted.end() &&
+         signature_fault(parts, {*parts.signer}).empty();
+}
+
 Exit verify(const Options& options) {
   const CacheView cache = usable_cache();
   const Files entries = cache.folder ? cache.folder->entries() : Files();
   std::vector<std::string> items;
-  size_t faulty = 0, removed = 0;
+  size_t faulty = 0, removed = 0, untrusted = 0;
   std::map<std::string, size_t> signers;  // how many programs each has signed
   for (const CacheFolder::File& file : entries) {
     const CacheFolder::Reading reading = cache.folder->read(file.name);
     const std::string fault = any_fault_of(cache, reading, file.name);
     if (fault.empty()) {
       if (const auto signer = parts_of(reading).signer) ++signers[signer->to_string()];
+      continue;
+    }
+    if (is_anothers(cache, reading)) {
+      ++untrusted;
       continue;
     }
     ++faulty;
@@ -180,9 +194,12 @@ Exit verify(const Options& options) {
     for (const auto& [key, count] : signers) signed_by.push_back({key, std::to_string(count)});
     json::print({{"programs", std::to_string(entries.size())},
                  {"faulty", json::array(items)},
+                 {"not_trusted", std::to_string(untrusted)},
                  {"signed_by", json::object(signed_by)}});
   } else {
     fmt::print("{}, {} faulty\n", count_text(entries.size(), "program"), faulty);
+    if (untrusted > 0)
+      fmt::print("  by keys that are not trusted here: {}\n", count_text(untrusted, "program"));
     for (const auto& [key, count] : signers)
       fmt::print("  signed by {}: {}\n", key, count_text(count, "program"));
   }
@@ -438,6 +455,12 @@ CacheView view_cache() {
     view.refusal = why;
     view.state = "off: " + why;
   };
+  if (!view.settings.sign_fault.empty())
+    view.state += ", signs nothing: " + view.settings.sign_fault;
+  if (!view.settings.refusal.empty()) {
+    refuse(view.settings.refusal);
+    return view;
+  }
   if (view.settings.folder.empty()) {
     refuse("neither HOME nor BRAZE_CACHE_DIR names a folder");
     return view;
