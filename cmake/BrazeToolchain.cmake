@@ -41,6 +41,10 @@ if(BRAZE_SANITIZE)
   target_compile_options(braze_options INTERFACE
     -fsanitize=${BRAZE_SANITIZE} -fno-omit-frame-pointer -fno-sanitize-recover=all)
   target_link_options(braze_options INTERFACE -fsanitize=${BRAZE_SANITIZE})
+  # NVTX and those who listen have names of their own for the same types.
+  if(CMAKE_CXX_COMPILER_ID STREQUAL Clang)
+    set(BRAZE_BESIDE_NVTX -fno-sanitize=function)
+  endif()
 endif()
 if(BRAZE_FUZZ)
   target_compile_options(braze_options INTERFACE -fsanitize=fuzzer-no-link)

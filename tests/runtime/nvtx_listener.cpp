@@ -57,12 +57,7 @@ void set(void*** table, Callback callback, Function* function) {
 
 }  // namespace
 
-// What NVTX exports has its own names for these types.
-#if defined(__clang__)
-__attribute__((no_sanitize("function")))
-#endif
-extern "C" int
-InitializeInjectionNvtx2(const void* (*export_table)(uint32_t)) {
+extern "C" int InitializeInjectionNvtx2(const void* (*export_table)(uint32_t)) {
   const auto* callbacks = static_cast<const Callbacks*>(export_table(kCallbacks));
   void*** table = nullptr;
   unsigned size = 0;
