@@ -10,6 +10,7 @@
 #include <filesystem>
 #include <fstream>
 
+#include "tests/runtime/programs.h"
 #include "tests/temporary_folder.h"
 
 namespace braze::test {
@@ -24,15 +25,6 @@ using testing::SizeIs;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
-}
-
-std::string error_of(const std::function<void()>& work) {
-  try {
-    work();
-  } catch (const Error& error) {
-    return std::string(error.code().name) + ": " + error.what();
-  }
-  return "no error";
 }
 
 std::string sign(std::string_view content, const SecretKey& key) {

@@ -6,10 +6,10 @@
 // does not exist, cannot be opened or is no regular file is DataLoss; one with a NUL byte in it is
 // InvalidArgument.
 //
-// Writing: a file appears at once and whole, by rename; what was there before is replaced. Where the
-// path is a symbolic link of this user or root, the link stays, and the file that it leads to is
-// replaced; links of others are an error (DataLoss). The same arrays make the same bytes. Arrays of
-// any device are written; each waits until it is computed.
+// Writing: a file appears at once and whole, by rename; what was there before is replaced. Where
+// the path is a symbolic link of this user or root, the link stays, and the file that it leads to
+// is replaced; links of others are an error (DataLoss). The same arrays make the same bytes. Arrays
+// of any device are written; each waits until it is computed.
 //
 // dtypes in files:
 //
