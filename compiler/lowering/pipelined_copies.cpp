@@ -148,7 +148,17 @@ void PipelinedLowering::before_async_read(const OnChip& place) {
 
 // --- Bulk copies: D11, D18 ----------------------------------------------------------------------
 
-// Each axis of the tensor is fixed or runs along one axis of the part, in order.
+// How many of the positions of an axis, which has `left` of them below what outer axes of the
+// tensor have taken, the coordinate `step` runs through as a digit: all, or those of a composed
+// axis, as floordiv(d, 8) and mod(d, 8) are of rows that are 8x8 pixels. 0: none.
+static int64_t digit_extent(const Expr& step, const Expr& d, int64_t left) {
+  for (int64_t extent = left; extent > 1; --extent)
+    if (left % extent == 0 && (step - floordiv(mod(d, left), left / extent)).is_constant(0))
+      return extent;
+  return 0;
+}
+
+// Each axis of the tensor is fixed or runs along an axis of the part or a digit of it, in order.
 std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
                                                              const std::vector<Expr>& at,
                                                              const Guard& guard,
@@ -158,29 +168,36 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
   bool fits = tensor.space == MemorySpace::Parameter && tensor.strides.empty() &&
               tensor.align >= kMapAlign && guard.condition.empty() && !guard.mask &&
               (tensor.shape.size() == 1 || tensor.shape.back().is_multiple_of(kMapAlign / bytes));
+  Positions zero = renamed_;
+  for (size_t axis = 0; axis < part.rank(); ++axis)
+    zero.insert_or_assign("d" + std::to_string(axis), 0);
   Box out;
-  size_t next = 0;  // axis of the part
+  size_t next = 0;   // axis of the part
+  int64_t left = 1;  // of its positions: those that no axis of the tensor has taken
+  const auto skip_taken = [&] {
+    while (left == 1 && next < part.rank()) {
+      left = part.extents[next];
+      if (left == 1) ++next;
+    }
+  };
   for (const Expr& e : at) {
-    while (next < part.rank() && part.extents[next] == 1) ++next;
-    const std::string d = "d" + std::to_string(next);
-    Positions zero = renamed_;
-    for (size_t axis = 0; axis < part.rank(); ++axis)
-      zero.insert_or_assign("d" + std::to_string(axis), 0);
-    const Expr first = e.substitute(zero);
-    if (next < part.rank() && e.uses(d)) {
-      fits = fits && e.coefficient_of(d).value_or(Expr(0)).is_constant(1);
-      if (next + 2 == part.rank()) out.row = out.extents.size();
-      out.extents.push_back(part.extents[next++]);
-    } else {
-      out.extents.push_back(1);
+    skip_taken();
+    int64_t extent = 1;
+    if (next < part.rank()) {
+      const Expr d = position_symbol('d', next, part.extents[next]);
+      extent = digit_extent(e - e.substitute({{d.to_string(), 0}}), d, left);
+      if (extent == part.extents[next] && next + 2 == part.rank()) out.row = out.extents.size();
     }
     for (size_t axis = 0; axis < part.rank(); ++axis) {
-      const bool own = axis + 1 == next && out.extents.back() > 1;
+      const bool own = axis == next && extent > 0;
       fits = fits && (own || !e.uses("d" + std::to_string(axis)) || part.extents[axis] == 1);
     }
-    out.at.push_back(first);
+    out.at.push_back(e.substitute(zero));
+    out.extents.push_back(std::max<int64_t>(extent, 1));
+    left /= out.extents.back();
+    if (left == 1 && out.extents.back() > 1) ++next;
   }
-  while (next < part.rank() && part.extents[next] == 1) ++next;
+  skip_taken();
   if (!fits || next < part.rank()) return std::nullopt;
   return out;
 }

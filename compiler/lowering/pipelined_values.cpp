@@ -539,7 +539,8 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
 
 // --- Loops --------------------------------------------------------------------------------------
 
-// Accumulators are carried as one array: those that a dot of the body takes or gives.
+// Accumulators are carried as one array: those that a dot of the body, or of a loop in it, takes or
+// gives.
 bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
   const ValueId inside = op.carried[i].first;
   bool flat = false;
@@ -550,6 +551,9 @@ bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
       if (const auto* wait = s.as<WaitDotOp>())
         flat |= std::find(wait->operands.begin(), wait->operands.end(), ValueOperand(inside)) !=
                 wait->operands.end();
+      if (const auto* loop = s.as<ForOp>())
+        for (size_t j = 0; j < loop->carried.size(); ++j)
+          if (loop->carried[j].second == ValueOperand(inside)) flat |= carries_flat(*loop, j);
       for (const Region* inner : regions_of(s)) look(*inner);
     }
   };
