@@ -16,6 +16,7 @@
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/fusion/partition.h"
+#include "compiler/loops/tree.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
@@ -135,8 +136,8 @@ std::string_view file_extension(std::string_view stage) {
 // From which BRAZE_DEBUG on a phase is printed: summaries before details.
 int64_t debug_level(std::string_view stage) {
   constexpr std::pair<std::string_view, int64_t> kLevels[] = {
-      {"program", 1}, {"fusion", 2}, {"tile", 4}, {"kernel", 4}, {"llvm", 5},
-      {"asm", 5},     {"ptx", 5},    {"cuda", 5}, {"sass", 5}};
+      {"program", 1}, {"fusion", 2}, {"loops", 3}, {"tile", 4}, {"kernel", 4},
+      {"llvm", 5},    {"asm", 5},    {"ptx", 5},   {"cuda", 5}, {"sass", 5}};
   for (const auto& [name, level] : kLevels)
     if (name == stage) return level;
   return 3;  // graphs
@@ -365,6 +366,8 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
     const TilingRequest request{forms,    out.fusion,         target,
                                 names[i], updates.aliases[i], options.precision};
     const std::optional<Schedule> given = given_schedule(options, names[i]);
+    viewers.show({"loops", names[i],
+                  [&] { return to_text(build_loops(forms, out.fusion), graph, names[i]); }});
     refuse_schedule_if_broken(names[i], given, [&] {
       TiledKernel tiled =
           in_span("lowering", "tile", names[i], [&] { return tile(request, out.space, given); });

@@ -8,7 +8,7 @@
 //   struct Sink {
 //     using Value = ...;
 //     Value load(NodeId node, std::vector<Expr> at, const Conditions&);   // memory
-//     Value reduced(NodeId node, std::vector<Expr> at);                   // an inner reduction
+//     Value reduced(NodeId node, std::vector<Expr> at, const Conditions&);  // an inner reduction
 //     Value index(const Expr&, DType);
 //     Value constant(DType, uint64_t bits);
 //     Value inside(const Conditions&);
@@ -66,7 +66,7 @@ class Inliner {
   /// The value of `node` at `at`, under conditions that hold wherever it matters.
   Value value(NodeId node, const std::vector<Expr>& at, const Conditions& conditions = {}) {
     const LoopForm* form = inside_[node.index] ? forms_.find(node) : nullptr;
-    if (form && form->reduces()) return sink_.reduced(node, at);
+    if (form && form->reduces()) return sink_.reduced(node, at, conditions);
     const std::string key = key_of(node, at, conditions);
     if (const auto found = memo_.find(key); found != memo_.end()) return found->second;
     if (form && conditions.empty()) {

@@ -45,7 +45,7 @@ class Tracer {
     loads.push_back({node, std::move(at), !conditions.empty(), indirect});
     return value;
   }
-  Value reduced(NodeId node, std::vector<Expr> at) {
+  Value reduced(NodeId node, std::vector<Expr> at, const Conditions&) {
     const Value value{varies(at)};
     reductions.emplace_back(node, std::move(at));
     return value;

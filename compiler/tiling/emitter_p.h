@@ -75,7 +75,7 @@ class TileSink {
   explicit TileSink(TileEmitter& emitter) : emitter_(emitter) {}
 
   Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions);
-  Value reduced(NodeId node, const std::vector<Expr>& at);
+  Value reduced(NodeId node, const std::vector<Expr>& at, const Conditions& conditions);
   Value index(const Expr& value, DType dtype);
   Value constant(DType dtype, uint64_t bits) { return {ValueOperand::literal(dtype, bits), dtype}; }
   Value inside(const Conditions& conditions);

@@ -50,7 +50,7 @@ TileValue TileSink::load(NodeId node, std::vector<Expr> at, const Conditions& co
   return {e.builder_.load(memory, e.place(node, std::move(at)), type, {condition, {}}), dtype};
 }
 
-TileValue TileSink::reduced(NodeId node, const std::vector<Expr>&) {
+TileValue TileSink::reduced(NodeId node, const std::vector<Expr>&, const Conditions&) {
   return emitter_.reduced_.at(node.index);
 }
 

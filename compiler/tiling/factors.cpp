@@ -49,7 +49,7 @@ struct ProductSink {
   Value load(NodeId node, const std::vector<Expr>& at, const Conditions& conditions) {
     return conditions.empty() ? cached(node, at).value_or(Value{}) : Value{};
   }
-  Value reduced(NodeId, const std::vector<Expr>&) { return {}; }
+  Value reduced(NodeId, const std::vector<Expr>&, const Conditions&) { return {}; }
   Value index(const Expr&, DType) { return {}; }
   Value constant(DType, uint64_t) { return {}; }
   Value inside(const Conditions&) { return {}; }

@@ -323,6 +323,7 @@ class Builder {
     form_.monoid = Monoid::Sum;
     form_.accumulator = accumulation_type(Monoid::Sum, operand_type(0).dtype);
     form_.tf32 = op.tf32;
+    form_.is_dot = true;
     const uint32_t x = converted(load(0, std::move(left_at)), form_.accumulator);
     const uint32_t y = converted(load(1, std::move(right_at)), form_.accumulator);
     apply(ElementwiseOp::mul, form_.accumulator, {x, y});

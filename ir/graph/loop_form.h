@@ -62,7 +62,8 @@ struct LoopForm {
   std::optional<Placement> placement;  ///< of a placed reduction
   DType accumulator = DType::F32;      ///< dtype in which the monoid combines
   DType result = DType::F32;
-  bool tf32 = false;  ///< factors of its products may be rounded to tf32
+  bool tf32 = false;    ///< factors of its products may be rounded to tf32
+  bool is_dot = false;  ///< a contraction: the body ends in the product of its two factors
 
   bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
 };

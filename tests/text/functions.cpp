@@ -1,6 +1,7 @@
 #include "tests/text/functions.h"
 
 #include "compiler/fusion/partition.h"
+#include "compiler/loops/tree.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
@@ -78,6 +79,18 @@ std::string graph_reasons(std::string_view text, std::string_view file_name) {
     return fmt::format("{} -> {}: {}", printer.value(edge.producer), printer.value(edge.consumer),
                        edge.code->name);
   });
+}
+
+// The first tree of one kernel that computes the whole graph.
+std::string first_loops(std::string_view text, std::string_view file_name) {
+  const Graph graph = parse_graph(text, file_name);
+  fail_if_any(verify(graph), "verify");
+  const LoopForms forms(graph);
+  Fusion fusion;
+  for (uint32_t i = 0; i < graph.size(); ++i)
+    (forms.find(NodeId{i}) ? fusion.nodes : fusion.inputs).push_back(NodeId{i});
+  for (const GraphOutput& output : graph.outputs()) fusion.outputs.push_back(output.node);
+  return to_text(build_loops(forms, fusion), graph, graph.name());
 }
 
 // Parses and verifies.
@@ -184,6 +197,7 @@ constexpr Function kFunctions[] = {
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},
     {"fold", run_pass<fold>},
+    {"loops", first_loops},
     {"lower", lower_pipelined},
     {"pack_factors", run_pass<pack_factors>},
     {"simplify", run_pass<simplify>},
