@@ -79,7 +79,7 @@ function(braze_executable name)
   set_target_properties(${name} PROPERTIES
     INSTALL_RPATH $ORIGIN/../${CMAKE_INSTALL_LIBDIR}
     RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  if(arg_LIBS MATCHES "GTest::")
+  if(arg_LIBS MATCHES "main-of-tests")
     braze_precompile(${name} tests ${BRAZE_COMMON_HEADERS} <gmock/gmock.h> <gtest/gtest.h>)
   else()
     braze_precompile(${name} programs ${BRAZE_COMMON_HEADERS})
@@ -87,7 +87,7 @@ function(braze_executable name)
 endfunction()
 
 # braze_test_without_cache() keeps whatever CTest runs from the user's own cache; tests of the cache
-# make one for themselves. (Tests by GoogleTest do so also by hand: tests/no_cache.cpp.)
+# make one for themselves. (Tests by GoogleTest do so also by hand: tests/main.cpp.)
 function(braze_test_without_cache)
   set(script ${PROJECT_BINARY_DIR}/test_environment.cmake)
   file(WRITE ${script} "set(ENV{BRAZE_CACHE} off)\n")
@@ -101,26 +101,51 @@ function(braze_test name)
   if(NOT arg_SOURCES)
     return()
   endif()
-  braze_executable(test-${name}
-    SOURCES ${arg_SOURCES} LIBS no-cache GTest::gtest_main ${arg_LIBS})
+  braze_executable(test-${name} SOURCES ${arg_SOURCES} LIBS main-of-tests ${arg_LIBS})
   target_compile_definitions(test-${name} PRIVATE BRAZE_SOURCE_DIR="${PROJECT_SOURCE_DIR}")
   if(NOT arg_SHARDS)
     set(arg_SHARDS 1)
   endif()
-  set(timeout 300)
-  if(BRAZE_SANITIZE)
-    set(timeout 1800)
-  endif()
-  file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
   foreach(shard RANGE 1 ${arg_SHARDS})
     set(entry ${name})
     if(arg_SHARDS GREATER 1)
       set(entry ${name}.${shard})
     endif()
     math(EXPR index "${shard} - 1")
-    add_test(NAME ${entry} COMMAND test-${name} --gtest_brief=1
-      WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
-    set_tests_properties(${entry} PROPERTIES LABELS ${label} TIMEOUT ${timeout}
-      ENVIRONMENT "GTEST_TOTAL_SHARDS=${arg_SHARDS};GTEST_SHARD_INDEX=${index}")
+    braze_test_entry(${entry} test-${name}
+      ENVIRONMENT GTEST_TOTAL_SHARDS=${arg_SHARDS} GTEST_SHARD_INDEX=${index})
   endforeach()
+endfunction()
+
+# braze_test_entry(NAME TARGET [DEVICE d] [LABELS ...] [ENVIRONMENT ...]) registers one more run of a
+# test that braze_test made. With DEVICE, BRAZE_TEST_DEVICE is d, and the entry is skipped where there
+# is no such device.
+function(braze_test_entry name target)
+  cmake_parse_arguments(PARSE_ARGV 2 arg "" "DEVICE" "LABELS;ENVIRONMENT")
+  set(timeout 300)
+  if(BRAZE_SANITIZE)
+    set(timeout 1800)
+  endif()
+  if(arg_DEVICE)
+    list(APPEND arg_ENVIRONMENT BRAZE_TEST_DEVICE=${arg_DEVICE})
+  endif()
+  braze_where_devices_are(where "${arg_DEVICE}")
+  file(RELATIVE_PATH label ${PROJECT_SOURCE_DIR}/tests ${CMAKE_CURRENT_SOURCE_DIR})
+  add_test(NAME ${name} COMMAND ${where} $<TARGET_FILE:${target}> --gtest_brief=1
+    WORKING_DIRECTORY ${CMAKE_CURRENT_SOURCE_DIR})
+  # What 77 means to CTest, tests/main.cpp and the scripts of tests/ mean by it.
+  set_tests_properties(${name} PROPERTIES LABELS "${label};${arg_LABELS}" TIMEOUT ${timeout}
+    SKIP_RETURN_CODE 77 ENVIRONMENT "${arg_ENVIRONMENT}")
+endfunction()
+
+# braze_where_devices_are(VARIABLE DEVICES): words to put before the command of an entry, so that it is
+# skipped where one of the devices is not there. None where all are there on every machine.
+function(braze_where_devices_are variable devices)
+  list(FILTER devices INCLUDE REGEX ^cuda)
+  set(words)
+  if(devices)
+    list(JOIN devices " " devices)
+    set(words ${PROJECT_SOURCE_DIR}/tests/where_devices_are.sh $<TARGET_FILE:braze-tool> ${devices})
+  endif()
+  set(${variable} ${words} PARENT_SCOPE)
 endfunction()

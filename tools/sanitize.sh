@@ -4,7 +4,7 @@
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 
-tools/setup.sh --sanitizers
+tools/setup.sh --sanitizers --gpu
 if [[ $# -eq 0 ]]; then set -- asan tsan; fi
 export ASAN_OPTIONS=detect_stack_use_after_return=1:strict_string_checks=1
 export UBSAN_OPTIONS=print_stacktrace=1
@@ -18,6 +18,7 @@ for preset in "$@"; do
   step "$preset-build" cmake --build --preset "$preset"
   # Style and package look at sources and installed files, which a sanitizer does not change.
   step "$preset-test" ctest --preset "$preset" --parallel "$(nproc)" -LE '^(style|package)$' || result=$?
+  list_skips "build/$preset"
   grep -E 'tests passed' "$logs/$preset-test.log"
 done
 exit "$result"

@@ -2,24 +2,63 @@
 # Installs what building Braze needs, on Debian 12, and nothing when all of it is there.
 # Usage: tools/setup.sh [--sanitizers] [--gpu]
 #   --sanitizers  adds clang 22 and its runtimes, for tools/sanitize.sh
-#   --gpu         fetches NVIDIA's PTX compiler, NVRTC and NVTX from PyPI into third_party/ (about 200 MB),
-#                 so that GPU code is assembled without a CUDA toolkit
+#   --gpu         fetches NVIDIA's PTX assembler, NVRTC and NVTX from PyPI into third_party/ (107 MiB, unpacked
+#                 297), unless a CUDA toolkit has them, so that GPU code is made and assembled without one.
+#                 Where there is an NVIDIA driver this is done without the option. What cannot be fetched
+#                 is no error: all else works without.
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
 # with static libraries; the headers of fmt, CLI11, GoogleTest with GoogleMock, Google Benchmark, zlib, zstd, xxHash and
-# MPFR, and libsodium for signatures. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by CMAKE_PREFIX_PATH,
-# both in the environment; every preset and script follows them.
+# MPFR, and libsodium for signatures; pip for --gpu. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
+# CMAKE_PREFIX_PATH, both in the environment; every preset and script follows them.
 set -euo pipefail
+cd "$(dirname "$0")/.."
 
-if [[ " $* " == *" --gpu "* ]]; then
-  wheels=$(mktemp -d)
-  python3 -m pip download --quiet --no-deps --dest "$wheels" 'nvidia-nvptxcompiler==13.0.*' 'nvidia-cuda-nvrtc==13.0.*' \
-    'nvidia-nvtx==13.0.*'
-  root=$(cd "$(dirname "$0")/.." && pwd)
-  for wheel in "$wheels"/*.whl; do python3 -m zipfile -e "$wheel" "$root/third_party"; done
-  rm -rf "$wheels"
-  echo 'setup: PTX compiler, NVRTC and NVTX are in third_party; run cmake again'
+# --- NVIDIA's wheels -----------------------------------------------------------------------------
+
+has_nvidia_driver() {
+  [[ -e /proc/driver/nvidia/version || -e /usr/lib/wsl/lib/libcuda.so.1 ]]
+}
+
+# Where the build looks for a CUDA toolkit; both parts are of one release there.
+has_toolkit() {
+  local home
+  for home in "${CUDA_HOME:-}" "${CUDA_PATH:-}" /usr/local/cuda; do
+    if [[ -n $home && -n $(compgen -G "$home/lib*/libnvptxcompiler_static.a") && -n $(compgen -G "$home/lib*/libnvrtc.so*") ]]; then
+      return 0
+    fi
+  done
+  return 1
+}
+
+has_wheels() {
+  local wheel name
+  while read -r wheel _; do
+    name=${wheel%%==*}
+    if [[ ! -d third_party/${name//-/_}-${wheel##*==}.dist-info ]]; then return 1; fi
+  done < <(grep '^nvidia' tools/gpu_wheels.txt)
+}
+
+has_pip() { python3 -m pip --version >/dev/null 2>&1; }
+
+# Unpacked aside first: what stands in third_party/ is whole.
+fetch_wheels() {
+  local folder=third_party/.unpacked wheel
+  rm -rf "$folder"
+  mkdir -p "$folder/wheels" "$folder/content"
+  python3 -m pip download --quiet --disable-pip-version-check --retries 1 --timeout 20 --no-deps --only-binary :all: \
+    --require-hashes --requirement tools/gpu_wheels.txt --dest "$folder/wheels" || return 1
+  for wheel in "$folder"/wheels/*.whl; do python3 -m zipfile -e "$wheel" "$folder/content" || return 1; done
+  rm -rf third_party/nvidia third_party/nvidia_*.dist-info
+  mv "$folder"/content/* third_party && rm -rf "$folder"
+}
+
+wants_wheels=false
+if [[ " $* " == *" --gpu "* ]] || has_nvidia_driver; then
+  if ! has_toolkit && ! has_wheels; then wants_wheels=true; fi
 fi
+
+# --- Debian's packages ---------------------------------------------------------------------------
 
 packages=(
   ccache cmake g++ lld-22 ninja-build
@@ -28,42 +67,65 @@ packages=(
 if [[ -z ${LLVM_DIR:-} ]]; then packages+=(llvm-22-dev); fi
 if [[ " $* " == *" --sanitizers "* ]]; then packages+=(clang-22 libclang-rt-22-dev llvm-22); fi
 
-if ! command -v dpkg-query >/dev/null; then
-  echo "setup: not Debian; the comment in $0 lists what Braze needs"
-  exit 0
-fi
-
-missing=()
-for package in "${packages[@]}"; do
-  status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-  if [[ $status != installed ]]; then missing+=("$package"); fi
-done
-if [[ ${#missing[@]} -eq 0 ]]; then
-  echo 'setup: all packages are there'
-  exit 0
-fi
-
+log=$(mktemp)
+trap 'status=$?; if [[ $status -ne 0 ]]; then tail -n 30 "$log" >&2; fi; rm -f "$log"' EXIT
 as_root=()
-if [[ $EUID -ne 0 ]]; then
-  if ! command -v sudo >/dev/null; then
-    echo "setup: needs root or sudo to install: ${missing[*]}" >&2
-    echo "setup: the comment in $0 says how to go on without them" >&2
-    exit 1
-  fi
-  as_root=(sudo)
-fi
+if [[ $EUID -ne 0 ]]; then as_root=(sudo); fi
 
 apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >>"$log" 2>&1
 }
 
-log=$(mktemp)
-trap 'status=$?; if [[ $status -ne 0 ]]; then tail -n 30 "$log" >&2; fi; rm -f "$log"' EXIT
-echo "setup: installing ${missing[*]}"
-apt update
-if [[ " ${missing[*]} " == *" llvm-22-dev "* && -z $(apt-cache madison llvm-22-dev) ]]; then
-  echo 'setup: no package llvm-22-dev. Debian 12 has it in its security archive:' >&2
-  echo '  deb http://deb.debian.org/debian-security bookworm-security main' >&2
-  exit 1
+install_packages() {
+  local missing=() package status
+  for package in "${packages[@]}"; do
+    status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
+    if [[ $status != installed ]]; then missing+=("$package"); fi
+  done
+  # No other package needs pip: one of another origin will do.
+  if [[ $wants_wheels == true ]] && ! has_pip; then missing+=(python3-pip); fi
+  if [[ ${#missing[@]} -eq 0 ]]; then
+    echo 'setup: all packages are there'
+    return
+  fi
+  if [[ $EUID -ne 0 ]] && ! command -v sudo >/dev/null; then
+    if [[ ${missing[*]} == python3-pip ]]; then return; fi
+    echo "setup: needs root or sudo to install: ${missing[*]}" >&2
+    echo "setup: the comment in $0 says how to go on without them" >&2
+    exit 1
+  fi
+  echo "setup: installing ${missing[*]}"
+  if [[ ${missing[*]} == python3-pip ]]; then
+    # All that is built is there, so that no network is no reason to stop.
+    { apt update && apt install --no-install-recommends python3-pip; } || true
+    return
+  fi
+  apt update
+  if [[ " ${missing[*]} " == *" llvm-22-dev "* && -z $(apt-cache madison llvm-22-dev) ]]; then
+    echo 'setup: no package llvm-22-dev. Debian 12 has it in its security archive:' >&2
+    echo '  deb http://deb.debian.org/debian-security bookworm-security main' >&2
+    exit 1
+  fi
+  apt install --no-install-recommends "${missing[@]}"
+}
+
+if command -v dpkg-query >/dev/null; then
+  install_packages
+else
+  echo "setup: not Debian; the comment in $0 lists what Braze needs"
 fi
-apt install --no-install-recommends "${missing[@]}"
+
+if [[ $wants_wheels == true ]]; then
+  echo "setup: fetching NVIDIA's PTX assembler, NVRTC and NVTX from PyPI, 107 MiB"
+  if ! has_pip; then
+    why='python3 has no pip here'
+  elif ! fetch_wheels >>"$log" 2>&1; then
+    why=$(grep '^ERROR' "$log" | tail -n 1 || true)
+    if grep -q 'Retrying' "$log"; then why='PyPI cannot be reached'; fi
+  fi
+  if ! has_wheels; then
+    rm -rf third_party/.unpacked
+    echo "setup: they could not be fetched (${why:-no reason given}). GPU code is then assembled by a ptxas, if one is" \
+      "installed; tests that need more are skipped"
+  fi
+fi

@@ -18,3 +18,12 @@ step() {
     return 1
   fi
 }
+
+# list_skips BUILD: what the last ctest there skipped, whole entries and parts of them. Tests say it in
+# lines "skipped: WHAT: WHY".
+list_skips() {
+  local skips
+  skips=$(awk '/^[0-9]+\/[0-9]+ Test: / { entry = $3 }
+    /^skipped: / && !seen[entry, $0]++ { print "  " entry ": " substr($0, 10) }' "$1/Testing/Temporary/LastTest.log")
+  if [[ -n $skips ]]; then printf 'skipped:\n%s\n\n' "$skips"; fi
+}

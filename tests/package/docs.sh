@@ -4,7 +4,7 @@
 set -euo pipefail
 doxyfile=$1
 if ! command -v doxygen >/dev/null; then
-  echo 'SKIPPED: no doxygen here'
+  echo 'skipped: all of it: no doxygen here'
   exit 77
 fi
 work=$(mktemp -d)

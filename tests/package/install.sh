@@ -70,7 +70,7 @@ fi
 # pkgconfig PREFIX NAME: builds the program by it.
 pkgconfig() {
   if ! command -v pkg-config >/dev/null; then
-    echo 'not checked by pkg-config, which is not here'
+    echo 'skipped: the check by pkg-config: it is not here'
     return
   fi
   local flags

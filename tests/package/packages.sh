@@ -14,7 +14,7 @@ fail() {
 }
 cd "$build"
 if ! command -v dpkg-shlibdeps >/dev/null; then
-  echo 'SKIPPED: no dpkg-shlibdeps here (package dpkg-dev)'
+  echo 'skipped: all of it: no dpkg-shlibdeps here (package dpkg-dev)'
   exit 77
 fi
 # The release has xz; a test is in a hurry.

@@ -20,7 +20,7 @@ print() {
   for shell in bash zsh fish; do
     "$tool" "$completion" "$shell" >"$folder/$shell"
     if ! command -v "$shell" >/dev/null; then
-      echo "not checked by $shell, which is not here"
+      echo "skipped: the check by $shell: it is not here"
     elif ! "$shell" -n "$folder/$shell"; then
       fail "$shell does not take the completions of $tool"
     fi
@@ -30,7 +30,7 @@ print() {
     warnings=$(MANWIDTH=80 man --warnings -l "$folder/manual" 2>&1 >/dev/null)
     [[ -z $warnings ]] || fail "man: $warnings"
   else
-    echo 'not checked by man, which is not here'
+    echo "skipped: the check by man: it is not here"
   fi
 }
 # options TOOL...: those of its help. Options stand first in their lines.

@@ -1,6 +1,5 @@
-// cuda_test.cpp — what the tests on "cuda:0" share, and where they start.
+// cuda_test.cpp — what the tests on "cuda:0" share.
 #include <dlfcn.h>
-#include <gtest/gtest.h>
 
 #include "ir/support/env.h"
 #include "runtime/devices/cuda/cuda_system.h"
@@ -19,10 +18,3 @@ FakeCuda* fake_cuda() {
 }
 
 }  // namespace braze::test
-
-int main(int count, char** arguments) {
-  testing::InitGoogleTest(&count, arguments);
-  // Children begin anew: nothing of a GPU outlives a fork.
-  testing::FLAGS_gtest_death_test_style = "threadsafe";
-  return RUN_ALL_TESTS();
-}

@@ -36,6 +36,8 @@ class Cuda : public testing::Test {
       GTEST_SKIP() << "no CUDA device: " << missing;
     }
     if (fake_cuda()) fake_cuda()->reset();
+    // Children begin anew: nothing of a GPU outlives a fork.
+    GTEST_FLAG_SET(death_test_style, "threadsafe");
   }
   void TearDown() override {
     if (fake_cuda()) {
