@@ -83,6 +83,7 @@ class Plugin : public PtxAssembler {
   std::string identity() const override {
     return fmt::format("{}, {}", name(), file_identity(library_folder() / kPluginName));
   }
+  bool is_in_process() const override { return true; }
 
  protected:
   Output run(const std::string& ptx, std::string_view architecture) const override {
@@ -179,6 +180,7 @@ class Process : public PtxAssembler {
   explicit Process(std::string path) : path_(std::move(path)) {}
   std::string name() const override { return path_; }
   std::string identity() const override { return file_identity(path_); }
+  bool is_in_process() const override { return false; }
 
  protected:
   Output run(const std::string& ptx, std::string_view architecture) const override {

@@ -36,6 +36,8 @@ class PtxAssembler {
   virtual std::string name() const = 0;
   /// What tells it from other assemblers, and its versions apart: for cache keys.
   virtual std::string identity() const = 0;
+  /// False: every program costs a process that loads the assembler, 0.1 s.
+  virtual bool is_in_process() const = 0;
   /// Assembles for one architecture, "sm_90a". Throws Internal with the assembler's words if it
   /// refuses the text, Device if it cannot be run.
   Assembled assemble(const std::string& ptx, std::string_view architecture,

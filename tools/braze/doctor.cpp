@@ -18,6 +18,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/io/signature.h"
+#include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/cache.h"
 #include "tools/braze/command.h"
@@ -99,9 +100,9 @@ void add_target(std::vector<Fact>& facts) {
     facts.push_back({"target", target.name});
     facts.push_back({"threads", std::to_string(target.cores)});
     facts.push_back({"caches", caches_text(target)});
-    const Target measured = measure_speeds(target);
+    const Speeds measured = measure_speeds(Device("cpu"));
     facts.push_back({"speeds", fmt::format("{:.3g} GB/s copied from memory, {:.3g} GFLOP/s of f32",
-                                           measured.memory_bytes_per_second / 1e9,
+                                           measured.copy_bytes_per_second / 1e9,
                                            measured.flops_per_second / 1e9)});
   } catch (const Error& error) {
     facts.push_back({"target", error.what()});
@@ -109,9 +110,14 @@ void add_target(std::vector<Fact>& facts) {
 }
 
 std::string assembler_text() {
-  if (const PtxAssembler* assembler = ptx_assembler()) return assembler->name();
-  return "none: the CUDA driver compiles PTX as it is loaded. A ptxas in the PATH, or named by "
-         "BRAZE_PTXAS, makes machine code here";
+  constexpr const char* kFix =
+      "NVIDIA's assembler inside of Braze is faster: run `tools/setup.sh --gpu` and build again";
+  const PtxAssembler* assembler = ptx_assembler();
+  if (!assembler)
+    return fmt::format("none: the CUDA driver compiles PTX each time it is loaded. {}", kFix);
+  if (!assembler->is_in_process())
+    return fmt::format("{}, a process of its own for each program. {}", assembler->name(), kFix);
+  return assembler->name();
 }
 
 // What makes and runs code for GPUs, or what is missing.
