@@ -197,14 +197,24 @@ class Planner {
                                        graph_[node].type.to_string(), where.empty() ? "" : " at ",
                                        where));
     }
-    for (NodeId node : compiled.fusion.inputs) launch.bytes_read += bytes_of(graph_[node].type);
-    for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
+    std::map<uint32_t, Expr> loaded;  // elements of an input that the passes ask for
     for (size_t n = 0; n < compiled.space.passes.size(); ++n) {
       Expr elements = 1;
       for (const SpaceAxis& axis : axes_of(compiled.space, n)) elements *= axis.extent;
-      const double flops = trace(forms_, compiled.fusion, compiled.space.passes[n]).flops;
-      launch.flops += elements * Expr(static_cast<int64_t>(flops));
+      const PassTrace traced = trace(forms_, compiled.fusion, compiled.space.passes[n]);
+      launch.flops += elements * Expr(static_cast<int64_t>(traced.flops));
+      for (const MemoryAccess& load : traced.loads) loaded[load.node.index] += elements;
     }
+    for (NodeId node : compiled.fusion.inputs) {
+      // Of what is sliced, or gathered from, less than all may be read.
+      const TensorType& type = graph_[node].type;
+      const auto asked = loaded.find(node.index);
+      const bool is_part =
+          asked != loaded.end() && proves_less(asked->second, type.shape.numel()).value_or(false);
+      launch.bytes_read +=
+          is_part ? asked->second * static_cast<int64_t>(size_of(type.dtype)) : bytes_of(type);
+    }
+    for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
     program_.launches.push_back(std::move(launch));
   }
 

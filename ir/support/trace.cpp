@@ -57,6 +57,10 @@ class Timeline {
 
   /// Distinguishes timelines of one process; 0 before the first.
   uint64_t number() const { return number_.load(std::memory_order_relaxed); }
+  bool is_whole() {
+    const std::lock_guard lock(mutex_);
+    return is_whole_;
+  }
   /// The process that stands for a device, introduced if it is new; as is its row of this number,
   /// unless that is negative.
   int64_t process_of(const trace::Track& track);
@@ -79,6 +83,7 @@ class Timeline {
   std::string piece_;
   uint64_t size_ = 0, max_size_ = 0;
   uint64_t dropped_ = 0;
+  bool is_whole_ = true;
   std::vector<std::string> devices_;
   std::vector<Row> rows_;
 };
@@ -134,6 +139,7 @@ bool Timeline::open(const std::string& path, const TraceOptions& options) {
     warn(fmt::format("no timeline: {} cannot be written: {}", quote(path_), std::strerror(errno)));
     return false;
   }
+  is_whole_ = true;
   owner_ = getpid();
   max_size_ = options.max_bytes;
   dropped_ = size_ = 0;
@@ -206,6 +212,7 @@ void Timeline::give_up(const char* why) {
   stop_watching();
   ::close(file_);
   file_ = -1;
+  is_whole_ = false;
 }
 
 int64_t Timeline::process_of(const trace::Track& track) {
@@ -325,6 +332,8 @@ void set_hooks(Hooks hooks) {
 }
 
 void stop_at_exit() { std::atexit(stop_trace); }
+
+bool is_whole() { return Timeline::get().is_whole(); }
 
 }  // namespace trace
 

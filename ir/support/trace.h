@@ -81,4 +81,7 @@ void set_hooks(Hooks hooks);
 /// are torn down.
 void stop_at_exit();
 
+/// Whether all of the last timeline could be written; if not, a line on stderr said why.
+bool is_whole();
+
 }  // namespace braze::trace

@@ -2,7 +2,9 @@
 
 #include <algorithm>
 #include <memory>
+#include <optional>
 
+#include "runtime/devices/cpu/host_speeds.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/registry.h"
 
@@ -10,17 +12,18 @@ namespace braze {
 
 namespace {
 
-// Well above the caches of a GPU.
-constexpr size_t kCopied = 256 << 20;
+// Well above the caches of a GPU; and so much that a copy's start does not matter.
+constexpr size_t kFarCopy = 256 << 20, kNearCopy = 16 << 20;
 constexpr int kRounds = 5;
 
 /// Copies some times, each with its own stopwatch.
 class TimedCopies : public Work {
  public:
-  explicit TimedCopies(DeviceDriver& driver)
+  TimedCopies(DeviceDriver& driver, size_t bytes)
       : driver_(driver),
-        from_(driver.allocator().allocate(kCopied, nullptr)),
-        to_(driver.allocator().allocate(kCopied, nullptr)) {}
+        bytes_(bytes),
+        from_(driver.allocator().allocate(bytes, nullptr)),
+        to_(driver.allocator().allocate(bytes, nullptr)) {}
 
   /// The shortest; only once done.
   double seconds() const {
@@ -36,47 +39,69 @@ class TimedCopies : public Work {
   void execute() override {
     for (int i = 0; i < kRounds; ++i) {
       watches_.push_back(driver_.start_stopwatch());
-      driver_.copy(to_.data(), from_.data(), kCopied);
+      driver_.copy(to_.data(), from_.data(), bytes_);
       watches_.back()->stop();
     }
   }
 
  private:
   DeviceDriver& driver_;
+  const size_t bytes_;
   const Buffer from_, to_;
   std::vector<std::shared_ptr<Stopwatch>> watches_;
 };
 
-Target measure_gpu(DeviceDriver& driver) {
-  Target target = driver.target();
+/// Bytes read and written per second by copies of so many bytes; nothing without the memory.
+std::optional<double> copy_speed(DeviceDriver& driver, size_t bytes) {
   try {
-    const auto copies = std::make_shared<TimedCopies>(driver);
+    const auto copies = std::make_shared<TimedCopies>(driver, bytes);
     driver.stream().submit(copies, 0, [] {});
     driver.stream().wait(*copies);
     copies->rethrow();
-    if (const double seconds = copies->seconds(); seconds > 0) {
-      target.memory_bytes_per_second = 2.0 * kCopied / seconds;
-    }
+    if (const double seconds = copies->seconds(); seconds > 0)
+      return 2.0 * static_cast<double>(bytes) / seconds;
   } catch (const Error& error) {
     if (error.kind() != ErrorKind::ResourceExhausted) throw;
   }
-  return target;
+  return std::nullopt;
+}
+
+int threads_of(const Target& target) { return std::clamp(target.cores, 1, usable_cores()); }
+
+// The size of the last cache is that of one of a processor's, of which it may have several.
+double far_bytes(const Target& target) {
+  return std::max(128.0 * (1 << 20), 4.0 * static_cast<double>(target.l3_bytes));
 }
 
 }  // namespace
 
-Target measure_speeds(const Device& device) {
+double least_seconds(const Device& device, double read, double written) {
   DeviceDriver& driver = Registry::get().driver(device);
-  switch (device.kind()) {
-    case DeviceKind::Cpu:
-      return measure_speeds(driver.target());
-    case DeviceKind::Cuda:
-      return measure_gpu(driver);
-    case DeviceKind::Simulator:
-    case DeviceKind::Interpreter:
-      break;
+  const Target& target = driver.target();
+  const double bytes = read + written, nominal = bytes / target.memory_bytes_per_second;
+  if (device.kind() == DeviceKind::Cpu) {
+    const double seconds = measure_host_moves(threads_of(target), read, written, far_bytes(target));
+    return seconds > 0 ? seconds : nominal;
   }
-  return driver.target();
+  if (device.kind() != DeviceKind::Cuda) return nominal;
+  const double half = std::clamp<double>(bytes / 2, kNearCopy, kFarCopy);
+  const std::optional<double> speed = copy_speed(driver, static_cast<size_t>(half) / 256 * 256);
+  return speed ? bytes / *speed : nominal;
+}
+
+Speeds measure_speeds(const Device& device) {
+  DeviceDriver& driver = Registry::get().driver(device);
+  const Target& target = driver.target();
+  Speeds speeds{target.memory_bytes_per_second, target.flops_per_second};
+  if (device.kind() == DeviceKind::Cuda)
+    speeds.copy_bytes_per_second =
+        copy_speed(driver, kFarCopy).value_or(speeds.copy_bytes_per_second);
+  if (device.kind() != DeviceKind::Cpu) return speeds;
+  const double bytes = far_bytes(target), seconds = least_seconds(device, bytes / 2, bytes / 2);
+  if (seconds > 0) speeds.copy_bytes_per_second = bytes / seconds;
+  if (const double flops = measure_host_flops(threads_of(target), target.vector_bytes); flops > 0)
+    speeds.flops_per_second = flops;
+  return speeds;
 }
 
 }  // namespace braze

@@ -99,15 +99,12 @@ TEST(Target, OfThisHost) {
   EXPECT_EQ(Device("interpreter").target().kind, TargetKind::Interpreter);
   EXPECT_TRUE(Device("sim:cpu").target().simulated);
   EXPECT_EQ(Device("sim:x86-64-v3").target().name, "x86-64-v3");
-  if (!missing_features(*find_target("x86-64-v3"), host_features()).empty()) GTEST_SKIP();
+  if (!missing_features(*find_target("x86-64-v3"), host_features()).empty())
+    GTEST_SKIP() << "this processor has no AVX2";
   const Target target = Device("cpu").target();
   EXPECT_EQ(target.kind, TargetKind::Cpu);
   EXPECT_GE(target.l1_bytes, 8 << 10);
   EXPECT_EQ(target.name, Device("sim:cpu").target().name);
-  const Target measured = measure_speeds(target);
-  EXPECT_GT(measured.memory_bytes_per_second, 0);
-  EXPECT_GT(measured.cache_bytes_per_second, 0);
-  EXPECT_GT(measured.flops_per_second, 0);
   EXPECT_THAT(missing_features(target, host_features()), IsEmpty());
 }
 

@@ -214,6 +214,10 @@ TEST_F(Trace, WhatDoesNotFitIsCounted) {
 }
 
 TEST_F(Trace, FilesThatCannotBeWrittenAreOneWarning) {
+  ASSERT_TRUE(start_trace(path_));
+  stop_trace();
+  EXPECT_TRUE(trace::is_whole());
+
   testing::internal::CaptureStderr();
   EXPECT_FALSE(start_trace("/nonexistent/t.json"));
   EXPECT_FALSE(trace::is_on());
@@ -224,6 +228,7 @@ TEST_F(Trace, FilesThatCannotBeWrittenAreOneWarning) {
   for (int i = 0; i < 3000; ++i) const TraceSpan span("lost");
   EXPECT_FALSE(trace::is_on());
   stop_trace();
+  EXPECT_FALSE(trace::is_whole());
   const std::string said = testing::internal::GetCapturedStderr();
   EXPECT_THAT(said, HasSubstr("No space left"));
   EXPECT_EQ(std::count(said.begin(), said.end(), '\n'), 1) << said;

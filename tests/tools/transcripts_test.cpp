@@ -3,7 +3,7 @@
 //   # a comment
 //   $ braze run softmax.braze --device interpreter
 //   y: f32[6, 40]
-//   ...                                  any lines, or none
+//   ...                                  any lines of output, or none
 //   [exit 7]                             where it is not 0
 //
 // Commands run by the shell, each file in a folder of its own that holds a copy of the samples;
@@ -30,7 +30,7 @@ namespace {
 namespace fs = std::filesystem;
 using Lines = std::vector<std::string>;
 
-constexpr std::string_view kPrompt = "$ ", kAnything = "...";
+constexpr std::string_view kPrompt = "$ ", kAnything = "...", kKilled = "[killed]";
 
 struct Step {
   Lines comments;
@@ -74,17 +74,22 @@ Lines run(const std::string& command, const fs::path& folder) {
     begin = end + 1;
   }
   if (!WIFEXITED(status))
-    lines.emplace_back("[killed]");
+    lines.emplace_back(kKilled);
   else if (WEXITSTATUS(status))
     lines.push_back("[exit " + std::to_string(WEXITSTATUS(status)) + "]");
   return lines;
 }
 
+// How a command ended, other than well.
+bool is_end(const std::string& line) { return line.starts_with("[exit ") || line == kKilled; }
+
 bool matches(const Lines& wanted, size_t w, const Lines& got, size_t g) {
   if (w == wanted.size()) return g == got.size();
   if (wanted[w] == kAnything) {
-    for (size_t skip = g; skip <= got.size(); ++skip)
+    for (size_t skip = g; skip <= got.size(); ++skip) {
       if (matches(wanted, w + 1, got, skip)) return true;
+      if (skip < got.size() && is_end(got[skip])) return false;
+    }
     return false;
   }
   return g < got.size() && wanted[w] == got[g] && matches(wanted, w + 1, got, g + 1);

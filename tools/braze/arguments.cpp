@@ -3,6 +3,9 @@
 #include <fmt/format.h>
 
 #include <CLI/CLI.hpp>
+#include <charconv>
+#include <limits>
+#include <type_traits>
 
 #include "braze/version.h"
 #include "tools/braze/command.h"
@@ -13,6 +16,17 @@ namespace {
 
 std::vector<std::string> split_names(const std::string& names) {
   return CLI::detail::split(names, ',');
+}
+
+// What does not fit the type is refused: CLI11 takes the nearest number that does.
+template <class Integer>
+std::string integer_fault(const std::string& text) {
+  Integer value{};
+  const char* const end = text.data() + text.size();
+  const auto [rest, error] = std::from_chars(text.data(), end, value);
+  if (error == std::errc() && rest == end) return "";
+  return fmt::format("{} is no integer from {} to {}", text, std::numeric_limits<Integer>::min(),
+                     std::numeric_limits<Integer>::max());
 }
 
 }  // namespace
@@ -42,7 +56,9 @@ Argument& Argument::offers(std::vector<std::string> words) {
 template <class Value>
 Argument Arguments::add(const std::string& name, Value& value, const std::string& text) {
   descriptions_.push_back({.names = split_names(name), .text = text});
-  return {*app_.add_option(name, value, text), descriptions_.back()};
+  CLI::Option& option = *app_.add_option(name, value, text);
+  if constexpr (std::is_integral_v<Value>) option.check(integer_fault<Value>);
+  return {option, descriptions_.back()};
 }
 
 Argument Arguments::add_option(const std::string& name, std::string& value,

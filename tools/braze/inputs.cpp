@@ -2,8 +2,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cmath>
 #include <filesystem>
 #include <optional>
+#include <type_traits>
 
 #include "braze/io.h"
 #include "ir/support/hash.h"
@@ -64,7 +66,8 @@ class Assignment {
     Given& place = given_[static_cast<size_t>(found - names_.begin())];
     if (!place.text.empty()) fail_usage(fmt::format("the input {} is given twice", name));
     if (given.text.empty())
-      fail_usage(fmt::format("{}= gives no value; give a file, a number or random:SEED", name));
+      fail_usage(
+          fmt::format("{}= gives no value; give a file, a number or random:SEED,LOW..HIGH", name));
     place = std::move(given);
   }
 
@@ -185,29 +188,99 @@ Sizes find_sizes(const Program& program, std::vector<GivenShape> shapes,
 // --- Values
 // ---------------------------------------------------------------------------------------
 
-// Floats are uniform in [-1, 1); integers are 0 to 3, so that they serve as indices too.
-void set_random(HostTensor& value, int64_t i, uint32_t word) {
-  if (is_floating(value.dtype())) return value.set_double(i, (word >> 8) * 0x1p-23 - 1);
-  value.set_int(i, value.dtype() == DType::Bool ? word & 1 : word & 3);
+[[noreturn]] void fail_number(const ProgramInput& input, std::string_view text) {
+  fail_usage(fmt::format("{} is not a value of the input {}, which is {}", text, input.name,
+                         input.type.to_string()));
 }
 
-// Every input of one seed has a stream of its own.
-void fill_random(HostTensor& value, uint64_t seed, std::string_view name) {
+// "random:SEED", "random:LOW..HIGH" or "random:SEED,LOW..HIGH".
+struct Random {
+  uint64_t seed = 0;
+  std::string_view low = {}, high = {};  // empty: those of the dtype
+};
+
+Random parse_random(std::string_view text) {
+  std::string_view rest = text.substr(kRandom.size());
+  Random random;
+  const auto fail_random = [&] {
+    fail_usage(
+        fmt::format("{} is no random value; it is random:SEED, random:LOW..HIGH or "
+                    "random:SEED,LOW..HIGH, and a seed is an integer from 0 to 2^64 - 1",
+                    text));
+  };
+  const size_t comma = rest.find(',');
+  if (comma != rest.npos || rest.find("..") == rest.npos) {
+    const auto seed = parse_number<uint64_t>(rest.substr(0, comma));
+    if (!seed) fail_random();
+    random.seed = *seed;
+    if (comma == rest.npos) return random;
+    rest.remove_prefix(comma + 1);
+  }
+  const size_t dots = rest.find("..");
+  if (dots == rest.npos) fail_random();
+  random.low = rest.substr(0, dots);
+  random.high = rest.substr(dots + 2);
+  if (random.low.empty() || random.high.empty()) fail_random();
+  return random;
+}
+
+// A bound as a number that elements can be.
+template <class T>
+T bound(const ProgramInput& input, std::string_view text) {
+  const std::optional<T> value = parse_number<T>(text);
+  const DType dtype = input.type.dtype;
+  const bool is_any = std::is_integral_v<T> && dtype == DType::I64;  // a double would round it
+  if (!value || !(is_any || is_value(static_cast<double>(*value), dtype)) ||
+      !std::isfinite(static_cast<double>(*value)))
+    fail_number(input, text);
+  return *value;
+}
+
+// LOW and HIGH of an input, of a Random without them `least` and `most`.
+template <class T>
+std::pair<T, T> range_of(const ProgramInput& input, const Random& random, T least, T most) {
+  if (random.low.empty()) return {least, most};
+  const T low = bound<T>(input, random.low), high = bound<T>(input, random.high);
+  if (low > high)
+    fail_usage(fmt::format("the range {}..{} of the input {} is empty", random.low, random.high,
+                           input.name));
+  return {low, high};
+}
+
+// Calls `set` with every element's index and 64 random bits; every input of one seed has a stream
+// of its own.
+template <class Set>
+void draw(const HostTensor& value, uint64_t seed, std::string_view name, const Set& set) {
   const uint64_t mixed = hash64(fmt::format("{} {}", seed, name));
   const std::array<uint32_t, 2> key = {static_cast<uint32_t>(mixed),
                                        static_cast<uint32_t>(mixed >> 32)};
   for (int64_t i = 0; i < value.numel(); i += 4) {
-    const auto counter = static_cast<uint64_t>(i / 4);
-    const auto words = philox4x32(
-        {static_cast<uint32_t>(counter), static_cast<uint32_t>(counter >> 32), 0, 0}, key);
-    for (int64_t j = i; j < std::min(i + 4, value.numel()); ++j)
-      set_random(value, j, words[static_cast<size_t>(j - i)]);
+    const auto low = static_cast<uint32_t>(i / 4), high = static_cast<uint32_t>(i / 4 >> 32);
+    const auto words = philox4x32({low, high, 0, 0}, key),
+               more = philox4x32({low, high, 1, 0}, key);
+    for (size_t j = 0; j < 4 && i + static_cast<int64_t>(j) < value.numel(); ++j)
+      set(i + static_cast<int64_t>(j), uint64_t{more[j]} << 32 | words[j]);
   }
 }
 
-[[noreturn]] void fail_number(const ProgramInput& input, const std::string& text) {
-  fail_usage(fmt::format("{} is not a value of the input {}, which is {}", text, input.name,
-                         input.type.to_string()));
+// Floats are uniform from LOW to HIGH, if not said otherwise from -1 to 1. Integers may be both,
+// and are 0 to 3, so that they serve as indices too.
+void fill_random(HostTensor& value, const ProgramInput& input, const Random& random) {
+  if (is_floating(value.dtype())) {
+    const auto [low, high] = range_of<double>(input, random, -1, 1);
+    draw(value, random.seed, input.name, [&, from = low, to = high](int64_t i, uint64_t bits) {
+      value.set_double(i, std::lerp(from, to, (static_cast<uint32_t>(bits) >> 8) * 0x1p-24));
+    });
+    return;
+  }
+  const int64_t most = value.dtype() == DType::Bool ? 1 : 3;
+  const auto [low, high] = range_of<int64_t>(input, random, 0, most);
+  // 0 stands for 2^64.
+  const uint64_t count = static_cast<uint64_t>(high) - static_cast<uint64_t>(low) + 1;
+  draw(value, random.seed, input.name, [&, from = low](int64_t i, uint64_t bits) {
+    const uint64_t drawn = count == 0 ? bits : bits % count;
+    value.set_int(i, static_cast<int64_t>(static_cast<uint64_t>(from) + drawn));
+  });
 }
 
 // Every element is the number, which must be a value of the dtype (rounded, for floats).
@@ -223,9 +296,7 @@ void fill_number(HostTensor& value, const ProgramInput& input, const std::string
 HostTensor make_value(const ProgramInput& input, const std::string& text, const Sizes& sizes) {
   HostTensor value(input.type.dtype, sizes(input.type.shape));
   if (text.starts_with(kRandom)) {
-    const auto seed = parse_number<uint64_t>(std::string_view(text).substr(kRandom.size()));
-    if (!seed) fail_usage(fmt::format("{} is no seed: random:SEED takes an integer", text));
-    fill_random(value, *seed, input.name);
+    fill_random(value, input, parse_random(text));
     return value;
   }
   fill_number(value, input, text);
@@ -272,7 +343,8 @@ void InputFlags::add_to(Arguments& arguments) {
   arguments
       .add_option("--inputs", inputs,
                   "a.npy ... in order, all.npz or .safetensors by name, NAME=a.npy, NAME=0.5, "
-                  "NAME=random:SEED, or random:SEED for all others (default random:0)")
+                  "NAME=random:SEED,LOW..HIGH, or random:SEED,LOW..HIGH for all others (default "
+                  "random:0; either part may be left out)")
       .several();
   arguments.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives").several();
 }

@@ -10,8 +10,11 @@
 #include "braze/executable.h"
 #include "braze/io.h"
 #include "braze/trace.h"
+#include "ir/support/clocks.h"
 #include "ir/support/text.h"
+#include "ir/support/trace.h"
 #include "ir/support/words.h"
+#include "runtime/cache/disk_cache.h"
 #include "runtime/io/signature.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
@@ -61,18 +64,31 @@ void refuse_where_keys_decide(const std::string& path) {
   });
 }
 
-Runnable make_runnable(const Options& options, const Device& device) {
+// Seconds that it took to make a program, and to load one that was there: one of them is 0.
+struct Made {
+  Runnable runnable;
+  double compile_seconds = 0, load_seconds = 0;
+};
+
+Made make_runnable(const Options& options, const Device& device) {
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
-    return load_runnable(options.package, options.file, device);
+    WallClock clock;
+    Runnable runnable = load_runnable(options.package, options.file, device);
+    return {std::move(runnable), 0, clock.lap()};
   }
   const Source source = read_runnable_source(options.file, options.package.trust);
   const bool is_code = !std::holds_alternative<Graph>(source);
   options.package.refuse_for_text(is_code);
   if (is_code && options.file != "-") refuse_where_keys_decide(options.file);
+  const uint64_t hits = DiskCache::of_process().stats().hits;
   auto program = cached_source(source, device.target(), options.compile.options());
+  const bool is_loaded = DiskCache::of_process().stats().hits > hits;
+  const double seconds = program->compile_seconds;
   const size_t count = program->inputs.size();
-  return {Executable::load(std::move(program), device), std::vector<Array>(count)};
+  return {{Executable::load(std::move(program), device), std::vector<Array>(count)},
+          is_loaded ? 0 : seconds,
+          is_loaded ? seconds : 0};
 }
 
 // --- Time
@@ -82,13 +98,15 @@ Runnable make_runnable(const Options& options, const Device& device) {
 struct Timing {
   std::string name;
   std::vector<double> seconds;  // sorted
-  double bytes = 0, flops = 0;
+  double read = 0, written = 0, flops = 0;
+  double least = 0;  // seconds in which the machine can read and write as much; 0: not measured
 
   double quantile(double q) const {
     return seconds[std::min(seconds.size() - 1,
                             static_cast<size_t>(q * static_cast<double>(seconds.size())))];
   }
-  double bytes_per_second() const { return bytes / quantile(0.5); }
+  double bytes() const { return read + written; }
+  double bytes_per_second() const { return bytes() / quantile(0.5); }
   double flops_per_second() const { return flops / quantile(0.5); }
 };
 
@@ -113,15 +131,17 @@ std::vector<Timing> measure(const Runnable& runnable, const Inputs& inputs, int6
   for (const LaunchRecord& record : launch_history()) {
     const auto [at, is_new] = index.emplace(record.kernel, timings.size());
     if (is_new) timings.push_back({record.kernel, {}});
-    Timing& timing = timings[at->second];
-    timing.seconds.push_back(record.seconds);
-    timing.bytes = static_cast<double>(record.bytes);
-    timing.flops = static_cast<double>(record.flops);
+    timings[at->second].seconds.push_back(record.seconds);
   }
   for (const Launch& launch : runnable.executable.program().launches) {
-    const Expr bytes = launch.bytes_read + launch.bytes_written;
-    timings[0].bytes += static_cast<double>(inputs.sizes(bytes));
-    timings[0].flops += static_cast<double>(inputs.sizes(launch.flops));
+    const auto found = index.find(launch.name);
+    std::vector<size_t> of = {0};
+    if (found != index.end()) of.push_back(found->second);
+    for (const size_t i : of) {
+      timings[i].read += static_cast<double>(inputs.sizes(launch.bytes_read));
+      timings[i].written += static_cast<double>(inputs.sizes(launch.bytes_written));
+      timings[i].flops += static_cast<double>(inputs.sizes(launch.flops));
+    }
   }
   for (Timing& timing : timings) std::sort(timing.seconds.begin(), timing.seconds.end());
   return timings;
@@ -132,27 +152,36 @@ std::string share(double speed, double most) {
 }
 
 // The better of two measurements, before and after, for others may be using the machine.
-Target faster(Target a, const Target& b) {
-  a.memory_bytes_per_second = std::max(a.memory_bytes_per_second, b.memory_bytes_per_second);
+Speeds faster(Speeds a, const Speeds& b) {
+  a.copy_bytes_per_second = std::max(a.copy_bytes_per_second, b.copy_bytes_per_second);
   a.flops_per_second = std::max(a.flops_per_second, b.flops_per_second);
   return a;
 }
 
-void print_timings(const std::vector<Timing>& timings, const Target& machine, bool is_machine) {
+// A call moves what its kernels move, one after the other.
+void measure_least(std::vector<Timing>& timings, const Device& device) {
+  for (size_t i = 1; i < timings.size(); ++i) {
+    Timing& kernel = timings[i];
+    kernel.least = least_seconds(device, kernel.read, kernel.written);
+    timings[0].least += kernel.least;
+  }
+}
+
+void print_timings(const std::vector<Timing>& timings, const Speeds& machine, bool is_machine) {
   std::vector<std::vector<std::string>> rows = {
-      {"", "median", "p99", "fastest", "GB/s", "of the machine", "GFLOP/s", "of the machine"}};
+      {"", "median", "p99", "fastest", "GB/s", "of the machine", "GFLOP/s", "of f32"}};
   for (const Timing& t : timings) {
     rows.push_back({t.name, seconds_text(t.quantile(0.5)), seconds_text(t.quantile(0.99)),
                     seconds_text(t.seconds.front()),
                     fmt::format("{:.3g}", t.bytes_per_second() / 1e9),
-                    is_machine ? share(t.bytes_per_second(), machine.memory_bytes_per_second) : "",
+                    is_machine ? share(t.least, t.quantile(0.5)) : "",
                     fmt::format("{:.3g}", t.flops_per_second() / 1e9),
                     is_machine ? share(t.flops_per_second(), machine.flops_per_second) : ""});
   }
   fmt::print("time of {} calls\n{}", timings[0].seconds.size(), table(rows));
   if (is_machine)
     fmt::print("  the machine: {:.3g} GB/s copied from memory, {:.3g} GFLOP/s of f32\n",
-               machine.memory_bytes_per_second / 1e9, machine.flops_per_second / 1e9);
+               machine.copy_bytes_per_second / 1e9, machine.flops_per_second / 1e9);
 }
 
 std::string timings_json(const std::vector<Timing>& timings) {
@@ -163,7 +192,8 @@ std::string timings_json(const std::vector<Timing>& timings) {
                                   {"median_s", json::number(t.quantile(0.5))},
                                   {"p99_s", json::number(t.quantile(0.99))},
                                   {"fastest_s", json::number(t.seconds.front())},
-                                  {"bytes", json::number(t.bytes)},
+                                  {"bytes", json::number(t.bytes())},
+                                  {"least_memory_s", json::number(t.least)},
                                   {"flops", json::number(t.flops)}}));
   return json::array(items);
 }
@@ -182,12 +212,18 @@ void check_files(const Options& options) {
     check_overwrites({{path, "holds inputs"}}, {options.trace});
 }
 
+// What is wrong with it was said on stderr.
+[[noreturn]] void fail_trace(const std::string& path) {
+  throw Failure{Exit::BadFile, fmt::format("--trace {}: there is no whole timeline", path)};
+}
+
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
   check_files(options);
-  if (!options.trace.empty()) start_trace(options.trace);  // until the process ends
+  if (!options.trace.empty() && !start_trace(options.trace)) fail_trace(options.trace);
   const Device device = find_device(options.device);
-  const Runnable runnable = make_runnable(options, device);
+  const Made made = make_runnable(options, device);
+  const Runnable& runnable = made.runnable;
   const Executable& executable = runnable.executable;
   const Program* program = &executable.program();
   const std::vector<std::string> names = output_names(program->outputs);
@@ -203,30 +239,36 @@ Exit run(const Options& options) {
   std::vector<Timing> timings;
   // The speeds of this machine say nothing about simulators and the interpreter.
   const bool is_machine = device.kind() == DeviceKind::Cpu || device.kind() == DeviceKind::Cuda;
-  Target machine;
+  Speeds machine;
   if (options.repeat > 0) {
     if (is_machine) machine = measure_speeds(device);
     timings = measure(runnable, inputs, options.repeat);
     if (is_machine) machine = faster(machine, measure_speeds(device));
+    if (is_machine) measure_least(timings, device);
   }
   if (options.json) {
     std::vector<std::string> items;
     for (size_t i = 0; i < values.size(); ++i) items.push_back(output_json(names[i], values[i]));
     json::Members members = {{"program", json::string(program->name)},
                              {"device", json::string(device.name())},
-                             {"compile_s", json::number(program->compile_seconds)},
+                             {"compile_s", json::number(made.compile_seconds)},
+                             {"load_s", json::number(made.load_seconds)},
                              {"kernels", std::to_string(program->launches.size())},
                              {"outputs", json::array(items)}};
     if (!timings.empty()) members.push_back({"time", timings_json(timings)});
     if (!timings.empty() && is_machine) {
-      members.push_back({"machine_bytes_per_s", json::number(machine.memory_bytes_per_second)});
+      members.push_back({"machine_bytes_per_s", json::number(machine.copy_bytes_per_second)});
       members.push_back({"machine_flops_per_s", json::number(machine.flops_per_second)});
     }
     json::print(members);
-    return Exit::Ok;
+  } else {
+    for (size_t i = 0; i < values.size(); ++i) print_output(names[i], values[i]);
+    if (!timings.empty()) print_timings(timings, machine, is_machine);
   }
-  for (size_t i = 0; i < values.size(); ++i) print_output(names[i], values[i]);
-  if (!timings.empty()) print_timings(timings, machine, is_machine);
+  if (!options.trace.empty()) {
+    stop_trace();
+    if (!trace::is_whole()) fail_trace(options.trace);
+  }
   return Exit::Ok;
 }
 

@@ -3,21 +3,13 @@
 #include <sched.h>
 #include <unistd.h>
 
-#if defined(__x86_64__)
-#include <immintrin.h>
-#endif
-
 #include <algorithm>
 #include <cmath>
-#include <cstring>
 #include <fstream>
 #include <string>
 
-#include "ir/support/clocks.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
-#include "runtime/devices/cpu/thread_pool.h"
-#include "runtime/memory/allocator.h"
 
 namespace braze {
 
@@ -165,107 +157,6 @@ Target host_target(int threads) {
   for (const Level& level : levels()) {
     if (level.target == target.name) target.flops_per_second = cores * level.flops_per_core;
   }
-  return target;
-}
-
-namespace {
-
-#if defined(__x86_64__)
-
-/// Fused multiply-adds in ten independent chains; returns the flops done.
-__attribute__((target("avx2,fma"))) double multiply_add(int64_t rounds, float* sink) {
-  constexpr int kChains = 10;
-  __m256 sums[kChains];
-  for (__m256& sum : sums) sum = _mm256_set1_ps(1);
-  const __m256 factor = _mm256_set1_ps(0.5f);
-  for (int64_t i = 0; i < rounds; ++i) {
-    for (__m256& sum : sums) sum = _mm256_fmadd_ps(sum, factor, factor);
-  }
-  for (const __m256& sum : sums) *sink += _mm256_cvtss_f32(sum);
-  return static_cast<double>(rounds) * kChains * 8 * 2;
-}
-
-__attribute__((target("avx512f"))) double multiply_add_512(int64_t rounds, float* sink) {
-  constexpr int kChains = 10;
-  __m512 sums[kChains];
-  for (__m512& sum : sums) sum = _mm512_set1_ps(1);
-  const __m512 factor = _mm512_set1_ps(0.5f);
-  for (int64_t i = 0; i < rounds; ++i) {
-    for (__m512& sum : sums) sum = _mm512_fmadd_ps(sum, factor, factor);
-  }
-  for (const __m512& sum : sums) *sink += _mm512_cvtss_f32(sum);
-  return static_cast<double>(rounds) * kChains * 16 * 2;
-}
-
-#endif
-
-/// Seconds of the fastest of several calls.
-template <class Function>
-double fastest(int repeats, Function&& function) {
-  double best = 1e9;
-  for (int i = 0; i < repeats; ++i) {
-    WallClock clock;
-    function();
-    best = std::min(best, clock.lap());
-  }
-  return best;
-}
-
-/// Bytes read and written per second when every thread copies its own `size` bytes, `turns` times.
-double copy_speed(ThreadPool& pool, size_t size, int turns) {
-  const size_t threads = static_cast<size_t>(pool.threads());
-  HostMemory memory;
-  const size_t total = 2 * threads * size;
-  std::byte* const data = memory.allocate(total);
-  if (!data) return 0;
-  std::memset(data, 1, total);
-  const auto copy = [&] {
-    pool.run(pool.threads(), true, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        std::byte* const from = data + 2 * static_cast<size_t>(i) * size;
-        for (int turn = 0; turn < turns; ++turn) {
-          std::memcpy(from + size, from, size);
-          asm volatile("" ::: "memory");  // each copy is wanted
-        }
-      }
-    });
-  };
-  const double seconds = fastest(5, copy);
-  memory.free(data, total);
-  return static_cast<double>(total) * turns / seconds;
-}
-
-}  // namespace
-
-Target measure_speeds(Target target) {
-  ThreadPool pool;
-  pool.set_threads(std::max(1, std::min(target.cores, usable_cores())));
-  constexpr size_t kFarBytes = 32 << 20;
-  const size_t near_bytes = static_cast<size_t>(target.l2_bytes) / 4;
-  if (const double speed = copy_speed(pool, kFarBytes, 1); speed > 0) {
-    target.memory_bytes_per_second = speed;
-  }
-  if (const double speed = copy_speed(pool, near_bytes, 200); speed > 0) {
-    target.cache_bytes_per_second = speed;
-  }
-#if defined(__x86_64__)
-  const auto function = target.vector_bytes == 64 ? multiply_add_512 : multiply_add;
-  constexpr int64_t kRounds = 200'000;
-  double flops = 0;
-  const double seconds = fastest(5, [&] {
-    std::atomic<int64_t> done{0};
-    pool.run(pool.threads(), true, [&](int64_t begin, int64_t end, int) {
-      for (int64_t i = begin; i < end; ++i) {
-        float sink = 0;
-        done += static_cast<int64_t>(function(kRounds, &sink));
-        asm volatile("" : : "x"(sink));
-      }
-    });
-    flops = static_cast<double>(done.load());
-  });
-  target.flops_per_second = flops / seconds;
-  target.launch_seconds = fastest(100, [&] { pool.run(pool.threads(), true, [](auto...) {}); });
-#endif
   return target;
 }
 

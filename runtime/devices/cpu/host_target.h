@@ -35,7 +35,4 @@ int usable_cores();
 /// with the sizes of this host's caches and speeds typical for its class. Throws as choose_target.
 Target host_target(int threads);
 
-/// `target` with its speeds measured, in about a tenth of a second. For reports.
-Target measure_speeds(Target target);
-
 }  // namespace braze
