@@ -21,7 +21,9 @@ int main(int argc, char** argv) {
     }
     std::cout << "outside: new arrays are on " << default_device() << ", the result is still on "
               << result.device() << "\n";
-    return result.device() == chosen && ones({1}).device() == default_device() ? 0 : 1;
+    const bool is_right = result.to_vector<float>() == std::vector<float>(3, 0.5f) &&
+                          result.device() == chosen && ones({1}).device() == default_device();
+    return is_right ? 0 : 1;
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

@@ -3,7 +3,9 @@
 
 #include <zlib.h>
 
+#include <algorithm>
 #include <array>
+#include <charconv>
 #include <cstdint>
 #include <memory>
 #include <sstream>
@@ -40,7 +42,8 @@ inline Data take(const Data& data, const std::vector<int64_t>& order, int64_t be
 /// Throws std::runtime_error if the file cannot be read or a line is not 65 numbers in range.
 inline Data load(const std::string& path) {
   const std::unique_ptr<gzFile_s, int (*)(gzFile)> file(gzopen(path.c_str(), "rb"), gzclose);
-  if (!file) throw std::runtime_error("cannot open " + path);
+  if (!file)
+    throw std::runtime_error("cannot open " + path + "; --data names the file digits.csv.gz");
   std::string text;
   std::array<char, 1 << 14> chunk;
   int count = 0;
@@ -53,8 +56,11 @@ inline Data load(const std::string& path) {
   for (std::string line; std::getline(lines, line);) {
     std::istringstream fields(line);
     std::vector<int> numbers;
-    for (std::string field; std::getline(fields, field, ',');) numbers.push_back(std::stoi(field));
-    if (numbers.size() != kPixels + 1 || numbers.back() < 0 || numbers.back() > 9)
+    for (std::string field; std::getline(fields, field, ',');) {
+      numbers.push_back(-1);  // and so it stays if the field is no number
+      std::from_chars(field.data(), field.data() + field.size(), numbers.back());
+    }
+    if (numbers.size() != kPixels + 1 || numbers.back() > 9 || std::ranges::min(numbers) < 0)
       throw std::runtime_error(path + ": a line is not 64 pixels and a digit");
     data.labels.push_back(numbers.back());
     numbers.pop_back();

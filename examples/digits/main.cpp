@@ -26,11 +26,21 @@ namespace {
 constexpr int64_t kBatch = 64;
 constexpr int64_t kTrained = 1347;  // the first lines; the others are held out
 
+// Beside the program or one folder up, where a bundle has it; else where this was built.
+std::string find_data() {
+  namespace fs = std::filesystem;
+  std::error_code error;
+  const fs::path folder = fs::read_symlink("/proc/self/exe", error).parent_path();
+  for (const fs::path& file : {folder / "digits.csv.gz", folder.parent_path() / "digits.csv.gz"})
+    if (fs::exists(file, error)) return file;
+  return DIGITS_FILE;
+}
+
 struct Options {
   Device device = default_device();
   int threads = 0;  // 0: as many as the machine has
   int epochs = 40;
-  std::string data = DIGITS_FILE;
+  std::string data = find_data();
   std::string save;  // folder for what it takes to run the model elsewhere; empty: none
 };
 
@@ -45,9 +55,9 @@ Options parse(int argc, char** argv) {
       options.threads = std::stoi(argv[i + 1]);
     else if (option == "--epochs")
       options.epochs = std::stoi(argv[i + 1]);
-    else if (option == "--trace")
-      start_trace(argv[i + 1]);
-    else if (option == "--data")
+    else if (option == "--trace") {
+      if (!start_trace(argv[i + 1])) throw std::runtime_error("--trace needs a file to write");
+    } else if (option == "--data")
       options.data = argv[i + 1];
     else if (option == "--save")
       options.save = argv[i + 1];

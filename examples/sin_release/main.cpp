@@ -2,6 +2,8 @@
 // it for the next request until empty_cache() returns it. Usage: sin_release [DEVICE] [ELEMENTS]
 #include <braze/braze.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 
@@ -29,6 +31,7 @@ int main(int argc, char** argv) {
     Array y = sine(x);
     y.wait();
     const MemoryStats full_house = show("computed:      ", device);
+    const std::vector<float> values = y.to_vector<float>();
     x = Array();
     y = Array();
     const MemoryStats dropped = show("dropped:       ", device);
@@ -36,7 +39,9 @@ int main(int argc, char** argv) {
     const MemoryStats emptied = show("empty_cache(): ", device);
     const bool as_told = full_house.live_bytes >= 2 * bytes && dropped.live_bytes < bytes &&
                          dropped.cached_bytes >= 2 * bytes && emptied.cached_bytes == 0;
-    return as_told ? 0 : 1;
+    const bool are_sines = std::all_of(
+        values.begin(), values.end(), [](float v) { return std::abs(v - std::sin(0.5f)) < 1e-6f; });
+    return as_told && are_sines ? 0 : 1;
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";
     return 1;

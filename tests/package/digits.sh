@@ -8,6 +8,17 @@ work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 cd "$work"
 "$bin/digits" --device cpu --epochs 1 --save model >log
+
+# As in a bundle, the data lies one folder above the program; what lies there comes first.
+mkdir -p bundle/bin
+cp "$bin/digits" bundle/bin
+ln -s "$(dirname "$bin")/lib" bundle/lib
+echo 'no digits' | gzip >bundle/digits.csv.gz
+if bundle/bin/digits --epochs 1 >moved.log 2>&1 || ! grep -q 'bundle/digits.csv.gz' moved.log; then
+  echo 'digits does not look for its data beside itself'
+  cat moved.log
+  exit 1
+fi
 trained=$(sed -nE 's/^accuracy on .* ([0-9.]+) %$/\1/p' log)
 
 evaluate() {
