@@ -53,6 +53,7 @@ TEST_P(GpuCorpus, AssemblesWithoutSpills) {
     for (const Artifact& artifact : program.artifacts) {
       ++kernels;
       EXPECT_EQ(artifact.format, "cubin");
+      EXPECT_FALSE(artifact.facts.empty());
       for (size_t i = 0; i < artifact.facts.size(); ++i) {
         EXPECT_LE(artifact.facts[i].spill_bytes, kMostSpilled) << artifact.entry_names[i];
         spilling += artifact.facts[i].spill_bytes > 0;
@@ -93,8 +94,11 @@ graph @main(%x: {0}[{1}], %w: {0}[{2}]) {{
         SCOPED_TRACE(machine + ("\n" + text));
         const Program program =
             compile(parse_graph(text, "test"), *find_target(machine), {.gpu_code = GetParam()});
-        for (const Artifact& artifact : program.artifacts)
+        ASSERT_FALSE(program.artifacts.empty());
+        for (const Artifact& artifact : program.artifacts) {
+          EXPECT_FALSE(artifact.facts.empty());
           for (const auto& facts : artifact.facts) EXPECT_LE(facts.spill_bytes, kMostSpilled);
+        }
       }
 }
 

@@ -22,6 +22,10 @@ void expect_identical(const std::vector<HostTensor>& got, const std::vector<Host
   }
 }
 
+bool runs_here(const std::string& machine) {
+  return missing_features(find_target(machine).value(), host_features()).empty();
+}
+
 void check_levels(const Graph& graph, std::span<const HostTensor> inputs,
                   const std::string& machine) {
   testing::TileTexts tiles;
@@ -32,30 +36,34 @@ void check_levels(const Graph& graph, std::span<const HostTensor> inputs,
   const auto expected = testing::run(kernels, simulator, inputs);
   const auto tile_program = std::make_shared<const Program>(tiles.in(*kernels));
   expect_identical(testing::run(tile_program, simulator, inputs), expected, "tile against kernel");
-  const Target target = find_target(machine).value();
-  if (!missing_features(target, host_features()).empty()) return;
-  const auto code = std::make_shared<const Program>(compile(graph, target));
+  if (!runs_here(machine)) return;
+  const auto code = std::make_shared<const Program>(compile(graph, find_target(machine).value()));
   expect_identical(testing::run(code, "cpu", inputs), expected, "machine code against kernel");
 }
 
-class Levels : public ::testing::TestWithParam<uint64_t> {};
+// A machine, and the first seed.
+class Levels : public ::testing::TestWithParam<std::tuple<const char*, uint64_t>> {};
 
 TEST_P(Levels, Agree) {
-  for (uint64_t seed = GetParam(); seed < GetParam() + kGraphsATest; ++seed) {
+  const auto [machine, first] = GetParam();
+  for (uint64_t seed = first; seed < first + kGraphsATest; ++seed) {
     const Graph graph = fuzz::random_graph(seed, {});
     const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, seed);
-    for (const std::string machine : {"x86-64-v3", "x86-64-v4"}) {
-      SCOPED_TRACE("seed " + std::to_string(seed) + " for " + machine);
-      try {
-        check_levels(graph, inputs, machine);
-      } catch (const Error& error) {
-        ADD_FAILURE() << error.what();
-      }
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    try {
+      check_levels(graph, inputs, machine);
+    } catch (const Error& error) {
+      ADD_FAILURE() << error.what();
     }
   }
+  if (!runs_here(machine))
+    GTEST_SKIP() << "this processor cannot run machine code of " << machine
+                 << "; the interpreters agree";
 }
 
-INSTANTIATE_TEST_SUITE_P(Seeds, Levels, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
+INSTANTIATE_TEST_SUITE_P(Seeds, Levels,
+                         ::testing::Combine(::testing::Values("x86-64-v3", "x86-64-v4"),
+                                            ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest)));
 
 }  // namespace
 }  // namespace braze

@@ -70,13 +70,15 @@ TEST_F(Jit, SymbolsMeanOneValue) {
   const auto f =
       jit([](Tensor x, Tensor y) { return x + y; }, {spec(f32, {"n:1..8"}), spec(f32, {"n:1..8"})});
   f(ones({3}), ones({3}));
-  EXPECT_NE(error_of([&] { f(ones({3}), ones({4})); }), "");
+  EXPECT_CONTAINS(error_of([&] { f(ones({3}), ones({4})); }),
+                  "[n] and was given [4]: axis 0 must be 3");
 }
 
 TEST_F(Jit, SymbolsHaveOneRange) {
   const auto f = jit([](Tensor x, Tensor y) { return std::pair(x, y); },
                      {spec(f32, {"n:1..8"}), spec(f32, {"n:1..16"})});
-  EXPECT_CONTAINS(error_of([&] { f(ones({3}), ones({3})); }), "n");
+  EXPECT_CONTAINS(error_of([&] { f(ones({3}), ones({3})); }),
+                  "the symbol n has another range than before");
 }
 
 TEST_F(Jit, GradientsOfSymbolicExtents) {
@@ -93,7 +95,8 @@ TEST_F(Jit, Divisors) {
   f(ones({16}));
   f(ones({24}));
   EXPECT_EQ(f.compile_count(), 1);
-  EXPECT_NE(error_of([&] { f(ones({12})); }), "");
+  EXPECT_CONTAINS(error_of([&] { f(ones({12})); }),
+                  "arg0 is f32[12], but declared as f32[n], symbol n: 8..64%8");
 }
 
 template <class T>
@@ -166,7 +169,7 @@ TEST_F(Jit, Donation) {
   // Every handle of the donated value is dead, and says why.
   EXPECT_CONTAINS(error_of([&] { to_doubles(x); }), "donated");
   EXPECT_CONTAINS(error_of([&] { to_doubles(copy); }), "donated");
-  EXPECT_NE(error_of([&] { f(x, y); }), "");
+  EXPECT_CONTAINS(error_of([&] { f(x, y); }), "was donated to a call of @main");
 }
 
 TEST_F(Jit, DonationNeedsAResult) {
@@ -293,7 +296,7 @@ TEST_F(Jit, TwoDevicesAreAnError) {
 
 TEST_F(Jit, ErrorsLeaveItUsable) {
   const auto f = jit([](Tensor x) { return dot(x, x); });
-  EXPECT_NE(error_of([&] { f(ones({2, 3})); }), "");
+  EXPECT_CONTAINS(error_of([&] { f(ones({2, 3})); }), "f32[2, 3] and f32[2, 3] do not multiply");
   expect_near(f(ones({2, 2})), {2, 2, 2, 2}, 0);
 }
 

@@ -10,7 +10,10 @@
 namespace braze {
 namespace {
 
+using ::testing::AnyOf;
+using ::testing::Eq;
 using ::testing::HasSubstr;
+using ::testing::Matcher;
 
 std::span<const std::byte> bytes_of(std::string_view text) {
   return std::as_bytes(std::span(text));
@@ -185,37 +188,42 @@ TEST(Package, HoldsFunctionsAndWeights) {
   EXPECT_EQ(reader.facts(), contents.facts);
 }
 
+// The code of the error that reading a package ends with; "" if it reads.
+std::string fault_of(const std::string& file) {
+  try {
+    decode(bytes_of(file), "p.bzp");
+  } catch (const Error& error) {
+    return std::string(error.code().name);
+  }
+  return "";
+}
+
 // Every byte of a package counts, and none that is missing or too many goes unseen.
 TEST(Package, AnyChangeIsSeen) {
   const std::string file = encode(full_program());
-  const auto read = [](const std::string& bytes) { return decode(bytes_of(bytes), "p.bzp"); };
-  read(file);
+  EXPECT_EQ(fault_of(file), "");
+  constexpr size_t kVersionEnd = 12;  // behind the magic
+  const Matcher<std::string> damaged = Eq("package-damaged"),
+                             of_the_front = AnyOf("not-a-package", "package-version", damaged);
   for (size_t i = 0; i < file.size(); ++i) {
     std::string changed = file;
     changed[i] = static_cast<char>(changed[i] ^ (1 << (i % 8)));
-    EXPECT_THROW(read(changed), Error) << "byte " << i;
-    EXPECT_THROW(read(file.substr(0, i)), Error) << "length " << i;
+    EXPECT_THAT(fault_of(changed), i < kVersionEnd ? of_the_front : damaged) << "byte " << i;
+    EXPECT_THAT(fault_of(file.substr(0, i)), i < kVersionEnd ? of_the_front : damaged)
+        << "length " << i;
   }
-  EXPECT_THROW(read(file + '\0'), Error);
+  EXPECT_THAT(fault_of(file + '\0'), damaged);
 }
 
 TEST(Package, SaysWhatIsWrongWithAFile) {
   const std::string file = encode(full_program());
-  const auto code_of = [](const std::string& bytes) -> std::string_view {
-    try {
-      decode(bytes_of(bytes), "p.bzp");
-    } catch (const Error& error) {
-      return error.code().name;
-    }
-    return "";
-  };
-  EXPECT_EQ(code_of(""), "not-a-package");
-  EXPECT_EQ(code_of("braze 1 graph"), "not-a-package");
-  EXPECT_EQ(code_of(file.substr(0, 40)), "package-damaged");
-  EXPECT_EQ(code_of(file.substr(0, file.size() - 1)), "package-damaged");
+  EXPECT_EQ(fault_of(""), "not-a-package");
+  EXPECT_EQ(fault_of("braze 1 graph"), "not-a-package");
+  EXPECT_EQ(fault_of(file.substr(0, 40)), "package-damaged");
+  EXPECT_EQ(fault_of(file.substr(0, file.size() - 1)), "package-damaged");
   std::string newer = file;
   newer[8] = 2;
-  EXPECT_EQ(code_of(newer), "package-version");
+  EXPECT_EQ(fault_of(newer), "package-version");
 }
 
 }  // namespace

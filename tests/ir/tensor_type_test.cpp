@@ -1,5 +1,6 @@
 #include "ir/type/tensor_type.h"
 
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
 #include "braze/error.h"
@@ -22,7 +23,11 @@ TEST(Shape, Numel) {
   EXPECT_EQ((Shape{2, 3, 4}).numel(), Expr(24));
   EXPECT_EQ((Shape{n, 4, n}).numel(), 4 * n * n);
   EXPECT_EQ((Shape{INT64_MAX, INT64_MAX, 0}).numel(), Expr(0));
-  EXPECT_THROW((Shape{INT64_MAX, INT64_MAX}).numel(), Error);
+  EXPECT_THAT(
+      [] {
+        return (Shape{INT64_MAX, INT64_MAX}).numel();
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("does not fit 64 bits")));
 }
 
 TEST(Shape, StaticAndSymbolic) {
@@ -30,7 +35,11 @@ TEST(Shape, StaticAndSymbolic) {
   EXPECT_TRUE(Shape::of(dims).is_static());
   EXPECT_EQ(Shape::of(dims).static_dims(), dims);
   EXPECT_FALSE((Shape{2, n}).is_static());
-  EXPECT_THROW((Shape{2, n}).static_dims(), Error);
+  EXPECT_THAT(
+      [] {
+        return (Shape{2, n}).static_dims();
+      },
+      testing::ThrowsMessage<Error>(testing::HasSubstr("is not static")));
   EXPECT_EQ((Shape{2, n + 1}).evaluate([](std::string_view) { return 6; }),
             (std::vector<int64_t>{2, 7}));
 }

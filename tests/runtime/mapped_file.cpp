@@ -142,9 +142,14 @@ TEST_F(MappedFileTest, LinksAreFollowedAmongFoldersOnly) {
   fs::create_symlink("round", folder_ / "round");
   expect_error([&] { open_trusted_folder(folder_ / "round/x"); }, codes::kFileUnreadable,
                "symbolic links");
-  if (geteuid() != 0) return;
-  ASSERT_EQ(lchown((folder_ / "absolute").c_str(), 12345, 0), 0);
-  expect_distrust(folder_ / "absolute/file", "belongs to user 12345", "copy it");
+}
+
+TEST_F(MappedFileTest, LinksOfAnotherUserAreNotFollowed) {
+  if (geteuid() != 0) GTEST_SKIP() << "only root can give links away";
+  write("real/file");
+  fs::create_symlink("real", folder_ / "link");
+  ASSERT_EQ(lchown((folder_ / "link").c_str(), 12345, 0), 0);
+  expect_distrust(folder_ / "link/file", "belongs to user 12345", "copy it");
 }
 
 TEST_F(MappedFileTest, RelativePathsBeginWhereTheProcessIs) {

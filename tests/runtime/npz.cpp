@@ -348,7 +348,7 @@ TEST_F(NpzTest, EveryBitFlippedIsAnErrorOrTheSameArrays) {
           EXPECT_FALSE(error.starts_with("internal")) << i << " " << error;
         }
       for (size_t size = 0; size < good.size(); ++size)
-        EXPECT_NE(error_of([&] { parse(good.substr(0, size)); }), "") << size;
+        EXPECT_THAT(error_of([&] { parse(good.substr(0, size)); }), StartsWith("zip-file")) << size;
     }
 }
 

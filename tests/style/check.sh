@@ -88,6 +88,25 @@ code ir runtime compiler frontend tools | match '^[^:]*:[0-9]+:using namespace '
   report 'no using namespace at file scope'
 { find "${all[@]}" -name '*.h' -exec grep -L '^#pragma once' {} + 2>/dev/null || true; } | report 'headers begin with #pragma once'
 
+# Tests that cannot fail, or accept anything.
+code tests | match '(EXPECT|ASSERT)_ANY_THROW|(EXPECT|ASSERT)_THROW\(.*,\s*(braze::)?Error\)' |
+  report 'a test says which error it expects: a part of its text, or its code'
+code tests | match '(EXPECT|ASSERT)_NE\(error_of\(.*,\s*""\)' |
+  report 'a test says which error it expects, not that there is one'
+code tests | match '(HasSubstr|StartsWith|EndsWith)\("([^"\\]|\\.){0,2}"\)|EXPECT_CONTAINS\(.*,\s*"([^"\\]|\\.){0,2}"\)' |
+  report 'a part of a text that is expected has three characters or more'
+code tests | match 'GTEST_SKIP\(\)\s*;' | report 'a test that is skipped says why'
+# The bodies of tests begin and end at the first column.
+code tests | awk -F: '{ text = $0; sub(/^[^:]*:[0-9]*:/, "", text) }
+    text ~ /^TEST(_F|_P)?\(/ { inside = 1 }
+    text ~ /^}$/ { inside = 0 }
+    inside && text ~ /^  if \(.*\) return;/ { print }' |
+  report 'a test that cannot judge is skipped with its reason; it does not return'
+if [[ -d tests ]]; then
+  { grep -rn --include=CMakeLists.txt --include='*.cmake' 'SKIP_REGULAR_EXPRESSION' tests cmake 2>/dev/null || true; } |
+    report 'what a test prints does not make it skipped: it ends with 77'
+fi
+
 if [[ $violations -gt 0 ]]; then
   echo "$violations violations"
   exit 1

@@ -41,6 +41,16 @@ expect 1 compiler/codegen/a.cpp 'case Op::Gelu:'
 expect 1 ir/a.cpp '#include "../ir/b.h"'
 expect 1 ir/a.cpp 'using namespace std;'
 expect 1 ir/a.h 'int x;'
+expect 0 tests/a.cpp 'TEST(A, B) {\n  EXPECT_THAT(error_of(f), HasSubstr("no device"));\n}\nvoid g() {\n  if (x) return;\n}'
+expect 1 tests/a.cpp 'EXPECT_ANY_THROW(f());'
+expect 1 tests/a.cpp 'EXPECT_THROW(f(1, 2), Error);'
+expect 0 tests/a.cpp 'EXPECT_THROW(f(), std::runtime_error);'
+expect 1 tests/a.cpp 'EXPECT_NE(error_of([&] { f(); }), "");'
+expect 1 tests/a.cpp 'EXPECT_THAT(text, HasSubstr("n"));'
+expect 1 tests/a.cpp 'EXPECT_CONTAINS(error_of([&] { f(); }), "no");'
+expect 1 tests/a.cpp '  if (x) GTEST_SKIP();'
+expect 1 tests/a.cpp 'TEST_F(A, B) {\n  if (x) return;\n}'
+expect 1 tests/CMakeLists.txt 'set_tests_properties(a PROPERTIES SKIP_REGULAR_EXPRESSION "no GPU")'
 
 rm -rf "${tree:?}"/*
 mkdir -p "$tree/compiler/codegen/llvm"

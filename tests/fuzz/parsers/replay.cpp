@@ -42,6 +42,7 @@ void run(std::string input) {
 
 void add_seeds(const std::filesystem::path& path, std::vector<std::string>& seeds) {
   std::ifstream file(path, std::ios::binary);
+  if (!file) stop("a seed cannot be read", path.string());
   std::ostringstream text;
   text << file.rdbuf();
   std::string rest = std::move(text).str();
