@@ -109,7 +109,7 @@ struct Launch {
   std::string name;              ///< made of the user's op names
   std::vector<std::string> ops;  ///< what was fused, in order, with the user's lines
   std::string schedule;
-  Expr bytes_read, bytes_written;  ///< model bytes: every input once, every output once
+  Expr bytes_read, bytes_written;  ///< model bytes: what is read of every input, every output; once
   Expr flops;
 };
 

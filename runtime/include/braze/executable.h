@@ -54,7 +54,7 @@ struct LaunchRecord {
   std::string program;  ///< name of the program
   Device device;        ///< where it ran
   double seconds = 0;   ///< on the device
-  uint64_t bytes = 0;   ///< model bytes moved: every input once, every output once
+  uint64_t bytes = 0;   ///< model bytes: what is read of every input, every output; once
   uint64_t flops = 0;   ///< floating-point operations
 };
 
