@@ -24,20 +24,25 @@
 //
 //              degree     operations          error
 //             f32 f64   f32  f64  f16 bf16   f32   f64   method
-//   exp         6  12    21   27   26    4   0.96  0.97  x = n ln 2 + r, e^r 2^n
-//   exp2        6  11    18   24   21    3   0.88  0.85  x = n + r, 2^r 2^n
+//   exp         6  12    23   28   22    4   0.96  0.97  x = n ln 2 + r, e^r 2^n
+//   exp2        6  11    20   25   17    3   0.88  0.85  x = n + r, 2^r 2^n
 //   expm1       7  12    29   31   22   19   0.89  1.08  2^n (e^r - 1) + (2^n - 1)
-//   sigmoid     6  12    27   30   37   11   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
+//   sigmoid     6  12    32   32   36   11   0.97  2.24  w / (w + e^r), w = 2^-n, or 1 - that
 //   tanh        9  15    32   24   21   10   0.80  2.40  addition theorem at n ln(2)/2; inverts
 //   log        10  16    30   33   33   30   0.92  0.92  x = 2^n (1 + f); f64 divides
 //   log2       10  16    35   39   35   35   0.94  1.22  the same, log2(e) in two parts
-//   log1p      10  16    29   32   34   29   0.92  0.92  the same, f from x itself
-//   erf        14  23    29   92   33   10   0.99  1.01  two polynomials; f64 divides
-//   erfc        9  22    62   77   40   17   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); inverts
+//   log1p      10  16    33   36   38   33   0.92  0.92  the same, f from x itself
+//   erf        14  23    29   86   33   10   0.99  1.01  two polynomials; f64 divides
+//   erfc        9  22    67   78   39   17   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); inverts
 //   sin, cos    9  17    99  233   30   99   0.88  0.87  Payne-Hanek (f16: Cody-Waite)
 //
 // bf16 has bodies of its own where they are cheaper, those of gelu (19), gelu_tanh (10), silu (13)
 // and softplus (12) among them.
+//
+// x86 processors take a microcode assist, some 100 cycles, for a product, fma or quotient that gives
+// or takes a subnormal number. Arguments of ordinary size bring none about, also where the result is
+// subnormal or 0: there its bits are made by a sum and integer rows. Exceptions: the bodies in bf16,
+// and squares of reduced arguments below 2^-63 (2^-511 in f64).
 //
 // Methods: reduction of exp and log by Cody and Waite (1980); sums with a low part by Dekker
 // (1971); the reduction of huge angles by Payne and Hanek (1983).
@@ -102,26 +107,33 @@ S power_of_two_f32(const S& rounded) {
   return bitcast(exponent + i32(rounded, kOneF32), DType::F32);
 }
 
-/// 2^k from a sum with kRoundF32, for -150 <= k <= 100: subnormal numbers included, and 0 for -150.
-/// A product with it rounds once.
+/// 2^k from the shifted exponent k, at least 2^-64, for -254 < k < 128: a power of which nothing
+/// but a sum or difference with a number near 1 is made.
 template <class S>
-S small_power_of_two_f32(const S& rounded) {
-  const S exponent = shl(bitcast(rounded, DType::I32), i32(rounded, 23));
-  const S above = bitcast(exponent + i32(rounded, kOneF32 + (24u << 23)), DType::F32);
-  return above * rounded.constant(0x1p-24);
+S bounded_power_of_two_f32(const S& exponent) {
+  const S bits = exponent + i32(exponent, kOneF32);
+  return bitcast(max(bits, i32(exponent, kOneF32 - (64u << 23))), DType::F32);
 }
 
-/// p 2^k from a sum with kRoundF32, rounded once, for 1/2 < p < 2 and -150 <= k <= 128. A factor c,
-/// 2^-25 for k <= 0 and at most 2 above, leaves p 2^k / c an exponent that its bits can hold. NaN
-/// comes through by c.
+/// p 2^k from the shifted exponent k, rounded once, for a finite result, 2^-8 < p < 2 and
+/// k >= -150. `is_subnormal` says where the result is below 2^-126. No product underflows, which
+/// would cost x86 processors a microcode assist: the exponent is added to the bits of p, and the
+/// sum of p 2^(k+149) and 2^23 holds the bits of a subnormal result. NaN does not come through.
 template <class S>
-S scaled_f32(const S& p, const S& rounded) {
-  const S k = rounded - p.constant(kRoundF32);
-  const S least = max(k, p.constant(0x1p-25));
-  const S c = min(least, p.constant(2.0));
-  const S exponent = shl(bitcast(rounded, DType::I32), i32(p, 23));
-  const S others = i32(p, kOneF32) - bitcast(c, DType::I32);
-  return bitcast(bitcast(p, DType::I32) + exponent + others, DType::F32) * c;
+S scaled_down_f32(const S& p, const S& exponent, const S& is_subnormal) {
+  const S bits = bitcast(p, DType::I32) + exponent;
+  const S sum = bitcast(bits + i32(p, 149u << 23), DType::F32) + p.constant(0x1p23);
+  const S subnormal = bitcast(sum, DType::I32) - i32(p, 150u << 23);
+  return bitcast(select(is_subnormal, subnormal, bits), DType::F32);
+}
+
+/// p 2^k from a sum with kRoundF32 as the value of a growing function at x: subnormal below
+/// `normal`, infinite above `greatest`, NaN at NaN.
+template <class S>
+S scaled_f32(const S& x, const S& p, const S& rounded, double normal, double greatest) {
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
+  const S finite = scaled_down_f32(p, exponent, lt(x, x.constant(normal)));
+  return select(le(x, x.constant(greatest)), finite, max(x, infinity(x)));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -132,6 +144,9 @@ inline constexpr double kLog2E = 0x1.715476p+0;  // log2(e) = kLog2E + kLog2ELo
 inline constexpr double kLog2ELo = 0x1.4ae0cp-26;
 inline constexpr double kLn2 = 0x1.62e42ep-1;  // ln 2 = kLn2 + kLn2Lo, both positive
 inline constexpr double kLn2Lo = 0x1.efa39ep-25;
+/// The least x for which e^x >= 2^-126, and the greatest for which it is finite.
+inline constexpr double kLeastNormalExpF32 = -0x1.5d589ep+6;
+inline constexpr double kGreatestExpF32 = 0x1.62e42ep+6;
 
 /// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2, to 2^-28 of e^r.
 template <class S>
@@ -139,29 +154,43 @@ S exp_tail_f32(const S& r) {
   return horner(r, 0.0013822662, 0.00836884, 0.041668247, 0.1666652, 0.49999994);
 }
 
-/// x = n ln 2 + r and e^x = e^r 2^n. The limits let special values flow through: e^-104 rounds to
-/// 0, e^89 to infinity, and NaN passes both.
+/// A result p 2^k: p and the sum of k and kRoundF32 (kRoundF64).
 template <class S>
-S exp_f32(const S& x) {
-  const S low = max(x, x.constant(-104.0));
-  const S y = min(low, x.constant(89.0));
-  const S rounded = fma(y, x.constant(kLog2E), x.constant(-0.085)) + x.constant(kRoundF32);
+struct Power {
+  S p, rounded;
+};
+
+/// x = n ln 2 + r and e^x = e^r 2^n.
+template <class S>
+Power<S> exp_parts_f32(const S& x) {
+  const S rounded = fma(x, x.constant(kLog2E), x.constant(-0.085)) + x.constant(kRoundF32);
   const S n = rounded - x.constant(kRoundF32);
-  S r = fma(n, x.constant(-kLn2), y);  // exact
+  S r = fma(n, x.constant(-kLn2), x);  // exact
   r = fma(n, x.constant(-kLn2Lo), r);
   const S q = horner(r, 0.00146364, 0.008360386, 0.041658476, 0.1666657, 0.5000002);
-  return scaled_f32(x.constant(1.0) + fma(r * r, q, r), rounded);
+  return {x.constant(1.0) + fma(r * r, q, r), rounded};
+}
+
+/// e^-104 rounds to 0.
+template <class S>
+S exp_f32(const S& x) {
+  const Power<S> power = exp_parts_f32(max(x, x.constant(-104.0)));
+  return scaled_f32(x, power.p, power.rounded, kLeastNormalExpF32, kGreatestExpF32);
+}
+
+template <class S>
+Power<S> exp2_parts_f32(const S& x) {
+  const S rounded = x + x.constant(kRoundF32);
+  const S r = x - (rounded - x.constant(kRoundF32));  // exact
+  const S p =
+      horner(r, 0.00015241314, 0.0013391303, 0.009618834, 0.05550359, 0.24022645, 0.6931472, 1.0);
+  return {p, rounded};
 }
 
 template <class S>
 S exp2_f32(const S& x) {
-  const S low = max(x, x.constant(-150.0));
-  const S y = min(low, x.constant(128.0));
-  const S rounded = y + x.constant(kRoundF32);
-  const S r = y - (rounded - x.constant(kRoundF32));  // exact
-  const S p =
-      horner(r, 0.00015241314, 0.0013391303, 0.009618834, 0.05550359, 0.24022645, 0.6931472, 1.0);
-  return scaled_f32(p, rounded);
+  const Power<S> power = exp2_parts_f32(max(x, x.constant(-150.0)));
+  return scaled_f32(x, power.p, power.rounded, -126.0, 0x1.fffffep+6);
 }
 
 /// With w = 2^(n-1), e^x - 1 = 2 ((w - 1/2) + r w + (r^2 q + r_lo) w), of which the first two terms
@@ -191,7 +220,7 @@ S expm1_f32(const S& x) {
 
 /// With e^-|x| = w / P, P = 1 + e = e^r and w = 2^-n, sigmoid(-|x|) = w / (w + P). The remainder of
 /// the reciprocal is 1 - y (1 + e + w) by its parts: without the last bit of y, 1 - y is exact. The
-/// other half of the curve is 1 - sigmoid(-|x|).
+/// other half of the curve is 1 - sigmoid(-|x|). A w below 2^-64 counts as a factor alone.
 template <class S>
 S sigmoid_f32(const S& x) {
   const S a = min(abs(x), x.constant(104.0));
@@ -201,12 +230,14 @@ S sigmoid_f32(const S& x) {
   r = fma(minus_n, x.constant(kLn2Lo), r);
   const S one = x.constant(1.0);
   const S e = fma(r * r, exp_tail_f32(r), r);
-  const S w = small_power_of_two_f32(rounded);
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
+  const S w = bounded_power_of_two_f32(exponent);
   const S near = bitcast(inverse((one + e) + w), DType::I32);
   const S y = bitcast(bit_and(near, i32(x, ~1u)), DType::F32);
   const S error = fma(-y, w, fma(-y, e, one - y));
-  const S negative = fma(y, error, y) * w;
-  return select(lt(x, x.constant(0.0)), negative, one - negative);
+  const S p = fma(y, error, y);
+  const S negative = scaled_down_f32(p, exponent, lt(x, x.constant(kLeastNormalExpF32)));
+  return select(lt(x, x.constant(0.0)), negative, fma(-p, w, one));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -309,7 +340,8 @@ S log2_f32(const S& x) {
 
 /// n is that of u = 1 + x, but f = 2^-n (1 + x) - 1 is made from x itself and almost always exact:
 /// the rounding of u does no harm. 2^-n x is a sum of exponents, because x is normal or n is 0.
-/// 2^-n itself is lost from n = 127 on, where it does not count.
+/// 2^-n itself is lost from n = 127 on, where it does not count. For |x| <= 2^-60 the result is x,
+/// and x stays out of products, which would underflow.
 template <class S>
 S log1p_f32(const S& x) {
   const S one = x.constant(1.0);
@@ -318,7 +350,10 @@ S log1p_f32(const S& x) {
   const S scale = shl(minus_n, i32(x, 23));
   const S w = max(bitcast(scale + i32(x, kOneF32), DType::F32), x.constant(0.0));
   const S f = bitcast(bitcast(x, DType::I32) + scale, DType::F32) - (one - w);
-  return log_ends(u, log_of_parts_f32(convert(minus_n, DType::F32), f));
+  const S counts = gt(abs(x), x.constant(0x1p-60));
+  const S g = select(counts, f, x.constant(0.0));
+  const S value = log_of_parts_f32(convert(minus_n, DType::F32), g);
+  return log_ends(u, select(counts, value, x));
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -340,6 +375,9 @@ S erf_f32(const S& x) {
              0.01735564, -0.012419016, 0.0053702816, 0.9989259);
   return with_sign_f32(select(lt(a, x.constant(1.0)), small, large), x);
 }
+
+/// The greatest x for which erfc(x) >= 2^-126.
+inline constexpr double kGreatestNormalErfcF32 = 0x1.2639bep+3;
 
 /// erfc(a) = e^(-a^2) y H(y), y = 1 / (a + 3): H is smooth from 0 to 10.2, where erfc underflows.
 /// Both factors and a^2 carry a low part, that of y through the derivative of the product.
@@ -378,8 +416,11 @@ S erfc_f32(const S& x) {
   const S product = p * g;
   // g_lo is some ulps of g, so that its product with p_lo counts.
   const S product_lo = fma(p_lo, g, fma(p + p_lo, g_lo, fma(p, g, -product)));
-  const S positive = (product + product_lo) * small_power_of_two_f32(rounded);
-  return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
+  const S value = product + product_lo;
+  const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
+  const S positive = scaled_down_f32(value, exponent, gt(x, x.constant(kGreatestNormalErfcF32)));
+  const S negative = fma(-value, bounded_power_of_two_f32(exponent), x.constant(2.0));
+  return select(ge(x, x.constant(0.0)), positive, negative);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -517,6 +558,8 @@ inline constexpr double kLog2EF64 = 0x1.71547652b82fep+0;
 inline constexpr double kLog2ELoF64 = 0x1.777d0ffda0d24p-56;
 inline constexpr double kLn2F64 = 0x1.62e42fefa39efp-1;
 inline constexpr double kLn2LoF64 = 0x1.abc9e3b39803fp-56;
+inline constexpr double kLeastNormalExpF64 = -0x1.6232bdd7abcd2p+9;
+inline constexpr double kGreatestExpF64 = 0x1.62e42fefa39efp+9;
 
 /// 2^k from a sum with kRoundF64, for -1023 < k < 1024.
 template <class S>
@@ -525,20 +568,27 @@ S power_of_two_f64(const S& rounded) {
   return bitcast(exponent + i64(rounded, kOneF64), DType::F64);
 }
 
-/// Two normal numbers whose product is a power of two that need not be one.
-template <class S>
-struct Powers {
-  S first, second;
-};
+// As in f32; the exponent may be -1100 and p 2^-8.
 
-/// 2^k in two factors.
 template <class S>
-Powers<S> powers_of_two_f64(const S& rounded) {
-  const S bits = bitcast(rounded, DType::I64);
-  const S half = bit_and(shl(bits, i64(bits, 51)), i64(bits, uint64_t{0xfff} << 52));
-  const S rest = shl(bits, i64(bits, 52)) - half;
-  return {bitcast(half + i64(bits, kOneF64), DType::F64),
-          bitcast(rest + i64(bits, kOneF64), DType::F64)};
+S bounded_power_of_two_f64(const S& exponent) {
+  const S bits = exponent + i64(exponent, kOneF64);
+  return bitcast(max(bits, i64(exponent, kOneF64 - (uint64_t{128} << 52))), DType::F64);
+}
+
+template <class S>
+S scaled_down_f64(const S& p, const S& exponent, const S& is_subnormal) {
+  const S bits = bitcast(p, DType::I64) + exponent;
+  const S sum = bitcast(bits + i64(p, uint64_t{1074} << 52), DType::F64) + p.constant(0x1p52);
+  const S subnormal = bitcast(sum, DType::I64) - i64(p, uint64_t{1075} << 52);
+  return bitcast(select(is_subnormal, subnormal, bits), DType::F64);
+}
+
+template <class S>
+S scaled_f64(const S& x, const S& p, const S& rounded, double normal, double greatest) {
+  const S exponent = shl(bitcast(rounded, DType::I64), i64(x, 52));
+  const S finite = scaled_down_f64(p, exponent, lt(x, x.constant(normal)));
+  return select(le(x, x.constant(greatest)), finite, max(x, infinity(x)));
 }
 
 /// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.
@@ -552,29 +602,25 @@ S exp_tail_f64(const S& r) {
 
 template <class S>
 S exp_f64(const S& x) {
-  const S low = max(x, x.constant(-746.0));
-  const S y = min(low, x.constant(710.0));
+  const S y = max(x, x.constant(-746.0));
   const S rounded = fma(y, x.constant(kLog2EF64), x.constant(kRoundF64));
   const S n = rounded - x.constant(kRoundF64);
   S r = fma(n, x.constant(-kLn2F64), y);
   r = fma(n, x.constant(-kLn2LoF64), r);
   const S p = x.constant(1.0) + fma(r * r, exp_tail_f64(r), r);
-  const Powers<S> w = powers_of_two_f64(rounded);
-  return p * w.first * w.second;
+  return scaled_f64(x, p, rounded, kLeastNormalExpF64, kGreatestExpF64);
 }
 
 template <class S>
 S exp2_f64(const S& x) {
-  const S low = max(x, x.constant(-1080.0));
-  const S y = min(low, x.constant(1025.0));
+  const S y = max(x, x.constant(-1080.0));
   const S rounded = y + x.constant(kRoundF64);
   const S r = y - (rounded - x.constant(kRoundF64));
   const S p = horner(r, 0x1.e945047d20072p-32, 0x1.e61af3c05ddf6p-28, 0x1.b525408df572ep-24,
                      0x1.62bfc7d7df9a8p-20, 0x1.ffcbfc58eec80p-17, 0x1.4309130ebe982p-13,
                      0x1.5d87fe78a11e4p-10, 0x1.3b2ab6fba01b2p-7, 0x1.c6b08d704a122p-5,
                      0x1.ebfbdff82c5a4p-3, 0x1.62e42fefa39efp-1, 1.0);
-  const Powers<S> w = powers_of_two_f64(rounded);
-  return p * w.first * w.second;
+  return scaled_f64(x, p, rounded, -1022.0, 0x1.fffffffffffffp+9);
 }
 
 template <class S>
@@ -605,9 +651,11 @@ S sigmoid_f64(const S& x) {
   r = fma(minus_n, x.constant(kLn2LoF64), r);
   const S one = x.constant(1.0);
   const S p = one + fma(r * r, exp_tail_f64(r), r);
-  const Powers<S> w = powers_of_two_f64(rounded);
-  const S negative = w.first / fma(w.first, w.second, p) * w.second;
-  return select(lt(x, x.constant(0.0)), negative, one - negative);
+  const S exponent = shl(bitcast(rounded, DType::I64), i64(x, 52));
+  const S w = bounded_power_of_two_f64(exponent);
+  const S y = one / (w + p);
+  const S negative = scaled_down_f64(y, exponent, lt(x, x.constant(kLeastNormalExpF64)));
+  return select(lt(x, x.constant(0.0)), negative, fma(-y, w, one));
 }
 
 template <class S>
@@ -693,11 +741,15 @@ S log1p_f64(const S& x) {
   const S scale = shl(minus_n, i64(x, 52));
   const S w = max(bitcast(scale + i64(x, kOneF64), DType::F64), x.constant(0.0));
   const S f = bitcast(bitcast(x, DType::I64) + scale, DType::F64) - (one - w);
-  return log_ends(u, log_of_parts_f64(convert(minus_n, DType::F64), f));
+  const S counts = gt(abs(x), x.constant(0x1p-60));
+  const S g = select(counts, f, x.constant(0.0));
+  const S value = log_of_parts_f64(convert(minus_n, DType::F64), g);
+  return log_ends(u, select(counts, value, x));
 }
 
+/// erfc(a) for a >= 0.
 template <class S>
-S erfc_positive_f64(const S& a) {
+Power<S> erfc_parts_f64(const S& a) {
   const S one = a.constant(1.0);
   const S square = a * a;
   const S square_lo = fma(a, a, -square);
@@ -728,14 +780,19 @@ S erfc_positive_f64(const S& a) {
 
   const S product = p * g;
   const S product_lo = fma(p_lo, g, fma(p, g_lo, fma(p, g, -product)));
-  const Powers<S> w = powers_of_two_f64(rounded);
-  return (product + product_lo) * w.first * w.second;
+  return {product + product_lo, rounded};
 }
+
+inline constexpr double kGreatestNormalErfcF64 = 0x1.a8b12fc6e4891p+4;
 
 template <class S>
 S erfc_f64(const S& x) {
-  const S positive = erfc_positive_f64(min(abs(x), x.constant(27.5)));
-  return select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
+  const Power<S> power = erfc_parts_f64(min(abs(x), x.constant(27.5)));
+  const S exponent = shl(bitcast(power.rounded, DType::I64), i64(x, 52));
+  const S is_subnormal = gt(x, x.constant(kGreatestNormalErfcF64));
+  const S positive = scaled_down_f64(power.p, exponent, is_subnormal);
+  const S negative = fma(-power.p, bounded_power_of_two_f64(exponent), x.constant(2.0));
+  return select(ge(x, x.constant(0.0)), positive, negative);
 }
 
 /// A polynomial below 1, 1 - erfc above.
@@ -748,7 +805,8 @@ S erf_f64(const S& x) {
                      -0x1.c02db0147aad0p-11, 0x1.565bccf7e1aa3p-8, -0x1.b82ce311ee03ep-6,
                      0x1.ce2f21a0408d0p-4, -0x1.812746b0379b2p-2, 0x1.06eba8214db68p-3);
   const S small = fma(a, q, a);
-  const S large = x.constant(1.0) - erfc_positive_f64(min(a, x.constant(6.0)));
+  const Power<S> power = erfc_parts_f64(min(a, x.constant(6.0)));
+  const S large = fma(-power.p, power_of_two_f64(power.rounded), x.constant(1.0));
   return with_sign_f64(select(lt(a, x.constant(1.0)), small, large), x);
 }
 
@@ -1018,16 +1076,27 @@ S softplus_16(const S& x, DType) {
   return softplus_bf16(x);
 }
 
+/// 2^-30 is 0 in f16, and 2^30 is infinite.
+template <class S>
+S bounded_f16(const S& x) {
+  const S low = max(x, x.constant(-30.0));
+  return min(low, x.constant(30.0));
+}
+
 template <class S>
 S exp_16(const S& x, DType dtype) {
   if (dtype == DType::BF16) return exp_bf16(x);
-  return nudged(x, exp_f32(x), dtype, {{0x1.de4p-8f, -1}, {0x1.73cp-6f, -1}});
+  const Power<S> power = exp_parts_f32(bounded_f16(x));
+  const S result = power.p * power_of_two_f32(power.rounded);
+  return nudged(x, result, dtype, {{0x1.de4p-8f, -1}, {0x1.73cp-6f, -1}});
 }
 
 template <class S>
 S exp2_16(const S& x, DType dtype) {
   if (dtype == DType::BF16) return exp2_bf16(x);
-  return nudged(x, exp2_f32(x), dtype, {{0x1.714p-11f, 1}});
+  const Power<S> power = exp2_parts_f32(bounded_f16(x));
+  const S result = power.p * power_of_two_f32(power.rounded);
+  return nudged(x, result, dtype, {{0x1.714p-11f, 1}});
 }
 
 template <class S>
@@ -1081,14 +1150,14 @@ S tanh_16(const S& x, DType dtype) {
 template <class S>
 S sigmoid_16(const S& x, DType dtype) {
   if (dtype == DType::BF16) return sigmoid_bf16(x);
-  const S a = min(abs(x), x.constant(104.0));
+  const S a = min(abs(x), x.constant(30.0));
   const S rounded = fma(a, x.constant(-kLog2E), x.constant(kRoundF32));
   const S minus_n = rounded - x.constant(kRoundF32);
   S r = fma(minus_n, x.constant(kLn2), a);
   r = fma(minus_n, x.constant(kLn2Lo), r);
   const S one = x.constant(1.0);
   const S p = one + fma(r * r, exp_tail_f32(r), r);
-  const S w = small_power_of_two_f32(rounded);
+  const S w = power_of_two_f32(rounded);
   const S negative = inverse(p + w) * w;
   const S result = select(lt(x, x.constant(0.0)), negative, one - negative);
   return nudged(x, result, dtype,
@@ -1112,7 +1181,7 @@ template <class S>
 S erfc_16(const S& x, DType dtype) {
   if (dtype == DType::BF16) return erfc_bf16(x);
   const S one = x.constant(1.0);
-  const S a = min(abs(x), x.constant(10.2));
+  const S a = min(abs(x), x.constant(5.0));
   const S square = a * a;
   const S rounded = fma(square, x.constant(-kLog2E), x.constant(kRoundF32));
   const S n = rounded - x.constant(kRoundF32);
@@ -1122,7 +1191,7 @@ S erfc_16(const S& x, DType dtype) {
   const S y = inverse(a + x.constant(3.0));
   const S h = horner(y - x.constant(0.1875), 3269.8997, -190.26918, -946.59174, -190.55179,
                      193.37178, 175.99776, 80.85937, 25.861547, 6.2788258, 1.1942899);
-  const S positive = p * (y * h) * small_power_of_two_f32(rounded);
+  const S positive = p * (y * h) * power_of_two_f32(rounded);
   const S result = select(lt(x, x.constant(0.0)), x.constant(2.0) - positive, positive);
   return nudged(x, result, dtype, {{0x1.424p-1f, 1}, {-0x1.c5cp-12f, 3}});
 }
