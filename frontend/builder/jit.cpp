@@ -7,6 +7,7 @@
 #include <thread>
 
 #include "frontend/builder/builder.h"
+#include "frontend/builder/checked.h"
 #include "frontend/builder/compiled.h"
 #include "ir/graph/check.h"
 #include "ir/graph/rewrite.h"
@@ -75,6 +76,7 @@ struct Specialization {
   Device device;
   std::vector<LeafSignature> leaves;
   std::shared_ptr<const Graph> graph;
+  std::optional<CheckedGraph> checked;  // in checked mode: what `executable` was made of
   Executable executable;
   std::shared_ptr<const void> skeleton;
 
@@ -363,7 +365,13 @@ const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array
   Specialization fresh{
       .structure = structure, .device = device, .graph = graph, .skeleton = traced.skeleton};
   for (const Spec& leaf : specs) fresh.leaves.emplace_back(leaf);
-  fresh.executable = compiled_executable(*fresh.graph, device, state_->options.compile);
+  CompileOptions options = state_->options.compile;
+  if (state_->options.checked) {
+    fresh.checked.emplace(*graph);
+    options.precision = Precision::Strict;
+  }
+  fresh.executable =
+      compiled_executable(fresh.checked ? fresh.checked->graph() : *graph, device, options);
   const Specialization& kept = state_->specializations.emplace_back(std::move(fresh));
   state_->last.store(&kept, std::memory_order_release);
   return kept;
@@ -388,6 +396,11 @@ int JitCore::compile_count() const {
   return static_cast<int>(state_->specializations.size());
 }
 
+std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments) {
+  if (specialization.checked)
+    return specialization.checked->run(specialization.executable, arguments);
+  return specialization.executable.run(arguments);
+}
 const Executable& executable(const Specialization& specialization) {
   return specialization.executable;
 }
@@ -410,7 +423,7 @@ CheckReport check(const Specialization& specialization, std::span<const Array> a
     copies.push_back(Array::from_host(inputs.back(), argument.device()));
   }
   std::vector<HostTensor> got;
-  for (const Array& result : specialization.executable.run(copies)) got.push_back(result.to_host());
+  for (const Array& result : run(specialization, copies)) got.push_back(result.to_host());
   const CheckResult result = check_outputs(*specialization.graph, inputs, got,
                                            specialization.executable.program().precision);
   CheckReport report{.ok = result.ok, .text = result.summary()};

@@ -10,6 +10,7 @@
 #include "braze/executable.h"
 #include "braze/io.h"
 #include "braze/trace.h"
+#include "ir/graph/verify.h"
 #include "ir/support/clocks.h"
 #include "ir/support/text.h"
 #include "ir/support/trace.h"
@@ -42,7 +43,7 @@ struct Options {
   std::string device = "cpu";
   int64_t repeat = 0;
   std::string trace;
-  bool json = false;
+  bool json = false, checked = false;
   InputFlags inputs;
   OutputFlags output;
   CompileFlags compile;
@@ -70,9 +71,25 @@ struct Made {
   double compile_seconds = 0, load_seconds = 0;
 };
 
+// A graph with its checks.
+Runnable make_checked(const Source& source, const Options& options, const Device& device) {
+  const auto* graph = std::get_if<Graph>(&source);
+  if (!graph) fail_usage("--checked is for graphs: tile and kernel text has no ops to name");
+  // Before more is added to it.
+  blame(Exit::Compile,
+        [&] { fail_if_any(verify(*graph), fmt::format("the graph {}", quote(graph->name()))); });
+  auto checked = std::make_shared<const CheckedGraph>(*graph);
+  CompileOptions compile = options.compile.options();
+  compile.precision = Precision::Strict;
+  auto program = cached_source(checked->graph(), device.target(), compile);
+  const size_t count = program->inputs.size();
+  return {Executable::load(std::move(program), device), std::vector<Array>(count), checked};
+}
+
 Made make_runnable(const Options& options, const Device& device) {
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
+    if (options.checked) fail_usage("--checked is for text: a package is compiled already");
     WallClock clock;
     Runnable runnable = load_runnable(options.package, options.file, device);
     return {std::move(runnable), 0, clock.lap()};
@@ -81,6 +98,11 @@ Made make_runnable(const Options& options, const Device& device) {
   const bool is_code = !std::holds_alternative<Graph>(source);
   options.package.refuse_for_text(is_code);
   if (is_code && options.file != "-") refuse_where_keys_decide(options.file);
+  if (options.checked) {
+    WallClock clock;
+    Runnable runnable = make_checked(source, options, device);
+    return {std::move(runnable), clock.lap(), 0};
+  }
   const uint64_t hits = DiskCache::of_process().stats().hits;
   auto program = cached_source(source, device.target(), options.compile.options());
   const bool is_loaded = DiskCache::of_process().stats().hits > hits;
@@ -114,7 +136,7 @@ struct Timing {
 double timed_call(const Runnable& runnable, const Inputs& inputs) {
   const std::vector<Array> arguments = runnable.arguments(inputs.values);
   const auto start = std::chrono::steady_clock::now();
-  for (const Array& output : runnable.executable.run(arguments)) output.wait();
+  for (const Array& output : runnable.run(arguments)) output.wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
@@ -226,12 +248,12 @@ Exit run(const Options& options) {
   const Runnable& runnable = made.runnable;
   const Executable& executable = runnable.executable;
   const Program* program = &executable.program();
-  const std::vector<std::string> names = output_names(program->outputs);
+  const std::vector<std::string> names = output_names(runnable.outputs());
   const OutputFiles files(options.output, names);
   const Inputs inputs =
       make_inputs(runnable.free_inputs(), options.inputs, runnable.weight_shapes());
 
-  const std::vector<Array> results = executable.run(runnable.arguments(inputs.values));
+  const std::vector<Array> results = runnable.run(runnable.arguments(inputs.values));
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());
   files.write(results);
@@ -280,6 +302,10 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_device(options->device);
   options->inputs.add_to(arguments);
   options->output.add_to(arguments);
+  arguments.add_flag(
+      "--checked", options->checked,
+      "Stop at the first op that takes an index out of range, makes a NaN, or makes an "
+      "infinity of finite numbers; computes as --precision strict");
   arguments.add_option("--repeat", options->repeat, "Calls to time");
   arguments.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
   options->compile.add_to(arguments);
@@ -298,6 +324,7 @@ const Command kRun = {
     "  braze run step.braze --inputs x=batch.npy rate=0.1 random:7 --symbol n=64\n"
     "  braze run softmax.braze --repeat 100                   # median, p99, GB/s, GFLOP/s\n"
     "  braze run softmax.braze --device sim:cpu               # checks every access\n"
+    "  braze run softmax.braze --checked                      # names the op that makes a NaN\n"
     "  braze run digits.bzp --inputs pixels=x.npy             # a package\n",
     add};
 

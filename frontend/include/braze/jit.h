@@ -48,6 +48,11 @@ struct JitOptions {
   std::vector<int> donate;          ///< positions of arguments that a call takes over
   std::vector<std::string> inputs;  ///< names of the arguments in messages; default arg0, arg1 ...
   CompileOptions compile;           ///< how to compile what was traced
+  /// Calls wait, and fail for the first op that takes an index out of range, makes a NaN, or makes
+  /// an infinity of finite operands, with its line and the element (docs/guides/debugging.md).
+  /// Compiles as Precision::Strict, whatever `compile` says. A call that fails has taken its
+  /// donated arguments.
+  bool checked = false;
 };
 
 /// Positions of arguments whose memory the results of equal type take over: `jit(f, donate{0, 1})`.
@@ -120,6 +125,8 @@ class JitCore {
   std::unique_ptr<State> state_;
 };
 
+/// One call.
+std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments);
 const Executable& executable(const Specialization& specialization);
 const void* skeleton(const Specialization& specialization);
 Spec spec_of(const Array& array);
@@ -201,7 +208,7 @@ class Jitted {
       using Result = typename detail::TypedCall<F, Arguments...>::Result;
       std::vector<Array> flat;
       const detail::Specialization& compiled = prepare(flat, arguments...);
-      std::vector<Array> results = detail::executable(compiled).run(flat);
+      std::vector<Array> results = detail::run(compiled, flat);
       if constexpr (std::is_same_v<Result, Tensor>) {
         return std::move(results[0]);
       } else {
@@ -238,6 +245,7 @@ class Jitted {
   CompileSummary summary(std::source_location where = std::source_location::current()) const {
     return detail::summary(core_->last(where));
   }
+  /// Checked functions: the results of its calls are followed by what the checks found.
   const Executable& executable(std::source_location where = std::source_location::current()) const {
     return detail::executable(core_->last(where));
   }

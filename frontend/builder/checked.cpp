@@ -1,0 +1,405 @@
+#include "frontend/builder/checked.h"
+
+#include <algorithm>
+#include <limits>
+#include <numeric>
+#include <optional>
+
+#include "ir/graph/build.h"
+#include "ir/graph/interpret.h"
+#include "ir/graph/rewrite.h"
+#include "ir/graph/sizes.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
+
+// A place is the row-major number of an element; that of a value holds what it is as well.
+enum Found : int64_t { kNan, kInfinity, kMinusInfinity, kFoundKinds };
+
+/// Ops whose results are bits of an operand.
+bool passes_on(ElementwiseOp op) {
+  using enum ElementwiseOp;
+  return op == select || op == min || op == max || op == neg || op == abs || op == bitcast;
+}
+
+/// The position of the operand that holds indices.
+std::optional<size_t> index_operand(const Node& node) {
+  if (node.as<GatherOp>() || node.as<ScatterAddOp>()) return 1;
+  return std::nullopt;
+}
+
+int64_t indexed_axis(const Node& node) {
+  const auto* gather = node.as<GatherOp>();
+  return gather ? gather->axis : node.as<ScatterAddOp>()->axis;
+}
+
+std::vector<int64_t> all_axes(const Shape& shape) {
+  std::vector<int64_t> axes(shape.rank());
+  std::iota(axes.begin(), axes.end(), 0);
+  return axes;
+}
+
+/// Nodes over whole tensors, in the notation of scalars, all at one place of the source.
+class Notation {
+ public:
+  Notation(Graph& graph, SourceLocation where) : graph_(graph), where_(where) {}
+
+  NodeId map(ElementwiseOp op, std::vector<NodeId> operands) const {
+    return build::map(graph_, op, std::move(operands), where_);
+  }
+  NodeId both(NodeId a, NodeId b) const { return map(ElementwiseOp::logical_and, {a, b}); }
+  NodeId either(NodeId a, NodeId b) const { return map(ElementwiseOp::logical_or, {a, b}); }
+  NodeId none(NodeId a) const { return map(ElementwiseOp::logical_not, {a}); }
+  NodeId where(NodeId c, NodeId a, NodeId b) const { return map(ElementwiseOp::select, {c, a, b}); }
+  NodeId integer(int64_t value) const {
+    return build::scalar_bits(graph_, DType::I64, static_cast<uint64_t>(value), where_);
+  }
+  NodeId is_nan(NodeId x) const { return map(ElementwiseOp::is_nan, {x}); }
+  NodeId is_infinite(NodeId x) const {
+    return map(ElementwiseOp::eq, {map(ElementwiseOp::abs, {x}), infinity(x)});
+  }
+  NodeId is_not_finite(NodeId x) const {
+    return none(map(ElementwiseOp::lt, {map(ElementwiseOp::abs, {x}), infinity(x)}));
+  }
+  NodeId is_positive(NodeId x) const {
+    return map(ElementwiseOp::gt, {x, build::scalar(graph_, graph_[x].type.dtype, 0, where_)});
+  }
+
+  /// Combines all elements.
+  NodeId reduce(Monoid monoid, NodeId x) const {
+    const std::vector<int64_t> axes = all_axes(graph_[x].type.shape);
+    return axes.empty() ? x : build::reduce(graph_, monoid, x, axes, where_);
+  }
+
+  /// The row-major number of every element.
+  NodeId numbers(Shape shape) const {  // a copy: the graph grows
+    const std::vector<Expr> strides = row_major_strides(shape);
+    NodeId sum = build::broadcast(graph_, integer(0), shape, {}, where_);
+    for (size_t axis = 0; axis < shape.rank(); ++axis) {
+      const NodeId along =
+          build::iota(graph_, {DType::I64, shape}, static_cast<int64_t>(axis), where_);
+      const NodeId stride = build::size(graph_, strides[axis], where_);
+      sum = map(ElementwiseOp::add, {sum, map(ElementwiseOp::mul, {along, stride})});
+    }
+    return sum;
+  }
+
+ private:
+  NodeId infinity(NodeId x) const {
+    return build::scalar(graph_, graph_[x].type.dtype, std::numeric_limits<double>::infinity(),
+                         where_);
+  }
+
+  Graph& graph_;
+  SourceLocation where_;
+};
+
+}  // namespace
+
+/// Copies the source with indices within their axes, then appends the checks.
+class CheckedGraph::Builder {
+ public:
+  explicit Builder(CheckedGraph& out)
+      : out_(out),
+        source_(out.source_),
+        graph_(out.graph_),
+        copies_(source_.size()),
+        demands_(source_.size()),
+        is_constant_(source_.size()) {}
+
+  void run() {
+    copy();
+    find_demands();
+    std::vector<GraphOutput> outputs = source_.outputs();
+    for (GraphOutput& output : outputs) output.node = copies_[output.node.index];
+    out_.result_count_ = outputs.size();
+    for (size_t i = 0; i < source_.size(); ++i) {
+      const NodeId id(i);
+      if (!demands_[i].any) continue;
+      if (index_operand(source_[id])) check_indices(id, outputs);
+      if (is_floating(source_[id].type.dtype)) check_values(id, outputs);
+    }
+    graph_.set_outputs(std::move(outputs));
+  }
+
+ private:
+  /// Which elements of a value somebody reads.
+  struct Demand {
+    bool any = false;
+    std::optional<NodeId> only;  ///< where this is true; empty: everywhere
+  };
+
+  void copy() {
+    for (const NodeId input : source_.inputs())
+      copies_[input.index] = build::rebuild(graph_, source_[input], {});
+    const std::vector<bool> needed = needed_nodes(source_);
+    for (size_t i = 0; i < source_.size(); ++i) {
+      const Node& node = source_[NodeId(i)];
+      if (!needed[i] || node.as<InputOp>()) continue;
+      is_constant_[i] = node.as<ConstantOp>() != nullptr;
+      std::vector<NodeId> operands;
+      for (const NodeId operand : node.operands) operands.push_back(copies_[operand.index]);
+      if (!operands.empty())
+        is_constant_[i] = std::all_of(node.operands.begin(), node.operands.end(),
+                                      [&](NodeId operand) { return is_constant_[operand.index]; });
+      if (const auto index = index_operand(node)) operands[*index] = clamped(node);
+      copies_[i] = build::rebuild(graph_, node, std::move(operands));
+    }
+  }
+
+  /// The indices of `node` in i64, which holds every extent.
+  NodeId wide_indices(const Node& node) {
+    return build::convert(graph_, copies_[node.operands[1].index], DType::I64, node.location);
+  }
+  /// The last index of the axis that `node` reads or writes through them.
+  NodeId last_index(const Node& node) {
+    const Shape& shape = source_[node.operands[0]].type.shape;
+    return build::size(graph_, shape[static_cast<size_t>(indexed_axis(node))] - 1, node.location);
+  }
+  NodeId clamped(const Node& node) {
+    const Notation n(graph_, node.location);
+    const NodeId below = n.map(ElementwiseOp::min, {wide_indices(node), last_index(node)});
+    return n.map(ElementwiseOp::max, {below, n.integer(0)});
+  }
+
+  void find_demands() {
+    for (const GraphOutput& output : source_.outputs()) demands_[output.node.index] = {true, {}};
+    for (size_t i = source_.size(); i-- > 0;) {
+      const Node& node = source_[NodeId(i)];
+      const Demand demand = demands_[i];
+      if (!demand.any) continue;
+      const auto* map = node.as<MapOp>();
+      if (map && map->op == ElementwiseOp::select) {
+        const Notation n(graph_, node.location);
+        const NodeId condition = copies_[node.operands[0].index];
+        add_demand(node.operands[0], {true, {}});
+        add_demand(node.operands[1], narrowed(demand, condition, n));
+        add_demand(node.operands[2], narrowed(demand, n.none(condition), n));
+      } else {
+        for (const NodeId operand : node.operands)
+          add_demand(operand, map ? demand : Demand{true, {}});
+      }
+    }
+  }
+  static Demand narrowed(const Demand& demand, NodeId condition, const Notation& n) {
+    return {true, demand.only ? n.both(*demand.only, condition) : condition};
+  }
+  void add_demand(NodeId id, const Demand& more) {
+    Demand& demand = demands_[id.index];
+    if (!demand.any)
+      demand = more;
+    else if (!demand.only || !more.only)
+      demand.only.reset();
+    else
+      demand.only = Notation(graph_, source_[id].location).either(*demand.only, *more.only);
+  }
+
+  void check_indices(NodeId id, std::vector<GraphOutput>& outputs) {
+    const Node& node = source_[id];
+    const Notation n(graph_, node.location);
+    const NodeId indices = wide_indices(node);
+    const NodeId wrong = n.either(n.map(ElementwiseOp::lt, {indices, n.integer(0)}),
+                                  n.map(ElementwiseOp::gt, {indices, last_index(node)}));
+    const NodeId numbers = n.numbers(node_shape(indices));
+    const NodeId place = n.reduce(Monoid::Min, n.where(wrong, numbers, n.integer(kNowhere)));
+    const NodeId is_there = n.map(ElementwiseOp::eq, {numbers, place});
+    const NodeId index = n.reduce(Monoid::Sum, n.where(is_there, indices, n.integer(0)));
+    out_.checks_.push_back({id, outputs.size(), /*is_index=*/true});
+    outputs.push_back({place, {}, {}});
+    outputs.push_back({index, {}, {}});
+  }
+
+  /// What is known of the operands behind each element of a result: whether one is NaN, and whether
+  /// one is not finite.
+  struct Operands {
+    NodeId has_nan, has_not_finite;
+  };
+
+  void check_values(NodeId id, std::vector<GraphOutput>& outputs) {
+    const Node& node = source_[id];
+    const Notation n(graph_, node.location);
+    const NodeId x = copies_[id.index];
+    NodeId is_nan = n.is_nan(x);
+    std::optional<NodeId> is_infinite;
+    if (!node.as<InputOp>()) {
+      if (is_constant_[id.index]) return;
+      const std::optional<Operands> operands = summarize(node, n);
+      if (!operands) return;
+      is_nan = n.both(is_nan, n.none(operands->has_nan));
+      is_infinite = n.both(n.is_infinite(x), n.none(operands->has_not_finite));
+    }
+    const NodeId numbers =
+        n.map(ElementwiseOp::mul, {n.numbers(node_shape(x)), n.integer(kFoundKinds)});
+    const auto found = [&](Found what) {
+      return n.map(ElementwiseOp::add, {numbers, n.integer(what)});
+    };
+    NodeId place = n.integer(kNowhere);
+    if (is_infinite)
+      place = n.where(*is_infinite,
+                      n.where(n.is_positive(x), found(kInfinity), found(kMinusInfinity)), place);
+    place = n.where(is_nan, found(kNan), place);
+    if (const auto& only = demands_[id.index].only)
+      place = n.where(*only, place, n.integer(kNowhere));
+    out_.checks_.push_back({id, outputs.size()});
+    outputs.push_back({n.reduce(Monoid::Min, place), {}, {}});
+  }
+  Shape node_shape(NodeId id) const { return graph_[id].type.shape; }
+
+  /// Empty for ops that make nothing new.
+  std::optional<Operands> summarize(const Node& node, const Notation& n) {
+    if (const auto* map = node.as<MapOp>()) {
+      if (passes_on(map->op)) return std::nullopt;
+      return of_floats(node, n, [&](NodeId flags, size_t) { return flags; });
+    }
+    if (const auto* reduce = node.as<ReduceOp>()) {
+      if (reduce->monoid != Monoid::Sum && reduce->monoid != Monoid::Prod) return std::nullopt;
+      return of_floats(node, n, [&](NodeId flags, size_t) {
+        return build::reduce(graph_, Monoid::Or, flags, reduce->axes, node.location);
+      });
+    }
+    if (const auto* dot = node.as<DotOp>()) {
+      return of_floats(node, n, [&](NodeId flags, size_t i) {
+        return along_contraction(flags, node, *dot, /*is_left=*/i == 0);
+      });
+    }
+    if (node.as<ScatterAddOp>()) return of_scatter(node, n);
+    return std::nullopt;
+  }
+
+  /// Joins the flags of all operands that are floats, each brought to the result's shape by
+  /// `spread(flags, operand)`.
+  template <class Spread>
+  Operands of_floats(const Node& node, const Notation& n, Spread&& spread) {
+    const NodeId no = build::broadcast(graph_, build::scalar(graph_, DType::Bool, 0, node.location),
+                                       node.type.shape, {}, node.location);
+    Operands out{no, no};
+    for (size_t i = 0; i < node.operands.size(); ++i) {
+      const NodeId operand = copies_[node.operands[i].index];
+      if (!is_floating(graph_[operand].type.dtype)) continue;
+      out.has_nan = n.either(out.has_nan, spread(n.is_nan(operand), i));
+      out.has_not_finite = n.either(out.has_not_finite, spread(n.is_not_finite(operand), i));
+    }
+    return out;
+  }
+
+  /// For every element of a product, whether a flag is set in the row (column) that it is made of.
+  NodeId along_contraction(NodeId flags, const Node& node, const DotOp& dot, bool is_left) {
+    const std::vector<int64_t>& batch = is_left ? dot.batch_left : dot.batch_right;
+    const std::vector<int64_t>& contract = is_left ? dot.contract_left : dot.contract_right;
+    const auto rank = static_cast<int64_t>(node_shape(flags).rank());
+    std::vector<int64_t> kept = batch;
+    for (int64_t axis = 0; axis < rank; ++axis)
+      if (std::find(batch.begin(), batch.end(), axis) == batch.end() &&
+          std::find(contract.begin(), contract.end(), axis) == contract.end())
+        kept.push_back(axis);
+    std::vector<int64_t> order = kept;
+    order.insert(order.end(), contract.begin(), contract.end());
+    NodeId out = build::transpose(graph_, flags, order, node.location);
+    if (!contract.empty()) {
+      std::vector<int64_t> last(contract.size());
+      std::iota(last.begin(), last.end(), static_cast<int64_t>(kept.size()));
+      out = build::reduce(graph_, Monoid::Or, out, last, node.location);
+    }
+    // The free axes of the left operand stand before those of the right.
+    const size_t free = kept.size() - batch.size();
+    const size_t begin = is_left ? batch.size() : node.type.shape.rank() - free;
+    std::vector<int64_t> axes(kept.size());
+    std::iota(axes.begin(), axes.begin() + static_cast<std::ptrdiff_t>(batch.size()), 0);
+    std::iota(axes.begin() + static_cast<std::ptrdiff_t>(batch.size()), axes.end(),
+              static_cast<int64_t>(begin));
+    return build::broadcast(graph_, out, node.type.shape, axes, node.location);
+  }
+
+  /// Flags go the way of the numbers: some are set where their sum is not 0.
+  Operands of_scatter(const Node& node, const Notation& n) {
+    const auto scattered = [&](auto&& is_flagged) {
+      const auto count = [&](size_t operand) {
+        return build::convert(graph_, is_flagged(copies_[node.operands[operand].index]), DType::I32,
+                              node.location);
+      };
+      const NodeId sum = build::scatter_add(graph_, count(0), clamped(node), count(2),
+                                            indexed_axis(node), node.location);
+      return n.map(ElementwiseOp::ne, {sum, build::scalar(graph_, DType::I32, 0, node.location)});
+    };
+    return {scattered([&](NodeId x) { return n.is_nan(x); }),
+            scattered([&](NodeId x) { return n.is_not_finite(x); })};
+  }
+
+  CheckedGraph& out_;
+  const Graph& source_;
+  Graph& graph_;
+  // By node of the source.
+  std::vector<NodeId> copies_;
+  std::vector<Demand> demands_;
+  std::vector<bool> is_constant_;
+};
+
+CheckedGraph::CheckedGraph(const Graph& source) : source_(source), graph_(source.name()) {
+  Builder(*this).run();
+}
+
+std::vector<Array> CheckedGraph::run(const Executable& executable,
+                                     std::span<const Array> arguments) const {
+  std::vector<std::vector<int64_t>> shapes;  // of arguments that may be gone after the call
+  for (const Array& argument : arguments) shapes.push_back(argument.shape());
+  std::vector<Array> results = executable.run(arguments);
+  const auto number = [&](size_t output) { return results[output].to_host().get_int(0); };
+  for (const Check& check : checks_) {
+    const int64_t place = number(check.place);
+    if (place == kNowhere) continue;
+    fail_at(check, place, check.is_index ? number(check.place + 1) : 0, shapes);
+  }
+  results.resize(result_count_);
+  return results;
+}
+
+void CheckedGraph::fail_at(const Check& check, int64_t place, int64_t index,
+                           std::span<const std::vector<int64_t>> shapes) const {
+  const Node& node = source_[check.node];
+  std::vector<GivenShape> given;
+  for (size_t i = 0; i < shapes.size(); ++i) {
+    const Node& input = source_[source_.inputs()[i]];
+    given.push_back({input.as<InputOp>()->name, &input.type.shape, shapes[i]});
+  }
+  const Sizes sizes = bind_sizes(given, source_.symbols());
+  const auto element = [&](const Shape& shape, int64_t number) {
+    std::vector<int64_t> coordinates = sizes(shape);
+    for (size_t axis = coordinates.size(); axis-- > 0;) {
+      const int64_t extent = coordinates[axis];
+      coordinates[axis] = number % extent;
+      number /= extent;
+    }
+    return fmt::format("[{}]",
+                       join(coordinates, ", ", [](int64_t i) { return std::to_string(i); }));
+  };
+  const auto typed = [&](const TensorType& type) {
+    return TensorType{type.dtype, Shape::of(sizes(type.shape))}.to_string();
+  };
+  if (check.is_index) {
+    const TensorType& indices = source_[node.operands[1]].type;
+    const int64_t axis = indexed_axis(node);
+    fail(codes::kIndexOutOfRange,
+         fmt::format("{}: index {} at {} of {} is not within axis {} of {}", op_name(node.op),
+                     index, element(indices.shape, place), typed(indices), axis,
+                     typed(source_[node.operands[0]].type)),
+         {node.location, node.label, "give indices within the axis; unchecked calls clamp them"});
+  }
+  const auto found = static_cast<Found>(place % kFoundKinds);
+  const std::string what = found == kNan ? "NaN" : found == kInfinity ? "infinity" : "-infinity";
+  const std::string at =
+      fmt::format("{} of {}", element(node.type.shape, place / kFoundKinds), typed(node.type));
+  if (const auto* input = node.as<InputOp>())
+    fail(codes::kNotFinite,
+         fmt::format("the argument {} is NaN at {}; no op made it", quote(input->name), at),
+         {node.location, input->name, {}});
+  fail(codes::kNotFinite,
+       fmt::format("{} makes {} at {} from operands that are {} there", op_name(node.op), what, at,
+                   found == kNan ? "not NaN" : "finite"),
+       {node.location, node.label, {}});
+}
+
+}  // namespace braze

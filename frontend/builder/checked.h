@@ -1,0 +1,66 @@
+// checked.h — checked mode: a graph that looks for its own first mistake.
+//
+// The graph of the user gets further results: for every node that can go wrong, where it first did.
+// They are ordinary nodes, so every device computes them by the ordinary compiler, and the host
+// reads them after the call. What is reported:
+//
+// - an index of gather or scatter_add that is outside of its axis (the call itself clamps it);
+// - a NaN made by an op none of whose operands is NaN there;
+// - an infinity made by an op whose operands are finite there. Infinities of constants and
+//   arguments, and what movement, select, min and max pass on, are meant;
+// - a NaN in an argument.
+//
+// What depends on constants alone is meant, too. Where nothing but selects reads a value, elements
+// that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
+#pragma once
+
+#include <span>
+#include <vector>
+
+#include "braze/array.h"
+#include "braze/error.h"
+#include "braze/executable.h"
+#include "ir/graph/graph.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kNotFinite{"not-finite", ErrorKind::InvalidArgument,
+                                 "A value of a checked call is NaN or infinite, and no operand of "
+                                 "its op was."};
+}  // namespace codes
+
+/// A graph and the same with its checks.
+class CheckedGraph {
+ public:
+  explicit CheckedGraph(const Graph& source);
+
+  /// The source with more outputs behind its own. To be compiled as Precision::Strict: in others a
+  /// value that only a check reads could be another than what the results are made of.
+  const Graph& graph() const { return graph_; }
+  /// How many outputs are the source's.
+  size_t result_count() const { return result_count_; }
+
+  /// Runs `executable`, which is `graph()` compiled; waits, and returns the source's results.
+  /// InvalidArgument with the op, its line, the element and what was found there for the first node
+  /// that went wrong; arguments that the call was to take over are gone then, too.
+  std::vector<Array> run(const Executable& executable, std::span<const Array> arguments) const;
+
+ private:
+  /// Something that can go wrong, and the outputs that say so.
+  struct Check {
+    NodeId node;            ///< of the source
+    size_t place = 0;       ///< the output that says where
+    bool is_index = false;  ///< then the output after it is the index
+  };
+  class Builder;
+
+  [[noreturn]] void fail_at(const Check& check, int64_t place, int64_t index,
+                            std::span<const std::vector<int64_t>> shapes) const;
+
+  Graph source_, graph_;
+  size_t result_count_ = 0;
+  std::vector<Check> checks_;  // in the order of the source's nodes
+};
+
+}  // namespace braze
