@@ -17,8 +17,12 @@ namespace {
 
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
-// A place is the row-major number of an element; that of a value holds what it is as well.
-enum Found : int64_t { kNan, kInfinity, kMinusInfinity, kFoundKinds };
+// How bad a value is. An op went wrong where its result is worse than all of its operands.
+enum Level : int64_t { kFinite, kInfinite, kNan };
+// The place of a bad value holds its level, too: the element's number times this, plus the level.
+constexpr int64_t kLevels = 4;
+// Beside it, a sum of infinities among values that are added up counts nothing.
+constexpr int64_t kNanWeight = int64_t{1} << 40;
 
 /// Ops whose results are bits of an operand.
 bool passes_on(ElementwiseOp op) {
@@ -58,15 +62,12 @@ class Notation {
   NodeId integer(int64_t value) const {
     return build::scalar_bits(graph_, DType::I64, static_cast<uint64_t>(value), where_);
   }
-  NodeId is_nan(NodeId x) const { return map(ElementwiseOp::is_nan, {x}); }
-  NodeId is_infinite(NodeId x) const {
-    return map(ElementwiseOp::eq, {map(ElementwiseOp::abs, {x}), infinity(x)});
-  }
-  NodeId is_not_finite(NodeId x) const {
-    return none(map(ElementwiseOp::lt, {map(ElementwiseOp::abs, {x}), infinity(x)}));
-  }
-  NodeId is_positive(NodeId x) const {
-    return map(ElementwiseOp::gt, {x, build::scalar(graph_, graph_[x].type.dtype, 0, where_)});
+  /// `nan`, `infinite` or 0 for every element.
+  NodeId level(NodeId x, int64_t infinite = kInfinite, int64_t nan = kNan) const {
+    // x - x is NaN unless x is finite.
+    const NodeId is_not_finite = map(ElementwiseOp::is_nan, {map(ElementwiseOp::sub, {x, x})});
+    return where(map(ElementwiseOp::is_nan, {x}), integer(nan),
+                 where(is_not_finite, integer(infinite), integer(kFinite)));
   }
 
   /// Combines all elements.
@@ -76,7 +77,7 @@ class Notation {
   }
 
   /// The row-major number of every element.
-  NodeId numbers(Shape shape) const {  // a copy: the graph grows
+  NodeId numbers(const Shape& shape) const {
     const std::vector<Expr> strides = row_major_strides(shape);
     NodeId sum = build::broadcast(graph_, integer(0), shape, {}, where_);
     for (size_t axis = 0; axis < shape.rank(); ++axis) {
@@ -89,11 +90,6 @@ class Notation {
   }
 
  private:
-  NodeId infinity(NodeId x) const {
-    return build::scalar(graph_, graph_[x].type.dtype, std::numeric_limits<double>::infinity(),
-                         where_);
-  }
-
   Graph& graph_;
   SourceLocation where_;
 };
@@ -204,7 +200,7 @@ class CheckedGraph::Builder {
     const NodeId indices = wide_indices(node);
     const NodeId wrong = n.either(n.map(ElementwiseOp::lt, {indices, n.integer(0)}),
                                   n.map(ElementwiseOp::gt, {indices, last_index(node)}));
-    const NodeId numbers = n.numbers(node_shape(indices));
+    const NodeId numbers = n.numbers(source_[node.operands[1]].type.shape);
     const NodeId place = n.reduce(Monoid::Min, n.where(wrong, numbers, n.integer(kNowhere)));
     const NodeId is_there = n.map(ElementwiseOp::eq, {numbers, place});
     const NodeId index = n.reduce(Monoid::Sum, n.where(is_there, indices, n.integer(0)));
@@ -213,84 +209,69 @@ class CheckedGraph::Builder {
     outputs.push_back({index, {}, {}});
   }
 
-  /// What is known of the operands behind each element of a result: whether one is NaN, and whether
-  /// one is not finite.
-  struct Operands {
-    NodeId has_nan, has_not_finite;
-  };
-
   void check_values(NodeId id, std::vector<GraphOutput>& outputs) {
     const Node& node = source_[id];
     const Notation n(graph_, node.location);
-    const NodeId x = copies_[id.index];
-    NodeId is_nan = n.is_nan(x);
-    std::optional<NodeId> is_infinite;
-    if (!node.as<InputOp>()) {
-      if (is_constant_[id.index]) return;
-      const std::optional<Operands> operands = summarize(node, n);
-      if (!operands) return;
-      is_nan = n.both(is_nan, n.none(operands->has_nan));
-      is_infinite = n.both(n.is_infinite(x), n.none(operands->has_not_finite));
+    const NodeId level = n.level(copies_[id.index]);
+    NodeId is_wrong;
+    if (node.as<InputOp>()) {
+      is_wrong = n.map(ElementwiseOp::eq, {level, n.integer(kNan)});
+    } else {
+      const std::optional<NodeId> before =
+          is_constant_[id.index] ? std::nullopt : operands(node, n);
+      if (!before) return;
+      is_wrong = n.map(ElementwiseOp::gt, {level, *before});
     }
+    if (const auto& only = demands_[id.index].only) is_wrong = n.both(is_wrong, *only);
     const NodeId numbers =
-        n.map(ElementwiseOp::mul, {n.numbers(node_shape(x)), n.integer(kFoundKinds)});
-    const auto found = [&](Found what) {
-      return n.map(ElementwiseOp::add, {numbers, n.integer(what)});
-    };
-    NodeId place = n.integer(kNowhere);
-    if (is_infinite)
-      place = n.where(*is_infinite,
-                      n.where(n.is_positive(x), found(kInfinity), found(kMinusInfinity)), place);
-    place = n.where(is_nan, found(kNan), place);
-    if (const auto& only = demands_[id.index].only)
-      place = n.where(*only, place, n.integer(kNowhere));
+        n.map(ElementwiseOp::mul, {n.numbers(node.type.shape), n.integer(kLevels)});
+    const NodeId place =
+        n.where(is_wrong, n.map(ElementwiseOp::add, {numbers, level}), n.integer(kNowhere));
     out_.checks_.push_back({id, outputs.size()});
     outputs.push_back({n.reduce(Monoid::Min, place), {}, {}});
   }
-  Shape node_shape(NodeId id) const { return graph_[id].type.shape; }
 
-  /// Empty for ops that make nothing new.
-  std::optional<Operands> summarize(const Node& node, const Notation& n) {
+  /// The worst level among what each element of a result is made of. Empty for ops that make
+  /// nothing new.
+  std::optional<NodeId> operands(const Node& node, const Notation& n) {
     if (const auto* map = node.as<MapOp>()) {
       if (passes_on(map->op)) return std::nullopt;
-      return of_floats(node, n, [&](NodeId flags, size_t) { return flags; });
+      return worst(node, n, [](NodeId levels, size_t) { return levels; });
     }
     if (const auto* reduce = node.as<ReduceOp>()) {
       if (reduce->monoid != Monoid::Sum && reduce->monoid != Monoid::Prod) return std::nullopt;
-      return of_floats(node, n, [&](NodeId flags, size_t) {
-        return build::reduce(graph_, Monoid::Or, flags, reduce->axes, node.location);
+      return worst(node, n, [&](NodeId levels, size_t) {
+        return build::reduce(graph_, Monoid::Max, levels, reduce->axes, node.location);
       });
     }
     if (const auto* dot = node.as<DotOp>()) {
-      return of_floats(node, n, [&](NodeId flags, size_t i) {
-        return along_contraction(flags, node, *dot, /*is_left=*/i == 0);
+      return worst(node, n, [&](NodeId levels, size_t i) {
+        return along_contraction(levels, node, *dot, /*is_left=*/i == 0);
       });
     }
     if (node.as<ScatterAddOp>()) return of_scatter(node, n);
     return std::nullopt;
   }
 
-  /// Joins the flags of all operands that are floats, each brought to the result's shape by
-  /// `spread(flags, operand)`.
+  /// The worst of the operands that are floats, each brought to the result's shape by
+  /// `spread(levels, operand)`.
   template <class Spread>
-  Operands of_floats(const Node& node, const Notation& n, Spread&& spread) {
-    const NodeId no = build::broadcast(graph_, build::scalar(graph_, DType::Bool, 0, node.location),
-                                       node.type.shape, {}, node.location);
-    Operands out{no, no};
+  NodeId worst(const Node& node, const Notation& n, Spread&& spread) {
+    std::optional<NodeId> out;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      const NodeId operand = copies_[node.operands[i].index];
-      if (!is_floating(graph_[operand].type.dtype)) continue;
-      out.has_nan = n.either(out.has_nan, spread(n.is_nan(operand), i));
-      out.has_not_finite = n.either(out.has_not_finite, spread(n.is_not_finite(operand), i));
+      if (!is_floating(source_[node.operands[i]].type.dtype)) continue;
+      const NodeId levels = spread(n.level(copies_[node.operands[i].index]), i);
+      out = out ? n.map(ElementwiseOp::max, {*out, levels}) : levels;
     }
-    return out;
+    return out ? *out
+               : build::broadcast(graph_, n.integer(kFinite), node.type.shape, {}, node.location);
   }
 
-  /// For every element of a product, whether a flag is set in the row (column) that it is made of.
-  NodeId along_contraction(NodeId flags, const Node& node, const DotOp& dot, bool is_left) {
+  /// For every element of a product, the worst level in the row (column) that it is made of.
+  NodeId along_contraction(NodeId levels, const Node& node, const DotOp& dot, bool is_left) {
     const std::vector<int64_t>& batch = is_left ? dot.batch_left : dot.batch_right;
     const std::vector<int64_t>& contract = is_left ? dot.contract_left : dot.contract_right;
-    const auto rank = static_cast<int64_t>(node_shape(flags).rank());
+    const auto rank = static_cast<int64_t>(graph_[levels].type.shape.rank());
     std::vector<int64_t> kept = batch;
     for (int64_t axis = 0; axis < rank; ++axis)
       if (std::find(batch.begin(), batch.end(), axis) == batch.end() &&
@@ -298,11 +279,11 @@ class CheckedGraph::Builder {
         kept.push_back(axis);
     std::vector<int64_t> order = kept;
     order.insert(order.end(), contract.begin(), contract.end());
-    NodeId out = build::transpose(graph_, flags, order, node.location);
+    NodeId out = build::transpose(graph_, levels, order, node.location);
     if (!contract.empty()) {
       std::vector<int64_t> last(contract.size());
       std::iota(last.begin(), last.end(), static_cast<int64_t>(kept.size()));
-      out = build::reduce(graph_, Monoid::Or, out, last, node.location);
+      out = build::reduce(graph_, Monoid::Max, out, last, node.location);
     }
     // The free axes of the left operand stand before those of the right.
     const size_t free = kept.size() - batch.size();
@@ -314,19 +295,18 @@ class CheckedGraph::Builder {
     return build::broadcast(graph_, out, node.type.shape, axes, node.location);
   }
 
-  /// Flags go the way of the numbers: some are set where their sum is not 0.
-  Operands of_scatter(const Node& node, const Notation& n) {
-    const auto scattered = [&](auto&& is_flagged) {
-      const auto count = [&](size_t operand) {
-        return build::convert(graph_, is_flagged(copies_[node.operands[operand].index]), DType::I32,
-                              node.location);
-      };
-      const NodeId sum = build::scatter_add(graph_, count(0), clamped(node), count(2),
-                                            indexed_axis(node), node.location);
-      return n.map(ElementwiseOp::ne, {sum, build::scalar(graph_, DType::I32, 0, node.location)});
+  /// Levels go the way of the numbers, as weights that tell apart what was added up.
+  NodeId of_scatter(const Node& node, const Notation& n) {
+    const auto weights = [&](size_t operand) {
+      return n.level(copies_[node.operands[operand].index], 1, kNanWeight);
     };
-    return {scattered([&](NodeId x) { return n.is_nan(x); }),
-            scattered([&](NodeId x) { return n.is_not_finite(x); })};
+    const NodeId sum = build::scatter_add(graph_, weights(0), clamped(node), weights(2),
+                                          indexed_axis(node), node.location);
+    const auto least = [&](int64_t weight) {
+      return n.map(ElementwiseOp::ge, {sum, n.integer(weight)});
+    };
+    return n.where(least(kNanWeight), n.integer(kNan),
+                   n.where(least(1), n.integer(kInfinite), n.integer(kFinite)));
   }
 
   CheckedGraph& out_;
@@ -388,17 +368,16 @@ void CheckedGraph::fail_at(const Check& check, int64_t place, int64_t index,
                      typed(source_[node.operands[0]].type)),
          {node.location, node.label, "give indices within the axis; unchecked calls clamp them"});
   }
-  const auto found = static_cast<Found>(place % kFoundKinds);
-  const std::string what = found == kNan ? "NaN" : found == kInfinity ? "infinity" : "-infinity";
+  const bool is_nan = place % kLevels == kNan;
   const std::string at =
-      fmt::format("{} of {}", element(node.type.shape, place / kFoundKinds), typed(node.type));
+      fmt::format("{} of {}", element(node.type.shape, place / kLevels), typed(node.type));
   if (const auto* input = node.as<InputOp>())
     fail(codes::kNotFinite,
          fmt::format("the argument {} is NaN at {}; no op made it", quote(input->name), at),
          {node.location, input->name, {}});
   fail(codes::kNotFinite,
-       fmt::format("{} makes {} at {} from operands that are {} there", op_name(node.op), what, at,
-                   found == kNan ? "not NaN" : "finite"),
+       fmt::format("{} makes {} at {} from operands that are {} there", op_name(node.op),
+                   is_nan ? "NaN" : "infinity", at, is_nan ? "not NaN" : "finite"),
        {node.location, node.label, {}});
 }
 
