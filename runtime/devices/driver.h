@@ -23,6 +23,12 @@ inline constexpr Code kUnsupportedProgram{
     "The device cannot run code of this format or for this target."};
 }  // namespace codes
 
+/// Memory that the launches of a call share besides their buffers.
+struct Scratch {
+  Buffer memory;
+  size_t size = 0;
+};
+
 /// One launch with everything evaluated.
 struct LaunchArguments {
   uint32_t launch = 0;                 ///< which of Program::launches
@@ -33,17 +39,20 @@ struct LaunchArguments {
   std::span<const int64_t> symbols;    ///< as Program::symbols
   bool serial = false;                 ///< too little work to share between threads
   double call_seconds = 0;             ///< estimate of the whole call; 0 if unknown
+  const Scratch* scratch = nullptr;    ///< what LoadedProgram::reserve gave to the call
 };
 
-/// A program's code, ready on a device. Used by one thread at a time, but for
-/// `reserve`: the one that executes the device's stream.
+/// A program's code, ready on a device. Used by one thread at a time, but for `reserve`: the one
+/// that executes the device's stream. It takes no memory from the device's allocator, which may be
+/// waiting for the stream.
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
   virtual void launch(const LaunchArguments& arguments) = 0;
-  /// Takes the memory that launches need besides their buffers. By any thread, before a call is
-  /// submitted, so that ResourceExhausted comes before anything has happened.
-  virtual void reserve() {}
+  /// Takes the memory that the launches of a call need besides their buffers; null if they need
+  /// none. By any thread, before the call is submitted, so that ResourceExhausted comes before
+  /// anything has happened. Several calls may get the same memory.
+  virtual std::shared_ptr<const Scratch> reserve() { return nullptr; }
   /// Does one call, whose slots are at these addresses: has `launches` make its launches, fills and
   /// copies, or repeats what they were in an earlier call with the same addresses and symbols.
   virtual void call(std::span<void* const> /*slots*/, std::span<const int64_t> /*symbols*/,

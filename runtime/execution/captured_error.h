@@ -12,17 +12,22 @@ namespace braze {
 class CapturedError {
  public:
   CapturedError() = default;
-  /// The exception being handled; one that is no Error becomes Internal.
+  /// The exception being handled. One that is no Error becomes Internal; std::bad_alloc becomes
+  /// ResourceExhausted, and so does an error for whose copy there is no memory.
   static CapturedError current() noexcept;
 
-  explicit operator bool() const { return error_ != nullptr; }
+  explicit operator bool() const { return error_ != nullptr || out_of_memory_; }
   /// Throws a copy, if there is an error.
   void rethrow() const {
-    if (error_) throw Error(*error_);
+    if (*this) [[unlikely]]
+      fail_again();
   }
 
  private:
+  [[noreturn]] void fail_again() const;
+
   std::shared_ptr<const Error> error_;
+  bool out_of_memory_ = false;  // the host was, so that this is all that is kept
 };
 
 }  // namespace braze

@@ -6,7 +6,6 @@
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
-#include "runtime/execution/relax.h"
 #include "runtime/memory/array_state.h"
 #include "runtime/profile/device_trace.h"
 #include "runtime/profile/launch_log.h"
@@ -21,6 +20,9 @@ struct Executable::Impl {
           label.empty() ? fmt::format("{} of @{}", what, program->name)
                         : fmt::format("{} ({} of @{})", label, what, program->name));
     };
+    for (const Launch& launch : program->launches) {
+      most_buffers = std::max(most_buffers, launch.buffers.size());
+    }
     for (const ProgramOutput& output : program->outputs) {
       const std::string& label = program->slots[output.slot].label;
       output_labels.push_back(text("result", label.empty() ? output.name : label));
@@ -52,6 +54,7 @@ struct Executable::Impl {
   DeviceDriver& driver;
   const Plan plan;
   const std::unique_ptr<LoadedProgram> code;
+  size_t most_buffers = 0;  // of a launch
   std::vector<Label> output_labels;
   Label arena_label;
   Label name;
@@ -62,7 +65,8 @@ namespace {
 
 using StateRef = std::shared_ptr<Array::State>;
 
-/// One execution: holds what it touches until it is done.
+/// One execution: holds what it touches until it is done. It takes its memory before it is
+/// submitted, that of the host too, so that a shortage comes before anything has happened.
 class Call : public Work {
  public:
   std::shared_ptr<const Executable::Impl> executable;
@@ -70,6 +74,16 @@ class Call : public Work {
   std::vector<StateRef> arguments;
   std::vector<StateRef> results;
   Buffer arena;
+  std::shared_ptr<const Scratch> scratch;
+
+  /// Once everything above is set.
+  void prepare() {
+    const Program& program = *executable->program;
+    slots_.reserve(program.slots.size());
+    for (size_t i = 0; i < program.slots.size(); ++i) slots_.push_back(address(i));
+    buffers_.reserve(executable->most_buffers);
+    sizes_.reserve(executable->most_buffers);
+  }
 
   void execute() override {
     TraceSpan span("call", "execute", executable->program->name);
@@ -80,16 +94,15 @@ class Call : public Work {
       if (argument->ready) argument->ready->rethrow();
     }
     await_readers();
-    const std::vector<void*> slots = slot_addresses();
-    const auto launches = [this, &slots] { launch_all(slots); };
+    const auto launches = [this] { launch_all(); };
     try {
       if (are_launches_watched()) {
         launches();  // each is to be seen
       } else {
-        executable->code->call(slots, binding->symbols, launches);
+        executable->code->call(slots_, binding->symbols, launches);
       }
     } catch (const std::bad_alloc&) {
-      // Interpreters and simulators take memory of the host as they go.
+      // Interpreters, simulators and CUDA's driver take memory of the host as they go.
       fail(codes::kOutOfMemory,
            fmt::format("the host has no memory left to run @{} on {}", executable->program->name,
                        executable->driver.name()),
@@ -103,6 +116,7 @@ class Call : public Work {
     arguments.clear();
     results.clear();
     arena = {};
+    scratch.reset();
     binding.reset();
     executable.reset();
   }
@@ -112,72 +126,66 @@ class Call : public Work {
   void await_readers() const {
     const std::vector<bool>& donated = executable->plan.donated();
     for (size_t i = 0; i < arguments.size(); ++i) {
-      if (!donated[i]) continue;
-      while (arguments[i]->pins.load() > 0) std::this_thread::yield();
+      if (donated[i]) arguments[i]->await_readers();
     }
   }
 
-  void launch_all(std::span<void* const> slots) const {
+  void launch_all() {
     const Program& program = *executable->program;
     DeviceDriver& driver = executable->driver;
-    std::vector<void*> buffers;
-    std::vector<uint64_t> sizes;
     for (uint32_t i = 0; i < program.launches.size(); ++i) {
       const Launch& launch = program.launches[i];
       const Binding::LaunchValues& values = binding->launches[i];
       if (values.empty) continue;
-      buffers.clear();
-      sizes.clear();
+      buffers_.clear();
+      sizes_.clear();
       for (const uint32_t slot : launch.buffers) {
-        buffers.push_back(slots[slot]);
-        sizes.push_back(binding->slot_bytes[slot]);
+        buffers_.push_back(slots_[slot]);
+        sizes_.push_back(binding->slot_bytes[slot]);
       }
       for (const uint32_t slot : launch.zeroed) {
         const DeviceSpan span(driver, "zero", binding->slot_bytes[slot]);
-        driver.zero(static_cast<std::byte*>(slots[slot]), binding->slot_bytes[slot]);
+        driver.zero(static_cast<std::byte*>(slots_[slot]), binding->slot_bytes[slot]);
       }
       if (launch.artifact == Launch::kCopy) {
-        const DeviceSpan span(driver, "copy", sizes[0]);
-        driver.copy(static_cast<std::byte*>(buffers[1]), static_cast<std::byte*>(buffers[0]),
-                    sizes[0]);
+        const DeviceSpan span(driver, "copy", sizes_[0]);
+        driver.copy(static_cast<std::byte*>(buffers_[1]), static_cast<std::byte*>(buffers_[0]),
+                    sizes_[0]);
         continue;
       }
       const TraceSpan span("launch", "launch", launch.name);
       const LaunchTimer timer(executable->program, binding, i, driver);
       executable->code->launch({.launch = i,
-                                .buffers = buffers,
-                                .sizes = sizes,
+                                .buffers = buffers_,
+                                .sizes = sizes_,
                                 .scalars = values.scalars,
                                 .instances = values.instances,
                                 .symbols = binding->symbols,
                                 .serial = values.serial,
-                                .call_seconds = binding->seconds});
+                                .call_seconds = binding->seconds,
+                                .scratch = scratch.get()});
     }
   }
 
-  std::vector<void*> slot_addresses() const {
-    const Program& program = *executable->program;
-    std::vector<void*> addresses;
-    addresses.reserve(program.slots.size());
-    for (size_t i = 0; i < program.slots.size(); ++i) {
-      const Slot& slot = program.slots[i];
-      switch (slot.kind) {
-        case Slot::Kind::Input:
-          addresses.push_back(arguments[slot.index]->data);
-          break;
-        case Slot::Kind::Output:
-          addresses.push_back(results[slot.index]->data);
-          break;
-        case Slot::Kind::Constant:
-          addresses.push_back(executable->constant_address(slot.index));
-          break;
-        case Slot::Kind::Temporary:
-          addresses.push_back(arena.data() + binding->offsets[i]);
-          break;
-      }
+  void* address(size_t slot_index) const {
+    const Slot& slot = executable->program->slots[slot_index];
+    switch (slot.kind) {
+      case Slot::Kind::Input:
+        return arguments[slot.index]->data;
+      case Slot::Kind::Output:
+        return results[slot.index]->data;
+      case Slot::Kind::Constant:
+        return executable->constant_address(slot.index);
+      case Slot::Kind::Temporary:
+        break;
     }
-    return addresses;
+    return arena.data() + binding->offsets[slot_index];
   }
+
+  std::vector<void*> slots_;  // the addresses of all
+  // Of the launch at hand.
+  std::vector<void*> buffers_;
+  std::vector<uint64_t> sizes_;
 };
 
 /// A donated argument must be passed once only, since another parameter would see it change.
@@ -218,7 +226,7 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   Allocator& allocator = impl.driver.allocator();
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
-  impl.code->reserve();
+  call->scratch = impl.code->reserve();
   call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label);
   call->arguments.reserve(arguments.size());
   for (const Array& argument : arguments) call->arguments.push_back(argument.state());
@@ -259,6 +267,7 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
         break;
     }
   }
+  call->prepare();
 
   impl.driver.stream().submit(call, binding.seconds, [&] {
     // Between this check and the change below no other call is admitted.

@@ -1,7 +1,7 @@
 #include "runtime/execution/stream.h"
 
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "braze/trace.h"
@@ -13,6 +13,10 @@ namespace {
 
 // More pending work than this makes the submitting thread help: pending calls hold memory.
 constexpr size_t kMostPending = 64;
+
+// A thread that submits does this much work of others that submit while it is at it. To relieve it
+// costs two changes of threads.
+constexpr size_t kMostForOthers = 32;
 
 // Work longer than this is worth the system call that wakes the background thread.
 constexpr double kWorthWaking = 50e-6;
@@ -56,10 +60,11 @@ Stream::~Stream() {
   if (worker_.joinable()) worker_.join();
 }
 
-void Stream::run_front(std::unique_lock<std::mutex>& lock) {
+void Stream::run_front(std::unique_lock<std::mutex>& lock, bool tired) {
   std::shared_ptr<Work> work = std::move(queue_.front());
   queue_.pop_front();
   running_ = true;
+  tired_ = tired;
   lock.unlock();
   work->run();
   lock.lock();
@@ -68,30 +73,49 @@ void Stream::run_front(std::unique_lock<std::mutex>& lock) {
   if (waiting_ > 0) finished_.notify_all();
 }
 
-void Stream::run_queue(std::unique_lock<std::mutex>& lock) {
-  // A thread that is at it already goes on with what others submit.
-  while (!running_ && !queue_.empty()) run_front(lock);
+void Stream::await_change(std::unique_lock<std::mutex>& lock) {
+  ++waiting_;
+  finished_.wait(lock);
+  --waiting_;
 }
 
 void Stream::make_room(std::unique_lock<std::mutex>& lock) {
   while (queue_.size() >= kMostPending) {
-    if (running_) {
-      ++waiting_;
-      finished_.wait(lock);
-      --waiting_;
-    } else {
+    if (running_)
+      await_change(lock);
+    else
       run_front(lock);
-    }
   }
 }
 
-void Stream::wake(double seconds) {
+/// Waits until the thread that is at the work has stopped for this one, if it has done enough. If
+/// not, it will do what this one has submitted as well.
+void Stream::relieve(std::unique_lock<std::mutex>& lock) {
+  ++relievers_;
+  while (running_ && tired_) await_change(lock);
+  --relievers_;
+}
+
+/// By every thread that has done work: what is left then belongs to no waiting thread, so another
+/// one is told of it, or where there is none, this one does it.
+void Stream::leave(std::unique_lock<std::mutex>& lock) {
+  if (running_ || queue_.empty()) return;
+  if (mode_ == Mode::Background) return wake(kWorthWaking * 2);
+  const size_t enough = queue_.size() + kMostForOthers;
+  for (size_t turn = 0; !running_ && !queue_.empty(); ++turn) {
+    const bool tired = turn >= enough;
+    if (tired && relievers_ > 0) return;
+    run_front(lock, tired);
+  }
+}
+
+void Stream::wake(double seconds) noexcept {
   if (worker_state_ == Worker::None) {
     try {
       worker_ = std::thread([this] { serve(); });
       worker_state_ = Worker::Dozing;
-    } catch (const std::system_error&) {
-      // No thread to be had: whoever waits does the work.
+    } catch (const std::exception&) {
+      // No thread to be had, or no memory for one: whoever waits does the work.
     }
   } else if (worker_state_ == Worker::Asleep ||
              (worker_state_ == Worker::Dozing && seconds > kWorthWaking)) {
@@ -115,30 +139,22 @@ void Stream::wait(const Work& work) {
       lock.lock();
       patient = true;
     } else {
-      ++waiting_;
-      finished_.wait(lock);
-      --waiting_;
+      await_change(lock);
     }
   }
-  // What is left belongs to no waiting thread.
-  if (mode_ == Mode::Immediate)
-    run_queue(lock);
-  else if (!running_ && !queue_.empty())
-    wake(kWorthWaking * 2);
+  leave(lock);
 }
 
 void Stream::drain() {
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Work> last = queue_.empty() ? nullptr : queue_.back();
   while (last ? !last->done() : running_) {
-    if (!running_ && !queue_.empty()) {
+    if (!running_ && !queue_.empty())
       run_front(lock);
-    } else {
-      ++waiting_;
-      finished_.wait(lock);
-      --waiting_;
-    }
+    else
+      await_change(lock);
   }
+  leave(lock);
 }
 
 void Stream::synchronize() {

@@ -4,7 +4,9 @@
 // does the work, and a thread that waits for a result does it itself where the background thread
 // has not begun, so that a synchronous caller pays for no change of threads. A device with a queue
 // of its own, to which handing over work takes microseconds, has it done by the thread that
-// submits; such work is done when it is in that queue, and its Fence tells when it is complete.
+// submits; such work is done when it is in that queue, and its Fence tells when it is complete. Of
+// several threads that submit at once one does the work of all, until it has done its own and a
+// few more; the next one that submits then relieves it.
 #pragma once
 
 #include <atomic>
@@ -65,22 +67,24 @@ class Stream {
   Stream& operator=(const Stream&) = delete;
 
   /// Enqueues `work`. `admit` is called first, with no other submission in between, and may throw,
-  /// which leaves the stream as it was. `seconds` estimates how long the work takes.
+  /// which leaves the stream as it was; so does std::bad_alloc. `seconds` estimates how long the
+  /// work takes.
   template <class Admit>
   void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit) {
     std::unique_lock lock(mutex_);
     make_room(lock);
-    queue_.push_back(work);
     try {
-      admit();
+      enqueue(work, admit);
     } catch (...) {
-      queue_.pop_back();
+      leave(lock);
       throw;
     }
-    if (mode_ == Mode::Immediate)
-      run_queue(lock);
-    else
+    if (mode_ == Mode::Immediate) {
+      relieve(lock);
+      leave(lock);
+    } else {
       wake(seconds);
+    }
   }
 
   /// Blocks until `work`, which was submitted here, is done.
@@ -93,10 +97,22 @@ class Stream {
  private:
   enum class Worker : uint8_t { None, Busy, Dozing, Asleep };
 
+  template <class Admit>
+  void enqueue(const std::shared_ptr<Work>& work, Admit&& admit) {
+    queue_.push_back(work);
+    try {
+      admit();
+    } catch (...) {
+      queue_.pop_back();
+      throw;
+    }
+  }
   void make_room(std::unique_lock<std::mutex>& lock);
-  void run_front(std::unique_lock<std::mutex>& lock);
-  void run_queue(std::unique_lock<std::mutex>& lock);
-  void wake(double seconds);
+  void run_front(std::unique_lock<std::mutex>& lock, bool tired = false);
+  void await_change(std::unique_lock<std::mutex>& lock);
+  void relieve(std::unique_lock<std::mutex>& lock);
+  void leave(std::unique_lock<std::mutex>& lock);
+  void wake(double seconds) noexcept;
   void serve();
 
   const Mode mode_;
@@ -106,6 +122,8 @@ class Stream {
   std::deque<std::shared_ptr<Work>> queue_;
   CapturedError first_error_;
   bool running_ = false;  // some thread executes the work taken last
+  bool tired_ = false;    // and has done enough for others
+  int relievers_ = 0;     // threads that wait to do the rest for it
   int waiting_ = 0;       // threads that wait for `finished_`
   bool stop_ = false;
   Worker worker_state_ = Worker::None;

@@ -16,16 +16,21 @@ namespace {
 constexpr size_t kSmallest = 64;          // one cache line
 constexpr size_t kFine = 1024;            // multiples of a cache line up to here
 constexpr size_t kFromSystem = 64 << 10;  // whole pages from here on
+constexpr size_t kWhole = 1 << 20;        // larger blocks may be cut
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kPage = 4096;
 
+constexpr uint64_t kWindow = 4096;          // requests; several steps of a large training loop
+constexpr uint64_t kAlwaysKept = 64 << 20;  // not worth to be given back
+
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-/// Position of a block size among all of them.
-size_t class_of(size_t size) {
+/// Which list has the free blocks of a size. Those of up to kWhole have one size a list, and of any
+/// two lists the later one has the larger blocks.
+size_t bin_of(size_t size) {
   if (size <= kFine) return size / kSmallest - 1;
-  const size_t octave = std::bit_width(size - 1) - 1;  // size is in (2^octave, 2^(octave + 1)]
-  const size_t eighth = (size - 1 - (size_t{1} << octave)) >> (octave - 3);
+  const size_t octave = std::bit_width(size) - 1;  // size is in [2^octave, 2^(octave + 1))
+  const size_t eighth = (size - (size_t{1} << octave)) >> (octave - 3);
   return kFine / kSmallest + (octave - std::bit_width(kFine - 1)) * 8 + eighth;
 }
 
@@ -49,21 +54,29 @@ std::byte* HostMemory::allocate(size_t size) {
   return begin + before;
 }
 
-void HostMemory::free(std::byte* data, size_t size) {
-  if (size < kFromSystem) {
-    std::free(data);
-  } else {
-    munmap(data, round_up(size, kPage));
-  }
+void HostMemory::free(std::byte* data, size_t size) noexcept {
+  if (size < kFromSystem) return std::free(data);
+  const size_t mapped = round_up(size, kPage);
+  // A hole may be one mapping more than the system allows; then the addresses stay taken.
+  if (munmap(data, mapped) != 0) madvise(data, mapped, MADV_DONTNEED);
 }
 
-struct Buffer::Block {
+struct Buffer::Block : Link<ByAge>, Link<BySize> {
+  Block(Allocator* owner_, std::byte* data_, size_t size_)
+      : owner(owner_), data(data_), size(size_) {}
+
+  using Link<ByAge>::insert_before;
+  using Link<BySize>::insert_before;
+  using Link<BySize>::stand_alone;
+
   Allocator* owner;
   std::byte* data;
   size_t size;
   Label label;
-  Block* previous = nullptr;
-  Block* next = nullptr;
+  bool is_free = false;
+  // The parts of the same piece of the source's memory that lie next to it.
+  Block* before = nullptr;
+  Block* after = nullptr;
 };
 
 Buffer::~Buffer() {
@@ -72,41 +85,72 @@ Buffer::~Buffer() {
 
 std::byte* Buffer::data() const { return block_ ? block_->data : nullptr; }
 
+/// The time of a call of the source, which is made without the lock. What it moves counts as held.
+class Allocator::SourceCall : public Link<ByTurn> {
+ public:
+  SourceCall(Allocator& allocator, Lock& lock, uint64_t bytes)
+      : number(allocator.source_calls_begun_++), allocator_(allocator), lock_(lock), bytes_(bytes) {
+    insert_before(allocator_.source_calls_);
+    allocator_.bytes_under_way_ += bytes_;
+    lock_.unlock();
+  }
+  ~SourceCall() {
+    lock_.lock();
+    unlink();
+    allocator_.bytes_under_way_ -= bytes_;
+    allocator_.source_call_ended_.notify_all();
+  }
+
+  const uint64_t number;
+
+ private:
+  Allocator& allocator_;
+  Lock& lock_;
+  const uint64_t bytes_;
+};
+
 Allocator::Allocator(std::string device, std::unique_ptr<MemorySource> source,
                      std::function<void()> drain, std::optional<uint64_t> limit)
     : device_(std::move(device)),
       source_(std::move(source)),
       drain_(std::move(drain)),
+      frees_parts_(source_->frees_parts()),
       limit_(limit) {}
 
-Allocator::~Allocator() { trim(); }
+Allocator::~Allocator() { empty_cache(); }
 
 uint64_t Allocator::block_size(uint64_t bytes) {
   if (bytes <= kFine) return round_up(bytes, kSmallest);
   const int octave = std::bit_width(bytes - 1) - 1;
-  return round_up(bytes, uint64_t{1} << (octave - 3));
+  return round_up(bytes, std::min<uint64_t>(uint64_t{1} << (octave - 3), kHugePage));
 }
 
 Buffer Allocator::allocate(size_t bytes, const Label& label) {
   if (bytes == 0) return {};
   if (bytes > PTRDIFF_MAX / 2) out_of_memory(bytes, label);
   const size_t size = block_size(bytes);
+  Lock lock(mutex_);
   const bool fails = must_fail();
-  const auto attempt = [&] { return fails ? nullptr : try_allocate(size, label); };
+  const auto attempt = [&] { return fails ? nullptr : try_allocate(lock, size, label); };
   if (Buffer::Block* block = attempt()) return Buffer(block);
+  lock.unlock();
   trace_retry("memory is short: cache emptied", size, label);
   empty_cache();
+  lock.lock();
   if (Buffer::Block* block = attempt()) return Buffer(block);
+  lock.unlock();
   trace_retry("memory is short: work awaited", size, label);
   drain_();
   empty_cache();
+  lock.lock();
   if (Buffer::Block* block = attempt()) return Buffer(block);
+  lock.unlock();
   out_of_memory(size, label);
 }
 
 bool Allocator::must_fail() {
-  const std::lock_guard lock(mutex_);
-  if (!served_before_failure_) return false;
+  if (!served_before_failure_) [[likely]]
+    return false;
   if (*served_before_failure_ > 0) {
     --*served_before_failure_;
     return false;
@@ -115,58 +159,145 @@ bool Allocator::must_fail() {
   return true;
 }
 
-Buffer::Block* Allocator::try_allocate(size_t size, const Label& label) {
-  const std::lock_guard lock(mutex_);
-  auto& cached = free_[class_of(size)];
-  Buffer::Block* block = nullptr;
-  if (!cached.empty()) {
-    block = cached.back();
-    cached.pop_back();
-    stats_.cached_bytes -= size;
+uint64_t Allocator::held() const {
+  return stats_.live_bytes + stats_.cached_bytes + bytes_under_way_;
+}
+
+/// With `live` bytes in use, those in use and in the cache together. It is bounded where it is
+/// cheap to free.
+uint64_t Allocator::most_held(uint64_t live) const {
+  if (!frees_parts_) return UINT64_MAX;
+  const uint64_t peak = std::max({window_peak_, last_window_peak_, live});
+  return peak + peak / 4 + kAlwaysKept;
+}
+
+Buffer::Block* Allocator::try_allocate(Lock& lock, size_t size, const Label& label) {
+  Buffer::Block* block = find(size);
+  if (block && (!limit_ || held() <= *limit_)) {
+    block = take(block, size);
     ++stats_.cache_hits;
   } else {
-    if (limit_ && stats_.live_bytes + stats_.cached_bytes + size > *limit_) return nullptr;
-    auto fresh = std::make_unique<Buffer::Block>(Buffer::Block{this, nullptr, size, nullptr});
-    fresh->data = source_->allocate(size);
-    if (!fresh->data) return nullptr;
-    block = fresh.release();
+    block = fetch(lock, size);
+    if (!block) return nullptr;
   }
   block->label = label;
-  link(block);
+  block->insert_before(live_);
   ++stats_.allocations;
   stats_.live_bytes += size;
   stats_.peak_bytes = std::max(stats_.peak_bytes, stats_.live_bytes);
+  if (++requests_in_window_ == kWindow) {
+    requests_in_window_ = 0;
+    last_window_peak_ = std::exchange(window_peak_, 0);
+  }
+  window_peak_ = std::max(window_peak_, stats_.live_bytes);
   if (trace::is_on()) [[unlikely]]
     count_live();
   return block;
 }
 
-void Allocator::link(Buffer::Block* block) {
-  block->previous = nullptr;
-  block->next = live_;
-  if (live_) live_->previous = block;
-  live_ = block;
+/// The smallest free block of the first list that has one which is large enough, or null.
+Buffer::Block* Allocator::find(size_t size) {
+  const size_t last = size <= kWhole ? bin_of(size) : kBins - 1;
+  for (size_t bin = bin_of(size); bin <= last; ++bin) {
+    Buffer::Block* best = nullptr;
+    for (Link<BySize>* link = bins_[bin].next; link != &bins_[bin]; link = link->next) {
+      auto* const block = static_cast<Buffer::Block*>(link);
+      if (block->size == size) return block;
+      if (block->size > size && (!best || block->size < best->size)) best = block;
+    }
+    if (best) return best;
+  }
+  return nullptr;
 }
 
-void Allocator::release(Buffer::Block* block) {
-  const Label label = std::move(block->label);  // freed after the lock
-  const std::lock_guard lock(mutex_);
-  (block->previous ? block->previous->next : live_) = block->next;
-  if (block->next) block->next->previous = block->previous;
-  stats_.live_bytes -= block->size;
+/// Takes the first `size` bytes of a block out of the cache.
+Buffer::Block* Allocator::take(Buffer::Block* block, size_t size) {
+  std::unique_ptr<Buffer::Block> rest;
+  if (block->size > size) {
+    rest = std::make_unique<Buffer::Block>(this, block->data + size, block->size - size);
+  }
+  take_out_of_cache(block);
+  if (rest) {
+    block->size = size;
+    rest->before = block;
+    rest->after = block->after;
+    if (rest->after) rest->after->before = rest.get();
+    block->after = rest.get();
+    put_into_cache(rest.release());
+  }
+  return block;
+}
+
+Buffer::Block* Allocator::fetch(Lock& lock, size_t size) {
+  auto fresh = std::make_unique<Buffer::Block>(this, nullptr, size);
+  const uint64_t live = stats_.live_bytes + size;
+  trim(lock, most_held(live) - live);
+  if (!make_room(lock, size)) return nullptr;
+  {
+    const SourceCall call(*this, lock, size);
+    fresh->data = source_->allocate(size);
+  }
+  return fresh->data ? fresh.release() : nullptr;
+}
+
+void Allocator::put_into_cache(Buffer::Block* block) {
   stats_.cached_bytes += block->size;
-  free_[class_of(block->size)].push_back(block);
+  block->is_free = true;
+  block->insert_before(cached_);
+  // Small parts of a large block wait until they are one with what lies next to them.
+  if (block->size > kWhole || (!block->before && !block->after)) {
+    block->insert_before(*bins_[bin_of(block->size)].next);
+  } else {
+    block->stand_alone();
+  }
+}
+
+void Allocator::take_out_of_cache(Buffer::Block* block) {
+  stats_.cached_bytes -= block->size;
+  block->is_free = false;
+  block->Link<ByAge>::unlink();
+  block->Link<BySize>::unlink();
+}
+
+void Allocator::release(Buffer::Block* block) noexcept {
+  const Label label = std::move(block->label);  // freed after the lock
+  Lock lock(mutex_);
+  block->Link<ByAge>::unlink();
+  stats_.live_bytes -= block->size;
+  if (Buffer::Block* const before = block->before; before && before->is_free) {
+    take_out_of_cache(before);
+    block->data = before->data;
+    block->size += before->size;
+    block->before = before->before;
+    if (block->before) block->before->after = block;
+    delete before;
+  }
+  if (Buffer::Block* const after = block->after; after && after->is_free) {
+    take_out_of_cache(after);
+    block->size += after->size;
+    block->after = after->after;
+    if (block->after) block->after->before = block;
+    delete after;
+  }
+  put_into_cache(block);
   if (trace::is_on()) [[unlikely]]
     count_live();
+  const uint64_t most_cached = most_held(stats_.live_bytes) - stats_.live_bytes;
+  if (stats_.cached_bytes > most_cached) [[unlikely]]
+    trim(lock, most_cached);
 }
 
 // Under the lock, so that changes are told in their order.
-void Allocator::count_live() const {
-  trace::add_count(device_, "live", "bytes", stats_.live_bytes);
+void Allocator::count_live() const noexcept {
+  try {
+    trace::add_count(device_, "live", "bytes", stats_.live_bytes);
+  } catch (const std::bad_alloc&) {
+    // A timeline that lacks a moment is better than no program.
+  }
 }
 
 void Allocator::trace_live() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   count_live();
 }
 
@@ -179,34 +310,71 @@ void Allocator::trace_retry(std::string_view what, size_t size, const Label& lab
   trace::add_instant("memory", what, arguments);
 }
 
-void Allocator::trim() {
-  for (auto& blocks : free_) {
-    for (Buffer::Block* block : blocks) {
-      source_->free(block->data, block->size);
-      delete block;
-    }
-    blocks.clear();
+/// Gives back what is cached until `size` more bytes are within the limit. False if they cannot be:
+/// no other thread's use of the memory or of the cache in between makes a request fail that fits.
+bool Allocator::make_room(Lock& lock, size_t size) {
+  while (limit_ && held() + size > *limit_) {
+    if (stats_.live_bytes + size > *limit_) return false;
+    const uint64_t excess = held() + size - *limit_;
+    if (trim(lock, stats_.cached_bytes - std::min(stats_.cached_bytes, excess))) continue;
+    if (source_calls_.next == &source_calls_) return false;
+    await_source_calls(lock);
   }
-  stats_.cached_bytes = 0;
+  return true;
+}
+
+/// Gives back the oldest free blocks, until at most `most_cached` bytes of them are left. Whether
+/// there were any.
+bool Allocator::trim(Lock& lock, uint64_t most_cached) {
+  Link<ByAge> doomed;
+  uint64_t bytes = 0;
+  for (Link<ByAge>* link = cached_.next; link != &cached_ && stats_.cached_bytes > most_cached;) {
+    auto* const block = static_cast<Buffer::Block*>(link);
+    link = link->next;
+    if (!frees_parts_ && (block->before || block->after)) continue;
+    take_out_of_cache(block);
+    if (block->before) block->before->after = nullptr;
+    if (block->after) block->after->before = nullptr;
+    bytes += block->size;
+    block->insert_before(doomed);
+  }
+  if (bytes == 0) return false;
+  const SourceCall call(*this, lock, bytes);
+  while (doomed.next != &doomed) {
+    const std::unique_ptr<Buffer::Block> block(static_cast<Buffer::Block*>(doomed.next));
+    block->Link<ByAge>::unlink();
+    source_->free(block->data, block->size);
+  }
+  return true;
+}
+
+/// Returns when the calls of the source that are under way have ended: what they free is there.
+void Allocator::await_source_calls(Lock& lock) {
+  const uint64_t later = source_calls_begun_;
+  source_call_ended_.wait(lock, [&] {
+    return source_calls_.next == &source_calls_ ||
+           static_cast<SourceCall*>(source_calls_.next)->number >= later;
+  });
 }
 
 MemoryStats Allocator::stats() const {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   return stats_;
 }
 
 void Allocator::empty_cache() {
-  const std::lock_guard lock(mutex_);
-  trim();
+  Lock lock(mutex_);
+  trim(lock, 0);
+  await_source_calls(lock);
 }
 
 void Allocator::set_limit(std::optional<uint64_t> bytes) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   limit_ = bytes;
 }
 
 void Allocator::fail_request(std::optional<uint64_t> served) {
-  const std::lock_guard lock(mutex_);
+  const Lock lock(mutex_);
   served_before_failure_ = served;
 }
 
@@ -218,13 +386,18 @@ void Allocator::out_of_memory(size_t size, const Label& label) const {
   std::vector<Live> live;
   std::string message;
   {
-    const std::lock_guard lock(mutex_);
-    for (const Buffer::Block* block = live_; block; block = block->next) {
+    const Lock lock(mutex_);
+    for (const Link<ByAge>* link = live_.next; link != &live_; link = link->next) {
+      const auto* const block = static_cast<const Buffer::Block*>(link);
       live.push_back({block->size, block->label ? *block->label : "an array"});
     }
     message = fmt::format("{} has no {} for {}: {} are live", device_, bytes_text(size),
                           label ? *label : "an array", bytes_text(stats_.live_bytes));
     if (limit_) message += fmt::format(" of the {} allowed", bytes_text(*limit_));
+    if (stats_.cached_bytes > 0) {
+      message +=
+          fmt::format(", {} are free in pieces between them", bytes_text(stats_.cached_bytes));
+    }
   }
   constexpr size_t kShown = 8;
   const size_t shown = std::min(kShown, live.size());

@@ -58,18 +58,26 @@ void Array::State::wait() const {
   ready->rethrow();
 }
 
+void Array::State::await_readers() const {
+  for (int readers = pins.load(); readers > 0; readers = pins.load()) pins.wait(readers);
+}
+
 ArrayPin::ArrayPin(Array::State& state) : state_(state) {
   state_.pins.fetch_add(1);
   try {
     state_.check_alive();
     state_.wait();
   } catch (...) {
-    state_.pins.fetch_sub(1);
+    let_go();
     throw;
   }
 }
 
-ArrayPin::~ArrayPin() { state_.pins.fetch_sub(1); }
+ArrayPin::~ArrayPin() { let_go(); }
+
+void ArrayPin::let_go() {
+  if (state_.pins.fetch_sub(1) == 1) state_.pins.notify_all();
+}
 
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                  const Label& label) {

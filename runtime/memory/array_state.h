@@ -44,7 +44,7 @@ struct Array::State {
   Buffer buffer;                                ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
-  std::atomic<int> pins{0};
+  std::atomic<int> pins{0};  ///< who takes the last one away notifies
 
   size_t size_bytes() const { return static_cast<size_t>(numel) * size_of(dtype); }
   /// "f32[3, 4]".
@@ -54,6 +54,8 @@ struct Array::State {
   /// Waits until the work that makes the value has been executed, and rethrows its failure. The
   /// value may still be computing in the device's own queue, with copies of it behind.
   void wait() const;
+  /// Blocks until nobody on the host reads the value.
+  void await_readers() const;
   /// Where it is then in that queue; null if nowhere.
   Fence* fence() const { return ready ? ready->fence().get() : nullptr; }
 };
@@ -68,6 +70,8 @@ class ArrayPin {
   ArrayPin& operator=(const ArrayPin&) = delete;
 
  private:
+  void let_go();
+
   Array::State& state_;
 };
 

@@ -5,11 +5,13 @@
 
 #include <atomic>
 #include <cstring>
+#include <ctime>
 #include <numeric>
 #include <thread>
 
 #include "runtime/memory/array_state.h"
 #include "tests/runtime/programs.h"
+#include "tests/runtime/watchdog.h"
 
 namespace braze::test {
 namespace {
@@ -375,6 +377,140 @@ Maker gated_program() {
   Maker m = add_program();
   m.program->artifacts[0] = function_artifact("gated", {gate_kernel});
   return m;
+}
+
+/// z = x + y over f32[n], which waits at the gate; every worker writes and reads all its scratch.
+Maker scratch_program(int64_t scratch_bytes) {
+  Maker m("scratch");
+  const Expr n = symbol_n();
+  const uint32_t x = m.input("x", vector_type(n));
+  const uint32_t y = m.input("y", vector_type(n));
+  const uint32_t z = m.output("z", vector_type(n));
+  const auto kernel = [](void* const* buffers, const int64_t* scalars, void* scratch, int64_t begin,
+                         int64_t end) {
+    std::memset(scratch, static_cast<int>(begin % 256), static_cast<size_t>(scalars[1]));
+    gate_kernel(buffers, scalars, scratch, begin, end);
+    for (int64_t i = 0; i < scalars[1]; ++i) {
+      if (static_cast<unsigned char*>(scratch)[i] != begin % 256)
+        fail(codes::kInternal, "another thread wrote there");
+    }
+  };
+  m.launch("add", {kernel}, {x, y, z}, {n, scratch_bytes}, ceildiv(n, kBlock)).scratch_bytes =
+      scratch_bytes;
+  return m;
+}
+
+TEST(Scratch, MoreOfItWaitsForQueuedCalls) {
+  const Watchdog watchdog("a call that needs more scratch than queued ones, at a limit");
+  const Executable little = scratch_program(1 << 20).load();
+  const Executable more = scratch_program((1 << 20) + 4096).load();
+  const Array x = filled(100 * kBlock, 1);
+  run(little, {x, x})[0].wait();
+  synchronize("cpu");
+  gate_open = false;
+  std::vector<Array> queued;
+  for (int i = 0; i < 3; ++i) queued.push_back(run(little, {x, x})[0]);
+  empty_cache("cpu");
+  set_memory_limit("cpu", memory_stats("cpu").live_bytes + (512 << 10));
+  std::jthread opener([] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(200));
+    gate_open = true;
+  });
+  const Array y = run(more, {x, x})[0];
+  EXPECT_THAT(y.to_vector<float>(), Each(2.f));
+  for (const Array& z : queued) EXPECT_THAT(z.to_vector<float>(), Each(2.f));
+  set_memory_limit("cpu", std::nullopt);
+}
+
+TEST(Scratch, QueuedCallsKeepTheirsWhenThreadsBecomeMore) {
+  const Watchdog watchdog("more threads while calls with scratch are queued, at a limit");
+  set_cpu_threads(2);
+  const Executable program = scratch_program(1 << 20).load();
+  const Array x = filled(100 * kBlock, 1);
+  gate_open = false;
+  std::vector<Array> queued;
+  for (int i = 0; i < 3; ++i) queued.push_back(run(program, {x, x})[0]);
+  empty_cache("cpu");
+  set_memory_limit("cpu", memory_stats("cpu").live_bytes + 1000);
+  set_cpu_threads(8);
+  gate_open = true;
+  for (const Array& z : queued) EXPECT_THAT(z.to_vector<float>(), Each(2.f));
+  synchronize("cpu");
+  set_memory_limit("cpu", std::nullopt);
+  EXPECT_THAT(run(program, {x, x})[0].to_vector<float>(), Each(2.f)) << "with eight threads";
+  set_cpu_threads(2);
+  EXPECT_THAT(run(program, {x, x})[0].to_vector<float>(), Each(2.f)) << "with two of the eight";
+}
+
+TEST(Memory, ShortageAtEveryRequestBehindQueuedCalls) {
+  const Executable gated = gated_program().load(), step = step_program().load();
+  const Executable triple = triple_program().load(), scratch = scratch_program(5000).load();
+  constexpr int64_t kMany = 1000;
+  const Array x = filled(kMany, 1);
+  Array p = filled(kMany, 0);
+  run(scratch, {x, x})[0].wait();
+  Allocator& allocator = x.state()->driver.allocator();
+  float steps = 0;
+  int shortages = 0;
+  for (uint64_t served = 0;; ++served) {
+    SCOPED_TRACE("failing the request behind " + std::to_string(served));
+    const Watchdog watchdog("a shortage behind queued calls");
+    synchronize("cpu");
+    empty_cache("cpu");
+    const uint64_t live = memory_stats("cpu").live_bytes;
+    gate_open = false;
+    std::string error;
+    {
+      const Array queued = run(gated, {x, x})[0];
+      // A shortage waits for what is queued.
+      std::jthread opener([] {
+        std::this_thread::sleep_for(std::chrono::milliseconds(5));
+        gate_open = true;
+      });
+      std::vector<Array> results;
+      allocator.fail_request(served);
+      error = error_of([&] {
+        results.push_back(run(triple, {queued})[0]);
+        p = run(step, {p, x})[0];
+        ++steps;
+        results.push_back(run(scratch, {results[0], x})[0]);
+        results.push_back(run(triple, {results[1]})[0]);
+      });
+      allocator.fail_request(std::nullopt);
+      opener.join();
+      EXPECT_THAT(x.to_vector<float>(), Each(1.f));
+      EXPECT_THAT(p.to_vector<float>(), Each(steps));
+      const float values[] = {6, 7, 21};
+      for (size_t i = 0; i < results.size(); ++i) {
+        EXPECT_THAT(results[i].to_vector<float>(), Each(values[i]));
+      }
+      EXPECT_THAT(run(triple, {queued})[0].to_vector<float>(), Each(6.f));
+    }
+    synchronize("cpu");
+    EXPECT_EQ(memory_stats("cpu").live_bytes, live) << "memory is left behind";
+    if (error.empty()) break;
+    EXPECT_THAT(error, StartsWith("out-of-memory"));
+    ++shortages;
+  }
+  EXPECT_GE(shortages, 5);
+}
+
+TEST(Donation, ACallWaitsAsleepForReaders) {
+  const Watchdog watchdog("a call that waits for readers of what it overwrites");
+  const Executable step = step_program().load();
+  const Array x = filled(1000, 1), one = filled(1000, 1);
+  const auto processor_time = [] { return static_cast<double>(std::clock()) / CLOCKS_PER_SEC; };
+  Array next;
+  {
+    const ArrayPin reader(*x.state());
+    next = run(step, {x, one})[0];
+    std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the device's thread has begun
+    const double before = processor_time();
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    EXPECT_LT(processor_time() - before, 0.1);
+    EXPECT_FALSE(next.state()->ready->done());
+  }
+  EXPECT_THAT(next.to_vector<float>(), Each(2.f));
 }
 
 TEST(Async, RunReturnsBeforeTheWorkIsDone) {

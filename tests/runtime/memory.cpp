@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <latch>
 #include <random>
 #include <sstream>
 #include <thread>
@@ -10,6 +11,7 @@
 #include "ir/values/host_tensor.h"
 #include "runtime/memory/allocator.h"
 #include "tests/runtime/programs.h"
+#include "tests/runtime/watchdog.h"
 
 namespace braze::test {
 namespace {
@@ -19,23 +21,31 @@ using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::StartsWith;
 
+constexpr uint64_t kMiB = 1 << 20;
+
 struct HeapCount {
-  int live = 0, total = 0;
+  std::atomic<int> total{0};  // calls that took memory
+  std::atomic<uint64_t> bytes{0}, most_bytes{0};
+  bool frees_parts = true;
 };
 
-/// Host memory that counts its blocks.
+/// Host memory that counts what was taken.
 class CountingMemory : public HostMemory {
  public:
   explicit CountingMemory(HeapCount& count) : count_(count) {}
   std::byte* allocate(size_t size) override {
-    ++count_.live;
     ++count_.total;
+    const uint64_t bytes = count_.bytes += size;
+    uint64_t most = count_.most_bytes;
+    while (bytes > most && !count_.most_bytes.compare_exchange_weak(most, bytes)) {
+    }
     return HostMemory::allocate(size);
   }
-  void free(std::byte* data, size_t size) override {
-    --count_.live;
+  void free(std::byte* data, size_t size) noexcept override {
     HostMemory::free(data, size);
+    count_.bytes -= size;
   }
+  bool frees_parts() const override { return count_.frees_parts; }
 
  private:
   HeapCount& count_;
@@ -45,7 +55,7 @@ Allocator make_allocator(HeapCount& count, std::optional<uint64_t> limit = {}) {
   return {"test", std::make_unique<CountingMemory>(count), [] {}, limit};
 }
 
-TEST(Allocator, ClassesWasteAtMostAnEighth) {
+TEST(Allocator, SizesWasteAtMostAnEighthAndTwoMiB) {
   std::mt19937_64 random(1);
   uint64_t previous = 0;
   for (uint64_t bytes = 1; bytes < 70'000; ++bytes) {
@@ -64,9 +74,11 @@ TEST(Allocator, ClassesWasteAtMostAnEighth) {
     const uint64_t size = Allocator::block_size(bytes);
     ASSERT_GE(size, bytes);
     ASSERT_LE(size - bytes, bytes / 8);
+    ASSERT_LT(size - bytes, 2 * kMiB);
     ASSERT_EQ(Allocator::block_size(size), size);
   }
   EXPECT_EQ(Allocator::block_size(0), 0u);
+  EXPECT_EQ(Allocator::block_size(uint64_t{33} << 30), uint64_t{33} << 30);
   EXPECT_EQ(Allocator::block_size(64 << 20), 64u << 20) << "powers of two fit exactly";
 }
 
@@ -90,7 +102,118 @@ TEST(Allocator, ReusesWhatWasFreed) {
     EXPECT_EQ(stats.peak_bytes, 5120u);
     EXPECT_EQ(allocator.allocate(0, nullptr).data(), nullptr);
   }
-  EXPECT_EQ(heap.live, 0);
+  EXPECT_EQ(heap.bytes, 0u);
+}
+
+TEST(Allocator, LargeBlocksAreCutAndBecomeOneAgain) {
+  for (const bool frees_parts : {false, true}) {
+    HeapCount heap;
+    heap.frees_parts = frees_parts;
+    Allocator allocator = make_allocator(heap);
+    std::byte* const whole = allocator.allocate(33 * kMiB, nullptr).data();
+    // In every order of going.
+    for (const auto& order : {std::array{0, 1, 2}, {2, 1, 0}, {1, 0, 2}, {0, 2, 1}}) {
+      std::array<Buffer, 3> parts;
+      for (Buffer& part : parts) part = allocator.allocate(10 * kMiB, nullptr);
+      for (const Buffer& part : parts) {
+        EXPECT_GE(part.data(), whole);
+        EXPECT_LE(part.data() + 10 * kMiB, whole + 34 * kMiB);
+        std::fill_n(part.data(), 10 * kMiB, std::byte{1});
+      }
+      EXPECT_EQ(allocator.stats().live_bytes, 30 * kMiB);
+      EXPECT_EQ(allocator.stats().cached_bytes, 4 * kMiB);
+      for (const int i : order) parts[static_cast<size_t>(i)] = Buffer();
+      EXPECT_EQ(allocator.allocate(34 * kMiB, nullptr).data(), whole) << "one block again";
+    }
+    EXPECT_EQ(heap.total, 1);
+    EXPECT_EQ(allocator.stats().cache_hits, 16u);
+  }
+}
+
+TEST(Allocator, TheBestFitIsCut) {
+  HeapCount heap;
+  Allocator allocator = make_allocator(heap);
+  std::vector<Buffer> blocks, between;
+  for (const uint64_t size : {40, 12, 20}) {
+    blocks.push_back(allocator.allocate(size * kMiB, nullptr));
+    between.push_back(allocator.allocate(kMiB, nullptr));
+  }
+  std::byte* const best = blocks[1].data();
+  blocks.clear();
+  EXPECT_EQ(allocator.allocate(11 * kMiB, nullptr).data(), best);
+}
+
+TEST(Allocator, SmallBlocksDoNotHoldLargeOnes) {
+  HeapCount heap;
+  Allocator allocator = make_allocator(heap);
+  { const Buffer large = allocator.allocate(4 * kMiB, nullptr); }
+  // Leaves a rest of half a MiB.
+  const Buffer most = allocator.allocate(7 * kMiB / 2, nullptr);
+  EXPECT_EQ(allocator.stats().cached_bytes, kMiB / 2);
+  const Buffer small = allocator.allocate(kMiB / 2, nullptr);
+  EXPECT_EQ(heap.total, 2);
+}
+
+TEST(Allocator, FreePartsGoBackOneByOneWhereTheyCan) {
+  for (const bool frees_parts : {false, true}) {
+    HeapCount heap;
+    heap.frees_parts = frees_parts;
+    Allocator allocator = make_allocator(heap, 40 * kMiB);
+    { const Buffer whole = allocator.allocate(32 * kMiB, nullptr); }
+    Buffer first = allocator.allocate(8 * kMiB, nullptr);
+    const Buffer second = allocator.allocate(8 * kMiB, nullptr);
+    std::fill_n(second.data(), 8 * kMiB, std::byte{7});
+    first = Buffer();
+    allocator.empty_cache();
+    EXPECT_EQ(allocator.stats().live_bytes, 8 * kMiB);
+    EXPECT_EQ(allocator.stats().cached_bytes, frees_parts ? 0 : 24 * kMiB);
+    EXPECT_EQ(heap.bytes, frees_parts ? 8 * kMiB : 32 * kMiB);
+    const std::string error = error_of([&] { allocator.allocate(32 * kMiB, nullptr); });
+    if (frees_parts) {
+      EXPECT_EQ(error, "");
+    } else {
+      EXPECT_THAT(error, HasSubstr("8.0 MiB are live of the 40.0 MiB allowed, 24.0 MiB are free in "
+                                   "pieces between them"));
+    }
+    EXPECT_EQ(second.data()[0], std::byte{7});
+    EXPECT_EQ(second.data()[8 * kMiB - 1], std::byte{7});
+  }
+}
+
+TEST(Allocator, TheCacheOfHostMemoryIsBounded) {
+  HeapCount heap;
+  Allocator allocator = make_allocator(heap);
+  // Each size once, so that nothing serves another, in the order in which they grow.
+  for (uint64_t size = 100; size < 200; size += 2) allocator.allocate(size * kMiB, nullptr);
+  EXPECT_LE(allocator.stats().cached_bytes, 198 * kMiB * 5 / 4 + 64 * kMiB);
+  EXPECT_LE(heap.most_bytes, 198 * kMiB * 5 / 4 + 64 * kMiB);
+  EXPECT_EQ(heap.bytes, allocator.stats().cached_bytes);
+
+  // What is in use at once again and again is kept.
+  const auto step = [&] {
+    std::vector<Buffer> in_use;
+    for (const uint64_t size : {30, 50, 70}) in_use.push_back(allocator.allocate(size * kMiB, {}));
+    in_use.erase(in_use.begin());
+    in_use.push_back(allocator.allocate(20 * kMiB, {}));
+  };
+  for (int i = 0; i < 10; ++i) step();
+  const int total = heap.total;
+  for (int i = 0; i < 100; ++i) step();
+  EXPECT_EQ(heap.total, total);
+
+  // And what has not been needed for long goes back.
+  for (int i = 0; i < 10'000; ++i) allocator.allocate(kMiB, nullptr);
+  EXPECT_LE(allocator.stats().cached_bytes, 66 * kMiB);
+  EXPECT_EQ(heap.bytes, allocator.stats().cached_bytes);
+}
+
+TEST(Allocator, TheCacheOfADeviceIsNotBounded) {
+  HeapCount heap;
+  heap.frees_parts = false;
+  Allocator allocator = make_allocator(heap);
+  for (uint64_t size = 100; size < 200; size += 2) allocator.allocate(size * kMiB, nullptr);
+  for (int i = 0; i < 10'000; ++i) allocator.allocate(kMiB, nullptr);
+  EXPECT_GT(allocator.stats().cached_bytes, 5000 * kMiB);
 }
 
 TEST(Allocator, EveryBlockIsWritableAndAligned) {
@@ -110,11 +233,11 @@ TEST(Allocator, EmptyCacheReturnsMemory) {
   const Buffer kept = allocator.allocate(1 << 20, nullptr);
   { const Buffer freed = allocator.allocate(3 << 20, nullptr); }
   EXPECT_EQ(allocator.stats().cached_bytes, 3u << 20);
-  EXPECT_EQ(heap.live, 2);
+  EXPECT_EQ(heap.bytes, 4 * kMiB);
   allocator.empty_cache();
   EXPECT_EQ(allocator.stats().cached_bytes, 0u);
   EXPECT_EQ(allocator.stats().live_bytes, 1u << 20);
-  EXPECT_EQ(heap.live, 1);
+  EXPECT_EQ(heap.bytes, kMiB);
 }
 
 TEST(Allocator, ShortageEmptiesTheCacheAndThenTellsWhatIsLive) {
@@ -165,6 +288,125 @@ TEST(Allocator, ManyThreads) {
   for (std::thread& t : threads) t.join();
   EXPECT_EQ(allocator.stats().live_bytes, 0u);
   EXPECT_EQ(allocator.stats().allocations, 40'000u);
+}
+
+/// Host memory whose next call, to take or to free, goes on only when it is let.
+class SlowMemory : public HostMemory {
+ public:
+  struct Gate {
+    std::atomic<bool> is_next{false};
+    std::latch entered{1}, open{1};
+    bool fails = false;
+  };
+  explicit SlowMemory(Gate& gate) : gate_(gate) {}
+  std::byte* allocate(size_t size) override {
+    return pass() && gate_.fails ? nullptr : HostMemory::allocate(size);
+  }
+  void free(std::byte* data, size_t size) noexcept override {
+    pass();
+    HostMemory::free(data, size);
+  }
+
+ private:
+  bool pass() {
+    if (!gate_.is_next.exchange(false)) return false;
+    gate_.entered.count_down();
+    gate_.open.wait();
+    return true;
+  }
+
+  Gate& gate_;
+};
+
+TEST(Allocator, OtherThreadsGoOnDuringACallOfTheSource) {
+  const Watchdog watchdog("a thread beside one that takes or frees memory");
+  for (const bool frees : {false, true}) {
+    SlowMemory::Gate gate;
+    Allocator allocator("test", std::make_unique<SlowMemory>(gate), [] {}, {});
+    { const Buffer a = allocator.allocate(5000, nullptr), b = allocator.allocate(3 * kMiB, {}); }
+    std::optional<Buffer> held = allocator.allocate(300, nullptr);
+    gate.is_next = true;
+    std::thread slow([&] {
+      if (frees)
+        allocator.empty_cache();
+      else
+        allocator.allocate(6 * kMiB, nullptr);
+    });
+    gate.entered.wait();
+    held.reset();
+    { const Buffer reused = allocator.allocate(300, nullptr); }
+    { const Buffer fresh = allocator.allocate(700, nullptr); }
+    EXPECT_EQ(allocator.stats().live_bytes, 0u);
+    gate.open.count_down();
+    slow.join();
+  }
+}
+
+TEST(Allocator, ALimitHoldsDuringACallOfTheSource) {
+  const Watchdog watchdog("two threads that need the memory below a limit");
+  for (const bool fails : {false, true}) {
+    SlowMemory::Gate gate;
+    gate.fails = fails;
+    Allocator allocator(
+        "test", std::make_unique<SlowMemory>(gate), [] {}, 10 * kMiB);
+    gate.is_next = true;
+    Buffer first, second;
+    std::string first_error, second_error;
+    std::thread one(
+        [&] { first_error = error_of([&] { first = allocator.allocate(6 * kMiB, nullptr); }); });
+    gate.entered.wait();
+    std::thread other(
+        [&] { second_error = error_of([&] { second = allocator.allocate(6 * kMiB, nullptr); }); });
+    gate.open.count_down();
+    one.join();
+    other.join();
+    // One of them has it; where the source failed once, it is tried again.
+    EXPECT_NE(first.data() == nullptr, second.data() == nullptr);
+    EXPECT_THAT(first_error + second_error, StartsWith("out-of-memory"));
+    EXPECT_EQ(allocator.stats().live_bytes, 6 * kMiB);
+  }
+}
+
+TEST(Allocator, ManyThreadsKeepWithinALimit) {
+  const Watchdog watchdog("many threads at a limit");
+  HeapCount heap;
+  constexpr uint64_t kLimit = 24 * kMiB;
+  Allocator allocator = make_allocator(heap, kLimit);
+  std::atomic<int> served{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      std::mt19937 random(static_cast<unsigned>(t));
+      for (int i = 0; i < 2000; ++i) {
+        // Three at most, of at most 2 MiB each: no request of 4 threads may fail.
+        std::array<Buffer, 3> buffers;
+        for (Buffer& buffer : buffers) {
+          if (random() % 4 == 0) continue;
+          buffer = allocator.allocate(1 + random() % (2 * kMiB), nullptr);
+          *buffer.data() = std::byte{1};
+          ++served;
+        }
+      }
+    });
+  }
+  for (std::thread& t : threads) t.join();
+  EXPECT_LE(heap.most_bytes, kLimit);
+  EXPECT_EQ(allocator.stats().allocations, static_cast<uint64_t>(served));
+  EXPECT_EQ(allocator.stats().live_bytes, 0u);
+  EXPECT_EQ(heap.bytes, allocator.stats().cached_bytes);
+  // All of it, in one piece.
+  EXPECT_NE(allocator.allocate(kLimit, nullptr).data(), nullptr);
+}
+
+TEST(Allocator, ALowerLimitHoldsForWhatIsCachedToo) {
+  HeapCount heap;
+  Allocator allocator = make_allocator(heap);
+  const Buffer kept = allocator.allocate(2 * kMiB, nullptr);
+  { const Buffer cached = allocator.allocate(4 * kMiB, nullptr); }
+  allocator.set_limit(5 * kMiB);
+  EXPECT_THAT(error_of([&] { allocator.allocate(4 * kMiB, nullptr); }),
+              StartsWith("out-of-memory"));
+  EXPECT_NE(allocator.allocate(3 * kMiB, nullptr).data(), nullptr);
 }
 
 TEST(Array, FromAndTo) {

@@ -17,6 +17,12 @@ constexpr std::string_view kFunction = "function";
 // Calls longer than this are worth waking threads that sleep.
 constexpr double kWorthWaking = 20e-6;
 
+/// A thread's part of scratch memory: whole pages, so that none shares a line, or a page's worth of
+/// prefetching, with another.
+size_t part_of_thread(int64_t scratch_bytes) {
+  return (static_cast<size_t>(scratch_bytes) + 4095) / 4096 * 4096;
+}
+
 class LoadedKernels : public LoadedProgram {
  public:
   LoadedKernels(CpuDriver& driver, std::shared_ptr<const Program> program)
@@ -47,13 +53,13 @@ class LoadedKernels : public LoadedProgram {
     }
   }
 
-  void reserve() override {
-    if (scratch_bytes_ > 0) driver_.reserve_scratch(scratch_bytes_);
+  std::shared_ptr<const Scratch> reserve() override {
+    return scratch_bytes_ > 0 ? driver_.reserve_scratch(scratch_bytes_) : nullptr;
   }
 
   void launch(const LaunchArguments& arguments) override {
     const Launch& launch = program_->launches[arguments.launch];
-    driver_.launch(phases_[launch.artifact], launch.scratch_bytes, arguments);
+    driver_.launch(phases_[launch.artifact], scratch_bytes_, arguments);
   }
 
  private:
@@ -115,42 +121,46 @@ std::unique_ptr<LoadedProgram> CpuDriver::load(std::shared_ptr<const Program> pr
   return std::make_unique<LoadedKernels>(*this, std::move(program));
 }
 
-std::shared_ptr<const CpuDriver::Scratch> CpuDriver::scratch_of(int64_t bytes, int threads) {
-  // Whole pages for each thread, so that none shares a line, or a page's worth of prefetching,
-  // with another.
-  const size_t each = (static_cast<size_t>(bytes) + 4095) / 4096 * 4096;
-  const size_t all = each * static_cast<size_t>(threads);
-  const std::lock_guard lock(scratch_mutex_);
-  if (!scratch_ || scratch_->size < all) {
-    auto label = std::make_shared<const std::string>(fmt::format("scratch of {} threads", threads));
-    auto larger = std::make_shared<Scratch>();
-    larger->memory = allocator().allocate(all, label);
-    larger->size = all;
-    scratch_ = std::move(larger);
+std::shared_ptr<const Scratch> CpuDriver::reserve_scratch(int64_t bytes) {
+  const int threads = threads_.load(std::memory_order_relaxed);
+  const size_t size = part_of_thread(bytes) * static_cast<size_t>(threads);
+  std::shared_ptr<const Scratch> smaller;
+  {
+    const std::lock_guard lock(scratch_mutex_);
+    if (scratch_ && scratch_->size >= size) return scratch_;
+    smaller.swap(scratch_);
   }
-  return scratch_;
-}
-
-void CpuDriver::reserve_scratch(int64_t bytes) {
-  scratch_of(bytes, threads_.load(std::memory_order_relaxed));
+  smaller.reset();  // its memory may be what the larger one needs
+  // Without the lock, since the allocator may wait for calls that are queued.
+  auto larger = std::make_shared<Scratch>();
+  larger->memory = allocator().allocate(
+      size, std::make_shared<const std::string>(fmt::format("scratch of {} threads", threads)));
+  larger->size = size;
+  const std::lock_guard lock(scratch_mutex_);
+  if (!scratch_ || scratch_->size < size) scratch_ = larger;
+  return larger;
 }
 
 void CpuDriver::launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
                        const LaunchArguments& arguments) {
-  pool_.set_threads(threads_.load(std::memory_order_relaxed));
-  std::shared_ptr<const Scratch> scratch;
-  if (scratch_bytes > 0) scratch = scratch_of(scratch_bytes, pool_.threads());
-  std::byte* const scratch_data = scratch ? scratch->memory.data() : nullptr;
-  const size_t scratch_each =
-      scratch ? scratch->size / static_cast<size_t>(pool_.threads()) / 64 * 64 : 0;
+  int threads = threads_.load(std::memory_order_relaxed);
+  std::byte* scratch = nullptr;
+  const size_t part = part_of_thread(scratch_bytes);
+  if (arguments.scratch) {
+    // There may be more threads now than when the call was submitted.
+    threads = static_cast<int>(
+        std::min<size_t>(static_cast<size_t>(threads), arguments.scratch->size / part));
+    scratch = arguments.scratch->memory.data();
+  }
+  pool_.set_threads(threads);
   void* const* const buffers = arguments.buffers.data();
   const int64_t* const scalars = arguments.scalars.data();
   const bool wake = arguments.call_seconds == 0 || arguments.call_seconds > kWorthWaking;
   for (size_t phase = 0; phase < phases.size(); ++phase) {
     const KernelFunction function = phases[phase];
     const auto body = [&](int64_t begin, int64_t end, int worker) {
-      call_kernel(function, buffers, scalars,
-                  scratch_data + static_cast<size_t>(worker) * scratch_each, begin, end);
+      call_kernel(function, buffers, scalars, scratch + static_cast<size_t>(worker) * part, begin,
+                  end);
     };
     const int64_t count = arguments.instances[phase];
     if (count <= 0) continue;

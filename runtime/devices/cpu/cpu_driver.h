@@ -33,33 +33,28 @@ Artifact function_artifact(std::string kernel, std::vector<KernelFunction> phase
 /// Runs artifacts of the formats "image" and "function".
 class CpuDriver : public DeviceDriver {
  public:
-  /// `threads` may change at any time; the next launch sees it.
+  /// `threads` may change at any time. The next launch sees it; but if its call has reserved
+  /// scratch for fewer threads, it has no more than those.
   CpuDriver(Device device, const std::atomic<int>& threads);
 
   const Target& target() override;
   std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
-  /// Has scratch memory of `bytes` for each thread. By any thread; ResourceExhausted.
-  void reserve_scratch(int64_t bytes);
-  /// Runs the phases of one kernel. Only by the thread that executes the stream.
+  /// Scratch memory of `bytes` for each thread. By any thread; ResourceExhausted.
+  std::shared_ptr<const Scratch> reserve_scratch(int64_t bytes);
+  /// Runs the phases of one kernel. The call's scratch was reserved for `scratch_bytes`. Only by
+  /// the thread that executes the stream.
   void launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
               const LaunchArguments& arguments);
 
  private:
-  /// One piece of memory with a part for each worker.
-  struct Scratch {
-    Buffer memory;
-    size_t size = 0;
-  };
-  std::shared_ptr<const Scratch> scratch_of(int64_t bytes, int threads);
-
   const std::atomic<int>& threads_;
   std::mutex targets_mutex_;
   std::vector<std::unique_ptr<const Target>> targets_;  // one for each number of threads
 
   std::mutex scratch_mutex_;
-  std::shared_ptr<const Scratch> scratch_;  // a launch keeps the one that it began with
+  std::shared_ptr<const Scratch> scratch_;  // the largest so far, for all calls from now on
 
   ThreadPool pool_;  // used while a launch is executed
 };

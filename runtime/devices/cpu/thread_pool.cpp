@@ -2,7 +2,7 @@
 
 #include <algorithm>
 #include <chrono>
-#include <system_error>
+#include <exception>
 #include <utility>
 
 #include "runtime/execution/relax.h"
@@ -40,8 +40,8 @@ void ThreadPool::start() {
     for (int worker = 1; worker < threads_; ++worker) {
       workers_.emplace_back([this, worker] { serve(worker); });
     }
-  } catch (const std::system_error&) {
-    // Those that there are will do.
+  } catch (const std::exception&) {
+    // No more threads to be had, or no memory for them: those that there are will do.
   }
 }
 

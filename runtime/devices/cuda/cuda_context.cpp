@@ -39,10 +39,31 @@ std::string kernel_text(const Launch& launch) {
                      join(launch.ops, ", ", [](const std::string& op) { return op; }));
 }
 
+CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(context) {
+  {
+    const std::lock_guard lock(context_.mutex_);
+    if (stream == context_.work_) launches_ = context_.launches_;
+    if (!context_.events_.empty()) {
+      event_ = context_.events_.back();
+      context_.events_.pop_back();
+      return;
+    }
+  }
+  context_.check(context_.api().event_create(&event_, cuda::CU_EVENT_DISABLE_TIMING),
+                 "making an event");
+}
+
 CudaFence::~CudaFence() {
-  // An event that is recorded anew forgets what it stood for; who waits for that does so still.
-  const std::lock_guard lock(context_.mutex_);
-  context_.events_.push_back(event_);
+  {
+    // An event that is recorded anew forgets what it stood for; who waits for that does so still.
+    const std::lock_guard lock(context_.mutex_);
+    if (context_.events_.size() < CudaContext::kKeptEvents) {
+      context_.events_.push_back(event_);
+      return;
+    }
+  }
+  const CudaContext::Scope scope(context_);
+  context_.api().event_destroy(event_);
 }
 
 void CudaFence::wait() {
@@ -63,6 +84,7 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   check(api_.stream_create(&idle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&recording_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   issue_ = work_;
+  events_.reserve(kKeptEvents);
 }
 
 CudaContext::Scope::Scope(const CudaContext& context) : api_(context.api_) {
@@ -103,21 +125,8 @@ cuda::CUgraphExec CudaContext::record(const std::function<void()>& body) {
 }
 
 std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {
-  cuda::CUevent event = nullptr;
-  uint64_t launches = 0;
-  {
-    const std::lock_guard lock(mutex_);
-    launches = launches_;
-    if (!events_.empty()) {
-      event = events_.back();
-      events_.pop_back();
-    }
-  }
-  if (!event) {
-    check(api_.event_create(&event, cuda::CU_EVENT_DISABLE_TIMING), "making an event");
-  }
-  auto fence = std::make_shared<CudaFence>(*this, event, stream == work_ ? launches : 0);
-  check(api_.event_record(event, stream), "recording an event");
+  auto fence = std::make_shared<CudaFence>(*this, stream);
+  check(api_.event_record(fence->event(), stream), "recording an event");
   return fence;
 }
 

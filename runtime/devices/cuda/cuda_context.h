@@ -34,8 +34,8 @@ class CudaContext;
 /// A point in one of a GPU's queues.
 class CudaFence : public Fence {
  public:
-  CudaFence(CudaContext& context, cuda::CUevent event, uint64_t launches)
-      : context_(context), event_(event), launches_(launches) {}
+  /// Still to be recorded in `stream`. In a Scope.
+  CudaFence(CudaContext& context, cuda::CUstream stream);
   ~CudaFence() override;
 
   cuda::CUevent event() const { return event_; }
@@ -43,8 +43,8 @@ class CudaFence : public Fence {
 
  private:
   CudaContext& context_;
-  const cuda::CUevent event_;
-  const uint64_t launches_;  // those before it
+  cuda::CUevent event_ = nullptr;
+  uint64_t launches_ = 0;  // those before it
 };
 
 /// Thread-safe, and lives as long as the process.
@@ -111,6 +111,8 @@ class CudaContext {
     std::shared_ptr<const Program> program;
     uint32_t launch = 0;
   };
+  // Unused events that are kept, for which there is room from the beginning.
+  static constexpr size_t kKeptEvents = 1024;
   // Launches that are remembered; a fault is traced to one of them.
   static constexpr size_t kRemembered = 64;
 

@@ -27,7 +27,7 @@ class CudaMemory : public MemorySource {
     return reinterpret_cast<std::byte*>(static_cast<uintptr_t>(memory));
   }
 
-  void free(std::byte* data, size_t) override {
+  void free(std::byte* data, size_t) noexcept override {
     const CudaContext::Scope scope(context_);
     // Unlike reuse, this is not in the order of the queue: what uses the memory must be complete.
     context_.api().stream_synchronize(context_.work());
