@@ -78,11 +78,9 @@ class Call : public Work {
 
   /// Once everything above is set.
   void prepare() {
-    const Program& program = *executable->program;
-    slots_.reserve(program.slots.size());
-    for (size_t i = 0; i < program.slots.size(); ++i) slots_.push_back(address(i));
-    buffers_.reserve(executable->most_buffers);
-    sizes_.reserve(executable->most_buffers);
+    const size_t slots = executable->program->slots.size();
+    addresses_.resize(slots + executable->most_buffers);
+    for (size_t i = 0; i < slots; ++i) addresses_[i] = address(i);
   }
 
   void execute() override {
@@ -99,7 +97,7 @@ class Call : public Work {
       if (are_launches_watched()) {
         launches();  // each is to be seen
       } else {
-        executable->code->call(slots_, binding->symbols, launches);
+        executable->code->call(slots(), binding->symbols, launches);
       }
     } catch (const std::bad_alloc&) {
       // Interpreters, simulators and CUDA's driver take memory of the host as they go.
@@ -117,6 +115,7 @@ class Call : public Work {
     results.clear();
     arena = {};
     scratch.reset();
+    addresses_ = std::vector<void*>();
     binding.reset();
     executable.reset();
   }
@@ -130,34 +129,36 @@ class Call : public Work {
     }
   }
 
+  std::span<void* const> slots() const {
+    return std::span(addresses_).first(executable->program->slots.size());
+  }
+
   void launch_all() {
     const Program& program = *executable->program;
+    const std::span<void* const> slots = this->slots();
+    const std::span<void*> places = std::span(addresses_).subspan(slots.size());
     DeviceDriver& driver = executable->driver;
     for (uint32_t i = 0; i < program.launches.size(); ++i) {
       const Launch& launch = program.launches[i];
       const Binding::LaunchValues& values = binding->launches[i];
       if (values.empty) continue;
-      buffers_.clear();
-      sizes_.clear();
-      for (const uint32_t slot : launch.buffers) {
-        buffers_.push_back(slots_[slot]);
-        sizes_.push_back(binding->slot_bytes[slot]);
-      }
+      const std::span<void*> buffers = places.first(launch.buffers.size());
+      for (size_t b = 0; b < buffers.size(); ++b) buffers[b] = slots[launch.buffers[b]];
       for (const uint32_t slot : launch.zeroed) {
         const DeviceSpan span(driver, "zero", binding->slot_bytes[slot]);
-        driver.zero(static_cast<std::byte*>(slots_[slot]), binding->slot_bytes[slot]);
+        driver.zero(static_cast<std::byte*>(slots[slot]), binding->slot_bytes[slot]);
       }
       if (launch.artifact == Launch::kCopy) {
-        const DeviceSpan span(driver, "copy", sizes_[0]);
-        driver.copy(static_cast<std::byte*>(buffers_[1]), static_cast<std::byte*>(buffers_[0]),
-                    sizes_[0]);
+        const DeviceSpan span(driver, "copy", values.sizes[0]);
+        driver.copy(static_cast<std::byte*>(buffers[1]), static_cast<std::byte*>(buffers[0]),
+                    values.sizes[0]);
         continue;
       }
       const TraceSpan span("launch", "launch", launch.name);
       const LaunchTimer timer(executable->program, binding, i, driver);
       executable->code->launch({.launch = i,
-                                .buffers = buffers_,
-                                .sizes = sizes_,
+                                .buffers = buffers,
+                                .sizes = values.sizes,
                                 .scalars = values.scalars,
                                 .instances = values.instances,
                                 .symbols = binding->symbols,
@@ -182,10 +183,7 @@ class Call : public Work {
     return arena.data() + binding->offsets[slot_index];
   }
 
-  std::vector<void*> slots_;  // the addresses of all
-  // Of the launch at hand.
-  std::vector<void*> buffers_;
-  std::vector<uint64_t> sizes_;
+  std::vector<void*> addresses_;  // of the slots, then of the buffers of the launch at hand
 };
 
 /// A donated argument must be passed once only, since another parameter would see it change.

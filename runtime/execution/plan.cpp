@@ -210,8 +210,10 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
   b.memory.peak_bytes = b.memory.output_bytes + b.memory.temporary_bytes;
 
   const double cores = std::max(1, target_.cores);
-  for (const LaunchRegisters& registers : launches_) {
+  for (size_t i = 0; i < launches_.size(); ++i) {
+    const LaunchRegisters& registers = launches_[i];
     Binding::LaunchValues& launch = b.launches.emplace_back();
+    for (const uint32_t slot : p.launches[i].buffers) launch.sizes.push_back(b.slot_bytes[slot]);
     launch.scalars = all(registers.scalars);
     launch.instances = all(registers.instances);
     launch.bytes = amount(registers.bytes_read) + amount(registers.bytes_written);

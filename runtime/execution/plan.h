@@ -31,9 +31,10 @@ inline constexpr Code kDonatedTwice{"donated-twice", ErrorKind::InvalidArgument,
 struct Binding {
   struct LaunchValues {
     std::vector<int64_t> scalars, instances;
-    bool empty = false;   ///< no instance at all
-    bool serial = false;  ///< not worth several threads
-    double seconds = 0;   ///< estimate
+    std::vector<uint64_t> sizes;  ///< bytes of each buffer
+    bool empty = false;           ///< no instance at all
+    bool serial = false;          ///< not worth several threads
+    double seconds = 0;           ///< estimate
     uint64_t bytes = 0, flops = 0;
   };
 

@@ -61,37 +61,6 @@ TEST(ImmediateStream, ASubmitterIsRelievedByTheNext) {
   stream.drain();
 }
 
-TEST(ImmediateStream, WhatIsSubmittedDuringADrainIsDone) {
-  const Watchdog watchdog("work submitted while a stream is drained");
-  Stream stream(Stream::Mode::Immediate);
-  std::latch begun(1), go_on(1);
-  std::thread submitter([&] {
-    const auto work = task([&] {
-      begun.count_down();
-      go_on.wait();
-    });
-    stream.submit(work, 0, nothing);
-  });
-  begun.wait();
-  // Drains: it may do the second work itself, but not the third, which comes later.
-  std::latch second_begun(1), go_on_again(1);
-  const auto second = task([&] {
-    second_begun.count_down();
-    go_on_again.wait();
-  });
-  std::thread drainer;
-  const auto third = task(nothing);
-  stream.submit(second, 0, nothing);
-  drainer = std::thread([&] { stream.drain(); });
-  go_on.count_down();
-  second_begun.wait();
-  stream.submit(third, 0, nothing);
-  go_on_again.count_down();
-  submitter.join();
-  drainer.join();
-  EXPECT_TRUE(third->done());
-}
-
 TEST(ImmediateStream, WorkOfManyThreadsIsDoneWhenTheyHaveSubmittedIt) {
   const Watchdog watchdog("many threads that submit");
   Stream stream(Stream::Mode::Immediate);
