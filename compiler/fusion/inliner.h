@@ -23,10 +23,12 @@
 #include <span>
 #include <string>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "compiler/fusion/fusion.h"
 #include "ir/graph/loop_form.h"
+#include "ir/support/hash.h"
 
 namespace braze {
 
@@ -67,14 +69,15 @@ class Inliner {
   Value value(NodeId node, const std::vector<Expr>& at, const Conditions& conditions = {}) {
     const LoopForm* form = inside_[node.index] ? forms_.find(node) : nullptr;
     if (form && form->reduces()) return sink_.reduced(node, at, conditions);
-    const std::string key = key_of(node, at, conditions);
-    if (const auto found = memo_.find(key); found != memo_.end()) return found->second;
+    Question question{node, at, conditions};
+    if (const auto found = memo_.find(question); found != memo_.end()) return found->second;
     if (form && conditions.empty()) {
-      if (auto cached = sink_.cached(node, at)) return memo_.emplace(key, *cached).first->second;
+      if (auto cached = sink_.cached(node, at))
+        return memo_.emplace(std::move(question), *cached).first->second;
     }
     const Value result =
         form ? body(node, *form, at, {}, conditions) : sink_.load(node, at, conditions);
-    return memo_.emplace(key, result).first->second;
+    return memo_.emplace(std::move(question), result).first->second;
   }
 
   /// The body of a reduction at result coordinates `at` and reduction coordinates `reduction`.
@@ -102,14 +105,22 @@ class Inliner {
   void forget() { memo_.clear(); }
 
  private:
-  static std::string key_of(NodeId node, const std::vector<Expr>& at,
-                            const Conditions& conditions) {
-    std::string key = std::to_string(node.index);
-    for (const Expr& e : at) key += '|' + std::to_string(e.hash());
-    for (const RangeCondition& c : conditions)
-      key += '?' + std::to_string(c.value.hash() ^ (c.limit.hash() * 3) ^ (c.min.hash() * 5));
-    return key;
-  }
+  // Compared as a whole: two questions with one hash would share a value, and nobody would see it.
+  struct Question {
+    NodeId node;
+    std::vector<Expr> at;
+    Conditions conditions;
+    friend bool operator==(const Question&, const Question&) = default;
+  };
+  struct QuestionHash {
+    size_t operator()(const Question& question) const {
+      uint64_t hash = hash_combine(question.node.index, question.at.size());
+      for (const Expr& e : question.at) hash = hash_combine(hash, e.hash());
+      for (const RangeCondition& c : question.conditions)
+        for (const Expr* e : {&c.value, &c.min, &c.limit}) hash = hash_combine(hash, e->hash());
+      return hash;
+    }
+  };
 
   Value body(NodeId node, const LoopForm& form, const std::vector<Expr>& at,
              const std::vector<Expr>& reduction, const Conditions& conditions) {
@@ -174,7 +185,7 @@ class Inliner {
   const LoopForms& forms_;
   const std::vector<bool>& inside_;
   Sink& sink_;
-  std::unordered_map<std::string, Value> memo_;
+  std::unordered_map<Question, Value, QuestionHash> memo_;
 };
 
 }  // namespace braze

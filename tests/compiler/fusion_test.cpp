@@ -7,6 +7,7 @@
 #include <fstream>
 #include <sstream>
 
+#include "compiler/fusion/inliner.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/fusion/reasons.h"
 #include "compiler/passes/expand.h"
@@ -78,6 +79,56 @@ Graph softmax(int64_t rows, int64_t columns, const std::string& before = "",
   put("N", std::to_string(columns));
   return parse(text);
 }
+
+// --- The inliner's memo --------------------------------------------------------------------------
+
+// Numbers what it is asked to load.
+struct LoadCounter {
+  using Value = int;
+  int loads = 0;
+  int load(NodeId, const std::vector<Expr>&, const Conditions&) { return ++loads; }
+  int reduced(NodeId, const std::vector<Expr>&) { return 0; }
+  int index(const Expr&, DType) { return 0; }
+  int constant(DType, uint64_t) { return 0; }
+  int inside(const Conditions&) { return 0; }
+  int apply(ElementwiseOp, std::span<const int>, DType) { return 0; }
+  Expr as_index(int, const Expr&) { return 0; }
+  std::optional<int> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
+};
+
+// The constant whose hash is `hash`: what hash_combine does to a number can be undone.
+Expr constant_of_hash(uint64_t hash) {
+  const uint64_t seed = static_cast<uint64_t>(Expr::Kind::Constant);
+  uint64_t inverse = 1;  // of the factor, by Newton's steps
+  for (int i = 0; i < 6; ++i) inverse *= 2 - 0xd6e8feb86659fd93ull * inverse;
+  uint64_t x = hash ^ hash >> 32;
+  x *= inverse;
+  x ^= x >> 32;
+  return Expr(static_cast<int64_t>((x ^ seed) - 0x9e3779b97f4a7c15ull - (seed << 6) - (seed >> 2)));
+}
+
+TEST(Inliner, IndicesOfOneHashAreTwoValues) {
+  const Graph graph = parse(R"(braze 1 graph
+graph @g(%x: f32[64]) {
+  %y = neg %x : f32[64]
+  return %y
+})");
+  const LoopForms forms(graph);
+  const std::vector<bool> inside(graph.size(), false);
+  LoadCounter sink;
+  Inliner<LoadCounter> inliner(forms, inside, sink);
+  const Expr i = Expr::index("i", 64), other = constant_of_hash(i.hash());
+  ASSERT_EQ(i.hash(), other.hash());
+  ASSERT_NE(i, other);
+  EXPECT_EQ(inliner.value(NodeId(0), {i}), 1);
+  EXPECT_EQ(inliner.value(NodeId(0), {other}), 2);
+  EXPECT_EQ(inliner.value(NodeId(0), {i}), 1);
+  EXPECT_EQ(inliner.value(NodeId(0), {i}, {{i, 0, 64}}), 3);
+  EXPECT_EQ(inliner.value(NodeId(0), {i}, {{other, 0, 64}}), 4);
+  EXPECT_EQ(inliner.value(NodeId(0), {i}, {{i, 0, 64}}), 3);
+}
+
+// --- What becomes one kernel ---------------------------------------------------------------------
 
 TEST(Fusion, SoftmaxWithNeighboursIsOneKernel) {
   EXPECT_EQ(kernels_everywhere(softmax(512, 1000)), 1u);
