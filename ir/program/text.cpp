@@ -7,6 +7,7 @@
 #include "ir/program/verify.h"
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
+#include "ir/values/bools.h"
 
 namespace braze {
 
@@ -292,6 +293,7 @@ class ProgramParser {
       scanner_.fail_here("the constant has another size");
     auto value = std::make_shared<HostTensor>(type.dtype, std::move(shape));
     std::copy(blob.begin(), blob.end(), value->data());
+    if (type.dtype == DType::Bool) make_bools({value->data(), value->size_bytes()});
     out_.constants.push_back(std::move(value));
   }
 

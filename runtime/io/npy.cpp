@@ -10,6 +10,7 @@
 
 #include "braze/io.h"
 #include "ir/support/text.h"
+#include "ir/values/bools.h"
 #include "runtime/io/file_writer.h"
 #include "runtime/io/open_file.h"
 #include "runtime/memory/array_state.h"
@@ -274,9 +275,7 @@ HostTensor read_npy(const NpyHeader& header,
     read(data);
   }
   if (header.big_endian && element > 1) reverse_bytes(data, element);
-  if (header.dtype == DType::Bool) {
-    for (std::byte& b : data) b = b == std::byte{0} ? b : std::byte{1};
-  }
+  if (header.dtype == DType::Bool) make_bools(data);
   return value;
 }
 

@@ -56,12 +56,7 @@ std::vector<std::vector<const Item*>> split(const ArrayMap& arrays, uint64_t mos
 }  // namespace
 
 Array to_array(const StoredTensor& tensor, const Device& device) {
-  if (tensor.dtype != DType::Bool)
-    return Array::from_bytes(tensor.bytes, *tensor.dtype, tensor.shape, device);
-  HostTensor value(DType::Bool, tensor.shape);
-  std::transform(tensor.bytes.begin(), tensor.bytes.end(), value.data(),
-                 [](std::byte b) { return b == std::byte{0} ? b : std::byte{1}; });
-  return Array::from_host(value, device);
+  return Array::from_bytes(tensor.bytes, *tensor.dtype, tensor.shape, device);
 }
 
 ArrayMap load_safetensors(const std::string& path, const Device& device,

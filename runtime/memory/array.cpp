@@ -2,6 +2,7 @@
 
 #include "braze/trace.h"
 #include "ir/support/text.h"
+#include "ir/values/bools.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/devices/registry.h"
 #include "runtime/memory/array_state.h"
@@ -117,6 +118,12 @@ Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vect
   TraceSpan span("copy", "copy from host");
   if (span) span.add("device", device.name());
   span.add("bytes", wanted);
+  std::vector<std::byte> bools;
+  if (dtype == DType::Bool && !are_bools(bytes)) {
+    bools.assign(bytes.begin(), bytes.end());
+    make_bools(bools);
+    bytes = bools;
+  }
   Array array = make_array(dtype, std::move(shape), device, nullptr);
   array.state_->driver.copy_from_host(array.state_->data, bytes);
   return array;

@@ -1,4 +1,5 @@
 // Compiled functions: signatures, symbolic extents, structures, donation.
+#include <span>
 #include <thread>
 
 #include "ir/program/program.h"
@@ -292,6 +293,26 @@ TEST_F(Jit, TwoDevicesAreAnError) {
   const Array here = ones({2}, f32, "interpreter"), there = ones({2}, f32, "cpu");
   const std::string text = error_of([&] { f(here, there); });
   EXPECT_CONTAINS(text, "arg0 is on interpreter, but arg1 is on cpu");
+}
+
+TEST_F(Jit, BoolsOfAnyBytesAreTheSameEverywhere) {
+  const unsigned char bytes[] = {0, 1, 2, 255, 4, 128, 1, 0};
+  const Array flags = Array::from_bytes(std::as_bytes(std::span(bytes)), boolean, {8});
+  const auto f = jit([](Tensor x) {
+    const Tensor all_true = fill(boolean, {8}, 1);
+    return std::tuple{x, cast(x, f32), x == all_true, !x, sum(cast(x, i32)), max(x)};
+  });
+  for (const char* device : {"cpu", "interpreter", "sim:cpu"}) {
+    const auto [same, number, equal, negated, count, any] = f(flags.to(device));
+    const Doubles wanted = {0, 1, 1, 1, 1, 1, 1, 0};
+    for (const Array& each : {same, number, equal}) EXPECT_EQ(to_doubles(each), wanted) << device;
+    EXPECT_EQ(to_doubles(negated), (Doubles{1, 0, 0, 0, 0, 0, 0, 1})) << device;
+    EXPECT_EQ(count.item(), 6) << device;
+    EXPECT_EQ(any.item(), 1) << device;
+    std::vector<unsigned char> raw(8);
+    same.copy_to_host(std::as_writable_bytes(std::span(raw)));
+    EXPECT_EQ(raw, (std::vector<unsigned char>{0, 1, 1, 1, 1, 1, 1, 0})) << device;
+  }
 }
 
 TEST_F(Jit, ErrorsLeaveItUsable) {

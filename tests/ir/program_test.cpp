@@ -1,6 +1,8 @@
 // Programs as text and as bytes.
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "ir/program/cuda_versions.h"
 #include "ir/program/package.h"
 #include "ir/program/text.h"
@@ -107,6 +109,18 @@ TEST(ProgramText, RoundTripIsExact) {
   EXPECT_EQ(read.target, program.target);
   EXPECT_EQ(read.symbols, program.symbols);
   EXPECT_EQ(read.symbols[1].divisor(), 16);
+}
+
+// A file can hold any bytes; in memory bool is 0 or 1.
+TEST(ProgramText, BoolConstantsAreMadeOfAnyBytes) {
+  Program program = full_program();
+  auto flags = std::make_shared<HostTensor>(DType::Bool, std::vector<int64_t>{3});
+  const char bytes[] = {0, 2, '\377'};
+  std::memcpy(flags->data(), bytes, sizeof bytes);
+  program.constants[1] = flags;
+  const Program read = parse_program(to_text(program), "p.txt", blobs_of(program));
+  const std::vector<std::byte> got(read.constants[1]->data(), read.constants[1]->data() + 3);
+  EXPECT_THAT(got, ::testing::ElementsAre(std::byte{0}, std::byte{1}, std::byte{1}));
 }
 
 TEST(ProgramText, BytesAreReproducible) {

@@ -84,6 +84,17 @@ int main(int argc, char** argv) {
         BRAZE_INVALID_ARGUMENT);
   CHECK(strstr(braze_last_error(), "64"));
   CHECK(braze_array_from_host(BRAZE_F32, 1, &extent, x, "cpu", NULL) == BRAZE_INVALID_ARGUMENT);
+  {
+    /* of bool, any byte but 0 is true, which is 1 */
+    const unsigned char given[4] = {0, 1, 2, 255};
+    unsigned char got[4] = {9, 9, 9, 9};
+    const int64_t four = 4;
+    braze_array* flags = NULL;
+    CHECK(braze_array_from_host(BRAZE_BOOL, 1, &four, given, "cpu", &flags) == BRAZE_OK);
+    CHECK(braze_array_to_host(flags, got, sizeof got) == BRAZE_OK);
+    CHECK(got[0] == 0 && got[1] == 1 && got[2] == 1 && got[3] == 1);
+    braze_array_release(flags);
+  }
   braze_function_release(scale);
   braze_function_release(join);
   braze_function_release(names);

@@ -2,6 +2,7 @@
 #include <gtest/gtest.h>
 
 #include <cstdint>
+#include <cstring>
 #include <latch>
 #include <random>
 #include <sstream>
@@ -424,6 +425,22 @@ TEST(Array, FromAndTo) {
   HostTensor flags(DType::Bool, {3});
   flags.set_int(1, 1);
   EXPECT_THAT(Array::from_host(flags).to_vector<bool>(), ElementsAre(false, true, false));
+}
+
+// What is true in C and NumPy by another byte than 1 is 1 from here on, on every device.
+TEST(Array, BoolsAreMadeOfAnyBytes) {
+  const std::vector<uint8_t> bytes = {0, 1, 2, 128, 255};
+  HostTensor host(DType::Bool, {5});
+  std::memcpy(host.data(), bytes.data(), bytes.size());
+  for (const char* device : {"cpu", "interpreter", "sim:cpu"})
+    for (const Array& a :
+         {Array::from_bytes(std::as_bytes(std::span(bytes)), DType::Bool, {5}, device),
+          Array::from_host(host, device), Array::from_host(host).to(device)}) {
+      std::vector<uint8_t> out(5);
+      a.copy_to_host(std::as_writable_bytes(std::span(out)));
+      EXPECT_THAT(out, ElementsAre(0, 1, 1, 1, 1)) << device;
+    }
+  EXPECT_THAT(bytes, ElementsAre(0, 1, 2, 128, 255)) << "the caller's bytes are the caller's";
 }
 
 TEST(Array, ScalarsAndEmptyOnes) {
