@@ -18,6 +18,8 @@ inline constexpr Code kCodegenTarget{"codegen-target", ErrorKind::Unsupported,
                                      "No code generator serves this target."};
 inline constexpr Code kCodegenKernel{"codegen-kernel", ErrorKind::InvalidArgument,
                                      "The kernel does not obey the rules of Kernel IR."};
+inline constexpr Code kLlvmRefused{"llvm-refused", ErrorKind::Internal,
+                                   "LLVM refused a kernel that was generated."};
 inline constexpr Code kNvrtcMissing{"nvrtc-missing", ErrorKind::Unsupported,
                                     "NVRTC was asked for and is not on this machine."};
 inline constexpr Code kNvrtcRefused{"nvrtc-refused", ErrorKind::Internal,

@@ -547,6 +547,44 @@ TEST(Codegen, RunsInSeveralThreads) {
   for (const auto& code : codes) EXPECT_EQ(code, codes[0]);
 }
 
+// Vectors of any width past the caches, each part in a register of the machine.
+TEST_P(Images, StreamsVectorsOfEveryWidth) {
+  for (DType dtype : {DType::F32, DType::F64, DType::BF16, DType::Bool})
+    for (int32_t lanes : {2, 4, 8, 16, 32, 64}) {
+      Draft d;
+      const MemoryId x = d.in(dtype), y = d.out(dtype);
+      const Expr at = position_symbol('e', 0, 2) * Expr(lanes) + lane_symbol(lanes);
+      StoreOp store{d.b.load(x, {at}, {dtype, lanes, {2}}), y, {at}, {}, 64, CacheHint::Stream};
+      d.b.append(store, {});
+      d.finish();
+      KernelRunner runner(d.kernel, GetParam());
+      const size_t bytes = 2 * static_cast<size_t>(lanes) * size_of(dtype);
+      alignas(64) uint8_t from[1024], to[1024 + 64];
+      for (size_t i = 0; i < bytes; ++i)
+        from[i] = static_cast<uint8_t>(dtype == DType::Bool ? i % 3 == 0 : i * 7 + 1);
+      std::fill(std::begin(to), std::end(to), 0xcd);
+      runner.run({from, to}, {2 * lanes});
+      for (size_t i = 0; i < bytes + 64; ++i)
+        ASSERT_EQ(to[i], i < bytes ? from[i] : 0xcd)
+            << name(dtype) << "x" << lanes << " byte " << i;
+    }
+}
+
+// A vector of 64 bytes is two registers of 32 where there are no wider ones.
+TEST(Codegen, StreamsWithTheMachinesRegisters) {
+  for (const auto& [machine, stores] : {std::pair("x86-64-v3", 2), std::pair("x86-64-v4", 1)}) {
+    Draft d;
+    const MemoryId x = d.in(DType::F32), y = d.out(DType::F32);
+    const ValueId value = d.b.load(x, {lane_symbol(16)}, {DType::F32, 16, {}});
+    d.b.append(StoreOp{value, y, {lane_symbol(16)}, {}, 64, CacheHint::Stream}, {});
+    d.finish();
+    const std::string text = assembly_text(d.kernel, target(machine));
+    int found = 0;
+    for (size_t at = 0; (at = text.find("vmovnt", at)) != text.npos; ++at) ++found;
+    EXPECT_EQ(found, stores) << machine << text;
+  }
+}
+
 TEST(Codegen, RefusesOtherTargets) {
   Draft d;
   d.finish();

@@ -4,28 +4,94 @@
 // is left to do: common subexpressions of separate accesses, and what is invariant in a loop. No
 // pass here vectorises, unrolls, reassociates floats or recognises library calls.
 #include <llvm/Config/llvm-config.h>
+#include <llvm/IR/DiagnosticHandler.h>
+#include <llvm/IR/DiagnosticInfo.h>
+#include <llvm/IR/DiagnosticPrinter.h>
 #include <llvm/IR/LLVMContext.h>
 #include <llvm/IR/LegacyPassManager.h>
 #include <llvm/IR/Module.h>
 #include <llvm/IR/PassManager.h>
 #include <llvm/IR/Verifier.h>
 #include <llvm/Passes/PassBuilder.h>
+#include <llvm/Support/ErrorHandling.h>
 #include <llvm/Support/raw_ostream.h>
 #include <llvm/Target/TargetMachine.h>
 #include <llvm/Transforms/Scalar/EarlyCSE.h>
 #include <llvm/Transforms/Scalar/LICM.h>
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 
+#include <cstdio>
+#include <cstdlib>
+#include <optional>
+#include <utility>
+
 #include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/llvm/llvm_p.h"
 #include "ir/code/static_loops.h"
 #include "ir/support/clocks.h"
+#include "ir/support/text.h"
 
 namespace braze {
 
 namespace codegen {
 namespace {
+
+// --- What LLVM reports ---------------------------------------------------------------------------
+
+// The kernel that this thread generates code for.
+thread_local const Kernel* generated = nullptr;
+
+// LLVM may not go on after this and its state is lost, so the process ends: by a signal, as after
+// other bugs, and not by exit(), which would run what others left for the end of their process.
+void stop_at_fatal_error(void*, const char* reason, bool) {
+  std::fprintf(stderr, "braze: LLVM cannot go on with kernel @%s: %s\n",
+               generated ? generated->name.c_str() : "?", reason);
+  std::abort();
+}
+
+// Collects what LLVM reports of a kernel, where it would print, and end the process at an error.
+class Reports : public llvm::DiagnosticHandler {
+ public:
+  explicit Reports(const Kernel& kernel) {
+    static const bool installed = [] {
+      llvm::install_fatal_error_handler(stop_at_fatal_error);
+      return true;
+    }();
+    static_cast<void>(installed);
+    generated = &kernel;
+  }
+  ~Reports() override { generated = nullptr; }
+
+  // Warnings and remarks are about speed.
+  bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
+    if (info.getSeverity() != llvm::DS_Error || error_) return true;
+    error_.emplace();
+    llvm::raw_string_ostream stream(error_->message);
+    llvm::DiagnosticPrinterRawOStream printer(stream);
+    info.print(printer);
+    const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(&info);
+    if (assembly && assembly->getLocCookie() != 0)
+      error_->location = reinterpret_cast<const Statement*>(assembly->getLocCookie())->location;
+    return true;
+  }
+
+  void fail_if_any() const {
+    if (!error_) return;
+    fail(codes::kLlvmRefused,
+         fmt::format("LLVM refuses kernel @{}: {}", generated->name, error_->message),
+         {.location = error_->location, .node = "", .fix = "please report this"});
+  }
+
+ private:
+  struct Report {
+    std::string message;
+    SourceLocation location = {};
+  };
+  std::optional<Report> error_;
+};
+
+// --- The steps -----------------------------------------------------------------------------------
 
 void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
   const TraceSpan span("codegen", "optimize");
@@ -96,6 +162,9 @@ std::string emit(const Kernel& kernel, const Backend& backend, Emission emission
                  CodegenTimes& times) {
   ThreadClock clock;
   llvm::LLVMContext context;
+  auto handler = std::make_unique<Reports>(kernel);
+  const Reports& reports = *handler;
+  context.setDiagnosticHandler(std::move(handler));
   context.setDiscardValueNames(emission != Emission::LlvmText);
   Kernel expanded = kernel;
   expand_static_loops(expanded);
@@ -112,6 +181,7 @@ std::string emit(const Kernel& kernel, const Backend& backend, Emission emission
   std::string out =
       emission == Emission::LlvmText ? print(*module) : generate(*module, backend.target, emission);
   times.emit = clock.lap();
+  reports.fail_if_any();
   return out;
 }
 

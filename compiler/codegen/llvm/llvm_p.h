@@ -93,6 +93,8 @@ llvm::Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, Elem
                       DType operand, DType result, int32_t lanes,
                       std::span<llvm::Value* const> operands);
 
+/// Inline assembly has its statement's address for LLVM's `srcloc`, the number that reports name it
+/// by.
 std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,
                                         llvm::LLVMContext& context);
 

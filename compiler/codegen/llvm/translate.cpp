@@ -187,6 +187,12 @@ void Translator::locate(const Statement& s) {
       llvm::DILocation::get(context_, s.location.line, s.location.column, scope));
 }
 
+void Translator::locate_assembly(llvm::CallInst& call) {
+  if (!statement_) return;
+  auto* place = b_.getInt64(reinterpret_cast<uint64_t>(statement_));
+  call.setMetadata("srcloc", llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(place)));
+}
+
 // --- Regions and statements ----------------------------------------------------------------------
 
 // Emits the statements; the caller reads the yields before leave_region.
@@ -211,6 +217,7 @@ void Translator::run_region(const Region& region) {
 }
 
 void Translator::emit(const Statement& s) {
+  statement_ = &s;
   locate(s);
   if (const auto* let = s.as<LetOp>()) {
     symbols_[let->symbol] = index(let->value);

@@ -536,21 +536,42 @@ void Translator::store_element(Access& access, Value* value, int64_t i) {
     annotate(b_.CreateMaskedStore(bits, at, alignment(access), mask), access.memory);
     return;
   }
-  // Merged, it would go through the caches.
-  const auto width = bits->getType()->getPrimitiveSizeInBits().getFixedValue();
-  if (stream_ && size_of(type.dtype) < 8 && width >= 128 && width <= 512) bits = opaque(bits);
-  auto* store = b_.CreateAlignedStore(bits, at, alignment(access));
-  annotate(store, access.memory);
-  if (stream_)
-    store->setMetadata(llvm::LLVMContext::MD_nontemporal,
-                       llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+  if (stream_) return store_past_caches(access, bits, at);
+  annotate(b_.CreateAlignedStore(bits, at, alignment(access)), access.memory);
 }
 
-// The value, from where nothing is known of it: a store would else merge with a narrowing before
-// it.
+// One store for each register of the machine, which may be narrower than the vector.
+void Translator::store_past_caches(const Access& access, Value* bits, Value* at) {
+  const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
+  const auto lanes =
+      static_cast<int32_t>(std::min<int64_t>(access.type.lanes, machine_.vector_bytes / bytes));
+  const llvm::Align align = std::min(alignment(access), llvm::Align(machine_.vector_bytes));
+  for (int32_t first = 0; first < access.type.lanes; first += lanes) {
+    Value* part = bits;
+    if (lanes < access.type.lanes) {
+      llvm::SmallVector<int, 64> numbers(static_cast<size_t>(lanes));
+      std::iota(numbers.begin(), numbers.end(), first);
+      part = b_.CreateShuffleVector(bits, numbers);
+    }
+    // Merged with what makes the value, it would go through the caches.
+    if (bytes < 8 && lanes * bytes >= 16) part = opaque(part);
+    auto* store = b_.CreateAlignedStore(
+        part, b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<uint64_t>(first * bytes)),
+        align);
+    annotate(store, access.memory);
+    store->setMetadata(llvm::LLVMContext::MD_nontemporal,
+                       llvm::MDNode::get(context_, llvm::ConstantAsMetadata::get(b_.getInt32(1))));
+  }
+}
+
+// The value, in one register, from where nothing is known of it: a store would else merge with a
+// narrowing before it.
 Value* Translator::opaque(Value* value) {
   auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);
-  return b_.CreateCall(llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), value);
+  auto* call =
+      b_.CreateCall(llvm::InlineAsm::get(type, "", "=v,0", /*hasSideEffects=*/false), value);
+  locate_assembly(*call);
+  return call;
 }
 
 void Translator::store_lanes(Access& access, Value* value, int64_t i, Value* condition,

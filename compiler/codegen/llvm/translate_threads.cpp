@@ -401,6 +401,7 @@ std::vector<Value*> Translator::inline_asm(const AsmText& text, const std::vecto
   auto* type = llvm::FunctionType::get(result, types, false);
   auto* call =
       b_.CreateCall(llvm::InlineAsm::get(type, text.text, constraints, text.effects), arguments);
+  locate_assembly(*call);
   call->setDoesNotThrow();
   if (!text.effects) call->setDoesNotAccessMemory();
   if (text.converges) call->setConvergent();

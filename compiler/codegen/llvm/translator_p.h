@@ -206,6 +206,7 @@ class Translator {
   void describe(const Region& body);
   llvm::DIFile* file_of(const SourceLocation& location);
   void locate(const Statement& s);
+  void locate_assembly(llvm::CallInst& call);
 
   // Regions and statements.
   void enter_region();
@@ -306,6 +307,7 @@ class Translator {
   Value* load_lanes(Access& access, uint64_t fill, int64_t i);
   void emit_store(const StoreOp& op);
   void store_element(Access& access, Value* value, int64_t i);
+  void store_past_caches(const Access& access, Value* bits, Value* at);
   Value* opaque(Value* value);
   void store_lanes(Access& access, Value* value, int64_t i, Value* condition, Value* mask);
   void emit_atomic(const AtomicOp& op, const Statement& s);
@@ -371,6 +373,7 @@ class Translator {
   // Of the phase at hand.
   Entry phase_;
   const Phase* code_ = nullptr;
+  const Statement* statement_ = nullptr;  // that is emitted
   llvm::DISubprogram* scope_ = nullptr;
   BasicBlock* entry_ = nullptr;
   std::vector<Slot> slots_;
