@@ -50,7 +50,11 @@ inline constexpr Code kDumpFolder{"dump-folder", ErrorKind::InvalidArgument,
 inline constexpr Code kNoKernel{"no-kernel", ErrorKind::InvalidArgument,
                                 "A schedule is given for a kernel that there is not."};
 inline constexpr Code kKernelTarget{"kernel-target", ErrorKind::Unsupported,
-                                    "Tile and kernel text run on machines only."};
+                                    "A tile program or kernel is not for this machine."};
+inline constexpr Code kTileKernel{"tile-kernel", ErrorKind::Unsupported,
+                                  "A tile program makes a kernel that the machine cannot run."};
+inline constexpr Code kNoMachineCode{"no-machine-code", ErrorKind::Unsupported,
+                                     "A kernel that was typed cannot become machine code."};
 }  // namespace codes
 
 namespace {
@@ -314,14 +318,13 @@ void refuse_schedule_if_broken(const std::string& kernel, const std::optional<Sc
   }
 }
 
-// The steps from a tile program to machine code, but for the last, which runs on many threads.
+// The steps from a tile program to machine code, but for the last, which runs on many threads. What
+// they make is not verified yet.
 Kernel lower_shown(const TileProgram& program, const Target& target, PhaseViewers& viewers) {
   const TraceSpan span("lowering", "lower", program.name);
   viewers.show("tile", program, program.name);
-  check_after(program, "tiling");
   Kernel kernel = lower(program, target);
   viewers.show("kernel", kernel, kernel.name);
-  check_after(kernel, "lowering");
   return kernel;
 }
 
@@ -372,7 +375,9 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
       TiledKernel tiled =
           in_span("lowering", "tile", names[i], [&] { return tile(request, out.space, given); });
       out.parameters = std::move(tiled.parameters);
+      check_after(tiled.program, "tiling");
       out.kernel = lower_shown(tiled.program, target, viewers);
+      check_after(out.kernel, "lowering");
     });
     show_code(out.kernel, target, options, viewers);
   }
@@ -416,21 +421,82 @@ std::string dump_folder(const std::string& name, const CompileOptions& options) 
   return (std::filesystem::path(*folder) / fmt::format("{:03}-{}", compilations++, name)).string();
 }
 
-void require_machine(const Target& target, const std::string& name) {
-  if (target.kind != TargetKind::Interpreter) return;
-  fail(codes::kKernelTarget,
-       fmt::format("kernel @{} cannot run on {}, which runs graphs and tile programs", name,
-                   target.name),
-       {.fix = "use the device \"cpu\" or \"sim:cpu\""});
+// --- What somebody typed -------------------------------------------------------------------------
+
+std::string_view described(TargetKind kind) { return kind == TargetKind::Gpu ? "GPU" : "CPU"; }
+
+[[noreturn]] void fail_target(const KernelCode& code, const Target& target, std::string_view why,
+                              std::string_view fix, SourceLocation where = {}) {
+  fail(codes::kKernelTarget, fmt::format("@{} cannot run on {}: {}", code.name, target.name, why),
+       {.location = where, .node = "", .fix = std::string(fix)});
+}
+
+// A kernel names the machine that it was made for. Another one runs it too if it is of that kind
+// and has all that the kernel uses.
+void check_target(const Kernel& kernel, const Target& target) {
+  if (target.kind == TargetKind::Interpreter)
+    fail_target(kernel, target, "it is a kernel, and the interpreter runs graphs and tile programs",
+                "use the device \"cpu\" or \"sim:cpu\"");
+  const Target made_for = find_target(kernel.target).value();
+  if (made_for.kind != target.kind)
+    fail_target(kernel, target,
+                fmt::format("it is a kernel for {}, a {}", made_for.name, described(made_for.kind)),
+                fmt::format("use --target {0}, or the device \"sim:{0}\"", made_for.name));
+  Kernel here = kernel;
+  here.target = target.name;
+  const std::vector<Diagnostic> findings = verify(here);
+  if (findings.empty()) return;
+  fail_target(kernel, target, findings.front().message,
+              fmt::format("it is a kernel for {}", made_for.name), findings.front().location);
+}
+
+void check_target(const TileProgram& tile, const Target& target) {
+  if (!tile.pipelined || has_asynchronous_dots(target)) return;
+  fail_target(tile, target, "pipelined tile programs need asynchronous copies and products",
+              "use --target sm_90a, or the device \"sim:sm_90a\" or \"interpreter\"");
+}
+
+// Whether a tile program's kernel fits the machine is seen when there is one.
+void check_lowered(const TileProgram& tile, const Kernel& kernel, const Target& target) {
+  const std::vector<Diagnostic> findings = verify(kernel);
+  if (findings.empty()) return;
+  const Diagnostic& first = findings.front();
+  fail(codes::kTileKernel,
+       fmt::format("the tile program @{} makes no kernel for {}: {}", tile.name, target.name,
+                   first.message),
+       {.location = first.location,
+        .node = first.context,
+        .fix =
+            "make its tiles and buffers smaller; `braze inspect --stage=kernel` shows the kernel"});
+}
+
+// What the verifiers cannot know, a code generator or an assembler finds. Behind a graph that is a
+// bug of ours; of what somebody typed it says that this cannot be.
+template <class Make>
+Program refused_as_typed(const KernelCode& code, const Target& target, Make&& make) {
+  try {
+    return make();
+  } catch (const Error& error) {
+    for (const Code* refusal : {&codes::kLlvmRefused, &codes::kNvrtcRefused, &codes::kPtxRefused}) {
+      if (&error.code() != refusal) continue;
+      fail(
+          codes::kNoMachineCode,
+          fmt::format("@{} cannot become code for {}: {}", code.name, target.name, error.message()),
+          {.location = error.location(), .node = error.node(), .fix = ""});
+    }
+    throw;
+  }
 }
 
 Program kernel_program(const KernelCode& signature, const Kernel& kernel, const Target& target,
                        const CompileOptions& options, PhaseViewers& viewers) {
-  show_code(kernel, target, options, viewers);
-  Program program = plan(signature, kernel, generate(kernel, target, options), target);
-  program.report = fmt::format("kernel {}: as typed\n", kernel.name);
-  viewers.show("program", program);
-  return program;
+  return refused_as_typed(signature, target, [&] {
+    show_code(kernel, target, options, viewers);
+    Program program = plan(signature, kernel, generate(kernel, target, options), target);
+    program.report = fmt::format("kernel {}: as typed\n", kernel.name);
+    viewers.show("program", program);
+    return program;
+  });
 }
 
 // Runs `make` and notes how long it took.
@@ -505,14 +571,17 @@ Program compile(const TileProgram& tile, const Target& target, const CompileOpti
       viewers.show("tile", tile, tile.name);
       return plan(tile, Kernel{tile}, {"tile", tile.name, to_text(tile), {}}, target);
     }
+    check_target(tile, target);
     const Kernel kernel = lower_shown(tile, target, viewers);
+    check_lowered(tile, kernel, target);
     return kernel_program(tile, kernel, target, options, viewers);
   });
 }
 
 Program compile(const Kernel& kernel, const Target& target, const CompileOptions& options) {
   return timed(kernel.name, target, [&] {
-    require_machine(target, kernel.name);
+    fail_if_any(verify(kernel), fmt::format("the kernel {}", quote(kernel.name)));
+    check_target(kernel, target);
     PhaseViewers viewers(dump_folder(kernel.name, options), options);
     viewers.show("kernel", kernel, kernel.name);
     return kernel_program(kernel, kernel, target, options, viewers);

@@ -15,6 +15,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
+#include <iomanip>
 #include <memory>
 #include <optional>
 #include <sstream>
@@ -254,6 +255,29 @@ int64_t number_before(std::string_view line, std::string_view unit) {
   return value;
 }
 
+// The source of the line of PTX that a log names first: what the last `.loc` before it says. Files
+// are numbered behind the code.
+SourceLocation source_of_fault(const std::string& ptx, std::string_view log) {
+  const size_t named = log.find("line ");
+  if (named == std::string_view::npos) return {};
+  int64_t fault = 0;
+  std::from_chars(log.data() + named + 5, log.data() + log.size(), fault);
+  int64_t file = -1;
+  uint32_t line = 0, column = 0;
+  std::istringstream lines(ptx);
+  std::string text, word;
+  for (int64_t at = 1; std::getline(lines, text); ++at) {
+    std::istringstream words(text);
+    words >> word;
+    if (word == ".loc" && at <= fault) words >> file >> line >> column;
+    int64_t number = 0;
+    std::string name;
+    if (word == ".file" && words >> number >> std::quoted(name) && number == file)
+      return {name.starts_with("./") ? name.substr(2) : name, line, column};
+  }
+  return {};
+}
+
 // "(C7510)" and its like: a warning with a number is about speed or a promise not kept.
 bool is_advice(std::string_view line) {
   return line.find("(C7") != std::string_view::npos ||
@@ -317,7 +341,7 @@ Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view archit
   if (!out.ok)
     fail(codes::kPtxRefused,
          fmt::format("{} refuses {}: {}", name(), join(entries, ", ", std::identity()), out.log),
-         {.location = {}, .node = "", .fix = "please report this"});
+         {.location = source_of_fault(ptx, out.log), .node = "", .fix = "please report this"});
   return {std::move(out.cubin), read_ptx_log(out.log, entries)};
 }
 

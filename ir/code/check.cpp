@@ -13,6 +13,12 @@ namespace {
 
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 constexpr int64_t kMostStaticTurns = 256;
+// Of one statement. Loops within loops multiply, and code is as long as they make it.
+constexpr int64_t kMostCopies = 4096;
+// A page. No machine promises more, and LLVM takes little more.
+constexpr int64_t kMostAlign = 4096;
+// Of a loop: sums and differences of such numbers, and 256 steps, stay within 64 bits.
+constexpr int64_t kMostBound = int64_t{1} << 60, kMostStep = int64_t{1} << 50;
 
 // Rows that 16-bit floats take part in: moving, conversion.
 bool is_move(ElementwiseOp op) {
@@ -124,14 +130,19 @@ void CodeChecker::check_memories() {
     sizes(memory, memory.strides, "stride");
     expect(memory.strides.empty() || memory.strides.size() == memory.shape.size(), rules_.extents,
            fmt::format("%{} has as many strides as extents", memory.name));
-    expect(memory.align >= 0 && (memory.align & (memory.align - 1)) == 0, rules_.extents,
-           fmt::format("the alignment of %{} is a power of two", memory.name));
+    check_align(memory.align, rules_.extents, fmt::format("%{}", memory.name));
   }
   for (const ValueId scalar : code_.scalar_parameters) {
     define(scalar);
     expect(type_of(scalar).rank() == 0 && type_of(scalar).lanes == 1, rules_.type,
            fmt::format("the parameter %{} is a scalar", code_[scalar].name));
   }
+}
+
+void CodeChecker::check_align(int64_t align, const char* rule, std::string_view what) {
+  const bool is_power = align >= 0 && (align & (align - 1)) == 0;
+  expect(is_power && align <= kMostAlign, rule,
+         fmt::format("the alignment {} of {}: a power of two up to {}", align, what, kMostAlign));
 }
 
 // --- Index expressions
@@ -494,10 +505,29 @@ void CodeChecker::check_carried(const std::vector<std::pair<ValueId, ValueOperan
   }
 }
 
-void CodeChecker::check_loop(const ForOp& op) {
+bool CodeChecker::check_loop_bounds(const ForOp& op) {
   for (const Expr* e : {&op.low, &op.high, &op.step}) check_index(*e, nullptr);
-  expect(op.step.range().min >= 1, rules_.loops,
+  const Interval step = op.step.range();
+  expect(step.min >= 1, rules_.loops,
          fmt::format("the step {} is not proven positive", op.step.to_string()));
+  bool small = step.max <= kMostStep;
+  for (const Expr* e : {&op.low, &op.high})
+    small = small && -kMostBound <= e->range().min && e->range().max <= kMostBound;
+  expect(small, rules_.loops, "the bounds of a loop stay within 2^60, its step within 2^50");
+  return small && step.min >= 1;
+}
+
+// How many copies of its body the loop is expanded to; 0 for a loop without a turn.
+int64_t CodeChecker::copies_of(const ForOp& op) {
+  const auto low = op.low.as_constant(), high = op.high.as_constant(), step = op.step.as_constant();
+  const bool whole = op.is_static || op.unroll == 0;
+  if (!low || !high || !step) return whole ? 1 : op.unroll;
+  const int64_t turns = std::max<int64_t>((*high - *low + *step - 1) / *step, 0);
+  return whole ? turns : std::min(turns, op.unroll);
+}
+
+void CodeChecker::check_loop(const ForOp& op) {
+  if (!check_loop_bounds(op)) return;
   std::vector<ValueId> inside;
   for (const auto& [value, first] : op.carried) inside.push_back(value);
   const auto plain = [&](const Expr& e) { return lets_.empty() ? e : e.substitute(lets_); };
@@ -510,7 +540,14 @@ void CodeChecker::check_loop(const ForOp& op) {
            fmt::format("a static loop has constant bounds and at most {} turns", kMostStaticTurns));
     statics_.insert(op.symbol);
   }
+  expect(op.unroll >= 0, rules_.loops, fmt::format("a loop unrolled {} times", op.unroll));
+  const int64_t copies = std::clamp<int64_t>(copies_of(op), 1, kMostCopies + 1);
+  const int64_t outside = copies_;
+  copies_ = std::min(copies_ * copies, kMostCopies + 1);
+  expect(copies_ <= kMostCopies || outside > kMostCopies, rules_.loops,
+         fmt::format("unrolled loops make more than {} copies of a statement", kMostCopies));
   check_region(*op.body, inside, &op.symbol, range);
+  copies_ = outside;
   statics_.erase(op.symbol);
   check_carried(op.carried, op.body->yields);
 }

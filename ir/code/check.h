@@ -84,6 +84,7 @@ class CodeChecker {
                      const std::vector<ValueOperand>& yields);
   void check_region(const Region& region, const std::vector<ValueId>& defined,
                     const std::string* symbol, const Expr* range);
+  void check_align(int64_t align, const char* rule, std::string_view what);
 
   const KernelCode& code_;
   const Rules& rules_;
@@ -104,6 +105,8 @@ class CodeChecker {
   void check_view(const ViewOp& op);
   void check_row_types(const RowOp& op);
   void check_loop(const ForOp& op);
+  bool check_loop_bounds(const ForOp& op);
+  int64_t copies_of(const ForOp& op);
   void check_branch(const IfOp& op);
   void define(ValueId value);
   void define_symbol(const std::string& name);
@@ -116,6 +119,7 @@ class CodeChecker {
   std::unordered_set<std::string> values_;   // visible, with %
   std::set<MemoryId> memories_;              // visible
   std::vector<SymbolBound> bounds_;          // of loop and grid symbols
+  int64_t copies_ = 1;                       // of a statement, by the unrolled loops around it
 };
 
 /// "f32[8]" fits "f32[8, 1]"-like rows: every extent of `from` is that of `to` or 1, or it has

@@ -55,8 +55,8 @@ ValueType fragment(DType dtype, int64_t registers) {
 class GpuRules {
  public:
   GpuRules(const KernelCode& code, std::vector<Diagnostic>& notes) : code_(code), notes_(notes) {
-    const auto target = find_target(code.target);
-    capability_ = target && target->name == "sm_80" ? 80 : 90;
+    if (const auto target = find_target(code.target)) target_ = *target;
+    capability_ = target_.name == "sm_80" ? 80 : 90;
   }
 
   std::vector<Diagnostic> run() {
@@ -112,6 +112,11 @@ class GpuRules {
     registers_ = phase.registers > 0 ? phase.registers : given;
     expect(phase.block % kWarp == 0, "G5",
            fmt::format("{} threads are no whole warps", phase.block));
+    expect(phase.cluster.empty() || target_.cluster_blocks > 1, "G1",
+           fmt::format("{} has no clusters", code_.target));
+    expect(phase.shared_bytes >= 0 && phase.shared_bytes <= target_.l1_bytes, "G2",
+           fmt::format("{} bytes of shared memory; a block of {} has {}", phase.shared_bytes,
+                       code_.target, target_.l1_bytes));
     expect(phase.registers <= kMostRegisters && phase.registers * phase.block <= kRegisterFile,
            "G3", fmt::format("{} registers for {} threads", phase.registers, phase.block));
     active_.assign(static_cast<size_t>(phase.block), 1);
@@ -243,6 +248,8 @@ class GpuRules {
       expect(role.end <= other->begin || other->end <= role.begin, "G3",
              fmt::format("{} shares warps with {}", role.name, other->name));
     if (role.registers > 0) {
+      expect(capability_ >= 90, "G1",
+             fmt::format("registers do not move between the roles of {}", code_.target));
       expect(role.begin % 4 == 0 && role.end % 4 == 0, "G3",
              "a role with registers has whole groups of 4 warps");
       expect(role.registers % 8 == 0 && role.registers >= 24 && role.registers <= 256, "G3",
@@ -636,6 +643,7 @@ class GpuRules {
   const KernelCode& code_;
   std::vector<Diagnostic>& notes_;
   std::vector<Diagnostic> findings_;
+  Target target_;
   int capability_ = 90;
   const Phase* phase_ = nullptr;
   const Statement* statement_ = nullptr;

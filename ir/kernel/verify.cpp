@@ -12,6 +12,9 @@ namespace braze {
 
 namespace {
 
+constexpr int64_t kMostScratch = int64_t{1} << 40;
+constexpr int64_t kMostLocal = 512 << 10;  // of a thread of a GPU
+
 bool is_power_of_two(int64_t n) { return n > 0 && std::has_single_bit(static_cast<uint64_t>(n)); }
 
 class KernelChecker : public CodeChecker {
@@ -165,8 +168,7 @@ class KernelChecker : public CodeChecker {
   void check_access(MemoryId id, const std::vector<Expr>& at, const Guard& guard,
                     const ValueType& type, bool store) override {
     const auto align = store ? statement_->as<StoreOp>()->align : statement_->as<LoadOp>()->align;
-    expect(align == 0 || is_power_of_two(align), "K9",
-           fmt::format("the alignment {} is no power of two", align));
+    check_align(align, "K9", "an access");
     if (at.size() != 1) return;
     if (store && type.lanes > 1)
       expect(guard || at[0].uses("lane") || gathers(at[0]), "K8", "all lanes go to one place");
@@ -193,6 +195,10 @@ class KernelChecker : public CodeChecker {
   // Live allocs as ranges of scratch; those of a region end with it.
   void check_alloc(const BufferOp& op) override {
     const Memory& memory = code_[op.memory];
+    check_align(memory.align, "K12", fmt::format("%{}", memory.name));
+    const bool near = memory.scratch_offset <= kMostScratch;
+    expect(near, "K12", fmt::format("%{} at {}", memory.name, memory.scratch_offset));
+    if (!near) return;
     if (memory.space == MemorySpace::Shared)
       return expect(gpu_, "K14", "a CPU has no shared memory");
     if (memory.shape.size() != 1) return;  // a finding of check_kernel
@@ -201,6 +207,10 @@ class KernelChecker : public CodeChecker {
     const Range range{depth_, memory.scratch_offset, memory.scratch_offset + bytes};
     live_bytes_ += bytes;
     live_.push_back(range);
+    if (gpu_)
+      return expect(
+          live_bytes_ <= kMostLocal, "G2",
+          fmt::format("{} bytes of local memory; a thread has {}", live_bytes_, kMostLocal));
     const int64_t scratch = code_.phases[phase_].scratch_bytes;
     expect(range.begin < 0 ? live_bytes_ <= scratch || scratch == 0 : range.end <= scratch, "K12",
            fmt::format("scratch of {} bytes is too small", scratch));
@@ -219,11 +229,15 @@ class KernelChecker : public CodeChecker {
   }
 
   void check_kernel() override {
-    expect(find_target(code_.target).has_value(), "K14",
-           fmt::format("there is no target {}", quote(code_.target)));
-    for (const Phase& phase : code_.phases)
+    const auto target = find_target(code_.target);
+    expect(target && !target->simulated && target->kind != TargetKind::Interpreter, "K14",
+           fmt::format("there is no machine {}", quote(code_.target)));
+    for (const Phase& phase : code_.phases) {
       expect((phase.block > 0) == gpu_, "K14",
              gpu_ ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
+      expect(phase.scratch_bytes >= 0 && phase.scratch_bytes <= kMostScratch, "K12",
+             fmt::format("scratch of {} bytes", phase.scratch_bytes));
+    }
     for (const Memory& memory : code_.memories)
       expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
   }

@@ -108,8 +108,7 @@ Expr constant_of_hash(uint64_t hash) {
 }
 
 TEST(Inliner, IndicesOfOneHashAreTwoValues) {
-  const Graph graph = parse(R"(braze 1 graph
-graph @g(%x: f32[64]) {
+  const Graph graph = parse(R"(graph @g(%x: f32[64]) {
   %y = neg %x : f32[64]
   return %y
 })");
