@@ -10,6 +10,8 @@
 #include <ctime>
 #include <mutex>
 
+#include "ir/support/fork.h"
+
 namespace braze {
 
 class ConditionVariable {
@@ -17,7 +19,10 @@ class ConditionVariable {
   ConditionVariable() = default;
   ConditionVariable(const ConditionVariable&) = delete;
   ConditionVariable& operator=(const ConditionVariable&) = delete;
-  ~ConditionVariable() { pthread_cond_destroy(&condition_); }
+  ~ConditionVariable() {
+    // It would wait for those who wait, and they stayed in the parent.
+    if (!is_forked()) pthread_cond_destroy(&condition_);
+  }
 
   void notify_one() { pthread_cond_signal(&condition_); }
   void notify_all() { pthread_cond_broadcast(&condition_); }

@@ -5,6 +5,7 @@
 #include <optional>
 
 #include "ir/support/env.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/cpu_driver.h"
 #include "runtime/devices/cpu/host_target.h"
@@ -102,6 +103,7 @@ std::atomic<DeviceDriver*>* Registry::quick_slot(const Device& device) {
 }
 
 DeviceDriver& Registry::driver(const Device& device) {
+  refuse_if_forked();
   std::atomic<DeviceDriver*>* const quick = quick_slot(device);
   if (quick) {
     if (DeviceDriver* driver = quick->load(std::memory_order_acquire)) return *driver;

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <new>
 
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
@@ -306,6 +307,7 @@ Executable Executable::load(std::shared_ptr<const Program> program, const Device
 }
 
 std::vector<Array> Executable::run(std::span<const Array> arguments) const {
+  refuse_if_forked();
   const TraceSpan span("call", "call", impl_ ? std::string_view(impl_->program->name) : "");
   return start_new_call(impl_, arguments);
 }

@@ -51,6 +51,11 @@ void Work::run() noexcept {
 }
 
 Stream::~Stream() {
+  if (is_forked()) {
+    // The thread stayed in the parent; its handle can be neither joined nor destroyed.
+    new std::thread(std::move(worker_));
+    return;
+  }
   drain();
   {
     const std::lock_guard lock(mutex_);
@@ -126,6 +131,7 @@ void Stream::wake(double seconds) noexcept {
 
 void Stream::wait(const Work& work) {
   if (work.done()) return;
+  refuse_if_forked();
   const TraceSpan span("wait", "wait for work");
   std::unique_lock lock(mutex_);
   bool patient = false;
@@ -146,6 +152,7 @@ void Stream::wait(const Work& work) {
 }
 
 void Stream::drain() {
+  refuse_if_forked();
   std::unique_lock lock(mutex_);
   const std::shared_ptr<Work> last = queue_.empty() ? nullptr : queue_.back();
   while (last ? !last->done() : running_) {

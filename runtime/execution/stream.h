@@ -17,6 +17,7 @@
 #include <thread>
 
 #include "ir/support/condition_variable.h"
+#include "ir/support/fork.h"
 #include "runtime/execution/captured_error.h"
 
 namespace braze {
@@ -56,12 +57,13 @@ class Work {
   std::atomic<bool> done_{false};
 };
 
+/// In a child that was forked from a process with a Stream, what would wait is an error (fork.h).
 class Stream {
  public:
   /// Who does the work: a background thread or whoever waits; or the thread that submits.
   enum class Mode : uint8_t { Background, Immediate };
 
-  explicit Stream(Mode mode) : mode_(mode) {}
+  explicit Stream(Mode mode) : mode_(mode) { note_threads(); }
   ~Stream();
   Stream(const Stream&) = delete;
   Stream& operator=(const Stream&) = delete;
@@ -71,6 +73,7 @@ class Stream {
   /// work takes.
   template <class Admit>
   void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit) {
+    refuse_if_forked();
     std::unique_lock lock(mutex_);
     make_room(lock);
     try {

@@ -6,6 +6,7 @@
 #include <bit>
 #include <cstdlib>
 
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "ir/support/trace.h"
 
@@ -80,7 +81,8 @@ struct Buffer::Block : Link<ByAge>, Link<BySize> {
 };
 
 Buffer::~Buffer() {
-  if (block_) block_->owner->release(block_);
+  // A forked child does not touch the parent's devices, whose locks may be held for ever.
+  if (block_ && !is_forked()) block_->owner->release(block_);
 }
 
 std::byte* Buffer::data() const { return block_ ? block_->data : nullptr; }

@@ -1,6 +1,7 @@
 #include "braze/array.h"
 
 #include "braze/trace.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "ir/values/bools.h"
 #include "ir/values/host_tensor.h"
@@ -54,6 +55,8 @@ void Array::State::check_alive() const {
 }
 
 void Array::State::wait() const {
+  // What is in the host's memory by now can still be read there.
+  if (!driver.has_host_memory()) refuse_if_forked();
   if (!ready) return;
   if (!ready->done()) driver.stream().wait(*ready);
   ready->rethrow();

@@ -5,6 +5,7 @@
 #include <exception>
 #include <utility>
 
+#include "ir/support/fork.h"
 #include "runtime/execution/relax.h"
 
 namespace braze {
@@ -27,15 +28,24 @@ constexpr int kPatience = 256;
 
 }  // namespace
 
-ThreadPool::~ThreadPool() { stop(); }
+ThreadPool::~ThreadPool() {
+  if (is_forked()) {
+    // The threads stayed in the parent; their handles can be neither joined nor destroyed.
+    new std::vector<std::thread>(std::move(workers_));
+    return;
+  }
+  stop();
+}
 
 void ThreadPool::set_threads(int count) {
+  refuse_if_forked();
   if (count == threads_) return;
   stop();
   threads_ = count;
 }
 
 void ThreadPool::start() {
+  note_threads();
   try {
     for (int worker = 1; worker < threads_; ++worker) {
       workers_.emplace_back([this, worker] { serve(worker); });
@@ -57,6 +67,7 @@ void ThreadPool::stop() {
 }
 
 void ThreadPool::run_region(int64_t count, bool wake, Function function, const void* context) {
+  refuse_if_forked();
   if (workers_.empty()) start();
   function_ = function;
   context_ = context;
