@@ -29,6 +29,7 @@
 #include "compiler/tiling/check_schedule.h"
 #include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
+#include "ir/graph/origins.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
@@ -96,7 +97,7 @@ int count_ops(const Graph& graph) {
 
 /// A Program whose one launch runs the graph itself.
 Program interpreter_program(const Graph& whole) {
-  const Graph graph = without_dead_code(whole);
+  const Graph graph = without_dead_code(with_origins(whole));
   Program program;
   Launch launch;
   const std::vector<GraphOutput>& outputs = graph.outputs();
@@ -117,6 +118,7 @@ Program interpreter_program(const Graph& whole) {
     launch.bytes_written += bytes_of(type);
   }
   program.symbols = graph.symbols();
+  program.locations = locations_of(whole);
   launch.scalars = program.symbols;
   launch.name = graph.name();
   launch.schedule = "interpreted";
@@ -206,8 +208,8 @@ void check_after(const Graph& graph, std::string_view pass) {
   if (findings.empty()) return;
   fail(braze::codes::kInternal,
        fmt::format("pass {} left a graph with {} findings: {}", pass, findings.size(),
-                   findings.front().to_string()),
-       {.fix = "please report this"});
+                   findings.front().message),
+       {findings.front().location, findings.front().context, "please report this"});
 }
 
 // A tile program or kernel that breaks a rule of its language is a bug of the phase that made it.
@@ -345,17 +347,19 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
-Program compiled_program(const Graph& source, const Target& target, const CompileOptions& options,
+// `source` has origins; `locations` are what stands there.
+Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
+                         const Target& target, const CompileOptions& options,
                          PhaseViewers& viewers) {
   const Graph graph = run_passes(source, options.precision, target, viewers);
   const LoopForms forms(graph);
   const Partition parts = in_span("pass", "fusion", {}, [&] {
     return partition(forms, target, {options.fuse, options.by_cost});
   });
-  const auto fusion_text = [&] {
-    return fmt::format("precision {}\n{}", name(options.precision), to_text(graph, parts));
-  };
-  viewers.show({"fusion", {}, fusion_text, &graph, &parts});
+  const std::string report =
+      fmt::format("precision {}\n{}", name(options.precision), to_text(graph, parts));
+  const Graph shown = options.observer ? with_locations(graph, locations) : Graph();
+  viewers.show({"fusion", {}, [&] { return with_locations(report, locations); }, &shown, &parts});
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   check_scheduled_names(options, names);
   std::vector<PlacedFusion> placed;
@@ -387,7 +391,8 @@ Program compiled_program(const Graph& source, const Target& target, const Compil
   Program program =
       in_span("pass", "plan", {}, [&] { return plan(forms, compiled, updates, target); });
   program.precision = options.precision;
-  program.report = fusion_text();
+  program.report = report;
+  program.locations.assign(locations.begin(), locations.end());
   viewers.show("program", program);
   return program;
 }
@@ -541,18 +546,21 @@ Program compile(const Graph& graph, const Target& target, const CompileOptions& 
     check_determined(graph);
     PhaseViewers viewers(dump_folder(graph.name(), options), options);
     viewers.show("graph", graph);
+    const std::vector<SourceLocation> locations = locations_of(graph);
     Program program;
     if (target.kind == TargetKind::Interpreter) {
       program = interpreter_program(graph);
       viewers.show("program", program);
     } else {
       try {
-        program = compiled_program(graph, target, options, viewers);
+        program = compiled_program(with_origins(graph), locations, target, options, viewers);
       } catch (const Error& error) {
-        if (error.kind() != ErrorKind::Internal) throw;
-        const std::string command = write_reproducer(graph, target, options);
+        const std::optional<uint32_t> origin = origin_of(error.location());
+        const bool ours = error.kind() == ErrorKind::Internal;
+        if (!origin && !ours) throw;
+        const std::string command = ours ? write_reproducer(graph, target, options) : "";
         fail(error.code(), error.message(),
-             {error.location(), error.node(),
+             {origin ? locations.at(*origin) : error.location(), error.node(),
               command.empty() ? error.fix() : "please report this; it is replayed by: " + command});
       }
     }

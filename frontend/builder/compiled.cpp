@@ -1,21 +1,40 @@
 #include "frontend/builder/compiled.h"
 
 #include "frontend/builder/program_cache.h"
-#include "runtime/cache/executable_cache.h"
+#include "ir/support/text.h"
+#include "runtime/cache/memory_cache.h"
 
 namespace braze {
 
+namespace {
+
+constexpr size_t kMostPrograms = 1024;
+
+std::string lines_text(const Graph& graph) {
+  std::string text;
+  for (size_t i = 0; i < graph.size(); ++i) text += graph[NodeId(i)].location.to_string() + '\n';
+  return text;
+}
+
+}  // namespace
+
 Executable compiled_executable(const Graph& graph, const Device& device,
                                const CompileOptions& options) {
-  static auto* const cache = new ExecutableCache;  // outlives static Jitted functions
+  // They outlive static Jitted functions.
+  static auto* const programs = new MemoryCache<std::shared_ptr<const Program>>(kMostPrograms);
+  static auto* const executables = new MemoryCache<Executable>(kMostPrograms);
   const Target& target = device.target();
   const auto make = [&] { return compile(graph, target, options); };
   // A dump or an observer shows a compilation, so one has to happen.
   if (!may_be_cached(options))
     return Executable::load(std::make_shared<const Program>(make()), device);
   const CacheKey key = program_key(graph, target, options);
-  return cache->get_or_load(hash128(key.text() + device.name()),
-                            [&] { return Executable::load(cached_program(key, make), device); });
+  // What is loaded speaks of lines; what is compiled serves all equal graphs, wherever they stand.
+  return executables->get_or_make(hash128(key.text() + device.name() + lines_text(graph)), [&] {
+    auto program =
+        programs->get_or_make(hash128(key.text()), [&] { return cached_program(key, make); });
+    return Executable::load(with_locations_of(graph, std::move(program)), device);
+  });
 }
 
 }  // namespace braze

@@ -1,20 +1,23 @@
 #include "braze/jit.h"
 
 #include <algorithm>
-#include <deque>
 #include <map>
 #include <mutex>
-#include <thread>
 
 #include "frontend/builder/builder.h"
 #include "frontend/builder/checked.h"
 #include "frontend/builder/compiled.h"
+#include "frontend/builder/signature_history.h"
 #include "ir/graph/check.h"
+#include "ir/graph/origins.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
 #include "ir/program/program.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
+#include "ir/support/warning.h"
+#include "runtime/cache/memory_cache.h"
 
 namespace braze {
 namespace codes {
@@ -26,6 +29,8 @@ inline constexpr Code kRecursiveCall{"recursive-call", ErrorKind::InvalidArgumen
                                      "A function calls itself while it is compiled."};
 inline constexpr Code kNotCalled{"not-called", ErrorKind::InvalidArgument,
                                  "A compiled function was asked about before its first call."};
+inline constexpr Code kBadJitOption{"bad-jit-option", ErrorKind::InvalidArgument,
+                                    "An option of a compiled function is out of its range."};
 }  // namespace codes
 
 std::string Spec::to_string() const {
@@ -91,30 +96,40 @@ struct Specialization {
 
 namespace {
 
-/// Says that this thread traces, for a scope.
-class TracerScope {
+/// The functions that this thread traces, each within the one before.
+thread_local std::vector<const void*> tracing;
+
+/// Says that this thread traces a function, for a scope in which no other thread does.
+class TracingScope {
  public:
-  explicit TracerScope(std::atomic<std::thread::id>& tracer) : tracer_(tracer) {
-    tracer_.store(std::this_thread::get_id());
+  TracingScope(const void* function, std::mutex& turn) : turn_(turn) {
+    tracing.push_back(function);
   }
-  ~TracerScope() { tracer_.store({}); }
-  TracerScope(const TracerScope&) = delete;
-  TracerScope& operator=(const TracerScope&) = delete;
+  ~TracingScope() { tracing.pop_back(); }
+  TracingScope(const TracingScope&) = delete;
+  TracingScope& operator=(const TracingScope&) = delete;
 
  private:
-  std::atomic<std::thread::id>& tracer_;
+  const std::lock_guard<std::mutex> turn_;
 };
 
 }  // namespace
 
 struct JitCore::State {
-  std::vector<Spec> specs;
-  JitOptions options;
-  std::source_location where;
-  std::atomic<const Specialization*> last = nullptr;
-  mutable std::mutex mutex;
-  std::atomic<std::thread::id> tracer;         // the thread that holds the mutex to compile
-  std::deque<Specialization> specializations;  // never moved: `last` points into it
+  State(std::vector<Spec> s, JitOptions o, std::source_location w)
+      : specs(std::move(s)),
+        options(std::move(o)),
+        where(w),
+        specializations(options.most_specializations) {}
+
+  const std::vector<Spec> specs;
+  const JitOptions options;
+  const std::source_location where;
+  MemoryCache<SpecializationRef> specializations;
+  mutable std::mutex trace_mutex;  // by who runs the user's function, which may not be thread-safe
+  std::mutex history_mutex;
+  SignatureHistory history;
+  bool warned = false;
 
   std::string argument_name(int position) const {
     const auto i = static_cast<size_t>(position);
@@ -124,6 +139,15 @@ struct JitCore::State {
   /// The types to compile for: what was declared, else what came.
   std::vector<Spec> leaf_specs(const TracedCall& call) const;
   Graph trace(const TracedCall& call, const std::vector<Spec>& specs, Traced& traced) const;
+  /// This thread must not be tracing the function.
+  void refuse_recursion() const;
+  /// The device of all arguments.
+  Device common_device(std::span<const Array> arguments, const TracedCall& call) const;
+  SpecializationRef make(uint64_t structure, const Device& device, const std::vector<Spec>& leaves,
+                         const TracedCall& call) const;
+  /// Warns when a function is compiled again and again.
+  void note_compilation(const Device& device, const std::vector<Spec>& leaves,
+                        const TracedCall& call);
   void set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
                    const std::vector<Tensor>& arguments,
                    const std::vector<std::pair<int, std::string>>& places) const;
@@ -134,10 +158,7 @@ struct JitCore::State {
 };
 
 JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where)
-    : state_(std::make_unique<State>()) {
-  state_->specs = std::move(specs);
-  state_->options = std::move(options);
-  state_->where = where;
+    : state_(std::make_unique<State>(std::move(specs), std::move(options), where)) {
   // It stands in graph text and names the folder of a dump.
   constexpr size_t kLongest = 100;
   const std::string& name = state_->options.name;
@@ -147,6 +168,12 @@ JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_locati
          {.location = where,
           .fix =
               fmt::format("use at most {} letters, digits, '_' and dots between them", kLongest)});
+  if (state_->options.most_specializations == 0 || state_->options.warn_after < 0)
+    fail(codes::kBadJitOption,
+         fmt::format("{}: most_specializations is {}, which must be 1 or more, and warn_after is "
+                     "{}, which must be 0 or more",
+                     name, state_->options.most_specializations, state_->options.warn_after),
+         {.location = where});
 }
 JitCore::~JitCore() = default;
 
@@ -321,79 +348,129 @@ void JitCore::State::set_outputs(Graph& graph, const Builder& builder, const Tra
   graph.set_outputs(std::move(outputs));
 }
 
-const Specialization& JitCore::prepare(uint64_t structure, std::span<const Array> arguments,
-                                       const TracedCall& call) {
-  const Specialization* last = state_->last.load(std::memory_order_acquire);
-  if (last && last->admits(structure, arguments)) return *last;
+void JitCore::State::refuse_recursion() const {
+  if (std::ranges::find(tracing, this) == tracing.end()) return;
+  fail(codes::kRecursiveCall,
+       fmt::format("{} is called with Arrays from within itself, while it is being compiled",
+                   options.name),
+       {.location = where, .fix = "call it with the Tensors that it was given"});
+}
 
-  if (state_->tracer.load() == std::this_thread::get_id())
-    fail(codes::kRecursiveCall,
-         fmt::format("{} is called with Arrays from within itself, while it is being compiled",
-                     state_->options.name),
-         {.location = state_->where, .fix = "call it with the Tensors that it was given"});
-  const std::lock_guard lock(state_->mutex);
-  for (const Specialization& known : state_->specializations)
-    if (known.admits(structure, arguments)) {
-      state_->last.store(&known, std::memory_order_release);
-      return known;
-    }
-
+Device JitCore::State::common_device(std::span<const Array> arguments,
+                                     const TracedCall& call) const {
   const auto places = call.leaves();
   for (size_t i = 0; i < arguments.size(); ++i)
     if (!arguments[i].valid())
       fail(codes::kSpecMismatch,
-           fmt::format("{}: {}{} is an empty Array", state_->options.name,
-                       state_->argument_name(places[i].first), places[i].second),
-           {.location = state_->where});
+           fmt::format("{}: {}{} is an empty Array", options.name, argument_name(places[i].first),
+                       places[i].second),
+           {.location = where});
   const Device device = arguments.empty() ? default_device() : arguments[0].device();
   for (size_t i = 0; i < arguments.size(); ++i)
     if (!(arguments[i].device() == device))
       fail(codes::kDeviceMismatch,
-           fmt::format("{}: {}{} is on {}, but {}{} is on {}", state_->options.name,
-                       state_->argument_name(places[0].first), places[0].second, device.name(),
-                       state_->argument_name(places[i].first), places[i].second,
+           fmt::format("{}: {}{} is on {}, but {}{} is on {}", options.name,
+                       argument_name(places[0].first), places[0].second, device.name(),
+                       argument_name(places[i].first), places[i].second,
                        arguments[i].device().name()),
-           {.location = state_->where,
-            .fix = fmt::format("move it with .to(\"{}\")", device.name())});
+           {.location = where, .fix = fmt::format("move it with .to(\"{}\")", device.name())});
+  return device;
+}
 
-  const std::vector<Spec> specs = state_->leaf_specs(call);
+SpecializationRef JitCore::State::make(uint64_t structure, const Device& device,
+                                       const std::vector<Spec>& leaves,
+                                       const TracedCall& call) const {
+  auto made = std::make_shared<Specialization>();
+  made->structure = structure;
+  made->device = device;
+  for (const Spec& leaf : leaves) made->leaves.emplace_back(leaf);
   Traced traced;
-  const auto graph = [&] {
-    const TracerScope scope(state_->tracer);
-    return std::make_shared<const Graph>(state_->trace(call, specs, traced));
-  }();
-  Specialization fresh{
-      .structure = structure, .device = device, .graph = graph, .skeleton = traced.skeleton};
-  for (const Spec& leaf : specs) fresh.leaves.emplace_back(leaf);
-  CompileOptions options = state_->options.compile;
-  if (state_->options.checked) {
-    fresh.checked.emplace(*graph);
-    options.precision = Precision::Strict;
+  {
+    const TracingScope scope(this, trace_mutex);
+    made->graph = std::make_shared<const Graph>(trace(call, leaves, traced));
   }
-  fresh.executable =
-      compiled_executable(fresh.checked ? fresh.checked->graph() : *graph, device, options);
-  const Specialization& kept = state_->specializations.emplace_back(std::move(fresh));
-  state_->last.store(&kept, std::memory_order_release);
-  return kept;
+  made->skeleton = traced.skeleton;
+  CompileOptions how = options.compile;
+  if (options.checked) {
+    made->checked.emplace(*made->graph);
+    how.precision = Precision::Strict;
+  }
+  made->executable =
+      compiled_executable(made->checked ? made->checked->graph() : *made->graph, device, how);
+  return made;
+}
+
+void JitCore::State::note_compilation(const Device& device, const std::vector<Spec>& leaves,
+                                      const TracedCall& call) {
+  const auto compilations = specializations.stats().made;
+  const std::lock_guard lock(history_mutex);
+  if (warned || options.warn_after == 0) return;
+  const auto places = call.leaves();
+  std::string paths;
+  for (size_t i = 0; i < leaves.size(); ++i) {
+    const std::string name = argument_name(places[i].first) + places[i].second;
+    history.add("the dtype of " + name, std::string(braze::name(leaves[i].dtype)));
+    history.add("the rank of " + name, std::to_string(leaves[i].shape.size()));
+    for (size_t axis = 0; axis < leaves[i].shape.size(); ++axis)
+      history.add(fmt::format("axis {} of {}", axis, name),
+                  to_expr(leaves[i].shape[axis]).to_string());
+    paths += (i ? ", " : "") + name;
+  }
+  history.add("the device", device.name());
+  history.add("the list of arrays", "(" + paths + ")");
+  if (compilations < static_cast<uint64_t>(options.warn_after)) return;
+  warned = true;
+  const std::string changes = history.changes();
+  warn(
+      fmt::format("{} at {} was compiled {} times: {}. A size that is declared, as in "
+                  "jit(f, {{spec(f32, {{\"n:1..64\", 64}})}}), is compiled once; "
+                  "JitOptions{{.warn_after = 0}} silences this",
+                  options.name, SourceLocation(where).to_string(), compilations,
+                  changes.empty() ? "its arguments were of other C++ types" : changes));
+}
+
+SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> arguments,
+                                   const TracedCall& call) {
+  refuse_if_forked();
+  State& state = *state_;
+  const auto admits = [&](const SpecializationRef& known) {
+    return known->admits(structure, arguments);
+  };
+  if (std::optional<SpecializationRef> known = state.specializations.find(admits))
+    return std::move(*known);
+  state.refuse_recursion();
+  const Device device = state.common_device(arguments, call);
+  const std::vector<Spec> leaves = state.leaf_specs(call);
+  std::string key = fmt::format("{:x} {}", structure, device.name());
+  for (const Spec& leaf : leaves) key += " " + leaf.to_string();
+  bool is_new = false;
+  SpecializationRef specialization = state.specializations.get_or_make(hash128(key), [&] {
+    is_new = true;
+    return state.make(structure, device, leaves, call);
+  });
+  if (is_new) state.note_compilation(device, leaves, call);
+  return specialization;
 }
 
 std::string JitCore::graph_text(const TracedCall& call) const {
   Traced traced;
-  return to_text(state_->trace(call, state_->leaf_specs(call), traced));
+  const std::vector<Spec> leaves = state_->leaf_specs(call);
+  state_->refuse_recursion();
+  const TracingScope scope(state_.get(), state_->trace_mutex);
+  return to_text(state_->trace(call, leaves, traced));
 }
 
-const Specialization& JitCore::last(std::source_location where) const {
-  const Specialization* last = state_->last.load(std::memory_order_acquire);
+SpecializationRef JitCore::last(std::source_location where) const {
+  std::optional<SpecializationRef> last = state_->specializations.last_used();
   if (!last)
     fail(codes::kNotCalled,
          fmt::format("{} was not called yet, so nothing is compiled", state_->options.name),
          {.location = where, .fix = "call it first"});
-  return *last;
+  return std::move(*last);
 }
 
 int JitCore::compile_count() const {
-  const std::lock_guard lock(state_->mutex);
-  return static_cast<int>(state_->specializations.size());
+  return static_cast<int>(state_->specializations.stats().made);
 }
 
 std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments) {
@@ -404,9 +481,13 @@ std::vector<Array> run(const Specialization& specialization, std::span<const Arr
 const Executable& executable(const Specialization& specialization) {
   return specialization.executable;
 }
+std::shared_ptr<const Program> program(const SpecializationRef& specialization) {
+  return {specialization, &specialization->executable.program()};
+}
 const void* skeleton(const Specialization& specialization) { return specialization.skeleton.get(); }
 std::string explain(const Specialization& specialization) {
-  return specialization.executable.program().report;
+  const Program& program = specialization.executable.program();
+  return with_locations(program.report, program.locations);
 }
 
 CompileSummary summary(const Specialization& specialization) {

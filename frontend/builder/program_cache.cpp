@@ -1,11 +1,12 @@
 #include "frontend/builder/program_cache.h"
 
+#include <algorithm>
 #include <optional>
 
 #include "braze/version.h"
 #include "ir/code/code.h"
 #include "ir/code/text.h"
-#include "ir/graph/graph.h"
+#include "ir/graph/origins.h"
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
 #include "ir/support/clocks.h"
@@ -63,7 +64,7 @@ std::optional<Program> load(const CacheKey& key, DiskCache& cache) {
 }  // namespace
 
 CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options) {
-  return key_of("graph", to_text(graph, {.locations = true}), target, options);
+  return key_of("graph", to_text(graph), target, options);
 }
 
 CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options) {
@@ -76,6 +77,19 @@ CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOp
 
 bool may_be_cached(const CompileOptions& options) {
   return options.dump_folder.empty() && !options.observer;
+}
+
+std::shared_ptr<const Program> with_locations_of(const Graph& source,
+                                                 std::shared_ptr<const Program> program) {
+  const std::vector<SourceLocation> locations = locations_of(source);
+  const auto same = [](const SourceLocation& a, const SourceLocation& b) {
+    return a.line == b.line && a.column == b.column && bool(a) == bool(b) &&
+           (!a || std::string_view(a.file) == b.file);
+  };
+  if (std::ranges::equal(program->locations, locations, same)) return program;
+  auto moved = std::make_shared<Program>(*program);
+  moved->locations = locations;
+  return moved;
 }
 
 std::shared_ptr<const Program> cached_program(const CacheKey& key,

@@ -3,17 +3,19 @@
 
 #include <functional>
 #include <memory>
+#include <type_traits>
 
 #include "braze/compile.h"
+#include "ir/graph/graph.h"
 #include "ir/program/program.h"
 #include "ir/target/target.h"
 #include "runtime/cache/disk_cache.h"
 
 namespace braze {
 
-/// Everything that decides the program of a source: its text with the user's lines, which names
-/// and reports show; the target; the options; the builds of Braze's libraries and the compilers
-/// and assemblers at hand.
+/// Everything that decides the program of a source: its text, for a graph without the user's lines;
+/// the target; the options; the builds of Braze's libraries and the compilers and assemblers at
+/// hand.
 CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options);
 CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options);
 CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOptions& options);
@@ -29,6 +31,10 @@ std::shared_ptr<const Program> cached_program(const CacheKey& key,
                                               const std::function<Program()>& make,
                                               DiskCache& cache = DiskCache::of_process());
 
+/// `program`, which was compiled of a graph equal to `source`, with the lines of `source`.
+std::shared_ptr<const Program> with_locations_of(const Graph& source,
+                                                 std::shared_ptr<const Program> program);
+
 /// As `compile`, but for what is there already.
 template <class Source>
 std::shared_ptr<const Program> cached_program(const Source& source, const Target& target,
@@ -36,7 +42,11 @@ std::shared_ptr<const Program> cached_program(const Source& source, const Target
                                               DiskCache& cache = DiskCache::of_process()) {
   const auto make = [&] { return compile(source, target, options); };
   if (!may_be_cached(options)) return std::make_shared<const Program>(make());
-  return cached_program(program_key(source, target, options), make, cache);
+  auto program = cached_program(program_key(source, target, options), make, cache);
+  if constexpr (std::is_same_v<Source, Graph>)
+    return with_locations_of(source, std::move(program));
+  else
+    return program;
 }
 
 }  // namespace braze

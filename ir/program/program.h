@@ -21,6 +21,7 @@
 #include <string_view>
 #include <vector>
 
+#include "braze/error.h"
 #include "braze/precision.h"
 #include "ir/index/expr.h"
 #include "ir/target/target.h"
@@ -38,9 +39,9 @@ struct CodeFacts {
 };
 
 /// Code for one kernel. `format` says who can load it:
-///   "graph"   Graph IR text, run by the Graph interpreter. Buffers are the graph's inputs, then
-///   its
-///             outputs; scalars are the program's symbols; there are no phases
+///   "graph"   Graph IR text, run by the Graph interpreter, whose locations are the nodes of the
+///             graph that was compiled (ir/graph/origins.h). Buffers are the graph's inputs, then
+///             its outputs; scalars are the program's symbols; there are no phases
 ///   "kernel"  Kernel IR text, run by the Kernel interpreter (simulator)
 ///   "image"   a flat position-independent x86-64 image: text and constants, no imports
 ///   "ptx"     PTX text, which the CUDA driver compiles when it is loaded
@@ -107,7 +108,7 @@ struct Launch {
   std::vector<TensorMapRecipe> tensor_maps;  ///< in the order of the kernel's parameters
   // For people, profiles and reports.
   std::string name;              ///< made of the user's op names
-  std::vector<std::string> ops;  ///< what was fused, in order, with the user's lines
+  std::vector<std::string> ops;  ///< what was fused, in order: "add.3 : f32[n] at node:3"
   std::string schedule;
   Expr bytes_read, bytes_written;  ///< model bytes: what is read of every input, every output; once
   Expr flops;
@@ -137,7 +138,9 @@ struct Program {
   std::vector<Artifact> artifacts;
   std::vector<Launch> launches;
   Expr arena_bytes;  ///< all temporaries together; known before the first launch
-  // Facts for reports.
+  // Facts for reports. Where a text says "at node:3", `locations` has the line
+  // (ir/graph/origins.h): all else is the same wherever the source stands.
+  std::vector<SourceLocation> locations;  ///< of the nodes of the graph that was compiled
   int ops_before_fusion = 0;
   double compile_seconds = 0;
   std::string report;  ///< what `explain` prints: kernels, reasons of every edge

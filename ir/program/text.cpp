@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "ir/graph/origins.h"
 #include "ir/graph/text.h"
 #include "ir/program/verify.h"
 #include "ir/support/scanner.h"
@@ -99,6 +100,22 @@ std::string launch_text(const Program& program, const Launch& launch) {
   return out;
 }
 
+// One line for each run of nodes in one file: `lines "model.cpp" [7, 9:4, 0]`. 0: no place is
+// known.
+std::string locations_text(const std::vector<SourceLocation>& locations) {
+  if (std::ranges::none_of(locations, [](const SourceLocation& at) { return bool(at); })) return {};
+  std::string out;
+  std::string_view file;
+  for (const SourceLocation& at : locations) {
+    const bool goes_on = !out.empty() && (!at || at.file == file);
+    if (at) file = at.file;
+    if (!goes_on) out += format("{}lines {} [", out.empty() ? "" : "]\n", quote(file));
+    out += format("{}{}", goes_on ? ", " : "", at.line);
+    if (at.column) out += format(":{}", at.column);
+  }
+  return out + "]\n";
+}
+
 // --- Parsing ------------------------------------------------------------------------------------
 
 using Blobs = std::span<const std::span<const std::byte>>;
@@ -125,6 +142,7 @@ class ProgramParser {
     out_.arena_bytes = expression();
     while (scanner_.accept("artifact")) parse_artifact();
     while (scanner_.accept("constant")) parse_constant();
+    while (scanner_.accept("lines")) parse_lines();
     while (!scanner_.at_end()) parse_launch();
     out_.report = as_text(next_blob());
     if (blob_ != blobs_.size()) scanner_.fail_here("there are more blobs than the program names");
@@ -297,6 +315,15 @@ class ProgramParser {
     out_.constants.push_back(std::move(value));
   }
 
+  void parse_lines() {
+    const std::string file = string();
+    list([&] {
+      const auto line = number<uint32_t>();
+      const uint32_t column = scanner_.accept(":") ? number<uint32_t>() : 0;
+      out_.locations.push_back(line == 0 ? SourceLocation() : SourceLocation(file, line, column));
+    });
+  }
+
   void parse_launch() {
     if (scanner_.accept("copy")) return parse_copy();
     scanner_.expect("launch");
@@ -390,8 +417,15 @@ std::string to_text(const Program& program) {
   for (const Artifact& artifact : program.artifacts) out += artifact_text(artifact);
   for (const auto& constant : program.constants)
     out += format("constant {}{}\n", name(constant->dtype()), list_text(constant->shape()));
+  out += locations_text(program.locations);
   for (const Launch& launch : program.launches) out += launch_text(program, launch);
   return out;
+}
+
+std::vector<std::string> op_texts(const Program& program, const Launch& launch) {
+  std::vector<std::string> texts;
+  for (const std::string& op : launch.ops) texts.push_back(with_locations(op, program.locations));
+  return texts;
 }
 
 std::vector<std::span<const std::byte>> blobs_of(const Program& program) {

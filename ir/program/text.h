@@ -18,6 +18,9 @@ namespace braze {
 /// The whole program; blobs are given by their size.
 std::string to_text(const Program& program);
 
+/// `Launch::ops` with the user's lines: "add.3 : f32[n] at model.cpp:12".
+std::vector<std::string> op_texts(const Program& program, const Launch& launch);
+
 /// The blobs of `program`, which must outlive them.
 std::vector<std::span<const std::byte>> blobs_of(const Program& program);
 

@@ -1,11 +1,11 @@
 #include "runtime/cache/disk_cache.h"
 
 #include <algorithm>
-#include <iostream>
 #include <new>
 
 #include "braze/error.h"
 #include "ir/support/text.h"
+#include "ir/support/warning.h"
 
 namespace braze {
 
@@ -43,9 +43,7 @@ EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
 }
 
 DiskCache::DiskCache(CacheSettings settings, Warn warn)
-    : settings_(std::move(settings)), warn_(warn ? std::move(warn) : [](const std::string& text) {
-        std::cerr << fmt::format("braze: warning: {}\n", text);
-      }) {}
+    : settings_(std::move(settings)), warn_(warn ? std::move(warn) : Warn(braze::warn)) {}
 
 DiskCache& DiskCache::of_process() {
   static auto* const cache = new DiskCache(CacheSettings::from_environment());  // never destroyed

@@ -6,6 +6,7 @@
 #include <mutex>
 #include <utility>
 
+#include "ir/program/text.h"
 #include "runtime/devices/registry.h"
 
 namespace braze {
@@ -33,7 +34,7 @@ void add_launch(trace::Arguments& arguments, const DeviceEvent& event, double se
   const Launch& launch = event.program->launches[event.launch];
   const Binding::LaunchValues& values = event.binding->launches[event.launch];
   arguments.add("program", event.program->name);
-  if (!launch.ops.empty()) arguments.add("ops", launch.ops);
+  if (!launch.ops.empty()) arguments.add("ops", op_texts(*event.program, launch));
   arguments.add("flops", values.flops);
   add_rate(arguments, "GFLOP/s", values.flops, seconds);
   arguments.add("instances", values.instances);

@@ -1,8 +1,11 @@
 // Compiled functions: signatures, symbolic extents, structures, donation.
+#include <chrono>
+#include <latch>
 #include <span>
 #include <thread>
 
-#include "ir/program/program.h"
+#include "ir/graph/graph.h"
+#include "ir/program/text.h"
 #include "tests/frontend/support.h"
 
 namespace braze {
@@ -266,6 +269,196 @@ TEST_F(Jit, ManyThreads) {
   EXPECT_EQ(f.compile_count(), 1);
 }
 
+/// Runs `body(thread)` on so many threads at once.
+void on_threads(int count, const std::function<void(int)>& body) {
+  std::latch ready(count);
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < count; ++t)
+    threads.emplace_back([&, t] {
+      const DeviceGuard guard(test_device());
+      ready.arrive_and_wait();
+      body(t);
+    });
+}
+
+TEST_F(Jit, DifferentSignaturesCompileAtTheSameTime) {
+  // No compilation goes on before the other one has begun. The deadline is for the failing test.
+  std::atomic<int> compiling = 0;
+  CompileOptions options;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage != "graph") return;
+    ++compiling;
+    const auto deadline = std::chrono::steady_clock::now() + std::chrono::seconds(30);
+    while (compiling < 2 && std::chrono::steady_clock::now() < deadline) std::this_thread::yield();
+    EXPECT_EQ(compiling, 2) << "compilations wait for one another";
+  };
+  const auto f = jit([](Tensor x) { return x + x; }, {.compile = options});
+  on_threads(2, [&](int t) { expect_near(f(ones({t + 1})), Doubles(t + 1, 2), 0); });
+  EXPECT_EQ(f.compile_count(), 2);
+}
+
+TEST_F(Jit, ThreadsOfOneSignatureShareACompilation) {
+  int traces = 0;  // the function runs on one thread at a time
+  const auto f = jit([&](Tensor x) {
+    ++traces;
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return x + x;
+  });
+  on_threads(4, [&](int) { expect_near(f(ones({3})), {2, 2, 2}, 0); });
+  EXPECT_EQ(traces, 1);
+  EXPECT_EQ(f.compile_count(), 1);
+}
+
+TEST_F(Jit, AFailureIsOfTheThreadThatFails) {
+  std::atomic<int> traces = 0, failures = 0;
+  const auto f = jit([&](Tensor x) {
+    if (traces++ == 0) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(20));
+      throw std::runtime_error("planted");
+    }
+    return x + x;
+  });
+  on_threads(4, [&](int) {
+    try {
+      expect_near(f(ones({3})), {2, 2, 2}, 0);
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "planted");
+      ++failures;
+    }
+  });
+  EXPECT_EQ(failures, 1);
+  EXPECT_EQ(traces, 2) << "one thread tried again, for all others";
+  EXPECT_EQ(f.compile_count(), 1);
+}
+
+TEST_F(Jit, AnErrorReachesAllWhoWaitForIt) {
+  std::atomic<int> errors = 0;
+  const auto f = jit([&](Tensor x) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    return dot(x, x);
+  });
+  on_threads(4, [&](int) {
+    errors += error_of([&] { f(ones({2, 3})); }).find("dot") != std::string::npos;
+  });
+  EXPECT_EQ(errors, 4);
+  expect_near(f(ones({2, 2})), {2, 2, 2, 2}, 0);
+}
+
+TEST_F(Jit, OnlySoManySignaturesAreKept) {
+  int traces = 0;
+  const auto f = jit(
+      [&](Tensor x) {
+        ++traces;
+        return x + x;
+      },
+      JitOptions{.most_specializations = 2, .warn_after = 0});
+  for (const int64_t n : {1, 2, 1, 3, 1, 2}) f(ones({n}));  // 3 drives out 2, and 2 drives out 3
+  EXPECT_EQ(traces, 4);
+  EXPECT_EQ(f.compile_count(), 4);
+  EXPECT_CONTAINS(
+      error_of([] { jit([](Tensor x) { return x; }, JitOptions{.most_specializations = 0}); }),
+      "most_specializations is 0, which must be 1 or more");
+}
+
+TEST_F(Jit, WhatIsDrivenOutStaysWithWhoHoldsIt) {
+  const auto f =
+      jit([](Tensor x) { return x + x; }, JitOptions{.most_specializations = 1, .warn_after = 0});
+  f(ones({2}));
+  const Executable kept = f.executable();
+  const std::shared_ptr<const Program> program = f.program();
+  f(ones({3}));
+  EXPECT_EQ(program->inputs[0].type.to_string(), "f32[2]");
+  expect_near(kept.run({{ones({2})}})[0], {2, 2}, 0);
+  // Calls are in flight while others drive their code out.
+  on_threads(4, [&](int t) {
+    for (int i = 0; i < 25; ++i) {
+      const int64_t n = 1 + (t + i) % 3;
+      expect_near(f(ones({n})), Doubles(static_cast<size_t>(n), 2), 0);
+      EXPECT_FALSE(f.explain().empty());
+    }
+  });
+}
+
+TEST_F(Jit, CompilingAgainAndAgainIsWarnedOfOnce) {
+  const auto warnings = [](auto&& calls) {
+    testing::internal::CaptureStderr();
+    calls();
+    return testing::internal::GetCapturedStderr();
+  };
+  const auto sized = jit([](Tensor x) { return x + x; }, {.name = "sized"});
+  const auto call = [&](int64_t n) { sized(ones({n, 4})); };
+  EXPECT_EQ(warnings([&] {
+              for (int64_t n = 1; n < 8; ++n) call(n);
+            }),
+            "");
+  const std::string text = warnings([&] { call(8); });
+  EXPECT_CONTAINS(text, "braze: warning: sized at ");
+  EXPECT_CONTAINS(text, "jit_test.cpp:");
+  EXPECT_CONTAINS(text, " was compiled 8 times: axis 0 of arg0 was 1, 2, 3, 4, 5, 6, 7, 8. ");
+  EXPECT_CONTAINS(text, R"(spec(f32, {"n:1..64", 64}))");
+  EXPECT_EQ(warnings([&] {
+              for (int64_t n = 9; n < 30; ++n) call(n);
+            }),
+            "")
+      << "once";
+  // What changes most comes first, and names are the user's.
+  const auto both = jit([](Tensor x, Tensor y) { return std::pair(x, y); },
+                        {.inputs = {"x", "y"}, .warn_after = 3});
+  EXPECT_CONTAINS(warnings([&] {
+                    both(ones({2}), ones({1}));
+                    both(ones({2}, f64), ones({2}));
+                    both(ones({2}, f64), ones({3}));
+                  }),
+                  "axis 0 of y was 1, 2, 3; the dtype of x was f32, f64. ");
+  const auto silent = jit([](Tensor x) { return x + x; }, JitOptions{.warn_after = 0});
+  EXPECT_EQ(warnings([&] {
+              for (int64_t n = 1; n < 20; ++n) silent(ones({n}));
+            }),
+            "");
+}
+
+TEST_F(Jit, EqualFunctionsAreCompiledOnceAndKeepTheirLines) {
+  const DeviceGuard guard("cpu");
+  // The same graph from two places: what is on one line there is on two lines here.
+  const int first_line = __LINE__ + 1;
+  const auto first = jit([](Tensor x) { return tanh(x) / 7; });
+  const int second_line = __LINE__ + 2;
+  const auto second = jit([](Tensor x) {
+    const Tensor y = tanh(x);
+    return y / 7;
+  });
+  first(ones({5, 3}));
+  second(ones({5, 3}));
+  EXPECT_EQ(first.summary().seconds, second.summary().seconds) << "another compilation";
+  const auto at = [](int line) { return "jit_test.cpp:" + std::to_string(line) + "\n"; };
+  EXPECT_CONTAINS(first.explain(), at(first_line));
+  EXPECT_CONTAINS(second.explain(), at(second_line));
+  EXPECT_CONTAINS(second.explain(), at(second_line + 1));
+  EXPECT_EQ(second.explain().find(at(first_line)), std::string::npos);
+  for (const std::string& op : op_texts(*second.program(), second.program()->launches[0]))
+    EXPECT_EQ(op.find(at(first_line)), std::string::npos) << op;
+}
+
+TEST_F(Jit, ErrorsOfWhatWasCompiledBeforeNameTheLineAtHand) {
+  const DeviceGuard guard("interpreter");
+  const Array x = ones({4}), wrong = Array::from(Longs{9}, {1});
+  const auto line_of = [&](const auto& f) {
+    try {
+      to_doubles(f(x, wrong));
+    } catch (const Error& error) {
+      EXPECT_EQ(error.code().name, "index-out-of-range") << error.what();
+      return static_cast<int>(error.location().line);
+    }
+    return 0;
+  };
+  const int first_line = __LINE__ + 1;
+  const auto first = jit([](Tensor table, Tensor indices) { return take(table, indices); });
+  const auto second = jit([](Tensor table, Tensor indices) { return take(table, indices); });
+  EXPECT_EQ(line_of(first), first_line);
+  EXPECT_EQ(line_of(second), first_line + 1);
+  EXPECT_EQ(first.summary().seconds, second.summary().seconds) << "another compilation";
+}
+
 TEST_F(Jit, TellsAboutItself) {
   const auto f = jit([](Tensor x) { return x + 1; }, {.name = "increment"});
   EXPECT_CONTAINS(error_of([&] { f.explain(); }), "increment was not called yet");
@@ -273,7 +466,7 @@ TEST_F(Jit, TellsAboutItself) {
   EXPECT_EQ(f.compile_count(), 0);
   f(ones({2}));
   EXPECT_FALSE(f.explain().empty());
-  EXPECT_EQ(f.program().name, "increment");
+  EXPECT_EQ(f.program()->name, "increment");
 }
 
 TEST_F(Jit, ChecksItself) {

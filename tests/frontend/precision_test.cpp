@@ -41,10 +41,10 @@ TEST_F(PrecisionTest, DecidesTheProgram) {
   const Doubles exact = to_doubles(standard(x));
   EXPECT_EQ(to_doubles(strict(x)), exact);
   EXPECT_NE(to_doubles(fast(x)), exact) << "one division for all";
-  EXPECT_EQ(fast.program().precision, Precision::Fast);
+  EXPECT_EQ(fast.program()->precision, Precision::Fast);
   EXPECT_CONTAINS(fast.explain(), "precision fast");
   EXPECT_CONTAINS(standard.explain(), "precision standard");
-  EXPECT_CONTAINS(to_text(fast.program()), "precision fast");
+  EXPECT_CONTAINS(to_text(*fast.program()), "precision fast");
   EXPECT_TRUE(fast.check(x).ok) << fast.check(x).text;
 }
 

@@ -11,6 +11,7 @@
 #include "braze/device.h"
 #include "braze/executable.h"
 #include "ir/code/text.h"
+#include "ir/graph/origins.h"
 #include "ir/graph/text.h"
 #include "ir/program/package.h"
 #include "ir/program/text.h"
@@ -21,6 +22,7 @@ namespace braze::test {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::AllOf;
 using testing::Contains;
 using testing::IsSupersetOf;
 using testing::Not;
@@ -91,7 +93,6 @@ TEST_F(ProgramCacheTest, WhateverDecidesTheProgramIsInTheKey) {
   };
   EXPECT_EQ(program_key(example(), target, options).text(), base);
   differs_in(program_key(example("log"), target, options), "graph");
-  differs_in(program_key(parse_graph(to_text(example()), "other.braze"), target, options), "graph");
   Target other = target;
   other.cores += 1;
   differs_in(program_key(example(), other, options), "target");
@@ -106,6 +107,55 @@ TEST_F(ProgramCacheTest, WhateverDecidesTheProgramIsInTheKey) {
   differs_in(with([](CompileOptions& o) { o.gpu_code = GpuCode::Nvrtc; }), "gpu_code");
   differs_in(with([](CompileOptions& o) { o.assemble = false; }), "assemble");
   differs_in(with([](CompileOptions& o) { o.schedules["a"] = "b"; }), "schedule");
+}
+
+/// The same graph wherever its nodes are, by file and line.
+Graph placed(const std::string& exp_place, const std::string& add_place) {
+  return parse_graph(
+      "braze 1 graph\ngraph @example(%x: f32[8, 100]) {\n  %y = exp %x : f32[8, 100] loc(" +
+          exp_place + ")\n  %z = add %y, %x : f32[8, 100] loc(" + add_place + ")\n  return %z\n}\n",
+      "example.braze");
+}
+
+TEST_F(ProgramCacheTest, LinesThatMoveAreNoOtherProgram) {
+  for (const char* device : {"cpu", "sim:cpu", "sim:sm_90", "interpreter"}) {
+    fs::remove_all(folder_);
+    compilations_ = 0;
+    const Target& target = Device(device).target();
+    const auto get_placed = [&](const std::string& exp_place, const std::string& add_place) {
+      const Graph graph = placed(exp_place, add_place);
+      return with_locations_of(graph, get(graph, target));
+    };
+    // Two ops on one line, then on lines of their own, then elsewhere.
+    const auto first = get_placed(R"("model.cpp":3)", R"("model.cpp":3)");
+    const auto moved = get_placed(R"("model.cpp":4)", R"("model.cpp":5)");
+    const auto other = get_placed(R"("other.braze":8:2)", R"("model.cpp":9)");
+    EXPECT_EQ(compilations_, 1) << device;
+    if (first->launches[0].ops.empty()) continue;
+    const auto texts = [](const Program& program) {
+      return op_texts(program, program.launches[0]);
+    };
+    EXPECT_THAT(texts(*first), testing::ElementsAre("y : f32[8, 100] at model.cpp:3",
+                                                    "z : f32[8, 100] at model.cpp:3"));
+    EXPECT_THAT(texts(*moved), testing::ElementsAre("y : f32[8, 100] at model.cpp:4",
+                                                    "z : f32[8, 100] at model.cpp:5"));
+    EXPECT_THAT(texts(*other), testing::ElementsAre("y : f32[8, 100] at other.braze:8:2",
+                                                    "z : f32[8, 100] at model.cpp:9"));
+    EXPECT_THAT(with_locations(moved->report, moved->locations),
+                AllOf(testing::HasSubstr(" at model.cpp:4\n"),
+                      testing::HasSubstr(" at model.cpp:5\n"), Not(testing::HasSubstr("node:"))));
+    const std::string bytes = encode(*moved);
+    EXPECT_EQ(decode(std::as_bytes(std::span(bytes)), "moved").locations.size(),
+              moved->locations.size());
+  }
+}
+
+TEST_F(ProgramCacheTest, LinesOfAGraphAreNowhereInItsKey) {
+  const std::string key =
+      program_key(placed(R"("model.cpp":3)", R"("model.cpp":3)"), *find_target("x86-64-v3"), {})
+          .text();
+  EXPECT_THAT(key, Not(testing::HasSubstr("model.cpp")));
+  EXPECT_THAT(key, Not(testing::HasSubstr("example.braze")));
 }
 
 std::vector<std::string> part_names(const CacheKey& key) {

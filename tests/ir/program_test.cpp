@@ -76,6 +76,7 @@ Program full_program() {
   p.arena_bytes = ceildiv(n * m, 64) * 64 + 256;
   p.ops_before_fusion = 17;
   p.report = "kernel dot_add: dot, add\n";
+  p.locations = {{"model.cpp", 7, 0}, {"model.cpp", 9, 4}, {}, {"other.braze", 1, 1}, {}};
   return p;
 }
 
@@ -103,6 +104,10 @@ TEST(ProgramText, RoundTripIsExact) {
   const Program read = parse_program(text, "p.txt", blobs_of(program));
   EXPECT_EQ(to_text(read), text);
   EXPECT_EQ(read.report, program.report);
+  EXPECT_THAT(text, HasSubstr("lines \"model.cpp\" [7, 9:4, 0]\nlines \"other.braze\" [1:1, 0]\n"));
+  ASSERT_EQ(read.locations.size(), program.locations.size());
+  for (size_t i = 0; i < read.locations.size(); ++i)
+    EXPECT_EQ(read.locations[i].to_string(), program.locations[i].to_string());
   EXPECT_EQ(read.artifacts[0].code, program.artifacts[0].code);
   EXPECT_TRUE(identical(*read.constants[0], *program.constants[0]));
   EXPECT_EQ(read.constants[1]->shape(), program.constants[1]->shape());
@@ -154,6 +159,7 @@ TEST(ProgramText, WhatIsWrongIsSaid) {
   wrong("constant f32[3]", "constant f32[3] constant f32[3]", "syntax", "another size");
   wrong("scratch 128", "scratch -1", "syntax", "out of range");
   wrong("updates input 1", "updates input 7", "malformed-program", "updates no input");
+  wrong("[7, 9:4", "[7, -9:4", "syntax", "out of range");
 }
 
 TEST(MinimumDriver, IsThatOfTheNewestPtxOrTheAssembler) {

@@ -146,7 +146,7 @@ graph @soft(%x: f32[6, 40]) {
     ASSERT_EQ(kernels.size(), program->launches.size());
     for (size_t i = 0; i < kernels.size(); ++i) {
       EXPECT_EQ(kernels[i].name, program->launches[i].name);
-      for (const std::string& op : program->launches[i].ops)
+      for (const std::string& op : op_texts(*program, program->launches[i]))
         EXPECT_TRUE(kernels[i].has(json_string(op))) << kernels[i].text;
     }
     EXPECT_TRUE(kernels[0].has("soft.braze:")) << kernels[0].text;

@@ -6,6 +6,7 @@
 
 #include "compiler/fusion/partition.h"
 #include "ir/graph/text.h"
+#include "ir/program/text.h"
 #include "ir/support/text.h"
 #include "ir/target/occupancy.h"
 #include "tools/braze/arguments.h"
@@ -108,7 +109,7 @@ void print_launch(const Program& program, const Launch& launch) {
              artifact.maker.empty() ? "" : " by " + artifact.maker);
   print_facts(program.target, artifact, launch);
   fmt::print("  schedule {}\n  ops\n", launch.schedule);
-  for (const std::string& op : launch.ops) fmt::print("    {}\n", op);
+  for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
 }
 
 void print_edges(const std::vector<Edge>& edges) {
@@ -149,7 +150,7 @@ std::string facts_json(const Program& program, const Launch& launch) {
 
 std::string launch_json(const Program& program, const Launch& launch) {
   std::vector<std::string> ops, instances;
-  for (const std::string& op : launch.ops) ops.push_back(json::string(op));
+  for (const std::string& op : op_texts(program, launch)) ops.push_back(json::string(op));
   for (const Expr& e : launch.instances) instances.push_back(json::string(e.to_string()));
   return json::object({{"kernel", json::string(launch.name)},
                        {"copy", json::boolean(launch.artifact == Launch::kCopy)},

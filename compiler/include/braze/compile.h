@@ -47,7 +47,7 @@ struct CompileOptions {
   bool assemble = true;  ///< false: GPU code stays PTX, for drivers and GPUs that are not here
   /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
   std::string dump_folder;
-  /// Sees every phase, on the thread that compiles.
+  /// Sees every phase, on the thread that compiles: on several at once where several compile.
   std::function<void(const CompilePhase&)> observer = {};
 };
 

@@ -6,10 +6,10 @@
 // The function runs once per signature (structure, dtypes, shapes, device of the arguments) with
 // Tensors in place of the Arrays; what it builds is compiled and kept. Later calls with that
 // signature go straight to the device. Extents declared by `spec` are symbolic: one compilation
-// serves their whole range.
+// serves their whole range. Threads with different signatures compile at the same time; the
+// function itself runs on one thread at a time.
 #pragma once
 
-#include <atomic>
 #include <cstdint>
 #include <initializer_list>
 #include <memory>
@@ -48,6 +48,11 @@ struct JitOptions {
   std::vector<int> donate;          ///< positions of arguments that a call takes over
   std::vector<std::string> inputs;  ///< names of the arguments in messages; default arg0, arg1 ...
   CompileOptions compile;           ///< how to compile what was traced
+  /// How many signatures stay compiled, at least one; those used longest ago go first.
+  size_t most_specializations = 128;
+  /// After so many compilations a warning on stderr, once, tells what changed between them; 0:
+  /// never.
+  int warn_after = 8;
   /// Calls wait, and fail for the first op that takes an index out of range, makes a NaN, or makes
   /// an infinity of finite operands, with its line and the element (docs/guides/debugging.md).
   /// Compiles as Precision::Strict, whatever `compile` says. A call that fails has taken its
@@ -101,8 +106,9 @@ class TracedCall {
   ~TracedCall() = default;
 };
 
-/// One compiled signature.
+/// One compiled signature. Whoever holds it may go on after the function has let it go.
 struct Specialization;
+using SpecializationRef = std::shared_ptr<const Specialization>;
 
 /// The part of a jitted function that knows no types. Thread-safe.
 class JitCore {
@@ -110,14 +116,14 @@ class JitCore {
   JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where);
   ~JitCore();
 
-  /// The specialization for these arguments, compiled now if it is new. `structure` identifies the
-  /// C++ types and the structure of the arguments.
-  const Specialization& prepare(uint64_t structure, std::span<const Array> arguments,
-                                const TracedCall& call);
+  /// The specialization for these arguments, compiled now if it is new, by one of the threads that
+  /// ask for it. `structure` identifies the C++ types and the structure of the arguments.
+  SpecializationRef prepare(uint64_t structure, std::span<const Array> arguments,
+                            const TracedCall& call);
   /// The graph's text, without compiling it.
   std::string graph_text(const TracedCall& call) const;
   /// The specialization of the last call. InvalidArgument before the first.
-  const Specialization& last(std::source_location where) const;
+  SpecializationRef last(std::source_location where) const;
   int compile_count() const;
 
  private:
@@ -128,6 +134,7 @@ class JitCore {
 /// One call.
 std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments);
 const Executable& executable(const Specialization& specialization);
+std::shared_ptr<const Program> program(const SpecializationRef& specialization);
 const void* skeleton(const Specialization& specialization);
 Spec spec_of(const Array& array);
 std::string explain(const Specialization& specialization);
@@ -207,14 +214,14 @@ class Jitted {
     } else {
       using Result = typename detail::TypedCall<F, Arguments...>::Result;
       std::vector<Array> flat;
-      const detail::Specialization& compiled = prepare(flat, arguments...);
-      std::vector<Array> results = detail::run(compiled, flat);
+      const detail::SpecializationRef compiled = prepare(flat, arguments...);
+      std::vector<Array> results = detail::run(*compiled, flat);
       if constexpr (std::is_same_v<Result, Tensor>) {
         return std::move(results[0]);
       } else {
         size_t next = 0;
         return detail::refill<Array>(
-            *static_cast<const detail::Rebind<Result, detail::Hole>*>(detail::skeleton(compiled)),
+            *static_cast<const detail::Rebind<Result, detail::Hole>*>(detail::skeleton(*compiled)),
             results, next);
       }
     }
@@ -232,34 +239,34 @@ class Jitted {
   template <class... Arguments>
   CheckReport check(const Arguments&... arguments) const {
     std::vector<Array> flat;
-    const detail::Specialization& compiled = prepare(flat, arguments...);
-    return detail::check(compiled, flat);
+    const detail::SpecializationRef compiled = prepare(flat, arguments...);
+    return detail::check(*compiled, flat);
   }
 
   // About the last call; InvalidArgument before the first.
 
   /// The kernels of the last call's program and why each edge was fused or not.
   std::string explain(std::source_location where = std::source_location::current()) const {
-    return detail::explain(core_->last(where));
+    return detail::explain(*core_->last(where));
   }
   CompileSummary summary(std::source_location where = std::source_location::current()) const {
-    return detail::summary(core_->last(where));
+    return detail::summary(*core_->last(where));
   }
   /// Checked functions: the results of its calls are followed by what the checks found.
-  const Executable& executable(std::source_location where = std::source_location::current()) const {
-    return detail::executable(core_->last(where));
+  Executable executable(std::source_location where = std::source_location::current()) const {
+    return detail::executable(*core_->last(where));
   }
-  const Program& program(std::source_location where = std::source_location::current()) const {
-    return executable(where).program();
+  std::shared_ptr<const Program> program(
+      std::source_location where = std::source_location::current()) const {
+    return detail::program(core_->last(where));
   }
-  /// How many signatures this function was compiled for.
+  /// How many compilations this function took, one for each signature that was not kept.
   int compile_count() const { return core_->compile_count(); }
 
  private:
   /// The specialization for the arguments, whose leaves become `flat`.
   template <class... Arguments>
-  const detail::Specialization& prepare(std::vector<Array>& flat,
-                                        const Arguments&... arguments) const {
+  detail::SpecializationRef prepare(std::vector<Array>& flat, const Arguments&... arguments) const {
     using Call = detail::TypedCall<F, Arguments...>;
     flat.reserve(sizeof...(Arguments));
     [[maybe_unused]] auto append = [&flat](const Array& array) { flat.push_back(array); };

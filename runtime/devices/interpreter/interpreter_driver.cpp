@@ -5,6 +5,7 @@
 
 #include "ir/graph/graph.h"
 #include "ir/graph/interpret.h"
+#include "ir/graph/origins.h"
 #include "ir/graph/text.h"
 #include "ir/support/text.h"
 #include "runtime/devices/sim/sim_driver.h"
@@ -19,7 +20,8 @@ class LoadedGraphs : public LoadedProgram {
       : program_(std::move(program)) {
     for (const Artifact& artifact : program_->artifacts) {
       if (artifact.format != "graph") fail_unsupported_format(driver, artifact, "\"graph\"");
-      graphs_.push_back(parse_graph(artifact.code, artifact.kernel));
+      graphs_.push_back(
+          with_locations(parse_graph(artifact.code, artifact.kernel), program_->locations));
     }
     for (const Launch& launch : program_->launches) {
       const Graph& graph = graphs_[launch.artifact];

@@ -7,6 +7,7 @@
 #include "ir/code/text.h"
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
+#include "ir/program/text.h"
 #include "ir/support/text.h"
 #include "ir/tile/verify.h"
 #include "runtime/devices/cpu/host_target.h"
@@ -84,9 +85,10 @@ class SimulatedKernels : public LoadedProgram {
                                 const std::vector<Diagnostic>& findings) const {
     const auto text = [](const Diagnostic& d) { return d.to_string(); };
     fail(codes::kSimulatedFault,
-         fmt::format("kernel @{} breaks {} rules:\n{}\nit computes {}", launch.name,
-                     findings.size(), join(findings, "\n", text),
-                     join(launch.ops, ", ", [](const std::string& op) { return op; })),
+         fmt::format(
+             "kernel @{} breaks {} rules:\n{}\nit computes {}", launch.name, findings.size(),
+             join(findings, "\n", text),
+             join(op_texts(*program_, launch), ", ", [](const std::string& op) { return op; })),
          {.location = findings.front().location, .node = launch.name, .fix = ""});
   }
 

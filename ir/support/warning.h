@@ -1,0 +1,11 @@
+// warning.h — what the user should know although nothing failed.
+#pragma once
+
+#include <string_view>
+
+namespace braze {
+
+/// Prints "braze: warning: `text`" to stderr. Whoever warns does so once for each cause.
+void warn(std::string_view text);
+
+}  // namespace braze
