@@ -1,6 +1,11 @@
 #include "runtime/devices/cuda/call_graphs.h"
 
 #include <algorithm>
+#include <new>
+
+#include "ir/support/fork.h"
+#include "ir/support/text.h"
+#include "ir/support/warning.h"
 
 namespace braze {
 
@@ -19,6 +24,7 @@ constexpr int kWorthRepeats = 4;
 }  // namespace
 
 CallGraphs::~CallGraphs() {
+  if (is_forked()) return;  // as the driver's other objects, it is the parent's
   const CudaContext::Scope scope(context_);
   for (const Entry& entry : entries_) {
     if (entry.graph) context_.api().graph_exec_destroy(entry.graph);
@@ -45,38 +51,69 @@ CallGraphs::Entry* CallGraphs::find(std::span<void* const> slots,
   return nullptr;
 }
 
+void CallGraphs::drop_graph(Entry& entry) {
+  if (!entry.graph) return;
+  // Its last repetition may be under way.
+  context_.api().stream_synchronize(context_.work());
+  context_.api().graph_exec_destroy(std::exchange(entry.graph, nullptr));
+}
+
 void CallGraphs::drop_oldest() {
-  if (entries_.back().graph) {
-    // Its last repetition may be under way.
-    context_.api().stream_synchronize(context_.work());
-    context_.api().graph_exec_destroy(entries_.back().graph);
-  }
+  drop_graph(entries_.back());
   entries_.pop_back();
+}
+
+void CallGraphs::note_failure(const std::string& why) noexcept {
+  pause_ = next_pause_;
+  next_pause_ = std::min(2 * next_pause_, kLongestPause);
+  if (warned_) return;
+  try {
+    warn(fmt::format(
+        "{}: a call of @{} cannot be recorded as a CUDA graph: {}. Its kernels are launched one by "
+        "one, which takes the host longer; the next attempt is after {} calls",
+        context_.device(), program_, why, pause_));
+    warned_ = true;
+  } catch (const std::bad_alloc&) {
+    // The next failure may find memory for its text.
+  }
 }
 
 bool CallGraphs::call(std::span<void* const> slots, std::span<const int64_t> symbols,
                       const std::function<void()>& launches) {
-  if (off_) {
+  if (are_rare_ || pause_ > 0) {
+    if (pause_ > 0) --pause_;
     launches();
     return false;
   }
   Entry* const entry = find(slots, symbols);
   if (!entry) {
+    std::list<Entry> fresh;  // before anything is launched
+    fresh.push_front({{slots.begin(), slots.end()}, {symbols.begin(), symbols.end()}});
     launches();
     if (entries_.size() == kMostEntries) drop_oldest();
-    entries_.push_front({{slots.begin(), slots.end()}, {symbols.begin(), symbols.end()}});
+    entries_.splice(entries_.begin(), fresh);
     return false;
   }
   if (!entry->graph) {
-    entry->graph = context_.record(launches);
-    off_ = !entry->graph || (++recorded_ >= kTrial && repeated_ < kWorthRepeats * recorded_);
-    if (!entry->graph) {
+    const CudaContext::Recorded recorded = context_.record(launches);
+    if (!recorded.graph) {
+      note_failure(recorded.failure);
       launches();
       return false;
     }
+    entry->graph = recorded.graph;
+    are_rare_ = ++recorded_ >= kTrial && repeated_ < kWorthRepeats * recorded_;
   }
+  const cuda::CUresult result = context_.api().graph_launch(entry->graph, context_.work());
+  if (result != cuda::CUDA_SUCCESS) {
+    // Nothing of it has been done. If it is the GPU that is at fault, the launches will say so.
+    drop_graph(*entry);
+    note_failure(cuda::error_text(context_.api(), result));
+    launches();
+    return false;
+  }
+  next_pause_ = kFirstPause;
   ++repeated_;
-  context_.check(context_.api().graph_launch(entry->graph, context_.work()), "a recorded call");
   return true;
 }
 

@@ -10,6 +10,8 @@
 #include <functional>
 #include <list>
 #include <span>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "runtime/devices/cuda/cuda_context.h"
@@ -20,7 +22,9 @@ namespace braze {
 /// Scope.
 class CallGraphs {
  public:
-  explicit CallGraphs(CudaContext& context) : context_(context) {}
+  /// `program` is its name in warnings.
+  CallGraphs(CudaContext& context, std::string program)
+      : context_(context), program_(std::move(program)) {}
   /// Once all calls are complete.
   ~CallGraphs();
   CallGraphs(const CallGraphs&) = delete;
@@ -29,11 +33,15 @@ class CallGraphs {
   /// Whether the program has enough launches.
   static bool is_worth_it(const Program& program);
 
-  /// Does the call; whether by a record rather than by `launches`.
+  /// Does the call; whether by a record rather than by `launches`. A call that cannot be recorded
+  /// is launched; a warning says why, once, and the next attempts are rarer the more have failed.
   bool call(std::span<void* const> slots, std::span<const int64_t> symbols,
             const std::function<void()>& launches);
 
  private:
+  // A failure may pass (memory of the host or the GPU) or stay (a driver that cannot record).
+  static constexpr int kFirstPause = 16, kLongestPause = 1 << 14;
+
   struct Entry {
     std::vector<void*> slots;
     std::vector<int64_t> symbols;
@@ -42,12 +50,18 @@ class CallGraphs {
 
   Entry* find(std::span<void* const> slots, std::span<const int64_t> symbols);
   void drop_oldest();
+  void drop_graph(Entry& entry);
+  void note_failure(const std::string& why) noexcept;
 
   CudaContext& context_;
+  const std::string program_;
   std::list<Entry> entries_;  // the last used first
   int recorded_ = 0;
   int repeated_ = 0;
-  bool off_ = false;
+  bool are_rare_ = false;  // addresses come again too rarely for records to be worth it
+  int pause_ = 0;          // calls until the next attempt, after one that failed
+  int next_pause_ = kFirstPause;
+  bool warned_ = false;
 };
 
 }  // namespace braze

@@ -1,10 +1,14 @@
 #include "runtime/devices/cuda/cuda_context.h"
 
 #include <algorithm>
+#include <new>
 
 #include "braze/trace.h"
+#include "ir/program/text.h"
 #include "ir/support/env.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
+#include "runtime/devices/cuda/call_record.h"
 
 namespace braze {
 
@@ -31,12 +35,41 @@ bool is_fault(cuda::CUresult result) {
   }
 }
 
+/// Has what a thread does kept, for a scope.
+class RecordingScope {
+ public:
+  RecordingScope(CallRecord*& recording, CallRecord& call) : recording_(recording) {
+    recording_ = &call;
+  }
+  ~RecordingScope() { recording_ = nullptr; }
+  RecordingScope(const RecordingScope&) = delete;
+  RecordingScope& operator=(const RecordingScope&) = delete;
+
+ private:
+  CallRecord*& recording_;
+};
+
 }  // namespace
 
-std::string kernel_text(const Launch& launch) {
+std::string kernel_text(const Program& program, const Launch& launch) {
   if (launch.ops.empty()) return fmt::format("kernel @{}", launch.name);
-  return fmt::format("kernel @{}, which computes {}", launch.name,
-                     join(launch.ops, ", ", [](const std::string& op) { return op; }));
+  return fmt::format(
+      "kernel @{}, which computes {}", launch.name,
+      join(op_texts(program, launch), ", ", [](const std::string& op) { return op; }));
+}
+
+CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(context) {
+  {
+    const std::lock_guard lock(context_.mutex_);
+    if (stream == context_.work_) launches_ = context_.launches_;
+    if (!context_.events_.empty()) {
+      event_ = context_.events_.back();
+      context_.events_.pop_back();
+      return;
+    }
+  }
+  context_.check(context_.api().event_create(&event_, cuda::CU_EVENT_DISABLE_TIMING),
+                 "making an event");
 }
 
 CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(context) {
@@ -54,6 +87,7 @@ CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(con
 }
 
 CudaFence::~CudaFence() {
+  if (is_forked()) return;
   {
     // An event that is recorded anew forgets what it stood for; who waits for that does so still.
     const std::lock_guard lock(context_.mutex_);
@@ -82,8 +116,7 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   check(api_.stream_create(&work_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&idle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
-  check(api_.stream_create(&recording_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
-  issue_ = work_;
+  check(api_.stream_create(&capture_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   events_.reserve(kKeptEvents);
 }
 
@@ -100,28 +133,32 @@ CudaContext::Scope::~Scope() {
   if (pushed_) api_.ctx_pop_current(&ours);
 }
 
-cuda::CUgraphExec CudaContext::record(const std::function<void()>& body) {
-  // Other threads use the driver meanwhile, and may call whatever they like.
-  if (api_.stream_begin_capture(recording_, cuda::CU_STREAM_CAPTURE_MODE_RELAXED) !=
-      cuda::CUDA_SUCCESS) {
-    return nullptr;
-  }
-  issue_ = recording_;
-  bool complete = true;
+CudaContext::Recorded CudaContext::record(const std::function<void()>& body) {
+  CallRecord call;
   try {
+    const RecordingScope scope(recording_, call);
     body();
-  } catch (const Error&) {
-    complete = false;
+  } catch (const std::bad_alloc&) {
+    return {nullptr, "the host has no memory left"};
+  } catch (const std::exception& error) {
+    return {nullptr, error.what()};
   }
-  issue_ = work_;
+  // From here to the end of the capture nothing throws, and nothing but the driver takes memory.
+  // Other threads use the driver meanwhile, and may call whatever they like.
   cuda::CUgraph graph = nullptr;
-  complete &= api_.stream_end_capture(recording_, &graph) == cuda::CUDA_SUCCESS;
+  cuda::CUresult result = api_.stream_begin_capture(capture_, cuda::CU_STREAM_CAPTURE_MODE_RELAXED);
+  if (result == cuda::CUDA_SUCCESS) {
+    result = call.issue(api_, capture_);
+    const cuda::CUresult ended = api_.stream_end_capture(capture_, &graph);
+    if (result == cuda::CUDA_SUCCESS) result = ended;
+  }
   cuda::CUgraphExec recorded = nullptr;
-  if (complete && api_.graph_instantiate_with_flags(&recorded, graph, 0) != cuda::CUDA_SUCCESS) {
-    recorded = nullptr;
+  if (result == cuda::CUDA_SUCCESS) {
+    result = api_.graph_instantiate_with_flags(&recorded, graph, 0);
   }
   if (graph) api_.graph_destroy(graph);
-  return recorded;
+  if (result == cuda::CUDA_SUCCESS) return {.graph = recorded};
+  return {nullptr, cuda::error_text(api_, result)};
 }
 
 std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {
@@ -164,25 +201,28 @@ void CudaContext::note_complete(uint64_t launches) {
   complete_ = std::max(complete_, launches);
 }
 
-std::vector<const Launch*> CudaContext::suspects() const {
+std::vector<std::string> CudaContext::suspects() const {
   std::vector<const Launch*> found;
+  std::vector<std::string> texts;
   const uint64_t oldest = launches_ > kRemembered ? launches_ - kRemembered : 0;
   for (uint64_t i = std::max(complete_, oldest); i < launches_; ++i) {
     const Launched& launched = launched_[i % kRemembered];
     const Launch* launch = &launched.program->launches[launched.launch];
-    if (std::find(found.begin(), found.end(), launch) == found.end()) found.push_back(launch);
+    if (std::find(found.begin(), found.end(), launch) != found.end()) continue;
+    found.push_back(launch);
+    texts.push_back(kernel_text(*launched.program, *launch));
   }
-  return found;
+  return texts;
 }
 
 std::string CudaContext::fault_text(cuda::CUresult result) const {
-  const std::vector<const Launch*> kernels = suspects();
+  const std::vector<std::string> kernels = suspects();
   std::string text = fmt::format("{} failed: {}", device_, cuda::error_text(api_, result));
   if (kernels.size() == 1) {
-    text += fmt::format(" in {}", kernel_text(*kernels[0]));
+    text += fmt::format(" in {}", kernels[0]);
   } else if (!kernels.empty()) {
     text += fmt::format(" in one of the last {} kernels:\n  {}", kernels.size(),
-                        join(kernels, "\n  ", [](const Launch* l) { return kernel_text(*l); }));
+                        join(kernels, "\n  ", [](const std::string& kernel) { return kernel; }));
   }
   return text + fmt::format(
                     "\nArrays on {} are lost, and this process cannot use it any more; "

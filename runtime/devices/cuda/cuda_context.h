@@ -29,6 +29,7 @@ inline constexpr Code kKernelFault{
     "A kernel failed on a GPU, which is lost to the process from then on."};
 }  // namespace codes
 
+class CallRecord;
 class CudaContext;
 
 /// A point in one of a GPU's queues.
@@ -73,18 +74,22 @@ class CudaContext {
   const std::string& device() const { return device_; }
   /// Launches, and all else that writes the GPU's memory. Memory is reused in its order.
   cuda::CUstream work() const { return work_; }
-  /// Where the thread that executes the device's stream puts what it does: `work`, or a stream in
-  /// which it is recorded.
-  cuda::CUstream issue() const { return issue_; }
+  /// Where the thread that executes the device's stream puts what it does, in place of `work`; null
+  /// outside of `record`.
+  CallRecord* recording() const { return recording_; }
   /// Copies out of the GPU, which need not wait for work that came later than what they copy.
   cuda::CUstream reads() const { return reads_; }
 
   /// Nothing is put there that waits for something.
   cuda::CUstream idle() const { return idle_; }
 
-  /// Records what `body` puts into `issue()`, by the thread that executes the device's stream. Null
-  /// if it cannot be recorded, in which case it is not done either. In a Scope.
-  cuda::CUgraphExec record(const std::function<void()>& body);
+  struct Recorded {
+    cuda::CUgraphExec graph = nullptr;  ///< null if it cannot be recorded
+    std::string failure = {};           ///< why not
+  };
+  /// Records what `body` puts into `recording()`, by the thread that executes the device's stream.
+  /// Nothing of it is done. In a Scope.
+  Recorded record(const std::function<void()>& body);
 
   /// Behind everything in `stream`. In a Scope.
   std::shared_ptr<CudaFence> fence(cuda::CUstream stream);
@@ -117,7 +122,7 @@ class CudaContext {
   static constexpr size_t kRemembered = 64;
 
   void note_complete(uint64_t launches);
-  std::vector<const Launch*> suspects() const;
+  std::vector<std::string> suspects() const;
   std::string fault_text(cuda::CUresult result) const;
 
   const cuda::Api& api_;
@@ -127,8 +132,8 @@ class CudaContext {
   cuda::CUstream work_ = nullptr;
   cuda::CUstream reads_ = nullptr;
   cuda::CUstream idle_ = nullptr;
-  cuda::CUstream recording_ = nullptr;
-  cuda::CUstream issue_ = nullptr;
+  cuda::CUstream capture_ = nullptr;  // nothing is ever done there, only recorded
+  CallRecord* recording_ = nullptr;
 
   mutable std::mutex mutex_;
   std::vector<cuda::CUevent> events_;  // unused
@@ -139,8 +144,8 @@ class CudaContext {
   std::string fault_;                           // of the first fault; empty while there is none
 };
 
-/// What a launch computes, with the user's lines: "kernel @add, which computes add.3 : f32[n] at
-/// model.cpp:12".
-std::string kernel_text(const Launch& launch);
+/// What a launch of `program` computes, with the user's lines: "kernel @add, which computes add.3 :
+/// f32[n] at model.cpp:12".
+std::string kernel_text(const Program& program, const Launch& launch);
 
 }  // namespace braze

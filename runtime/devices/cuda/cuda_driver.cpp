@@ -1,6 +1,8 @@
 #include "runtime/devices/cuda/cuda_driver.h"
 
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
+#include "runtime/devices/cuda/call_record.h"
 #include "runtime/devices/cuda/cuda_kernels.h"
 #include "runtime/profile/device_trace.h"
 
@@ -47,6 +49,7 @@ class TimedEvent {
     context_.check(context_.api().event_create(&event_, cuda::CU_EVENT_DEFAULT), "making an event");
   }
   ~TimedEvent() {
+    if (is_forked()) return;
     const CudaContext::Scope scope(context_);
     context_.api().event_destroy(event_);
   }
@@ -115,6 +118,17 @@ std::unique_lock<std::mutex> turn_if_traced(std::mutex& copies) {
   return trace::is_on() ? std::unique_lock(copies) : std::unique_lock<std::mutex>();
 }
 
+std::shared_ptr<CudaContext> open_context(const Device& device, const CudaSystem& system) {
+  if (system.forks() != fork_count()) {
+    fail(codes::kForkedChild,
+         fmt::format("this process was forked from one that had opened the CUDA driver, so it "
+                     "cannot use {}",
+                     device.name()),
+         {.location = {}, .node = "", .fix = "fork before GPUs are looked for"});
+  }
+  return std::make_shared<CudaContext>(*system.api(), device.index(), device.name());
+}
+
 class CudaStopwatch : public Stopwatch {
  public:
   /// In a Scope. Without an anchor it does not know when it began.
@@ -154,8 +168,7 @@ class CudaStopwatch : public Stopwatch {
 }  // namespace
 
 CudaDriver::CudaDriver(Device device, const CudaSystem& system)
-    : CudaDriver(device, system,
-                 std::make_shared<CudaContext>(*system.api(), device.index(), device.name())) {}
+    : CudaDriver(device, system, open_context(device, system)) {}
 
 CudaDriver::CudaDriver(Device device, const CudaSystem& system,
                        std::shared_ptr<CudaContext> context)
@@ -205,16 +218,21 @@ void CudaDriver::synchronize() {
 
 void CudaDriver::zero(std::byte* data, size_t size) {
   if (size == 0) return;
+  if (CallRecord* const record = context_->recording())
+    return record->add_fill(address(data), size);
   const CudaContext::Scope scope(*context_);
-  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->issue()),
+  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->work()),
                   "filling memory");
 }
 
 void CudaDriver::copy(std::byte* to, const std::byte* from, size_t size) {
   if (size == 0) return;
+  if (CallRecord* const record = context_->recording()) {
+    return record->add_copy(address(to), address(from), size);
+  }
   const CudaContext::Scope scope(*context_);
   context_->check(
-      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->issue()),
+      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->work()),
       "a copy on the device");
 }
 

@@ -5,8 +5,10 @@
 
 #include "braze/trace.h"
 #include "ir/support/env.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/call_graphs.h"
+#include "runtime/devices/cuda/call_record.h"
 #include "runtime/devices/cuda/tensor_map.h"
 #include "runtime/execution/expr_program.h"
 
@@ -25,6 +27,7 @@ class Module {
  public:
   Module(CudaContext& context, const Artifact& artifact);
   ~Module() {
+    if (is_forked()) return;
     const CudaContext::Scope scope(context_);
     context_.api().module_unload(module_);
   }
@@ -79,11 +82,13 @@ class Entry {
   Entry(CudaContext& context, cuda::CUfunction function, const GpuPhase& phase);
 
   int64_t cluster() const { return cluster_; }
-  cuda::CUresult launch(const CudaContext& context, int64_t blocks, void** parameters) {
+  cuda::CUfunction function() const { return function_; }
+  /// For a launch of so many blocks, in the queue of work.
+  const cuda::CUlaunchConfig& config(const CudaContext& context, int64_t blocks) {
     config_.gridDimX = static_cast<unsigned>(blocks);
-    config_.hStream = context.issue();
+    config_.hStream = context.work();
     config_.attrs = attributes_.data();
-    return context.api().launch_kernel_ex(&config_, function_, parameters, nullptr);
+    return config_;
   }
 
  private:
@@ -143,13 +148,13 @@ class TensorMaps {
     }
   }
 
-  std::span<cuda::CUtensorMap> update(CudaContext& context, const Launch& launch,
+  std::span<cuda::CUtensorMap> update(CudaContext& context, const Program& program,
                                       const LaunchArguments& arguments);
 
  private:
-  cuda::CUtensorMap encode(CudaContext& context, const Launch& launch,
-                           const TensorMapRecipe& recipe, std::span<const int64_t> extents,
-                           void* address) const;
+  static cuda::CUtensorMap encode(CudaContext& context, const Program& program,
+                                  const Launch& launch, const TensorMapRecipe& recipe,
+                                  std::span<const int64_t> extents, void* address);
 
   std::span<const TensorMapRecipe> recipes_;
   ExprProgram extents_;
@@ -161,7 +166,7 @@ class TensorMaps {
   bool encoded_ = false;
 };
 
-std::span<cuda::CUtensorMap> TensorMaps::update(CudaContext& context, const Launch& launch,
+std::span<cuda::CUtensorMap> TensorMaps::update(CudaContext& context, const Program& program,
                                                 const LaunchArguments& arguments) {
   if (recipes_.empty()) return {};
   const bool same_sizes = encoded_ && std::ranges::equal(symbols_, arguments.symbols);
@@ -179,23 +184,24 @@ std::span<cuda::CUtensorMap> TensorMaps::update(CudaContext& context, const Laun
       extents.push_back(values[registers_[next++]]);
     }
     addresses_[i] = arguments.buffers[recipes_[i].buffer];
-    maps_[i] = encode(context, launch, recipes_[i], extents, addresses_[i]);
+    maps_[i] = encode(context, program, program.launches[arguments.launch], recipes_[i], extents,
+                      addresses_[i]);
   }
   symbols_.assign(arguments.symbols.begin(), arguments.symbols.end());
   encoded_ = true;
   return maps_;
 }
 
-cuda::CUtensorMap TensorMaps::encode(CudaContext& context, const Launch& launch,
-                                     const TensorMapRecipe& recipe,
-                                     std::span<const int64_t> extents, void* address) const {
+cuda::CUtensorMap TensorMaps::encode(CudaContext& context, const Program& program,
+                                     const Launch& launch, const TensorMapRecipe& recipe,
+                                     std::span<const int64_t> extents, void* address) {
   cuda::CUtensorMap map{};
   // No copy of an empty tensor takes place, and no map describes one.
   if (std::ranges::find(extents, 0) != extents.end()) return map;
   if (const std::string fault = tensor_map_fault(recipe, extents); !fault.empty()) {
     fail(codes::kUnsupportedProgram,
          fmt::format("{} copies boxes of a tensor of {}[{}], which the GPU cannot do: {}",
-                     kernel_text(launch), name(recipe.dtype),
+                     kernel_text(program, launch), name(recipe.dtype),
                      join(extents, ", ", [](int64_t e) { return std::to_string(e); }), fault));
   }
   const TensorMapArguments a = tensor_map_arguments(recipe, extents);
@@ -245,7 +251,7 @@ CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
       gpu_(gpu),
       program_(std::move(program)),
       wait_for_each_(read_env_int(kEnvSyncLaunches, 0, 1).value_or(0) == 1),
-      graphs_(context) {
+      graphs_(context, program_->name) {
   const CudaContext::Scope scope(context_);
   for (const Artifact& artifact : program_->artifacts) {
     modules_.push_back(std::make_unique<Module>(context_, artifact));
@@ -254,6 +260,7 @@ CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
 }
 
 CudaKernels::~CudaKernels() {
+  if (is_forked()) return;
   // Their last launches may still run.
   const CudaContext::Scope scope(context_);
   context_.api().stream_synchronize(context_.work());
@@ -288,7 +295,8 @@ void CudaKernels::check_limits(const Launch& launch, const GpuPhase& phase,
                                cuda::CUfunction function) const {
   if (phase.shared_bytes > gpu_.block_shared_bytes) {
     fail(codes::kUnsupportedProgram,
-         fmt::format("{} needs {} of shared memory a block, {} has {}", kernel_text(launch),
+         fmt::format("{} needs {} of shared memory a block, {} has {}",
+                     kernel_text(*program_, launch),
                      bytes_text(static_cast<uint64_t>(phase.shared_bytes)), gpu_.name,
                      bytes_text(static_cast<uint64_t>(gpu_.block_shared_bytes))));
   }
@@ -303,8 +311,8 @@ void CudaKernels::check_limits(const Launch& launch, const GpuPhase& phase,
     fail(codes::kUnsupportedProgram,
          fmt::format("{} has blocks of {} threads, but with its {} registers a thread {} can have "
                      "only {}",
-                     kernel_text(launch), phase.block, get(cuda::CU_FUNC_ATTRIBUTE_NUM_REGS),
-                     gpu_.name, threads));
+                     kernel_text(*program_, launch), phase.block,
+                     get(cuda::CU_FUNC_ATTRIBUTE_NUM_REGS), gpu_.name, threads));
   }
 }
 
@@ -326,22 +334,28 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
   const Launch& launch = program_->launches[arguments.launch];
   Kernel& kernel = kernels_[arguments.launch];
   const CudaContext::Scope scope(context_);
+  const std::span<cuda::CUtensorMap> maps = kernel.maps.update(context_, *program_, arguments);
   parameters_.clear();
   const auto add = [this](const auto& value) {
     parameters_.push_back(const_cast<void*>(static_cast<const void*>(&value)));
   };
   for (void* const& buffer : arguments.buffers) add(buffer);
   for (const int64_t& scalar : arguments.scalars) add(scalar);
-  for (const auto& map : kernel.maps.update(context_, launch, arguments)) add(map);
+  for (const auto& map : maps) add(map);
   for (size_t i = 0; i < kernel.phases.size(); ++i) {
     Entry& entry = kernel.phases[i];
     if (arguments.instances[i] <= 0) continue;
     int64_t blocks = 0;
     if (__builtin_mul_overflow(arguments.instances[i], entry.cluster(), &blocks))
       blocks = INT64_MAX;
-    const cuda::CUresult result = blocks > kMostBlocks
-                                      ? cuda::CUDA_ERROR_INVALID_VALUE
-                                      : entry.launch(context_, blocks, parameters_.data());
+    if (blocks > kMostBlocks) fail_launch(launch, i, blocks, cuda::CUDA_ERROR_INVALID_VALUE);
+    const cuda::CUlaunchConfig& config = entry.config(context_, blocks);
+    if (CallRecord* const record = context_.recording()) {
+      record->add_launch(config, entry.function(), arguments.buffers, arguments.scalars, maps);
+      continue;
+    }
+    const cuda::CUresult result =
+        context_.api().launch_kernel_ex(&config, entry.function(), parameters_.data(), nullptr);
     if (result != cuda::CUDA_SUCCESS) fail_launch(launch, i, blocks, result);
     context_.note_launch(program_, arguments.launch);
   }
@@ -363,16 +377,16 @@ void CudaKernels::fail_launch(const Launch& launch, size_t phase, int64_t blocks
   if (blocks > kMostBlocks) {
     fail(codes::kUnsupportedProgram,
          fmt::format("{} has {} blocks in phase {}, more than the {} that a GPU launches at once",
-                     kernel_text(launch), blocks, phase, kMostBlocks));
+                     kernel_text(*program_, launch), blocks, phase, kMostBlocks));
   }
   if (result == cuda::CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE) {
     fail(codes::kUnsupportedProgram,
          fmt::format("{} needs all its {} blocks at once in phase {}, which {} cannot hold",
-                     kernel_text(launch), blocks, phase, gpu_.name));
+                     kernel_text(*program_, launch), blocks, phase, gpu_.name));
   }
-  context_.fail_with(result,
-                     fmt::format("the launch of {} ({} blocks of {} threads in phase {})",
-                                 kernel_text(launch), blocks, launch.gpu[phase].block, phase));
+  context_.fail_with(
+      result, fmt::format("the launch of {} ({} blocks of {} threads in phase {})",
+                          kernel_text(*program_, launch), blocks, launch.gpu[phase].block, phase));
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 
 #include "ir/support/env.h"
+#include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/driver_api.h"
 
@@ -87,7 +88,7 @@ const CudaSystem& CudaSystem::get() {
   return *system;
 }
 
-CudaSystem::CudaSystem(const std::string& library) {
+CudaSystem::CudaSystem(const std::string& library) : forks_(fork_count()) {
   cuda::OpenedDriver driver = cuda::open_driver(library);
   if (driver.version > 0) driver_version_ = cuda::version_text(driver.version);
   missing_ = std::move(driver.missing);

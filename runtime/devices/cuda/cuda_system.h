@@ -70,12 +70,15 @@ class CudaSystem {
   std::span<const GpuFacts> gpus() const { return gpus_; }
   /// The first GPU that code is generated for, if there is one.
   std::optional<int> first_usable() const { return first_usable_; }
+  /// fork_count() when the driver was opened: it serves no child of that process.
+  int forks() const { return forks_; }
 
  private:
   std::unique_ptr<const cuda::Api> api_;
   std::string missing_, driver_version_;
   std::vector<GpuFacts> gpus_;
   std::optional<int> first_usable_;
+  const int forks_;
 };
 
 }  // namespace braze

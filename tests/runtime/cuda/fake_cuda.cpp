@@ -95,10 +95,19 @@ CUresult enter(const char* name, bool needs_context = true) {
   if (here() && here()->fault != CUDA_SUCCESS && needs_context) return here()->fault;
   const auto failure = state.failures.find(name);
   if (failure == state.failures.end() || failure->second.after-- > 0) return CUDA_SUCCESS;
-  return failure->second.result;
+  return failure->second.times-- > 0 ? failure->second.result : CUDA_SUCCESS;
 }
 
+thread_local int depth = 0;
+
+// While one exists, the thread is in the driver.
+struct Inside {
+  Inside() { ++depth; }
+  ~Inside() { --depth; }
+};
+
 #define ENTER(...)                   \
+  const Inside inside;               \
   const std::lock_guard lock(mutex); \
   if (const CUresult failed = enter(__VA_ARGS__)) return failed
 
@@ -220,6 +229,7 @@ const std::vector<FakeKernel> kKernels = {
 CUresult init(unsigned) { return state.init_result; }
 
 CUresult get_error_name(CUresult result, const char** text) {
+  const Inside inside;
   static std::map<unsigned, std::string> names;
   const std::lock_guard lock(mutex);
 #define VALUE(type, name, number) \
@@ -290,6 +300,7 @@ CUresult ctx_get_current(CUcontext* context) {
 }
 
 CUresult ctx_push_current(CUcontext context) {
+  const Inside inside;
   current.push_back(context);
   return CUDA_SUCCESS;
 }
@@ -430,6 +441,7 @@ CUresult event_elapsed_time(float* milliseconds, CUevent begin, CUevent end) {
 
 CUresult stream_begin_capture(CUstream stream, CUstreamCaptureMode) {
   ENTER("cuStreamBeginCapture");
+  if (state.at_capture) state.at_capture(true);
   stream->capture = new CUgraph_st;
   return CUDA_SUCCESS;
 }
@@ -437,6 +449,7 @@ CUresult stream_begin_capture(CUstream stream, CUstreamCaptureMode) {
 CUresult stream_end_capture(CUstream stream, CUgraph* graph) {
   std::unique_ptr<CUgraph_st> captured(std::exchange(stream->capture, nullptr));
   ENTER("cuStreamEndCapture");
+  if (state.at_capture) state.at_capture(false);
   *graph = captured.release();
   ++state.live_graphs;
   return CUDA_SUCCESS;
@@ -599,6 +612,9 @@ __attribute__((visibility("default"))) CUresult cuGetProcAddress_v2(const char* 
   return *address ? CUDA_SUCCESS : CUDA_ERROR_NOT_FOUND;
 }
 
-__attribute__((visibility("default"))) FakeCuda* braze_fake_cuda() { return &state; }
+__attribute__((visibility("default"))) FakeCuda* braze_fake_cuda() {
+  state.is_inside = [] { return depth > 0; };
+  return &state;
+}
 
 }  // extern "C"

@@ -5,6 +5,7 @@
 // on every run. Misuse that a real driver would not notice at once is counted.
 #pragma once
 
+#include <climits>
 #include <cstdint>
 #include <map>
 #include <string>
@@ -28,13 +29,17 @@ struct FakeCuda {
   cuda::CUresult init_result = cuda::CUDA_SUCCESS;
   uint64_t memory_bytes = 256 << 20;  ///< of each device
 
-  /// The next calls of a function fail: after this many that succeed, with this result.
+  /// The next calls of a function fail: after this many that succeed, with this result, so many
+  /// times.
   struct Failure {
     int after = 0;
     cuda::CUresult result{};
+    int times = INT_MAX;
   };
   std::map<std::string, Failure> failures;
-  std::map<std::string, int> calls;  ///< of each function so far
+  std::map<std::string, int> calls;           ///< of each function so far
+  void (*at_capture)(bool begins) = nullptr;  ///< called where one begins and ends
+  bool (*is_inside)() = nullptr;              ///< whether the calling thread is in the driver
 
   std::vector<FakeLaunch> launches;   ///< put into streams
   std::vector<std::string> executed;  ///< kernels, in the order in which they ran

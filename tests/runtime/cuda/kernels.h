@@ -148,4 +148,20 @@ inline GpuMaker gpu_add_program() {
   return m;
 }
 
+/// w = 16 x, in four launches, three through the arena.
+inline Executable sixteen_program(const Device& device) {
+  GpuMaker m("sixteen");
+  const Expr n = symbol_n();
+  const Expr bytes = 256 * ceildiv(4 * n, 256);
+  uint32_t value = m.input("x", vector_type(n));
+  for (int i = 0; i < 3; ++i) {
+    const uint32_t twice = m.temporary("t", vector_type(n), i * bytes);
+    m.add(value, value, twice, n);
+    value = twice;
+  }
+  m.add(value, value, m.output("w", vector_type(n)), n);
+  m.program->arena_bytes = 3 * bytes;
+  return m.load(device);
+}
+
 }  // namespace braze::test

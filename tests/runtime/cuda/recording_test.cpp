@@ -16,22 +16,6 @@ using testing::Contains;
 using testing::Each;
 using testing::SizeIs;
 
-/// w = 16 x, in four launches, three through the arena.
-Executable sixteen_program(const Device& device) {
-  GpuMaker m("sixteen");
-  const Expr n = symbol_n();
-  const Expr bytes = 256 * ceildiv(4 * n, 256);
-  uint32_t value = m.input("x", vector_type(n));
-  for (int i = 0; i < 3; ++i) {
-    const uint32_t twice = m.temporary("t", vector_type(n), i * bytes);
-    m.add(value, value, twice, n);
-    value = twice;
-  }
-  m.add(value, value, m.output("w", vector_type(n)), n);
-  m.program->arena_bytes = 3 * bytes;
-  return m.load(device);
-}
-
 TEST_F(Cuda, CallsThatComeAgainAreRepeatedAsOne) {
   const Executable sixteen = sixteen_program(gpu_);
   constexpr int kCalls = 60;
@@ -108,22 +92,6 @@ TEST_F(Cuda, TimelineHasTheTimesOfTheDevice) {
   EXPECT_EQ(last, std::to_string(live));
   clear_launch_history();
   std::filesystem::remove(path);
-}
-
-TEST_F(Cuda, WhatCannotBeRecordedIsLaunched) {
-  if (!fake_cuda()) GTEST_SKIP() << "needs the fake driver";
-  const int graphs = fake_cuda()->live_graphs;
-  for (const char* function :
-       {"cuStreamBeginCapture", "cuStreamEndCapture", "cuGraphInstantiateWithFlags"}) {
-    const Executable sixteen = sixteen_program(gpu_);
-    fake_cuda()->failures = {{function, {0, cuda::CUDA_ERROR_INVALID_VALUE}}};
-    const Array x = filled(100, 1, gpu_);
-    for (int i = 0; i < 5; ++i) {
-      EXPECT_THAT(run(sixteen, {x})[0].to_vector<float>(), Each(16.f)) << function;
-    }
-  }
-  fake_cuda()->failures.clear();
-  EXPECT_EQ(fake_cuda()->live_graphs, graphs);
 }
 
 TEST_F(Cuda, AddressesThatNeverComeAgainAreNotRecordedForEver) {

@@ -1,0 +1,23 @@
+// host_shortage.h — host memory that runs out, at an allocation of the test's choice.
+#pragma once
+
+#include <cstdint>
+
+namespace braze::test {
+
+/// From its construction to its end, the allocation behind `served` others fails, whichever thread
+/// makes it; those of the fake driver do not count.
+class HostShortage {
+ public:
+  explicit HostShortage(int64_t served);
+  ~HostShortage();
+  HostShortage(const HostShortage&) = delete;
+  HostShortage& operator=(const HostShortage&) = delete;
+
+  /// Whether an allocation has failed so far.
+  static bool happened();
+  /// Those since its construction.
+  static int64_t allocations();
+};
+
+}  // namespace braze::test
