@@ -6,6 +6,7 @@
 // innermost one of the last axis are the lanes of vector accesses.
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <map>
 #include <optional>
 #include <set>
@@ -26,6 +27,7 @@ constexpr Code kLayouts{"layouts-disagree", ErrorKind::InvalidArgument,
                         "The layouts of a tile program put tiles that meet in different places."};
 constexpr int64_t kDefaultWarps = 4;
 constexpr int64_t kSharedAlign = 128;
+constexpr int64_t kMostLanes = 64;  // of a value of the Kernel IR
 
 // How an axis's digits lie: an array in registers, threads and blocks, lanes of a vector access.
 struct AxisDigits {
@@ -100,6 +102,11 @@ class GpuLowering : public Lowering {
       if (!operand.is_literal()) check_agrees(tile_[operand.value].type, result_type(s), s);
   }
 
+  // A row that lies in one thread may have any extent; not all of them are a vector's.
+  static bool is_vector(int64_t extent) {
+    return std::has_single_bit(static_cast<uint64_t>(extent)) && extent <= kMostLanes;
+  }
+
   AxisDigits digits(const ValueType& tile, size_t axis) const {
     AxisDigits out;
     const std::vector<Digit>& list = layout(tile).axes[axis];
@@ -107,7 +114,7 @@ class GpuLowering : public Lowering {
       const bool last = axis + 1 == tile.rank() && i + 1 == list.size();
       if (is_spread(list[i])) {
         out.spread.push_back(list[i]);
-      } else if (last && list[i].stride == 1) {
+      } else if (last && list[i].stride == 1 && is_vector(list[i].extent)) {
         out.lanes = list[i].extent;
       } else if (i == 0) {
         out.array = list[i].extent;

@@ -16,6 +16,10 @@ namespace {
 constexpr Code kNotLowered{"not-lowered", ErrorKind::Unsupported,
                            "The lowering for this target has no rule for the operation."};
 
+constexpr Code kTileSize{"tile-size", ErrorKind::Unsupported,
+                         "A thread would hold more elements of a tile than a value can have."};
+constexpr int64_t kMostElements = 256;  // of a value of the Kernel IR: K3
+
 std::vector<Expr> row_major(const std::vector<Expr>& shape) {
   std::vector<Expr> strides(shape.size());
   Expr stride = 1;
@@ -548,10 +552,25 @@ void ProgramLowering::not_lowered(std::string_view what, const Statement& s) con
        {s.location, {}, {}});
 }
 
+namespace {
+
+void check_sizes(const Kernel& kernel) {
+  for (const Value& value : kernel.values)
+    if (value.type.count() > kMostElements)
+      fail(kTileSize,
+           fmt::format("kernel @{}: a thread would hold %{}, {}, of which {} elements are the most",
+                       kernel.name, value.name, value.type.to_string(), kMostElements),
+           {.fix = "take smaller tiles, or more threads for them"});
+}
+
+}  // namespace
+
 Kernel lower(const TileProgram& program, const Target& target) {
-  if (program.pipelined) return lower_pipelined(program, target);
-  return target.kind == TargetKind::Gpu ? lower_for_gpu(program, target)
-                                        : lower_for_cpu(program, target);
+  Kernel kernel = program.pipelined                ? lower_pipelined(program, target)
+                  : target.kind == TargetKind::Gpu ? lower_for_gpu(program, target)
+                                                   : lower_for_cpu(program, target);
+  check_sizes(kernel);
+  return kernel;
 }
 
 }  // namespace braze

@@ -13,6 +13,7 @@ namespace {
 constexpr Code kBlockLimits{"block-limits", ErrorKind::Unsupported,
                             "A pipelined program needs more than a block of its target has."};
 constexpr int64_t kMostWarps = 32;
+constexpr int64_t kGroupWarps = 4;
 constexpr int64_t kMostBarriers = 16;
 constexpr int64_t kMbarrierBytes = 8;
 
@@ -82,17 +83,20 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   kernel_.phases.push_back(std::move(lowered));
 }
 
-// D1, D14: warps and barriers in order of declaration.
+// D1, D14: warps and barriers in order of declaration. Dots and registers are of four warps from a
+// multiple of four on, so roles of such groups come first.
 void PipelinedLowering::note_roles(const Phase& phase) {
   int64_t warps = 0, barrier = 1;
   replicated_ = replicated_copies(phase);
   multicast_.clear();
   note_copies(phase.body);
-  for (const Statement& s : phase.body.statements) {
-    const auto* op = s.as<CopiesOp>();
-    if (!op) continue;
+  std::vector<const CopiesOp*> ops;
+  for (const Statement& s : phase.body.statements)
+    if (const auto* op = s.as<CopiesOp>()) ops.push_back(op);
+  std::stable_partition(ops.begin(), ops.end(),
+                        [](const CopiesOp* op) { return op->warps % kGroupWarps == 0; });
+  for (const CopiesOp* op : ops) {
     Role role{op};
-    if (op->registers > 0) warps = rounded_up(warps, 4);
     role.first_warp = warps;
     warps += op->warps * op->copies;
     for_each_statement(*op->body, [&](const Statement& inner) {
@@ -409,6 +413,7 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
     set(inside, carried, axes, flat[i]);
     loop.carried.emplace_back(carried, begin);
   }
+  const BarrierState before = state_;
   note_loop(*op.body);
   const bool counts = meetings_.value && has_meeting(*op.body);
   if (counts) {
@@ -427,6 +432,7 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
   if (counts) body.yields.push_back(meetings_);
   builder_.leave();
   loop.body = std::move(body);
+  if (proves_less(loop.low, loop.high) != true) state_.add(before);  // no turn may run
   const auto results = builder_.append(
       std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
   if (counts) meetings_ = results.back();
@@ -457,11 +463,7 @@ void PipelinedLowering::lower_op(const IfOp& op, const Statement& s) {
   const BarrierState after_then = state_;
   state_ = before;
   if (op.otherwise || counts) branch.otherwise = lowered(op.otherwise ? *op.otherwise : Region());
-  for (const auto& [memory, pending] : after_then.buffers) {
-    state_.buffers[memory].stored |= pending.stored;
-    state_.buffers[memory].loaded |= pending.loaded;
-  }
-  state_.store_waited |= after_then.store_waited;
+  state_.add(after_then);
   std::vector<ValueType> types;
   for (const ValueOperand& yielded : branch.then->yields) types.push_back(type_of(yielded));
   if (s.results.empty() && !counts) types.clear();

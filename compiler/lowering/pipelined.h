@@ -59,6 +59,14 @@ class PipelinedLowering : public ProgramLowering {
   struct BarrierState {
     std::map<MemoryId, Pending> buffers;
     bool store_waited = false;
+    /// Where two ways meet, what either has left is so.
+    void add(const BarrierState& other) {
+      for (const auto& [memory, pending] : other.buffers) {
+        buffers[memory].stored |= pending.stored;
+        buffers[memory].loaded |= pending.loaded;
+      }
+      store_waited |= other.store_waited;
+    }
   };
 
   void place_buffer(Memory& lowered, int64_t bytes) override;

@@ -11,7 +11,8 @@ namespace {
 
 constexpr int64_t kChunkBytes = 16;  // what a swizzle moves
 constexpr int64_t kMostBoxExtent = 256;
-constexpr int64_t kMapAlign = 16;  // of addresses and strides
+constexpr int64_t kMapAlign = 16;   // of addresses and strides
+constexpr int64_t kBoxAlign = 128;  // of a box on the chip
 
 // Which row decides how a chunk moves, and how many chunks a panel has: section 7.3.
 Expr swizzle_phase(const Expr& row, int64_t swizzle) {
@@ -251,9 +252,10 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::field_box(const CopyOp&
   const ValueType type = memory_type(field);
   const int64_t parts = replicated_.contains(&op) ? phase_->cluster_size : 1;
   const int64_t slice = m.rows / parts;
+  const int64_t row_bytes = m.panel * static_cast<int64_t>(size_of(field.dtype));
   if (type.rank() < 2 || m.rows % parts != 0 || (field.swizzle > 0 && slice % 8 != 0) ||
-      slice > kMostBoxExtent || m.panel > kMostBoxExtent ||
-      m.panel * static_cast<int64_t>(size_of(field.dtype)) % kMapAlign != 0)
+      slice > kMostBoxExtent || m.panel > kMostBoxExtent || row_bytes % kMapAlign != 0 ||
+      slice * row_bytes % kBoxAlign != 0)
     return std::nullopt;
   // The axes before the last two count matrices.
   ValueType one = type;
@@ -366,6 +368,10 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
   const bool panels = columns % m.panel == 0 && place.offsets.back().is_multiple_of(m.panel);
   if (part.rank() != 2 || !panels || whole.extents.back() != columns)
     not_lowered("a store of a part that is no whole panels", s);
+  const auto bytes = static_cast<int64_t>(size_of(tile_[place.tile].dtype));
+  if (!origin(place).is_multiple_of(kBoxAlign / bytes) ||
+      (columns > m.panel && m.panel_elements() * bytes % kBoxAlign != 0))
+    not_lowered(fmt::format("a store of a part at no multiple of {} bytes", kBoxAlign), s);
   whole.extents.back() = m.panel;
   const TensorMapId map = tensor_map(op.memory, whole.extents, tile_[place.tile].swizzle);
   by_first_thread([&] {

@@ -80,10 +80,14 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
       builder_.instruction(Instruction::st_async, {place, ValueOperand(some), full});
     }
   };
-  builder_.if_then(senders, [&] {
+  const auto send_all = [&] {
     if (spare) return send(role_.lane);
     for (int64_t block = 0; block < blocks; ++block) send(block);
-  });
+  };
+  if (senders.empty())
+    send_all();
+  else
+    builder_.if_then(senders, send_all);
   builder_.instruction(Instruction::mbarrier_wait, {barrier, mod(floordiv(number, 2), 2)});
 
   ValueType all{type.dtype, 1, {blocks, count}};

@@ -360,8 +360,20 @@ void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
                            : ValueOperand::literal(tile_[operand.value].type.dtype, bits->second));
     all_literal = all_literal && operands.back().is_literal();
   }
-  for (size_t i = 0; all_literal && i < operands.size(); ++i)
-    if (!op.operands[i].is_literal()) operands[i] = as_array(op.operands[i], axes);
+  // Literals have no extents: what none of the others has needs an array.
+  const auto covered = [&](size_t axis) {
+    return axes[axis].extent == 1 ||
+           std::any_of(operands.begin(), operands.end(), [&](const ValueOperand& operand) {
+             if (operand.is_literal()) return false;
+             const auto& extents = type_of(operand).extents;
+             return axis < extents.size() && extents[axis] > 1;
+           });
+  };
+  bool whole = !all_literal;
+  for (size_t axis = 0; axis < axes.size(); ++axis) whole = whole && covered(axis);
+  for (size_t i = 0; !whole && i < operands.size(); ++i)
+    if (!op.operands[i].is_literal() && operands[i].is_literal())
+      operands[i] = as_array(op.operands[i], axes);
   if (is_machine(op.op))
     set(s.results[0], emit(RowOp{op.op, operands}, array_type(result_type(s).dtype, axes), s),
         axes);
