@@ -290,6 +290,30 @@ TEST(Reasons, SwitchedOff) {
   EXPECT_EQ(edges_with(partition(forms, machine()), reasons::kNotAsked), 0u);
 }
 
+// What shares a kernel by the rules, and what does not, gives the interpreter's values.
+TEST(Reasons, GraphsOfTheRulesGiveTheInterpretersValues) {
+  for (const char* name : {"legality", "together"}) {
+    std::ifstream file(test::source_path(fmt::format("tests/fusion/{}.braze", name)));
+    std::vector<std::string> texts(1);
+    for (std::string line; std::getline(file, line);) {
+      if (line.starts_with("// ----"))
+        texts.emplace_back();
+      else
+        texts.back() += line + "\n";
+    }
+    ASSERT_GE(texts.size(), 5u);
+    for (const std::string& text : texts) {
+      if (text.find("// target: sm") != std::string::npos) continue;  // large ones
+      const Graph graph = parse_graph(text, name);
+      std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 7);
+      for (HostTensor& input : inputs)  // indices of rows that exist
+        for (int64_t i = 0; is_integer(input.dtype()) && i < input.numel(); ++i)
+          input.set_int(i, 5 * i % 8);
+      EXPECT_TRUE(testing::agrees(graph, inputs)) << text;
+    }
+  }
+}
+
 // Graphs that were measured slower in one kernel (bench/results/fusion.md) stay apart, and the
 // reason has both times.
 TEST(Reasons, FactorsForMatrixUnitsStayInMemory) {
