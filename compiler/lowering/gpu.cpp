@@ -432,8 +432,7 @@ class GpuLowering : public Lowering {
   void enter_copies(const ForOp& loop, Turns& turns) {
     const std::vector<Group> groups = copies_of(*loop.body);
     bool inside = false;
-    for (const Statement& s : loop.body->statements)
-      for (const Region* region : regions_of(s)) inside = inside || has_copies(*region);
+    for (const Statement& s : loop.body->statements) inside = inside || has_copies_inside(s);
     if (groups.empty() && !inside) return;
     const Expr low = uniform(loop.low), step = uniform(loop.step);
     const Expr symbol = loop_symbol(loop.symbol, low, uniform(loop.high), step);
@@ -512,12 +511,15 @@ class GpuLowering : public Lowering {
     return groups;
   }
   bool has_copies(const Region& region) {
-    for (size_t at = 0; at < region.statements.size(); ++at) {
-      if (is_copy(region, at)) return true;
-      for (const Region* inner : regions_of(region.statements[at]))
-        if (has_copies(*inner)) return true;
-    }
+    for (size_t at = 0; at < region.statements.size(); ++at)
+      if (is_copy(region, at) || has_copies_inside(region.statements[at])) return true;
     return false;
+  }
+  // In branches there are none: what may be under way behind them would differ.
+  bool has_copies_inside(const Statement& s) {
+    const auto regions = regions_of(s);
+    return !s.as<IfOp>() && std::any_of(regions.begin(), regions.end(),
+                                        [&](const Region* region) { return has_copies(*region); });
   }
 
   // Whether what the statement loads only passes to a buffer, by the next one and as it lies. That

@@ -142,6 +142,18 @@ class Writer {
     return found ? found->name : literal(dtype);
   }
 
+  /// Now and then a guard for an access of `whole`: one of the bool tiles.
+  std::string mask_for(const Tile& whole) {
+    if (!random_.one_in(4)) return "";
+    const auto flags = any_of([&](const Tile& t) { return t.dtype == "bool" && fits(t, whole); });
+    return flags ? " mask " + flags->name : "";
+  }
+  std::string guarded_load(const std::string& place, const Tile& whole) {
+    const std::string mask = mask_for(whole);
+    return fmt::format("load {}{}", place,
+                       mask.empty() ? "" : mask + " fill " + literal(whole.dtype));
+  }
+
   Tile row(const std::string& text, const std::string& dtype, const Tile& like) {
     return make(text, dtype, like.extents, like.layout);
   }
@@ -614,7 +626,8 @@ class PlainWriter : public Writer {
   void use_buffer() {
     const Buffer buffer = random_.pick(buffers_);
     if (random_.one_in(2)) {
-      line("store {}, {}[{}, d0, d1]", row_of(buffer.dtype).name, buffer.name, slot_of(buffer));
+      const Tile value = row_of(buffer.dtype);
+      line("store {}, {}[{}, d0, d1]{}", value.name, buffer.name, slot_of(buffer), mask_for(value));
       return;
     }
     const std::string row =
@@ -622,7 +635,9 @@ class PlainWriter : public Writer {
     const std::string column =
         random_.pick({std::string("d1"), fmt::format("{} - d1", tile_[1] - 1),
                       fmt::format("mod(d1 + {}, {})", random_.below(tile_[1]), tile_[1])});
-    load(buffer.name, buffer.dtype, fmt::format("{}, {}, {}", slot_of(buffer), row, column));
+    const std::string place =
+        fmt::format("{}[{}, {}, {}]", buffer.name, slot_of(buffer), row, column);
+    make(guarded_load(place, {"", buffer.dtype, tile_, {}}), buffer.dtype, tile_, {});
   }
 
   // A copy that may be asynchronous: what is loaded only passes to a buffer, as it lies.
@@ -1005,34 +1020,49 @@ class PipelinedWriter : public Writer {
   }
 
   void add_rounds(const Tile& zero, const std::string& base, const std::string& rounds) {
-    const std::string item =
-        hand_over_ == HandOver::All ? base + "r" : fmt::format("{}r*{} + c", base, copies_);
+    const auto item_of = [&](const std::string& round) {
+      return hand_over_ == HandOver::All ? base + round
+                                         : fmt::format("{}({})*{} + c", base, round, copies_);
+    };
+    const std::string item = item_of("r");
+    // A dot may run while the next one is started; then two items of a copy are held.
+    const bool late = dots_ && hand_over_ != HandOver::ByToken &&
+                      depth_of_ring_ >= 2 * receivers() && random_.one_in(2);
     const Tile inside{value_name(), "f32", tile_, layout_},
         after{value_name(), "f32", tile_, layout_};
     block(
         fmt::format("{} = for r: 0..{} carry({} = {})", after.name, rounds, inside.name, zero.name),
         [&] {
-          define(inside);
+          if (!late) define(inside);
           symbols_.emplace_back("r");
           const std::string turn = base.empty() ? "r" : "u*rounds + r";
           if (hand_over_ == HandOver::ByToken) line("take %turn[c, {}]", turn);
           line("get %q[{}]", item);
-          const Tile next = dots_ ? multiply(inside, item) : combine(inside, item);
-          line("release %q[{}]", item);
+          const Tile next = dots_ ? multiply(inside, item, late) : combine(inside, item);
+          if (late)
+            block("if (r > 0)", [&] { line("release %q[{}]", item_of("r - 1")); });
+          else
+            line("release %q[{}]", item);
           if (hand_over_ == HandOver::ByToken)
             line("pass %turn[mod(c + 1, {0}), {1} + floordiv(c + 1, {0})]", copies_, turn);
           statements(random_.below(4), 1);
           line("yield {}", next.name);
           symbols_.pop_back();
         });
-    define(after);
+    Tile made = after;
+    if (late) {
+      made.name = value_name();
+      line("{} = dot.wait 0, {}", made.name, after.name);
+      block("if (rounds > 0)", [&] { line("release %q[{}]", item_of("rounds - 1")); });
+    }
+    define(made);
     if (!base.empty()) statements(random_.below(3), 1);
     const Tile old = make(fmt::format("load {}[d0, d1]", keep_), "f32", tile_, layout_, true);
-    const Tile sum = row(fmt::format("add {}, {}", old.name, after.name), "f32", old);
+    const Tile sum = row(fmt::format("add {}, {}", old.name, made.name), "f32", old);
     line("store {}, {}[d0, d1]", sum.name, keep_);
   }
 
-  Tile multiply(const Tile& sum, const std::string& item) {
+  Tile multiply(const Tile& sum, const std::string& item, bool late) {
     const Field& b = fields_.back();
     std::string left = left_;
     if (!a_in_registers_) {
@@ -1050,8 +1080,8 @@ class PipelinedWriter : public Writer {
          a_last ? 1 : 0, b_inner_ ? 1 : 0, tf32_ ? " tf32" : "",
          random_.pick({"", "", " fresh (r == 0)", " fresh"}));
     const Tile done{value_name(), "f32", tile_, layout_};
-    line("{} = dot.wait 0, {}", done.name, started);
-    return define(done);
+    line("{} = dot.wait {}, {}", done.name, late ? 1 : 0, started);
+    return late ? done : define(done);
   }
 
   Tile combine(const Tile& state, const std::string& item) {
@@ -1088,7 +1118,8 @@ class PipelinedWriter : public Writer {
     const std::string row = random_.pick({std::string("d0"), fmt::format("{} - d0", tile_[0] - 1)});
     const std::string column =
         random_.pick({std::string("d1"), fmt::format("{} - d1", tile_[1] - 1)});
-    make(fmt::format("load {}[{}, {}]", buffer.name, row, column), buffer.dtype, tile_, layout_,
+    const std::string place = fmt::format("{}[{}, {}]", buffer.name, row, column);
+    make(guarded_load(place, {"", buffer.dtype, tile_, layout_}), buffer.dtype, tile_, layout_,
          true);
   }
 
