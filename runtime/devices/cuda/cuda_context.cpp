@@ -72,20 +72,6 @@ CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(con
                  "making an event");
 }
 
-CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(context) {
-  {
-    const std::lock_guard lock(context_.mutex_);
-    if (stream == context_.work_) launches_ = context_.launches_;
-    if (!context_.events_.empty()) {
-      event_ = context_.events_.back();
-      context_.events_.pop_back();
-      return;
-    }
-  }
-  context_.check(context_.api().event_create(&event_, cuda::CU_EVENT_DISABLE_TIMING),
-                 "making an event");
-}
-
 CudaFence::~CudaFence() {
   if (is_forked()) return;
   {
