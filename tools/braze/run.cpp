@@ -65,12 +65,6 @@ void refuse_where_keys_decide(const std::string& path) {
   });
 }
 
-// Seconds that it took to make a program, and to load one that was there: one of them is 0.
-struct Made {
-  Runnable runnable;
-  double compile_seconds = 0, load_seconds = 0;
-};
-
 // A graph with its checks.
 Runnable make_checked(const Source& source, const Options& options, const Device& device) {
   const auto* graph = std::get_if<Graph>(&source);
@@ -86,31 +80,20 @@ Runnable make_checked(const Source& source, const Options& options, const Device
   return {Executable::load(std::move(program), device), std::vector<Array>(count), checked};
 }
 
-Made make_runnable(const Options& options, const Device& device) {
+Runnable make_runnable(const Options& options, const Device& device) {
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
     if (options.checked) fail_usage("--checked is for text: a package is compiled already");
-    WallClock clock;
-    Runnable runnable = load_runnable(options.package, options.file, device);
-    return {std::move(runnable), 0, clock.lap()};
+    return load_runnable(options.package, options.file, device);
   }
   const Source source = read_runnable_source(options.file, options.package.trust);
   const bool is_code = !std::holds_alternative<Graph>(source);
   options.package.refuse_for_text(is_code);
   if (is_code && options.file != "-") refuse_where_keys_decide(options.file);
-  if (options.checked) {
-    WallClock clock;
-    Runnable runnable = make_checked(source, options, device);
-    return {std::move(runnable), clock.lap(), 0};
-  }
-  const uint64_t hits = DiskCache::of_process().stats().hits;
+  if (options.checked) return make_checked(source, options, device);
   auto program = cached_source(source, device.target(), options.compile.options());
-  const bool is_loaded = DiskCache::of_process().stats().hits > hits;
-  const double seconds = program->compile_seconds;
   const size_t count = program->inputs.size();
-  return {{Executable::load(std::move(program), device), std::vector<Array>(count)},
-          is_loaded ? 0 : seconds,
-          is_loaded ? seconds : 0};
+  return {Executable::load(std::move(program), device), std::vector<Array>(count)};
 }
 
 // --- Time
@@ -244,8 +227,10 @@ Exit run(const Options& options) {
   check_files(options);
   if (!options.trace.empty() && !start_trace(options.trace)) fail_trace(options.trace);
   const Device device = find_device(options.device);
-  const Made made = make_runnable(options, device);
-  const Runnable& runnable = made.runnable;
+  const uint64_t hits_before = DiskCache::of_process().stats().hits;
+  WallClock clock;
+  const Runnable runnable = make_runnable(options, device);
+  const double ready_seconds = clock.lap();
   const Executable& executable = runnable.executable;
   const Program* program = &executable.program();
   const std::vector<std::string> names = output_names(runnable.outputs());
@@ -271,10 +256,13 @@ Exit run(const Options& options) {
   if (options.json) {
     std::vector<std::string> items;
     for (size_t i = 0; i < values.size(); ++i) items.push_back(output_json(names[i], values[i]));
+    const bool is_packed = is_package(options.file);
+    const bool is_loaded = is_packed || DiskCache::of_process().stats().hits > hits_before;
+    const double seconds = is_packed ? ready_seconds : program->compile_seconds;
     json::Members members = {{"program", json::string(program->name)},
                              {"device", json::string(device.name())},
-                             {"compile_s", json::number(made.compile_seconds)},
-                             {"load_s", json::number(made.load_seconds)},
+                             {"compile_s", json::number(is_loaded ? 0 : seconds)},
+                             {"load_s", json::number(is_loaded ? seconds : 0)},
                              {"kernels", std::to_string(program->launches.size())},
                              {"outputs", json::array(items)}};
     if (!timings.empty()) members.push_back({"time", timings_json(timings)});
