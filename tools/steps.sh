@@ -22,8 +22,9 @@ step() {
 # list_skips BUILD: what the last ctest there skipped, whole entries and parts of them. Tests say it in
 # lines "skipped: WHAT: WHY".
 list_skips() {
-  local skips
+  local log=$1/Testing/Temporary/LastTest.log skips
+  if [[ ! -e $log ]]; then return; fi
   skips=$(awk '/^[0-9]+\/[0-9]+ Test: / { entry = $3 }
-    /^skipped: / && !seen[entry, $0]++ { print "  " entry ": " substr($0, 10) }' "$1/Testing/Temporary/LastTest.log")
+    /^skipped: / && !seen[entry, $0]++ { print "  " entry ": " substr($0, 10) }' "$log")
   if [[ -n $skips ]]; then printf 'skipped:\n%s\n\n' "$skips"; fi
 }
