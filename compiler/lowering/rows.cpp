@@ -23,6 +23,8 @@ class StatementEmitter : public ScalarEmitter {
       return body(operands[0], operands.size() > 1 ? operands[1] : Scalar(),
                   operands.size() > 2 ? operands[2] : Scalar());
     }
+    if (op == ElementwiseOp::select && list[0].is_literal())
+      return list[0].bits ? operands[1] : operands[2];
     if (std::all_of(list.begin(), list.end(),
                     [](const ValueOperand& o) { return o.is_literal(); })) {
       uint64_t bits[3] = {};
@@ -72,9 +74,10 @@ ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
   return emit(builder, operands, dtype, info(op).body);
 }
 
-ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op, ValueOperand x, DType dtype) {
-  return emit(builder, {x}, DType::F32, [&](const Scalar& value, const Scalar&, const Scalar&) {
-    return info(op).half_body(value, dtype);
+ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
+                            const std::vector<ValueOperand>& operands, DType dtype) {
+  return emit(builder, operands, DType::F32, [&](const Scalar& x, const Scalar& y, const Scalar&) {
+    return info(op).half_body(x, y, dtype);
   });
 }
 

@@ -11,8 +11,9 @@ namespace braze {
 ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
                        const std::vector<ValueOperand>& operands, DType dtype);
 
-/// Appends the body of a math row on a 16-bit argument, given in f32; the f32 result is still to be
+/// Appends the body of a math row on 16-bit arguments, given in f32; the f32 result is still to be
 /// rounded to `dtype`.
-ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op, ValueOperand x, DType dtype);
+ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
+                            const std::vector<ValueOperand>& operands, DType dtype);
 
 }  // namespace braze

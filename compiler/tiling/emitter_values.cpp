@@ -96,8 +96,7 @@ TileValue TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DT
                          first.operand.bits);
   }
   if (has_half_body(op, result))
-    return emitter_.converted({emit_half_body(builder, op, operands[0], result), DType::F32},
-                              result);
+    return emitter_.converted({emit_half_body(builder, op, operands, result), DType::F32}, result);
   const DType computed = moves ? result : compute_type(result);
   const Value value{
       builder.row(op, operands,

@@ -2,6 +2,7 @@
 #include "braze/elementwise.h"
 
 #include <algorithm>
+#include <bit>
 #include <utility>
 
 #include "frontend/builder/builder.h"
@@ -187,20 +188,51 @@ Tensor bitcast(const Tensor& x, DType dtype, Where where) {
   return detail::wrap(builder, build::bitcast(builder->graph, detail::node_of(x), dtype, at));
 }
 
-Tensor pow(const Tensor& x, int64_t exponent, Where where) {
-  const detail::Place place(where, "pow");
-  if (exponent == 0) return ones_like(x);
-  // From the highest bit down: square, and multiply where the bit is set.
-  const uint64_t magnitude =
-      exponent < 0 ? -static_cast<uint64_t>(exponent) : static_cast<uint64_t>(exponent);
-  int bit = 63;
-  while (!(magnitude >> bit & 1)) --bit;
+namespace {
+
+/// x^exponent for a positive exponent, from its highest bit down: square, and multiply where the
+/// bit is set.
+Tensor product_power(const Tensor& x, int64_t exponent) {
   Tensor power = x;
-  while (--bit >= 0) {
+  for (int bit = std::bit_width(static_cast<uint64_t>(exponent)) - 1; --bit >= 0;) {
     power = power * power;
-    if (magnitude >> bit & 1) power = power * x;
+    if (exponent >> bit & 1) power = power * x;
   }
-  return exponent < 0 ? reciprocal(power) : power;
+  return power;
+}
+
+bool has_integer(DType dtype, int64_t value) {
+  const auto number = static_cast<double>(value);
+  return bits_to_double(dtype, constant_bits(dtype, number)) == number;
+}
+
+}  // namespace
+
+Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
+  const Place place(where, "pow");
+  const SourceLocation at = detail::place(where);
+  builder_of(x, "pow", at);
+  // Within the integers that f64 has all of.
+  constexpr int64_t kGreatest = int64_t{1} << 53;
+  if (exponent < -kGreatest || exponent > kGreatest)
+    fail(codes::kBadNumber, fmt::format("pow: the exponent {} is out of range", exponent),
+         {.location = at, .node = "pow", .fix = "use an exponent between -2^53 and 2^53"});
+  if (exponent == 0) return ones_like(x);
+  const DType dtype = x.dtype();
+  if (!is_floating(dtype)) {
+    if (exponent < 0)
+      fail(codes::kDTypeMismatch,
+           fmt::format("pow: {} to the power {} has no integer values", x.to_string(), exponent),
+           {.location = at, .node = "pow", .fix = "cast x to a floating dtype"});
+    return product_power(x, exponent);
+  }
+  if (exponent == 1) return x;
+  if (exponent == -1) return reciprocal(x);
+  DType wide = compute_type(dtype);
+  if (1 < exponent && exponent <= 4) return cast(product_power(cast(x, wide), exponent), dtype);
+  // An exponent that its dtype rounds would be another one: even for odd, say.
+  wide = has_integer(dtype, exponent) ? dtype : has_integer(wide, exponent) ? wide : DType::F64;
+  return cast(braze::pow(cast(x, wide), static_cast<double>(exponent)), dtype);
 }
 
 Tensor stop_gradient(const Tensor& x, Where where) {

@@ -80,22 +80,31 @@ HostTensor evaluate_formula(ElementwiseOp op, Operands operands, DType result) {
   return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
 }
 
-HostTensor evaluate_math_row(ElementwiseOp op, const HostTensor& x) {
-  HostTensor result(x.dtype(), x.shape());
-  for (int64_t i = 0; i < x.numel(); ++i) result.set_double(i, evaluate_math(op, x.get_double(i)));
+bool is_scalar(const HostTensor* x) { return x->shape().empty(); }
+
+/// The shape of the operands that are no scalars.
+Dims common_shape(Operands operands) {
+  const auto shaped = std::find_if_not(operands.begin(), operands.end(), is_scalar);
+  return shaped == operands.end() ? Dims{} : (*shaped)->shape();
+}
+
+HostTensor evaluate_math_row(ElementwiseOp op, Operands operands) {
+  const HostTensor &x = *operands.front(), &y = *operands.back();
+  HostTensor result(x.dtype(), common_shape(operands));
+  const int64_t x_step = !is_scalar(&x), y_step = !is_scalar(&y);
+  for (int64_t i = 0; i < result.numel(); ++i)
+    result.set_double(i, evaluate_math(op, x.get_double(i * x_step), y.get_double(i * y_step)));
   return result;
 }
 
 HostTensor evaluate_machine_row(ElementwiseOp op, Operands operands, DType result_type) {
-  const auto scalar = [](const HostTensor* x) { return x->shape().empty(); };
-  const auto shaped = std::find_if_not(operands.begin(), operands.end(), scalar);
-  HostTensor result(result_type, shaped == operands.end() ? Dims{} : (*shaped)->shape());
+  HostTensor result(result_type, common_shape(operands));
 
   std::vector<uint64_t> bits[3];
   size_t step[3] = {};  // 0 for scalars and absent operands
   for (size_t k = 0; k < 3; ++k) {
     bits[k] = k < operands.size() ? all_bits(*operands[k]) : std::vector<uint64_t>{0};
-    step[k] = k < operands.size() && !scalar(operands[k]);
+    step[k] = k < operands.size() && !is_scalar(operands[k]);
   }
   const MachineFunction row = machine_function(op, operands.back()->dtype(), result_type);
   BRAZE_CHECK(row, std::string(name(op)) + " has no such dtypes");
@@ -318,7 +327,7 @@ struct Evaluator {
 
 }  // namespace
 
-double evaluate_math(ElementwiseOp op, double x) {
+double evaluate_math(ElementwiseOp op, double x, double y) {
   switch (op) {
     case ElementwiseOp::exp:
       return std::exp(x);
@@ -347,6 +356,8 @@ double evaluate_math(ElementwiseOp op, double x) {
       return std::sin(x);
     case ElementwiseOp::cos:
       return std::cos(x);
+    case ElementwiseOp::pow:
+      return std::pow(x, y);
     default:
       BRAZE_CHECK(false, std::string(name(op)) + " is no math row");
       return 0;
@@ -359,7 +370,7 @@ HostTensor evaluate_map(ElementwiseOp op, std::span<const HostTensor* const> ope
     case OpClass::Machine:
       return evaluate_machine_row(op, operands, result);
     case OpClass::Math:
-      return evaluate_math_row(op, *operands[0]);
+      return evaluate_math_row(op, operands);
     case OpClass::Formula:
       return evaluate_formula(op, operands, result);
   }

@@ -34,8 +34,8 @@ HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operand
 HostTensor evaluate_map(ElementwiseOp op, std::span<const HostTensor* const> operands,
                         DType result);
 
-/// A math row by libm in double.
-double evaluate_math(ElementwiseOp op, double x);
+/// A math row by libm in double; rows of one operand ignore `y`.
+double evaluate_math(ElementwiseOp op, double x, double y = 0);
 
 /// Fails, naming the index and its position, unless 0 <= index < extent.
 void check_index(const Node& node, int64_t index, int64_t position, int64_t extent);

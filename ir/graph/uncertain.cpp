@@ -242,7 +242,7 @@ Uncertain UncertainRow::relaxed_convert(const Uncertain& x) const {
 }
 
 double UncertainRow::at(double x, double y, double z) const {
-  if (is_math_) return evaluate_math(op_, x);
+  if (is_math_) return evaluate_math(op_, x, y);
   if (op_ == Row::convert) return x;
   return std::bit_cast<double>(in_double_(as_bits(x), as_bits(y), as_bits(z)));
 }
@@ -251,20 +251,27 @@ double UncertainRow::at(double x, double y, double z) const {
 /// the others are, so that the corners of the operands' intervals give the ends of the result's.
 Uncertain UncertainRow::real(const Uncertain* const operands[3]) const {
   const Uncertain &x = *operands[0], &y = *operands[1], &z = *operands[2];
+  if (op_ == Row::pow) return power(operands);
   const double value = at(x.value, y.value, z.value);
-  bool infinite_operand = false;
-  for (size_t i = 0; i < arity_; ++i) {
+  for (size_t i = 0; i < arity_; ++i)
     if (operands[i]->known && std::isnan(operands[i]->value))
       return Uncertain::exactly(result_, constant_bits(result_, kNaN));
-    infinite_operand |= operands[i]->known && std::isinf(operands[i]->value);
-  }
   for (size_t i = 0; i < arity_; ++i)
     if (operands[i]->is_anything()) return Uncertain::anything(value);
   if ((op_ == Row::div || op_ == Row::rem) && !y.known && y.may_be(0))
     return Uncertain::anything(value);
   if (op_ == Row::rem && !std::isinf(x.value)) return remainder(x, y);
   if ((op_ == Row::sin || op_ == Row::cos) && !std::isinf(x.value)) return sine_or_cosine(x);
+  return of_corners(operands);
+}
 
+/// Of a row that is monotone in each operand where the operands lie.
+Uncertain UncertainRow::of_corners(const Uncertain* const operands[3]) const {
+  const Uncertain &x = *operands[0], &y = *operands[1], &z = *operands[2];
+  const double value = at(x.value, y.value, z.value);
+  bool infinite_operand = false;
+  for (size_t i = 0; i < arity_; ++i)
+    infinite_operand |= operands[i]->known && std::isinf(operands[i]->value);
   double low = kInfinity, high = -kInfinity;
   unsigned nans = 0;
   const unsigned corners = 1u << arity_;
@@ -320,6 +327,18 @@ Uncertain UncertainRow::remainder(const Uncertain& x, const Uncertain& y) const 
 Uncertain UncertainRow::sine_or_cosine(const Uncertain& x) const {
   const double value = evaluate_math(op_, x.value), radius = x.radius();
   return settle(value, std::max(value - radius, -1.0), std::min(value + radius, 1.0), false);
+}
+
+/// x^y is monotone in both operands where x is positive, and in x alone on each side of 0. Where a
+/// sign or a NaN may turn on what is not known, nothing is promised.
+Uncertain UncertainRow::power(const Uncertain* const operands[3]) const {
+  const Uncertain &x = *operands[0], &y = *operands[1];
+  const double value = at(x.value, y.value, 0);
+  if (x.known && y.known) return of_corners(operands);
+  const bool positive = x.low > 0 || (x.low == 0 && y.low >= 0);
+  const bool one_sign = positive || (y.known && x.high < 0);
+  const bool may_be_nan = x.is_anything() || y.is_anything() || std::isnan(y.value);
+  return one_sign && !may_be_nan ? of_corners(operands) : Uncertain::anything(value);
 }
 
 void UncertainSum::add(const Uncertain& x) {

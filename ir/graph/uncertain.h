@@ -67,6 +67,8 @@ class UncertainRow {
   Uncertain real(const Uncertain* const operands[3]) const;
   Uncertain remainder(const Uncertain& x, const Uncertain& y) const;
   Uncertain sine_or_cosine(const Uncertain& x) const;
+  Uncertain power(const Uncertain* const operands[3]) const;
+  Uncertain of_corners(const Uncertain* const operands[3]) const;
   Uncertain settle(double value, double low, double high, bool infinite_operand) const;
   double at(double x, double y, double z) const;
 

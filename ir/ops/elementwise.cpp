@@ -37,14 +37,22 @@ struct Derivative {
   Derivative {}
 #define THROUGH_BODY \
   Derivative { nullptr, true }
-#define HALF_BODY(name) [](S x, DType dtype) -> Scalar { return math::name##_16(x, dtype); }
+#define HALF_BODY(name, ...)                             \
+  [](S x, [[maybe_unused]] S y, DType dtype) -> Scalar { \
+    return math::name##_16(__VA_ARGS__, dtype);          \
+  }
 #define BODY(...) \
   [](S x, [[maybe_unused]] S y, [[maybe_unused]] S z) -> Scalar { return __VA_ARGS__; }
+
+// The operands of a row with a body in math_bodies.h.
+#define OPERANDS_1 x
+#define OPERANDS_2 x, y
 
 constexpr ElementwiseInfo row(std::string_view name, OpClass op_class, uint8_t arity, TypeSet types,
                               ResultRule result, std::string_view meaning,
                               Scalar (*body)(S x, S y, S z), Derivative derivative,
-                              Scalar (*half_body)(S x, DType dtype) = nullptr, bool inner = false) {
+                              Scalar (*half_body)(S x, S y, DType dtype) = nullptr,
+                              bool inner = false) {
   return {name,
           op_class,
           arity,
@@ -64,14 +72,14 @@ constexpr ElementwiseInfo kTable[] = {
 #define INNER(name, arity, types, meaning)                                                         \
   row(#name, OpClass::Machine, arity, types, ResultRule::Same, meaning, nullptr, NO_GRAD, nullptr, \
       true),
-#define MATH(name, arity, types, meaning, grad)                                                 \
-  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, BODY(math::name(x)), grad, \
-      HALF_BODY(name)),
+#define MATH(name, arity, types, meaning, grad)                      \
+  row(#name, OpClass::Math, arity, types, ResultRule::Same, meaning, \
+      BODY(math::name(OPERANDS_##arity)), grad, HALF_BODY(name, OPERANDS_##arity)),
 #define FORMULA(name, arity, types, body, meaning, grad) \
   row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad),
 #define ROUNDED(name, arity, types, body, meaning, grad)                                  \
   row(#name, OpClass::Formula, arity, types, ResultRule::Same, meaning, BODY(body), grad, \
-      HALF_BODY(name)),
+      HALF_BODY(name, OPERANDS_##arity)),
 #include "ir/ops/elementwise.def"
 #undef MACHINE
 #undef MATH

@@ -45,9 +45,10 @@ struct ElementwiseInfo {
   /// The body over other rows. Null for machine rows. x, y, z beyond the arity are null. For math
   /// rows x is f32 or f64.
   Scalar (*body)(const Scalar& x, const Scalar& y, const Scalar& z);
-  /// Math rows on 16-bit floats, some formula rows on bf16: `x` is the argument in f32, the result
-  /// an f32 that rounds to the correctly rounded value of `dtype`. Null for other rows.
-  Scalar (*half_body)(const Scalar& x, DType dtype);
+  /// Math rows on 16-bit floats, some formula rows on bf16: x and y are the arguments in f32 (y
+  /// null for rows of one), the result an f32 that rounds to the correctly rounded value of
+  /// `dtype`. Null for other rows.
+  Scalar (*half_body)(const Scalar& x, const Scalar& y, DType dtype);
   /// The gradients. Null if zero by definition, or if `through_body`.
   Gradients (*gradient)(const Scalar& g, const Scalar& r, const Scalar& x, const Scalar& y,
                         const Scalar& z);

@@ -35,6 +35,7 @@
 //   erf        14  23    29   86   33   10   0.99  1.01  two polynomials; f64 divides
 //   erfc        9  22    67   78   39   17   0.92  1.92  e^(-x^2) g(1 / (|x| + 3)); inverts
 //   sin, cos    9  17    99  233   30   99   0.88  0.87  Payne-Hanek (f16: Cody-Waite)
+//   pow            7    87  109   90   90   0.50  0.87  2^(y log2 x), all in f64; divides
 //
 // bf16 has bodies of its own where they are cheaper, those of gelu (19), gelu_tanh (10), silu (13)
 // and softplus (12) among them.
@@ -611,15 +612,20 @@ S exp_f64(const S& x) {
   return scaled_f64(x, p, rounded, kLeastNormalExpF64, kGreatestExpF64);
 }
 
+/// 2^r for |r| <= 1/2.
+template <class S>
+S exp2_of_part_f64(const S& r) {
+  return horner(r, 0x1.e945047d20072p-32, 0x1.e61af3c05ddf6p-28, 0x1.b525408df572ep-24,
+                0x1.62bfc7d7df9a8p-20, 0x1.ffcbfc58eec80p-17, 0x1.4309130ebe982p-13,
+                0x1.5d87fe78a11e4p-10, 0x1.3b2ab6fba01b2p-7, 0x1.c6b08d704a122p-5,
+                0x1.ebfbdff82c5a4p-3, 0x1.62e42fefa39efp-1, 1.0);
+}
+
 template <class S>
 S exp2_f64(const S& x) {
   const S y = max(x, x.constant(-1080.0));
   const S rounded = y + x.constant(kRoundF64);
-  const S r = y - (rounded - x.constant(kRoundF64));
-  const S p = horner(r, 0x1.e945047d20072p-32, 0x1.e61af3c05ddf6p-28, 0x1.b525408df572ep-24,
-                     0x1.62bfc7d7df9a8p-20, 0x1.ffcbfc58eec80p-17, 0x1.4309130ebe982p-13,
-                     0x1.5d87fe78a11e4p-10, 0x1.3b2ab6fba01b2p-7, 0x1.c6b08d704a122p-5,
-                     0x1.ebfbdff82c5a4p-3, 0x1.62e42fefa39efp-1, 1.0);
+  const S p = exp2_of_part_f64(y - (rounded - x.constant(kRoundF64)));
   return scaled_f64(x, p, rounded, -1022.0, 0x1.fffffffffffffp+9);
 }
 
@@ -731,6 +737,94 @@ S log2_f64(const S& x) {
   const S sum = product - parts.minus_n;
   const S sum_lo = product - (sum + parts.minus_n);
   return log_ends(x, sum + (sum_lo + product_lo));
+}
+
+// pow: the power of |x| by log2 and exp2, then the sign and the cases that have none. f32 and the
+// 16-bit types compute it in f64, whose log2 and exp2 leave their last bits right.
+
+/// log2(x) for x >= 0 in two parts, to about 2^-64 of itself: log(1 + f) = 2 atanh(s) with s = f /
+/// (2 + f), and atanh(s) = s (1 + z (1/3 + z q(z))), z = s^2. The series has low parts as far as
+/// its second term.
+template <class S>
+struct Parts {
+  S head, tail;
+};
+
+template <class S>
+Parts<S> log2_parts_f64(const S& x) {
+  const PartsF64<S> parts = split_f64(x);
+  const S& f = parts.f;
+  const S one = x.constant(1.0), two = x.constant(2.0);
+  const S d = two + f;
+  const S d_lo = f - (d - two);
+  const S inverse_d = one / d;
+  const S s = f * inverse_d;
+  const S s_lo = fma(-s, d_lo, fma(-s, d, f)) * inverse_d;
+  const S z = s * s;
+  const S z_lo = fma(s + s, s_lo, fma(s, s, -z));
+  const S q = horner(z, 0x1.019321e98f5cdp-4, 0x1.dac960cbc10bcp-5, 0x1.113a548dcb892p-4,
+                     0x1.3b1296444e305p-4, 0x1.745d1bd12fe44p-4, 0x1.c71c71bc4f36ep-4,
+                     0x1.2492492498f13p-3, 0x1.9999999999967p-3);
+  const S third = x.constant(0x1.5555555555555p-2);
+  const S c = fma(z, q, third);
+  const S c_lo = fma(z, q, third - c) + x.constant(0x1.5555555555555p-56);
+  const S u = z * c;
+  const S u_lo = fma(z, c_lo, fma(z_lo, c, fma(z, c, -u)));
+  const S v = one + u;
+  const S v_lo = (one - v) + u + u_lo;
+  const S w = s * v;
+  const S w_lo = fma(s, v_lo, fma(s_lo, v, fma(s, v, -w)));
+  const S factor = x.constant(0x1.71547652b82fep+1);  // 2 log2(e) in two parts
+  const S l = w * factor;
+  const S l_lo = fma(w, x.constant(0x1.777d0ffda0d24p-55), fma(w_lo, factor, fma(w, factor, -l)));
+  const S head = l - parts.minus_n;
+  return {log_ends(x, head), (l - (head + parts.minus_n)) + l_lo};
+}
+
+/// x^y from |x|^y, as ISO C has it: 1 for y = 0 and for x = 1 whatever the other is, the sign of x
+/// for odd y, NaN for a negative finite x and a fraction y.
+template <class S>
+S signed_power_f64(const S& x, const S& y, const S& power) {
+  const S zero = x.constant(0.0), one = x.constant(1.0);
+  const S half = y * x.constant(0.5);
+  const S integer = eq(trunc(y), y);
+  const S odd = logical_and(integer, ne(trunc(half), half));
+  const S is_one = logical_or(eq(y, zero), eq(abs(x), one));
+  const S sign = bit_and(bitcast(x, DType::I64), i64(x, uint64_t{1} << 63));
+  const S bits = bitcast(select(is_one, one, power), DType::I64);
+  const S value = bitcast(bit_xor(bits, select(odd, sign, i64(x, 0))), DType::F64);
+  const S real = logical_or(integer, logical_or(ge(x, zero), eq(x, -infinity(x))));
+  return select(real, value, quiet_nan(x));
+}
+
+/// Where |y log2 x| is too large or no number at all, the low parts are none either. The low part
+/// decides at the ends: beside 1024 a negative one leaves the greatest numbers, and no other may
+/// reach beyond; beside -1022 it makes subnormal numbers.
+template <class S>
+S pow_f64(const S& x, const S& y) {
+  const Parts<S> log = log2_parts_f64(abs(x));
+  const S t = y * log.head;
+  const S t_lo = fma(y, log.tail, fma(y, log.head, -t));
+  const S low = max(t, x.constant(-1080.0));
+  const S bounded = min(low, x.constant(1025.0));
+  const S rounded = bounded + x.constant(kRoundF64);
+  const S r = bounded - (rounded - x.constant(kRoundF64));
+  const S known = select(eq(bounded, t), t_lo, x.constant(0.0));
+  const S rest = min(known, x.constant(1024.0) - t);
+  const S p = exp2_of_part_f64(r + rest);
+  return signed_power_f64(x, y, scaled_f64(t, p, rounded, -0x1.fefffffffffffp+9, 1024.0));
+}
+
+/// x^y of f32 in f64, off by less than 2^-44 of itself.
+template <class S>
+S wide_pow(const S& x, const S& y) {
+  const S base = convert(x, DType::F64), exponent = convert(y, DType::F64);
+  return signed_power_f64(base, exponent, exp2_f64(exponent * log2_f64(abs(base))));
+}
+
+template <class S>
+S pow_f32(const S& x, const S& y) {
+  return convert(wide_pow(x, y), DType::F32);
 }
 
 template <class S>
@@ -1228,6 +1322,15 @@ S cos_16(const S& x, DType dtype) {
   return nudged(abs(x), sin_ahead_f16(x, 1), dtype, {{0x1.dfp-5f, 1}});
 }
 
+/// A tie between 16-bit numbers has 12 bits at most, and the power in f64 is within 2^-45.6 of the
+/// exact one: rounded to 44 bits, a tie is itself. Then the result rounds once.
+template <class S>
+S pow_16(const S& x, const S& y, DType dtype) {
+  const S near = bitcast(wide_pow(x, y), DType::I64) + i64(x, 0x100);
+  const S power = bitcast(bit_and(near, i64(x, ~uint64_t{0x1ff})), DType::F64);
+  return convert(convert(power, dtype), DType::F32);
+}
+
 // ---------------------------------------------------------------------------------------------
 // The rows
 // ---------------------------------------------------------------------------------------------
@@ -1250,5 +1353,10 @@ BRAZE_MATH_ROW(erfc)
 BRAZE_MATH_ROW(sin)
 BRAZE_MATH_ROW(cos)
 #undef BRAZE_MATH_ROW
+
+template <class S>
+S pow(const S& x, const S& y) {
+  return x.dtype() == DType::F64 ? pow_f64(x, y) : pow_f32(x, y);
+}
 
 }  // namespace braze::math

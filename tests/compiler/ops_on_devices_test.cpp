@@ -106,9 +106,13 @@ TEST(SixteenBits, EveryNumberOfRowsThatRoundOnce) {
       const auto op = static_cast<ElementwiseOp>(i);
       if (!has_half_body(op, dtype)) continue;
       Graph graph;
-      const NodeId x = build::input(graph, "x", {dtype, {65536}});
-      graph.set_outputs({{build::map(graph, op, {x}), "y", {}}});
-      const HostTensor numbers[] = {every_number(dtype, 1)};
+      std::vector<NodeId> operands;
+      std::vector<HostTensor> numbers;
+      for (int k = 0; k < info(op).arity; ++k) {
+        operands.push_back(build::input(graph, fmt::format("x{}", k), {dtype, {65536}}));
+        numbers.push_back(every_number(dtype, k == 0 ? 1 : 40503));
+      }
+      graph.set_outputs({{build::map(graph, op, operands), "y", {}}});
       EXPECT_TRUE(testing::agrees(graph, numbers)) << info(op).name << " on " << name(dtype);
     }
   }

@@ -101,13 +101,39 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return t + Tensor(); });
 }
 
+TEST_F(BuilderTest, PowersOfTensorsAndNumbers) {
+  const Array x = Array::from(Doubles{0, 0.25, 4, 9}, {4}), y = Array::from(Doubles{2, -1}, {2, 1});
+  expect_near(jit([](Tensor t) { return pow(t, 0.5); })(x), {0, 0.5, 2, 3}, 1e-15);
+  expect_near(jit([](Tensor t) { return pow(t, 0.5f); })(x), {0, 0.5, 2, 3}, 1e-15);
+  expect_near(jit([](Tensor t) { return pow(2.0, t); })(x), {1, std::exp2(0.25), 16, 512}, 1e-15);
+  expect_near(
+      jit([](Tensor s, Tensor t) { return pow(s, t); })(Array::from(Doubles{4, 0.5}, {2}), y),
+      {16, 0.25, 0.25, 2}, 1e-15);
+  // Integer exponents of floats: their own values, whatever products of x do in between.
+  const Array small = Array::from(std::vector<float>{1e-20f, -1e20f, 1.5f}, {3});
+  EXPECT_EQ(jit([](Tensor t) { return pow(t, -2); })(small).to_vector<float>(),
+            (std::vector<float>{INFINITY, 1e-40f, 1 / 2.25f}));
+  EXPECT_EQ(to_doubles(jit([](Tensor t) { return pow(cast(t, bf16), 257); })(
+                Array::from(Doubles{-1, 1, -2}, {3}))),
+            (Doubles{-1, 1, -INFINITY}));
+  const Array integers = Array::from(Longs{-3, 0, 2}, {3});
+  expect_near(jit([](Tensor t) { return pow(t, 5); })(integers), {-243, 0, 32}, 0);
+  expect_near(jit([](Tensor t) { return pow(t, 0); })(integers), {1, 1, 1}, 0);
+  expect_near(jit([](Tensor t) { return pow(t, size_t{3}); })(integers), {-27, 0, 8}, 0);
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return pow(t, 0.5); })(integers); }),
+                  "pow: 0.5 is not a value of i64");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return pow(t, UINT64_MAX); })(x); }),
+                  "is out of range");
+}
+
 TEST_F(BuilderTest, ErrorsNameTheFunctionThatWasCalled) {
   const Array x = zeros({2, 3}), i = zeros({2, 3}, i32);
   const auto text = [](auto function, const Array& argument) {
     return error_of([&] { jit(function)(argument); });
   };
   EXPECT_CONTAINS(text([](Tensor t) { return any(t); }, x), "any: is not defined on f32[2, 3]");
-  EXPECT_CONTAINS(text([](Tensor t) { return pow(t, -2); }, i), "pow: is not defined on i32[2, 3]");
+  EXPECT_CONTAINS(text([](Tensor t) { return pow(t, -2); }, i),
+                  "pow: i32[2, 3] to the power -2 has no integer values");
   EXPECT_CONTAINS(text([](Tensor t) { return nn::layer_norm(t, fill(f32, {4}, 1), t); }, x),
                   "layer_norm: f32[2, 3] and f32[4] do not broadcast");
   EXPECT_CONTAINS(text([](Tensor t) { return nn::dropout(t, 0.5, t); }, x),

@@ -71,7 +71,8 @@ TEST_F(Gradients, EveryElementwiseRow) {
     const auto op = *parse_elementwise(row.name);
     if (row.result == ResultRule::Chosen || op == ElementwiseOp::select) continue;
     ++rows;
-    const bool positive = row.name.starts_with("log") || row.name.ends_with("sqrt");
+    const bool positive =
+        row.name.starts_with("log") || row.name.ends_with("sqrt") || op == ElementwiseOp::pow;
     for (const Longs& shape : {Longs{}, Longs{0}, Longs{1}, Longs{2, 3}}) {
       SCOPED_TRACE(row.name);
       std::vector<Array> inputs;
@@ -107,6 +108,23 @@ TEST_F(Gradients, Broadcasting) {
 TEST_F(Gradients, Powers) {
   for (const int exponent : {0, 1, 2, 3, 7, -1, -2})
     check([=](auto x) { return pow(x[0], exponent); }, {random({3})});
+  const auto positive = [](const Tensor& x) { return square(x) + 0.5; };
+  check([=](auto x) { return pow(positive(x[0]), 0.5); }, {random({3})});
+  check([=](auto x) { return pow(positive(x[0]), x[1]); }, {random({3}), random({2, 1})});
+  check([=](auto x) { return pow(2.5, x[0]); }, {random({3})});
+}
+
+TEST_F(Gradients, OfPowersAtZeroAreNumbersWhereThePowerHasASlope) {
+  const auto slopes = [](double exponent) {
+    return jit(grad([=](Tensor x) { return sum(pow(x, exponent)); }))(
+        Array::from(Doubles{0, 2, -2}, {3}));
+  };
+  expect_near(slopes(0), {0, 0, 0}, 0);
+  expect_near(slopes(1), {1, 1, 1}, 1e-15);
+  expect_near(slopes(2), {0, 4, -4}, 1e-15);
+  expect_near(slopes(3), {0, 12, 12}, 1e-15);
+  const auto by_exponent = jit(grad([](Tensor y) { return sum(pow(0.0, y)); }));
+  expect_near(by_exponent(Array::from(Doubles{0, 2}, {2})), {0, 0}, 0);
 }
 
 // ---- Movement ---------------------------------------------------------------------------------

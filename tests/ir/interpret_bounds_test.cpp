@@ -84,6 +84,9 @@ class Sloppy {
         xyz[i] = convert(body.hold(*operands[i]), body_type(op, operands[i]->dtype()));
       return body.take(convert(info(op).body(xyz[0], xyz[1], xyz[2]), result));
     }
+    const auto element = [](const HostTensor& x, int64_t i) {
+      return x.get_double(x.shape().empty() ? 0 : i);
+    };
     HostTensor y = evaluate_map(op, operands, result);
     const bool is_math = !is_machine(op);
     const bool may_round = is_math || op == ElementwiseOp::add || op == ElementwiseOp::sub ||
@@ -99,7 +102,7 @@ class Sloppy {
     for (int64_t i = 0; i < y.numel(); ++i) {
       double exact = y.get_double(i);
       if (is_math && result == DType::F32)
-        exact = evaluate_math(op, operands[0]->get_double(operands[0]->shape().empty() ? 0 : i));
+        exact = evaluate_math(op, element(*operands.front(), i), element(*operands.back(), i));
       if (!std::isfinite(exact) || !std::isfinite(y.get_double(i)) || exact == 0) continue;
       const double spent = is_math || ulps < 1 ? ulps : ulps - 0.5;
       const double off = excess_ * spent * (2 * random_.unit() - 1) * ulp(result, exact);

@@ -7,6 +7,7 @@
 
 #include <immintrin.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdint>
 #include <cstring>
@@ -131,6 +132,22 @@ BRAZE_LANES Lanes fma(const Lanes& a, const Lanes& b, const Lanes& c) {
   return of((F32x8)_mm256_fmadd_ps((__m256)a.w, (__m256)b.w, (__m256)c.w));
 }
 
+/// `value` rounded once to a 16-bit type, as a float.
+inline float rounded_to_half(double value, DType dtype) {
+  const int bits = dtype == DType::BF16 ? 8 : 11, least = dtype == DType::BF16 ? -133 : -24;
+  uint64_t pattern;
+  std::memcpy(&pattern, &value, 8);
+  const int exponent = static_cast<int>(pattern >> 52 & 0x7ff) - 1023;
+  if (exponent == 1024) return static_cast<float>(value);
+  // The sum with this number has the 16-bit type's ulp at `value`.
+  const uint64_t shift = static_cast<uint64_t>(std::max(exponent + 1 - bits, least) + 52 + 1023);
+  double large;
+  pattern = shift << 52 | uint64_t{1} << 51;
+  std::memcpy(&large, &pattern, 8);
+  const double rounded = (value + large) - large, top = dtype == DType::BF16 ? 0x1p128 : 0x1p16;
+  return static_cast<float>(std::copysign(std::abs(rounded) < top ? rounded : INFINITY, value));
+}
+
 BRAZE_LANES Lanes sqrt(const Lanes& a) {
   if (a.type == DType::F64) {
     return of(by_halves([](auto x) { return _mm256_sqrt_pd(x); }, f64(a)));
@@ -228,6 +245,13 @@ BRAZE_LANES Lanes convert(const Lanes& a, DType to) {
     for (int i = 0; i < kLanes; ++i) function(result, i);
     return result;
   };
+  // A 16-bit number stays in an f32, as which it counts again at once.
+  if (is_half(to) && a.type == DType::F64) {
+    F32x8 v;
+    for (int i = 0; i < kLanes; ++i) v[i] = rounded_to_half(f64(a)[i], to);
+    return of(to, (I32x8)v);
+  }
+  if (is_half(a.type) && to == DType::F32) return of(to, a.w);
   const bool from_float = a.type == DType::F32 || a.type == DType::F64;
   if (a.type == DType::F32 && to == DType::I32) {
     const F32x8 v = f32(a);

@@ -11,6 +11,7 @@
 #include "ir/graph/interpret.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/machine_semantics.h"
+#include "ir/support/text.h"
 
 namespace braze {
 namespace {
@@ -35,28 +36,38 @@ class ValueEmitter : public ScalarEmitter {
 TEST(Bodies, OfMathRowsAreNearLibm) {
   const double points[] = {-1e30, -700.5, -88.0, -10.0, -1.5,     -0.75,     -1e-3, -1e-20, -0.0,
                            0.0,   1e-20,  1e-3,  0.5,   0.7071,   1.0,       1.25,  3.0,    20.0,
-                           87.3,  700.5,  1e6,   1e30,  INFINITY, -INFINITY, NAN};
+                           87.3,  700.5,  1e6,   1e30,  INFINITY, -INFINITY, NAN,   -1.0,   -3.0};
   for (size_t i = 0; i < elementwise_table().size(); ++i) {
     const auto op = static_cast<ElementwiseOp>(i);
     if (info(op).op_class != OpClass::Math) continue;
     for (const DType dtype : {DType::F32, DType::F64}) {
-      for (const double point : points) {
+      for (size_t pair = 0; pair < std::size(points) * std::size(points); ++pair) {
+        const double point = points[pair % std::size(points)];
+        const double second = points[pair / std::size(points)];
+        if (info(op).arity == 1 && pair >= std::size(points)) break;
+        const auto what = [&] {
+          return fmt::format("{} {} of {} (and {})", info(op).name, name(dtype), point, second);
+        };
         ValueEmitter emitter;
         const Scalar x = emitter.constant(dtype, constant_bits(dtype, point));
-        const Scalar r = info(op).body(x, {}, {});
+        const Scalar y = emitter.constant(dtype, constant_bits(dtype, second));
+        const Scalar r = info(op).body(x, y, {});
         ASSERT_EQ(r.dtype(), dtype);
         const double got = bits_to_double(dtype, emitter.bits[r.id()]);
-        const double libm = evaluate_math(op, bits_to_double(dtype, constant_bits(dtype, point)));
+        const double libm = evaluate_math(op, bits_to_double(dtype, emitter.bits[x.id()]),
+                                          bits_to_double(dtype, emitter.bits[y.id()]));
         const double expected = bits_to_double(dtype, constant_bits(dtype, libm));
         if (std::isnan(expected)) {
-          EXPECT_TRUE(std::isnan(got)) << info(op).name << " " << name(dtype) << " of " << point;
+          EXPECT_TRUE(std::isnan(got)) << what();
           continue;
+        }
+        if (expected == 0) {
+          EXPECT_EQ(std::signbit(got), std::signbit(expected)) << what();
         }
         if (got == expected) continue;
         const double ulp = std::ldexp(std::abs(expected), dtype == DType::F32 ? -23 : -52) +
                            (dtype == DType::F32 ? 0x1p-149 : 0x1p-1074);
-        EXPECT_LE(std::abs(got - expected), (dtype == DType::F32 ? 1 : 4) * ulp)
-            << info(op).name << " " << name(dtype) << " of " << point;
+        EXPECT_LE(std::abs(got - expected), (dtype == DType::F32 ? 1 : 4) * ulp) << what();
       }
     }
   }

@@ -38,7 +38,7 @@ class DualEmitter : public ScalarEmitter {
       r = push(result,
                evaluate_machine(op, operands.back().dtype(), result, bits(x), bits(y), bits(z)), 0);
     } else if (row.op_class == OpClass::Math) {
-      r = variable(result, evaluate_math(op, value(x)), 0);
+      r = variable(result, evaluate_math(op, value(x), y ? value(y) : 0), 0);
     } else {
       r = variable(result, value(row.body(x, y, z)), 0);
     }
@@ -148,6 +148,30 @@ TEST(Gradients, OfMinAndMaxAreSharedAtTies) {
       EXPECT_EQ(evaluate_row(op, DType::F64, {2, 2}, along).derivative, 0.5);
   EXPECT_EQ(evaluate_row(ElementwiseOp::elu, DType::F64, {0, 1}, 0).derivative, 1);
   EXPECT_EQ(evaluate_row(ElementwiseOp::relu, DType::F64, {0}, 0).derivative, 0);
+}
+
+// As PyTorch has them: a constant power has no slope, and 0^y none by y where 0^y is 0 or 1.
+TEST(Gradients, OfPowAreFiniteAtZero) {
+  struct Case {
+    double x, y, by_x, by_y;
+  };
+  const double inf = INFINITY, nan = NAN;
+  const Case cases[] = {
+      {0, 0, 0, 0},     {0, 1, 1, 0},           {0, 2, 0, 0},
+      {0, 0.5, inf, 0}, {0, -1, -inf, -inf},    {-2, 3, 12, nan},
+      {-2, 0, 0, nan},  {2, 0, 0, std::log(2)}, {3, 2, 6, 9 * std::log(3)},
+      {nan, 0, 0, nan}, {1, 5, 5, 0},
+  };
+  for (const Case& c : cases) {
+    const auto check = [&](size_t along, double expected) {
+      const double got = evaluate_row(ElementwiseOp::pow, DType::F64, {c.x, c.y}, along).derivative;
+      EXPECT_TRUE(got == expected || std::abs(got - expected) < 1e-12 ||
+                  (std::isnan(got) && std::isnan(expected)))
+          << got << " instead of " << expected << " at " << c.x << "^" << c.y << " by " << along;
+    };
+    check(0, c.by_x);
+    check(1, c.by_y);
+  }
 }
 
 }  // namespace

@@ -3,7 +3,6 @@
 // that no machine's approximation can make a difference.
 #include <gtest/gtest.h>
 
-#include <array>
 #include <cmath>
 #include <vector>
 
@@ -36,10 +35,10 @@ class AllNumbers : public ScalarEmitter {
 
   bool approximates = false;
 
-  Scalar numbers(DType dtype) {
+  Scalar numbers(const HostTensor& x) {
     std::vector<uint64_t> all(kNumbers);
-    for (int64_t i = 0; i < kNumbers; ++i) all[i] = static_cast<uint64_t>(i);
-    return hold(std::move(all), dtype);
+    for (int64_t i = 0; i < kNumbers; ++i) all[i] = x.get_bits(i);
+    return hold(std::move(all), x.dtype());
   }
   const std::vector<uint64_t>& bits(const Scalar& x) const { return values_[x.id()]; }
 
@@ -81,31 +80,52 @@ class AllNumbers : public ScalarEmitter {
   std::vector<std::vector<uint64_t>> values_;
 };
 
-HostTensor all_numbers(DType dtype) {
+/// All numbers, `stride` apart: an odd stride visits each of them, 0 only the `first`.
+HostTensor all_numbers(DType dtype, int64_t stride, int64_t first = 0) {
   HostTensor x(dtype, {kNumbers});
-  for (int64_t i = 0; i < kNumbers; ++i) x.set_bits(i, static_cast<uint64_t>(i));
+  for (int64_t i = 0; i < kNumbers; ++i)
+    x.set_bits(i, static_cast<uint64_t>((first + i * stride) % kNumbers));
   return x;
 }
 
-/// The rounded results of the body, and whether it approximates.
-std::pair<std::vector<uint64_t>, bool> run(ElementwiseOp op, DType dtype, double exp2_error,
-                                           double inverse_error) {
-  AllNumbers emitter(exp2_error, inverse_error);
-  const Scalar x = convert(emitter.numbers(dtype), DType::F32);
-  const Scalar y = convert(info(op).half_body(x, dtype), dtype);
-  return {emitter.bits(y), emitter.approximates};
+using Operands = std::vector<HostTensor>;
+
+/// What a row is tried on: every number, and as second operand some that are often there and every
+/// number in several orders.
+std::vector<Operands> operands_of(const ElementwiseInfo& row, DType dtype) {
+  const HostTensor x = all_numbers(dtype, 1);
+  if (row.arity == 1) return {{x}};
+  std::vector<Operands> out;
+  for (const double y : {2.0, 3.0, 0.5, -0.5, -1.0, -2.0, 1.5, 0.3333, 10.0})
+    out.push_back({x, all_numbers(dtype, 0, static_cast<int64_t>(constant_bits(dtype, y)))});
+  for (const int64_t stride : {3, 40503, 25173}) out.push_back({x, all_numbers(dtype, stride)});
+  return out;
 }
 
-void expect_rounded(ElementwiseOp op, DType dtype, const std::vector<uint64_t>& got) {
-  const HostTensor x = all_numbers(dtype);
-  const HostTensor expected = evaluate_map(op, std::array{&x}, dtype);
+/// The rounded results of the body, and whether it approximates.
+std::pair<std::vector<uint64_t>, bool> run(ElementwiseOp op, const Operands& operands,
+                                           double exp2_error, double inverse_error) {
+  AllNumbers emitter(exp2_error, inverse_error);
+  const DType dtype = operands[0].dtype();
+  const Scalar x = convert(emitter.numbers(operands.front()), DType::F32);
+  const Scalar y = convert(emitter.numbers(operands.back()), DType::F32);
+  const Scalar result = convert(info(op).half_body(x, y, dtype), dtype);
+  return {emitter.bits(result), emitter.approximates};
+}
+
+void expect_rounded(ElementwiseOp op, const Operands& operands, const std::vector<uint64_t>& got) {
+  const DType dtype = operands[0].dtype();
+  std::vector<const HostTensor*> pointers;
+  for (const HostTensor& operand : operands) pointers.push_back(&operand);
+  const HostTensor expected = evaluate_map(op, pointers, dtype);
   int64_t wrong = 0;
   for (int64_t i = 0; i < kNumbers; ++i) {
     const double a = bits_to_double(dtype, got[i]), b = expected.get_double(i);
     if (got[i] == expected.get_bits(i) || (std::isnan(a) && std::isnan(b))) continue;
     if (++wrong <= 10)
-      ADD_FAILURE() << info(op).name << " " << name(dtype) << " of " << x.get_double(i) << " is "
-                    << a << ", not " << b;
+      ADD_FAILURE() << info(op).name << " " << name(dtype) << " of "
+                    << operands.front().get_double(i) << " (and " << operands.back().get_double(i)
+                    << ") is " << a << ", not " << b;
   }
   EXPECT_EQ(wrong, 0) << info(op).name << " " << name(dtype);
 }
@@ -118,14 +138,16 @@ TEST_P(HalfBodies, RoundCorrectly) {
     const auto op = static_cast<ElementwiseOp>(i);
     if (!has_half_body(op, GetParam())) continue;
     ++rows;
-    const auto [exact, approximates] = run(op, GetParam(), 0, 0);
-    expect_rounded(op, GetParam(), exact);
-    if (!approximates) continue;
-    for (const double exp2_error : {-0x1p-22, 0x1p-22})
-      for (const double inverse_error : {-0x1p-23, 0x1p-23})
-        expect_rounded(op, GetParam(), run(op, GetParam(), exp2_error, inverse_error).first);
+    for (const Operands& operands : operands_of(info(op), GetParam())) {
+      const auto [exact, approximates] = run(op, operands, 0, 0);
+      expect_rounded(op, operands, exact);
+      if (!approximates) continue;
+      for (const double exp2_error : {-0x1p-22, 0x1p-22})
+        for (const double inverse_error : {-0x1p-23, 0x1p-23})
+          expect_rounded(op, operands, run(op, operands, exp2_error, inverse_error).first);
+    }
   }
-  EXPECT_GE(rows, 12);
+  EXPECT_GE(rows, 13);
 }
 
 INSTANTIATE_TEST_SUITE_P(Types, HalfBodies, ::testing::Values(DType::F16, DType::BF16),

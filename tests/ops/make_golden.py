@@ -175,6 +175,10 @@ def clip(x, low, high):
     return min(max(x, low), high)
 
 
+def power(x, y):
+    return NAN if x < 0 and y != mpmath.floor(y) else mpmath.power(x, y)
+
+
 MATH = {
     "exp": e,
     "exp2": lambda x: mpf(2) ** x,
@@ -188,6 +192,7 @@ MATH = {
     "erfc": mpmath.erfc,
     "sin": mpmath.sin,
     "cos": mpmath.cos,
+    "pow": power,
     "rsqrt": lambda x: 1 / mpmath.sqrt(x),
     "reciprocal": lambda x: 1 / x,
     "square": lambda x: x * x,
@@ -233,7 +238,18 @@ def points(name, dtype):
     return [element(Fraction(p), dtype) for p in source]
 
 
+# Pairs for pow, and where it is special, with what ISO C (annex F) says that it is.
+POWERS = [(0.1, -1.25), (2.5, 0.5), (2.5, -0.375), (5.75, -3.5), (1e-3, 0.1), (-1.25, 3), (-3.5, -2), (-3.5, 2.5)]
+SPECIAL_POWERS = [((0.0, 0.0), 1.0), ((NAN, 0.0), 1.0), ((1.0, NAN), 1.0), ((NAN, 1.0), NAN), ((0.0, -2.0), INF),
+                  ((-0.0, -3.0), -INF), ((-0.0, 3.0), -0.0), ((-0.0, 2.0), 0.0), ((-0.0, 0.5), 0.0),
+                  ((-1.0, INF), 1.0), ((-1.0, -INF), 1.0), ((0.5, INF), 0.0), ((0.5, -INF), INF), ((-2.0, INF), INF),
+                  ((-2.0, -INF), 0.0), ((-INF, -3.0), -0.0), ((-INF, -2.0), 0.0), ((-INF, 3.0), -INF),
+                  ((-INF, 0.5), INF), ((INF, -0.5), 0.0), ((INF, 0.5), INF), ((-1.0, 0.5), NAN), ((-1.0, NAN), NAN)]
+
+
 def operand_tuples(name, arity, dtype):
+    if name == "pow":
+        return [tuple(element(Fraction(v), dtype) for v in pair) for pair in POWERS]
     values = points(name, dtype)
     if arity == 1:
         return [(v,) for v in values]
@@ -310,7 +326,7 @@ def main():
         arity = value.__code__.co_argcount if hasattr(value, "__code__") and name not in ("exp", "erf", "erfc", "sin", "cos") else 1
         for t in FLOATS:
             rows = [(o, element(value(*[mpf(v) for v in o]), t)) for o in operand_tuples(name, arity, t)]
-            line(f"{name} {t}", [t] * arity, t, rows)
+            line(f"{name} {t}", [t] * arity, t, rows + (SPECIAL_POWERS if name == "pow" else []))
         if name in INTEGER_FORMULAS:
             for t in INTEGERS:
                 rows = [(o, element(INTEGER_FORMULAS[name](*o), t)) for o in operand_tuples(name, arity, t)]

@@ -220,6 +220,13 @@ def q_atanh(z):
     return (2 * mp.atanh(s) / s - 2) / nz(z)
 
 
+def fit_pow():
+    """The tail of log2 in pow, with a relative error near 2^-65 of the logarithm."""
+    fit("pow f64, (atanh(s)/s - 1 - z/3) / z^2 in z = s^2",
+        lambda z: (mp.atanh(mp.sqrt(nz(z))) / mp.sqrt(nz(z)) - 1 - nz(z) / 3) / nz(z) ** 2,
+        lambda z: nz(z) ** 2, range(8), 0, 0.0401, 53)
+
+
 def fit_f64():
     half = mp.mpf(1) / 2
     fit("exp f64, (e^r - 1 - r) / r^2", q_exp, lambda u: nz(u) ** 2 / mp.exp(u), range(11), -ln2 * 0.501, ln2 * 0.501, 53)

@@ -245,9 +245,20 @@ Tensor where(const Operand& condition, const Operand& x, const Operand& y,
 Tensor cast(const Tensor& x, DType dtype, Where where = Where::current());
 /// The same bits as another dtype of the same size; InvalidArgument if the sizes differ.
 Tensor bitcast(const Tensor& x, DType dtype, Where where = Where::current());
-/// x (numeric) to a constant integer power, by repeated squaring; negative powers by the
-/// reciprocal.
-Tensor pow(const Tensor& x, int64_t exponent, Where where = Where::current());
+namespace detail {
+Tensor integer_power(const Tensor& x, int64_t exponent, Where where);
+}
+/// x (numeric) to a constant integer power; powers of Tensors and of real numbers are declared in
+/// braze/elementwise.h. Integers are multiplied and wrap; a negative power of them is
+/// InvalidArgument. Floating x: powers up to 4 are products (in f32 for 16-bit types), -1 is the
+/// reciprocal, the others are those of the elementwise pow, computed in a dtype that has the
+/// exponent. InvalidArgument beyond +-2^53.
+template <class Integer>
+requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool>) Tensor
+    pow(const Tensor& x, Integer exponent, Where where = Where::current()) {
+  const bool fits = detail::fits_int64(exponent);
+  return detail::integer_power(x, fits ? static_cast<int64_t>(exponent) : INT64_MAX, where);
+}
 /// x, through which no gradient flows.
 Tensor stop_gradient(const Tensor& x, Where where = Where::current());
 
