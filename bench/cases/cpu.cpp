@@ -24,6 +24,11 @@
 namespace braze {
 namespace {
 
+// Numbers to compute with; which ones does not matter.
+Array data(std::vector<int64_t> shape, DType dtype = f32) {
+  return random::normal(std::move(shape), random::Key(1), 0, 1, dtype);
+}
+
 // Runs `f` on `arguments`, and reports bytes of arguments and results a second and flops a second.
 template <class F, class... Arguments>
 void measure(benchmark::State& state, F f, double flops, const Arguments&... arguments) {
@@ -81,7 +86,7 @@ BENCHMARK_CAPTURE(copy, streaming, copy_streaming)->UseRealTime();
 
 void axpy(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y) { return x * 1.5 + y; });
-  measure(state, f, 0, random::normal({4096, 4096}), random::normal({4096, 4096}));
+  measure(state, f, 0, data({4096, 4096}), data({4096, 4096}));
 }
 BENCHMARK(axpy)->UseRealTime();
 
@@ -89,35 +94,31 @@ void activations(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y, Tensor b) {
     return tanh(x * 1.5 + b) * sigmoid(y) + gelu_tanh(x - y);
   });
-  measure(state, f, 0, random::normal({4096, 4096}), random::normal({4096, 4096}),
-          random::normal({4096}));
+  measure(state, f, 0, data({4096, 4096}), data({4096, 4096}), data({4096}));
 }
 BENCHMARK(activations)->UseRealTime();
 
 void softmax(benchmark::State& state) {
   auto f = jit([](Tensor x) { return nn::softmax(x); });
-  measure(state, f, 0, random::normal({4096, 4096}));
+  measure(state, f, 0, data({4096, 4096}));
 }
 BENCHMARK(softmax)->UseRealTime();
 
 void add_layer_norm(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y, Tensor g, Tensor b) { return nn::layer_norm(x + y, g, b); });
-  measure(state, f, 0, random::normal({8192, 1024}), random::normal({8192, 1024}),
-          random::normal({1024}), random::normal({1024}));
+  measure(state, f, 0, data({8192, 1024}), data({8192, 1024}), data({1024}), data({1024}));
 }
 BENCHMARK(add_layer_norm)->UseRealTime();
 
 void sgemm(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y) { return dot(x, y); });
-  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}),
-          random::normal({1024, 1024}));
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, data({1024, 1024}), data({1024, 1024}));
 }
 BENCHMARK(sgemm)->UseRealTime();
 
 void linear_gelu(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); });
-  measure(state, f, 2.0 * 512 * 768 * 3072, random::normal({512, 768}), random::normal({768, 3072}),
-          random::normal({3072}));
+  measure(state, f, 2.0 * 512 * 768 * 3072, data({512, 768}), data({768, 3072}), data({3072}));
 }
 BENCHMARK(linear_gelu)->UseRealTime();
 
@@ -128,27 +129,25 @@ Tensor twenty_ops(Tensor x) {
 
 void twenty_elementwise_ops(benchmark::State& state) {
   auto f = jit(twenty_ops);
-  measure(state, f, 0, random::normal({4096}));
+  measure(state, f, 0, data({4096}));
 }
 BENCHMARK(twenty_elementwise_ops)->UseRealTime();
 
 void bf16_gemm(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor y) { return dot(x, y); });
-  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}, 0, 1, bf16),
-          random::normal({1024, 1024}, 0, 1, bf16));
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, data({1024, 1024}, bf16), data({1024, 1024}, bf16));
 }
 BENCHMARK(bf16_gemm)->UseRealTime();
 
 void sgemm_transposed(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor w) { return dot(x, transpose(w)); });
-  measure(state, f, 2.0 * 1024 * 1024 * 1024, random::normal({1024, 1024}),
-          random::normal({1024, 1024}));
+  measure(state, f, 2.0 * 1024 * 1024 * 1024, data({1024, 1024}), data({1024, 1024}));
 }
 BENCHMARK(sgemm_transposed)->UseRealTime();
 
 void skinny_gemm(benchmark::State& state) {
   auto f = jit([](Tensor x, Tensor w) { return dot(x, w); });
-  measure(state, f, 2.0 * 64 * 256 * 128, random::normal({64, 256}), random::normal({256, 128}));
+  measure(state, f, 2.0 * 64 * 256 * 128, data({64, 256}), data({256, 128}));
 }
 BENCHMARK(skinny_gemm)->UseRealTime();
 
@@ -168,7 +167,7 @@ void embedding_gradient(benchmark::State& state) {
     const Tensor none = broadcast_to(constant(zeros({})), {kTableRows, kTableWidth});
     return scatter_add(none, ids, g);
   });
-  measure(state, f, 0, tokens(), random::normal({kTokens, kTableWidth}));
+  measure(state, f, 0, tokens(), data({kTokens, kTableWidth}));
 }
 BENCHMARK(embedding_gradient)->UseRealTime();
 
@@ -177,7 +176,7 @@ void embedding_update(benchmark::State& state) {
       jit([](Tensor table, Tensor ids, Tensor g) { return scatter_add(table, ids, g * -0.01); },
           donate{0});
   Array table = zeros({kTableRows, kTableWidth});
-  const Array ids = tokens(), g = random::normal({kTokens, kTableWidth});
+  const Array ids = tokens(), g = data({kTokens, kTableWidth});
   for (auto _ : state) {
     table = f(table, ids, g);
     table.wait();
@@ -195,7 +194,7 @@ BENCHMARK(digits_step)->UseRealTime();
 
 void call_overhead(benchmark::State& state) {
   auto f = jit([](Tensor x) { return x + 1.0; });
-  measure(state, f, 0, random::normal({1}));
+  measure(state, f, 0, data({1}));
 }
 BENCHMARK(call_overhead)->UseRealTime();
 
@@ -206,14 +205,13 @@ void cold_compile(benchmark::State& state, const std::string& text) {
 }
 
 void cold_compile_twenty_ops(benchmark::State& state) {
-  cold_compile(state, jit(twenty_ops).graph(random::normal({4096})));
+  cold_compile(state, jit(twenty_ops).graph(data({4096})));
 }
 BENCHMARK(cold_compile_twenty_ops)->UseRealTime()->Unit(benchmark::kMillisecond);
 
 void cold_compile_linear_gelu(benchmark::State& state) {
   const auto f = jit([](Tensor x, Tensor w, Tensor b) { return gelu(dot(x, w) + b); });
-  cold_compile(state, f.graph(random::normal({512, 768}), random::normal({768, 3072}),
-                              random::normal({3072})));
+  cold_compile(state, f.graph(data({512, 768}), data({768, 3072}), data({3072})));
 }
 BENCHMARK(cold_compile_linear_gelu)->UseRealTime()->Unit(benchmark::kMillisecond);
 
@@ -246,7 +244,7 @@ void warm_start(benchmark::State& state, const std::string& text) {
 
 void warm_start_twenty_ops(benchmark::State& state) {
   const auto f = jit(twenty_ops);
-  warm_start(state, f.graph(random::normal({4096})));
+  warm_start(state, f.graph(data({4096})));
 }
 BENCHMARK(warm_start_twenty_ops)->UseRealTime()->Unit(benchmark::kMillisecond);
 

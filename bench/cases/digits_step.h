@@ -31,7 +31,7 @@ inline auto training_step() {
 struct Digits {
   Parameters parameters = nn::mlp_parameters({64, 256, 128, 10}, random::Key(1));
   Parameters state = optim::adamw_state(parameters);
-  Array pixels = random::uniform({64, 64});
+  Array pixels = random::uniform({64, 64}, random::Key(2));
   Array labels = Array::from(std::vector<int64_t>(64, 3), {64});
 
   /// Runs a step to its end.

@@ -1,7 +1,9 @@
 // creation.cpp — values without operands: constants and indices in graphs, Arrays from nothing.
 #include "braze/creation.h"
 
+#include <algorithm>
 #include <cmath>
+#include <cstring>
 
 #include "frontend/builder/builder.h"
 #include "ir/support/text.h"
@@ -62,17 +64,6 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
 
 // ---- Arrays -----------------------------------------------------------------------------------
 
-namespace {
-
-template <class ValueOf>
-Array make_array(std::vector<int64_t> shape, DType dtype, const Device& device, ValueOf value_of) {
-  HostTensor host(dtype, std::move(shape));
-  for (int64_t i = 0; i < host.numel(); ++i) host.set_double(i, value_of(i));
-  return Array::from_host(host, device);
-}
-
-}  // namespace
-
 Array zeros(std::vector<int64_t> shape, DType dtype, const Device& device) {
   return Array::from_host(HostTensor(dtype, std::move(shape)), device);
 }
@@ -86,7 +77,13 @@ Array full(std::vector<int64_t> shape, double value, DType dtype, const Device& 
     fail(codes::kBadNumber,
          fmt::format("full: {} is not a value of {}", number_text(value), name(dtype)),
          {.node = "full", .fix = "choose a dtype that has this value, such as f32"});
-  return make_array(std::move(shape), dtype, device, [value](int64_t) { return value; });
+  HostTensor host(dtype, std::move(shape));
+  if (host.numel() > 0) host.set_double(0, value);
+  // What is filled is copied behind itself, twice as much each time.
+  const size_t size = host.size_bytes();
+  for (size_t filled = size_of(dtype); filled < size; filled *= 2)
+    std::memcpy(host.data() + filled, host.data(), std::min(filled, size - filled));
+  return Array::from_host(host, device);
 }
 
 Array arange(double start, double stop, double step, DType dtype, const Device& device) {
@@ -94,8 +91,10 @@ Array arange(double start, double stop, double step, DType dtype, const Device& 
   if (step == 0 || !(std::abs(count) < 0x1p53))
     fail(codes::kBadDim, fmt::format("arange({}, {}, {}) does not end", number_text(start),
                                      number_text(stop), number_text(step)));
-  return make_array({static_cast<int64_t>(std::max(count, 0.0))}, dtype, device,
-                    [=](int64_t i) { return start + static_cast<double>(i) * step; });
+  HostTensor host(dtype, {static_cast<int64_t>(std::max(count, 0.0))});
+  for (int64_t i = 0; i < host.numel(); ++i)
+    host.set_double(i, start + static_cast<double>(i) * step);
+  return Array::from_host(host, device);
 }
 
 Array arange(int64_t count, DType dtype, const Device& device) {

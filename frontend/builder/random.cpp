@@ -1,13 +1,21 @@
 #include "braze/random.h"
 
 #include <cmath>
+#include <map>
+#include <mutex>
 #include <numbers>
+#include <utility>
 
 #include "braze/elementwise.h"
+#include "braze/jit.h"
+#include "compiler/passes/graph_emitter.h"
 #include "frontend/builder/builder.h"
+#include "ir/ops/math_bodies.h"
+#include "ir/support/hash.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
 #include "ir/values/philox.h"
+#include "runtime/memory/array_state.h"
 
 namespace braze::random {
 namespace {
@@ -31,62 +39,21 @@ void check_floating(DType dtype, const char* what, SourceLocation where) {
          {.location = where, .fix = "make floating numbers and cast them"});
 }
 
-// The functions on the host and in graphs are the same formulas; a test compares them.
+// Words of numbers drawn under a key have the counter's upper half zero; derived keys do not.
+constexpr uint32_t kByIndex = 1, kByName = 2;
 
-double host_uniform(const std::array<uint32_t, 2>& key, uint64_t i, uint64_t count, DType dtype) {
-  const uint32_t word = philox_word(i, key);
-  if (dtype == DType::F64) {
-    const uint32_t low = philox_word(count + i, key);
-    return ((word >> 5) * 0x1p26 + (low >> 6)) * 0x1p-53;
-  }
-  const int bits = uniform_bits(dtype);
-  return std::ldexp(static_cast<double>(word >> (32 - bits)), -bits);
-}
-
-double rounded(double value, DType dtype) {
-  HostTensor scalar(dtype, {});
-  scalar.set_double(0, value);
-  return scalar.get_double(0);
-}
-
-/// The next lower number of a floating dtype.
-uint64_t predecessor(uint64_t bits, DType dtype) {
-  const uint64_t sign = uint64_t{1} << (8 * size_of(dtype) - 1);
-  if ((bits & ~sign) == 0) return sign | 1;
-  return bits & sign ? bits + 1 : bits - 1;
-}
-
-/// Rounds `value` down, and to less than `limit`: the nearest might be the limit, and the ends of
-/// an interval would get half of what the numbers between them get.
-void set_below(HostTensor& tensor, int64_t i, double value, double limit) {
-  tensor.set_double(i, value);
-  const double nearest = tensor.get_double(i);
-  if (nearest > value || nearest >= limit)
-    tensor.set_bits(i, predecessor(tensor.get_bits(i), tensor.dtype()));
-}
-
-/// One Box-Muller number, from two words.
-template <class Real>
-Real box_muller(uint32_t first, uint32_t second) {
-  // Within (0, 1], so that the logarithm is finite.
-  const Real radius = static_cast<Real>(first) * Real(0x1p-32) + Real(0x1p-33);
-  const Real angle = static_cast<Real>(second) * Real(2 * std::numbers::pi * 0x1p-32);
-  const Real log_radius = static_cast<Real>(std::log(static_cast<double>(radius)));
-  const Real cosine = static_cast<Real>(std::cos(static_cast<double>(angle)));
-  return std::sqrt(Real(-2) * log_radius) * cosine;
+Key derived(const Key& key, uint64_t index, uint32_t kind) {
+  const auto block =
+      philox4x32({static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, kind},
+                 {key.low, key.high});
+  return Key(block[0] | uint64_t{block[1]} << 32);
 }
 
 }  // namespace
 
-Key Key::fold_in(uint64_t index) const {
-  // Words of numbers drawn under a key have the counter's upper half zero; derived keys do not.
-  const auto block = philox4x32(
-      {static_cast<uint32_t>(index), static_cast<uint32_t>(index >> 32), 0, 1}, {low, high});
-  Key key;
-  key.low = block[0];
-  key.high = block[1];
-  return key;
-}
+Key Key::fold_in(uint64_t index) const { return derived(*this, index, kByIndex); }
+
+Key Key::fold_in(std::string_view name) const { return derived(*this, hash64(name), kByName); }
 
 std::vector<Key> Key::split(int count) const {
   std::vector<Key> keys;
@@ -98,55 +65,21 @@ Array Key::array(const Device& device) const {
   return Array::from(std::vector<uint32_t>{low, high}, {2}, device);
 }
 
-Array uniform(std::vector<int64_t> shape, double low, double high, DType dtype, Key key,
-              const Device& device) {
-  check_floating(dtype, "uniform", {});
-  HostTensor host(dtype, std::move(shape));
-  const auto count = static_cast<uint64_t>(host.numel());
-  low = rounded(low, dtype);
-  high = rounded(high, dtype);
-  const double limit = low < high ? high : INFINITY;
-  for (uint64_t i = 0; i < count; ++i) {
-    const double unit = host_uniform({key.low, key.high}, i, count, dtype);
-    set_below(host, static_cast<int64_t>(i), low + (high - low) * unit, limit);
-  }
-  return Array::from_host(host, device);
-}
-
-Array normal(std::vector<int64_t> shape, double mean, double deviation, DType dtype, Key key,
-             const Device& device) {
-  check_floating(dtype, "normal", {});
-  HostTensor host(dtype, std::move(shape));
-  const auto count = static_cast<uint64_t>(host.numel());
-  for (uint64_t i = 0; i < count; ++i) {
-    const uint32_t first = philox_word(i, {key.low, key.high});
-    const uint32_t second = philox_word(count + i, {key.low, key.high});
-    const double unit = dtype == DType::F64 ? box_muller<double>(first, second)
-                                            : static_cast<double>(box_muller<float>(first, second));
-    host.set_double(static_cast<int64_t>(i), mean + deviation * unit);
-  }
-  return Array::from_host(host, device);
-}
-
-Tensor fold_in(const Tensor& key, const Operand& index, Where where) {
-  const detail::Place place(where);
-  // The first words under a key that the index changed; an odd factor maps no two indices to one.
-  const Tensor mixed = logical_xor(key, (fill(u32, {2}, 1) + index) * 0x9E3779B9u);
-  return bits(mixed, {2});
-}
-
-Tensor bits(const Tensor& key, const Dims& shape, Where where) {
-  const SourceLocation at = detail::place(where);
-  const char* op = detail::called("random::bits");
-  const auto& builder = detail::builder_of(key, op, at);
-  if (!(detail::type_of(key) == TensorType{DType::U32, {2}}))
-    fail(codes::kDTypeMismatch, fmt::format("{}: {} is no key", op, key.to_string()),
-         {.location = at, .node = op, .fix = "a key is u32[2], such as random::Key(1).array()"});
-  return detail::wrap(
-      builder, build::random_bits(builder->graph, detail::node_of(key), to_shape(shape), at));
-}
+// ---- In graphs --------------------------------------------------------------------------------
 
 namespace {
+
+void check_key(const Tensor& key, const char* op, SourceLocation where) {
+  detail::builder_of(key, op, where);
+  if (!(detail::type_of(key) == TensorType{DType::U32, {2}}))
+    fail(codes::kDTypeMismatch, fmt::format("{}: {} is no key", op, key.to_string()),
+         {.location = where, .node = op, .fix = "a key is u32[2], such as random::Key(1).array()"});
+}
+
+/// Element `i` of a vector.
+Tensor element(const Tensor& vector, int64_t i) {
+  return reshape(slice(vector, 0, i, i + 1), Dims{});
+}
 
 /// Two words for each element.
 std::pair<Tensor, Tensor> two_words(const Tensor& key, const Dims& shape) {
@@ -156,7 +89,64 @@ std::pair<Tensor, Tensor> two_words(const Tensor& key, const Dims& shape) {
   return {reshape(slice(words, 0, 0, 1), shape), reshape(slice(words, 0, 1, 2), shape)};
 }
 
+/// `function` of the scalar that stands for x. Functions made of machine rows give the same bits
+/// everywhere; the interpreter's own logarithm and cosine are those of the host's library.
+template <class Function>
+Tensor of_scalars(const Tensor& x, Function function) {
+  GraphEmitter emitter(x.builder()->graph, detail::place(Where::current()), true);
+  return detail::wrap(x.builder(), GraphEmitter::node(function(emitter.value(detail::node_of(x)))));
+}
+
+/// The cosine of the angle that is `word` (u32) parts in 2^32 of a turn: n quarters and a rest.
+Scalar cosine_of_turn(const Scalar& word, DType dtype) {
+  const Scalar half_turns = convert(bitcast(word, DType::I32), dtype) * 0x1p-31;
+  const Scalar n = round_even(half_turns * 2.0);
+  const Scalar rest = (half_turns - n * 0.5) * std::numbers::pi;
+  const Scalar z = rest * rest, none = rest.constant(0);
+  const bool wide = dtype == DType::F64;
+  const Scalar sine =
+      wide ? math::sin_of_parts_f64(rest, none, z) : math::sin_of_parts_f32(rest, none, z);
+  const Scalar cosine =
+      wide ? math::cos_of_parts_f64(rest, none, z) : math::cos_of_parts_f32(rest, none, z);
+  const Scalar quarter = convert(n, DType::I32);
+  const auto has = [&](const Scalar& x, int64_t bit) {
+    return ne(bit_and(x, x.constant(static_cast<double>(bit))), x.constant(0));
+  };
+  const Scalar value = select(has(quarter, 1), sine, cosine);
+  return select(has(quarter + 1.0, 2), -value, value);
+}
+
 }  // namespace
+
+Tensor fold_in(const Tensor& key, const Operand& index, Where where) {
+  const detail::Place place(where, "random::fold_in");
+  const SourceLocation at = detail::place(where);
+  check_key(key, "random::fold_in", at);
+  const bool is_tensor = index.kind() == Operand::Kind::Tensor;
+  if (is_tensor && !is_integer(index.tensor().dtype()))
+    fail(codes::kDTypeMismatch,
+         fmt::format("random::fold_in: the index {} is no integer", index.tensor().to_string()),
+         {.location = at, .node = "random::fold_in", .fix = "cast it to i64"});
+  const Tensor wide = is_tensor
+                          ? cast(reshape(index.tensor(), Dims{}), i64)
+                          : detail::as_tensor(index, key.builder(), i64, "random::fold_in", at);
+  const auto multiply = [](uint32_t factor, const Tensor& x) {
+    const Tensor product = cast(x, i64) * factor;
+    return std::pair(cast(shr(product, 32), u32), cast(product, u32));
+  };
+  const auto block = philox4x32<Tensor>(
+      {cast(wide, u32), cast(shr(wide, 32), u32), fill(u32, {}, 0), fill(u32, {}, kByIndex)},
+      {element(key, 0), element(key, 1)}, multiply);
+  return concat({reshape(block[0], {1}), reshape(block[1], {1})});
+}
+
+Tensor bits(const Tensor& key, const Dims& shape, Where where) {
+  const SourceLocation at = detail::place(where);
+  check_key(key, detail::called("random::bits"), at);
+  const auto& builder = key.builder();
+  return detail::wrap(
+      builder, build::random_bits(builder->graph, detail::node_of(key), to_shape(shape), at));
+}
 
 Tensor uniform(const Tensor& key, const Dims& shape, DType dtype, Where where) {
   const detail::Place place(where, "random::uniform");
@@ -169,14 +159,114 @@ Tensor uniform(const Tensor& key, const Dims& shape, DType dtype, Where where) {
   return cast(cast(shr(bits(key, shape), 32 - count), f32) * std::ldexp(1.0, -count), dtype);
 }
 
+namespace {
+
+/// In f32, or in f64 for f64.
+Tensor wide_normal(const Tensor& key, const Dims& shape, DType dtype) {
+  const DType wide = compute_type(dtype);
+  const auto [first, second] = two_words(key, shape);
+  // Within (0, 1], so that the logarithm is finite.
+  const Tensor share = cast(first, wide) * 0x1p-32 + 0x1p-33;
+  const Tensor log = of_scalars(share, [](const Scalar& x) { return math::log(x); });
+  return sqrt(log * -2.0) *
+         of_scalars(second, [wide](const Scalar& x) { return cosine_of_turn(x, wide); });
+}
+
+}  // namespace
+
 Tensor normal(const Tensor& key, const Dims& shape, DType dtype, Where where) {
   const detail::Place place(where, "random::normal");
   check_floating(dtype, "normal", detail::place(where));
-  const DType wide = compute_type(dtype);
-  const auto [first, second] = two_words(key, shape);
-  const Tensor radius = cast(first, wide) * 0x1p-32 + 0x1p-33;
-  const Tensor angle = cast(second, wide) * (2 * std::numbers::pi * 0x1p-32);
-  return cast(sqrt(log(radius) * -2.0) * cos(angle), dtype);
+  return cast(wide_normal(key, shape, dtype), dtype);
+}
+
+// ---- Arrays -----------------------------------------------------------------------------------
+
+namespace {
+
+/// Builds random numbers for a shape; the distribution's parameters are a vector of f64.
+using Draw = Tensor (*)(const Tensor& key, const Dims& shape, DType dtype,
+                        const Tensor& parameters);
+
+/// The memory of `flat`, which nobody else has, under another shape.
+Array reshaped(const Array& flat, std::vector<int64_t> shape) {
+  flat.wait();
+  Array::State& state = *flat.state();
+  return Array(std::make_shared<Array::State>(state.dtype, std::move(shape), state.driver,
+                                              state.data, std::move(state.buffer), nullptr));
+}
+
+/// An Array of what `draw` builds. The function is compiled for any number of elements: that of the
+/// memory that the result takes over, which is its first argument.
+Array drawn(const char* name, Draw draw, std::vector<int64_t> shape, Key key,
+            const std::vector<double>& parameters, DType dtype, const Device& device) {
+  const auto function = [draw](Tensor memory, Tensor k, Tensor p) {
+    return draw(k, memory.shape(), memory.dtype(), p);
+  };
+  using Compiled = Jitted<std::decay_t<decltype(function)>>;
+  static std::mutex mutex;
+  static auto* const functions = new std::map<std::pair<Draw, DType>, Compiled>;
+  const auto compiled = [&] {
+    const std::lock_guard lock(mutex);
+    const auto known = functions->find({draw, dtype});
+    if (known != functions->end()) return known->second;
+    const JitOptions options{.name = name, .donate = {0}};
+    const Compiled fresh(function, {spec(dtype, {"n:0..1099511627776"})}, options,
+                         std::source_location::current());
+    return functions->emplace(std::pair(draw, dtype), fresh).first->second;
+  }();
+  const Array memory = make_array(dtype, {checked_numel(shape)}, device, nullptr);
+  const auto count = static_cast<int64_t>(parameters.size());
+  return reshaped(compiled(memory, key.array(device), Array::from(parameters, {count}, device)),
+                  std::move(shape));
+}
+
+/// `value` (f64) rounded down to `dtype`: the nearest might be the end of an interval, and its ends
+/// would get half of what the numbers between them get.
+Tensor rounded_down(const Tensor& value, DType dtype) {
+  if (dtype == DType::F64) return value;
+  const int kept = dtype == DType::F32 ? 24 : uniform_bits(dtype);
+  const int64_t dropped = (int64_t{1} << (53 - kept)) - 1;
+  const Tensor magnitude = bitcast(value, i64) + select(value < 0, fill(i64, {}, dropped), 0);
+  return cast(bitcast(magnitude & ~dropped, f64), dtype);
+}
+
+/// The next lower number of a floating dtype.
+double next_below(double value, DType dtype) {
+  const uint64_t sign = uint64_t{1} << (8 * size_of(dtype) - 1);
+  uint64_t bits = constant_bits(dtype, value);
+  if ((bits & ~sign) == 0)
+    bits = sign | 1;
+  else
+    bits = bits & sign ? bits + 1 : bits - 1;
+  return bits_to_double(dtype, bits);
+}
+
+}  // namespace
+
+Array uniform(std::vector<int64_t> shape, Key key, double low, double high, DType dtype,
+              const Device& device) {
+  check_floating(dtype, "uniform", {});
+  const auto rounded = [dtype](double x) { return bits_to_double(dtype, constant_bits(dtype, x)); };
+  const Draw draw = [](const Tensor& k, const Dims& dims, DType type, const Tensor& parameters) {
+    const Tensor from = element(parameters, 0), width = element(parameters, 1) - from;
+    const Tensor value = from + width * cast(uniform(k, dims, type), f64);
+    return minimum(rounded_down(value, type), cast(element(parameters, 2), type));
+  };
+  low = rounded(low);
+  high = rounded(high);
+  const double greatest = low < high ? next_below(high, dtype) : low;
+  return drawn("random.uniform", draw, std::move(shape), key, {low, high, greatest}, dtype, device);
+}
+
+Array normal(std::vector<int64_t> shape, Key key, double mean, double deviation, DType dtype,
+             const Device& device) {
+  check_floating(dtype, "normal", {});
+  const Draw draw = [](const Tensor& k, const Dims& dims, DType type, const Tensor& parameters) {
+    const Tensor unit = cast(wide_normal(k, dims, type), f64);
+    return cast(element(parameters, 0) + element(parameters, 1) * unit, type);
+  };
+  return drawn("random.normal", draw, std::move(shape), key, {mean, deviation}, dtype, device);
 }
 
 }  // namespace braze::random

@@ -30,7 +30,7 @@ Fans fans(const std::vector<int64_t>& shape) {
 
 Initializer scaled_normal(double (*variance)(Fans)) {
   return [variance](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
-    return random::normal(shape, 0, std::sqrt(variance(fans(shape))), dtype, key);
+    return random::normal(shape, key, 0, std::sqrt(variance(fans(shape))), dtype);
   };
 }
 
@@ -38,7 +38,7 @@ Initializer scaled_normal(double (*variance)(Fans)) {
 Initializer scaled_uniform(double (*variance)(Fans)) {
   return [variance](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
     const double bound = std::sqrt(3 * variance(fans(shape)));
-    return random::uniform(shape, -bound, bound, dtype, key);
+    return random::uniform(shape, key, -bound, bound, dtype);
   };
 }
 
@@ -56,12 +56,12 @@ Initializer zeros() { return constant(0); }
 Initializer ones() { return constant(1); }
 Initializer normal(double deviation, double mean) {
   return [=](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
-    return random::normal(shape, mean, deviation, dtype, key);
+    return random::normal(shape, key, mean, deviation, dtype);
   };
 }
 Initializer uniform(double low, double high) {
   return [=](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
-    return random::uniform(shape, low, high, dtype, key);
+    return random::uniform(shape, key, low, high, dtype);
   };
 }
 Initializer xavier_normal() { return scaled_normal(xavier); }
@@ -75,15 +75,17 @@ namespace nn {
 
 Parameters linear_parameters(int64_t in, int64_t out, random::Key key, const Initializer& weight,
                              DType dtype) {
-  return {{"weight", weight({in, out}, dtype, key)}, {"bias", zeros({out}, dtype)}};
+  return {{"weight", weight({in, out}, dtype, key.fold_in("weight"))},
+          {"bias", zeros({out}, dtype)}};
 }
 
 Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key,
                           const Initializer& weight, DType dtype) {
   Parameters out;
-  for (size_t i = 0; i + 1 < sizes.size(); ++i)
-    out.add(std::to_string(i),
-            linear_parameters(sizes[i], sizes[i + 1], key.fold_in(i), weight, dtype));
+  for (size_t i = 0; i + 1 < sizes.size(); ++i) {
+    const std::string layer = std::to_string(i);
+    out.add(layer, linear_parameters(sizes[i], sizes[i + 1], key.fold_in(layer), weight, dtype));
+  }
   return out;
 }
 
@@ -141,7 +143,8 @@ Tensor log_softmax(const Tensor& x, int64_t axis, Where where) {
   return cast(z - log(sum(exp(z), axis, true)), x.dtype());
 }
 
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where) {
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_index,
+                     Where where) {
   const detail::Place place(where);
   check_labels("cross_entropy", logits, labels);
   const Tensor z = shifted(widen(logits), -1);
@@ -149,8 +152,11 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where) {
   const Tensor chosen = sum(select(one_hot(labels, classes, boolean), z, 0), -1);
   const Tensor loss = log(sum(exp(z), -1)) - chosen;
   // The shift cancels only where a class is chosen, so the other rows have to be left out whole.
-  const Tensor is_class = (labels >= 0) & (labels < classes);
-  return cast(mean(select(is_class, loss, 0)), logits.dtype());
+  const Tensor label = cast(labels, i64);
+  const Tensor is_class = (label >= 0) & (label < classes), counts = label != ignore_index;
+  const Tensor other = select(counts, full_like(loss, NAN), 0);
+  const Tensor total = sum(select(is_class & counts, loss, other));
+  return cast(total / cast(sum(cast(counts, i64)), total.dtype()), logits.dtype());
 }
 
 Tensor mse(const Tensor& x, const Tensor& y, Where where) {

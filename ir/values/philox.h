@@ -4,20 +4,31 @@
 
 #include <array>
 #include <cstdint>
+#include <utility>
 
 namespace braze {
 
-/// One block of 128 random bits. Ten rounds, as in the paper's recommendation.
-constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
-                                             std::array<uint32_t, 2> key) {
+/// One block of 128 random bits. Ten rounds, as in the paper's recommendation. A Word is 32 bits
+/// with ^ and a + that wraps; `multiply(factor, word)` gives the upper and the lower word of their
+/// product.
+template <class Word, class Multiply>
+constexpr std::array<Word, 4> philox4x32(std::array<Word, 4> counter, std::array<Word, 2> key,
+                                         Multiply&& multiply) {
   for (int round = 0; round < 10; ++round) {
-    const uint64_t a = uint64_t{0xD2511F53} * counter[0];
-    const uint64_t b = uint64_t{0xCD9E8D57} * counter[2];
-    counter = {static_cast<uint32_t>(b >> 32) ^ counter[1] ^ key[0], static_cast<uint32_t>(b),
-               static_cast<uint32_t>(a >> 32) ^ counter[3] ^ key[1], static_cast<uint32_t>(a)};
-    key = {key[0] + 0x9E3779B9, key[1] + 0xBB67AE85};  // the golden ratio and sqrt(3) - 1
+    const std::pair<Word, Word> a = multiply(0xD2511F53u, counter[0]);
+    const std::pair<Word, Word> b = multiply(0xCD9E8D57u, counter[2]);
+    counter = {b.first ^ counter[1] ^ key[0], b.second, a.first ^ counter[3] ^ key[1], a.second};
+    key = {key[0] + 0x9E3779B9u, key[1] + 0xBB67AE85u};  // the golden ratio and sqrt(3) - 1
   }
   return counter;
+}
+
+constexpr std::array<uint32_t, 4> philox4x32(std::array<uint32_t, 4> counter,
+                                             std::array<uint32_t, 2> key) {
+  return philox4x32(counter, key, [](uint32_t factor, uint32_t word) {
+    const uint64_t product = uint64_t{factor} * word;
+    return std::pair(static_cast<uint32_t>(product >> 32), static_cast<uint32_t>(product));
+  });
 }
 
 /// Word `i` of the stream under `key`: word i % 4 of the block with counter i / 4.

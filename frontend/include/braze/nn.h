@@ -45,11 +45,15 @@ Initializer he_uniform();
 
 namespace nn {
 
+// Each parameter is drawn under the key that its name, of each group and its own, is folded into:
+// the weight of layer "0" under key.fold_in("0").fold_in("weight"). Layers of one model need keys
+// of their own: linear_parameters(64, 64, key.fold_in("layer1")).
+
 /// "weight" [in, out] and "bias" [out] (zeros).
-Parameters linear_parameters(int64_t in, int64_t out, random::Key key = {},
+Parameters linear_parameters(int64_t in, int64_t out, random::Key key,
                              const Initializer& weight = init::xavier_uniform(), DType dtype = f32);
 /// Parameters of linear layers "0", "1" ... between consecutive `sizes`.
-Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key = {},
+Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key,
                           const Initializer& weight = init::he_normal(), DType dtype = f32);
 
 /// x·weight + bias over the last axis of x [..., in]: [..., out]. "weight" [in, out] and "bias"
@@ -67,11 +71,12 @@ Tensor softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current(
 /// log(softmax(x)) without the loss of small probabilities.
 Tensor log_softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current());
 
-/// The mean over all rows of -log_softmax(logits)[label]. `logits` [..., classes] floating,
-/// `labels` [...] integer. A row whose label is outside of [0, classes), such as the
-/// padding -100, adds 0 to the sum of which this is the mean, and no gradient. A scalar of the
-/// logits' dtype; the number of classes must not be symbolic.
-Tensor cross_entropy(const Tensor& logits, const Tensor& labels, Where where = Where::current());
+/// The mean of -log_softmax(logits)[label] over the rows whose label is not `ignore_index`; NaN if
+/// there is none. `logits` [..., classes] floating, `labels` [...] integer. Ignored rows have no
+/// gradient. Any other label outside of [0, classes) makes the result NaN. A scalar of the logits'
+/// dtype; the number of classes must not be symbolic.
+Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_index = -100,
+                     Where where = Where::current());
 /// The mean of (x - y)^2 over all elements: a scalar. The two have one dtype and broadcast.
 Tensor mse(const Tensor& x, const Tensor& y, Where where = Where::current());
 /// The share of rows whose greatest logit is that of the label, f32 scalar. `logits` [..., classes]

@@ -1,11 +1,12 @@
-// random.h — random numbers as a function of an explicit key: the same key gives the same numbers,
-// on every device and in every run.
+// random.h — random numbers as a function of an explicit key: the same key gives the same bits, on
+// every device and in every run.
 //
-// Numbers come from Philox4x32-10 words; see RandomBitsOp. Use a key once: derive others with
-// `split` or `fold_in`.
+// Numbers come from Philox4x32-10 words (see RandomBitsOp) and exact arithmetic on them, in a
+// compiled function. Use a key once: derive others with `split` or `fold_in`.
 #pragma once
 
 #include <cstdint>
+#include <string_view>
 #include <vector>
 
 #include "braze/array.h"
@@ -13,43 +14,37 @@
 
 namespace braze::random {
 
-/// A stream of random numbers. The default key is always the same.
+/// A stream of random numbers.
 struct Key {
   uint32_t low = 0, high = 0;  ///< the 64 bits of the key
 
-  Key() = default;
   explicit Key(uint64_t seed)
       : low(static_cast<uint32_t>(seed)), high(static_cast<uint32_t>(seed >> 32)) {}
 
   /// An independent key for each `index`.
   Key fold_in(uint64_t index) const;
-  /// `count` independent keys.
+  /// An independent key for each name, such as that of a parameter: "layer1.weight".
+  Key fold_in(std::string_view name) const;
+  /// `count` independent keys: fold_in(0), fold_in(1) ...
   std::vector<Key> split(int count) const;
   /// As u32[2], to be an argument of a compiled function.
   Array array(const Device& device = default_device()) const;
 };
 
-// ---- Arrays, made on the host. Floating dtypes; another one is InvalidArgument. --------------
+// ---- Arrays, computed on their device by a function that is compiled once for each dtype. They
+// ---- are complete. Floating dtypes; another one is InvalidArgument. ----------------------------
 
 /// Uniform in [low, high), whose ends are rounded to `dtype` first; always `low` if they are equal.
-Array uniform(std::vector<int64_t> shape, double low = 0, double high = 1, DType dtype = f32,
-              Key key = {}, const Device& device = default_device());
+Array uniform(std::vector<int64_t> shape, Key key, double low = 0, double high = 1,
+              DType dtype = f32, const Device& device = default_device());
 /// Normal with this mean and standard deviation, rounded once to `dtype`.
-Array normal(std::vector<int64_t> shape, double mean = 0, double deviation = 1, DType dtype = f32,
-             Key key = {}, const Device& device = default_device());
-/// Standard normal f32 under `key`.
-inline Array normal(std::vector<int64_t> shape, Key key) {
-  return normal(std::move(shape), 0, 1, f32, key);
-}
-/// Uniform f32 in [0, 1) under `key`.
-inline Array uniform(std::vector<int64_t> shape, Key key) {
-  return uniform(std::move(shape), 0, 1, f32, key);
-}
+Array normal(std::vector<int64_t> shape, Key key, double mean = 0, double deviation = 1,
+             DType dtype = f32, const Device& device = default_device());
 
 // ---- In graphs. `key` is u32[2], as Key::array gives it; another type is InvalidArgument. -----
 
-/// A key of the graph's own, u32[2], for `index`, which may be a value of the graph (u32, rank 0),
-/// such as the number of the step.
+/// The key that Key::fold_in gives for `index`: a number, or an integer of the graph with one
+/// element, such as the number of the step.
 Tensor fold_in(const Tensor& key, const Operand& index, Where where = Where::current());
 /// 32 random bits each: a u32 tensor of this shape.
 Tensor bits(const Tensor& key, const Dims& shape, Where where = Where::current());
