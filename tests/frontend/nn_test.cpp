@@ -1,4 +1,5 @@
 // Layers, losses, random numbers and optimizers against values made by hand.
+#include "tests/frontend/pytorch_figures.h"
 #include "tests/frontend/support.h"
 
 namespace braze {
@@ -34,17 +35,35 @@ TEST_F(Nn, CrossEntropy) {
   }
 }
 
-TEST_F(Nn, CrossEntropyLeavesOutRowsWithoutAClass) {
-  const auto loss = [](Tensor x, Tensor y) { return nn::cross_entropy(x, y); };
+TEST_F(Nn, CrossEntropyAndItsGradientArePyTorchs) {
+  struct Case {
+    Longs labels;
+    int64_t ignore_index;
+    const Doubles &loss, &gradient;
+  };
+  const Case cases[] = {
+      {{1, 2, 0, 0}, -100, pytorch::kAllLoss, pytorch::kAllGradient},
+      {{1, -100, 2, 0}, -100, pytorch::kSomeLoss, pytorch::kSomeGradient},
+      {{-100, -100, -100, -100}, -100, pytorch::kIgnoredLoss, pytorch::kIgnoredGradient},
+      {{1, 2, 0, 2}, 2, pytorch::kOtherLoss, pytorch::kOtherGradient},
+  };
   const Array logits = Array::from(Doubles{0, 1, 2, 5, 5, 5, 1, 1, 1, 9, 2, 0}, {4, 3});
-  const Array labels = Array::from(Longs{1, -100, 3, 0}, {4});
-  const double z0 = 1 + std::exp(1) + std::exp(2), z3 = 1 + std::exp(-7) + std::exp(-9);
-  const auto [value, gradient] = jit(value_and_grad(loss))(logits, labels);
-  expect_near(value, {(std::log(z0) - 1 + std::log(z3)) / 4}, 1e-15);
-  expect_near(gradient,
-              {1 / z0 / 4, (std::exp(1) / z0 - 1) / 4, std::exp(2) / z0 / 4, 0, 0, 0, 0, 0, 0,
-               (1 / z3 - 1) / 4, std::exp(-7) / z3 / 4, std::exp(-9) / z3 / 4},
-              1e-15);
+  for (const Case& c : cases) {
+    const auto loss = [&](Tensor x, Tensor y) { return nn::cross_entropy(x, y, c.ignore_index); };
+    const auto [value, gradient] = jit(value_and_grad(loss))(logits, Array::from(c.labels, {4}));
+    if (std::isnan(c.loss[0]))
+      EXPECT_TRUE(std::isnan(value.item()));
+    else
+      expect_near(value, c.loss, 1e-14);
+    expect_near(gradient, c.gradient, 1e-14);
+  }
+}
+
+TEST_F(Nn, CrossEntropyOfALabelThatIsNoClassIsNaN) {
+  const auto f = jit([](Tensor x, Tensor y) { return nn::cross_entropy(x, y); });
+  const Array logits = Array::from(Doubles{0, 1, 2, 5, 5, 5}, {2, 3});
+  for (const int64_t label : {-1, 3})
+    EXPECT_TRUE(std::isnan(f(logits, Array::from(Longs{1, label}, {2})).item())) << label;
 }
 
 TEST_F(Nn, Accuracy) {
@@ -75,7 +94,7 @@ TEST_F(Nn, LinearAndMlp) {
     const Tensor hidden = relu(dot(x, w.at("0.weight")) + w.at("0.bias"));
     return nn::mlp(w, x) - (dot(hidden, w.at("1.weight")) + w.at("1.bias"));
   });
-  expect_near(f(model, random::normal({4, 3})), Doubles(8, 0), 0);
+  expect_near(f(model, random::normal({4, 3}, random::Key(2))), Doubles(8, 0), 0);
 }
 
 TEST_F(Nn, EmbeddingAndDropout) {
@@ -127,37 +146,68 @@ TEST_F(Nn, InitializersHaveTheirVariance) {
 
 // ---- Random -----------------------------------------------------------------------------------
 
-TEST_F(Random, HostAndGraphAgree) {
-  // Bit for bit where math rows are those of the host's library.
-  const DeviceGuard exact("interpreter");
+// Devices of every kind, and threads in every number: what differs between them is not the numbers.
+TEST_F(Random, BitsAreTheSameOnEveryDevice) {
+  const auto words = [](const Array& array) {
+    std::vector<std::byte> bytes(array.size_bytes());
+    array.copy_to_host(bytes);
+    return bytes;
+  };
+  const random::Key key(0x123456789abcdef);
   for (const DType dtype : {f32, f64, f16, bf16}) {
     SCOPED_TRACE(name(dtype));
-    const random::Key key(0x123456789abcdef);
-    const auto uniform = jit([=](Tensor k) { return random::uniform(k, {3, 7}, dtype); });
-    EXPECT_EQ(to_doubles(uniform(key.array())),
-              to_doubles(random::uniform({3, 7}, 0, 1, dtype, key)));
-    const auto normal = jit([=](Tensor k) { return random::normal(k, {3, 7}, dtype); });
-    EXPECT_EQ(to_doubles(normal(key.array())),
-              to_doubles(random::normal({3, 7}, 0, 1, dtype, key)));
+    const auto draw = [&](const Device& device) {
+      return std::pair(words(random::normal({37, 43}, key, 0.5, 3, dtype, device)),
+                       words(random::uniform({37, 43}, key, -1, 2, dtype, device)));
+    };
+    const auto in_graph = jit([=](Tensor k) {
+      return std::pair(random::normal(k, {37, 43}, dtype), random::uniform(k, {37, 43}, dtype));
+    });
+    const auto graph = [&](const Device& device) {
+      const auto [normal, uniform] = in_graph(key.array(device));
+      return std::pair(words(normal), words(uniform));
+    };
+    const auto expected = draw("interpreter");
+    const auto expected_in_graph = graph("interpreter");
+    for (const char* device : {"cpu", "sim:cpu", "sim:sm_90"}) {
+      EXPECT_EQ(draw(device), expected) << device;
+      EXPECT_EQ(graph(device), expected_in_graph) << device;
+    }
+    EXPECT_EQ(words(random::normal({37, 43}, key, 0, 1, dtype, "interpreter")),
+              expected_in_graph.first);
+    EXPECT_EQ(words(random::uniform({37, 43}, key, 0, 1, dtype, "interpreter")),
+              expected_in_graph.second);
   }
+}
+
+TEST_F(Random, ShapesOfAnyRankAndSize) {
+  const random::Key key(4);
+  const Doubles line = to_doubles(random::normal({24}, key));
+  EXPECT_EQ(to_doubles(random::normal({2, 3, 4}, key)), line);
+  EXPECT_EQ(random::normal({2, 3, 4}, key).shape(), (std::vector<int64_t>{2, 3, 4}));
+  EXPECT_EQ(random::normal({}, key).numel(), 1);
+  EXPECT_EQ(random::normal({0}, key).numel(), 0);
+  EXPECT_EQ(random::uniform({3, 0, 2}, key).numel(), 0);
+  EXPECT_CONTAINS(error_of([&] { random::normal({2}, key, 0, 1, i32); }), "no floating dtype");
+  EXPECT_CONTAINS(error_of([&] { random::normal({-1}, key); }), "-1");
 }
 
 TEST_F(Random, KnownWords) {
   // Philox4x32-10, counter and key zero: the first test vector of the Random123 distribution.
   const auto f = jit([](Tensor key) { return random::bits(key, {4}); });
-  EXPECT_EQ(f(random::Key().array()).to_vector<uint32_t>(),
+  EXPECT_EQ(f(random::Key(0).array()).to_vector<uint32_t>(),
             (std::vector<uint32_t>{0x6627e8d5, 0xe169c58d, 0xbc57ac4c, 0x9b00dbd8}));
 }
 
 TEST_F(Random, Moments) {
   double sum = 0, squares = 0, least = 1, greatest = 0;
-  for (const double value : to_doubles(random::normal({20000}))) {
+  for (const double value : to_doubles(random::normal({20000}, random::Key(0)))) {
     sum += value;
     squares += value * value;
   }
   EXPECT_NEAR(sum / 20000, 0, 0.03);
   EXPECT_NEAR(squares / 20000, 1, 0.05);
-  for (const double value : to_doubles(random::uniform({20000}))) {
+  for (const double value : to_doubles(random::uniform({20000}, random::Key(0)))) {
     least = std::min(least, value);
     greatest = std::max(greatest, value);
   }
@@ -166,18 +216,18 @@ TEST_F(Random, Moments) {
 
 TEST_F(Random, UniformStaysBelowItsLimit) {
   for (const DType dtype : {f16, bf16, f32, f64}) {
-    for (const double value : to_doubles(random::uniform({20000}, 1, 2, dtype)))
+    for (const double value : to_doubles(random::uniform({20000}, random::Key(0), 1, 2, dtype)))
       ASSERT_TRUE(value >= 1 && value < 2) << name(dtype) << " " << value;
-    for (const double value : to_doubles(random::uniform({20000}, -1.5, -1, dtype)))
+    for (const double value : to_doubles(random::uniform({20000}, random::Key(0), -1.5, -1, dtype)))
       ASSERT_TRUE(value >= -1.5 && value < -1) << name(dtype) << " " << value;
   }
   // No number is between these, and the nearest to half of the way is the limit.
   const double next = std::nextafter(1, 2);
-  expect_near(random::uniform({8}, 1, next, f64), Doubles(8, 1), 0);
-  expect_near(random::uniform({3}, 0.5, 0.5), Doubles(3, 0.5), 0);
+  expect_near(random::uniform({8}, random::Key(0), 1, next, f64), Doubles(8, 1), 0);
+  expect_near(random::uniform({3}, random::Key(0), 0.5, 0.5), Doubles(3, 0.5), 0);
   // Every bf16 from 1 to 2 is as likely: 128 of them.
   int ends = 0;
-  for (const double value : to_doubles(random::uniform({51200}, 1, 2, bf16)))
+  for (const double value : to_doubles(random::uniform({51200}, random::Key(0), 1, 2, bf16)))
     ends += value == 1 || value == 2 - 0x1p-7;
   EXPECT_NEAR(ends, 800, 120);
 }
@@ -189,9 +239,32 @@ TEST_F(Random, KeysDiffer) {
   EXPECT_NE(first(keys[0]), first(keys[1]));
   EXPECT_NE(first(key), first(keys[0]));
   EXPECT_EQ(first(key.fold_in(2)), first(keys[2]));
-  const auto f =
-      jit([](Tensor k, Tensor i) { return random::uniform(random::fold_in(k, i), {4}); });
-  EXPECT_NE(to_doubles(f(key.array(), zeros({}, u32))), to_doubles(f(key.array(), ones({}, u32))));
+  EXPECT_NE(first(key.fold_in("layer1.weight")), first(key.fold_in("layer2.weight")));
+  EXPECT_NE(first(key.fold_in("0")), first(key.fold_in(0)));
+}
+
+TEST_F(Random, KeysFoldedInsideOfGraphsAreThoseOfTheHost) {
+  const random::Key key(0xfedcba9876543210);
+  const auto words = [](const Array& a) { return a.to_vector<uint32_t>(); };
+  const auto folded = jit([](Tensor k, Tensor i) { return random::fold_in(k, i); });
+  for (const int64_t i : {int64_t{0}, int64_t{1}, int64_t{77}, int64_t{1} << 40})
+    EXPECT_EQ(words(folded(key.array(), Array::from(Longs{i}, {}))),
+              words(key.fold_in(static_cast<uint64_t>(i)).array()));
+  EXPECT_EQ(words(folded(key.array(), full({}, 5, u32))), words(key.fold_in(5).array()));
+  EXPECT_EQ(words(jit([](Tensor k) { return random::fold_in(k, 3); })(key.array())),
+            words(key.fold_in(3).array()));
+}
+
+TEST_F(Nn, EveryParameterIsDrawnUnderItsName) {
+  const random::Key key(9);
+  const auto weight = [&](random::Key k) {
+    return to_doubles(nn::linear_parameters(4, 4, k).at("weight"));
+  };
+  EXPECT_NE(weight(key.fold_in("a")), weight(key.fold_in("b")));
+  const Parameters model = nn::mlp_parameters({4, 4, 4}, key);
+  EXPECT_NE(to_doubles(model.at("0.weight")), to_doubles(model.at("1.weight")));
+  EXPECT_EQ(to_doubles(model.at("1.weight")),
+            to_doubles(init::he_normal()({4, 4}, f32, key.fold_in("1").fold_in("weight"))));
 }
 
 // ---- Optimizers -------------------------------------------------------------------------------
@@ -248,6 +321,159 @@ TEST_F(Optim, AdamW) {
   EXPECT_EQ(state.at("step").item(), 5);
 }
 
+// A gradient that becomes small: what does not forget the large ones makes steps that are too
+// small. In bf16, beta2 and 1 round to one number.
+TEST_F(Optim, MomentsOfHalfParametersAreF32) {
+  const auto f = jit([](Weights w, Weights g, Weights s) {
+    return optim::adamw(w, g, s, {.learning_rate = 0.01, .weight_decay = 0.1});
+  });
+  const auto run = [&](DType dtype, const Doubles& parameters, const Doubles& first,
+                       const Doubles& second) {
+    SCOPED_TRACE(name(dtype));
+    const auto half = jit([=](Tensor x) { return cast(x, dtype); });
+    Parameters w = {{"a", half(Array::from(Doubles{1, -0.5, 0.25, 2}, {4}))}};
+    Parameters state = optim::adamw_state(w);
+    for (int step = 1; step <= 60; ++step) {
+      Doubles g;
+      for (int i = 0; i < 4; ++i)
+        g.push_back((step <= 10 ? 1 : 0x1p-7) * (1 + i % 3) * (i % 2 ? -1 : 1));
+      std::tie(w, state) = f(w, Parameters{{"a", half(Array::from(g, {4}))}}, state);
+    }
+    EXPECT_EQ(w.at("a").dtype(), dtype);
+    expect_near(state.at("m.a"), first, 1e-6);
+    expect_near(state.at("v.a"), second, 1e-6);
+    // One unit in the last place of bf16, for what was rounded the other way.
+    expect_near(w.at("a"), parameters, dtype == bf16 ? 0x1p-8 : 0x1p-11);
+  };
+  run(bf16, pytorch::kGivenBf16Parameters, pytorch::kGivenBf16First, pytorch::kGivenBf16Second);
+  run(f16, pytorch::kGivenF16Parameters, pytorch::kGivenF16First, pytorch::kGivenF16Second);
+}
+
+TEST_F(Optim, StateOfAnotherDTypeIsRefused) {
+  const Parameters w = {{"a", full({2}, 1, bf16)}};
+  Parameters state = optim::adamw_state(w);
+  state.set("v.a", full({2}, 0, bf16));
+  const auto f = jit([](Weights p, Weights s) { return optim::adamw(p, p, s); });
+  EXPECT_CONTAINS(error_of([&] { f(w, state); }), "the optimizer's state v.a is bf16[2], not f32");
+}
+
+/// The training run of pytorch_figures.py: a small network, 16 points, three classes.
+class Training {
+ public:
+  explicit Training(DType dtype) : dtype_(dtype) {}
+
+  Parameters parameters() const {
+    return {{"w1", half(grid(8, 16, 3, 7, 13, 16))}, {"w2", half(grid(16, 3, 5, 3, 7, 8))}};
+  }
+  Array points() const { return half(grid(16, 8, 7, 5, 11, 5)); }
+  Array labels() const {
+    Longs out;
+    for (int64_t i = 0; i < 16; ++i) out.push_back((i * i + 1) % 3);
+    return Array::from(out, {16});
+  }
+  static Tensor loss(const Weights& w, const Tensor& x, const Tensor& y) {
+    const Tensor logits = dot(relu(dot(x, w.at("w1"))), w.at("w2"));
+    return nn::cross_entropy(cast(logits, f32), y);
+  }
+
+ private:
+  static Array grid(int64_t rows, int64_t columns, int64_t a, int64_t b, int64_t modulus,
+                    double scale) {
+    std::vector<float> values;
+    for (int64_t i = 0; i < rows; ++i)
+      for (int64_t j = 0; j < columns; ++j)
+        values.push_back(static_cast<float>(
+            static_cast<double>((i * a + j * b) % modulus - modulus / 2) / scale));
+    return Array::from(values, {rows, columns});
+  }
+  Array half(const Array& x) const {
+    return jit([to = dtype_](Tensor t) { return cast(t, to); })(x);
+  }
+
+  DType dtype_;
+};
+
+template <class Step>
+void train_in_bf16(const Parameters& first_state, const Doubles& expected, Step optimizer) {
+  const Training training(bf16);
+  const auto step = jit(
+      [=](Weights w, Weights state, Tensor x, Tensor y) {
+        const auto [loss, gradient] = value_and_grad(Training::loss)(w, x, y);
+        const auto [updated, next] = optimizer(w, gradient, state);
+        return std::tuple{updated, next, loss};
+      },
+      donate{0, 1});
+  Parameters w = training.parameters(), state = first_state;
+  for (const double loss : expected) {
+    Array got;
+    std::tie(w, state, got) = step(w, state, training.points(), training.labels());
+    EXPECT_NEAR(got.item(), loss, 0.01);
+  }
+  EXPECT_EQ(w.at("w1").dtype(), bf16);
+}
+
+TEST_F(Optim, TrainingInBf16GoesAsPyTorchs) {
+  const Parameters w = Training(bf16).parameters();
+  train_in_bf16(optim::adamw_state(w, {.master_weights = true}), pytorch::kBf16AdamWLosses,
+                [](const Weights& p, const Weights& g, const Weights& s) {
+                  return optim::adamw(p, g, s, {.learning_rate = 0.01, .weight_decay = 0.1});
+                });
+  train_in_bf16(optim::momentum_state(w, {.master_weights = true}), pytorch::kBf16MomentumLosses,
+                [](const Weights& p, const Weights& g, const Weights& s) {
+                  return optim::momentum(
+                      p, g, s, {.learning_rate = 0.05, .nesterov = true, .weight_decay = 0.01});
+                });
+}
+
+// The same steps are left out, for the same scales.
+TEST_F(Optim, TrainingInF16WithAScaledLossGoesAsPyTorchs) {
+  const Training training(f16);
+  const optim::LossScaleOptions options{.initial = 0x1p24, .interval = 6};
+  const auto step = jit([=](Weights w, Weights state, Weights scale, Tensor x, Tensor y) {
+    const auto scaled = [](Weights p, Weights s, Tensor a, Tensor b) {
+      return optim::scale_loss(Training::loss(p, a, b), s);
+    };
+    const auto [loss, gradient] = value_and_grad(scaled)(w, scale, x, y);
+    const optim::Unscaled slopes = optim::unscale(gradient, scale, options);
+    const auto [updated, next] =
+        optim::adamw(w, slopes.gradients, state, {.learning_rate = 0.01, .weight_decay = 0.1});
+    return std::tuple{optim::select(slopes.finite, updated, w),
+                      optim::select(slopes.finite, next, state), slopes.scale,
+                      loss / scale.at("scale")};
+  });
+  Parameters w = training.parameters(), scale = optim::loss_scale_state(options);
+  Parameters state = optim::adamw_state(w, {.master_weights = true});
+  Doubles scales;
+  for (const double loss : pytorch::kF16Losses) {
+    Array got;
+    std::tie(w, state, scale, got) = step(w, state, scale, training.points(), training.labels());
+    EXPECT_NEAR(got.item(), loss, 0.003);
+    scales.push_back(scale.at("scale").item());
+  }
+  EXPECT_EQ(scales, pytorch::kF16Scales);
+  EXPECT_LT(state.at("step").item(), 40);
+}
+
+TEST_F(Optim, AStaticScaleStaysAndA16BitLossIsRefused) {
+  const optim::LossScaleOptions options{.initial = 1024, .interval = 0};
+  const auto f = jit([=](Weights g, Weights scale) {
+    const optim::Unscaled out = optim::unscale(g, scale, options);
+    return std::tuple{out.gradients, out.finite, out.scale};
+  });
+  const Parameters scale = optim::loss_scale_state(options);
+  for (const double gradient : {2048.0, double(INFINITY), double(NAN)}) {
+    const auto [g, finite, next] = f(Parameters{{"a", full({1}, gradient, f16)}}, scale);
+    EXPECT_EQ(finite.item(), std::isfinite(gradient));
+    EXPECT_EQ(next.at("scale").item(), 1024);
+    EXPECT_EQ(g.at("a").dtype(), f32);
+    if (std::isfinite(gradient)) {
+      EXPECT_EQ(g.at("a").item(), 2);
+    }
+  }
+  const auto half = jit([](Tensor x, Weights s) { return optim::scale_loss(x, s); });
+  EXPECT_CONTAINS(error_of([&] { half(full({}, 1, f16), scale); }), "the loss is f16[]");
+}
+
 TEST_F(Optim, WholeStepIsOneFunction) {
   // y = 2x - 1 is found by one compiled step with donated parameters.
   auto step = jit(
@@ -260,7 +486,7 @@ TEST_F(Optim, WholeStepIsOneFunction) {
         return std::tuple{updated, next, value};
       },
       donate{0, 1});
-  Parameters w = nn::linear_parameters(1, 1);
+  Parameters w = nn::linear_parameters(1, 1, random::Key(1));
   Parameters state = optim::adamw_state(w);
   const Array x = Array::from(std::vector<float>{-1, 0, 1, 2}, {4, 1});
   const Array y = Array::from(std::vector<float>{-3, -1, 1, 3}, {4, 1});

@@ -1,0 +1,119 @@
+#!/usr/bin/env python3
+"""Writes pytorch_figures.h: losses, gradients and training runs as PyTorch computes them.
+
+    pip install torch; python3 tests/frontend/pytorch_figures.py > tests/frontend/pytorch_figures.h
+"""
+import torch
+import torch.nn.functional as F
+
+torch.set_num_threads(1)
+
+
+def text(x):
+    x = float(x)
+    return "NAN" if x != x else repr(x)
+
+
+def array(name, values, comment=None):
+    if comment:
+        print(f"/// {comment}")
+    values = torch.as_tensor(values, dtype=torch.float64).flatten().tolist()
+    lines, line = [], "   "
+    for value in values:
+        item = f" {text(value)},"
+        if len(line) + len(item) > 100:
+            lines.append(line)
+            line = "   "
+        line += item
+    print(f"inline const std::vector<double> {name} = {{")
+    print("\n".join(lines + [line]) + "\n};")
+
+
+# ---- cross_entropy
+
+LOGITS = [[0.0, 1, 2], [5, 5, 5], [1, 1, 1], [9, 2, 0]]
+
+
+def cross_entropy(name, labels, **options):
+    logits = torch.tensor(LOGITS, dtype=torch.float64, requires_grad=True)
+    loss = F.cross_entropy(logits, torch.tensor(labels), **options)
+    loss.backward()
+    array(f"k{name}Loss", [loss.detach()], f"cross_entropy of labels {labels} {options or ''}".rstrip())
+    array(f"k{name}Gradient", logits.grad)
+
+
+# ---- the second moment of 16-bit parameters, with gradients that are given
+
+
+def given_gradient(step, i):
+    """Large at first, then small: a second moment that does not decay holds the steps back."""
+    return (1 if step <= 10 else 2.0**-7) * (1 + i % 3) * (-1) ** i
+
+
+def adamw_given(dtype, steps=60, lr=0.01, decay=0.1):
+    w = torch.tensor([1.0, -0.5, 0.25, 2], dtype=dtype)
+    m = v = torch.zeros(4)
+    for step in range(1, steps + 1):
+        g = torch.tensor([given_gradient(step, i) for i in range(4)])
+        m = m * 0.9 + g * (1 - 0.9)
+        v = v * 0.999 + g * g * (1 - 0.999)
+        value = w.float() * (1 - lr * decay)
+        value = value - lr * (m / (1 - 0.9**step)) / ((v / (1 - 0.999**step)).sqrt() + 1e-8)
+        w = value.to(dtype)
+    return w.double(), m, v
+
+
+# ---- training with f32 master weights
+
+
+def grid(rows, columns, a, b, modulus, scale):
+    return torch.tensor([[((i * a + j * b) % modulus - modulus // 2) / scale for j in range(columns)]
+                         for i in range(rows)], dtype=torch.float32)
+
+
+def train(dtype, make_optimizer, steps, scaler=None):
+    x, labels = grid(16, 8, 7, 5, 11, 5.0).to(dtype), torch.tensor([(i * i + 1) % 3 for i in range(16)])
+    w1 = grid(8, 16, 3, 7, 13, 16.0).requires_grad_()
+    w2 = grid(16, 3, 5, 3, 7, 8.0).requires_grad_()
+    optimizer = make_optimizer([w1, w2])
+    losses, scales = [], []
+    for _ in range(steps):
+        optimizer.zero_grad()
+        logits = torch.relu(x @ w1.to(dtype)) @ w2.to(dtype)
+        loss = F.cross_entropy(logits.float(), labels)
+        losses.append(loss.item())
+        if scaler:
+            scaler.scale(loss).backward()
+            scaler.step(optimizer)
+            scaler.update()
+            scales.append(scaler.get_scale())
+        else:
+            loss.backward()
+            optimizer.step()
+    return losses, scales
+
+
+def main():
+    print(f"// pytorch_figures.h: made by pytorch_figures.py with PyTorch {torch.__version__.split('+')[0]}.")
+    print("#pragma once\n\n#include <cmath>\n#include <vector>\n\nnamespace braze::pytorch {\n")
+    cross_entropy("All", [1, 2, 0, 0])
+    cross_entropy("Some", [1, -100, 2, 0])
+    cross_entropy("Ignored", [-100, -100, -100, -100])
+    cross_entropy("Other", [1, 2, 0, 2], ignore_index=2)
+    for name, dtype in (("Bf16", torch.bfloat16), ("F16", torch.float16)):
+        w, m, v = adamw_given(dtype)
+        array(f"kGiven{name}Parameters", w, "adamw, 60 steps with given gradients: parameter, f32 moments")
+        array(f"kGiven{name}First", m)
+        array(f"kGiven{name}Second", v)
+    adamw = lambda p: torch.optim.AdamW(p, lr=0.01, weight_decay=0.1)
+    nesterov = lambda p: torch.optim.SGD(p, lr=0.05, momentum=0.9, nesterov=True, weight_decay=0.01)
+    array("kBf16AdamWLosses", train(torch.bfloat16, adamw, 40)[0], "bf16 with f32 master weights")
+    array("kBf16MomentumLosses", train(torch.bfloat16, nesterov, 40)[0])
+    scaler = torch.amp.GradScaler("cpu", init_scale=2.0**24, growth_interval=6)
+    losses, scales = train(torch.float16, adamw, 40, scaler)
+    array("kF16Losses", losses, "f16 with f32 master weights and a GradScaler of growth_interval 6")
+    array("kF16Scales", scales, "after each step")
+    print("\n}  // namespace braze::pytorch")
+
+
+main()
