@@ -3,6 +3,7 @@
 #include <gtest/gtest.h>
 
 #include "ir/graph/build.h"
+#include "ir/support/text.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
 
