@@ -52,7 +52,7 @@ function(braze_library name)
   target_link_options(${name} PRIVATE
     -Wl,--version-script=${exports} -Wl,--exclude-libs,ALL -Wl,--gc-sections -Wl,--as-needed
     -Wl,--build-id=sha1  # a part of every key of the cache on disk
-    -Wl,-z,nodelete)  # threads of the library live as long as the process, whoever closes it
+    -Wl,-z,nodelete)  # its threads live as long as the process, whoever closes it
   # An undefined symbol here is a layer that uses one above it. Sanitizers leave theirs open.
   if(NOT BRAZE_SANITIZE)
     target_link_options(${name} PRIVATE -Wl,-z,defs)

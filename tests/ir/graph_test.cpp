@@ -9,6 +9,7 @@
 
 #include "ir/graph/build.h"
 #include "ir/graph/interpret.h"
+#include "ir/graph/origins.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/text.h"
 #include "ir/graph/verify.h"
@@ -414,6 +415,35 @@ TEST(GraphText, HostileTextIsRefusedQuickly) {
   refuse(head + "f32[]) { %0 = constant 0 : f64[1000000, 1000000, 1000000] return }");
   refuse(head + "f32[9223372036854775807 + 9223372036854775807]) { return }");
   refuse(head + "f32[9223372036854775807 * n]) { return }");
+}
+
+TEST(Origins, GoThroughPassesAndBack) {
+  const Graph source = parse_graph(
+      "braze 1 graph\ngraph @main(%x: f32[4]) {\n  %dead = neg %x : f32[4]\n"
+      "  %y = exp %x : f32[4] loc(\"model.cpp\":7)\n"
+      "  %z = add %y, %x : f32[4] loc(\"model.cpp\":9:2)\n  return %z\n}\n",
+      "main.braze");
+  // Nodes are numbered anew by a pass, and know where they come from all the same.
+  const Graph passed = without_dead_code(with_origins(source));
+  EXPECT_EQ(passed.size(), source.size() - 1);
+  const NodeId add = passed.outputs()[0].node;
+  EXPECT_EQ(origin_of(passed[add].location), 3u);
+  EXPECT_EQ(passed[add].location.to_string(), "node:3");
+  const Graph located = with_locations(passed, locations_of(source));
+  EXPECT_EQ(located[add].location.to_string(), "model.cpp:9:2");
+  EXPECT_EQ(located[located[add].operands[0]].location.to_string(), "model.cpp:7");
+  // Without origins nodes stay where they are; an origin that there is not is no place.
+  EXPECT_EQ(with_locations(located, {})[add].location.to_string(), "model.cpp:9:2");
+  EXPECT_FALSE(with_locations(passed, {})[add].location);
+}
+
+TEST(Origins, StandAtTheEndsOfLines) {
+  const std::vector<SourceLocation> locations = {{"model.cpp", 7, 0}, {}};
+  const auto text = [&](std::string_view t) { return with_locations(t, locations); };
+  EXPECT_EQ(text("a  at node:0\nb at node:1\nc  at node:2"), "a  at model.cpp:7\nb\nc");
+  for (const std::string other : {"", "\n", "a at node:0 b\n", "at node:0",
+                                  "a at node:", "a at node:-1", "a at node:99999999999\n\n"})
+    EXPECT_EQ(text(other), other);
 }
 
 }  // namespace
