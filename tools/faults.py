@@ -17,8 +17,10 @@ time that they take without faults.
   --only      these faults, a comma between two
   --limit     processor seconds of the suites that one fault meets, and of the longest of them
               (default 300)
+  --suites    only suites whose names begin as this regular expression says
   --jobs      faults at a time (default: the number of processors)
-  --results   writes the page of results to FILE; faults that were not run keep their line there
+  --results   writes the page of results to FILE; faults that have a line there are run again only if
+              --only names them
   --tree      where the copy lies (default build/faults)
 """
 
@@ -217,21 +219,23 @@ class Suite:
             return (how if failed else None), used
 
 
-def suites(copy, limit):
+def suites(copy, wanted, limit, jobs):
     """The suites of at most `limit` seconds without a fault, the quickest first. They must pass."""
     shown = subprocess.run(["ctest", "--preset", "dev", "--show-only=json-v1"], cwd=copy, check=True,
                            capture_output=True, text=True).stdout
     out = [Suite(entry) for entry in json.loads(shown)["tests"]
-           if "command" in entry and not LEFT_OUT.match(entry["name"])]
+           if "command" in entry and not LEFT_OUT.match(entry["name"]) and re.match(wanted, entry["name"])]
     times = copy / "build/suites.json"
     known = json.loads(times.read_text()) if times.is_file() else {}
-    for suite in out:
-        if suite.name not in known:
-            how, seconds = suite.run(None, int(limit))
+    with concurrent.futures.ThreadPoolExecutor(jobs) as pool:
+        running = {pool.submit(suite.run, None, int(limit)): suite for suite in out if suite.name not in known}
+        for done in concurrent.futures.as_completed(running):
+            how, seconds = done.result()
             if how == "fails":
-                sys.exit(f"{suite.name} fails without a fault")
-            known[suite.name] = seconds
+                sys.exit(f"{running[done].name} fails without a fault")
+            known[running[done].name] = seconds
             times.write_text(json.dumps(known, indent=1))
+    for suite in out:
         suite.seconds = known[suite.name]
     return sorted((s for s in out if s.seconds < limit), key=lambda suite: suite.seconds)
 
@@ -285,6 +289,7 @@ def main():
     parser.add_argument("--build", action="store_true")
     parser.add_argument("--only", default="")
     parser.add_argument("--limit", type=float, default=300)
+    parser.add_argument("--suites", default="")
     parser.add_argument("--jobs", type=int, default=os.cpu_count())
     parser.add_argument("--results", type=Path)
     parser.add_argument("--tree", type=Path, default=ROOT / "build/faults")
@@ -294,15 +299,18 @@ def main():
     print(f"{len(faults)} faults, each at one place")
     if options.check:
         return
-    chosen = [f for f in faults if not options.only or f.name in options.only.split(",")]
-    unknown = set(filter(None, options.only.split(","))) - {f.name for f in faults}
+    lines = read_page(options.results)
+    named = set(filter(None, options.only.split(",")))
+    chosen = [f for f in faults if (f.name in named if named else f.name not in lines)]
+    # One of each file, then the second ones: a run that is broken off has seen something of all.
+    chosen.sort(key=lambda fault: [f.name for f in faults if f.file == fault.file].index(fault.name))
+    unknown = named - {f.name for f in faults}
     if unknown:
         sys.exit(f"there is no fault {', '.join(sorted(unknown))}")
     build(faults, options.tree)
     if options.build:
         return
-    all_suites = suites(options.tree, options.limit)
-    lines = {name: line for name, line in read_page(options.results).items()}
+    all_suites = suites(options.tree, options.suites, options.limit, options.jobs)
     with concurrent.futures.ThreadPoolExecutor(options.jobs) as pool:
         running = {pool.submit(judge, fault, all_suites, options.limit): fault for fault in chosen}
         for done in concurrent.futures.as_completed(running):
