@@ -102,6 +102,7 @@ struct Unscaled {
   Tensor finite;      ///< bool scalar: all of them are finite numbers
   Weights scale;      ///< the next step's scale
 };
+/// What the gradients of a scaled loss say. A step that is not finite lowers the scale.
 Unscaled unscale(const Weights& gradients, const Weights& scale,
                  const LossScaleOptions& options = {}, Where where = Where::current());
 /// `chosen` where `condition` (a bool scalar) holds, else `other`, which has the same names.
