@@ -19,8 +19,13 @@ constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
 // How bad a value is. An op went wrong where its result is worse than all of its operands.
 enum Level : int64_t { kFinite, kInfinite, kNan };
-// The place of a bad value holds its level, too: the element's number times this, plus the level.
+// Where the first value went wrong is one number, of which the least is the first: the node of the
+// source times kNodes, plus the element's row-major number times kLevels, plus the level.
 constexpr int64_t kLevels = 4;
+constexpr int64_t kNodes = int64_t{1} << 44;
+// Ops that one reduction serves. In long regions each mark waits for all before it, and fusion
+// takes twice as long.
+constexpr int kMostNodes = 8;
 // Beside it, a sum of infinities among values that are added up counts nothing.
 constexpr int64_t kNanWeight = int64_t{1} << 40;
 
@@ -105,7 +110,8 @@ class CheckedGraph::Builder {
         graph_(out.graph_),
         copies_(source_.size()),
         demands_(source_.size()),
-        is_constant_(source_.size()) {}
+        is_constant_(source_.size()),
+        region_of_(source_.size()) {}
 
   void run() {
     copy();
@@ -117,8 +123,10 @@ class CheckedGraph::Builder {
       const NodeId id(i);
       if (!demands_[i].any) continue;
       if (index_operand(source_[id])) check_indices(id, outputs);
-      if (is_floating(source_[id].type.dtype)) check_values(id, outputs);
+      if (is_floating(source_[id].type.dtype)) check_values(id);
     }
+    out_.first_value_ = outputs.size();
+    for (const Region& region : regions_) outputs.push_back({first_place(region), {}, {}});
     graph_.set_outputs(std::move(outputs));
   }
 
@@ -204,14 +212,26 @@ class CheckedGraph::Builder {
     const NodeId place = n.reduce(Monoid::Min, n.where(wrong, numbers, n.integer(kNowhere)));
     const NodeId is_there = n.map(ElementwiseOp::eq, {numbers, place});
     const NodeId index = n.reduce(Monoid::Sum, n.where(is_there, indices, n.integer(0)));
-    out_.checks_.push_back({id, outputs.size(), /*is_index=*/true});
+    out_.index_checks_.push_back({id, outputs.size()});
     outputs.push_back({place, {}, {}});
     outputs.push_back({index, {}, {}});
   }
 
-  void check_values(NodeId id, std::vector<GraphOutput>& outputs) {
+  /// Ops on the elements of one shape that read one another: one reduction serves them all.
+  struct Region {
+    const Node* first;
+    int nodes;     ///< how many are marked
+    NodeId marks;  ///< for each element, kNodes times the first node that went wrong plus its level
+  };
+
+  void check_values(NodeId id) {
     const Node& node = source_[id];
     const Notation n(graph_, node.location);
+    std::optional<size_t>& region = region_of_[id.index];
+    for (const NodeId operand : node.operands)
+      if (!region && source_[operand].type.shape == node.type.shape)
+        region = region_of_[operand.index];
+
     const NodeId level = n.level(copies_[id.index]);
     NodeId is_wrong;
     if (node.as<InputOp>()) {
@@ -223,12 +243,26 @@ class CheckedGraph::Builder {
       is_wrong = n.map(ElementwiseOp::gt, {level, *before});
     }
     if (const auto& only = demands_[id.index].only) is_wrong = n.both(is_wrong, *only);
+    const NodeId mark =
+        n.map(ElementwiseOp::add, {level, n.integer(static_cast<int64_t>(id.index) * kNodes)});
+    const NodeId marks = n.where(is_wrong, mark, n.integer(kNowhere));
+    if (!region || regions_[*region].nodes == kMostNodes) {
+      region = regions_.size();
+      regions_.push_back({&node, 1, marks});
+    } else {
+      Region& joined = regions_[*region];
+      ++joined.nodes;
+      joined.marks = n.map(ElementwiseOp::min, {joined.marks, marks});
+    }
+  }
+
+  NodeId first_place(const Region& region) {
+    const Notation n(graph_, region.first->location);
     const NodeId numbers =
-        n.map(ElementwiseOp::mul, {n.numbers(node.type.shape), n.integer(kLevels)});
-    const NodeId place =
-        n.where(is_wrong, n.map(ElementwiseOp::add, {numbers, level}), n.integer(kNowhere));
-    out_.checks_.push_back({id, outputs.size()});
-    outputs.push_back({n.reduce(Monoid::Min, place), {}, {}});
+        n.map(ElementwiseOp::mul, {n.numbers(region.first->type.shape), n.integer(kLevels)});
+    const NodeId places = n.map(ElementwiseOp::add, {region.marks, numbers});
+    const NodeId is_marked = n.map(ElementwiseOp::lt, {region.marks, n.integer(kNowhere)});
+    return n.reduce(Monoid::Min, n.where(is_marked, places, n.integer(kNowhere)));
   }
 
   /// The worst level among what each element of a result is made of. Empty for ops that make
@@ -316,6 +350,9 @@ class CheckedGraph::Builder {
   std::vector<NodeId> copies_;
   std::vector<Demand> demands_;
   std::vector<bool> is_constant_;
+  std::vector<std::optional<size_t>> region_of_;
+
+  std::vector<Region> regions_;
 };
 
 CheckedGraph::CheckedGraph(const Graph& source) : source_(source), graph_(source.name()) {
@@ -328,56 +365,75 @@ std::vector<Array> CheckedGraph::run(const Executable& executable,
   for (const Array& argument : arguments) shapes.push_back(argument.shape());
   std::vector<Array> results = executable.run(arguments);
   const auto number = [&](size_t output) { return results[output].to_host().get_int(0); };
-  for (const Check& check : checks_) {
-    const int64_t place = number(check.place);
-    if (place == kNowhere) continue;
-    fail_at(check, place, check.is_index ? number(check.place + 1) : 0, shapes);
+  int64_t value = kNowhere;
+  for (size_t i = first_value_; i < results.size(); ++i) value = std::min(value, number(i));
+  for (const IndexCheck& check : index_checks_) {
+    const int64_t place = number(check.output);
+    if (place == kNowhere || value / kNodes < static_cast<int64_t>(check.node.index)) continue;
+    fail_index(check.node, place, number(check.output + 1), shapes);
   }
+  if (value != kNowhere) fail_value(value, shapes);
   results.resize(result_count_);
   return results;
 }
 
-void CheckedGraph::fail_at(const Check& check, int64_t place, int64_t index,
-                           std::span<const std::vector<int64_t>> shapes) const {
-  const Node& node = source_[check.node];
-  std::vector<GivenShape> given;
-  for (size_t i = 0; i < shapes.size(); ++i) {
-    const Node& input = source_[source_.inputs()[i]];
-    given.push_back({input.as<InputOp>()->name, &input.type.shape, shapes[i]});
+namespace {
+
+/// The elements and types of one call, in words.
+class Words {
+ public:
+  Words(const Graph& graph, std::span<const std::vector<int64_t>> shapes) {
+    std::vector<GivenShape> given;
+    for (size_t i = 0; i < shapes.size(); ++i) {
+      const Node& input = graph[graph.inputs()[i]];
+      given.push_back({input.as<InputOp>()->name, &input.type.shape, shapes[i]});
+    }
+    sizes_ = bind_sizes(given, graph.symbols());
   }
-  const Sizes sizes = bind_sizes(given, source_.symbols());
-  const auto element = [&](const Shape& shape, int64_t number) {
-    std::vector<int64_t> coordinates = sizes(shape);
+
+  /// "[1, 3] of f32[2, 4]".
+  std::string place(const TensorType& type, int64_t number) const {
+    std::vector<int64_t> coordinates = sizes_(type.shape);
     for (size_t axis = coordinates.size(); axis-- > 0;) {
       const int64_t extent = coordinates[axis];
       coordinates[axis] = number % extent;
       number /= extent;
     }
-    return fmt::format("[{}]",
-                       join(coordinates, ", ", [](int64_t i) { return std::to_string(i); }));
-  };
-  const auto typed = [&](const TensorType& type) {
-    return TensorType{type.dtype, Shape::of(sizes(type.shape))}.to_string();
-  };
-  if (check.is_index) {
-    const TensorType& indices = source_[node.operands[1]].type;
-    const int64_t axis = indexed_axis(node);
-    fail(codes::kIndexOutOfRange,
-         fmt::format("{}: index {} at {} of {} is not within axis {} of {}", op_name(node.op),
-                     index, element(indices.shape, place), typed(indices), axis,
-                     typed(source_[node.operands[0]].type)),
-         {node.location, node.label, "give indices within the axis; unchecked calls clamp them"});
+    const auto text = [](int64_t i) { return std::to_string(i); };
+    return fmt::format("[{}] of {}", join(coordinates, ", ", text), this->type(type));
   }
-  const bool is_nan = place % kLevels == kNan;
-  const std::string at =
-      fmt::format("{} of {}", element(node.type.shape, place / kLevels), typed(node.type));
+  std::string type(const TensorType& type) const {
+    return TensorType{type.dtype, Shape::of(sizes_(type.shape))}.to_string();
+  }
+
+ private:
+  Sizes sizes_;
+};
+
+}  // namespace
+
+void CheckedGraph::fail_index(NodeId id, int64_t place, int64_t index,
+                              std::span<const std::vector<int64_t>> shapes) const {
+  const Node& node = source_[id];
+  const Words words(source_, shapes);
+  fail(codes::kIndexOutOfRange,
+       fmt::format("{}: index {} at {} is not within axis {} of {}", op_name(node.op), index,
+                   words.place(source_[node.operands[1]].type, place), indexed_axis(node),
+                   words.type(source_[node.operands[0]].type)),
+       {node.location, node.label, "give indices within the axis; unchecked calls clamp them"});
+}
+
+void CheckedGraph::fail_value(int64_t value, std::span<const std::vector<int64_t>> shapes) const {
+  const Node& node = source_[NodeId(static_cast<size_t>(value / kNodes))];
+  const bool is_nan = value % kLevels == kNan;
+  const std::string place = Words(source_, shapes).place(node.type, value % kNodes / kLevels);
   if (const auto* input = node.as<InputOp>())
     fail(codes::kNotFinite,
-         fmt::format("the argument {} is NaN at {}; no op made it", quote(input->name), at),
+         fmt::format("the argument {} is NaN at {}; no op made it", quote(input->name), place),
          {node.location, input->name, {}});
   fail(codes::kNotFinite,
        fmt::format("{} makes {} at {} from operands that are {} there", op_name(node.op),
-                   is_nan ? "NaN" : "infinity", at, is_nan ? "not NaN" : "finite"),
+                   is_nan ? "NaN" : "infinity", place, is_nan ? "not NaN" : "finite"),
        {node.location, node.label, {}});
 }
 

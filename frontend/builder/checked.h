@@ -1,7 +1,7 @@
 // checked.h — checked mode: a graph that looks for its own first mistake.
 //
-// The graph of the user gets further results: for every node that can go wrong, where it first did.
-// They are ordinary nodes, so every device computes them by the ordinary compiler, and the host
+// The graph of the user gets further results, which say where something first went wrong. They are
+// ordinary nodes, so every device computes them by the ordinary compiler, and the host
 // reads them after the call. What is reported:
 //
 // - an index of gather or scatter_add that is outside of its axis (the call itself clamps it);
@@ -47,20 +47,22 @@ class CheckedGraph {
   std::vector<Array> run(const Executable& executable, std::span<const Array> arguments) const;
 
  private:
-  /// Something that can go wrong, and the outputs that say so.
-  struct Check {
-    NodeId node;            ///< of the source
-    size_t place = 0;       ///< the output that says where
-    bool is_index = false;  ///< then the output after it is the index
+  /// Indices that can be out of range. One output says where the first is, the next what it is.
+  struct IndexCheck {
+    NodeId node;  ///< of the source
+    size_t output = 0;
   };
   class Builder;
 
-  [[noreturn]] void fail_at(const Check& check, int64_t place, int64_t index,
-                            std::span<const std::vector<int64_t>> shapes) const;
+  // `shapes`: of the arguments.
+  [[noreturn]] void fail_index(NodeId node, int64_t place, int64_t index,
+                               std::span<const std::vector<int64_t>> shapes) const;
+  [[noreturn]] void fail_value(int64_t value, std::span<const std::vector<int64_t>> shapes) const;
 
   Graph source_, graph_;
   size_t result_count_ = 0;
-  std::vector<Check> checks_;  // in the order of the source's nodes
+  std::vector<IndexCheck> index_checks_;  // in the order of the source's nodes
+  size_t first_value_ = 0;  // this output and those behind it say which value went wrong first
 };
 
 }  // namespace braze

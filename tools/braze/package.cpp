@@ -60,16 +60,6 @@ Runnable load_runnable(const PackageFlags& flags, const std::string& path, const
   return {loaded.state()->executable, loaded.state()->bound};
 }
 
-std::vector<Array> Runnable::run(std::span<const Array> arguments) const {
-  return checked ? checked->run(executable, arguments) : executable.run(arguments);
-}
-
-std::vector<ProgramOutput> Runnable::outputs() const {
-  std::vector<ProgramOutput> outputs = executable.program().outputs;
-  if (checked) outputs.resize(checked->result_count());
-  return outputs;
-}
-
 Program Runnable::free_inputs() const {
   const Program& whole = executable.program();
   Program program;

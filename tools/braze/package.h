@@ -5,7 +5,6 @@
 #include <vector>
 
 #include "braze/package.h"
-#include "frontend/builder/checked.h"
 #include "ir/graph/sizes.h"
 #include "ir/program/program.h"
 #include "ir/values/host_tensor.h"
@@ -40,13 +39,6 @@ struct PackageFlags {
 struct Runnable {
   Executable executable;
   std::vector<Array> bound;  ///< by input; empty where a call gives the value
-  /// What the executable was made of, if it is checked.
-  std::shared_ptr<const CheckedGraph> checked = nullptr;
-
-  /// One call.
-  std::vector<Array> run(std::span<const Array> arguments) const;
-  /// What a call returns.
-  std::vector<ProgramOutput> outputs() const;
 
   /// The program as one sees it who gives its inputs: name, symbols, inputs that are not bound.
   Program free_inputs() const;

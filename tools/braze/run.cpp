@@ -10,6 +10,7 @@
 #include "braze/executable.h"
 #include "braze/io.h"
 #include "braze/trace.h"
+#include "frontend/builder/checked.h"
 #include "ir/graph/verify.h"
 #include "ir/support/clocks.h"
 #include "ir/support/text.h"
@@ -65,8 +66,29 @@ void refuse_where_keys_decide(const std::string& path) {
   });
 }
 
-// A graph with its checks.
-Runnable make_checked(const Source& source, const Options& options, const Device& device) {
+// What runs, with its checks if it has any.
+struct Job {
+  Runnable runnable;
+  std::shared_ptr<const CheckedGraph> checked = nullptr;
+
+  std::vector<Array> run(std::span<const Array> arguments) const {
+    return checked ? checked->run(runnable.executable, arguments)
+                   : runnable.executable.run(arguments);
+  }
+  // What a call returns.
+  std::vector<ProgramOutput> outputs() const {
+    std::vector<ProgramOutput> outputs = runnable.executable.program().outputs;
+    if (checked) outputs.resize(checked->result_count());
+    return outputs;
+  }
+};
+
+Runnable load(std::shared_ptr<const Program> program, const Device& device) {
+  const size_t count = program->inputs.size();
+  return {Executable::load(std::move(program), device), std::vector<Array>(count)};
+}
+
+Job make_checked(const Source& source, const Options& options, const Device& device) {
   const auto* graph = std::get_if<Graph>(&source);
   if (!graph) fail_usage("--checked is for graphs: tile and kernel text has no ops to name");
   // Before more is added to it.
@@ -75,25 +97,21 @@ Runnable make_checked(const Source& source, const Options& options, const Device
   auto checked = std::make_shared<const CheckedGraph>(*graph);
   CompileOptions compile = options.compile.options();
   compile.precision = Precision::Strict;
-  auto program = cached_source(checked->graph(), device.target(), compile);
-  const size_t count = program->inputs.size();
-  return {Executable::load(std::move(program), device), std::vector<Array>(count), checked};
+  return {load(cached_source(checked->graph(), device.target(), compile), device), checked};
 }
 
-Runnable make_runnable(const Options& options, const Device& device) {
+Job make_job(const Options& options, const Device& device) {
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
     if (options.checked) fail_usage("--checked is for text: a package is compiled already");
-    return load_runnable(options.package, options.file, device);
+    return {load_runnable(options.package, options.file, device)};
   }
   const Source source = read_runnable_source(options.file, options.package.trust);
   const bool is_code = !std::holds_alternative<Graph>(source);
   options.package.refuse_for_text(is_code);
   if (is_code && options.file != "-") refuse_where_keys_decide(options.file);
   if (options.checked) return make_checked(source, options, device);
-  auto program = cached_source(source, device.target(), options.compile.options());
-  const size_t count = program->inputs.size();
-  return {Executable::load(std::move(program), device), std::vector<Array>(count)};
+  return {load(cached_source(source, device.target(), options.compile.options()), device)};
 }
 
 // --- Time
@@ -116,21 +134,21 @@ struct Timing {
 };
 
 // Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
-double timed_call(const Runnable& runnable, const Inputs& inputs) {
-  const std::vector<Array> arguments = runnable.arguments(inputs.values);
+double timed_call(const Job& job, const Inputs& inputs) {
+  const std::vector<Array> arguments = job.runnable.arguments(inputs.values);
   const auto start = std::chrono::steady_clock::now();
-  for (const Array& output : runnable.run(arguments)) output.wait();
+  for (const Array& output : job.run(arguments)) output.wait();
   return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
 }
 
 // The whole call first, then its kernels in the order of their launches.
-std::vector<Timing> measure(const Runnable& runnable, const Inputs& inputs, int64_t repeat) {
+std::vector<Timing> measure(const Job& job, const Inputs& inputs, int64_t repeat) {
   std::vector<Timing> timings = {{"call", {}}};
-  for (int64_t i = 0; i < repeat; ++i) timings[0].seconds.push_back(timed_call(runnable, inputs));
+  for (int64_t i = 0; i < repeat; ++i) timings[0].seconds.push_back(timed_call(job, inputs));
   // Kernels apart, for watching them costs time.
   record_launches(true);
   clear_launch_history();
-  for (int64_t i = 0; i < std::min<int64_t>(repeat, 100); ++i) timed_call(runnable, inputs);
+  for (int64_t i = 0; i < std::min<int64_t>(repeat, 100); ++i) timed_call(job, inputs);
   record_launches(false);
   std::map<std::string, size_t> index;
   for (const LaunchRecord& record : launch_history()) {
@@ -138,7 +156,7 @@ std::vector<Timing> measure(const Runnable& runnable, const Inputs& inputs, int6
     if (is_new) timings.push_back({record.kernel, {}});
     timings[at->second].seconds.push_back(record.seconds);
   }
-  for (const Launch& launch : runnable.executable.program().launches) {
+  for (const Launch& launch : job.runnable.executable.program().launches) {
     const auto found = index.find(launch.name);
     std::vector<size_t> of = {0};
     if (found != index.end()) of.push_back(found->second);
@@ -232,16 +250,16 @@ Exit run(const Options& options) {
   const Device device = find_device(options.device);
   const uint64_t hits_before = DiskCache::of_process().stats().hits;
   WallClock clock;
-  const Runnable runnable = make_runnable(options, device);
+  const Job job = make_job(options, device);
   const double ready_seconds = clock.lap();
-  const Executable& executable = runnable.executable;
-  const Program* program = &executable.program();
-  const std::vector<std::string> names = output_names(runnable.outputs());
+  const Runnable& runnable = job.runnable;
+  const Program* program = &runnable.executable.program();
+  const std::vector<std::string> names = output_names(job.outputs());
   const OutputFiles files(options.output, names);
   const Inputs inputs =
       make_inputs(runnable.free_inputs(), options.inputs, runnable.weight_shapes());
 
-  const std::vector<Array> results = runnable.run(runnable.arguments(inputs.values));
+  const std::vector<Array> results = job.run(runnable.arguments(inputs.values));
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());
   files.write(results);
@@ -252,7 +270,7 @@ Exit run(const Options& options) {
   Speeds machine;
   if (options.repeat > 0) {
     if (is_machine) machine = measure_speeds(device);
-    timings = measure(runnable, inputs, options.repeat);
+    timings = measure(job, inputs, options.repeat);
     if (is_machine) machine = faster(machine, measure_speeds(device));
     if (is_machine) measure_least(timings, device);
   }

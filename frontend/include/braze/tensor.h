@@ -299,12 +299,12 @@ Tensor stack(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = W
 Tensor reverse(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
 /// x[..., indices[...], ...] at `axis`: the shape is x.shape[:axis] + indices.shape +
 /// x.shape[axis+1:]. Indices are i32 or i64; out of range is an error on the interpreter and
-/// clamps on devices.
+/// in checked functions (JitOptions::checked), and clamps elsewhere.
 Tensor take(const Tensor& x, const Tensor& indices, int64_t axis = 0,
             Where where = Where::current());
 /// x (numeric) plus every slice of `updates` (of x's dtype, shaped as `take` gives) added at its
 /// index along `axis`. Indices are i32 or i64; out of range is an error on the interpreter and
-/// clamps on devices.
+/// in checked functions (JitOptions::checked), and clamps elsewhere.
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
                    Where where = Where::current());
 /// 1 where the index along a new last axis of extent `classes` equals x (an integer tensor), else
