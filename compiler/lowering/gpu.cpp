@@ -119,8 +119,7 @@ class GpuLowering : public Lowering {
       } else if (i == 0) {
         out.array = list[i].extent;
       } else {
-        fail(codes::kInternal, fmt::format("layout {} has no plain form", layout(tile).to_string()),
-             {.node = tile_.name});
+        not_lowered(fmt::format("the layout {}", layout(tile).to_string()));
       }
     }
     return out;

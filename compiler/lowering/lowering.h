@@ -56,7 +56,7 @@ class ProgramLowering {
   int64_t alignment(MemoryId memory, const Expr& at) const;
   /// The value of the lane whose number differs by `distance` (a power of two).
   ValueOperand swapped(const ValueOperand& value, int64_t distance);
-  [[noreturn]] void not_lowered(std::string_view what, const Statement& s) const;
+  [[noreturn]] void not_lowered(std::string_view what, const Statement& s = {}) const;
 
   const TileProgram& tile_;
   const Target& target_;

@@ -421,7 +421,8 @@ void PipelinedLowering::lower_op(const FoldOp& op, const Statement& s) {
 ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& value,
                                            const Digit& digit, const std::vector<Digit>& others) {
   if (digit.resource == Resource::Warp) return fold_warps(monoid, value, digit, others);
-  BRAZE_CHECK(std::has_single_bit(static_cast<uint64_t>(digit.extent)), "a fold over lanes");
+  if (!std::has_single_bit(static_cast<uint64_t>(digit.extent)))
+    not_lowered(fmt::format("a reduction over {} lanes, no power of two,", digit.extent));
   ValueOperand out = value;
   for (int64_t step = digit.extent / 2; step >= 1; step /= 2)
     out = row(info(monoid).combine, {out, swapped(out, digit.stride * step)});
@@ -494,7 +495,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
     return digits;
   };
   const auto before = digits_in_order(from), after = digits_in_order(tile);
-  BRAZE_CHECK(before.size() == after.size(), "a reshape keeps the digits");
+  if (before.size() != after.size()) not_lowered("a reshape that cuts the digits of a layout", s);
   const ValueOperand value = as_array(from, axes_of(from));
   auto axes = axes_of(from);
   for (RegisterDigit& axis : axes)

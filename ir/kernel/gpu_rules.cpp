@@ -407,6 +407,10 @@ class GpuRules {
            fmt::format("element {} of %{}, length {}", place.at.to_string(), memory.name,
                        memory.shape[0].to_string()));
     expect(place.matrix.has_value() == matrix, "G1", "the layout of a matrix belongs to wgmma");
+    const auto bytes = static_cast<int64_t>(size_of(memory.dtype));
+    expect(!matrix || (place.at * bytes).is_multiple_of(16), "G2",
+           fmt::format("%{}[{}] is not aligned to 16 bytes, as a matrix is", memory.name,
+                       place.at.to_string()));
     if (matrix && place.matrix)
       expect(is_swizzle(place.matrix->swizzle) &&
                  (place.matrix->k_major || place.matrix->swizzle != 0),

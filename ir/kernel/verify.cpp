@@ -168,6 +168,8 @@ class KernelChecker : public CodeChecker {
   void check_access(MemoryId id, const std::vector<Expr>& at, const Guard& guard,
                     const ValueType& type, bool store) override {
     const auto align = store ? statement_->as<StoreOp>()->align : statement_->as<LoadOp>()->align;
+    const auto& rank = store ? statement_->as<StoreOp>()->rank : statement_->as<LoadOp>()->rank;
+    expect(gpu_ || !rank, "K14", "a CPU has no blocks");
     check_align(align, "K9", "an access");
     if (at.size() != 1) return;
     if (store && type.lanes > 1)
@@ -238,6 +240,8 @@ class KernelChecker : public CodeChecker {
       expect(phase.scratch_bytes >= 0 && phase.scratch_bytes <= kMostScratch, "K12",
              fmt::format("scratch of {} bytes", phase.scratch_bytes));
     }
+    for (const TensorMap& map : code_.tensor_maps)
+      expect(gpu_, "K14", fmt::format("the tensor map %{} is for GPUs", map.name));
     for (const Memory& memory : code_.memories)
       expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
   }
