@@ -471,8 +471,7 @@ void check_lowered(const TileProgram& tile, const Kernel& kernel, const Target& 
                    first.message),
        {.location = first.location,
         .node = first.context,
-        .fix =
-            "make its tiles and buffers smaller; `braze inspect --stage=kernel` shows the kernel"});
+        .fix = "ask less of a block or thread; `braze inspect --stage=kernel` shows the kernel"});
 }
 
 // What the verifiers cannot know, a code generator or an assembler finds. Behind a graph that is a

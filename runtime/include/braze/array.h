@@ -65,6 +65,7 @@ class Array {
                     const Device& device = default_device()) {
     return from(std::span<const T>(values), std::move(shape), device);
   }
+  /// The same by their bytes, in the host's order. Of bool any byte but 0 is true.
   static Array from_bytes(std::span<const std::byte> bytes, DType dtype, std::vector<int64_t> shape,
                           const Device& device = default_device());
   static Array from_host(const HostTensor& value, const Device& device = default_device());

@@ -85,9 +85,9 @@ size_t braze_function_outputs(const braze_function* function);
 const char* braze_function_device(const braze_function* function);
 
 /** Copies row-major elements from `data`, as many as the product of the `rank` extents of `shape`,
- * to `device`. `rank` 0 is a scalar; `shape` may be NULL then. BRAZE_INVALID_ARGUMENT for a
- * negative extent, more than 64 axes or no such device, BRAZE_RESOURCE_EXHAUSTED where memory ends.
- */
+ * to `device`. `rank` 0 is a scalar; `shape` may be NULL then. Of BRAZE_BOOL any byte but 0 is
+ * true. BRAZE_INVALID_ARGUMENT for a negative extent, more than 64 axes or no such device,
+ * BRAZE_RESOURCE_EXHAUSTED where memory ends. */
 braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t* shape,
                                    const void* data, const char* device, braze_array** out);
 /** Lets go of an array. */
