@@ -127,7 +127,7 @@ class Allocator {
   /// allocations.
   Buffer allocate(size_t bytes, const Label& label);
 
-  /// The bytes that a request takes: its class.
+  /// The bytes that a request takes, rounded up.
   static uint64_t block_size(uint64_t bytes);
 
   MemoryStats stats() const;

@@ -556,24 +556,26 @@ TEST(Donation, ACallWaitsAsleepForReaders) {
   const Watchdog watchdog("a call that waits for readers of what it overwrites");
   const Executable step = step_program().load();
   const Array x = filled(1000, 1), one = filled(1000, 1);
-  const auto usage = [] {
-    rusage used{};
-    getrusage(RUSAGE_SELF, &used);
-    return used;
+  // A thread that looks again and again takes time, or where others want it, turns. Threads of
+  // other tests may still be about to fall asleep.
+  const auto is_quiet = [] {
+    rusage before{}, after{};
+    getrusage(RUSAGE_SELF, &before);
+    std::this_thread::sleep_for(std::chrono::milliseconds(500));
+    getrusage(RUSAGE_SELF, &after);
+    const auto turns = [](const rusage& u) { return u.ru_nvcsw + u.ru_nivcsw; };
+    const auto microseconds = [](const timeval& t) { return t.tv_sec * 1'000'000 + t.tv_usec; };
+    return turns(after) - turns(before) < 30 &&
+           microseconds(after.ru_utime) - microseconds(before.ru_utime) < 50'000;
   };
   Array next;
   {
     const ArrayPin reader(*x.state());
     next = run(step, {x, one})[0];
     std::this_thread::sleep_for(std::chrono::milliseconds(100));  // the device's thread has begun
-    const rusage before = usage();
-    std::this_thread::sleep_for(std::chrono::milliseconds(500));
-    const rusage after = usage();
-    // A thread that looks again and again takes time, or where others want it, turns.
-    const auto turns = [](const rusage& u) { return u.ru_nvcsw + u.ru_nivcsw; };
-    EXPECT_LT(turns(after) - turns(before), 30);
-    const auto microseconds = [](const timeval& t) { return t.tv_sec * 1'000'000 + t.tv_usec; };
-    EXPECT_LT(microseconds(after.ru_utime) - microseconds(before.ru_utime), 50'000);
+    int windows = 1;
+    while (!is_quiet() && windows < 20) ++windows;
+    EXPECT_LT(windows, 20);
     EXPECT_FALSE(next.state()->ready->done());
   }
   EXPECT_THAT(next.to_vector<float>(), Each(2.f));

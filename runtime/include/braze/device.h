@@ -82,7 +82,7 @@ struct MemoryStats {
 };
 
 MemoryStats memory_stats(const Device& device);
-/// Returns cached memory to the system.
+/// Returns cached memory to the system; of a GPU's blocks, those of which no part is in use.
 void empty_cache(const Device& device);
 /// Requests beyond `bytes`, live and cached together, fail with ResourceExhausted; nullopt: no
 /// limit. Initially BRAZE_MEMORY_LIMIT.
