@@ -262,8 +262,9 @@ void Allocator::take_out_of_cache(Buffer::Block* block) {
 }
 
 void Allocator::release(Buffer::Block* block) noexcept {
-  const Label label = std::move(block->label);  // freed after the lock
+  Label label;  // freed after the lock
   Lock lock(mutex_);
+  label.swap(block->label);
   block->Link<ByAge>::unlink();
   stats_.live_bytes -= block->size;
   if (Buffer::Block* const before = block->before; before && before->is_free) {
