@@ -67,12 +67,16 @@ class Reports : public llvm::DiagnosticHandler {
   bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
     if (info.getSeverity() != llvm::DS_Error || error_) return true;
     error_.emplace();
+    // Printed, it would have its number in the text.
+    if (const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(&info)) {
+      error_->message = assembly->getMsgStr().str();
+      if (const uint64_t place = assembly->getLocCookie())
+        error_->location = reinterpret_cast<const Statement*>(place)->location;
+      return true;
+    }
     llvm::raw_string_ostream stream(error_->message);
     llvm::DiagnosticPrinterRawOStream printer(stream);
     info.print(printer);
-    const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(&info);
-    if (assembly && assembly->getLocCookie() != 0)
-      error_->location = reinterpret_cast<const Statement*>(assembly->getLocCookie())->location;
     return true;
   }
 
