@@ -87,7 +87,7 @@ struct LoadCounter {
   using Value = int;
   int loads = 0;
   int load(NodeId, const std::vector<Expr>&, const Conditions&) { return ++loads; }
-  int reduced(NodeId, const std::vector<Expr>&) { return 0; }
+  int reduced(NodeId, const std::vector<Expr>&, const Conditions&) { return 0; }
   int index(const Expr&, DType) { return 0; }
   int constant(DType, uint64_t) { return 0; }
   int inside(const Conditions&) { return 0; }
