@@ -75,10 +75,12 @@ class Notation {
                  where(is_not_finite, integer(infinite), integer(kFinite)));
   }
 
+  NodeId reduce(Monoid monoid, NodeId x, const std::vector<int64_t>& axes) const {
+    return axes.empty() ? x : build::reduce(graph_, monoid, x, axes, where_);
+  }
   /// Combines all elements.
   NodeId reduce(Monoid monoid, NodeId x) const {
-    const std::vector<int64_t> axes = all_axes(graph_[x].type.shape);
-    return axes.empty() ? x : build::reduce(graph_, monoid, x, axes, where_);
+    return reduce(monoid, x, all_axes(graph_[x].type.shape));
   }
 
   /// The row-major number of every element.
@@ -274,9 +276,8 @@ class CheckedGraph::Builder {
     }
     if (const auto* reduce = node.as<ReduceOp>()) {
       if (reduce->monoid != Monoid::Sum && reduce->monoid != Monoid::Prod) return std::nullopt;
-      return worst(node, n, [&](NodeId levels, size_t) {
-        return build::reduce(graph_, Monoid::Max, levels, reduce->axes, node.location);
-      });
+      return worst(node, n,
+                   [&](NodeId levels, size_t) { return worst_along(levels, reduce->axes, n); });
     }
     if (const auto* dot = node.as<DotOp>()) {
       return worst(node, n, [&](NodeId levels, size_t i) {
@@ -285,6 +286,11 @@ class CheckedGraph::Builder {
     }
     if (node.as<ScatterAddOp>()) return of_scatter(node, n);
     return std::nullopt;
+  }
+
+  /// Of no elements, which are finite, too.
+  NodeId worst_along(NodeId levels, const std::vector<int64_t>& axes, const Notation& n) {
+    return n.map(ElementwiseOp::max, {n.reduce(Monoid::Max, levels, axes), n.integer(kFinite)});
   }
 
   /// The worst of the operands that are floats, each brought to the result's shape by
@@ -317,7 +323,7 @@ class CheckedGraph::Builder {
     if (!contract.empty()) {
       std::vector<int64_t> last(contract.size());
       std::iota(last.begin(), last.end(), static_cast<int64_t>(kept.size()));
-      out = build::reduce(graph_, Monoid::Max, out, last, node.location);
+      out = worst_along(out, last, Notation(graph_, node.location));
     }
     // The free axes of the left operand stand before those of the right.
     const size_t free = kept.size() - batch.size();

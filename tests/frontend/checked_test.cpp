@@ -155,6 +155,19 @@ TEST_P(Checked, JudgesSumsAndProductsByWhatTheyAreMadeOf) {
                   "dot makes NaN at [0, 2] of f32[2, 3]");
 }
 
+TEST_P(Checked, AcceptsSumsOfNothing) {
+  const auto f = jit(
+      [](Tensor x, Tensor y) {
+        return std::tuple{sum(x, {0}), dot(y, x)};
+      },
+      {spec(f32, {"n:0..8", 3}), spec(f32, {2, "n:0..8"})}, checked());
+  for (const int64_t n : {0, 2}) {
+    const auto [total, product] = f(ones({n, 3}), ones({2, n}));
+    expect_near(total, Doubles(3, static_cast<double>(n)), 0);
+    expect_near(product, Doubles(6, static_cast<double>(n)), 0);
+  }
+}
+
 TEST_P(Checked, BlamesNoOpForWhatArgumentsAndConstantsHold) {
   const auto f = jit([](Tensor x) { return relu(x) + 1; }, checked());
   const std::string text = error_of([&] { f(numbers({1, 2, static_cast<float>(kNan)}, {3})); });
