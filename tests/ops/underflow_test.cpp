@@ -98,7 +98,7 @@ TEST_P(Underflow, NoProductMeetsSubnormalNumbers) {
 TEST_P(Underflow, NoProductForF16MeetsSubnormalNumbers) {
   for (const double x : arguments(200.0)) {
     Watched watched;
-    info(GetParam()).half_body(watched.number(DType::F32, x), DType::F16);
+    info(GetParam()).half_body(watched.number(DType::F32, x), {}, DType::F16);
     EXPECT_EQ(watched.met, 0) << name(GetParam()) << " of " << x;
   }
 }
