@@ -507,9 +507,13 @@ CheckReport check(const Specialization& specialization, std::span<const Array> a
   for (const Array& result : run(specialization, copies)) got.push_back(result.to_host());
   const CheckResult result = check_outputs(*specialization.graph, inputs, got,
                                            specialization.executable.program().precision);
-  CheckReport report{.ok = result.ok, .text = result.summary()};
-  for (const OutputCheck& output : result.outputs)
+  const Coverage coverage = result.coverage();
+  CheckReport report{
+      .ok = result.ok && !coverage.vacuous(), .judged = coverage.share(), .text = result.summary()};
+  for (const OutputCheck& output : result.outputs) {
     report.largest_error = std::max(report.largest_error, output.comparison.max_ratio);
+    if (output.comparison.coverage.vacuous()) report.unjudged.push_back(output.name);
+  }
   return report;
 }
 

@@ -73,6 +73,12 @@ bool is_exact(const Graph& graph, NodeId id) {
   });
 }
 
+Coverage CheckResult::coverage() const {
+  Coverage all;
+  for (const OutputCheck& output : outputs) all += output.comparison.coverage;
+  return all;
+}
+
 std::string CheckResult::summary() const {
   return join(outputs, "\n", [](const OutputCheck& output) {
     return fmt::format("output '{}' ({}): {}", output.name, output.exact ? "exact" : "bound",

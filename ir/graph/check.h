@@ -29,9 +29,11 @@ struct OutputCheck {
 };
 
 struct CheckResult {
-  bool ok = true;
+  bool ok = true;  ///< nothing is out of its bound
   std::vector<OutputCheck> outputs;
 
+  /// Of all outputs.
+  Coverage coverage() const;
   /// One line per output: "out 'y' (bound): max error 0.31 of its bound at [3, 17]: ...".
   std::string summary() const;
 };

@@ -8,6 +8,7 @@
 #include "ir/graph/axes.h"
 #include "ir/graph/interpret.h"
 #include "ir/graph/movement.h"
+#include "ir/graph/rewrite.h"
 #include "ir/graph/uncertain.h"
 
 namespace braze {
@@ -378,9 +379,12 @@ class ReferenceEvaluator {
   Value result_;
 };
 
-bool is_reduction(const Op& op) {
-  return std::holds_alternative<ReduceOp>(op) || std::holds_alternative<ArgReduceOp>(op) ||
-         std::holds_alternative<DotOp>(op) || std::holds_alternative<ScatterAddOp>(op);
+/// Whether the node adds up or multiplies floats, so that its order of doing so is left open.
+bool accumulates(const Node& node) {
+  if (!is_floating(node.type.dtype)) return false;
+  if (const ReduceOp* reduce = node.as<ReduceOp>())
+    return reduce->monoid == Monoid::Sum || reduce->monoid == Monoid::Prod;
+  return node.as<DotOp>() || node.as<ScatterAddOp>();
 }
 
 Bounded bounded(const Value& x) {
@@ -404,12 +408,19 @@ Bounded bounded(const Value& x) {
 
 }  // namespace
 
-std::vector<bool> relaxed_nodes(const Graph& graph) {
-  std::vector<bool> seen(graph.size());  // by an output, not only through reductions
+std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
+  if (precision != Precision::Standard)
+    return std::vector<bool>(graph.size(), precision == Precision::Fast);
+  const std::vector<bool> needed = needed_nodes(graph);
+  std::vector<bool> seen(graph.size());  // by an output, not only through accumulations
   for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
-  for (size_t i = graph.size(); i-- > 0;)
-    if (seen[i] && !is_reduction(graph[NodeId(i)].op))
-      for (NodeId operand : graph[NodeId(i)].operands) seen[operand.index] = true;
+  for (size_t i = graph.size(); i-- > 0;) {
+    const Node& node = graph[NodeId(i)];
+    // A comparison, an index, an integer: what they are made of decides them.
+    seen[i] = seen[i] || (needed[i] && !is_floating(node.type.dtype));
+    if (seen[i] && !accumulates(node))
+      for (NodeId operand : node.operands) seen[operand.index] = true;
+  }
   seen.flip();
   return seen;
 }
@@ -417,8 +428,7 @@ std::vector<bool> relaxed_nodes(const Graph& graph) {
 std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> inputs,
                                Precision precision) {
   const Sizes sizes = check_inputs(graph, inputs);
-  std::vector<bool> relaxed(graph.size(), precision == Precision::Fast);
-  if (precision == Precision::Standard) relaxed = relaxed_nodes(graph);
+  const std::vector<bool> relaxed = relaxed_nodes(graph, precision);
   std::vector<uint32_t> uses = count_uses(graph);
   std::vector<Value> values(graph.size());
   for (size_t i = 0; i < inputs.size(); ++i) values[graph.inputs()[i].index] = exactly(inputs[i]);

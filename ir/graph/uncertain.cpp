@@ -51,7 +51,9 @@ uint64_t as_bits(double x) { return std::bit_cast<uint64_t>(x); }
 bool is_comparison(ElementwiseOp op) { return op >= Row::eq && op <= Row::ge; }
 
 /// Whether the row rounds its exact result, so that implementations with leeway may differ.
+/// Integers and bools are never rounded.
 bool rounds(ElementwiseOp op, DType from, DType to) {
+  if (!is_floating(to)) return false;
   switch (op) {
     case Row::add:
     case Row::sub:
@@ -61,7 +63,7 @@ bool rounds(ElementwiseOp op, DType from, DType to) {
     case Row::sqrt:
       return true;
     case Row::convert:
-      return is_floating(to) && to != DType::F64 && !(is_half(from) && to == DType::F32);
+      return to != DType::F64 && !(is_half(from) && to == DType::F32);
     default:
       return !is_machine(op);
   }
@@ -166,6 +168,7 @@ Uncertain UncertainRow::operator()(const Uncertain& x, const Uncertain& y,
     return Uncertain::exactly(result_, exact_(x.bits, y.bits, z.bits));
 
   if (op_ == Row::select) return select(x, y, z);
+  if (op_ == Row::bitcast && operand_ == result_) return x;
   if (op_ == Row::convert && x.known && is_floating(result_)) return relaxed_convert(x);
   if (!is_floating(operand_)) return of_unknown_integers(operands);
   if (is_comparison(op_)) return compare(x, y);
@@ -214,11 +217,13 @@ Uncertain UncertainRow::compare(const Uncertain& x, const Uncertain& y) const {
   if (std::isnan(x.value) && x.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
   if (std::isnan(y.value) && y.known) return Uncertain::exactly(DType::Bool, op_ == Row::ne);
   if (x.is_anything() || y.is_anything()) return Uncertain::guess(guess);
+  if (&x == &y)  // one value, whatever it is
+    return Uncertain::exactly(DType::Bool, op_ == Row::eq || op_ == Row::le || op_ == Row::ge);
   const bool apart = x.high < y.low || y.high < x.low;
   const bool at_most = x.high <= y.low && (op_ == Row::le || op_ == Row::gt);
   const bool at_least = x.low >= y.high && (op_ == Row::ge || op_ == Row::lt);
-  if (apart || at_most || at_least || (x.known && y.known))
-    return Uncertain::exactly(DType::Bool, guess);
+  const bool one_point = x.low == x.high && y.low == y.high;  // the zeros are equal
+  if (apart || at_most || at_least || one_point) return Uncertain::exactly(DType::Bool, guess);
   return Uncertain::guess(guess);
 }
 
@@ -258,8 +263,11 @@ Uncertain UncertainRow::real(const Uncertain* const operands[3]) const {
       return Uncertain::exactly(result_, constant_bits(result_, kNaN));
   for (size_t i = 0; i < arity_; ++i)
     if (operands[i]->is_anything()) return Uncertain::anything(value);
-  if ((op_ == Row::div || op_ == Row::rem) && !y.known && y.may_be(0))
-    return Uncertain::anything(value);
+  if ((op_ == Row::div || op_ == Row::rem) && !y.known && y.may_be(0)) {
+    const auto is_zero = [](const Uncertain& u) { return u.low == 0 && u.high == 0; };
+    return is_zero(x) && is_zero(y) ? Uncertain::exactly(result_, constant_bits(result_, kNaN))
+                                    : Uncertain::anything(value);
+  }
   if (op_ == Row::rem && !std::isinf(x.value)) return remainder(x, y);
   if ((op_ == Row::sin || op_ == Row::cos) && !std::isinf(x.value)) return sine_or_cosine(x);
   return of_corners(operands);
@@ -363,6 +371,8 @@ void UncertainSum::add(const Uncertain& x) {
 void UncertainSum::add_product(double x, double y, double deviation) {
   ++count_;
   has_products_ = true;
+  const bool is_zero = (x == 0 || y == 0) && deviation == 0;
+  nonzero_products_ += !is_zero;
   may_be_negative_ = true;
   value_.add_product(x, y);
   below_ += deviation;
@@ -400,10 +410,9 @@ Uncertain UncertainSum::finish(const Accumulation& how) const {
   if (exact && value != 0 && !(narrow && how.relaxed))
     return Uncertain::exactly(how.result, constant_bits(how.result, value));
   double error = 0;
-  if (!exact) {
-    error = growth * total + kReferenceUlps * ulp(DType::F64, value);
-    if (has_products_) error += static_cast<double>(count_) * smallest_subnormal(how.accumulator);
-  }
+  if (!exact && total > 0) error = growth * total + kReferenceUlps * ulp(DType::F64, value);
+  if (!exact)  // products may underflow
+    error += static_cast<double>(nonzero_products_) * smallest_subnormal(how.accumulator);
   double low = value - below_ * inflate - error, high = value + above_ * inflate + error;
   if (!may_be_negative_) low = std::max(low, 0.0);
   const Uncertain sum = Uncertain::between(value, low, high);

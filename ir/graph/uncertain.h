@@ -108,6 +108,7 @@ class UncertainSum {
   double below_ = 0, above_ = 0;  // how far the exact sum may be off `value_`
   double magnitude_ = 0;          // sum |x|
   int64_t count_ = 0;
+  int64_t nonzero_products_ = 0;  // those that are not zero for certain
   int quantum_ = std::numeric_limits<int>::max();
   bool nan_ = false, anything_ = false, plus_ = false, minus_ = false;
   bool all_known_ = true, has_products_ = false, may_be_negative_ = false;

@@ -12,6 +12,9 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
+/// A bound says something of an element up to this share of the greatest magnitude in its tensor.
+constexpr double kTellingShare = 0.1;
+
 std::string index_text(const std::vector<int64_t>& shape, int64_t element) {
   std::vector<int64_t> index(shape.size());
   for (size_t axis = shape.size(); axis-- > 0; element /= shape[axis])
@@ -62,17 +65,32 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
+/// The widest bound that judges an element: what is no wider than the smallest number above zero is
+/// always told apart.
+double widest_bound(DType dtype, const HostTensor& value) {
+  double greatest = 0;
+  for (int64_t i = 0; i < value.numel(); ++i)
+    if (const double x = std::abs(value.get_double(i)); std::isfinite(x))
+      greatest = std::max(greatest, x);
+  return std::max(kTellingShare * greatest, bits_to_double(dtype, 1));
+}
+
 std::string bounded_summary(const Comparison& result, const HostTensor& got,
                             const Bounded& expected) {
-  if (result.worst < 0) return "equal";
-  const int64_t i = result.worst;
-  std::string text =
-      fmt::format("max error {:.3g} of its bound at {}: got {}, expected {} +- {:.3g}",
-                  result.max_ratio, index_text(got.shape(), i), element_text(got, i),
-                  element_text(expected.value, i), expected.bound[static_cast<size_t>(i)]);
+  if (result.coverage.vacuous() && result.ok)
+    return fmt::format("nothing judged: {} of {} elements have a bound that is too wide",
+                       result.coverage.unjudged, result.elements);
+  std::string text = "equal";
+  if (const int64_t i = result.worst; i >= 0)
+    text = fmt::format("max error {:.3g} of its bound at {}: got {}, expected {} +- {:.3g}",
+                       result.max_ratio, index_text(got.shape(), i), element_text(got, i),
+                       element_text(expected.value, i), expected.bound[static_cast<size_t>(i)]);
   if (result.mismatches > 0)
     text +=
         fmt::format(" ({} of {} elements are out of bound)", result.mismatches, result.elements);
+  if (result.coverage.unjudged > 0)
+    text +=
+        fmt::format("; {} of {} elements not judged", result.coverage.unjudged, result.elements);
   return text;
 }
 
@@ -94,12 +112,26 @@ int64_t ulp_distance(DType dtype, uint64_t a, uint64_t b) {
   return std::abs(distance);
 }
 
+double Coverage::share() const {
+  const int64_t all = judged + unjudged;
+  return all > 0 ? static_cast<double>(judged) / static_cast<double>(all) : 1;
+}
+
+Coverage& Coverage::operator+=(const Coverage& other) {
+  judged += other.judged;
+  unjudged += other.unjudged;
+  nonfinite += other.nonfinite;
+  return *this;
+}
+
 Comparison compare(const HostTensor& got, const HostTensor& expected) {
   Comparison result;
   if (!same_type(got, expected.dtype(), expected.shape(), result)) return result;
   result.elements = got.numel();
   for (int64_t i = 0; i < got.numel(); ++i) {
     const uint64_t a = got.get_bits(i), b = expected.get_bits(i);
+    const bool finite = !is_floating(got.dtype()) || std::isfinite(expected.get_double(i));
+    ++(finite ? result.coverage.judged : result.coverage.nonfinite);
     if (same_bits(got.dtype(), a, b)) continue;
     ++result.mismatches;
     const int64_t ulps = is_floating(got.dtype()) ? ulp_distance(got.dtype(), a, b) : 0;
@@ -125,6 +157,7 @@ Comparison compare(const HostTensor& got, const Bounded& expected) {
                  result))
     return result;
   result.elements = got.numel();
+  const double widest = floating ? widest_bound(got.dtype(), expected.value) : 0;
   std::vector<double> ratios;
   for (int64_t i = 0; i < got.numel(); ++i) {
     const double bound = expected.bound[static_cast<size_t>(i)];
@@ -133,10 +166,14 @@ Comparison compare(const HostTensor& got, const Bounded& expected) {
       ratio = bound_ratio(got.get_double(i), expected.value.get_double(i), bound);
     else if (bound == 0 && got.get_bits(i) != expected.value.get_bits(i))
       ratio = kInfinity;
-    result.unknown += bound == kInfinity;
+    const bool finite = !floating || std::isfinite(expected.value.get_double(i));
+    const bool judged = bound <= widest;
+    ++(!judged  ? result.coverage.unjudged
+       : finite ? result.coverage.judged
+                : result.coverage.nonfinite);
     result.mismatches += ratio > 1;
-    if (bound > 0 && bound < kInfinity) ratios.push_back(ratio);
-    if (ratio > result.max_ratio) {
+    if (judged && bound > 0) ratios.push_back(ratio);
+    if ((judged || ratio > 1) && ratio > result.max_ratio) {
       result.max_ratio = ratio;
       result.worst = i;
     }

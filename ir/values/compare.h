@@ -16,21 +16,40 @@ struct Bounded {
   std::vector<double> bound;
 };
 
+/// How many elements a comparison says something of. Every element is one of the three.
+struct Coverage {
+  int64_t judged = 0;
+  /// The bound says next to nothing: it is infinite, or exceeds a tenth of the greatest finite
+  /// magnitude in the tensor. Wrong is only what lies beyond it.
+  int64_t unjudged = 0;
+  int64_t nonfinite = 0;  ///< must be infinite or NaN, and are compared as such
+
+  /// Of the elements that are finite, the share that was judged; 1 if there are none.
+  double share() const;
+  /// Whether nothing was judged though something should have been.
+  bool vacuous() const { return judged == 0 && unjudged > 0; }
+  Coverage& operator+=(const Coverage& other);
+};
+
 /// What a comparison found. `worst` is the element that is furthest out.
 struct Comparison {
-  bool ok = true;
+  bool ok = true;  ///< no element is out of its bound
   int64_t elements = 0;
   int64_t mismatches = 0;
-  int64_t unknown = 0;   ///< elements with an infinite bound, which always pass
+  Coverage coverage;
   int64_t max_ulps = 0;  ///< exact: the greatest distance in units of the last place
-  double max_ratio = 0;  ///< bounded: the greatest |got - value| / bound
-  /// Bounded: the median of that ratio over the elements with a finite bound above 0; below 0 if
+  /// Bounded: the greatest |got - value| / bound of the judged elements and of the mismatches.
+  /// Where only the last rounding is left open the bound is half an ulp, of which rounding to
+  /// nearest takes nearly all in some of many elements: close to 1 is right as well.
+  double max_ratio = 0;
+  /// Bounded: the median of that ratio over the judged elements with a bound above 0; below 0 if
   /// there is none. Near 0 the bound says little.
   double median_ratio = -1;
   int64_t worst = -1;
   std::string text;
 
-  /// "equal", or "max error 0.31 of its bound at [3, 17]: got 1.5, expected 1.4 +- 0.3".
+  /// "equal", or "max error 0.31 of its bound at [3, 17]: got 1.5, expected 1.4 +- 0.3"; what was
+  /// not judged is said behind it.
   const std::string& summary() const { return text; }
 };
 

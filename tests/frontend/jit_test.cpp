@@ -476,10 +476,38 @@ TEST_F(Jit, ChecksItself) {
   const CheckReport report = f.check(x, y);
   EXPECT_TRUE(report.ok) << report.text;
   EXPECT_LE(report.largest_error, 1);
+  EXPECT_EQ(report.judged, 1);
+  EXPECT_TRUE(report.unjudged.empty());
   // On copies: nothing was donated.
   expect_near(x, Doubles(40, 1), 0);
   EXPECT_GE(f.summary().ops, 3);
   EXPECT_GE(f.summary().kernels, 1);
+}
+
+// A window and a bias are made of integers: they leave nothing open, though only sums see them.
+TEST_F(Jit, ChecksAllOfAttention) {
+  const auto attention = jit([](Tensor q, Tensor k, Tensor v) {
+    const int64_t n = 40;
+    const Tensor i = iota(i32, {n, n}, 0), j = iota(i32, {n, n}, 1);
+    const Tensor distance = i - j;
+    const Tensor scores = dot(q, transpose(k)) * 0.25f - cast(distance, f32) * 0.125f;
+    const Tensor inside = logical_and(distance >= 0, distance - 1 < 8);
+    return dot(nn::softmax(select(inside, scores, full_like(scores, -1e9))), v);
+  });
+  const auto matrix = [](uint64_t key) { return random::normal({40, 16}, random::Key(key)); };
+  const CheckReport report = attention.check(matrix(1), matrix(2), matrix(3));
+  EXPECT_TRUE(report.ok) << report.text;
+  EXPECT_GT(report.judged, 0.99) << report.text;
+}
+
+// Where every bound is too wide, right and wrong cannot be told apart: that is no success.
+TEST_F(Jit, ChecksThatJudgeNothingFail) {
+  const auto bits = jit([](Tensor x) { return bitcast(exp(x), i32); });
+  const CheckReport report = bits.check(full({4}, 0.3f));
+  EXPECT_FALSE(report.ok);
+  EXPECT_EQ(report.judged, 0);
+  EXPECT_EQ(report.unjudged.size(), 1u);
+  EXPECT_CONTAINS(report.text, "nothing judged");
 }
 
 TEST_F(Jit, TwoDevicesAreAnError) {

@@ -6,7 +6,9 @@
 #include <numeric>
 #include <string>
 
+#include "frontend/autodiff/gradient.h"
 #include "ir/graph/build.h"
+#include "ir/graph/check.h"
 #include "ir/graph/sizes.h"
 #include "tests/fuzz/random.h"
 
@@ -34,6 +36,8 @@ class Generator {
     add_input(random_type(kAnyType));
     if (symbol_) add_input({random_dtype(kAnyType), {*symbol_}});  // which determines it
     for (int64_t i = 0; i < count; ++i) add_op();
+    if (options_.gradients && options_.reductions && random_.one_in(8)) add_gradients();
+    if (random_.one_in(4)) add_updates();
     choose_outputs();
     return std::move(graph_);
   }
@@ -205,7 +209,7 @@ class Generator {
       case 3:
         return add_slice();
       case 4:
-        return add_pad();
+        return options_.reductions && random_.one_in(4) ? add_padded_rows() : add_pad();
       case 5:
         return add_concat();
       case 6:
@@ -254,7 +258,8 @@ class Generator {
   void add_conversion() {
     const NodeId x = any(kAnyType);
     const DType from = type(x).dtype;
-    if (random_.one_in(3)) {
+    // The bits of floats that implementations may round differently are nobody's promise.
+    if (random_.one_in(3) && (!is_floating(from) || is_exact(graph_, x))) {
       TypeSet same_size;
       for (DType to : kAllDTypes)
         if (size_of(to) == size_of(from) && to != DType::Bool && from != DType::Bool)
@@ -332,17 +337,46 @@ class Generator {
 
   void add_pad() {
     const NodeId x = any(kAnyType, 1);
-    std::vector<Expr> low, high, dims;
-    Axes interior;
-    for (const Expr& extent : shape(x)) {
-      low.push_back(random_.one_in(2) ? random_.below(4) : 0);
-      high.push_back(random_.one_in(2) ? random_.below(4) : 0);
-      interior.push_back(random_.one_in(4) ? random_.below(3) : 0);
-      dims.push_back(extent * (interior.back() + 1) + low.back() + high.back());
+    const std::optional<PadOp> op = random_pad(shape(x));
+    if (!op) return;
+    // At times again with another filler, which kernels must not take for the first.
+    for (int64_t times = random_.one_in(3) ? 2 : 1; times > 0; --times) keep(padded(x, *op));
+  }
+
+  /// None if the result would be too large.
+  std::optional<PadOp> random_pad(const Shape& shape) {
+    PadOp op;
+    std::vector<Expr> dims;
+    for (const Expr& extent : shape) {
+      op.low.push_back(random_.one_in(2) ? random_.below(4) : 0);
+      op.high.push_back(random_.one_in(2) ? random_.below(4) : 0);
+      op.interior.push_back(random_.one_in(4) ? random_.below(3) : 0);
+      dims.push_back(extent * (op.interior.back() + 1) + op.low.back() + op.high.back());
     }
-    if (!fits(Shape(dims))) return;
+    return fits(Shape(dims)) ? std::optional(op) : std::nullopt;
+  }
+
+  NodeId padded(NodeId x, const PadOp& op) {
     const NodeId fill = of_type({type(x).dtype, {}});
-    keep(build::pad(graph_, x, fill, std::move(low), std::move(high), std::move(interior)));
+    return build::pad(graph_, x, fill, op.low, op.high, op.interior);
+  }
+
+  /// Passes over rows that pad one value differently: a reduction of one, and the other with its
+  /// result.
+  void add_padded_rows() {
+    const NodeId x = any(kFloating, 1);
+    const std::optional<PadOp> op = random_pad(shape(x));
+    if (!op) return;
+    const auto row = options_.math ? random_.pick({ElementwiseOp::tanh, ElementwiseOp::exp})
+                                   : ElementwiseOp::sqrt;
+    const NodeId value = build::map(graph_, row, {x});
+    const NodeId first = padded(value, *op), second = padded(value, *op);
+    const Monoid monoid = random_.pick({Monoid::Sum, Monoid::Max, Monoid::Min});
+    const NodeId total = build::reduce(graph_, monoid, first, {rank(first) - 1});
+    Axes axes(static_cast<size_t>(rank(total)));
+    std::iota(axes.begin(), axes.end(), 0);
+    const NodeId rows = build::broadcast(graph_, total, shape(first), axes);
+    keep(build::map(graph_, ElementwiseOp::add, {second, rows}));
   }
 
   void add_concat() {
@@ -470,6 +504,54 @@ class Generator {
     keep(build::random_bits(graph_, key, random_type(kAnyType).shape));
   }
 
+  /// Outputs that take over inputs, as a training step has them: each is made from its input and
+  /// from others, which may be taken over as well.
+  void add_updates() {
+    const NodeId x = random_.pick(graph_.inputs());
+    std::vector<NodeId> updated{x};
+    while (updated.size() < 3 && random_.one_in(2)) updated.push_back(add_input(type(x)));
+    for (const NodeId input : updated) {
+      NodeId other = random_.one_in(2) ? random_.pick(updated) : of_type(type(input));
+      if (rank(other) > 0 && random_.one_in(3))
+        other = build::reverse(graph_, other, random_axes(other, 2));
+      const auto op = type(x).dtype == DType::Bool
+                          ? ElementwiseOp::logical_xor
+                          : random_.pick({ElementwiseOp::add, ElementwiseOp::mul,
+                                          ElementwiseOp::max, ElementwiseOp::sub});
+      updates_.emplace_back(build::map(graph_, op, {input, other}), input);
+    }
+  }
+
+  /// The gradients of the sum of a value, for up to a few of the inputs that it depends on.
+  void add_gradients() {
+    const NodeId value = any(kFloating);
+    Axes axes(static_cast<size_t>(rank(value)));
+    std::iota(axes.begin(), axes.end(), 0);
+    const NodeId loss =
+        axes.empty() ? value : build::reduce(graph_, Monoid::Sum, value, std::move(axes));
+    const std::vector<bool> needed = needed_by({loss});
+    std::vector<NodeId> inputs;
+    for (const NodeId input : graph_.inputs())
+      if (needed[input.index] && is_floating(type(input).dtype)) inputs.push_back(input);
+    random_.shuffle(inputs);
+    if (inputs.size() > 3) inputs.resize(3);
+    if (inputs.empty()) return;
+    const std::vector<NodeId> gradients = differentiate(graph_, loss, inputs);
+    const std::vector<bool> used = needed_by(gradients);
+    for (size_t i = 0; i < graph_.size(); ++i)
+      if (used[i] && !fits(shape(NodeId(i)))) return;
+    gradients_ = gradients;
+  }
+
+  std::vector<bool> needed_by(const std::vector<NodeId>& values) const {
+    std::vector<bool> needed(graph_.size());
+    for (const NodeId value : values) needed[value.index] = true;
+    for (size_t i = graph_.size(); i-- > 0;)
+      if (needed[i])
+        for (const NodeId operand : graph_[NodeId(i)].operands) needed[operand.index] = true;
+    return needed;
+  }
+
   // Outputs: what nothing uses, up to a few, and at times something in the middle.
 
   void choose_outputs() {
@@ -486,6 +568,13 @@ class Generator {
 
     std::vector<GraphOutput> outputs;
     std::vector<bool> taken(graph_.inputs().size());
+    for (const auto& [node, input] : updates_) {
+      const auto position = std::find(graph_.inputs().begin(), graph_.inputs().end(), input);
+      const auto at = static_cast<uint32_t>(position - graph_.inputs().begin());
+      taken[at] = true;
+      outputs.push_back({node, "y" + std::to_string(outputs.size()), at});
+    }
+    candidates.insert(candidates.end(), gradients_.begin(), gradients_.end());
     for (NodeId id : candidates) {
       GraphOutput output{id, "y" + std::to_string(outputs.size()), {}};
       for (uint32_t i = 0; i < taken.size() && random_.one_in(2); ++i)
@@ -504,6 +593,8 @@ class Generator {
   Graph graph_;
   std::optional<Expr> symbol_;
   std::vector<NodeId> values_;
+  std::vector<std::pair<NodeId, NodeId>> updates_;  // output, input
+  std::vector<NodeId> gradients_;
 };
 
 double special_value(Random& random, DType dtype) {

@@ -19,6 +19,7 @@ struct GraphOptions {
   bool symbolic = true;            ///< some graphs have a symbolic extent n
   bool reductions = true;
   bool math = true;
+  bool gradients = true;  ///< some graphs return those of one of their values; needs reductions
 };
 
 Graph random_graph(uint64_t seed, const GraphOptions& options = {});

@@ -415,6 +415,70 @@ TEST(Bounds, RelaxedBehindReductionsOnly) {
   EXPECT_EQ(reference(c.graph, c.inputs)[1].bound[0], 0);
 }
 
+// A float may be rounded elsewhere if only sums see it; an integer, a bool and what decides them
+// may not.
+TEST(Bounds, IntegersAndBoolsAreExactWhateverConsumesThem) {
+  Case c;
+  std::vector<double> values(1000);
+  for (size_t i = 0; i < values.size(); ++i) values[i] = std::sin(static_cast<double>(i));
+  const NodeId x = c(DType::F32, {1000}, values);
+  const NodeId zeros = build::broadcast_to(c.graph, build::scalar(c.graph, DType::F32, 0), {1000});
+  const auto masked_sum = [&](NodeId mask) {
+    const NodeId kept = c.map(ElementwiseOp::select, {mask, x, zeros});
+    return c.run(build::reduce(c.graph, Monoid::Sum, kept, {0})).bound[0];
+  };
+  const NodeId i = build::iota(c.graph, {DType::I32, {1000}}, 0);
+  const NodeId one = build::scalar(c.graph, DType::I32, 1);
+  const NodeId limit = build::scalar(c.graph, DType::I32, 900);
+  const double sum_alone = 999 * 0x1p-24 * 640;  // the magnitudes add up to about 637
+  EXPECT_LT(masked_sum(c.map(ElementwiseOp::lt, {c.map(ElementwiseOp::sub, {i, one}), limit})),
+            sum_alone);
+  // x * x is a float, but the bool hangs on it: at the tie too.
+  const NodeId square = c.map(ElementwiseOp::mul, {x, x});
+  EXPECT_LT(masked_sum(c.map(ElementwiseOp::le, {square, square})), sum_alone);
+  const NodeId rounded = c(DType::F32, {1000}, [&] {
+    std::vector<double> squares;
+    for (const double v : values) squares.push_back(static_cast<float>(v) * static_cast<float>(v));
+    return squares;
+  }());
+  const NodeId tie = c.map(ElementwiseOp::le, {rounded, square});
+  EXPECT_LT(masked_sum(tie), sum_alone);
+  EXPECT_FALSE(relaxed_nodes(c.graph)[square.index]);
+  // So it is with indices: of a maximum ...
+  c.graph.set_outputs({{build::arg_reduce(c.graph, true, square, 0), "y", {}}});
+  EXPECT_FALSE(relaxed_nodes(c.graph)[square.index]);
+  // ... while a maximum itself is a float.
+  const NodeId m = build::reduce(c.graph, Monoid::Max, square, {0});
+  const NodeId scaled = c.map(ElementwiseOp::mul, {x, build::broadcast(c.graph, m, {1000}, {})});
+  c.graph.set_outputs({{build::reduce(c.graph, Monoid::Sum, scaled, {0}), "y", {}}});
+  EXPECT_TRUE(relaxed_nodes(c.graph)[square.index]);
+  c.graph.set_outputs({{m, "y", {}}});
+  EXPECT_FALSE(relaxed_nodes(c.graph)[square.index]);
+}
+
+// What errors cannot reach stays known.
+TEST(Bounds, ZerosAndEqualOperandsAreCertain) {
+  Case c;
+  const NodeId x = c(DType::F32, {2, 1}, {0.3, 7}), zero = c(DType::F32, {1, 2}, {-0.0, 0});
+  const NodeId e = c.map(ElementwiseOp::exp, {x});
+  const NodeId products = build::dot(c.graph, e, zero, {{}, {}, {1}, {0}});
+  const Bounded zeros = c.run(products);
+  for (const double bound : zeros.bound) EXPECT_LT(bound, 0x1p-149);  // but for the sign
+  const NodeId same = c.map(ElementwiseOp::div, {products, products});
+  EXPECT_EQ(c.run(same).bound, std::vector<double>(4, 0));
+  EXPECT_TRUE(std::isnan(c.run(same).value.get_double(0)));
+  const NodeId negated = c.map(ElementwiseOp::neg, {products});
+  EXPECT_EQ(c.run(c.map(ElementwiseOp::eq, {products, negated})).bound, std::vector<double>(4, 0));
+  for (const auto op : {ElementwiseOp::le, ElementwiseOp::lt, ElementwiseOp::eq}) {
+    const Bounded equal = c.run(c.map(op, {e, e}));
+    EXPECT_EQ(equal.bound, (std::vector<double>{0, 0}));
+    EXPECT_EQ(equal.value.get_int(1), op != ElementwiseOp::lt);
+  }
+  const Bounded bits = c.run(c.map(ElementwiseOp::bitcast, {e}, DType::F32));
+  EXPECT_LT(bits.bound[1], 1e-3);
+  EXPECT_EQ(c.run(c.map(ElementwiseOp::bitcast, {e}, DType::I32)).bound[1], kInf);
+}
+
 TEST(Bounds, SoftmaxIsTight) {
   Case c;
   std::vector<double> values(8 * 128);
@@ -459,16 +523,63 @@ TEST(Compare, UlpDistances) {
 
 TEST(Compare, BoundedFindsTheWorst) {
   HostTensor got(DType::F32, {2, 2}), value(DType::F64, {2, 2});
+  value.set_double(0, 40);
   Bounded expected{value, {1, 2, 0, kInf}};
-  got.set_double(0, 0.25);
+  got.set_double(0, 40.25);
   got.set_double(1, 1);
   got.set_double(3, kNaN);
   const Comparison within = compare(got, expected);
   EXPECT_TRUE(within.ok);
-  EXPECT_EQ(within.unknown, 1);
-  EXPECT_EQ(within.summary(), "max error 0.5 of its bound at [0, 1]: got 1, expected 0 +- 2");
+  EXPECT_EQ(within.coverage.unjudged, 1);
+  EXPECT_EQ(within.summary(),
+            "max error 0.5 of its bound at [0, 1]: got 1, expected 0 +- 2; 1 of 4 elements not "
+            "judged");
   got.set_double(2, -0.0);  // a bound of 0 means the bits
   EXPECT_FALSE(compare(got, expected).ok);
+}
+
+TEST(Compare, WideBoundsJudgeNothing) {
+  HostTensor got(DType::F32, {5}), value(DType::F64, {5});
+  const double values[] = {10, 1, 1, kInf, kNaN};
+  for (int64_t i = 0; i < 5; ++i) {
+    got.set_double(i, values[i]);
+    value.set_double(i, values[i]);
+  }
+  // Up to a tenth of the greatest magnitude, which is 10.
+  const Comparison some = compare(got, Bounded{value, {1, 1.001, kInf, 0, 0}});
+  EXPECT_TRUE(some.ok);
+  EXPECT_EQ(some.coverage.judged, 1);
+  EXPECT_EQ(some.coverage.unjudged, 2);
+  EXPECT_EQ(some.coverage.nonfinite, 2);
+  EXPECT_DOUBLE_EQ(some.coverage.share(), 1.0 / 3);
+  EXPECT_FALSE(some.coverage.vacuous());
+
+  const Comparison none = compare(got, Bounded{value, {2, 2, kInf, kInf, 0}});
+  EXPECT_TRUE(none.ok);
+  EXPECT_TRUE(none.coverage.vacuous());
+  EXPECT_EQ(none.coverage.share(), 0);
+  EXPECT_EQ(none.summary(), "nothing judged: 4 of 5 elements have a bound that is too wide");
+
+  // What lies beyond a wide bound is wrong all the same.
+  got.set_double(1, 4);
+  const Comparison wrong = compare(got, Bounded{value, {2, 2, kInf, kInf, 0}});
+  EXPECT_FALSE(wrong.ok);
+  EXPECT_EQ(wrong.max_ratio, 1.5);
+}
+
+TEST(Compare, ZerosOfEitherSignAreJudged) {
+  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
+    const HostTensor got(dtype, {1});
+    const double smallest = std::numeric_limits<double>::denorm_min();
+    EXPECT_EQ(compare(got, Bounded{HostTensor(DType::F64, {1}), {smallest}}).coverage.judged, 1);
+  }
+}
+
+TEST(Compare, UnknownIntegersAreNotJudged) {
+  const HostTensor got(DType::I32, {3});
+  const Comparison c = compare(got, Bounded{got, {0, kInf, 0}});
+  EXPECT_EQ(c.coverage.judged, 2);
+  EXPECT_EQ(c.coverage.unjudged, 1);
 }
 
 TEST(Check, ChoosesTheRulePerOutput) {
@@ -492,6 +603,22 @@ TEST(Check, ChoosesTheRulePerOutput) {
   EXPECT_FALSE(wrong.ok);
   EXPECT_FALSE(wrong.outputs[0].comparison.ok);
   EXPECT_TRUE(wrong.outputs[1].comparison.ok);
+}
+
+TEST(Check, CountsWhatItJudged) {
+  Case c;
+  const NodeId x = c(DType::F32, {2}, {1, 2});
+  const NodeId e = c.map(ElementwiseOp::exp, {x});
+  const NodeId bits = c.map(ElementwiseOp::bitcast, {e}, DType::I32);
+  c.graph.set_outputs({{x, "x", {}}, {e, "e", {}}, {bits, "bits", {}}});
+  auto outputs = interpret(c.graph, c.inputs);
+  const CheckResult check = check_outputs(c.graph, c.inputs, outputs);
+  EXPECT_TRUE(check.ok);
+  EXPECT_EQ(check.coverage().judged, 4);
+  EXPECT_EQ(check.coverage().unjudged, 2);
+  EXPECT_TRUE(check.outputs[2].comparison.coverage.vacuous());
+  EXPECT_NE(check.summary().find("output 'bits' (bound): nothing judged"), std::string::npos)
+      << check.summary();
 }
 
 }  // namespace

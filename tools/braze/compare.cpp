@@ -2,7 +2,8 @@
 #include <fmt/format.h>
 #include <unistd.h>
 
-#include <algorithm>
+#include <cmath>
+#include <cstdio>
 
 #include "braze/array.h"
 #include "braze/executable.h"
@@ -23,6 +24,7 @@ namespace {
 struct Options {
   std::string file, a, b;
   bool json = false;
+  bool allow_unjudged = false;
   InputFlags inputs;
   CompileFlags compile;
 };
@@ -34,10 +36,14 @@ struct Side {
   std::vector<HostTensor> outputs;
 };
 
-/// One judgement on one output.
+/// One judgement on one output, or a distance for information.
 struct Verdict {
   std::string output, subject, rule;
   Comparison comparison;
+  bool judges = true;
+
+  bool differs() const { return judges && !comparison.ok; }
+  bool vacuous() const { return judges && comparison.coverage.vacuous(); }
 };
 
 Side run_on(const Graph& graph, const Device& device, const Options& options) {
@@ -82,38 +88,50 @@ std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> i
   const bool same = run_same_kernels(a, b);
   const std::vector<std::string> names = output_names(graph.outputs());
   for (size_t i = 0; i < a.outputs.size(); ++i) {
-    Verdict verdict{names[i], fmt::format("{} and {}", a.device.name(), b.device.name()),
-                    same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i])};
-    if (!same) verdict.comparison.ok = true;  // each is judged by what it may be
-    verdicts.push_back(std::move(verdict));
+    // Devices with kernels of their own are each judged by what they may be.
+    verdicts.push_back({names[i], fmt::format("{} and {}", a.device.name(), b.device.name()),
+                        same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i]),
+                        same});
   }
   return verdicts;
 }
 
 std::string verdict_text(const Verdict& verdict) {
-  return verdict.comparison.ok ? paint(Colour::Green, "ok", STDOUT_FILENO)
-                               : paint(Colour::Red, "DIFFERS", STDOUT_FILENO);
+  if (verdict.differs()) return paint(Colour::Red, "DIFFERS", STDOUT_FILENO);
+  if (verdict.vacuous()) return paint(Colour::Red, "NOT JUDGED", STDOUT_FILENO);
+  return paint(Colour::Green, "ok", STDOUT_FILENO);
+}
+
+std::string judged_text(const Verdict& verdict) {
+  if (!verdict.judges) return "";
+  // Rounded down: what is not all does not read as all.
+  return fmt::format("{}% judged", std::floor(1000 * verdict.comparison.coverage.share()) / 10);
 }
 
 void print_text(const std::vector<Verdict>& verdicts) {
   std::vector<std::vector<std::string>> rows;
   for (const Verdict& v : verdicts)
-    rows.push_back({v.output, v.subject, v.rule, verdict_text(v), v.comparison.summary()});
+    rows.push_back(
+        {v.output, v.subject, v.rule, verdict_text(v), judged_text(v), v.comparison.summary()});
   fmt::print("{}", table(rows));
 }
 
 void print_json(const std::vector<Verdict>& verdicts) {
   std::vector<std::string> items;
   for (const Verdict& v : verdicts)
-    items.push_back(json::object({{"output", json::string(v.output)},
-                                  {"subject", json::string(v.subject)},
-                                  {"rule", json::string(v.rule)},
-                                  {"ok", json::boolean(v.comparison.ok)},
-                                  {"elements", std::to_string(v.comparison.elements)},
-                                  {"mismatches", std::to_string(v.comparison.mismatches)},
-                                  {"max_ulps", std::to_string(v.comparison.max_ulps)},
-                                  {"max_ratio", json::number(v.comparison.max_ratio)},
-                                  {"summary", json::string(v.comparison.summary())}}));
+    items.push_back(json::object(
+        {{"output", json::string(v.output)},
+         {"subject", json::string(v.subject)},
+         {"rule", json::string(v.rule)},
+         {"ok", json::boolean(!v.differs() && !v.vacuous())},
+         {"elements", std::to_string(v.comparison.elements)},
+         {"mismatches", std::to_string(v.comparison.mismatches)},
+         {"judged", v.judges ? std::to_string(v.comparison.coverage.judged) : "null"},
+         {"unjudged", v.judges ? std::to_string(v.comparison.coverage.unjudged) : "null"},
+         {"nonfinite", std::to_string(v.comparison.coverage.nonfinite)},
+         {"max_ulps", std::to_string(v.comparison.max_ulps)},
+         {"max_ratio", json::number(v.comparison.max_ratio)},
+         {"summary", json::string(v.comparison.summary())}}));
   json::print({{"verdicts", json::array(items)}});
 }
 
@@ -124,8 +142,17 @@ Exit compare_devices(const Options& options) {
   const Inputs inputs = make_inputs(*a.program, options.inputs);
   const std::vector<Verdict> verdicts = judge_all(graph, inputs.values, a, b);
   options.json ? print_json(verdicts) : print_text(verdicts);
-  const bool ok = std::all_of(verdicts.begin(), verdicts.end(),
-                              [](const Verdict& v) { return v.comparison.ok; });
+  std::fflush(stdout);  // messages come behind it
+  bool ok = true;
+  for (const Verdict& v : verdicts) {
+    ok = ok && !v.differs() && (!v.vacuous() || options.allow_unjudged);
+    if (!v.vacuous()) continue;
+    fmt::print(
+        stderr, "braze: nothing of output '{}' on {} could be judged{}\n", v.output, v.subject,
+        options.allow_unjudged ? ""
+                               : "; other --inputs or --precision strict may leave less open, and "
+                                 "--allow-unjudged accepts it");
+  }
   return ok ? Exit::Ok : Exit::Mismatch;
 }
 
@@ -136,6 +163,8 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_option("B", options->b, "Another one").required();
   options->inputs.add_to(arguments);
   options->compile.add_to(arguments);
+  arguments.add_flag("--allow-unjudged", options->allow_unjudged,
+                     "Only warn of an output of which nothing could be judged");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return compare_devices(*options); };
 }
@@ -149,7 +178,10 @@ const Command kCompare = {
     "  braze compare step.braze cpu interpreter --inputs x=batch.npy --symbol n=3\n"
     "\n"
     "Results without a reduction or a math function before them are exact: equal bit for bit.\n"
-    "All others have a bound on their error. A device and its simulation agree in every bit.\n",
+    "All others have a bound on their error. A device and its simulation agree in every bit.\n"
+    "An element whose bound exceeds a tenth of the greatest magnitude in its tensor is not "
+    "judged;\n"
+    "where that is so of a whole output the exit code is 7, unless --allow-unjudged is given.\n",
     add};
 
 }  // namespace braze::tool

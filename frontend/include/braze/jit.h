@@ -77,9 +77,15 @@ struct CompileSummary {
 
 /// How the results of a call compare with those of the reference interpreter.
 struct CheckReport {
-  bool ok = true;            ///< every output holds
-  double largest_error = 0;  ///< as a share of its bound; above 1 is wrong
-  std::string text;          ///< one line for each result
+  bool ok = true;  ///< no element is out of its bound, and something was judged
+  /// As a share of its bound; above 1 is wrong. Of many elements that are only rounded once, some
+  /// come close to 1.
+  double largest_error = 0;
+  /// The share of finite elements that are judged. The bound of the others exceeds a tenth of the
+  /// greatest magnitude in their tensor, so that it says next to nothing.
+  double judged = 1;
+  std::vector<std::string> unjudged;  ///< paths of the results of which nothing was judged
+  std::string text;                   ///< one line for each result
 };
 
 namespace detail {
