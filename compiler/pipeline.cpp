@@ -30,6 +30,7 @@
 #include "compiler/tiling/tile.h"
 #include "ir/code/text.h"
 #include "ir/graph/origins.h"
+#include "ir/graph/reference.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
@@ -366,12 +367,12 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   for (const Fusion& fusion : parts.fusions)
     placed.push_back({fusion, tiling_space(forms, fusion)});
   const Updates updates = decide_updates(forms, placed);
+  const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   std::vector<CompiledFusion> compiled(placed.size());
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
-    const TilingRequest request{forms,    out.fusion,         target,
-                                names[i], updates.aliases[i], options.precision};
+    const TilingRequest request{forms, out.fusion, target, names[i], updates.aliases[i], &relaxed};
     const std::optional<Schedule> given = given_schedule(options, names[i]);
     viewers.show({"loops", names[i],
                   [&] { return to_text(build_loops(forms, out.fusion), graph, names[i]); }});

@@ -9,7 +9,6 @@
 #include <string>
 #include <vector>
 
-#include "braze/precision.h"
 #include "compiler/fusion/space.h"
 #include "compiler/tiling/schedule.h"
 #include "ir/code/code.h"
@@ -31,7 +30,9 @@ struct TilingRequest {
   const Target& target;
   std::string name;                       ///< of the kernel
   std::map<NodeId, NodeId> aliases = {};  ///< inputs that an output takes over -> that output
-  Precision precision = Precision::Standard;
+  /// By node: whether it need not be rounded where the graph says (ir/graph/reference.h). Null:
+  /// none.
+  const std::vector<bool>* relaxed = nullptr;
 };
 
 /// Emits the tile program of `schedule`. Internal if the schedule does not fit the space.

@@ -190,6 +190,7 @@ class TileEmitter {
   void accumulate(const Accumulator& accumulator, std::vector<ValueOperand>& state);
   void accumulate_arg(const Accumulator& accumulator, const TileValue& value, bool padded,
                       std::vector<ValueOperand>& state);
+  bool may_join(NodeId sum, const LoopForm& form) const;
   const RowOp* last_product(const TileValue& value) const;
   ValueOperand select_inside(ValueOperand value, DType dtype, uint64_t identity);
   void fold(const std::vector<Accumulator>& accumulators, const std::vector<ValueOperand>& state);

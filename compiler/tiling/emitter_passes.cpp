@@ -229,11 +229,8 @@ void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<ValueOp
     sum = full(padded_addend(), dtype);
     return;
   }
-  // A sum of products takes one rounding less: the bound of a sum allows it. Strict precision
-  // asks for that of a product which is a value of its own, not part of the op that sums.
-  const bool own = form.body.back().kind == BodyStep::Kind::Apply;
-  const bool may_join = own || request_.precision != Precision::Strict;
-  const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded && may_join
+  const RowOp* product = *form.monoid == Monoid::Sum && is_floating(dtype) && !padded &&
+                                 may_join(accumulator.task->node, form)
                              ? last_product(value)
                              : nullptr;
   if (product) {
@@ -242,6 +239,16 @@ void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<ValueOp
     return;
   }
   sum = full(builder_.row(info(*form.monoid).combine, {sum, padded_addend()}), dtype);
+}
+
+// Whether a sum of products may take them as they are before rounding: those of the op that sums,
+// and values of their own which nothing else needs rounded.
+bool TileEmitter::may_join(NodeId sum, const LoopForm& form) const {
+  if (form.body.back().kind == BodyStep::Kind::Apply) return true;
+  NodeId summed = graph_[sum].operands[0];
+  while (!graph_[summed].as<MapOp>() && !graph_[summed].operands.empty())
+    summed = graph_[summed].operands[0];  // through movement
+  return request_.relaxed && (*request_.relaxed)[summed.index];
 }
 
 // The statement just emitted, if it is the product that made `value`.

@@ -77,6 +77,22 @@ TEST_F(PrecisionTest, StrictRoundsProductsBeforeTheirSum) {
   EXPECT_TRUE(strict.check(x, y).ok);
 }
 
+// A product that is also a result, or decides a bool, is rounded before it is summed.
+TEST_F(PrecisionTest, ProductsThatAreSeenAreRoundedBeforeTheirSum) {
+  const float e = 0x1p-12f;
+  std::vector<float> xs(16, 1), ys(16, -(1 + 2 * e));
+  for (size_t i = 8; i < 16; ++i) xs[i] = ys[i] = 1 + e;
+  const Array x = Array::from(xs, {2, 8}, test_device()),
+              y = Array::from(ys, {2, 8}, test_device());
+  const auto seen = jit([](Tensor a, Tensor b) { return std::pair{a * b, sum(a * b, {0})}; });
+  EXPECT_EQ(to_doubles(seen(x, y).second), Doubles(8, 0.0));
+  const auto compared = jit([](Tensor a, Tensor b) {
+    const Tensor product = a * b;
+    return std::pair{sum(product, {0}), sum(select(product > 0.f, b, a), {0})};
+  });
+  EXPECT_EQ(to_doubles(compared(x, y).first), Doubles(8, 0.0));
+}
+
 // Functions of many ops agree with the reference within what their precision allows.
 TEST_F(PrecisionTest, FunctionsOfManyOpsAreWithinTheirBounds) {
   const auto f = [](Tensor x, Tensor w) {
