@@ -2,6 +2,8 @@
 
 #include <algorithm>
 
+#include "braze/error.h"
+
 namespace braze {
 
 KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
@@ -156,6 +158,7 @@ void KernelGraph::raise_levels_after(size_t k) {
     each_reader(lower, [&](size_t reader) {
       if (level_[reader] > level_[lower]) return;
       level_[reader] = level_[lower] + 1;
+      BRAZE_CHECK(level_[reader] < kernels_.size(), "two kernels need each other");
       open.push_back(reader);
     });
   }
@@ -179,7 +182,9 @@ std::vector<size_t> KernelGraph::order() const {
       const auto& inputs = kernels_[k].fusion.inputs;
       for (size_t i = inputs.size(); i-- > 0;) {
         const size_t producer = kernel_of(inputs[i]);
-        if (producer != kNone && !entered[producer]) open.push_back(producer);
+        if (producer == kNone || is_empty(inputs[i])) continue;  // nobody waits for no elements
+        BRAZE_CHECK(!entered[producer] || done[producer], "two kernels need each other");
+        if (!entered[producer]) open.push_back(producer);
       }
     }
   }

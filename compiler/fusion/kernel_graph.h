@@ -54,7 +54,7 @@ class KernelGraph {
  private:
   void make_kernel(NodeId root, const std::vector<bool>& is_root);
   bool is_source(NodeId node) const;
-  bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().is_constant(0); }
+  bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().range().max == 0; }
   std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;
   /// Whether a root must reach memory if `a` and `b` are one kernel.
   bool leaves(NodeId root, size_t a, size_t b) const;

@@ -383,7 +383,9 @@ class SpaceFinder {
           if (axis >= 0 && !parallel_.contains(root(axis)))
             inner_extents.push_back(extents_[static_cast<size_t>(axis)]);
       }
-      const std::string signature = join_text(inner_extents);
+      // The terms of a placed reduction are walked in a way of their own.
+      const std::string signature =
+          (placed_axis(anchor) ? "placed " : "") + join_text(inner_extents);
       const int set =
           inner_sets.emplace(signature, static_cast<int>(inner_sets.size())).first->second;
       const auto [found, added] =

@@ -157,15 +157,18 @@ class Planner {
 
   std::vector<size_t> launch_order() const {
     std::vector<size_t> order;
-    std::vector<bool> done(fusions_.size());
+    enum class State : uint8_t { Waiting, Entered, Done };
+    std::vector<State> states(fusions_.size());
     const std::function<void(size_t)> visit = [&](size_t k) {
-      if (done[k]) return;
-      done[k] = true;
+      if (states[k] == State::Done) return;
+      BRAZE_CHECK(states[k] == State::Waiting, "two kernels must run before each other");
+      states[k] = State::Entered;
       for (NodeId input : fusions_[k].fusion.inputs)
         if (const auto found = writer_.find(input.index); found != writer_.end())
           visit(found->second);
       for (const auto& [reader, writer] : updates_.orders)
         if (writer == k) visit(reader);
+      states[k] = State::Done;
       order.push_back(k);
     };
     for (size_t k = 0; k < fusions_.size(); ++k) visit(k);
@@ -231,7 +234,7 @@ class Planner {
   // copied after all else.
   void save_sources() {
     for (const auto& [node, to] : unplaced_) {
-      if (graph_[node].type.shape.numel().is_constant(0)) continue;
+      if (graph_[node].type.shape.numel().range().max == 0) continue;
       const uint32_t from = slot_of(node);
       const bool source = !writer_.contains(node.index);
       const bool updates = program_.outputs[program_.slots[to].index].updates.has_value();

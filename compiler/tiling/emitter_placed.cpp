@@ -143,8 +143,6 @@ void PlacedSums::begin() {
     builder_.store(emitter_.full(start.operand, start.dtype), memory_, at(place_at_hand()),
                    guard());
     for (size_t n = 0; n < space_.placed->pass; ++n) emitter_.emit_pass(n);
-    for (const SpaceTask& store : space_.passes[space_.placed->pass].stores)
-      emitter_.store_output(store, emitter_.evaluate({store.node, store.at}));
   });
   emitter_.new_scope();
 }

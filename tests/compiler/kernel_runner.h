@@ -9,6 +9,7 @@
 #include <cstring>
 #include <stdexcept>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "compiler/codegen/code_generator.h"
@@ -36,7 +37,8 @@ inline std::vector<std::string_view> host_targets() {
 class KernelRunner {
  public:
   KernelRunner(const Kernel& kernel, std::string_view target_name)
-      : artifact(generate_image(kernel, target(target_name))), scratch_(1 << 20) {
+      : KernelRunner(generate_image(kernel, target(target_name))) {}
+  explicit KernelRunner(Artifact image) : artifact(std::move(image)), scratch_(1 << 20) {
     size_ = (artifact.code.size() + 4095) / 4096 * 4096;
     base_ = mmap(nullptr, size_, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
     if (base_ == MAP_FAILED) throw std::runtime_error("mmap");

@@ -308,6 +308,33 @@ TEST(Placed, InPlaceThroughTheChip) {
   }
 }
 
+// An axis as long as that of the terms is another axis all the same.
+TEST(Placed, BesideResultsOfTheTermsLength) {
+  for (const char* result : {"i32[3, 74, 7]", "i32[3, 74, 8]"}) {
+    const Graph graph =
+        parse(fmt::format(R"(graph @main(%x: i32[3, 74], %i: i64[7], %u: i32[3, 7]) {{
+  %v = neg %x : i32[3, 74]
+  %s = scatter_add %v, %i, %u {{axis: 1}} : i32[3, 74]
+  %b = broadcast %v {{axes: [0, 1]}} : {0}
+  return %s, %b
+}})",
+                          result));
+    std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+    for (int64_t t = 0; t < 7; ++t) inputs[1].set_int(t, t * t);
+    for (const char* device : {"cpu", "sim:cpu", "sim:sm_90"})
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device(device))) << device;
+  }
+  const Graph scalar = parse(R"(graph @main(%x: i32[74], %i: i64[], %u: i32[]) {
+  %v = neg %x : i32[74]
+  %s = scatter_add %v, %i, %u {axis: 0} : i32[74]
+  return %s, %v
+})");
+  std::vector<HostTensor> inputs = fuzz::random_inputs(scalar, 3);
+  inputs[1].set_int(0, 5);
+  for (const char* device : {"cpu", "sim:cpu", "sim:sm_90"})
+    EXPECT_TRUE(testing::agrees(scalar, inputs, Device(device))) << device;
+}
+
 // Terms that read what is updated are read before any of it changes.
 TEST(Placed, TermsOfTheUpdatedArgument) {
   const Graph graph = parse(R"(graph @main(%x: f32[60, 37], %i: i64[60]) {

@@ -170,8 +170,9 @@ TEST_F(Gradients, Indices) {
 
 // ---- Reductions -------------------------------------------------------------------------------
 
+using Reduce = Tensor (*)(const Tensor&, const Axes&, bool, Where);
+
 TEST_F(Gradients, Reductions) {
-  using Reduce = Tensor (*)(const Tensor&, const Axes&, bool, Where);
   for (const Reduce reduce : {Reduce(sum), Reduce(prod), Reduce(max), Reduce(min), Reduce(mean),
                               Reduce(var), Reduce(logsumexp)})
     for (const bool keep : {false, true}) {
@@ -185,6 +186,25 @@ TEST_F(Gradients, Reductions) {
     }
   check([](auto x) { return sum(x[0], 0); }, {random({0, 3})});
   check([](auto x) { return prod(x[0], 0); }, {random({0, 3})});
+}
+
+// Axes that go in a circle, so that their order and its inverse are two; all of one length, so that
+// nothing but the values tells them apart.
+TEST_F(Gradients, OrdersThatAreNotTheirOwnInverse) {
+  const Longs cube = {2, 2, 2};
+  for (const Axes& axes : {Axes{0}, Axes{1}, Axes{2}, Axes{0, 1}, Axes{0, 2}, Axes{1, 2}})
+    for (const auto reduce : {Reduce(prod), Reduce(max), Reduce(mean), Reduce(logsumexp)})
+      check([=](auto x) { return reduce(x[0], axes, false, Where::current()); }, {random(cube)});
+  check([](auto x) { return prod(x[0], {0, 2}); }, {random({2, 2, 2, 2})});
+  for (const Longs& order : {Longs{1, 2, 0}, Longs{2, 0, 1}})
+    check([=](auto x) { return permute(x[0], order); }, {random(cube)});
+  check([](auto x) { return permute(x[0], {1, 2, 3, 0}); }, {random({2, 2, 2, 2})});
+  check(
+      [](auto x) {
+        return broadcast_to(permute(x[0], {1, 2, 0}), {2, 2, 2, 2});
+      },
+      {random(cube)});
+  check([](auto x) { return reverse(permute(x[0], {2, 0, 1}), {0}); }, {random(cube)});
 }
 
 TEST_F(Gradients, ProductWithZeros) {
@@ -255,6 +275,27 @@ TEST_F(Gradients, GeneralDots) {
       },
       {random({2, 3}), random({3, 2})});
   check([](auto x) { return dot_general(x[0], x[1], {}); }, {random({2}), random({3})});
+  // Three axes in a circle: contracted, as batches, and both beside free ones.
+  const Longs cube = {2, 2, 2};
+  check(
+      [](auto x) {
+        return dot_general(x[0], x[1], {.contract_left = {0, 1, 2}, .contract_right = {1, 2, 0}});
+      },
+      {random(cube), random(cube)});
+  check(
+      [](auto x) {
+        return dot_general(x[0], x[1], {.batch_left = {0, 1, 2}, .batch_right = {2, 0, 1}});
+      },
+      {random(cube), random(cube)});
+  check(
+      [](auto x) {
+        return dot_general(x[0], x[1],
+                           {.batch_left = {2},
+                            .batch_right = {0},
+                            .contract_left = {3, 0},
+                            .contract_right = {2, 3}});
+      },
+      {random({2, 2, 2, 2}), random({2, 2, 2, 2})});
 }
 
 // ---- Compositions -----------------------------------------------------------------------------
