@@ -165,14 +165,14 @@ std::vector<std::string> kernels_of(const Graph& graph, CompileOptions options =
 
 // Kernels in which threads meet.
 TEST(PlantedFaults, KernelsOfTheCompiler) {
-  constexpr size_t kKernels = 40;
+  constexpr size_t kKernels = 80;
   Tally tally;
   size_t kernels = 0;
   for (uint64_t seed = 0; kernels < kKernels && seed < 400; ++seed) {
     for (const std::string& text : kernels_of(fuzz::random_graph(seed, {}))) {
       if (text.find("bar.sync") == text.npos || text.size() > 20000) continue;
       SCOPED_TRACE("seed " + std::to_string(seed));
-      plant({text, sizes_near(parse_kernel(text, "kernel"), 7)}, 3, tally);
+      plant({text, sizes_near(parse_kernel(text, "kernel"), 7)}, 6, tally);
       ++kernels;
       break;
     }
