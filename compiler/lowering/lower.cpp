@@ -7,6 +7,7 @@
 #include "compiler/lowering/lowering.h"
 #include "compiler/lowering/rows.h"
 #include "ir/code/index_program.h"
+#include "ir/code/walk.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -328,8 +329,9 @@ std::pair<ValueOperand, ValueOperand> Lowering::arg_fold_lanes(bool is_max, Valu
                                                                ValueOperand indices) {
   for (int32_t half = type_of(values).lanes / 2; half >= 1; half /= 2)
     std::tie(values, indices) =
-        better(is_max, values, indices, shifted(values, half), shifted(indices, half));
-  return {first_lane(values), first_lane(indices)};
+        better(is_max, some_lanes(values, 0, half), some_lanes(indices, 0, half),
+               some_lanes(values, half, half), some_lanes(indices, half, half));
+  return {values, indices};
 }
 
 ValueOperand Lowering::part(const ValueOperand& value, size_t axis, int64_t from, int64_t count) {
@@ -359,18 +361,14 @@ ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size
   return builder_.append(PackOp{elements}, {type}, "pack")[0];
 }
 
-ValueOperand Lowering::shifted(const ValueOperand& value, int32_t by) {
-  const ValueType type = type_of(value);
-  std::vector<int64_t> lanes;
-  for (int32_t lane = 0; lane < type.lanes; ++lane) lanes.push_back((lane + by) % type.lanes);
-  return builder_.append(ShuffleOp{value, value, lanes}, {type}, "shuffle")[0];
-}
-
-ValueOperand Lowering::first_lane(const ValueOperand& value) {
+// LLVM 22 takes the wrong lane where of a whole vector of f64, turned by some lanes and compared with
+// itself, only the first is used; of halves it does not.
+ValueOperand Lowering::some_lanes(const ValueOperand& value, int32_t first, int32_t count) {
   ValueType type = type_of(value);
-  if (type.lanes == 1) return value;
-  type.lanes = 1;
-  return builder_.append(LaneOp{false, value, {}, 0}, {type}, "lane")[0];
+  type.lanes = count;
+  std::vector<int64_t> lanes;
+  for (int32_t lane = 0; lane < count; ++lane) lanes.push_back(first + lane);
+  return builder_.append(ShuffleOp{value, value, lanes}, {type}, "shuffle")[0];
 }
 
 std::pair<ValueOperand, ValueOperand> Lowering::better(bool is_max, const ValueOperand& v,
@@ -554,13 +552,16 @@ void ProgramLowering::not_lowered(std::string_view what, const Statement& s) con
 
 namespace {
 
-void check_sizes(const Kernel& kernel) {
-  for (const Value& value : kernel.values)
-    if (value.type.count() > kMostElements)
-      fail(kTileSize,
-           fmt::format("kernel @{}: a thread would hold %{}, {}, of which {} elements are the most",
-                       kernel.name, value.name, value.type.to_string(), kMostElements),
-           {.fix = "take smaller tiles, or more threads for them"});
+void check_sizes(const Kernel& kernel, const Region& region) {
+  for (const Statement& s : region.statements) {
+    for (const ValueId result : s.results)
+      if (const Value& value = kernel[result]; value.type.count() > kMostElements)
+        fail(kTileSize,
+             fmt::format("kernel @{}: one thread or task would hold %{}, {}; it can hold {} elements",
+                         kernel.name, value.name, value.type.to_string(), kMostElements),
+             {s.location, {}, "take smaller tiles, or more threads for them"});
+    for (const Region* inner : regions_of(s)) check_sizes(kernel, *inner);
+  }
 }
 
 }  // namespace
@@ -569,7 +570,7 @@ Kernel lower(const TileProgram& program, const Target& target) {
   Kernel kernel = program.pipelined                ? lower_pipelined(program, target)
                   : target.kind == TargetKind::Gpu ? lower_for_gpu(program, target)
                                                    : lower_for_cpu(program, target);
-  check_sizes(kernel);
+  for (const Phase& phase : kernel.phases) check_sizes(kernel, phase.body);
   return kernel;
 }
 

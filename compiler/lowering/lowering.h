@@ -173,8 +173,7 @@ class Lowering : public ProgramLowering {
 
   ValueOperand part(const ValueOperand& value, size_t axis, int64_t from, int64_t count);
   ValueOperand joined(const ValueOperand& a, const ValueOperand& b, size_t axis);
-  ValueOperand shifted(const ValueOperand& value, int32_t by);
-  ValueOperand first_lane(const ValueOperand& value);
+  ValueOperand some_lanes(const ValueOperand& value, int32_t first, int32_t count);
 
   std::map<std::pair<ValueId, int32_t>, std::pair<ValueOperand, uint64_t>>
       splats_;  // and the region's number

@@ -195,6 +195,29 @@ TEST(Reductions, ArgMaxAndArgMin) {
   }
 }
 
+// Row j of n has its greatest and its least values at j and behind it, so each place wins once.
+TEST(Reductions, ArgMaxAndArgMinAtEveryPlace) {
+  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::I64, DType::I32}) {
+    for (const int64_t n : {2, 3, 4, 5, 8, 16, 17}) {
+      Graph graph("places");
+      const NodeId x = build::input(graph, "x", {dtype, {n, n}});
+      std::vector<GraphOutput> outputs;
+      for (const int64_t axis : {0, 1})
+        for (const bool is_max : {false, true})
+          outputs.push_back(
+              {build::arg_reduce(graph, is_max, x, axis), fmt::format("y{}", outputs.size()), {}});
+      graph.set_outputs(outputs);
+      for (const double sign : {1.0, -1.0}) {
+        HostTensor rows(dtype, {n, n});
+        for (int64_t j = 0; j < n; ++j)
+          for (int64_t k = 0; k < n; ++k)
+            rows.set_double(j * n + k, k == j || k == (j + 5) % n ? sign : 0);
+        EXPECT_TRUE(testing::agrees(graph, std::vector{rows})) << name(dtype) << " of " << n;
+      }
+    }
+  }
+}
+
 TEST(Dots, EveryNumericDTypeAndKindOfShape) {
   for (DType dtype :
        {DType::I32, DType::I64, DType::U32, DType::F16, DType::BF16, DType::F32, DType::F64}) {
