@@ -3,6 +3,7 @@
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/tree.h"
 #include "compiler/lowering/lower.h"
+#include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
 #include "compiler/passes/pack_factors.h"
@@ -193,6 +194,7 @@ std::string lower_pipelined(std::string_view text, std::string_view file_name) {
 }
 
 constexpr Function kFunctions[] = {
+    {"approximate", run_pass<approximate>},
     {"dead-code", run_pass<without_dead_code>},
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},
