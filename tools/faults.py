@@ -49,6 +49,8 @@ LEFT_OUT = re.compile(r"^(style|package\.|example\.|cuda$|.*\.cuda$)")
 
 # A fault may ask for memory without end.
 MOST_BYTES = 6 << 30
+# A suite that does nothing for so long waits for ever, however busy the machine is.
+MOST_IDLE_SECONDS = 120
 
 HEADER = """// planted.h — which fault of tests/faults/list.txt this process has.
 #pragma once
@@ -174,6 +176,19 @@ def build(faults, copy):
                 sys.exit(f"the copy with the faults does not build; see {log}")
 
 
+def processor_seconds(group):
+    """What the processes of a group have used so far."""
+    ticks = 0
+    for stat in Path("/proc").glob("[0-9]*/stat"):
+        try:
+            fields = stat.read_text().rsplit(")", 1)[1].split()
+        except OSError:
+            continue
+        if int(fields[2]) == group:
+            ticks += int(fields[11]) + int(fields[12])
+    return ticks / os.sysconf("SC_CLK_TCK")
+
+
 class Suite:
     def __init__(self, entry):
         properties = {p["name"]: p["value"] for p in entry.get("properties", [])}
@@ -197,18 +212,20 @@ class Suite:
         with tempfile.TemporaryFile() as out:
             child = subprocess.Popen(self.command, cwd=self.folder, env=environment, stdin=subprocess.DEVNULL,
                                      stdout=out, stderr=subprocess.STDOUT, preexec_fn=limit)
-            # Waiting for each other takes no processor time.
-            end = time.monotonic() + 6 * most
-            status = 0
+            # Threads that wait for each other take no processor time.
+            used, look = -1.0, time.monotonic()
             while True:
                 done, status, usage = os.wait4(child.pid, os.WNOHANG)
                 if done:
                     break
-                if time.monotonic() > end:
-                    os.killpg(child.pid, signal.SIGKILL)
-                    _, status, usage = os.wait4(child.pid, 0)
-                    break
-                time.sleep(0.01)
+                if time.monotonic() > look:
+                    before, used = used, processor_seconds(child.pid)
+                    look = time.monotonic() + MOST_IDLE_SECONDS
+                    if used == before:
+                        os.killpg(child.pid, signal.SIGKILL)
+                        _, status, usage = os.wait4(child.pid, 0)
+                        break
+                time.sleep(0.1)
             child.returncode = os.waitstatus_to_exitcode(status)
             used = usage.ru_utime + usage.ru_stime
             failed = child.returncode != 0 and str(child.returncode) != str(self.skip)

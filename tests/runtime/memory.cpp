@@ -241,6 +241,15 @@ TEST(Allocator, EmptyCacheReturnsMemory) {
   EXPECT_EQ(heap.bytes, kMiB);
 }
 
+TEST(Allocator, WhatIsCachedCountsForTheLimit) {
+  HeapCount heap;
+  Allocator allocator = make_allocator(heap, 4 << 20);
+  { const Buffer freed = allocator.allocate(3 << 20, nullptr); }
+  const Buffer other = allocator.allocate(2 << 20, nullptr);
+  EXPECT_EQ(heap.live, 1) << "what was kept for reuse is given back first";
+  EXPECT_EQ(allocator.stats().cached_bytes, 0u);
+}
+
 TEST(Allocator, ShortageEmptiesTheCacheAndThenTellsWhatIsLive) {
   HeapCount heap;
   int drained = 0;
