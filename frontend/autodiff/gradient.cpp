@@ -42,6 +42,9 @@ std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends) 
   return out;
 }
 
+/// What `count` elements take up with `gap` others between each two. There may be none.
+Expr with_gaps(const Expr& count, int64_t gap) { return count + max(count - 1, 0) * gap; }
+
 /// The vector-Jacobian products of one node. Nodes are copied out of the graph first, for adding
 /// to it moves them.
 class Backward {
@@ -145,11 +148,8 @@ class Backward {
     std::vector<Expr> low = op.starts, high;
     Axes64 interior;
     for (size_t i = 0; i < x.shape.rank(); ++i) {
-      // Nothing was taken: nothing stands between its elements, and all is filled behind.
-      const bool empty = result[i].is_constant(0);
-      const Expr taken = empty ? Expr(0) : (result[i] - 1) * Expr(op.strides[i]) + 1;
-      interior.push_back(empty ? 0 : op.strides[i] - 1);
-      high.push_back(x.shape[i] - op.starts[i] - taken);
+      interior.push_back(op.strides[i] - 1);
+      high.push_back(x.shape[i] - op.starts[i] - with_gaps(result[i], interior.back()));
     }
     out_[0] = build::pad(graph_, g_, scalar(x.dtype, 0), std::move(low), std::move(high),
                          std::move(interior), where());
@@ -161,9 +161,7 @@ class Backward {
       std::vector<Expr> limits;
       Axes64 strides;
       for (size_t i = 0; i < x.shape.rank(); ++i) {
-        const bool empty = x.shape[i].is_constant(0);
-        const Expr step(op.interior[i] + 1);
-        limits.push_back(op.low[i] + (empty ? Expr(0) : (x.shape[i] - 1) * step + 1));
+        limits.push_back(op.low[i] + with_gaps(x.shape[i], op.interior[i]));
         strides.push_back(op.interior[i] + 1);
       }
       out_[0] = build::slice(graph_, g_, op.low, std::move(limits), std::move(strides), where());

@@ -62,6 +62,21 @@ void check(const Function& f, const std::vector<Array>& inputs, double tolerance
   }
 }
 
+// How many elements a slice takes depends on the size; for some there is none.
+TEST_F(Gradients, OfSlicesOfSymbolicExtents) {
+  const auto slope = jit(grad([](Tensor x) {
+                           const Dim n = x.dim(0);
+                           return sum(square(slice(reshape(x, {n}), 0, 3, n, 4)));
+                         }),
+                         {spec(f64, {"n:3..64"})});
+  for (const int64_t n : {3, 4, 7, 8, 33}) {
+    const Array x = random({n}, 1, 2);
+    std::vector<double> expected = to_doubles(x);
+    for (size_t i = 0; i < expected.size(); ++i) expected[i] *= i % 4 == 3 ? 2 : 0;
+    EXPECT_EQ(to_doubles(slope(x)), expected) << n;
+  }
+}
+
 // ---- Elementwise rows -------------------------------------------------------------------------
 
 TEST_F(Gradients, EveryElementwiseRow) {
