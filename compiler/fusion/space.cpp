@@ -226,9 +226,26 @@ class SpaceFinder {
         const auto found = anchor_of_.find(node);
         if (found != anchor_of_.end() && node != anchor.node) join_at(anchors_[found->second], at);
       }
-      anchor.loads = std::move(tracer.loads);
+      anchor.loads = plain_loads(std::move(tracer.loads));
     }
     return true;
+  }
+
+  // What others may load as well: each place once, at axes and at constants. A coordinate that is
+  // made of axes is none of another anchor's.
+  static std::vector<MemoryAccess> plain_loads(std::vector<MemoryAccess> loads) {
+    const auto is_plain = [](const Expr& e) {
+      const auto symbols = e.symbols();
+      return axis_of(e) || std::none_of(symbols.begin(), symbols.end(), [](const std::string& s) {
+               return s.starts_with("axis.") || s.starts_with("loaded.");
+             });
+    };
+    std::set<std::pair<NodeId, std::vector<Expr>>> seen;
+    std::erase_if(loads, [&](const MemoryAccess& load) {
+      return !std::all_of(load.at.begin(), load.at.end(), is_plain) ||
+             !seen.emplace(load.node, load.at).second;
+    });
+    return loads;
   }
 
   // Reductions that no value connects run together with what reads the same memory at the same

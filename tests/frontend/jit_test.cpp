@@ -447,7 +447,7 @@ TEST_F(Jit, ErrorsOfWhatWasCompiledBeforeNameTheLineAtHand) {
       to_doubles(f(x, wrong));
     } catch (const Error& error) {
       EXPECT_EQ(error.code().name, "index-out-of-range") << error.what();
-      EXPECT_NE(error_of([] { synchronize("interpreter"); }), "") << "it is reported there too";
+      EXPECT_CONTAINS(error_of([] { synchronize("interpreter"); }), "index 9");
       return static_cast<int>(error.location().line);
     }
     return 0;

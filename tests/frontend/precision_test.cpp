@@ -73,8 +73,11 @@ TEST_F(PrecisionTest, StrictRoundsProductsBeforeTheirSum) {
   const Array x = Array::from(xs, {2, 8}), y = Array::from(ys, {2, 8});
   const auto strict = at(Precision::Strict, f);
   EXPECT_EQ(to_doubles(strict(x, y)), Doubles(8, 0.0));
-  EXPECT_EQ(to_doubles(at(Precision::Standard, f)(x, y)), Doubles(8, 0x1p-24));
   EXPECT_TRUE(strict.check(x, y).ok);
+  // Standard may keep the product's last bits. On a CPU it does, one sum after the other.
+  if (test_device().kind() != DeviceKind::Cuda) {
+    EXPECT_EQ(to_doubles(at(Precision::Standard, f)(x, y)), Doubles(8, 0x1p-24));
+  }
 }
 
 // A product that is also a result, or decides a bool, is rounded before it is summed.

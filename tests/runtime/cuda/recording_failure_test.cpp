@@ -164,7 +164,7 @@ TEST_F(RecordingFailure, EveryAllocationMayFail) {
     if (!happened) break;
     ++failures;
   }
-  EXPECT_GT(failures, 15);
+  EXPECT_GT(failures, 8) << "a call and its recording take memory at more places";
   const int events = fake_cuda()->live_events;
   for (int i = 0; i < 10; ++i) expect_sixteen(sixteen_program(gpu_));
   EXPECT_LE(fake_cuda()->live_events, events) << "events were lost";
