@@ -40,10 +40,10 @@
 // bf16 has bodies of its own where they are cheaper, those of gelu (19), gelu_tanh (10), silu (13)
 // and softplus (12) among them.
 //
-// x86 processors take a microcode assist, some 100 cycles, for a product, fma or quotient that gives
-// or takes a subnormal number. Arguments of ordinary size bring none about, also where the result is
-// subnormal or 0: there its bits are made by a sum and integer rows. Exceptions: the bodies in bf16,
-// and squares of reduced arguments below 2^-63 (2^-511 in f64).
+// x86 processors take a microcode assist, some 100 cycles, for a product, fma or quotient that
+// gives or takes a subnormal number. Arguments of ordinary size bring none about, also where the
+// result is subnormal or 0: there its bits are made by a sum and integer rows. Exceptions: the
+// bodies in bf16, and squares of reduced arguments below 2^-63 (2^-511 in f64).
 //
 // Methods: reduction of exp and log by Cody and Waite (1980); sums with a low part by Dekker
 // (1971); the reduction of huge angles by Payne and Hanek (1983).
@@ -134,7 +134,8 @@ template <class S>
 S scaled_f32(const S& x, const S& p, const S& rounded, double normal, double greatest) {
   const S exponent = shl(bitcast(rounded, DType::I32), i32(x, 23));
   const S finite = scaled_down_f32(p, exponent, lt(x, x.constant(normal)));
-  return select(le(x, x.constant(greatest)), finite, max(x, infinity(x)));
+  const S past = max(x, infinity(x));
+  return select(le(x, x.constant(greatest)), finite, past);
 }
 
 // ---------------------------------------------------------------------------------------------
@@ -589,7 +590,8 @@ template <class S>
 S scaled_f64(const S& x, const S& p, const S& rounded, double normal, double greatest) {
   const S exponent = shl(bitcast(rounded, DType::I64), i64(x, 52));
   const S finite = scaled_down_f64(p, exponent, lt(x, x.constant(normal)));
-  return select(le(x, x.constant(greatest)), finite, max(x, infinity(x)));
+  const S past = max(x, infinity(x));
+  return select(le(x, x.constant(greatest)), finite, past);
 }
 
 /// (e^r - 1 - r) / r^2 for |r| <= ln(2)/2.

@@ -114,7 +114,7 @@ class Generator {
     return keep(build::constant(graph_, std::move(value)));
   }
 
-  NodeId add_leaf(const TensorType& type) {
+  NodeId add_leaf(TensorType type) {
     const Shape& shape = type.shape;
     switch (random_.below(8)) {
       case 0:
@@ -161,7 +161,7 @@ class Generator {
   }
 
   /// A value of just this type: one that exists, a converted or broadcast one, or a leaf.
-  NodeId of_type(const TensorType& wanted) {
+  NodeId of_type(TensorType wanted) {
     std::vector<NodeId> same, convertible, broadcastable;
     for (NodeId id : values_) {
       if (type(id) == wanted)

@@ -402,6 +402,7 @@ Maker scratch_program(int64_t scratch_bytes) {
 
 TEST(Scratch, MoreOfItWaitsForQueuedCalls) {
   const Watchdog watchdog("a call that needs more scratch than queued ones, at a limit");
+  set_cpu_threads(2);
   const Executable little = scratch_program(1 << 20).load();
   const Executable more = scratch_program((1 << 20) + 4096).load();
   const Array x = filled(100 * kBlock, 1);

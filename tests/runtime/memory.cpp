@@ -212,9 +212,9 @@ TEST(Allocator, TheCacheOfADeviceIsNotBounded) {
   HeapCount heap;
   heap.frees_parts = false;
   Allocator allocator = make_allocator(heap);
-  for (uint64_t size = 100; size < 200; size += 2) allocator.allocate(size * kMiB, nullptr);
+  for (uint64_t size = 20; size < 70; ++size) allocator.allocate(size * kMiB, nullptr);
   for (int i = 0; i < 10'000; ++i) allocator.allocate(kMiB, nullptr);
-  EXPECT_GT(allocator.stats().cached_bytes, 5000 * kMiB);
+  EXPECT_GT(allocator.stats().cached_bytes, 1000 * kMiB);
 }
 
 TEST(Allocator, EveryBlockIsWritableAndAligned) {

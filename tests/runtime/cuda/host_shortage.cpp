@@ -12,22 +12,27 @@ namespace {
 std::atomic<bool> armed{false};
 std::atomic<int64_t> before_failure{0}, served_first{0};
 
-bool must_fail() {
+[[maybe_unused]] bool must_fail() {
   if (!armed.load(std::memory_order_relaxed)) return false;
   const braze::test::FakeCuda* const fake = braze::test::fake_cuda();
   if (fake && fake->is_inside()) return false;
   return before_failure.fetch_sub(1) == 0;
 }
 
-void* checked(void* memory) {
+[[maybe_unused]] void* checked(void* memory) {
   if (!memory) throw std::bad_alloc();
   return memory;
 }
 
 }  // namespace
 
+#ifndef BRAZE_NO_HOST_SHORTAGE
 void* operator new(size_t size) {
   return checked(must_fail() ? nullptr : std::malloc(std::max<size_t>(size, 1)));
+}
+// Under sanitizers this one is no call of the first.
+void* operator new(size_t size, const std::nothrow_t&) noexcept {
+  return must_fail() ? nullptr : std::malloc(std::max<size_t>(size, 1));
 }
 void* operator new(size_t size, std::align_val_t alignment) {
   const auto align = static_cast<size_t>(alignment);
@@ -36,8 +41,10 @@ void* operator new(size_t size, std::align_val_t alignment) {
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
+void operator delete(void* memory, const std::nothrow_t&) noexcept { std::free(memory); }
 void operator delete(void* memory, std::align_val_t) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t, std::align_val_t) noexcept { std::free(memory); }
+#endif
 
 namespace braze::test {
 
