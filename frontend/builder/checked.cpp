@@ -46,6 +46,10 @@ int64_t indexed_axis(const Node& node) {
   return gather ? gather->axis : node.as<ScatterAddOp>()->axis;
 }
 
+bool is_empty(const Shape& shape) {
+  return std::any_of(shape.begin(), shape.end(), [](const Expr& e) { return e.is_constant(0); });
+}
+
 std::vector<int64_t> all_axes(const Shape& shape) {
   std::vector<int64_t> axes(shape.rank());
   std::iota(axes.begin(), axes.end(), 0);
@@ -113,10 +117,12 @@ class CheckedGraph::Builder {
         copies_(source_.size()),
         demands_(source_.size()),
         is_constant_(source_.size()),
+        leaves_constants_(source_.size()),
         region_of_(source_.size()) {}
 
   void run() {
     copy();
+    out_.of_constants_ = is_constant_;
     find_demands();
     std::vector<GraphOutput> outputs = source_.outputs();
     for (GraphOutput& output : outputs) output.node = copies_[output.node.index];
@@ -152,6 +158,8 @@ class CheckedGraph::Builder {
       if (!operands.empty())
         is_constant_[i] = std::all_of(node.operands.begin(), node.operands.end(),
                                       [&](NodeId operand) { return is_constant_[operand.index]; });
+      if (!is_constant_[i])
+        for (const NodeId operand : node.operands) leaves_constants_[operand.index] = true;
       if (const auto index = index_operand(node)) operands[*index] = clamped(node);
       copies_[i] = build::rebuild(graph_, node, std::move(operands));
     }
@@ -173,11 +181,14 @@ class CheckedGraph::Builder {
   }
 
   void find_demands() {
-    for (const GraphOutput& output : source_.outputs()) demands_[output.node.index] = {true, {}};
+    for (const GraphOutput& output : source_.outputs()) {
+      demands_[output.node.index] = {true, {}};
+      leaves_constants_[output.node.index] = true;
+    }
     for (size_t i = source_.size(); i-- > 0;) {
       const Node& node = source_[NodeId(i)];
       const Demand demand = demands_[i];
-      if (!demand.any) continue;
+      if (!demand.any || is_empty(node.type.shape)) continue;
       const auto* map = node.as<MapOp>();
       if (map && map->op == ElementwiseOp::select) {
         const Notation n(graph_, node.location);
@@ -236,11 +247,11 @@ class CheckedGraph::Builder {
 
     const NodeId level = n.level(copies_[id.index]);
     NodeId is_wrong;
-    if (node.as<InputOp>()) {
+    if (node.as<InputOp>() || is_constant_[id.index]) {
+      if (is_constant_[id.index] && !leaves_constants_[id.index]) return;
       is_wrong = n.map(ElementwiseOp::eq, {level, n.integer(kNan)});
     } else {
-      const std::optional<NodeId> before =
-          is_constant_[id.index] ? std::nullopt : operands(node, n);
+      const std::optional<NodeId> before = operands(node, n);
       if (!before) return;
       is_wrong = n.map(ElementwiseOp::gt, {level, *before});
     }
@@ -356,6 +367,7 @@ class CheckedGraph::Builder {
   std::vector<NodeId> copies_;
   std::vector<Demand> demands_;
   std::vector<bool> is_constant_;
+  std::vector<bool> leaves_constants_;  // read by more than what depends on constants alone
   std::vector<std::optional<size_t>> region_of_;
 
   std::vector<Region> regions_;
@@ -437,6 +449,11 @@ void CheckedGraph::fail_value(int64_t value, std::span<const std::vector<int64_t
     fail(codes::kNotFinite,
          fmt::format("the argument {} is NaN at {}; no op made it", quote(input->name), place),
          {node.location, input->name, {}});
+  if (of_constants_[static_cast<size_t>(value / kNodes)])
+    fail(codes::kNotFinite,
+         fmt::format("{} of constants alone is NaN at {}, and is made use of there",
+                     op_name(node.op), place),
+         {node.location, node.label, {}});
   fail(codes::kNotFinite,
        fmt::format("{} makes {} at {} from operands that are {} there", op_name(node.op),
                    is_nan ? "NaN" : "infinity", place, is_nan ? "not NaN" : "finite"),

@@ -8,10 +8,10 @@
 // - a NaN made by an op none of whose operands is NaN there;
 // - an infinity made by an op whose operands are finite there. Infinities of constants and
 //   arguments, and what movement, select, min and max pass on, are meant;
-// - a NaN in an argument.
+// - a NaN in an argument, or in what depends on constants alone.
 //
-// What depends on constants alone is meant, too. Where nothing but selects reads a value, elements
-// that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
+// Infinities of what depends on constants alone are meant, too. Where nothing but selects reads a
+// value, elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
 #pragma once
 
 #include <span>
@@ -61,6 +61,7 @@ class CheckedGraph {
 
   Graph source_, graph_;
   size_t result_count_ = 0;
+  std::vector<bool> of_constants_;        // by node of the source: it depends on them alone
   std::vector<IndexCheck> index_checks_;  // in the order of the source's nodes
   size_t first_value_ = 0;  // this output and those behind it say which value went wrong first
 };

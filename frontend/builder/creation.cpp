@@ -64,6 +64,19 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
 
 // ---- Arrays -----------------------------------------------------------------------------------
 
+namespace {
+
+void check_value(const char* op, double value, DType dtype) {
+  if (!is_value(value, dtype))
+    fail(codes::kBadNumber,
+         fmt::format("{}: {} is not a value of {}", op, number_text(value), name(dtype)),
+         {.node = op,
+          .fix = fmt::format("choose a dtype that has this value, such as {}",
+                             is_floating(dtype) ? "f64" : "f32")});
+}
+
+}  // namespace
+
 Array zeros(std::vector<int64_t> shape, DType dtype, const Device& device) {
   return Array::from_host(HostTensor(dtype, std::move(shape)), device);
 }
@@ -73,10 +86,7 @@ Array ones(std::vector<int64_t> shape, DType dtype, const Device& device) {
 }
 
 Array full(std::vector<int64_t> shape, double value, DType dtype, const Device& device) {
-  if (!is_value(value, dtype))
-    fail(codes::kBadNumber,
-         fmt::format("full: {} is not a value of {}", number_text(value), name(dtype)),
-         {.node = "full", .fix = "choose a dtype that has this value, such as f32"});
+  check_value("full", value, dtype);
   HostTensor host(dtype, std::move(shape));
   if (host.numel() > 0) host.set_double(0, value);
   // What is filled is copied behind itself, twice as much each time.
@@ -92,13 +102,18 @@ Array arange(double start, double stop, double step, DType dtype, const Device& 
     fail(codes::kBadDim, fmt::format("arange({}, {}, {}) does not end", number_text(start),
                                      number_text(stop), number_text(step)));
   HostTensor host(dtype, {static_cast<int64_t>(std::max(count, 0.0))});
-  for (int64_t i = 0; i < host.numel(); ++i)
-    host.set_double(i, start + static_cast<double>(i) * step);
+  for (int64_t i = 0; i < host.numel(); ++i) {
+    const double value = start + static_cast<double>(i) * step;
+    check_value("arange", value, dtype);
+    host.set_double(i, value);
+  }
   return Array::from_host(host, device);
 }
 
 Array arange(int64_t count, DType dtype, const Device& device) {
   HostTensor host(dtype, {count});
+  if (count > 0 && !is_floating(dtype) && dtype != DType::I64)
+    check_value("arange", static_cast<double>(count - 1), dtype);
   for (int64_t i = 0; i < count; ++i) {
     if (is_floating(dtype))
       host.set_double(i, static_cast<double>(i));

@@ -15,6 +15,7 @@
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
 #include "ir/values/philox.h"
+#include "ir/values/value_of.h"
 #include "runtime/memory/array_state.h"
 
 namespace braze::random {
@@ -37,6 +38,14 @@ void check_floating(DType dtype, const char* what, SourceLocation where) {
     fail(codes::kDTypeMismatch,
          fmt::format("random::{}: {} is no floating dtype", what, name(dtype)),
          {.location = where, .fix = "make floating numbers and cast them"});
+}
+
+void check_finite(const char* what, const char* parameter, double value, DType dtype) {
+  if (!std::isfinite(value) || !is_value(value, dtype))
+    fail(codes::kBadNumber,
+         fmt::format("random::{}: {} is {}, which is no finite number of {}", what, parameter,
+                     number_text(value), name(dtype)),
+         {.fix = "give finite numbers, or a dtype that has them"});
 }
 
 // Words of numbers drawn under a key have the counter's upper half zero; derived keys do not.
@@ -247,6 +256,14 @@ double next_below(double value, DType dtype) {
 Array uniform(std::vector<int64_t> shape, Key key, double low, double high, DType dtype,
               const Device& device) {
   check_floating(dtype, "uniform", {});
+  check_finite("uniform", "low", low, dtype);
+  check_finite("uniform", "high", high, dtype);
+  if (low > high)
+    fail(codes::kBadNumber,
+         fmt::format("random::uniform: low is {}, above high, which is {}", number_text(low),
+                     number_text(high)),
+         {.fix = "give the lower end first"});
+  check_finite("uniform", "high - low", high - low, DType::F64);
   const auto rounded = [dtype](double x) { return bits_to_double(dtype, constant_bits(dtype, x)); };
   const Draw draw = [](const Tensor& k, const Dims& dims, DType type, const Tensor& parameters) {
     const Tensor from = element(parameters, 0), width = element(parameters, 1) - from;
@@ -262,6 +279,8 @@ Array uniform(std::vector<int64_t> shape, Key key, double low, double high, DTyp
 Array normal(std::vector<int64_t> shape, Key key, double mean, double deviation, DType dtype,
              const Device& device) {
   check_floating(dtype, "normal", {});
+  check_finite("normal", "mean", mean, dtype);
+  check_finite("normal", "deviation", deviation, dtype);
   const Draw draw = [](const Tensor& k, const Dims& dims, DType type, const Tensor& parameters) {
     const Tensor unit = cast(wide_normal(k, dims, type), f64);
     return cast(element(parameters, 0) + element(parameters, 1) * unit, type);

@@ -182,9 +182,11 @@ namespace {
 uint64_t number_bits(const Operand& operand, DType dtype, const char* op, SourceLocation where) {
   if (is_floating(dtype)) {
     if (operand.kind() == Operand::Kind::Boolean) fail_number("a bool", dtype, op, "bool", where);
-    return operand.kind() == Operand::Kind::Real
-               ? constant_bits(dtype, operand.real())
-               : constant_bits(dtype, static_cast<double>(operand.integer()));
+    const double value = operand.kind() == Operand::Kind::Real
+                             ? operand.real()
+                             : static_cast<double>(operand.integer());
+    if (!is_value(value, dtype)) fail_number(number_text(value), dtype, op, "f64", where);
+    return constant_bits(dtype, value);
   }
   int64_t value = operand.integer();
   if (operand.kind() == Operand::Kind::Real) {

@@ -41,6 +41,16 @@ TEST_F(BuilderTest, NumbersMustBeValues) {
   EXPECT_CONTAINS(text, "choose a dtype that has this value, such as f32");
   for (const double value : {1e30, 0.5, -1e10, std::nan("")})
     EXPECT_CONTAINS(error_of([&] { full({2}, value, i32); }), "is not a value of i32");
+  for (const double value : {1e39, -1e39})
+    EXPECT_CONTAINS(error_of([&] { jit([=](Tensor t) { return t + value; })(zeros({1})); }),
+                    "e+39 is not a value of f32");
+  EXPECT_CONTAINS(error_of([&] { full({2}, 65520, f16); }), "65520 is not a value of f16");
+  EXPECT_CONTAINS(error_of([&] { full({2}, 0x1.ffp127, bf16); }), "is not a value of bf16");
+  EXPECT_CONTAINS(error_of([&] { full({2}, 0x1.ffffffp127); }), "is not a value of f32");
+  expect_near(full({1}, 65519.99, f16), {65504}, 0);
+  expect_near(full({1}, 0x1.fefffffp127, bf16), {0x1.fep127}, 0);
+  expect_near(full({1}, 0x1.fffffefp127), {0x1.fffffep127}, 0);
+  EXPECT_EQ(full({1}, INFINITY, f16).item(), INFINITY);
   EXPECT_CONTAINS(error_of([] { Dim(UINT64_MAX); }), "18446744073709551615 is too large");
   EXPECT_EQ(error_of([&] { jit([](Tensor t) { return t * 2.0; })(x); }), "");
 }
@@ -297,6 +307,8 @@ TEST_F(BuilderTest, Creation) {
   expect_near(full({2}, 7, u32), {7, 7}, 0);
   EXPECT_EQ(ones({0, 3}).shape(), (Longs{0, 3}));
   EXPECT_CONTAINS(error_of([] { arange(0, 1, 0); }), "does not end");
+  EXPECT_CONTAINS(error_of([] { arange(0, 5, 0.5, i32); }), "0.5 is not a value of i32");
+  EXPECT_CONTAINS(error_of([] { arange(1, -2, -1, u32); }), "-1 is not a value of u32");
 }
 
 }  // namespace

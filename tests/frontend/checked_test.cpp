@@ -178,6 +178,24 @@ TEST_P(Checked, BlamesNoOpForWhatArgumentsAndConstantsHold) {
   EXPECT_NO_THROW(constant(ones({3})));
 }
 
+TEST_P(Checked, NamesANanOfConstantsThatIsMadeUseOf) {
+  const auto f = jit([](Tensor x) { return where(x > 1, full_like(x, kNan), x) * 2; }, checked());
+  EXPECT_NO_THROW(f(ones({3})));
+  EXPECT_CONTAINS(error_of([&] { f(numbers({1, 2, 3}, {3})); }), "NaN at [1] of f32[3]");
+  const auto root = jit([](Tensor x) { return x + sqrt(fill(f32, {2}, -1)); }, checked());
+  EXPECT_CONTAINS(error_of([&] { root(ones({2})); }), "of constants alone is NaN at [0]");
+  // A label that is no class.
+  const auto loss = jit([](Tensor x, Tensor c) { return nn::cross_entropy(x, c); }, checked());
+  EXPECT_NO_THROW(loss(ones({2, 3}), Array::from(Longs{0, 2}, {2})));
+  EXPECT_CONTAINS(error_of([&] { loss(ones({2, 3}), Array::from(Longs{3, 1}, {2})); }), "NaN");
+}
+
+TEST_P(Checked, LeavesOutWhatNothingIsMadeOf) {
+  const auto f = value_and_grad([](Tensor x) { return sum(max(x, 0)); });
+  const auto watched = jit([=](Tensor x) { return std::get<1>(f(x)); }, checked());
+  EXPECT_EQ(watched(zeros({0, 3})).numel(), 0);
+}
+
 TEST_P(Checked, LeavesOutWhatSelectsDrop) {
   const auto f = jit(
       [](Tensor x) {

@@ -191,6 +191,14 @@ TEST_F(Jit, DonationNamesArguments) {
   }
 }
 
+TEST_F(Jit, UpdatesAreOfArguments) {
+  const auto updated = [] {
+    const Tensor t = fill(f32, {2}, 1);
+    return update(t, t + 1);
+  };
+  EXPECT_CONTAINS(error_of([&] { jit(updated)(); }), "which is no argument");
+}
+
 TEST_F(Jit, EachArgumentIsUpdatedOnce) {
   const auto twice = [](Tensor x) { return std::pair(update(x, x + 1), update(x, x + 2)); };
   EXPECT_CONTAINS(error_of([&] { jit(twice)(ones({4})); }),
@@ -508,6 +516,13 @@ TEST_F(Jit, ChecksThatJudgeNothingFail) {
   EXPECT_EQ(report.judged, 0);
   EXPECT_EQ(report.unjudged.size(), 1u);
   EXPECT_CONTAINS(report.text, "nothing judged");
+}
+
+TEST_F(Jit, ChecksThatJudgeNothingOfOneResultFail) {
+  const auto f = jit([](Tensor x) { return std::pair(bitcast(exp(x), i32), x + 1); });
+  const CheckReport report = f.check(full({1000}, 0.3f));
+  EXPECT_FALSE(report.ok);
+  EXPECT_EQ(report.unjudged.size(), 1u);
 }
 
 TEST_F(Jit, TwoDevicesAreAnError) {

@@ -189,7 +189,8 @@ TEST_F(Random, ShapesOfAnyRankAndSize) {
   EXPECT_EQ(random::normal({0}, key).numel(), 0);
   EXPECT_EQ(random::uniform({3, 0, 2}, key).numel(), 0);
   EXPECT_CONTAINS(error_of([&] { random::normal({2}, key, 0, 1, i32); }), "no floating dtype");
-  EXPECT_CONTAINS(error_of([&] { random::normal({-1}, key); }), "the shape [-1] has a negative extent");
+  EXPECT_CONTAINS(error_of([&] { random::normal({-1}, key); }),
+                  "the shape [-1] has a negative extent");
 }
 
 TEST_F(Random, KnownWords) {
@@ -230,6 +231,28 @@ TEST_F(Random, UniformStaysBelowItsLimit) {
   for (const double value : to_doubles(random::uniform({51200}, random::Key(0), 1, 2, bf16)))
     ends += value == 1 || value == 2 - 0x1p-7;
   EXPECT_NEAR(ends, 800, 120);
+}
+
+TEST_F(Random, UniformIsAsDenseAtALowEndBelowZero) {
+  // 256 shares of the way from -2 to -1, two for each of the 128 numbers.
+  int at_the_end = 0;
+  for (const double value : to_doubles(random::uniform({20000}, random::Key(0), -2, -1, bf16)))
+    at_the_end += value == -2;
+  EXPECT_NEAR(at_the_end, 20000.0 / 128, 35);
+}
+
+TEST_F(Random, ParametersAreFiniteNumbersOfTheDtype) {
+  const random::Key key(1);
+  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 70000, f16); }),
+                  "high is 70000, which is no finite number of f16");
+  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 1e39); }), "no finite number of f32");
+  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, NAN, 1); }), "low is nan");
+  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 1, 0); }), "low is 1, above high");
+  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, -1e308, 1e308, f64); }),
+                  "high - low is inf");
+  EXPECT_CONTAINS(error_of([&] { random::normal({4}, key, 0, 1e39); }), "deviation is 1e+39");
+  EXPECT_CONTAINS(error_of([&] { random::normal({4}, key, -INFINITY, 1); }), "mean is -inf");
+  EXPECT_EQ(to_doubles(random::uniform({2}, key, 3, 3)), Doubles(2, 3));
 }
 
 TEST_F(Random, KeysDiffer) {
@@ -472,6 +495,18 @@ TEST_F(Optim, AStaticScaleStaysAndA16BitLossIsRefused) {
   }
   const auto half = jit([](Tensor x, Weights s) { return optim::scale_loss(x, s); });
   EXPECT_CONTAINS(error_of([&] { half(full({}, 1, f16), scale); }), "the loss is f16[]");
+}
+
+TEST_F(Optim, ALossScaleNeverGrowsToInfinity) {
+  const optim::LossScaleOptions options{.initial = 0x1p126, .growth = 4, .interval = 1};
+  const auto f =
+      jit([=](Weights g, Weights scale) { return optim::unscale(g, scale, options).scale; });
+  Parameters scale = optim::loss_scale_state(options);
+  const Parameters gradients{{"a", ones({1})}};
+  for (int i = 0; i < 3; ++i) {
+    scale = f(gradients, scale);
+    EXPECT_EQ(scale.at("scale").item(), 0x1p126);
+  }
 }
 
 TEST_F(Optim, WholeStepIsOneFunction) {

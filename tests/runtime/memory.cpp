@@ -102,6 +102,9 @@ TEST(Allocator, ReusesWhatWasFreed) {
     EXPECT_EQ(stats.cached_bytes, 0u);
     EXPECT_EQ(stats.peak_bytes, 5120u);
     EXPECT_EQ(allocator.allocate(0, nullptr).data(), nullptr);
+    allocator.allocate(10'000, nullptr);
+    const Buffer little = allocator.allocate(64, nullptr);
+    EXPECT_EQ(allocator.stats().peak_bytes, 5120u + 10'240u) << "when most was live";
   }
   EXPECT_EQ(heap.bytes, 0u);
 }

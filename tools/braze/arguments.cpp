@@ -57,7 +57,10 @@ template <class Value>
 Argument Arguments::add(const std::string& name, Value& value, const std::string& text) {
   descriptions_.push_back({.names = split_names(name), .text = text});
   CLI::Option& option = *app_.add_option(name, value, text);
-  if constexpr (std::is_integral_v<Value>) option.check(integer_fault<Value>);
+  if constexpr (std::is_integral_v<Value>)
+    option.check(integer_fault<Value>);
+  else
+    option.check([](const std::string& word) { return word.empty() ? "nothing is given" : ""; });
   return {option, descriptions_.back()};
 }
 

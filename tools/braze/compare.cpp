@@ -105,7 +105,12 @@ std::string verdict_text(const Verdict& verdict) {
 std::string judged_text(const Verdict& verdict) {
   if (!verdict.judges) return "";
   // Rounded down: what is not all does not read as all.
-  return fmt::format("{}% judged", std::floor(1000 * verdict.comparison.coverage.share()) / 10);
+  const Coverage& coverage = verdict.comparison.coverage;
+  const std::string judged = fmt::format("{}% judged", std::floor(1000 * coverage.share()) / 10);
+  if (coverage.nonfinite == 0) return judged;
+  return fmt::format("{}, {} of {} NaN or infinite",
+                     coverage.judged + coverage.unjudged > 0 ? judged : "nothing finite",
+                     coverage.nonfinite, verdict.comparison.elements);
 }
 
 void print_text(const std::vector<Verdict>& verdicts) {
@@ -137,6 +142,9 @@ void print_json(const std::vector<Verdict>& verdicts) {
 
 Exit compare_devices(const Options& options) {
   const Graph graph = read_graph(options.file, "compare");
+  if (find_device(options.a).kind() == DeviceKind::Interpreter &&
+      find_device(options.b).kind() == DeviceKind::Interpreter)
+    fail_usage("the interpreter is what others are compared with: name another device beside it");
   const Side a = run_on(graph, find_device(options.a), options);
   const Side b = run_on(graph, find_device(options.b), options);
   const Inputs inputs = make_inputs(*a.program, options.inputs);

@@ -114,11 +114,12 @@ class Assignment {
 std::vector<Given> assign(const Program& program, const std::vector<std::string>& flags) {
   Assignment assignment(program);
   std::vector<std::string> unnamed;
-  std::string rest = std::string(kRandom) + "0";
+  std::optional<std::string> rest;
   for (const std::string& flag : flags) {
     const std::string name = flag.substr(0, flag.find('='));
     const bool is_named = name.size() < flag.size() && !std::filesystem::exists(flag);
     if (flag.starts_with(kRandom)) {
+      if (rest) fail_usage(fmt::format("all other inputs are given twice: {} and {}", *rest, flag));
       rest = flag;
     } else if (is_named) {
       assignment.give(name, {flag.substr(name.size() + 1)});
@@ -128,7 +129,7 @@ std::vector<Given> assign(const Program& program, const std::vector<std::string>
       unnamed.push_back(flag);
     }
   }
-  return std::move(assignment).fill(unnamed, rest);
+  return std::move(assignment).fill(unnamed, rest.value_or(std::string(kRandom) + "0"));
 }
 
 // --- Sizes
@@ -152,7 +153,7 @@ void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
     if (symbol.symbol_name() != name) continue;
     check_symbol(symbol, *value);
     if (sizes.has(name) && sizes(std::string_view(name)) != *value)
-      fail_usage(fmt::format("{} is {}, but {} by the files", name, *value,
+      fail_usage(fmt::format("{} is {}, but {} by the files or a --symbol before", name, *value,
                              sizes(std::string_view(name))));
     return sizes.set(name, *value);
   }
