@@ -27,17 +27,17 @@ std::atomic<int64_t> before_failure{0}, served_first{0};
 }  // namespace
 
 #ifndef BRAZE_NO_HOST_SHORTAGE
-void* operator new(size_t size) {
-  return checked(must_fail() ? nullptr : std::malloc(std::max<size_t>(size, 1)));
-}
-// Under sanitizers this one is no call of the first.
 void* operator new(size_t size, const std::nothrow_t&) noexcept {
   return must_fail() ? nullptr : std::malloc(std::max<size_t>(size, 1));
 }
-void* operator new(size_t size, std::align_val_t alignment) {
+void* operator new(size_t size, std::align_val_t alignment, const std::nothrow_t&) noexcept {
   const auto align = static_cast<size_t>(alignment);
   const size_t rounded = (size + align - 1) / align * align;
-  return checked(must_fail() ? nullptr : std::aligned_alloc(align, rounded));
+  return must_fail() ? nullptr : std::aligned_alloc(align, rounded);
+}
+void* operator new(size_t size) { return checked(operator new(size, std::nothrow)); }
+void* operator new(size_t size, std::align_val_t alignment) {
+  return checked(operator new(size, alignment, std::nothrow));
 }
 void operator delete(void* memory) noexcept { std::free(memory); }
 void operator delete(void* memory, size_t) noexcept { std::free(memory); }
