@@ -423,6 +423,20 @@ TEST_F(Gradients, FiniteFarFromZero) {
   }
 }
 
+TEST_F(Gradients, Of16BitRowsAreRoundedOnce) {
+  for (const DType dtype : {f16, bf16}) {
+    const Array x = arange(-2, 2, 1.0 / 32, dtype);
+    const Array wide = Array::from(to_doubles(x), x.shape());
+    const auto slope = jit(grad([](Tensor t) { return sum(gelu(t)); }));
+    const Doubles got = to_doubles(slope(x)), exact = to_doubles(slope(wide));
+    for (size_t i = 0; i < got.size(); ++i) {
+      // Half a unit of the last place, and what f32 adds to it.
+      const double unit = std::ldexp(std::abs(exact[i]), dtype == f16 ? -11 : -8);
+      EXPECT_NEAR(got[i], exact[i], std::abs(exact[i]) < 0.05 ? 1e-3 : 1.01 * unit) << i;
+    }
+  }
+}
+
 TEST_F(Gradients, LossesAreFiniteFarFromZero) {
   const Array logits = Array::from(std::vector<float>{-1e4f, 0, 1e4f, 1e4f, 1e4f, -1e4f}, {2, 3});
   const Array labels = Array::from(Longs{0, 2}, {2});

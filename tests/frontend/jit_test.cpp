@@ -191,6 +191,20 @@ TEST_F(Jit, DonationNamesArguments) {
   }
 }
 
+TEST_F(Jit, AnUpdatedArgumentIsDonatedOnce) {
+  const auto f = jit([](Tensor x) { return std::pair(x * 2, update(x, x + 1)); }, donate{0});
+  const auto [twice, next] = f(full({4}, 5));
+  expect_near(twice, Doubles(4, 10), 0);
+  expect_near(next, Doubles(4, 6), 0);
+}
+
+TEST_F(Jit, BitcastsToOtherDTypesDoNotCancel) {
+  const auto f = jit([](Tensor x) { return bitcast(bitcast(x, i32), u32); });
+  const Array bits = f(ones({2}));
+  EXPECT_EQ(bits.dtype(), u32);
+  EXPECT_EQ(bits.to_vector<uint32_t>(), (std::vector<uint32_t>(2, 0x3f800000)));
+}
+
 TEST_F(Jit, UpdatesAreOfArguments) {
   const auto updated = [] {
     const Tensor t = fill(f32, {2}, 1);

@@ -244,6 +244,42 @@ TEST(Donation, TheResultTakesTheMemory) {
   EXPECT_THAT(g.to_vector<float>(), Each(2.f));
 }
 
+TEST(Arguments, OfAnotherExtentAreErrors) {
+  Maker m("fixed", {});
+  const TensorType type = vector_type(Expr(8));
+  const uint32_t x = m.input("x", type), z = m.output("z", type);
+  m.launch("add", {add_kernel}, {x, x, z}, {8}, 1);
+  const Executable twice = m.load();
+  EXPECT_THAT(run(twice, {filled(8, 1)})[0].to_vector<float>(), Each(2.f));
+  for (const int64_t extent : {7, 9, 0})
+    EXPECT_THAT(error_of([&] { run(twice, {filled(extent, 1)}); }),
+                HasSubstr("but f32[8] is expected"));
+}
+
+TEST(Arguments, AResultLargerThanMemoryCanBeIsAnError) {
+  Maker m("cube");
+  const Expr n = symbol_n();
+  m.input("x", vector_type(n));
+  m.output("z", {DType::F32, Shape{n, n, n, n}});
+  EXPECT_THAT(error_of([&] { run(m.load(), {filled(1 << 16, 1)}); }), StartsWith("size-overflow"));
+  EXPECT_EQ(run(m.load(), {filled(0, 1)})[0].numel(), 0);
+}
+
+TEST(Constants, AreEachTheirOwn) {
+  Maker m("constants", {});
+  const TensorType type = vector_type(Expr(4));
+  std::vector<uint32_t> slots;
+  for (const double value : {1.0, 10.0}) {
+    HostTensor constant(DType::F32, {4});
+    for (int64_t i = 0; i < 4; ++i) constant.set_double(i, value);
+    m.program->constants.push_back(std::make_shared<const HostTensor>(std::move(constant)));
+    slots.push_back(m.slot(Slot::Kind::Constant, slots.size(), type, "constant"));
+  }
+  const uint32_t z = m.output("z", type);
+  m.launch("add", {add_kernel}, {slots[0], slots[1], z}, {4}, 1);
+  EXPECT_THAT(run(m.load(), {})[0].to_vector<float>(), Each(11.f));
+}
+
 TEST(Donation, NotTwiceInOneCall) {
   const Array p = filled(4, 1);
   EXPECT_THAT(error_of([&] {

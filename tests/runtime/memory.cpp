@@ -27,6 +27,7 @@ constexpr uint64_t kMiB = 1 << 20;
 struct HeapCount {
   std::atomic<int> total{0};  // calls that took memory
   std::atomic<uint64_t> bytes{0}, most_bytes{0};
+  uint64_t capacity = UINT64_MAX;
   bool frees_parts = true;
 };
 
@@ -36,6 +37,7 @@ class CountingMemory : public HostMemory {
   explicit CountingMemory(HeapCount& count) : count_(count) {}
   std::byte* allocate(size_t size) override {
     ++count_.total;
+    if (count_.bytes + size > count_.capacity) return nullptr;
     const uint64_t bytes = count_.bytes += size;
     uint64_t most = count_.most_bytes;
     while (bytes > most && !count_.most_bytes.compare_exchange_weak(most, bytes)) {
@@ -281,6 +283,20 @@ TEST(Allocator, ShortageEmptiesTheCacheAndThenTellsWhatIsLive) {
   EXPECT_LT(error.find("activations"), error.find("weights"));
   EXPECT_THAT(error_of([&] { allocator.allocate(SIZE_MAX, nullptr); }),
               StartsWith("out-of-memory"));
+}
+
+TEST(Allocator, WhatIsCachedGoesBackWhereTheSourceHasNoMore) {
+  HeapCount heap;
+  heap.capacity = 10 * kMiB;
+  int drained = 0;
+  Allocator allocator("test", std::make_unique<CountingMemory>(heap), [&] { ++drained; }, {});
+  allocator.allocate(6 * kMiB, nullptr);
+  EXPECT_EQ(allocator.stats().cached_bytes, 6 * kMiB);
+  EXPECT_NE(allocator.allocate(8 * kMiB, nullptr).data(), nullptr);
+  EXPECT_EQ(drained, 0) << "work was awaited, which holds nothing";
+  EXPECT_THAT(error_of([&] { allocator.allocate(11 * kMiB, nullptr); }),
+              StartsWith("out-of-memory"));
+  EXPECT_EQ(drained, 1);
 }
 
 TEST(Allocator, ManyThreads) {
