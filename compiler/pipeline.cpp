@@ -16,7 +16,8 @@
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
 #include "compiler/fusion/partition.h"
-#include "compiler/loops/tree.h"
+#include "compiler/loops/build.h"
+#include "compiler/loops/text.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
@@ -375,7 +376,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     const TilingRequest request{forms, out.fusion, target, names[i], updates.aliases[i], &relaxed};
     const std::optional<Schedule> given = given_schedule(options, names[i]);
     viewers.show({"loops", names[i],
-                  [&] { return to_text(build_loops(forms, out.fusion), graph, names[i]); }});
+                  [&] { return to_text(build_loops(forms, out.fusion, names[i])); }});
     refuse_schedule_if_broken(names[i], given, [&] {
       TiledKernel tiled =
           in_span("lowering", "tile", names[i], [&] { return tile(request, out.space, given); });

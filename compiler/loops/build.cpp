@@ -1,57 +1,59 @@
 // build.cpp — the first tree of a kernel: 0003, sections 1.2 and 1.3.
+#include "compiler/loops/build.h"
+
 #include <algorithm>
 #include <map>
 #include <set>
 
 #include "compiler/fusion/space.h"
 #include "compiler/loops/axes.h"
-#include "compiler/loops/tree.h"
+#include "ir/graph/text.h"
 
 namespace braze {
 
 namespace {
 
-/// The Inliner's sink: steps of a body.
+/// The Inliner's sink: steps of a body. Until all axes are known, the source of a load or read is
+/// the number of its node, and its coordinates are those of the node.
 struct BodySink {
   using Value = uint32_t;
-  std::vector<LoopValue>* body = nullptr;
+  std::vector<LoopStep>* steps = nullptr;
 
-  Value push(LoopValue value) {
-    body->push_back(std::move(value));
-    return static_cast<Value>(body->size() - 1);
+  Value push(LoopStep step) {
+    steps->push_back(std::move(step));
+    return static_cast<Value>(steps->size() - 1);
+  }
+  Value memory(LoopStep::Kind kind, NodeId node, std::vector<Expr> at,
+               const Conditions& conditions) {
+    return push({.kind = kind,
+                 .dtype = graph->operator[](node).type.dtype,
+                 .source = node.index,
+                 .at = std::move(at),
+                 .conditions = conditions});
   }
   Value load(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
-    return push({.kind = LoopValue::Kind::Load,
-                 .dtype = graph->operator[](node).type.dtype,
-                 .node = node,
-                 .at = std::move(at),
-                 .conditions = conditions});
+    return memory(LoopStep::Kind::Load, node, std::move(at), conditions);
   }
   Value reduced(NodeId node, std::vector<Expr> at, const Conditions& conditions) {
-    return push({.kind = LoopValue::Kind::Read,
-                 .dtype = graph->operator[](node).type.dtype,
-                 .node = node,
-                 .at = std::move(at),
-                 .conditions = conditions});
+    return memory(LoopStep::Kind::Read, node, std::move(at), conditions);
   }
   Value index(const Expr& value, DType dtype) {
-    return push({.kind = LoopValue::Kind::Index, .dtype = dtype, .at = {value}});
+    return push({.kind = LoopStep::Kind::Index, .dtype = dtype, .at = {value}});
   }
   Value constant(DType dtype, uint64_t bits) {
-    return push({.kind = LoopValue::Kind::Constant, .dtype = dtype, .bits = bits});
+    return push({.kind = LoopStep::Kind::Constant, .dtype = dtype, .bits = bits});
   }
   Value inside(const Conditions& conditions) {
-    return push({.kind = LoopValue::Kind::Inside, .dtype = DType::Bool, .conditions = conditions});
+    return push({.kind = LoopStep::Kind::Inside, .dtype = DType::Bool, .conditions = conditions});
   }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
-    return push({.kind = LoopValue::Kind::Apply,
+    return push({.kind = LoopStep::Kind::Apply,
                  .dtype = result,
                  .op = op,
                  .arguments = {arguments.begin(), arguments.end()}});
   }
   Expr as_index(Value value, const Expr& extent) {
-    return Expr::symbol("v" + std::to_string(value),
-                        {0, std::max<int64_t>(extent.range().max, 1) - 1});
+    return loaded_symbol(value, extent.range().max);
   }
   std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
 
@@ -60,6 +62,7 @@ struct BodySink {
 
 /// A value that has loops of its own: a reduction, or what is stored.
 struct Root {
+  NodeId node;
   LoopTask task;
   std::vector<size_t> domain, reduction;  // of Axes; kNone for extents of 1 and for places
   std::vector<size_t> loops;              // axes of the tree that its loops run over
@@ -69,8 +72,14 @@ constexpr size_t kNone = SIZE_MAX;
 
 class TreeBuilder {
  public:
-  TreeBuilder(const LoopForms& forms, const Fusion& fusion)
-      : forms_(forms), graph_(forms.graph()), inside_(membership(graph_, fusion.nodes)) {
+  TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name)
+      : forms_(forms),
+        graph_(forms.graph()),
+        fusion_(fusion),
+        inside_(membership(graph_, fusion.nodes)),
+        names_(graph_) {
+    tree_.name = name;
+    tree_.symbols = graph_.symbols();
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -81,13 +90,15 @@ class TreeBuilder {
   LoopTree build() {
     for (size_t r = 0; r < roots_.size(); ++r) add_equations(r);
     number_axes();
+    declare();
+    for (Root& root : roots_) resolve(root);
     std::vector<size_t> all(roots_.size());
     std::vector<std::vector<size_t>> left;
     for (size_t r = 0; r < roots_.size(); ++r) {
       all[r] = r;
       left.push_back(roots_[r].loops);
     }
-    tree_.body = nest(all, left);
+    tree_.phases.push_back(nest(all, left));
     return std::move(tree_);
   }
 
@@ -101,31 +112,51 @@ class TreeBuilder {
       return extent.is_constant(1) ? kNone : axes_.add(extent, number);
     };
     for (const Expr& extent : shape) root.domain.push_back(new_axis(extent));
-    root.task.node = node;
-    root.task.kind = LoopTask::Kind::Store;
+    root.node = node;
     if (form) {
       for (const Expr& extent : form->reduction) root.reduction.push_back(new_axis(extent));
       root.task.kind = form->placement ? LoopTask::Kind::Place
                        : form->arg_max ? LoopTask::Kind::Arg
                        : form->is_dot  ? LoopTask::Kind::Dot
                                        : LoopTask::Kind::Fold;
-      value_of_[node] = number;
+      root_of_[node] = number;
     }
-    BodySink sink{.body = &root.task.body, .graph = &graph_};
+    LoopBody& body = root.task.body;
+    BodySink sink{.steps = &body.steps, .graph = &graph_};
     Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
     if (form && form->placement) {
-      root.task.placed_axis = form->placement->axis;
       // First what the sums begin with: it is asked for before their terms are there.
-      root.task.start = inliner.start(node, at);
-      root.task.place = inliner.place(node, symbols(root.reduction));
+      const uint32_t start = inliner.start(node, at);
+      const uint32_t place = inliner.place(node, symbols(root.reduction));
+      body.results = {inliner.reduction_body(node, at, symbols(root.reduction)), place, start};
+    } else {
+      body.results = {form ? inliner.reduction_body(node, at, symbols(root.reduction))
+                           : inliner.value(node, at)};
     }
+    if (form && form->is_dot && root.task.kind == LoopTask::Kind::Dot) take_factors(body);
     if (form && form->monoid) root.task.monoid = *form->monoid;
     if (form) root.task.arg_max = form->arg_max.value_or(false);
-    root.task.value =
-        form ? inliner.reduction_body(node, at, symbols(root.reduction)) : inliner.value(node, at);
-    root.task.at = at;
+    if (!form) root.task.at = at;
+    root.task.location = graph_[node].location;
     roots_.push_back(std::move(root));
+  }
+
+  // A dot has its factors as they are, in the dtype that they have before they are multiplied.
+  static void take_factors(LoopBody& body) {
+    const LoopStep& product = body.steps[body.results[0]];
+    BRAZE_CHECK(product.op == ElementwiseOp::mul, "the body of a dot ends in a product");
+    body.results = product.arguments;
+    const auto widened = [&](uint32_t step) {
+      const LoopStep& s = body.steps[step];
+      return s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert &&
+             is_half(body.steps[s.arguments[0]].dtype);
+    };
+    const uint32_t left = body.results[0], right = body.results[1];
+    if (widened(left) && widened(right)) {
+      const uint32_t a = body.steps[left].arguments[0], b = body.steps[right].arguments[0];
+      if (body.steps[a].dtype == body.steps[b].dtype) body.results = {a, b};
+    }
   }
 
   std::vector<Expr> symbols(const std::vector<size_t>& axes) const {
@@ -136,17 +167,17 @@ class TreeBuilder {
 
   // What a root reads says which axes are one.
   void add_equations(size_t r) {
-    for (const LoopValue& value : roots_[r].task.body) {
-      if (value.kind == LoopValue::Kind::Read) {
-        equate(roots_[value_of_.at(value.node)].domain, value.at);
-      } else if (value.kind == LoopValue::Kind::Load) {
-        auto [found, added] = memory_.try_emplace(value.node);
+    for (const LoopStep& s : roots_[r].task.body.steps) {
+      const NodeId node{s.source};
+      if (s.kind == LoopStep::Kind::Read) {
+        equate(roots_[root_of_.at(node)].domain, s.at);
+      } else if (s.kind == LoopStep::Kind::Load) {
+        auto [found, added] = memory_.try_emplace(node);
         if (added)
-          for (const Expr& extent : graph_[value.node].type.shape)
-            found->second.push_back(extent.is_constant(1)
-                                        ? kNone
-                                        : axes_.add(extent, roots_.size() + value.node.index));
-        equate(found->second, value.at);
+          for (const Expr& extent : graph_[node].type.shape)
+            found->second.push_back(
+                extent.is_constant(1) ? kNone : axes_.add(extent, roots_.size() + node.index));
+        equate(found->second, s.at);
       }
     }
   }
@@ -202,22 +233,21 @@ class TreeBuilder {
     const auto bind = [&](Expr& e) { e = e.substitute(index); };
     LoopTask& task = root.task;
     for (Expr& e : task.at) bind(e);
-    for (LoopValue& value : task.body) {
-      for (Expr& e : value.at) bind(e);
-      for (RangeCondition& c : value.conditions) {
+    for (LoopStep& s : task.body.steps) {
+      for (Expr& e : s.at) bind(e);
+      for (RangeCondition& c : s.conditions) {
         bind(c.value);
         bind(c.min);
         bind(c.limit);
       }
     }
-    const LoopForm* form = forms_.find(task.node);
+    const LoopForm* form = forms_.find(root.node);
     for (size_t i = 0; i < root.domain.size(); ++i) {
       if (root.domain[i] == kNone) continue;
       for (const size_t digit : axes_.digits(root.domain[i])) {
-        task.axes.push_back(axis_of_.at(digit));
         // No loop runs over the places of a placed reduction: its terms name them.
-        if (task.kind == LoopTask::Kind::Place && form->placement->axis == i) continue;
-        root.loops.push_back(axis_of_.at(digit));
+        const bool placed = task.kind == LoopTask::Kind::Place && form->placement->axis == i;
+        (placed ? task.along : root.loops).push_back(axis_of_.at(digit));
       }
     }
     for (const size_t axis : root.reduction) {
@@ -230,24 +260,74 @@ class TreeBuilder {
     }
   }
 
+  // Values and parameters.
+  void declare() {
+    std::set<std::string> taken;
+    const auto add = [&](NodeId node, Mode mode, std::map<NodeId, size_t>& numbers) {
+      if (!numbers.try_emplace(node, tree_.tensors.size()).second) return;
+      std::string name = names_.value(node).substr(1);
+      if (name[0] >= '0' && name[0] <= '9') name = "t" + name;
+      while (!taken.insert(name).second) name += "_";
+      tree_.tensors.push_back(
+          {.name = name, .mode = mode, .type = graph_[node].type, .node = node});
+    };
+    for (const NodeId node : fusion_.inputs)
+      if (memory_.contains(node)) add(node, Mode::In, read_);
+    for (const auto& [node, axes] : memory_) add(node, Mode::In, read_);
+    for (const Root& root : roots_) {
+      if (root.task.kind == LoopTask::Kind::Store) {
+        add(root.node, Mode::Out, written_);
+        continue;
+      }
+      value_of_[root.node] = tree_.values.size();
+      LoopValue value{.name = names_.value(root.node).substr(1),
+                      .dtype = graph_[root.node].type.dtype,
+                      .node = root.node};
+      for (const size_t axis : root.domain)
+        if (axis != kNone)
+          for (const size_t digit : axes_.digits(axis)) value.axes.push_back(axis_of_.at(digit));
+      tree_.values.push_back(std::move(value));
+    }
+  }
+
+  // From nodes to tensors and values, which are read at a coordinate for each of their digits.
+  void resolve(Root& root) {
+    LoopTask& task = root.task;
+    task.target = task.makes_value() ? value_of_.at(root.node) : written_.at(root.node);
+    for (LoopStep& s : task.body.steps) {
+      const NodeId node{s.source};
+      if (s.kind == LoopStep::Kind::Load) s.source = read_.at(node);
+      if (s.kind != LoopStep::Kind::Read) continue;
+      s.source = value_of_.at(node);
+      const Root& read = roots_[root_of_.at(node)];
+      std::vector<Expr> at;
+      for (size_t i = 0; i < s.at.size(); ++i)
+        if (read.domain[i] != kNone) append_digits(read.domain[i], s.at[i], at);
+      s.at = std::move(at);
+    }
+    remove_dead_steps(task.body);
+  }
+  void append_digits(size_t axis, const Expr& coordinate, std::vector<Expr>& out) const {
+    const auto digits = axes_.digits(axis);
+    std::vector<Expr> reversed;
+    Expr below = 1;
+    for (size_t d = digits.size(); d-- > 0; below *= axes_.extent(digits[d])) {
+      const Expr above = floordiv(coordinate, below);
+      reversed.push_back(d == 0 ? above : mod(above, axes_.extent(digits[d])));
+    }
+    out.insert(out.end(), reversed.rbegin(), reversed.rend());
+  }
+
   // --- Loops --------------------------------------------------------------------------------
 
   // Whether `reader` needs, in a turn of a loop over `axis`, only what `read` has in that turn.
   bool turn_by_turn(const Root& read, const Root& reader, size_t axis) const {
     if (read.reduced.contains(axis)) return false;
-    const Expr index = tree_.axes[axis].index();
-    for (const LoopValue& value : reader.task.body) {
-      if (value.kind != LoopValue::Kind::Read || value.node != read.task.node) continue;
-      for (size_t i = 0; i < value.at.size(); ++i) {
-        if (read.domain[i] == kNone) continue;
-        Expr below = 1;
-        const auto digits = axes_.digits(read.domain[i]);
-        for (size_t d = digits.size(); d-- > 0; below *= axes_.extent(digits[d])) {
-          if (axis_of_.at(digits[d]) != axis) continue;
-          const Expr digit = mod(floordiv(value.at[i], below), axes_.extent(digits[d]));
-          if (!(digit == index)) return false;
-        }
-      }
+    const std::vector<size_t>& axes = tree_.values[value_of_.at(read.node)].axes;
+    for (const LoopStep& s : reader.task.body.steps) {
+      if (s.kind != LoopStep::Kind::Read || s.source != read.task.target) continue;
+      for (size_t i = 0; i < axes.size(); ++i)
+        if (axes[i] == axis && !(s.at[i] == tree_.axes[axis].index())) return false;
     }
     return true;
   }
@@ -255,9 +335,9 @@ class TreeBuilder {
               const std::vector<std::vector<size_t>>& left) const {
     for (const size_t r : run) {
       if (std::find(left[r].begin(), left[r].end(), axis) == left[r].end()) return false;
-      for (const LoopValue& value : roots_[r].task.body) {
-        if (value.kind != LoopValue::Kind::Read) continue;
-        const size_t read = value_of_.at(value.node);
+      for (const LoopStep& s : roots_[r].task.body.steps) {
+        if (s.kind != LoopStep::Kind::Read) continue;
+        const size_t read = root_of_.at(tree_.values[s.source].node);
         if (std::find(run.begin(), run.end(), read) != run.end() &&
             !turn_by_turn(roots_[read], roots_[r], axis))
           return false;
@@ -304,11 +384,11 @@ class TreeBuilder {
       }
       auto inner = left;
       for (const size_t r : run) std::erase(inner[r], *axis);
-      auto loop = std::make_unique<Loop>();
-      loop->parallel = !carries(run, *axis);
-      loop->axis = *axis;
+      Loop loop;
+      loop.parallel = !carries(run, *axis);
+      loop.levels = {{*axis}};
       // A task leaves its root when it is placed, and its body is asked for until then.
-      loop->body = nest(run, inner);
+      loop.body = nest(run, inner);
       out.emplace_back(std::move(loop));
     }
     return out;
@@ -316,19 +396,23 @@ class TreeBuilder {
 
   const LoopForms& forms_;
   const Graph& graph_;
+  const Fusion& fusion_;
   const std::vector<bool> inside_;
+  const GraphPrinter names_;
   Axes axes_;
   LoopTree tree_;
   std::vector<Root> roots_;
-  std::map<NodeId, size_t> value_of_;             // the root that computes a reduction
+  std::map<NodeId, size_t> root_of_;              // that computes a reduction
+  std::map<NodeId, size_t> value_of_;             // of the tree
+  std::map<NodeId, size_t> read_, written_;       // tensors of the tree
   std::map<NodeId, std::vector<size_t>> memory_;  // axes of tensors
   std::map<size_t, size_t> axis_of_;              // of the tree, by digit
 };
 
 }  // namespace
 
-LoopTree build_loops(const LoopForms& forms, const Fusion& fusion) {
-  return TreeBuilder(forms, fusion).build();
+LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name) {
+  return TreeBuilder(forms, fusion, name).build();
 }
 
 }  // namespace braze

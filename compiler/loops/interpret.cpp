@@ -1,10 +1,9 @@
 #include "compiler/loops/interpret.h"
 
 #include <algorithm>
-#include <functional>
+#include <map>
 
 #include "ir/graph/interpret.h"
-#include "ir/graph/text.h"
 #include "ir/ops/machine_semantics.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
@@ -21,91 +20,176 @@ int64_t row_major(std::span<const int64_t> at, std::span<const int64_t> shape) {
   return out;
 }
 
+// What of an axis the loops around have left: all of it, or what their present turns take.
+struct Range {
+  int64_t begin = 0, end = 0;
+};
+
 class TreeInterpreter {
  public:
-  TreeInterpreter(const LoopTree& tree, const Graph& graph, const Sizes& sizes,
-                  const std::map<NodeId, const HostTensor*>& memory)
+  TreeInterpreter(const LoopTree& tree, const Sizes& sizes, std::vector<HostTensor>& tensors)
       : tree_(tree),
-        graph_(graph),
         sizes_(sizes),
-        memory_(memory),
+        tensors_(tensors),
+        states_(tree.values.size()),
         index_(tree.axes.size()),
-        bound_(tree.axes.size()) {
-    for (size_t i = 0; i < tree.axes.size(); ++i) axis_of_[tree.axes[i].name] = i;
+        loops_(tree.axes.size()) {
+    for (size_t i = 0; i < tree.axes.size(); ++i) {
+      axis_of_[tree.axes[i].name] = i;
+      range_.push_back({0, sizes_(tree.axes[i].extent)});
+    }
+    shared_ = range_;
+    for (size_t i = 0; i < tree.tensors.size(); ++i) {
+      const LoopTensor& tensor = tree.tensors[i];
+      if (tensor.mode == Mode::Out)
+        tensors_[i] = HostTensor(tensor.type.dtype, sizes_(tensor.type.shape));
+    }
+    for (size_t v = 0; v < tree.values.size(); ++v) {
+      State& state = states_[v];
+      for (const size_t axis : tree.values[v].axes) state.shape.push_back(range_[axis].end);
+    }
   }
 
-  std::map<NodeId, HostTensor> run() {
-    run(tree_.body);
-    return std::move(stored_);
+  void run() {
+    for (const LoopRegion& phase : tree_.phases) run(phase, 0, phase.size());
   }
 
  private:
-  /// What a reduction has so far.
+  enum class Progress : uint8_t { None, Running, Done };
+
+  /// What a value has so far.
   struct State {
-    HostTensor values;              // in the dtype that it combines in
-    std::vector<int64_t> combined;  // terms of each element; -1: not begun
-    std::vector<int64_t> first;     // of an arg-reduction: where the value is
-    int64_t terms = 0;              // that an element has in the end
-    bool placed = false;            // each has as many as name it
+    std::vector<int64_t> shape;
+    HostTensor values, before;       // in the dtype that it combines in; before this turn
+    std::vector<Progress> progress;  // of each element
+    std::vector<int64_t> first;      // of an arg-reduction: where the value is
+    HostTensor carried;              // of a scan: the total so far, at 0 of its axis
+    std::optional<uint64_t> none;    // what a reduction of no terms is
   };
 
-  void run(const LoopRegion& region) {
-    for (const LoopItem& item : region) {
-      if (const auto* task = std::get_if<LoopTask>(&item)) {
+  // --- Loops --------------------------------------------------------------------------------
+
+  void run(const LoopRegion& region, size_t first, size_t last) {
+    for (size_t i = first; i < last; ++i) {
+      if (const auto* task = std::get_if<LoopTask>(&region[i]))
         run(*task);
-        continue;
-      }
-      const Loop& loop = *std::get<std::unique_ptr<Loop>>(item);
-      begin(loop.body, loop.axis);
-      const int64_t extent = sizes_(tree_.axes[loop.axis].extent);
-      bound_[loop.axis] = true;
-      for (index_[loop.axis] = 0; index_[loop.axis] < extent; ++index_[loop.axis]) run(loop.body);
-      index_[loop.axis] = 0;
-      bound_[loop.axis] = false;
+      else
+        run(*std::get<Box<Loop>>(region[i]));
     }
   }
 
-  // Before the outermost loop that a reduction combines over: its elements have no terms yet.
-  void begin(const LoopRegion& region, size_t axis) {
-    for (const LoopItem& item : region) {
-      if (const auto* loop = std::get_if<std::unique_ptr<Loop>>(&item)) {
-        begin((*loop)->body, axis);
-        continue;
-      }
-      const auto& task = std::get<LoopTask>(item);
-      const auto& over = task.over;
-      const bool begun = std::any_of(over.begin(), over.end(), [&](size_t a) { return bound_[a]; });
-      if (!begun && std::find(over.begin(), over.end(), axis) != over.end()) begin(task);
+  void run(const Loop& loop) {
+    // The states that begin with this loop. Partial ones are combined before what stands behind.
+    std::vector<const LoopTask*> begun;
+    size_t split = 0;
+    bool last_goes_on = false;
+    for (size_t i = 0; i < loop.body.size(); ++i)
+      each_task(loop.body[i], [&](const LoopTask& task) {
+        const auto over_here = [&](size_t axis) {
+          return std::any_of(loop.levels.begin(), loop.levels.end(),
+                             [&](const LoopLevel& level) { return level.axis == axis; });
+        };
+        const auto around = [&](size_t axis) { return loops_[axis] > 0; };
+        if (std::none_of(task.over.begin(), task.over.end(), over_here) ||
+            std::any_of(task.over.begin(), task.over.end(), around))
+          return;
+        begin(task);
+        begun.push_back(&task);
+        if (task.combine == Combine::None) return;
+        split = i + 1;
+        last_goes_on = task.combine != Combine::Rank;
+      });
+    if (split == 0) {
+      turns(loop, 0, 0, loop.body.size(), false);
+      for (const LoopTask* task : begun) finish(*task);
+      return;
     }
+    turns(loop, 0, 0, split, false);
+    for (const LoopTask* task : begun) finish(*task);
+    combined_ = begun.front()->over;
+    turns(loop, 0, split, loop.body.size(), last_goes_on);
   }
 
-  int64_t value(const Expr& e, const std::vector<uint64_t>& steps, const LoopTask& task) const {
+  template <class Visit>
+  static void each_task(const LoopItem& item, const Visit& visit) {
+    if (const auto* task = std::get_if<LoopTask>(&item)) return visit(*task);
+    for (const LoopItem& inner : std::get<Box<Loop>>(item)->body) each_task(inner, visit);
+  }
+
+  // The turns of the levels from `level` on; `only_last` of those that partial states came from.
+  void turns(const Loop& loop, size_t level, size_t first, size_t last, bool only_last) {
+    if (level == loop.levels.size()) return run(loop.body, first, last);
+    const auto [axis, turn] = loop.levels[level];
+    const Range outer = range_[axis], shared = shared_[axis];
+    Range all = outer;
+    if (loop.bounds) {
+      all.begin = bound(loop.bounds->first);
+      all.end = std::min(all.end, bound(loop.bounds->second));
+    }
+    const int64_t count = all.end > all.begin ? (all.end - all.begin + turn - 1) / turn : 0;
+    const bool one =
+        only_last && std::find(combined_.begin(), combined_.end(), axis) != combined_.end();
+    ++loops_[axis];
+    for (int64_t t = one ? std::max<int64_t>(count - 1, 0) : 0; t < count; ++t) {
+      const int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t);
+      range_[axis] = {begin, std::min(begin + turn, all.end)};
+      if (loop.on != Machine::Group) shared_[axis] = range_[axis];
+      turns(loop, level + 1, first, last, only_last);
+    }
+    --loops_[axis];
+    range_[axis] = outer;
+    shared_[axis] = shared;
+  }
+
+  int64_t bound(const Expr& e) const {
     return e.evaluate([&](std::string_view name) -> int64_t {
       if (const auto axis = axis_of_.find(name); axis != axis_of_.end())
-        return index_[axis->second];
-      if (name.size() > 1 && name[0] == 'v' && !sizes_.has(name)) {
-        const size_t step = std::stoul(std::string(name.substr(1)));
-        return bits_to_int(task.body[step].dtype, steps[step]);
-      }
+        return shared_[axis->second].begin;
+      if (name.ends_with(".end"))
+        return shared_[axis_of_.find(name.substr(0, name.size() - 4))->second].end;
       return sizes_(name);
     });
   }
 
-  bool hold(const Conditions& conditions, const std::vector<uint64_t>& steps,
-            const LoopTask& task) const {
+  // --- Bodies -------------------------------------------------------------------------------
+
+  // Steps are computed when they are asked for, once an element.
+  struct Evaluation {
+    const LoopTask& task;
+    const LoopBody& body;
+    bool last_rescale = false;  // from a guarded total to what it is
+    bool guarded = false;       // it was one
+    std::vector<uint64_t> bits = std::vector<uint64_t>(body.steps.size());
+    std::vector<bool> known = std::vector<bool>(body.steps.size());
+  };
+
+  int64_t value(const Expr& e, Evaluation& at) {
+    if (const auto constant = e.as_constant()) return *constant;
+    return e.evaluate([&](std::string_view name) -> int64_t {
+      if (const auto axis = axis_of_.find(name); axis != axis_of_.end())
+        return index_[axis->second];
+      if (const auto step = loaded_step(name))
+        return bits_to_int(at.body.steps[*step].dtype, evaluate(*step, at));
+      return sizes_(name);
+    });
+  }
+  std::vector<int64_t> values(const std::vector<Expr>& list, Evaluation& at) {
+    std::vector<int64_t> out;
+    for (const Expr& e : list) out.push_back(value(e, at));
+    return out;
+  }
+  bool hold(const std::vector<RangeCondition>& conditions, Evaluation& at) {
     return std::all_of(conditions.begin(), conditions.end(), [&](const RangeCondition& c) {
-      const int64_t v = value(c.value, steps, task);
-      return value(c.min, steps, task) <= v && v < value(c.limit, steps, task);
+      const int64_t v = value(c.value, at);
+      return value(c.min, at) <= v && v < value(c.limit, at);
     });
   }
 
-  std::vector<int64_t> values(const std::vector<Expr>& at, const std::vector<uint64_t>& steps,
-                              const LoopTask& task) const {
-    std::vector<int64_t> out;
-    for (const Expr& e : at) out.push_back(value(e, steps, task));
-    return out;
+  static bool inside(std::span<const int64_t> at, std::span<const int64_t> shape) {
+    for (size_t i = 0; i < at.size(); ++i)
+      if (at[i] < 0 || at[i] >= shape[i]) return false;
+    return true;
   }
-
   // Indices that were read at run time stay within the tensor, as on devices.
   static std::vector<int64_t> clamped(std::vector<int64_t> at, std::span<const int64_t> shape) {
     for (size_t i = 0; i < at.size(); ++i)
@@ -113,132 +197,303 @@ class TreeInterpreter {
     return at;
   }
 
-  uint64_t step(const LoopTask& task, uint32_t number, const std::vector<uint64_t>& steps) {
-    const LoopValue& s = task.body[number];
+  uint64_t evaluate(uint32_t number, Evaluation& at) {
+    if (at.known[number]) return at.bits[number];
+    at.known[number] = true;
+    return at.bits[number] = compute(at.body.steps[number], at);
+  }
+
+  uint64_t compute(const LoopStep& s, Evaluation& at) {
     switch (s.kind) {
-      case LoopValue::Kind::Load: {
-        if (!hold(s.conditions, steps, task)) return kNoBits;
-        const HostTensor& tensor = *memory_.at(s.node);
+      case LoopStep::Kind::Load: {
+        if (!hold(s.conditions, at)) return s.otherwise.value_or(kNoBits);
+        const HostTensor& tensor = tensors_[s.source];
+        const auto place = values(s.at, at);
+        if (s.otherwise && !inside(place, tensor.shape())) return *s.otherwise;
         if (tensor.numel() == 0) return kNoBits;
-        return tensor.get_bits(
-            row_major(clamped(values(s.at, steps, task), tensor.shape()), tensor.shape()));
+        return tensor.get_bits(row_major(clamped(place, tensor.shape()), tensor.shape()));
       }
-      case LoopValue::Kind::Read:
-        if (!hold(s.conditions, steps, task)) return kNoBits;
-        return read(s, values(s.at, steps, task));
-      case LoopValue::Kind::Index:
-        return constant_bits_int(s.dtype, value(s.at[0], steps, task));
-      case LoopValue::Kind::Constant:
+      case LoopStep::Kind::Read:
+        if (!hold(s.conditions, at)) return kNoBits;
+        return read(s, values(s.at, at), at);
+      case LoopStep::Kind::Index:
+        return constant_bits_int(s.dtype, value(s.at[0], at));
+      case LoopStep::Kind::Constant:
         return s.bits;
-      case LoopValue::Kind::Inside:
-        return hold(s.conditions, steps, task) ? 1 : 0;
-      case LoopValue::Kind::Apply:
+      case LoopStep::Kind::Inside:
+        return hold(s.conditions, at) ? 1 : 0;
+      case LoopStep::Kind::Apply:
         break;
     }
     std::vector<HostTensor> operands;
     std::vector<const HostTensor*> pointers;
     for (const uint32_t argument : s.arguments) {
-      operands.emplace_back(task.body[argument].dtype, std::vector<int64_t>{});
-      operands.back().set_bits(0, steps[argument]);
+      const uint64_t bits = evaluate(argument, at);
+      operands.emplace_back(at.body.steps[argument].dtype, std::vector<int64_t>{});
+      operands.back().set_bits(0, bits);
     }
     for (const HostTensor& operand : operands) pointers.push_back(&operand);
     return evaluate_map(s.op, pointers, s.dtype).get_bits(0);
   }
 
-  uint64_t read(const LoopValue& s, std::vector<int64_t> at) {
-    const auto found = states_.find(s.node);
-    if (found == states_.end())
-      fail(codes::kUnfinishedValue, "no loop before has it", {.node = name_of(s.node)});
-    const State& state = found->second;
-    if (state.values.numel() == 0) return kNoBits;
-    const auto shape = sizes_(graph_[s.node].type.shape);
-    const int64_t element = row_major(clamped(std::move(at), shape), shape);
-    const auto i = static_cast<size_t>(element);
-    if (state.combined[i] != state.terms && !(state.placed && state.combined[i] >= 0))
-      fail(codes::kUnfinishedValue,
-           fmt::format("{} of {} terms are combined", state.combined[i], state.terms),
-           {.node = name_of(s.node)});
-    if (!state.first.empty()) return constant_bits_int(s.dtype, state.first[i]);
-    return converted(state.values.get_bits(element), state.values.dtype(), s.dtype);
+  uint64_t read(const LoopStep& s, std::vector<int64_t> place, Evaluation& at) {
+    const State& state = states_[s.source];
+    const LoopValue& value = tree_.values[s.source];
+    const auto unfinished = [&](const std::string& why) {
+      fail(codes::kUnfinishedValue, why, {.node = "%" + value.name});
+    };
+    if (state.progress.empty() && checked_numel(state.shape) == 0) return kNoBits;
+    if (state.progress.empty()) unfinished("no loop before has it");
+    const int64_t element = row_major(clamped(std::move(place), state.shape), state.shape);
+    const Progress progress = state.progress[static_cast<size_t>(element)];
+    if (progress == Progress::None) unfinished("it was not made at this index");
+    if (!state.first.empty())
+      return constant_bits_int(value.dtype, state.first[static_cast<size_t>(element)]);
+    uint64_t bits = state.values.get_bits(element);
+    if (progress == Progress::Running) {
+      if (!at.task.rescale && at.task.kind != LoopTask::Kind::Compute)
+        unfinished("not all of its terms are combined");
+      // While nothing was seen, bodies use 0 in place of the identity.
+      if (s.before)
+        bits = state.before.get_bits(element);
+      else if (bits == state.none)
+        bits = kNoBits;
+    } else if (at.last_rescale && s.before && bits == state.none) {
+      at.guarded = true;
+      bits = kNoBits;
+    }
+    return converted(bits, state.values.dtype(), value.dtype);
   }
 
   static uint64_t converted(uint64_t bits, DType from, DType to) {
     return from == to ? bits : machine_function(ElementwiseOp::convert, from, to)(bits, 0, 0);
   }
 
+  // --- Tasks --------------------------------------------------------------------------------
+
+  // All positions of the axes in their ranges, the last axis fastest.
+  template <class Visit>
+  void each(const std::vector<size_t>& axes, const std::vector<Range>& ranges, const Visit& visit,
+            size_t n = 0) {
+    if (n == axes.size()) return visit();
+    const size_t axis = axes[n];
+    const int64_t now = index_[axis];
+    for (index_[axis] = ranges[axis].begin; index_[axis] < ranges[axis].end; ++index_[axis])
+      each(axes, ranges, visit, n + 1);
+    index_[axis] = now;
+  }
+  // Axes that the task does not run over stand at the beginning of their range: of loops of single
+  // turns that is their index.
+  void stand(const std::vector<Range>& ranges) {
+    for (size_t i = 0; i < ranges.size(); ++i) index_[i] = ranges[i].begin;
+  }
+
+  int64_t element_of(const LoopTask& task) const {
+    std::vector<int64_t> at;
+    for (const size_t axis : tree_.values[task.target].axes) at.push_back(index_[axis]);
+    return row_major(at, states_[task.target].shape);
+  }
+
   State& state_of(const LoopTask& task) {
-    const auto [found, added] = states_.try_emplace(task.node);
-    State& state = found->second;
-    if (!added) return state;
-    state.values = HostTensor(task.body[task.value].dtype, sizes_(graph_[task.node].type.shape));
-    state.combined.resize(static_cast<size_t>(state.values.numel()), -1);
-    state.terms = 1;
-    for (const size_t axis : task.over) state.terms *= sizes_(tree_.axes[axis].extent);
-    state.placed = task.kind == LoopTask::Kind::Place;
-    if (task.kind == LoopTask::Kind::Arg) state.first.resize(state.combined.size());
+    State& state = states_[task.target];
+    if (!state.progress.empty()) return state;
+    state.values = HostTensor(body_dtype(task), state.shape);
+    state.before = state.values;
+    state.progress.resize(static_cast<size_t>(state.values.numel()));
+    if (task.kind == LoopTask::Kind::Arg) state.first.resize(state.progress.size());
+    if (task.kind == LoopTask::Kind::Scan) state.carried = state.values;
     return state;
   }
 
-  // At all elements that the loops around it leave open.
+  static Monoid monoid_of(const LoopTask& task) {
+    return task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+  }
+
   void begin(const LoopTask& task) {
     State& state = state_of(task);
+    stand(range_);
     const DType dtype = state.values.dtype();
-    const auto shape = sizes_(graph_[task.node].type.shape);
-    const std::vector<int64_t> now = index_;
-    const std::function<void(size_t)> each = [&](size_t n) {
-      if (n < task.axes.size() && bound_[task.axes[n]]) return each(n + 1);
-      if (n < task.axes.size()) {
-        const int64_t extent = sizes_(tree_.axes[task.axes[n]].extent);
-        int64_t& i = index_[task.axes[n]];
-        for (i = 0; i < extent; ++i) each(n + 1);
-        i = now[task.axes[n]];
-        return;
-      }
-      std::vector<uint64_t> steps(task.body.size());
-      uint64_t first = task.kind == LoopTask::Kind::Arg ? 0 : info(task.monoid).padding(dtype);
+    const bool arg = task.kind == LoopTask::Kind::Arg;
+    if (!arg) state.none = info(monoid_of(task)).identity(dtype);
+    const uint64_t nothing = arg ? 0 : info(monoid_of(task)).padding(dtype);
+    each(tree_.values[task.target].axes, range_, [&] {
+      uint64_t bits = nothing;
       if (task.kind == LoopTask::Kind::Place) {
-        for (uint32_t i = 0; i <= task.start; ++i) steps[i] = step(task, i, steps);
-        first = converted(steps[task.start], task.body[task.start].dtype, dtype);
+        Evaluation at{task, task.body};
+        const uint32_t start = task.body.results[2];
+        bits = converted(evaluate(start, at), task.body.steps[start].dtype, dtype);
       }
-      const int64_t element = row_major(values(task.at, steps, task), shape);
-      state.values.set_bits(element, first);
-      state.combined[static_cast<size_t>(element)] = 0;
-    };
-    each(0);
+      const int64_t element = element_of(task);
+      state.values.set_bits(element, bits);
+      state.progress[static_cast<size_t>(element)] = Progress::Running;
+      if (task.kind == LoopTask::Kind::Scan) state.carried.set_bits(element, bits);
+      if (arg) state.first[static_cast<size_t>(element)] = -1;
+    });
+  }
+
+  void finish(const LoopTask& task) {
+    State& state = states_[task.target];
+    stand(range_);
+    each(tree_.values[task.target].axes, range_,
+         [&] { state.progress[static_cast<size_t>(element_of(task))] = Progress::Done; });
+    if (!task.rescale) return;
+    each(tree_.values[task.target].axes, range_, [&] {
+      Evaluation at{task, *task.rescale, /*last_rescale=*/true};
+      const uint64_t ratio = evaluate(task.rescale->results[0], at);
+      if (at.guarded) multiply(state.values, element_of(task), ratio);
+    });
+  }
+
+  static void multiply(HostTensor& values, int64_t element, uint64_t ratio) {
+    const DType dtype = values.dtype();
+    values.set_bits(element, machine_function(ElementwiseOp::mul, dtype, dtype)(
+                                 values.get_bits(element), ratio, 0));
   }
 
   void run(const LoopTask& task) {
-    std::vector<uint64_t> steps(task.body.size());
-    for (uint32_t i = 0; i < steps.size(); ++i) steps[i] = step(task, i, steps);
-    const uint64_t result = steps[task.value];
-    auto at = values(task.at, steps, task);
-    const auto shape = sizes_(graph_[task.node].type.shape);
-    if (task.kind == LoopTask::Kind::Store) {
-      auto [found, added] = stored_.try_emplace(task.node);
-      if (added) found->second = HostTensor(graph_[task.node].type.dtype, shape);
-      found->second.set_bits(row_major(at, shape), result);
-      return;
+    switch (task.kind) {
+      case LoopTask::Kind::Compute:
+        return assign(task, range_);
+      case LoopTask::Kind::Stage:
+        return assign(task, shared_);
+      case LoopTask::Kind::Store:
+        return store(task);
+      default:
+        break;
     }
-    if (task.over.empty()) begin(task);
+    const bool whole = std::none_of(task.over.begin(), task.over.end(),
+                                    [&](size_t axis) { return loops_[axis] > 0; });
+    if (whole) begin(task);
     State& state = state_of(task);
-    if (task.kind == LoopTask::Kind::Place) at[task.placed_axis] = placed(task, steps, shape);
-    const int64_t element = row_major(at, shape);
-    const auto i = static_cast<size_t>(element);
-    ++state.combined[i];
+    stand(range_);
+    const std::vector<size_t>& axes = tree_.values[task.target].axes;
+    each(axes, range_, [&] {
+      const int64_t element = element_of(task);
+      state.before.set_bits(element, state.values.get_bits(element));
+    });
+    if (task.rescale)
+      each(axes, range_, [&] {
+        Evaluation at{task, *task.rescale};
+        multiply(state.values, element_of(task), evaluate(task.rescale->results[0], at));
+      });
+    if (task.kind == LoopTask::Kind::Scan) {
+      scan(task, state);
+    } else {
+      std::vector<size_t> all;
+      for (const size_t axis : axes)
+        if (std::find(task.along.begin(), task.along.end(), axis) == task.along.end())
+          all.push_back(axis);
+      all.insert(all.end(), task.over.begin(), task.over.end());
+      each(all, range_, [&] { combine(task, state); });
+    }
+    if (whole) finish(task);
+  }
+
+  void assign(const LoopTask& task, const std::vector<Range>& ranges) {
+    State& state = state_of(task);
+    stand(ranges);
+    each(tree_.values[task.target].axes, ranges, [&] {
+      Evaluation at{task, task.body};
+      const int64_t element = element_of(task);
+      state.values.set_bits(element, evaluate(task.body.results[0], at));
+      state.progress[static_cast<size_t>(element)] = Progress::Done;
+    });
+  }
+
+  // The axes that the body or the place depends on.
+  void store(const LoopTask& task) {
+    std::vector<size_t> axes;
+    const auto note = [&](const Expr& e) {
+      for (const std::string& name : e.symbols())
+        if (const auto axis = axis_of_.find(name);
+            axis != axis_of_.end() &&
+            std::find(axes.begin(), axes.end(), axis->second) == axes.end())
+          axes.push_back(axis->second);
+    };
+    for (const Expr& e : task.at) note(e);
+    for (const LoopStep& s : task.body.steps) {
+      for (const Expr& e : s.at) note(e);
+      for (const RangeCondition& c : s.conditions)
+        for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+    }
+    stand(range_);
+    HostTensor& tensor = tensors_[task.target];
+    each(axes, range_, [&] {
+      Evaluation at{task, task.body};
+      const auto place = values(task.at, at);
+      if (inside(place, tensor.shape()))
+        tensor.set_bits(row_major(place, tensor.shape()), evaluate(task.body.results[0], at));
+    });
+  }
+
+  void scan(const LoopTask& task, State& state) {
+    const size_t along = task.over[0];
+    std::vector<size_t> rest;
+    for (const size_t axis : tree_.values[task.target].axes)
+      if (axis != along) rest.push_back(axis);
     const DType dtype = state.values.dtype();
+    const auto combine = machine_function(info(task.monoid).combine, dtype, dtype);
+    each(rest, range_, [&] {
+      const int64_t now = index_[along];
+      const auto [begin, end] = range_[along];
+      index_[along] = 0;
+      const int64_t total = element_of(task);
+      for (int64_t i = 0; i < end - begin; ++i) {
+        index_[along] = task.reverse ? end - 1 - i : begin + i;
+        Evaluation at{task, task.body};
+        const uint64_t before = state.carried.get_bits(total);
+        const uint64_t after = combine(before, evaluate(task.body.results[0], at), 0);
+        state.carried.set_bits(total, after);
+        state.values.set_bits(element_of(task), task.exclusive ? before : after);
+        state.progress[static_cast<size_t>(element_of(task))] = Progress::Done;
+      }
+      index_[along] = now;
+    });
+  }
+
+  void combine(const LoopTask& task, State& state) {
+    Evaluation at{task, task.body};
+    const DType dtype = state.values.dtype();
+    uint64_t term = evaluate(task.body.results[0], at);
+    if (task.kind == LoopTask::Kind::Dot) {
+      const DType own = task.body.steps[task.body.results[0]].dtype;
+      term = machine_function(ElementwiseOp::mul, dtype, dtype)(
+          converted(term, own, dtype), converted(evaluate(task.body.results[1], at), own, dtype),
+          0);
+    }
+    if (task.kind == LoopTask::Kind::Place && !go_to_place(task, at)) return;
+    const int64_t element = element_of(task);
     const uint64_t before = state.values.get_bits(element);
     if (task.kind == LoopTask::Kind::Arg) {
       int64_t number = 0;  // of the term; of equal ones the first is the result
       for (const size_t axis : task.over)
         number = number * sizes_(tree_.axes[axis].extent) + index_[axis];
-      const bool wins = state.combined[i] == 1 || beats(task.arg_max, dtype, result, before) ||
-                        (number < state.first[i] && !beats(task.arg_max, dtype, before, result));
-      if (wins) state.first[i] = number;
+      int64_t& first = state.first[static_cast<size_t>(element)];
+      const bool wins = first < 0 || beats(task.arg_max, dtype, term, before) ||
+                        (number < first && !beats(task.arg_max, dtype, before, term));
       if (!wins) return;
-      return state.values.set_bits(element, result);
+      first = number;
+      return state.values.set_bits(element, term);
     }
-    const auto combine = machine_function(info(task.monoid).combine, dtype, dtype);
-    state.values.set_bits(element, combine(before, result, 0));
+    const auto combine = machine_function(info(monoid_of(task)).combine, dtype, dtype);
+    state.values.set_bits(element, combine(before, term, 0));
+  }
+
+  // Sets the indices of the axes that the place is along; false if it is none of this turn's.
+  bool go_to_place(const LoopTask& task, Evaluation& at) {
+    const uint32_t step = task.body.results[1];
+    int64_t extent = 1;
+    for (const size_t axis : task.along) extent *= sizes_(tree_.axes[axis].extent);
+    int64_t place = bits_to_int(task.body.steps[step].dtype, evaluate(step, at));
+    place = std::clamp<int64_t>(place, 0, extent - 1);
+    for (size_t i = task.along.size(); i-- > 0;) {
+      const size_t axis = task.along[i];
+      const int64_t own = sizes_(tree_.axes[axis].extent);
+      index_[axis] = place % own;
+      place /= own;
+      if (index_[axis] < range_[axis].begin || index_[axis] >= range_[axis].end) return false;
+    }
+    return true;
   }
 
   // NaN counts as greatest and as least, and the first of equal values stays.
@@ -251,30 +506,22 @@ class TreeInterpreter {
     return is(greatest ? ElementwiseOp::gt : ElementwiseOp::lt, value, best);
   }
 
-  static int64_t placed(const LoopTask& task, const std::vector<uint64_t>& steps,
-                        std::span<const int64_t> shape) {
-    const int64_t place = bits_to_int(task.body[task.place].dtype, steps[task.place]);
-    return std::clamp<int64_t>(place, 0, shape[task.placed_axis] - 1);
-  }
-
-  std::string name_of(NodeId node) const { return GraphPrinter(graph_).value(node); }
-
   const LoopTree& tree_;
-  const Graph& graph_;
   const Sizes& sizes_;
-  const std::map<NodeId, const HostTensor*>& memory_;
+  std::vector<HostTensor>& tensors_;
   std::map<std::string, size_t, std::less<>> axis_of_;
-  std::vector<int64_t> index_;  // of each axis, in the turn at hand
-  std::vector<bool> bound_;     // a loop over the axis is around
-  std::map<NodeId, State> states_;
-  std::map<NodeId, HostTensor> stored_;
+  std::vector<State> states_;   // by value
+  std::vector<int64_t> index_;  // of each axis, at the element at hand
+  std::vector<int> loops_;      // around, over each axis
+  // What the loops around leave of each axis; and without loops on group.
+  std::vector<Range> range_, shared_;
+  std::vector<size_t> combined_;  // axes that partial states were just combined over
 };
 
 }  // namespace
 
-std::map<NodeId, HostTensor> interpret(const LoopTree& tree, const Graph& graph, const Sizes& sizes,
-                                       const std::map<NodeId, const HostTensor*>& memory) {
-  return TreeInterpreter(tree, graph, sizes, memory).run();
+void interpret(const LoopTree& tree, const Sizes& sizes, std::vector<HostTensor>& tensors) {
+  TreeInterpreter(tree, sizes, tensors).run();
 }
 
 }  // namespace braze

@@ -1,8 +1,8 @@
-// interpret.h — runs a loop tree, turn by turn as it stands there. What steps make of a tree is
-// tested against it.
+// interpret.h — runs a loop tree, turn by turn as it stands there. What steps make of a tree, and
+// what is emitted of it, is tested against it.
 #pragma once
 
-#include <map>
+#include <vector>
 
 #include "compiler/loops/tree.h"
 #include "ir/graph/sizes.h"
@@ -16,9 +16,9 @@ inline constexpr Code kUnfinishedValue{
     "A task of a loop tree reads what the loops before it have not finished."};
 }  // namespace codes
 
-/// The tensors that the tree's stores write, by node. `memory` has those that it reads. Reading a
-/// reduction before all of its terms are combined is an error.
-std::map<NodeId, HostTensor> interpret(const LoopTree& tree, const Graph& graph, const Sizes& sizes,
-                                       const std::map<NodeId, const HostTensor*>& memory);
+/// Runs a sound tree on its tensors, by their numbers; those that are written may be empty before.
+/// A task runs over all positions of its tile. Marks change nothing but the order of sums. Reading
+/// a reduction before its loops have ended is an error, but where a rescale makes up for it.
+void interpret(const LoopTree& tree, const Sizes& sizes, std::vector<HostTensor>& tensors);
 
 }  // namespace braze

@@ -1,19 +1,27 @@
 // tree.h — the loop tree: one kernel as loops over axes, with tasks in them.
 //
-// docs/design/0003-loop-tree.md defines it. A tree says what is computed where; `build` makes one
-// in which nothing was decided yet.
+// docs/design/0003-loop-tree.md defines it. A tree says what is computed where, and in marks what
+// emission does with it. It stands on its own: tensors and values are declared in it, bodies name
+// them by number. Text is exact both ways (text.h), `verify` finds all that is wrong, `interpret`
+// runs it, `build` makes the first one of a kernel, and steps are functions from tree to tree.
+//
+// An axis in an index expression is always the whole index along it, whatever loops stand around.
+// The tile of a task has, of each axis, what the innermost loop over it takes in a turn; an axis
+// without a loop around is there whole.
 #pragma once
 
-#include <memory>
+#include <functional>
 #include <optional>
 #include <string>
+#include <utility>
 #include <variant>
 #include <vector>
 
-#include "compiler/fusion/fusion.h"
-#include "compiler/fusion/inliner.h"
+#include "ir/code/code.h"
 #include "ir/graph/graph.h"
+#include "ir/graph/loop_form.h"
 #include "ir/ops/monoid.h"
+#include "ir/support/box.h"
 
 namespace braze {
 
@@ -21,73 +29,177 @@ namespace braze {
 struct LoopAxis {
   std::string name;
   Expr extent;
+  SourceLocation location = {};
   Expr index() const { return Expr::index(name, extent); }
 };
 
-/// One step of what a task computes; steps are numbered in order.
+/// A parameter of the kernel.
+struct LoopTensor {
+  std::string name;
+  Mode mode = Mode::In;
+  TensorType type;
+  std::vector<Expr> strides = {};  ///< in elements; empty: row-major
+  int64_t align = 0;               ///< bytes; 0: the dtype's size
+  NodeId node = {};                ///< that it holds, where the tree was made of a graph
+  SourceLocation location = {};
+};
+
+enum class Storage : uint8_t { Registers, Chip, Workspace };
+
+/// What a task computes, at each index of its axes.
 struct LoopValue {
+  std::string name;  ///< without %
+  /// A reduction combines in the dtype of its body (of a dot: f32 for 16-bit factors), and is
+  /// rounded to this one where it is read.
+  DType dtype = DType::F32;
+  std::vector<size_t> axes;
+  Storage storage = Storage::Registers;
+  std::optional<NamedLayout> layout = {};
+  NodeId node = {};
+};
+
+/// One step of a body; steps are numbered in order.
+struct LoopStep {
   enum class Kind : uint8_t {
-    Load,      ///< of tensor `node` at `at`, unspecified where `conditions` fail
-    Read,      ///< of what the task of `node` computes, at `at`
+    Load,      ///< of a tensor at `at`; where `conditions` fail: `otherwise`, or unspecified
+    Read,      ///< of a value, at `at` along its axes
     Index,     ///< `at[0]` as an integer of `dtype`
     Constant,  ///< `bits` of `dtype`
     Inside,    ///< bool: all `conditions` hold
-    Apply,     ///< `op` of earlier values
+    Apply,     ///< `op` of earlier steps
   };
   Kind kind = Kind::Apply;
   DType dtype = DType::F32;
-  NodeId node = {};
-  std::vector<Expr> at = {};  ///< over the axes, sizes, and "v<k>": the integer value of step k
-  Conditions conditions = {};
+  size_t source = 0;          ///< Load: the tensor; Read: the value
+  bool before = false;        ///< Read: as it was before this turn of its loop
+  std::vector<Expr> at = {};  ///< over axes, sizes, and "e<k>": the integer of step k
+  std::vector<RangeCondition> conditions = {};
+  /// Load. Without conditions: what lies outside of the tensor.
+  std::optional<uint64_t> otherwise = {};
   uint64_t bits = 0;
   ElementwiseOp op{};
   std::vector<uint32_t> arguments = {};
 };
 
-/// What is computed, at one index of each of its axes.
+/// An expression over the rows of the op table, or several with steps in common.
+struct LoopBody {
+  std::vector<LoopStep> steps;
+  std::vector<uint32_t> results;  ///< steps
+};
+
+/// How partial states of parallel turns are combined, always in the order of the turns.
+enum class Combine : uint8_t { None, Rank, Ticket, Phase };
+enum class Unit : uint8_t { None, Fma, Mma, Wgmma };
+
+/// One computation, at one index of each of its axes.
 struct LoopTask {
   enum class Kind : uint8_t {
-    Fold,   ///< the body, combined by a monoid over `over`
-    Arg,    ///< the index at which the body is greatest or least
-    Dot,    ///< the sum over `over` of the two factors whose product the body ends in
-    Place,  ///< terms combined with the elements of the result that they name
-    Store,  ///< the body, to the tensor of `node`
+    Compute,  ///< the body
+    Fold,     ///< the body, combined by a monoid over `over`
+    Arg,      ///< the index along `over` at which the body is greatest or least
+    Scan,     ///< the body, combined with all before it along `over`
+    Dot,      ///< the sum over `over` of the product of the two results of the body
+    Place,    ///< terms (result 0) combined with what result 2 is at the place that result 1 names
+    Stage,    ///< a copy of the body, which is a load
+    Store,    ///< the body, to a tensor
   };
   Kind kind = Kind::Store;
-  NodeId node;
-  std::vector<Expr> at;      ///< of the node's domain, over the axes
-  std::vector<size_t> axes;  ///< of the value, without those of extent 1
+  size_t target = 0;     ///< the value made; Store: the tensor
+  std::vector<Expr> at;  ///< Store: of the tensor, over axes and the steps of the body
   std::vector<size_t> over;
-  std::vector<LoopValue> body;
-  uint32_t value = 0;    ///< the step that is the body's value
-  Monoid monoid{};       ///< Fold, Dot, Place
-  bool arg_max = false;  ///< Arg
-  // Place: the axis of the node's domain that no loop runs over, the steps that are a term's place
-  // along it, and what the terms are added to.
-  size_t placed_axis = 0;
-  uint32_t place = 0, start = 0;
+  LoopBody body;
+  Monoid monoid{};                          ///< Fold, Scan, Place
+  bool arg_max = false;                     ///< Arg
+  bool reverse = false, exclusive = false;  ///< Scan
+  std::vector<size_t> along;                ///< Place: the axes whose digits a place is
+  // Marks.
+  std::optional<LoopBody> rescale;  ///< what the state is multiplied by before each turn
+  Combine combine = Combine::None;
+  Unit unit = Unit::None;
+  bool swap = false;  ///< the right factor's own axis is rows of the unit
+  bool tf32 = false;
+  int64_t ahead = 0;  ///< turns that it runs early
+  SourceLocation location = {};
+
+  bool makes_value() const { return kind != Kind::Store; }
+  /// Whether turns of loops over `over` change one state.
+  bool has_state() const {
+    return kind == Kind::Fold || kind == Kind::Arg || kind == Kind::Dot || kind == Kind::Place ||
+           kind == Kind::Scan;
+  }
+};
+
+/// An axis, and how much of it a turn takes.
+struct LoopLevel {
+  size_t axis = 0;
+  int64_t turn = 1;
+};
+
+/// Who takes the turns of a parallel loop.
+enum class Machine : uint8_t { None, Grid, Rank, Group, Member };
+
+/// How the turns of a grid's loops are numbered: section 5 of the page.
+struct Deal {
+  enum class Order : uint8_t { Rows, Columns, Band, Grouped, Longest, Persistent };
+  Order order = Order::Rows;
+  int64_t number = 0;  ///< Band, Grouped, Persistent
+  size_t axis = 0;     ///< Grouped
 };
 
 struct Loop;
-using LoopItem = std::variant<LoopTask, std::unique_ptr<Loop>>;
+using LoopItem = std::variant<LoopTask, Box<Loop>>;
 using LoopRegion = std::vector<LoopItem>;
 
 struct Loop {
-  bool parallel = false;  ///< no turn needs another; else they carry the state of tasks
-  size_t axis = 0;
-  LoopRegion body;
+  bool parallel = false;          ///< no turn needs another; else they carry the state of tasks
+  std::vector<LoopLevel> levels;  ///< the outermost first
+  Machine on = Machine::None;
+  /// Of a loop over one level: where its axis begins and ends. In them an axis is the beginning of
+  /// its present turn and "<axis>.end" its end; loops on group do not count.
+  std::optional<std::pair<Expr, Expr>> bounds = {};
+  bool down = false;  ///< from the last turn to the first
+  // Marks.
+  int64_t ring = 0;    ///< slots for the stages inside
+  int64_t unroll = 0;  ///< turns that are written out
+  bool turns = false;  ///< groups start their dots one after the other
+  std::vector<Deal> deal = {};
+  std::vector<IndexComparison> parts = {};  ///< emission cuts the loop where they are decided
+  LoopRegion body = {};
+  SourceLocation location = {};
+};
+
+/// Stages are the work of one role, all else that of another: a thread's registers in each.
+struct LoopRoles {
+  int64_t stages = 0, rest = 0;
 };
 
 struct LoopTree {
+  std::string name;
+  std::vector<Expr> symbols;  ///< sizes
+  std::vector<LoopTensor> tensors;
   std::vector<LoopAxis> axes;
-  LoopRegion body;
+  std::vector<LoopValue> values;
+  std::string target;  ///< empty: none in particular
+  std::optional<LoopRoles> roles = {};
+  std::vector<LoopRegion> phases;
 };
 
-/// The tree of the kernel that `fusion` describes: each loop as far out as values allow, and
-/// nothing decided.
-LoopTree build_loops(const LoopForms& forms, const Fusion& fusion);
+/// The dtype that a task combines in, or computes.
+DType body_dtype(const LoopTask& task);
+/// The number of the step that the symbol "e<k>" of a coordinate stands for. No size has such a
+/// name.
+std::optional<uint32_t> loaded_step(std::string_view symbol);
+/// The symbol of step k in coordinates.
+Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
+/// "<axis>.end" in the bounds of a loop.
+Expr end_symbol(const LoopAxis& axis);
 
-/// The text of docs/design/0003-loop-tree.md, section 1.1.
-std::string to_text(const LoopTree& tree, const Graph& graph, std::string_view name);
+/// Removes steps that neither results nor coordinates need.
+void remove_dead_steps(LoopBody& body);
+
+/// Calls `visit` for every task, with the loops around it, the outermost first.
+void for_each_task(
+    const LoopRegion& region,
+    const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit);
 
 }  // namespace braze

@@ -11,6 +11,7 @@
 #include <unordered_map>
 #include <unordered_set>
 
+#include "ir/code/layout_text.h"
 #include "ir/code/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/scanner.h"
@@ -47,6 +48,25 @@ struct Term {
   ValueId value;
   std::optional<Literal> literal;
 };
+
+// "l4:8": lanes 4 apart, 8 of them.
+Digit digit(Scanner& scanner) {
+  constexpr std::string_view kLetters = "bwlr";
+  const SourceLocation where = scanner.location();
+  const std::string_view text = scanner.expect_identifier("a digit of a layout");
+  const size_t letter = kLetters.find(text[0]);
+  Digit digit;
+  const char* end = text.data() + text.size();
+  const auto read = std::from_chars(text.data() + 1, end, digit.stride);
+  scanner.expect(":");
+  digit.extent = scanner.expect_integer();
+  if (letter == kLetters.npos || read.ec != std::errc() || read.ptr != end || digit.stride < 1 ||
+      digit.stride > kMaxElements || digit.extent < 2 || digit.extent > kMaxElements)
+    fail(codes::kSyntax, "a digit of a layout is b, w, l or r, its stride, \":\" and its extent",
+         {.location = where, .node = "", .fix = ""});
+  digit.resource = static_cast<Resource>(letter);
+  return digit;
+}
 
 class CodeParser {
  public:
@@ -478,27 +498,14 @@ class CodeParser {
   void layout() {
     NamedLayout named{std::string(scanner_.expect_symbol()), {}};
     scanner_.expect("=");
-    named.layout = digits();
+    named.layout = parse_layout(scanner_);
     code_.layouts.push_back(std::move(named));
-  }
-
-  Layout digits() {
-    Layout out;
-    scanner_.expect("(");
-    do {
-      std::vector<Digit>& axis = out.axes.emplace_back();
-      if (scanner_.accept("-")) continue;
-      while (scanner_.peek().kind == TokenKind::Identifier) axis.push_back(digit());
-    } while (scanner_.accept("|"));
-    scanner_.expect(")");
-    if (out.rank() > kMaxRank) scanner_.fail_here("a layout has too many axes");
-    return out;
   }
 
   // Behind a type of a pipelined program: "@name" or the digits.
   std::optional<NamedLayout> type_layout() {
     if (!code_.pipelined || scanner_.at_line_start()) return std::nullopt;
-    if (scanner_.at("(")) return NamedLayout{"", digits()};
+    if (scanner_.at("(")) return NamedLayout{"", parse_layout(scanner_)};
     if (scanner_.peek().kind != TokenKind::Symbol) return std::nullopt;
     for (const NamedLayout& named : code_.layouts) {
       if (named.name != scanner_.peek().text) continue;
@@ -506,24 +513,6 @@ class CodeParser {
       return named;
     }
     scanner_.fail_here(fmt::format("there is no layout @{}", scanner_.peek().text));
-  }
-
-  // "l4:8": lanes 4 apart, 8 of them.
-  Digit digit() {
-    constexpr std::string_view kLetters = "bwlr";
-    const SourceLocation where = scanner_.location();
-    const std::string_view text = scanner_.expect_identifier("a digit of a layout");
-    const size_t letter = kLetters.find(text[0]);
-    Digit digit;
-    const char* end = text.data() + text.size();
-    const auto read = std::from_chars(text.data() + 1, end, digit.stride);
-    scanner_.expect(":");
-    digit.extent = scanner_.expect_integer();
-    if (letter == kLetters.npos || read.ec != std::errc() || read.ptr != end || digit.stride < 1 ||
-        digit.stride > kMaxElements || digit.extent < 2 || digit.extent > kMaxElements)
-      fail_at(where, "a digit of a layout is b, w, l or r, its stride, \":\" and its extent");
-    digit.resource = static_cast<Resource>(letter);
-    return digit;
   }
 
   void workspace() {
@@ -1504,6 +1493,19 @@ Code parse(std::string_view text, std::string_view file_name, Language language)
 }
 
 }  // namespace
+
+Layout parse_layout(Scanner& scanner) {
+  Layout out;
+  scanner.expect("(");
+  do {
+    std::vector<Digit>& axis = out.axes.emplace_back();
+    if (scanner.accept("-")) continue;
+    while (scanner.peek().kind == TokenKind::Identifier) axis.push_back(digit(scanner));
+  } while (scanner.accept("|"));
+  scanner.expect(")");
+  if (out.rank() > kMaxRank) scanner.fail_here("a layout has too many axes");
+  return out;
+}
 
 TileProgram parse_tile(std::string_view text, std::string_view file_name) {
   return parse<TileProgram>(text, file_name, Language::Tile);

@@ -2,8 +2,10 @@
 // right.
 #include <gtest/gtest.h>
 
+#include "compiler/loops/build.h"
 #include "compiler/loops/interpret.h"
-#include "compiler/loops/tree.h"
+#include "compiler/loops/text.h"
+#include "compiler/loops/verify.h"
 #include "ir/graph/check.h"
 #include "ir/graph/sizes.h"
 #include "ir/graph/text.h"
@@ -25,28 +27,41 @@ Fusion everything(const LoopForms& forms) {
 void expect_right(const Graph& graph, const std::vector<HostTensor>& inputs) {
   const LoopForms forms(graph);
   const Fusion fusion = everything(forms);
-  const LoopTree tree = build_loops(forms, fusion);
-  SCOPED_TRACE(to_text(graph) + to_text(tree, graph, graph.name()));
+  const LoopTree built = build_loops(forms, fusion, graph.name());
+  const std::string text = to_text(built);
+  SCOPED_TRACE(to_text(graph) + text);
+  EXPECT_EQ(verify(built).size(), 0u) << verify(built)[0].to_string();
+  // What is run is what the text says.
+  LoopTree tree = built;
+  try {
+    tree = parse_loops(text, "printed text");
+  } catch (const Error& error) {
+    FAIL() << error.what();
+  }
+  EXPECT_EQ(to_text(tree), text);
   std::map<NodeId, const HostTensor*> memory;
   for (size_t i = 0; i < inputs.size(); ++i) memory[graph.inputs()[i]] = &inputs[i];
   for (const NodeId node : fusion.inputs)
     if (const auto* constant = std::get_if<ConstantOp>(&graph[node].op))
       memory[node] = constant->value.get();
   const Sizes sizes = check_inputs(graph, inputs);
-  std::map<NodeId, HostTensor> stored;
+  std::vector<HostTensor> tensors(built.tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (built.tensors[i].mode == Mode::In) tensors[i] = *memory.at(built.tensors[i].node);
   try {
-    stored = interpret(tree, graph, sizes, memory);
+    interpret(tree, sizes, tensors);
   } catch (const Error& error) {
     FAIL() << error.what();
   }
+  std::map<NodeId, HostTensor> stored;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (built.tensors[i].mode == Mode::Out) stored[built.tensors[i].node] = tensors[i];
   std::vector<HostTensor> outputs;
   for (const GraphOutput& output : graph.outputs()) {
     const TensorType& type = graph[output.node].type;
     const auto found = stored.find(output.node);
-    // What was never stored has no elements, or is an input or a constant.
-    outputs.push_back(found != stored.end()          ? found->second
-                      : memory.contains(output.node) ? *memory.at(output.node)
-                                                     : HostTensor(type.dtype, sizes(type.shape)));
+    outputs.push_back(found != stored.end() ? found->second
+                                            : HostTensor(type.dtype, sizes(type.shape)));
   }
   const CheckResult result = check_outputs(graph, inputs, outputs);
   EXPECT_TRUE(result.ok) << result.summary();

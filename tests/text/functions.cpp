@@ -1,7 +1,10 @@
 #include "tests/text/functions.h"
 
 #include "compiler/fusion/partition.h"
-#include "compiler/loops/tree.h"
+#include "compiler/loops/build.h"
+#include "compiler/loops/interpret.h"
+#include "compiler/loops/text.h"
+#include "compiler/loops/verify.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
@@ -91,7 +94,7 @@ std::string first_loops(std::string_view text, std::string_view file_name) {
   for (uint32_t i = 0; i < graph.size(); ++i)
     (forms.find(NodeId{i}) ? fusion.nodes : fusion.inputs).push_back(NodeId{i});
   for (const GraphOutput& output : graph.outputs()) fusion.outputs.push_back(output.node);
-  return to_text(build_loops(forms, fusion), graph, graph.name());
+  return to_text(build_loops(forms, fusion, graph.name()));
 }
 
 // Parses and verifies.
@@ -109,6 +112,44 @@ Code read(std::string_view text, std::string_view file_name) {
 template <class Code>
 std::string print_code(std::string_view text, std::string_view file_name) {
   return to_text(read<Code>(text, file_name));
+}
+
+LoopTree read_loops(std::string_view text, std::string_view file_name) {
+  LoopTree tree = parse_loops(text, file_name);
+  fail_if_any(verify(tree), "verify");
+  return tree;
+}
+std::string print_loops(std::string_view text, std::string_view file_name) {
+  return to_text(read_loops(text, file_name));
+}
+
+// `n = 2, x = [1, 2]`: sizes, then what the tree reads; gives what it writes.
+std::string eval_loops(std::string_view text, std::string_view file_name,
+                       std::string_view arguments) {
+  const LoopTree tree = read_loops(text, file_name);
+  Sizes sizes;
+  std::vector<HostTensor> tensors(tree.tensors.size());
+  Scanner scanner(arguments, "eval");
+  while (!scanner.at_end()) {
+    const std::string_view name = scanner.expect_identifier("a size or a tensor");
+    scanner.expect("=");
+    const auto found = std::find_if(tree.tensors.begin(), tree.tensors.end(),
+                                    [&](const LoopTensor& t) { return t.name == name; });
+    if (found == tree.tensors.end()) {
+      sizes.set(name, scanner.expect_integer());
+    } else {
+      const std::vector<int64_t> shape = sizes(found->type.shape);
+      tensors[static_cast<size_t>(found - tree.tensors.begin())] =
+          parse_constant(scanner, {found->type.dtype, Shape({shape.begin(), shape.end()})});
+    }
+    if (!scanner.accept(",")) break;
+  }
+  interpret(tree, sizes, tensors);
+  std::string out;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    if (tree.tensors[i].mode != Mode::In)
+      out += (out.empty() ? "" : "\n") + constant_text(tensors[i]);
+  return out;
 }
 
 // `%x = [1, 2], %a = 3, n = 2`: what the kernel reads; gives what it writes. Extents are constant
@@ -210,6 +251,7 @@ constexpr Function kFunctions[] = {
 constexpr Language kLanguages[] = {
     {"graph", print_graph, eval_graph, graph_reasons},
     {"kernel", print_code<Kernel>, eval_code<Kernel>, nullptr},
+    {"loops", print_loops, eval_loops, nullptr},
     {"tile", print_code<TileProgram>, eval_code<TileProgram>, nullptr},
 };
 

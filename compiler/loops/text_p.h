@@ -1,0 +1,41 @@
+// text_p.h — the words of the text of loop trees, which printer and parser share.
+#pragma once
+
+#include <string_view>
+
+#include "compiler/loops/tree.h"
+
+namespace braze {
+
+// By the numbers of the enumerations.
+inline constexpr std::string_view kModeNames[] = {"in", "out", "inout"};
+inline constexpr std::string_view kStorageNames[] = {"registers", "chip", "workspace"};
+inline constexpr std::string_view kCombineNames[] = {"", "rank", "ticket", "phase"};
+inline constexpr std::string_view kUnitNames[] = {"", "fma", "mma", "wgmma"};
+inline constexpr std::string_view kMachineNames[] = {"", "grid", "rank", "group", "member"};
+inline constexpr std::string_view kOrderNames[] = {"rows",    "columns", "band",
+                                                   "grouped", "longest", "persistent"};
+inline constexpr std::string_view kComparisons[] = {"<", "<=", ">", ">=", "==", "!="};
+
+/// A row that is written between its operands.
+struct InfixRow {
+  ElementwiseOp op;
+  std::string_view sign;
+  int binds;  ///< how tightly
+};
+inline constexpr int kComparisonBinds = 1, kTermBinds = 2, kFactorBinds = 3;
+inline constexpr InfixRow kInfixRows[] = {
+    {ElementwiseOp::lt, "<", kComparisonBinds},  {ElementwiseOp::le, "<=", kComparisonBinds},
+    {ElementwiseOp::gt, ">", kComparisonBinds},  {ElementwiseOp::ge, ">=", kComparisonBinds},
+    {ElementwiseOp::eq, "==", kComparisonBinds}, {ElementwiseOp::ne, "!=", kComparisonBinds},
+    {ElementwiseOp::add, "+", kTermBinds},       {ElementwiseOp::sub, "-", kTermBinds},
+    {ElementwiseOp::mul, "*", kFactorBinds},     {ElementwiseOp::div, "/", kFactorBinds}};
+const InfixRow* infix_row(ElementwiseOp op);
+
+/// Operands from this one on have one dtype.
+constexpr size_t first_of_one_dtype(ElementwiseOp op) { return op == ElementwiseOp::select; }
+
+/// Of a value whose text says none.
+DType default_dtype(const LoopTask& task);
+
+}  // namespace braze

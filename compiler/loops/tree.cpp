@@ -1,0 +1,88 @@
+#include "compiler/loops/tree.h"
+
+#include <algorithm>
+#include <charconv>
+
+namespace braze {
+
+DType body_dtype(const LoopTask& task) {
+  const DType own = task.body.steps[task.body.results[0]].dtype;
+  return task.kind == LoopTask::Kind::Dot ? accumulation_type(Monoid::Sum, own) : own;
+}
+
+std::optional<uint32_t> loaded_step(std::string_view symbol) {
+  uint32_t step = 0;
+  const char* end = symbol.data() + symbol.size();
+  if (symbol.size() < 2 || symbol[0] != 'e' ||
+      std::from_chars(symbol.data() + 1, end, step).ptr != end)
+    return std::nullopt;
+  return step;
+}
+
+Expr loaded_symbol(uint32_t step, int64_t limit) {
+  return Expr::symbol("e" + std::to_string(step), {0, std::max<int64_t>(limit, 1) - 1});
+}
+
+Expr end_symbol(const LoopAxis& axis) {
+  return Expr::symbol(axis.name + ".end", {0, axis.extent.range().max});
+}
+
+void remove_dead_steps(LoopBody& body) {
+  std::vector<bool> needed(body.steps.size());
+  const auto need = [&](const Expr& e) {
+    for (const std::string& symbol : e.symbols())
+      if (const auto step = loaded_step(symbol)) needed[*step] = true;
+  };
+  for (const uint32_t result : body.results) needed[result] = true;
+  for (size_t i = body.steps.size(); i-- > 0;) {
+    if (!needed[i]) continue;
+    const LoopStep& s = body.steps[i];
+    for (const uint32_t argument : s.arguments) needed[argument] = true;
+    for (const Expr& e : s.at) need(e);
+    for (const RangeCondition& c : s.conditions)
+      for (const Expr* e : {&c.value, &c.min, &c.limit}) need(*e);
+  }
+  std::vector<uint32_t> number(body.steps.size());
+  std::unordered_map<std::string, Expr> symbols;
+  std::vector<LoopStep> kept;
+  for (uint32_t i = 0; i < body.steps.size(); ++i) {
+    if (!needed[i]) continue;
+    LoopStep& s = body.steps[i];
+    for (uint32_t& argument : s.arguments) argument = number[argument];
+    for (Expr& e : s.at) e = e.substitute(symbols);
+    for (RangeCondition& c : s.conditions)
+      for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(symbols);
+    number[i] = static_cast<uint32_t>(kept.size());
+    symbols.insert_or_assign(loaded_symbol(i).symbol_name(), loaded_symbol(number[i]));
+    kept.push_back(std::move(s));
+  }
+  for (uint32_t& result : body.results) result = number[result];
+  body.steps = std::move(kept);
+}
+
+namespace {
+
+void walk(const LoopRegion& region, std::vector<const Loop*>& around,
+          const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit) {
+  for (const LoopItem& item : region) {
+    if (const auto* task = std::get_if<LoopTask>(&item)) {
+      visit(*task, around);
+      continue;
+    }
+    const Loop& loop = *std::get<Box<Loop>>(item);
+    around.push_back(&loop);
+    walk(loop.body, around, visit);
+    around.pop_back();
+  }
+}
+
+}  // namespace
+
+void for_each_task(
+    const LoopRegion& region,
+    const std::function<void(const LoopTask&, const std::vector<const Loop*>&)>& visit) {
+  std::vector<const Loop*> around;
+  walk(region, around, visit);
+}
+
+}  // namespace braze

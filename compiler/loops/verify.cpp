@@ -1,0 +1,544 @@
+// verify.cpp — the rules of loop trees.
+//
+//   L1  names are unique, numbers are those of what there is; a value is made by one task, before
+//       it is read
+//   L2  operands of rows have one dtype, that the row takes; results fit what they go to
+//   L3  an access has a coordinate for each axis, over axes, sizes and integer steps before it
+//   L4  a task's body is at one index of the task's own axes, and of loops of single turns around
+//   L5  a turn is what divides the turn of the loop around it over the same axis
+//   L6  tiles have constant extents: an axis of a task that no loop around runs over is constant
+//   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
+//   L8  what a parallel loop's axis is summed over has `combine`, on grid or on rank
+//   L9  a loop's bounds are over axes of the loops around it
+//   L10 marks stand where they mean something
+//   L11 a running value is read by what is rescaled alone
+#include "compiler/loops/verify.h"
+
+#include <algorithm>
+#include <map>
+#include <set>
+
+#include "compiler/loops/text.h"
+#include "compiler/loops/text_p.h"
+#include "ir/code/check.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+bool contains(const std::vector<size_t>& list, size_t element) {
+  return std::find(list.begin(), list.end(), element) != list.end();
+}
+
+class TreeChecker {
+ public:
+  explicit TreeChecker(const LoopTree& tree) : tree_(tree), made_(tree.values.size()) {}
+
+  std::vector<Diagnostic> run() {
+    check_head();
+    if (!findings_.empty()) return std::move(findings_);
+    for (const LoopRegion& phase : tree_.phases) {
+      check_numbers(phase);
+      if (!findings_.empty()) return std::move(findings_);
+    }
+    for (const LoopRegion& phase : tree_.phases) check(phase);
+    context_.clear();
+    where_ = {};
+    expect(!tree_.phases.empty(), "L1", "a tree has a phase");
+    expect(!tree_.roles || stages_ > 0, "L10", "without stages there is no work for a role");
+    for (size_t v = 0; v < made_.size(); ++v)
+      expect(made_[v] != nullptr, "L1", fmt::format("%{} is made nowhere", tree_.values[v].name));
+    check_running();
+    return std::move(findings_);
+  }
+
+ private:
+  void expect(bool holds, const char* rule, const std::string& message) {
+    if (holds) return;
+    findings_.push_back(
+        {&codes::kBrokenRule, where_, context_, fmt::format("{}: {}", rule, message)});
+  }
+
+  // --- Names and numbers --------------------------------------------------------------------
+
+  void check_head() {
+    std::set<std::string> symbols, tensors, values;
+    for (const Expr& symbol : tree_.symbols) {
+      expect(symbol.kind() == Expr::Kind::Symbol && symbols.insert(symbol.symbol_name()).second,
+             "L1", fmt::format("the size {} is declared twice", symbol.to_string()));
+    }
+    sizes_ = symbols;
+    for (const LoopAxis& axis : tree_.axes) {
+      where_ = axis.location;
+      expect(only_sizes(axis.extent), "L3",
+             fmt::format("the extent of axis {} is over sizes alone", axis.name));
+      expect(symbols.insert(axis.name).second, "L1", fmt::format("{} is defined twice", axis.name));
+    }
+    for (const LoopTensor& tensor : tree_.tensors) {
+      where_ = tensor.location;
+      expect(tensors.insert(tensor.name).second, "L1",
+             fmt::format("the tensor {} is declared twice", tensor.name));
+      for (const Expr& extent : tensor.type.shape)
+        expect(only_sizes(extent), "L3", fmt::format("the shape of {}", tensor.name));
+      expect(tensor.strides.empty() || tensor.strides.size() == tensor.type.shape.rank(), "L3",
+             fmt::format("{} has a stride for each axis, or none", tensor.name));
+    }
+    where_ = {};
+    for (const LoopValue& value : tree_.values) {
+      expect(values.insert(value.name).second, "L1", fmt::format("%{} is made twice", value.name));
+      for (const size_t axis : value.axes)
+        expect(
+            axis < tree_.axes.size() && std::count(value.axes.begin(), value.axes.end(), axis) == 1,
+            "L1", fmt::format("the axes of %{}", value.name));
+    }
+  }
+  bool only_sizes(const Expr& e) const {
+    const auto names = e.symbols();
+    return std::all_of(names.begin(), names.end(),
+                       [&](const std::string& name) { return sizes_.contains(name); });
+  }
+
+  // So that what comes then can follow them.
+  void check_numbers(const LoopRegion& region) {
+    for (const LoopItem& item : region) {
+      if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
+        where_ = (*loop)->location;
+        expect(!(*loop)->levels.empty(), "L1", "a loop runs over an axis");
+        for (const LoopLevel& level : (*loop)->levels)
+          expect(level.axis < tree_.axes.size() && level.turn >= 1, "L1", "the axis of a loop");
+        for (const Deal& deal : (*loop)->deal)
+          expect(deal.axis < tree_.axes.size(), "L1", "the axis of an order");
+        check_numbers((*loop)->body);
+        continue;
+      }
+      const auto& task = std::get<LoopTask>(item);
+      where_ = task.location;
+      expect(task.target < (task.makes_value() ? tree_.values.size() : tree_.tensors.size()), "L1",
+             "what a task makes");
+      for (const auto* list : {&task.over, &task.along})
+        for (const size_t axis : *list) expect(axis < tree_.axes.size(), "L1", "an axis of a task");
+      const size_t results = task.kind == LoopTask::Kind::Dot     ? 2
+                             : task.kind == LoopTask::Kind::Place ? 3
+                                                                  : 1;
+      check_numbers(task.body, results);
+      if (task.rescale) check_numbers(*task.rescale, 1);
+    }
+  }
+  void check_numbers(const LoopBody& body, size_t results) {
+    for (size_t i = 0; i < body.steps.size(); ++i) {
+      const LoopStep& s = body.steps[i];
+      const bool load = s.kind == LoopStep::Kind::Load, read = s.kind == LoopStep::Kind::Read;
+      expect(!load || s.source < tree_.tensors.size(), "L1", "the tensor of a load");
+      expect(!read || s.source < tree_.values.size(), "L1", "the value of a read");
+      expect(s.kind != LoopStep::Kind::Index || s.at.size() == 1, "L1", "an index is one");
+      expect(s.kind != LoopStep::Kind::Apply || s.arguments.size() == info(s.op).arity, "L1",
+             "a row has as many operands as its arity");
+      for (const uint32_t argument : s.arguments) expect(argument < i, "L1", "an operand");
+    }
+    expect(body.results.size() == results, "L1", "the results of a body");
+    for (const uint32_t result : body.results)
+      expect(result < body.steps.size(), "L1", "the result of a body");
+  }
+
+  // --- Loops --------------------------------------------------------------------------------
+
+  void check(const LoopRegion& region) {
+    for (const LoopItem& item : region) {
+      if (const auto* loop = std::get_if<Box<Loop>>(&item))
+        check(**loop);
+      else
+        check(std::get<LoopTask>(item));
+    }
+  }
+
+  void check(const Loop& loop) {
+    where_ = loop.location;
+    context_ = to_text(tree_, loop);
+    check_levels(loop);
+    check_machine(loop);
+    check_bounds(loop);
+    check_marks(loop);
+    around_.push_back(&loop);
+    check(loop.body);
+    around_.pop_back();
+  }
+
+  void check_levels(const Loop& loop) {
+    for (size_t i = 0; i < loop.levels.size(); ++i) {
+      const LoopLevel& level = loop.levels[i];
+      const LoopAxis& axis = tree_.axes[level.axis];
+      for (size_t k = 0; k < i; ++k)
+        expect(loop.levels[k].axis != level.axis, "L5",
+               fmt::format("the loop runs over {} twice", axis.name));
+      if (const LoopLevel* outer = level_of(level.axis))
+        expect(outer->turn % level.turn == 0, "L5",
+               fmt::format("turns of {} do not divide those of {} around them", level.turn,
+                           outer->turn));
+    }
+  }
+
+  void check_machine(const Loop& loop) {
+    if (loop.on == Machine::None) return;
+    expect(loop.parallel, "L7", "turns of a stream run one after the other, on no machine's parts");
+    const Machine parent = around_.empty() ? Machine::None : around_.back()->on;
+    const bool outermost = around_.empty() || parent == Machine::Member;
+    switch (loop.on) {
+      case Machine::Grid:
+      case Machine::Member:
+        expect(outermost, "L7", "a loop on grid or member stands around all others");
+        break;
+      case Machine::Rank:
+        expect(parent == Machine::Grid, "L7", "a loop on rank stands directly in one on grid");
+        break;
+      default:
+        expect(parent == Machine::Grid || parent == Machine::Rank, "L7",
+               "a loop on group stands directly in one on rank or grid");
+    }
+  }
+
+  void check_bounds(const Loop& loop) {
+    if (!loop.bounds) return;
+    expect(loop.levels.size() == 1, "L9", "a loop over several levels has no bounds");
+    for (const Expr* bound : {&loop.bounds->first, &loop.bounds->second})
+      for (std::string name : bound->symbols()) {
+        if (sizes_.contains(name)) continue;
+        if (name.ends_with(".end")) name.resize(name.size() - 4);
+        const size_t axis = axis_named(name);
+        const bool around = axis < tree_.axes.size() && level_of(axis, /*groups=*/false);
+        expect(around, "L9", fmt::format("{} is no axis of a loop around, groups aside", name));
+      }
+  }
+  size_t axis_named(std::string_view name) const {
+    size_t i = 0;
+    while (i < tree_.axes.size() && tree_.axes[i].name != name) ++i;
+    return i;
+  }
+
+  void check_marks(const Loop& loop) {
+    const bool stream = !loop.parallel;
+    expect(loop.ring == 0 || has_stage(loop.body), "L10", "a ring is for stages in the loop");
+    expect(loop.unroll == 0 || stream, "L10", "only a stream is written out");
+    expect(!loop.turns || (stream && in_group()), "L10",
+           "turns are taken by groups, in a stream inside of a loop on group");
+    expect(loop.parts.empty() || (stream && loop.levels.size() == 1), "L10",
+           "parts are those of a stream over one level");
+    for (const IndexComparison& part : loop.parts) {
+      const std::string& name = tree_.axes[loop.levels[0].axis].name;
+      expect(part.left.uses(name) || part.right.uses(name), "L10",
+             fmt::format("a part is cut where {} decides it", name));
+      for (const Expr* e : {&part.left, &part.right}) check_coordinate(*e, nullptr, 0);
+    }
+    expect(loop.deal.empty() || loop.on == Machine::Grid, "L10", "a loop on grid is dealt");
+    for (size_t i = 0; i < loop.deal.size(); ++i) {
+      const Deal& deal = loop.deal[i];
+      if (deal.order == Deal::Order::Persistent)
+        expect(i + 1 == loop.deal.size(), "L10", "persistent stands last");
+      if (deal.order == Deal::Order::Grouped)
+        expect(runs_over(loop, deal.axis), "L10", "the loop runs over the axis that is grouped");
+    }
+  }
+  static bool has_stage(const LoopRegion& region) {
+    return std::any_of(region.begin(), region.end(), [](const LoopItem& item) {
+      const auto* task = std::get_if<LoopTask>(&item);
+      return task ? task->kind == LoopTask::Kind::Stage
+                  : has_stage(std::get<Box<Loop>>(item)->body);
+    });
+  }
+  bool in_group() const {
+    return std::any_of(around_.begin(), around_.end(),
+                       [](const Loop* loop) { return loop->on == Machine::Group; });
+  }
+  static bool runs_over(const Loop& loop, size_t axis) {
+    return std::any_of(loop.levels.begin(), loop.levels.end(),
+                       [&](const LoopLevel& level) { return level.axis == axis; });
+  }
+  // The innermost level of an axis in the loops around; null if none runs over it.
+  const LoopLevel* level_of(size_t axis, bool groups = true) const {
+    for (size_t i = around_.size(); i-- > 0;)
+      for (const LoopLevel& level : around_[i]->levels)
+        if (level.axis == axis && (groups || around_[i]->on != Machine::Group)) return &level;
+    return nullptr;
+  }
+
+  // --- Tasks --------------------------------------------------------------------------------
+
+  void check(const LoopTask& task) {
+    where_ = task.location;
+    context_ = to_text(tree_, task);
+    check_body(task.body, task);
+    if (task.rescale) check_body(*task.rescale, task);
+    check_results(task);
+    check_tile(task);
+    check_state(task);
+    check_marks(task);
+    if (task.kind == LoopTask::Kind::Stage) ++stages_;
+    if (!task.makes_value()) return;
+    const LoopTask*& made = made_[task.target];
+    expect(!made, "L1", fmt::format("%{} is made twice", tree_.values[task.target].name));
+    made = &task;
+    places_[&task] = around_;
+  }
+
+  void check_body(const LoopBody& body, const LoopTask& task) {
+    for (uint32_t i = 0; i < body.steps.size(); ++i) {
+      const LoopStep& s = body.steps[i];
+      for (const Expr& e : s.at) check_coordinate(e, &body, i);
+      for (const RangeCondition& c : s.conditions)
+        for (const Expr* e : {&c.value, &c.min, &c.limit}) check_coordinate(*e, &body, i);
+      check_step(body, s);
+      if (s.kind != LoopStep::Kind::Read) continue;
+      const LoopValue& value = tree_.values[s.source];
+      expect(made_[s.source] != nullptr, "L1",
+             fmt::format("%{} is read before it is made", value.name));
+      expect(!s.before || &body != &task.body, "L11",
+             fmt::format("only a ratio reads what %{} was before", value.name));
+      reads_.push_back({&task, around_, s.source, &body != &task.body, where_, context_});
+    }
+  }
+
+  void check_step(const LoopBody& body, const LoopStep& s) {
+    switch (s.kind) {
+      case LoopStep::Kind::Load: {
+        const LoopTensor& tensor = tree_.tensors[s.source];
+        expect(s.at.size() == tensor.type.shape.rank(), "L3",
+               fmt::format("{} has {} axes", tensor.name, tensor.type.shape.rank()));
+        expect(s.dtype == tensor.type.dtype, "L2", fmt::format("the dtype of {}", tensor.name));
+        expect(tensor.mode != Mode::Out, "L2", fmt::format("{} is not read", tensor.name));
+        return;
+      }
+      case LoopStep::Kind::Read: {
+        const LoopValue& value = tree_.values[s.source];
+        expect(s.at.size() == value.axes.size(), "L3",
+               fmt::format("%{} has {} axes", value.name, value.axes.size()));
+        return;
+      }
+      case LoopStep::Kind::Index:
+        expect(is_integer(s.dtype), "L2", "an index is an integer");
+        return;
+      case LoopStep::Kind::Inside:
+        expect(s.dtype == DType::Bool, "L2", "a condition is a bool");
+        return;
+      case LoopStep::Kind::Constant:
+        return;
+      case LoopStep::Kind::Apply:
+        break;
+    }
+    std::optional<DType> dtype;
+    for (size_t i = 0; i < s.arguments.size(); ++i) {
+      const DType own = body.steps[s.arguments[i]].dtype;
+      if (i < first_of_one_dtype(s.op)) {
+        expect(own == DType::Bool, "L2", "where asks a bool");
+        continue;
+      }
+      expect(!dtype || *dtype == own, "L2",
+             fmt::format("{} of {} and {}", name(s.op), name(dtype.value_or(own)), name(own)));
+      dtype = own;
+    }
+    expect(dtype && info(s.op).types.contains(*dtype), "L2",
+           fmt::format("{} is not defined for {}", name(s.op), name(dtype.value_or(s.dtype))));
+  }
+
+  // Over axes, sizes, and integer steps of `body` before step `limit`.
+  void check_coordinate(const Expr& e, const LoopBody* body, uint32_t limit) {
+    for (const std::string& name : e.symbols()) {
+      if (sizes_.contains(name) || axis_named(name) < tree_.axes.size()) continue;
+      const auto step = loaded_step(name);
+      const bool before = step && body && *step < limit;
+      expect(before && is_integer(body->steps[*step].dtype), "L3",
+             fmt::format("{} in a coordinate is no axis, size or integer step before it", name));
+    }
+  }
+
+  DType dtype_of(const LoopTask& task, size_t result) const {
+    return task.body.steps[task.body.results[result]].dtype;
+  }
+
+  void check_results(const LoopTask& task) {
+    const DType first = dtype_of(task, 0);
+    if (task.kind == LoopTask::Kind::Store) {
+      const LoopTensor& tensor = tree_.tensors[task.target];
+      expect(first == tensor.type.dtype, "L2",
+             fmt::format("{} is stored to {}, which holds {}; convert it", name(first), tensor.name,
+                         name(tensor.type.dtype)));
+      expect(task.at.size() == tensor.type.shape.rank(), "L3",
+             fmt::format("{} has {} axes", tensor.name, tensor.type.shape.rank()));
+      expect(tensor.mode != Mode::In, "L2", fmt::format("{} is not written", tensor.name));
+      for (const Expr& e : task.at)
+        check_coordinate(e, &task.body, static_cast<uint32_t>(task.body.steps.size()));
+      return;
+    }
+    const LoopValue& value = tree_.values[task.target];
+    if (task.kind == LoopTask::Kind::Compute || task.kind == LoopTask::Kind::Stage)
+      expect(value.dtype == first, "L2", fmt::format("%{} is {}", value.name, name(first)));
+    if (task.kind == LoopTask::Kind::Stage) {
+      expect(task.body.steps[task.body.results[0]].kind == LoopStep::Kind::Load, "L2",
+             "a stage copies what is loaded");
+      expect(value.storage != Storage::Registers, "L2",
+             fmt::format("%{} is a copy on chip or in a workspace", value.name));
+    }
+    if (task.kind == LoopTask::Kind::Dot)
+      expect(first == dtype_of(task, 1) && kNumeric.contains(first), "L2",
+             "the factors of a dot are numbers of one dtype");
+    if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Scan ||
+        task.kind == LoopTask::Kind::Place)
+      expect(info(task.monoid).types.contains(first), "L2",
+             fmt::format("{} is not defined for {}", name(task.monoid), name(first)));
+    if (task.kind == LoopTask::Kind::Arg)
+      expect(is_integer(value.dtype), "L2", "the result is an index");
+    if (task.kind == LoopTask::Kind::Place) {
+      expect(is_integer(dtype_of(task, 1)), "L2", "a place is an integer");
+      expect(dtype_of(task, 2) == first || value.dtype == dtype_of(task, 2), "L2",
+             "terms are added to what is of their dtype");
+      for (const size_t axis : task.along)
+        expect(contains(value.axes, axis), "L4", "a place is along axes of the value");
+    }
+    if (task.kind == LoopTask::Kind::Scan)
+      expect(task.over.size() == 1 && contains(value.axes, task.over[0]), "L4",
+             "a scan is over one axis of its value");
+    if (task.rescale)
+      expect(task.rescale->steps[task.rescale->results[0]].dtype == body_dtype(task), "L2",
+             "the ratio has the dtype in which the state is combined");
+  }
+
+  // The axes that the body of a task may vary along, inside of its tile.
+  void check_tile(const LoopTask& task) {
+    std::set<size_t> own(task.over.begin(), task.over.end());
+    std::set<std::string> used;
+    const auto note = [&](const Expr& e) {
+      for (const std::string& name : e.symbols()) used.insert(name);
+    };
+    for (const LoopStep& s : task.body.steps) {
+      for (const Expr& e : s.at) note(e);
+      for (const RangeCondition& c : s.conditions)
+        for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+    }
+    if (task.kind == LoopTask::Kind::Store) {
+      for (const Expr& e : task.at) note(e);
+      for (const std::string& name : used)
+        if (axis_named(name) < tree_.axes.size()) own.insert(axis_named(name));
+    } else {
+      const LoopValue& value = tree_.values[task.target];
+      own.insert(value.axes.begin(), value.axes.end());
+      for (const size_t axis : task.over)
+        expect(
+            task.kind == LoopTask::Kind::Scan || !contains(value.axes, axis), "L4",
+            fmt::format("%{} is over {} and combined along it", value.name, tree_.axes[axis].name));
+    }
+    for (const std::string& name : used) {
+      const size_t axis = axis_named(name);
+      if (axis == tree_.axes.size() || own.contains(axis)) continue;
+      const LoopLevel* level = level_of(axis);
+      expect(level && level->turn == 1, "L4",
+             fmt::format("the body differs along {}, which is no axis of the task", name));
+    }
+    for (const size_t axis : own) {
+      if (contains(task.along, axis) || level_of(axis)) continue;
+      expect(tree_.axes[axis].extent.as_constant().has_value(), "L6",
+             fmt::format("no loop runs over {}, and its extent is not constant",
+                         tree_.axes[axis].name));
+    }
+  }
+
+  // The loops around by which partial states are combined.
+  void check_state(const LoopTask& task) {
+    if (!task.has_state()) return;
+    bool combined = false;
+    for (const Loop* loop : around_) {
+      if (!loop->parallel) continue;
+      for (const size_t axis : task.over) {
+        if (!runs_over(*loop, axis)) continue;
+        combined = true;
+        const bool fits = task.combine == Combine::Rank
+                              ? loop->on == Machine::Rank
+                              : task.combine != Combine::None && loop->on == Machine::Grid;
+        expect(fits, "L8",
+               fmt::format("the loop over {} is parallel and this is state of it: it is combined "
+                           "by rank where the loop is on rank, by ticket or phase on grid",
+                           tree_.axes[axis].name));
+      }
+    }
+    expect(task.combine == Combine::None || combined, "L8",
+           "no parallel loop around has parts of this to combine");
+  }
+
+  bool streams_over(const std::vector<size_t>& axes) const {
+    return std::any_of(around_.begin(), around_.end(), [&](const Loop* loop) {
+      return std::any_of(axes.begin(), axes.end(),
+                         [&](size_t axis) { return runs_over(*loop, axis); });
+    });
+  }
+
+  void check_marks(const LoopTask& task) {
+    const bool dot = task.kind == LoopTask::Kind::Dot;
+    expect(dot || (task.unit == Unit::None && !task.swap && !task.tf32), "L10",
+           "only a dot is done by a unit");
+    expect(!task.swap || task.unit == Unit::Wgmma, "L10", "factors of a wgmma are swapped");
+    expect(!task.rescale || dot || task.kind == LoopTask::Kind::Fold, "L10",
+           "a fold or a dot is rescaled");
+    expect(!task.rescale || streams_over(task.over), "L10",
+           "no loop around carries a state that could be rescaled");
+    expect(task.combine == Combine::None || dot || task.kind == LoopTask::Kind::Fold ||
+               task.kind == LoopTask::Kind::Arg,
+           "L10", "a fold or a dot is combined");
+    const bool stream = !around_.empty() && !around_.back()->parallel;
+    expect(task.ahead == 0 || (stream && task.makes_value()), "L10",
+           "a task of a stream runs ahead");
+  }
+
+  // --- Running values -----------------------------------------------------------------------
+
+  struct ReadOfValue {
+    const LoopTask* reader;
+    std::vector<const Loop*> around;
+    size_t value;
+    bool in_ratio;
+    SourceLocation where;
+    std::string context;
+  };
+
+  // Whether a task stands in the loops that combine the state of another.
+  bool inside_of(const ReadOfValue& read) const {
+    const LoopTask* maker = made_[read.value];
+    if (!maker || !maker->has_state() || maker->combine != Combine::None) return false;
+    const auto& home = places_.at(maker);
+    for (size_t i = 0; i < home.size() && i < read.around.size() && home[i] == read.around[i]; ++i)
+      for (const size_t axis : maker->over)
+        if (runs_over(*home[i], axis)) return maker->kind != LoopTask::Kind::Scan;
+    return false;
+  }
+
+  void check_running() {
+    // Values that were computed of running ones.
+    std::set<size_t> running;
+    for (const ReadOfValue& read : reads_) {
+      where_ = read.where;
+      context_ = read.context;
+      const bool is_running = inside_of(read) || running.contains(read.value);
+      if (!is_running || read.in_ratio) continue;
+      if (read.reader->kind == LoopTask::Kind::Compute)
+        running.insert(read.reader->target);
+      else
+        expect(read.reader->rescale.has_value(), "L11",
+               fmt::format("%{} is not finished here, and nothing rescales what reads it",
+                           tree_.values[read.value].name));
+    }
+  }
+
+  const LoopTree& tree_;
+  std::vector<Diagnostic> findings_;
+  std::set<std::string> sizes_;
+  std::vector<const Loop*> around_;
+  std::vector<const LoopTask*> made_;  // by value; null: not yet
+  std::map<const LoopTask*, std::vector<const Loop*>> places_;
+  std::vector<ReadOfValue> reads_;
+  size_t stages_ = 0;
+  SourceLocation where_;
+  std::string context_;
+};
+
+}  // namespace
+
+std::vector<Diagnostic> verify(const LoopTree& tree) { return TreeChecker(tree).run(); }
+
+}  // namespace braze
