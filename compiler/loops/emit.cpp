@@ -1,0 +1,542 @@
+#include "compiler/loops/emit.h"
+
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+#include "compiler/loops/text.h"
+#include "ir/ops/scalar.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+void TreeEmitter::refuse(const SourceLocation& where, const std::string& message) const {
+  fail(codes::kNoEmission, message, {.location = where, .node = "@" + tree_.name, .fix = ""});
+}
+
+TileProgram TreeEmitter::emit() {
+  code_.name = tree_.name;
+  code_.symbols = tree_.symbols;
+  if (tree_.roles) {
+    code_.pipelined = true;
+    code_.target = tree_.target;
+  }
+  declare_parameters();
+  for (const LoopRegion& region : tree_.phases) phase(region);
+  remove_dead_code(code_);
+  return std::move(code_);
+}
+
+void TreeEmitter::declare_parameters() {
+  for (const LoopTensor& tensor : tree_.tensors)
+    builder_.add_memory({.name = tensor.name,
+                         .space = MemorySpace::Parameter,
+                         .mode = tensor.mode,
+                         .dtype = tensor.type.dtype,
+                         .shape = tensor.type.shape.dims(),
+                         .strides = tensor.strides,
+                         .align = tensor.align});
+}
+
+// --- Phases and the grid ------------------------------------------------------------------------
+
+void TreeEmitter::phase(const LoopRegion& items) {
+  axes_.assign(tree_.axes.size(), {});
+  shared_ = axes_;
+  counters_.clear();
+  const auto* only = items.size() == 1 ? std::get_if<Box<Loop>>(&items[0]) : nullptr;
+  grid_ = only && (*only)->on == Machine::Grid ? &**only : nullptr;
+  persistent_ = 0;
+  Phase phase;
+  const std::string symbol = builder_.fresh_name("t");
+  builder_.enter(phase.body);
+  grid_turns_.clear();
+  tiles_ = 1;
+  if (grid_) {
+    for (size_t i = 0; i < grid_->levels.size(); ++i) {
+      const Expr turns = turns_of(*grid_, i);
+      grid_turns_.push_back(turns);
+      tiles_ *= turns;
+    }
+    for (const Deal& deal : grid_->deal) {
+      if (deal.order == Deal::Order::Persistent) persistent_ = deal.number;
+      if (deal.order != Deal::Order::Grouped) continue;
+      // Whole groups: what lies behind the last turn finds nothing inside of its tensors.
+      for (size_t i = 0; i < grid_->levels.size(); ++i)
+        if (grid_->levels[i].axis == deal.axis) {
+          tiles_ = ceildiv(grid_turns_[i], deal.number) * Expr(deal.number);
+          for (size_t k = 0; k < grid_->levels.size(); ++k)
+            if (k != i) tiles_ *= grid_turns_[k];
+        }
+    }
+  }
+  phase.grid.push_back({symbol, persistent_ > 0 ? Expr(persistent_) : tiles_});
+  block_ = grid_symbol(symbol, phase.grid[0].extent);
+  if (persistent_ > 0) {
+    for (Expr& turns : grid_turns_) turns = builder_.let("turns", turns);
+    tiles_ = builder_.let("tiles", tiles_);
+  }
+  const LoopRegion& body = grid_ ? grid_->body : items;
+  if (tree_.roles) {
+    plan_pipes(body, 1, /*in_grid=*/true);
+    roles();
+  } else {
+    part_ = Part::All;
+    if (grid_)
+      instance();
+    else
+      region(items);
+  }
+  builder_.leave();
+  code_.phases.push_back(std::move(phase));
+}
+
+void TreeEmitter::roles() {
+  group_ = nullptr;
+  for_each_task(grid_ ? grid_->body : tree_.phases[0],
+                [&](const LoopTask&, const std::vector<const Loop*>& around) {
+                  for (const Loop* loop : around)
+                    if (loop->on == Machine::Group) group_ = loop;
+                });
+  if (!grid_ || !group_ || group_->levels.size() != 1)
+    refuse(grid_ ? grid_->location : SourceLocation(),
+           "a tree with roles is a loop on grid with a loop over one axis on group in it");
+  const auto role = [&](std::string_view name, Part part, int64_t copies, int64_t registers) {
+    CopiesOp op{.name = std::string(name), .copies = copies, .warps = 4, .registers = registers};
+    if (copies > 1) {
+      op.symbol = builder_.fresh_name("c");
+      copy_ = grid_symbol(op.symbol, copies);
+    } else {
+      copy_ = 0;
+    }
+    part_ = part;
+    front_ = {};
+    Region body;
+    builder_.enter(body);
+    instance();
+    builder_.leave();
+    body.statements.insert(body.statements.begin(),
+                           std::make_move_iterator(front_.statements.begin()),
+                           std::make_move_iterator(front_.statements.end()));
+    op.body = std::move(body);
+    builder_.append(std::move(op), {});
+  };
+  const LoopLevel level = group_->levels[0];
+  int64_t outer = 0;
+  for (const LoopLevel& of_grid : grid_->levels)
+    if (of_grid.axis == level.axis) outer = of_grid.turn;
+  if (outer < level.turn)
+    refuse(group_->location, "groups take parts of what a turn of the loop on grid takes");
+  role("load", Part::Stages, 1, tree_.roles->stages);
+  role("mma", Part::Rest, outer / level.turn, tree_.roles->rest);
+}
+
+// What one block does: all its turns of the loop on grid.
+void TreeEmitter::instance() {
+  const auto once = [&](bool begin) {
+    for (Pipe& pipe : pipes_) {
+      if (!pipe.once) continue;
+      if (part_ == Part::Stages && begin) put(pipe);
+      if (part_ == Part::Rest && begin) get(pipe);
+      if (part_ == Part::Rest && !begin) release(pipe, 0);
+    }
+  };
+  const auto tile = [&] {
+    region(grid_->body);
+    if (part_ != Part::Rest) return;
+    for (Pipe& pipe : pipes_)
+      if (pipe.region == &grid_->body && !pipe.once) {
+        release(pipe, *pipe.held);
+        pipe.held.reset();
+      }
+  };
+  around_.push_back(grid_);
+  once(true);
+  const AxesNow axes = axes_, shared = shared_;
+  if (persistent_ > 0) {
+    builder_.for_loop("u", block_, tiles_, persistent_, {}, [&](const Expr& u, const auto&) {
+      counters_.push_back({floordiv(u - block_, persistent_), 0});
+      deal(u);
+      tile();
+      counters_.pop_back();
+      return std::vector<ValueOperand>();
+    });
+  } else {
+    deal(block_);
+    tile();
+  }
+  axes_ = axes;
+  shared_ = shared;
+  once(false);
+  around_.pop_back();
+}
+
+// Where each level of the grid's loop stands in turn `number`.
+void TreeEmitter::deal(const Expr& number) {
+  const size_t n = grid_->levels.size();
+  Deal order{.order = Deal::Order::Columns};
+  bool longest = false;
+  for (const Deal& d : grid_->deal) {
+    if (d.order == Deal::Order::Longest)
+      longest = true;
+    else if (d.order != Deal::Order::Persistent)
+      order = d;
+  }
+  std::vector<Expr> turn(n);
+  Expr rest = number;
+  const auto take = [&](size_t level) {
+    turn[level] = mod(rest, grid_turns_[level]);
+    rest = floordiv(rest, grid_turns_[level]);
+  };
+  switch (order.order) {
+    case Deal::Order::Columns:
+      for (size_t i = n; i-- > 1;) take(i);
+      turn[0] = rest;
+      break;
+    case Deal::Order::Rows:
+      for (size_t i = 0; i + 1 < n; ++i) take(i);
+      turn[n - 1] = rest;
+      break;
+    case Deal::Order::Band: {
+      if (n != 2) refuse(grid_->location, "bands are those of two levels");
+      const Expr in_band = grid_turns_[1] * Expr(order.number);
+      const Expr above = builder_.let("above", floordiv(number, in_band) * Expr(order.number));
+      const Expr height = builder_.let("height", max(1, min(order.number, grid_turns_[0] - above)));
+      const Expr inside = builder_.let("inside", mod(number, in_band));
+      turn[0] = above + mod(inside, height);
+      turn[1] = floordiv(inside, height);
+      break;
+    }
+    default: {
+      size_t grouped = 0;
+      while (grid_->levels[grouped].axis != order.axis) ++grouped;
+      const Expr inside = mod(rest, order.number);
+      rest = floordiv(rest, order.number);
+      for (size_t i = n; i-- > 0;)
+        if (i != grouped) take(i);
+      turn[grouped] = rest * Expr(order.number) + inside;
+    }
+  }
+  // The longest first: those whose inner loops end where the turn does.
+  if (longest) turn[n - 1] = grid_turns_[n - 1] - 1 - turn[n - 1];
+  for (size_t i = 0; i < n; ++i) {
+    const LoopLevel& level = grid_->levels[i];
+    const Expr begin = builder_.let(name_of(level.axis), turn[i] * Expr(level.turn));
+    axes_[level.axis] = shared_[level.axis] = {begin, level.turn};
+  }
+}
+
+// --- Loops --------------------------------------------------------------------------------------
+
+int64_t TreeEmitter::extent_of(size_t axis, const AxesNow& axes) const {
+  if (axes[axis].turn > 0) return axes[axis].turn;
+  return tree_.axes[axis].extent.as_constant().value_or(0);
+}
+
+// Turns of a level of a loop that begins here.
+Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
+  const auto [axis, turn] = loop.levels[level];
+  if (!loop.bounds) {
+    const Expr extent = axes_[axis].turn > 0 ? Expr(axes_[axis].turn) : tree_.axes[axis].extent;
+    return ceildiv(extent, turn);
+  }
+  std::unordered_map<std::string, Expr> now;
+  for (size_t a = 0; a < tree_.axes.size(); ++a) {
+    if (shared_[a].turn == 0) continue;
+    now.insert_or_assign(name_of(a), shared_[a].begin);
+    now.insert_or_assign(name_of(a) + ".end",
+                         min(shared_[a].begin + shared_[a].turn, tree_.axes[a].extent));
+  }
+  const Expr low = loop.bounds->first.substitute(now), high = loop.bounds->second.substitute(now);
+  return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
+}
+
+void TreeEmitter::in_turn(const LoopLevel& level, const Expr& begin, bool shared,
+                          const std::function<void()>& body) {
+  const AxisNow before = axes_[level.axis], before_shared = shared_[level.axis];
+  axes_[level.axis] = {begin, level.turn};
+  if (shared) shared_[level.axis] = {begin, level.turn};
+  body();
+  axes_[level.axis] = before;
+  shared_[level.axis] = before_shared;
+}
+
+// The number of this turn among all that this instance has.
+Expr TreeEmitter::item() const {
+  Expr out = 0;
+  for (size_t i = 0; i < counters_.size(); ++i)
+    out = i == 0 ? counters_[i].index : out * counters_[i].count + counters_[i].index;
+  return out;
+}
+
+namespace {
+
+bool has_stage(const LoopRegion& region) {
+  return std::any_of(region.begin(), region.end(), [](const LoopItem& item) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    return task ? task->kind == LoopTask::Kind::Stage : has_stage(std::get<Box<Loop>>(item)->body);
+  });
+}
+
+bool reads(const LoopBody& body, size_t value) {
+  return std::any_of(body.steps.begin(), body.steps.end(), [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.source == value;
+  });
+}
+
+bool reads(const LoopItem& item, size_t value) {
+  if (const auto* task = std::get_if<LoopTask>(&item))
+    return reads(task->body, value) || (task->rescale && reads(*task->rescale, value));
+  const LoopRegion& body = std::get<Box<Loop>>(item)->body;
+  return std::any_of(body.begin(), body.end(),
+                     [&](const LoopItem& inner) { return reads(inner, value); });
+}
+
+}  // namespace
+
+bool TreeEmitter::read_in(const LoopRegion& region, size_t value) const {
+  return std::any_of(region.begin(), region.end(),
+                     [&](const LoopItem& item) { return reads(item, value); });
+}
+
+void TreeEmitter::region(const LoopRegion& items) {
+  for (Pipe& pipe : pipes_)
+    if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
+  for (const LoopItem& item : items) {
+    if (part_ == Part::Rest)
+      for (Pipe& pipe : pipes_)
+        if (pipe.region == &items && !pipe.held &&
+            std::any_of(pipe.stages.begin(), pipe.stages.end(),
+                        [&](const LoopTask* stage) { return reads(item, stage->target); }))
+          get(pipe);
+    if (const auto* inner = std::get_if<Box<Loop>>(&item)) {
+      if (part_ != Part::Stages || has_stage((*inner)->body)) loop(**inner);
+      continue;
+    }
+    const auto& t = std::get<LoopTask>(item);
+    const bool stage = t.kind == LoopTask::Kind::Stage;
+    if (part_ == Part::All && stage) buffered_stage(t);
+    if (part_ != Part::Stages && !stage) task(t);
+  }
+}
+
+void TreeEmitter::loop(const Loop& loop) {
+  around_.push_back(&loop);
+  if (loop.on == Machine::Group)
+    group(loop);
+  else if (loop.on == Machine::None)
+    stream(loop);
+  else
+    refuse(loop.location, "loops on rank or member have no emission");
+  around_.pop_back();
+}
+
+void TreeEmitter::group(const Loop& loop) {
+  if (part_ == Part::All) refuse(loop.location, "a loop on group needs roles");
+  if (part_ == Part::Stages) return region(loop.body);
+  const LoopLevel& level = loop.levels[0];
+  in_turn(level, axes_[level.axis].begin + copy_ * Expr(level.turn), /*shared=*/false,
+          [&] { region(loop.body); });
+}
+
+// Registers are known by name: a loop that takes parts of tiles that were made before it is
+// written out later.
+bool TreeEmitter::is_static(const Loop& loop) const {
+  if (!tree_.roles || part_ != Part::Rest) return false;
+  return std::any_of(loop.levels.begin(), loop.levels.end(), [&](const LoopLevel& level) {
+    return std::any_of(tiles_of_.begin(), tiles_of_.end(), [&](const auto& tile) {
+      const auto& dims = tile.second.dims;
+      return std::find(dims.begin(), dims.end(), level.axis) != dims.end() &&
+             read_in(loop.body, tile.first);
+    });
+  });
+}
+
+void TreeEmitter::for_static(std::string_view hint, int64_t count,
+                             const std::function<void(const Expr&)>& body) {
+  ForOp loop{.symbol = builder_.fresh_name(hint), .low = 0, .high = count};
+  loop.is_static = true;
+  Region region;
+  builder_.enter(region);
+  body(loop_symbol(loop.symbol, loop.low, loop.high, 1));
+  builder_.leave();
+  loop.body = std::move(region);
+  builder_.append(std::move(loop), {});
+}
+
+void TreeEmitter::stream(const Loop& loop) {
+  if (!loop.parts.empty() || loop.turns)
+    refuse(loop.location, "parts and turns have no emission yet");
+  if (loop.levels.size() != 1) refuse(loop.location, "a stream runs over one level");
+  const LoopLevel level = loop.levels[0];
+  const Expr turns = turns_of(loop, 0);
+  Expr low = axes_[level.axis].begin;
+  if (loop.bounds) {
+    std::unordered_map<std::string, Expr> now;
+    for (size_t a = 0; a < tree_.axes.size(); ++a)
+      now.insert_or_assign(name_of(a), shared_[a].begin);
+    low = loop.bounds->first.substitute(now);
+  }
+  const auto constant = turns.as_constant();
+  const std::vector<const LoopTask*> carried =
+      part_ == Part::Stages ? std::vector<const LoopTask*>() : states_of(loop);
+  std::vector<const LoopTask*> begun;
+  for (const LoopTask* task : carried)
+    if (!states_.contains(task->target)) {
+      begin_state(*task, loop);
+      begun.push_back(task);
+    }
+  const auto turn = [&](const Expr& index, const Expr& begin) {
+    counters_.push_back({index, turns});
+    in_turn(level, begin, /*shared=*/true, [&] { region(loop.body); });
+    counters_.pop_back();
+  };
+  const auto begin_at = [&](const Expr& index) {
+    return low + (loop.down ? turns - 1 - index : index) * Expr(level.turn);
+  };
+  if (constant && loop.unroll == *constant) {
+    for (int64_t i = 0; i < *constant; ++i) turn(i, begin_at(i));
+  } else if (constant && carried.empty() && is_static(loop)) {
+    if (*constant == 1)
+      turn(0, begin_at(0));
+    else
+      for_static(name_of(level.axis), *constant,
+                 [&](const Expr& index) { turn(index, begin_at(index)); });
+  } else {
+    std::vector<ValueOperand> first;
+    for (const LoopTask* task : carried) first.emplace_back(states_.at(task->target));
+    const Expr count =
+        turns.operands().empty() ? turns : builder_.let("n" + name_of(level.axis), turns);
+    const int64_t started = started_;
+    const auto results = builder_.for_loop(
+        name_of(level.axis), 0, count, 1, first,
+        [&](const Expr& index, const std::vector<ValueId>& values) {
+          for (size_t i = 0; i < carried.size(); ++i) states_[carried[i]->target] = values[i];
+          for (const LoopTask* task : carried)
+            if (is_asynchronous(*task)) flying_.erase(task->target);
+          turn(index, begin_at(index));
+          if (part_ == Part::Rest) {
+            // What the turn before started is done; this turn's dots run on.
+            if (started_ > started && !flying_.empty()) wait(started_ - started);
+            for (Pipe& pipe : pipes_)
+              if (pipe.region == &loop.body && pipe.held) {
+                const Expr held = *pipe.held;
+                if (pipe.readers.empty()) {
+                  release(pipe, held);
+                  continue;
+                }
+                builder_.if_then({{index, IndexComparison::Kind::Gt, 0}},
+                                 [&] { release(pipe, held - 1); });
+              }
+          }
+          std::vector<ValueOperand> yields;
+          for (const LoopTask* task : carried) yields.emplace_back(states_.at(task->target));
+          return yields;
+        },
+        loop.unroll > 0 ? loop.unroll : 1);
+    for (size_t i = 0; i < carried.size(); ++i) states_[carried[i]->target] = results[i];
+    if (part_ == Part::Rest) {
+      if (started_ > started && !flying_.empty()) wait(0);
+      for (Pipe& pipe : pipes_)
+        if (pipe.region == &loop.body) {
+          if (!pipe.readers.empty()) {
+            counters_.push_back({count - 1, count});
+            const Expr last = item();
+            counters_.pop_back();
+            const auto behind = [&] { release(pipe, last); };
+            if (count.range().min > 0)
+              behind();
+            else
+              builder_.if_then({{count, IndexComparison::Kind::Gt, 0}}, behind);
+          }
+          pipe.readers.clear();
+          pipe.held.reset();
+        }
+    }
+  }
+  for (const LoopTask* task : begun) end_state(*task);
+}
+
+// --- States -------------------------------------------------------------------------------------
+
+// Tasks whose state this loop carries, in the order of the tree.
+std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
+  std::vector<const LoopTask*> out;
+  for_each_task(loop.body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
+    const bool over = std::any_of(task.over.begin(), task.over.end(),
+                                  [&](size_t axis) { return loop.levels[0].axis == axis; });
+    if (task.has_state() && over) out.push_back(&task);
+  });
+  return out;
+}
+
+// The identity, in a tile over the task's axes; and over what it folds, if no task in the loop
+// needs the total.
+void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
+  if (task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
+    refuse(task.location, "only folds and dots are carried by a stream");
+  AxesNow inside = axes_;
+  for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
+    if (&t != &task) return;
+    std::vector<const Loop*> loops = {&loop};
+    loops.insert(loops.end(), around.begin(), around.end());
+    for (const Loop* l : loops)
+      for (const LoopLevel& level : l->levels) {
+        const auto& axes = tree_.values[task.target].axes;
+        if (std::find(axes.begin(), axes.end(), level.axis) != axes.end())
+          refuse(
+              task.location,
+              fmt::format("the state %{} is over {}, which a loop inside of the one that carries "
+                          "it runs over",
+                          tree_.values[task.target].name, name_of(level.axis)));
+        inside[level.axis] = {0, level.turn};
+      }
+  });
+  const bool running = read_in(loop.body, task.target) || task.rescale;
+  const bool unfolded = task.kind == LoopTask::Kind::Fold && !running && !tree_.roles;
+  TaskTile tile = tile_of(axes_of(task), inside);
+  for (size_t i = 0; i < tile.dims.size(); ++i) {
+    const bool over =
+        std::find(task.over.begin(), task.over.end(), tile.dims[i]) != task.over.end();
+    if (!over || unfolded) continue;
+    tile.dims[i] = kNone;
+    tile.extents[i] = 1;
+  }
+  if (task.kind == LoopTask::Kind::Dot) {
+    // Summed axes are no dimensions of a product.
+    TaskTile own = tile_of(tree_.values[task.target].axes, inside);
+    tile = own;
+    if (is_asynchronous(task)) {
+      if (tile.extents.size() != 2) refuse(task.location, "a wgmma makes a tile of two axes");
+      tile.layout = accumulator_layout(tile.extents[1]);
+    }
+  }
+  if (unfolded) unfolded_.insert(task.target);
+  const DType dtype = body_dtype(task);
+  const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+  const uint64_t first =
+      is_asynchronous(task) ? constant_bits(dtype, 0.0) : info(monoid).padding(dtype);
+  const ValueId state = builder_.constant({dtype, 1, tile.extents}, first);
+  lay_out(state, tile);
+  states_[task.target] = state;
+  state_tiles_[task.target] = tile;
+  state_depth_[task.target] = counters_.size();
+}
+
+void TreeEmitter::end_state(const LoopTask& task) {
+  ValueId state = states_.at(task.target);
+  TaskTile tile = state_tiles_.at(task.target);
+  states_.erase(task.target);
+  if (unfolded_.erase(task.target)) {
+    const auto axes = positions(task.over, tile);
+    if (!axes.empty()) state = builder_.fold(task.monoid, state, axes);
+    for (const int64_t axis : axes) {
+      tile.dims[static_cast<size_t>(axis)] = kNone;
+      tile.extents[static_cast<size_t>(axis)] = 1;
+    }
+  }
+  define(task, rounded(state, tree_.values[task.target].dtype), tile);
+}
+
+TileProgram emit(const LoopTree& tree) { return TreeEmitter(tree).emit(); }
+
+}  // namespace braze

@@ -1,0 +1,173 @@
+// emit_p.h — the walk over a loop tree that makes a tile program.
+//
+//   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
+//   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
+//   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
+//
+// A tile has a dimension for each axis of its task that is more than one index there, in the order
+// in which the tree declares its axes; so tiles of different tasks broadcast to each other. A
+// dimension that was folded stays, with extent 1.
+#pragma once
+
+#include <map>
+#include <set>
+
+#include "compiler/loops/emit.h"
+
+namespace braze {
+
+class TreeEmitter {
+ public:
+  explicit TreeEmitter(const LoopTree& tree) : tree_(tree), builder_(code_) {}
+  TileProgram emit();
+
+ private:
+  static constexpr size_t kNone = SIZE_MAX;  // a dimension of extent 1
+
+  /// Whose statements are made: a program without roles has one walk for all of them.
+  enum class Part : uint8_t { All, Stages, Rest };
+
+  /// Of an axis: where the present turn begins, and how much it takes; 0: no loop runs over it.
+  struct AxisNow {
+    Expr begin;
+    int64_t turn = 0;
+  };
+  using AxesNow = std::vector<AxisNow>;
+
+  /// A value in registers.
+  struct Tile {
+    ValueId value;
+    std::vector<size_t> dims;  // axes
+    std::vector<Expr> begin;   // of each
+  };
+  /// A value in a buffer, or in a slot of a channel.
+  struct OnChip {
+    MemoryId memory;
+    std::optional<Expr> item;  // of a channel's field
+    std::vector<Expr> begin;   // of each axis of the value
+    std::vector<int64_t> extents;
+  };
+  /// The dimensions of one task.
+  struct TaskTile {
+    std::vector<size_t> dims;
+    std::vector<int64_t> extents;
+    std::unordered_map<std::string, Expr> index;  // of every axis, by name
+    std::optional<Layout> layout = {};            // of tiles with all dimensions
+  };
+  /// What a loop that is being walked counts.
+  struct Counter {
+    Expr index, count;
+  };
+  /// Stages of one region, which go through one channel.
+  struct Pipe {
+    ChannelId channel;
+    const LoopRegion* region;
+    std::vector<const LoopTask*> stages;
+    bool once = false;          // copied before the walk over tiles
+    std::optional<Expr> held;   // the item
+    std::set<int64_t> readers;  // dots in flight that read it
+  };
+
+  [[noreturn]] void refuse(const SourceLocation& where, const std::string& message) const;
+  const std::string& name_of(size_t axis) const { return tree_.axes[axis].name; }
+
+  // --- The walk (emit.cpp)
+  void declare_parameters();
+  void phase(const LoopRegion& region);
+  void roles();
+  void instance();
+  void deal(const Expr& number);
+  void region(const LoopRegion& items);
+  void loop(const Loop& loop);
+  void group(const Loop& loop);
+  void stream(const Loop& loop);
+  bool is_static(const Loop& loop) const;
+  void for_static(std::string_view hint, int64_t count,
+                  const std::function<void(const Expr&)>& body);
+  Expr turns_of(const Loop& loop, size_t level);
+  int64_t extent_of(size_t axis, const AxesNow& axes) const;
+  /// Runs `body` with a turn of a level; its axis begins at `begin`.
+  void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
+               const std::function<void()>& body);
+  Expr item() const;
+  std::vector<const LoopTask*> states_of(const Loop& loop) const;
+  bool read_in(const LoopRegion& region, size_t value) const;
+  void begin_state(const LoopTask& task, const Loop& loop);
+  void end_state(const LoopTask& task);
+
+  // --- Tasks (emit_tasks.cpp)
+  void task(const LoopTask& task);
+  void buffered_stage(const LoopTask& task);
+  TaskTile tile_of(std::vector<size_t> axes, const AxesNow& axes_now) const;
+  std::vector<size_t> axes_of(const LoopTask& task) const;
+  ValueOperand body(const LoopBody& body, uint32_t result, const TaskTile& tile);
+  ValueOperand step(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
+  ValueOperand load(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
+  ValueOperand read(const LoopStep& s, const TaskTile& tile);
+  ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
+  ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
+  std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile) const;
+  ValueType type_along(const std::vector<Expr>& at, const TaskTile& tile, DType dtype) const;
+  /// A value with all dimensions of the tile.
+  ValueId full(const ValueOperand& operand, const TaskTile& tile, DType dtype);
+  void lay_out(ValueId value, const TaskTile& tile);
+  Condition inside(const std::vector<Expr>& at, const Shape& shape) const;
+  Guard clipped(const std::vector<Expr>& at, const Shape& shape) const;
+  Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile) const;
+  /// With `nothing` in place of what lies behind the ends of the axes.
+  ValueId without_tail(ValueId value, const std::vector<size_t>& axes, const TaskTile& tile,
+                       uint64_t nothing);
+  void fold(const LoopTask& task);
+  void dot(const LoopTask& task);
+  void store(const LoopTask& task);
+  void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
+  ValueId rounded(ValueId value, DType dtype);
+  void define(const LoopTask& task, ValueId value, const TaskTile& tile);
+  static std::vector<int64_t> positions(const std::vector<size_t>& axes, const TaskTile& tile);
+
+  // --- Roles (emit_roles.cpp)
+  void plan_pipes(const LoopRegion& region, int64_t ring, bool in_grid);
+  bool depends_on_grid(const LoopTask& stage) const;
+  MemoryId field(const LoopTask& stage, Channel& channel);
+  void put(Pipe& pipe);
+  void get(Pipe& pipe);
+  void release(Pipe& pipe, const Expr& item);
+  MemoryId window(const OnChip& from, const std::vector<Expr>& offsets,
+                  const std::vector<int64_t>& extents);
+  void start_dot(const LoopTask& task);
+  std::pair<MemoryId, bool> factor_window(const LoopTask& task, size_t factor, size_t& own);
+  void wait(int64_t pending);
+  void settle(size_t value);
+  bool is_asynchronous(const LoopTask& task) const { return task.unit == Unit::Wgmma; }
+
+  const LoopTree& tree_;
+  TileProgram code_;
+  CodeBuilder builder_;
+  Part part_ = Part::All;
+  const Loop* grid_ = nullptr;
+  std::vector<Expr> grid_turns_;  // of each level
+  Expr block_, tiles_;            // the grid's symbol, and its turns
+  int64_t persistent_ = 0;
+  const Loop* group_ = nullptr;
+  Expr copy_;              // of the role that a group is
+  AxesNow axes_, shared_;  // shared: without loops on group
+  std::vector<Counter> counters_;
+  std::vector<const Loop*> around_;
+  std::map<size_t, Tile> tiles_of_;   // by value
+  std::map<size_t, OnChip> chips_;    // by value
+  std::map<size_t, ValueId> states_;  // by value: what a loop around carries
+  std::map<size_t, TaskTile> state_tiles_;
+  std::map<size_t, size_t> state_depth_;  // loops that were counted where it began
+  std::set<size_t> unfolded_;             // states that keep the whole digits of what they fold
+  Region front_;                          // of the role: its buffers
+  std::map<const LoopTask*, MemoryId> buffers_;
+  std::vector<ValueOperand> memo_;  // of the body at hand
+  std::vector<bool> known_;
+  // Roles.
+  std::vector<Pipe> pipes_;
+  std::map<size_t, size_t> pipe_of_;  // by value
+  std::map<size_t, int64_t> flying_;  // dots by value: their numbers, from 1
+  int64_t started_ = 0;
+};
+
+}  // namespace braze

@@ -1,0 +1,251 @@
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// --- Channels -----------------------------------------------------------------------------------
+
+bool TreeEmitter::depends_on_grid(const LoopTask& stage) const {
+  const LoopStep& load = stage.body.steps[stage.body.results[0]];
+  return std::any_of(grid_->levels.begin(), grid_->levels.end(), [&](const LoopLevel& level) {
+    return std::any_of(load.at.begin(), load.at.end(),
+                       [&](const Expr& e) { return e.uses(name_of(level.axis)); });
+  });
+}
+
+// The stages of a region whose readers stand in one turn are one channel; a stage that no turn of
+// the grid changes is copied once, before all of them.
+void TreeEmitter::plan_pipes(const LoopRegion& region, int64_t ring, bool in_grid) {
+  std::vector<const LoopTask*> each, once;
+  for (const LoopItem& item : region) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    if (!task || task->kind != LoopTask::Kind::Stage) continue;
+    (in_grid && persistent_ > 0 && !depends_on_grid(*task) ? once : each).push_back(task);
+  }
+  if (in_grid) pipes_.clear();
+  for (const auto* stages : {&once, &each}) {
+    if (stages->empty()) continue;
+    Pipe pipe{.region = &region, .stages = *stages, .once = stages == &once};
+    Channel channel{.name = builder_.fresh_name("pipe"), .depth = pipe.once ? 1 : ring};
+    channel.producer = "load";
+    channel.receiver = "mma";
+    for (const LoopTask* stage : *stages) {
+      pipe_of_[stage->target] = pipes_.size();
+      channel.fields.push_back(field(*stage, channel));
+    }
+    pipe.channel = ChannelId(code_.channels.size());
+    code_.channels.push_back(std::move(channel));
+    builder_.append(ChannelOp{pipe.channel}, {});
+    pipes_.push_back(std::move(pipe));
+  }
+  for (const LoopItem& item : region) {
+    const auto* loop = std::get_if<Box<Loop>>(&item);
+    if (!loop) continue;
+    plan_pipes((*loop)->body, std::max<int64_t>((*loop)->ring, 1), false);
+  }
+}
+
+// A box of what the groups read in one turn; its last two axes are a matrix.
+MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
+  constexpr int64_t kSwizzle = 128;
+  const LoopValue& value = tree_.values[stage.target];
+  Memory out{.name = channel.name + "." + value.name,
+             .space = MemorySpace::Field,
+             .mode = Mode::In,
+             .dtype = value.dtype};
+  // The turns of all loops around a stage but those on group.
+  std::vector<int64_t> turns(tree_.axes.size());
+  for_each_task(grid_->body, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    if (&task != &stage) return;
+    std::vector<const Loop*> loops = {grid_};
+    loops.insert(loops.end(), around.begin(), around.end());
+    for (const Loop* loop : loops)
+      for (const LoopLevel& level : loop->levels)
+        if (loop->on != Machine::Group) turns[level.axis] = level.turn;
+  });
+  for (const size_t axis : value.axes) {
+    const int64_t extent =
+        turns[axis] > 0 ? turns[axis] : tree_.axes[axis].extent.as_constant().value_or(0);
+    if (extent != 1) out.shape.emplace_back(extent);
+  }
+  const bool matrix =
+      out.shape.size() >= 2 &&
+      out.shape.back().is_multiple_of(kSwizzle / static_cast<int64_t>(size_of(value.dtype)));
+  if (matrix) out.swizzle = kSwizzle;
+  code_.memories.push_back(std::move(out));
+  return MemoryId(code_.memories.size() - 1);
+}
+
+void TreeEmitter::put(Pipe& pipe) {
+  PutOp put{pipe.channel, pipe.once ? Expr(0) : item()};
+  Region copies;
+  builder_.enter(copies);
+  const Channel& channel = code_[pipe.channel];
+  for (size_t i = 0; i < pipe.stages.size(); ++i) {
+    const LoopTask& stage = *pipe.stages[i];
+    const LoopStep& load = stage.body.steps[stage.body.results[0]];
+    if (!load.conditions.empty() || load.otherwise.value_or(0) != 0)
+      refuse(stage.location, "copies have 0 outside of the tensor, and no other conditions");
+    // Positions are those of the field, in the order of the value's axes.
+    TaskTile tile = tile_of({}, shared_);
+    size_t d = 0;
+    for (const size_t axis : tree_.values[stage.target].axes) {
+      const int64_t extent = extent_of(axis, shared_);
+      if (extent != 1) tile.index[name_of(axis)] += position_symbol('d', d++, extent);
+    }
+    CopyOp copy{.memory = MemoryId(load.source), .at = substituted(load.at, tile)};
+    copy.guard = clipped(copy.at, tree_.tensors[load.source].type.shape);
+    copy.field = channel.fields[i];
+    builder_.append(std::move(copy), {});
+  }
+  builder_.leave();
+  put.body = std::move(copies);
+  builder_.append(std::move(put), {});
+}
+
+void TreeEmitter::get(Pipe& pipe) {
+  const Expr number = pipe.once ? Expr(0) : item();
+  builder_.append(ReceiveOp{pipe.channel, number}, {});
+  pipe.held = number;
+  const Channel& channel = code_[pipe.channel];
+  for (size_t i = 0; i < pipe.stages.size(); ++i) {
+    OnChip chip{channel.fields[i], number, {}, {}};
+    for (const size_t axis : tree_.values[pipe.stages[i]->target].axes) {
+      chip.begin.push_back(shared_[axis].begin);
+      chip.extents.push_back(extent_of(axis, shared_));
+    }
+    chips_[pipe.stages[i]->target] = std::move(chip);
+  }
+}
+
+void TreeEmitter::release(Pipe& pipe, const Expr& number) {
+  builder_.append(ReleaseOp{pipe.channel, number}, {});
+}
+
+MemoryId TreeEmitter::window(const OnChip& from, const std::vector<Expr>& offsets,
+                             const std::vector<int64_t>& extents) {
+  const Memory& source = code_[from.memory];
+  Memory part{.name = builder_.fresh_name("part"),
+              .space = MemorySpace::Window,
+              .mode = Mode::InOut,
+              .dtype = source.dtype,
+              .swizzle = source.swizzle};
+  for (const int64_t extent : extents) part.shape.emplace_back(extent);
+  const MemoryId window(code_.memories.size());
+  code_.memories.push_back(std::move(part));
+  builder_.append(WindowOp{window, from.memory, from.item, offsets}, {});
+  return window;
+}
+
+// --- Asynchronous dots --------------------------------------------------------------------------
+
+// The matrix that a factor is, in the field that holds it, and whether the summed axis is its last.
+// `own` becomes the factor's other axis.
+std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_t factor,
+                                                     size_t& own) {
+  const LoopStep& s = task.body.steps[task.body.results[factor]];
+  const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
+  if (chip == chips_.end()) refuse(task.location, "a factor of a wgmma is a stage on chip");
+  const TaskTile here = tile_of({}, axes_);
+  const auto place = substituted(s.at, here);
+  std::vector<Expr> offsets;
+  std::vector<int64_t> extents;
+  std::vector<size_t> axes;
+  for (size_t i = 0; i < s.at.size(); ++i) {
+    if (chip->second.extents[i] == 1) continue;
+    offsets.push_back(place[i] - chip->second.begin[i]);
+    for (size_t axis = 0; axis < tree_.axes.size(); ++axis) {
+      if (!s.at[i].uses(name_of(axis)) || extent_of(axis, axes_) == 1) continue;
+      axes.push_back(axis);
+      extents.push_back(extent_of(axis, axes_));
+    }
+  }
+  if (axes.size() != 2)
+    refuse(task.location, "a factor of a wgmma is a matrix: its own axis and the summed one");
+  const auto summed = [&](size_t axis) {
+    return std::find(task.over.begin(), task.over.end(), axis) != task.over.end();
+  };
+  if (summed(axes[0]) == summed(axes[1]))
+    refuse(task.location, "one axis of a factor is summed, the other is its own");
+  own = summed(axes[0]) ? axes[1] : axes[0];
+  Pipe& pipe = pipes_[pipe_of_.at(s.source)];
+  if (!pipe.once) pipe.readers.insert(started_ + 1);
+  return {window(chip->second, offsets, extents), summed(axes[1])};
+}
+
+void TreeEmitter::start_dot(const LoopTask& task) {
+  if (task.swap) refuse(task.location, "swapped factors have no emission yet");
+  size_t rows = kNone, columns = kNone;
+  const auto [a, a_last] = factor_window(task, 0, rows);
+  const auto [b, b_last] = factor_window(task, 1, columns);
+  TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
+  if (tile.dims != std::vector<size_t>{rows, columns})
+    refuse(task.location,
+           "the rows of a wgmma are declared before its columns, and both are the value's axes");
+  tile.layout = accumulator_layout(tile.extents[1]);
+  const bool carried = states_.contains(task.target);
+  const ValueType type{body_dtype(task), 1, tile.extents};
+  StartDotOp dot{.a = {}, .a_window = a, .b_window = b};
+  dot.contract_a = a_last ? 1 : 0;
+  dot.contract_b = b_last ? 1 : 0;
+  dot.tf32 = task.tf32;
+  // In the first turn of all loops that carry it, the sum begins anew.
+  dot.fresh = true;
+  if (carried) {
+    dot.c = states_.at(task.target);
+    for (size_t i = state_depth_.at(task.target); i < counters_.size(); ++i) {
+      const auto constant = counters_[i].index.as_constant();
+      if (constant && *constant > 0) dot.fresh = false;
+      if (!constant) dot.fresh_when.push_back({counters_[i].index, IndexComparison::Kind::Eq, 0});
+    }
+    if (!dot.fresh) dot.fresh_when.clear();
+  } else {
+    const ValueId zero = builder_.constant(type, 0);
+    lay_out(zero, tile);
+    dot.c = zero;
+  }
+  const ValueId result = builder_.append(std::move(dot), {type}, "dot")[0];
+  flying_[task.target] = ++started_;
+  if (carried)
+    states_[task.target] = result;
+  else
+    define(task, result, tile);
+}
+
+// All dots in flight go on under new names; those that are done are no longer in flight, and what
+// they alone read is free.
+void TreeEmitter::wait(int64_t pending) {
+  WaitDotOp wait{pending, {}};
+  std::vector<ValueType> types;
+  const auto name = [&](size_t value) -> ValueId& {
+    const auto state = states_.find(value);
+    return state != states_.end() ? state->second : tiles_of_.at(value).value;
+  };
+  std::vector<std::pair<int64_t, size_t>> order;
+  for (const auto& [value, number] : flying_) order.emplace_back(number, value);
+  std::sort(order.begin(), order.end());
+  for (const auto& [number, value] : order) {
+    wait.operands.emplace_back(name(value));
+    types.push_back(code_[name(value)].type);
+  }
+  const auto results = builder_.append(std::move(wait), types, "sum");
+  for (size_t i = 0; i < order.size(); ++i) {
+    name(order[i].second) = results[i];
+    if (order[i].first > started_ - pending) continue;
+    flying_.erase(order[i].second);
+  }
+}
+
+// Before a dot's result is read.
+void TreeEmitter::settle(size_t value) {
+  const auto flying = flying_.find(value);
+  if (flying == flying_.end()) return;
+  const int64_t number = flying->second;
+  wait(started_ - number);
+  for (Pipe& pipe : pipes_)
+    std::erase_if(pipe.readers, [&](int64_t reader) { return reader <= number; });
+}
+
+}  // namespace braze

@@ -1,0 +1,500 @@
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+#include "compiler/loops/text.h"
+#include "ir/ops/scalar.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// --- Tiles --------------------------------------------------------------------------------------
+
+// The axes that a task runs over: those of its value and what it combines, or of a store all that
+// it names.
+std::vector<size_t> TreeEmitter::axes_of(const LoopTask& task) const {
+  std::set<size_t> out(task.over.begin(), task.over.end());
+  if (task.makes_value()) {
+    const auto& own = tree_.values[task.target].axes;
+    out.insert(own.begin(), own.end());
+    return {out.begin(), out.end()};
+  }
+  const auto note = [&](const Expr& e) {
+    for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
+      if (e.uses(name_of(axis))) out.insert(axis);
+  };
+  for (const Expr& e : task.at) note(e);
+  for (const LoopStep& s : task.body.steps) {
+    for (const Expr& e : s.at) note(e);
+    for (const RangeCondition& c : s.conditions)
+      for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+  }
+  return {out.begin(), out.end()};
+}
+
+TreeEmitter::TaskTile TreeEmitter::tile_of(std::vector<size_t> axes,
+                                           const AxesNow& axes_now) const {
+  TaskTile out;
+  std::sort(axes.begin(), axes.end());
+  for (const size_t axis : axes) {
+    const int64_t extent = extent_of(axis, axes_now);
+    if (extent == 0)
+      refuse(tree_.axes[axis].location,
+             fmt::format("no loop runs over {}, whose extent is not constant", name_of(axis)));
+    if (extent == 1) continue;
+    out.dims.push_back(axis);
+    out.extents.push_back(extent);
+  }
+  for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
+    out.index.insert_or_assign(name_of(axis), axes_now[axis].begin);
+  for (size_t d = 0; d < out.dims.size(); ++d)
+    out.index[name_of(out.dims[d])] += position_symbol('d', d, out.extents[d]);
+  return out;
+}
+
+std::vector<int64_t> TreeEmitter::positions(const std::vector<size_t>& axes, const TaskTile& tile) {
+  std::vector<int64_t> out;
+  for (const size_t axis : axes)
+    for (size_t d = 0; d < tile.dims.size(); ++d)
+      if (tile.dims[d] == axis) out.push_back(static_cast<int64_t>(d));
+  return out;
+}
+
+std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at,
+                                           const TaskTile& tile) const {
+  std::vector<Expr> out;
+  for (const Expr& e : at) {
+    for (const std::string& symbol : e.symbols())
+      if (loaded_step(symbol)) refuse({}, "a coordinate that is computed has no emission yet");
+    out.push_back(e.substitute(tile.index));
+  }
+  return out;
+}
+
+// Of what is at these coordinates: dimensions that they do not depend on have extent 1.
+ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& tile,
+                                  DType dtype) const {
+  ValueType out{dtype, 1, tile.extents};
+  for (size_t d = 0; d < out.extents.size(); ++d) {
+    const std::string name = position_symbol('d', d, tile.extents[d]).symbol_name();
+    if (std::none_of(at.begin(), at.end(), [&](const Expr& e) { return e.uses(name); }))
+      out.extents[d] = 1;
+  }
+  return out;
+}
+
+// Tiles of roles say where they lie: as the task's, where they have its dimensions.
+void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
+  if (!tree_.roles) return;
+  Value& made = code_.values[value.index];
+  if (!tile.layout) refuse({}, fmt::format("nothing says the layout of %{}", made.name));
+  Layout layout = *tile.layout;
+  for (size_t d = 0; d < layout.rank(); ++d)
+    if (made.type.extents[d] == 1) layout.axes[d].clear();
+  renumber_registers(layout);
+  made.layout = NamedLayout{"", std::move(layout)};
+}
+
+ValueId TreeEmitter::full(const ValueOperand& operand, const TaskTile& tile, DType dtype) {
+  const ValueType type{dtype, 1, tile.extents};
+  if (operand.is_literal()) {
+    const ValueId value = builder_.constant(type, operand.bits);
+    lay_out(value, tile);
+    return value;
+  }
+  if (code_[operand.value].type == type) return operand.value;
+  const ValueId value = builder_.view(ViewKind::Broadcast, operand, type);
+  lay_out(value, tile);
+  return value;
+}
+
+ValueId TreeEmitter::rounded(ValueId value, DType dtype) {
+  if (code_[value].type.dtype == dtype) return value;
+  return builder_.row(ElementwiseOp::convert, {value}, dtype);
+}
+
+void TreeEmitter::define(const LoopTask& task, ValueId value, const TaskTile& tile) {
+  std::vector<Expr> begin;
+  for (const size_t axis : tile.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
+  if (tree_.values[task.target].storage == Storage::Workspace)
+    refuse(task.location, "values in a workspace have no emission yet");
+  tiles_of_[task.target] = {value, tile.dims, std::move(begin)};
+}
+
+// --- Bodies -------------------------------------------------------------------------------------
+
+ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const TaskTile& tile) {
+  memo_.assign(body.steps.size(), {});
+  for (uint32_t i = 0; i <= result; ++i) {
+    // Steps before the result that it does not need are removed as dead code.
+    memo_[i] = step(body, body.steps[i], tile);
+  }
+  return memo_[result];
+}
+
+Condition TreeEmitter::conditions(const std::vector<RangeCondition>& list,
+                                  const TaskTile& tile) const {
+  Condition out;
+  for (const RangeCondition& c : list) {
+    const auto at = substituted({c.min, c.value, c.limit}, tile);
+    out.push_back({at[0], IndexComparison::Kind::Le, at[1]});
+    out.push_back({at[1], IndexComparison::Kind::Lt, at[2]});
+  }
+  return out;
+}
+
+namespace {
+
+std::optional<IndexComparison::Kind> comparison_of(ElementwiseOp op) {
+  constexpr std::pair<ElementwiseOp, IndexComparison::Kind> kKinds[] = {
+      {ElementwiseOp::lt, IndexComparison::Kind::Lt},
+      {ElementwiseOp::le, IndexComparison::Kind::Le},
+      {ElementwiseOp::gt, IndexComparison::Kind::Gt},
+      {ElementwiseOp::ge, IndexComparison::Kind::Ge},
+      {ElementwiseOp::eq, IndexComparison::Kind::Eq},
+      {ElementwiseOp::ne, IndexComparison::Kind::Ne}};
+  for (const auto& [row, kind] : kKinds)
+    if (row == op) return kind;
+  return std::nullopt;
+}
+
+std::vector<Expr> expressions(const Condition& condition) {
+  std::vector<Expr> out;
+  for (const IndexComparison& c : condition) {
+    out.push_back(c.left);
+    out.push_back(c.right);
+  }
+  return out;
+}
+
+}  // namespace
+
+ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
+  const auto test = [&](const Condition& condition) {
+    const ValueId value =
+        builder_.test(condition, type_along(expressions(condition), tile, DType::Bool));
+    lay_out(value, tile);
+    return value;
+  };
+  switch (s.kind) {
+    case LoopStep::Kind::Load:
+      return load(body, s, tile);
+    case LoopStep::Kind::Read:
+      return read(s, tile);
+    case LoopStep::Kind::Constant:
+      return ValueOperand::literal(s.dtype, s.bits);
+    case LoopStep::Kind::Inside:
+      return test(conditions(s.conditions, tile));
+    case LoopStep::Kind::Index: {
+      const auto at = substituted(s.at, tile);
+      const ValueId value = builder_.iota(at[0], type_along(at, tile, s.dtype));
+      lay_out(value, tile);
+      return value;
+    }
+    case LoopStep::Kind::Apply:
+      break;
+  }
+  // Indices are compared as they are, without a tile of integers.
+  const auto is_index = [&](uint32_t argument) {
+    return body.steps[argument].kind == LoopStep::Kind::Index;
+  };
+  if (const auto kind = comparison_of(s.op);
+      kind && is_index(s.arguments[0]) && is_index(s.arguments[1])) {
+    const auto at =
+        substituted({body.steps[s.arguments[0]].at[0], body.steps[s.arguments[1]].at[0]}, tile);
+    return test({{at[0], *kind, at[1]}});
+  }
+  std::vector<ValueOperand> operands;
+  for (const uint32_t argument : s.arguments) operands.push_back(memo_[argument]);
+  const bool literals = std::all_of(operands.begin(), operands.end(),
+                                    [](const ValueOperand& o) { return o.is_literal(); });
+  if (literals) operands[0] = full(operands[0], tile, operands[0].dtype);
+  return builder_.row(s.op, std::move(operands), s.dtype);
+}
+
+// Elements that coordinates may leave the tensor at take no part.
+Condition TreeEmitter::inside(const std::vector<Expr>& at, const Shape& shape) const {
+  Condition out;
+  for (size_t axis = 0; axis < at.size(); ++axis) {
+    if (proves_in_bounds(at[axis], shape[axis])) continue;
+    if (!proves_at_most(0, at[axis])) out.push_back({at[axis], IndexComparison::Kind::Ge, 0});
+    if (!proves_less(at[axis], shape[axis]).value_or(false))
+      out.push_back({at[axis], IndexComparison::Kind::Lt, shape[axis]});
+  }
+  return out;
+}
+// What moves asynchronously is cut at the tensor's ends as a whole.
+Guard TreeEmitter::clipped(const std::vector<Expr>& at, const Shape& shape) const {
+  Guard out;
+  out.clip = !inside(at, shape).empty();
+  return out;
+}
+
+ValueOperand TreeEmitter::load(const LoopBody&, const LoopStep& s, const TaskTile& tile) {
+  const auto at = substituted(s.at, tile);
+  Guard guarded{.condition = inside(at, tree_.tensors[s.source].type.shape)};
+  const Condition own = conditions(s.conditions, tile);
+  guarded.condition.insert(guarded.condition.end(), own.begin(), own.end());
+  auto all = at;
+  for (const Expr& e : expressions(guarded.condition)) all.push_back(e);
+  const uint64_t fill = guarded ? s.otherwise.value_or(0) : 0;
+  const ValueId value = builder_.load(MemoryId(s.source), at, type_along(all, tile, s.dtype),
+                                      std::move(guarded), fill);
+  lay_out(value, tile);
+  return value;
+}
+
+ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
+  if (s.before) refuse({}, "running values have no emission yet");
+  if (const auto chip = chips_.find(s.source); chip != chips_.end())
+    return read_chip(chip->second, s, tile);
+  settle(s.source);
+  if (const auto state = states_.find(s.source); state != states_.end()) {
+    const TaskTile& own = state_tiles_.at(s.source);
+    std::vector<Expr> begin;
+    for (const size_t axis : own.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
+    return rounded(read_tile({state->second, own.dims, begin}, s, tile),
+                   tree_.values[s.source].dtype);
+  }
+  const auto found = tiles_of_.find(s.source);
+  if (found == tiles_of_.end())
+    refuse({}, fmt::format("%{} is not there where it is read", tree_.values[s.source].name));
+  return read_tile(found->second, s, tile);
+}
+
+// The part of a tile that the task at hand reads, with the dimensions of the task.
+ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile) {
+  const LoopValue& value = tree_.values[s.source];
+  for (size_t i = 0; i < value.axes.size(); ++i)
+    if (!(s.at[i] == tree_.axes[value.axes[i]].index()))
+      refuse({}, fmt::format("%{} is in registers, and read at another index than its own",
+                             value.name));
+  ValueId out = from.value;
+  const ValueType type = code_[out].type;
+  std::vector<Expr> offsets;
+  ValueType part = type;
+  bool cut = false;
+  for (size_t d = 0; d < from.dims.size(); ++d) {
+    const size_t axis = from.dims[d];
+    offsets.emplace_back(0);
+    if (axis == kNone || extent_of(axis, axes_) == type.extents[d]) continue;
+    cut = true;
+    part.extents[d] = extent_of(axis, axes_);
+    offsets.back() = axes_[axis].begin - from.begin[d];
+  }
+  if (cut) {
+    ViewOp slice{ViewKind::Slice, out, {}, offsets};
+    if (std::all_of(offsets.begin(), offsets.end(),
+                    [](const Expr& e) { return e.as_constant(); })) {
+      for (const Expr& e : offsets) slice.arguments.push_back(*e.as_constant());
+      slice.offsets.clear();
+    }
+    out = builder_.append(std::move(slice), {part}, value.name)[0];
+  }
+  // Dimensions by axis; what is missing has extent 1.
+  ValueType wanted{type.dtype, 1, std::vector<int64_t>(tile.dims.size(), 1)};
+  for (size_t d = 0; d < from.dims.size(); ++d) {
+    if (part.extents[d] == 1) continue;
+    const auto at = std::find(tile.dims.begin(), tile.dims.end(), from.dims[d]);
+    if (at == tile.dims.end())
+      refuse({}, fmt::format("%{} has more than the task that reads it", value.name));
+    wanted.extents[static_cast<size_t>(at - tile.dims.begin())] = part.extents[d];
+  }
+  if (wanted == part) return out;
+  const ValueId view = builder_.view(ViewKind::Reshape, out, wanted);
+  lay_out(view, tile);
+  return view;
+}
+
+ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
+  std::vector<Expr> at;
+  const auto place = substituted(s.at, tile);
+  for (size_t i = 0; i < place.size(); ++i)
+    if (from.extents[i] > 1) at.push_back(place[i] - from.begin[i]);
+  MemoryId memory = from.memory;
+  if (from.item) {
+    std::vector<int64_t> extents;
+    for (const int64_t extent : from.extents)
+      if (extent > 1) extents.push_back(extent);
+    memory = window(from, std::vector<Expr>(extents.size(), Expr(0)), extents);
+  }
+  const ValueId value = builder_.load(memory, at, type_along(at, tile, s.dtype));
+  lay_out(value, tile);
+  return value;
+}
+
+// --- Tasks --------------------------------------------------------------------------------------
+
+void TreeEmitter::task(const LoopTask& task) {
+  if (task.rescale || task.ahead > 0 || task.combine != Combine::None)
+    refuse(task.location, "rescaled, combined and early tasks have no emission yet");
+  switch (task.kind) {
+    case LoopTask::Kind::Compute: {
+      const TaskTile tile = tile_of(axes_of(task), axes_);
+      const DType dtype = body_dtype(task);
+      return define(task, full(body(task.body, task.body.results[0], tile), tile, dtype), tile);
+    }
+    case LoopTask::Kind::Fold:
+      return fold(task);
+    case LoopTask::Kind::Dot:
+      return is_asynchronous(task) ? start_dot(task) : dot(task);
+    case LoopTask::Kind::Store:
+      return store(task);
+    default:
+      refuse(task.location, "scans, arg-reductions and placed reductions have no emission yet");
+  }
+}
+
+ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes,
+                                  const TaskTile& tile, uint64_t nothing) {
+  Condition within;
+  for (const size_t axis : axes) {
+    const Expr& index = tile.index.at(name_of(axis));
+    if (!proves_in_bounds(index, tree_.axes[axis].extent))
+      within.push_back({index, IndexComparison::Kind::Lt, tree_.axes[axis].extent});
+  }
+  if (within.empty()) return value;
+  const DType dtype = code_[value].type.dtype;
+  const ValueId test = builder_.test(within, type_along(expressions(within), tile, DType::Bool));
+  lay_out(test, tile);
+  return builder_.row(ElementwiseOp::select, {test, value, ValueOperand::literal(dtype, nothing)});
+}
+
+void TreeEmitter::fold(const LoopTask& task) {
+  TaskTile tile = tile_of(axes_of(task), axes_);
+  const DType dtype = body_dtype(task);
+  ValueId value = full(body(task.body, task.body.results[0], tile), tile, dtype);
+  value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
+  const auto state = states_.find(task.target);
+  if (!unfolded_.contains(task.target)) {
+    const auto axes = positions(task.over, tile);
+    if (!axes.empty()) value = builder_.fold(task.monoid, value, axes);
+    for (const int64_t axis : axes) {
+      tile.dims[static_cast<size_t>(axis)] = kNone;
+      tile.extents[static_cast<size_t>(axis)] = 1;
+    }
+  }
+  if (state == states_.end())
+    return define(task, rounded(value, tree_.values[task.target].dtype), tile);
+  state->second = builder_.row(info(task.monoid).combine, {state->second, value});
+}
+
+// A loop over what is summed, with a row of sums and products of [m, 1] and [1, n].
+void TreeEmitter::dot(const LoopTask& task) {
+  const DType dtype = body_dtype(task);
+  const auto& own = tree_.values[task.target].axes;
+  const TaskTile all = tile_of(own, axes_);
+  ValueId state =
+      states_.contains(task.target)
+          ? states_.at(task.target)
+          : builder_.constant({dtype, 1, all.extents}, info(Monoid::Sum).padding(dtype));
+  const std::function<ValueId(size_t, ValueId)> summed = [&](size_t n, ValueId sum) -> ValueId {
+    if (n == task.over.size()) {
+      const TaskTile tile = tile_of(own, axes_);
+      std::vector<ValueOperand> operands;
+      for (const uint32_t factor : task.body.results) {
+        ValueOperand operand = body(task.body, factor, tile);
+        if (operand.is_literal()) operand = full(operand, tile, operand.dtype);
+        operands.emplace_back(rounded(operand.value, dtype));
+      }
+      operands.emplace_back(sum);
+      return builder_.row(ElementwiseOp::fma, std::move(operands));
+    }
+    const size_t axis = task.over[n];
+    const int64_t extent = extent_of(axis, axes_);
+    const Expr begin = axes_[axis].begin;
+    if (extent == 1) return summed(n + 1, sum);
+    const Expr high = proves_at_most(begin + extent, tree_.axes[axis].extent)
+                          ? Expr(extent)
+                          : min(extent, tree_.axes[axis].extent - begin);
+    return builder_.for_loop(
+        name_of(axis), 0, high, 1, {sum},
+        [&](const Expr& index, const std::vector<ValueId>& carried) {
+          ValueId out;
+          in_turn({axis, 1}, begin + index, false, [&] { out = summed(n + 1, carried[0]); });
+          return std::vector<ValueOperand>{out};
+        })[0];
+  };
+  const ValueId sum = summed(0, state);
+  if (states_.contains(task.target))
+    states_[task.target] = sum;
+  else
+    define(task, rounded(sum, tree_.values[task.target].dtype), all);
+}
+
+void TreeEmitter::buffered_stage(const LoopTask& task) {
+  const LoopValue& value = tree_.values[task.target];
+  const TaskTile tile = tile_of(value.axes, shared_);
+  const ValueId copied = full(body(task.body, task.body.results[0], tile), tile, value.dtype);
+  // The buffer's axes are in the order of the value's.
+  std::vector<Expr> at;
+  std::vector<int64_t> extents;
+  for (const size_t axis : value.axes)
+    for (const int64_t d : positions({axis}, tile)) {
+      extents.push_back(tile.extents[static_cast<size_t>(d)]);
+      at.push_back(position_symbol('d', static_cast<size_t>(d), extents.back()));
+    }
+  const MemoryId memory = builder_.buffer(value.name, value.dtype, extents);
+  builder_.store(copied, memory, at);
+  OnChip chip{memory, std::nullopt, {}, {}};
+  for (const size_t axis : value.axes) {
+    chip.begin.push_back(shared_[axis].begin);
+    chip.extents.push_back(extent_of(axis, shared_));
+  }
+  chips_[task.target] = std::move(chip);
+}
+
+void TreeEmitter::store(const LoopTask& task) {
+  TaskTile tile = tile_of(axes_of(task), axes_);
+  // Where the tile lies, as what it is made of.
+  for (const LoopStep& s : task.body.steps) {
+    if (!tree_.roles || s.kind != LoopStep::Kind::Read || tile.extents.size() != 2) continue;
+    tile.layout = accumulator_layout(tile.extents[1]);
+  }
+  const LoopTensor& tensor = tree_.tensors[task.target];
+  const ValueId value = full(body(task.body, task.body.results[0], tile), tile, tensor.type.dtype);
+  if (tree_.roles) return store_through_chip(task, value, tile);
+  const auto at = substituted(task.at, tile);
+  Guard guarded{.condition = inside(at, tensor.type.shape)};
+  // A place that is inside does not say that the axes are: two of them may be one coordinate.
+  for (const size_t axis : tile.dims) {
+    const Expr& index = tile.index.at(name_of(axis));
+    const IndexComparison within{index, IndexComparison::Kind::Lt, tree_.axes[axis].extent};
+    if (!proves_in_bounds(index, tree_.axes[axis].extent) &&
+        std::find(guarded.condition.begin(), guarded.condition.end(), within) ==
+            guarded.condition.end())
+      guarded.condition.push_back(within);
+  }
+  builder_.store(value, MemoryId(task.target), at, std::move(guarded));
+}
+
+// Through a buffer that the store leaves behind the next one's back: two of them alternate where a
+// role stores more than one.
+void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile) {
+  constexpr int64_t kSwizzle = 128;
+  const LoopTensor& tensor = tree_.tensors[task.target];
+  const bool several = !counters_.empty();
+  const auto [found, added] = buffers_.try_emplace(&task);
+  if (added) {
+    std::vector<int64_t> extents = tile.extents;
+    if (several) extents.insert(extents.begin(), 2);
+    builder_.enter(front_);
+    found->second = builder_.buffer("out", tensor.type.dtype, extents);
+    builder_.leave();
+    code_.memories[found->second.index].swizzle = kSwizzle;
+  }
+  std::vector<Expr> offsets(tile.extents.size() + several, Expr(0));
+  if (several) offsets[0] = mod(item(), 2);
+  const OnChip chip{found->second, std::nullopt, {}, {}};
+  const MemoryId half = window(chip, offsets, tile.extents);
+  if (several) builder_.append(WaitStoreOp{1}, {});
+  std::vector<Expr> positions;
+  for (size_t d = 0; d < tile.extents.size(); ++d)
+    positions.push_back(position_symbol('d', d, tile.extents[d]));
+  builder_.store(value, half, positions);
+  const auto at = substituted(task.at, tile);
+  StartStoreOp start{half, MemoryId(task.target), at};
+  start.guard = clipped(at, tensor.type.shape);
+  builder_.append(std::move(start), {});
+}
+
+}  // namespace braze
