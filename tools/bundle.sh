@@ -26,6 +26,8 @@ done
 find "$root/bin" "$root/lib" -type f -exec strip --strip-unneeded {} +
 cp "$source/examples/digits/digits.csv.gz" "$source/LICENSE" "$source/README.md" "$root"
 cp -r "$source/bench/peers" "$root/bench"
+mkdir "$root/bench/sweep"
+cp "$source"/bench/sweep/*.py "$source"/bench/sweep/*.sh "$source"/bench/sweep/*.txt "$root/bench/sweep"
 mkdir "$root/tools"
 cp "$source/tools/sanitize_gpu.sh" "$root/tools"
 (cd "$source" && find tests -name '*.braze' -o -name '*.txt' -o -name '*.cli' | tar -cf - -T -) |

@@ -1,0 +1,653 @@
+"""The workloads of the sweep in PyTorch: a function for each kind of kinds.cpp, as a user would write it.
+
+A function takes the settings of the row and the inputs by their names, and returns the results in Braze's order.
+`ALTERNATIVES` has other ways to say the same, which are peers of their own.
+"""
+import math
+
+import torch
+import torch.nn.functional as F
+
+
+def up(x):
+    """Statistics of 16-bit values are made in f32."""
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+ACTIVATIONS = {
+    "none": lambda x: x,
+    "gelu": F.gelu,
+    "gelu_tanh": lambda x: F.gelu(x, approximate="tanh"),
+    "silu": F.silu,
+    "relu": F.relu,
+}
+
+
+# --- Elementwise
+
+
+def scale(s, x):
+    return x * 1.5
+
+
+def axpy(s, x, y):
+    return x * 1.5 + y
+
+
+def activations(s, x, y, b):
+    return torch.tanh(x * 1.5 + b) * torch.sigmoid(y) + F.gelu(x - y, approximate="tanh")
+
+
+def chain(s, x):
+    for _ in range(5):
+        x = torch.tanh(x * 1.01 + 0.1) - 0.05
+    return x
+
+
+def gated(s, x, y):
+    return ACTIVATIONS[s.text("activation", "silu")](x) * y
+
+
+def activate(s, x):
+    return ACTIVATIONS[s.text("activation", "gelu")](x)
+
+
+# --- Norms
+
+
+def normed(x, residual, norm):
+    if residual is None:
+        return norm(x)
+    total = x + residual
+    return norm(total), total
+
+
+def layer_norm(s, x, scale, shift, residual=None):
+    return normed(x, residual, lambda t: F.layer_norm(t, scale.shape, scale, shift))
+
+
+def rms_norm(s, x, scale, residual=None):
+    return normed(x, residual, lambda t: F.rms_norm(t, scale.shape, scale, 1e-6))
+
+
+def group_norm(s, x, scale, shift):
+    return F.group_norm(x.permute(0, 3, 1, 2), s["groups"], scale, shift).permute(0, 2, 3, 1)
+
+
+def batch_norm(s, x, scale, shift):
+    wide = up(x)
+    variance, mean = torch.var_mean(wide, (0, 1, 2), correction=0)
+    y = (wide - mean) * torch.rsqrt(variance + 1e-5) * up(scale) + up(shift)
+    return y.to(x.dtype), mean, variance
+
+
+def library_batch_norm(s, x, scale, shift):
+    y, mean, inverse = torch.native_batch_norm(
+        x.permute(0, 3, 1, 2), up(scale), up(shift), None, None, True, 0.0, 1e-5)
+    return y.permute(0, 2, 3, 1), mean, inverse**-2 - 1e-5
+
+
+def batch_norm_inference(s, x, scale, shift, mean, variance):
+    y = F.batch_norm(x.permute(0, 3, 1, 2), mean, variance, up(scale), up(shift))
+    return F.relu(y).permute(0, 2, 3, 1)
+
+
+def unit_length(s, x):
+    wide = up(x)
+    return (wide * torch.rsqrt((wide * wide).sum(-1, keepdim=True) + 1e-12)).to(x.dtype)
+
+
+# --- Losses
+
+
+def cross_entropy(s, logits, labels):
+    return F.cross_entropy(logits, labels)
+
+
+def smoothed_cross_entropy(s, logits, labels):
+    return F.cross_entropy(logits, labels, label_smoothing=0.1)
+
+
+def z_loss(s, logits, labels):
+    total = torch.logsumexp(logits, -1)
+    return (total - logits.gather(1, labels[:, None])[:, 0] + 1e-4 * total * total).mean()
+
+
+def squared_error(s, x, target):
+    return F.mse_loss(x, target)
+
+
+def huber(s, x, target):
+    return F.huber_loss(x, target)
+
+
+def binary_cross_entropy(s, x, target):
+    return F.binary_cross_entropy_with_logits(x, target)
+
+
+def divergence(s, x, y):
+    return F.kl_div(F.log_softmax(x, -1), F.log_softmax(y, -1), reduction="batchmean", log_target=True)
+
+
+# --- Softmax and reductions
+
+
+def softmax(s, x):
+    return torch.softmax(x, s["axis"])
+
+
+def log_softmax(s, x):
+    return torch.log_softmax(x, s["axis"])
+
+
+def causal_softmax(s, x):
+    seen = torch.ones(x.shape[-2:], dtype=torch.bool, device=x.device).tril()
+    return torch.softmax((x * 0.125).masked_fill(~seen, -math.inf), -1)
+
+
+def reduce(s, x):
+    axes, op = tuple(s.list("axes")), s.text("op", "sum")
+    if op in ("sum", "mean"):
+        return getattr(torch, op)(x, axes)
+    if op in ("max", "min"):
+        return getattr(torch, "a" + op)(x, axes)
+    if op in ("prod", "argmax"):
+        return getattr(torch, op)(x, axes[0])
+    if op == "any":
+        return (x > 1.7).any(axes[0])
+    if op == "absmax":
+        return x.abs().amax(axes)
+    if op == "norm":
+        return torch.linalg.vector_norm(x, dim=axes)
+    if op == "logsumexp":
+        return torch.logsumexp(x, axes)
+    variance, mean = torch.var_mean(x, axes, correction=0)
+    return mean, variance
+
+
+def nearest(s, x, y):
+    d = x[:, None] - y[None]
+    return (d * d).sum(-1).amin(1)
+
+
+# --- Index work
+
+
+def rotated(x, cos, sin, neighbours):
+    cos, sin = cos[:, None], sin[:, None]
+    if neighbours:
+        a, b = x[..., ::2], x[..., 1::2]
+        return torch.stack((a * cos - b * sin, b * cos + a * sin), -1).flatten(-2)
+    a, b = x.chunk(2, -1)
+    return torch.cat((a * cos - b * sin, b * cos + a * sin), -1)
+
+
+def rotary(s, x, cos, sin, scale=None):
+    if scale is not None:
+        x = F.rms_norm(x, scale.shape, scale, 1e-6)
+    return rotated(x, cos, sin, s.text("pairs", "halves") == "neighbours")
+
+
+def embedding(s, table, ids):
+    return F.embedding(ids, table)
+
+
+def permute(s, x):
+    return x.permute(s.list("order")).contiguous()
+
+
+def transpose_add(s, x, y):
+    return x.t() + y
+
+
+def join(s, x, y):
+    return torch.cat((x, y), s["axis"])
+
+
+def interleave(s, x, y):
+    return torch.stack((x, y), -1).flatten(-2)
+
+
+def roll(s, x):
+    return torch.roll(x, s["by"], s["axis"])
+
+
+def flip(s, x):
+    return torch.flip(x, (s["axis"],))
+
+
+def stencil(s, x):
+    p = F.pad(x, (1, 1, 1, 1))
+    return p[1:-1, 1:-1] * 0.5 + (p[:-2, 1:-1] + p[2:, 1:-1] + p[1:-1, :-2] + p[1:-1, 2:]) * 0.125
+
+
+def upsample(s, x):
+    return F.interpolate(x.permute(0, 3, 1, 2), scale_factor=2, mode="nearest").permute(0, 2, 3, 1)
+
+
+def patches(s, x):
+    p = s["patch"]
+    b, h, w, c = x.shape
+    cut = x[:, : h // p * p, : w // p * p].reshape(b, h // p, p, w // p, p, c)
+    return cut.permute(0, 1, 3, 2, 4, 5).reshape(b, -1, p * p * c)
+
+
+def one_hot(s, ids):
+    return (ids[:, None] == torch.arange(s["classes"], device=ids.device)).to(s.torch_dtype())
+
+
+# --- Quantising
+
+
+def quantize_blocks(s, x):
+    wide = up(x)
+    step = (wide.abs().amax(-1, keepdim=True) / 127).clamp_min(1e-12)
+    return ((wide / step).round().clamp(-127, 127) * step).to(x.dtype)
+
+
+def quantize_bytes(s, x):
+    wide = up(x)
+    step = (wide.abs().amax(-1, keepdim=True) / 127).clamp_min(1e-12)
+    return (wide / step).round().clamp(-127, 127).to(torch.int8), step
+
+
+def unpacked(s, packed, scales):
+    places = torch.arange(8, dtype=torch.int32, device=packed.device) * 4
+    numbers = ((packed[:, :, None] >> places & 15) - 8).to(scales.dtype)
+    return (numbers.reshape(*scales.shape, s["group"]) * scales[:, :, None]).flatten(1)
+
+
+def dequantize(s, packed, scales):
+    return unpacked(s, packed, scales)
+
+
+def packed_product(s, packed, scales, x):
+    return x @ unpacked(s, packed, scales).t() * 0.05
+
+
+# --- Scans, pooling, convolutions
+
+
+def scan(s, x):
+    op, axis = s.text("op", "sum"), s["axis"]
+    if op == "max":
+        return torch.cummax(x, axis).values
+    return {"sum": torch.cumsum, "prod": torch.cumprod, "logsumexp": torch.logcumsumexp}[op](x, axis)
+
+
+def recurrence(s, decay, x):
+    h, out = torch.zeros_like(x[:, 0]), []
+    for i in range(x.shape[1]):
+        h = decay[:, i] * h + x[:, i]
+        out.append(h)
+    return torch.stack(out, 1)
+
+
+def pool(s, x):
+    f = F.max_pool2d if s.text("op", "max") == "max" else F.avg_pool2d
+    return f(x.permute(0, 3, 1, 2), s["window"], s["stride"], s.get("padding", 0)).permute(0, 2, 3, 1)
+
+
+def convolved(x, w, stride=1, groups=1, bias=None):
+    y = F.conv2d(x.permute(0, 3, 1, 2), w.permute(3, 2, 0, 1), bias, stride, w.shape[0] // 2, 1, groups)
+    return y.permute(0, 2, 3, 1)
+
+
+def convolution(s, x, w, bias=None):
+    y = convolved(x, w, s.get("stride", 1), s.get("groups", 1), bias)
+    return ACTIVATIONS[s.text("activation", "none")](y)
+
+
+# --- Products and chains of them
+
+
+def product(s, x, w, bias=None, residual=None):
+    layout = s.text("layout", "nn")
+    x = x.mT if layout[0] == "t" else x
+    w = w.mT if layout[1] == "t" else w
+    y = x @ w
+    if bias is not None:
+        y = y + bias
+    y = ACTIVATIONS[s.text("activation", "none")](y)
+    return y if residual is None else y + residual
+
+
+def merged_heads(s, x, w):
+    return x.transpose(1, 2).flatten(2) @ w
+
+
+def gated_mlp(s, x, gate, up, down=None, scale=None):
+    if scale is not None:
+        x = F.rms_norm(x, scale.shape, scale, 1e-6)
+    h = ACTIVATIONS[s.text("activation", "silu")](x @ gate) * (x @ up)
+    return h if down is None else h @ down
+
+
+def layers_of(s, x, layers):
+    for i in range(len(s.list("sizes")) - 1):
+        if i:
+            x = ACTIVATIONS[s.text("activation", "relu")](x)
+        x = x @ layers[f"{i}.weight"] + layers[f"{i}.bias"]
+    return x
+
+
+def mlp(s, x, **layers):
+    return layers_of(s, x, layers)
+
+
+# --- Attention
+
+
+def attention_mask(s, q, bias, slopes, seen, keys):
+    """What is added to the scores, or None, and which keys are seen, or None."""
+    queries = q.shape[2]
+    query = torch.arange(queries, device=q.device)[:, None] + (keys - queries)
+    key = torch.arange(keys, device=q.device)
+    added, mask = bias, None
+
+    def also(condition):
+        nonlocal mask
+        mask = condition if mask is None else mask & condition
+
+    if slopes is not None:
+        added = slopes[:, None, None] * (key - query)
+    if s.get("causal", 0):
+        also(key <= query)
+    if s.has("window"):
+        also(query - key < s["window"])
+    if seen is not None:
+        also(seen[:, None, None])
+    return added, mask
+
+
+def attention(s, q, k, v, bias=None, slopes=None, seen=None):
+    group, cap = s.get("group", 1), s.get("cap", 0)
+    k, v = (t.repeat_interleave(group, 1) if group > 1 else t for t in (k, v))
+    scores = up(q @ k.mT) / math.sqrt(q.shape[3])
+    if cap:
+        scores = torch.tanh(scores / cap) * cap
+    added, mask = attention_mask(s, q, bias, slopes, seen, k.shape[2])
+    if added is not None:
+        scores = scores + added
+    if mask is not None:
+        scores = scores.masked_fill(~mask, -math.inf)
+    return torch.softmax(scores, -1).to(v.dtype) @ v
+
+
+def sdpa_attention(s, q, k, v, bias=None, slopes=None, seen=None):
+    if s.get("cap", 0):
+        raise NotImplementedError("scaled_dot_product_attention has no soft cap")
+    grouped = {"enable_gqa": True} if s.get("group", 1) > 1 else {}
+    if s.get("causal", 0) and not s.has("window") and bias is None and slopes is None and seen is None:
+        return F.scaled_dot_product_attention(q, k, v, is_causal=True, **grouped)
+    added, mask = attention_mask(s, q, bias, slopes, seen, k.shape[2])
+    if added is not None:
+        added = added.to(q.dtype)
+        mask = added if mask is None else added.masked_fill(~mask, -math.inf)
+    return F.scaled_dot_product_attention(q, k, v, mask, **grouped)
+
+
+def flex_attention(s, q, k, v, bias=None, slopes=None, seen=None):
+    """The function that is to be compiled: its block mask is made once, as a model does."""
+    from torch.nn.attention import flex_attention as flex
+
+    queries, keys, cap = q.shape[2], k.shape[2], s.get("cap", 0)
+    causal, window = s.get("causal", 0), s.get("window", 0)
+
+    def score_mod(score, b, h, i, j):
+        if cap:
+            score = torch.tanh(score / cap) * cap
+        if bias is not None:
+            score = score + bias[h, i, j]
+        if slopes is not None:
+            score = score + slopes[h] * (j - i - (keys - queries))
+        return score
+
+    def mask_mod(b, h, i, j):
+        i = i + (keys - queries)
+        conditions = [j <= i] * bool(causal) + [i - j < window] * bool(window)
+        conditions += [seen[b, j]] if seen is not None else []
+        mask = conditions[0]
+        for condition in conditions[1:]:
+            mask = mask & condition
+        return mask
+
+    mask = None
+    if causal or window or seen is not None:
+        mask = flex.create_block_mask(mask_mod, q.shape[0] if seen is not None else None, None, queries, keys,
+                                      device=q.device)
+    has_score = cap or bias is not None or slopes is not None
+    return lambda q, k, v: flex.flex_attention(q, k, v, score_mod=score_mod if has_score else None, block_mask=mask,
+                                               enable_gqa=s.get("group", 1) > 1)
+
+
+# --- Optimizers, in place
+
+
+def group_of(inputs, name):
+    return [t for n, t in inputs.items() if n.startswith(name + ".")]
+
+
+RATE, BETA1, BETA2, EPSILON, DECAY = 1e-3, 0.9, 0.999, 1e-8, 0.01
+
+
+def stepped(parameters, gradients, m, v, step):
+    gradients = [g.to(a.dtype) for g, a in zip(gradients, m)]
+    step.add_(1)
+    torch._foreach_lerp_(m, gradients, 1 - BETA1)
+    torch._foreach_mul_(v, BETA2)
+    torch._foreach_addcmul_(v, gradients, gradients, 1 - BETA2)
+    t = step.to(m[0].dtype)
+    rate, root = RATE / (1 - BETA1**t), torch.sqrt(1 - BETA2**t)
+    denominator = torch._foreach_sqrt(v)
+    torch._foreach_div_(denominator, root)
+    torch._foreach_add_(denominator, EPSILON)
+    moved = torch._foreach_div(m, denominator)
+    torch._foreach_mul_(moved, rate)
+    if parameters[0].dtype == m[0].dtype:
+        torch._foreach_mul_(parameters, 1 - RATE * DECAY)
+        torch._foreach_sub_(parameters, moved)
+    else:
+        wide = torch._foreach_mul([p.to(m[0].dtype) for p in parameters], 1 - RATE * DECAY)
+        torch._foreach_copy_(parameters, torch._foreach_sub(wide, moved))
+    return parameters + [step] + m + v
+
+
+def adamw(s, step, **inputs):
+    p, g, m, v = (group_of(inputs, n) for n in ("parameter", "gradient", "m", "v"))
+    return stepped(p, g, m, v, step)
+
+
+def fused_adamw(s, step, **inputs):
+    p, g, m, v = (group_of(inputs, n) for n in ("parameter", "gradient", "m", "v"))
+    if p[0].dtype != m[0].dtype:
+        raise NotImplementedError("the fused step takes one dtype")
+    step.add_(1)
+    count = step.to(torch.float32)
+    torch._fused_adamw_(p, g, m, v, [], [count] * len(p), amsgrad=False, lr=RATE, beta1=BETA1, beta2=BETA2,
+                        weight_decay=DECAY, eps=EPSILON, maximize=False)
+    return p + [step] + m + v
+
+
+def momentum(s, **inputs):
+    p, g, v = (group_of(inputs, n) for n in ("parameter", "gradient", "v"))
+    torch._foreach_mul_(v, 0.9)
+    torch._foreach_add_(v, g)
+    torch._foreach_add_(p, v, alpha=-0.01)
+    return p + v
+
+
+def sgd(s, **inputs):
+    p = group_of(inputs, "parameter")
+    torch._foreach_add_(p, group_of(inputs, "gradient"), alpha=-0.01)
+    return p
+
+
+def lion(s, **inputs):
+    p, g, m = (group_of(inputs, n) for n in ("parameter", "gradient", "m"))
+    g = [x.to(a.dtype) for x, a in zip(g, m)]
+    step = torch._foreach_mul(m, 0.9)
+    torch._foreach_add_(step, g, alpha=0.1)
+    torch._foreach_sign_(step)
+    wide = torch._foreach_mul([x.to(a.dtype) for x, a in zip(p, m)], 1 - 1e-4 * 0.1)
+    torch._foreach_add_(wide, step, alpha=-1e-4)
+    torch._foreach_copy_(p, wide)
+    torch._foreach_mul_(m, 0.99)
+    torch._foreach_add_(m, g, alpha=0.01)
+    return p + m
+
+
+def clip(s, **inputs):
+    g = group_of(inputs, "gradient")
+    total = torch.linalg.vector_norm(torch.stack(torch._foreach_norm(g)))
+    torch._foreach_mul_(g, (1 / (total + 1e-6)).clamp(max=1))
+    return g
+
+
+def average(s, **inputs):
+    a, p = group_of(inputs, "average"), group_of(inputs, "parameter")
+    torch._foreach_mul_(a, 0.999)
+    torch._foreach_add_(a, [x.to(y.dtype) for x, y in zip(p, a)], alpha=0.001)
+    return a
+
+
+def accumulate(s, **inputs):
+    total, g = group_of(inputs, "sum"), group_of(inputs, "gradient")
+    torch._foreach_add_(total, [x.to(y.dtype) for x, y in zip(g, total)])
+    return total
+
+
+# --- Blocks and steps
+
+
+def block_of(s, w, prefix, x, cos, sin):
+    style = s.text("style", "gpt")
+    is_llama = style == "llama"
+    batch, length, width = x.shape
+    dim, group = s["dim"], s.get("group", 1)
+
+    def norm(name, t):
+        scale = w[f"{prefix}{name}.scale"]
+        if is_llama:
+            return F.rms_norm(t, scale.shape, scale, 1e-6)
+        return F.layer_norm(t, scale.shape, scale, w[f"{prefix}{name}.shift"])
+
+    def layer(name, t):
+        y = t @ w[f"{prefix}{name}.weight"]
+        bias = f"{prefix}{name}.bias"
+        return y + w[bias] if bias in w else y
+
+    def heads(name, t):
+        return layer(name, t).view(batch, length, -1, dim)
+
+    def attend(t):
+        q, k, v = heads("q", t), heads("k", t), heads("v", t)
+        if is_llama:
+            q, k = rotated(q, cos, sin, False), rotated(k, cos, sin, False)
+        grouped = {"enable_gqa": True} if group > 1 else {}
+        y = F.scaled_dot_product_attention(q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2),
+                                           is_causal=style != "bert", **grouped)
+        return layer("o", y.transpose(1, 2).reshape(batch, length, width))
+
+    def feed(t):
+        if is_llama:
+            return layer("down", F.silu(layer("gate", t)) * layer("up", t))
+        return layer("down", F.gelu(layer("up", t)))
+
+    if style == "bert":
+        h = norm("norm1", x + attend(x))
+        return norm("norm2", h + feed(h))
+    h = x + attend(norm("norm1", x))
+    return h + feed(norm("norm2", h))
+
+
+def block(s, x, cos=None, sin=None, **w):
+    return block_of(s, w, "", x, cos, sin)
+
+
+def cell(gates, c):
+    i, f, g, o = gates.chunk(4, -1)
+    c = torch.sigmoid(f) * c + torch.sigmoid(i) * torch.tanh(g)
+    return torch.sigmoid(o) * torch.tanh(c), c
+
+
+def lstm_cell(s, x, h, c, w, u, bias):
+    return cell(x @ w + h @ u + bias, c)
+
+
+def lstm(s, x, h, c, w, u, bias):
+    given, out = x @ w + bias, []
+    for gates in given:
+        h, c = cell(gates + h @ u, c)
+        out.append(h)
+    return torch.stack(out), c
+
+
+def library_lstm(s, x, h, c, w, u, bias):
+    weights = [w.t().contiguous(), u.t().contiguous(), bias, torch.zeros_like(bias)]
+    y, _, c = torch._VF.lstm(x, (h[None], c[None]), weights, True, 1, 0.0, torch.is_grad_enabled(), False, False)
+    return y, c[0]
+
+
+def mixer(s, x, scale1, shift1, w1, w2, scale2, shift2, w3, w4):
+    along = F.layer_norm(x, scale1.shape, scale1, shift1).mT
+    h = x + (F.gelu(along @ w1) @ w2).mT
+    return h + F.gelu(F.layer_norm(h, scale2.shape, scale2, shift2) @ w3) @ w4
+
+
+def residual_block(s, x, w1, w2, w3, scale1, scale2, scale3, shift1, shift2, shift3):
+    def norm(t, scale, shift):
+        y = F.batch_norm(t.permute(0, 3, 1, 2), None, None, scale, shift, training=True)
+        return y.permute(0, 2, 3, 1)
+
+    h = F.relu(norm(convolved(x, w1), scale1, shift1))
+    h = F.relu(norm(convolved(h, w2), scale2, shift2))
+    return F.relu(x + norm(convolved(h, w3), scale3, shift3))
+
+
+def trained(inputs, loss_of, gradients_of):
+    """A step: `gradients_of` is the way to differentiate, which depends on the peer."""
+    parameters = {n.removeprefix("parameter."): t for n, t in inputs.items() if n.startswith("parameter.")}
+    loss, gradients = gradients_of(loss_of, parameters)
+    m, v = group_of(inputs, "m"), group_of(inputs, "v")
+    return [loss] + stepped(list(parameters.values()), gradients, m, v, inputs["step"])
+
+
+def mlp_step(s, gradients_of, **inputs):
+    def loss(w):
+        return F.cross_entropy(layers_of(s, inputs["x"], w), inputs["labels"])
+
+    return trained(inputs, loss, gradients_of)
+
+
+def transformer_step(s, gradients_of, **inputs):
+    def loss(w):
+        x = F.embedding(inputs["tokens"], w["embedding"])
+        if "positions" in w:
+            x = x + w["positions"]
+        for i in range(s["layers"]):
+            x = block_of(s, w, f"layer{i}.", x, inputs.get("cos"), inputs.get("sin"))
+        logits = up(x @ w["head"])
+        return F.cross_entropy(logits.flatten(0, 1), inputs["labels"].flatten())
+
+    return trained(inputs, loss, gradients_of)
+
+
+ALTERNATIVES = {
+    "library": {
+        "attention": sdpa_attention,
+        "adamw": fused_adamw,
+        "batch_norm": library_batch_norm,
+        "lstm": library_lstm,
+    },
+    "flex": {"attention": flex_attention},
+}
+
+
+def restride(row, inputs):
+    """Weights of convolutions as cuDNN wants them for images whose channels come last."""
+    for name in ("w", "w1", "w2", "w3"):
+        if row["kind"] in ("convolution", "residual_block") and name in inputs:
+            w = inputs[name].permute(3, 2, 0, 1).contiguous(memory_format=torch.channels_last)
+            inputs[name] = w.permute(2, 3, 1, 0)
+    return inputs
