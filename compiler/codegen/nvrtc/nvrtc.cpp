@@ -48,6 +48,20 @@ void* open_library() {
   return nullptr;
 }
 
+std::string path_of(const NvrtcApi& api) {
+  Dl_info library{};
+  return dladdr(reinterpret_cast<const void*>(api.create), &library) ? library.dli_fname : "";
+}
+
+// NVRTC opens a second library by its name alone, where the system looks for libraries. One that
+// lies beside it is found if it is loaded already.
+void load_builtins(const NvrtcApi& api) {
+  const std::string path = path_of(api);
+  const std::string folder = path.substr(0, path.rfind('/') + 1);
+  const auto name = fmt::format("libnvrtc-builtins.so.{}.{}", api.major, api.minor);
+  if (!folder.empty()) dlopen((folder + name).c_str(), RTLD_NOW | RTLD_LOCAL);
+}
+
 std::unique_ptr<const NvrtcApi> load() {
   void* library = open_library();
   if (!library) return nullptr;
@@ -67,6 +81,7 @@ std::unique_ptr<const NvrtcApi> load() {
   find(api->log, "nvrtcGetProgramLog");
   find(api->error_text, "nvrtcGetErrorString");
   if (!complete || api->version(&api->major, &api->minor) != 0) return nullptr;
+  load_builtins(*api);
   return api;
 }
 
@@ -105,9 +120,7 @@ std::string nvrtc_name() {
 std::string nvrtc_identity() {
   const NvrtcApi* api = nvrtc();
   if (!api) return "none";
-  Dl_info library{};
-  dladdr(reinterpret_cast<const void*>(api->create), &library);
-  return fmt::format("{}, {}", nvrtc_name(), file_identity(library.dli_fname));
+  return fmt::format("{}, {}", nvrtc_name(), file_identity(path_of(*api)));
 }
 
 std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* times) {
