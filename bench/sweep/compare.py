@@ -5,9 +5,9 @@
 
 OLD and NEW are bench-sweep of each build, or folders whose bin/ holds it; both read the list of this folder. A row is
 slower if NEW's median is more than 3 % above OLD's, or more than 0.3 us where OLD takes less than 10 us. Such a row is
-measured again, twice as long, and counts only if it is slower then as well. The exit status is 1 if one is, if results
-differ, or if NEW cannot do what OLD can. Results that are not the same bits are marked; the order of a sum may have
-changed.
+measured twice more, each time longer, and counts only if it is slower each time. The exit status is 1 if one is, if
+results differ, or if NEW cannot do what OLD can. Results that are not the same bits are marked; the order of a sum may
+have changed.
 """
 import argparse
 import statistics
@@ -36,7 +36,7 @@ def compare_row(row, workers, options):
     if isinstance(difference, str) or difference > sweep.TOLERANCE[row["dtype"]]:
         return {**found, "fault": "values", "note": f"results differ: {difference}"}
     found["note"] = "" if new["outputs"] == old["outputs"] else f"other bits, {difference:.1e}"
-    for longer in (1, 2):
+    for longer in (1, 2, 4):
         samples, broken = sweep.measure_all(workers, longer * options.seconds, longer * options.rounds)
         if broken:
             return {**found, "fault": "broken", "note": str(broken)}

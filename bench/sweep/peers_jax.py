@@ -6,6 +6,7 @@ import math
 
 import jax
 import jax.numpy as jnp
+import numpy
 from jax import lax
 
 
@@ -309,8 +310,9 @@ def pool(s, x):
     window, stride, padding = s["window"], s["stride"], s.get("padding", 0)
     is_max = s.text("op", "max") == "max"
     edges = [(0, 0)] + [(padding, padding)] * 2 + [(0, 0)]
-    start = jnp.array(-jnp.inf if is_max else 0, x.dtype)
-    y = lax.reduce_window(x, start, lax.max if is_max else lax.add, (1, window, window, 1), (1, stride, stride, 1), edges)
+    start = numpy.array(-numpy.inf if is_max else 0, x.dtype)  # a constant, so that JAX knows the gradient
+    join = lax.max if is_max else lax.add
+    y = lax.reduce_window(x, start, join, (1, window, window, 1), (1, stride, stride, 1), edges)
     return y if is_max else y / (window * window)
 
 

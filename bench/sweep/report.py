@@ -62,8 +62,11 @@ def summaries(rows):
     cascades = [r for r in rows if r["family"] not in ("convolutions", "attention")]
     groups.append(("without convolutions and attention", cascades))
     groups += [(f"the same, {half}", [r for r in cascades if r["half"] == half]) for half in ("fit", "judge")]
-    groups += [(family, [r for r in rows if r["family"] == family]) for family in dict.fromkeys(r["family"] for r in rows)]
-    header = ["rows", "listed", "over compilers", "geometric mean", f"below {LOW}", "over all", "geometric mean", f"below {LOW}"]
+    families = dict.fromkeys(row["family"] for row in rows)
+    groups += [(family, [r for r in rows if r["family"] == family]) for family in families]
+    header = ["rows", "listed"]
+    for over in ("over compilers", "over all"):
+        header += [over, "geometric mean", f"below {LOW}"]
     return table(header, [[name, str(len(group))] + summary(group, sweep.COMPILERS) + summary(group, sweep.PEERS)
                           for name, group in groups])
 
@@ -74,13 +77,19 @@ def cell(peer):
     return "wrong" if "differs" in peer.get("error", "") else "failed" if "error" in peer else ""
 
 
+def ratio_cell(row, peers):
+    """With a question mark where one of the peers failed, for it might have been the best."""
+    found = ratio(row, peers)
+    doubt = "?" if any("error" in row["peers"].get(p, {}) for p in peers) else ""
+    return f"{found:.2f}{doubt}" if found else ""
+
+
 def cells(row):
     peers = row["peers"]
-    one, other = ratio(row, sweep.COMPILERS), ratio(row, sweep.PEERS)
     own = peers["braze"].get("blank") or cell(peers["braze"])
     return ([row["name"], row["half"], row["dtype"], str(peers["braze"].get("kernels", "")), own]
             + [cell(peers.get(p, {})) for p in sweep.PEERS]
-            + [f"{r:.2f}" if r else "" for r in (one, other)])
+            + [ratio_cell(row, sweep.COMPILERS), ratio_cell(row, sweep.PEERS)])
 
 
 HEADER = ["workload", "half", "dtype", "kernels", "Braze us", *sweep.PEERS, "over compilers", "over all"]
@@ -97,8 +106,9 @@ def markdown(head, rows):
               if "error" in peer]
     parts = [
         f"# The sweep on {head['device']}, {head['date']}",
-        f"{head['machine']}; {made}. Microseconds a call, medians of {head['rounds']} turns. A ratio is the time of the "
-        "best peer over Braze's. A blank is a peer that is missing or has no such function.",
+        f"{head['machine']}; {made}. Microseconds a call, medians of {head['rounds']} turns. A ratio is the time of "
+        "the best peer over Braze's; with a question mark a peer failed. A blank is a peer that is missing or "
+        "has no such function.",
         summaries(rows),
         f"## Below {LOW} of the best", table(HEADER, map(cells, losing)),
         "## The others", table(HEADER, map(cells, rest)),
@@ -122,18 +132,21 @@ def svg(head, rows):
     def height(r):
         return (top + bottom) / 2 - math.log(r) / math.log(most) * (bottom - top) / 2
 
-    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="440" font-family="sans-serif" font-size="11">',
+    lines = [f'<svg xmlns="http://www.w3.org/2000/svg" width="{width}" height="440" font-family="sans-serif" '
+             'font-size="11">',
              f'<rect width="{width}" height="440" fill="white"/>',
              f'<text x="60" y="20" font-size="13">best peer / Braze, {html.escape(head["machine"])}, {head["date"]}: '
              f'{len(ratios)} of {len(rows)} workloads</text>']
     for m in marks:
         y = height(m)
-        lines.append(f'<line x1="55" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}" stroke="{"#000" if m == 1 else "#ccc"}"/>'
+        stroke = "#000" if m == 1 else "#ccc"
+        lines.append(f'<line x1="55" x2="{width - 10}" y1="{y:.1f}" y2="{y:.1f}" stroke="{stroke}"/>'
                      f'<text x="50" y="{y + 4:.1f}" text-anchor="end">{m:g}</text>')
     for i, (r, name, half) in enumerate(ratios):
         y, middle = height(r), height(1)
-        lines.append(f'<rect x="{60 + 8 * i}" y="{min(y, middle):.1f}" width="6" height="{max(abs(y - middle), 1):.1f}" '
-                     f'fill="{COLOURS[half]}"><title>{html.escape(name)}: {r:.2f}</title></rect>')
+        lines.append(f'<rect x="{60 + 8 * i}" y="{min(y, middle):.1f}" width="6" '
+                     f'height="{max(abs(y - middle), 1):.1f}" fill="{COLOURS[half]}">'
+                     f'<title>{html.escape(name)}: {r:.2f}</title></rect>')
     for i, (half, colour) in enumerate(COLOURS.items()):
         lines.append(f'<rect x="{60 + 80 * i}" y="418" width="10" height="10" fill="{colour}"/>'
                      f'<text x="{75 + 80 * i}" y="427">{half}</text>')

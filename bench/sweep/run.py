@@ -133,6 +133,12 @@ def measured(options, executable):
                 worker.stop()
 
 
+def verdict(name, peer):
+    if "error" in peer:
+        return f"{name} IS WRONG: {peer['error']}"
+    return f"{name} {peer['difference']:.1e}" if "outputs" in peer else f"{name}: {peer['blank']}"
+
+
 def checked(options, executable):
     """Braze and the given peers at small sizes against doubles. Returns the exit status."""
     rows = sweep.read_rows(executable, "check", options)
@@ -151,11 +157,11 @@ def checked(options, executable):
                     wrong += 1
                     continue
                 judge(prepared, "reference", sweep.CHECK_TOLERANCE[row["dtype"]])
-                for name, peer in prepared.items():
-                    judged += name == "braze" and "outputs" in peer
-                    if "error" in peer:
-                        wrong += 1
-                        print(f"{row['name']}: {name}: {peer['error']}", flush=True)
+                del prepared["reference"]
+                judged += "outputs" in prepared["braze"]
+                wrong += sum("error" in peer for peer in prepared.values())
+                said = [verdict(*item) for item in prepared.items() if "blank" not in item[1] or item[0] == "braze"]
+                print(f"{row['name']}: {', '.join(said)}", flush=True)
         finally:
             for worker in workers:
                 worker.stop()

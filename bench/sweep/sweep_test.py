@@ -66,8 +66,8 @@ class List(unittest.TestCase):
                 self.assertIn(wanted, names, row["name"])
 
     def test_a_wrong_row_is_named_with_its_line(self):
-        for text, what in (("a/b scale shape=4y", "number"), ("a/b scales shape=4", "no kind"), ("ab scale shape=4", "family"),
-                           ("a/b scale shape=4\na/b scale shape=5", "another row")):
+        for text, what in (("a/b scale shape=4y", "number"), ("a/b scales shape=4", "no kind"),
+                           ("ab scale shape=4", "family"), ("a/b scale shape=4\na/b scale shape=5", "another row")):
             done = subprocess.run([EXECUTABLE, "list", "/dev/stdin", "cpu"], input=text, capture_output=True, text=True)
             self.assertEqual(done.returncode, 1, text)
             self.assertIn(what, done.stderr, text)
@@ -89,7 +89,7 @@ class Values(unittest.TestCase):
         """Twice in the workers and once in Braze: here they are numbers of one row, which is x * 1.5."""
         worker = sweep.Worker("braze", [EXECUTABLE, "serve", sweep.LIST, "cpu", "cpu"])
         try:
-            got = sweep.prepare_all([worker], {"name": "elementwise/scale"}, 120)["braze"]["outputs"][0]
+            got = sweep.prepare_all([worker], {"name": "elementwise/scale"}, 240)["braze"]["outputs"][0]
         finally:
             worker.stop()
         size, bound = got["shape"][0] * got["shape"][1], 3**0.5
@@ -107,6 +107,12 @@ class Figures(unittest.TestCase):
     def test_ratios_are_of_the_fastest(self):
         self.assertEqual([report.ratio(r, sweep.PEERS) for r in self.ROWS], [2, 0.5, None, None])
         self.assertEqual([report.ratio(r, sweep.COMPILERS) for r in self.ROWS], [4, 2, None, None])
+
+    def test_a_peer_that_failed_leaves_a_doubt(self):
+        failed = row("e", "fit", braze=10, torch=20)
+        failed["peers"]["jax"] = {"error": "it ended"}
+        self.assertEqual(report.ratio_cell(failed, sweep.PEERS), "2.00?")
+        self.assertEqual(report.ratio_cell(self.ROWS[0], sweep.PEERS), "2.00")
 
     def test_means_and_shares(self):
         self.assertEqual(report.summary(self.ROWS, sweep.PEERS), ["2", "1.00", "50 %"])
@@ -126,7 +132,8 @@ class Figures(unittest.TestCase):
         self.assertIn("m &lt;1&gt;", plot)
 
     def test_slower_rows(self):
-        for old, new, slower in ((100, 102.9, False), (100, 103.1, True), (5, 5.29, False), (5, 5.31, True), (10, 10.31, True)):
+        for old, new, slower in ((100, 102.9, False), (100, 103.1, True), (5, 5.29, False), (5, 5.31, True),
+                                 (10, 10.31, True)):
             self.assertEqual(compare.is_slower(old, new), slower, (old, new))
 
 
@@ -144,14 +151,14 @@ class Workers(unittest.TestCase):
     def test_braze_prepares_and_measures(self):
         worker = sweep.Worker("braze", [EXECUTABLE, "serve", sweep.LIST, "check", "cpu"])
         try:
-            prepared = sweep.prepare_all([worker], {"name": "elementwise/scale"}, 120)["braze"]
+            prepared = sweep.prepare_all([worker], {"name": "elementwise/scale"}, 240)["braze"]
             self.assertEqual(prepared["kernels"], 1)
             samples, broken = sweep.measure_all([worker], 0.01, 2)
             self.assertEqual((len(samples["braze"]), broken), (2, {}))
             worker.ask("prepare scans/sum-rows")
-            self.assertEqual(worker.answer(120), {"blank": "not yet"})
+            self.assertEqual(worker.answer(240), {"blank": "not yet"})
             worker.ask("prepare nobody/knows-this")
-            self.assertIn("no such workload", worker.answer(120)["error"])
+            self.assertIn("no such workload", worker.answer(240)["error"])
         finally:
             worker.stop()
 

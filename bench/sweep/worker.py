@@ -17,7 +17,7 @@ import sweep
 
 
 def direction_like(peer, row, result):
-    """The direction of gradients where Braze does not list it, for it knows no type of a result that it cannot build."""
+    """The direction of gradients of a row that Braze cannot build, and of whose result it lists no type."""
     if not result.shape:
         return {}
     i = {"dtype": row["dtype"], "shape": list(result.shape), "low": -1, "high": 1}
@@ -27,15 +27,13 @@ def direction_like(peer, row, result):
 class Torch:
     """Eager, and the base of the other ways to run PyTorch."""
 
-    compiles = False
-
     def __init__(self, device):
         import torch
 
         import peers_torch
 
         self.torch, self.functions, self.device = torch, peers_torch, device
-        torch.backends.cudnn.benchmark = True
+        torch.backends.cudnn.benchmark, torch.backends.cudnn.allow_tf32 = True, False
 
     def array(self, i, position):
         torch = self.torch
@@ -63,7 +61,8 @@ class Torch:
         made = {i["name"]: self.array(i, position) for position, i in enumerate(row["inputs"])}
         if not row["braze"] and sweep.wanted_gradients(row):
             with self.torch.no_grad():
-                made.update(direction_like(self, row, self.first(self.function(row["kind"])(sweep.Settings(row), **made))))
+                results = self.function(row["kind"])(sweep.Settings(row), **made)
+            made.update(direction_like(self, row, self.first(results)))
         made = self.functions.restride(row, made)
         self.wait()
         self.started = time.perf_counter()
@@ -279,40 +278,43 @@ class Reference(Torch):
 
 
 class Jax:
-    compiles = True
+    SMALL = 1 << 22
 
     def __init__(self, device):
         import jax
         import jax.numpy as jnp
+        import numpy
 
         import peers_jax
 
         jax.config.update("jax_enable_x64", True)  # labels and steps are i64, as they are for the others
         jax.config.update("jax_default_matmul_precision", "highest")
-        self.jax, self.jnp, self.functions = jax, jnp, peers_jax
+        self.jax, self.jnp, self.numpy, self.functions = jax, jnp, numpy, peers_jax
         self.one_by_one = not device.startswith("cuda")
         if not self.one_by_one:
             jax.config.update("jax_default_device", jax.devices("gpu")[0])
 
     def array(self, i, position):
-        jnp = self.jnp
         count = math.prod(i["shape"])
 
-        def fill():
-            h = jnp.arange(count, dtype=jnp.uint32) ^ jnp.uint32(sweep.scramble(position + 1))
-            h = h * jnp.uint32(0x9E3779B1)
-            h = (h ^ h >> 16) * jnp.uint32(0x85EBCA6B)
-            h = (h ^ h >> 13) * jnp.uint32(0xC2B2AE35)
+        def fill(np):
+            h = np.arange(count, dtype=np.uint32) ^ np.uint32(sweep.scramble(position + 1))
+            h = h * np.uint32(0x9E3779B1)
+            h = (h ^ h >> 16) * np.uint32(0x85EBCA6B)
+            h = (h ^ h >> 13) * np.uint32(0xC2B2AE35)
             h = h ^ h >> 16
-            unit = (h >> 8).astype(jnp.float32) * jnp.float32(2.0**-24)
-            value = unit * jnp.float32(i["high"] - i["low"]) + jnp.float32(i["low"])
+            unit = (h >> 8).astype(np.float32) * np.float32(2.0**-24)
+            value = unit * np.float32(i["high"] - i["low"]) + np.float32(i["low"])
             if i["dtype"] == "bool":
-                return value < 0.5
-            if i["dtype"] in ("i32", "i64"):
-                return jnp.floor(value).astype("int" + i["dtype"][1:])
-            return value.astype(sweep.Settings({"settings": {}, "dtype": i["dtype"]}).jax_dtype())
+                value = value < 0.5
+            elif i["dtype"] in ("i32", "i64"):
+                value = np.floor(value).astype("int" + i["dtype"][1:])
+            else:
+                value = value.astype(sweep.Settings({"settings": {}, "dtype": i["dtype"]}).jax_dtype())
+            return value.reshape(i["shape"])
 
-        return self.jax.jit(fill)().reshape(i["shape"])
+        # What is small takes less time to fill than the code for its shape takes to compile.
+        return self.jnp.asarray(fill(self.numpy)) if count < self.SMALL else self.jax.jit(lambda: fill(self.jnp))()
 
     def prepare(self, row):
         jax, s = self.jax, sweep.Settings(row)
@@ -365,10 +367,10 @@ class Jax:
 
     def values(self, result, count):
         places = sweep.sample_places(result.size, count)
-        flat = result.reshape(-1)
+        flat = (self.numpy.asarray(result) if result.size < self.SMALL else result).reshape(-1)
         if places is not None:
-            flat = flat[self.jnp.array(places)]
-        return list(result.shape), [float(x) for x in flat.astype("float64").tolist()]
+            flat = flat[self.numpy.array(places)]
+        return list(result.shape), self.numpy.asarray(flat).astype("float64").tolist()
 
 
 PEERS = {"torch": Torch, "compile": Compile, "tuned": Tuned, "library": Library, "flex": Flex, "jax": Jax,
