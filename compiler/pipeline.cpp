@@ -1,6 +1,7 @@
 // pipeline.cpp — compile(): the steps from a Graph to a Program, in order.
 #include <algorithm>
 #include <atomic>
+#include <cctype>
 #include <exception>
 #include <filesystem>
 #include <fstream>
@@ -9,6 +10,7 @@
 #include <map>
 #include <mutex>
 #include <thread>
+#include <unordered_map>
 
 #include "braze/compile.h"
 #include "braze/error.h"
@@ -284,6 +286,53 @@ Artifact generate(const Kernel& kernel, const Target& target, const CompileOptio
                                             : generate_gpu(kernel, target, assembly);
 }
 
+// The text of a kernel with numbers in place of names, most of which come from people's labels.
+std::string with_numbers(std::string_view text) {
+  const auto in_name = [&](size_t i) {
+    return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_');
+  };
+  std::string out;
+  std::unordered_map<std::string_view, size_t> numbers;
+  for (size_t i = 0; i < text.size();) {
+    out += text[i++];
+    if (out.back() != '%' || !in_name(i)) continue;
+    size_t end = i;
+    while (in_name(end) || (in_name(end + 1) && text[end] == '.')) ++end;
+    const std::string_view name = text.substr(i, end - i);
+    out += std::to_string(numbers.emplace(name, numbers.size()).first->second);
+    i = end;
+  }
+  return out;
+}
+
+// What decides the code of a kernel. What the simulator says of a kernel names its values, so that
+// there each kernel has its own.
+std::string code_key(const Kernel& kernel, const Target& target) {
+  if (target.simulated) return kernel.name;
+  Kernel nameless = kernel;
+  nameless.name = "kernel";
+  nameless.schedule.clear();
+  return with_numbers(to_text(nameless));
+}
+
+// Makes code, once for all kernels that are equal but for names, on all cores.
+void generate_all(std::vector<CompiledFusion>& compiled, const Target& target,
+                  const CompileOptions& options) {
+  std::unordered_map<std::string, std::vector<size_t>> kernels_of;
+  std::vector<const std::vector<size_t>*> distinct;
+  for (size_t i = 0; i < compiled.size(); ++i) {
+    std::vector<size_t>& equal = kernels_of[code_key(compiled[i].kernel, target)];
+    if (equal.empty()) distinct.push_back(&equal);
+    equal.push_back(i);
+  }
+  parallel_for(distinct.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t n) {
+    const std::vector<size_t>& equal = *distinct[n];
+    const auto code =
+        std::make_shared<const Artifact>(generate(compiled[equal.front()].kernel, target, options));
+    for (const size_t i : equal) compiled[i].code = code;
+  });
+}
+
 // Names that no two kernels of a program share.
 std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusion>& fusions) {
   std::vector<std::string> names;
@@ -387,9 +436,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     });
     show_code(out.kernel, target, options, viewers);
   }
-  parallel_for(compiled.size(), std::max(1u, std::thread::hardware_concurrency()), [&](size_t i) {
-    compiled[i].artifact = generate(compiled[i].kernel, target, options);
-  });
+  generate_all(compiled, target, options);
   Program program =
       in_span("pass", "plan", {}, [&] { return plan(forms, compiled, updates, target); });
   program.precision = options.precision;

@@ -180,8 +180,7 @@ class Planner {
     std::vector<uint32_t> slots;
     for (NodeId node : compiled.parameters) slots.push_back(slot_of(node));
     Launch launch;
-    launch.artifact = static_cast<uint32_t>(program_.artifacts.size());
-    program_.artifacts.push_back(compiled.artifact);
+    launch.artifact = artifact_of(compiled.code);
     for (const Memory& memory : compiled.kernel.memories) {
       if (memory.space != MemorySpace::Workspace) continue;
       const uint32_t slot = add_slot({Slot::Kind::Temporary,
@@ -219,6 +218,13 @@ class Planner {
     }
     for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
     program_.launches.push_back(std::move(launch));
+  }
+
+  uint32_t artifact_of(const std::shared_ptr<const Artifact>& code) {
+    const auto next = static_cast<uint32_t>(program_.artifacts.size());
+    const auto [found, added] = artifact_of_.emplace(code.get(), next);
+    if (added) program_.artifacts.push_back(*code);
+    return found->second;
   }
 
   // A value without elements has no writer, but it has a place.
@@ -295,6 +301,7 @@ class Planner {
   Program program_;
   std::map<uint32_t, size_t> writer_;     // node -> the fusion that computes it
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
+  std::map<const Artifact*, uint32_t> artifact_of_;
   std::vector<std::pair<NodeId, uint32_t>>
       unplaced_;  // results that no kernel writes to their slot
   std::vector<std::pair<uint32_t, uint32_t>> copies_;  // slots, after the last kernel

@@ -1,6 +1,7 @@
 // plan.h — the host plan: which kernel runs when, on which memory.
 #pragma once
 
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -14,7 +15,7 @@ namespace braze {
 struct CompiledFusion : PlacedFusion {
   std::vector<NodeId> parameters;  ///< nodes behind the kernel's memory parameters
   Kernel kernel;
-  Artifact artifact;
+  std::shared_ptr<const Artifact> code;  ///< one for all kernels that are equal but for names
 };
 
 /// Makes the Program: memory for every value that reaches it, in-place updates where no reader is

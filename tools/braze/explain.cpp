@@ -128,6 +128,17 @@ void print_edges(const std::vector<Edge>& edges) {
   fmt::print("\nreasons\n{}", table(meanings));
 }
 
+// "12 kernels", and of how many codes where some share one.
+std::string kernels_text(const Program& program) {
+  const auto kernels = static_cast<size_t>(
+      std::count_if(program.launches.begin(), program.launches.end(),
+                    [](const Launch& launch) { return launch.artifact != Launch::kCopy; }));
+  const size_t codes = program.artifacts.size();
+  std::string text = fmt::format("{} kernel{}", kernels, kernels == 1 ? "" : "s");
+  if (codes < kernels) text += fmt::format(" ({} compiled, equal ones once)", codes);
+  return text;
+}
+
 // The phases of a GPU kernel.
 std::string facts_json(const Program& program, const Launch& launch) {
   std::vector<std::string> phases;
@@ -179,6 +190,7 @@ void print_json(const Program& program, const std::vector<Edge>& edges) {
                {"target", json::string(program.target.to_string())},
                {"precision", json::string(std::string(name(program.precision)))},
                {"ops", std::to_string(program.ops_before_fusion)},
+               {"codes", std::to_string(program.artifacts.size())},
                {"kernels", json::array(launches)},
                {"edges", json::array(reasons)}});
 }
@@ -197,10 +209,8 @@ Exit explain(const Options& options) {
     return Exit::Ok;
   }
   if (options.edge.empty()) {
-    const size_t kernels = program.artifacts.size();
-    fmt::print("{}: {} ops in {} kernel{} for {}, {} precision\n", program.name,
-               program.ops_before_fusion, kernels, kernels == 1 ? "" : "s", program.target.name,
-               name(program.precision));
+    fmt::print("{}: {} ops in {} for {}, {} precision\n", program.name, program.ops_before_fusion,
+               kernels_text(program), program.target.name, name(program.precision));
     for (const Launch& launch : program.launches) print_launch(program, launch);
   }
   print_edges(edges);
