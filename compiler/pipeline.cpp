@@ -26,6 +26,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
 #include "compiler/planning/plan.h"
@@ -82,6 +83,7 @@ constexpr Pass kPasses[] = {
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
     {"fold", fold, "what depends on constants only is computed"},
     {"simplify", simplify, "local rewrites that keep every bit"},
+    {"split_concats", split_concats, "many parts are joined in steps"},
 };
 
 /// Model bytes of a tensor.

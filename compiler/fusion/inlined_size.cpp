@@ -1,6 +1,8 @@
 #include "compiler/fusion/inlined_size.h"
 
 #include <algorithm>
+#include <functional>
+#include <set>
 #include <unordered_map>
 
 namespace braze {
@@ -15,6 +17,31 @@ double own_length(const LoopForm& form) {
   for (const BodyStep& step : form.body)
     if (step.kind == BodyStep::Kind::Apply) length += is_machine(step.op) ? 1 : kMathLength;
   return length;
+}
+
+double operations(const Expr& e) {
+  double count = e.operands().empty() ? 0 : static_cast<double>(e.operands().size()) - 1;
+  for (const Expr& operand : e.operands()) count += operations(operand);
+  return count;
+}
+
+// All that a node's own body is made of, with the arithmetic of its indices: a sum of many sizes is
+// long.
+double own_size(const LoopForm& form) {
+  double size = 0;
+  for (const BodyStep& step : form.body) {
+    const bool is_math = step.kind == BodyStep::Kind::Apply && !is_machine(step.op);
+    size += is_math ? kMathLength : 1;
+    for (const Expr& e : step.index) size += operations(e);
+    for (const RangeCondition& c : step.conditions)
+      size += operations(c.value) + operations(c.min) + operations(c.limit);
+  }
+  return size;
+}
+
+// One place is never too many.
+bool copied_too_often(double places, const LoopForm& form) {
+  return places > 1 && places * own_length(form) > kMostCopied;
 }
 
 // Whether the load reads its operand where the node itself is computed.
@@ -61,13 +88,38 @@ double inlined_length(const LoopForms& forms, const std::vector<double>& lengths
   return before + own_length(*forms.find(node));
 }
 
+double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node) {
+  double size = 0;
+  Places places;
+  std::set<NodeId, std::greater<>> open{node};  // users before what they are made of
+  while (!open.empty() && size <= kLargestBody) {
+    const NodeId next = *open.begin();
+    open.erase(open.begin());
+    const double count = next == node ? 1 : places.of(next);
+    size += count * own_size(*forms.find(next));
+    places.add_operands(forms, next, count);
+    for (NodeId operand : forms.graph()[next].operands)
+      if (inlined[operand.index]) open.insert(operand);
+  }
+  return size;
+}
+
+double most_inlined_size(const LoopForms& forms, const std::vector<double>& sizes, NodeId node) {
+  const LoopForm& form = *forms.find(node);
+  double size = own_size(form);
+  for (const BodyStep& step : form.body)
+    if (step.kind == BodyStep::Kind::Load)
+      size += sizes[forms.graph()[node].operands[step.operand].index];
+  return size;
+}
+
 void add_roots_by_places(const LoopForms& forms, const std::vector<bool>& live,
                          std::vector<bool>& root) {
   Places places;
   for (size_t i = live.size(); i-- > 0;) {
     const LoopForm* form = live[i] ? forms.find(NodeId(i)) : nullptr;
     if (!form) continue;
-    if (!form->reduces() && places.of(NodeId(i)) > kMostPlaces) root[i] = true;
+    if (!form->reduces() && copied_too_often(places.of(NodeId(i)), *form)) root[i] = true;
     places.add_operands(forms, NodeId(i), root[i] || form->reduces() ? 1 : places.of(NodeId(i)));
   }
 }
@@ -82,11 +134,13 @@ bool inlines_within_bounds(const LoopForms& forms, const std::vector<NodeId>& no
     if (!form->reduces()) lengths[node.index] = length;
   }
   Places places;
+  double size = 0;
   for (auto node = nodes.rbegin(); node != nodes.rend(); ++node) {
     const LoopForm* form = forms.find(*node);
     if (!form) continue;
     const double count = form->reduces() ? 1 : places.of(*node);
-    if (count > kMostPlaces) return false;
+    size += count * own_size(*form);
+    if (copied_too_often(count, *form) || size > kLargestBody) return false;
     places.add_operands(forms, *node, count);
   }
   return true;

@@ -13,12 +13,21 @@ namespace braze {
 
 /// Operations that follow each other in one body, at most.
 inline constexpr double kLongestBody = 600;
-/// Places at which a body computes one value, at most.
-inline constexpr double kMostPlaces = 128;
+/// Operations that a body spends on one value that it computes at several places, at most.
+inline constexpr double kMostCopied = 256;
+/// Operations of one body, at most: what a code generator takes well below a second for.
+inline constexpr double kLargestBody = 1200;
 
 /// The longest chain of operations that ends in `node`, given those of its operands that are
 /// computed with it: `lengths[i]` of node i, 0 if it is not.
 double inlined_length(const LoopForms& forms, const std::vector<double>& lengths, NodeId node);
+
+/// The size of the body of `node` with all that is computed inside of it: `inlined[i]` says whether
+/// node i is computed with its users. Counting stops above kLargestBody.
+double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node);
+/// The same without a walk, and never less, given the sizes of the operands; 0 of what is not
+/// inlined.
+double most_inlined_size(const LoopForms& forms, const std::vector<double>& sizes, NodeId node);
 
 /// Marks the nodes that would be computed at too many places unless they were roots themselves.
 void add_roots_by_places(const LoopForms& forms, const std::vector<bool>& live,

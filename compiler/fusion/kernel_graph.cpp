@@ -1,10 +1,19 @@
 #include "compiler/fusion/kernel_graph.h"
 
 #include <algorithm>
+#include <iterator>
 
 #include "braze/error.h"
 
 namespace braze {
+
+namespace {
+
+// Readers of one value that are all tried with each other; without a bound the search would take
+// the square of their number.
+constexpr size_t kMostReaders = 32;
+
+}  // namespace
 
 KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
                          const std::vector<bool>& root)
@@ -69,16 +78,35 @@ std::vector<size_t> KernelGraph::kernels_with(const std::vector<NodeId>& roots) 
   return out;
 }
 
+void KernelGraph::add_readers(size_t k, NodeId value, std::vector<NodeId>& roots) const {
+  const std::vector<NodeId>& readers = read_by_[value.index];  // in graph order
+  if (readers.size() <= kMostReaders) {
+    roots.insert(roots.end(), readers.begin(), readers.end());
+    return;
+  }
+  // The nearest on either side; roots that are one kernel by now count once.
+  const auto add_nearest = [&](auto next, auto end) {
+    size_t last = k;
+    for (size_t added = 0; next != end && added < kMostReaders / 2; ++next) {
+      const size_t other = kernel_of(*next);
+      if (other == k || other == last) continue;
+      last = other;
+      roots.push_back(*next);
+      ++added;
+    }
+  };
+  const auto middle = std::lower_bound(readers.begin(), readers.end(), kernels_[k].roots.front());
+  add_nearest(middle, readers.end());
+  add_nearest(std::reverse_iterator(middle), readers.rend());
+}
+
 std::vector<size_t> KernelGraph::neighbours(size_t k) const {
   std::vector<NodeId> roots;
-  const auto add_readers = [&](NodeId value) {
-    roots.insert(roots.end(), read_by_[value.index].begin(), read_by_[value.index].end());
-  };
   for (NodeId input : kernels_[k].fusion.inputs) {
     if (kernel_of(input) != kNone && !is_empty(input)) roots.push_back(input);
-    add_readers(input);
+    add_readers(k, input, roots);
   }
-  for (NodeId output : kernels_[k].fusion.outputs) add_readers(output);
+  for (NodeId output : kernels_[k].fusion.outputs) add_readers(k, output, roots);
   std::vector<size_t> out = kernels_with(roots);
   std::erase(out, k);
   return out;

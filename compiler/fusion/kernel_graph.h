@@ -38,7 +38,8 @@ class KernelGraph {
   size_t kernel_of(NodeId root) const { return kernel_of_[root.index]; }
   /// All kernels that compute a node.
   std::vector<size_t> homes(NodeId node) const { return kernels_with(homes_[node.index]); }
-  /// Kernels that share an edge or an input with `k`.
+  /// Kernels that share an edge or an input with `k`. Of the many that may share one value, only
+  /// those are neighbours that stand nearest in the graph.
   std::vector<size_t> neighbours(size_t k) const;
   /// Whether one of the two needs the other through a third.
   bool connected_around(size_t a, size_t b) const;
@@ -55,6 +56,7 @@ class KernelGraph {
   void make_kernel(NodeId root, const std::vector<bool>& is_root);
   bool is_source(NodeId node) const;
   bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().range().max == 0; }
+  void add_readers(size_t k, NodeId value, std::vector<NodeId>& roots) const;
   std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;
   /// Whether a root must reach memory if `a` and `b` are one kernel.
   bool leaves(NodeId root, size_t a, size_t b) const;

@@ -7,6 +7,7 @@
 
 #include "compiler/fusion/inlined_size.h"
 #include "compiler/fusion/kernel_graph.h"
+#include "compiler/fusion/prices.h"
 #include "compiler/fusion/reasons.h"
 #include "ir/graph/rewrite.h"
 #include "ir/support/text.h"
@@ -19,6 +20,12 @@ namespace {
 // A value that several kernels need is computed in each of them up to this many operations an
 // element.
 constexpr double kCheapFlops = 4;
+// Tensors that one kernel reads and writes, at most: each takes a pointer, and memory serves only
+// so many streams at once.
+constexpr size_t kMostTensors = 128;
+// A choice of one out of this many values computes so much in vain that these have kernels of their
+// own, if they cost something.
+constexpr double kFewChoices = 4;
 
 struct Merge {
   std::optional<Candidate> merged;
@@ -37,7 +44,8 @@ class Search {
         target_(target),
         options_(options),
         live_(needed_nodes(graph_)),
-        kernels_(forms, live_, roots()) {
+        kernels_(forms, live_, roots()),
+        prices_(forms, target) {
     for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
   }
 
@@ -50,6 +58,8 @@ class Search {
       result.costs.push_back(kernels_[k].cost);
     }
     result.edges = explain_edges();
+    result.tried = tried_;
+    result.priced = prices_.looked_at();
     return result;
   }
 
@@ -71,7 +81,7 @@ class Search {
     const std::vector<bool> spread = spread_values();
     // Nodes through which a body continues; up to roots, so that a chain is counted once.
     std::vector<bool> inlined(graph_.size());
-    std::vector<double> lengths(graph_.size());
+    std::vector<double> lengths(graph_.size()), sizes(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
       const LoopForm* form = forms_.find(node);
@@ -90,8 +100,39 @@ class Search {
       }
       if (root[i]) lengths[i] = 0;
       inlined[i] = !root[i];
+      if (!form) continue;
+      const auto cut = [&](NodeId part) {
+        root[part.index] = true;
+        inlined[part.index] = false;
+        lengths[part.index] = sizes[part.index] = 0;
+      };
+      sizes[i] = most_inlined_size(forms_, sizes, node);
+      while (sizes[i] > kLargestBody) {
+        sizes[i] = inlined_size(forms_, inlined, node);
+        if (sizes[i] <= kLargestBody) break;
+        const std::optional<NodeId> part = largest_part(node, inlined, sizes);
+        if (!part) break;
+        cut(*part);
+      }
+      if (root[i]) sizes[i] = 0;
     }
     return root;
+  }
+
+  // What makes up most of the body of `node` and can be computed elsewhere.
+  std::optional<NodeId> largest_part(NodeId node, const std::vector<bool>& inlined,
+                                     const std::vector<double>& sizes) const {
+    std::optional<NodeId> largest;
+    for (NodeId operand : graph_[node].operands)
+      if (inlined[operand.index] && (!largest || sizes[operand.index] > sizes[largest->index]))
+        largest = operand;
+    // Through index maps to the value that is computed.
+    while (largest && !computes(*forms_.find(*largest))) {
+      const auto& operands = graph_[*largest].operands;
+      if (operands.empty() || !inlined[operands[0].index]) return std::nullopt;
+      largest = operands[0];
+    }
+    return largest;
   }
 
   // Whether a node is a factor transposed for a product on matrix units: these read tf32 along the
@@ -135,7 +176,7 @@ class Search {
   }
 
   // Values that a user reads more often than they have elements: what is broadcast or gathered, the
-  // factors of contractions, and indices that place terms.
+  // factors of contractions, parts of many, and indices that place terms.
   std::vector<bool> spread_values() const {
     const auto most = [](const std::vector<Expr>& extents) {
       double product = 1;
@@ -152,10 +193,11 @@ class Search {
       // Every term of a placed reduction has one place.
       if (form->placement) reads /= std::max(most({form->domain[form->placement->axis]}), 1.0);
       for (const BodyStep& step : form->body) {
-        if (step.kind != BodyStep::Kind::Load || !step.conditions.empty()) continue;
+        if (step.kind != BodyStep::Kind::Load) continue;
         const NodeId operand = graph_[NodeId(i)].operands[step.operand];
         const Shape& shape = graph_[operand].type.shape;
-        if (reads > most({shape.begin(), shape.end()})) spread[operand.index] = true;
+        const double times = step.conditions.empty() ? 1 : kFewChoices;
+        if (reads > times * most({shape.begin(), shape.end()})) spread[operand.index] = true;
       }
     }
     return spread;
@@ -202,29 +244,30 @@ class Search {
   }
 
   // The cost of a kernel, or why it is none.
-  void measure(Candidate& kernel, std::string* detail = nullptr) const {
+  void measure(Candidate& kernel, std::string* detail = nullptr) {
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
       return;
     }
-    const auto found = find_space(forms_, kernel.fusion);
-    if (const auto* none = std::get_if<NoSpace>(&found)) {
-      if (detail) *detail = fmt::format("%{} and %{}", none->first.index, none->second.index);
-      kernel.refusal = none->code;
-      return;
-    }
-    kernel.cost = estimate(forms_, kernel.fusion, std::get<Space>(found), target_);
+    const Price price = prices_.of(kernel.fusion);
+    if (price.refusal && detail)
+      *detail = fmt::format("%{} and %{}", price.first.index, price.second.index);
+    kernel.refusal = price.refusal;
+    kernel.cost = price.cost;
   }
 
   // --- Merging --------------------------------------------------------------------------------
 
-  Merge try_merge(Pair pair) const {
+  Merge try_merge(Pair pair) {
+    ++tried_;
     const Candidate &first = kernels_[pair.first], &second = kernels_[pair.second];
     for (const Candidate* kernel : {&first, &second})
       if (kernel->refusal) return {{}, kernel->refusal, {}, 0};
     if (packs(first, second) || packs(second, first)) return {{}, &reasons::kPacked, {}, 0};
     if (kernels_.connected_around(pair.first, pair.second)) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(pair.first, pair.second);
+    if (merged.fusion.inputs.size() + merged.fusion.outputs.size() > kMostTensors)
+      return {{}, &reasons::kManyTensors, {}, 0};
     if (!inlines_within_bounds(forms_, merged.fusion.nodes))
       return {{}, &reasons::kInlinedSize, {}, 0};
     std::string detail;
@@ -303,8 +346,9 @@ class Search {
     if (!options_.fuse) return {producer, consumer, &reasons::kNotAsked, {}};
     for (size_t k : {home, *apart})
       if (kernels_[k].refusal) return {producer, consumer, kernels_[k].refusal, {}};
-    const Merge& verdict = refused_.at(std::minmax(home, *apart));
-    return {producer, consumer, verdict.refusal, verdict.detail};
+    const auto verdict = refused_.find(std::minmax(home, *apart));
+    if (verdict == refused_.end()) return {producer, consumer, &reasons::kCrowded, {}};
+    return {producer, consumer, verdict->second.refusal, verdict->second.detail};
   }
 
   const LoopForms& forms_;
@@ -313,6 +357,8 @@ class Search {
   const PartitionOptions& options_;
   std::vector<bool> live_;
   KernelGraph kernels_;
+  Prices prices_;
+  size_t tried_ = 0;
   std::map<Pair, Merge> refused_;  // verdicts on neighbours that stay apart
 };
 

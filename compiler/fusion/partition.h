@@ -28,6 +28,9 @@ struct Partition {
   std::vector<Fusion> fusions;
   std::vector<Cost> costs;  ///< of each
   std::vector<EdgeReason> edges;
+  // What the search took.
+  size_t tried = 0;   ///< pairs of kernels
+  size_t priced = 0;  ///< kernels looked at; equal ones count once
 };
 
 struct PartitionOptions {

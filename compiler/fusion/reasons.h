@@ -29,8 +29,13 @@ inline constexpr Code kIndexMap{
 inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
                              "Fusing would make two kernels wait for each other."};
 inline constexpr Code kInlinedSize{"inlined-size", ErrorKind::Unsupported,
-                                   "Inside its consumers the producer would be a very long body, "
-                                   "or computed at very many places."};
+                                   "As one kernel the two would be a very large or long body, or "
+                                   "compute a value at very many places."};
+inline constexpr Code kManyTensors{"many-tensors", ErrorKind::Unsupported,
+                                   "As one kernel the two would read and write very many tensors."};
+inline constexpr Code kCrowded{"crowded", ErrorKind::Unsupported,
+                               "Very many kernels share this value; only the nearest in the graph "
+                               "were tried with each other."};
 // Not fused: would be slower.
 inline constexpr Code kRecomputeCost{
     "recompute-cost", ErrorKind::Unsupported,

@@ -1,9 +1,15 @@
-// What repeats is compiled once. Work is counted, never timed.
+// What compiling takes grows with the graph, not with its square, and what repeats is done once.
+// Work is counted, never timed: kernels that the search tries and prices, parts of bodies, codes.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cstring>
 #include <set>
 
+#include "compiler/fusion/inlined_size.h"
+#include "compiler/fusion/partition.h"
+#include "compiler/fusion/reasons.h"
+#include "compiler/passes/split_concats.h"
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
@@ -12,6 +18,208 @@ namespace braze {
 namespace {
 
 using testing::parse;
+
+// A graph after the passes, and its kernels.
+struct Parts {
+  Graph graph;
+  Partition partition;
+};
+
+Parts parts_of(const Graph& graph) {
+  Parts out;
+  CompileOptions options;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.partition) out = {*phase.graph, *phase.partition};
+  };
+  compile(graph, Device("sim:cpu").target(), options);
+  return out;
+}
+
+std::string returned(int count, const std::string& name) {
+  std::string text = "  return ";
+  for (int i = 0; i < count; ++i) text += fmt::format("{}%{}{}", i ? ", " : "", name, i);
+  return text + "\n}";
+}
+
+// --- Many kernels around one value --------------------------------------------------------------
+
+Graph outputs_of_one_input(int count) {
+  std::string text = "graph @main(%x: f32[8]) {\n";
+  for (int i = 0; i < count; ++i)
+    text += fmt::format("  %c{0} = constant {0}.5 : f32[]\n  %y{0} = mul %x, %c{0} : f32[8]\n", i);
+  return parse(text + returned(count, "y"));
+}
+
+TEST(Growth, EachOfManyReadersOfAValueIsTriedWithFew) {
+  constexpr size_t kFew = 64;
+  const Partition small = parts_of(outputs_of_one_input(100)).partition;
+  const Partition large = parts_of(outputs_of_one_input(400)).partition;
+  EXPECT_LT(small.tried, kFew * 100);
+  EXPECT_LT(large.tried, kFew * 400);
+  EXPECT_LT(large.priced, 400u) << "most are equal";
+}
+
+TEST(Growth, ManyOutputsAreKernelsOfManyEach) {
+  const Graph graph = outputs_of_one_input(300);
+  const Partition partition = parts_of(graph).partition;
+  EXPECT_GE(partition.fusions.size(), 3u);
+  EXPECT_LE(partition.fusions.size(), 12u);
+  for (const Fusion& fusion : partition.fusions)
+    EXPECT_LE(fusion.inputs.size() + fusion.outputs.size(), 128u);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+// All of them read one value that costs too much to compute again.
+TEST(Growth, ManyConsumersHaveReasons) {
+  std::string text = "graph @main(%x: f32[64, 64]) {\n  %s = reduce sum %x {axes: [1]} : f32[64]\n";
+  for (int i = 0; i < 100; ++i)
+    text += fmt::format(
+        "  %c{0} = constant {0}.5 : f32[]\n  %m{0} = mul %s, %c{0} : f32[64]\n"
+        "  %e{0} = exp %m{0} : f32[64]\n  %y{0} = reduce sum %e{0} {{axes: [0]}} : f32[]\n",
+        i);
+  const Graph graph = parse(text + returned(100, "y"));
+  const auto [passed, partition] = parts_of(graph);
+  size_t edges = 0;
+  for (const NodeId node : partition.fusions.front().nodes) edges += passed[node].operands.size();
+  EXPECT_GT(edges, 0u);
+  for (const EdgeReason& edge : partition.edges) EXPECT_NE(edge.code, nullptr);
+  EXPECT_LT(partition.tried, 100u * 100u);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+// --- Bodies --------------------------------------------------------------------------------------
+
+size_t most_operands(const Graph& graph) {
+  size_t most = 0;
+  for (size_t i = 0; i < graph.size(); ++i) most = std::max(most, graph[NodeId(i)].operands.size());
+  return most;
+}
+
+TEST(Growth, NoElementIsChosenFromAllPartsOfALongConcat) {
+  std::string text = "graph @main(%x: f32[3, 2]) {\n", parts;
+  for (int i = 0; i < 300; ++i) {
+    text +=
+        fmt::format("  %c{0} = constant {0}.5 : f32[]\n  %m{0} = mul %x, %c{0} : f32[3, 2]\n", i);
+    parts += fmt::format("{}%m{}", i ? ", " : "", i);
+  }
+  const Graph graph = parse(
+      text + fmt::format("  %y = concat {} {{axis: 1}} : f32[3, 600]\n  return %y\n}}", parts));
+  const auto [passed, partition] = parts_of(graph);
+  EXPECT_LE(most_operands(passed), kMostParts);
+  for (const Fusion& fusion : partition.fusions)
+    EXPECT_LE(fusion.nodes.size(), passed.size() / 2) << "the parts are joined in one body again";
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+TEST(Growth, PartsOfManySizes) {
+  std::string symbols, inputs, parts, extent;
+  for (int i = 0; i < 40; ++i) {
+    symbols += fmt::format("symbol n{}: 0..5\n", i);
+    inputs += fmt::format("{}%x{}: i32[n{}]", i ? ", " : "", i, i);
+    parts += fmt::format("{}%x{}", i ? ", " : "", i);
+    extent += fmt::format("{}n{}", i ? " + " : "", i);
+  }
+  const Graph graph = parse(
+      fmt::format("{}graph @main({}) {{\n  %y = concat {} {{axis: 0}} : i32[{}]\n  return %y\n}}",
+                  symbols, inputs, parts, extent));
+  EXPECT_LE(most_operands(parts_of(graph).graph), kMostParts);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+// Statements of the largest kernel.
+size_t longest_kernel(const Graph& graph) {
+  size_t longest = 0;
+  CompileOptions options;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage != "tile") return;
+    const std::string text = phase.text();
+    longest = std::max(longest, static_cast<size_t>(std::count(text.begin(), text.end(), '\n')));
+  };
+  compile(graph, Device("sim:cpu").target(), options);
+  return longest;
+}
+
+// Each of the 49 neighbours would be computed where it is read.
+TEST(Growth, CostlyNeighboursAreComputedOnce) {
+  std::string text = "graph @main(%x: f32[14, 14]) {\n  %t = tanh %x : f32[14, 14]\n";
+  std::string sum;
+  for (int i = 0; i < 49; ++i) {
+    text += fmt::format(
+        "  %s{0} = slice %t {{starts: [{1}, {2}], limits: [{3}, {4}], strides: [1, 1]}} "
+        ": f32[8, 8]\n",
+        i, i / 7, i % 7, i / 7 + 8, i % 7 + 8);
+    if (i > 0) text += fmt::format("  %a{0} = add {1}, %s{0} : f32[8, 8]\n", i, sum);
+    sum = i > 0 ? fmt::format("%a{}", i) : "%s0";
+  }
+  const Graph graph = parse(text + "  return " + sum + "\n}");
+  const auto [passed, partition] = parts_of(graph);
+  EXPECT_EQ(partition.fusions.size(), 2u);
+  EXPECT_TRUE(std::any_of(partition.edges.begin(), partition.edges.end(),
+                          [](const EdgeReason& e) { return e.code == &reasons::kInlinedSize; }));
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+// A tree as broad as the graph, whose branches are short.
+TEST(Growth, BroadBodiesAreCutIntoKernels) {
+  std::string text = "graph @main(%x: f32[8]) {\n";
+  int count = 512;
+  for (int i = 0; i < count; ++i)
+    text += fmt::format(
+        "  %c{0} = constant {0}.5 : f32[]\n  %d{0} = sub %x, %c{0} : f32[8]\n"
+        "  %v0_{0} = mul %d{0}, %d{0} : f32[8]\n",
+        i);
+  for (int level = 1; count > 1; ++level) {
+    count /= 2;
+    for (int i = 0; i < count; ++i)
+      text += fmt::format("  %v{0}_{1} = max %v{2}_{3}, %v{2}_{4} : f32[8]\n", level, i, level - 1,
+                          2 * i, 2 * i + 1);
+  }
+  const Graph graph = parse(text + "  return %v9_0\n}");
+  EXPECT_LE(longest_kernel(graph), 2 * static_cast<size_t>(kLargestBody));
+  EXPECT_GT(parts_of(graph).partition.fusions.size(), 1u);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
+}
+
+// --- What repeats --------------------------------------------------------------------------------
+
+Graph layers(int count) {
+  std::string inputs = "%x0: f32[16, 32]", text;
+  for (int i = 0; i < count; ++i) {
+    inputs += fmt::format(", %w{0}: f32[32, 32], %b{0}: f32[32]", i);
+    text += fmt::format(R"(  %h{0} = dot %x{0}, %w{0} {{contract: [1] x [0]}} : f32[16, 32]
+  %bb{0} = broadcast %b{0} {{axes: [1]}} : f32[16, 32]
+  %s{0} = add %h{0}, %bb{0} : f32[16, 32]
+  %g{0} = tanh %s{0} : f32[16, 32]
+  %r{0} = add %g{0}, %x{0} : f32[16, 32]
+  %m{0} = reduce max %r{0} {{axes: [1]}} : f32[16]
+  %mb{0} = broadcast %m{0} {{axes: [0]}} : f32[16, 32]
+  %x{1} = sub %r{0}, %mb{0} : f32[16, 32]
+)",
+                        i, i + 1);
+  }
+  return parse(fmt::format("graph @main({}) {{\n{}  return %x{}\n}}", inputs, text, count));
+}
+
+TEST(Repeated, LayersArePricedOnce) {
+  const size_t one = parts_of(layers(1)).partition.priced;
+  const size_t four = parts_of(layers(4)).partition.priced;
+  const size_t sixteen = parts_of(layers(16)).partition.priced;
+  EXPECT_GT(four, one);
+  EXPECT_EQ(sixteen, four);
+}
+
+// More layers are more launches of the same codes.
+TEST(Repeated, LayersAreCompiledOnce) {
+  const Device cpu("cpu");
+  const auto launches = [](const Program& program) { return program.launches.size(); };
+  const auto four = testing::compile_for(cpu, layers(4));
+  const auto sixteen = testing::compile_for(cpu, layers(16));
+  EXPECT_GE(launches(*sixteen), 3 * launches(*four));
+  EXPECT_EQ(sixteen->artifacts.size(), four->artifacts.size());
+  EXPECT_LT(sixteen->artifacts.size(), launches(*sixteen));
+  const Graph graph = layers(4);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), cpu));
+}
 
 TEST(Repeated, ChainsOfOneOpShareTheirCode) {
   std::string text = "graph @main(%y0: f32[8]) {\n";

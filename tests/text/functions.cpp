@@ -11,6 +11,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/simplify.h"
+#include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
 #include "compiler/passes/unscatter.h"
 #include "ir/code/interpret.h"
@@ -244,6 +245,7 @@ constexpr Function kFunctions[] = {
     {"lower", lower_pipelined},
     {"pack_factors", run_pass<pack_factors>},
     {"simplify", run_pass<simplify>},
+    {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},
     {"unscatter", run_pass<unscatter>},
 };

@@ -1,0 +1,100 @@
+#include "compiler/fusion/prices.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "compiler/fusion/space.h"
+#include "ir/support/hash.h"
+
+namespace braze {
+
+namespace {
+
+// Whether the two are computed alike. Values of constants decide no cost.
+bool same_form(const Node& a, const Node& b) {
+  return a.type == b.type && ((a.as<ConstantOp>() && b.as<ConstantOp>()) || a.op == b.op);
+}
+
+// Numbers things from 0, equal ones alike.
+template <class Equal>
+class Numbers {
+ public:
+  explicit Numbers(Equal equal) : equal_(std::move(equal)) {}
+  uint32_t of(uint64_t hash, NodeId node) {
+    const auto [first, last] = by_hash_.equal_range(hash);
+    for (auto it = first; it != last; ++it)
+      if (equal_(it->second.first, node)) return it->second.second;
+    const auto next = static_cast<uint32_t>(by_hash_.size());
+    by_hash_.emplace(hash, std::pair(node, next));
+    return next;
+  }
+
+ private:
+  Equal equal_;
+  std::unordered_multimap<uint64_t, std::pair<NodeId, uint32_t>> by_hash_;
+};
+
+}  // namespace
+
+Prices::Prices(const LoopForms& forms, const Target& target)
+    : forms_(forms),
+      graph_(forms.graph()),
+      target_(target),
+      computed_(graph_.size()),
+      loaded_(graph_.size()),
+      place_(graph_.size()) {
+  number_nodes();
+}
+
+void Prices::number_nodes() {
+  Numbers forms([&](NodeId a, NodeId b) { return same_form(graph_[a], graph_[b]); });
+  Numbers types([&](NodeId a, NodeId b) { return graph_[a].type == graph_[b].type; });
+  for (size_t i = 0; i < graph_.size(); ++i) {
+    const NodeId node(i);
+    const uint64_t type = graph_[node].type.hash();
+    computed_[i] = forms.of(hash_combine(type, graph_[node].op.index()), node);
+    loaded_[i] = types.of(type, node);
+  }
+}
+
+Prices::Key Prices::key_of(const Fusion& fusion) {
+  const auto nodes = static_cast<uint32_t>(fusion.nodes.size());
+  Key key{nodes, static_cast<uint32_t>(fusion.inputs.size())};
+  for (uint32_t i = 0; i < nodes; ++i) place_[fusion.nodes[i].index] = i;
+  for (uint32_t i = 0; i < fusion.inputs.size(); ++i) {
+    place_[fusion.inputs[i].index] = nodes + i;
+    key.push_back(loaded_[fusion.inputs[i].index]);
+  }
+  for (NodeId node : fusion.nodes) {
+    const std::vector<NodeId>& operands = graph_[node].operands;
+    key.push_back(computed_[node.index]);
+    key.push_back(static_cast<uint32_t>(operands.size()));
+    for (NodeId operand : operands) key.push_back(place_[operand.index]);
+  }
+  for (NodeId output : fusion.outputs) key.push_back(place_[output.index]);
+  return key;
+}
+
+Price Prices::of(const Fusion& fusion) {
+  const auto place = [&](NodeId node) {
+    return NodeId(static_cast<size_t>(
+        std::lower_bound(fusion.nodes.begin(), fusion.nodes.end(), node) - fusion.nodes.begin()));
+  };
+  const auto [known, added] = known_.try_emplace(key_of(fusion));
+  Price& price = known->second;
+  if (added) {
+    price = find(fusion);
+    if (price.refusal) price.first = place(price.first), price.second = place(price.second);
+  }
+  if (!price.refusal) return price;
+  return {price.refusal, fusion.nodes[price.first.index], fusion.nodes[price.second.index], {}};
+}
+
+Price Prices::find(const Fusion& fusion) const {
+  const auto found = find_space(forms_, fusion);
+  if (const auto* none = std::get_if<NoSpace>(&found))
+    return {none->code, none->first, none->second};
+  return {.cost = estimate(forms_, fusion, std::get<Space>(found), target_)};
+}
+
+}  // namespace braze
