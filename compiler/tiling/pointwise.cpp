@@ -11,6 +11,8 @@ namespace {
 constexpr double kInstanceFlops = 40'000;
 constexpr int64_t kLeastElements = 1024;
 constexpr int64_t kMostElements = 32'768;
+// Lanes that lie apart are loaded one by one: code of more such loads takes LLVM seconds.
+constexpr int64_t kMostLoadsOfLanes = 1024;
 
 }  // namespace
 
@@ -32,6 +34,11 @@ std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const S
   // Four vectors in flight hide latency where there are registers for them.
   int64_t tile = lanes * (request.target.vector_registers >= 32 ? 4 : 2);
   while (tile > lanes && tile / 2 >= extent) tile /= 2;
+  const auto apart = std::count_if(touched.begin(), touched.end(), [&](const AccessInfo& access) {
+    const int64_t stride = access.stride(space.parallel[lane]);
+    return !access.store && stride != 0 && stride != 1;
+  });
+  while (tile > lanes && apart * tile > kMostLoadsOfLanes) tile /= 2;
   schedule.lane_axis = static_cast<int64_t>(lane);
   schedule.tile[lane] = tile;
 

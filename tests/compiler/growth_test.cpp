@@ -180,6 +180,34 @@ TEST(Growth, BroadBodiesAreCutIntoKernels) {
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), "sim:cpu"));
 }
 
+// A maximum of windows with stride 2: each of their loads is one for each lane.
+Graph strided_windows(int count) {
+  std::string text = "graph @main(%x: f32[600]) {\n", most = "%s0";
+  for (int i = 0; i < count; ++i) {
+    text += fmt::format(
+        "  %s{0} = slice %x {{starts: [{0}], limits: [{1}], strides: [2]}} : f32[256]\n", i,
+        i + 511);
+    if (i == 0) continue;
+    text += fmt::format("  %m{0} = max {1}, %s{0} : f32[256]\n", i, most);
+    most = fmt::format("%m{}", i);
+  }
+  return parse(text + "  return " + most + "\n}");
+}
+
+TEST(Growth, ManyLoadsOfLanesAreOneVectorAtATime) {
+  Target machine = *find_target("x86-64-v4");
+  machine.simulated = true;
+  const auto schedule = [&](const Graph& graph) {
+    const Program program = compile(graph, machine);
+    EXPECT_EQ(program.launches.size(), 1u);
+    return program.launches.front().schedule + " ";
+  };
+  EXPECT_NE(schedule(strided_windows(4)).find(" tile=64 "), std::string::npos);
+  EXPECT_NE(schedule(strided_windows(49)).find(" tile=16 "), std::string::npos);
+  const Graph graph = strided_windows(49);
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device("cpu")));
+}
+
 // --- What repeats --------------------------------------------------------------------------------
 
 Graph layers(int count) {
