@@ -14,7 +14,7 @@ namespace braze {
 /// Operations that follow each other in one body, at most.
 inline constexpr double kLongestBody = 600;
 /// Operations that a body spends on one value that it computes at several places, at most.
-inline constexpr double kMostCopied = 256;
+inline constexpr double kMostCopied = 1024;
 /// Operations of one body, at most: what a code generator takes well below a second for.
 inline constexpr double kLargestBody = 1200;
 

@@ -77,7 +77,7 @@ struct CompileSummary {
 
 /// How the results of a call compare with those of the reference interpreter.
 struct CheckReport {
-  bool ok = true;  ///< no element is out of its bound, and something of each result was judged
+  bool ok = true;  ///< no element is out of its bound, and something was judged; see `unjudged`
   /// As a share of its bound; above 1 is wrong. Of many elements that are only rounded once, some
   /// come close to 1.
   double largest_error = 0;
