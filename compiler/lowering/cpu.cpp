@@ -98,10 +98,8 @@ class CpuLowering : public Lowering {
     if (from.count() == 1 && to.count() == 1) return true;
     return from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&
            !padded(from, lower_type(from)) &&
-           (op.kind == ViewKind::Reshape ||
-            (op.kind == ViewKind::Transpose &&
-             op.arguments.back() + 1 == static_cast<int64_t>(from.rank())) ||
-            (op.kind == ViewKind::Slice && op.arguments.back() == 0));
+           (op.kind != ViewKind::Transpose ||
+            op.arguments.back() + 1 == static_cast<int64_t>(from.rank()));
   }
 
   int64_t row_padding(const ValueType&) const override { return 0; }

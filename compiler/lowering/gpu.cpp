@@ -58,7 +58,6 @@ class GpuLowering : public Lowering {
     shared_ = 0;
     cluster_exchange_ = {};
     pending_.clear();
-    exchanges_.clear();
     under_way_.clear();
     count_uses(tile_.phases[kernel_.phases.size()].body);
     note_private_buffers(tile_.phases[kernel_.phases.size()].body);
@@ -346,7 +345,6 @@ class GpuLowering : public Lowering {
           for (const std::optional<Expr>& slot : *slots) land(memory, slot);
     if (proves_less(loop.low, loop.high) != true) turns.skipped = pending_;
     for (const auto& [memory, done] : turn) pending_[memory].add(done);
-    for (const MemoryId exchange : exchanges_) pending_[exchange] = Pending::everything();
     loops_.push_back(std::move(turns));
   }
 
@@ -713,7 +711,6 @@ class GpuLowering : public Lowering {
     place_buffer(memory, count * static_cast<int64_t>(size_of(dtype)));
     const MemoryId id = builder_.add_memory(std::move(memory));
     builder_.append(BufferOp{id}, {});
-    exchanges_.push_back(id);
     return id;
   }
 
@@ -1183,7 +1180,6 @@ class GpuLowering : public Lowering {
   mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
   int64_t shared_ = 0;
   std::map<MemoryId, Pending> pending_;
-  std::vector<MemoryId> exchanges_;
   std::set<std::string> scalars_;  // of the tile program: "%name"
   std::vector<MemoryId> private_;  // of the tile program
   std::set<MemoryId> seen_;        // shared objects that were accessed

@@ -639,6 +639,8 @@ struct InstructionTable {
       for (size_t i = 0; i < count; ++i)
         std::memcpy(block->shared.data() + byte + static_cast<int64_t>(i * size),
                     &w.values[value.index][i * kWarpLanes + lane], size);
+      // Its completion releases what the thread did before, as an arrival does.
+      barrier->arriving.join(w.clock.release(uint32_t{1} << lane));
       e.complete_bytes(*barrier, bytes, w, thread);
     });
     return Status::Next;

@@ -41,9 +41,9 @@ std::string joined(const std::vector<Diagnostic>& findings) {
   return out;
 }
 
-std::vector<std::string> targets(TileKind kind) {
+std::vector<std::string> targets(TileKind kind, bool clusters = false) {
   if (kind == TileKind::Cpu) return {"x86-64-v3"};
-  if (kind == TileKind::Gpu) return {"sm_80", "sm_90a"};
+  if (kind == TileKind::Gpu && !clusters) return {"sm_80", "sm_90a"};
   return {"sm_90a"};
 }
 
@@ -103,7 +103,7 @@ std::optional<Failure> check(const TileCase& given, TileKind kind, uint64_t seed
     const std::string findings = run(
         expected, [&](const auto& memories) { return run_code(program, memories, given.sizes); });
     if (!findings.empty()) return failure("interpret", findings);
-    for (const std::string& name : targets(kind)) {
+    for (const std::string& name : targets(kind, program.cluster > 1)) {
       std::optional<Kernel> kernel;
       stage = "lower for " + name;
       try {
@@ -167,9 +167,9 @@ void run_seeds(TileKind kind, uint64_t first) {
   EXPECT_LE(refused, lowered / 4);
 }
 
-// The programs of tests/tile/corners.braze.
-TEST(TileCorners, GiveTheInterpretersBits) {
-  std::ifstream file(test::source_path("tests/tile/corners.braze"));
+/// The cases of a file of tests/tile.
+std::vector<std::string> cases(const std::string& name) {
+  std::ifstream file(test::source_path("tests/tile/" + name));
   std::vector<std::string> texts(1);
   for (std::string line; std::getline(file, line);) {
     if (line.starts_with("// ----"))
@@ -177,9 +177,21 @@ TEST(TileCorners, GiveTheInterpretersBits) {
     else
       texts.back() += line + "\n";
   }
+  return texts;
+}
+
+/// A plain program that says nothing of warps is a CPU's.
+TileKind kind_of(const TileProgram& program) {
+  if (program.pipelined) return TileKind::Pipelined;
+  return program.warps > 0 ? TileKind::Gpu : TileKind::Cpu;
+}
+
+class TileCorners : public ::testing::TestWithParam<const char*> {};
+TEST_P(TileCorners, GiveTheInterpretersBits) {
+  const std::vector<std::string> texts = cases(GetParam());
   ASSERT_GE(texts.size(), 7u);
   for (const std::string& text : texts) {
-    const TileKind kind = parse_tile(text, "tile").pipelined ? TileKind::Pipelined : TileKind::Gpu;
+    const TileKind kind = kind_of(parse_tile(text, "tile"));
     for (const int64_t n : {0, 1, 8}) {
       int refused = 0;
       const auto failure = check({text, {n}}, kind, 1, refused);
@@ -190,9 +202,10 @@ TEST(TileCorners, GiveTheInterpretersBits) {
     }
   }
 }
+INSTANTIATE_TEST_SUITE_P(Files, TileCorners, ::testing::Values("corners.braze", "lowered.braze"));
 
 // A thread has no room for a tile that lies in it as a whole.
-TEST(TileCorners, TooManyElementsAThread) {
+TEST(TileSizes, TooManyElementsAThread) {
   const TileProgram program = parse_tile(R"(braze 1 tile
 kernel @wide(%p: in f32[16, 33], %y: out f32[16, 33]) warps 1 {
   layout @t = (r33:16 | r1:33)
