@@ -422,6 +422,53 @@ TEST_P(Images, VectorsAndArraysRename) {
   for (size_t l = 0; l < 4; ++l) EXPECT_EQ(to[64 + l], 20);
 }
 
+// A permutation that is not its own inverse.
+TEST_P(Images, ArraysOfThreeAxesTurn) {
+  Draft d;
+  const MemoryId x = d.in(DType::F32), y = d.out(DType::F32);
+  const auto offset = [](int64_t a, int64_t b, int64_t c) {
+    return position_symbol('e', 0, a) * Expr(b * c) + position_symbol('e', 1, b) * Expr(c) +
+           position_symbol('e', 2, c);
+  };
+  const ValueId v = d.b.load(x, {offset(2, 3, 4)}, {DType::F32, 1, {2, 3, 4}});
+  const ValueId t = d.b.view(ViewKind::Transpose, v, {DType::F32, 1, {4, 2, 3}}, {2, 0, 1});
+  d.b.store(t, y, {offset(4, 2, 3)});
+  d.finish();
+  std::vector<float> from = ramp(24, 0), to(24, -1);
+  KernelRunner(d.kernel, GetParam()).run({from.data(), to.data()}, {24});
+  for (size_t i = 0; i < 4; ++i)
+    for (size_t j = 0; j < 2; ++j)
+      for (size_t k = 0; k < 3; ++k) EXPECT_EQ(to[i * 6 + j * 3 + k], from[j * 12 + k * 4 + i]);
+}
+
+TEST_P(Images, IndicesBelowZeroAndBeyond32Bits) {
+  Draft d;
+  const MemoryId x = d.in(DType::F32), k = d.in(DType::I32), y = d.out(DType::I64),
+                 z = d.out(DType::F32);
+  const Expr e = position_symbol('e', 0, 10), far = e * Expr(int64_t{1} << 33);
+  const ValueType i64{DType::I64, 1, {10}};
+  d.b.store(d.b.iota(floordiv(e - Expr(5), 3), i64), y, {e});
+  d.b.store(d.b.iota(mod(e - Expr(5), 3), i64), y, {e + Expr(10)});
+  d.b.store(d.b.iota(floordiv(far, 3), i64), y, {e + Expr(20)});
+  const ValueId ids = d.b.load(k, {e}, {DType::I32, 1, {10}});
+  const Expr index = value_symbol(d.kernel, ids) + Expr(5);
+  d.b.store(d.b.load(x, {index}, {DType::F32, 1, {10}}), z, {e});
+  d.finish();
+  std::vector<float> from = ramp(10), gathered(10);
+  std::vector<int32_t> below_zero = {-5, 4, -4, 3, -3, 2, -2, 1, -1, 0};
+  std::vector<int64_t> to(30);
+  KernelRunner(d.kernel, GetParam())
+      .run({from.data(), below_zero.data(), to.data(), gathered.data()}, {30});
+  const std::vector<int64_t> quotients = {-2, -2, -1, -1, -1, 0, 0, 0, 1, 1};
+  for (size_t i = 0; i < 10; ++i) {
+    const auto n = static_cast<int64_t>(i);
+    EXPECT_EQ(to[i], quotients[i]);
+    EXPECT_EQ(to[10 + i], n - 5 - 3 * quotients[i]);
+    EXPECT_EQ(to[20 + i], n * (int64_t{1} << 33) / 3);
+    EXPECT_EQ(gathered[i], from[static_cast<size_t>(below_zero[i] + 5)]);
+  }
+}
+
 TEST_P(Images, PhasesGridsAndLocalMemory) {
   // Phase 0 writes every instance's number through two local buffers; phase 1 adds up.
   Draft d;
