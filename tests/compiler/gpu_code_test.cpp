@@ -246,6 +246,8 @@ TEST(GpuInstructions, WarpSpecialisedMatrixProduct) {
   ASSERT_EQ(kernels.size(), 1u);
   const std::string ptx = assembly_text(kernels[0], target("sm_90a"));
   EXPECT_EQ(count(ptx, "{ .reg .pred s; setp.ne.b32 s,"), 4u);
+  // The left factor lies along the contracted axis, the right one across it.
+  EXPECT_NE(ptx.find("s, 1, 1, 0, 1; }"), std::string::npos);
   EXPECT_EQ(count(ptx, "setmaxnreg.dec.sync.aligned.u32"), 1u);
   EXPECT_EQ(count(ptx, "setmaxnreg.inc.sync.aligned.u32"), 1u);
   EXPECT_EQ(ptx.find(".local"), std::string::npos);
