@@ -90,6 +90,17 @@ void TreeEmitter::phase(const LoopRegion& items) {
   code_.phases.push_back(std::move(phase));
 }
 
+namespace {
+
+bool takes_turns(const LoopRegion& region) {
+  return std::any_of(region.begin(), region.end(), [](const LoopItem& item) {
+    const auto* loop = std::get_if<Box<Loop>>(&item);
+    return loop && ((*loop)->turns || takes_turns((*loop)->body));
+  });
+}
+
+}  // namespace
+
 void TreeEmitter::roles() {
   group_ = nullptr;
   for_each_task(grid_ ? grid_->body : tree_.phases[0],
@@ -126,6 +137,11 @@ void TreeEmitter::roles() {
     if (of_grid.axis == level.axis) outer = of_grid.turn;
   if (outer < level.turn)
     refuse(group_->location, "groups take parts of what a turn of the loop on grid takes");
+  if (takes_turns(grid_->body)) {
+    token_ = TokenId(code_.tokens.size());
+    code_.tokens.push_back({builder_.fresh_name("turn"), outer / level.turn, "mma", 0});
+    builder_.append(TurnsOp{token_}, {});
+  }
   role("load", Part::Stages, 1, tree_.roles->stages);
   role("mma", Part::Rest, outer / level.turn, tree_.roles->rest);
 }
@@ -140,34 +156,23 @@ void TreeEmitter::instance() {
       if (part_ == Part::Rest && !begin) release(pipe, 0);
     }
   };
-  const auto tile = [&] {
-    region(grid_->body);
-    if (part_ != Part::Rest) return;
-    for (Pipe& pipe : pipes_)
-      if (pipe.region == &grid_->body && !pipe.once) {
-        release(pipe, *pipe.held);
-        pipe.held.reset();
-      }
-  };
-  around_.push_back(grid_);
   once(true);
   const AxesNow axes = axes_, shared = shared_;
   if (persistent_ > 0) {
     builder_.for_loop("u", block_, tiles_, persistent_, {}, [&](const Expr& u, const auto&) {
       counters_.push_back({floordiv(u - block_, persistent_), 0});
       deal(u);
-      tile();
+      region(grid_->body);
       counters_.pop_back();
       return std::vector<ValueOperand>();
     });
   } else {
     deal(block_);
-    tile();
+    region(grid_->body);
   }
   axes_ = axes;
   shared_ = shared;
   once(false);
-  around_.pop_back();
 }
 
 // Where each level of the grid's loop stands in turn `number`.
@@ -220,7 +225,7 @@ void TreeEmitter::deal(const Expr& number) {
   if (longest) turn[n - 1] = grid_turns_[n - 1] - 1 - turn[n - 1];
   for (size_t i = 0; i < n; ++i) {
     const LoopLevel& level = grid_->levels[i];
-    const Expr begin = builder_.let(name_of(level.axis), turn[i] * Expr(level.turn));
+    const Expr begin = builder_.let(name_of(level.axis), turn[i]) * Expr(level.turn);
     axes_[level.axis] = shared_[level.axis] = {begin, level.turn};
   }
 }
@@ -231,6 +236,16 @@ int64_t TreeEmitter::extent_of(size_t axis, const AxesNow& axes) const {
   if (axes[axis].turn > 0) return axes[axis].turn;
   return tree_.axes[axis].extent.as_constant().value_or(0);
 }
+
+namespace {
+
+bool ends_with_turn(const Loop& loop) {
+  return loop.bounds && loop.bounds->first.is_constant(0) &&
+         loop.bounds->second.kind() == Expr::Kind::Symbol &&
+         loop.bounds->second.symbol_name().ends_with(".end");
+}
+
+}  // namespace
 
 // Turns of a level of a loop that begins here.
 Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
@@ -243,10 +258,12 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
   for (size_t a = 0; a < tree_.axes.size(); ++a) {
     if (shared_[a].turn == 0) continue;
     now.insert_or_assign(name_of(a), shared_[a].begin);
-    now.insert_or_assign(name_of(a) + ".end",
-                         min(shared_[a].begin + shared_[a].turn, tree_.axes[a].extent));
+    now.insert_or_assign(end_symbol(tree_.axes[a]).symbol_name(),
+                         shared_[a].begin + shared_[a].turn);
   }
   const Expr low = loop.bounds->first.substitute(now), high = loop.bounds->second.substitute(now);
+  // The end of a turn lies behind 0, and what a turn has behind the tensors' ends is masked.
+  if (ends_with_turn(loop)) return ceildiv(high, turn);
   return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
 }
 
@@ -301,7 +318,9 @@ bool TreeEmitter::read_in(const LoopRegion& region, size_t value) const {
 void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
+  path_.emplace_back(&items, 0);
   for (const LoopItem& item : items) {
+    ++path_.back().second;
     if (part_ == Part::Rest)
       for (Pipe& pipe : pipes_)
         if (pipe.region == &items && !pipe.held &&
@@ -310,24 +329,40 @@ void TreeEmitter::region(const LoopRegion& items) {
           get(pipe);
     if (const auto* inner = std::get_if<Box<Loop>>(&item)) {
       if (part_ != Part::Stages || has_stage((*inner)->body)) loop(**inner);
-      continue;
+    } else {
+      const auto& t = std::get<LoopTask>(item);
+      const bool stage = t.kind == LoopTask::Kind::Stage;
+      if (part_ == Part::All && stage) buffered_stage(t);
+      if (part_ != Part::Stages && !stage) task(t);
     }
-    const auto& t = std::get<LoopTask>(item);
-    const bool stage = t.kind == LoopTask::Kind::Stage;
-    if (part_ == Part::All && stage) buffered_stage(t);
-    if (part_ != Part::Stages && !stage) task(t);
+    if (part_ == Part::Rest) release_read();
+  }
+  path_.pop_back();
+}
+
+// What a turn of the grid holds, and nothing behind this reads.
+void TreeEmitter::release_read() {
+  for (Pipe& pipe : pipes_) {
+    if (!pipe.held || pipe.once || pipe.region != &grid_->body || pipe.depth != counters_.size())
+      continue;
+    bool read = false;
+    for (const auto& [items, next] : path_)
+      for (size_t i = next; i < items->size(); ++i)
+        for (const LoopTask* stage : pipe.stages) read |= reads((*items)[i], stage->target);
+    if (read) continue;
+    if (!pipe.readers.empty()) wait(0);
+    release(pipe, *pipe.held);
+    pipe.held.reset();
   }
 }
 
 void TreeEmitter::loop(const Loop& loop) {
-  around_.push_back(&loop);
   if (loop.on == Machine::Group)
     group(loop);
   else if (loop.on == Machine::None)
     stream(loop);
   else
     refuse(loop.location, "loops on rank or member have no emission");
-  around_.pop_back();
 }
 
 void TreeEmitter::group(const Loop& loop) {
@@ -363,97 +398,154 @@ void TreeEmitter::for_static(std::string_view hint, int64_t count,
   builder_.append(std::move(loop), {});
 }
 
+Expr TreeEmitter::Stream::begin(const Expr& index) const {
+  return low + (loop.down ? turns - 1 - index : index) * Expr(loop.levels[0].turn);
+}
+
 void TreeEmitter::stream(const Loop& loop) {
-  if (!loop.parts.empty() || loop.turns)
-    refuse(loop.location, "parts and turns have no emission yet");
   if (loop.levels.size() != 1) refuse(loop.location, "a stream runs over one level");
-  const LoopLevel level = loop.levels[0];
-  const Expr turns = turns_of(loop, 0);
-  Expr low = axes_[level.axis].begin;
+  if (loop.parts.size() > 1) refuse(loop.location, "a loop in three parts has no emission yet");
+  const size_t axis = loop.levels[0].axis;
+  Stream stream{loop, axes_[axis].begin, turns_of(loop, 0), ends_with_turn(loop), {}};
+  stream.nonempty |= stream.turns.range().min > 0;
   if (loop.bounds) {
     std::unordered_map<std::string, Expr> now;
     for (size_t a = 0; a < tree_.axes.size(); ++a)
       now.insert_or_assign(name_of(a), shared_[a].begin);
-    low = loop.bounds->first.substitute(now);
+    stream.low = loop.bounds->first.substitute(now);
   }
-  const auto constant = turns.as_constant();
-  const std::vector<const LoopTask*> carried =
-      part_ == Part::Stages ? std::vector<const LoopTask*>() : states_of(loop);
+  if (part_ != Part::Stages) stream.carried = states_of(loop);
   std::vector<const LoopTask*> begun;
-  for (const LoopTask* task : carried)
+  for (const LoopTask* task : stream.carried)
     if (!states_.contains(task->target)) {
       begin_state(*task, loop);
       begun.push_back(task);
     }
-  const auto turn = [&](const Expr& index, const Expr& begin) {
-    counters_.push_back({index, turns});
-    in_turn(level, begin, /*shared=*/true, [&] { region(loop.body); });
-    counters_.pop_back();
-  };
-  const auto begin_at = [&](const Expr& index) {
-    return low + (loop.down ? turns - 1 - index : index) * Expr(level.turn);
-  };
+  const auto constant = stream.turns.as_constant();
+  const int64_t started = started_;
   if (constant && loop.unroll == *constant) {
-    for (int64_t i = 0; i < *constant; ++i) turn(i, begin_at(i));
-  } else if (constant && carried.empty() && is_static(loop)) {
+    for (int64_t i = 0; i < *constant; ++i) turn(stream, i);
+  } else if (constant && stream.carried.empty() && is_static(loop)) {
     if (*constant == 1)
-      turn(0, begin_at(0));
+      turn(stream, 0);
     else
-      for_static(name_of(level.axis), *constant,
-                 [&](const Expr& index) { turn(index, begin_at(index)); });
+      for_static(name_of(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else {
-    std::vector<ValueOperand> first;
-    for (const LoopTask* task : carried) first.emplace_back(states_.at(task->target));
-    const Expr count =
-        turns.operands().empty() ? turns : builder_.let("n" + name_of(level.axis), turns);
-    const int64_t started = started_;
-    const auto results = builder_.for_loop(
-        name_of(level.axis), 0, count, 1, first,
-        [&](const Expr& index, const std::vector<ValueId>& values) {
-          for (size_t i = 0; i < carried.size(); ++i) states_[carried[i]->target] = values[i];
-          for (const LoopTask* task : carried)
-            if (is_asynchronous(*task)) flying_.erase(task->target);
-          turn(index, begin_at(index));
-          if (part_ == Part::Rest) {
-            // What the turn before started is done; this turn's dots run on.
-            if (started_ > started && !flying_.empty()) wait(started_ - started);
-            for (Pipe& pipe : pipes_)
-              if (pipe.region == &loop.body && pipe.held) {
-                const Expr held = *pipe.held;
-                if (pipe.readers.empty()) {
-                  release(pipe, held);
-                  continue;
-                }
-                builder_.if_then({{index, IndexComparison::Kind::Gt, 0}},
-                                 [&] { release(pipe, held - 1); });
-              }
-          }
-          std::vector<ValueOperand> yields;
-          for (const LoopTask* task : carried) yields.emplace_back(states_.at(task->target));
-          return yields;
-        },
-        loop.unroll > 0 ? loop.unroll : 1);
-    for (size_t i = 0; i < carried.size(); ++i) states_[carried[i]->target] = results[i];
-    if (part_ == Part::Rest) {
-      if (started_ > started && !flying_.empty()) wait(0);
-      for (Pipe& pipe : pipes_)
-        if (pipe.region == &loop.body) {
-          if (!pipe.readers.empty()) {
-            counters_.push_back({count - 1, count});
-            const Expr last = item();
-            counters_.pop_back();
-            const auto behind = [&] { release(pipe, last); };
-            if (count.range().min > 0)
-              behind();
-            else
-              builder_.if_then({{count, IndexComparison::Kind::Gt, 0}}, behind);
-          }
-          pipe.readers.clear();
-          pipe.held.reset();
-        }
+    // First the turns in which a condition is not decided, then those in which it holds.
+    Expr cut = 0;
+    if (!loop.parts.empty() && part_ != Part::Stages) cut = undecided(stream, loop.parts[0]);
+    if (!cut.is_constant(0)) {
+      turns(stream, 0, cut);
+      decided_ = loop.parts[0];
     }
+    turns(stream, cut, stream.turns);
+    decided_.reset();
+    end_stream(stream, started);
   }
   for (const LoopTask* task : begun) end_state(*task);
+}
+
+void TreeEmitter::turn(const Stream& stream, const Expr& index) {
+  counters_.push_back({index, stream.turns});
+  if (stream.loop.turns && part_ == Part::Rest) group_turn_ = {item()};
+  in_turn(stream.loop.levels[0], stream.begin(index), /*shared=*/true,
+          [&] { region(stream.loop.body); });
+  counters_.pop_back();
+}
+
+// The turns [first, last): a loop, or what one turn does.
+void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& last) {
+  const int64_t started = started_;
+  if ((last - first).is_constant(1)) {
+    turn(stream, first);
+    return end_turn(stream.loop, first, started);
+  }
+  std::vector<ValueOperand> initial;
+  for (const LoopTask* task : stream.carried) initial.emplace_back(states_.at(task->target));
+  const auto results = builder_.for_loop(
+      name_of(stream.loop.levels[0].axis), first, last, 1, initial,
+      [&](const Expr& index, const std::vector<ValueId>& values) {
+        for (size_t i = 0; i < stream.carried.size(); ++i) {
+          states_[stream.carried[i]->target] = values[i];
+          flying_.erase(stream.carried[i]->target);
+        }
+        turn(stream, index);
+        end_turn(stream.loop, index, started);
+        std::vector<ValueOperand> yields;
+        for (const LoopTask* task : stream.carried) yields.emplace_back(states_.at(task->target));
+        return yields;
+      },
+      stream.loop.unroll > 0 ? stream.loop.unroll : 1);
+  for (size_t i = 0; i < stream.carried.size(); ++i)
+    states_[stream.carried[i]->target] = results[i];
+}
+
+// What the turn before started is done, and this turn's dots run on; but those whose factor is in
+// registers, which the next turn needs.
+void TreeEmitter::end_turn(const Loop& loop, const Expr& index, int64_t started) {
+  if (part_ != Part::Rest) return;
+  if (started_ > started && !flying_.empty())
+    wait(from_registers_.empty() ? started_ - started : 0);
+  group_turn_.reset();
+  for (Pipe& pipe : pipes_) {
+    if (pipe.region != &loop.body || !pipe.held) continue;
+    const Expr held = *pipe.held;
+    pipe.held.reset();
+    if (pipe.readers.empty())
+      release(pipe, held);
+    else if (index.range().min > 0)
+      release(pipe, held - 1);
+    else if (!index.is_constant(0))
+      builder_.if_then({{index, IndexComparison::Kind::Gt, 0}}, [&] { release(pipe, held - 1); });
+  }
+}
+
+void TreeEmitter::end_stream(const Stream& stream, int64_t started) {
+  if (part_ != Part::Rest) return;
+  std::vector<Pipe*> last;
+  for (Pipe& pipe : pipes_)
+    if (pipe.region == &stream.loop.body && !pipe.readers.empty()) last.push_back(&pipe);
+  if (started_ > started && !flying_.empty()) wait(0);
+  counters_.push_back({stream.turns - 1, stream.turns});
+  const Expr number = item();
+  counters_.pop_back();
+  for (Pipe* pipe : last) {
+    if (stream.nonempty)
+      release(*pipe, number);
+    else
+      builder_.if_then({{stream.turns, IndexComparison::Kind::Gt, 0}},
+                       [&] { release(*pipe, number); });
+  }
+}
+
+// How many turns at the front there are, in which a condition that holds in all later ones is not
+// decided: it is affine, and grows true from turn to turn.
+Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) const {
+  const auto unfit = [&] {
+    refuse(stream.loop.location,
+           "a part is cut by an affine comparison that grows true from turn to turn");
+  };
+  using Kind = IndexComparison::Kind;
+  const bool less = part.kind == Kind::Lt || part.kind == Kind::Le;
+  if (part.kind == Kind::Eq || part.kind == Kind::Ne) unfit();
+  // It holds where `above` is at most 0.
+  Expr above = less ? part.left - part.right : part.right - part.left;
+  if (part.kind == Kind::Lt || part.kind == Kind::Gt) above = above + 1;
+  const size_t own = stream.loop.levels[0].axis;
+  int64_t growth = 0;
+  for (size_t axis = 0; axis < tree_.axes.size(); ++axis) {
+    const auto slope = above.coefficient_of(name_of(axis));
+    if (!slope || !slope->as_constant()) unfit();
+    const int64_t by = *slope->as_constant();
+    if (by == 0) continue;
+    const int64_t turn = axis == own ? stream.loop.levels[0].turn : extent_of(axis, shared_);
+    const Expr begin = axis == own ? stream.begin(0) : shared_[axis].begin;
+    above = above.substitute(name_of(axis), begin + (by > 0 ? turn - 1 : 0));
+    if (axis == own) growth = stream.loop.down ? -by * turn : by * turn;
+  }
+  if (growth >= 0) unfit();
+  const Expr count = max(0, ceildiv(above, -growth));
+  return stream.nonempty && count.is_constant(1) ? count : min(count, stream.turns);
 }
 
 // --- States -------------------------------------------------------------------------------------
@@ -494,6 +586,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool running = read_in(loop.body, task.target) || task.rescale;
   const bool unfolded = task.kind == LoopTask::Kind::Fold && !running && !tree_.roles;
   TaskTile tile = tile_of(axes_of(task), inside);
+  lay_as_accumulator(tile);
   for (size_t i = 0; i < tile.dims.size(); ++i) {
     const bool over =
         std::find(task.over.begin(), task.over.end(), tile.dims[i]) != task.over.end();
@@ -513,6 +606,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   if (unfolded) unfolded_.insert(task.target);
   const DType dtype = body_dtype(task);
   const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+  nothing_[task.target] = info(monoid).identity(dtype);
   const uint64_t first =
       is_asynchronous(task) ? constant_bits(dtype, 0.0) : info(monoid).padding(dtype);
   const ValueId state = builder_.constant({dtype, 1, tile.extents}, first);
@@ -534,6 +628,7 @@ void TreeEmitter::end_state(const LoopTask& task) {
       tile.extents[static_cast<size_t>(axis)] = 1;
     }
   }
+  if (task.rescale) state = last_rescale(task, state, tile);
   define(task, rounded(state, tree_.values[task.target].dtype), tile);
 }
 

@@ -65,6 +65,7 @@ class TreeEmitter {
     std::vector<const LoopTask*> stages;
     bool once = false;          // copied before the walk over tiles
     std::optional<Expr> held;   // the item
+    size_t depth = 0;           // loops that are counted around the get
     std::set<int64_t> readers;  // dots in flight that read it
   };
 
@@ -81,6 +82,19 @@ class TreeEmitter {
   void loop(const Loop& loop);
   void group(const Loop& loop);
   void stream(const Loop& loop);
+  /// A stream as it is walked.
+  struct Stream {
+    const Loop& loop;
+    Expr low, turns;
+    bool nonempty;  // it surely has a turn
+    std::vector<const LoopTask*> carried;
+    Expr begin(const Expr& index) const;
+  };
+  void turn(const Stream& stream, const Expr& index);
+  void turns(const Stream& stream, const Expr& first, const Expr& last);
+  void end_turn(const Loop& loop, const Expr& index, int64_t started);
+  void end_stream(const Stream& stream, int64_t started);
+  Expr undecided(const Stream& stream, const IndexComparison& part) const;
   bool is_static(const Loop& loop) const;
   void for_static(std::string_view hint, int64_t count,
                   const std::function<void(const Expr&)>& body);
@@ -104,6 +118,9 @@ class TreeEmitter {
   ValueOperand step(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   ValueOperand load(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   ValueOperand read(const LoopStep& s, const TaskTile& tile);
+  /// Whether a running value has seen nothing yet; null: it always has.
+  ValueId seen_nothing(size_t value, ValueId running);
+  ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
   ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
   std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile) const;
@@ -111,13 +128,18 @@ class TreeEmitter {
   /// A value with all dimensions of the tile.
   ValueId full(const ValueOperand& operand, const TaskTile& tile, DType dtype);
   void lay_out(ValueId value, const TaskTile& tile);
-  Condition inside(const std::vector<Expr>& at, const Shape& shape) const;
-  Guard clipped(const std::vector<Expr>& at, const Shape& shape) const;
+  void lay_as_accumulator(TaskTile& tile) const;
+  Condition inside(const std::vector<Expr>& original, const std::vector<Expr>& at,
+                   const Shape& shape) const;
+  Guard clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
+                const Shape& shape) const;
   Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile) const;
   /// With `nothing` in place of what lies behind the ends of the axes.
   ValueId without_tail(ValueId value, const std::vector<size_t>& axes, const TaskTile& tile,
                        uint64_t nothing);
   void fold(const LoopTask& task);
+  void rescale(const LoopTask& task);
+  ValueId last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile);
   void dot(const LoopTask& task);
   void store(const LoopTask& task);
   void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
@@ -132,6 +154,7 @@ class TreeEmitter {
   void put(Pipe& pipe);
   void get(Pipe& pipe);
   void release(Pipe& pipe, const Expr& item);
+  void release_read();
   MemoryId window(const OnChip& from, const std::vector<Expr>& offsets,
                   const std::vector<int64_t>& extents);
   void start_dot(const LoopTask& task);
@@ -152,11 +175,15 @@ class TreeEmitter {
   Expr copy_;              // of the role that a group is
   AxesNow axes_, shared_;  // shared: without loops on group
   std::vector<Counter> counters_;
-  std::vector<const Loop*> around_;
-  std::map<size_t, Tile> tiles_of_;   // by value
-  std::map<size_t, OnChip> chips_;    // by value
-  std::map<size_t, ValueId> states_;  // by value: what a loop around carries
+  std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and what is next there
+  std::optional<IndexComparison> decided_;                  // what holds in this part of a loop
+  std::map<size_t, Tile> tiles_of_;                         // by value
+  std::map<size_t, OnChip> chips_;                          // by value
+  std::map<size_t, ValueId> states_;                        // by value: what a loop around carries
   std::map<size_t, TaskTile> state_tiles_;
+  std::map<size_t, ValueId> before_;      // and what it was before this turn
+  std::map<size_t, uint64_t> nothing_;    // what a reduction of no terms is
+  bool last_rescale_ = false;             // from guarded totals to what they are
   std::map<size_t, size_t> state_depth_;  // loops that were counted where it began
   std::set<size_t> unfolded_;             // states that keep the whole digits of what they fold
   Region front_;                          // of the role: its buffers
@@ -168,6 +195,14 @@ class TreeEmitter {
   std::map<size_t, size_t> pipe_of_;  // by value
   std::map<size_t, int64_t> flying_;  // dots by value: their numbers, from 1
   int64_t started_ = 0;
+  std::set<size_t> from_registers_;  // dots in flight whose left factor is a tile
+  /// The turn that groups take one after the other.
+  struct GroupTurn {
+    Expr item;
+    bool taken = false, passed = false;
+  };
+  std::optional<GroupTurn> group_turn_;
+  TokenId token_;
 };
 
 }  // namespace braze

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <tuple>
 
 #include "compiler/loops/emit_p.h"
 #include "ir/support/text.h"
@@ -96,7 +97,7 @@ void TreeEmitter::put(Pipe& pipe) {
       if (extent != 1) tile.index[name_of(axis)] += position_symbol('d', d++, extent);
     }
     CopyOp copy{.memory = MemoryId(load.source), .at = substituted(load.at, tile)};
-    copy.guard = clipped(copy.at, tree_.tensors[load.source].type.shape);
+    copy.guard = clipped(load.at, copy.at, tree_.tensors[load.source].type.shape);
     copy.field = channel.fields[i];
     builder_.append(std::move(copy), {});
   }
@@ -109,6 +110,7 @@ void TreeEmitter::get(Pipe& pipe) {
   const Expr number = pipe.once ? Expr(0) : item();
   builder_.append(ReceiveOp{pipe.channel, number}, {});
   pipe.held = number;
+  pipe.depth = counters_.size();
   const Channel& channel = code_[pipe.channel];
   for (size_t i = 0; i < pipe.stages.size(); ++i) {
     OnChip chip{channel.fields[i], number, {}, {}};
@@ -177,17 +179,32 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
 
 void TreeEmitter::start_dot(const LoopTask& task) {
   if (task.swap) refuse(task.location, "swapped factors have no emission yet");
-  size_t rows = kNone, columns = kNone;
-  const auto [a, a_last] = factor_window(task, 0, rows);
-  const auto [b, b_last] = factor_window(task, 1, columns);
   TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
+  if (tile.dims.size() != 2) refuse(task.location, "a wgmma makes a tile of two axes");
+  lay_as_accumulator(tile);
+  StartDotOp dot;
+  size_t rows = tile.dims[0], columns = kNone;
+  bool a_last = true;
+  const LoopStep& left = task.body.steps[task.body.results[0]];
+  const bool from_chip = left.kind == LoopStep::Kind::Read && chips_.contains(left.source);
+  if (from_chip) {
+    std::tie(dot.a_window, a_last) = factor_window(task, 0, rows);
+  } else {
+    std::vector<size_t> axes = task.over;
+    axes.push_back(rows);
+    TaskTile factor = tile_of(axes, axes_);
+    if (factor.dims.size() != 2 || factor.dims[0] != rows)
+      refuse(task.location, "the rows of a factor in registers are declared before what is summed");
+    lay_as_accumulator(factor);
+    dot.a = full(body(task.body, task.body.results[0], factor), factor, left.dtype);
+  }
+  const auto [b, b_last] = factor_window(task, 1, columns);
   if (tile.dims != std::vector<size_t>{rows, columns})
     refuse(task.location,
            "the rows of a wgmma are declared before its columns, and both are the value's axes");
-  tile.layout = accumulator_layout(tile.extents[1]);
   const bool carried = states_.contains(task.target);
   const ValueType type{body_dtype(task), 1, tile.extents};
-  StartDotOp dot{.a = {}, .a_window = a, .b_window = b};
+  dot.b_window = b;
   dot.contract_a = a_last ? 1 : 0;
   dot.contract_b = b_last ? 1 : 0;
   dot.tf32 = task.tf32;
@@ -196,9 +213,9 @@ void TreeEmitter::start_dot(const LoopTask& task) {
   if (carried) {
     dot.c = states_.at(task.target);
     for (size_t i = state_depth_.at(task.target); i < counters_.size(); ++i) {
-      const auto constant = counters_[i].index.as_constant();
-      if (constant && *constant > 0) dot.fresh = false;
-      if (!constant) dot.fresh_when.push_back({counters_[i].index, IndexComparison::Kind::Eq, 0});
+      const Expr& index = counters_[i].index;
+      if (index.range().min > 0) dot.fresh = false;
+      if (!index.as_constant()) dot.fresh_when.push_back({index, IndexComparison::Kind::Eq, 0});
     }
     if (!dot.fresh) dot.fresh_when.clear();
   } else {
@@ -206,8 +223,13 @@ void TreeEmitter::start_dot(const LoopTask& task) {
     lay_out(zero, tile);
     dot.c = zero;
   }
+  if (group_turn_ && !group_turn_->taken) {
+    builder_.append(TakeOp{token_, copy_, group_turn_->item}, {});
+    group_turn_->taken = true;
+  }
   const ValueId result = builder_.append(std::move(dot), {type}, "dot")[0];
   flying_[task.target] = ++started_;
+  if (!from_chip) from_registers_.insert(task.target);
   if (carried)
     states_[task.target] = result;
   else
@@ -217,6 +239,11 @@ void TreeEmitter::start_dot(const LoopTask& task) {
 // All dots in flight go on under new names; those that are done are no longer in flight, and what
 // they alone read is free.
 void TreeEmitter::wait(int64_t pending) {
+  // The other group multiplies while this one goes on with what it has.
+  if (group_turn_ && group_turn_->taken && !group_turn_->passed) {
+    builder_.append(PassOp{token_, Expr(1) - copy_, group_turn_->item + copy_}, {});
+    group_turn_->passed = true;
+  }
   WaitDotOp wait{pending, {}};
   std::vector<ValueType> types;
   const auto name = [&](size_t value) -> ValueId& {
@@ -235,17 +262,18 @@ void TreeEmitter::wait(int64_t pending) {
     name(order[i].second) = results[i];
     if (order[i].first > started_ - pending) continue;
     flying_.erase(order[i].second);
+    from_registers_.erase(order[i].second);
   }
+  const int64_t done = started_ - pending;
+  for (Pipe& pipe : pipes_)
+    std::erase_if(pipe.readers, [&](int64_t reader) { return reader <= done; });
 }
 
 // Before a dot's result is read.
 void TreeEmitter::settle(size_t value) {
   const auto flying = flying_.find(value);
   if (flying == flying_.end()) return;
-  const int64_t number = flying->second;
-  wait(started_ - number);
-  for (Pipe& pipe : pipes_)
-    std::erase_if(pipe.readers, [&](int64_t reader) { return reader <= number; });
+  wait(started_ - flying->second);
 }
 
 }  // namespace braze

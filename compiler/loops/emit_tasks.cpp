@@ -94,6 +94,11 @@ void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
   made.layout = NamedLayout{"", std::move(layout)};
 }
 
+// What consumers compute lies as the sums of their dots do.
+void TreeEmitter::lay_as_accumulator(TaskTile& tile) const {
+  if (tree_.roles && tile.extents.size() == 2) tile.layout = accumulator_layout(tile.extents[1]);
+}
+
 ValueId TreeEmitter::full(const ValueOperand& operand, const TaskTile& tile, DType dtype) {
   const ValueType type{dtype, 1, tile.extents};
   if (operand.is_literal()) {
@@ -193,10 +198,16 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
     case LoopStep::Kind::Apply:
       break;
   }
-  // Indices are compared as they are, without a tile of integers.
   const auto is_index = [&](uint32_t argument) {
     return body.steps[argument].kind == LoopStep::Kind::Index;
   };
+  if (const auto kind = comparison_of(s.op); kind && decided_) {
+    const LoopStep &left = body.steps[s.arguments[0]], &right = body.steps[s.arguments[1]];
+    if (is_index(s.arguments[0]) && is_index(s.arguments[1]) &&
+        IndexComparison{left.at[0], *kind, right.at[0]} == *decided_)
+      return ValueOperand::literal(DType::Bool, 1);
+  }
+  // Indices are compared as they are, without a tile of integers.
   if (const auto kind = comparison_of(s.op);
       kind && is_index(s.arguments[0]) && is_index(s.arguments[1])) {
     const auto at =
@@ -205,6 +216,8 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
   }
   std::vector<ValueOperand> operands;
   for (const uint32_t argument : s.arguments) operands.push_back(memo_[argument]);
+  if (s.op == ElementwiseOp::select && operands[0].is_literal())
+    return operands[operands[0].bits ? 1 : 2];
   const bool literals = std::all_of(operands.begin(), operands.end(),
                                     [](const ValueOperand& o) { return o.is_literal(); });
   if (literals) operands[0] = full(operands[0], tile, operands[0].dtype);
@@ -212,30 +225,36 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
 }
 
 // Elements that coordinates may leave the tensor at take no part.
-Condition TreeEmitter::inside(const std::vector<Expr>& at, const Shape& shape) const {
+// An axis is never negative; where it ends is the tail's matter.
+Condition TreeEmitter::inside(const std::vector<Expr>& original, const std::vector<Expr>& at,
+                              const Shape& shape) const {
   Condition out;
   for (size_t axis = 0; axis < at.size(); ++axis) {
     if (proves_in_bounds(at[axis], shape[axis])) continue;
-    if (!proves_at_most(0, at[axis])) out.push_back({at[axis], IndexComparison::Kind::Ge, 0});
+    if (!proves_at_most(0, original[axis]) && !proves_at_most(0, at[axis]))
+      out.push_back({at[axis], IndexComparison::Kind::Ge, 0});
     if (!proves_less(at[axis], shape[axis]).value_or(false))
       out.push_back({at[axis], IndexComparison::Kind::Lt, shape[axis]});
   }
   return out;
 }
 // What moves asynchronously is cut at the tensor's ends as a whole.
-Guard TreeEmitter::clipped(const std::vector<Expr>& at, const Shape& shape) const {
+Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
+                           const Shape& shape) const {
   Guard out;
-  out.clip = !inside(at, shape).empty();
+  out.clip = !inside(original, at, shape).empty();
   return out;
 }
 
 ValueOperand TreeEmitter::load(const LoopBody&, const LoopStep& s, const TaskTile& tile) {
   const auto at = substituted(s.at, tile);
-  Guard guarded{.condition = inside(at, tree_.tensors[s.source].type.shape)};
+  Guard guarded{.condition = inside(s.at, at, tree_.tensors[s.source].type.shape)};
   const Condition own = conditions(s.conditions, tile);
+  const bool clip = tree_.roles && own.empty() && s.otherwise.value_or(0) == 0;
   guarded.condition.insert(guarded.condition.end(), own.begin(), own.end());
   auto all = at;
   for (const Expr& e : expressions(guarded.condition)) all.push_back(e);
+  if (clip && guarded) guarded = {.condition = {}, .clip = true};
   const uint64_t fill = guarded ? s.otherwise.value_or(0) : 0;
   const ValueId value = builder_.load(MemoryId(s.source), at, type_along(all, tile, s.dtype),
                                       std::move(guarded), fill);
@@ -244,7 +263,6 @@ ValueOperand TreeEmitter::load(const LoopBody&, const LoopStep& s, const TaskTil
 }
 
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
-  if (s.before) refuse({}, "running values have no emission yet");
   if (const auto chip = chips_.find(s.source); chip != chips_.end())
     return read_chip(chip->second, s, tile);
   settle(s.source);
@@ -252,13 +270,30 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
     const TaskTile& own = state_tiles_.at(s.source);
     std::vector<Expr> begin;
     for (const size_t axis : own.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
-    return rounded(read_tile({state->second, own.dims, begin}, s, tile),
-                   tree_.values[s.source].dtype);
+    const ValueId value = s.before ? before_.at(s.source) : guarded(s.source, state->second);
+    return rounded(read_tile({value, own.dims, begin}, s, tile), tree_.values[s.source].dtype);
   }
   const auto found = tiles_of_.find(s.source);
-  if (found == tiles_of_.end())
+  if (found == tiles_of_.end() || (s.before && !last_rescale_))
     refuse({}, fmt::format("%{} is not there where it is read", tree_.values[s.source].name));
-  return read_tile(found->second, s, tile);
+  Tile from = found->second;
+  if (s.before) from.value = guarded(s.source, from.value);
+  return read_tile(from, s, tile);
+}
+
+ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
+  const auto nothing = nothing_.find(value);
+  if (nothing == nothing_.end() || nothing->second == 0) return {};
+  const DType dtype = code_[running].type.dtype;
+  return builder_.row(ElementwiseOp::eq, {running, ValueOperand::literal(dtype, nothing->second)});
+}
+
+// While nothing was seen, bodies and ratios use 0 in place of the identity.
+ValueId TreeEmitter::guarded(size_t value, ValueId running) {
+  const ValueId nothing = seen_nothing(value, running);
+  if (!nothing) return running;
+  const ValueOperand zero = ValueOperand::literal(code_[running].type.dtype, 0);
+  return builder_.row(ElementwiseOp::select, {nothing, zero, running});
 }
 
 // The part of a tile that the task at hand reads, with the dimensions of the task.
@@ -325,11 +360,13 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
 // --- Tasks --------------------------------------------------------------------------------------
 
 void TreeEmitter::task(const LoopTask& task) {
-  if (task.rescale || task.ahead > 0 || task.combine != Combine::None)
-    refuse(task.location, "rescaled, combined and early tasks have no emission yet");
+  if (task.ahead > 0 || task.combine != Combine::None)
+    refuse(task.location, "combined and early tasks have no emission yet");
+  if (task.rescale) rescale(task);
   switch (task.kind) {
     case LoopTask::Kind::Compute: {
-      const TaskTile tile = tile_of(axes_of(task), axes_);
+      TaskTile tile = tile_of(axes_of(task), axes_);
+      lay_as_accumulator(tile);
       const DType dtype = body_dtype(task);
       return define(task, full(body(task.body, task.body.results[0], tile), tile, dtype), tile);
     }
@@ -359,8 +396,41 @@ ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes
   return builder_.row(ElementwiseOp::select, {test, value, ValueOperand::literal(dtype, nothing)});
 }
 
+// The state so far, in terms of what the totals that it was computed of are now. A state of
+// nothing stays one, whatever the ratio.
+void TreeEmitter::rescale(const LoopTask& task) {
+  const TaskTile& tile = state_tiles_.at(task.target);
+  settle(task.target);
+  ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
+  const ValueOperand zero = ValueOperand::literal(body_dtype(task), 0);
+  for (const LoopStep& s : task.rescale->steps) {
+    if (s.kind != LoopStep::Kind::Read || !s.before) continue;
+    const ValueId nothing = seen_nothing(s.source, before_.at(s.source));
+    if (nothing) ratio = builder_.row(ElementwiseOp::select, {nothing, zero, ratio});
+  }
+  states_[task.target] = builder_.row(ElementwiseOp::mul, {states_.at(task.target), ratio});
+}
+
+// Behind the loop: where a total is nothing, the guards are taken away.
+ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile) {
+  last_rescale_ = true;
+  const ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
+  last_rescale_ = false;
+  const DType dtype = body_dtype(task);
+  for (const LoopStep& s : task.rescale->steps) {
+    if (s.kind != LoopStep::Kind::Read || !s.before) continue;
+    const ValueId nothing = seen_nothing(s.source, tiles_of_.at(s.source).value);
+    if (!nothing) continue;
+    const ValueOperand one = ValueOperand::literal(dtype, constant_bits(dtype, 1.0));
+    const ValueId factor = builder_.row(ElementwiseOp::select, {nothing, ratio, one});
+    state = builder_.row(ElementwiseOp::mul, {state, factor});
+  }
+  return state;
+}
+
 void TreeEmitter::fold(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
+  lay_as_accumulator(tile);
   const DType dtype = body_dtype(task);
   ValueId value = full(body(task.body, task.body.results[0], tile), tile, dtype);
   value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
@@ -375,6 +445,7 @@ void TreeEmitter::fold(const LoopTask& task) {
   }
   if (state == states_.end())
     return define(task, rounded(value, tree_.values[task.target].dtype), tile);
+  before_[task.target] = state->second;
   state->second = builder_.row(info(task.monoid).combine, {state->second, value});
 }
 
@@ -445,16 +516,12 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
 
 void TreeEmitter::store(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
-  // Where the tile lies, as what it is made of.
-  for (const LoopStep& s : task.body.steps) {
-    if (!tree_.roles || s.kind != LoopStep::Kind::Read || tile.extents.size() != 2) continue;
-    tile.layout = accumulator_layout(tile.extents[1]);
-  }
+  lay_as_accumulator(tile);
   const LoopTensor& tensor = tree_.tensors[task.target];
   const ValueId value = full(body(task.body, task.body.results[0], tile), tile, tensor.type.dtype);
   if (tree_.roles) return store_through_chip(task, value, tile);
   const auto at = substituted(task.at, tile);
-  Guard guarded{.condition = inside(at, tensor.type.shape)};
+  Guard guarded{.condition = inside(task.at, at, tensor.type.shape)};
   // A place that is inside does not say that the axes are: two of them may be one coordinate.
   for (const size_t axis : tile.dims) {
     const Expr& index = tile.index.at(name_of(axis));
@@ -485,15 +552,16 @@ void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const 
   std::vector<Expr> offsets(tile.extents.size() + several, Expr(0));
   if (several) offsets[0] = mod(item(), 2);
   const OnChip chip{found->second, std::nullopt, {}, {}};
-  const MemoryId half = window(chip, offsets, tile.extents);
+  const MemoryId half = several ? window(chip, offsets, tile.extents) : found->second;
   if (several) builder_.append(WaitStoreOp{1}, {});
   std::vector<Expr> positions;
   for (size_t d = 0; d < tile.extents.size(); ++d)
     positions.push_back(position_symbol('d', d, tile.extents[d]));
   builder_.store(value, half, positions);
   const auto at = substituted(task.at, tile);
-  StartStoreOp start{half, MemoryId(task.target), at};
-  start.guard = clipped(at, tensor.type.shape);
+  const MemoryId all = several ? half : window(chip, offsets, tile.extents);
+  StartStoreOp start{all, MemoryId(task.target), at};
+  start.guard = clipped(task.at, at, tensor.type.shape);
   builder_.append(std::move(start), {});
 }
 
