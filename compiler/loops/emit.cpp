@@ -3,7 +3,6 @@
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
-#include "compiler/loops/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
@@ -16,6 +15,7 @@ void TreeEmitter::refuse(const SourceLocation& where, const std::string& message
 TileProgram TreeEmitter::emit() {
   code_.name = tree_.name;
   code_.symbols = tree_.symbols;
+  for (const Expr& symbol : tree_.symbols) builder_.fresh_name(symbol.symbol_name());
   if (tree_.roles) {
     code_.pipelined = true;
     code_.target = tree_.target;
@@ -225,7 +225,7 @@ void TreeEmitter::deal(const Expr& number) {
   if (longest) turn[n - 1] = grid_turns_[n - 1] - 1 - turn[n - 1];
   for (size_t i = 0; i < n; ++i) {
     const LoopLevel& level = grid_->levels[i];
-    const Expr begin = builder_.let(name_of(level.axis), turn[i]) * Expr(level.turn);
+    const Expr begin = builder_.let(turn_name(level.axis), turn[i]) * Expr(level.turn);
     axes_[level.axis] = shared_[level.axis] = {begin, level.turn};
   }
 }
@@ -429,7 +429,7 @@ void TreeEmitter::stream(const Loop& loop) {
     if (*constant == 1)
       turn(stream, 0);
     else
-      for_static(name_of(axis), *constant, [&](const Expr& index) { turn(stream, index); });
+      for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else {
     // First the turns in which a condition is not decided, then those in which it holds.
     Expr cut = 0;
@@ -463,7 +463,7 @@ void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& las
   std::vector<ValueOperand> initial;
   for (const LoopTask* task : stream.carried) initial.emplace_back(states_.at(task->target));
   const auto results = builder_.for_loop(
-      name_of(stream.loop.levels[0].axis), first, last, 1, initial,
+      turn_name(stream.loop.levels[0].axis), first, last, 1, initial,
       [&](const Expr& index, const std::vector<ValueId>& values) {
         for (size_t i = 0; i < stream.carried.size(); ++i) {
           states_[stream.carried[i]->target] = values[i];

@@ -72,6 +72,10 @@ class TreeEmitter {
   [[noreturn]] void refuse(const SourceLocation& where, const std::string& message) const;
   const std::string& name_of(size_t axis) const { return tree_.axes[axis].name; }
 
+  /// Of the symbols that count an axis' turns. No name that the lowering makes is like it: it takes
+  /// over those of a program as they are.
+  std::string turn_name(size_t axis) const { return name_of(axis) + "_turn"; }
+
   // --- The walk (emit.cpp)
   void declare_parameters();
   void phase(const LoopRegion& region);

@@ -1,7 +1,6 @@
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
-#include "compiler/loops/text.h"
 #include "ir/ops/scalar.h"
 #include "ir/support/text.h"
 
@@ -478,7 +477,7 @@ void TreeEmitter::dot(const LoopTask& task) {
                           ? Expr(extent)
                           : min(extent, tree_.axes[axis].extent - begin);
     return builder_.for_loop(
-        name_of(axis), 0, high, 1, {sum},
+        turn_name(axis), 0, high, 1, {sum},
         [&](const Expr& index, const std::vector<ValueId>& carried) {
           ValueId out;
           in_turn({axis, 1}, begin + index, false, [&] { out = summed(n + 1, carried[0]); });

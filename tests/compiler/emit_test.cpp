@@ -13,11 +13,14 @@
 #include "compiler/loops/interpret.h"
 #include "compiler/loops/text.h"
 #include "compiler/loops/verify.h"
+#include "compiler/lowering/lower.h"
 #include "ir/code/interpret.h"
 #include "ir/code/text.h"
 #include "ir/code/walk.h"
+#include "ir/kernel/verify.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
+#include "ir/target/target.h"
 #include "ir/tile/verify.h"
 #include "tests/source_path.h"
 
@@ -267,13 +270,16 @@ void expect_as_written(const std::string& tree, const std::string& file, const s
 
 // --- Values ---------------------------------------------------------------------------------
 
-// Runs the tree and its program on random numbers.
+// Runs the tree and its program on random numbers. The program is also lowered for its machine.
 void expect_same_values(const std::string& name, const std::map<std::string, int64_t>& extents) {
   SCOPED_TRACE(name);
   const LoopTree tree = tree_named(name);
   const TileProgram program = emit(tree);
   SCOPED_TRACE(to_text(program));
   ASSERT_EQ(joined(verify(program)), "");
+  const Kernel kernel =
+      lower(program, find_target(program.pipelined ? program.target : "x86-64-v3").value());
+  ASSERT_EQ(joined(verify(kernel)), "");
   Sizes sizes;
   std::vector<int64_t> scalars;
   for (const Expr& symbol : tree.symbols) {
@@ -323,7 +329,7 @@ TEST(Emit, PlainProgramsComputeWhatTheirTreesSay) {
   expect_same_values("softmax_short", {{"n", 5}});
   expect_same_values("softmax_long", {{"n", 7}, {"k", 75}});
   expect_same_values("softmax_online", {{"n", 9}, {"k", 75}});
-  expect_same_values("pointwise", {{"n", 13}, {"m", 37}});
+  expect_same_values("pointwise", {{"t", 13}, {"c", 37}});
   expect_same_values("norm_backward", {{"n", 21}});
   expect_same_values("product", {{"n", 6}, {"m", 19}, {"k", 21}});
 }
