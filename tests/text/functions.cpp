@@ -1,8 +1,11 @@
 #include "tests/text/functions.h"
 
+#include <stdexcept>
+
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/build.h"
 #include "compiler/loops/interpret.h"
+#include "compiler/loops/steps/text.h"
 #include "compiler/loops/text.h"
 #include "compiler/loops/verify.h"
 #include "compiler/lowering/lower.h"
@@ -87,7 +90,7 @@ std::string graph_reasons(std::string_view text, std::string_view file_name) {
 }
 
 // The first tree of one kernel that computes the whole graph.
-std::string first_loops(std::string_view text, std::string_view file_name) {
+LoopTree first_tree(std::string_view text, std::string_view file_name) {
   const Graph graph = parse_graph(text, file_name);
   fail_if_any(verify(graph), "verify");
   const LoopForms forms(graph);
@@ -95,7 +98,10 @@ std::string first_loops(std::string_view text, std::string_view file_name) {
   for (uint32_t i = 0; i < graph.size(); ++i)
     (forms.find(NodeId{i}) ? fusion.nodes : fusion.inputs).push_back(NodeId{i});
   for (const GraphOutput& output : graph.outputs()) fusion.outputs.push_back(output.node);
-  return to_text(build_loops(forms, fusion, graph.name()));
+  return build_loops(forms, fusion, graph.name());
+}
+std::string first_loops(std::string_view text, std::string_view file_name) {
+  return to_text(first_tree(text, file_name));
 }
 
 // Parses and verifies.
@@ -122,6 +128,27 @@ LoopTree read_loops(std::string_view text, std::string_view file_name) {
 }
 std::string print_loops(std::string_view text, std::string_view file_name) {
   return to_text(read_loops(text, file_name));
+}
+
+// A tree, or the first one of a graph, after the steps in its lines "// steps: ..".
+std::string after_steps(std::string_view text, std::string_view file_name) {
+  constexpr std::string_view kSteps = "// steps:";
+  // All else is blank, so that every step stands where it does in the file.
+  std::string steps(text);
+  for (size_t begin = 0; begin < text.size();) {
+    const size_t end = std::min(text.find('\n', begin), text.size());
+    const bool is = text.substr(begin, end - begin).starts_with(kSteps);
+    std::fill_n(steps.begin() + static_cast<std::ptrdiff_t>(begin),
+                is ? kSteps.size() : end - begin, ' ');
+    begin = end + 1;
+  }
+  const bool graph = text.find("braze 1 graph") != std::string_view::npos;
+  const LoopTree tree = graph ? first_tree(text, file_name) : read_loops(text, file_name);
+  const LoopTreeSteps parsed = parse_steps(steps, file_name);
+  const std::string printed = to_text(parsed);
+  if (to_text(parse_steps(printed, "printed steps")) != printed)
+    throw std::runtime_error("the printed steps read as others: " + printed);
+  return to_text(take(tree, parsed));
 }
 
 // `n = 2, x = [1, 2]`: sizes, then what the tree reads; gives what it writes.
@@ -247,6 +274,7 @@ constexpr Function kFunctions[] = {
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},
+    {"steps", after_steps},
     {"unscatter", run_pass<unscatter>},
 };
 

@@ -1,0 +1,374 @@
+#include "compiler/loops/steps/levels.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+std::optional<Refusal> several_levels(const LoopTree& tree, const Loop& loop) {
+  if (loop.levels.size() == 1) return std::nullopt;
+  return Refusal{&codes::kLevelsDiffer,
+                 fmt::format("`{}` runs over several axes", to_text(tree, loop)),
+                 "cut its levels before they are one loop"};
+}
+
+// Partial states of a parallel loop are combined over its turns as they are.
+std::optional<Refusal> combines(const LoopTree& tree, const Loop& loop) {
+  std::optional<Refusal> out;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    for (const size_t axis : task.over)
+      if (loop.parallel && runs_over(loop, axis))
+        out = Refusal{&codes::kHasState,
+                      fmt::format("%{} combines the turns of `{}`", tree.values[task.target].name,
+                                  to_text(tree, loop)),
+                      "cut the loop before its parts are combined"};
+  });
+  return out;
+}
+
+}  // namespace
+
+// --- split --------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (auto refusal = several_levels(tree, loop)) return refusal;
+  if (auto refusal = marked(tree, loop)) return refusal;
+  if (auto refusal = combines(tree, loop)) return refusal;
+  const auto [axis, turn] = loop.levels[0];
+  if (step.turn <= turn || step.turn % turn != 0)
+    return Refusal{&codes::kNotConstant,
+                   fmt::format("{} is no multiple of {}, what `{}` takes in a turn", step.turn,
+                               turn, to_text(tree, loop)),
+                   fmt::format("take {} or another multiple", 2 * turn)};
+  const auto around = loops_around(tree, *place);
+  const Expr all = extent_in(tree, around, axis);
+  if (is_cut(around, axis) && !all.is_multiple_of(step.turn))
+    return Refusal{&codes::kLevelsDiffer,
+                   fmt::format("{} does not divide {}, what the loop around has of {} in a turn",
+                               step.turn, all.to_string(), tree.axes[axis].name),
+                   "take a divisor of that"};
+  if (loop.on == Machine::Group)
+    if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const SplitStep& step) {
+  LoopTree out = tree;
+  const ItemPlace place = find_loop(out, step.loop).value();
+  Loop& outer = loop_at(out, place);
+  const Expr all = extent_in(tree, loops_around(tree, place), outer.levels[0].axis);
+  if (is_one_turn(all, step.turn)) return out;
+  Loop inner;
+  inner.parallel = outer.parallel;
+  inner.levels = outer.levels;
+  inner.down = outer.down;
+  inner.location = outer.location;
+  inner.body = std::move(outer.body);
+  outer.levels[0].turn = step.turn;
+  outer.body.clear();
+  outer.body.emplace_back(std::move(inner));
+  return out;
+}
+
+// --- slabs --------------------------------------------------------------------------------------
+
+namespace {
+
+std::optional<ItemPlace> find_made(const LoopTree& tree, const MadeName& made) {
+  const auto number = made.is_value ? find_value(tree, made.name) : find_tensor(tree, made.name);
+  if (!number) return std::nullopt;
+  return find_task(tree, [&](const LoopTask& task) {
+    return task.target == *number && task.makes_value() == made.is_value;
+  });
+}
+
+std::set<size_t> own_axes(const LoopTree& tree, const LoopTask& task) {
+  if (!task.makes_value()) return axes_used(tree, task);
+  const auto& axes = tree.values[task.target].axes;
+  return {axes.begin(), axes.end()};
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
+  const auto place = find_made(tree, step.made);
+  if (!place) return no_such("task that makes", step.made.to_string());
+  const auto axis = find_axis(tree, step.axis);
+  if (!axis) return no_such("axis", step.axis);
+  const LoopTask& task = task_at(tree, *place);
+  if (!own_axes(tree, task).contains(*axis) || contains(task.along, *axis) ||
+      contains(task.over, *axis))
+    return Refusal{&codes::kNotAnAxis,
+                   fmt::format("{} has no tiles along {}", step.made.to_string(), step.axis),
+                   "name an axis of what is made"};
+  const auto around = loops_around(tree, *place);
+  const auto all = extent_in(tree, around, *axis).as_constant();
+  if (!all)
+    return Refusal{&codes::kNotConstant,
+                   fmt::format("the tile along {} is not constant", step.axis),
+                   "split the loop over it first"};
+  if (is_cut(around, *axis) && *all % step.turn != 0)
+    return Refusal{
+        &codes::kLevelsDiffer,
+        fmt::format("{} does not divide {}, the tile along {}", step.turn, *all, step.axis),
+        "take a divisor of that"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const SlabsStep& step) {
+  LoopTree out = tree;
+  const ItemPlace place = find_made(out, step.made).value();
+  const size_t axis = find_axis(out, step.axis).value();
+  if (is_one_turn(extent_in(tree, loops_around(tree, place), axis), step.turn)) return out;
+  LoopItem& item = region_of(out, place)[place.items.back()];
+  Loop loop;
+  loop.levels = {{axis, step.turn}};
+  loop.body.push_back(std::move(item));
+  item = std::move(loop);
+  return out;
+}
+
+// --- whole --------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (auto refusal = several_levels(tree, loop)) return refusal;
+  if (auto refusal = marked(tree, loop)) return refusal;
+  const size_t axis = loop.levels[0].axis;
+  const std::string& name = tree.axes[axis].name;
+  if (loop.on != Machine::None)
+    return Refusal{&codes::kNesting,
+                   fmt::format("parts of the machine take the turns of `{}`", to_text(tree, loop)),
+                   "split it, and take the inner loop"};
+  if (!extent_in(tree, loops_around(tree, *place), axis).as_constant())
+    return Refusal{&codes::kNotConstant,
+                   fmt::format("{} has {} indices", name, tree.axes[axis].extent.to_string()),
+                   fmt::format("split {} by a constant, and take the inner loop", name)};
+  if (loop.bounds)
+    return Refusal{&codes::kBoundsDepend,
+                   fmt::format("`{}` does not take all of {}", to_text(tree, loop), name),
+                   "split it, and take the inner loop"};
+  if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
+  bool cut = false;
+  visit_loops(loop.body, [&](const Loop& inner) { cut |= runs_over(inner, axis); });
+  if (cut)
+    return Refusal{&codes::kLevelsDiffer, fmt::format("loops over {} stand inside", name),
+                   "take the inner loops first"};
+  std::optional<Refusal> refusal;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value() || !axes_used(tree, task).contains(axis)) return;
+    if (contains(task.over, axis) || contains(tree.values[task.target].axes, axis)) return;
+    refusal = Refusal{&codes::kNotAnAxis,
+                      fmt::format("%{} differs along {}, which is no axis of it",
+                                  tree.values[task.target].name, name),
+                      "the value must have the axis"};
+  });
+  if (refusal) return refusal;
+  if (auto other = reads_other_turns(tree, loop.body, axis)) return other;
+  return reads_what_it_writes(tree, loop.body);
+}
+
+LoopTree take(const LoopTree& tree, const WholeStep& step) {
+  LoopTree out = tree;
+  const ItemPlace place = find_loop(out, step.loop).value();
+  LoopRegion& region = region_of(out, place);
+  const auto at = region.begin() + static_cast<std::ptrdiff_t>(place.items.back());
+  LoopRegion body = std::move(std::get<Box<Loop>>(*at)->body);
+  const auto behind = region.erase(at);
+  region.insert(behind, std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
+  // What no loop carries any more is right at once.
+  std::set<const LoopTask*> carried;
+  for (const LoopRegion& phase : out.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      for (const Loop* loop : around)
+        for (const size_t axis : task.over)
+          if (runs_over(*loop, axis)) carried.insert(&task);
+    });
+  for (LoopRegion& phase : out.phases)
+    change_tasks(phase, [&](LoopTask& task) {
+      if (!carried.contains(&task)) task.rescale.reset();
+    });
+  return out;
+}
+
+// --- collapse -----------------------------------------------------------------------------------
+
+namespace {
+
+// Two axes that become one, and the tree in which they are.
+struct Collapsing {
+  LoopTree tree;
+  size_t a, b;  // axes
+  Expr joined;  // the index along both
+  bool seen_apart = false;
+
+  bool speaks(const Expr& e) const {
+    return e.uses(tree.axes[a].name) || e.uses(tree.axes[b].name);
+  }
+  void change(Expr& e) {
+    if (!speaks(e)) return;
+    const Expr &i = tree.axes[a].index(), &j = tree.axes[b].index();
+    const auto of_a = e.coefficient_of(tree.axes[a].name);
+    const auto of_b = e.coefficient_of(tree.axes[b].name);
+    if (!of_a || !of_b || !(*of_a == *of_b * tree.axes[b].extent)) {
+      seen_apart = true;
+      return;
+    }
+    e = e - *of_a * i - *of_b * j + *of_b * joined;
+    seen_apart |= speaks(e);
+  }
+  // Coordinates a, b of a tensor whose rows have the length of b are those of one number.
+  void change(std::vector<Expr>& at, const LoopTensor& tensor) {
+    const Expr &i = tree.axes[a].index(), &j = tree.axes[b].index(), &row = tree.axes[b].extent;
+    for (size_t d = 0; d + 1 < at.size(); ++d)
+      if (tensor.strides.empty() && at[d] == i && at[d + 1] == j &&
+          tensor.type.shape[d + 1] == row) {
+        at[d] = floordiv(joined, row);
+        at[d + 1] = mod(joined, row);
+      }
+    for (Expr& e : at) change(e);
+  }
+  // In a list of axes b comes right behind a; a stands for both.
+  void change(std::vector<size_t>& axes) {
+    const auto at = std::find(axes.begin(), axes.end(), a);
+    if (at == axes.end() || std::next(at) == axes.end() || *std::next(at) != b)
+      seen_apart |= at != axes.end() || contains(axes, b);
+    else
+      axes.erase(std::next(at));
+  }
+  void change(LoopBody& body) {
+    for (LoopStep& s : body.steps) {
+      if (s.kind == LoopStep::Kind::Read) {
+        // The axes of the value are still as they were.
+        const auto& axes = tree.values[s.source].axes;
+        const auto at = std::find(axes.begin(), axes.end(), a);
+        if (at != axes.end()) {
+          const auto i = at - axes.begin();
+          const bool own = std::next(at) != axes.end() && *std::next(at) == b &&
+                           s.at[static_cast<size_t>(i)] == tree.axes[a].index() &&
+                           s.at[static_cast<size_t>(i) + 1] == tree.axes[b].index();
+          seen_apart |= !own;
+          if (!own) return;
+          s.at[static_cast<size_t>(i)] = joined;
+          s.at.erase(s.at.begin() + i + 1);
+        }
+      }
+      if (s.kind == LoopStep::Kind::Load)
+        change(s.at, tree.tensors[s.source]);
+      else
+        for (Expr& e : s.at) change(e);
+      for (RangeCondition& c : s.conditions)
+        for (Expr* e : {&c.value, &c.min, &c.limit}) change(*e);
+    }
+  }
+  void change(LoopTask& task) {
+    if (!task.makes_value()) change(task.at, tree.tensors[task.target]);
+    change(task.body);
+    if (task.rescale) change(*task.rescale);
+    change(task.over);
+    change(task.along);
+  }
+};
+
+std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place) {
+  Collapsing out{tree, 0, 0, {}};
+  const Loop& outer = loop_at(tree, place);
+  out.a = outer.levels[0].axis;
+  out.b = only_child(outer)->levels[0].axis;
+  const LoopAxis &a = tree.axes[out.a], &b = tree.axes[out.b];
+  const LoopAxis both{unused_axis(tree, a.name + b.name), a.extent * b.extent};
+  out.joined = both.index();
+  for (LoopRegion& phase : out.tree.phases)
+    change_tasks(phase, [&](LoopTask& task) { out.change(task); });
+  for (LoopValue& value : out.tree.values) out.change(value.axes);
+  LoopRegion& region = region_of(out.tree, place);
+  Loop loop = std::move(*std::get<Box<Loop>>(region[place.items.back()]));
+  loop.body = LoopRegion(std::move(std::get<Box<Loop>>(loop.body[0])->body));
+  region[place.items.back()] = std::move(loop);
+  // Other loops over one of them, and bounds, see them apart.
+  int loops = 0;
+  for (const LoopRegion& phase : out.tree.phases)
+    visit_loops(phase, [&](const Loop& l) {
+      loops += runs_over(l, out.a) || runs_over(l, out.b);
+      if (l.bounds)
+        for (const Expr* e : {&l.bounds->first, &l.bounds->second})
+          for (const LoopAxis* axis : {&a, &b})
+            out.seen_apart |= e->uses(axis->name) || e->uses(end_symbol(*axis).symbol_name());
+      for (const IndexComparison& c : l.parts)
+        out.seen_apart |= out.speaks(c.left) || out.speaks(c.right);
+    });
+  out.seen_apart |= loops != 1;
+  if (out.seen_apart) return std::nullopt;
+  // The joined axis takes the number of a; those behind b move up.
+  out.tree.axes[out.a] = both;
+  const auto number = [&](size_t& axis) { axis -= axis > out.b; };
+  for (LoopValue& value : out.tree.values)
+    for (size_t& axis : value.axes) number(axis);
+  const std::function<void(LoopRegion&)> renumber = [&](LoopRegion& items) {
+    for (LoopItem& item : items) {
+      if (auto* task = std::get_if<LoopTask>(&item)) {
+        for (auto* list : {&task->over, &task->along})
+          for (size_t& axis : *list) number(axis);
+        continue;
+      }
+      Loop& l = *std::get<Box<Loop>>(item);
+      for (LoopLevel& level : l.levels) number(level.axis);
+      for (Deal& deal : l.deal) number(deal.axis);
+      renumber(l.body);
+    }
+  };
+  for (LoopRegion& phase : out.tree.phases) renumber(phase);
+  out.tree.axes.erase(out.tree.axes.begin() + static_cast<std::ptrdiff_t>(out.b));
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
+  const auto place = find_loop(tree, step.outer), child = find_loop(tree, step.inner);
+  if (!place) return no_such("loop", step.outer.to_string());
+  if (!child) return no_such("loop", step.inner.to_string());
+  const Loop &outer = loop_at(tree, *place), &inner = loop_at(tree, *child);
+  if (only_child(outer) != &inner)
+    return Refusal{&codes::kBetween,
+                   fmt::format("{} is not all that stands in {}", step.inner.to_string(),
+                               step.outer.to_string()),
+                   "name a loop and its only child"};
+  for (const Loop* loop : {&outer, &inner}) {
+    if (auto refusal = several_levels(tree, *loop)) return refusal;
+    if (auto refusal = marked(tree, *loop)) return refusal;
+    if (loop->levels[0].turn != 1 || loop->on != Machine::None || loop->bounds)
+      return Refusal{&codes::kLevelsDiffer,
+                     fmt::format("`{}` is cut, bounded or dealt already", to_text(tree, *loop)),
+                     "collapse axes before other steps"};
+  }
+  if (outer.parallel != inner.parallel || outer.down != inner.down)
+    return Refusal{
+        &codes::kKindsDiffer,
+        fmt::format("{} and {} are unlike", step.outer.to_string(), step.inner.to_string()),
+        "make both streams, or both parallel"};
+  if (outer.levels[0].axis == inner.levels[0].axis ||
+      tree.axes[inner.levels[0].axis].extent.range().min < 1 || !collapsed(tree, *place))
+    return Refusal{&codes::kSeenApart,
+                   fmt::format("{} and {} do not stand everywhere as {}*{} + {}",
+                               step.outer.to_string(), step.inner.to_string(), step.outer.axis,
+                               tree.axes[inner.levels[0].axis].extent.to_string(), step.inner.axis),
+                   "these axes stay two"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const CollapseStep& step) {
+  return collapsed(tree, find_loop(tree, step.outer).value()).value().tree;
+}
+
+}  // namespace braze

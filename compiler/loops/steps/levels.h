@@ -1,0 +1,65 @@
+// levels.h — steps on the levels of one axis: `split`, `slabs`, `whole`, and `collapse` of two
+// axes.
+#pragma once
+
+#include "compiler/loops/steps/places.h"
+
+namespace braze {
+
+/// `split j 128`: turns of 128, and inside them turns of the old size.
+struct SplitStep {
+  static constexpr std::string_view kName = "split";
+  LoopName loop;
+  int64_t turn = 1;
+  void fields(auto& visit) {
+    visit(loop);
+    visit(turn);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step);
+LoopTree take(const LoopTree& tree, const SplitStep& step);
+
+/// What a task makes: a value, or what it stores to a tensor.
+struct MadeName {
+  bool is_value = false;
+  std::string name;
+  std::string to_string() const { return (is_value ? "%" : "") + name; }
+};
+
+/// `slabs y f 64`: a stream over turns of 64 of f around the one task that makes y.
+struct SlabsStep {
+  static constexpr std::string_view kName = "slabs";
+  MadeName made;
+  std::string axis;
+  int64_t turn = 1;
+  void fields(auto& visit) {
+    visit(made);
+    visit.axis(axis);
+    visit(turn);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step);
+LoopTree take(const LoopTree& tree, const SlabsStep& step);
+
+/// `whole j.2`: the loop goes, and what it ran over becomes a dimension of the tiles inside.
+struct WholeStep {
+  static constexpr std::string_view kName = "whole";
+  LoopName loop;
+  void fields(auto& visit) { visit(loop); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step);
+LoopTree take(const LoopTree& tree, const WholeStep& step);
+
+/// `collapse i j`: i and its only child j become one loop over the axis ij of their product.
+struct CollapseStep {
+  static constexpr std::string_view kName = "collapse";
+  LoopName outer, inner;
+  void fields(auto& visit) {
+    visit(outer);
+    visit(inner);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step);
+LoopTree take(const LoopTree& tree, const CollapseStep& step);
+
+}  // namespace braze

@@ -1,0 +1,313 @@
+#include "compiler/loops/steps/marks.h"
+
+#include <algorithm>
+
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+// --- deal ---------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (loop.on != Machine::Grid)
+    return Refusal{&codes::kNotGrid, fmt::format("`{}` is not on grid", to_text(tree, loop)),
+                   fmt::format("take `on {} grid` first", step.loop.to_string())};
+  for (size_t i = 0; i < step.orders.size(); ++i) {
+    const DealOrder& order = step.orders[i];
+    if (order.order == Deal::Order::Persistent && i + 1 < step.orders.size())
+      return Refusal{&codes::kBadDeal, "something stands behind persistent",
+                     "write persistent last"};
+    if (order.order != Deal::Order::Grouped) continue;
+    const auto axis = find_axis(tree, order.axis);
+    if (!axis || !runs_over(loop, *axis))
+      return Refusal{&codes::kBadDeal,
+                     fmt::format("`{}` does not run over {}", to_text(tree, loop), order.axis),
+                     "group an axis of the loop"};
+  }
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const DealStep& step) {
+  LoopTree out = tree;
+  Loop& loop = loop_at(out, find_loop(out, step.loop).value());
+  loop.deal.clear();
+  for (const DealOrder& order : step.orders)
+    loop.deal.push_back(
+        {order.order, order.number, find_axis(tree, order.axis).value_or(loop.levels[0].axis)});
+  return out;
+}
+
+// --- turns --------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (loop.parallel)
+    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is no stream", to_text(tree, loop)),
+                   "name a stream"};
+  auto around = loops_around(tree, *place);
+  while (!around.empty() && around.back()->on != Machine::Group) around.pop_back();
+  if (!around.empty()) {
+    const Loop& groups = *around.back();
+    around.pop_back();
+    int64_t count = 1;
+    for (const LoopLevel& level : groups.levels) {
+      const auto all = extent_in(tree, around, level.axis).as_constant();
+      count *= all ? (*all + level.turn - 1) / level.turn : 0;
+    }
+    if (count == 2) return std::nullopt;
+  }
+  return Refusal{&codes::kGroups,
+                 fmt::format("`{}` does not stand in two groups", to_text(tree, loop)),
+                 "put half of a tile `on` group first"};
+}
+
+LoopTree take(const LoopTree& tree, const TurnsStep& step) {
+  LoopTree out = tree;
+  loop_at(out, find_loop(out, step.loop).value()).turns = true;
+  return out;
+}
+
+// --- ring ---------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  auto around = loops_around(tree, *place);
+  around.push_back(&loop);
+  Expr bytes;
+  bool any = false;
+  for (const LoopItem& item : loop.body) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    if (!task || task->kind != LoopTask::Kind::Stage) continue;
+    any = true;
+    const LoopValue& value = tree.values[task->target];
+    if (value.storage != Storage::Chip) continue;
+    Expr box = static_cast<int64_t>(size_of(value.dtype));
+    for (const size_t axis : value.axes) box *= extent_in(tree, around, axis, /*groups=*/false);
+    bytes += box;
+  }
+  if (!any || loop.parallel)
+    return Refusal{&codes::kNoCopies,
+                   fmt::format("`{}` is no stream with stages", to_text(tree, loop)),
+                   fmt::format("take `stage .. {}` first", step.loop.to_string())};
+  const auto target = find_target(tree.target);
+  if (target && bytes.range().max * step.slots > target->l1_bytes)
+    return Refusal{&codes::kNoRoom,
+                   fmt::format("{} slots of {} bytes; there are {}", step.slots, bytes.to_string(),
+                               target->l1_bytes),
+                   "take fewer slots or smaller turns"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const RingStep& step) {
+  LoopTree out = tree;
+  loop_at(out, find_loop(out, step.loop).value()).ring = step.slots;
+  return out;
+}
+
+// --- roles --------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
+  const auto stage =
+      find_task(tree, [](const LoopTask& task) { return task.kind == LoopTask::Kind::Stage; });
+  if (!stage)
+    return Refusal{&codes::kNoCopies, "without stages there is no work for a role",
+                   "take `stage` first"};
+  constexpr int64_t kMost = 255;
+  if (step.stages > kMost || step.rest > kMost)
+    return Refusal{&codes::kNoRoom, "a thread has at most 255 registers", "take fewer"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const RolesStep& step) {
+  LoopTree out = tree;
+  out.roles = LoopRoles{step.stages, step.rest};
+  return out;
+}
+
+// --- unit ---------------------------------------------------------------------------------------
+
+namespace {
+
+// What one instruction of a unit multiplies: tiles are whole multiples of it.
+struct UnitShape {
+  int64_t rows, columns, most_columns;
+  int64_t summed_bytes;  // along the summed axes
+};
+constexpr UnitShape kMma{16, 8, INT64_MAX, 32}, kWgmma{64, 8, 256, 32};
+
+// The tile of a dot by its three kinds of axes.
+struct DotTile {
+  Expr left = 1, right = 1, summed = 1;
+};
+
+DotTile dot_tile(const LoopTree& tree, const ItemPlace& place) {
+  const LoopTask& task = task_at(tree, place);
+  const auto around = loops_around(tree, place);
+  LoopTask right = task;
+  right.body.results = {task.body.results[1]};
+  right.rescale.reset();
+  remove_dead_steps(right.body);
+  const std::set<size_t> of_right = axes_used(tree, right);
+  DotTile out;
+  for (const size_t axis : tree.values[task.target].axes)
+    (of_right.contains(axis) ? out.right : out.left) *= extent_in(tree, around, axis);
+  for (const size_t axis : task.over) out.summed *= extent_in(tree, around, axis);
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
+  const auto value = find_value(tree, step.value);
+  if (!value) return no_such("value", "%" + step.value);
+  const ItemPlace place = maker_of(tree, *value);
+  const LoopTask& task = task_at(tree, place);
+  if (task.kind != LoopTask::Kind::Dot)
+    return Refusal{&codes::kNotADot, fmt::format("%{} is no dot", step.value), "name a dot"};
+  const auto refuse = [&](std::string why, std::string fix) {
+    return Refusal{&codes::kUnitShape, std::move(why), std::move(fix)};
+  };
+  if (step.swap && step.unit != Unit::Wgmma)
+    return refuse("only factors of a wgmma are swapped", "leave `swap` out");
+  if (step.unit == Unit::Fma) return std::nullopt;
+  const DType dtype = task.body.steps[task.body.results[0]].dtype;
+  if (!is_half(dtype) && !(dtype == DType::F32 && task.tf32))
+    return refuse(fmt::format("the factors are {}", name(dtype)),
+                  "matrix units multiply f16, bf16, and f32 where tf32 is allowed");
+  const UnitShape& shape = step.unit == Unit::Mma ? kMma : kWgmma;
+  DotTile tile = dot_tile(tree, place);
+  if (step.swap) std::swap(tile.left, tile.right);
+  const auto check = [&](std::string_view what, const Expr& extent, int64_t multiple,
+                         int64_t most) -> std::optional<Refusal> {
+    const auto n = extent.as_constant();
+    if (n && *n % multiple == 0 && *n <= most) return std::nullopt;
+    return refuse(fmt::format("the tile has {} {}", extent.to_string(), what),
+                  most == INT64_MAX
+                      ? fmt::format("make it a multiple of {}", multiple)
+                      : fmt::format("make it a multiple of {} up to {}", multiple, most));
+  };
+  if (auto refusal = check("rows", tile.left, shape.rows, INT64_MAX)) return refusal;
+  if (auto refusal = check("columns", tile.right, shape.columns, shape.most_columns))
+    return refusal;
+  return check("summed indices", tile.summed,
+               shape.summed_bytes / static_cast<int64_t>(size_of(dtype)), INT64_MAX);
+}
+
+LoopTree take(const LoopTree& tree, const UnitStep& step) {
+  LoopTree out = tree;
+  LoopTask& task = task_at(out, maker_of(out, find_value(out, step.value).value()));
+  task.unit = step.unit;
+  task.swap = step.swap;
+  return out;
+}
+
+// --- ahead --------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
+  const auto value = find_value(tree, step.value);
+  if (!value) return no_such("value", "%" + step.value);
+  const ItemPlace place = maker_of(tree, *value);
+  const LoopTask& task = task_at(tree, place);
+  const auto around = loops_around(tree, place);
+  if (around.empty() || around.back()->parallel)
+    return Refusal{&codes::kKindsDiffer, fmt::format("%{} is made in no stream", step.value),
+                   "a task of a stream runs ahead"};
+  const Loop& loop = *around.back();
+  if (task.combine != Combine::None ||
+      std::any_of(task.over.begin(), task.over.end(),
+                  [&](size_t axis) { return runs_over(loop, axis); }))
+    return Refusal{&codes::kCarried, fmt::format("%{} is state of the loop", step.value),
+                   "what one turn makes alone runs ahead"};
+  const std::set<size_t> made = values_made(loop.body);
+  std::optional<Refusal> refusal;
+  for (const LoopStep& s : task.body.steps) {
+    if (s.kind != LoopStep::Kind::Read || !made.contains(s.source)) continue;
+    const LoopTask& source = task_at(tree, maker_of(tree, s.source));
+    const bool early =
+        source.kind == LoopTask::Kind::Stage ? loop.ring > step.turns : source.ahead >= step.turns;
+    if (!early)
+      refusal = Refusal{&codes::kCarried,
+                        fmt::format("%{} reads %{}, which is not there so early", step.value,
+                                    tree.values[s.source].name),
+                        fmt::format("give the loop a ring of {} slots, or take what it reads ahead",
+                                    step.turns + 1)};
+  }
+  if (refusal) return refusal;
+  constexpr int64_t kMostTurns = 2;  // each is a copy of the task before the loop
+  if (step.turns > kMostTurns)
+    return Refusal{&codes::kCopies, fmt::format("{} turns are peeled", step.turns),
+                   fmt::format("take at most {}", kMostTurns)};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const AheadStep& step) {
+  LoopTree out = tree;
+  task_at(out, maker_of(out, find_value(out, step.value).value())).ahead = step.turns;
+  return out;
+}
+
+// --- part ---------------------------------------------------------------------------------------
+
+namespace {
+
+// The condition with the axes and sizes of the tree; nullopt if it speaks of anything else.
+std::optional<IndexComparison> bound_to(const LoopTree& tree, const IndexComparison& condition) {
+  std::unordered_map<std::string, Expr> symbols;
+  for (const LoopAxis& axis : tree.axes) symbols.insert_or_assign(axis.name, axis.index());
+  for (const Expr& size : tree.symbols) symbols.insert_or_assign(size.symbol_name(), size);
+  for (const Expr* e : {&condition.left, &condition.right})
+    for (const std::string& symbol : e->symbols())
+      if (!symbols.contains(symbol)) return std::nullopt;
+  return IndexComparison{condition.left.substitute(symbols), condition.kind,
+                         condition.right.substitute(symbols)};
+}
+
+bool is_congruence(const IndexComparison& c, const std::string& axis) {
+  return c.kind == IndexComparison::Kind::Eq && c.left.kind() == Expr::Kind::Mod &&
+         c.right.as_constant().has_value() && c.left.uses(axis);
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (loop.parallel || loop.levels.size() != 1)
+    return Refusal{&codes::kKindsDiffer,
+                   fmt::format("`{}` is no stream over one level", to_text(tree, loop)),
+                   "parts are those of a stream"};
+  const auto condition = bound_to(tree, step.condition);
+  if (!condition)
+    return Refusal{&codes::kNoSuchName, "the condition speaks of more than axes and sizes",
+                   "use names of the tree"};
+  const std::string& axis = tree.axes[loop.levels[0].axis].name;
+  const auto slope = (condition->left - condition->right).coefficient_of(axis);
+  const auto sign = slope ? slope->as_constant().value_or(0) : 0;
+  if (sign == 0 && !is_congruence(*condition, axis))
+    return Refusal{&codes::kNotAffine,
+                   fmt::format("the condition does not grow or fall with {} at a known rate", axis),
+                   "compare sums of multiples of indices, or a remainder with a constant"};
+  constexpr size_t kMostConditions = 2;  // three bodies
+  if (loop.parts.size() >= kMostConditions)
+    return Refusal{&codes::kCopies, "the loop would be emitted as four", "leave this one out"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const PartStep& step) {
+  LoopTree out = tree;
+  loop_at(out, find_loop(out, step.loop).value())
+      .parts.push_back(bound_to(tree, step.condition).value());
+  return out;
+}
+
+}  // namespace braze

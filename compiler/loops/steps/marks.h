@@ -1,0 +1,104 @@
+// marks.h — steps that change nothing but what emission makes of a tree: `deal`, `turns`, `ring`,
+// `roles`, `unit`, `ahead`, `part`.
+#pragma once
+
+#include "compiler/loops/steps/places.h"
+
+namespace braze {
+
+/// One order of turns; the axis of `grouped` by its name.
+struct DealOrder {
+  Deal::Order order = Deal::Order::Rows;
+  int64_t number = 0;
+  std::string axis = {};
+};
+
+/// `deal n band 8, persistent 132`: how the turns of a loop on grid are numbered.
+struct DealStep {
+  static constexpr std::string_view kName = "deal";
+  LoopName loop;
+  std::vector<DealOrder> orders;
+  void fields(auto& visit) {
+    visit(loop);
+    visit(orders);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step);
+LoopTree take(const LoopTree& tree, const DealStep& step);
+
+/// `turns l`: two groups start the dots of l one after the other.
+struct TurnsStep {
+  static constexpr std::string_view kName = "turns";
+  LoopName loop;
+  void fields(auto& visit) { visit(loop); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step);
+LoopTree take(const LoopTree& tree, const TurnsStep& step);
+
+/// `ring l 4`: the stages of l run up to 3 turns early, into 4 slots.
+struct RingStep {
+  static constexpr std::string_view kName = "ring";
+  LoopName loop;
+  int64_t slots = 1;
+  void fields(auto& visit) {
+    visit(loop);
+    visit(slots);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step);
+LoopTree take(const LoopTree& tree, const RingStep& step);
+
+/// `roles 40 232`: stages become the work of one role, all else that of another.
+struct RolesStep {
+  static constexpr std::string_view kName = "roles";
+  int64_t stages = 0, rest = 0;  ///< a thread's registers
+  void fields(auto& visit) {
+    visit(stages);
+    visit(rest);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step);
+LoopTree take(const LoopTree& tree, const RolesStep& step);
+
+/// `unit %v wgmma swap`: how a dot is done, and which axis is rows.
+struct UnitStep {
+  static constexpr std::string_view kName = "unit";
+  std::string value;
+  Unit unit = Unit::Fma;
+  bool swap = false;
+  void fields(auto& visit) {
+    visit.value(value);
+    visit(unit);
+    visit.flag(swap, "swap");
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step);
+LoopTree take(const LoopTree& tree, const UnitStep& step);
+
+/// `ahead %v 1`: the task that makes v runs a turn of its loop early.
+struct AheadStep {
+  static constexpr std::string_view kName = "ahead";
+  std::string value;
+  int64_t turns = 1;
+  void fields(auto& visit) {
+    visit.value(value);
+    visit(turns);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step);
+LoopTree take(const LoopTree& tree, const AheadStep& step);
+
+/// `part j (j <= i)`: emission cuts the loop where the condition becomes decided.
+struct PartStep {
+  static constexpr std::string_view kName = "part";
+  LoopName loop;
+  IndexComparison condition;  ///< over symbols of any range; the tree's are put in their place
+  void fields(auto& visit) {
+    visit(loop);
+    visit(condition);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step);
+LoopTree take(const LoopTree& tree, const PartStep& step);
+
+}  // namespace braze

@@ -1,0 +1,419 @@
+#include "compiler/loops/steps/merge.h"
+
+#include <algorithm>
+#include <map>
+
+#include "compiler/loops/text.h"
+#include "ir/ops/scalar.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// --- Separability -------------------------------------------------------------------------------
+
+// How an expression depends on a running value y: not at all, as `rest + sign * constants * y`, or
+// as `rest * op(sign * constants * y)`.
+struct Dependence {
+  bool reads = false;
+  bool negative = false;
+  std::vector<uint64_t> constants = {};  // factors, as bits of y's dtype
+  ElementwiseOp op = ElementwiseOp::exp;
+  friend bool operator==(const Dependence&, const Dependence&) = default;
+};
+
+// Finds out how bodies of a loop depend on y. Nullopt: in no way that separates.
+class Separation {
+ public:
+  Separation(const LoopTree& tree, size_t y, const std::map<size_t, const LoopTask*>& computed)
+      : tree_(tree), y_(y), computed_(computed) {}
+
+  bool reads(const LoopBody& body, uint32_t number) const {
+    const LoopStep& s = body.steps[number];
+    if (s.kind == LoopStep::Kind::Read) {
+      if (s.source == y_) return true;
+      const auto maker = computed_.find(s.source);
+      return maker != computed_.end() && reads(maker->second->body, maker->second->body.results[0]);
+    }
+    return std::any_of(s.arguments.begin(), s.arguments.end(),
+                       [&](uint32_t argument) { return reads(body, argument); });
+  }
+
+  // As a factor of a product.
+  std::optional<Dependence> factor(const LoopBody& body, uint32_t number) const {
+    if (!reads(body, number)) return Dependence{};
+    const LoopStep& s = body.steps[number];
+    if (const auto* maker = maker_of(s)) return factor(maker->body, maker->body.results[0]);
+    if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
+    switch (s.op) {
+      case ElementwiseOp::exp:
+      case ElementwiseOp::exp2: {
+        auto out = term(body, s.arguments[0]);
+        if (out) out->op = s.op;
+        return out;
+      }
+      case ElementwiseOp::neg:
+      case ElementwiseOp::convert:
+        return is_floating(s.dtype) ? factor(body, s.arguments[0]) : std::nullopt;
+      case ElementwiseOp::mul:
+        return of_one(body, s, &Separation::factor);
+      case ElementwiseOp::div:
+        return reads(body, s.arguments[1]) ? std::nullopt : factor(body, s.arguments[0]);
+      case ElementwiseOp::add:
+      case ElementwiseOp::sub:
+        return alike(body, s.arguments[0], s.arguments[1]);
+      case ElementwiseOp::select:
+        return reads(body, s.arguments[0]) ? std::nullopt
+                                           : alike(body, s.arguments[1], s.arguments[2]);
+      default:
+        return std::nullopt;
+    }
+  }
+
+ private:
+  const LoopTask* maker_of(const LoopStep& s) const {
+    if (s.kind != LoopStep::Kind::Read) return nullptr;
+    const auto maker = computed_.find(s.source);
+    return maker == computed_.end() ? nullptr : maker->second;
+  }
+
+  // Of a row of two operands of which one reads y.
+  std::optional<Dependence> of_one(const LoopBody& body, const LoopStep& s,
+                                   std::optional<Dependence> (Separation::*how)(const LoopBody&,
+                                                                                uint32_t)
+                                       const) const {
+    const bool first = reads(body, s.arguments[0]);
+    if (first && reads(body, s.arguments[1])) return std::nullopt;
+    return (this->*how)(body, s.arguments[first ? 0 : 1]);
+  }
+
+  static bool is_zero(const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Constant && bits_to_double(s.dtype, s.bits) == 0;
+  }
+  // Both have one factor of y, or are 0.
+  std::optional<Dependence> alike(const LoopBody& body, uint32_t a, uint32_t b) const {
+    const auto of_a = factor(body, a), of_b = factor(body, b);
+    if (is_zero(body.steps[a])) return of_b;
+    if (is_zero(body.steps[b])) return of_a;
+    return of_a == of_b ? of_a : std::nullopt;
+  }
+
+  // As a term of a sum.
+  std::optional<Dependence> term(const LoopBody& body, uint32_t number) const {
+    if (!reads(body, number)) return Dependence{};
+    const LoopStep& s = body.steps[number];
+    if (s.kind == LoopStep::Kind::Read && s.source == y_) return Dependence{.reads = true};
+    if (const auto* maker = maker_of(s)) return term(maker->body, maker->body.results[0]);
+    if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
+    switch (s.op) {
+      case ElementwiseOp::neg:
+        return negated(term(body, s.arguments[0]), true);
+      case ElementwiseOp::add:
+        return of_one(body, s, &Separation::term);
+      case ElementwiseOp::sub:
+        return negated(of_one(body, s, &Separation::term), reads(body, s.arguments[1]));
+      case ElementwiseOp::mul: {
+        const bool first = reads(body, s.arguments[0]);
+        const LoopStep& other = body.steps[s.arguments[first ? 1 : 0]];
+        if (other.kind != LoopStep::Kind::Constant) return std::nullopt;
+        auto out = term(body, s.arguments[first ? 0 : 1]);
+        if (out) out->constants.push_back(other.bits);
+        return out;
+      }
+      default:
+        return std::nullopt;
+    }
+  }
+  static std::optional<Dependence> negated(std::optional<Dependence> out, bool is) {
+    if (out && is) out->negative = !out->negative;
+    return out;
+  }
+
+  const LoopTree& tree_;
+  size_t y_;
+  const std::map<size_t, const LoopTask*>& computed_;
+};
+
+// op(constants * (y - y')), which a state is multiplied by when y was y' before.
+LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
+  const LoopValue& value = tree.values[y];
+  LoopBody out;
+  const auto push = [&](LoopStep step) {
+    out.steps.push_back(std::move(step));
+    return static_cast<uint32_t>(out.steps.size() - 1);
+  };
+  const auto read = [&](bool before) {
+    LoopStep step{
+        .kind = LoopStep::Kind::Read, .dtype = value.dtype, .source = y, .before = before};
+    for (const size_t axis : value.axes) step.at.push_back(tree.axes[axis].index());
+    return push(std::move(step));
+  };
+  const auto apply = [&](ElementwiseOp op, std::vector<uint32_t> arguments) {
+    return push({.dtype = value.dtype, .op = op, .arguments = std::move(arguments)});
+  };
+  const uint32_t first = read(dependence.negative), second = read(!dependence.negative);
+  uint32_t change = apply(ElementwiseOp::sub, {first, second});
+  for (const uint64_t bits : dependence.constants)
+    change = apply(
+        ElementwiseOp::mul,
+        {change, push({.kind = LoopStep::Kind::Constant, .dtype = value.dtype, .bits = bits})});
+  out.results = {apply(dependence.op, {change})};
+  return out;
+}
+
+// --- What merging needs -------------------------------------------------------------------------
+
+struct Merging {
+  std::optional<Refusal> refusal = {};
+  std::map<size_t, LoopBody> ratios = {};  // of sums in the second loop, by value
+};
+
+class Merger {
+ public:
+  Merger(const LoopTree& tree, const Loop& first, const Loop& second)
+      : tree_(tree), first_(first), second_(second), made_(values_made(first.body)) {
+    for_each_task(first.body, [&](const LoopTask& task, const std::vector<const Loop*>& inside) {
+      if (!task.makes_value()) return;
+      makers_[task.target] = &task;
+      inside_[task.target] = inside;
+    });
+    for (const Loop* loop : {&first, &second})
+      for_each_task(loop->body, [&](const LoopTask& task, const auto&) {
+        if (task.kind == LoopTask::Kind::Compute) computed_[task.target] = &task;
+      });
+  }
+
+  Merging run() {
+    Merging out;
+    std::map<size_t, size_t> running;  // computed values that follow a running one
+    for_each_task(first_.body, [&](const LoopTask& task, const auto&) {
+      if (task.kind != LoopTask::Kind::Compute) return;
+      for (const LoopStep& s : task.body.steps) {
+        if (s.kind != LoopStep::Kind::Read || !made_.contains(s.source)) continue;
+        if (const auto found = running.find(s.source); found != running.end())
+          running[task.target] = found->second;
+        else if (!is_there(s))
+          running[task.target] = s.source;
+      }
+    });
+    for_each_task(second_.body, [&](const LoopTask& task, const std::vector<const Loop*>& inside) {
+      const std::vector<bool> start = steps_of_start(task);
+      for (size_t i = 0; i < start.size(); ++i)
+        if (const LoopStep& s = task.body.steps[i];
+            start[i] && s.kind == LoopStep::Kind::Read && made_.contains(s.source))
+          out.refusal = needs_final(s.source, task);
+      std::set<size_t> follows;
+      for (const LoopStep& s : task.body.steps) {
+        if (s.kind != LoopStep::Kind::Read) continue;
+        if (const auto found = running.find(s.source); found != running.end())
+          follows.insert(found->second);
+        else if (made_.contains(s.source) && !is_there(s))
+          follows.insert(s.source);
+      }
+      if (task.rescale)
+        for (const LoopStep& s : task.rescale->steps)
+          if (s.kind == LoopStep::Kind::Read && made_.contains(s.source) && !is_there(s))
+            out.refusal = needs_final(s.source, task);
+      if (follows.empty() || out.refusal) return;
+      const size_t y = *follows.begin();
+      if (!is_running_extreme(y)) {
+        out.refusal = needs_final(y, task);
+      } else if (follows.size() > 1) {
+        out.refusal = not_separable(task, "it reads two running values");
+      } else if (task.kind == LoopTask::Kind::Compute) {
+        running[task.target] = y;
+      } else if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot) {
+        separate(task, inside, y, out);
+      } else {
+        out.refusal = needs_final(y, task);
+      }
+    });
+    // What was computed of a running value means nothing behind the loop.
+    for (const auto& [value, y] : running)
+      for (const LoopRegion& phase : tree_.phases)
+        for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+          for (const Loop* loop : around)
+            if (loop == &first_ || loop == &second_) return;
+          for (const LoopStep& s : task.body.steps)
+            if (s.kind == LoopStep::Kind::Read && s.source == value)
+              out.refusal = needs_final(y, task);
+        });
+    return out;
+  }
+
+ private:
+  // Whether a turn of the first loop leaves what this reads.
+  bool is_there(const LoopStep& s) const {
+    const LoopTask& maker = *makers_.at(s.source);
+    const LoopValue& value = tree_.values[s.source];
+    for (const LoopLevel& level : first_.levels) {
+      if (contains(maker.over, level.axis) && maker.kind != LoopTask::Kind::Scan) return false;
+      bool own = false;
+      for (size_t i = 0; i < value.axes.size(); ++i)
+        if (value.axes[i] == level.axis) own = s.at[i] == tree_.axes[level.axis].index();
+      if (!own) return false;
+    }
+    return true;
+  }
+
+  // Whether loops inside of the merged one change a state more than once a turn.
+  static bool over_inside(const LoopTask& task, const std::vector<const Loop*>& inside) {
+    return std::any_of(task.over.begin(), task.over.end(),
+                       [&](size_t axis) { return is_cut(inside, axis); });
+  }
+
+  bool is_running_extreme(size_t value) const {
+    const LoopTask& maker = *makers_.at(value);
+    if (over_inside(maker, inside_.at(value))) return false;
+    const bool over =
+        std::any_of(first_.levels.begin(), first_.levels.end(),
+                    [&](const LoopLevel& level) { return contains(maker.over, level.axis); });
+    return maker.kind == LoopTask::Kind::Fold && over && !maker.rescale &&
+           maker.combine == Combine::None &&
+           (maker.monoid == Monoid::Max || maker.monoid == Monoid::Min);
+  }
+
+  void separate(const LoopTask& task, const std::vector<const Loop*>& inside, size_t y,
+                Merging& out) const {
+    const LoopValue& value = tree_.values[task.target];
+    const bool sums = task.kind == LoopTask::Kind::Dot || task.monoid == Monoid::Sum;
+    const bool over =
+        std::all_of(first_.levels.begin(), first_.levels.end(),
+                    [&](const LoopLevel& level) { return contains(task.over, level.axis); });
+    const auto refuse = [&](std::string why) { out.refusal = not_separable(task, std::move(why)); };
+    if (!sums || !over || over_inside(task, inside))
+      return refuse("only sums over the merged loop, and no loop inside of it, are rescaled");
+    if (task.rescale || task.combine != Combine::None) return refuse("it is rescaled already");
+    if (body_dtype(task) != tree_.values[y].dtype) return refuse("the dtypes differ");
+    // The ratio is one number for an element of the state.
+    for (const size_t axis : tree_.values[y].axes)
+      if (!contains(value.axes, axis)) return refuse("the running value has an axis more");
+    if (!reads_own(task, y)) return refuse("the running value is read at another index");
+    const Separation separation(tree_, y, computed_);
+    std::optional<Dependence> found;
+    for (const uint32_t result : task.body.results) {
+      if (!separation.reads(task.body, result)) continue;
+      if (found) return refuse("both factors read the running value");
+      found = separation.factor(task.body, result);
+      if (!found) return refuse("its body is no product of a factor of each");
+    }
+    out.ratios.emplace(task.target, ratio(tree_, y, found.value()));
+  }
+
+  // Through what was computed of it, too.
+  bool reads_own(const LoopTask& task, size_t y) const {
+    for (const LoopStep& s : task.body.steps) {
+      if (s.kind != LoopStep::Kind::Read) continue;
+      const LoopValue& value = tree_.values[s.source];
+      const auto maker = computed_.find(s.source);
+      const bool computed = maker != computed_.end();
+      if (s.source != y && !computed) continue;
+      for (size_t i = 0; i < s.at.size(); ++i)
+        if (contains(tree_.values[y].axes, value.axes[i]) &&
+            !(s.at[i] == tree_.axes[value.axes[i]].index()))
+          return false;
+      if (computed && !reads_own(*maker->second, y)) return false;
+    }
+    return true;
+  }
+
+  Refusal needs_final(size_t value, const LoopTask& task) const {
+    return {&codes::kNeedsFinal,
+            fmt::format("`{}` reads %{}, which is there after the last turn alone",
+                        to_text(tree_, task), tree_.values[value].name),
+            "the loops stay two"};
+  }
+  Refusal not_separable(const LoopTask& task, std::string why) const {
+    return {&codes::kNotSeparable, fmt::format("`{}`: {}", to_text(tree_, task), why),
+            "the loops stay two, or the graph is written otherwise"};
+  }
+
+  const LoopTree& tree_;
+  const Loop &first_, &second_;
+  std::set<size_t> made_;
+  std::map<size_t, const LoopTask*> makers_, computed_;
+  std::map<size_t, std::vector<const Loop*>> inside_;  // loops inside of the first, around makers
+};
+
+bool same_levels(const Loop& a, const Loop& b) {
+  return a.levels.size() == b.levels.size() &&
+         std::equal(a.levels.begin(), a.levels.end(), b.levels.begin(),
+                    [](const LoopLevel& x, const LoopLevel& y) {
+                      return x.axis == y.axis && x.turn == y.turn;
+                    });
+}
+
+std::set<size_t> tensors(const LoopRegion& region, bool written) {
+  std::set<size_t> out;
+  for_each_task(region, [&](const LoopTask& task, const auto&) {
+    if (written && !task.makes_value()) out.insert(task.target);
+    if (!written)
+      for (const LoopStep& s : task.body.steps)
+        if (s.kind == LoopStep::Kind::Load) out.insert(s.source);
+  });
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const MergeStep& step) {
+  const auto place = find_loop(tree, step.first), other = find_loop(tree, step.second);
+  if (!place) return no_such("loop", step.first.to_string());
+  if (!other) return no_such("loop", step.second.to_string());
+  ItemPlace behind = *place;
+  ++behind.items.back();
+  if (behind.phase != other->phase || behind.items != other->items)
+    return Refusal{&codes::kBetween,
+                   fmt::format("{} does not stand right behind {}", step.second.to_string(),
+                               step.first.to_string()),
+                   "name two loops, one right behind the other"};
+  const Loop &first = loop_at(tree, *place), &second = loop_at(tree, *other);
+  for (const Loop* loop : {&first, &second})
+    if (auto refusal = marked(tree, *loop)) return refusal;
+  if (!same_levels(first, second) || first.bounds != second.bounds || first.on != second.on ||
+      first.down != second.down)
+    return Refusal{
+        &codes::kLevelsDiffer,
+        fmt::format("`{}` and `{}` do not run alike", to_text(tree, first), to_text(tree, second)),
+        "cut, bound and turn both alike"};
+  for (const Loop* loop : {&first, &second}) {
+    std::optional<Refusal> refusal;
+    for_each_task(loop->body, [&](const LoopTask& task, const auto&) {
+      if (task.combine != Combine::None)
+        refusal = Refusal{&codes::kHasState,
+                          fmt::format("%{} is combined of parts", tree.values[task.target].name),
+                          "merge the loops before they are cut into chunks"};
+    });
+    if (refusal) return refusal;
+  }
+  for (const bool first_writes : {true, false})
+    for (const size_t tensor : tensors(first.body, first_writes))
+      if (tensors(second.body, !first_writes).contains(tensor))
+        return Refusal{
+            &codes::kMemoryOrder,
+            fmt::format("{} is read and written by these loops", tree.tensors[tensor].name),
+            "the loops stay two"};
+  return Merger(tree, first, second).run().refusal;
+}
+
+LoopTree take(const LoopTree& tree, const MergeStep& step) {
+  LoopTree out = tree;
+  const ItemPlace place = find_loop(tree, step.first).value();
+  const ItemPlace other = find_loop(tree, step.second).value();
+  auto ratios = Merger(tree, loop_at(tree, place), loop_at(tree, other)).run().ratios;
+  Loop& first = loop_at(out, place);
+  Loop second = std::move(loop_at(out, other));
+  change_tasks(second.body, [&](LoopTask& task) {
+    if (const auto found = ratios.find(task.target); task.makes_value() && found != ratios.end())
+      task.rescale = std::move(found->second);
+  });
+  first.parallel &= second.parallel;
+  first.body.insert(first.body.end(), std::make_move_iterator(second.body.begin()),
+                    std::make_move_iterator(second.body.end()));
+  LoopRegion& region = region_of(out, other);
+  region.erase(region.begin() + static_cast<std::ptrdiff_t>(other.items.back()));
+  return out;
+}
+
+}  // namespace braze

@@ -1,0 +1,255 @@
+#include "compiler/loops/steps/order.h"
+
+#include <algorithm>
+
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// What `reorder` and `tuple` ask alike of two loops, one right inside the other.
+std::optional<Refusal> not_parent_and_child(const LoopTree& tree, const LoopName& outer,
+                                            const LoopName& inner) {
+  const auto place = find_loop(tree, outer), child = find_loop(tree, inner);
+  if (!place) return no_such("loop", outer.to_string());
+  if (!child) return no_such("loop", inner.to_string());
+  const Loop &l = loop_at(tree, *place), &k = loop_at(tree, *child);
+  if (only_child(l) != &k)
+    return Refusal{
+        &codes::kBetween,
+        fmt::format("{} is not all that stands in {}", inner.to_string(), outer.to_string()),
+        "name a loop and its only child"};
+  for (const LoopLevel& level : l.levels)
+    if (runs_over(k, level.axis))
+      return Refusal{&codes::kLevelsDiffer,
+                     fmt::format("both run over {}", tree.axes[level.axis].name),
+                     "levels of one axis stay loops of their own, the larger outside"};
+  if (auto refusal = marked(tree, l)) return refusal;
+  return marked(tree, k);
+}
+
+bool has_machine_inside(const Loop& loop) {
+  return std::any_of(loop.body.begin(), loop.body.end(), [](const LoopItem& item) {
+    const auto* inner = std::get_if<Box<Loop>>(&item);
+    return inner && (*inner)->on != Machine::None;
+  });
+}
+
+// States that the turns of a parallel loop have parts of.
+std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
+  std::optional<Refusal> out;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    for (const size_t axis : task.over)
+      if (runs_over(loop, axis) && task.combine != Combine::None)
+        out = Refusal{&codes::kHasState,
+                      fmt::format("%{} is combined of the turns of `{}`",
+                                  tree.values[task.target].name, to_text(tree, loop)),
+                      "the loop stays as the combination needs it"};
+  });
+  return out;
+}
+
+// A copy is for all groups: it has the axes that differ from one to another.
+std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
+  std::optional<Refusal> out;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (task.kind != LoopTask::Kind::Stage) return;
+    for (const size_t axis : axes_used(tree, task))
+      if (runs_over(loop, axis) && !contains(tree.values[task.target].axes, axis))
+        out = Refusal{&codes::kNotAnAxis,
+                      fmt::format("%{} is a copy for one {}", tree.values[task.target].name,
+                                  tree.axes[axis].name),
+                      "take `stage` after `on`"};
+  });
+  return out;
+}
+
+}  // namespace
+
+// --- reorder ------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
+  if (auto refusal = not_parent_and_child(tree, step.outer, step.inner)) return refusal;
+  const Loop& outer = loop_at(tree, find_loop(tree, step.outer).value());
+  const Loop& inner = *only_child(outer);
+  if (outer.on != Machine::None || inner.on != Machine::None)
+    return Refusal{&codes::kNesting, "parts of the machine take their turns",
+                   "change the order before `on`"};
+  if (inner.bounds)
+    for (const LoopLevel& level : outer.levels) {
+      const LoopAxis& axis = tree.axes[level.axis];
+      for (const Expr* bound : {&inner.bounds->first, &inner.bounds->second})
+        if (bound->uses(axis.name) || bound->uses(end_symbol(axis).symbol_name()))
+          return Refusal{&codes::kBoundsDepend,
+                         fmt::format("the bounds of `{}` are those of a turn of {}",
+                                     to_text(tree, inner), axis.name),
+                         "the loop stays inside"};
+    }
+  std::optional<Refusal> refusal;
+  for_each_task(inner.body, [&](const LoopTask& task, const auto&) {
+    if (task.rescale)
+      refusal = Refusal{&codes::kCarried,
+                        fmt::format("%{} follows a running value", tree.values[task.target].name),
+                        "change the order before the loops are merged"};
+    if (task.kind != LoopTask::Kind::Scan) return;
+    const bool over = runs_over(outer, task.over[0]) || runs_over(inner, task.over[0]);
+    bool other = false;
+    for (const Loop* loop : {&outer, &inner})
+      for (const LoopLevel& level : loop->levels)
+        other |= !contains(tree.values[task.target].axes, level.axis);
+    if (over && other)
+      refusal = Refusal{&codes::kScanOrder,
+                        fmt::format("%{} is a scan in these loops", tree.values[task.target].name),
+                        "the loops of a scan stay in their order"};
+  });
+  if (refusal) return refusal;
+  for (const Loop* loop : {&outer, &inner})
+    for (const LoopLevel& level : loop->levels)
+      if (auto other = reads_other_turns(tree, inner.body, level.axis)) return other;
+  return reads_what_it_writes(tree, inner.body);
+}
+
+LoopTree take(const LoopTree& tree, const ReorderStep& step) {
+  LoopTree out = tree;
+  const ItemPlace place = find_loop(out, step.outer).value();
+  LoopItem& item = region_of(out, place)[place.items.back()];
+  Loop outer = std::move(*std::get<Box<Loop>>(item));
+  Loop inner = std::move(*std::get<Box<Loop>>(outer.body[0]));
+  outer.body = LoopRegion(std::move(inner.body));
+  inner.body.clear();
+  inner.body.emplace_back(std::move(outer));
+  item = std::move(inner);
+  return out;
+}
+
+// --- tuple --------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const TupleStep& step) {
+  if (auto refusal = not_parent_and_child(tree, step.outer, step.inner)) return refusal;
+  const Loop& outer = loop_at(tree, find_loop(tree, step.outer).value());
+  const Loop& inner = *only_child(outer);
+  if (outer.parallel != inner.parallel || outer.down != inner.down)
+    return Refusal{
+        &codes::kKindsDiffer,
+        fmt::format("{} and {} are unlike", step.outer.to_string(), step.inner.to_string()),
+        "make both streams, or both parallel"};
+  if (outer.bounds || inner.bounds)
+    return Refusal{&codes::kBoundsDepend, "a loop over several levels has no bounds",
+                   "keep the loop with bounds apart"};
+  if (inner.on != Machine::None)
+    return Refusal{
+        &codes::kNesting,
+        fmt::format("`{}` is a part of `{}`", to_text(tree, inner), to_text(tree, outer)),
+        "make them one loop before `on`"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const TupleStep& step) {
+  LoopTree out = tree;
+  Loop& outer = loop_at(out, find_loop(out, step.outer).value());
+  Loop inner = std::move(*std::get<Box<Loop>>(outer.body[0]));
+  outer.levels.insert(outer.levels.end(), inner.levels.begin(), inner.levels.end());
+  outer.body = std::move(inner.body);
+  return out;
+}
+
+// --- on -----------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (!loop.parallel)
+    return Refusal{&codes::kHasState,
+                   fmt::format("the turns of `{}` have an order", to_text(tree, loop)),
+                   "take a parallel loop, or `chunk` this one"};
+  if (auto refusal = combined_over(tree, loop)) return refusal;
+  const auto around = loops_around(tree, *place);
+  const Machine parent = around.empty() ? Machine::None : around.back()->on;
+  const bool outermost = around.empty() || parent == Machine::Member;
+  const auto stands = [&] {
+    switch (step.machine) {
+      case Machine::Grid:
+      case Machine::Member:
+        return outermost;
+      case Machine::Rank:
+        return parent == Machine::Grid;
+      default:
+        return parent == Machine::Grid || parent == Machine::Rank;
+    }
+  };
+  if (!stands() || has_machine_inside(loop))
+    return Refusal{&codes::kNesting, fmt::format("`{}` does not stand there", to_text(tree, loop)),
+                   "grid and member stand around all else, rank directly in grid, group directly "
+                   "in rank or grid; begin with the outermost"};
+  if (step.machine == Machine::Group)
+    for (const LoopLevel& level : loop.levels)
+      if (auto refusal = bounds_use(tree, loop.body, level.axis)) return refusal;
+  if (step.machine == Machine::Group)
+    if (auto refusal = copies_without(tree, loop)) return refusal;
+  if (loop.on == Machine::None) return std::nullopt;
+  return Refusal{
+      &codes::kNesting,
+      fmt::format("a part of the machine takes the turns of `{}` already", to_text(tree, loop)),
+      "say once who takes them"};
+}
+
+LoopTree take(const LoopTree& tree, const OnStep& step) {
+  LoopTree out = tree;
+  loop_at(out, find_loop(out, step.loop).value()).on = step.machine;
+  return out;
+}
+
+// --- serial -------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (!loop.parallel)
+    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is a stream", to_text(tree, loop)),
+                   "leave it as it is"};
+  if (auto refusal = marked(tree, loop)) return refusal;
+  if (auto refusal = combined_over(tree, loop)) return refusal;
+  if (loop.on != Machine::None)
+    return Refusal{&codes::kNesting,
+                   fmt::format("parts of the machine take the turns of `{}`", to_text(tree, loop)),
+                   "decide between `serial` and `on`"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const SerialStep& step) {
+  LoopTree out = tree;
+  loop_at(out, find_loop(out, step.loop).value()).parallel = false;
+  return out;
+}
+
+// --- reverse ------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  std::optional<Refusal> refusal;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Scan && runs_over(loop, task.over[0]))
+      refusal = Refusal{&codes::kScanOrder,
+                        fmt::format("%{} is a scan in this loop", tree.values[task.target].name),
+                        "the loop of a scan runs as the scan does"};
+  });
+  if (refusal) return refusal;
+  for (const LoopLevel& level : loop.levels)
+    if (auto other = reads_other_turns(tree, loop.body, level.axis)) return other;
+  return reads_what_it_writes(tree, loop.body);
+}
+
+LoopTree take(const LoopTree& tree, const ReverseStep& step) {
+  LoopTree out = tree;
+  Loop& loop = loop_at(out, find_loop(out, step.loop).value());
+  loop.down = !loop.down;
+  return out;
+}
+
+}  // namespace braze

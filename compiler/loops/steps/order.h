@@ -1,0 +1,64 @@
+// order.h — steps on the order of loops and on who takes their turns: `reorder`, `tuple`, `on`,
+// `serial`, `reverse`.
+#pragma once
+
+#include "compiler/loops/steps/places.h"
+
+namespace braze {
+
+/// `reorder l k`: l and its only child k change places.
+struct ReorderStep {
+  static constexpr std::string_view kName = "reorder";
+  LoopName outer, inner;
+  void fields(auto& visit) {
+    visit(outer);
+    visit(inner);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step);
+LoopTree take(const LoopTree& tree, const ReorderStep& step);
+
+/// `tuple l k`: l and its only child k become one loop over the levels of both.
+struct TupleStep {
+  static constexpr std::string_view kName = "tuple";
+  LoopName outer, inner;
+  void fields(auto& visit) {
+    visit(outer);
+    visit(inner);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const TupleStep& step);
+LoopTree take(const LoopTree& tree, const TupleStep& step);
+
+/// `on l grid`: who takes the turns of a parallel loop.
+struct OnStep {
+  static constexpr std::string_view kName = "on";
+  LoopName loop;
+  Machine machine = Machine::Grid;
+  void fields(auto& visit) {
+    visit(loop);
+    visit(machine);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step);
+LoopTree take(const LoopTree& tree, const OnStep& step);
+
+/// `serial l`: a parallel loop becomes a stream.
+struct SerialStep {
+  static constexpr std::string_view kName = "serial";
+  LoopName loop;
+  void fields(auto& visit) { visit(loop); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step);
+LoopTree take(const LoopTree& tree, const SerialStep& step);
+
+/// `reverse l`: its turns run from the last to the first.
+struct ReverseStep {
+  static constexpr std::string_view kName = "reverse";
+  LoopName loop;
+  void fields(auto& visit) { visit(loop); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step);
+LoopTree take(const LoopTree& tree, const ReverseStep& step);
+
+}  // namespace braze

@@ -1,0 +1,276 @@
+#include "compiler/loops/steps/places.h"
+
+#include <algorithm>
+
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// The place of the first item for which `wanted` holds, in the order of the text.
+bool find(const LoopRegion& region, const std::function<bool(const LoopItem&)>& wanted,
+          std::vector<size_t>& items) {
+  for (size_t i = 0; i < region.size(); ++i) {
+    items.push_back(i);
+    if (wanted(region[i])) return true;
+    const auto* loop = std::get_if<Box<Loop>>(&region[i]);
+    if (loop && find((*loop)->body, wanted, items)) return true;
+    items.pop_back();
+  }
+  return false;
+}
+
+std::optional<ItemPlace> find(const LoopTree& tree,
+                              const std::function<bool(const LoopItem&)>& wanted) {
+  ItemPlace place;
+  for (; place.phase < tree.phases.size(); ++place.phase)
+    if (find(tree.phases[place.phase], wanted, place.items)) return place;
+  return std::nullopt;
+}
+
+template <class Things>
+std::optional<size_t> named(const Things& things, std::string_view name) {
+  for (size_t i = 0; i < things.size(); ++i)
+    if (things[i].name == name) return i;
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::string LoopName::to_string() const {
+  return number == 1 ? axis : fmt::format("{}.{}", axis, number);
+}
+
+std::optional<ItemPlace> find_loop(const LoopTree& tree, const LoopName& name) {
+  const auto axis = find_axis(tree, name.axis);
+  if (!axis) return std::nullopt;
+  int64_t seen = 0;
+  return find(tree, [&](const LoopItem& item) {
+    const auto* loop = std::get_if<Box<Loop>>(&item);
+    return loop && runs_over(**loop, *axis) && ++seen == name.number;
+  });
+}
+
+std::optional<ItemPlace> find_task(const LoopTree& tree,
+                                   const std::function<bool(const LoopTask&)>& wanted) {
+  return find(tree, [&](const LoopItem& item) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    return task && wanted(*task);
+  });
+}
+
+std::optional<size_t> find_axis(const LoopTree& tree, std::string_view name) {
+  return named(tree.axes, name);
+}
+std::optional<size_t> find_value(const LoopTree& tree, std::string_view name) {
+  return named(tree.values, name);
+}
+std::optional<size_t> find_tensor(const LoopTree& tree, std::string_view name) {
+  return named(tree.tensors, name);
+}
+
+ItemPlace maker_of(const LoopTree& tree, size_t value) {
+  return find_task(tree, [&](const LoopTask& t) { return t.makes_value() && t.target == value; })
+      .value();
+}
+
+std::vector<const Loop*> loops_around(const LoopTree& tree, const ItemPlace& place) {
+  std::vector<const Loop*> out;
+  const LoopRegion* region = &tree.phases[place.phase];
+  for (size_t depth = 0; depth + 1 < place.items.size(); ++depth) {
+    out.push_back(&*std::get<Box<Loop>>((*region)[place.items[depth]]));
+    region = &out.back()->body;
+  }
+  return out;
+}
+
+const Loop* only_child(const Loop& loop) {
+  const auto* child = loop.body.size() == 1 ? std::get_if<Box<Loop>>(&loop.body[0]) : nullptr;
+  return child ? &**child : nullptr;
+}
+
+bool runs_over(const Loop& loop, size_t axis) {
+  return std::any_of(loop.levels.begin(), loop.levels.end(),
+                     [&](const LoopLevel& level) { return level.axis == axis; });
+}
+
+bool contains(const std::vector<size_t>& list, size_t element) {
+  return std::find(list.begin(), list.end(), element) != list.end();
+}
+
+Expr extent_in(const LoopTree& tree, const std::vector<const Loop*>& around, size_t axis,
+               bool groups) {
+  for (size_t i = around.size(); i-- > 0;)
+    for (const LoopLevel& level : around[i]->levels)
+      if (level.axis == axis && (groups || around[i]->on != Machine::Group)) return level.turn;
+  return tree.axes[axis].extent;
+}
+
+bool is_cut(const std::vector<const Loop*>& around, size_t axis) {
+  return std::any_of(around.begin(), around.end(),
+                     [&](const Loop* loop) { return runs_over(*loop, axis); });
+}
+
+bool is_one_turn(const Expr& extent, int64_t turn) { return extent.range().max <= turn; }
+
+void change_tasks(LoopRegion& region, const std::function<void(LoopTask&)>& change) {
+  for (LoopItem& item : region) {
+    if (auto* task = std::get_if<LoopTask>(&item))
+      change(*task);
+    else
+      change_tasks(std::get<Box<Loop>>(item)->body, change);
+  }
+}
+
+void visit_loops(const LoopRegion& region, const std::function<void(const Loop&)>& visit) {
+  for (const LoopItem& item : region)
+    if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
+      visit(**loop);
+      visit_loops((*loop)->body, visit);
+    }
+}
+
+void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change) {
+  for (LoopStep& s : body.steps) {
+    for (Expr& e : s.at) change(e);
+    for (RangeCondition& c : s.conditions)
+      for (Expr* e : {&c.value, &c.min, &c.limit}) change(*e);
+  }
+}
+void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change) {
+  for (Expr& e : task.at) change(e);
+  change_exprs(task.body, change);
+  if (task.rescale) change_exprs(*task.rescale, change);
+}
+
+std::set<size_t> axes_used(const LoopTree& tree, const LoopTask& task) {
+  std::set<size_t> out;
+  LoopTask copy = task;
+  change_exprs(copy, [&](Expr& e) {
+    for (const std::string& symbol : e.symbols())
+      if (const auto axis = find_axis(tree, symbol)) out.insert(*axis);
+  });
+  return out;
+}
+
+std::set<size_t> values_made(const LoopRegion& region) {
+  std::set<size_t> out;
+  for_each_task(region, [&](const LoopTask& task, const auto&) {
+    if (task.makes_value()) out.insert(task.target);
+  });
+  return out;
+}
+
+void visit_steps(const LoopRegion& region, LoopStep::Kind kind,
+                 const std::function<void(const LoopTask&, const LoopStep&)>& visit) {
+  for_each_task(region, [&](const LoopTask& task, const auto&) {
+    for (const LoopBody* body : {&task.body, task.rescale ? &*task.rescale : nullptr}) {
+      if (!body) continue;
+      for (const LoopStep& s : body->steps)
+        if (s.kind == kind) visit(task, s);
+    }
+  });
+}
+
+std::vector<bool> steps_of_start(const LoopTask& task) {
+  std::vector<bool> out(task.body.steps.size());
+  if (task.kind != LoopTask::Kind::Place) return out;
+  out[task.body.results[2]] = true;
+  for (size_t i = out.size(); i-- > 0;) {
+    if (!out[i]) continue;
+    LoopStep step = task.body.steps[i];
+    for (const uint32_t argument : step.arguments) out[argument] = true;
+    LoopBody alone{{step}, {0}};
+    change_exprs(alone, [&](Expr& e) {
+      for (const std::string& symbol : e.symbols())
+        if (const auto k = loaded_step(symbol); k && *k < i) out[*k] = true;
+    });
+  }
+  return out;
+}
+
+std::string unused_value(const LoopTree& tree, const std::string& wanted) {
+  std::string out = wanted;
+  for (int n = 2; find_value(tree, out); ++n) out = wanted + std::to_string(n);
+  return out;
+}
+
+std::string unused_axis(const LoopTree& tree, const std::string& wanted) {
+  const auto taken = [&](const std::string& name) {
+    return is_reserved_symbol(name) || find_axis(tree, name) ||
+           std::any_of(tree.symbols.begin(), tree.symbols.end(),
+                       [&](const Expr& size) { return size.uses(name); });
+  };
+  std::string out = wanted;
+  for (int n = 2; taken(out); ++n) out = wanted + std::to_string(n);
+  return out;
+}
+
+Refusal no_such(std::string_view what, const std::string& name) {
+  return {&codes::kNoSuchName, fmt::format("there is no {} {}", what, name),
+          "print the tree that the steps before make, and name what stands in it"};
+}
+
+std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop) {
+  const bool early = std::any_of(loop.body.begin(), loop.body.end(), [](const LoopItem& item) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    return task && task->ahead > 0;
+  });
+  if (loop.ring == 0 && loop.unroll == 0 && !loop.turns && loop.deal.empty() &&
+      loop.parts.empty() && !early)
+    return std::nullopt;
+  return Refusal{&codes::kMarked, fmt::format("`{}` has marks", to_text(tree, loop)),
+                 "take the steps that mark a loop after those that change it"};
+}
+
+std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region, size_t axis) {
+  std::optional<Refusal> out;
+  const std::string& name = tree.axes[axis].name;
+  const std::string end = end_symbol(tree.axes[axis]).symbol_name();
+  visit_loops(region, [&](const Loop& loop) {
+    if (!loop.bounds) return;
+    for (const Expr* bound : {&loop.bounds->first, &loop.bounds->second})
+      if (bound->uses(name) || bound->uses(end))
+        out = Refusal{
+            &codes::kBoundsDepend,
+            fmt::format("the bounds of `{}` are those of a turn of {}", to_text(tree, loop), name),
+            "take this step before the loop has bounds"};
+  });
+  return out;
+}
+
+std::optional<Refusal> reads_other_turns(const LoopTree& tree, const LoopRegion& region,
+                                         size_t axis) {
+  std::optional<Refusal> out;
+  const std::set<size_t> made = values_made(region);
+  visit_steps(region, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+    if (!made.contains(s.source)) return;
+    const LoopValue& value = tree.values[s.source];
+    for (size_t i = 0; i < value.axes.size(); ++i)
+      if (value.axes[i] == axis && !(s.at[i] == tree.axes[axis].index()))
+        out = Refusal{&codes::kOtherTurn,
+                      fmt::format("%{} is read at {} along {}", value.name, s.at[i].to_string(),
+                                  tree.axes[axis].name),
+                      "the order of these turns stays as it is"};
+  });
+  return out;
+}
+
+std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegion& region) {
+  std::set<size_t> written;
+  for_each_task(region, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value()) written.insert(task.target);
+  });
+  std::optional<Refusal> out;
+  visit_steps(region, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
+    if (written.contains(s.source))
+      out = Refusal{&codes::kMemoryOrder,
+                    fmt::format("{} is read and written here", tree.tensors[s.source].name),
+                    "the order of these turns stays as it is"};
+  });
+  return out;
+}
+
+}  // namespace braze

@@ -1,0 +1,455 @@
+#include "compiler/loops/steps/stage.h"
+
+#include <algorithm>
+
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+#include "ir/target/target.h"
+
+namespace braze {
+
+namespace {
+
+// Where a copy of what is read of a tensor stands, and what it is of.
+struct CopySite {
+  size_t tensor;
+  ItemPlace loop;
+  bool groups;  // whether each group has a copy of its own
+};
+
+bool same_load(const LoopStep& a, const LoopStep& b) {
+  return a.at == b.at && a.conditions == b.conditions && a.otherwise == b.otherwise;
+}
+
+// The loads of the tensor in the loop, each way of reading it once.
+std::vector<LoopStep> ways_of_reading(const LoopTree& tree, const CopySite& site) {
+  std::vector<LoopStep> out;
+  for_each_task(loop_at(tree, site.loop).body, [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Stage) return;
+    const std::vector<bool> start = steps_of_start(task);
+    for (size_t i = 0; i < task.body.steps.size(); ++i) {
+      const LoopStep& s = task.body.steps[i];
+      if (s.kind == LoopStep::Kind::Load && s.source == site.tensor && !start[i] &&
+          std::none_of(out.begin(), out.end(),
+                       [&](const LoopStep& known) { return same_load(known, s); }))
+        out.push_back(s);
+    }
+  });
+  return out;
+}
+
+std::vector<const Loop*> loops_of_copy(const LoopTree& tree, const CopySite& site) {
+  auto around = loops_around(tree, site.loop);
+  around.push_back(&loop_at(tree, site.loop));
+  return around;
+}
+
+// The axes along which a coordinate varies within a turn, those with larger strides first.
+std::vector<size_t> varying_axes(const LoopTree& tree, const CopySite& site, const Expr& e) {
+  const auto around = loops_of_copy(tree, site);
+  std::vector<size_t> out;
+  for (const std::string& symbol : e.symbols())
+    if (const auto axis = find_axis(tree, symbol))
+      if (!extent_in(tree, around, *axis, site.groups).is_constant(1)) out.push_back(*axis);
+  const auto stride = [&](size_t axis) {
+    const auto slope = e.coefficient_of(tree.axes[axis].name);
+    return slope ? slope->as_constant().value_or(0) : 0;
+  };
+  std::stable_sort(out.begin(), out.end(),
+                   [&](size_t a, size_t b) { return stride(a) > stride(b); });
+  return out;
+}
+
+// A coordinate that runs through an interval: along one axis, or the digits of one number.
+bool is_interval(const LoopTree& tree, const Expr& e, const std::vector<size_t>& axes) {
+  Expr below = 1;
+  for (size_t i = axes.size(); i-- > 0;) {
+    const LoopAxis& axis = tree.axes[axes[i]];
+    const auto slope = e.coefficient_of(axis.name);
+    if (!slope) return false;
+    if (axes.size() > 1 && !(*slope == below)) return false;
+    below = *slope * axis.extent;
+  }
+  return true;
+}
+
+std::vector<size_t> axes_of_copy(const LoopTree& tree, const CopySite& site, const LoopStep& load) {
+  std::vector<size_t> out;
+  for (const Expr& e : load.at)
+    for (const size_t axis : varying_axes(tree, site, e))
+      if (!contains(out, axis)) out.push_back(axis);
+  return out;
+}
+
+std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site) {
+  const Loop& loop = loop_at(tree, site.loop);
+  const std::string& name = tree.tensors[site.tensor].name;
+  const auto loads = ways_of_reading(tree, site);
+  if (loads.empty())
+    return Refusal{&codes::kNoSuchName,
+                   fmt::format("`{}` reads nothing of {}", to_text(tree, loop), name),
+                   "name a tensor that it reads"};
+  if (tree.tensors[site.tensor].mode != Mode::In)
+    return Refusal{&codes::kMemoryOrder, fmt::format("{} is read and written", name),
+                   "only what the kernel does not write is copied"};
+  if (!site.groups && loop.on == Machine::Group)
+    return Refusal{&codes::kNesting, "a copy is for all groups",
+                   "name a loop outside or inside of the one on group"};
+  const auto around = loops_of_copy(tree, site);
+  for (const LoopStep& load : loads) {
+    for (const Expr& e : load.at)
+      for (const std::string& symbol : e.symbols())
+        if (loaded_step(symbol) && !find_axis(tree, symbol))
+          return Refusal{&codes::kComputedAddress,
+                         fmt::format("{} is read at an index that is loaded", name),
+                         "only what is read at affine coordinates is copied"};
+    const std::vector<size_t> axes = axes_of_copy(tree, site, load);
+    for (const Expr& e : load.at)
+      if (!is_interval(tree, e, varying_axes(tree, site, e)))
+        return Refusal{&codes::kNotABox, fmt::format("a turn reads {} at {}", name, e.to_string()),
+                       "only intervals are copied"};
+    for (const RangeCondition& c : load.conditions)
+      for (const Expr* e : {&c.value, &c.min, &c.limit})
+        for (const size_t axis : varying_axes(tree, site, *e))
+          if (!contains(axes, axis))
+            return Refusal{
+                &codes::kNotABox,
+                fmt::format("whether {} is read depends on {}", name, tree.axes[axis].name),
+                "only intervals are copied"};
+    for (const size_t axis : axes)
+      if (!extent_in(tree, around, axis, site.groups).as_constant())
+        return Refusal{&codes::kNotConstant,
+                       fmt::format("a turn reads all of {}", tree.axes[axis].name),
+                       fmt::format("name a loop inside of the one over {}", tree.axes[axis].name)};
+  }
+  return std::nullopt;
+}
+
+bool is_load(const LoopItem& item) {
+  const auto* task = std::get_if<LoopTask>(&item);
+  if (!task) return false;
+  if (task->kind == LoopTask::Kind::Stage) return true;
+  return task->kind == LoopTask::Kind::Compute && task->body.steps.size() == 1 &&
+         task->body.steps[0].kind == LoopStep::Kind::Load;
+}
+
+// The top of a loop, behind what is loaded there already.
+LoopRegion::iterator top_of(Loop& loop) {
+  return std::find_if_not(loop.body.begin(), loop.body.end(), is_load);
+}
+
+std::vector<Expr> own_index(const LoopTree& tree, const std::vector<size_t>& axes) {
+  std::vector<Expr> out;
+  for (const size_t axis : axes) out.push_back(tree.axes[axis].index());
+  return out;
+}
+
+void read_copies(LoopTree& tree, Loop& loop, size_t tensor, const LoopStep& load, size_t value) {
+  change_tasks(loop.body, [&](LoopTask& task) {
+    if (task.kind == LoopTask::Kind::Stage) return;
+    const std::vector<bool> start = steps_of_start(task);
+    for (size_t i = 0; i < task.body.steps.size(); ++i) {
+      LoopStep& s = task.body.steps[i];
+      if (s.kind == LoopStep::Kind::Load && s.source == tensor && !start[i] && same_load(s, load))
+        s = {.kind = LoopStep::Kind::Read,
+             .dtype = s.dtype,
+             .source = value,
+             .at = own_index(tree, tree.values[value].axes)};
+    }
+  });
+}
+
+LoopTree with_copies(const LoopTree& tree, const CopySite& site, LoopTask::Kind kind,
+                     Storage storage, const std::string& name, bool transposed) {
+  LoopTree out = tree;
+  for (const LoopStep& load : ways_of_reading(tree, site)) {
+    LoopValue value{.name = unused_value(out, name),
+                    .dtype = load.dtype,
+                    .axes = axes_of_copy(tree, site, load),
+                    .storage = storage};
+    const size_t rank = value.axes.size();
+    if (transposed && rank > 1) std::swap(value.axes[rank - 1], value.axes[rank - 2]);
+    LoopTask task;
+    task.kind = kind;
+    task.target = out.values.size();
+    task.body = {{load}, {0}};
+    out.values.push_back(std::move(value));
+    Loop& loop = loop_at(out, site.loop);
+    read_copies(out, loop, site.tensor, load, task.target);
+    loop.body.insert(top_of(loop), std::move(task));
+  }
+  return out;
+}
+
+template <class Step>
+std::optional<Refusal> refuse_copy(const LoopTree& tree, const Step& step, bool groups) {
+  const auto tensor = find_tensor(tree, step.tensor);
+  if (!tensor) return no_such("tensor", step.tensor);
+  const auto loop = find_loop(tree, step.loop);
+  if (!loop) return no_such("loop", step.loop.to_string());
+  return refuse_copy(tree, CopySite{*tensor, *loop, groups});
+}
+template <class Step>
+CopySite site_of(const LoopTree& tree, const Step& step, bool groups) {
+  return {find_tensor(tree, step.tensor).value(), find_loop(tree, step.loop).value(), groups};
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const StageStep& step) {
+  return refuse_copy(tree, step, /*groups=*/false);
+}
+LoopTree take(const LoopTree& tree, const StageStep& step) {
+  return with_copies(tree, site_of(tree, step, /*groups=*/false), LoopTask::Kind::Stage,
+                     Storage::Chip, step.tensor + "s", step.transposed);
+}
+
+std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step) {
+  return refuse_copy(tree, step, /*groups=*/true);
+}
+LoopTree take(const LoopTree& tree, const LoadStep& step) {
+  return with_copies(tree, site_of(tree, step, /*groups=*/true), LoopTask::Kind::Compute,
+                     Storage::Registers, step.tensor, /*transposed=*/false);
+}
+
+// --- keep ---------------------------------------------------------------------------------------
+
+namespace {
+
+// The loops that stand around the maker and all readers of a value: it lives in a turn of them.
+std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
+  std::vector<const Loop*> out = loops_around(tree, maker_of(tree, value));
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      for (const LoopStep& s : task.body.steps) {
+        if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
+        size_t common = 0;
+        while (common < out.size() && common < around.size() && out[common] == around[common])
+          ++common;
+        out.resize(common);
+      }
+    });
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
+  const auto value = find_value(tree, step.value);
+  if (!value) return no_such("value", "%" + step.value);
+  if (task_at(tree, maker_of(tree, *value)).kind == LoopTask::Kind::Stage &&
+      step.storage == Storage::Registers)
+    return Refusal{&codes::kNoRoom, fmt::format("%{} is a copy for all threads", step.value),
+                   "keep it on chip"};
+  if (step.storage == Storage::Workspace) return std::nullopt;
+  const auto around = loops_of_life(tree, *value);
+  Expr bytes = static_cast<int64_t>(size_of(tree.values[*value].dtype));
+  for (const size_t axis : tree.values[*value].axes) {
+    const Expr extent = extent_in(tree, around, axis);
+    if (!extent.as_constant())
+      return Refusal{
+          &codes::kNotConstant,
+          fmt::format("%{} is read where all of {} is needed", step.value, tree.axes[axis].name),
+          "keep it in the workspace, or merge the loops that read it"};
+    bytes *= extent;
+  }
+  const auto target = find_target(tree.target);
+  if (step.storage == Storage::Chip && target && bytes.range().max > target->l1_bytes)
+    return Refusal{&codes::kNoRoom,
+                   fmt::format("%{} takes {} bytes; there are {}", step.value, bytes.to_string(),
+                               target->l1_bytes),
+                   "take smaller tiles"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const KeepStep& step) {
+  LoopTree out = tree;
+  out.values[find_value(tree, step.value).value()].storage = step.storage;
+  return out;
+}
+
+// --- again --------------------------------------------------------------------------------------
+
+namespace {
+
+// How a value is computed a second time.
+struct Again {
+  size_t value;
+  ItemPlace maker, reader;         // reader: the loop
+  std::vector<const Loop*> loops;  // around the maker, that the copy needs as well
+  std::vector<const Loop*> met;    // around the maker, whose turns the reader runs over itself
+  std::vector<const Loop*> turns;  // around the readers alone: the copy is of their turns
+};
+
+bool same_turns(const Loop& a, const Loop& b) {
+  return a.levels.size() == b.levels.size() &&
+         std::equal(a.levels.begin(), a.levels.end(), b.levels.begin(),
+                    [](const LoopLevel& x, const LoopLevel& y) {
+                      return x.axis == y.axis && x.turn == y.turn;
+                    }) &&
+         a.bounds == b.bounds;
+}
+
+Again again(const LoopTree& tree, const AgainStep& step) {
+  Again out;
+  out.value = find_value(tree, step.value).value();
+  out.maker = maker_of(tree, out.value);
+  out.reader = find_loop(tree, step.loop).value();
+  const auto from = loops_around(tree, out.maker);
+  auto to = loops_around(tree, out.reader);
+  to.push_back(&loop_at(tree, out.reader));
+  size_t common = 0;
+  while (common < from.size() && common < to.size() && from[common] == to[common]) ++common;
+  out.turns.assign(to.begin() + static_cast<std::ptrdiff_t>(common), to.end());
+  for (size_t i = common; i < from.size(); ++i) {
+    const bool met = std::any_of(out.turns.begin(), out.turns.end(),
+                                 [&](const Loop* loop) { return same_turns(*loop, *from[i]); });
+    (met ? out.met : out.loops).push_back(from[i]);
+  }
+  return out;
+}
+
+size_t reads_of(const LoopRegion& region, size_t value) {
+  size_t out = 0;
+  visit_steps(region, LoopStep::Kind::Read,
+              [&](const LoopTask&, const LoopStep& s) { out += s.source == value; });
+  return out;
+}
+
+// Removes an item, and the loops that held nothing else.
+void remove_item(LoopTree& tree, ItemPlace place) {
+  while (!place.items.empty()) {
+    LoopRegion& region = region_of(tree, place);
+    region.erase(region.begin() + static_cast<std::ptrdiff_t>(place.items.back()));
+    if (!region.empty()) return;
+    place.items.pop_back();
+  }
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
+  const auto value = find_value(tree, step.value);
+  if (!value) return no_such("value", "%" + step.value);
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& reader = loop_at(tree, *place);
+  if (reads_of(reader.body, *value) == 0)
+    return Refusal{&codes::kNoSuchName,
+                   fmt::format("nothing in `{}` reads %{}", to_text(tree, reader), step.value),
+                   "name a loop that reads it"};
+  const auto refuse = [&](const Code& code, std::string why, std::string fix) {
+    return Refusal{&code, std::move(why), std::move(fix)};
+  };
+  if (values_made(reader.body).contains(*value))
+    return refuse(codes::kIsState,
+                  fmt::format("%{} is made in `{}`", step.value, to_text(tree, reader)),
+                  "name a loop behind the one that makes it");
+  const Again copy = again(tree, step);
+  if (copy.maker.phase != copy.reader.phase)
+    return refuse(codes::kNesting, fmt::format("%{} is made in another phase", step.value),
+                  "values cross phases in the workspace");
+  const LoopTask& task = task_at(tree, copy.maker);
+  auto around = loops_around(tree, *place);
+  around.push_back(&reader);
+  if (task.kind == LoopTask::Kind::Stage)
+    return refuse(codes::kMarked, fmt::format("%{} is a copy", step.value),
+                  "take `stage` for each loop, after this step");
+  if (task.combine != Combine::None ||
+      std::any_of(task.over.begin(), task.over.end(),
+                  [&](size_t axis) { return is_cut(around, axis); }))
+    return refuse(
+        codes::kIsState,
+        fmt::format("%{} is over what `{}` takes by turns", step.value, to_text(tree, reader)),
+        "merge the loops");
+  for (const Loop* loop : copy.loops) {
+    if (loop->bounds)
+      return refuse(codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, *loop)),
+                    "take this step before the loop has bounds");
+    for (const LoopLevel& level : loop->levels)
+      if (is_cut(around, level.axis) &&
+          !extent_in(tree, around, level.axis).is_multiple_of(level.turn))
+        return refuse(codes::kLevelsDiffer,
+                      fmt::format("%{} is made in turns of `{}`", step.value, to_text(tree, *loop)),
+                      "cut both loops alike");
+  }
+  for (const LoopStep& s : task.body.steps)
+    if (s.kind == LoopStep::Kind::Load && tree.tensors[s.source].mode != Mode::In)
+      return refuse(
+          codes::kMemoryOrder,
+          fmt::format("%{} reads {}, which is written", step.value, tree.tensors[s.source].name),
+          "it is computed where it is");
+  // What the copy reads must be there: nothing of the loops that are not copied.
+  std::set<size_t> inside;
+  for (const auto* list : {&copy.loops, &copy.met})
+    for (const Loop* loop : *list) inside.merge(values_made(loop->body));
+  inside.erase(*value);
+  for (const LoopStep& s : task.body.steps)
+    if (s.kind == LoopStep::Kind::Read && inside.contains(s.source))
+      return refuse(codes::kIsState,
+                    fmt::format("%{} is made of %{}, in loops of its own", step.value,
+                                tree.values[s.source].name),
+                    fmt::format("take `again %{}` first", tree.values[s.source].name));
+  std::optional<Refusal> refusal;
+  for_each_task(reader.body, [&](const LoopTask& reading, const auto&) {
+    const std::vector<bool> start = steps_of_start(reading);
+    for (size_t i = 0; i < start.size(); ++i)
+      if (start[i] && reading.body.steps[i].kind == LoopStep::Kind::Read &&
+          reading.body.steps[i].source == *value)
+        refusal = refuse(codes::kIsState,
+                         fmt::format("%{} begins with %{}, before its loops",
+                                     tree.values[reading.target].name, step.value),
+                         "it stays where it is");
+  });
+  if (refusal) return refusal;
+  visit_steps(reader.body, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+    if (s.source != *value) return;
+    for (size_t i = 0; i < s.at.size(); ++i) {
+      const size_t axis = tree.values[*value].axes[i];
+      if (is_cut(copy.turns, axis) && !(s.at[i] == tree.axes[axis].index()))
+        refusal = refuse(codes::kOtherTurn,
+                         fmt::format("%{} is read at {} along {}", step.value, s.at[i].to_string(),
+                                     tree.axes[axis].name),
+                         "it is kept for all turns");
+    }
+  });
+  return refusal;
+}
+
+LoopTree take(const LoopTree& tree, const AgainStep& step) {
+  LoopTree out = tree;
+  const Again copy = again(tree, step);
+  size_t all = 0;
+  for (const LoopRegion& phase : tree.phases) all += reads_of(phase, copy.value);
+  Loop& reader = loop_at(out, copy.reader);
+  const bool moves = reads_of(reader.body, copy.value) == all;
+  LoopTask task = task_at(out, copy.maker);
+  task.ahead = 0;
+  if (!moves) {
+    task.target = out.values.size();
+    LoopValue value = out.values[copy.value];
+    value.name = unused_value(out, value.name);
+    out.values.push_back(std::move(value));
+    change_tasks(reader.body, [&](LoopTask& reading) {
+      for (LoopBody* body : {&reading.body, reading.rescale ? &*reading.rescale : nullptr}) {
+        if (!body) continue;
+        for (LoopStep& s : body->steps)
+          if (s.kind == LoopStep::Kind::Read && s.source == copy.value) s.source = task.target;
+      }
+    });
+  }
+  LoopItem item = std::move(task);
+  for (size_t i = copy.loops.size(); i-- > 0;) {
+    Loop loop;
+    loop.parallel = copy.loops[i]->parallel;
+    loop.levels = copy.loops[i]->levels;
+    loop.down = copy.loops[i]->down;
+    loop.body.push_back(std::move(item));
+    item = std::move(loop);
+  }
+  reader.body.insert(top_of(reader), std::move(item));
+  if (moves) remove_item(out, copy.maker);
+  return out;
+}
+
+}  // namespace braze

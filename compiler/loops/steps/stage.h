@@ -1,0 +1,63 @@
+// stage.h — steps on where values come from and where they live: `stage`, `load`, `keep`, `again`.
+#pragma once
+
+#include "compiler/loops/steps/places.h"
+
+namespace braze {
+
+/// `stage x l`: a copy on chip, at the top of l, of what a turn of l reads of tensor x.
+struct StageStep {
+  static constexpr std::string_view kName = "stage";
+  std::string tensor;
+  LoopName loop;
+  bool transposed = false;  ///< the last two axes of the copy change places
+  void fields(auto& visit) {
+    visit.tensor(tensor);
+    visit(loop);
+    visit.flag(transposed, "transposed");
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const StageStep& step);
+LoopTree take(const LoopTree& tree, const StageStep& step);
+
+/// `keep %v chip`: where a value lives.
+struct KeepStep {
+  static constexpr std::string_view kName = "keep";
+  std::string value;
+  Storage storage = Storage::Registers;
+  void fields(auto& visit) {
+    visit.value(value);
+    visit(storage);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step);
+LoopTree take(const LoopTree& tree, const KeepStep& step);
+
+/// `load x l`: a task at the top of l loads what a turn of l reads of tensor x, once.
+struct LoadStep {
+  static constexpr std::string_view kName = "load";
+  std::string tensor;
+  LoopName loop;
+  void fields(auto& visit) {
+    visit.tensor(tensor);
+    visit(loop);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step);
+LoopTree take(const LoopTree& tree, const LoadStep& step);
+
+/// `again %v k`: readers in k compute v themselves, by a copy of its task and of the loops that
+/// only it needs.
+struct AgainStep {
+  static constexpr std::string_view kName = "again";
+  std::string value;
+  LoopName loop;
+  void fields(auto& visit) {
+    visit.value(value);
+    visit(loop);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step);
+LoopTree take(const LoopTree& tree, const AgainStep& step);
+
+}  // namespace braze
