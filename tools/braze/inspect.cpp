@@ -3,6 +3,8 @@
 
 #include <algorithm>
 
+#include "compiler/loops/steps/text.h"
+#include "compiler/loops/text.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/options.h"
@@ -28,6 +30,20 @@ struct Phase {
 bool is_wanted(const Options& options, const CompilePhase& phase) {
   return (options.stage.empty() || options.stage == phase.stage) &&
          (options.kernel.empty() || options.kernel == phase.kernel);
+}
+
+// The tree in `text` after the steps that are for this kernel: `KERNEL=STEPS`, or steps for all.
+std::string after_steps(const std::string& text, std::string_view kernel,
+                        const std::vector<std::string>& schedules) {
+  LoopTree tree = parse_loops(text, "tree");
+  const std::string prefix = std::string(kernel) + "=";
+  for (const std::string& schedule : schedules) {
+    const size_t word = schedule.find_first_of(" =");
+    const bool named = word != std::string::npos && schedule[word] == '=';
+    if (named && !schedule.starts_with(prefix)) continue;
+    tree = take(tree, parse_steps(named ? schedule.substr(prefix.size()) : schedule, "--schedule"));
+  }
+  return to_text(tree);
 }
 
 void insert_once(std::vector<std::string>& names, std::string_view name) {
@@ -81,12 +97,18 @@ Exit inspect(const Options& options) {
   options.package.refuse_for_text();
   std::vector<Phase> phases;
   std::vector<std::string> stages, kernels;  // seen
-  CompileOptions compile = options.compile.options();
+  // What is given for trees is steps, and changes only what is shown.
+  CompileFlags flags = options.compile;
+  std::vector<std::string> steps;
+  if (options.stage == "loops") steps.swap(flags.schedules);
+  CompileOptions compile = flags.options();
   compile.observer = [&](const CompilePhase& phase) {
     insert_once(stages, phase.stage);
     insert_once(kernels, phase.kernel);
-    if (is_wanted(options, phase))
-      phases.push_back({std::string(phase.stage), std::string(phase.kernel), phase.text()});
+    if (!is_wanted(options, phase)) return;
+    const std::string text = phase.text();
+    phases.push_back({std::string(phase.stage), std::string(phase.kernel),
+                      steps.empty() ? text : after_steps(text, phase.kernel, steps)});
   };
   const Source source = read_source(options.file);
   try {
@@ -134,6 +156,7 @@ const Command kInspect = {
     "  braze inspect softmax.braze --stage=fusion\n"
     "  braze inspect softmax.braze --stage=asm --kernel max_exp_sum --target x86-64-v3\n"
     "  braze inspect softmax.braze --dump phases/       # all of them, as files\n"
+    "  braze inspect softmax.braze --stage=loops --schedule 'split i 8; on i grid'\n"
     "  braze inspect digits.bzp                         # what is in a package\n",
     add};
 
