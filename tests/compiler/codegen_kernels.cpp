@@ -445,11 +445,15 @@ TEST_P(Images, IndicesBelowZeroAndBeyond32Bits) {
   Draft d;
   const MemoryId x = d.in(DType::F32), k = d.in(DType::I32), y = d.out(DType::I64),
                  z = d.out(DType::F32);
-  const Expr e = position_symbol('e', 0, 10), far = e * Expr(int64_t{1} << 33);
-  const ValueType i64{DType::I64, 1, {10}};
-  d.b.store(d.b.iota(floordiv(e - Expr(5), 3), i64), y, {e});
-  d.b.store(d.b.iota(mod(e - Expr(5), 3), i64), y, {e + Expr(10)});
-  d.b.store(d.b.iota(floordiv(far, 3), i64), y, {e + Expr(20)});
+  const ValueType i64{DType::I64, 1, {}};
+  d.b.for_loop("j", -5, 5, 1, {}, [&](Expr j, const std::vector<ValueId>&) {
+    const Expr far = j * Expr(int64_t{1} << 33);
+    d.b.store(d.b.iota(floordiv(j, 3), i64), y, {j + Expr(5)});
+    d.b.store(d.b.iota(mod(j, 3), i64), y, {j + Expr(15)});
+    d.b.store(d.b.iota(floordiv(far, 3), i64), y, {j + Expr(25)});
+    return std::vector<ValueOperand>{};
+  });
+  const Expr e = position_symbol('e', 0, 10);
   const ValueId ids = d.b.load(k, {e}, {DType::I32, 1, {10}});
   const Expr index = value_symbol(d.kernel, ids) + Expr(5);
   d.b.store(d.b.load(x, {index}, {DType::F32, 1, {10}}), z, {e});
@@ -459,12 +463,12 @@ TEST_P(Images, IndicesBelowZeroAndBeyond32Bits) {
   std::vector<int64_t> to(30);
   KernelRunner(d.kernel, GetParam())
       .run({from.data(), below_zero.data(), to.data(), gathered.data()}, {30});
-  const std::vector<int64_t> quotients = {-2, -2, -1, -1, -1, 0, 0, 0, 1, 1};
-  for (size_t i = 0; i < 10; ++i) {
-    const auto n = static_cast<int64_t>(i);
-    EXPECT_EQ(to[i], quotients[i]);
-    EXPECT_EQ(to[10 + i], n - 5 - 3 * quotients[i]);
-    EXPECT_EQ(to[20 + i], n * (int64_t{1} << 33) / 3);
+  const auto divided = [](int64_t n) { return n >= 0 ? n / 3 : -((2 - n) / 3); };
+  for (int64_t j = -5; j < 5; ++j) {
+    const auto i = static_cast<size_t>(j + 5);
+    EXPECT_EQ(to[i], divided(j));
+    EXPECT_EQ(to[10 + i], j - 3 * divided(j));
+    EXPECT_EQ(to[20 + i], divided(j * (int64_t{1} << 33)));
     EXPECT_EQ(gathered[i], from[static_cast<size_t>(below_zero[i] + 5)]);
   }
 }
