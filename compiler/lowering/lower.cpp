@@ -55,6 +55,7 @@ ProgramLowering::ProgramLowering(const TileProgram& program, const Target& targe
 void ProgramLowering::lower_signature() {
   kernel_.name = builder_.fresh_name(tile_.name);
   kernel_.schedule = tile_.schedule;
+  kernel_.resident = tile_.resident;
   kernel_.symbols = tile_.symbols;
   for (const Expr& symbol : tile_.symbols) builder_.fresh_name(symbol.symbol_name());
   memories_.resize(tile_.memories.size());

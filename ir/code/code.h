@@ -465,7 +465,7 @@ struct KernelCode {
   std::vector<Phase> phases;
   std::string schedule;
   std::string target;     ///< Kernel IR, pipelined Tile IR
-  bool resident = false;  ///< Tile IR
+  bool resident = false;  ///< instances may wait for each other
   // Tile IR for a GPU: sections 7 and 7.5.
   bool pipelined = false;
   int64_t warps = 0;                 ///< of a block; 0: not said

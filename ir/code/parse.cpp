@@ -459,7 +459,7 @@ class CodeParser {
         code_.schedule = unquote(scanner_.expect_string());
       else if (scanner_.accept("target"))
         code_.target = unquote(scanner_.expect_string());
-      else if (is_tile() && scanner_.accept("resident"))
+      else if (scanner_.accept("resident"))
         code_.resident = true;
       else if (is_tile() && scanner_.accept("pipelined"))
         code_.pipelined = true;

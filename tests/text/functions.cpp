@@ -1,7 +1,9 @@
 #include "tests/text/functions.h"
 
+#include <sstream>
 #include <stdexcept>
 
+#include "braze/compile.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/build.h"
 #include "compiler/loops/interpret.h"
@@ -27,6 +29,7 @@
 #include "ir/graph/verify.h"
 #include "ir/kernel/simulate.h"
 #include "ir/kernel/verify.h"
+#include "ir/program/text.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
 #include "ir/tile/verify.h"
@@ -262,6 +265,25 @@ std::string lower_pipelined(std::string_view text, std::string_view file_name) {
   return to_text(kernel);
 }
 
+// Where things lie, and what is launched in which order; without the code, and without what the
+// passes and schedules tell of it elsewhere.
+std::string planned(std::string_view text, std::string_view file_name) {
+  const std::string_view machine = after(text, "// target:");
+  const Target target = parse_target(machine.empty() ? "sim:x86-64-v3" : machine);
+  const bool graph = text.find("braze 1 graph") != std::string_view::npos;
+  const Program program = graph ? compile(parse_graph(text, file_name), target)
+                                : compile(read<TileProgram>(text, file_name), target);
+  constexpr std::string_view kLeftOut[] = {"target ", "precision ", "ops ", "artifact ", "lines ",
+                                           "  schedule ", "  reads ", "  op "};
+  std::string out;
+  std::istringstream lines(to_text(program));
+  for (std::string line; std::getline(lines, line);)
+    if (std::none_of(std::begin(kLeftOut), std::end(kLeftOut),
+                     [&](std::string_view word) { return line.starts_with(word); }))
+      out += (out.empty() ? "" : "\n") + line;
+  return out;
+}
+
 constexpr Function kFunctions[] = {
     {"approximate", run_pass<approximate>},
     {"dead-code", run_pass<without_dead_code>},
@@ -271,6 +293,7 @@ constexpr Function kFunctions[] = {
     {"loops", first_loops},
     {"lower", lower_pipelined},
     {"pack_factors", run_pass<pack_factors>},
+    {"plan", planned},
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},
