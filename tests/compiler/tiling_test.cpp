@@ -655,6 +655,22 @@ TEST(TypedSchedules, ErrorsSayWhatFits) {
   }
 }
 
+TEST(TypedSchedules, ThreadsArePowersOfTwo) {
+  const Graph graph = parse(R"(graph @main(%x: f32[4096]) {
+  %y = exp %x : f32[4096]
+  return %y
+})");
+  const std::string kernel = testing::compile_for("sim:sm_90", graph)->launches[0].name;
+  for (const char* threads : {"96", "2048", "16"}) {
+    const std::string error =
+        error_of(graph, "sim:sm_90", kernel,
+                 fmt::format("family=pointwise block=768 tile=768 lane=0 threads={}", threads));
+    EXPECT_NE(error.find("threads are powers of two, 32 to 1024 in all"), std::string::npos)
+        << threads << "\n"
+        << error;
+  }
+}
+
 TEST(TypedSchedules, PlacedSumsHaveTilesAlongTheLastAxisOnly) {
   const Graph graph = parse(R"(graph @main(%x: f32[50, 20], %i: i32[40], %u: f32[40, 20]) {
   %y = scatter_add %x, %i, %u {axis: 0} : f32[50, 20]
