@@ -6,7 +6,6 @@
 #include <tuple>
 #include <utility>
 
-#include "ir/support/suggest.h"
 #include "ir/support/text.h"
 #include "ir/support/utf8.h"
 #include "ir/values/host_tensor.h"
@@ -325,12 +324,7 @@ void SafetensorsFile::read_index(std::span<const std::byte> bytes) {
 
 const StoredTensor& SafetensorsFile::at(std::string_view name) const {
   const auto found = tensors_.find(name);
-  if (found == tensors_.end()) {
-    std::vector<std::string> names;
-    for (const auto& item : tensors_) names.push_back(item.first);
-    fail(codes::kUnknownTensor,
-         fmt::format("{} has no tensor {}{}", path_, quote(name), did_you_mean(name, names)));
-  }
+  if (found == tensors_.end()) fail_unknown_tensor(path_, name, tensors_);
   if (!found->second.dtype)
     fail(codes::kSafetensorsType,
          fmt::format("{}: the tensor {} is {}; Braze reads {}", path_, quote(name),

@@ -24,6 +24,7 @@
 #include "braze/dtype.h"
 #include "braze/error.h"
 #include "runtime/io/mapped_file.h"
+#include "runtime/io/unknown_tensor.h"
 
 namespace braze {
 
@@ -37,8 +38,6 @@ inline constexpr Code kSafetensorsFormat{
 inline constexpr Code kSafetensorsType{
     "safetensors-type", ErrorKind::Unsupported,
     "A tensor of a .safetensors file has a type that Braze does not have."};
-inline constexpr Code kUnknownTensor{"unknown-tensor", ErrorKind::InvalidArgument,
-                                     "A file has no tensor of the name that is asked for."};
 inline constexpr Code kTensorName{"tensor-name", ErrorKind::InvalidArgument,
                                   "A tensor has a name that the file format does not take."};
 }  // namespace codes
