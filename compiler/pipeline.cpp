@@ -20,6 +20,7 @@
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/build.h"
 #include "compiler/loops/text.h"
+#include "compiler/loops/tile_loops.h"
 #include "compiler/lowering/lower.h"
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
@@ -138,8 +139,8 @@ Program interpreter_program(const Graph& whole) {
 // What the file of a phase in the dump folder ends with.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
-      {"fusion", "txt"}, {"llvm", "ll"},   {"asm", "s"},      {"ptx", "ptx"},
-      {"cuda", "cu"},    {"sass", "sass"}, {"program", "txt"}};
+      {"fusion", "txt"}, {"refusal", "txt"}, {"llvm", "ll"},   {"asm", "s"},
+      {"ptx", "ptx"},    {"cuda", "cu"},     {"sass", "sass"}, {"program", "txt"}};
   for (const auto& [name, extension] : kExtensions)
     if (name == stage) return extension;
   return "braze";
@@ -400,6 +401,16 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
+// By the loop tree, if that serves the kernel; else says why not.
+std::optional<TreeTiling> tiled_by_tree(const TilingRequest& request, PhaseViewers& viewers) {
+  auto made = in_span("lowering", "loops", request.name, [&] { return tile_loops(request); });
+  if (auto* tiling = std::get_if<TreeTiling>(&made)) return std::move(*tiling);
+  const auto& refusal = std::get<Refusal>(made);
+  viewers.show({"refusal", request.name,
+                [&] { return fmt::format("{}: {}\n", refusal.code->name, refusal.why); }});
+  return std::nullopt;
+}
+
 // `source` has origins; `locations` are what stands there.
 Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
                          const Target& target, const CompileOptions& options,
@@ -426,11 +437,17 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     static_cast<PlacedFusion&>(out) = placed[i];
     const TilingRequest request{forms, out.fusion, target, names[i], updates.aliases[i], &relaxed};
     const std::optional<Schedule> given = given_schedule(options, names[i]);
-    viewers.show({"loops", names[i],
-                  [&] { return to_text(build_loops(forms, out.fusion, names[i])); }});
     refuse_schedule_if_broken(names[i], given, [&] {
-      TiledKernel tiled =
-          in_span("lowering", "tile", names[i], [&] { return tile(request, out.space, given); });
+      std::optional<TreeTiling> by_tree;
+      if (options.loop_tree && !given) by_tree = tiled_by_tree(request, viewers);
+      const auto tree = [&] {
+        return by_tree ? by_tree->tree
+                       : build_loops(forms, out.fusion, names[i], updates.aliases[i]);
+      };
+      viewers.show({"loops", names[i], [&] { return to_text(tree()); }});
+      TiledKernel tiled = by_tree ? std::move(by_tree->tiled)
+                                  : in_span("lowering", "tile", names[i],
+                                            [&] { return tile(request, out.space, given); });
       out.parameters = std::move(tiled.parameters);
       check_after(tiled.program, "tiling");
       out.kernel = lower_shown(tiled.program, target, viewers);
@@ -569,11 +586,11 @@ Program timed(const std::string& name, const Target& target, Make&& make) {
 
 std::string key_text(const CompileOptions& options) {
   // All members by name: one that is added has to be here, in the key or on purpose not.
-  const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, dump_folder, observer] =
-      options;
+  const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, loop_tree, dump_folder,
+               observer] = options;
   std::string text =
-      fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\nassemble {}\n", name(precision),
-                  fuse, by_cost, static_cast<int>(gpu_code), assemble);
+      fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\nassemble {}\nloop_tree {}\n",
+                  name(precision), fuse, by_cost, static_cast<int>(gpu_code), assemble, loop_tree);
   for (const auto& [kernel, schedule] : schedules)
     text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
   // These look on.

@@ -11,9 +11,6 @@
 
 namespace braze {
 
-namespace {
-
-// Rough machine instructions of one element, for the cost model only.
 double operation_cost(ElementwiseOp op) {
   if (!is_machine(op)) return 18;
   switch (op) {
@@ -29,6 +26,8 @@ double operation_cost(ElementwiseOp op) {
       return 1;
   }
 }
+
+namespace {
 
 // Records what an evaluation touches. A value knows whether it varies along the innermost loop:
 // what does not is computed once, outside of it.

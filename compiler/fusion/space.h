@@ -105,6 +105,9 @@ PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& t
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
                 std::span<const SharedValue> kept = {}, std::string_view lane = {});
 
+/// Machine operations of a row, math rows at their rough length.
+double operation_cost(ElementwiseOp op);
+
 /// The element offset of an access in its row-major tensor.
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);
 

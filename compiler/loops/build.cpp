@@ -52,8 +52,12 @@ struct BodySink {
                  .op = op,
                  .arguments = {arguments.begin(), arguments.end()}});
   }
+  // What is out of range is clamped.
   Expr as_index(Value value, const Expr& extent) {
-    return loaded_symbol(value, extent.range().max);
+    const Value bounds[] = {index(extent - 1, DType::I64), constant(DType::I64, 0)};
+    const Value most[] = {value, bounds[0]};
+    const Value least[] = {apply(ElementwiseOp::min, most, DType::I64), bounds[1]};
+    return loaded_symbol(apply(ElementwiseOp::max, least, DType::I64), extent.range().max);
   }
   std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
 
@@ -72,14 +76,15 @@ constexpr size_t kNone = SIZE_MAX;
 
 class TreeBuilder {
  public:
-  TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name)
+  TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name,
+              const std::map<NodeId, NodeId>& aliases)
       : forms_(forms),
         graph_(forms.graph()),
         fusion_(fusion),
+        aliases_(aliases),
         inside_(membership(graph_, fusion.nodes)),
         names_(graph_) {
     tree_.name = name;
-    tree_.symbols = graph_.symbols();
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -92,6 +97,7 @@ class TreeBuilder {
     number_axes();
     declare();
     for (Root& root : roots_) resolve(root);
+    name_sizes();
     std::vector<size_t> all(roots_.size());
     std::vector<std::vector<size_t>> left;
     for (size_t r = 0; r < roots_.size(); ++r) {
@@ -269,14 +275,19 @@ class TreeBuilder {
       if (name[0] >= '0' && name[0] <= '9') name = "t" + name;
       while (!taken.insert(name).second) name += "_";
       tree_.tensors.push_back(
-          {.name = name, .mode = mode, .type = graph_[node].type, .node = node});
+          {.name = name, .mode = mode, .type = graph_[node].type, .align = 64, .node = node});
     };
     for (const NodeId node : fusion_.inputs)
-      if (memory_.contains(node)) add(node, Mode::In, read_);
-    for (const auto& [node, axes] : memory_) add(node, Mode::In, read_);
+      if (memory_.contains(node) && !aliases_.contains(node)) add(node, Mode::In, read_);
+    for (const auto& [node, axes] : memory_)
+      if (!aliases_.contains(node)) add(node, Mode::In, read_);
     for (const Root& root : roots_) {
       if (root.task.kind == LoopTask::Kind::Store) {
-        add(root.node, Mode::Out, written_);
+        const auto input = std::find_if(aliases_.begin(), aliases_.end(),
+                                        [&](const auto& a) { return a.second == root.node; });
+        const bool in_place = input != aliases_.end();
+        add(root.node, in_place ? Mode::InOut : Mode::Out, written_);
+        if (in_place) read_[input->first] = written_.at(root.node);
         continue;
       }
       value_of_[root.node] = tree_.values.size();
@@ -288,6 +299,27 @@ class TreeBuilder {
           for (const size_t digit : axes_.digits(axis)) value.axes.push_back(axis_of_.at(digit));
       tree_.values.push_back(std::move(value));
     }
+  }
+
+  // The sizes that the kernel speaks of, in the order of the graph.
+  void name_sizes() {
+    std::set<std::string> used;
+    const auto note = [&](const Expr& e) {
+      for (const std::string& symbol : e.symbols()) used.insert(symbol);
+    };
+    const auto note_all = [&](const Shape& shape) {
+      for (const Expr& extent : shape) note(extent);
+    };
+    for (const LoopTensor& tensor : tree_.tensors) note_all(tensor.type.shape);
+    for (const LoopAxis& axis : tree_.axes) note(axis.extent);
+    for (const Root& root : roots_)
+      for (const LoopStep& s : root.task.body.steps) {
+        for (const Expr& e : s.at) note(e);
+        for (const RangeCondition& c : s.conditions)
+          for (const Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+      }
+    for (const Expr& symbol : graph_.symbols())
+      if (used.contains(symbol.symbol_name())) tree_.symbols.push_back(symbol);
   }
 
   // From nodes to tensors and values, which are read at a coordinate for each of their digits.
@@ -397,6 +429,7 @@ class TreeBuilder {
   const LoopForms& forms_;
   const Graph& graph_;
   const Fusion& fusion_;
+  const std::map<NodeId, NodeId>& aliases_;
   const std::vector<bool> inside_;
   const GraphPrinter names_;
   Axes axes_;
@@ -411,8 +444,9 @@ class TreeBuilder {
 
 }  // namespace
 
-LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name) {
-  return TreeBuilder(forms, fusion, name).build();
+LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
+                     const std::map<NodeId, NodeId>& aliases) {
+  return TreeBuilder(forms, fusion, name, aliases).build();
 }
 
 }  // namespace braze

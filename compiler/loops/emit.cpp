@@ -47,7 +47,6 @@ void TreeEmitter::phase(const LoopRegion& items) {
   grid_ = only && (*only)->on == Machine::Grid ? &**only : nullptr;
   persistent_ = 0;
   Phase phase;
-  const std::string symbol = builder_.fresh_name("t");
   builder_.enter(phase.body);
   grid_turns_.clear();
   tiles_ = 1;
@@ -69,8 +68,17 @@ void TreeEmitter::phase(const LoopRegion& items) {
         }
     }
   }
-  phase.grid.push_back({symbol, persistent_ > 0 ? Expr(persistent_) : tiles_});
-  block_ = grid_symbol(symbol, phase.grid[0].extent);
+  // Turns that nothing deals otherwise are axes of the grid.
+  by_level_ = grid_ && grid_->deal.empty() && !tree_.roles;
+  const auto add_axis = [&](std::string_view hint, const Expr& turns) {
+    phase.grid.push_back({builder_.fresh_name(hint), turns});
+    return grid_symbol(phase.grid.back().symbol, turns);
+  };
+  if (by_level_)
+    for (size_t i = 0; i < grid_->levels.size(); ++i)
+      grid_turns_[i] = add_axis(turn_name(grid_->levels[i].axis), grid_turns_[i]);
+  else if (grid_ || tree_.roles)
+    block_ = add_axis("t", persistent_ > 0 ? Expr(persistent_) : tiles_);
   if (persistent_ > 0) {
     for (Expr& turns : grid_turns_) turns = builder_.let("turns", turns);
     tiles_ = builder_.let("tiles", tiles_);
@@ -168,16 +176,42 @@ void TreeEmitter::instance() {
     });
   } else {
     deal(block_);
-    region(grid_->body);
+    grid_parts(0);
   }
   axes_ = axes;
   shared_ = shared;
   once(false);
 }
 
+// The body, once where a part's condition holds in the whole turn, and once more where it may not.
+void TreeEmitter::grid_parts(size_t n) {
+  if (n == grid_->parts.size()) return region(grid_->body);
+  const IndexComparison& part = grid_->parts[n];
+  const auto level = std::find_if(grid_->levels.begin(), grid_->levels.end(),
+                                  [&](const LoopLevel& l) { return is_tail(part, l.axis); });
+  if (tree_.roles || level == grid_->levels.end())
+    refuse(grid_->location, "a loop on grid has parts where tiles reach behind its axes' ends");
+  const Expr end = axes_[level->axis].begin + level->turn;
+  builder_.if_then(
+      {{end, IndexComparison::Kind::Le, part.right}},
+      [&] {
+        decided_.push_back(part);
+        grid_parts(n + 1);
+        decided_.pop_back();
+      },
+      [&] { grid_parts(n + 1); });
+}
+
 // Where each level of the grid's loop stands in turn `number`.
 void TreeEmitter::deal(const Expr& number) {
   const size_t n = grid_->levels.size();
+  if (by_level_) {
+    for (size_t i = 0; i < n; ++i) {
+      const LoopLevel& level = grid_->levels[i];
+      axes_[level.axis] = shared_[level.axis] = {grid_turns_[i] * Expr(level.turn), level.turn};
+    }
+    return;
+  }
   Deal order{.order = Deal::Order::Columns};
   bool longest = false;
   for (const Deal& d : grid_->deal) {
@@ -315,12 +349,29 @@ bool TreeEmitter::read_in(const LoopRegion& region, size_t value) const {
                      [&](const LoopItem& item) { return reads(item, value); });
 }
 
+namespace {
+
+bool is_store(const LoopItem& item) {
+  const auto* task = std::get_if<LoopTask>(&item);
+  return task && task->kind == LoopTask::Kind::Store;
+}
+
+}  // namespace
+
 void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
   path_.emplace_back(&items, 0);
-  for (const LoopItem& item : items) {
+  for (size_t i = 0; i < items.size(); ++i) {
+    const LoopItem& item = items[i];
     ++path_.back().second;
+    if (is_store(item) && part_ == Part::All) {
+      size_t end = i;
+      while (end < items.size() && is_store(items[end])) ++end;
+      stores(std::span(items).subspan(i, end - i));
+      i = end - 1;
+      continue;
+    }
     if (part_ == Part::Rest)
       for (Pipe& pipe : pipes_)
         if (pipe.region == &items && !pipe.held &&
@@ -333,7 +384,12 @@ void TreeEmitter::region(const LoopRegion& items) {
       const auto& t = std::get<LoopTask>(item);
       const bool stage = t.kind == LoopTask::Kind::Stage;
       if (part_ == Part::All && stage) buffered_stage(t);
-      if (part_ != Part::Stages && !stage) task(t);
+      if (part_ != Part::Stages && !stage) {
+        if (is_store(item))
+          stores(std::span(&item, 1));
+        else
+          task(t);
+      }
     }
     if (part_ == Part::Rest) release_read();
   }
@@ -399,15 +455,26 @@ void TreeEmitter::for_static(std::string_view hint, int64_t count,
 }
 
 Expr TreeEmitter::Stream::begin(const Expr& index) const {
+  if (by_axis) return index;
   return low + (loop.down ? turns - 1 - index : index) * Expr(loop.levels[0].turn);
 }
 
 void TreeEmitter::stream(const Loop& loop) {
   if (loop.levels.size() != 1) refuse(loop.location, "a stream runs over one level");
   if (loop.parts.size() > 1) refuse(loop.location, "a loop in three parts has no emission yet");
-  const size_t axis = loop.levels[0].axis;
-  Stream stream{loop, axes_[axis].begin, turns_of(loop, 0), ends_with_turn(loop), {}};
+  const auto [axis, length] = loop.levels[0];
+  Stream stream{.loop = loop,
+                .low = axes_[axis].begin,
+                .high = tree_.axes[axis].extent,
+                .turns = turns_of(loop, 0),
+                .nonempty = ends_with_turn(loop),
+                .by_axis = !tree_.roles && !loop.bounds && !loop.down,
+                .carried = {}};
   stream.nonempty |= stream.turns.range().min > 0;
+  if (axes_[axis].turn > 0) {
+    const Expr end = stream.low + axes_[axis].turn;
+    stream.high = proves_at_most(end, stream.high) ? end : min(end, stream.high);
+  }
   if (loop.bounds) {
     std::unordered_map<std::string, Expr> now;
     for (size_t a = 0; a < tree_.axes.size(); ++a)
@@ -423,47 +490,77 @@ void TreeEmitter::stream(const Loop& loop) {
     }
   const auto constant = stream.turns.as_constant();
   const int64_t started = started_;
+  const Expr last = stream.last();
   if (constant && loop.unroll == *constant) {
-    for (int64_t i = 0; i < *constant; ++i) turn(stream, i);
+    const Expr step = stream.by_axis ? length : 1;
+    for (int64_t i = 0; i < *constant; ++i) turn(stream, stream.first() + step * Expr(i));
   } else if (constant && stream.carried.empty() && is_static(loop)) {
     if (*constant == 1)
       turn(stream, 0);
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
+  } else if (!loop.parts.empty() && part_ != Part::Stages && is_tail(loop.parts[0], axis)) {
+    if (!stream.by_axis) refuse(loop.location, "a tail is cut off in a plain loop without bounds");
+    // Whole turns, then at most one in which tiles reach behind the end.
+    const Expr whole =
+        builder_.let("whole", stream.low + floordiv(last - stream.low, length) * Expr(length));
+    decided_.push_back(loop.parts[0]);
+    turns(stream, stream.low, whole);
+    decided_.pop_back();
+    if (stream.carried.empty())
+      builder_.if_then({{whole, IndexComparison::Kind::Lt, last}}, [&] { turn(stream, whole); });
+    else
+      turns(stream, whole, last);
   } else {
     // First the turns in which a condition is not decided, then those in which it holds.
-    Expr cut = 0;
-    if (!loop.parts.empty() && part_ != Part::Stages) cut = undecided(stream, loop.parts[0]);
-    if (!cut.is_constant(0)) {
-      turns(stream, 0, cut);
-      decided_ = loop.parts[0];
+    Expr cut = stream.first();
+    if (!loop.parts.empty() && part_ != Part::Stages) {
+      const Expr count = undecided(stream, loop.parts[0]);
+      cut += stream.by_axis ? count * Expr(length) : count;
     }
-    turns(stream, cut, stream.turns);
-    decided_.reset();
+    const bool cuts = !(cut == stream.first());
+    if (cuts) {
+      turns(stream, stream.first(), cut);
+      decided_.push_back(loop.parts[0]);
+    }
+    turns(stream, cut, last);
+    if (cuts) decided_.pop_back();
     end_stream(stream, started);
   }
   for (const LoopTask* task : begun) end_state(*task);
 }
 
+// Whether the condition is that the axis has not ended.
+bool TreeEmitter::is_tail(const IndexComparison& part, size_t axis) const {
+  return part == IndexComparison{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
+                                 tree_.axes[axis].extent};
+}
+
+bool TreeEmitter::is_decided(const IndexComparison& part) const {
+  return std::find(decided_.begin(), decided_.end(), part) != decided_.end();
+}
+
 void TreeEmitter::turn(const Stream& stream, const Expr& index) {
-  counters_.push_back({index, stream.turns});
+  if (!stream.by_axis) counters_.push_back({index, stream.turns});
   if (stream.loop.turns && part_ == Part::Rest) group_turn_ = {item()};
   in_turn(stream.loop.levels[0], stream.begin(index), /*shared=*/true,
           [&] { region(stream.loop.body); });
-  counters_.pop_back();
+  if (!stream.by_axis) counters_.pop_back();
 }
 
 // The turns [first, last): a loop, or what one turn does.
 void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& last) {
   const int64_t started = started_;
-  if ((last - first).is_constant(1)) {
+  const int64_t step = stream.by_axis ? stream.loop.levels[0].turn : 1;
+  const auto length = (last - first).as_constant();
+  if (length && *length > 0 && *length <= step) {
     turn(stream, first);
     return end_turn(stream.loop, first, started);
   }
   std::vector<ValueOperand> initial;
   for (const LoopTask* task : stream.carried) initial.emplace_back(states_.at(task->target));
   const auto results = builder_.for_loop(
-      turn_name(stream.loop.levels[0].axis), first, last, 1, initial,
+      turn_name(stream.loop.levels[0].axis), first, last, step, initial,
       [&](const Expr& index, const std::vector<ValueId>& values) {
         for (size_t i = 0; i < stream.carried.size(); ++i) {
           states_[stream.carried[i]->target] = values[i];

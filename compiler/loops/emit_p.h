@@ -11,6 +11,7 @@
 
 #include <map>
 #include <set>
+#include <span>
 
 #include "compiler/loops/emit.h"
 
@@ -33,6 +34,14 @@ class TreeEmitter {
     int64_t turn = 0;
   };
   using AxesNow = std::vector<AxisNow>;
+
+  /// What a step of a body is at the place at hand. Tasks of one region have equal ones in common.
+  struct Question {
+    LoopStep step;  // over symbols of the program
+    std::vector<ValueOperand> operands;
+    std::vector<int64_t> extents;  // of the tile
+    ValueOperand answer;
+  };
 
   /// A value in registers.
   struct Tile {
@@ -86,18 +95,25 @@ class TreeEmitter {
   void loop(const Loop& loop);
   void group(const Loop& loop);
   void stream(const Loop& loop);
-  /// A stream as it is walked.
+  /// A stream as it is walked. Where no channel counts its turns, the loop's index is that of the
+  /// axis, from `low` to `high`.
   struct Stream {
     const Loop& loop;
-    Expr low, turns;
+    Expr low, high, turns;
     bool nonempty;  // it surely has a turn
+    bool by_axis;
     std::vector<const LoopTask*> carried;
+    Expr first() const { return by_axis ? low : Expr(0); }
+    Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
   };
   void turn(const Stream& stream, const Expr& index);
   void turns(const Stream& stream, const Expr& first, const Expr& last);
   void end_turn(const Loop& loop, const Expr& index, int64_t started);
   void end_stream(const Stream& stream, int64_t started);
+  void grid_parts(size_t n);
+  bool is_tail(const IndexComparison& part, size_t axis) const;
+  bool is_decided(const IndexComparison& part) const;
   Expr undecided(const Stream& stream, const IndexComparison& part) const;
   bool is_static(const Loop& loop) const;
   void for_static(std::string_view hint, int64_t count,
@@ -118,16 +134,22 @@ class TreeEmitter {
   void buffered_stage(const LoopTask& task);
   TaskTile tile_of(std::vector<size_t> axes, const AxesNow& axes_now) const;
   std::vector<size_t> axes_of(const LoopTask& task) const;
+  void stores(std::span<const LoopItem> run);
   ValueOperand body(const LoopBody& body, uint32_t result, const TaskTile& tile);
   ValueOperand step(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
-  ValueOperand load(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
+  ValueOperand made(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
+  void forget();
+  ValueOperand load(const LoopStep& s, const TaskTile& tile);
+  ValueOperand apply(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
+  ValueOperand widened(const ValueOperand& operand, DType dtype);
+  ValueOperand converted(const ValueOperand& operand, DType from, DType to);
   ValueOperand read(const LoopStep& s, const TaskTile& tile);
   /// Whether a running value has seen nothing yet; null: it always has.
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
   ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
-  std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile) const;
+  std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile);
   ValueType type_along(const std::vector<Expr>& at, const TaskTile& tile, DType dtype) const;
   /// A value with all dimensions of the tile.
   ValueId full(const ValueOperand& operand, const TaskTile& tile, DType dtype);
@@ -137,7 +159,9 @@ class TreeEmitter {
                    const Shape& shape) const;
   Guard clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
                 const Shape& shape) const;
-  Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile) const;
+  Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile);
+  /// Where a tile may reach behind the ends of axes.
+  Condition before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const;
   /// With `nothing` in place of what lies behind the ends of the axes.
   ValueId without_tail(ValueId value, const std::vector<size_t>& axes, const TaskTile& tile,
                        uint64_t nothing);
@@ -145,7 +169,7 @@ class TreeEmitter {
   void rescale(const LoopTask& task);
   ValueId last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile);
   void dot(const LoopTask& task);
-  void store(const LoopTask& task);
+  void note_layout(const Layout& layout);
   void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
   ValueId rounded(ValueId value, DType dtype);
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);
@@ -173,6 +197,7 @@ class TreeEmitter {
   Part part_ = Part::All;
   const Loop* grid_ = nullptr;
   std::vector<Expr> grid_turns_;  // of each level
+  bool by_level_ = false;         // the grid has an axis for each; these are its symbols
   Expr block_, tiles_;            // the grid's symbol, and its turns
   int64_t persistent_ = 0;
   const Loop* group_ = nullptr;
@@ -180,7 +205,7 @@ class TreeEmitter {
   AxesNow axes_, shared_;  // shared: without loops on group
   std::vector<Counter> counters_;
   std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and what is next there
-  std::optional<IndexComparison> decided_;                  // what holds in this part of a loop
+  std::vector<IndexComparison> decided_;                    // what holds in these parts of loops
   std::map<size_t, Tile> tiles_of_;                         // by value
   std::map<size_t, OnChip> chips_;                          // by value
   std::map<size_t, ValueId> states_;                        // by value: what a loop around carries
@@ -192,8 +217,11 @@ class TreeEmitter {
   std::set<size_t> unfolded_;             // states that keep the whole digits of what they fold
   Region front_;                          // of the role: its buffers
   std::map<const LoopTask*, MemoryId> buffers_;
-  std::vector<ValueOperand> memo_;  // of the body at hand
-  std::vector<bool> known_;
+  std::vector<ValueOperand> memo_;                              // of the body at hand
+  std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a computed index
+  std::map<ValueId, ValueId> widened_;                          // f32 of 16-bit values
+  std::unordered_map<uint64_t, std::vector<Question>> asked_;   // in this scope, by hash
+  uint64_t scope_ = 0;
   // Roles.
   std::vector<Pipe> pipes_;
   std::map<size_t, size_t> pipe_of_;  // by value

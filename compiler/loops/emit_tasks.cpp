@@ -1,7 +1,9 @@
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
+#include "compiler/lowering/rows.h"
 #include "ir/ops/scalar.h"
+#include "ir/support/hash.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -58,13 +60,24 @@ std::vector<int64_t> TreeEmitter::positions(const std::vector<size_t>& axes, con
   return out;
 }
 
-std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at,
-                                           const TaskTile& tile) const {
+std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at, const TaskTile& tile) {
   std::vector<Expr> out;
   for (const Expr& e : at) {
-    for (const std::string& symbol : e.symbols())
-      if (loaded_step(symbol)) refuse({}, "a coordinate that is computed has no emission yet");
-    out.push_back(e.substitute(tile.index));
+    std::unordered_map<std::string, Expr> index = tile.index;
+    for (const std::string& symbol : e.symbols()) {
+      const auto step = loaded_step(symbol);
+      if (!step) continue;
+      if (tree_.roles) refuse({}, "a coordinate that is computed has no emission with roles");
+      const ValueOperand& loaded = memo_[*step];
+      if (loaded.is_literal()) {
+        index.insert_or_assign(symbol, static_cast<int64_t>(loaded.bits));
+        continue;
+      }
+      const Expr value = value_symbol(code_, loaded.value);
+      loaded_extents_[value.symbol_name()] = code_[loaded.value].type.extents;
+      index.insert_or_assign(symbol, value);
+    }
+    out.push_back(e.substitute(index));
   }
   return out;
 }
@@ -73,11 +86,16 @@ std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at,
 ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& tile,
                                   DType dtype) const {
   ValueType out{dtype, 1, tile.extents};
-  for (size_t d = 0; d < out.extents.size(); ++d) {
-    const std::string name = position_symbol('d', d, tile.extents[d]).symbol_name();
-    if (std::none_of(at.begin(), at.end(), [&](const Expr& e) { return e.uses(name); }))
-      out.extents[d] = 1;
-  }
+  std::vector<bool> uses(tile.extents.size());
+  for (const Expr& e : at)
+    for (const std::string& symbol : e.symbols()) {
+      if (const auto loaded = loaded_extents_.find(symbol); loaded != loaded_extents_.end())
+        for (size_t d = 0; d < uses.size(); ++d) uses[d] = uses[d] || loaded->second[d] > 1;
+      for (size_t d = 0; d < uses.size(); ++d)
+        uses[d] = uses[d] || symbol == position_symbol('d', d, tile.extents[d]).symbol_name();
+    }
+  for (size_t d = 0; d < out.extents.size(); ++d)
+    if (!uses[d]) out.extents[d] = 1;
   return out;
 }
 
@@ -130,18 +148,52 @@ ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const Task
   memo_.assign(body.steps.size(), {});
   for (uint32_t i = 0; i <= result; ++i) {
     // Steps before the result that it does not need are removed as dead code.
-    memo_[i] = step(body, body.steps[i], tile);
+    memo_[i] = made(body, body.steps[i], tile);
   }
   return memo_[result];
 }
 
-Condition TreeEmitter::conditions(const std::vector<RangeCondition>& list,
-                                  const TaskTile& tile) const {
+// What was made in this region is there.
+ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
+  if (tree_.roles || s.kind == LoopStep::Kind::Read) return step(body, s, tile);
+  if (scope_ != builder_.scope()) forget();
+  Question question{s, {}, tile.extents, {}};
+  question.step.arguments.clear();
+  question.step.at = substituted(s.at, tile);
+  uint64_t hash = hash_combine(static_cast<uint64_t>(s.kind), static_cast<uint64_t>(s.op));
+  hash = hash_combine(hash, hash_combine(s.source, s.bits));
+  for (const Expr& e : question.step.at) hash = hash_combine(hash, e.hash());
+  for (RangeCondition& c : question.step.conditions) {
+    const auto at = substituted({c.value, c.min, c.limit}, tile);
+    c = {at[0], at[1], at[2]};
+    hash = hash_combine(hash, at[0].hash());
+  }
+  for (const uint32_t argument : s.arguments) {
+    const ValueOperand& operand = question.operands.emplace_back(memo_[argument]);
+    hash = hash_combine(hash, operand.is_literal() ? operand.bits : operand.value.index);
+  }
+  std::vector<Question>& asked = asked_[hash];
+  const auto found = std::find_if(asked.begin(), asked.end(), [&](const Question& other) {
+    return other.step == question.step && other.operands == question.operands &&
+           other.extents == question.extents;
+  });
+  if (found != asked.end()) return found->answer;
+  question.answer = step(body, s, tile);
+  return asked_[hash].emplace_back(std::move(question)).answer;
+}
+
+void TreeEmitter::forget() {
+  asked_.clear();
+  widened_.clear();
+  scope_ = builder_.scope();
+}
+
+Condition TreeEmitter::conditions(const std::vector<RangeCondition>& list, const TaskTile& tile) {
   Condition out;
   for (const RangeCondition& c : list) {
     const auto at = substituted({c.min, c.value, c.limit}, tile);
-    out.push_back({at[0], IndexComparison::Kind::Le, at[1]});
-    out.push_back({at[1], IndexComparison::Kind::Lt, at[2]});
+    if (!proves_at_most(at[0], at[1])) out.push_back({at[0], IndexComparison::Kind::Le, at[1]});
+    if (proves_less(at[1], at[2]) != true) out.push_back({at[1], IndexComparison::Kind::Lt, at[2]});
   }
   return out;
 }
@@ -181,13 +233,15 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
   };
   switch (s.kind) {
     case LoopStep::Kind::Load:
-      return load(body, s, tile);
+      return load(s, tile);
     case LoopStep::Kind::Read:
       return read(s, tile);
     case LoopStep::Kind::Constant:
       return ValueOperand::literal(s.dtype, s.bits);
-    case LoopStep::Kind::Inside:
-      return test(conditions(s.conditions, tile));
+    case LoopStep::Kind::Inside: {
+      const Condition condition = conditions(s.conditions, tile);
+      return condition.empty() ? ValueOperand::literal(DType::Bool, 1) : test(condition);
+    }
     case LoopStep::Kind::Index: {
       const auto at = substituted(s.at, tile);
       const ValueId value = builder_.iota(at[0], type_along(at, tile, s.dtype));
@@ -200,10 +254,10 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
   const auto is_index = [&](uint32_t argument) {
     return body.steps[argument].kind == LoopStep::Kind::Index;
   };
-  if (const auto kind = comparison_of(s.op); kind && decided_) {
+  if (const auto kind = comparison_of(s.op); kind && !decided_.empty()) {
     const LoopStep &left = body.steps[s.arguments[0]], &right = body.steps[s.arguments[1]];
     if (is_index(s.arguments[0]) && is_index(s.arguments[1]) &&
-        IndexComparison{left.at[0], *kind, right.at[0]} == *decided_)
+        is_decided({left.at[0], *kind, right.at[0]}))
       return ValueOperand::literal(DType::Bool, 1);
   }
   // Indices are compared as they are, without a tile of integers.
@@ -213,14 +267,59 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
         substituted({body.steps[s.arguments[0]].at[0], body.steps[s.arguments[1]].at[0]}, tile);
     return test({{at[0], *kind, at[1]}});
   }
+  return apply(body, s, tile);
+}
+
+// 16-bit floats are storage: arithmetic is in f32, and rounded once.
+ValueOperand TreeEmitter::apply(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
+  const auto dtype_of = [&](size_t i) { return body.steps[s.arguments[i]].dtype; };
   std::vector<ValueOperand> operands;
   for (const uint32_t argument : s.arguments) operands.push_back(memo_[argument]);
+  if (s.op == ElementwiseOp::convert) return converted(operands[0], dtype_of(0), s.dtype);
   if (s.op == ElementwiseOp::select && operands[0].is_literal())
     return operands[operands[0].bits ? 1 : 2];
   const bool literals = std::all_of(operands.begin(), operands.end(),
                                     [](const ValueOperand& o) { return o.is_literal(); });
-  if (literals) operands[0] = full(operands[0], tile, operands[0].dtype);
-  return builder_.row(s.op, std::move(operands), s.dtype);
+  if (literals && is_machine(s.op)) {
+    uint64_t bits[3] = {};
+    for (size_t i = 0; i < operands.size(); ++i) bits[i] = operands[i].bits;
+    return ValueOperand::literal(s.dtype, evaluate_machine(s.op, dtype_of(operands.size() - 1),
+                                                           s.dtype, bits[0], bits[1], bits[2]));
+  }
+  const bool moves = s.op == ElementwiseOp::select || s.op == ElementwiseOp::bitcast;
+  if (!moves)
+    for (size_t i = 0; i < operands.size(); ++i) operands[i] = widened(operands[i], dtype_of(i));
+  if (literals) {
+    const ValueType none{operands[0].dtype, 1, std::vector<int64_t>(tile.extents.size(), 1)};
+    operands[0] = builder_.constant(none, operands[0].bits);
+    lay_out(operands[0].value, tile);
+  }
+  if (has_half_body(s.op, s.dtype))
+    return converted(emit_half_body(builder_, s.op, operands, s.dtype), DType::F32, s.dtype);
+  const bool chosen = s.op == ElementwiseOp::bitcast;
+  const ValueId value =
+      builder_.row(s.op, std::move(operands), chosen ? std::optional(s.dtype) : std::nullopt);
+  return converted(value, moves ? s.dtype : compute_type(s.dtype), s.dtype);
+}
+
+ValueOperand TreeEmitter::widened(const ValueOperand& operand, DType dtype) {
+  if (!is_half(dtype)) return operand;
+  if (operand.is_literal())
+    return ValueOperand::literal(DType::F32,
+                                 constant_bits(DType::F32, bits_to_double(dtype, operand.bits)));
+  if (tree_.roles) return builder_.row(ElementwiseOp::convert, {operand}, DType::F32);
+  auto [found, added] = widened_.try_emplace(operand.value);
+  if (added) found->second = builder_.row(ElementwiseOp::convert, {operand}, DType::F32);
+  return found->second;
+}
+
+ValueOperand TreeEmitter::converted(const ValueOperand& operand, DType from, DType to) {
+  if (from == to) return operand;
+  if (is_half(from) && to == DType::F32) return widened(operand, from);
+  if (operand.is_literal())
+    return ValueOperand::literal(to,
+                                 evaluate_machine(ElementwiseOp::convert, from, to, operand.bits));
+  return builder_.row(ElementwiseOp::convert, {operand}, to);
 }
 
 // Elements that coordinates may leave the tensor at take no part.
@@ -245,18 +344,48 @@ Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<
   return out;
 }
 
-ValueOperand TreeEmitter::load(const LoopBody&, const LoopStep& s, const TaskTile& tile) {
+// Of a plain program: which positions of a tile are indices of these axes, where not all are.
+Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const {
+  Condition out;
+  for (const size_t axis : axes) {
+    const Expr& index = tile.index.at(name_of(axis));
+    const IndexComparison tail{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
+                               tree_.axes[axis].extent};
+    if (!is_decided(tail) && !proves_in_bounds(index, tail.right))
+      out.push_back({index, IndexComparison::Kind::Lt, tail.right});
+  }
+  return out;
+}
+
+ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& tile) {
   const auto at = substituted(s.at, tile);
-  Guard guarded{.condition = inside(s.at, at, tree_.tensors[s.source].type.shape)};
-  const Condition own = conditions(s.conditions, tile);
-  const bool clip = tree_.roles && own.empty() && s.otherwise.value_or(0) == 0;
-  guarded.condition.insert(guarded.condition.end(), own.begin(), own.end());
+  const Shape& shape = tree_.tensors[s.source].type.shape;
+  // What the tree says: which conditions hold, or that what lies outside of the tensor is known.
+  Condition condition = conditions(s.conditions, tile);
+  const bool own = !condition.empty();
+  if (tree_.roles || (s.conditions.empty() && s.otherwise)) {
+    Condition inner = inside(s.at, at, shape);
+    inner.insert(inner.end(), condition.begin(), condition.end());
+    condition = std::move(inner);
+  }
   auto all = at;
-  for (const Expr& e : expressions(guarded.condition)) all.push_back(e);
-  if (clip && guarded) guarded = {.condition = {}, .clip = true};
+  for (const Expr& e : expressions(condition)) all.push_back(e);
+  const ValueType type = type_along(all, tile, s.dtype);
+  Guard guarded;
+  if (tree_.roles && !own && s.otherwise.value_or(0) == 0) {
+    guarded.clip = !condition.empty();
+  } else {
+    if (!tree_.roles) {
+      std::vector<size_t> axes;
+      for (size_t d = 0; d < type.extents.size(); ++d)
+        if (type.extents[d] > 1) axes.push_back(tile.dims[d]);
+      const Condition tails = before_ends(axes, tile);
+      condition.insert(condition.end(), tails.begin(), tails.end());
+    }
+    guarded.condition = std::move(condition);
+  }
   const uint64_t fill = guarded ? s.otherwise.value_or(0) : 0;
-  const ValueId value = builder_.load(MemoryId(s.source), at, type_along(all, tile, s.dtype),
-                                      std::move(guarded), fill);
+  const ValueId value = builder_.load(MemoryId(s.source), at, type, std::move(guarded), fill);
   lay_out(value, tile);
   return value;
 }
@@ -373,8 +502,6 @@ void TreeEmitter::task(const LoopTask& task) {
       return fold(task);
     case LoopTask::Kind::Dot:
       return is_asynchronous(task) ? start_dot(task) : dot(task);
-    case LoopTask::Kind::Store:
-      return store(task);
     default:
       refuse(task.location, "scans, arg-reductions and placed reductions have no emission yet");
   }
@@ -382,12 +509,7 @@ void TreeEmitter::task(const LoopTask& task) {
 
 ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes,
                                   const TaskTile& tile, uint64_t nothing) {
-  Condition within;
-  for (const size_t axis : axes) {
-    const Expr& index = tile.index.at(name_of(axis));
-    if (!proves_in_bounds(index, tree_.axes[axis].extent))
-      within.push_back({index, IndexComparison::Kind::Lt, tree_.axes[axis].extent});
-  }
+  const Condition within = before_ends(axes, tile);
   if (within.empty()) return value;
   const DType dtype = code_[value].type.dtype;
   const ValueId test = builder_.test(within, type_along(expressions(within), tile, DType::Bool));
@@ -513,24 +635,46 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   chips_[task.target] = std::move(chip);
 }
 
-void TreeEmitter::store(const LoopTask& task) {
-  TaskTile tile = tile_of(axes_of(task), axes_);
-  lay_as_accumulator(tile);
-  const LoopTensor& tensor = tree_.tensors[task.target];
-  const ValueId value = full(body(task.body, task.body.results[0], tile), tile, tensor.type.dtype);
-  if (tree_.roles) return store_through_chip(task, value, tile);
-  const auto at = substituted(task.at, tile);
-  Guard guarded{.condition = inside(task.at, at, tensor.type.shape)};
-  // A place that is inside does not say that the axes are: two of them may be one coordinate.
-  for (const size_t axis : tile.dims) {
-    const Expr& index = tile.index.at(name_of(axis));
-    const IndexComparison within{index, IndexComparison::Kind::Lt, tree_.axes[axis].extent};
-    if (!proves_in_bounds(index, tree_.axes[axis].extent) &&
-        std::find(guarded.condition.begin(), guarded.condition.end(), within) ==
-            guarded.condition.end())
-      guarded.condition.push_back(within);
+// Stores side by side. Of a plain program all values are there before the first is stored: an
+// output may take over the memory of an input.
+void TreeEmitter::stores(std::span<const LoopItem> run) {
+  struct Stored {
+    const LoopTask& task;
+    ValueId value;
+    std::vector<Expr> at;
+    Condition condition;
+  };
+  std::vector<Stored> values;
+  for (const LoopItem& item : run) {
+    const auto& task = std::get<LoopTask>(item);
+    const LoopTensor& tensor = tree_.tensors[task.target];
+    TaskTile tile = tile_of(axes_of(task), axes_);
+    lay_as_accumulator(tile);
+    const ValueId value =
+        full(body(task.body, task.body.results[0], tile), tile, tensor.type.dtype);
+    if (tree_.roles) {
+      store_through_chip(task, value, tile);
+      continue;
+    }
+    if (task.layout) note_layout(*task.layout);
+    values.push_back({task, value, substituted(task.at, tile), before_ends(tile.dims, tile)});
   }
-  builder_.store(value, MemoryId(task.target), at, std::move(guarded));
+  for (Stored& s : values)
+    builder_.store(s.value, MemoryId(s.task.target), std::move(s.at), {std::move(s.condition), {}},
+                   s.task.cache);
+  if (!values.empty()) forget();
+}
+
+// A plain program knows layouts by the extents of tiles.
+void TreeEmitter::note_layout(const Layout& layout) {
+  for (const std::vector<Digit>& axis : layout.axes)
+    for (const Digit& digit : axis)
+      if (digit.resource == Resource::Warp)
+        code_.warps = std::max(code_.warps, digit.stride * digit.extent);
+  code_.warps = std::max<int64_t>(code_.warps, 1);
+  const bool known = std::any_of(code_.layouts.begin(), code_.layouts.end(),
+                                 [&](const NamedLayout& named) { return named.layout == layout; });
+  if (!known) code_.layouts.push_back({fmt::format("t{}", code_.layouts.size()), layout});
 }
 
 // Through a buffer that the store leaves behind the next one's back: two of them alternate where a

@@ -273,6 +273,8 @@ class TreeParser {
       out.target = tensor_name();
       out.body.results = {fixed(value, tree_.tensors[out.target].type.dtype)};
       out.at = indices();
+      if (scanner_.at("(")) out.layout = parse_layout(scanner_);
+      if (scanner_.accept("cache")) out.cache = expect_word<CacheHint>(kCacheNames, "a hint");
     } else {
       made(out);
     }

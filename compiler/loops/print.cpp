@@ -293,6 +293,9 @@ class TreePrinter {
       case LoopTask::Kind::Store:
         out = fmt::format("store {} to {}{}", result(0), tree_.tensors[task.target].name,
                           coordinates(task.at));
+        if (task.layout) out += " " + task.layout->to_string();
+        if (task.cache != CacheHint::None)
+          out += fmt::format(" cache {}", kCacheNames[static_cast<size_t>(task.cache)]);
         break;
     }
     line(out + marks(task));

@@ -15,6 +15,7 @@ inline constexpr std::string_view kUnitNames[] = {"", "fma", "mma", "wgmma"};
 inline constexpr std::string_view kMachineNames[] = {"", "grid", "rank", "group", "member"};
 inline constexpr std::string_view kOrderNames[] = {"rows",    "columns", "band",
                                                    "grouped", "longest", "persistent"};
+inline constexpr std::string_view kCacheNames[] = {"", "stream", "keep"};
 inline constexpr std::string_view kComparisons[] = {"<", "<=", ">", ">=", "==", "!="};
 
 /// A row that is written between its operands.

@@ -79,6 +79,7 @@ struct LoopStep {
   uint64_t bits = 0;
   ElementwiseOp op{};
   std::vector<uint32_t> arguments = {};
+  friend bool operator==(const LoopStep&, const LoopStep&) = default;
 };
 
 /// An expression over the rows of the op table, or several with steps in common.
@@ -119,6 +120,9 @@ struct LoopTask {
   bool swap = false;  ///< the right factor's own axis is rows of the unit
   bool tf32 = false;
   int64_t ahead = 0;  ///< turns that it runs early
+  // Marks of a store.
+  std::optional<Layout> layout = {};  ///< of what is stored
+  CacheHint cache = CacheHint::None;
   SourceLocation location = {};
 
   bool makes_value() const { return kind != Kind::Store; }

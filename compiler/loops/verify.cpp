@@ -221,12 +221,13 @@ class TreeChecker {
     expect(loop.unroll == 0 || stream, "L10", "only a stream is written out");
     expect(!loop.turns || (stream && in_group()), "L10",
            "turns are taken by groups, in a stream inside of a loop on group");
-    expect(loop.parts.empty() || (stream && loop.levels.size() == 1), "L10",
-           "parts are those of a stream over one level");
     for (const IndexComparison& part : loop.parts) {
-      const std::string& name = tree_.axes[loop.levels[0].axis].name;
-      expect(part.left.uses(name) || part.right.uses(name), "L10",
-             fmt::format("a part is cut where {} decides it", name));
+      const bool decides =
+          std::any_of(loop.levels.begin(), loop.levels.end(), [&](const LoopLevel& level) {
+            const std::string& name = tree_.axes[level.axis].name;
+            return part.left.uses(name) || part.right.uses(name);
+          });
+      expect(decides, "L10", "a part is cut where an axis of the loop decides it");
       for (const Expr* e : {&part.left, &part.right}) check_coordinate(*e, nullptr, 0);
     }
     expect(loop.deal.empty() || loop.on == Machine::Grid, "L10", "a loop on grid is dealt");

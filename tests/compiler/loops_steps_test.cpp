@@ -47,6 +47,11 @@ class RandomFields {
   void operator()(Combine& how) { how = static_cast<Combine>(1 + below(3)); }
   void operator()(Unit& unit) { unit = static_cast<Unit>(1 + below(3)); }
   void operator()(Storage& storage) { storage = static_cast<Storage>(below(3)); }
+  void operator()(Layout& layout) {
+    const std::vector<int64_t> extents(1 + below(2), 8);
+    layout = spread(extents, extents, 1);
+  }
+  void operator()(CacheHint& hint) { hint = static_cast<CacheHint>(1 + below(2)); }
   void operator()(IndexComparison& c) {
     std::string left, right;
     axis(left);

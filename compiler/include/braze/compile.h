@@ -45,6 +45,9 @@ struct CompileOptions {
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;  ///< how kernels for GPUs are written
   bool assemble = true;  ///< false: GPU code stays PTX, for drivers and GPUs that are not here
+  /// For development: kernels that the loop tree can say take that way (docs/design/0003), the
+  /// others the old one.
+  bool loop_tree = false;
   /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
   std::string dump_folder;
   /// Sees every phase, on the thread that compiles: on several at once where several compile.

@@ -57,6 +57,13 @@ std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step) {
                    "take a divisor of that"};
   if (loop.on == Machine::Group)
     if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
+  bool parts_inside = false;
+  visit_loops(loop.body, [&](const Loop& inner) { parts_inside |= inner.on != Machine::None; });
+  if (loop.on != Machine::None && parts_inside)
+    return Refusal{
+        &codes::kNesting,
+        fmt::format("in `{}` stand loops on other parts of the machine", to_text(tree, loop)),
+        "cut it before they are dealt"};
   return std::nullopt;
 }
 
@@ -65,7 +72,7 @@ LoopTree take(const LoopTree& tree, const SplitStep& step) {
   const ItemPlace place = find_loop(out, step.loop).value();
   Loop& outer = loop_at(out, place);
   const Expr all = extent_in(tree, loops_around(tree, place), outer.levels[0].axis);
-  if (is_one_turn(all, step.turn)) return out;
+  if (step.padded ? all.is_constant(step.turn) : is_one_turn(all, step.turn)) return out;
   Loop inner;
   inner.parallel = outer.parallel;
   inner.levels = outer.levels;
@@ -79,24 +86,6 @@ LoopTree take(const LoopTree& tree, const SplitStep& step) {
 }
 
 // --- slabs --------------------------------------------------------------------------------------
-
-namespace {
-
-std::optional<ItemPlace> find_made(const LoopTree& tree, const MadeName& made) {
-  const auto number = made.is_value ? find_value(tree, made.name) : find_tensor(tree, made.name);
-  if (!number) return std::nullopt;
-  return find_task(tree, [&](const LoopTask& task) {
-    return task.target == *number && task.makes_value() == made.is_value;
-  });
-}
-
-std::set<size_t> own_axes(const LoopTree& tree, const LoopTask& task) {
-  if (!task.makes_value()) return axes_used(tree, task);
-  const auto& axes = tree.values[task.target].axes;
-  return {axes.begin(), axes.end()};
-}
-
-}  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
   const auto place = find_made(tree, step.made);
@@ -227,16 +216,24 @@ struct Collapsing {
     e = e - *of_a * i - *of_b * j + *of_b * joined;
     seen_apart |= speaks(e);
   }
-  // Coordinates a, b of a tensor whose rows have the length of b are those of one number.
+  // Coordinates that speak of a and b stand for one number, of which they are the digits, where
+  // nothing lies between the rows of the tensor.
   void change(std::vector<Expr>& at, const LoopTensor& tensor) {
-    const Expr &i = tree.axes[a].index(), &j = tree.axes[b].index(), &row = tree.axes[b].extent;
-    for (size_t d = 0; d + 1 < at.size(); ++d)
-      if (tensor.strides.empty() && at[d] == i && at[d + 1] == j &&
-          tensor.type.shape[d + 1] == row) {
-        at[d] = floordiv(joined, row);
-        at[d + 1] = mod(joined, row);
-      }
-    for (Expr& e : at) change(e);
+    size_t first = 0, last = at.size();
+    while (first < last && !speaks(at[first])) ++first;
+    while (last > first && !speaks(at[last - 1])) --last;
+    if (last - first < 2) {
+      for (Expr& e : at) change(e);
+      return;
+    }
+    seen_apart |= !tensor.strides.empty();
+    for (size_t d = first + 1; d < last; ++d) seen_apart |= tensor.type.shape[d].range().min < 1;
+    if (seen_apart) return;
+    Expr number;
+    for (size_t d = first; d < last; ++d) number = number * tensor.type.shape[d] + at[d];
+    change(number);
+    for (size_t d = last; d-- > first; number = floordiv(number, tensor.type.shape[d]))
+      at[d] = d == first ? number : mod(number, tensor.type.shape[d]);
   }
   // In a list of axes b comes right behind a; a stands for both.
   void change(std::vector<size_t>& axes) {

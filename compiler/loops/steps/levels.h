@@ -6,25 +6,21 @@
 
 namespace braze {
 
-/// `split j 128`: turns of 128, and inside them turns of the old size.
+/// `split j 128`: turns of 128, and inside them turns of the old size; `padded` also where the axis
+/// is shorter than that, so that tiles are as long.
 struct SplitStep {
   static constexpr std::string_view kName = "split";
   LoopName loop;
   int64_t turn = 1;
+  bool padded = false;
   void fields(auto& visit) {
     visit(loop);
     visit(turn);
+    visit.flag(padded, "padded");
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step);
 LoopTree take(const LoopTree& tree, const SplitStep& step);
-
-/// What a task makes: a value, or what it stores to a tensor.
-struct MadeName {
-  bool is_value = false;
-  std::string name;
-  std::string to_string() const { return (is_value ? "%" : "") + name; }
-};
 
 /// `slabs y f 64`: a stream over turns of 64 of f around the one task that makes y.
 struct SlabsStep {

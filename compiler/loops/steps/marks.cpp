@@ -282,15 +282,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
   const auto place = find_loop(tree, step.loop);
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
-  if (loop.parallel || loop.levels.size() != 1)
-    return Refusal{&codes::kKindsDiffer,
-                   fmt::format("`{}` is no stream over one level", to_text(tree, loop)),
-                   "parts are those of a stream"};
   const auto condition = bound_to(tree, step.condition);
   if (!condition)
     return Refusal{&codes::kNoSuchName, "the condition speaks of more than axes and sizes",
                    "use names of the tree"};
-  const std::string& axis = tree.axes[loop.levels[0].axis].name;
+  const std::string& axis = step.loop.axis;
   const auto slope = (condition->left - condition->right).coefficient_of(axis);
   const auto sign = slope ? slope->as_constant().value_or(0) : 0;
   if (sign == 0 && !is_congruence(*condition, axis))
@@ -307,6 +303,64 @@ LoopTree take(const LoopTree& tree, const PartStep& step) {
   LoopTree out = tree;
   loop_at(out, find_loop(out, step.loop).value())
       .parts.push_back(bound_to(tree, step.condition).value());
+  return out;
+}
+
+// --- bind ---------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
+  const auto place = find_made(tree, step.made);
+  if (!place) return no_such("task that makes", step.made.to_string());
+  const LoopTask& task = task_at(tree, *place);
+  std::set<size_t> axes = own_axes(tree, task);
+  axes.insert(task.over.begin(), task.over.end());
+  std::vector<int64_t> extents;
+  for (const size_t axis : axes) {
+    const auto extent = extent_in(tree, loops_around(tree, *place), axis).as_constant();
+    if (!extent)
+      return Refusal{&codes::kNotConstant,
+                     fmt::format("the tile along {} is not constant", tree.axes[axis].name),
+                     "split the loop over it first"};
+    if (*extent > 1) extents.push_back(*extent);
+  }
+  bool fits = step.layout.rank() == extents.size();
+  for (size_t d = 0; fits && d < extents.size(); ++d) fits = step.layout.extent(d) == extents[d];
+  if (!fits)
+    return Refusal{&codes::kDigits,
+                   fmt::format("the tile of {} is [{}]", step.made.to_string(),
+                               join(extents, ", ", [](int64_t e) { return std::to_string(e); })),
+                   "give digits whose numbers multiply to these"};
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const BindStep& step) {
+  LoopTree out = tree;
+  LoopTask& task = task_at(out, find_made(out, step.made).value());
+  if (step.made.is_value)
+    out.values[task.target].layout = NamedLayout{"", step.layout};
+  else
+    task.layout = step.layout;
+  return out;
+}
+
+// --- cache --------------------------------------------------------------------------------------
+
+namespace {
+
+std::optional<ItemPlace> find_store(const LoopTree& tree, const std::string& tensor) {
+  return find_made(tree, {false, tensor});
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const CacheStep& step) {
+  if (!find_store(tree, step.tensor)) return no_such("task that makes", step.tensor);
+  return std::nullopt;
+}
+
+LoopTree take(const LoopTree& tree, const CacheStep& step) {
+  LoopTree out = tree;
+  task_at(out, find_store(out, step.tensor).value()).cache = step.hint;
   return out;
 }
 

@@ -1,5 +1,5 @@
 // marks.h — steps that change nothing but what emission makes of a tree: `deal`, `turns`, `ring`,
-// `roles`, `unit`, `ahead`, `part`.
+// `roles`, `unit`, `ahead`, `part`, `bind`, `cache`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -100,5 +100,31 @@ struct PartStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step);
 LoopTree take(const LoopTree& tree, const PartStep& step);
+
+/// `bind y (w1:8 l1:32 r1:4)`: which thread and register holds what of a task's tile.
+struct BindStep {
+  static constexpr std::string_view kName = "bind";
+  MadeName made;
+  Layout layout;
+  void fields(auto& visit) {
+    visit(made);
+    visit(layout);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step);
+LoopTree take(const LoopTree& tree, const BindStep& step);
+
+/// `cache y stream`: what is stored is not read again soon.
+struct CacheStep {
+  static constexpr std::string_view kName = "cache";
+  std::string tensor;
+  CacheHint hint = CacheHint::Stream;
+  void fields(auto& visit) {
+    visit.tensor(tensor);
+    visit(hint);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const CacheStep& step);
+LoopTree take(const LoopTree& tree, const CacheStep& step);
 
 }  // namespace braze

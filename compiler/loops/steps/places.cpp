@@ -61,6 +61,20 @@ std::optional<ItemPlace> find_task(const LoopTree& tree,
   });
 }
 
+std::optional<ItemPlace> find_made(const LoopTree& tree, const MadeName& made) {
+  const auto number = made.is_value ? find_value(tree, made.name) : find_tensor(tree, made.name);
+  if (!number) return std::nullopt;
+  return find_task(tree, [&](const LoopTask& task) {
+    return task.target == *number && task.makes_value() == made.is_value;
+  });
+}
+
+std::set<size_t> own_axes(const LoopTree& tree, const LoopTask& task) {
+  if (!task.makes_value()) return axes_used(tree, task);
+  const auto& axes = tree.values[task.target].axes;
+  return {axes.begin(), axes.end()};
+}
+
 std::optional<size_t> find_axis(const LoopTree& tree, std::string_view name) {
   return named(tree.axes, name);
 }

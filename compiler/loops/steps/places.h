@@ -19,6 +19,13 @@ struct LoopName {
   std::string to_string() const;
 };
 
+/// What a task makes: a value, or what it stores to a tensor.
+struct MadeName {
+  bool is_value = false;
+  std::string name;
+  std::string to_string() const { return (is_value ? "%" : "") + name; }
+};
+
 /// Where a loop or task stands: the phase, and its number in each region from the outermost on.
 struct ItemPlace {
   size_t phase = 0;
@@ -29,6 +36,9 @@ std::optional<ItemPlace> find_loop(const LoopTree& tree, const LoopName& name);
 /// The first task for which `wanted` holds.
 std::optional<ItemPlace> find_task(const LoopTree& tree,
                                    const std::function<bool(const LoopTask&)>& wanted);
+std::optional<ItemPlace> find_made(const LoopTree& tree, const MadeName& made);
+/// The axes along which a task's tile has dimensions, but for what it combines.
+std::set<size_t> own_axes(const LoopTree& tree, const LoopTask& task);
 std::optional<size_t> find_axis(const LoopTree& tree, std::string_view name);
 std::optional<size_t> find_value(const LoopTree& tree, std::string_view name);
 std::optional<size_t> find_tensor(const LoopTree& tree, std::string_view name);

@@ -70,6 +70,8 @@ inline constexpr Code kNotADot{"not-a-dot", ErrorKind::InvalidArgument,
                                "Only a dot is done by a unit."};
 inline constexpr Code kUnitShape{"unit-shape", ErrorKind::InvalidArgument,
                                  "A dot's tile or dtype is not one that the unit multiplies."};
+inline constexpr Code kDigits{"digits", ErrorKind::InvalidArgument,
+                              "A layout does not have the extents of the tile that it is for."};
 inline constexpr Code kNotAffine{"not-affine", ErrorKind::InvalidArgument,
                                  "A condition is not affine in the index of the loop."};
 inline constexpr Code kCopies{"copies", ErrorKind::InvalidArgument,

@@ -4,6 +4,7 @@
 
 #include "compiler/loops/text_p.h"
 #include "compiler/loops/verify.h"
+#include "ir/code/layout_text.h"
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
 
@@ -30,6 +31,8 @@ class StepPrinter {
   void operator()(Machine machine) { word(kMachineNames[static_cast<size_t>(machine)]); }
   void operator()(Combine how) { word(kCombineNames[static_cast<size_t>(how)]); }
   void operator()(Unit unit) { word(kUnitNames[static_cast<size_t>(unit)]); }
+  void operator()(const Layout& layout) { word(layout.to_string()); }
+  void operator()(CacheHint hint) { word(kCacheNames[static_cast<size_t>(hint)]); }
   void operator()(Storage storage) { word(kStorageNames[static_cast<size_t>(storage)]); }
   void operator()(const IndexComparison& c) {
     word(fmt::format("({} {} {})", c.left.to_string(), kComparisons[static_cast<size_t>(c.kind)],
@@ -90,6 +93,8 @@ class StepReader {
   void operator()(Machine& machine) { word(machine, kMachineNames, "a part of the machine"); }
   void operator()(Combine& how) { word(how, kCombineNames, "how to combine"); }
   void operator()(Unit& unit) { word(unit, kUnitNames, "a unit"); }
+  void operator()(Layout& layout) { layout = parse_layout(scanner_); }
+  void operator()(CacheHint& hint) { word(hint, kCacheNames, "a hint"); }
   void operator()(Storage& storage) { word(storage, kStorageNames, "a storage"); }
   void operator()(IndexComparison& c) {
     const auto symbol = [](std::string_view name) { return Expr::symbol(name, {}); };

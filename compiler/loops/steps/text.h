@@ -24,7 +24,7 @@ namespace braze {
 using StepKind = std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep,
                               OnStep, SerialStep, ReverseStep, MergeStep, ChunkStep, StageStep,
                               LoadStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep,
-                              DealStep, TurnsStep, AheadStep, PartStep>;
+                              DealStep, TurnsStep, AheadStep, PartStep, BindStep, CacheStep>;
 
 struct LoopTreeStep {
   StepKind kind;

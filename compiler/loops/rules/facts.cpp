@@ -1,0 +1,108 @@
+#include "compiler/loops/rules/facts.h"
+
+#include <algorithm>
+
+#include "compiler/fusion/space.h"
+
+namespace braze {
+
+int64_t TreeAccess::stride(const LoopAxis& axis) const {
+  const auto coefficient = offset.coefficient_of(axis.name);
+  if (!coefficient) return 2;
+  const auto constant = coefficient->as_constant();
+  return constant && *constant >= 0 ? *constant : 2;
+}
+
+std::vector<TreeAccess> accesses(const LoopTree& tree) {
+  std::vector<TreeAccess> out;
+  const auto add = [&](size_t tensor, const std::vector<Expr>& at, bool store, bool conditional) {
+    const TensorType& type = tree.tensors[tensor].type;
+    TreeAccess access{tensor, linear_offset(at, type.shape), size_of(type.dtype), store,
+                      conditional};
+    for (const std::string& symbol : access.offset.symbols())
+      access.irregular |= loaded_step(symbol).has_value();
+    const bool known = std::any_of(out.begin(), out.end(), [&](const TreeAccess& other) {
+      return other.tensor == access.tensor && other.store == store &&
+             other.offset == access.offset && !access.irregular;
+    });
+    if (!known) out.push_back(std::move(access));
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      for (const LoopStep& s : task.body.steps)
+        if (s.kind == LoopStep::Kind::Load) add(s.source, s.at, false, !s.conditions.empty());
+      if (!task.makes_value()) add(task.target, task.at, true, false);
+    });
+  return out;
+}
+
+// What tasks have in common is counted once.
+double operations(const LoopTree& tree) {
+  double out = 0;
+  std::vector<LoopStep> known;  // their arguments are numbers of these
+  const auto number = [&](const LoopStep& step) {
+    const auto found = std::find(known.begin(), known.end(), step);
+    if (found == known.end() && step.kind == LoopStep::Kind::Apply) out += operation_cost(step.op);
+    const auto at = static_cast<uint32_t>(found - known.begin());
+    if (found == known.end()) known.push_back(step);
+    return at;
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      std::vector<uint32_t> numbers;
+      for (LoopStep step : task.body.steps) {
+        for (uint32_t& argument : step.arguments) argument = numbers[argument];
+        numbers.push_back(number(step));
+      }
+    });
+  return out;
+}
+
+std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree) {
+  std::vector<size_t> out;
+  if (tree.phases.size() != 1) return std::nullopt;
+  for (const LoopRegion* region = &tree.phases[0];;) {
+    const auto is_loop = [](const LoopItem& item) {
+      return std::holds_alternative<Box<Loop>>(item);
+    };
+    if (std::none_of(region->begin(), region->end(), is_loop)) return out;
+    if (region->size() != 1) return std::nullopt;
+    const Loop& loop = *std::get<Box<Loop>>((*region)[0]);
+    if (!loop.parallel || loop.levels.size() != 1) return std::nullopt;
+    out.push_back(loop.levels[0].axis);
+    region = &loop.body;
+  }
+}
+
+size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
+                      const std::vector<size_t>& axes, int64_t lanes) {
+  size_t best = axes.front();
+  double most = -1;
+  for (size_t i = axes.size(); i-- > 0;) {
+    double all = 0, good = 0;
+    for (const TreeAccess& access : accesses) {
+      // A store moves its line in and out.
+      const auto bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0);
+      const int64_t stride = access.stride(tree.axes[axes[i]]);
+      all += bytes;
+      if (stride == 1)
+        good += bytes;
+      else if (stride == 0 && !access.store)
+        good += 0.75 * bytes;
+    }
+    const int64_t extent = planned_extent(tree, axes[i]);
+    const double filled =
+        static_cast<double>(extent) / static_cast<double>((extent + lanes - 1) / lanes * lanes);
+    const double quality = all == 0 ? filled : good / all * filled;
+    if (quality <= most * 1.001) continue;
+    most = quality;
+    best = axes[i];
+  }
+  return best;
+}
+
+int64_t planned_extent(const LoopTree& tree, size_t axis) {
+  return std::clamp<int64_t>(tree.axes[axis].extent.range().max, 1, int64_t{1} << 40);
+}
+
+}  // namespace braze

@@ -1,0 +1,60 @@
+#include <algorithm>
+
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/rules.h"
+
+namespace braze {
+
+bool Scheduled::try_take(StepKind step) {
+  const bool legal_here =
+      !std::visit([&](const auto& kind) { return legal(tree, kind).has_value(); }, step);
+  if (legal_here) take(std::move(step));
+  return legal_here;
+}
+
+void Scheduled::take(StepKind step) {
+  tree = std::visit([&](const auto& kind) { return braze::take(tree, kind); }, step);
+  steps.push_back({std::move(step)});
+}
+
+namespace {
+
+Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
+
+// What no rule serves yet.
+std::optional<Refusal> unserved(const LoopTree& tree) {
+  std::optional<Refusal> out;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (task.makes_value()) out = no_rule("no rule serves reductions, dots and scans");
+    });
+  if (!out && !nest_axes(tree)) out = no_rule("no rule serves several loops side by side");
+  return out;
+}
+
+}  // namespace
+
+void mark_streaming(Scheduled& out, const Target& target) {
+  int64_t bytes = 0;
+  for (const LoopTensor& tensor : out.tree.tensors)
+    if (tensor.mode != Mode::In)
+      bytes +=
+          tensor.type.shape.numel().range().min * static_cast<int64_t>(size_of(tensor.type.dtype));
+  if (bytes < target.l3_bytes) return;
+  // An update in place has its lines in the cache already.
+  for (size_t i = 0; i < out.tree.tensors.size(); ++i)
+    if (out.tree.tensors[i].mode == Mode::Out)
+      out.take(CacheStep{out.tree.tensors[i].name, CacheHint::Stream});
+}
+
+std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
+  if (auto refusal = unserved(tree)) return *refusal;
+  Scheduled out{std::move(tree)};
+  collapse_axes(out);
+  const bool gpu = target.kind == TargetKind::Gpu;
+  if (auto refusal = gpu ? tile_for_gpu(out, target) : tile_for_cpu(out, target)) return *refusal;
+  mark_streaming(out, target);
+  return out;
+}
+
+}  // namespace braze

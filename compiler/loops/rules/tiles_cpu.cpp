@@ -1,0 +1,99 @@
+// tiles_cpu.cpp — loops without reductions on a CPU: vectors along one axis, tasks long enough to
+// pay for their start and short enough to balance.
+#include <algorithm>
+
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/rules.h"
+
+namespace braze {
+
+namespace {
+
+constexpr double kTaskOperations = 40'000;
+constexpr int64_t kLeastElements = 1024;
+constexpr int64_t kMostElements = 32'768;
+constexpr int64_t kMostExtent = int64_t{1} << 50;
+// Lanes that lie apart are loaded one by one: code of more such loads takes LLVM seconds.
+constexpr int64_t kMostLoadsOfLanes = 1024;
+// What a turn of a task takes across and along the lanes, where neighbours across share lines.
+constexpr int64_t kSquare = 64;
+
+}  // namespace
+
+std::optional<Refusal> tile_for_cpu(Scheduled& out, const Target& target) {
+  const LoopTree& tree = out.tree;
+  const std::vector<size_t> axes = nest_axes(tree).value();
+  if (axes.empty()) return std::nullopt;
+  const auto touched = accesses(tree);
+  const int64_t lanes = target.vector_lanes(4);
+  const size_t lane = best_lane_axis(tree, touched, axes, lanes);
+  const int64_t extent = planned_extent(tree, lane);
+  // Four vectors in flight hide latency where there are registers for them.
+  int64_t tile = lanes * (target.vector_registers >= 32 ? 4 : 2);
+  while (tile > lanes && tile / 2 >= extent) tile /= 2;
+  const auto apart = std::count_if(touched.begin(), touched.end(), [&](const TreeAccess& access) {
+    const int64_t stride = access.stride(tree.axes[lane]);
+    return !access.store && stride != 0 && stride != 1;
+  });
+  while (tile > lanes && apart * tile > kMostLoadsOfLanes) tile /= 2;
+
+  // What a task takes of each axis.
+  int64_t total = 1;
+  for (const size_t axis : axes) total = std::min(total * planned_extent(tree, axis), kMostExtent);
+  const double work = std::max(operations(tree), 1.0);
+  int64_t elements =
+      std::clamp(static_cast<int64_t>(kTaskOperations / work), kLeastElements, kMostElements);
+  elements = std::max<int64_t>(std::min(elements, total / std::max(target.cores, 1)), tile);
+  std::vector<int64_t> block(tree.axes.size(), 1);
+  const auto tiles = [&](int64_t n) { return (n + tile - 1) / tile; };
+  block[lane] = std::min(tiles(elements), tiles(extent)) * tile;
+  std::optional<size_t> across;
+  for (const TreeAccess& access : touched)
+    for (const size_t axis : axes)
+      if (axis != lane && access.stride(tree.axes[axis]) == 1) across = axis;
+  if (across) {
+    block[lane] = std::min(block[lane], std::max(tile, kSquare));
+    block[*across] = std::min(kSquare, planned_extent(tree, *across));
+  } else {
+    int64_t left = std::max<int64_t>(elements / block[lane], 1);
+    for (size_t i = axes.size(); i-- > 0 && left > 1;) {
+      if (axes[i] == lane) continue;
+      block[axes[i]] = std::min(left, planned_extent(tree, axes[i]));
+      left /= block[axes[i]];
+    }
+  }
+
+  // The loops of tasks outside, those of a task in the same order inside.
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  std::vector<std::string> outer;
+  std::vector<bool> cut(tree.axes.size());
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const size_t axis = axes[i];
+    if (block[axis] > 1) out.take(SplitStep{{name(axis)}, block[axis]});
+    cut[axis] = loop_at(out.tree, *find_loop(out.tree, {name(axis)})).levels[0].turn == block[axis];
+    if (!cut[axis]) continue;  // one task takes all of it
+    for (size_t k = i; k-- > 0;)
+      if (block[axes[k]] > 1)
+        out.take(ReorderStep{{name(axes[k]), cut[axes[k]] ? 2 : 1}, {name(axis)}});
+    outer.push_back(name(axis));
+  }
+  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
+  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
+
+  // Vectors. Whole ones need no masks.
+  LoopName walk{name(lane), cut[lane] ? 2 : 1};
+  const Expr end = tree.axes[lane].extent;
+  if (cut[lane] && block[lane] == tile) {
+    out.take(WholeStep{walk});
+    walk.number = 1;
+  } else {
+    out.take(SplitStep{walk, tile, !cut[lane] && end.range().max <= tile});
+    const bool one = !cut[lane] && end.is_constant(tile);
+    out.take(WholeStep{{walk.axis, walk.number + (one ? 0 : 1)}});
+  }
+  if (!end.is_multiple_of(tile) && end.range().max > tile)
+    out.take(PartStep{walk, {tree.axes[lane].index(), IndexComparison::Kind::Lt, end}});
+  return std::nullopt;
+}
+
+}  // namespace braze
