@@ -94,6 +94,7 @@ class TreeBuilder {
 
   LoopTree build() {
     for (size_t r = 0; r < roots_.size(); ++r) add_equations(r);
+    join_stores();
     number_axes();
     declare();
     for (Root& root : roots_) resolve(root);
@@ -185,6 +186,17 @@ class TreeBuilder {
                 extent.is_constant(1) ? kNone : axes_.add(extent, roots_.size() + node.index));
         equate(found->second, s.at);
       }
+    }
+  }
+  // Results of equal shape run over the same axes, so that one loop may store them all.
+  void join_stores() {
+    for (size_t r = 0; r < roots_.size(); ++r) {
+      if (roots_[r].task.kind != LoopTask::Kind::Store) continue;
+      const auto first = std::find_if(roots_.begin(), roots_.end(), [&](const Root& root) {
+        return root.task.kind == LoopTask::Kind::Store &&
+               graph_[root.node].type.shape == graph_[roots_[r].node].type.shape;
+      });
+      if (&*first != &roots_[r]) equate(roots_[r].domain, symbols(first->domain));
     }
   }
   void equate(const std::vector<size_t>& axes, const std::vector<Expr>& at) {

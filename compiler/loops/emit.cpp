@@ -21,6 +21,7 @@ TileProgram TreeEmitter::emit() {
     code_.target = tree_.target;
   }
   declare_parameters();
+  note_layouts();
   for (const LoopRegion& region : tree_.phases) phase(region);
   remove_dead_code(code_);
   return std::move(code_);

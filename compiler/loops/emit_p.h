@@ -170,6 +170,8 @@ class TreeEmitter {
   ValueId last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile);
   void dot(const LoopTask& task);
   void note_layout(const Layout& layout);
+  void note_layouts();
+  void turned(const LoopTask& task, const Layout& layout);
   void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
   ValueId rounded(ValueId value, DType dtype);
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);

@@ -493,6 +493,8 @@ void TreeEmitter::task(const LoopTask& task) {
   if (task.rescale) rescale(task);
   switch (task.kind) {
     case LoopTask::Kind::Compute: {
+      if (const auto& layout = tree_.values[task.target].layout; layout && !tree_.roles)
+        return turned(task, layout->layout);
       TaskTile tile = tile_of(axes_of(task), axes_);
       lay_as_accumulator(tile);
       const DType dtype = body_dtype(task);
@@ -656,13 +658,42 @@ void TreeEmitter::stores(std::span<const LoopItem> run) {
       store_through_chip(task, value, tile);
       continue;
     }
-    if (task.layout) note_layout(*task.layout);
     values.push_back({task, value, substituted(task.at, tile), before_ends(tile.dims, tile)});
   }
   for (Stored& s : values)
     builder_.store(s.value, MemoryId(s.task.target), std::move(s.at), {std::move(s.condition), {}},
                    s.task.cache);
   if (!values.empty()) forget();
+}
+
+void TreeEmitter::note_layouts() {
+  if (tree_.roles) return;
+  for (const LoopRegion& phase : tree_.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (task.layout) note_layout(*task.layout);
+    });
+}
+
+// A value that lies otherwise than what reads it: a tile with its dimensions in each other's place,
+// which is turned. So a plain program, which knows layouts by extents, tells the two apart.
+void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
+  const TaskTile tile = tile_of(axes_of(task), axes_);
+  const DType dtype = body_dtype(task);
+  if (layout.rank() != 2) refuse(task.location, "only tiles of two dimensions are turned");
+  TaskTile other = tile;
+  Layout lies = layout;
+  std::swap(other.dims[0], other.dims[1]);
+  std::swap(other.extents[0], other.extents[1]);
+  std::swap(lies.axes[0], lies.axes[1]);
+  other.index = tile_of({}, axes_).index;
+  for (size_t d = 0; d < other.dims.size(); ++d)
+    other.index[name_of(other.dims[d])] += position_symbol('d', d, other.extents[d]);
+  note_layout(lies);
+  forget();
+  const ValueId value = full(body(task.body, task.body.results[0], other), other, dtype);
+  forget();
+  const ValueType type{dtype, 1, tile.extents};
+  define(task, builder_.view(ViewKind::Transpose, value, type, {1, 0}), tile);
 }
 
 // A plain program knows layouts by the extents of tiles.

@@ -13,7 +13,7 @@ int64_t TreeAccess::stride(const LoopAxis& axis) const {
   return constant && *constant >= 0 ? *constant : 2;
 }
 
-std::vector<TreeAccess> accesses(const LoopTree& tree) {
+std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task) {
   std::vector<TreeAccess> out;
   const auto add = [&](size_t tensor, const std::vector<Expr>& at, bool store, bool conditional) {
     const TensorType& type = tree.tensors[tensor].type;
@@ -21,22 +21,29 @@ std::vector<TreeAccess> accesses(const LoopTree& tree) {
                       conditional};
     for (const std::string& symbol : access.offset.symbols())
       access.irregular |= loaded_step(symbol).has_value();
-    const bool known = std::any_of(out.begin(), out.end(), [&](const TreeAccess& other) {
-      return other.tensor == access.tensor && other.store == store &&
-             other.offset == access.offset && !access.irregular;
-    });
-    if (!known) out.push_back(std::move(access));
+    out.push_back(std::move(access));
   };
+  for (const LoopStep& s : task.body.steps)
+    if (s.kind == LoopStep::Kind::Load) add(s.source, s.at, false, !s.conditions.empty());
+  if (!task.makes_value()) add(task.target, task.at, true, false);
+  return out;
+}
+
+std::vector<TreeAccess> accesses(const LoopTree& tree) {
+  std::vector<TreeAccess> out;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      for (const LoopStep& s : task.body.steps)
-        if (s.kind == LoopStep::Kind::Load) add(s.source, s.at, false, !s.conditions.empty());
-      if (!task.makes_value()) add(task.target, task.at, true, false);
+      for (TreeAccess& access : accesses(tree, task)) {
+        const auto same = [&](const TreeAccess& other) {
+          return other.tensor == access.tensor && other.store == access.store &&
+                 other.offset == access.offset;
+        };
+        if (std::none_of(out.begin(), out.end(), same)) out.push_back(std::move(access));
+      }
     });
   return out;
 }
 
-// What tasks have in common is counted once.
 double operations(const LoopTree& tree) {
   double out = 0;
   std::vector<LoopStep> known;  // their arguments are numbers of these

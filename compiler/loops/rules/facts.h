@@ -21,6 +21,7 @@ struct TreeAccess {
 
 /// All loads and stores, those of one place only once.
 std::vector<TreeAccess> accesses(const LoopTree& tree);
+std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task);
 
 /// Machine operations at one index of all loops, math rows at their rough length.
 double operations(const LoopTree& tree);

@@ -35,8 +35,8 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target);
 /// collapse: axes that all accesses run through as one become one.
 void collapse_axes(Scheduled& out);
 /// tiles: loops without reductions; vectors along the axis that is contiguous in most bytes.
-std::optional<Refusal> tile_for_cpu(Scheduled& out, const Target& target);
-std::optional<Refusal> tile_for_gpu(Scheduled& out, const Target& target);
+void tile_for_cpu(Scheduled& out, const Target& target);
+void tile_for_gpu(Scheduled& out, const Target& target);
 /// Results that the last-level cache cannot hold until they are read do not pass through it.
 void mark_streaming(Scheduled& out, const Target& target);
 

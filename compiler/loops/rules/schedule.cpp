@@ -51,8 +51,10 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
   if (auto refusal = unserved(tree)) return *refusal;
   Scheduled out{std::move(tree)};
   collapse_axes(out);
-  const bool gpu = target.kind == TargetKind::Gpu;
-  if (auto refusal = gpu ? tile_for_gpu(out, target) : tile_for_cpu(out, target)) return *refusal;
+  if (target.kind == TargetKind::Gpu)
+    tile_for_gpu(out, target);
+  else
+    tile_for_cpu(out, target);
   mark_streaming(out, target);
   return out;
 }

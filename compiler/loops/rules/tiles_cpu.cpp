@@ -20,10 +20,10 @@ constexpr int64_t kSquare = 64;
 
 }  // namespace
 
-std::optional<Refusal> tile_for_cpu(Scheduled& out, const Target& target) {
+void tile_for_cpu(Scheduled& out, const Target& target) {
   const LoopTree& tree = out.tree;
   const std::vector<size_t> axes = nest_axes(tree).value();
-  if (axes.empty()) return std::nullopt;
+  if (axes.empty()) return;
   const auto touched = accesses(tree);
   const int64_t lanes = target.vector_lanes(4);
   const size_t lane = best_lane_axis(tree, touched, axes, lanes);
@@ -93,7 +93,6 @@ std::optional<Refusal> tile_for_cpu(Scheduled& out, const Target& target) {
   }
   if (!end.is_multiple_of(tile) && end.range().max > tile)
     out.take(PartStep{walk, {tree.axes[lane].index(), IndexComparison::Kind::Lt, end}});
-  return std::nullopt;
 }
 
 }  // namespace braze

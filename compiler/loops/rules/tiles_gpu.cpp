@@ -38,57 +38,121 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
   return std::min(vector, std::max<int64_t>(kAccessBytes / static_cast<int64_t>(least), 1));
 }
 
-// Whether threads along the lanes would jump where those along another axis would not.
-bool crosses(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
-             const std::vector<size_t>& axes, size_t lane) {
-  if (planned_extent(tree, lane) < kWarpThreads) return false;
-  return std::any_of(accesses.begin(), accesses.end(), [&](const TreeAccess& access) {
-    if (access.irregular || access.store || access.stride(tree.axes[lane]) <= 1) return false;
-    return std::any_of(axes.begin(), axes.end(), [&](size_t axis) {
-      return axis != lane && access.stride(tree.axes[axis]) == 1 &&
-             planned_extent(tree, axis) >= kWarpThreads;
-    });
-  });
+bool crosses(const LoopTree& tree, const TreeAccess& access, size_t lane, size_t axis) {
+  return !access.irregular && !access.store && access.stride(tree.axes[lane]) > 1 && axis != lane &&
+         access.stride(tree.axes[axis]) == 1 && planned_extent(tree, axis) >= kWarpThreads;
 }
 
-}  // namespace
+// The axis along which threads read neighbours where those along the lanes would jump.
+std::optional<size_t> crossing_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
+                                    const std::vector<size_t>& axes, size_t lane) {
+  if (planned_extent(tree, lane) < kWarpThreads) return std::nullopt;
+  for (const TreeAccess& access : accesses)
+    for (const size_t axis : axes)
+      if (crosses(tree, access, lane, axis)) return axis;
+  return std::nullopt;
+}
 
-std::optional<Refusal> tile_for_gpu(Scheduled& out, const Target& target) {
-  const LoopTree& tree = out.tree;
-  const std::vector<size_t> axes = nest_axes(tree).value();
-  if (axes.empty()) return Refusal{&codes::kNoRule, "no rule serves a single element", ""};
+// A block's tile of a first tree's nest, and how its threads share it.
+struct BlockTile {
+  size_t lane = 0;
+  std::optional<size_t> other;  // the axis of its rows
+  int64_t tile = 1, rows = 1;
+  int64_t along = 1, across = 1;  // threads
+  int64_t vector = 1;             // neighbours along the lanes in one of them
+  bool turned = false;            // loads along the rows
+};
+
+BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
+                       const Target& target) {
+  BlockTile out;
   const auto touched = accesses(tree);
-  const size_t lane = best_lane_axis(tree, touched, axes, kWarpThreads);
-  if (crosses(tree, touched, axes, lane))
-    return Refusal{&codes::kNoRule, "no rule serves accesses that cross the lanes", ""};
+  const size_t lane = out.lane = best_lane_axis(tree, touched, axes, kWarpThreads);
+  out.other = crossing_axis(tree, touched, axes, lane);
+  if (out.other) {
+    // Square tiles that are turned on their way.
+    out.tile = out.rows = out.along = kWarpThreads;
+    out.across = kBlockThreads / kWarpThreads;
+    out.turned = true;
+    return out;
+  }
   int64_t total = 1;
   for (const size_t axis : axes)
     total = std::min(total * planned_extent(tree, axis), int64_t{1} << 40);
   const int64_t extent = planned_extent(tree, lane);
-  int64_t vector = vector_along(touched, tree.axes[lane]);
+  out.vector = vector_along(touched, tree.axes[lane]);
   // Few elements: rather more threads than long vectors.
   int64_t threads = kBlockThreads;
   while (threads > 64 && total / threads < 2 * target.cores) threads /= 2;
-  while (vector > 1 && total / (threads * vector) < 2 * target.cores) vector /= 2;
-  if (extent == 1) return Refusal{&codes::kNoRule, "no rule serves a single element", ""};
-  const int64_t along = std::min(threads, power_of_two((extent + vector - 1) / vector));
-  int64_t tile = along * vector;
+  while (out.vector > 1 && total / (threads * out.vector) < 2 * target.cores) out.vector /= 2;
+  out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
   // What a row does not fill takes rows beside it, along the longest other axis.
-  std::optional<size_t> other;
   for (size_t i = axes.size(); i-- > 0;)
-    if (axes[i] != lane && (!other || planned_extent(tree, axes[i]) > planned_extent(tree, *other)))
-      other = axes[i];
-  int64_t rows = 1;
-  if (other && along < threads)
-    rows = std::min(threads / along, power_of_two(planned_extent(tree, *other)));
-  const int64_t used = std::max(rows * along, kWarpThreads);
+    if (axes[i] != lane &&
+        (!out.other || planned_extent(tree, axes[i]) > planned_extent(tree, *out.other)))
+      out.other = axes[i];
+  if (out.other && out.along < threads) {
+    // Neighbours lie in a thread along the last dimension only.
+    if (*out.other > lane) out.vector = 1;
+    out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
+    out.rows = out.across =
+        std::min(threads / out.along, power_of_two(planned_extent(tree, *out.other)));
+  }
+  out.tile = out.along * out.vector;
+  const int64_t used = std::max(out.across * out.along, kWarpThreads);
   // Two vectors in flight where there is enough to do.
-  if (extent >= 2 * tile && total / (2 * used * vector) >= kBlocksPerCore * target.cores) tile *= 2;
+  if (extent >= 2 * out.tile && total / (2 * used * out.vector) >= kBlocksPerCore * target.cores)
+    out.tile *= 2;
+  if (out.across * out.along < kWarpThreads) out.along *= kWarpThreads / (out.across * out.along);
+  return out;
+}
+
+}  // namespace
+
+namespace {
+
+// What is read across the lanes becomes a value that lies along the rows.
+void load_across(Scheduled& out, const BlockTile& block, const Layout& layout) {
+  const LoopTree& tree = out.tree;
+  const auto crossing = [&](const TreeAccess& access) {
+    return crosses(tree, access, block.lane, *block.other);
+  };
+  std::vector<std::string> tensors;
+  for (const TreeAccess& access : accesses(tree)) {
+    const std::string& name = tree.tensors[access.tensor].name;
+    if (crossing(access) && std::find(tensors.begin(), tensors.end(), name) == tensors.end())
+      tensors.push_back(name);
+  }
+  for (const std::string& tensor : tensors)
+    out.try_take(LoadStep{tensor, {tree.axes[block.lane].name}});
+  std::vector<std::string> values;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (task.makes_value() && std::ranges::any_of(accesses(tree, task), crossing))
+      values.push_back(tree.values[task.target].name);
+  });
+  for (const std::string& value : values) out.take(BindStep{{true, value}, layout});
+}
+
+}  // namespace
+
+void tile_for_gpu(Scheduled& out, const Target& target) {
+  const LoopTree& tree = out.tree;
+  const std::vector<size_t> axes = nest_axes(tree).value();
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  const auto bind_stores = [&](const Layout& layout) {
+    std::vector<std::string> stored;
+    for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+      if (!task.makes_value()) stored.push_back(tree.tensors[task.target].name);
+    });
+    for (const std::string& tensor : stored) out.take(BindStep{{false, tensor}, layout});
+  };
+  if (axes.empty()) return bind_stores({});
+  const BlockTile block = choose_block(tree, axes, target);
+  const auto [lane, other] = std::pair(block.lane, block.other);
 
   std::vector<std::string> outer;
-  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   for (const size_t axis : axes) {
-    const int64_t turn = axis == lane ? tile : axis == other ? rows : 1;
+    const int64_t turn = axis == lane ? block.tile : axis == other ? block.rows : 1;
     const Expr end = tree.axes[axis].extent;
     const bool covered = turn > 1 && end.is_constant(turn);
     if (turn > 1) out.take(SplitStep{{name(axis)}, turn, end.range().max <= turn});
@@ -98,25 +162,21 @@ std::optional<Refusal> tile_for_gpu(Scheduled& out, const Target& target) {
   for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
   const Expr end = tree.axes[lane].extent;
-  if (!end.is_multiple_of(tile) && end.range().max > tile)
+  if (!end.is_multiple_of(block.tile) && end.range().max > block.tile)
     out.take(PartStep{{name(lane)}, {tree.axes[lane].index(), IndexComparison::Kind::Lt, end}});
 
-  // Threads and neighbours along the lanes, which are the last of a tile's dimensions.
-  std::vector<int64_t> extents = {tile}, shared = {along};
-  if (rows > 1) {
-    if (*other > lane)
-      return Refusal{&codes::kNoRule, "no rule serves lanes along an outer axis", ""};
-    extents.insert(extents.begin(), rows);
-    shared.insert(shared.begin(), rows);
-  }
-  if (rows * along < kWarpThreads) shared.back() *= kWarpThreads / (rows * along);
-  const Layout layout = spread(extents, shared, vector);
-  std::vector<std::string> stored;
-  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
-    stored.push_back(tree.tensors[task.target].name);
-  });
-  for (const std::string& tensor : stored) out.take(BindStep{{false, tensor}, layout});
-  return std::nullopt;
+  // Threads and neighbours along the lanes, then along rows.
+  const auto dealt = [&](bool lanes_last) {
+    if (block.rows == 1) return spread({block.tile}, {block.along}, block.vector);
+    Layout layout =
+        lanes_last ? spread({block.rows, block.tile}, {block.across, block.along}, block.vector)
+                   : spread({block.tile, block.rows}, {block.across, block.along}, block.vector);
+    if (!lanes_last) std::swap(layout.axes[0], layout.axes[1]);
+    if (*other > lane) std::swap(layout.axes[0], layout.axes[1]);
+    return layout;
+  };
+  if (block.turned && !outer.empty()) load_across(out, block, dealt(/*lanes_last=*/false));
+  bind_stores(block.tile == 1 && block.rows == 1 ? Layout() : dealt(/*lanes_last=*/true));
 }
 
 }  // namespace braze

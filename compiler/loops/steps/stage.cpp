@@ -81,7 +81,8 @@ std::vector<size_t> axes_of_copy(const LoopTree& tree, const CopySite& site, con
   return out;
 }
 
-std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site) {
+// `boxes`: what is copied is a box of the tensor; a value in registers may be of any elements.
+std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, bool boxes) {
   const Loop& loop = loop_at(tree, site.loop);
   const std::string& name = tree.tensors[site.tensor].name;
   const auto loads = ways_of_reading(tree, site);
@@ -105,7 +106,7 @@ std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site) {
                          "only what is read at affine coordinates is copied"};
     const std::vector<size_t> axes = axes_of_copy(tree, site, load);
     for (const Expr& e : load.at)
-      if (!is_interval(tree, e, varying_axes(tree, site, e)))
+      if (boxes && !is_interval(tree, e, varying_axes(tree, site, e)))
         return Refusal{&codes::kNotABox, fmt::format("a turn reads {} at {}", name, e.to_string()),
                        "only intervals are copied"};
     for (const RangeCondition& c : load.conditions)
@@ -182,12 +183,13 @@ LoopTree with_copies(const LoopTree& tree, const CopySite& site, LoopTask::Kind 
 }
 
 template <class Step>
-std::optional<Refusal> refuse_copy(const LoopTree& tree, const Step& step, bool groups) {
+std::optional<Refusal> refuse_copy(const LoopTree& tree, const Step& step, bool groups,
+                                   bool boxes) {
   const auto tensor = find_tensor(tree, step.tensor);
   if (!tensor) return no_such("tensor", step.tensor);
   const auto loop = find_loop(tree, step.loop);
   if (!loop) return no_such("loop", step.loop.to_string());
-  return refuse_copy(tree, CopySite{*tensor, *loop, groups});
+  return refuse_copy(tree, CopySite{*tensor, *loop, groups}, boxes);
 }
 template <class Step>
 CopySite site_of(const LoopTree& tree, const Step& step, bool groups) {
@@ -197,7 +199,7 @@ CopySite site_of(const LoopTree& tree, const Step& step, bool groups) {
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const StageStep& step) {
-  return refuse_copy(tree, step, /*groups=*/false);
+  return refuse_copy(tree, step, /*groups=*/false, /*boxes=*/true);
 }
 LoopTree take(const LoopTree& tree, const StageStep& step) {
   return with_copies(tree, site_of(tree, step, /*groups=*/false), LoopTask::Kind::Stage,
@@ -205,7 +207,7 @@ LoopTree take(const LoopTree& tree, const StageStep& step) {
 }
 
 std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step) {
-  return refuse_copy(tree, step, /*groups=*/true);
+  return refuse_copy(tree, step, /*groups=*/true, /*boxes=*/false);
 }
 LoopTree take(const LoopTree& tree, const LoadStep& step) {
   return with_copies(tree, site_of(tree, step, /*groups=*/true), LoopTask::Kind::Compute,
