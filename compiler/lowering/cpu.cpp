@@ -94,6 +94,77 @@ class CpuLowering : public Lowering {
     define(s.results[1], indices);
   }
 
+  // L12.
+  void lower_scan(const TileScanOp& op, const Statement& s) override {
+    ValueOperand value = mapped(op.operand);
+    const ValueType& tile = tile_[op.operand.value].type;
+    const auto axis = static_cast<size_t>(op.axis);
+    const ValueType type = type_of(value);
+    if (axis + 1 < tile.rank() || type.lanes == 1)
+      return define(s.results[0], scan_array(op, value, axis));
+    const uint64_t identity = info(op.monoid).identity(type.dtype);
+    const uint64_t padding = info(op.monoid).padding(type.dtype);
+    const bool from_padding = op.reverse && padded(tile, type);
+    if (from_padding) value = select_inside(value, tile, type, padding);
+    value = scan_vectors(op, value, tile.extents[axis], padding);
+    if (op.exclusive) {
+      if (from_padding) value = select_inside(value, tile, type, identity);
+      value = each_row(op, value, [&](std::vector<ValueOperand>& vectors) {
+        shift(op, vectors, 1, identity,
+              [](const ValueOperand& moved, const ValueOperand&) { return moved; });
+      });
+    }
+    define(s.results[0], value);
+  }
+
+  // A shift by less than a vector takes lanes of the one before as well; others are whole vectors'.
+  ValueOperand scan_vectors(const TileScanOp& op, const ValueOperand& value, int64_t extent,
+                            uint64_t padding) {
+    const int32_t lanes = type_of(value).lanes;
+    return each_row(op, value, [&](std::vector<ValueOperand>& vectors) {
+      for (int32_t by = 1; by < std::min<int64_t>(lanes, extent); by *= 2)
+        shift(op, vectors, by, padding, [&](const ValueOperand& moved, const ValueOperand& own) {
+          return row(info(op.monoid).combine, {moved, own});
+        });
+      scan_list(op, vectors);
+    });
+  }
+
+  // Runs `change` on the vectors of every row, in the scan's order.
+  template <class Change>
+  ValueOperand each_row(const TileScanOp& op, const ValueOperand& value, Change&& change) {
+    const ValueType type = type_of(value);
+    const std::vector<ValueOperand> elements = array_elements(value);
+    const auto count = static_cast<ptrdiff_t>(type.extents.back());
+    std::vector<ValueOperand> out;
+    for (auto begin = elements.begin(); begin != elements.end(); begin += count) {
+      std::vector<ValueOperand> vectors(begin, begin + count);
+      if (op.reverse) std::reverse(vectors.begin(), vectors.end());
+      change(vectors);
+      if (op.reverse) std::reverse(vectors.begin(), vectors.end());
+      out.insert(out.end(), vectors.begin(), vectors.end());
+    }
+    return packed(std::move(out), type);
+  }
+
+  // Makes every vector, which stand in the scan's order, of what lies `by` elements before it and
+  // of itself; `first` lies before the first.
+  template <class Make>
+  void shift(const TileScanOp& op, std::vector<ValueOperand>& vectors, int32_t by, uint64_t first,
+             Make&& make) {
+    const ValueType type = type_of(vectors[0]);
+    std::vector<int64_t> from;
+    for (int32_t lane = 0; lane < type.lanes; ++lane)
+      from.push_back(op.reverse ? lane + by : type.lanes - by + lane);
+    for (size_t x = vectors.size(); x-- > 0;) {
+      const ValueOperand before = x > 0 ? vectors[x - 1] : builder_.constant(type, first);
+      const ValueOperand low = op.reverse ? vectors[x] : before;
+      const ValueOperand high = op.reverse ? before : vectors[x];
+      const ValueOperand moved = builder_.append(ShuffleOp{low, high, from}, {type}, "shuffle")[0];
+      vectors[x] = make(moved, vectors[x]);
+    }
+  }
+
   bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const override {
     if (from.count() == 1 && to.count() == 1) return true;
     return from.rank() > 0 && to.rank() > 0 && from.extents.back() == to.extents.back() &&

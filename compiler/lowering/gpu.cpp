@@ -786,6 +786,119 @@ class GpuLowering : public Lowering {
     define(s.results[1], indices);
   }
 
+  // L12: along registers of a thread, lanes of a warp or warps of a block; what lies along several
+  // of them goes through shared memory, step by step.
+  void lower_scan(const TileScanOp& op, const Statement& s) override {
+    const ValueOperand value = mapped(op.operand);
+    const ValueType& tile = tile_[op.operand.value].type;
+    const auto axis = static_cast<size_t>(op.axis);
+    const AxisDigits own = digits(tile, axis);
+    const bool of_digit = own.array == 1 && own.lanes == 1 && own.spread.size() == 1;
+    if (std::any_of(own.spread.begin(), own.spread.end(), of_block))
+      not_lowered("a scan over the blocks of a cluster", s);
+    if (own.spread.empty())
+      define(s.results[0], scan_registers(op, value, axis));
+    else if (of_digit && own.spread[0].resource == Resource::Lane)
+      define(s.results[0], scan_lanes(op, value, own.spread[0]));
+    else if (of_digit)
+      define(s.results[0],
+             scan_warps(op, value, own.spread[0], spread_digits(folded(tile, axis)), s));
+    else
+      define(s.results[0], scan_shared(op, value, tile));
+  }
+
+  ValueOperand scan_registers(const TileScanOp& op, const ValueOperand& value, size_t axis) {
+    const ValueType type = type_of(value);
+    if (axis + 1 < type.rank() || type.lanes == 1) return scan_array(op, value, axis);
+    ValueType scalars = type;
+    scalars.lanes = 1;
+    scalars.extents.back() *= type.lanes;
+    return builder_.regroup(scan_array(op, builder_.regroup(value, scalars), axis), type);
+  }
+
+  // Whether the digit's value in this thread is at least `n`, counted in the scan's order.
+  ValueOperand at_least(const TileScanOp& op, const Digit& digit, int64_t n) {
+    const Expr at = digit_value(digit);
+    const Expr order = op.reverse ? Expr(digit.extent - 1) - at : at;
+    return builder_.test({{order, IndexComparison::Kind::Ge, n}}, {DType::Bool, 1, {}});
+  }
+
+  ValueOperand scan_lanes(const TileScanOp& op, ValueOperand value, const Digit& digit) {
+    const auto before = [&](int64_t distance) {
+      return shuffled(op.reverse ? Instruction::shfl_down : Instruction::shfl_up, value,
+                      digit.stride * distance);
+    };
+    const DType dtype = type_of(value).dtype;
+    for (int64_t shift = 1; shift < digit.extent; shift *= 2) {
+      const ValueOperand sum = row(info(op.monoid).combine, {before(shift), value});
+      value = row(ElementwiseOp::select, {flag(at_least(op, digit, shift), value), sum, value});
+    }
+    if (!op.exclusive) return value;
+    const auto identity = ValueOperand::literal(dtype, info(op.monoid).identity(dtype));
+    return row(ElementwiseOp::select, {flag(at_least(op, digit, 1), value), before(1), identity});
+  }
+
+  // A condition as a row with `like` takes it.
+  ValueOperand flag(const ValueOperand& condition, const ValueOperand& like) {
+    return splat_to(condition, type_of(like));
+  }
+
+  // Every thread scans what all warps have, and takes its own.
+  ValueOperand scan_warps(const TileScanOp& op, const ValueOperand& value, const Digit& digit,
+                          std::vector<Digit> others, const Statement& s) {
+    const ValueOperand all = gathered(value, digit, others, s);
+    const ValueType type = type_of(all);
+    const size_t last = type.rank() - 1;
+    const ValueOperand scanned = scan_array(op, all, last);
+    ValueType part = type;
+    part.extents.back() = 1;
+    ValueOperand out;
+    for (int64_t warp = 0; warp < digit.extent; ++warp) {
+      std::vector<int64_t> at(type.rank());
+      at.back() = warp;
+      const ValueOperand of_warp =
+          dropped(builder_.view(ViewKind::Slice, scanned, part, std::move(at)));
+      const Condition own{{digit_value(digit), IndexComparison::Kind::Eq, warp}};
+      out = warp == 0
+                ? of_warp
+                : row(ElementwiseOp::select,
+                      {flag(builder_.test(own, {DType::Bool, 1, {}}), of_warp), of_warp, out});
+    }
+    return out;
+  }
+
+  // All threads store their elements at their numbers, and load those `shift` before them.
+  ValueOperand scan_shared(const TileScanOp& op, ValueOperand value, const ValueType& tile) {
+    const MemoryId place = exchange(tile.dtype, tile.count());
+    const ValueType type = type_of(value);
+    const auto axis = static_cast<size_t>(op.axis);
+    const std::vector<int64_t> strides = dense_strides(tile);
+    Expr number;
+    for (size_t i = 0; i < tile.rank(); ++i) number += position(i, tile, type) * Expr(strides[i]);
+    const Expr at = position(axis, tile, type);
+    const auto before = [&](int64_t shift, uint64_t first) {
+      before_access(place, /*store=*/true, {});
+      builder_.append(StoreOp{value,
+                              place,
+                              {number},
+                              lower_guard({}, tile, type, {}, single_store(tile)),
+                              0,
+                              CacheHint::None},
+                      {});
+      before_access(place, /*store=*/false, {});
+      const int64_t distance = op.reverse ? shift : -shift;
+      const IndexComparison there =
+          op.reverse ? IndexComparison{at + shift, IndexComparison::Kind::Lt, tile.extents[axis]}
+                     : IndexComparison{at - shift, IndexComparison::Kind::Ge, 0};
+      return builder_.load(place, {number + Expr(distance * strides[axis])}, type, {{there}, {}},
+                           first);
+    };
+    const uint64_t padding = info(op.monoid).padding(tile.dtype);
+    for (int64_t shift = 1; shift < tile.extents[axis]; shift *= 2)
+      value = row(info(op.monoid).combine, {before(shift, padding), value});
+    return op.exclusive ? before(1, info(op.monoid).identity(tile.dtype)) : value;
+  }
+
   // Where values meet that warps or blocks hold: element n of thread t of the digit's value v lies
   // at (v*count + n)*threads + t.
   struct Meeting {
@@ -1095,7 +1208,7 @@ class GpuLowering : public Lowering {
                        layout(right).to_string(), sums.to_string(), layout(sums).to_string()),
            {s.location, {}, "lay the tiles out as matrices of 16 x 8 sums"});
     const ValueOperand x = scalars(mapped(op.a)), y = scalars(mapped(op.b));
-    std::vector<ValueOperand> sum = elements(scalars(mapped(op.c)));
+    std::vector<ValueOperand> sum = array_elements(scalars(mapped(op.c)));
     for (int64_t i = 0; i < rows.array; i += 2) {
       const ValueOperand a = packed(
           {element(x, 2 * i), element(x, 2 * i + 2), element(x, 2 * i + 1), element(x, 2 * i + 3)});
@@ -1126,15 +1239,11 @@ class GpuLowering : public Lowering {
   ValueOperand element(const ValueOperand& value, int64_t at) {
     return builder_.append(GetOp{value, {at}}, {{type_of(value).dtype, 1, {}}}, "get")[0];
   }
-  std::vector<ValueOperand> elements(const ValueOperand& value) {
-    std::vector<ValueOperand> out;
-    for (int64_t at = 0; at < type_of(value).count(); ++at) out.push_back(element(value, at));
-    return out;
-  }
+  using Lowering::packed;
   ValueOperand packed(std::vector<ValueOperand> elements) {
     ValueType type = type_of(elements[0]);
     type.extents = {static_cast<int64_t>(elements.size())};
-    return builder_.append(PackOp{std::move(elements)}, {type}, "pack")[0];
+    return Lowering::packed(std::move(elements), type);
   }
 
   // --- Tickets: D26 -----------------------------------------------------------------------------

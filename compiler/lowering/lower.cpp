@@ -29,13 +29,6 @@ std::vector<Expr> row_major(const std::vector<Expr>& shape) {
   return strides;
 }
 
-std::vector<int64_t> dense_strides(const ValueType& tile) {
-  std::vector<int64_t> strides(tile.rank());
-  int64_t stride = 1;
-  for (size_t axis = tile.rank(); axis-- > 0; stride *= tile.extents[axis]) strides[axis] = stride;
-  return strides;
-}
-
 ValueType flags_of(ValueType type) {
   type.dtype = DType::Bool;
   return type;
@@ -45,6 +38,13 @@ ValueType flags_of(ValueType type) {
 
 int64_t power_of_two_at_least(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+
+std::vector<int64_t> dense_strides(const ValueType& tile) {
+  std::vector<int64_t> strides(tile.rank());
+  int64_t stride = 1;
+  for (size_t axis = tile.rank(); axis-- > 0; stride *= tile.extents[axis]) strides[axis] = stride;
+  return strides;
 }
 
 ProgramLowering::ProgramLowering(const TileProgram& program, const Target& target)
@@ -335,6 +335,52 @@ std::pair<ValueOperand, ValueOperand> Lowering::arg_fold_lanes(bool is_max, Valu
   return {values, indices};
 }
 
+std::vector<ValueOperand> Lowering::array_elements(const ValueOperand& value) {
+  const ValueType type = type_of(value);
+  std::vector<ValueOperand> out;
+  std::vector<int64_t> at(type.rank());
+  for (int64_t n = 0; n < type.count(); ++n) {
+    int64_t rest = n;
+    for (size_t i = type.rank(); i-- > 0; rest /= type.extents[i]) at[i] = rest % type.extents[i];
+    out.emplace_back(builder_.append(GetOp{value, at}, {{type.dtype, type.lanes, {}}}, "get")[0]);
+  }
+  return out;
+}
+
+ValueOperand Lowering::packed(std::vector<ValueOperand> elements, const ValueType& type) {
+  return builder_.append(PackOp{std::move(elements)}, {type}, "pack")[0];
+}
+
+void Lowering::scan_list(const TileScanOp& op, std::vector<ValueOperand>& list) {
+  for (size_t shift = 1; shift < list.size(); shift *= 2)
+    for (size_t x = list.size(); x-- > shift;)
+      list[x] = row(info(op.monoid).combine, {list[x - shift], list[x]});
+}
+
+ValueOperand Lowering::scan_array(const TileScanOp& op, const ValueOperand& value, size_t axis) {
+  const ValueType type = type_of(value);
+  std::vector<ValueOperand> elements = array_elements(value);
+  const auto extent = static_cast<size_t>(type.extents[axis]);
+  size_t inner = 1;
+  for (size_t i = axis + 1; i < type.rank(); ++i) inner *= static_cast<size_t>(type.extents[i]);
+  const ValueType element{type.dtype, type.lanes, {}};
+  for (size_t line = 0; line < elements.size() / extent; ++line) {
+    const auto at = [&](size_t x) -> ValueOperand& {
+      return elements[(line / inner * extent + (op.reverse ? extent - 1 - x : x)) * inner +
+                      line % inner];
+    };
+    std::vector<ValueOperand> list;
+    for (size_t x = 0; x < extent; ++x) list.push_back(at(x));
+    scan_list(op, list);
+    if (op.exclusive) {
+      list.insert(list.begin(), builder_.constant(element, info(op.monoid).identity(type.dtype)));
+      list.pop_back();
+    }
+    for (size_t x = 0; x < extent; ++x) at(x) = list[x];
+  }
+  return packed(std::move(elements), type);
+}
+
 ValueOperand Lowering::part(const ValueOperand& value, size_t axis, int64_t from, int64_t count) {
   ValueType type = type_of(value);
   if (from == 0 && count == type.extents[axis]) return value;
@@ -362,8 +408,8 @@ ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size
   return builder_.append(PackOp{elements}, {type}, "pack")[0];
 }
 
-// LLVM 22 takes the wrong lane where of a whole vector of f64, turned by some lanes and compared with
-// itself, only the first is used; of halves it does not.
+// LLVM 22 takes the wrong lane where of a whole vector of f64, turned by some lanes and compared
+// with itself, only the first is used; of halves it does not.
 ValueOperand Lowering::some_lanes(const ValueOperand& value, int32_t first, int32_t count) {
   ValueType type = type_of(value);
   type.lanes = count;
@@ -513,13 +559,14 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
 }
 
 // As 32-bit words: that is what shuffles move.
-ValueOperand ProgramLowering::swapped(const ValueOperand& value, int64_t distance) {
+ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& value,
+                                       int64_t distance) {
   const ValueType type = type_of(value);
   const DType dtype = type.dtype;
   if (type.lanes > 1) {
     ValueType array{dtype, 1, type.extents};
     array.extents.push_back(type.lanes);
-    return builder_.regroup(swapped(builder_.regroup(value, array), distance), type);
+    return builder_.regroup(shuffled(shuffle, builder_.regroup(value, array), distance), type);
   }
   const auto convert = [&](const ValueOperand& v, DType to) {
     return ValueOperand(builder_.row(ElementwiseOp::convert, {v}, to));
@@ -528,20 +575,20 @@ ValueOperand ProgramLowering::swapped(const ValueOperand& value, int64_t distanc
     return ValueOperand(builder_.row(ElementwiseOp::bitcast, {v}, to));
   };
   if (dtype == DType::Bool)
-    return row(ElementwiseOp::ne, {swapped(convert(value, DType::I32), distance),
+    return row(ElementwiseOp::ne, {shuffled(shuffle, convert(value, DType::I32), distance),
                                    ValueOperand::literal(DType::I32, 0)});
   if (size_of(dtype) == 8) {
     const ValueOperand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
     const ValueOperand half = ValueOperand::literal(DType::I64, 32);
-    const ValueOperand low = swapped(convert(bits, DType::U32), distance);
+    const ValueOperand low = shuffled(shuffle, convert(bits, DType::U32), distance);
     const ValueOperand high =
-        swapped(convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
+        shuffled(shuffle, convert(row(ElementwiseOp::shr, {bits, half}), DType::U32), distance);
     const ValueOperand joined =
         row(ElementwiseOp::logical_or,
             {row(ElementwiseOp::shl, {convert(high, DType::I64), half}), convert(low, DType::I64)});
     return dtype == DType::I64 ? joined : bitcast(joined, dtype);
   }
-  return builder_.shuffle(Instruction::shfl_bfly, value, distance);
+  return builder_.shuffle(shuffle, value, distance);
 }
 
 void ProgramLowering::not_lowered(std::string_view what, const Statement& s) const {
@@ -558,8 +605,9 @@ void check_sizes(const Kernel& kernel, const Region& region) {
     for (const ValueId result : s.results)
       if (const Value& value = kernel[result]; value.type.count() > kMostElements)
         fail(kTileSize,
-             fmt::format("kernel @{}: one thread or task would hold %{}, {}; it can hold {} elements",
-                         kernel.name, value.name, value.type.to_string(), kMostElements),
+             fmt::format(
+                 "kernel @{}: one thread or task would hold %{}, {}; it can hold {} elements",
+                 kernel.name, value.name, value.type.to_string(), kMostElements),
              {s.location, {}, "take smaller tiles, or more threads for them"});
     for (const Region* inner : regions_of(s)) check_sizes(kernel, *inner);
   }

@@ -55,7 +55,11 @@ class ProgramLowering {
   Expr offset(MemoryId memory, const std::vector<Expr>& at, const Positions& map) const;
   int64_t alignment(MemoryId memory, const Expr& at) const;
   /// The value of the lane whose number differs by `distance` (a power of two).
-  ValueOperand swapped(const ValueOperand& value, int64_t distance);
+  ValueOperand swapped(const ValueOperand& value, int64_t distance) {
+    return shuffled(Instruction::shfl_bfly, value, distance);
+  }
+  /// What one of the shfl rows brings from another lane.
+  ValueOperand shuffled(Instruction shuffle, const ValueOperand& value, int64_t distance);
   [[noreturn]] void not_lowered(std::string_view what, const Statement& s = {}) const;
 
   const TileProgram& tile_;
@@ -110,6 +114,7 @@ class Lowering : public ProgramLowering {
   virtual void check_row(const RowOp& op, const Statement& s) const = 0;
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
+  virtual void lower_scan(const TileScanOp& op, const Statement& s) = 0;
   /// Whether a view renames registers, so that no element moves: L14.
   virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
   virtual ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s);
@@ -144,6 +149,13 @@ class Lowering : public ProgramLowering {
   std::pair<ValueOperand, ValueOperand> better(bool is_max, const ValueOperand& v,
                                                const ValueOperand& i, const ValueOperand& w,
                                                const ValueOperand& j);
+  /// The scan's steps along one axis of the register arrays: L12.
+  ValueOperand scan_array(const TileScanOp& op, const ValueOperand& value, size_t axis);
+  /// The same over a list, which stands in the scan's order; not exclusive.
+  void scan_list(const TileScanOp& op, std::vector<ValueOperand>& list);
+  /// The elements of a register array in row-major order, and the array that they make.
+  std::vector<ValueOperand> array_elements(const ValueOperand& value);
+  ValueOperand packed(std::vector<ValueOperand> elements, const ValueType& type);
   ValueOperand fold_lanes(Monoid monoid, const ValueOperand& value);
   ValueOperand move_through_memory(const ViewOp& op, const ValueOperand& value,
                                    const ValueType& from, const ValueType& to, const Statement& s);
@@ -164,7 +176,7 @@ class Lowering : public ProgramLowering {
   void lower_op(const IfOp& op, const Statement& s);
   void lower_op(const TicketOp& op, const Statement& s) { lower_ticket(op, s); }
   void lower_op(const AwaitOp&, const Statement&) {}  // L19
-  void lower_op(const ScanOp&, const Statement& s) { not_lowered("scan", s); }
+  void lower_op(const TileScanOp& op, const Statement& s) { lower_scan(op, s); }
   void lower_op(const TileDotOp& op, const Statement& s) { lower_dot(op, s); }
   template <class KernelOnly>
   void lower_op(const KernelOnly&, const Statement& s) {
@@ -181,6 +193,8 @@ class Lowering : public ProgramLowering {
 };
 
 int64_t power_of_two_at_least(int64_t n);
+/// Of the elements of a tile in row-major order.
+std::vector<int64_t> dense_strides(const ValueType& tile);
 
 Kernel lower_for_cpu(const TileProgram& program, const Target& target);
 Kernel lower_for_gpu(const TileProgram& program, const Target& target);

@@ -223,7 +223,7 @@ class PipelinedLowering : public ProgramLowering {
   Exchange exchange(const ValueType& tile);
   void leave(const Exchange& place, const ValueOperand& value, ValueId tile);
   void lower_op(const RelayoutOp& op, const Statement& s);
-  void lower_op(const ScanOp& op, const Statement& s);
+  void lower_op(const TileScanOp& op, const Statement& s);
 
   // --- Clusters and tickets: pipelined_meetings.cpp ----------------------------------------------
 

@@ -66,7 +66,7 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
 
 // Step s adds to each element that `s` places before it, as long as there is one: the identity
 // stands for those that there are not, which changes no bit.
-void PipelinedLowering::lower_op(const ScanOp& op, const Statement& s) {
+void PipelinedLowering::lower_op(const TileScanOp& op, const Statement& s) {
   const ValueId from = op.operand.value, to = s.results[0];
   const ValueType& type = tile_[from].type;
   const auto axis = static_cast<size_t>(op.axis);

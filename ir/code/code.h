@@ -207,7 +207,7 @@ struct ArgFoldOp {
   ValueOperand values, indices;
   std::vector<int64_t> axes;
 };
-struct ScanOp {
+struct TileScanOp {
   Monoid monoid{};
   ValueOperand operand;
   int64_t axis = 0;
@@ -408,9 +408,9 @@ struct RelayoutOp {
 };
 
 using StatementOp =
-    std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp, ScanOp,
-                 TileDotOp, ViewOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp, SplatOp, LaneOp,
-                 ShuffleOp, GetOp, PackOp, AtomicOp, WhileOp, RoleOp, UndefOp, RegroupOp,
+    std::variant<LetOp, ConstOp, IndexOp, TestOp, LoadOp, StoreOp, RowOp, FoldOp, ArgFoldOp,
+                 TileScanOp, TileDotOp, ViewOp, BufferOp, ForOp, IfOp, TicketOp, AwaitOp, SplatOp,
+                 LaneOp, ShuffleOp, GetOp, PackOp, AtomicOp, WhileOp, RoleOp, UndefOp, RegroupOp,
                  InstructionOp, ChannelOp, TurnsOp, CopiesOp, PutOp, ReceiveOp, ReleaseOp, CopyOp,
                  PassOp, TakeOp, WindowOp, StartDotOp, WaitDotOp, StartStoreOp, WaitStoreOp,
                  RelayoutOp>;

@@ -730,7 +730,7 @@ class CodeInterpreter::Engine {
     };
   }
 
-  Step compile(const ScanOp& op, const Statement& s) {
+  Step compile(const TileScanOp& op, const Statement& s) {
     const ValueType& type = type_of(op.operand);
     const auto [outer, n, inner] = split(type, static_cast<size_t>(op.axis));
     const MachineFunction combine =

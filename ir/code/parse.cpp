@@ -939,7 +939,7 @@ class CodeParser {
   }
 
   void scan(Statement& s, const std::vector<Result>& results) {
-    ScanOp op;
+    TileScanOp op;
     op.monoid = monoid();
     op.operand = plain_operand();
     const SourceLocation where = scanner_.location();

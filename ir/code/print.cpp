@@ -257,7 +257,7 @@ class Printer {
     out_ += fmt::format("reduce {} {}, {} axes{}", op.is_max ? "argmax" : "argmin",
                         value(op.values), value(op.indices), integers(op.axes));
   }
-  void print(const ScanOp& op) {
+  void print(const TileScanOp& op) {
     out_ += fmt::format("scan {} {} axes({}){}{}", name(op.monoid), value(op.operand), op.axis,
                         op.reverse ? " reverse" : "", op.exclusive ? " exclusive" : "");
   }

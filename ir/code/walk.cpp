@@ -73,7 +73,7 @@ struct Visitor {
       rank(op.rank);
     } else if constexpr (std::is_same_v<T, RowOp> || std::is_same_v<T, PackOp>)
       operands(op.operands);
-    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, ScanOp> ||
+    else if constexpr (std::is_same_v<T, FoldOp> || std::is_same_v<T, TileScanOp> ||
                        std::is_same_v<T, SplatOp> || std::is_same_v<T, RegroupOp>)
       f(op.operand);
     else if constexpr (std::is_same_v<T, ViewOp>) {

@@ -71,7 +71,7 @@ void TileLayouts::infer(const Statement& s) {
     infer_row(*row, s);
   } else if (const auto* fold = s.as<FoldOp>()) {
     set(result, folded(*fold));
-  } else if (const auto* scan = s.as<ScanOp>()) {
+  } else if (const auto* scan = s.as<TileScanOp>()) {
     set(result, of(scan->operand));
   } else if (const auto* dot = s.as<TileDotOp>()) {
     set(result, of(dot->c));

@@ -46,7 +46,7 @@ class TileChecker : public CodeChecker {
   bool check_own(const Statement& s) override {
     if (const auto* fold = s.as<ArgFoldOp>()) {
       check_arg_fold(*fold);
-    } else if (const auto* scan = s.as<ScanOp>()) {
+    } else if (const auto* scan = s.as<TileScanOp>()) {
       if (is_value(scan->operand) && axis_of(scan->axis, type_of(scan->operand)))
         expect_type(type_of(scan->operand));
     } else if (const auto* dot = s.as<TileDotOp>()) {

@@ -655,7 +655,7 @@ class PlainWriter : public Writer {
     const auto found =
         any_of([&](const Tile& t) { return t.extents == tile_ && t.dtype != "bool"; });
     if (!found) return;
-    switch (random_.below(4)) {
+    switch (random_.below(5)) {
       case 0: {
         const Tile t = make(fmt::format("transpose {} perm(1, 0)", found->name), found->dtype,
                             {tile_[1], tile_[0]}, {});
@@ -675,6 +675,13 @@ class PlainWriter : public Writer {
         make(fmt::format("broadcast {}", part.name), found->dtype, tile_, {});
         break;
       }
+      case 3:
+        if (is_half(found->dtype)) return;
+        make(fmt::format("scan {} {} axes({}){}{}", monoid(found->dtype), found->name,
+                         random_.below(2), random_.one_in(3) ? " reverse" : "",
+                         random_.one_in(3) ? " exclusive" : ""),
+             found->dtype, tile_, {});
+        break;
       default: {
         const auto axis = random_.below(2);
         if (tile_[static_cast<size_t>(axis)] == 1 || is_half(found->dtype)) return;
