@@ -11,7 +11,9 @@
 #include <cstdlib>
 #include <cstring>
 #include <mutex>
+#include <utility>
 
+#include "braze/error.h"
 #include "ir/support/env.h"
 #include "ir/support/json_string.h"
 #include "ir/support/nvtx.h"
@@ -23,6 +25,7 @@ namespace {
 
 using trace::Arguments;
 using trace::detail::kProfiler;
+using trace::detail::kRecorder;
 using trace::detail::kTimeline;
 using trace::detail::kUndecided;
 
@@ -40,6 +43,7 @@ std::string with_process_id(std::string path) {
 }
 
 void stop_watching() { detail::trace_watchers &= static_cast<uint8_t>(~kTimeline); }
+void stop_recording() { detail::trace_watchers &= static_cast<uint8_t>(~kRecorder); }
 
 /// The file, and what is on its way there.
 class Timeline {
@@ -367,6 +371,52 @@ void TraceSpan::begin(std::string_view category, std::string_view name, std::str
   event_->begin = trace::now();
 }
 
+namespace {
+
+// What a recorder keeps. Spans end on any thread, also after the recorder is gone.
+struct Recorded {
+  std::mutex mutex;
+  bool is_on = false;
+  std::vector<trace::EndedSpan> spans;
+
+  static Recorded& get() {
+    static auto* recorded = new Recorded;
+    return *recorded;
+  }
+};
+
+}  // namespace
+
+namespace trace {
+
+SpanRecorder::SpanRecorder() {
+  Recorded& recorded = Recorded::get();
+  const std::lock_guard lock(recorded.mutex);
+  BRAZE_CHECK(!recorded.is_on, "spans are being recorded already");
+  recorded.is_on = true;
+  // In a child that is forked, another thread may have held the lock for ever.
+  static const bool prepared = pthread_atfork(nullptr, nullptr, stop_recording) == 0;
+  static_cast<void>(prepared);
+  detail::decide_watchers();
+  braze::detail::trace_watchers |= kRecorder;
+}
+
+SpanRecorder::~SpanRecorder() {
+  Recorded& recorded = Recorded::get();
+  const std::lock_guard lock(recorded.mutex);
+  stop_recording();
+  recorded.is_on = false;
+  recorded.spans.clear();
+}
+
+std::vector<EndedSpan> SpanRecorder::take() {
+  Recorded& recorded = Recorded::get();
+  const std::lock_guard lock(recorded.mutex);
+  return std::exchange(recorded.spans, {});
+}
+
+}  // namespace trace
+
 void TraceSpan::end() noexcept {
   const int64_t end = trace::now();
   if (event_->is_range) nvtx::pop();
@@ -376,6 +426,13 @@ void TraceSpan::end() noexcept {
       introduce_thread(timeline);
       timeline.add(span_text(event_->category, event_->name, getpid(), thread_id(), event_->begin,
                              end, event_->arguments));
+    }
+    if (trace::detail::watchers() & kRecorder) {
+      Recorded& recorded = Recorded::get();
+      const std::lock_guard lock(recorded.mutex);
+      if (recorded.is_on)
+        recorded.spans.push_back(
+            {event_->category, event_->name, thread_id(), event_->begin, end});
     }
   } catch (const std::bad_alloc&) {
     // A timeline with a gap is better than no program.

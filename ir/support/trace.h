@@ -17,7 +17,7 @@
 namespace braze::trace {
 
 namespace detail {
-enum Watcher : uint8_t { kTimeline = 1, kProfiler = 2, kUndecided = 4 };
+enum Watcher : uint8_t { kTimeline = 1, kProfiler = 2, kUndecided = 4, kRecorder = 8 };
 /// Looks at the environment, once; then who watches.
 uint8_t decide_watchers();
 
@@ -68,6 +68,26 @@ void add_instant(const Track& track, std::string_view category, std::string_view
 /// From now on the device's counter "`name` `unit`" is `value`.
 void add_count(std::string_view device, std::string_view name, std::string_view unit,
                uint64_t value);
+
+/// A span that has ended, of a thread by its number in the system. Times are those of `now`.
+struct EndedSpan {
+  std::string category, name;
+  int64_t thread = 0;
+  int64_t begin = 0, end = 0;
+};
+
+/// Keeps the spans of all threads that end while it lives, whether or not a timeline is written.
+/// One at a time: an internal error otherwise.
+class SpanRecorder {
+ public:
+  SpanRecorder();
+  ~SpanRecorder();
+  SpanRecorder(const SpanRecorder&) = delete;
+  SpanRecorder& operator=(const SpanRecorder&) = delete;
+
+  /// What was kept so far, in the order in which it ended.
+  std::vector<EndedSpan> take();
+};
 
 /// Functions to call when a timeline has begun by `start_trace`, and when one is about to end. Not
 /// concurrently with either.

@@ -308,5 +308,26 @@ TEST_F(Trace, NameMayHoldTheProcess) {
   std::filesystem::remove(file);
 }
 
+TEST(SpanRecorder, KeepsTheSpansOfAllThreadsWhileItLives) {
+  { const TraceSpan before("before"); }
+  std::vector<trace::EndedSpan> spans;
+  {
+    trace::SpanRecorder recorder;
+    const TraceSpan outer("outer");
+    { const TraceSpan inner("step", "inner", "of this"); }
+    std::thread([] { const TraceSpan other("other"); }).join();
+    spans = recorder.take();
+    EXPECT_TRUE(recorder.take().empty());
+  }
+  { const TraceSpan after("after"); }
+  ASSERT_THAT(spans, SizeIs(2));  // the outer one has not ended
+  EXPECT_EQ(spans[0].category, "step");
+  EXPECT_EQ(spans[0].name, "inner of this");
+  EXPECT_LE(spans[0].begin, spans[0].end);
+  EXPECT_EQ(spans[1].name, "other");
+  EXPECT_NE(spans[0].thread, spans[1].thread);
+  EXPECT_TRUE(trace::SpanRecorder().take().empty());
+}
+
 }  // namespace
 }  // namespace braze::test

@@ -11,6 +11,7 @@
 #include "ir/target/occupancy.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/compile_times.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
@@ -21,7 +22,7 @@ namespace {
 
 struct Options {
   std::string file, target, edge;
-  bool json = false;
+  bool json = false, times = false;
   CompileFlags compile;
 };
 
@@ -202,7 +203,19 @@ Exit explain(const Options& options) {
   compile.observer = [&](const CompilePhase& phase) {
     if (phase.partition) edges = edges_of(*phase.graph, *phase.partition);
   };
-  const Program program = compile_source(graph, find_target_of(options.target), compile);
+  Program program;
+  const auto run = [&] {
+    program = compile_source(graph, find_target_of(options.target), compile);
+  };
+  if (options.times) {
+    const CompileTimes times = compile_times(run);
+    if (options.json)
+      json::print({{"compile", to_json(times)}});
+    else
+      fmt::print("{}", to_text(times));
+    return Exit::Ok;
+  }
+  run();
   if (!options.edge.empty()) edges = only(edges, options.edge);
   if (options.json) {
     print_json(program, edges);
@@ -223,6 +236,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
   arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
   options->compile.add_to(arguments);
+  arguments.add_flag("--compile", options->times, "Instead, where the time of compiling went");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return explain(*options); };
 }
@@ -233,6 +247,7 @@ const Command kExplain = {
     "explain", "Shows the kernels of a program, and why they are what they are.",
     "  braze explain softmax.braze\n"
     "  braze explain softmax.braze --edge max,exp     # one verdict, with the costs compared\n"
+    "  braze explain softmax.braze --compile          # the time of each step and kernel\n"
     "  braze explain softmax.braze --json | jq .kernels\n",
     add};
 
