@@ -14,6 +14,7 @@ struct Fusion {
   std::vector<NodeId> nodes;    ///< computed here, in graph order
   std::vector<NodeId> inputs;   ///< read from memory: graph inputs, constants, outputs of others
   std::vector<NodeId> outputs;  ///< written to memory
+  std::vector<NodeId> after;    ///< outputs of others that exist before, though not read here
 };
 
 }  // namespace braze

@@ -30,9 +30,10 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
   for (size_t k = 0; k < kernels_.size(); ++k) {
     const NodeId only = kernels_[k].roots.front();
     if (leaves(only, k, k)) kernels_[k].fusion.outputs = {only};
-    for (NodeId input : kernels_[k].fusion.inputs)
-      if (kernel_of(input) != kNone)  // of a lower number
-        level_[k] = std::max(level_[k], level_[kernel_of(input)] + 1);
+    for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after})
+      for (NodeId value : *needed)
+        if (kernel_of(value) != kNone)  // of a lower number
+          level_[k] = std::max(level_[k], level_[kernel_of(value)] + 1);
   }
 }
 
@@ -45,14 +46,21 @@ void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
   Candidate kernel;
   kernel.roots = {root};
   ++search_;
-  std::vector<NodeId> open{root};
+  std::vector<NodeId> open{root}, waited;
   seen_[root.index] = search_;
   while (!open.empty()) {
     const NodeId node = open.back();
     open.pop_back();
     kernel.fusion.nodes.push_back(node);
     homes_[node.index].push_back(root);
-    for (NodeId operand : graph_[node].operands) {
+    const LoopForm* form = forms_.find(node);
+    for (uint32_t i = 0; i < graph_[node].operands.size(); ++i) {
+      const NodeId operand = graph_[node].operands[i];
+      if (form && std::ranges::find(form->waits_for, i) != form->waits_for.end()) {
+        // A root or a source; of these only the kernels of roots are waited for.
+        if (is_root[operand.index]) waited.push_back(operand);
+        continue;
+      }
       if (seen_[operand.index] == search_) continue;
       seen_[operand.index] = search_;
       if (!is_root[operand.index] && !is_source(operand)) {
@@ -63,8 +71,13 @@ void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
       }
     }
   }
+  std::vector<NodeId>& inputs = kernel.fusion.inputs;
   std::sort(kernel.fusion.nodes.begin(), kernel.fusion.nodes.end());
-  std::sort(kernel.fusion.inputs.begin(), kernel.fusion.inputs.end());
+  std::sort(inputs.begin(), inputs.end());
+  std::sort(waited.begin(), waited.end());
+  waited.erase(std::unique(waited.begin(), waited.end()), waited.end());
+  std::ranges::set_difference(waited, inputs, std::back_inserter(kernel.fusion.after));
+  for (NodeId value : kernel.fusion.after) read_by_[value.index].push_back(root);
   kernels_.push_back(std::move(kernel));
   alive_.push_back(true);
   level_.push_back(0);
@@ -157,9 +170,14 @@ Candidate KernelGraph::united(size_t a, size_t b) const {
   merged.roots = unite(first.roots, second.roots);
   Fusion& fusion = merged.fusion;
   fusion.nodes = unite(first.fusion.nodes, second.fusion.nodes);
+  const auto contains = [](const std::vector<NodeId>& nodes, NodeId node) {
+    return std::binary_search(nodes.begin(), nodes.end(), node);
+  };
   fusion.inputs = unite(first.fusion.inputs, second.fusion.inputs);
-  std::erase_if(fusion.inputs, [&](NodeId input) {
-    return std::binary_search(fusion.nodes.begin(), fusion.nodes.end(), input);
+  std::erase_if(fusion.inputs, [&](NodeId input) { return contains(fusion.nodes, input); });
+  fusion.after = unite(first.fusion.after, second.fusion.after);
+  std::erase_if(fusion.after, [&](NodeId value) {
+    return contains(fusion.nodes, value) || contains(fusion.inputs, value);
   });
   for (NodeId root : merged.roots)
     if (leaves(root, a, b)) fusion.outputs.push_back(root);
@@ -193,10 +211,14 @@ void KernelGraph::raise_levels_after(size_t k) {
 }
 
 std::vector<size_t> KernelGraph::order() const {
-  std::vector<size_t> order, open;
+  std::vector<size_t> order, open, firsts;
+  for (size_t k = 0; k < kernels_.size(); ++k)
+    if (alive_[k]) firsts.push_back(k);
+  // As the graph has them, whichever were merged: what was written one after the other is used so,
+  // and need not live for long.
+  std::ranges::sort(firsts, {}, [&](size_t k) { return kernels_[k].roots.back(); });
   std::vector<bool> entered(kernels_.size()), done(kernels_.size());
-  for (size_t first = 0; first < kernels_.size(); ++first) {
-    if (!alive_[first]) continue;
+  for (const size_t first : firsts) {
     open.push_back(first);
     while (!open.empty()) {
       const size_t k = open.back();
@@ -207,12 +229,14 @@ std::vector<size_t> KernelGraph::order() const {
         continue;
       }
       entered[k] = true;
-      const auto& inputs = kernels_[k].fusion.inputs;
-      for (size_t i = inputs.size(); i-- > 0;) {
-        const size_t producer = kernel_of(inputs[i]);
-        if (producer == kNone || is_empty(inputs[i])) continue;  // nobody waits for no elements
-        BRAZE_CHECK(!entered[producer] || done[producer], "two kernels need each other");
-        if (!entered[producer]) open.push_back(producer);
+      // What is waited for comes first, so that what is read need not live so long.
+      for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after}) {
+        for (size_t i = needed->size(); i-- > 0;) {
+          const size_t producer = kernel_of((*needed)[i]);
+          if (producer == kNone || is_empty((*needed)[i])) continue;  // there are no elements
+          BRAZE_CHECK(!entered[producer] || done[producer], "two kernels need each other");
+          if (!entered[producer]) open.push_back(producer);
+        }
       }
     }
   }

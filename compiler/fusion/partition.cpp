@@ -75,6 +75,10 @@ class Search {
     for (size_t i = 0; i < graph_.size(); ++i)
       for (const NodeId operand : graph_[NodeId(i)].operands)
         if (packs(operand, NodeId(i))) root[operand.index] = true;
+    for (size_t i = 0; i < graph_.size(); ++i)
+      if (const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr)
+        for (const uint32_t operand : form->waits_for)
+          root[graph_[NodeId(i)].operands[operand].index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
     add_roots_by_places(forms_, live_, root);
     const std::vector<size_t> users = count_users();
@@ -332,7 +336,18 @@ class Search {
     return edges;
   }
 
+  bool reads(NodeId consumer, NodeId producer) const {
+    const LoopForm* form = forms_.find(consumer);
+    if (!form || form->waits_for.empty()) return true;
+    const auto& operands = graph_[consumer].operands;
+    for (uint32_t i = 0; i < operands.size(); ++i)
+      if (operands[i] == producer && std::ranges::find(form->waits_for, i) == form->waits_for.end())
+        return true;
+    return false;
+  }
+
   EdgeReason explain(NodeId producer, NodeId consumer) const {
+    if (!reads(consumer, producer)) return {producer, consumer, &reasons::kWaits, {}};
     if (is_source(producer)) return {producer, consumer, &reasons::kFromInput, {}};
     const size_t home = kernels_.kernel_of(producer);
     if (home == KernelGraph::kNone) {

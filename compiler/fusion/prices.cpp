@@ -65,6 +65,8 @@ Prices::Key Prices::key_of(const Fusion& fusion) {
     place_[fusion.inputs[i].index] = nodes + i;
     key.push_back(loaded_[fusion.inputs[i].index]);
   }
+  // What is waited for costs nothing.
+  for (NodeId node : fusion.after) place_[node.index] = UINT32_MAX;
   for (NodeId node : fusion.nodes) {
     const std::vector<NodeId>& operands = graph_[node].operands;
     key.push_back(computed_[node.index]);

@@ -55,5 +55,7 @@ inline constexpr Code kEmpty{"empty", ErrorKind::Unsupported,
                              "One of the two has no elements: there is nothing to compute."};
 inline constexpr Code kFromInput{"input", ErrorKind::Unsupported,
                                  "The producer is an input or a constant."};
+inline constexpr Code kWaits{"waits", ErrorKind::Unsupported,
+                             "The consumer waits for the producer, and reads nothing of it."};
 
 }  // namespace braze::reasons

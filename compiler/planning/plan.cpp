@@ -163,9 +163,10 @@ class Planner {
       if (states[k] == State::Done) return;
       BRAZE_CHECK(states[k] == State::Waiting, "two kernels must run before each other");
       states[k] = State::Entered;
-      for (NodeId input : fusions_[k].fusion.inputs)
-        if (const auto found = writer_.find(input.index); found != writer_.end())
-          visit(found->second);
+      for (const auto* needed : {&fusions_[k].fusion.after, &fusions_[k].fusion.inputs})
+        for (NodeId value : *needed)
+          if (const auto found = writer_.find(value.index); found != writer_.end())
+            visit(found->second);
       for (const auto& [reader, writer] : updates_.orders)
         if (writer == k) visit(reader);
       states[k] = State::Done;

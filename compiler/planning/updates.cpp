@@ -59,9 +59,10 @@ class Decision {
       open.pop_back();
       if (k == earlier) return true;
       if (!seen.insert(k).second) continue;
-      for (NodeId input : fusions_[k].fusion.inputs)
-        if (const auto found = writer_.find(input); found != writer_.end())
-          open.push_back(found->second);
+      for (const auto* needed : {&fusions_[k].fusion.inputs, &fusions_[k].fusion.after})
+        for (NodeId value : *needed)
+          if (const auto found = writer_.find(value); found != writer_.end())
+            open.push_back(found->second);
       for (const auto& [reader, writer] : updates_.orders)
         if (writer == k) open.push_back(reader);
     }

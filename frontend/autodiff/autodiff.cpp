@@ -1,5 +1,7 @@
 #include "braze/autodiff.h"
 
+#include <set>
+
 #include "frontend/autodiff/gradient.h"
 #include "frontend/builder/builder.h"
 #include "ir/support/text.h"
@@ -36,7 +38,8 @@ std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, Where call) 
     Graph& graph = builder->graph;
     // Never an input of the finished graph: `substitute` takes it out again.
     const std::string name = fmt::format("stand-in {}", graph.size());
-    out.push_back(wrap(builder, build::input(graph, name, type_of(argument), where)));
+    const Tensor stand_in = wrap(builder, build::input(graph, name, type_of(argument), where));
+    out.push_back(argument.is_number() ? as_number(stand_in) : stand_in);
   }
   return out;
 }
@@ -49,6 +52,40 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inp
          fmt::format("grad: the function gives {}, not a floating scalar", loss.to_string()),
          {.location = where, .node = "grad", .fix = "reduce it with sum or mean"});
   return wrap_all(builder, differentiate(builder->graph, node_of(loss), nodes_of(inputs)));
+}
+
+size_t graph_size(Where call) { return current_builder(place(call))->graph.size(); }
+
+std::vector<Tensor> recomputed(const std::vector<Tensor>& values, size_t begin, Where call) {
+  const SourceLocation where = place(call);
+  const auto& builder = current_builder(where);
+  Graph& graph = builder->graph;
+  std::set<NodeId> inside, boundary;
+  std::vector<NodeId> open;
+  const auto reach = [&](NodeId id) {
+    if (id.index < begin) {
+      if (!graph[id].as<ConstantOp>()) boundary.insert(id);
+    } else if (inside.insert(id).second) {
+      open.push_back(id);
+    }
+  };
+  for (const Tensor& value : values) {
+    builder_of(value, "checkpoint", where);
+    if (value.id() >= begin) reach(node_of(value));
+  }
+  while (!open.empty()) {
+    const std::vector<NodeId> operands = graph[open.back()].operands;
+    open.pop_back();
+    for (const NodeId operand : operands) reach(operand);
+  }
+  if (boundary.empty()) return values;
+  const std::vector<NodeId> ends(boundary.begin(), boundary.end());
+  std::vector<Tensor> out = values;
+  for (Tensor& value : out)
+    if (value.id() >= begin)
+      value =
+          wrap(builder, build::barrier(graph, node_of(value), ends, {.recompute = true}, where));
+  return out;
 }
 
 std::vector<Tensor> substitute(const std::vector<Tensor>& values,

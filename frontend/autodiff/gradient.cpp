@@ -28,14 +28,18 @@ Axes64 other_axes(size_t rank, const Axes64& a, const Axes64& b = {}) {
   return out;
 }
 
-/// The nodes that `ends` depend on, themselves included, in order. Ids are topological.
-std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends) {
-  std::vector<bool> reached(graph.size());
+/// The nodes that `ends` depend on, themselves included, in order; of what `stops` depend on only
+/// themselves. Ids are topological.
+std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends,
+                              std::span<const NodeId> stops = {}) {
+  std::vector<bool> reached(graph.size()), is_stop(graph.size());
   for (const NodeId end : ends) reached[end.index] = true;
+  for (const NodeId stop : stops) is_stop[stop.index] = true;
   std::vector<NodeId> out;
   for (size_t i = graph.size(); i-- > 0;) {
     if (!reached[i]) continue;
     out.emplace_back(i);
+    if (is_stop[i]) continue;
     for (const NodeId operand : graph[NodeId(i)].operands) reached[operand.index] = true;
   }
   std::reverse(out.begin(), out.end());
@@ -189,6 +193,8 @@ class Backward {
       if (wants(i)) out_[i] = build::slice(graph_, g_, starts, limits, Axes64(rank, 1), where());
     }
   }
+
+  void visit(const BarrierOp&) { out_[0] = g_; }
 
   void visit(const ReverseOp& op) { out_[0] = build::reverse(graph_, g_, op.axes, where()); }
 
@@ -384,40 +390,121 @@ NodeId expand_bodies(Graph& graph, NodeId loss) {
   return replacement.at(loss);
 }
 
+/// Gradients by node.
+using NodeGradients = std::map<NodeId, NodeId>;
+
+void add_gradient(Graph& graph, NodeGradients& gradients, NodeId node, NodeId more,
+                  SourceLocation where) {
+  NodeId& sum = gradients[node];
+  sum = sum ? build::map(graph, ElementwiseOp::add, {sum, more}, where) : more;
+}
+
+bool recomputes(const Node& node) {
+  const auto* barrier = node.as<BarrierOp>();
+  return barrier && barrier->recompute;
+}
+
+/// One walk from results back to inputs. What is computed again on the way is differentiated by a
+/// walk of its own.
+class Walk {
+ public:
+  /// Ends at `inputs`; gradients flow to those that are `wanted`.
+  Walk(Graph& graph, NodeGradients results, std::span<const NodeId> inputs,
+       const std::vector<bool>& wanted)
+      : graph_(graph), gradients_(std::move(results)), carries_(graph.size()) {
+    std::vector<NodeId> ends;
+    for (const auto& [result, gradient] : gradients_) ends.push_back(result);
+    order_ = ancestors(graph_, ends, inputs);
+    std::vector<bool> is_input(graph_.size());
+    for (size_t i = 0; i < inputs.size(); ++i) {
+      is_input[inputs[i].index] = true;
+      carries_[inputs[i].index] = wanted[i];
+    }
+    std::erase_if(order_, [&](NodeId id) { return is_input[id.index]; });
+    // What the gradient flows through: floating values that depend on an input.
+    for (const NodeId id : order_) {
+      const Node& node = graph_[id];
+      for (const NodeId operand : node.operands)
+        if (carries_[operand.index] && is_floating(node.type.dtype)) carries_[id.index] = true;
+      if (recomputes(node)) regions_[boundary(node)].push_back(id);
+    }
+  }
+
+  NodeGradients run() {
+    for (auto id = order_.rbegin(); id != order_.rend(); ++id) {
+      if (!carries_[id->index]) continue;
+      if (recomputes(graph_[*id]))
+        visit_region(*id);
+      else
+        visit(*id);
+    }
+    return std::move(gradients_);
+  }
+
+ private:
+  using Boundary = std::vector<NodeId>;
+
+  static Boundary boundary(const Node& barrier) {
+    return {barrier.operands.begin() + 1, barrier.operands.end()};
+  }
+
+  void visit(NodeId id) {
+    const auto gradient = gradients_.find(id);
+    if (gradient == gradients_.end()) return;
+    const std::vector<NodeId> operands = graph_[id].operands;
+    const SourceLocation where = graph_[id].location;
+    std::vector<bool> wanted;
+    for (const NodeId operand : operands) wanted.push_back(carries_[operand.index]);
+    if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
+    const std::vector<NodeId> parts = Backward(graph_, id, gradient->second).operands(wanted);
+    for (size_t i = 0; i < operands.size(); ++i)
+      if (parts[i] && wanted[i]) add_gradient(graph_, gradients_, operands[i], parts[i], where);
+  }
+
+  /// Several results of one region are met one by one. At the last of them all their gradients are
+  /// there: the region is computed again once these exist, and differentiated as a whole.
+  void visit_region(NodeId id) {
+    const SourceLocation where = graph_[id].location;
+    const Boundary inputs = boundary(graph_[id]);
+    const std::vector<NodeId>& results = regions_.at(inputs);
+    if (id != results.front()) return;
+    std::vector<NodeId> values, given;
+    for (const NodeId result : results) {
+      const auto gradient = gradients_.find(result);
+      if (gradient == gradients_.end()) continue;
+      values.push_back(graph_[result].operands[0]);
+      given.push_back(gradient->second);
+    }
+    if (values.empty()) return;
+    std::vector<NodeId> later;
+    std::vector<bool> wanted;
+    for (const NodeId input : inputs) {
+      later.push_back(build::barrier(graph_, input, given, {}, where));
+      wanted.push_back(carries_[input.index]);
+    }
+    const std::vector<NodeId> again = replace(graph_, values, inputs, later);
+    NodeGradients ends;
+    for (size_t i = 0; i < again.size(); ++i) add_gradient(graph_, ends, again[i], given[i], where);
+    const NodeGradients parts = Walk(graph_, std::move(ends), later, wanted).run();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (const auto part = parts.find(later[i]); wanted[i] && part != parts.end())
+        add_gradient(graph_, gradients_, inputs[i], part->second, where);
+  }
+
+  Graph& graph_;
+  NodeGradients gradients_;
+  std::vector<NodeId> order_;
+  std::vector<bool> carries_;
+  std::map<Boundary, std::vector<NodeId>> regions_;  // the results of each, in order
+};
+
 }  // namespace
 
 std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs) {
   loss = expand_bodies(graph, loss);
-  const std::vector<NodeId> order = ancestors(graph, {&loss, 1});
-
-  // What the gradient flows through: floating values that depend on an input.
-  std::vector<bool> carries(graph.size());
-  for (const NodeId input : inputs) carries[input.index] = true;
-  for (const NodeId id : order) {
-    const Node& node = graph[id];
-    for (const NodeId operand : node.operands)
-      if (carries[operand.index] && is_floating(node.type.dtype)) carries[id.index] = true;
-  }
-
-  std::map<NodeId, NodeId> gradients;
-  if (carries[loss.index])
-    gradients[loss] = build::scalar(graph, graph[loss].type.dtype, 1, graph[loss].location);
-  for (auto id = order.rbegin(); id != order.rend(); ++id) {
-    const auto gradient = gradients.find(*id);
-    if (gradient == gradients.end()) continue;
-    const std::vector<NodeId> operands = graph[*id].operands;
-    const SourceLocation where = graph[*id].location;
-    std::vector<bool> wanted;
-    for (const NodeId operand : operands) wanted.push_back(carries[operand.index]);
-    if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) continue;
-    const std::vector<NodeId> parts = Backward(graph, *id, gradient->second).operands(wanted);
-    for (size_t i = 0; i < operands.size(); ++i) {
-      if (!parts[i] || !wanted[i]) continue;
-      NodeId& sum = gradients[operands[i]];
-      sum = sum ? build::map(graph, ElementwiseOp::add, {sum, parts[i]}, where) : parts[i];
-    }
-  }
-
+  const NodeId one = build::scalar(graph, graph[loss].type.dtype, 1, graph[loss].location);
+  const NodeGradients gradients =
+      Walk(graph, {{loss, one}}, inputs, std::vector<bool>(inputs.size(), true)).run();
   std::vector<NodeId> out;
   for (const NodeId input : inputs) {
     const auto gradient = gradients.find(input);
@@ -436,7 +523,7 @@ std::vector<NodeId> replace(Graph& graph, std::span<const NodeId> values,
                             std::span<const NodeId> from, std::span<const NodeId> to) {
   std::map<NodeId, NodeId> replacement;
   for (size_t i = 0; i < from.size(); ++i) replacement[from[i]] = to[i];
-  for (const NodeId id : ancestors(graph, values)) {
+  for (const NodeId id : ancestors(graph, values, from)) {
     if (replacement.contains(id)) continue;
     const Node node = graph[id];
     std::vector<NodeId> operands;

@@ -49,6 +49,7 @@ struct Builder {
 struct Handle {
   std::shared_ptr<Builder> builder;
   NodeId node;
+  bool is_number = false;
 };
 
 inline NodeId node_of(const Tensor& tensor) { return NodeId(tensor.id()); }
@@ -115,7 +116,8 @@ inline const std::shared_ptr<Builder>& builder_of(const Tensor& tensor, const ch
   return builder_of({&one, 1}, op, where);
 }
 
-/// The operand as a Tensor; numbers take `dtype`, and must be a value of it.
+/// The operand as a Tensor; numbers take `dtype`, and must be a value of it. Those that are known
+/// only when the function runs are converted, where their kind has values of `dtype`.
 Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
                  const char* op, SourceLocation where);
 

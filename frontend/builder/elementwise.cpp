@@ -67,15 +67,22 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   const bool is_select = op == ElementwiseOp::select;
 
   std::vector<const Tensor*> tensors;
-  std::optional<DType> dtype;
+  std::optional<DType> dtype;   // of the first Tensor or Array
+  std::optional<DType> number;  // of the numbers, in case that there is no other
   for (size_t i = 0; i < operands.size(); ++i) {
     const Operand& operand = operands[i];
     if (operand.kind() == Operand::Kind::Tensor) tensors.push_back(&operand.tensor());
     if (dtype || (is_select && i == 0)) continue;
     if (operand.kind() == Operand::Kind::Array) dtype = operand.array().dtype();
-    if (operand.kind() == Operand::Kind::Tensor && operand.tensor().valid())
-      dtype = operand.tensor().dtype();
+    if (operand.kind() != Operand::Kind::Tensor || !operand.tensor().valid()) continue;
+    const DType own = operand.tensor().dtype();
+    if (!operand.tensor().is_number())
+      dtype = own;
+    else if (number != DType::F64)
+      number = own;
   }
+  const bool is_number = !dtype && number;
+  if (is_number) dtype = number;
   const std::shared_ptr<Builder>& builder =
       tensors.empty() ? current_builder(where) : builder_of(tensors, op_name, where);
   if (!dtype)
@@ -113,7 +120,8 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
 
   const Shape shape = broadcast_shape(graph, nodes, op_name, where);
   for (NodeId& node : nodes) node = build::broadcast_to(graph, node, shape, where);
-  return wrap(builder, build::map(graph, op, std::move(nodes), where));
+  const Tensor result = wrap(builder, build::map(graph, op, std::move(nodes), where));
+  return is_number ? as_number(result) : result;
 }
 
 }  // namespace detail
@@ -177,7 +185,7 @@ Tensor where(const Operand& condition, const Operand& x, const Operand& y, Where
 Tensor cast(const Tensor& x, DType dtype, Where where) {
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::builder_of(x, "cast", at);
-  if (x.dtype() == dtype) return x;
+  if (x.dtype() == dtype) return detail::wrap(builder, detail::node_of(x));  // no number any more
   return detail::wrap(builder, build::convert(builder->graph, detail::node_of(x), dtype, at));
 }
 
@@ -212,6 +220,7 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   const Place place(where, "pow");
   const SourceLocation at = detail::place(where);
   builder_of(x, "pow", at);
+  const auto like_x = [&](const Tensor& power) { return x.is_number() ? as_number(power) : power; };
   // Within the integers that f64 has all of.
   constexpr int64_t kGreatest = int64_t{1} << 53;
   if (exponent < -kGreatest || exponent > kGreatest)
@@ -229,10 +238,11 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   if (exponent == 1) return x;
   if (exponent == -1) return reciprocal(x);
   DType wide = compute_type(dtype);
-  if (1 < exponent && exponent <= 4) return cast(product_power(cast(x, wide), exponent), dtype);
+  if (1 < exponent && exponent <= 4)
+    return like_x(cast(product_power(cast(x, wide), exponent), dtype));
   // An exponent that its dtype rounds would be another one: even for odd, say.
   wide = has_integer(dtype, exponent) ? dtype : has_integer(wide, exponent) ? wide : DType::F64;
-  return cast(braze::pow(cast(x, wide), static_cast<double>(exponent)), dtype);
+  return like_x(cast(braze::pow(cast(x, wide), static_cast<double>(exponent)), dtype));
 }
 
 Tensor stop_gradient(const Tensor& x, Where where) {

@@ -256,7 +256,12 @@ Graph JitCore::State::trace(const TracedCall& call, const std::vector<Spec>& spe
     if (!needed[i] || node.as<InputOp>()) continue;
     std::vector<NodeId> operands;
     for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
-    // Two bitcasts that cancel are a stop_gradient, which has done its work.
+    // What marks a part to recompute has done its work.
+    if (const auto* barrier = node.as<BarrierOp>(); barrier && barrier->recompute) {
+      replacement[id] = operands[0];
+      continue;
+    }
+    // So has a stop_gradient, which is two bitcasts that cancel.
     const MapOp* map = node.as<MapOp>();
     if (map && map->op == ElementwiseOp::bitcast) {
       const Node& inner = graph[operands[0]];
@@ -519,6 +524,35 @@ CheckReport check(const Specialization& specialization, std::span<const Array> a
 
 Spec spec_of(const Array& array) {
   return spec(array.dtype(), Dims(array.shape().begin(), array.shape().end()));
+}
+
+Spec spec_of(const Operand& number) {
+  switch (number.kind()) {
+    case Operand::Kind::Boolean:
+      return spec(boolean, {});
+    case Operand::Kind::Integer:
+      return spec(i64, {});
+    default:
+      return spec(f64, {});
+  }
+}
+
+void add_numbers(std::vector<Array>& arguments, const Numbers& numbers) {
+  const auto first = std::ranges::find_if(arguments, &Array::valid);
+  const Device device = first == arguments.end() ? default_device() : first->device();
+  for (const auto& [place, number] : numbers) {
+    HostTensor value(spec_of(number).dtype, {});
+    if (number.kind() == Operand::Kind::Real)
+      value.set_double(0, number.real());
+    else
+      value.set_int(0, number.integer());
+    arguments[place] = Array::from_host(value, device);
+  }
+}
+
+Tensor constant_number(const Operand& number) {
+  const auto& builder = current_builder(place(number.where()));
+  return as_number(as_tensor(number, builder, spec_of(number).dtype, "a number", number.where()));
 }
 
 }  // namespace detail

@@ -204,14 +204,24 @@ uint64_t number_bits(const Operand& operand, DType dtype, const char* op, Source
 Tensor as_tensor(const Operand& operand, const std::shared_ptr<Builder>& builder, DType dtype,
                  const char* op, SourceLocation where) {
   switch (operand.kind()) {
-    case Operand::Kind::Tensor:
-      return operand.tensor();
+    case Operand::Kind::Tensor: {
+      const Tensor& tensor = operand.tensor();
+      const bool converts = tensor.is_number() && dtype != DType::Bool &&
+                            (is_floating(dtype) || tensor.dtype() == DType::I64);
+      if (!converts || tensor.dtype() == dtype) return tensor;
+      return wrap(builder, build::convert(builder->graph, node_of(tensor), dtype, where));
+    }
     case Operand::Kind::Array:
       return wrap(builder, build::constant(builder->graph, operand.array().to_host(), where));
     default:
       return wrap(builder, build::scalar_bits(builder->graph, dtype,
                                               number_bits(operand, dtype, op, where), where));
   }
+}
+
+Tensor as_number(const Tensor& tensor) {
+  const bool has_kind = tensor.dtype() == DType::F64 || tensor.dtype() == DType::I64;
+  return Tensor(Handle{tensor.builder(), node_of(tensor), has_kind});
 }
 
 int64_t to_axis(int64_t axis, size_t rank, const char* op, SourceLocation where) {
@@ -285,7 +295,8 @@ const TensorType& checked_type(const Tensor& tensor) {
 
 }  // namespace
 
-Tensor::Tensor(const detail::Handle& handle) : builder_(handle.builder), id_(handle.node.index) {}
+Tensor::Tensor(const detail::Handle& handle)
+    : builder_(handle.builder), id_(handle.node.index), is_number_(handle.is_number) {}
 
 DType Tensor::dtype() const { return checked_type(*this).dtype; }
 size_t Tensor::rank() const { return checked_type(*this).shape.rank(); }

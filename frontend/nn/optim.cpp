@@ -1,7 +1,9 @@
 #include "braze/optim.h"
 
+#include <algorithm>
 #include <cmath>
 #include <functional>
+#include <numbers>
 #include <string>
 
 #include "braze/creation.h"
@@ -18,6 +20,10 @@ Tensor widened(const Tensor& x) { return cast(x, wide_type(x)); }
 
 Array wide_zeros_like(const Array& array) {
   return zeros(array.shape(), compute_type(array.dtype()), array.device());
+}
+
+Device device_of(const Parameters& parameters) {
+  return parameters.empty() ? default_device() : parameters.begin()->second.device();
 }
 
 std::string master_name(const std::string& name) { return "master." + name; }
@@ -59,16 +65,68 @@ struct Stepped {
   }
 };
 
+/// A number or Tensor that an optimizer is given. Numbers are computed with here, so that they are
+/// rounded once; Tensors in the graph.
+class Option {
+ public:
+  Option(const char* name, const Operand& value) : value_(value) {
+    if (is_number()) {
+      number_ =
+          value.kind() == Operand::Kind::Real ? value.real() : static_cast<double>(value.integer());
+      return;
+    }
+    if (value.kind() == Operand::Kind::Tensor && value.tensor().valid() &&
+        value.tensor().rank() == 0 && is_floating(value.tensor().dtype()))
+      return;
+    fail(codes::kBadAttribute, fmt::format("the option {} is no floating scalar", name),
+         {.location = detail::place(value.where()),
+          .fix = "give a number, or a Tensor f32[]; an Array has to be an argument"});
+  }
+
+  bool is_number() const {
+    return value_.kind() != Operand::Kind::Tensor && value_.kind() != Operand::Kind::Array;
+  }
+  double number() const { return number_; }
+  bool is(double number) const { return is_number() && number_ == number; }
+  /// In the dtype of steps.
+  Operand in(DType dtype) const {
+    return is_number() ? Operand(number_) : Operand(cast(value_.tensor(), dtype));
+  }
+  /// `formula`, which takes and gives a double or a Tensor, of the value.
+  template <class Formula>
+  Operand of(DType dtype, Formula formula) const {
+    return is_number() ? Operand(formula(number_)) : Operand(formula(cast(value_.tensor(), dtype)));
+  }
+
+ private:
+  Operand value_;
+  double number_ = 0;
+};
+
+constexpr auto kRest = [](const auto& share) { return 1 - share; };
+
+/// 1 - rate * decay.
+Operand shrinking(const Option& rate, const Option& decay, DType dtype) {
+  if (rate.is_number())
+    return decay.of(dtype, [r = rate.number()](const auto& d) { return 1 - r * d; });
+  return 1 - rate.in(dtype).tensor() * decay.in(dtype);
+}
+
+/// The gradient with the pull of a decay that is coupled to it.
+Tensor decayed(const Tensor& g, const Option& decay, const Tensor& w) {
+  return decay.is(0) ? g : g + decay.in(w.dtype()) * w;
+}
+
 }  // namespace
 
 Weights sgd(const Weights& parameters, const Weights& gradients, const SgdOptions& options,
             Where where) {
   const detail::Place place(where);
+  const Option rate("learning_rate", options.learning_rate);
+  const Option decay("weight_decay", options.weight_decay);
   return Stepped(parameters, gradients, {},
                  [&](const std::string&, const Tensor& w, const Tensor& g) {
-                   const Tensor slope =
-                       options.weight_decay == 0 ? g : g + options.weight_decay * w;
-                   return w - options.learning_rate * slope;
+                   return w - rate.in(w.dtype()) * decayed(g, decay, w);
                  })
       .parameters;
 }
@@ -84,12 +142,16 @@ std::pair<Weights, Weights> momentum(const Weights& parameters, const Weights& g
                                      const Weights& state, const MomentumOptions& options,
                                      Where where) {
   const detail::Place place(where);
+  const Option rate("learning_rate", options.learning_rate);
+  const Option stays("momentum", options.momentum);
+  const Option decay("weight_decay", options.weight_decay);
   Weights velocities;
   const auto step = [&](const std::string& name, const Tensor& w, const Tensor& g) {
-    const Tensor slope = options.weight_decay == 0 ? g : g + options.weight_decay * w;
-    const Tensor v = options.momentum * state_of(state, "v." + name, w) + slope;
+    const Tensor slope = decayed(g, decay, w);
+    const Operand share = stays.in(w.dtype());
+    const Tensor v = share * state_of(state, "v." + name, w) + slope;
     velocities.add(name, v);
-    return w - options.learning_rate * (options.nesterov ? slope + options.momentum * v : v);
+    return w - rate.in(w.dtype()) * (options.nesterov ? slope + share * v : v);
   };
   const Stepped stepped(parameters, gradients, state, step);
   Weights next;
@@ -100,8 +162,7 @@ std::pair<Weights, Weights> momentum(const Weights& parameters, const Weights& g
 
 Parameters adamw_state(const Parameters& parameters, const StateOptions& options) {
   Parameters state;
-  const Device device = parameters.empty() ? default_device() : parameters.begin()->second.device();
-  state.add("step", zeros({}, i64, device));
+  state.add("step", zeros({}, i64, device_of(parameters)));
   state.add("m", parameters.map(wide_zeros_like));
   state.add("v", parameters.map(wide_zeros_like));
   add_master_weights(state, parameters, options);
@@ -111,24 +172,31 @@ Parameters adamw_state(const Parameters& parameters, const StateOptions& options
 std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& gradients,
                                   const Weights& state, const AdamWOptions& options, Where where) {
   const detail::Place place(where);
+  const Option learning_rate("learning_rate", options.learning_rate);
+  const Option beta1("beta1", options.beta1), beta2("beta2", options.beta2);
+  const Option epsilon("epsilon", options.epsilon), decay("weight_decay", options.weight_decay);
   const Tensor step = state.at("step") + 1;
   // 1 - beta^step, where beta^step is near 1 at first.
-  const auto correction = [&](double beta, DType dtype) {
-    return -expm1(cast(step, dtype) * std::log(beta));
+  const auto correction = [&](const Option& beta, DType dtype) {
+    return -expm1(cast(step, dtype) * beta.of(dtype, [](const auto& b) {
+      using std::log;
+      return log(b);
+    }));
   };
   Weights first, second;
   const auto update = [&](const std::string& name, const Tensor& w, const Tensor& g) {
-    const Tensor m = options.beta1 * state_of(state, "m." + name, w) + (1 - options.beta1) * g;
+    const DType dtype = w.dtype();
+    const Tensor m = beta1.in(dtype)*state_of(state, "m." + name, w) + beta1.of(dtype, kRest) * g;
     const Tensor v =
-        options.beta2 * state_of(state, "v." + name, w) + (1 - options.beta2) * square(g);
+        beta2.in(dtype)*state_of(state, "v." + name, w) + beta2.of(dtype, kRest) * square(g);
     first.add(name, m);
     second.add(name, v);
     // learning_rate * m_hat / (sqrt(v_hat) + epsilon), with the corrections as factors that are the
     // same for all elements.
-    const Tensor rate = options.learning_rate / correction(options.beta1, w.dtype());
-    const Tensor scale = rsqrt(correction(options.beta2, w.dtype()));
-    const Tensor move = rate * m / (sqrt(v) * scale + options.epsilon);
-    return w * (1 - options.learning_rate * options.weight_decay) - move;
+    const Tensor rate = learning_rate.in(dtype) / correction(beta1, dtype);
+    const Tensor scale = rsqrt(correction(beta2, dtype));
+    const Tensor move = rate * m / (sqrt(v) * scale + epsilon.in(dtype));
+    return w * shrinking(learning_rate, decay, dtype) - move;
   };
   const Stepped stepped(parameters, gradients, state, update);
   Weights next;
@@ -137,6 +205,107 @@ std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& grad
   next.add("v", second);
   next.add("master", stepped.masters);
   return {stepped.parameters, next};
+}
+
+// ---- Schedules --------------------------------------------------------------------------------
+
+namespace {
+
+// Of numbers what the elementwise functions are of Tensors.
+double minimum(double x, double y) { return std::min(x, y); }
+double select(bool condition, double x, double y) { return condition ? x : y; }
+
+double checked_steps(const char* schedule, int64_t steps) {
+  if (steps < 1)
+    fail(codes::kBadAttribute,
+         fmt::format("{}: {} is no number of steps, which is at least 1", schedule, steps), {});
+  return static_cast<double>(steps);
+}
+
+}  // namespace
+
+Tensor Schedule::operator()(const Tensor& steps, Where where) const {
+  const detail::Place place(where, "a schedule");
+  if (!steps.valid() || steps.rank() != 0 || !is_integer(steps.dtype()))
+    fail(codes::kBadAttribute,
+         fmt::format("a schedule is a function of an integer scalar, not of {}", steps.to_string()),
+         {.location = detail::place(where)});
+  return of_tensor_(detail::as_number(cast(steps, f64)));
+}
+
+Schedule constant(double value) {
+  return [value](const auto& step) { return step * 0 + value; };
+}
+
+Schedule cosine(double first, int64_t steps, double last) {
+  return [first, last, count = checked_steps("cosine", steps)](const auto& step) {
+    using std::cos;
+    return last + (first - last) * 0.5 * (1 + cos(minimum(step / count, 1.0) * std::numbers::pi));
+  };
+}
+
+Schedule step_decay(double first, int64_t interval, double factor) {
+  return [first, factor, count = checked_steps("step_decay", interval)](const auto& step) {
+    using std::floor, std::pow;
+    return first * pow(factor, floor(step / count));
+  };
+}
+
+Schedule warmup(int64_t steps, const Schedule& after) {
+  return [after, peak = after(0), count = checked_steps("warmup", steps)](const auto& step) {
+    return select(step < count, peak * minimum((step + 1) / count, 1.0), after.at(step - count));
+  };
+}
+
+// ---- Gradients before the step ----------------------------------------------------------------
+
+Tensor global_norm(const Weights& gradients, Where where) {
+  const detail::Place place(where);
+  if (gradients.empty())
+    fail(codes::kBadAttribute, "global_norm: there are no gradients",
+         {.location = detail::place(where)});
+  DType wide = f32;
+  for (const auto& item : gradients)
+    if (wide_type(item.second) == f64) wide = f64;
+  Tensor sum_of_squares = fill(wide, {}, 0);
+  for (const auto& item : gradients)
+    sum_of_squares += cast(sum(square(widened(item.second))), wide);
+  return sqrt(sum_of_squares);
+}
+
+Weights clip_by_global_norm(const Weights& gradients, const Operand& max_norm, Where where) {
+  const detail::Place place(where);
+  const Tensor norm = global_norm(gradients);
+  const Operand most = Option("max_norm", max_norm).in(norm.dtype());
+  const Tensor factor = braze::select(norm > most, most / norm, 1);
+  return gradients.map([&](const Tensor& g) {
+    const Tensor wide = widened(g);
+    return cast(wide * cast(factor, wide.dtype()), g.dtype());
+  });
+}
+
+Parameters accumulation_state(const Parameters& parameters) {
+  Parameters state;
+  state.add("count", zeros({}, i64, device_of(parameters)));
+  state.add("sum", parameters.map(wide_zeros_like));
+  return state;
+}
+
+Accumulated accumulate(const Weights& gradients, const Weights& state, int64_t every, Where where) {
+  const detail::Place place(where);
+  const double calls = checked_steps("accumulate", every);
+  const Tensor count = state.at("count") + 1;
+  Accumulated out;
+  out.ready = count >= every;
+  Weights sums;
+  for (const auto& [name, g] : gradients) {
+    const Tensor total = state_of(state, "sum." + name, g) + widened(g);
+    out.gradients.add(name, total / calls);
+    sums.add(name, braze::select(out.ready, 0, total));
+  }
+  out.state.add("count", braze::select(out.ready, 0, count));
+  out.state.add("sum", sums);
+  return out;
 }
 
 // ---- Loss scaling -----------------------------------------------------------------------------

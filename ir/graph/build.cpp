@@ -142,6 +142,13 @@ NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where) 
   return node(graph, RandomBitsOp{}, {key}, {DType::U32, std::move(shape)}, where);
 }
 
+NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp attributes,
+               SourceLocation where) {
+  std::vector<NodeId> operands{x};
+  operands.insert(operands.end(), others.begin(), others.end());
+  return node(graph, attributes, std::move(operands), {}, where);
+}
+
 NodeId rebuild(Graph& graph, const Node& original, std::vector<NodeId> operands) {
   return node(graph, original.op, std::move(operands), original.type, original.location,
               original.label);

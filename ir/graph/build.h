@@ -54,6 +54,9 @@ NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocat
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes,
            std::optional<DType> result = {}, SourceLocation where = {});
 NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where = {});
+/// The value of x once `others` exist.
+NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp attributes = {},
+               SourceLocation where = {});
 
 /// Adds a copy of `node` (of another graph) on new operands, with its type inferred again.
 NodeId rebuild(Graph& graph, const Node& node, std::vector<NodeId> operands);

@@ -58,6 +58,7 @@ struct HashAttributes {
       << uint64_t(op.tf32);
   }
   void operator()(const RandomBitsOp&) const {}
+  void operator()(const BarrierOp& op) const { h << uint64_t{op.recompute}; }
 };
 
 uint64_t hash_of(const Node& node) {
@@ -104,6 +105,7 @@ std::string_view op_name(const Op& op) {
     }
     std::string_view operator()(const DotOp&) const { return "dot"; }
     std::string_view operator()(const RandomBitsOp&) const { return "random_bits"; }
+    std::string_view operator()(const BarrierOp&) const { return "barrier"; }
   };
   return std::visit(Name{}, op);
 }

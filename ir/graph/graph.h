@@ -133,10 +133,18 @@ struct DotOp {
 struct RandomBitsOp {
   friend bool operator==(const RandomBitsOp&, const RandomBitsOp&) = default;
 };
+/// The value of operand 0, once all other operands exist, of which nothing is read. What is made
+/// from it is another value than the same made from operand 0, and is computed later.
+struct BarrierOp {
+  /// Between the other operands and operand 0 stands what a gradient computes again instead of
+  /// keeping it. Only graphs under construction have this.
+  bool recompute = false;
+  friend bool operator==(const BarrierOp&, const BarrierOp&) = default;
+};
 
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
                         PadOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp,
-                        ReduceOp, ArgReduceOp, DotOp, RandomBitsOp>;
+                        ReduceOp, ArgReduceOp, DotOp, RandomBitsOp, BarrierOp>;
 
 struct Node {
   Op op;

@@ -324,6 +324,11 @@ struct Inference {
     return {DType::U32, wanted.shape};
   }
 
+  TensorType operator()(const BarrierOp&) const {
+    require(!operands.empty(), codes::kBadAttribute, "takes at least 1 operand, not 0");
+    return type(0);
+  }
+
   void check_size(const TensorType& result) const {
     const auto reject_size = [&](std::string_view why) {
       reject(codes::kBadExtent, format("the type {} {}", result.to_string(), why));

@@ -373,6 +373,12 @@ class Builder {
     return true;
   }
 
+  bool describe(const BarrierOp&) {
+    for (uint32_t i = 1; i < node_.operands.size(); ++i) form_.waits_for.push_back(i);
+    load(0, d_);
+    return true;
+  }
+
   const Graph& graph_;
   const Node& node_;
   LoopForm form_;

@@ -62,6 +62,8 @@ struct LoopForm {
   std::optional<Placement> placement;  ///< of a placed reduction
   DType accumulator = DType::F32;      ///< dtype in which the monoid combines
   DType result = DType::F32;
+  /// Operands that exist before the result does, although nothing of them is read.
+  std::vector<uint32_t> waits_for;
   bool tf32 = false;    ///< factors of its products may be rounded to tf32
   bool is_dot = false;  ///< a contraction: the body ends in the product of its two factors
 

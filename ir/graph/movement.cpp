@@ -29,6 +29,10 @@ struct SourceFinder {
     return view(result, dense_strides(result));
   }
 
+  std::vector<Source> operator()(const BarrierOp&) const {
+    return view(result, dense_strides(result));
+  }
+
   std::vector<Source> operator()(const TransposeOp& op) const {
     const Dims dense = dense_strides(operands[0]);
     Dims strides;

@@ -38,6 +38,7 @@ const std::pair<std::string_view, Op> kOps[] = {
     {"scatter_add", ScatterAddOp{}},
     {"dot", DotOp{}},
     {"random_bits", RandomBitsOp{}},
+    {"barrier", BarrierOp{}},
 };
 
 class GraphParser {
@@ -235,6 +236,9 @@ class GraphParser {
         p.attributes({{"batch", p.pairs(op.batch_left, op.batch_right), true},
                       {"contract", p.pairs(op.contract_left, op.contract_right)},
                       {"tf32", p.flag(op.tf32), true}});
+      }
+      void operator()(BarrierOp& op) {
+        if (p.scanner_.at("{")) p.attributes({{"recompute", p.flag(op.recompute)}});
       }
       void operator()(InputOp&) {}
       void operator()(ConstantOp&) {}

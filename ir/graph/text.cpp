@@ -61,6 +61,9 @@ struct AttributeText {
     text += format("contract: {} x {}", list_text(op.contract_left), list_text(op.contract_right));
     return op.tf32 ? text + ", tf32: true" : text;
   }
+  std::string operator()(const BarrierOp& op) const {
+    return op.recompute ? "recompute: true" : "";
+  }
   template <class Other>
   std::string operator()(const Other&) const {
     return "";

@@ -1,4 +1,5 @@
-// autodiff.h — derivatives: grad and value_and_grad, functions from functions to functions.
+// autodiff.h — derivatives: grad and value_and_grad, functions from functions to functions; and
+// checkpoint, which trades memory of gradients for time.
 //
 // Reverse mode on the graph: nothing is recorded while a function runs, the gradient is more graph,
 // and can be differentiated again. Both work inside of functions given to `jit`:
@@ -38,6 +39,13 @@ std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inp
 std::vector<Tensor> substitute(const std::vector<Tensor>& values,
                                const std::vector<Tensor>& stand_ins,
                                const std::vector<Tensor>& arguments);
+
+/// How many nodes the graph under construction has.
+size_t graph_size(std::source_location where);
+/// `values`, marked so that a gradient computes again what was built since the graph had `begin`
+/// nodes.
+std::vector<Tensor> recomputed(const std::vector<Tensor>& values, size_t begin,
+                               std::source_location where);
 
 inline const Tensor& loss_of(const Tensor& value) { return value; }
 template <class... Parts>
@@ -107,6 +115,23 @@ template <size_t... Chosen, class F>
 auto grad(F function, std::source_location where = std::source_location::current()) {
   return [both = value_and_grad<Chosen...>(std::move(function), where)](const auto&... arguments) {
     return both(arguments...).second;
+  };
+}
+
+/// A function with the arguments and values of `function`, of which a gradient keeps only what goes
+/// in: what is computed inside is computed again when the gradient has come back to it, and only
+/// then takes memory. Values and gradients are the same. For the layers of a deep model:
+///
+///   for (const Weights& layer : layers) x = checkpoint(block)(layer, x);
+template <class F>
+auto checkpoint(F function, std::source_location where = std::source_location::current()) {
+  return [function = std::move(function), where](const auto&... arguments) {
+    const size_t begin = detail::graph_size(where);
+    const auto value = function(arguments...);
+    const std::vector<Tensor> marked =
+        detail::recomputed(detail::leaves<Tensor>(value), begin, where);
+    size_t next = 0;
+    return detail::refill<Tensor>(value, marked, next);
   };
 }
 

@@ -8,6 +8,9 @@
 // signature go straight to the device. Extents declared by `spec` are symbolic: one compilation
 // serves their whole range. Threads with different signatures compile at the same time; the
 // function itself runs on one thread at a time.
+//
+// A number is an argument, too: f(x, 0.1) and f(x, 0.2) are one signature, and tensor.h says which
+// dtype the number takes. So a learning rate follows a schedule without compiling again.
 #pragma once
 
 #include <cstdint>
@@ -139,10 +142,17 @@ class JitCore {
 
 /// One call.
 std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments);
+/// Numbers given as arguments, by their place among the leaves.
+using Numbers = std::vector<std::pair<size_t, Operand>>;
+/// Puts the numbers among the Arrays, on their device.
+void add_numbers(std::vector<Array>& arguments, const Numbers& numbers);
+/// A number in place of an argument, in a function under construction.
+Tensor constant_number(const Operand& number);
 const Executable& executable(const Specialization& specialization);
 std::shared_ptr<const Program> program(const SpecializationRef& specialization);
 const void* skeleton(const Specialization& specialization);
 Spec spec_of(const Array& array);
+Spec spec_of(const Operand& number);
 std::string explain(const Specialization& specialization);
 CompileSummary summary(const Specialization& specialization);
 CheckReport check(const Specialization& specialization, std::span<const Array> arguments);
@@ -151,6 +161,10 @@ template <class T>
 inline const char kTypeTag = 0;
 
 inline Spec spec_of(const Spec& spec) { return spec; }
+template <Arithmetic T>
+Spec spec_of(T number) {
+  return spec_of(Operand(number));
+}
 
 template <class F, class... Arguments>
 class TypedCall final : public TracedCall {
@@ -178,9 +192,14 @@ class TypedCall final : public TracedCall {
   }
   Traced trace(const std::vector<Tensor>& leaves) const override {
     size_t next = 0;
+    auto take = [&]<class Leaf>(const Leaf&) {
+      const Tensor& tensor = leaves[next++];
+      return Arithmetic<Leaf> ? as_number(tensor) : tensor;
+    };
     auto tensors = std::apply(
         [&](const Arguments&... a) {
-          return std::tuple<Rebind<Arguments, Tensor>...>{refill<Tensor>(a, leaves, next)...};
+          return std::tuple<Rebind<Arguments, Tensor>...>{
+              Tree<Arguments>::template map<Tensor>(a, take)...};
         },
         arguments_);
     const Result result = std::apply(function_, std::move(tensors));
@@ -209,14 +228,14 @@ class Jitted {
         core_(std::make_shared<detail::JitCore>(std::move(specs), std::move(options), where)) {}
 
   /// With Arrays: runs the compiled function, which takes and returns Array where the function has
-  /// Tensor; asynchronous, results may still be computing. InvalidArgument if an argument does not
-  /// fit its spec, or arguments are on different devices.
+  /// Tensor, and takes numbers there as well; asynchronous, results may still be computing.
+  /// InvalidArgument if an argument does not fit its spec, or arguments are on different devices.
   /// With Tensors, inside of another function: the function itself.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) const {
     constexpr bool inside = (std::is_same_v<Arguments, detail::Rebind<Arguments, Tensor>> || ...);
     if constexpr (inside) {
-      return function_(arguments...);
+      return function_(in_place(arguments)...);
     } else {
       using Result = typename detail::TypedCall<F, Arguments...>::Result;
       std::vector<Array> flat;
@@ -270,13 +289,31 @@ class Jitted {
   int compile_count() const { return core_->compile_count(); }
 
  private:
+  /// What the function itself is called with.
+  template <class Argument>
+  static decltype(auto) in_place(const Argument& argument) {
+    if constexpr (Arithmetic<Argument>)
+      return detail::constant_number(argument);
+    else
+      return (argument);
+  }
+
   /// The specialization for the arguments, whose leaves become `flat`.
   template <class... Arguments>
   detail::SpecializationRef prepare(std::vector<Array>& flat, const Arguments&... arguments) const {
     using Call = detail::TypedCall<F, Arguments...>;
     flat.reserve(sizeof...(Arguments));
-    [[maybe_unused]] auto append = [&flat](const Array& array) { flat.push_back(array); };
+    detail::Numbers numbers;
+    [[maybe_unused]] auto append = [&]<class Leaf>(const Leaf& leaf) {
+      if constexpr (Arithmetic<Leaf>) {
+        numbers.emplace_back(flat.size(), leaf);
+        flat.emplace_back();
+      } else {
+        flat.push_back(leaf);
+      }
+    };
     (detail::Tree<Arguments>::each(arguments, append), ...);
+    if (!numbers.empty()) detail::add_numbers(flat, numbers);
     uint64_t structure = reinterpret_cast<uintptr_t>(&detail::kTypeTag<Call>);
     ((structure = detail::mix(structure, detail::Tree<Arguments>::structure(arguments))), ...);
     return core_->prepare(structure, flat, Call(function_, arguments...));

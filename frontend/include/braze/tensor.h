@@ -8,6 +8,10 @@
 //   - Shapes broadcast as in NumPy: axes align at the end, an extent of 1 meets any extent.
 //   - Dtypes are never promoted. Operands of two dtypes are an error that names the cast. A C++
 //     number takes the dtype of the Tensor it meets, and must be a value of it.
+//   - A number that is an argument of a compiled function, as in `f(x, 0.1)`, is a Tensor of rank 0
+//     inside of it: f64, or i64 for an integer, or bool. It takes the dtype of the Tensor that it
+//     meets, too, rounded once, and so does what is computed from such numbers alone. An integer
+//     becomes any numeric dtype, a real number floating ones.
 //   - Axes are 0-based; negative ones count from the end.
 //   - Whatever does not fit throws Error (InvalidArgument) with the types, the op and your line.
 #pragma once
@@ -46,11 +50,16 @@ struct Handle;
 
 template <class T>
 constexpr bool fits_int64(T value) {
-  if constexpr (std::is_unsigned_v<T>) return value <= static_cast<uint64_t>(INT64_MAX);
+  if constexpr (std::is_unsigned_v<T> && sizeof(T) >= sizeof(int64_t))
+    return value <= static_cast<uint64_t>(INT64_MAX);
   return true;
 }
 [[noreturn]] void fail_extent(uint64_t extent);
 }  // namespace detail
+
+/// A C++ number.
+template <class T>
+concept Arithmetic = std::is_arithmetic_v<T>;
 
 /// An extent: a number, or an expression of symbols such as n or 4*n. Arithmetic is exact.
 class Dim {
@@ -108,6 +117,8 @@ class Tensor {
   /// "f32[n, 64]".
   std::string to_string() const;
   bool valid() const { return builder_ != nullptr; }  ///< not default-constructed
+  /// Whether it is computed from numbers alone, so that it takes the dtype of what it meets.
+  bool is_number() const { return is_number_; }
   /// Names the value in dumps, reports and profiles. The last name given to a value wins.
   Tensor named(std::string name) const;
 
@@ -143,7 +154,13 @@ class Tensor {
  private:
   std::shared_ptr<detail::Builder> builder_;
   uint32_t id_ = 0;
+  bool is_number_ = false;
 };
+
+namespace detail {
+/// The same value as a number, if it is f64 or i64.
+Tensor as_number(const Tensor& tensor);
+}  // namespace detail
 
 /// The type, for messages.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
@@ -162,10 +179,9 @@ class Operand {
   Operand(const Array& array,  // NOLINT
           std::source_location where = std::source_location::current())
       : kind_(Kind::Array), array_(array), where_(where) {}
-  template <class T>
-  requires std::is_arithmetic_v<T> Operand(
-      T value,  // NOLINT
-      std::source_location where = std::source_location::current())
+  template <Arithmetic T>
+  Operand(T value,  // NOLINT
+          std::source_location where = std::source_location::current())
       : where_(where) {
     if constexpr (std::is_floating_point_v<T>) {
       kind_ = Kind::Real;
