@@ -186,6 +186,36 @@ Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon, Where wher
   return cast(normal * widen(scale), x.dtype());
 }
 
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Tensor& shift,
+                  double epsilon, int64_t channels, Where where) {
+  const detail::Place place(where, "group_norm");
+  const SourceLocation at = detail::place(where);
+  const int64_t axis = detail::to_axis(channels, x.rank(), "group_norm", at);
+  const Dim extent = x.dim(axis);
+  const bool divides = groups >= 1 && extent.is_constant() && extent.value() % groups == 0;
+  if (axis == 0 || !divides || scale.shape() != Dims{extent} || shift.shape() != Dims{extent})
+    fail(codes::kShapeMismatch,
+         fmt::format("group_norm: {} groups of axis {} of {}, with scale {} and shift {}", groups,
+                     axis, x.to_string(), scale.to_string(), shift.to_string()),
+         {.location = at,
+          .node = "group_norm",
+          .fix = "the channels are not the first axis, their extent is a multiple of the groups, "
+                 "and scale and shift have that extent"});
+  Dims grouped = x.shape();
+  grouped[static_cast<size_t>(axis)] = extent / groups;
+  grouped.insert(grouped.begin() + axis, Dim(groups));
+  std::vector<int64_t> together;
+  for (int64_t i = 1; i < static_cast<int64_t>(grouped.size()); ++i)
+    if (i != axis) together.push_back(i);
+  const Tensor wide = reshape(widen(x), grouped);
+  const Tensor centered = wide - mean(wide, together, true);
+  const Tensor normal = centered * rsqrt(mean(square(centered), together, true) + epsilon);
+  Dims along(x.rank(), Dim(1));
+  along[static_cast<size_t>(axis)] = extent;
+  const Tensor scaled = reshape(normal, x.shape()) * reshape(widen(scale), along);
+  return cast(scaled + reshape(widen(shift), along), x.dtype());
+}
+
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
   const detail::Place place(where, "dropout");
   if (!(rate >= 0 && rate < 1))

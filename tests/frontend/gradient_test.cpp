@@ -62,6 +62,47 @@ void check(const Function& f, const std::vector<Array>& inputs, double tolerance
   }
 }
 
+TEST_F(Gradients, OfIndicesAndParts) {
+  using Tensors = std::vector<Tensor>;
+  check(
+      [](Tensors v) {
+        return v[0][{Slice({}, {}, -2), ellipsis, 1, new_axis}];
+      },
+      {random({5, 2, 3})});
+  check(
+      [](Tensors v) {
+        const Tensors parts = chunk(v[0], 3, 1);
+        return concat({parts[2] * 2, parts[0] * parts[1]}, 1);
+      },
+      {random({2, 8})});
+  check([](Tensors v) { return concat(split(v[0], {1, 2, 1}, 0), 1 - 1) * 3; }, {random({4, 2})});
+  check([](Tensors v) { return repeat(v[0], 3, 1); }, {random({2, 3})});
+  check([](Tensors v) { return tile(v[0], {2, 2}); }, {random({2, 3})});
+  check([](Tensors v) { return tril(v[0], -1) + triu(v[0], 1) * 2; }, {random({2, 4, 3})});
+  const auto taken = [](Tensors v) {
+    const Tensor indices = cast(rem(iota(i64, {1, 4, 5}, 1) * 3, 3), i32);
+    return take_along_axis(v[0], indices, 0);
+  };
+  check(taken, {random({3, 4, 5})});
+}
+
+TEST_F(Gradients, OfEinsum) {
+  const auto sums = [](const char* equation) {
+    return [=](std::vector<Tensor> v) { return einsum(equation, v); };
+  };
+  check(sums("ij,jk,kl->li"), {random({2, 3}), random({3, 4}), random({4, 2})});
+  check(sums("ii->i"), {random({4, 4})});
+  check(sums("...ii->..."), {random({2, 3, 3})});
+  check(sums("bij,j,b->i"), {random({2, 3, 4}), random({4}), random({2})});
+  check(sums("...ij,...jk"), {random({2, 1, 2, 3}), random({3, 3, 2})});
+  check(sums("ij,ij->i"), {random({3, 4}), random({3, 1})});
+}
+
+TEST_F(Gradients, OfGroupNorm) {
+  check([](std::vector<Tensor> v) { return nn::group_norm(v[0], 2, v[1], v[2]); },
+        {random({2, 4, 3}), random({4}), random({4})});
+}
+
 // How many elements a slice takes depends on the size; for some there is none.
 TEST_F(Gradients, OfSlicesOfSymbolicExtents) {
   const auto slope = jit(grad([](Tensor x) {

@@ -89,6 +89,13 @@ Tensor layer_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, dou
 /// x / sqrt(mean(x^2) + epsilon) over the last axis, times `scale`.
 Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon = 1e-6,
                 Where where = Where::current());
+/// (x - mean) / sqrt(var + epsilon) over groups of channels, times `scale` plus `shift`. Axis
+/// `channels` (not the first), of an extent that `groups` divides, is cut into `groups` of
+/// neighbours; mean and variance are those of one group with all other axes but the first. `scale`
+/// and `shift` have the extent of the channels. One group normalises all channels together, as many
+/// as channels each alone.
+Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Tensor& shift,
+                  double epsilon = 1e-5, int64_t channels = 1, Where where = Where::current());
 /// Each element is zero with probability `rate` (in [0, 1)), else x / (1 - rate). `key` u32[2]; one
 /// key gives one pattern.
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where = Where::current());

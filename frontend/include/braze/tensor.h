@@ -99,6 +99,7 @@ class Dim {
 using Dims = std::vector<Dim>;  ///< extents, outermost axis first
 
 class Operand;
+class Index;
 
 /// A value of the graph under construction. A cheap handle, valid while its function is traced.
 class Tensor {
@@ -119,6 +120,12 @@ class Tensor {
   bool valid() const { return builder_ != nullptr; }  ///< not default-constructed
   /// Whether it is computed from numbers alone, so that it takes the dtype of what it meets.
   bool is_number() const { return is_number_; }
+  /// Parts of a tensor as in NumPy, with the keywords below: x[{0, Slice(1, -1), ellipsis}].
+  /// Axes without an index stay whole. InvalidArgument, besides what `slice` says, for more indices
+  /// than axes and for two ellipses.
+  Tensor operator[](std::initializer_list<Index> indices) const;
+  /// The same with one index.
+  Tensor operator[](const Index& index) const;
   /// Names the value in dumps, reports and profiles. The last name given to a value wins.
   Tensor named(std::string name) const;
 
@@ -208,6 +215,55 @@ class Operand {
   Array array_;
   double real_ = 0;
   int64_t integer_ = 0;
+  std::source_location where_;
+};
+
+/// Elements start, start + step ... before `stop` of an axis. What is left out is the first or the
+/// last element: Slice() is all, Slice(2) all from 2 on, Slice({}, -1) all but the last, and
+/// Slice({}, {}, -1) all of them backwards. Negative numbers count from the end; places out of
+/// range are an error.
+struct Slice {
+  std::optional<Dim> start, stop;  ///< expressions of symbols mean what they say
+  int64_t step = 1;                ///< not 0; negative: from high to low
+
+  explicit Slice(std::optional<Dim> first = {}, std::optional<Dim> end = {}, int64_t stride = 1)
+      : start(std::move(first)), stop(std::move(end)), step(stride) {}
+};
+
+/// What stands for axes without being a place on one.
+enum class IndexKeyword : uint8_t {
+  Ellipsis,  ///< all axes that have no other index, whole
+  NewAxis,   ///< an axis of extent 1 that x does not have
+};
+inline constexpr IndexKeyword ellipsis = IndexKeyword::Ellipsis;
+inline constexpr IndexKeyword new_axis = IndexKeyword::NewAxis;
+
+/// One index of x[{...}]: a place, whose axis disappears, a Slice, or a keyword.
+class Index {
+ public:
+  enum class Kind : uint8_t { Place, Slice, Ellipsis, NewAxis };  ///< what was given
+
+  template <class T>
+  requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Index(  // NOLINT: implicit on purpose
+      T place, std::source_location where = std::source_location::current())
+      : kind_(Kind::Place), slice_(Dim(place)), where_(where) {}
+  Index(const Dim& place,  // NOLINT
+        std::source_location where = std::source_location::current())
+      : kind_(Kind::Place), slice_(place), where_(where) {}
+  Index(Slice slice,  // NOLINT
+        std::source_location where = std::source_location::current())
+      : kind_(Kind::Slice), slice_(std::move(slice)), where_(where) {}
+  Index(IndexKeyword keyword,  // NOLINT
+        std::source_location where = std::source_location::current())
+      : kind_(keyword == IndexKeyword::Ellipsis ? Kind::Ellipsis : Kind::NewAxis), where_(where) {}
+
+  Kind kind() const { return kind_; }                           ///< what was given
+  const Slice& slice() const { return slice_; }                 ///< of a place: its start
+  const std::source_location& where() const { return where_; }  ///< the user's line
+
+ private:
+  Kind kind_;
+  Slice slice_;
   std::source_location where_;
 };
 
@@ -307,6 +363,27 @@ Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits,
 /// one number an axis, none negative. `value` is of x's dtype.
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, const Operand& value = 0,
            std::vector<int64_t> interior = {}, Where where = Where::current());
+/// Parts of the extents `sizes` along `axis`, one after the other; the sizes add up to its extent.
+std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int64_t axis = 0,
+                          Where where = Where::current());
+/// Parts of the extent `size` (from 1 on), of which the last may be smaller. The axis must not be
+/// symbolic.
+std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t axis = 0,
+                          Where where = Where::current());
+/// At most `count` parts (at least one) of one extent, rounded up, of which the last may be
+/// smaller. The axis must not be symbolic.
+std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t axis = 0,
+                          Where where = Where::current());
+/// Each element `count` times in a row (0 or more) along `axis`: [a, b] twice is [a, a, b, b].
+Tensor repeat(const Tensor& x, int64_t count, int64_t axis, Where where = Where::current());
+/// The whole of x as often along each axis as `counts` (0 or more, one for each axis) says: [a, b]
+/// twice is [a, b, a, b].
+Tensor tile(const Tensor& x, std::vector<int64_t> counts, Where where = Where::current());
+/// Of each matrix in the last two axes what is on and below a diagonal; elsewhere 0 (false).
+/// `diagonal` 0 is the main one, 1 the one above it. x has two axes or more.
+Tensor tril(const Tensor& x, int64_t diagonal = 0, Where where = Where::current());
+/// The same on and above the diagonal.
+Tensor triu(const Tensor& x, int64_t diagonal = 0, Where where = Where::current());
 /// Joins along an existing axis; the other extents and the dtypes are the same.
 Tensor concat(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
 /// Joins tensors of one type along a new axis.
@@ -318,6 +395,13 @@ Tensor reverse(const Tensor& x, const Axes& axes = {}, Where where = Where::curr
 /// in checked functions (JitOptions::checked), and clamps elsewhere.
 Tensor take(const Tensor& x, const Tensor& indices, int64_t axis = 0,
             Where where = Where::current());
+/// For every element of `indices` (i32 or i64) the element of x at that place along `axis`, in the
+/// same row of all other axes. Both have the same axes; besides `axis`, their extents are equal or
+/// 1 in `indices`. The result has the shape of `indices` broadcast so. An index out of range is an
+/// error on the interpreter and in checked functions (JitOptions::checked), and gives some element
+/// of x elsewhere. The gradient adds up what several indices took from one place.
+Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis,
+                       Where where = Where::current());
 /// x (numeric) plus every slice of `updates` (of x's dtype, shaped as `take` gives) added at its
 /// index along `axis`. Indices are i32 or i64; out of range is an error on the interpreter and
 /// in checked functions (JitOptions::checked), and clamps elsewhere.
@@ -390,6 +474,19 @@ struct DotAxes {
 /// x, the free axes of y. InvalidArgument if paired extents differ, or an axis is named twice.
 Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes,
                    Where where = Where::current());
+
+/// Einstein's summation as in NumPy: "ij,jk->ik" multiplies the operands and sums over the letters
+/// that the result does not name. There is one operand or more, all of one numeric dtype, which is
+/// that of the result.
+///   - A letter twice in one operand is its diagonal: "ii->i", "ii" for the trace.
+///   - "..." stands for any axes, which broadcast and are kept: "...ij,...jk->...ik".
+///   - Without "->" the result has the axes of "...", then the letters that occur once, sorted.
+///   - An extent of 1 broadcasts against another one of its letter.
+/// More than two operands are multiplied in pairs, cheapest first; each product is rounded to the
+/// dtype, as `dot` does. InvalidArgument for an equation that does not fit the operands;
+/// Unsupported for the diagonal of axes that may be empty.
+Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands,
+              Where where = Where::current());
 
 /// `value` (of the same type), whose memory shall be that of `argument`, an argument of the
 /// function being compiled: the call takes the argument over, and the caller's Array is dead
