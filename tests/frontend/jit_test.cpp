@@ -106,8 +106,8 @@ TEST_F(Jit, Divisors) {
 template <class T>
 struct Layer {
   T weight, bias;
-  auto fields() { return std::tie(weight, bias); }
 };
+BRAZE_TREE(Layer, weight, bias)
 
 TEST_F(Jit, Structures) {
   const auto f =

@@ -13,8 +13,8 @@ class TreeFiles : public OnDevice {};
 template <class T>
 struct Layer {
   T weight, bias;
-  auto fields() { return std::tie(weight, bias); }
 };
+BRAZE_TREE(Layer, weight, bias)
 
 Array row(const Floats& values) {
   return Array::from(values, {static_cast<int64_t>(values.size())});
@@ -28,7 +28,7 @@ TEST_F(TreeFiles, NamesArePaths) {
   const ArrayMap arrays = named(tree);
   EXPECT_EQ(arrays.size(), 6u);
   EXPECT_EQ(arrays.at("0.0.weight").item(), 1);
-  EXPECT_EQ(arrays.at("1.1.0").item(), 5);
+  EXPECT_EQ(arrays.at("1.1.weight").item(), 5);
   EXPECT_EQ(named(row({7}), "x").at("x").item(), 7);
   EXPECT_CONTAINS(error_of([] { named(row({7})); }), "lone array");
 }

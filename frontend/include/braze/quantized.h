@@ -11,8 +11,11 @@
 
 #include "braze/gguf.h"
 #include "braze/tensor.h"
+#include "braze/tree.h"
 
 namespace braze {
+
+BRAZE_TREE(Quantized, low, high, scales, offsets)
 
 /// The numbers, f32 [..., k, n]. InvalidArgument unless the parts fit each other (braze/gguf.h).
 Tensor dequantize(const Quantized<Tensor>& weight, Where where = Where::current());

@@ -2,20 +2,21 @@
 // return.
 //
 // A tree is a leaf (Tensor outside of its function: Array), or a std::vector, std::pair, std::tuple
-// or Named of trees, or a struct template of yours over the leaf type whose `fields()` ties its
-// members:
+// or Named of trees, or a struct template of yours over the leaf type, whose members BRAZE_TREE
+// lists, in its namespace:
 //
-//   template <class T> struct Layer {
-//     T weight, bias;
-//     auto fields() { return std::tie(weight, bias); }
-//   };
+//   template <class T> struct Layer { T weight, bias; };
+//   BRAZE_TREE(Layer, weight, bias)
 //
-// A function that takes Layer<Tensor> is called with Layer<Array>.
+// A function that takes Layer<Tensor> is called with Layer<Array>. The members' names are those of
+// their arrays in files.
 #pragma once
 
+#include <array>
 #include <cstddef>
 #include <cstdint>
 #include <string>
+#include <string_view>
 #include <tuple>
 #include <type_traits>
 #include <utility>
@@ -163,26 +164,23 @@ struct Tree<std::pair<A, B>> : TreeOfParts<A, B> {
 };
 
 template <template <class> class Struct, class T>
-requires requires(Struct<T>& value) { value.fields(); }
+requires requires(Struct<T>& value) { braze_fields(value); }
 struct Tree<Struct<T>> {
   template <class To>
   using Rebind = Struct<To>;
   template <class F>
   static void with_fields(const Struct<T>& tree, F&& f) {
-    // `fields` ties members for writing as well; nothing is written through them here.
-    std::apply([&f](auto&... part) { (f(std::as_const(part)), ...); },
-               const_cast<Struct<T>&>(tree).fields());
+    std::apply([&f](const auto&... part) { (f(part), ...); }, braze_fields(tree));
   }
   template <class Part>
   using Of = Tree<std::remove_cvref_t<Part>>;
   template <class To, class F>
   static Struct<To> map(const Struct<T>& tree, F& f) {
     Struct<To> out;
-    auto to = out.fields();
-    auto from = const_cast<Struct<T>&>(tree).fields();
+    auto to = braze_fields(out);
+    auto from = braze_fields(tree);
     [&]<size_t... I>(std::index_sequence<I...>) {
-      ((std::get<I>(to) =
-            Of<decltype(std::get<I>(from))>::template map<To>(std::as_const(std::get<I>(from)), f)),
+      ((std::get<I>(to) = Of<decltype(std::get<I>(from))>::template map<To>(std::get<I>(from), f)),
        ...);
     }
     (std::make_index_sequence<std::tuple_size_v<decltype(from)>>());
@@ -196,7 +194,7 @@ struct Tree<Struct<T>> {
   static void paths(const Struct<T>& tree, const std::string& path, F& f) {
     size_t i = 0;
     with_fields(tree, [&](const auto& part) {
-      Of<decltype(part)>::paths(part, path + "." + std::to_string(i++), f);
+      Of<decltype(part)>::paths(part, path + "." + std::string(braze_field_names(tree)[i++]), f);
     });
   }
   static uint64_t structure(const Struct<T>& tree) {
@@ -227,3 +225,38 @@ Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next)
 }
 
 }  // namespace braze::detail
+
+// macro(first), macro(second) ... of up to 64 arguments.
+#define BRAZE_DETAIL_PARENS ()
+#define BRAZE_DETAIL_EXPAND(...) \
+  BRAZE_DETAIL_EXPAND_2(         \
+      BRAZE_DETAIL_EXPAND_2(BRAZE_DETAIL_EXPAND_2(BRAZE_DETAIL_EXPAND_2(__VA_ARGS__))))
+#define BRAZE_DETAIL_EXPAND_2(...) \
+  BRAZE_DETAIL_EXPAND_3(           \
+      BRAZE_DETAIL_EXPAND_3(BRAZE_DETAIL_EXPAND_3(BRAZE_DETAIL_EXPAND_3(__VA_ARGS__))))
+#define BRAZE_DETAIL_EXPAND_3(...) \
+  BRAZE_DETAIL_EXPAND_4(           \
+      BRAZE_DETAIL_EXPAND_4(BRAZE_DETAIL_EXPAND_4(BRAZE_DETAIL_EXPAND_4(__VA_ARGS__))))
+#define BRAZE_DETAIL_EXPAND_4(...) __VA_ARGS__
+#define BRAZE_DETAIL_EACH(macro, ...) BRAZE_DETAIL_EXPAND(BRAZE_DETAIL_NEXT(macro, __VA_ARGS__))
+#define BRAZE_DETAIL_NEXT(macro, first, ...) \
+  macro(first) __VA_OPT__(, BRAZE_DETAIL_AGAIN BRAZE_DETAIL_PARENS(macro, __VA_ARGS__))
+#define BRAZE_DETAIL_AGAIN() BRAZE_DETAIL_NEXT
+#define BRAZE_DETAIL_MEMBER(name) value.name
+#define BRAZE_DETAIL_NAME(name) std::string_view(#name)
+
+/// Makes a tree of a struct template over the leaf type, from its members. Stands behind it, in its
+/// namespace.
+#define BRAZE_TREE(Struct, ...)                                           \
+  template <class BrazeLeaf>                                              \
+  auto braze_fields(Struct<BrazeLeaf>& value) {                           \
+    return std::tie(BRAZE_DETAIL_EACH(BRAZE_DETAIL_MEMBER, __VA_ARGS__)); \
+  }                                                                       \
+  template <class BrazeLeaf>                                              \
+  auto braze_fields(const Struct<BrazeLeaf>& value) {                     \
+    return std::tie(BRAZE_DETAIL_EACH(BRAZE_DETAIL_MEMBER, __VA_ARGS__)); \
+  }                                                                       \
+  template <class BrazeLeaf>                                              \
+  constexpr auto braze_field_names(const Struct<BrazeLeaf>&) {            \
+    return std::array{BRAZE_DETAIL_EACH(BRAZE_DETAIL_NAME, __VA_ARGS__)}; \
+  }

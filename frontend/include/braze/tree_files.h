@@ -3,8 +3,9 @@
 //   save_safetensors("weights.safetensors", named(parameters, "mlp"));
 //   parameters = restore(parameters, load_safetensors("weights.safetensors"), "mlp");
 //
-// The name of an array in a file is its path in the tree, with dots: names of a Named, positions in
-// vectors, pairs, tuples and structs. With a prefix, "prefix." is before it.
+// The name of an array in a file is its path in the tree, with dots: names of a Named and of the
+// members of a struct, positions in vectors, pairs and tuples. With a prefix, "prefix." is before
+// it.
 #pragma once
 
 #include <source_location>

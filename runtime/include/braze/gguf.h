@@ -16,7 +16,6 @@
 #include <span>
 #include <string>
 #include <string_view>
-#include <tuple>
 #include <vector>
 
 #include "braze/array.h"
@@ -39,7 +38,6 @@ struct Quantized {
   std::vector<T> high;     ///< none, or one of the same dtype: [..., k * bits / 32, n]
   T scales;                ///< f16 or f32 [..., k / block, n]
   std::vector<T> offsets;  ///< none, or one of the type of the scales
-  auto fields() { return std::tie(low, high, scales, offsets); }
 };
 
 /// One tensor of a file, as the file describes it.
