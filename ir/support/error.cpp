@@ -43,6 +43,8 @@ std::string_view describe(ErrorKind kind) {
       return "device error";
     case ErrorKind::DataLoss:
       return "data loss";
+    case ErrorKind::NotFound:
+      return "not found";
     case ErrorKind::Internal:
       return "internal error";
   }

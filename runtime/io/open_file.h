@@ -13,7 +13,7 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kFileMissing{"file-missing", ErrorKind::DataLoss,
+inline constexpr Code kFileMissing{"file-missing", ErrorKind::NotFound,
                                    "A file or folder does not exist."};
 inline constexpr Code kFileDenied{"file-denied", ErrorKind::DataLoss,
                                   "The permissions of a file or folder do not let it be opened."};

@@ -56,6 +56,8 @@ braze_status status_of(ErrorKind kind) {
       return BRAZE_DEVICE;
     case ErrorKind::DataLoss:
       return BRAZE_DATA_LOSS;
+    case ErrorKind::NotFound:
+      return BRAZE_NOT_FOUND;
     case ErrorKind::Internal:
       break;
   }

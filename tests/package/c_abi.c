@@ -20,7 +20,7 @@ int main(int argc, char** argv) {
   int i;
   CHECK(argc == 2 || argc == 4);
 
-  CHECK(braze_package_load("/none.bzp", NULL, &package) == BRAZE_DATA_LOSS);
+  CHECK(braze_package_load("/none.bzp", NULL, &package) == BRAZE_NOT_FOUND);
   CHECK(package == NULL && strstr(braze_last_error(), "/none.bzp"));
   CHECK(braze_package_load(NULL, NULL, &package) == BRAZE_INVALID_ARGUMENT);
   if (argc == 4) {

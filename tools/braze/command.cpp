@@ -16,7 +16,8 @@ Exit exit_of(const Error& error) {
   constexpr std::pair<ErrorKind, Exit> kExits[] = {
       {ErrorKind::InvalidArgument, Exit::Usage},    {ErrorKind::Unsupported, Exit::Unsupported},
       {ErrorKind::ResourceExhausted, Exit::Device}, {ErrorKind::Device, Exit::Device},
-      {ErrorKind::DataLoss, Exit::BadFile},         {ErrorKind::Internal, Exit::Internal},
+      {ErrorKind::DataLoss, Exit::BadFile},         {ErrorKind::NotFound, Exit::BadFile},
+      {ErrorKind::Internal, Exit::Internal},
   };
   for (const auto& [kind, exit] : kExits)
     if (kind == error.kind()) return exit;

@@ -13,6 +13,7 @@
 #include "ir/support/scanner.h"
 #include "ir/support/text.h"
 #include "runtime/io/mapped_file.h"
+#include "runtime/io/open_file.h"
 #include "tools/braze/command.h"
 #include "tools/braze/package.h"
 
@@ -38,6 +39,7 @@ std::string read_text(const std::string& path) {
   };
   if (path == kStdin) return all(std::cin);
   std::ifstream file(path, std::ios::binary);
+  if (!file && errno == ENOENT) fail_open(path, errno);
   // A folder opens, and fails when it is read.
   if (!file || file.peek() == std::ifstream::traits_type::eof())
     fail(codes::kSourceFile, fmt::format("cannot read {}: {}", quote(path),

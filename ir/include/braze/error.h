@@ -21,6 +21,7 @@ enum class ErrorKind : uint8_t {
   ResourceExhausted,  ///< memory or another limit; inputs are untouched, retry is possible
   Device,             ///< a device or its driver failed
   DataLoss,           ///< a file is truncated, altered or unreadable
+  NotFound,           ///< a file or folder does not exist
   Internal,           ///< a bug in Braze; please report it
 };
 

@@ -26,7 +26,8 @@ typedef enum braze_status {
   BRAZE_RESOURCE_EXHAUSTED = 3, /**< memory; a retry is possible */
   BRAZE_DEVICE = 4,             /**< a device or its driver failed */
   BRAZE_DATA_LOSS = 5,          /**< a file is truncated, altered or unreadable */
-  BRAZE_INTERNAL = 6            /**< a bug in Braze */
+  BRAZE_INTERNAL = 6,           /**< a bug in Braze */
+  BRAZE_NOT_FOUND = 7           /**< a file does not exist */
 } braze_status;
 
 /** Element types. f16 and bf16 are 16 bits, in C uint16_t; bool is one byte, 0 or 1. */
@@ -62,8 +63,8 @@ const char* braze_last_error(void);
 
 /** Maps and checks a package. `options` may be NULL. BRAZE_INVALID_ARGUMENT for a file that is no
  * package or that others could have written, and for options of another size; BRAZE_UNSUPPORTED for
- * a version of the format that this library does not read; BRAZE_DATA_LOSS for one that is not
- * there or damaged. */
+ * a version of the format that this library does not read; BRAZE_NOT_FOUND for one that does not
+ * exist; BRAZE_DATA_LOSS for one that is damaged. */
 braze_status braze_package_load(const char* path, const braze_package_options* options,
                                 braze_package** out);
 /** Lets go of a package; functions that were loaded from it stay. */

@@ -3,8 +3,8 @@
 // Reading: files are untrusted. Sizes are checked against the bytes that are there before memory is
 // taken for them, and a file that is not sound as a whole is an error (DataLoss, InvalidArgument;
 // Unsupported for elements that Braze does not have): it never gives a wrong array. A path that
-// does not exist, cannot be opened or is no regular file is DataLoss; one with a NUL byte in it is
-// InvalidArgument.
+// does not exist is NotFound; one that cannot be opened or is no regular file is DataLoss; one with
+// a NUL byte in it is InvalidArgument.
 //
 // Writing: a file appears at once and whole, by rename; what was there before is replaced. Where
 // the path is a symbolic link of this user or root, the link stays, and the file that it leads to
