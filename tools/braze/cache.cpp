@@ -27,7 +27,7 @@ namespace {
 using Files = std::vector<CacheFolder::File>;
 
 struct Options {
-  std::string action, source, device = "cpu", max_size, older_than;
+  std::string action, source, device, max_size, older_than;
   bool remove = false, all = false, dry_run = false, json = false;
   CompileFlags compile;
 };
@@ -382,7 +382,8 @@ Exit show_entry(const Options& options) {
 Exit explain(const Options& options) {
   if (is_entry_name(options.source)) return show_entry(options);
   const Source source = read_source(options.source);
-  const Target& target = find_device(options.device).target();
+  const Device device = options.device.empty() ? default_device() : find_device(options.device);
+  const Target& target = device.target();
   const CompileOptions compile = options.compile.options();
   return std::visit(
       [&](const auto& code) { return explain_key(options, program_key(code, target, compile)); },

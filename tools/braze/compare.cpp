@@ -1,7 +1,9 @@
-// compare.cpp — braze compare: do two devices give the right results, and the same?
+// compare.cpp — braze compare: do two devices, or two ways to compile, give the right results, and
+// the same?
 #include <fmt/format.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdio>
 
@@ -29,9 +31,26 @@ struct Options {
   CompileFlags compile;
 };
 
-/// What one device returned.
-struct Side {
+/// A device and how to compile for it: "cpu,precision=fast,no-fuse".
+struct Way {
+  std::string name;
   Device device;
+  CompileFlags compile;
+
+  Way(const std::string& text, const CompileFlags& common) : name(text), compile(common) {
+    size_t end = std::min(text.find(','), text.size());
+    device = find_device(text.substr(0, end));
+    while (end < text.size()) {
+      const size_t begin = end + 1;
+      end = std::min(text.find(',', begin), text.size());
+      compile.set(text.substr(begin, end - begin));
+    }
+  }
+};
+
+/// What one of them returned.
+struct Side {
+  Way way;
   std::shared_ptr<const Program> program;
   std::vector<HostTensor> outputs;
 };
@@ -46,12 +65,13 @@ struct Verdict {
   bool vacuous() const { return judges && comparison.coverage.vacuous(); }
 };
 
-Side run_on(const Graph& graph, const Device& device, const Options& options) {
-  Side side{device,
+Side run_on(const Graph& graph, const Way& way, const InputFlags& given) {
+  const Device& device = way.device;
+  Side side{way,
             std::make_shared<const Program>(
-                compile_source(graph, device.target(), options.compile.options())),
+                compile_source(graph, device.target(), way.compile.options())),
             {}};
-  const Inputs inputs = make_inputs(*side.program, options.inputs);
+  const Inputs inputs = make_inputs(*side.program, given);
   std::vector<Array> arguments;
   for (const HostTensor& value : inputs.values)
     arguments.push_back(Array::from_host(value, device));
@@ -64,19 +84,19 @@ Side run_on(const Graph& graph, const Device& device, const Options& options) {
 bool run_same_kernels(const Side& a, const Side& b) {
   Target x = a.program->target, y = b.program->target;
   x.simulated = y.simulated = false;
-  return x == y && x.kind != TargetKind::Interpreter;
+  return x == y && x.kind != TargetKind::Interpreter && a.way.compile == b.way.compile;
 }
 
 // A device against what the graph means.
 void judge(const Graph& graph, std::span<const HostTensor> inputs, const Side& side,
            std::vector<Verdict>& verdicts) {
-  if (side.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
+  if (side.way.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
   const CheckResult result = check_outputs(graph, inputs, side.outputs, side.program->precision);
   const std::vector<std::string> names = output_names(graph.outputs());
   for (size_t i = 0; i < names.size(); ++i) {
     const OutputCheck& check = result.outputs[i];
     verdicts.push_back(
-        {names[i], side.device.name(), check.exact ? "exact" : "bound", check.comparison});
+        {names[i], side.way.name, check.exact ? "exact" : "bound", check.comparison});
   }
 }
 
@@ -84,12 +104,12 @@ std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> i
                                const Side& a, const Side& b) {
   std::vector<Verdict> verdicts;
   judge(graph, inputs, a, verdicts);
-  if (a.device != b.device) judge(graph, inputs, b, verdicts);
+  if (a.way.name != b.way.name) judge(graph, inputs, b, verdicts);
   const bool same = run_same_kernels(a, b);
   const std::vector<std::string> names = output_names(graph.outputs());
   for (size_t i = 0; i < a.outputs.size(); ++i) {
     // Devices with kernels of their own are each judged by what they may be.
-    verdicts.push_back({names[i], fmt::format("{} and {}", a.device.name(), b.device.name()),
+    verdicts.push_back({names[i], fmt::format("{} and {}", a.way.name, b.way.name),
                         same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i]),
                         same});
   }
@@ -142,11 +162,12 @@ void print_json(const std::vector<Verdict>& verdicts) {
 
 Exit compare_devices(const Options& options) {
   const Graph graph = read_graph(options.file, "compare");
-  if (find_device(options.a).kind() == DeviceKind::Interpreter &&
-      find_device(options.b).kind() == DeviceKind::Interpreter)
+  const Way first(options.a, options.compile), second(options.b, options.compile);
+  if (first.device.kind() == DeviceKind::Interpreter &&
+      second.device.kind() == DeviceKind::Interpreter)
     fail_usage("the interpreter is what others are compared with: name another device beside it");
-  const Side a = run_on(graph, find_device(options.a), options);
-  const Side b = run_on(graph, find_device(options.b), options);
+  const Side a = run_on(graph, first, options.inputs);
+  const Side b = run_on(graph, second, options.inputs);
   const Inputs inputs = make_inputs(*a.program, options.inputs);
   const std::vector<Verdict> verdicts = judge_all(graph, inputs.values, a, b);
   options.json ? print_json(verdicts) : print_text(verdicts);
@@ -167,8 +188,12 @@ Exit compare_devices(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
-  arguments.add_option("A", options->a, "A device: cpu, sim:cpu, interpreter ...").required();
-  arguments.add_option("B", options->b, "Another one").required();
+  arguments
+      .add_option("A", options->a,
+                  "A device: cpu, sim:cpu, interpreter ... and behind commas options of its own "
+                  "for compiling")
+      .required();
+  arguments.add_option("B", options->b, "Another one, or the same with other options").required();
   options->inputs.add_to(arguments);
   options->compile.add_to(arguments);
   arguments.add_flag("--allow-unjudged", options->allow_unjudged,
@@ -184,6 +209,7 @@ const Command kCompare = {
     "  braze compare softmax.braze cpu interpreter\n"
     "  braze compare softmax.braze cpu sim:cpu --inputs random:7\n"
     "  braze compare step.braze cpu interpreter --inputs x=batch.npy --symbol n=3\n"
+    "  braze compare softmax.braze cpu,precision=fast cpu,no-fuse\n"
     "\n"
     "Results without a reduction or a math function before them are exact: equal bit for bit.\n"
     "All others have a bound on their error. A device and its simulation agree in every bit.\n"

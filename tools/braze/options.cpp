@@ -71,6 +71,28 @@ CompileOptions CompileFlags::options() const {
   return options;
 }
 
+void CompileFlags::set(const std::string& option) {
+  const size_t equals = option.find('=');
+  const std::string name = option.substr(0, equals);
+  const std::pair<std::string_view, bool*> flags[] = {{"no-fuse", &no_fuse},
+                                                      {"fuse-all", &fuse_all}};
+  const std::pair<std::string_view, std::string*> values[] = {
+      {"precision", &precision}, {"codegen", &codegen}, {"dump", &dump}};
+  std::vector<std::string> known = {"schedule"};
+  for (const auto& [flag, is_set] : flags) {
+    if (name == flag && equals == std::string::npos) return void(*is_set = true);
+    known.emplace_back(flag);
+  }
+  for (const auto& [key, value] : values) {
+    if (name == key && equals != std::string::npos) return void(*value = option.substr(equals + 1));
+    known.emplace_back(key);
+  }
+  if (name == "schedule" && equals != std::string::npos)
+    return schedules.push_back(option.substr(equals + 1));
+  fail_usage(fmt::format("{} is no option of a device, such as cpu,precision=fast,no-fuse{}",
+                         option, did_you_mean(name, known)));
+}
+
 void CompileFlags::refuse_for_package() const {
   const CompileFlags none;
   const std::pair<std::string_view, bool> given[] = {{"--precision", precision != none.precision},

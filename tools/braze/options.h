@@ -22,8 +22,12 @@ struct CompileFlags {
 
   void add_to(Arguments& arguments);
   CompileOptions options() const;
+  /// Takes one option as it stands behind a device: "precision=fast", "no-fuse".
+  void set(const std::string& option);
   /// Usage failure if any was given: packages are compiled already.
   void refuse_for_package() const;
+
+  friend bool operator==(const CompileFlags&, const CompileFlags&) = default;
 };
 
 /// `text` as a device, or a usage failure that names the devices there are.

@@ -41,7 +41,7 @@ inline constexpr Code kUnsignedText{
 
 struct Options {
   std::string file;
-  std::string device = "cpu";
+  std::string device;
   int64_t repeat = 0;
   std::string trace;
   bool json = false, checked = false;
@@ -247,7 +247,7 @@ Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
   check_files(options);
   if (!options.trace.empty() && !start_trace(options.trace)) fail_trace(options.trace);
-  const Device device = find_device(options.device);
+  const Device device = options.device.empty() ? default_device() : find_device(options.device);
   const uint64_t hits_before = DiskCache::of_process().stats().hits;
   WallClock clock;
   const Job job = make_job(options, device);
