@@ -16,8 +16,8 @@ foreach(row IN LISTS rows)
   set(name ${op})
   set(arity ${CMAKE_MATCH_2})
   set(meaning "${CMAKE_MATCH_3}")
-  # Both take the dtype they lead to; tensor.h has them.
-  if(name STREQUAL convert OR name STREQUAL bitcast)
+  # Two take the dtype they lead to, and select is called where; tensor.h has them.
+  if(name STREQUAL convert OR name STREQUAL bitcast OR name STREQUAL select)
     continue()
   endif()
   # max and min are reductions, as in NumPy.

@@ -206,7 +206,7 @@ Results log_softmax(S s, W in) { return {{nn::log_softmax(in["x"], s["axis"])}};
 Results causal_softmax(S s, W in) {
   const Extents shape = s.list("shape");
   const int64_t queries = shape[shape.size() - 2], keys = shape.back();
-  const Tensor seen = iota(i32, {queries, keys}, 1) <= iota(i32, {queries, keys}, 0);
+  const Tensor seen = arange(i32, {queries, keys}, 1) <= arange(i32, {queries, keys}, 0);
   return {{nn::softmax(where(seen, in["x"] * 0.125, -INFINITY))}};
 }
 
@@ -338,7 +338,7 @@ Inputs packed_inputs(S s) {
 }
 Tensor unpacked(S s, W in) {
   const int64_t rows = s["rows"], groups = s["words"], group = s["group"];
-  const Tensor places = iota(i32, Dims{1, 1, 8}, 2) * 4;
+  const Tensor places = arange(i32, Dims{1, 1, 8}, 2) * 4;
   const Tensor nibbles = shr(expand_dims(in["packed"], 2), places) & 15;
   const Tensor numbers = reshape(cast(nibbles - 8, s.dtype()), {rows, groups, group});
   return reshape(numbers * expand_dims(in["scales"], 2), {rows, groups * group});
@@ -499,8 +499,8 @@ Tensor attended(S s, W in) {
   const double cap = static_cast<double>(s.get("cap", 0));
   if (cap > 0) scores = tanh(scores / cap) * cap;
   // Position of the last query is that of the last key.
-  const Tensor query = iota(i32, {queries, keys}, 0) + (keys - queries),
-               key = iota(i32, {queries, keys}, 1);
+  const Tensor query = arange(i32, {queries, keys}, 0) + (keys - queries),
+               key = arange(i32, {queries, keys}, 1);
   if (bias == "full")
     scores = scores + cast(reshape(in["bias"], {heads, group, queries, keys}), scores.dtype());
   if (bias == "slopes")

@@ -228,7 +228,7 @@ Array make_values(const Input& input, size_t position, const Device& device) {
   const bool is_index = input.dtype == DType::I32 || input.dtype == DType::I64;
   const auto values = [&](const Tensor& salt, const Tensor& low, const Tensor& span) {
     Tensor h =
-        (shape.empty() ? salt * 0u : reshape(iota(u32, Dim(checked_numel(input.shape))), shape));
+        (shape.empty() ? salt * 0u : reshape(arange(u32, Dim(checked_numel(input.shape))), shape));
     h = (h ^ salt) * 0x9E3779B1u;
     h = (h ^ shr(h, 16u)) * 0x85EBCA6Bu;
     h = (h ^ shr(h, 13u)) * 0xC2B2AE35u;

@@ -53,7 +53,7 @@ std::pair<Training<Tensor>, Tensor> train(const Training<Tensor>& t, const Tenso
   const auto [mean, ready, sums] = optim::accumulate(gradient, t.gradients, kBatchesAStep);
   const Weights clipped = optim::clip_by_global_norm(mean, 1.0);
   const auto [model, state] = optim::adamw(t.model, clipped, t.optimizer, {.learning_rate = rate});
-  return {{optim::select(ready, model, t.model), optim::select(ready, state, t.optimizer), sums},
+  return {{optim::where(ready, model, t.model), optim::where(ready, state, t.optimizer), sums},
           loss};
 }
 
@@ -87,7 +87,7 @@ int run() {
   const std::filesystem::path file = std::filesystem::temp_directory_path() /
                                      ("deep_train." + std::to_string(getpid()) + ".safetensors");
   Training<Array> training = go_on(start(random::Key(1)), 0, kSteps / 2);
-  save_safetensors(file, named(training));
+  save_safetensors(file, state_dict(training));
   training = go_on(training, kSteps / 2, kSteps);
   const double loss = last;
 

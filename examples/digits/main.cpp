@@ -170,7 +170,7 @@ void write_text(const std::filesystem::path& path, const std::string& text) {
 void save(const std::filesystem::path& folder, const Parameters& parameters, const Array& pixels,
           const Array& labels) {
   std::filesystem::create_directories(folder);
-  save_safetensors(folder / "weights.safetensors", named(parameters));
+  save_safetensors(folder / "weights.safetensors", state_dict(parameters));
   write_text(folder / "classify.braze", make_classify().graph(parameters, pixels));
   write_text(folder / "evaluate.braze", make_evaluate().graph(parameters, pixels, labels));
   save_npy(folder / "pixels.npy", pixels);

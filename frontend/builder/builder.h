@@ -54,7 +54,7 @@ struct Handle {
 
 inline NodeId node_of(const Tensor& tensor) { return NodeId(tensor.id()); }
 
-/// Makes `builder` the one that values without operands (`iota`, `fill` ...) belong to, in this
+/// Makes `builder` the one that values without operands (`arange`, `full` ...) belong to, in this
 /// thread, for a scope.
 class BuilderScope {
  public:

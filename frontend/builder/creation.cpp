@@ -18,10 +18,10 @@ Tensor constant(const Array& value, Where where) {
                            "constant", at);
 }
 
-Tensor fill(DType dtype, const Dims& shape, double value, Where where) {
+Tensor full(DType dtype, const Dims& shape, double value, Where where) {
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::current_builder(at);
-  const Tensor scalar = detail::as_tensor(Operand(value, where), builder, dtype, "fill", at);
+  const Tensor scalar = detail::as_tensor(Operand(value, where), builder, dtype, "full", at);
   return detail::wrap(
       builder, build::broadcast_to(builder->graph, detail::node_of(scalar), to_shape(shape), at));
 }
@@ -38,14 +38,14 @@ Tensor full_like(const Tensor& x, double value, Where where) {
 Tensor zeros_like(const Tensor& x, Where where) { return full_like(x, 0, where); }
 Tensor ones_like(const Tensor& x, Where where) { return full_like(x, 1, where); }
 
-Tensor iota(DType dtype, const Dims& shape, int64_t axis, Where where) {
+Tensor arange(DType dtype, const Dims& shape, int64_t axis, Where where) {
   const SourceLocation at = detail::place(where);
   const auto& builder = detail::current_builder(at);
-  axis = detail::to_axis(axis, shape.size(), "iota", at);
+  axis = detail::to_axis(axis, shape.size(), "arange", at);
   return detail::wrap(builder, build::iota(builder->graph, {dtype, to_shape(shape)}, axis, at));
 }
 
-Tensor iota(DType dtype, const Dim& size, Where where) { return iota(dtype, {size}, 0, where); }
+Tensor arange(DType dtype, const Dim& size, Where where) { return arange(dtype, {size}, 0, where); }
 
 Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
   const detail::Place place(where);

@@ -160,7 +160,7 @@ class Einsum {
     const Tensor flat = reshape(last, shape);
     const Tensor diagonal = extent.is_constant()
                                 ? slice(flat, -1, 0, extent * extent, extent.value() + 1)
-                                : take(flat, iota(i64, extent) * number(extent + 1), -1);
+                                : take(flat, arange(i64, extent) * number(extent + 1), -1);
     Labels labels;
     for (size_t i = 0; i + 1 < order.size(); ++i)
       labels.push_back(term.labels[static_cast<size_t>(order[i])]);

@@ -63,8 +63,8 @@ Shape broadcast_shape(const Graph& graph, std::span<const NodeId> operands, cons
 Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where call) {
   const SourceLocation where = place(call);
   const ElementwiseInfo& row = info(op);
-  const char* op_name = called(row.name.data());  // names are literals
   const bool is_select = op == ElementwiseOp::select;
+  const char* op_name = called(is_select ? "where" : row.name.data());  // names are literals
 
   std::vector<const Tensor*> tensors;
   std::optional<DType> dtype;   // of the first Tensor or Array
@@ -87,7 +87,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
       tensors.empty() ? current_builder(where) : builder_of(tensors, op_name, where);
   if (!dtype)
     fail(codes::kNoTensor, fmt::format("{}: numbers alone have no dtype", op_name),
-         {.location = where, .node = op_name, .fix = "make one of them a tensor with fill"});
+         {.location = where, .node = op_name, .fix = "make one of them a tensor with full"});
 
   Graph& graph = builder->graph;
   std::vector<NodeId> nodes;
@@ -178,8 +178,8 @@ Tensor& operator*=(Tensor& x, const Operand& y) { return x = Operand(x, y.where(
 Tensor& operator/=(Tensor& x, const Operand& y) { return x = Operand(x, y.where()) / y; }
 
 Tensor where(const Operand& condition, const Operand& x, const Operand& y, Where where) {
-  const detail::Place place(where, "where");
-  return select(condition, x, y, where);
+  const Operand operands[] = {condition, x, y};
+  return detail::elementwise(ElementwiseOp::select, operands, where);
 }
 
 Tensor cast(const Tensor& x, DType dtype, Where where) {

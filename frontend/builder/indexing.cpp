@@ -60,8 +60,8 @@ Tensor triangle(const char* op, const Tensor& x, Where where, Keeps keeps) {
   if (x.rank() < 2)
     fail(codes::kShapeMismatch, fmt::format("{}: {} is no matrix", op, x.to_string()),
          {.location = at, .node = op, .fix = "give a tensor of two axes or more"});
-  const Tensor rows = expand_dims(iota(i64, x.dim(-2)), 1), columns = iota(i64, x.dim(-1));
-  return select(keeps(rows, columns), x, zeros_like(x));
+  const Tensor rows = expand_dims(arange(i64, x.dim(-2)), 1), columns = arange(i64, x.dim(-1));
+  return braze::where(keeps(rows, columns), x, zeros_like(x));
 }
 
 }  // namespace
@@ -211,10 +211,11 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis, Whe
   const std::vector<Expr> strides = row_major_strides(to_shape(x.shape()));
   Tensor offset = index * along(strides[at_axis(axis)]);
   for (size_t i = 0; i < shape.size(); ++i)
-    if (i != at_axis(axis)) offset += iota(i64, shape, static_cast<int64_t>(i)) * along(strides[i]);
+    if (i != at_axis(axis))
+      offset += arange(i64, shape, static_cast<int64_t>(i)) * along(strides[i]);
   const Tensor extent = along(to_expr(x.dim(axis)));
   const Tensor is_place = (index >= 0) & (index < extent);
-  return take(reshape(x, {x.numel()}), select(is_place, offset, -1));
+  return take(reshape(x, {x.numel()}), braze::where(is_place, offset, -1));
 }
 
 // ---- Repetitions ------------------------------------------------------------------------------

@@ -144,7 +144,7 @@ Tensor fold_in(const Tensor& key, const Operand& index, Where where) {
     return std::pair(cast(shr(product, 32), u32), cast(product, u32));
   };
   const auto block = philox4x32<Tensor>(
-      {cast(wide, u32), cast(shr(wide, 32), u32), fill(u32, {}, 0), fill(u32, {}, kByIndex)},
+      {cast(wide, u32), cast(shr(wide, 32), u32), full(u32, {}, 0), full(u32, {}, kByIndex)},
       {element(key, 0), element(key, 1)}, multiply);
   return concat({reshape(block[0], {1}), reshape(block[1], {1})});
 }
@@ -236,7 +236,7 @@ Tensor rounded_down(const Tensor& value, DType dtype) {
   if (dtype == DType::F64) return value;
   const int kept = dtype == DType::F32 ? 24 : uniform_bits(dtype);
   const int64_t dropped = (int64_t{1} << (53 - kept)) - 1;
-  const Tensor magnitude = bitcast(value, i64) + select(value < 0, fill(i64, {}, dropped), 0);
+  const Tensor magnitude = bitcast(value, i64) + braze::where(value < 0, full(i64, {}, dropped), 0);
   return cast(bitcast(magnitude & ~dropped, f64), dtype);
 }
 

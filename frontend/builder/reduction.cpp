@@ -96,7 +96,8 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, Where where) 
   check_floating(x, "logsumexp");
   const Tensor greatest = stop_gradient(max(x, axes, true));
   // An infinite maximum shifts nothing: inf - inf would be NaN.
-  const Tensor shift = select(abs(greatest) < std::numeric_limits<double>::infinity(), greatest, 0);
+  const Tensor shift =
+      braze::where(abs(greatest) < std::numeric_limits<double>::infinity(), greatest, 0);
   const Tensor total = log(sum(exp(x - shift), axes, true)) + shift;
   if (keepdims) return total;
   Dims shape;

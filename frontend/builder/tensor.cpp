@@ -310,7 +310,7 @@ std::string Tensor::to_string() const {
   return valid() ? checked_type(*this).to_string() : "an empty Tensor";
 }
 
-Tensor Tensor::named(std::string name) const {
+Tensor Tensor::label(std::string name) const {
   checked_type(*this);
   builder_->graph.set_label(NodeId(id_), std::move(name));
   return *this;

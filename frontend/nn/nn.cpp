@@ -149,13 +149,13 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_
   check_labels("cross_entropy", logits, labels);
   const Tensor z = shifted(widen(logits), -1);
   const int64_t classes = z.dim(-1).value();
-  const Tensor chosen = sum(select(one_hot(labels, classes, boolean), z, 0), -1);
+  const Tensor chosen = sum(braze::where(one_hot(labels, classes, boolean), z, 0), -1);
   const Tensor loss = log(sum(exp(z), -1)) - chosen;
   // The shift cancels only where a class is chosen, so the other rows have to be left out whole.
   const Tensor label = cast(labels, i64);
   const Tensor is_class = (label >= 0) & (label < classes), counts = label != ignore_index;
-  const Tensor other = select(counts, full_like(loss, NAN), 0);
-  const Tensor total = sum(select(is_class & counts, loss, other));
+  const Tensor other = braze::where(counts, full_like(loss, NAN), 0);
+  const Tensor total = sum(braze::where(is_class & counts, loss, other));
   return cast(total / cast(sum(cast(counts, i64)), total.dtype()), logits.dtype());
 }
 
@@ -222,7 +222,7 @@ Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {
     fail(codes::kBadAttribute, fmt::format("dropout: the rate {} is not in [0, 1)", rate),
          {.location = detail::place(where), .node = "dropout"});
   const Tensor kept = random::uniform(key, x.shape(), f32) >= rate;
-  return select(kept, x * (1 / (1 - rate)), 0);
+  return braze::where(kept, x * (1 / (1 - rate)), 0);
 }
 
 Tensor embedding(const Tensor& table, const Tensor& ids, Where where) {

@@ -213,7 +213,7 @@ namespace {
 
 // Of numbers what the elementwise functions are of Tensors.
 double minimum(double x, double y) { return std::min(x, y); }
-double select(bool condition, double x, double y) { return condition ? x : y; }
+double where(bool condition, double x, double y) { return condition ? x : y; }
 
 double checked_steps(const char* schedule, int64_t steps) {
   if (steps < 1)
@@ -253,7 +253,7 @@ Schedule step_decay(double first, int64_t interval, double factor) {
 
 Schedule warmup(int64_t steps, const Schedule& after) {
   return [after, peak = after(0), count = checked_steps("warmup", steps)](const auto& step) {
-    return select(step < count, peak * minimum((step + 1) / count, 1.0), after.at(step - count));
+    return where(step < count, peak * minimum((step + 1) / count, 1.0), after.at(step - count));
   };
 }
 
@@ -267,7 +267,7 @@ Tensor global_norm(const Weights& gradients, Where where) {
   DType wide = f32;
   for (const auto& item : gradients)
     if (wide_type(item.second) == f64) wide = f64;
-  Tensor sum_of_squares = fill(wide, {}, 0);
+  Tensor sum_of_squares = full(wide, {}, 0);
   for (const auto& item : gradients)
     sum_of_squares += cast(sum(square(widened(item.second))), wide);
   return sqrt(sum_of_squares);
@@ -277,7 +277,7 @@ Weights clip_by_global_norm(const Weights& gradients, const Operand& max_norm, W
   const detail::Place place(where);
   const Tensor norm = global_norm(gradients);
   const Operand most = Option("max_norm", max_norm).in(norm.dtype());
-  const Tensor factor = braze::select(norm > most, most / norm, 1);
+  const Tensor factor = braze::where(norm > most, most / norm, 1);
   return gradients.map([&](const Tensor& g) {
     const Tensor wide = widened(g);
     return cast(wide * cast(factor, wide.dtype()), g.dtype());
@@ -301,9 +301,9 @@ Accumulated accumulate(const Weights& gradients, const Weights& state, int64_t e
   for (const auto& [name, g] : gradients) {
     const Tensor total = state_of(state, "sum." + name, g) + widened(g);
     out.gradients.add(name, total / calls);
-    sums.add(name, braze::select(out.ready, 0, total));
+    sums.add(name, braze::where(out.ready, 0, total));
   }
-  out.state.add("count", braze::select(out.ready, 0, count));
+  out.state.add("count", braze::where(out.ready, 0, count));
   out.state.add("sum", sums);
   return out;
 }
@@ -329,7 +329,7 @@ Unscaled unscale(const Weights& gradients, const Weights& scale, const LossScale
   const detail::Place place(where);
   const Tensor& factor = scale.at("scale");
   Unscaled out;
-  out.finite = fill(boolean, {}, 1);
+  out.finite = full(boolean, {}, 1);
   out.gradients = gradients.map([&](const Tensor& g) {
     const Tensor wide = widened(g);
     out.finite = out.finite & all(abs(wide) < INFINITY);
@@ -341,18 +341,18 @@ Unscaled unscale(const Weights& gradients, const Weights& scale, const LossScale
     return out;
   }
   const Tensor steps = scale.at("steps") + 1, grows = steps >= options.interval;
-  const Tensor grown = braze::select(grows, factor * options.growth, factor);
+  const Tensor grown = braze::where(grows, factor * options.growth, factor);
   // A scale without a finite number behind it stays.
-  const Tensor kept = braze::select(grown < INFINITY, grown, factor);
-  out.scale.add("scale", braze::select(finite, kept, factor * options.backoff));
-  out.scale.add("steps", braze::select(finite & !grows, steps, 0));
+  const Tensor kept = braze::where(grown < INFINITY, grown, factor);
+  out.scale.add("scale", braze::where(finite, kept, factor * options.backoff));
+  out.scale.add("steps", braze::where(finite & !grows, steps, 0));
   return out;
 }
 
-Weights select(const Tensor& condition, const Weights& chosen, const Weights& other, Where where) {
+Weights where(const Tensor& condition, const Weights& chosen, const Weights& other, Where where) {
   const detail::Place place(where);
   return chosen.zip(
-      other, [&](const Tensor& x, const Tensor& y) { return braze::select(condition, x, y); });
+      other, [&](const Tensor& x, const Tensor& y) { return braze::where(condition, x, y); });
 }
 
 }  // namespace braze::optim

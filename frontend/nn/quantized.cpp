@@ -52,7 +52,7 @@ Tensor spread(const Tensor& part, const Layout& layout) {
 Tensor digits(const Tensor& words, int64_t bits, const Layout& layout) {
   const auto axis = static_cast<int64_t>(words.rank()) - 1;
   const Dims split = layout.split(words);
-  const Tensor place = iota(words.dtype(), split, axis);
+  const Tensor place = arange(words.dtype(), split, axis);
   return reshape(shr(broadcast_to(expand_dims(words, axis), split), place * bits), layout.whole());
 }
 

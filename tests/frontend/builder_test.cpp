@@ -36,8 +36,8 @@ TEST_F(BuilderTest, NumbersMustBeValues) {
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, i64)); }),
                   "18446744073709551616 is not a value of i64");
   expect_near(jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, f64)), {0x1p64}, 0);
-  const std::string text = error_of([] { jit([] { return fill(i32, {3}, 0.5); })(); });
-  EXPECT_CONTAINS(text, "fill: 0.5 is not a value of i32");
+  const std::string text = error_of([] { jit([] { return full(i32, {3}, 0.5); })(); });
+  EXPECT_CONTAINS(text, "full: 0.5 is not a value of i32");
   EXPECT_CONTAINS(text, "choose a dtype that has this value, such as f32");
   for (const double value : {1e30, 0.5, -1e10, std::nan("")})
     EXPECT_CONTAINS(error_of([&] { full({2}, value, i32); }), "is not a value of i32");
@@ -106,7 +106,7 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return nn::linear({{"weight", t}}, t); });
   expect_here([](Tensor t) { return random::normal(t, {2}); });
   expect_here([](Tensor t) { return update(t, sum(t)); });
-  expect_here([](Tensor t) { return select(t, t, t); });
+  expect_here([](Tensor t) { return where(t, t, t); });
   expect_here([](Tensor) { return add(1.0, 2); });
   expect_here([](Tensor t) { return t + Tensor(); });
 }
@@ -144,7 +144,7 @@ TEST_F(BuilderTest, ErrorsNameTheFunctionThatWasCalled) {
   EXPECT_CONTAINS(text([](Tensor t) { return any(t); }, x), "any: is not defined on f32[2, 3]");
   EXPECT_CONTAINS(text([](Tensor t) { return pow(t, -2); }, i),
                   "pow: i32[2, 3] to the power -2 has no integer values");
-  EXPECT_CONTAINS(text([](Tensor t) { return nn::layer_norm(t, fill(f32, {4}, 1), t); }, x),
+  EXPECT_CONTAINS(text([](Tensor t) { return nn::layer_norm(t, full(f32, {4}, 1), t); }, x),
                   "layer_norm: f32[2, 3] and f32[4] do not broadcast");
   EXPECT_CONTAINS(text([](Tensor t) { return nn::dropout(t, 0.5, t); }, x),
                   "dropout: f32[2, 3] is no key");
@@ -167,7 +167,7 @@ TEST_F(BuilderTest, TensorsStayInTheirFunction) {
                   "belong to two functions");
   EXPECT_CONTAINS(error_of([&] { jit([&](Tensor) { return kept; })(zeros({2})); }),
                   "a Tensor of another function");
-  EXPECT_CONTAINS(error_of([] { iota(f32, {3}, 0); }), "no graph is under construction");
+  EXPECT_CONTAINS(error_of([] { arange(f32, {3}, 0); }), "no graph is under construction");
   EXPECT_CONTAINS(error_of([] { Tensor().dtype(); }), "empty");
 }
 
@@ -282,7 +282,7 @@ TEST_F(BuilderTest, DimsAreDeclaredInText) {
 
 TEST_F(BuilderTest, NamesAreShown) {
   const std::string text =
-      jit([](Tensor x) { return (x * 2).named("doubled") + 1; }).graph(spec(f32, {2}));
+      jit([](Tensor x) { return (x * 2).label("doubled") + 1; }).graph(spec(f32, {2}));
   EXPECT_CONTAINS(text, "%doubled");
 }
 

@@ -174,7 +174,7 @@ TEST_P(Checked, BlamesNoOpForWhatArgumentsAndConstantsHold) {
   EXPECT_CONTAINS(text, "the argument \"arg0\" is NaN at [2] of f32[3]; no op made it");
   EXPECT_NO_THROW(f(full({3}, kInf)));
   const auto constant = jit(
-      [](Tensor x) { return where(x > 0, x, -kInf) + exp(log(0 * fill(f32, {3}, 1))); }, checked());
+      [](Tensor x) { return where(x > 0, x, -kInf) + exp(log(0 * full(f32, {3}, 1))); }, checked());
   EXPECT_NO_THROW(constant(ones({3})));
 }
 
@@ -182,7 +182,7 @@ TEST_P(Checked, NamesANanOfConstantsThatIsMadeUseOf) {
   const auto f = jit([](Tensor x) { return where(x > 1, full_like(x, kNan), x) * 2; }, checked());
   EXPECT_NO_THROW(f(ones({3})));
   EXPECT_CONTAINS(error_of([&] { f(numbers({1, 2, 3}, {3})); }), "NaN at [1] of f32[3]");
-  const auto root = jit([](Tensor x) { return x + sqrt(fill(f32, {2}, -1)); }, checked());
+  const auto root = jit([](Tensor x) { return x + sqrt(full(f32, {2}, -1)); }, checked());
   EXPECT_CONTAINS(error_of([&] { root(ones({2})); }), "of constants alone is NaN at [0]");
   // A label that is no class.
   const auto loss = jit([](Tensor x, Tensor c) { return nn::cross_entropy(x, c); }, checked());
@@ -224,9 +224,9 @@ Tensor loss_of(Tensor table, Tensor weight, Tensor ids, Tensor labels) {
   const Tensor scores = dot(x, transpose(x)) * 0.25;
   const Dims square = {x.dim(0), x.dim(0)};
   const Tensor mask =
-      where(iota(i64, square, 1) <= iota(i64, square, 0), fill(f32, square, 0), -kInf);
+      where(arange(i64, square, 1) <= arange(i64, square, 0), full(f32, square, 0), -kInf);
   const Tensor attended = dot(nn::softmax(scores + mask), x);
-  const Tensor hidden = nn::rms_norm(gelu(dot(attended, weight)), fill(f32, {x.dim(1)}, 1));
+  const Tensor hidden = nn::rms_norm(gelu(dot(attended, weight)), full(f32, {x.dim(1)}, 1));
   return nn::cross_entropy(dot(hidden, weight), labels);
 }
 

@@ -32,7 +32,7 @@ class Gradients : public OnDevice {
 /// A scalar that weighs every element of y differently.
 Tensor weigh(const Tensor& y) {
   const Tensor flat = reshape(y, {-1});
-  return sum(flat * cos(iota(y.dtype(), flat.shape(), 0) + 0.5));
+  return sum(flat * cos(arange(y.dtype(), flat.shape(), 0) + 0.5));
 }
 
 /// d weigh(f) / d inputs against differences.
@@ -80,7 +80,7 @@ TEST_F(Gradients, OfIndicesAndParts) {
   check([](Tensors v) { return tile(v[0], {2, 2}); }, {random({2, 3})});
   check([](Tensors v) { return tril(v[0], -1) + triu(v[0], 1) * 2; }, {random({2, 4, 3})});
   const auto taken = [](Tensors v) {
-    const Tensor indices = cast(rem(iota(i64, {1, 4, 5}, 1) * 3, 3), i32);
+    const Tensor indices = cast(rem(arange(i64, {1, 4, 5}, 1) * 3, 3), i32);
     return take_along_axis(v[0], indices, 0);
   };
   check(taken, {random({3, 4, 5})});
@@ -147,7 +147,7 @@ TEST_F(Gradients, EveryElementwiseRow) {
 }
 
 TEST_F(Gradients, SelectAndConvert) {
-  check([](auto x) { return select(x[0] > x[1], x[0] * x[1], x[1] * 3); },
+  check([](auto x) { return where(x[0] > x[1], x[0] * x[1], x[1] * 3); },
         {random({2, 3}), random({2, 3})});
   check([](auto x) { return cast(cast(x[0], f64) * 2, f64); }, {random({3})});
   // f32 in between: differences in f64 see its rounding, so exact values.

@@ -150,7 +150,7 @@ TEST_F(Jit, InsideOfAnotherFunction) {
 }
 
 TEST_F(Jit, WithoutArguments) {
-  const auto f = jit([] { return iota(i64, {3}, 0); });
+  const auto f = jit([] { return arange(i64, {3}, 0); });
   expect_near(f(), {0, 1, 2}, 0);
   expect_near(f(), {0, 1, 2}, 0);
   EXPECT_EQ(f.compile_count(), 1);
@@ -207,7 +207,7 @@ TEST_F(Jit, BitcastsToOtherDTypesDoNotCancel) {
 
 TEST_F(Jit, UpdatesAreOfArguments) {
   const auto updated = [] {
-    const Tensor t = fill(f32, {2}, 1);
+    const Tensor t = full(f32, {2}, 1);
     return update(t, t + 1);
   };
   EXPECT_CONTAINS(error_of([&] { jit(updated)(); }), "which is no argument");
@@ -241,7 +241,7 @@ TEST_F(Jit, NamesAreWords) {
 }
 
 TEST_F(Jit, ArgumentsDetermineEveryExtent) {
-  const auto f = jit([](Tensor x) { return std::pair(x, iota(f32, Dim("m:1..8"))); });
+  const auto f = jit([](Tensor x) { return std::pair(x, arange(f32, Dim("m:1..8"))); });
   EXPECT_CONTAINS(error_of([&] { f(ones({2})); }), "no argument has the extent m");
 }
 
@@ -510,11 +510,11 @@ TEST_F(Jit, ChecksItself) {
 TEST_F(Jit, ChecksAllOfAttention) {
   const auto attention = jit([](Tensor q, Tensor k, Tensor v) {
     const int64_t n = 40;
-    const Tensor i = iota(i32, {n, n}, 0), j = iota(i32, {n, n}, 1);
+    const Tensor i = arange(i32, {n, n}, 0), j = arange(i32, {n, n}, 1);
     const Tensor distance = i - j;
     const Tensor scores = dot(q, transpose(k)) * 0.25f - cast(distance, f32) * 0.125f;
     const Tensor inside = logical_and(distance >= 0, distance - 1 < 8);
-    return dot(nn::softmax(select(inside, scores, full_like(scores, -1e9))), v);
+    return dot(nn::softmax(where(inside, scores, full_like(scores, -1e9))), v);
   });
   const auto matrix = [](uint64_t key) { return random::normal({40, 16}, random::Key(key)); };
   const CheckReport report = attention.check(matrix(1), matrix(2), matrix(3));
@@ -551,7 +551,7 @@ TEST_F(Jit, BoolsOfAnyBytesAreTheSameEverywhere) {
   const unsigned char bytes[] = {0, 1, 2, 255, 4, 128, 1, 0};
   const Array flags = Array::from_bytes(std::as_bytes(std::span(bytes)), boolean, {8});
   const auto f = jit([](Tensor x) {
-    const Tensor all_true = fill(boolean, {8}, 1);
+    const Tensor all_true = full(boolean, {8}, 1);
     return std::tuple{x, cast(x, f32), x == all_true, !x, sum(cast(x, i32)), max(x)};
   });
   for (const char* device : {"cpu", "interpreter", "sim:cpu"}) {

@@ -460,8 +460,8 @@ TEST_F(Optim, TrainingInF16WithAScaledLossGoesAsPyTorchs) {
     const optim::Unscaled slopes = optim::unscale(gradient, scale, options);
     const auto [updated, next] =
         optim::adamw(w, slopes.gradients, state, {.learning_rate = 0.01, .weight_decay = 0.1});
-    return std::tuple{optim::select(slopes.finite, updated, w),
-                      optim::select(slopes.finite, next, state), slopes.scale,
+    return std::tuple{optim::where(slopes.finite, updated, w),
+                      optim::where(slopes.finite, next, state), slopes.scale,
                       loss / scale.at("scale")};
   });
   Parameters w = training.parameters(), scale = optim::loss_scale_state(options);

@@ -91,7 +91,7 @@ TEST_F(PrecisionTest, ProductsThatAreSeenAreRoundedBeforeTheirSum) {
   EXPECT_EQ(to_doubles(seen(x, y).second), Doubles(8, 0.0));
   const auto compared = jit([](Tensor a, Tensor b) {
     const Tensor product = a * b;
-    return std::pair{sum(product, {0}), sum(select(product > 0.f, b, a), {0})};
+    return std::pair{sum(product, {0}), sum(where(product > 0.f, b, a), {0})};
   });
   EXPECT_EQ(to_doubles(compared(x, y).first), Doubles(8, 0.0));
 }

@@ -52,7 +52,7 @@ TEST_F(Numbers, WithoutATensorKeepTheirOwn) {
 }
 
 TEST_F(Numbers, ConditionsAreBool) {
-  const auto f = jit([](Tensor x, Tensor on) { return select(on, x, -x); });
+  const auto f = jit([](Tensor x, Tensor on) { return where(on, x, -x); });
   const Array x = vector({1, 2});
   expect_near(f(x, true), {1, 2}, 0);
   expect_near(f(x, false), {-1, -2}, 0);
@@ -171,7 +171,7 @@ TEST_F(Schedules, EveryOptionMayBeATensor) {
     for (const auto& [name, array] : a.first) expect_near(b.first[name], to_doubles(array), 1e-6);
     for (const auto& [name, array] : a.second) expect_near(b.second[name], to_doubles(array), 1e-6);
   };
-  const auto number = [](double value) { return fill(f32, {}, value); };
+  const auto number = [](double value) { return full(f32, {}, value); };
   expect_same(
       [](Weights p, Weights q, Weights s) {
         return optim::adamw(p, q, s, {.learning_rate = 0.1, .beta1 = 0.8, .weight_decay = 0.5});

@@ -22,15 +22,15 @@ Array row(const Floats& values) {
 
 TEST_F(TreeFiles, NamesArePaths) {
   const Parameters p = {{"0.weight", row({1})}, {"0.bias", row({2})}};
-  EXPECT_EQ(named(p).at("0.bias").item(), 2);
-  EXPECT_EQ(named(p, "mlp").at("mlp.0.weight").item(), 1);
+  EXPECT_EQ(state_dict(p).at("0.bias").item(), 2);
+  EXPECT_EQ(state_dict(p, "mlp").at("mlp.0.weight").item(), 1);
   const std::pair tree(p, std::vector{Layer<Array>{row({3}), row({4})}, {row({5}), row({6})}});
-  const ArrayMap arrays = named(tree);
+  const ArrayMap arrays = state_dict(tree);
   EXPECT_EQ(arrays.size(), 6u);
   EXPECT_EQ(arrays.at("0.0.weight").item(), 1);
   EXPECT_EQ(arrays.at("1.1.weight").item(), 5);
-  EXPECT_EQ(named(row({7}), "x").at("x").item(), 7);
-  EXPECT_CONTAINS(error_of([] { named(row({7})); }), "lone array");
+  EXPECT_EQ(state_dict(row({7}), "x").at("x").item(), 7);
+  EXPECT_CONTAINS(error_of([] { state_dict(row({7})); }), "lone array");
 }
 
 TEST_F(TreeFiles, RestoreIsTheInverse) {
@@ -38,7 +38,7 @@ TEST_F(TreeFiles, RestoreIsTheInverse) {
                        std::vector{Layer<Array>{row({3}), row({4})}});
   const std::string path =
       (std::filesystem::path(testing::TempDir()) / "braze-tree.safetensors").string();
-  save_safetensors(path, named(tree, "state"));
+  save_safetensors(path, state_dict(tree, "state"));
   const auto read = restore(tree, load_safetensors(path), "state");
   EXPECT_EQ(read.first["a.b"].to_vector<float>(), (Floats{1, 2}));
   EXPECT_EQ(read.first.names(), tree.first.names());
@@ -49,7 +49,7 @@ TEST_F(TreeFiles, RestoreIsTheInverse) {
 
 TEST_F(TreeFiles, EverythingThatIsWrongIsSaid) {
   const Parameters p = {{"weight", row({1, 2})}, {"bias", row({1})}, {"scale", row({1})}};
-  ArrayMap arrays = named(p);
+  ArrayMap arrays = state_dict(p);
   arrays["bias"] = row({1, 2});
   arrays["scale"] = Array::from(Doubles{1}, {1});
   arrays["wieght"] = arrays["weight"];
@@ -60,7 +60,8 @@ TEST_F(TreeFiles, EverythingThatIsWrongIsSaid) {
   EXPECT_CONTAINS(error_of(attempt), "\"scale\" is f64[1], not f32[1]");
   EXPECT_CONTAINS(error_of(attempt), "\"wieght\" has no place");
   EXPECT_CONTAINS(error_of(attempt), "tree_files_test.cpp");
-  EXPECT_CONTAINS(error_of([&] { restore(p, named(p, "mlp")); }), "\"mlp.weight\" has no place");
+  EXPECT_CONTAINS(error_of([&] { restore(p, state_dict(p, "mlp")); }),
+                  "\"mlp.weight\" has no place");
 }
 
 }  // namespace

@@ -142,7 +142,7 @@ struct Accumulated {
 ///
 ///   auto [mean, ready, next_sums] = optim::accumulate(gradient, sums, 8);
 ///   auto [updated, next] = optim::adamw(w, mean, state);
-///   return std::tuple{optim::select(ready, updated, w), optim::select(ready, next, state),
+///   return std::tuple{optim::where(ready, updated, w), optim::where(ready, next, state),
 ///                     next_sums};
 Accumulated accumulate(const Weights& gradients, const Weights& state, int64_t every,
                        Where where = Where::current());
@@ -160,7 +160,7 @@ Accumulated accumulate(const Weights& gradients, const Weights& state, int64_t e
 //
 //   auto [slopes, finite, next_scale] = optim::unscale(gradient, scale, options);
 //   auto [updated, next] = optim::adamw(w, slopes, state);
-//   return std::tuple{optim::select(finite, updated, w), optim::select(finite, next, state),
+//   return std::tuple{optim::where(finite, updated, w), optim::where(finite, next, state),
 //                     next_scale};
 
 struct LossScaleOptions {
@@ -184,7 +184,7 @@ struct Unscaled {
 Unscaled unscale(const Weights& gradients, const Weights& scale,
                  const LossScaleOptions& options = {}, Where where = Where::current());
 /// `chosen` where `condition` (a bool scalar) holds, else `other`, which has the same names.
-Weights select(const Tensor& condition, const Weights& chosen, const Weights& other,
-               Where where = Where::current());
+Weights where(const Tensor& condition, const Weights& chosen, const Weights& other,
+              Where where = Where::current());
 
 }  // namespace braze::optim

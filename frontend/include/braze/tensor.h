@@ -127,7 +127,7 @@ class Tensor {
   /// The same with one index.
   Tensor operator[](const Index& index) const;
   /// Names the value in dumps, reports and profiles. The last name given to a value wins.
-  Tensor named(std::string name) const;
+  Tensor label(std::string name) const;
 
   friend Tensor operator+(const Operand& x, const Operand& y);
   friend Tensor operator-(const Operand& x, const Operand& y);
@@ -292,7 +292,7 @@ using Where = std::source_location;  ///< the user's line, for errors, reports a
 Tensor constant(const Array& value, Where where = Where::current());
 /// Every element is `value`, rounded once to a floating `dtype`; InvalidArgument if another one
 /// does not have it.
-Tensor fill(DType dtype, const Dims& shape, double value, Where where = Where::current());
+Tensor full(DType dtype, const Dims& shape, double value, Where where = Where::current());
 /// A tensor of x's type whose elements are all `value`.
 Tensor full_like(const Tensor& x, double value, Where where = Where::current());
 /// Zeros of x's type.
@@ -300,9 +300,9 @@ Tensor zeros_like(const Tensor& x, Where where = Where::current());
 /// Ones of x's type.
 Tensor ones_like(const Tensor& x, Where where = Where::current());
 /// The index along `axis`, in a numeric `dtype`.
-Tensor iota(DType dtype, const Dims& shape, int64_t axis, Where where = Where::current());
+Tensor arange(DType dtype, const Dims& shape, int64_t axis, Where where = Where::current());
 /// [0, 1, ... size - 1]: rank 1.
-Tensor iota(DType dtype, const Dim& size, Where where = Where::current());
+Tensor arange(DType dtype, const Dim& size, Where where = Where::current());
 /// The product of these extents of x as a rank-0 tensor of `dtype`, also where they are symbolic.
 Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where = Where::current());
 

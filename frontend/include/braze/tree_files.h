@@ -1,6 +1,6 @@
 // tree_files.h — trees of Arrays (tree.h), such as a model's parameters, to and from files (io.h).
 //
-//   save_safetensors("weights.safetensors", named(parameters, "mlp"));
+//   save_safetensors("weights.safetensors", state_dict(parameters, "mlp"));
 //   parameters = restore(parameters, load_safetensors("weights.safetensors"), "mlp");
 //
 // The name of an array in a file is its path in the tree, with dots: names of a Named and of the
@@ -37,8 +37,8 @@ std::vector<Array> take_arrays(const std::vector<std::string>& names,
 
 /// The arrays of a tree by their names.
 template <class T>
-ArrayMap named(const T& tree, std::string_view prefix = "",
-               std::source_location where = std::source_location::current()) {
+ArrayMap state_dict(const T& tree, std::string_view prefix = "",
+                    std::source_location where = std::source_location::current()) {
   const std::vector<std::string> names = detail::array_names(tree, prefix, where);
   const std::vector<Array> values = detail::leaves<Array>(tree);
   ArrayMap out;
@@ -47,7 +47,7 @@ ArrayMap named(const T& tree, std::string_view prefix = "",
   return out;
 }
 
-/// The tree `like`, whose arrays are those of `arrays` with its names: the inverse of `named`.
+/// The tree `like`, whose arrays are those of `arrays` with its names: the inverse of `state_dict`.
 /// `like` gives names, dtypes and shapes; the devices are those of `arrays`. InvalidArgument, with
 /// everything that is wrong, if an array is missing, too many, or of another dtype or shape.
 template <class T>
