@@ -43,7 +43,7 @@ function(install_notices component)
   endforeach()
 endfunction()
 install_notices(runtime libfmt-dev libsodium-dev libxxhash-dev zlib1g-dev libcli11-dev libstdc++-12-dev)
-install_notices(compiler llvm-22-dev libzstd-dev)
+install_notices(compiler llvm-22-dev libpcre2-dev libutf8proc-dev libzstd-dev)
 
 if(PROJECT_IS_TOP_LEVEL)
   include(BrazePackages)

@@ -159,6 +159,23 @@ void JsonReader::skip_number() {
   }
 }
 
+double JsonReader::number() {
+  peek();
+  const size_t begin = position_;
+  skip_number();
+  double value = 0;  // stays 0, or is infinite, where the number is out of range
+  const char* const end = text_.data() + position_;
+  if (std::from_chars(text_.data() + begin, end, value).ec != std::errc())
+    fail_here("a number beyond those of double");
+  return value;
+}
+
+bool JsonReader::boolean() {
+  const bool value = peek() == 't';
+  skip_word(value ? "true" : "false");
+  return value;
+}
+
 void JsonReader::skip_word(std::string_view word) {
   if (!text_.substr(position_).starts_with(word)) fail_here("there should be a value");
   position_ += word.size();

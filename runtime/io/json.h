@@ -51,6 +51,13 @@ class JsonReader {
   std::string string();
   /// A number without sign, fraction and exponent that is at most 2^64 - 1.
   uint64_t integer();
+  /// Any number, rounded to double.
+  double number();
+  /// true or false.
+  bool boolean();
+  /// The first character of the value that comes next: '{', '[', '"', 't', 'f', 'n', or that of a
+  /// number; '\0' at the end.
+  char next() { return peek(); }
   /// Any value, checked but dropped.
   void skip();
   /// Demands that nothing but blanks is left.

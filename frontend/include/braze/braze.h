@@ -20,5 +20,6 @@
 #include "braze/quantized.h"
 #include "braze/random.h"
 #include "braze/tensor.h"
+#include "braze/tokenizer.h"
 #include "braze/trace.h"
 #include "braze/tree_files.h"
