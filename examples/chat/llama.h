@@ -1,0 +1,224 @@
+// llama.h — a language model of the Llama family, from a .gguf file: its weights, and one step of
+// it.
+//
+// Weights stay quantised in memory; the kernels of the products expand them. Keys and values of
+// all tokens so far are kept in arrays of a fixed capacity that each step takes over and adds rows
+// to.
+#pragma once
+
+#include <braze/braze.h>
+
+#include <cmath>
+#include <string>
+#include <tuple>
+#include <vector>
+
+namespace llama {
+
+using namespace braze;
+
+/// A matrix [in, out]: blocks, or plain numbers where the file has such.
+template <class T>
+struct Weight {
+  std::vector<Quantized<T>> blocks;
+  std::vector<T> plain;
+  auto fields() { return std::tie(blocks, plain); }
+};
+
+template <class T>
+struct Layer {
+  T attention_norm, mlp_norm;
+  Weight<T> query, key, value, output, gate, up, down;
+  auto fields() {
+    return std::tie(attention_norm, mlp_norm, query, key, value, output, gate, up, down);
+  }
+};
+
+template <class T>
+struct Weights {
+  std::vector<Layer<T>> layers;
+  Weight<T> embedding;             // [width, tokens]
+  std::vector<Weight<T>> unembed;  // none: the embedding serves
+  T norm;
+  auto fields() { return std::tie(layers, embedding, unembed, norm); }
+};
+
+/// Keys and values [capacity, heads, size] of one layer. Rows that no token has are zeros.
+template <class T>
+struct Cache {
+  T keys, values;
+  auto fields() { return std::tie(keys, values); }
+};
+
+struct Sizes {
+  int64_t layers, width, heads, kv_heads, head, tokens, context;
+  double epsilon, base;  // of the norms; of the angles of positions
+};
+
+inline Sizes sizes_of(const GgufFile& file) {
+  const std::string name = file.string("general.architecture");
+  if (name != "llama") throw std::runtime_error(file.path() + " is of the family " + name);
+  const auto whole = [&](const char* key) { return file.integer("llama." + std::string(key)); };
+  const int64_t width = whole("embedding_length"), heads = whole("attention.head_count");
+  return {.layers = whole("block_count"),
+          .width = width,
+          .heads = heads,
+          .kv_heads = whole("attention.head_count_kv"),
+          .head = width / heads,
+          .tokens = file.tensor("token_embd.weight").shape.at(0),
+          .context = whole("context_length"),
+          .epsilon = file.number("llama.attention.layer_norm_rms_epsilon"),
+          .base = file.has("llama.rope.freq_base") ? file.number("llama.rope.freq_base") : 10000};
+}
+
+// ---- Weights ------------------------------------------------------------------------------------
+
+/// Where a file's rows of a head go: llama.cpp has the two parts of each rotated pair side by side;
+/// here all first parts stand before all second ones.
+inline std::vector<int64_t> halves(int64_t heads, int64_t size) {
+  std::vector<int64_t> order;
+  for (int64_t h = 0; h < heads; ++h)
+    for (int64_t part = 0; part < 2; ++part)
+      for (int64_t i = 0; i < size / 2; ++i) order.push_back(h * size + 2 * i + part);
+  return order;
+}
+
+inline Weight<Array> load(const GgufFile& file, const std::string& name, const Device& device,
+                          const std::vector<int64_t>& order = {}) {
+  if (file.tensor(name).blocks)
+    return {.blocks = {file.load_quantized(name, device, order)}, .plain = {}};
+  const Array rows = file.load(name, device);
+  const auto arranged = jit([](Tensor w, Tensor o) { return cast(transpose(take(w, o)), f32); });
+  const auto straight = jit([](Tensor w) { return cast(transpose(w), f32); });
+  const auto count = static_cast<int64_t>(order.size());
+  return {.blocks = {},
+          .plain = {order.empty() ? straight(rows)
+                                  : arranged(rows, Array::from(order, {count}, device))}};
+}
+
+inline Weights<Array> load_weights(const GgufFile& file, const Device& device) {
+  const Sizes sizes = sizes_of(file);
+  Weights<Array> out;
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const auto name = [i](const char* part) {
+      return "blk." + std::to_string(i) + "." + part + ".weight";
+    };
+    out.layers.push_back(
+        {.attention_norm = file.load(name("attn_norm"), device),
+         .mlp_norm = file.load(name("ffn_norm"), device),
+         .query = load(file, name("attn_q"), device, halves(sizes.heads, sizes.head)),
+         .key = load(file, name("attn_k"), device, halves(sizes.kv_heads, sizes.head)),
+         .value = load(file, name("attn_v"), device),
+         .output = load(file, name("attn_output"), device),
+         .gate = load(file, name("ffn_gate"), device),
+         .up = load(file, name("ffn_up"), device),
+         .down = load(file, name("ffn_down"), device)});
+  }
+  out.embedding = load(file, "token_embd.weight", device);
+  if (file.has_tensor("output.weight")) out.unembed = {load(file, "output.weight", device)};
+  out.norm = file.load("output_norm.weight", device);
+  return out;
+}
+
+inline std::vector<Cache<Array>> make_caches(const Sizes& sizes, int64_t capacity,
+                                             const Device& device) {
+  std::vector<Cache<Array>> out;
+  const std::vector<int64_t> shape{capacity, sizes.kv_heads, sizes.head};
+  for (int64_t i = 0; i < sizes.layers; ++i)
+    out.push_back({zeros(shape, f32, device), zeros(shape, f32, device)});
+  return out;
+}
+
+// ---- The model ----------------------------------------------------------------------------------
+
+inline Tensor matrix(const Weight<Tensor>& weight) {
+  return weight.blocks.empty() ? weight.plain[0] : dequantize(weight.blocks[0]);
+}
+
+inline Tensor embed(const Weight<Tensor>& table, const Tensor& ids) {
+  return transpose(table.blocks.empty() ? take(table.plain[0], ids, 1)
+                                        : dequantize(columns(table.blocks[0], ids)));
+}
+
+/// What a step knows of its tokens' positions.
+struct Positions {
+  Tensor rows;          // [n]: their rows in the caches
+  Tensor cosine, sine;  // [n, 1, 2, size / 2]
+  Tensor visible;       // [n, 1, m]: whether a token sees row m
+  Dim extent;           // of the rows that are looked at
+};
+
+/// `start`: [1], the first token's position; `extent`: [m] of any values.
+inline Positions positions_of(const Tensor& start, const Dim& count, const Tensor& extent,
+                              const Sizes& sizes) {
+  const Tensor rows = start + iota(i32, count);
+  std::vector<float> frequencies;
+  for (int64_t i = 0; i < sizes.head; i += 2)
+    frequencies.push_back(static_cast<float>(
+        1 / std::pow(sizes.base, static_cast<double>(i) / static_cast<double>(sizes.head))));
+  const Array steps = Array::from(frequencies, {1, 1, 1, sizes.head / 2}, "cpu");
+  const Array signs = Array::from(std::vector<float>{-1, 1}, {1, 1, 2, 1}, "cpu");
+  const Tensor angles = reshape(cast(rows, f32), {count, 1, 1, 1}) * steps;
+  const Dim m = extent.dim(0);
+  return {.rows = rows,
+          .cosine = cos(angles),
+          .sine = sin(angles) * signs,
+          .visible = reshape(iota(i32, m), {1, 1, m}) <= reshape(rows, {count, 1, 1}),
+          .extent = m};
+}
+
+/// Turns each pair of [n, heads, size] by the angle of its position.
+inline Tensor rotate(const Tensor& x, const Positions& at) {
+  const Dims shape = x.shape();
+  const Tensor halves = reshape(x, {shape[0], shape[1], 2, shape[2] / 2});
+  return reshape(halves * at.cosine + reverse(halves, 2) * at.sine, shape);
+}
+
+inline Tensor attention(const Layer<Tensor>& layer, const Cache<Tensor>& cache, const Tensor& x,
+                        const Positions& at, const Sizes& sizes, Cache<Tensor>& updated) {
+  const Dim n = x.dim(0);
+  const int64_t group = sizes.heads / sizes.kv_heads;
+  const Tensor queries =
+      rotate(reshape(dot(x, matrix(layer.query)), {n, sizes.heads, sizes.head}), at);
+  const Tensor keys =
+      rotate(reshape(dot(x, matrix(layer.key)), {n, sizes.kv_heads, sizes.head}), at);
+  const Tensor values = reshape(dot(x, matrix(layer.value)), {n, sizes.kv_heads, sizes.head});
+  // The rows were zeros.
+  updated.keys = update(cache.keys, scatter_add(cache.keys, at.rows, keys));
+  updated.values = update(cache.values, scatter_add(cache.values, at.rows, values));
+  const Tensor all_keys = slice(updated.keys, 0, 0, at.extent);
+  const Tensor all_values = slice(updated.values, 0, 0, at.extent);
+  const Tensor grouped = reshape(queries, {n, sizes.kv_heads, group, sizes.head});
+  const Tensor scores = dot_general(
+      grouped, all_keys,
+      {.batch_left = {1}, .batch_right = {1}, .contract_left = {3}, .contract_right = {2}});
+  const double scale = 1 / std::sqrt(static_cast<double>(sizes.head));
+  const Tensor weights = nn::softmax(where(at.visible, scores * scale, -INFINITY));
+  const Tensor mixed = dot_general(
+      weights, all_values,
+      {.batch_left = {0}, .batch_right = {1}, .contract_left = {3}, .contract_right = {0}});
+  return dot(reshape(permute(mixed, {1, 0, 2, 3}), {n, sizes.width}), matrix(layer.output));
+}
+
+/// The scores of what comes behind the last of `ids` [n], one for each token, and the caches with
+/// n rows more. Rows beyond `extent` are not looked at.
+inline std::pair<Tensor, std::vector<Cache<Tensor>>> forward(
+    const Weights<Tensor>& weights, const std::vector<Cache<Tensor>>& caches, const Tensor& ids,
+    const Tensor& start, const Tensor& extent, const Sizes& sizes) {
+  const Dim n = ids.dim(0);
+  const Positions at = positions_of(start, n, extent, sizes);
+  std::vector<Cache<Tensor>> updated(caches.size());
+  Tensor x = embed(weights.embedding, ids);
+  for (size_t i = 0; i < weights.layers.size(); ++i) {
+    const Layer<Tensor>& layer = weights.layers[i];
+    x += attention(layer, caches[i], nn::rms_norm(x, layer.attention_norm, sizes.epsilon), at,
+                   sizes, updated[i]);
+    const Tensor h = nn::rms_norm(x, layer.mlp_norm, sizes.epsilon);
+    x += dot(silu(dot(h, matrix(layer.gate))) * dot(h, matrix(layer.up)), matrix(layer.down));
+  }
+  const Tensor last = nn::rms_norm(slice(x, 0, n - 1, n), weights.norm, sizes.epsilon);
+  const Weight<Tensor>& head = weights.unembed.empty() ? weights.embedding : weights.unembed[0];
+  return {reshape(dot(last, matrix(head)), {sizes.tokens}), updated};
+}
+
+}  // namespace llama

@@ -1,0 +1,325 @@
+// Talks with a language model: a .gguf file of the Llama family whose chats are written as ChatML.
+// tools/chat.sh fetches one. Usage: chat FILE [--device NAME] [--prompt TEXT] [--system TEXT]
+// [--tokens N] [--context N] [--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE]
+//
+// --check asks the questions of a file and compares the answers with those that stand there.
+#include <algorithm>
+#include <chrono>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <numeric>
+#include <random>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+#include "llama.h"
+
+using namespace braze;
+
+namespace {
+
+struct Options {
+  std::string file;
+  Device device = default_device();
+  std::string prompt;  // empty: asks at the terminal
+  std::string system = "You are a helpful AI assistant named SmolLM, trained by Hugging Face";
+  int64_t tokens = 512;    // of an answer, at most
+  int64_t context = 2048;  // of the whole talk
+  double temperature = 0;  // 0: always the likeliest token
+  int top_k = 0;           // 0: all
+  double top_p = 1;
+  uint64_t seed = 1;
+  std::string check;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  const auto usage = [] {
+    throw std::runtime_error(
+        "usage: chat FILE [--device NAME] [--prompt TEXT] [--system TEXT] [--tokens N] [--context "
+        "N] "
+        "[--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE]");
+  };
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
+      return argv[++i];
+    };
+    if (option == "--device")
+      options.device = Device(value());
+    else if (option == "--prompt")
+      options.prompt = value();
+    else if (option == "--system")
+      options.system = value();
+    else if (option == "--tokens")
+      options.tokens = std::stol(value());
+    else if (option == "--context")
+      options.context = std::stol(value());
+    else if (option == "--temperature")
+      options.temperature = std::stod(value());
+    else if (option == "--top-k")
+      options.top_k = std::stoi(value());
+    else if (option == "--top-p")
+      options.top_p = std::stod(value());
+    else if (option == "--seed")
+      options.seed = std::stoull(value());
+    else if (option == "--check")
+      options.check = value();
+    else if (option.starts_with("--") || !options.file.empty())
+      usage();
+    else
+      options.file = option;
+  }
+  if (options.file.empty()) usage();
+  return options;
+}
+
+double seconds_since(std::chrono::steady_clock::time_point start) {
+  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
+}
+
+// ---- The model on its device
+// ----------------------------------------------------------------------
+
+/// Rows of the caches are looked at in steps of so many, so that calls of one shape repeat.
+constexpr int64_t kStep = 64;
+
+/// (weights, caches, ids [n], start [1], extent [m], temperature [1], key) -> (caches, scores,
+/// next). With a temperature above 0, `next` is drawn: the greatest of the scores with Gumbel noise
+/// on each is distributed as their softmax.
+auto make_step(const llama::Sizes& sizes, int64_t context, bool one_token) {
+  const Dim n = one_token ? Dim(1) : Dim(("n:1.." + std::to_string(context)).c_str());
+  const std::string m =
+      "m:" + std::to_string(kStep) + ".." + std::to_string(context) + "%" + std::to_string(kStep);
+  return jit(
+      [sizes](llama::Weights<Tensor> weights, std::vector<llama::Cache<Tensor>> caches, Tensor ids,
+              Tensor start, Tensor extent, Tensor temperature, Tensor key) {
+        auto [scores, updated] = llama::forward(weights, caches, ids, start, extent, sizes);
+        const Tensor position = reshape(start, {}) + cast(count(ids, 0, i64), i32);
+        const Tensor chance = random::uniform(random::fold_in(key, position), scores.shape());
+        const Tensor drawn = scores / maximum(temperature, 1e-6) - log(-log(chance));
+        const Tensor best = argmax(where(temperature > 0, drawn, scores));
+        return std::tuple{updated, scores, cast(reshape(best, {1}), i32)};
+      },
+      {as_given, as_given, spec(i32, {n}), as_given, spec(i32, {m.c_str()})},
+      {.name = one_token ? "decode" : "prompt",
+       .inputs = {"weights", "caches", "ids", "start", "extent", "temperature", "key"}});
+}
+
+class Model {
+ public:
+  explicit Model(const Options& options)
+      : options_(options),
+        file_(GgufFile::open(options.file)),
+        sizes_(llama::sizes_of(file_)),
+        context_(std::min(options.context, sizes_.context) / kStep * kStep),
+        weights_(llama::load_weights(file_, options.device)),
+        caches_(llama::make_caches(sizes_, context_, options.device)),
+        temperature_(full({1}, options.temperature, f32, options.device)),
+        key_(random::Key(options.seed).array(options.device)),
+        prompt_(make_step(sizes_, context_, false)),
+        decode_(make_step(sizes_, context_, true)),
+        engine_(options.seed) {}
+
+  const GgufFile& file() const { return file_; }
+  int64_t room() const { return context_ - position_; }
+
+  /// Begins anew.
+  void forget() {
+    caches_ = llama::make_caches(sizes_, context_, options_.device);
+    position_ = 0;
+  }
+
+  /// Adds these tokens; the one that comes next.
+  int32_t next(const std::vector<int32_t>& ids) {
+    const auto count = static_cast<int64_t>(ids.size());
+    const Array tokens = Array::from(ids, {count}, options_.device);
+    const Array start =
+        Array::from(std::vector<int32_t>{static_cast<int32_t>(position_)}, {1}, options_.device);
+    position_ += count;
+    const int64_t rows = (position_ + kStep - 1) / kStep * kStep;
+    if (!extent_.valid() || extent_.numel() != rows) extent_ = zeros({rows}, i32, options_.device);
+    Array scores, chosen;
+    const auto run = [&](const auto& step) {
+      std::tie(caches_, scores, chosen) =
+          step(weights_, caches_, tokens, start, extent_, temperature_, key_);
+    };
+    if (count == 1)
+      run(decode_);
+    else
+      run(prompt_);
+    const bool cut = options_.temperature > 0 && (options_.top_k > 0 || options_.top_p < 1);
+    return cut ? draw(scores.to_vector<float>()) : chosen.to_vector<int32_t>()[0];
+  }
+
+ private:
+  /// One of the likeliest: at most top_k of them, and no more than make up top_p together.
+  int32_t draw(const std::vector<float>& scores) {
+    std::vector<int32_t> order(scores.size());
+    std::iota(order.begin(), order.end(), 0);
+    std::stable_sort(order.begin(), order.end(), [&](int32_t a, int32_t b) {
+      return scores[static_cast<size_t>(a)] > scores[static_cast<size_t>(b)];
+    });
+    const float greatest = scores[static_cast<size_t>(order[0])];
+    std::vector<double> chances;
+    for (const int32_t id : order)
+      chances.push_back(
+          std::exp((scores[static_cast<size_t>(id)] - greatest) / options_.temperature));
+    const double all = std::accumulate(chances.begin(), chances.end(), 0.0);
+    size_t kept = 0;
+    for (double sum = 0; kept < chances.size() && sum <= options_.top_p * all; ++kept) {
+      if (options_.top_k > 0 && kept == static_cast<size_t>(options_.top_k)) break;
+      sum += chances[kept];
+    }
+    chances.resize(std::max<size_t>(kept, 1));
+    return order[std::discrete_distribution<size_t>(chances.begin(), chances.end())(engine_)];
+  }
+
+  const Options& options_;
+  GgufFile file_;
+  llama::Sizes sizes_;
+  int64_t context_;
+  llama::Weights<Array> weights_;
+  std::vector<llama::Cache<Array>> caches_;
+  Array temperature_, key_, extent_;
+  decltype(make_step({}, 0, false)) prompt_, decode_;
+  std::mt19937_64 engine_;
+  int64_t position_ = 0;
+};
+
+// ---- A talk
+// -----------------------------------------------------------------------------------------
+
+class Talk {
+ public:
+  explicit Talk(const Options& options)
+      : options_(options), model_(options), tokenizer_(Tokenizer::from_gguf(model_.file())) {
+    const auto end = tokenizer_.id("<|im_end|>");
+    if (!end)
+      throw std::runtime_error(options.file + " has no token <|im_end|>: its chats are no ChatML");
+    end_ = *end;
+    begin();
+  }
+
+  /// Forgets what was said.
+  void begin() {
+    model_.forget();
+    pending_.clear();
+    add("<|im_start|>system\n", options_.system, "<|im_end|>\n");
+  }
+
+  /// Answers on stdout, and returns the answer's tokens.
+  std::vector<int32_t> answer(const std::string& question) {
+    add("<|im_start|>user\n", question, "<|im_end|>\n<|im_start|>assistant\n");
+    if (static_cast<int64_t>(pending_.size()) + 1 >= model_.room())
+      throw std::runtime_error("the talk is longer than --context");
+    const auto began = std::chrono::steady_clock::now();
+    const size_t asked = pending_.size();
+    int32_t token = model_.next(pending_);
+    const double first = seconds_since(began);
+    auto decoding = std::chrono::steady_clock::now();
+    int64_t count = 0;
+    std::vector<int32_t> said;
+    while (token != end_ && count < options_.tokens && model_.room() > 1) {
+      print(token);
+      said.push_back(token);
+      token = model_.next({token});
+      if (++count == 1) decoding = std::chrono::steady_clock::now();  // the first one compiles
+    }
+    const double seconds = seconds_since(decoding);
+    std::printf("%s\n", text_.c_str());
+    text_.clear();
+    // The answer ends for the model as well.
+    pending_ = {token};
+    if (token != end_) pending_.push_back(end_);
+    add("", "", "\n");
+    std::fflush(stdout);
+    std::fprintf(stderr, "%zu tokens read in %.2f s; %lld written, %.1f a second\n", asked, first,
+                 static_cast<long long>(count),
+                 count > 1 ? static_cast<double>(count - 1) / seconds : 0);
+    return said;
+  }
+
+ private:
+  /// What the user wrote is text, whatever names of tokens stand in it.
+  void add(const std::string& before, const std::string& text, const std::string& behind) {
+    const auto append = [this](const std::string& part, bool special) {
+      const auto ids = tokenizer_.encode(part, {.frame = false, .special = special});
+      pending_.insert(pending_.end(), ids.begin(), ids.end());
+    };
+    append(before, true);
+    append(text, false);
+    append(behind, true);
+  }
+
+  /// As soon as characters are whole.
+  void print(int32_t token) {
+    text_ += tokenizer_.piece(token);
+    size_t whole = text_.size();
+    while (whole > 0 && text_.size() - whole < 4 && (text_[whole - 1] & 0xc0) == 0x80) --whole;
+    if (whole > 0 && (text_[whole - 1] & 0x80) != 0) --whole;  // the first byte of the last one
+    const auto lead = static_cast<unsigned char>(whole < text_.size() ? text_[whole] : 0);
+    const size_t size = lead >= 0xf0 ? 4 : lead >= 0xe0 ? 3 : lead >= 0xc0 ? 2 : 1;
+    if (text_.size() - whole >= size) whole = text_.size();
+    std::fwrite(text_.data(), 1, whole, stdout);
+    std::fflush(stdout);
+    text_.erase(0, whole);
+  }
+
+  const Options& options_;
+  Model model_;
+  Tokenizer tokenizer_;
+  int32_t end_ = 0;
+  std::vector<int32_t> pending_;  // tokens that the model has not seen yet
+  std::string text_;              // not printed yet
+};
+
+/// The file has two lines for each question: it, and the tokens of its answer. The number of
+/// answers that are other ones.
+int check(Talk& talk, const std::string& path) {
+  std::ifstream file(path);
+  if (!file) throw std::runtime_error(path + " cannot be read");
+  int asked = 0, wrong = 0;
+  for (std::string question, line; std::getline(file, question) && std::getline(file, line);
+       ++asked) {
+    std::istringstream numbers(line);
+    const std::vector<int32_t> expected{std::istream_iterator<int32_t>(numbers), {}};
+    talk.begin();
+    const std::vector<int32_t> said = talk.answer(question);
+    if (said == expected) continue;
+    const auto parted = std::mismatch(said.begin(), said.end(), expected.begin(), expected.end());
+    std::printf("^ other than expected from token %td on\n", parted.first - said.begin());
+    ++wrong;
+  }
+  std::printf("%d of %d answers are as expected\n", asked - wrong, asked);
+  if (asked == 0) throw std::runtime_error(path + " has no questions");
+  return wrong;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options options = parse(argc, argv);
+    const DeviceGuard device(options.device);
+    Talk talk(options);
+    if (!options.check.empty()) return check(talk, options.check) == 0 ? 0 : 1;
+    if (!options.prompt.empty()) {
+      talk.answer(options.prompt);
+      return 0;
+    }
+    std::string question;
+    while (std::cout << "> " << std::flush && std::getline(std::cin, question))
+      if (!question.empty()) talk.answer(question);
+    std::cout << "\n";
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "chat: " << error.what() << "\n";
+    return 1;
+  }
+}
