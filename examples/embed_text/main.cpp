@@ -1,0 +1,217 @@
+// Embeds sentences by a BERT, such as MiniLM, and tells how near each is to the first one. FOLDER
+// has config.json, model.safetensors and tokenizer.json; tools/embed_text.sh fetches one. Usage:
+// embed_text FOLDER [--device NAME] [--tokens N] [--check FILE] [SENTENCE...]
+//
+// --check compares the embeddings with those that stand in a file.
+#include <braze/braze.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <iostream>
+#include <iterator>
+#include <optional>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <vector>
+
+using namespace braze;
+
+namespace {
+
+struct Options {
+  std::string folder, check;
+  Device device = default_device();
+  int64_t tokens = 256;  // of a sentence; what is behind them does not count
+  std::vector<std::string> sentences;
+};
+
+Options parse(int argc, char** argv) {
+  Options options;
+  for (int i = 1; i < argc; ++i) {
+    const std::string option = argv[i];
+    const auto value = [&]() -> std::string {
+      if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
+      return argv[++i];
+    };
+    if (option == "--device")
+      options.device = Device(value());
+    else if (option == "--tokens")
+      options.tokens = std::stol(value());
+    else if (option == "--check")
+      options.check = value();
+    else if (options.folder.empty())
+      options.folder = option;
+    else
+      options.sentences.push_back(option);
+  }
+  if (options.folder.empty() || (options.sentences.empty() && options.check.empty()))
+    throw std::runtime_error(
+        "usage: embed_text FOLDER [--device NAME] [--tokens N] [--check FILE] [SENTENCE...]");
+  return options;
+}
+
+// ---- The model --------------------------------------------------------------------------------
+
+struct Sizes {
+  int64_t layers, heads;
+  double epsilon;
+};
+
+/// The numbers of config.json that are needed.
+Sizes read_sizes(const std::string& path) {
+  std::ifstream file(path);
+  const std::string text{std::istreambuf_iterator<char>(file), {}};
+  const auto number = [&](const std::string& name) {
+    const size_t at = text.find("\"" + name + "\":");
+    if (at == std::string::npos) throw std::runtime_error(path + " does not say " + name);
+    return std::stod(text.substr(at + name.size() + 3));
+  };
+  return {.layers = static_cast<int64_t>(number("num_hidden_layers")),
+          .heads = static_cast<int64_t>(number("num_attention_heads")),
+          .epsilon = number("layer_norm_eps")};
+}
+
+/// A matrix of the file is [out, in].
+Tensor linear(const Weights& layer, const Tensor& x) {
+  return dot(x, transpose(layer.at("weight"))) + layer.at("bias");
+}
+
+Tensor norm(const Weights& layer, const Tensor& x, const Sizes& sizes) {
+  return nn::layer_norm(x, layer.at("weight"), layer.at("bias"), sizes.epsilon);
+}
+
+Tensor attention(const Weights& layer, const Tensor& x, const Sizes& sizes) {
+  const Dim n = x.dim(0);
+  const int64_t width = x.dim(1).value(), size = width / sizes.heads;
+  const auto heads = [&](const char* name) {  // [heads, n, size]
+    return permute(reshape(linear(layer.group("self").group(name), x), {n, sizes.heads, size}),
+                   {1, 0, 2});
+  };
+  const Tensor scores = dot(heads("query"), transpose(heads("key"), 1, 2));
+  const Tensor weights = nn::softmax(scores * (1 / std::sqrt(static_cast<double>(size))));
+  const Tensor mixed = reshape(permute(dot(weights, heads("value")), {1, 0, 2}), {n, width});
+  return linear(layer.group("output").group("dense"), mixed);
+}
+
+/// ids [n] -> [width]: the mean of what became of the tokens, of length 1.
+Tensor embed(const Weights& stored, const Tensor& ids, const Sizes& sizes) {
+  const Weights model = stored.map([](const Tensor& t) { return cast(t, f32); });
+  const Weights tables = model.group("embeddings");
+  const Dim n = ids.dim(0);
+  const Tensor words = take(tables.at("word_embeddings.weight"), ids);
+  const Tensor places = slice(tables.at("position_embeddings.weight"), 0, 0, n);
+  const Tensor kind = slice(tables.at("token_type_embeddings.weight"), 0, 0, 1);
+  Tensor x = norm(tables.group("LayerNorm"), words + kind + places, sizes);
+  for (int64_t i = 0; i < sizes.layers; ++i) {
+    const Weights layer = model.group("encoder.layer." + std::to_string(i));
+    x = norm(layer.group("attention.output.LayerNorm"),
+             x + attention(layer.group("attention"), x, sizes), sizes);
+    const Tensor wide = gelu(linear(layer.group("intermediate.dense"), x));
+    x = norm(layer.group("output.LayerNorm"), x + linear(layer.group("output.dense"), wide), sizes);
+  }
+  const Tensor all = mean(x, 0);
+  return all / maximum(sqrt(sum(square(all))), 1e-12);
+}
+
+class Embedder {
+ public:
+  explicit Embedder(const Options& options)
+      : options_(options),
+        tokenizer_(Tokenizer::open(options.folder + "/tokenizer.json")),
+        sizes_(read_sizes(options.folder + "/config.json")) {
+    for (const auto& [name, array] :
+         load_safetensors(options.folder + "/model.safetensors", options.device))
+      if (array.dtype() == f32 || array.dtype() == f16 || array.dtype() == bf16)
+        model_.add(name, array);
+    const int64_t places = model_.at("embeddings.position_embeddings.weight").shape().at(0);
+    most_ = std::min(options.tokens, places);
+  }
+
+  std::vector<float> operator()(const std::string& sentence) {
+    std::vector<int32_t> ids = tokenizer_.encode(sentence, {.special = false});
+    if (static_cast<int64_t>(ids.size()) > most_) {  // the last one ends every sentence
+      ids[static_cast<size_t>(most_) - 1] = ids.back();
+      ids.resize(static_cast<size_t>(most_));
+    }
+    const std::string n = "n:1.." + std::to_string(most_);
+    if (!function_)
+      function_ = jit(Embed{sizes_}, {as_given, spec(i32, {n.c_str()})},
+                      {.name = "embed", .inputs = {"model", "ids"}});
+    const auto count = static_cast<int64_t>(ids.size());
+    return (*function_)(model_, Array::from(ids, {count}, options_.device)).to_vector<float>();
+  }
+
+ private:
+  struct Embed {
+    Sizes sizes;
+    Tensor operator()(Weights model, Tensor ids) const { return embed(model, ids, sizes); }
+  };
+
+  const Options& options_;
+  Tokenizer tokenizer_;
+  Sizes sizes_;
+  Parameters model_;
+  int64_t most_ = 0;
+  std::optional<Jitted<Embed>> function_;
+};
+
+// ---- Judging ----------------------------------------------------------------------------------
+
+struct Errors {
+  double greatest = 0, squares = 0;
+};
+
+/// The file has a line with the greatest and the root mean square error of PyTorch's f32 against
+/// f64; then two lines for each sentence: it, and its embedding in f64. Ours may have four times
+/// those errors.
+bool check(Embedder& embed, const std::string& path) {
+  std::ifstream file(path);
+  double greatest = 0, mean_square = 0;
+  std::string line, sentence;
+  if (!(file >> greatest >> mean_square) || !std::getline(file, line))
+    throw std::runtime_error(path + " cannot be read");
+  Errors errors;
+  int64_t count = 0;
+  while (std::getline(file, sentence) && std::getline(file, line)) {
+    std::istringstream numbers(line);
+    const std::vector<double> expected{std::istream_iterator<double>(numbers), {}};
+    const std::vector<float> got = embed(sentence);
+    if (got.size() != expected.size()) throw std::runtime_error("embeddings of other sizes");
+    for (size_t i = 0; i < got.size(); ++i, ++count) {
+      const double error = std::abs(static_cast<double>(got[i]) - expected[i]);
+      if (!(error <= 1)) return false;
+      errors.greatest = std::max(errors.greatest, error);
+      errors.squares += error * error;
+    }
+  }
+  const double root = std::sqrt(errors.squares / static_cast<double>(std::max<int64_t>(count, 1)));
+  std::printf("%lld numbers; error at most %.3g (PyTorch %.3g), root mean square %.3g (%.3g)\n",
+              static_cast<long long>(count), errors.greatest, greatest, root, mean_square);
+  return count > 0 && errors.greatest <= 4 * greatest && root <= 4 * mean_square;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const Options options = parse(argc, argv);
+    const DeviceGuard device(options.device);
+    Embedder embed(options);
+    if (!options.check.empty()) return check(embed, options.check) ? 0 : 1;
+    std::vector<float> first;
+    for (const std::string& sentence : options.sentences) {
+      const std::vector<float> now = embed(sentence);
+      if (first.empty()) first = now;
+      double cosine = 0;
+      for (size_t i = 0; i < now.size(); ++i) cosine += static_cast<double>(first[i]) * now[i];
+      std::printf("%6.3f  %s\n", cosine, sentence.c_str());
+    }
+    return 0;
+  } catch (const std::exception& error) {
+    std::cerr << "embed_text: " << error.what() << "\n";
+    return 1;
+  }
+}
