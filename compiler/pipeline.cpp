@@ -6,7 +6,6 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <iostream>
 #include <map>
 #include <mutex>
 #include <thread>
@@ -43,6 +42,7 @@
 #include "ir/kernel/verify.h"
 #include "ir/program/text.h"
 #include "ir/support/clocks.h"
+#include "ir/support/config.h"
 #include "ir/support/env.h"
 #include "ir/support/hash.h"
 #include "ir/support/text.h"
@@ -156,7 +156,7 @@ int64_t debug_level(std::string_view stage) {
   return 3;  // graphs
 }
 
-// Shows every phase to whoever wants it: the observer, stderr, and files numbered in order. Texts
+// Shows every phase to whoever wants it: the observer, the log, and files numbered in order. Texts
 // are made only when somebody reads them.
 class PhaseViewers {
  public:
@@ -172,8 +172,11 @@ class PhaseViewers {
 
   void show(const CompilePhase& phase) {
     if (observer_) observer_(phase);
-    if (debug_ >= debug_level(phase.stage))
-      std::cerr << fmt::format("// {} {}\n{}", phase.stage, phase.kernel, phase.text());
+    if (debug_ >= debug_level(phase.stage)) {
+      std::string text = fmt::format("// {} {}\n{}", phase.stage, phase.kernel, phase.text());
+      if (text.ends_with('\n')) text.pop_back();
+      write_log(LogLevel::Debug, text);
+    }
     if (!folder_.empty()) write(phase);
   }
   template <class Code>
@@ -469,7 +472,10 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
 std::string write_reproducer(const Graph& graph, const Target& target,
                              const CompileOptions& options) {
   const std::string text = to_text(graph);
-  const std::string path = fmt::format("braze-repro-{:016x}.braze", hash64(text));
+  const std::filesystem::path folder = config().reproducer_folder.value_or(".");
+  if (folder.empty()) return {};
+  const std::string path =
+      (folder / fmt::format("braze-repro-{:016x}.braze", hash64(text))).lexically_normal();
   std::ofstream file(path);
   file << text;
   if (!file.flush()) return {};

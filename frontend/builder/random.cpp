@@ -201,8 +201,10 @@ using Draw = Tensor (*)(const Tensor& key, const Dims& shape, DType dtype,
 Array reshaped(const Array& flat, std::vector<int64_t> shape) {
   flat.wait();
   Array::State& state = *flat.state();
-  return Array(std::make_shared<Array::State>(state.dtype, std::move(shape), state.driver,
-                                              state.data, std::move(state.buffer), nullptr));
+  auto same = std::make_shared<Array::State>(state.dtype, std::move(shape), state.driver,
+                                             state.data, std::move(state.buffer), nullptr);
+  same->home = state.home;
+  return Array(std::move(same));
 }
 
 /// An Array of what `draw` builds. The function is compiled for any number of elements: that of the

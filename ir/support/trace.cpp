@@ -14,6 +14,7 @@
 #include <utility>
 
 #include "braze/error.h"
+#include "ir/support/config.h"
 #include "ir/support/env.h"
 #include "ir/support/json_string.h"
 #include "ir/support/nvtx.h"
@@ -34,7 +35,7 @@ constexpr size_t kPiece = 64 << 10;  // written at once
 // Devices are shown as processes of their own. Process ids are below this.
 constexpr int64_t kDeviceProcesses = int64_t{1} << 22;
 
-void warn(std::string_view text) { fmt::print(stderr, "braze: {}\n", text); }
+void warn(std::string_view text) { write_log(LogLevel::Error, text); }
 
 std::string with_process_id(std::string path) {
   for (size_t at; (at = path.find("%p")) != path.npos;)

@@ -1,11 +1,9 @@
 #include "ir/support/warning.h"
 
-#include <fmt/format.h>
-
-#include <iostream>
+#include "ir/support/config.h"
 
 namespace braze {
 
-void warn(std::string_view text) { std::cerr << fmt::format("braze: warning: {}\n", text); }
+void warn(std::string_view text) { write_log(LogLevel::Warning, text); }
 
 }  // namespace braze

@@ -5,7 +5,7 @@
 
 namespace braze {
 
-/// Prints "braze: warning: `text`" to stderr. Whoever warns does so once for each cause.
+/// Tells the log (braze/config.h). Whoever warns does so once for each cause.
 void warn(std::string_view text);
 
 }  // namespace braze

@@ -5,6 +5,7 @@
 #include <cstdlib>
 #include <filesystem>
 
+#include "ir/support/config.h"
 #include "ir/support/env.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
@@ -66,12 +67,19 @@ std::string_view name(CacheMode mode) {
   return kNames[static_cast<size_t>(mode)];
 }
 
-CacheSettings CacheSettings::from_environment() {
+CacheSettings CacheSettings::of_process() {
   CacheSettings settings;
-  if (const auto mode = read_env(kEnvCache)) settings.mode = mode_of(*mode);
-  if (const auto bytes = read_env(kEnvCacheSize)) settings.max_bytes = size_of(*bytes);
+  const Config& given = config();
+  const auto mode = given.cache ? given.cache : read_env(kEnvCache);
+  if (mode) settings.mode = mode_of(*mode);
+  if (given.cache_bytes) {
+    settings.max_bytes = *given.cache_bytes;
+  } else if (const auto bytes = read_env(kEnvCacheSize)) {
+    settings.max_bytes = size_of(*bytes);
+  }
   settings.sync = read_env_int(kEnvCacheSync, 0, 1).value_or(0) == 1;
-  settings.folder = read_env(kEnvCacheDir).value_or(default_folder());
+  const auto folder = given.cache_folder ? given.cache_folder : read_env(kEnvCacheDir);
+  settings.folder = folder ? *folder : default_folder();
   if (settings.mode == CacheMode::Off) return settings;
   settings.refusal = fault_of([&] { settings.trusted = trusted_keys(); });
   if (const auto path = read_env(kEnvCacheSignKey)) {

@@ -31,10 +31,11 @@ struct CacheSettings {
   std::string refusal = {};     ///< why there is no cache: keys that are demanded and not there
   std::string sign_fault = {};  ///< why nothing is signed, though a key is named
 
-  /// As BRAZE_CACHE, BRAZE_CACHE_DIR, BRAZE_CACHE_SIZE, BRAZE_CACHE_SYNC, BRAZE_CACHE_SIGN_KEY and
-  /// BRAZE_TRUST_KEYS say. The folder is $XDG_CACHE_HOME/braze or ~/.cache/braze unless one is
-  /// named. InvalidArgument where a variable has a value that cannot be; faults of keys are noted.
-  static CacheSettings from_environment();
+  /// As `configure` was told, else as BRAZE_CACHE, BRAZE_CACHE_DIR and BRAZE_CACHE_SIZE say; and as
+  /// BRAZE_CACHE_SYNC, BRAZE_CACHE_SIGN_KEY and BRAZE_TRUST_KEYS say. The folder is
+  /// $XDG_CACHE_HOME/braze or ~/.cache/braze unless one is named. InvalidArgument where a variable
+  /// has a value that cannot be; faults of keys are noted.
+  static CacheSettings of_process();
 };
 
 /// "1048576", "1M", "1.5 GiB" in bytes (K, M, G, T are powers of 1024); nullopt if it is no size.

@@ -46,7 +46,7 @@ DiskCache::DiskCache(CacheSettings settings, Warn warn)
     : settings_(std::move(settings)), warn_(warn ? std::move(warn) : Warn(braze::warn)) {}
 
 DiskCache& DiskCache::of_process() {
-  static auto* const cache = new DiskCache(CacheSettings::from_environment());  // never destroyed
+  static auto* const cache = new DiskCache(CacheSettings::of_process());  // never destroyed
   return *cache;
 }
 

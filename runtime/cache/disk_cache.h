@@ -41,10 +41,10 @@ class DiskCache {
   using Warn = std::function<void(const std::string&)>;
 
   /// Opens the folder, or makes it, when it is first needed. `warn` gets the one warning there may
-  /// be; by default it goes to stderr.
+  /// be; by default it goes to the log.
   explicit DiskCache(CacheSettings settings, Warn warn = {});
 
-  /// The process's own, with the settings of the environment.
+  /// The process's own, with its settings.
   static DiskCache& of_process();
 
   /// Whether a lookup can find anything: neither switched off nor without a folder to trust.

@@ -34,11 +34,7 @@ std::ostream& operator<<(std::ostream& out, const Device& device) { return out <
 
 std::vector<Device> devices() { return Registry::get().devices(); }
 
-int device_count(DeviceKind kind) {
-  int count = 0;
-  for (const Device& device : devices()) count += device.kind() == kind;
-  return count;
-}
+int device_count(DeviceKind kind) { return Registry::get().count(kind); }
 
 void set_cpu_device_count(int count) { Registry::get().set_cpu_device_count(count); }
 

@@ -3,6 +3,7 @@
 #include <cstring>
 #include <vector>
 
+#include "ir/support/config.h"
 #include "ir/support/env.h"
 #include "ir/support/text.h"
 
@@ -11,6 +12,7 @@ namespace braze {
 namespace {
 
 std::optional<uint64_t> initial_limit() {
+  if (config().memory_limit) return config().memory_limit;
   const std::optional<int64_t> bytes = read_env_int(kEnvMemoryLimit, 0, INT64_MAX);
   if (!bytes) return std::nullopt;
   return static_cast<uint64_t>(*bytes);
@@ -18,12 +20,43 @@ std::optional<uint64_t> initial_limit() {
 
 }  // namespace
 
-DeviceDriver::DeviceDriver(Device device, std::unique_ptr<MemorySource> memory, Stream::Mode mode)
+DeviceDriver::DeviceDriver(Device device, std::unique_ptr<MemorySource> memory,
+                           WorkQueue::Mode mode)
     : device_(device),
       name_(device.name()),
-      stream_(mode),
+      queue_(mode),
       allocator_(
-          name_, std::move(memory), [this] { stream_.drain(); }, initial_limit()) {}
+          name_, std::move(memory), [this] { queue_.drain(); }, initial_limit()) {}
+
+StreamRef DeviceDriver::make_stream(std::optional<void*> foreign) {
+  if (foreign)
+    fail(codes::kNoNativeStreams, fmt::format("{} has no streams of a driver's", name_),
+         {.fix = "streams of the host application are for GPUs"});
+  return nullptr;
+}
+
+void DeviceDriver::wait_for(DeviceStream*, Fence& fence) { fence.wait(); }
+
+void DeviceDriver::wait_for_native(DeviceStream*, void*) {
+  fail(codes::kNoNativeStreams, fmt::format("{} has no events of a driver's", name_),
+       {.fix = "events of the host application are for GPUs"});
+}
+
+std::byte* DeviceDriver::allocate_pinned(size_t size) {
+  std::byte* const data = HostMemory().allocate(size);
+  if (!data) fail(codes::kOutOfMemory, fmt::format("the host has no {} left", bytes_text(size)));
+  return data;
+}
+
+void DeviceDriver::free_pinned(std::byte* data, size_t size) noexcept {
+  HostMemory().free(data, size);
+}
+
+std::shared_ptr<Fence> DeviceDriver::copy_pinned(DeviceStream*, std::byte* to,
+                                                 const std::byte* from, size_t size, bool, Fence*) {
+  if (size > 0) std::memcpy(to, from, size);
+  return nullptr;
+}
 
 void DeviceDriver::zero(std::byte* data, size_t size) {
   if (size > 0) std::memset(data, 0, size);
@@ -33,7 +66,7 @@ void DeviceDriver::copy(std::byte* to, const std::byte* from, size_t size) {
   if (size > 0) std::memcpy(to, from, size);
 }
 
-void DeviceDriver::copy_from_host(std::byte* to, std::span<const std::byte> from) {
+void DeviceDriver::copy_from_host(DeviceStream*, std::byte* to, std::span<const std::byte> from) {
   if (!from.empty()) std::memcpy(to, from.data(), from.size());
 }
 
@@ -44,13 +77,13 @@ void DeviceDriver::copy_to_host(std::span<std::byte> to, const std::byte* from, 
 void DeviceDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from,
                                     size_t size, Fence* after) {
   if (source.has_host_memory()) {
-    copy_from_host(to, {from, size});
+    copy_from_host(nullptr, to, {from, size});
   } else if (has_host_memory()) {
     source.copy_to_host({to, size}, from, after);
   } else {
     std::vector<std::byte> host(size);
     source.copy_to_host(host, from, after);
-    copy_from_host(to, host);
+    copy_from_host(nullptr, to, host);
   }
 }
 

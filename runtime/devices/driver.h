@@ -4,15 +4,17 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
+#include <vector>
 
 #include "braze/device.h"
 #include "braze/error.h"
 #include "ir/program/program.h"
 #include "ir/program/verify.h"
-#include "runtime/execution/stream.h"
+#include "runtime/execution/work_queue.h"
 #include "runtime/memory/allocator.h"
 
 namespace braze {
@@ -21,6 +23,8 @@ namespace codes {
 inline constexpr Code kUnsupportedProgram{
     "unsupported-program", ErrorKind::Unsupported,
     "The device cannot run code of this format or for this target."};
+inline constexpr Code kNoNativeStreams{"no-native-streams", ErrorKind::Unsupported,
+                                       "The device has no streams or events of a driver's."};
 }  // namespace codes
 
 /// Memory that the launches of a call share besides their buffers.
@@ -43,8 +47,8 @@ struct LaunchArguments {
 };
 
 /// A program's code, ready on a device. Used by one thread at a time, but for `reserve`: the one
-/// that executes the device's stream. It takes no memory from the device's allocator, which may be
-/// waiting for the stream.
+/// that executes the device's work queue. It takes no memory from the device's allocator, which may
+/// be waiting for the queue.
 class LoadedProgram {
  public:
   virtual ~LoadedProgram() = default;
@@ -73,10 +77,34 @@ class Stopwatch {
   virtual int64_t begin() = 0;
 };
 
+/// An order in which a device does things: its main one, which calls use unless they are told
+/// otherwise, or a further one, beside which others go on. Memory belongs to the stream that it was
+/// allocated for, whose order its reuse follows; another stream that used it is waited for before
+/// it is reused.
+class DeviceStream {
+ public:
+  explicit DeviceStream(uint32_t pool) : pool_(pool) {}
+  virtual ~DeviceStream() = default;
+  DeviceStream(const DeviceStream&) = delete;
+  DeviceStream& operator=(const DeviceStream&) = delete;
+
+  /// Of its memory in the device's allocator. No two streams have the same, one after the other
+  /// neither.
+  uint32_t pool() const { return pool_; }
+  /// The driver's own object for it, a CUstream.
+  virtual void* native() const = 0;
+
+ private:
+  const uint32_t pool_;
+};
+
+/// A stream; null is the device's main one.
+using StreamRef = std::shared_ptr<DeviceStream>;
+
 class DeviceDriver {
  public:
   DeviceDriver(Device device, std::unique_ptr<MemorySource> memory,
-               Stream::Mode mode = Stream::Mode::Background);
+               WorkQueue::Mode mode = WorkQueue::Mode::Background);
   virtual ~DeviceDriver() = default;
   DeviceDriver(const DeviceDriver&) = delete;
   DeviceDriver& operator=(const DeviceDriver&) = delete;
@@ -84,7 +112,9 @@ class DeviceDriver {
   const Device& device() const { return device_; }
   const std::string& name() const { return name_; }
   Allocator& allocator() { return allocator_; }
-  Stream& stream() { return stream_; }
+  /// What arrays have been used by streams that do not own their memory is kept under this.
+  std::mutex& uses_mutex() { return uses_mutex_; }
+  WorkQueue& queue() { return queue_; }
 
   virtual const Target& target() = 0;
   /// How well code in `format` (see Artifact) for `target` suits this device: more is better,
@@ -97,19 +127,54 @@ class DeviceDriver {
   virtual bool has_host_memory() const { return true; }
   /// Blocks until everything submitted so far is complete, then rethrows the first error since the
   /// last call of this.
-  virtual void synchronize() { stream_.synchronize(); }
+  virtual void synchronize() { queue_.synchronize(); }
 
-  // By the thread that executes the stream, in order with launches.
+  /// A further stream: a new one, or one of the host application's, by the driver's own object for
+  /// it. Null on a device that does one thing at a time. Unsupported for a `foreign` one there.
+  virtual StreamRef make_stream(std::optional<void*> foreign);
+  /// The driver's own object for the main stream; null if there is none.
+  virtual void* main_stream() const { return nullptr; }
+
+  // Of streams, by any thread.
+
+  /// Behind everything in `stream`; null if the device has no queue of its own.
+  virtual std::shared_ptr<Fence> fence(DeviceStream* /*stream*/) { return nullptr; }
+  /// What comes later into `stream` waits for `fence`, which is not null and of any device of this
+  /// kind.
+  virtual void wait_for(DeviceStream* stream, Fence& fence);
+  /// The same for an event of the host application's. Unsupported where there are none.
+  virtual void wait_for_native(DeviceStream* stream, void* event);
+  /// Lets go of `owner` once everything in `stream` and before `fences` is complete. Never blocks.
+  virtual void release_after(DeviceStream* /*stream*/,
+                             std::vector<std::shared_ptr<Fence>> /*fences*/,
+                             std::shared_ptr<const void> owner) noexcept {
+    owner.reset();
+  }
+
+  // By the thread that executes the work queue, in order with launches.
+
+  /// What follows goes into `stream`.
+  virtual void enter(DeviceStream* /*stream*/) {}
   virtual void zero(std::byte* data, size_t size);
   virtual void copy(std::byte* to, const std::byte* from, size_t size);
-  /// Behind everything before it; null if the device has no queue of its own.
-  virtual std::shared_ptr<Fence> fence() { return nullptr; }
   virtual std::shared_ptr<Stopwatch> start_stopwatch() { return nullptr; }
 
   // By any thread. Work that makes the source has been executed, and nothing else touches the
   // destination. `after` is that work's fence; null if it has none, or is not known.
-  virtual void copy_from_host(std::byte* to, std::span<const std::byte> from);
+  /// In `stream`.
+  virtual void copy_from_host(DeviceStream* stream, std::byte* to, std::span<const std::byte> from);
   virtual void copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after);
+  /// Host memory that the device copies from and to at full speed while the host goes on;
+  /// ResourceExhausted if there is none left. `free_pinned` when nothing of it is under way.
+  virtual std::byte* allocate_pinned(size_t size);
+  virtual void free_pinned(std::byte* data, size_t size) noexcept;
+  /// Between pinned memory and the device's, which `stream` owns. Behind `after`, or if that is
+  /// null, behind what is in `stream`; the fence tells when it is complete, null: it is.
+  virtual std::shared_ptr<Fence> copy_pinned(DeviceStream* stream, std::byte* to,
+                                             const std::byte* from, size_t size, bool to_host,
+                                             Fence* after);
+  /// Whether `data` is memory of this device; of a host device: any.
+  virtual bool owns(const void* /*data*/) const { return true; }
   /// From another device. The copy may still be under way; who reads `to` later is behind it.
   virtual void copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from,
                                 size_t size, Fence* after);
@@ -117,8 +182,9 @@ class DeviceDriver {
  private:
   const Device device_;
   const std::string name_;
-  Stream stream_;
+  WorkQueue queue_;
   Allocator allocator_;
+  std::mutex uses_mutex_;
 };
 
 /// Throws kUnsupportedProgram: `device` has no way to run `artifact`.

@@ -24,7 +24,10 @@ Registry& Registry::get() {
 Registry::Registry()
     : cpu_count_(static_cast<int>(read_env_int(kEnvCpuDevices, 1, kMaxCpuDevices).value_or(1))),
       cpu_threads_(
-          static_cast<int>(read_env_int(kEnvThreads, 1, kMaxCpuThreads).value_or(usable_cores()))) {
+          config().threads
+              ? *config().threads
+              : static_cast<int>(
+                    read_env_int(kEnvThreads, 1, kMaxCpuThreads).value_or(usable_cores()))) {
   connect_devices_to_trace();
 }
 
@@ -69,20 +72,21 @@ Device Registry::parse(std::string_view text) {
 
 void Registry::fail_no_device(std::string_view text) {
   std::string reason, fix;
+  const bool asks_for_gpus = !text.starts_with("cpu") && !text.starts_with("sim");
   if (text.starts_with("cuda") && gpu_count() == 0) {
     reason = fmt::format(": {}", CudaSystem::get().missing());
   }
   if (text.starts_with("cpu:")) fix = "set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n makes more";
   fail(codes::kNoSuchDevice,
        fmt::format("there is no device {}{}; the devices are {}", quote(text), reason,
-                   join(devices(), ", ", [](const Device& d) { return d.name(); })),
+                   join(devices(asks_for_gpus), ", ", [](const Device& d) { return d.name(); })),
        {.location = {}, .node = "", .fix = std::move(fix)});
 }
 
-std::vector<Device> Registry::devices() {
+std::vector<Device> Registry::devices(bool with_gpus) {
   std::vector<Device> all;
   for (int i = 0; i < cpu_device_count(); ++i) all.push_back({DeviceKind::Cpu, i, ""});
-  for (int i = 0; i < gpu_count(); ++i) all.push_back({DeviceKind::Cuda, i, ""});
+  for (int i = 0; with_gpus && i < gpu_count(); ++i) all.push_back({DeviceKind::Cuda, i, ""});
   for (const std::string_view machine : simulated_machines()) {
     all.push_back({DeviceKind::Simulator, 0, machine});
   }
@@ -90,7 +94,14 @@ std::vector<Device> Registry::devices() {
   return all;
 }
 
+int Registry::count(DeviceKind kind) {
+  if (kind == DeviceKind::Cuda) return gpu_count();
+  const std::vector<Device> others = devices(/*with_gpus=*/false);
+  return static_cast<int>(std::ranges::count(others, kind, &Device::kind));
+}
+
 Device Registry::first_choice() {
+  if (config().default_device) return parse(*config().default_device);
   const std::optional<int> gpu = CudaSystem::get().first_usable();
   return gpu && *gpu < kMaxGpus ? Device(DeviceKind::Cuda, *gpu, "") : Device();
 }

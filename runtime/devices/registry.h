@@ -10,6 +10,7 @@
 #include <string_view>
 #include <vector>
 
+#include "ir/support/config.h"
 #include "runtime/devices/driver.h"
 
 namespace braze {
@@ -17,8 +18,6 @@ namespace braze {
 namespace codes {
 inline constexpr Code kNoSuchDevice{"no-such-device", ErrorKind::InvalidArgument,
                                     "There is no device of this name."};
-inline constexpr Code kBadSetting{"bad-setting", ErrorKind::InvalidArgument,
-                                  "A setting has a value that cannot be."};
 }  // namespace codes
 
 /// The one process-wide object of the runtime. Drivers are made at first use and live as long as
@@ -33,7 +32,9 @@ class Registry {
 
   Device parse(std::string_view text);
   DeviceDriver& driver(const Device& device);
-  std::vector<Device> devices();
+  /// GPUs among them only if they are asked for: to look for them opens CUDA's driver.
+  std::vector<Device> devices(bool with_gpus = true);
+  int count(DeviceKind kind);
   /// Calls `visit(DeviceDriver&)` for every device in use.
   template <class Visit>
   void for_each_driver(Visit&& visit) {
@@ -41,7 +42,8 @@ class Registry {
     for (const auto& [name, driver] : drivers_)
       if (driver) visit(*driver);
   }
-  /// The first GPU that code is generated for, else the first CPU.
+  /// The one that `configure` named, else the first GPU that code is generated for, else the first
+  /// CPU.
   Device first_choice();
 
   int cpu_device_count() const { return cpu_count_.load(std::memory_order_relaxed); }

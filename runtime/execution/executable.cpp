@@ -7,6 +7,7 @@
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
+#include "runtime/execution/stream.h"
 #include "runtime/memory/array_state.h"
 #include "runtime/profile/device_trace.h"
 #include "runtime/profile/launch_log.h"
@@ -74,6 +75,7 @@ class Call : public Work {
   std::shared_ptr<const Binding> binding;
   std::vector<StateRef> arguments;
   std::vector<StateRef> results;
+  StreamRef stream;  // null: the main one
   Buffer arena;
   std::shared_ptr<const Scratch> scratch;
 
@@ -89,25 +91,23 @@ class Call : public Work {
     if (span) span.add("device", executable->driver.name());
     for (const StateRef& argument : arguments) {
       // A value that failed to be computed fails what is computed from it. All arguments come from
-      // this stream, so they are done.
+      // this device's work queue, so they are done.
       if (argument->ready) argument->ready->rethrow();
     }
     await_readers();
-    const auto launches = [this] { launch_all(); };
+    executable->driver.enter(stream.get());
+    await_other_streams();
     try {
-      if (are_launches_watched()) {
-        launches();  // each is to be seen
-      } else {
-        executable->code->call(slots(), binding->symbols, launches);
+      launch();
+    } catch (const std::exception&) {
+      try {
+        end();  // some of it may be under way
+      } catch (const std::exception&) {
+        // What failed before is what counts.
       }
-    } catch (const std::bad_alloc&) {
-      // Interpreters, simulators and CUDA's driver take memory of the host as they go.
-      fail(codes::kOutOfMemory,
-           fmt::format("the host has no memory left to run @{} on {}", executable->program->name,
-                       executable->driver.name()),
-           {.location = {}, .node = executable->program->name});
+      throw;
     }
-    fence_ = executable->driver.fence();
+    end();
   }
 
   /// Also breaks the circle of a call that never came to run: results keep their call.
@@ -128,6 +128,60 @@ class Call : public Work {
     for (size_t i = 0; i < arguments.size(); ++i) {
       if (donated[i]) arguments[i]->await_readers();
     }
+  }
+
+  uint32_t pool() const { return stream ? stream->pool() : 0; }
+
+  /// Lets the call come behind what makes its arguments in other streams and, where it overwrites
+  /// them, behind what reads them there.
+  void await_other_streams() {
+    DeviceDriver& driver = executable->driver;
+    DeviceStream* const here = stream.get();
+    const std::vector<bool>& donated = executable->plan.donated();
+    bool awaits_main = here && !executable->constants.empty();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      Array::State& argument = *arguments[i];
+      if (argument.made_in != stream) {
+        Fence* const made = argument.fence();
+        if (made) driver.wait_for(here, *made);
+        awaits_main |= !made;
+      }
+      if (!donated[i]) continue;
+      for (const Array::State::Use& use : argument.uses_so_far()) {
+        if (use.pool != pool()) driver.wait_for(here, *use.fence);
+      }
+      if (argument.home != stream) driver.wait_for(here, *driver.fence(argument.home.get()));
+    }
+    if (awaits_main) driver.wait_for(here, *driver.fence(nullptr));
+  }
+
+  void launch() {
+    const auto launches = [this] { launch_all(); };
+    try {
+      if (are_launches_watched()) {
+        launches();  // each is to be seen
+      } else {
+        executable->code->call(slots(), binding->symbols, launches);
+      }
+    } catch (const std::bad_alloc&) {
+      // Interpreters, simulators and CUDA's driver take memory of the host as they go.
+      fail(codes::kOutOfMemory,
+           fmt::format("the host has no memory left to run @{} on {}", executable->program->name,
+                       executable->driver.name()),
+           {.location = {}, .node = executable->program->name});
+    }
+  }
+
+  /// Notes how far the stream is. Memory of other streams is theirs again behind that.
+  void end() {
+    fence_ = executable->driver.fence(stream.get());
+    const auto note = [this](const StateRef& state) {
+      if (state && state->home != stream) state->add_use(pool(), fence_);
+    };
+    for (const StateRef& argument : arguments) note(argument);
+    for (const StateRef& result : results) note(result);
+    if (!stream) return;
+    for (const Array& constant : executable->constants) note(constant.state());
   }
 
   std::span<void* const> slots() const {
@@ -187,6 +241,22 @@ class Call : public Work {
   std::vector<void*> addresses_;  // of the slots, then of the buffers of the launch at hand
 };
 
+/// Memory of others, or that others read, is not Braze's to overwrite.
+void check_owners(const Plan& plan, std::span<const Array> arguments) {
+  const std::vector<bool>& donated = plan.donated();
+  for (size_t i = 0; i < arguments.size(); ++i) {
+    if (!donated[i]) continue;
+    const Array::State& state = *arguments[i].state();
+    const bool lent = state.lent.load() > 0;
+    if (!state.owner && !lent) continue;
+    const Program& p = plan.program();
+    fail(codes::kForeignDonated,
+         fmt::format("argument {} (\"{}\") of @{} is donated, but {}", i, p.inputs[i].name, p.name,
+                     lent ? "is lent to another library" : "lies over memory that is not Braze's"),
+         {.location = {}, .node = p.inputs[i].name, .fix = "pass a copy"});
+  }
+}
+
 /// A donated argument must be passed once only, since another parameter would see it change.
 void check_aliases(const Plan& plan, std::span<const Array> arguments) {
   const std::vector<bool>& donated = plan.donated();
@@ -225,8 +295,10 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   Allocator& allocator = impl.driver.allocator();
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
+  call->stream = current_stream_of(impl.driver);
+  const uint32_t pool = call->stream ? call->stream->pool() : 0;
   call->scratch = impl.code->reserve();
-  call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label);
+  call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label, pool);
   call->arguments.reserve(arguments.size());
   for (const Array& argument : arguments) call->arguments.push_back(argument.state());
   call->results.resize(results.size());
@@ -235,12 +307,13 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   std::vector<Buffer> fresh(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].kind != ResultPlan::Kind::Fresh) continue;
-    fresh[i] = allocator.allocate(binding.output_bytes[i], impl.output_labels[i]);
+    fresh[i] = allocator.allocate(binding.output_bytes[i], impl.output_labels[i], pool);
   }
   const auto make_result = [&](size_t i, std::byte* data) {
     call->results[i] = std::make_shared<Array::State>(impl.program->outputs[i].type.dtype,
                                                       binding.output_shapes[i], impl.driver, data,
                                                       std::move(fresh[i]), call);
+    call->results[i]->home = call->results[i]->made_in = call->stream;
     out[i] = Array(call->results[i]);
   };
   for (size_t i = 0; i < results.size(); ++i) {
@@ -251,6 +324,7 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
         break;
       case ResultPlan::Kind::Updates:
         make_result(i, call->arguments[index]->data);
+        call->results[i]->home = call->arguments[index]->home;
         break;
       case ResultPlan::Kind::Same:
         call->results[i] = call->results[index];
@@ -268,9 +342,10 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   }
   call->prepare();
 
-  impl.driver.stream().submit(call, binding.seconds, [&] {
+  impl.driver.queue().submit(call, binding.seconds, [&] {
     // Between this check and the change below no other call is admitted.
     for (const StateRef& argument : call->arguments) argument->check_alive();
+    check_owners(plan, arguments);
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i].kind != ResultPlan::Kind::Updates) continue;
       Array::State& argument = *call->arguments[results[i].index];

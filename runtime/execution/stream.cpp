@@ -1,197 +1,156 @@
 #include "runtime/execution/stream.h"
 
-#include <chrono>
-#include <exception>
-#include <utility>
+#include <algorithm>
 
-#include "braze/trace.h"
-#include "runtime/execution/relax.h"
+#include "ir/support/fork.h"
+#include "runtime/devices/registry.h"
 
 namespace braze {
 
 namespace {
 
-// More pending work than this makes the submitting thread help: pending calls hold memory.
-constexpr size_t kMostPending = 64;
+thread_local std::vector<Stream> guards;
 
-// A thread that submits does this much work of others that submit while it is at it. To relieve it
-// costs two changes of threads.
-constexpr size_t kMostForOthers = 32;
+/// Nothing; where it stands is the point.
+class Marker : public Work {
+ public:
+  Marker(DeviceDriver& driver, StreamRef stream) : driver_(driver), stream_(std::move(stream)) {}
 
-// Work longer than this is worth the system call that wakes the background thread.
-constexpr double kWorthWaking = 50e-6;
+ protected:
+  void execute() override { fence_ = driver_.fence(stream_.get()); }
 
-// After work was seen the background thread looks again this often, for this many times, and only
-// then sleeps until it is woken. Callers that mostly wait for their results thus never wake it.
-constexpr auto kDoze = std::chrono::microseconds(200);
-constexpr int kDozes = 250;
+ private:
+  DeviceDriver& driver_;
+  const StreamRef stream_;
+};
 
-constexpr auto kSpin = std::chrono::microseconds(20);
+/// Holds what comes behind it until an event of another device.
+class Gate : public Work {
+ public:
+  explicit Gate(Event event) : event_(std::move(event)) {}
 
-void spin_until_done(const Work& work) {
-  const auto end = std::chrono::steady_clock::now() + kSpin;
-  do {
-    for (int i = 0; i < 32; ++i) {
-      if (work.done()) return;
-      relax();
-    }
-  } while (std::chrono::steady_clock::now() < end);
+ protected:
+  void execute() override { event_.wait(); }
+  void release() noexcept override { event_ = {}; }
+
+ private:
+  Event event_;
+};
+
+}  // namespace
+
+// --- Event --------------------------------------------------------------------------------------
+
+void Event::wait() const {
+  if (!state_) return;
+  if (state_->fence) return state_->fence->wait();
+  state_->driver.queue().wait(*state_->work);
+}
+
+bool Event::done() const {
+  if (!state_) return true;
+  return state_->fence ? state_->fence->done() : state_->work->done();
+}
+
+void* Event::native() const { return state_ && state_->fence ? state_->fence->native() : nullptr; }
+
+// --- Stream -------------------------------------------------------------------------------------
+
+namespace {
+
+Stream make_stream(const Device& device, std::optional<void*> foreign) {
+  DeviceDriver& driver = Registry::get().driver(device);
+  return {driver, driver.make_stream(foreign)};
 }
 
 }  // namespace
 
-void Work::run() noexcept {
-  try {
-    execute();
-  } catch (...) {
-    error_ = CapturedError::current();
-  }
-  release();
-  done_.store(true, std::memory_order_release);
+Stream::Stream(const Device& device) : Stream(make_stream(device, std::nullopt)) {}
+
+Stream Stream::main(const Device& device) { return {Registry::get().driver(device), nullptr}; }
+
+Stream Stream::of_host(const Device& device, void* cuda_stream) {
+  return make_stream(device, cuda_stream);
 }
 
-Stream::~Stream() {
-  if (is_forked()) {
-    // The thread stayed in the parent; its handle can be neither joined nor destroyed.
-    new std::thread(std::move(worker_));
-    return;
-  }
-  drain();
-  {
-    const std::lock_guard lock(mutex_);
-    stop_ = true;
-  }
-  arrived_.notify_all();
-  if (worker_.joinable()) worker_.join();
+Device Stream::device() const { return driver_->device(); }
+
+void* Stream::native() const { return stream_ ? stream_->native() : driver_->main_stream(); }
+
+Event Stream::record() const {
+  const auto marker = std::make_shared<Marker>(*driver_, stream_);
+  driver_->queue().submit(marker, 0, [] {});
+  if (driver_->has_host_memory()) return Event(std::make_shared<Event::State>(*driver_, marker));
+  // Calls of this thread that another one submits for it are before it.
+  driver_->queue().wait(*marker);
+  marker->rethrow();
+  return Event(std::make_shared<Event::State>(*driver_, marker->fence()));
 }
 
-void Stream::run_front(std::unique_lock<std::mutex>& lock, bool tired) {
-  std::shared_ptr<Work> work = std::move(queue_.front());
-  queue_.pop_front();
-  running_ = true;
-  tired_ = tired;
-  lock.unlock();
-  work->run();
-  lock.lock();
-  if (!first_error_) first_error_ = work->error();
-  running_ = false;
-  if (waiting_ > 0) finished_.notify_all();
-}
-
-void Stream::await_change(std::unique_lock<std::mutex>& lock) {
-  ++waiting_;
-  finished_.wait(lock);
-  --waiting_;
-}
-
-void Stream::make_room(std::unique_lock<std::mutex>& lock) {
-  while (queue_.size() >= kMostPending) {
-    if (running_)
-      await_change(lock);
-    else
-      run_front(lock);
+void Stream::wait(const Event& event) const {
+  if (!event.state()) return;
+  const bool on_host = driver_->has_host_memory();
+  if (!on_host && event.state()->fence) {
+    driver_->wait_for(stream_.get(), *event.state()->fence);
+  } else if (on_host && &event.state()->driver != driver_) {
+    driver_->queue().submit(std::make_shared<Gate>(event), 0, [] {});
+  } else if (!on_host) {
+    event.wait();  // a GPU cannot wait for the host
   }
 }
 
-/// Waits until the thread that is at the work has stopped for this one, if it has done enough. If
-/// not, it will do what this one has submitted as well.
-void Stream::relieve(std::unique_lock<std::mutex>& lock) {
-  ++relievers_;
-  while (running_ && tired_) await_change(lock);
-  --relievers_;
+void Stream::wait_native(void* cuda_event) const {
+  driver_->wait_for_native(stream_.get(), cuda_event);
 }
 
-/// By every thread that has done work: what is left then belongs to no waiting thread, so another
-/// one is told of it, or where there is none, this one does it.
-void Stream::leave(std::unique_lock<std::mutex>& lock) {
-  if (running_ || queue_.empty()) return;
-  if (mode_ == Mode::Background) return wake(kWorthWaking * 2);
-  const size_t enough = queue_.size() + kMostForOthers;
-  for (size_t turn = 0; !running_ && !queue_.empty(); ++turn) {
-    const bool tired = turn >= enough;
-    if (tired && relievers_ > 0) return;
-    run_front(lock, tired);
+void Stream::synchronize() const { record().wait(); }
+
+void enter_stream(Stream stream) { guards.push_back(std::move(stream)); }
+
+void leave_stream() noexcept { guards.pop_back(); }
+
+StreamGuard::StreamGuard(Stream stream) { enter_stream(std::move(stream)); }
+
+StreamGuard::~StreamGuard() { leave_stream(); }
+
+StreamRef current_stream_of(const DeviceDriver& driver) {
+  for (size_t i = guards.size(); i-- > 0;) {
+    if (&guards[i].driver() == &driver) return guards[i].stream();
   }
+  return nullptr;
 }
 
-void Stream::wake(double seconds) noexcept {
-  if (worker_state_ == Worker::None) {
+Stream current_stream(const Device& device) {
+  DeviceDriver& driver = Registry::get().driver(device);
+  return {driver, current_stream_of(driver)};
+}
+
+// --- PinnedMemory -------------------------------------------------------------------------------
+
+PinnedMemory::State::State(DeviceDriver& of, size_t bytes)
+    : driver(of), size(bytes), data(bytes > 0 ? of.allocate_pinned(bytes) : nullptr) {}
+
+PinnedMemory::State::~State() {
+  if (is_forked() || !data) return;
+  for (const auto& use : uses) {
     try {
-      worker_ = std::thread([this] { serve(); });
-      worker_state_ = Worker::Dozing;
+      use->wait();
     } catch (const std::exception&) {
-      // No thread to be had, or no memory for one: whoever waits does the work.
-    }
-  } else if (worker_state_ == Worker::Asleep ||
-             (worker_state_ == Worker::Dozing && seconds > kWorthWaking)) {
-    worker_state_ = Worker::Dozing;
-    arrived_.notify_one();
-  }
-}
-
-void Stream::wait(const Work& work) {
-  if (work.done()) return;
-  refuse_if_forked();
-  const TraceSpan span("wait", "wait for work");
-  std::unique_lock lock(mutex_);
-  bool patient = false;
-  while (!work.done()) {
-    if (!running_ && !queue_.empty()) {
-      run_front(lock);
-    } else if (!patient) {
-      // Another thread is at it, and may be done before this one could fall asleep.
-      lock.unlock();
-      spin_until_done(work);
-      lock.lock();
-      patient = true;
-    } else {
-      await_change(lock);
+      return;  // a device that failed may still write there
     }
   }
-  leave(lock);
+  driver.free_pinned(data, size);
 }
 
-void Stream::drain() {
-  refuse_if_forked();
-  std::unique_lock lock(mutex_);
-  const std::shared_ptr<Work> last = queue_.empty() ? nullptr : queue_.back();
-  while (last ? !last->done() : running_) {
-    if (!running_ && !queue_.empty())
-      run_front(lock);
-    else
-      await_change(lock);
-  }
-  leave(lock);
+void PinnedMemory::State::add_use(std::shared_ptr<Fence> fence) {
+  const std::lock_guard lock(mutex);
+  std::erase_if(uses, [](const auto& use) { return use->done(); });
+  uses.push_back(std::move(fence));
 }
 
-void Stream::synchronize() {
-  drain();
-  CapturedError error;
-  {
-    const std::lock_guard lock(mutex_);
-    error = std::exchange(first_error_, {});
-  }
-  error.rethrow();
-}
+PinnedMemory::PinnedMemory(size_t bytes, const Device& device)
+    : state_(std::make_shared<State>(Registry::get().driver(device), bytes)) {}
 
-void Stream::serve() {
-  std::unique_lock lock(mutex_);
-  int idle = 0;
-  while (!stop_) {
-    if (!queue_.empty() && !running_) {
-      worker_state_ = Worker::Busy;
-      run_front(lock);
-      idle = 0;
-    } else if (idle < kDozes) {
-      worker_state_ = Worker::Dozing;
-      arrived_.wait_for(lock, kDoze);
-      ++idle;
-    } else {
-      worker_state_ = Worker::Asleep;
-      arrived_.wait(lock);
-      idle = 0;
-    }
-  }
-}
+std::span<std::byte> PinnedMemory::bytes() const { return {state_->data, state_->size}; }
 
 }  // namespace braze

@@ -63,8 +63,8 @@ void HostMemory::free(std::byte* data, size_t size) noexcept {
 }
 
 struct Buffer::Block : Link<ByAge>, Link<BySize> {
-  Block(Allocator* owner_, std::byte* data_, size_t size_)
-      : owner(owner_), data(data_), size(size_) {}
+  Block(Allocator* owner_, std::byte* data_, size_t size_, uint32_t pool_)
+      : owner(owner_), data(data_), size(size_), pool(pool_) {}
 
   using Link<ByAge>::insert_before;
   using Link<BySize>::insert_before;
@@ -73,6 +73,7 @@ struct Buffer::Block : Link<ByAge>, Link<BySize> {
   Allocator* owner;
   std::byte* data;
   size_t size;
+  uint32_t pool;  // of all parts of a piece of the source's memory
   Label label;
   bool is_free = false;
   // The parts of the same piece of the source's memory that lie next to it.
@@ -127,13 +128,13 @@ uint64_t Allocator::block_size(uint64_t bytes) {
   return round_up(bytes, std::min<uint64_t>(uint64_t{1} << (octave - 3), kHugePage));
 }
 
-Buffer Allocator::allocate(size_t bytes, const Label& label) {
+Buffer Allocator::allocate(size_t bytes, const Label& label, uint32_t pool) {
   if (bytes == 0) return {};
   if (bytes > PTRDIFF_MAX / 2) out_of_memory(bytes, label);
   const size_t size = block_size(bytes);
   Lock lock(mutex_);
   const bool fails = must_fail();
-  const auto attempt = [&] { return fails ? nullptr : try_allocate(lock, size, label); };
+  const auto attempt = [&] { return fails ? nullptr : try_allocate(lock, size, label, pool); };
   if (Buffer::Block* block = attempt()) return Buffer(block);
   lock.unlock();
   trace_retry("memory is short: cache emptied", size, label);
@@ -173,13 +174,13 @@ uint64_t Allocator::most_held(uint64_t live) const {
   return peak + peak / 4 + kAlwaysKept;
 }
 
-Buffer::Block* Allocator::try_allocate(Lock& lock, size_t size, const Label& label) {
-  Buffer::Block* block = find(size);
+Buffer::Block* Allocator::try_allocate(Lock& lock, size_t size, const Label& label, uint32_t pool) {
+  Buffer::Block* block = find(size, pool);
   if (block && (!limit_ || held() <= *limit_)) {
     block = take(block, size);
     ++stats_.cache_hits;
   } else {
-    block = fetch(lock, size);
+    block = fetch(lock, size, pool);
     if (!block) return nullptr;
   }
   block->label = label;
@@ -197,13 +198,15 @@ Buffer::Block* Allocator::try_allocate(Lock& lock, size_t size, const Label& lab
   return block;
 }
 
-/// The smallest free block of the first list that has one which is large enough, or null.
-Buffer::Block* Allocator::find(size_t size) {
+/// The smallest free block of the pool in the first list that has one which is large enough, or
+/// null.
+Buffer::Block* Allocator::find(size_t size, uint32_t pool) {
   const size_t last = size <= kWhole ? bin_of(size) : kBins - 1;
   for (size_t bin = bin_of(size); bin <= last; ++bin) {
     Buffer::Block* best = nullptr;
     for (Link<BySize>* link = bins_[bin].next; link != &bins_[bin]; link = link->next) {
       auto* const block = static_cast<Buffer::Block*>(link);
+      if (block->pool != pool) continue;
       if (block->size == size) return block;
       if (block->size > size && (!best || block->size < best->size)) best = block;
     }
@@ -216,7 +219,8 @@ Buffer::Block* Allocator::find(size_t size) {
 Buffer::Block* Allocator::take(Buffer::Block* block, size_t size) {
   std::unique_ptr<Buffer::Block> rest;
   if (block->size > size) {
-    rest = std::make_unique<Buffer::Block>(this, block->data + size, block->size - size);
+    rest =
+        std::make_unique<Buffer::Block>(this, block->data + size, block->size - size, block->pool);
   }
   take_out_of_cache(block);
   if (rest) {
@@ -230,8 +234,8 @@ Buffer::Block* Allocator::take(Buffer::Block* block, size_t size) {
   return block;
 }
 
-Buffer::Block* Allocator::fetch(Lock& lock, size_t size) {
-  auto fresh = std::make_unique<Buffer::Block>(this, nullptr, size);
+Buffer::Block* Allocator::fetch(Lock& lock, size_t size, uint32_t pool) {
+  auto fresh = std::make_unique<Buffer::Block>(this, nullptr, size, pool);
   const uint64_t live = stats_.live_bytes + size;
   trim(lock, most_held(live) - live);
   if (!make_room(lock, size)) return nullptr;
@@ -240,6 +244,16 @@ Buffer::Block* Allocator::fetch(Lock& lock, size_t size) {
     fresh->data = source_->allocate(size);
   }
   return fresh->data ? fresh.release() : nullptr;
+}
+
+void Allocator::give_to_main_pool(uint32_t pool) {
+  const Lock lock(mutex_);
+  for (Link<ByAge>* list : {&live_, &cached_}) {
+    for (Link<ByAge>* link = list->next; link != list; link = link->next) {
+      auto* const block = static_cast<Buffer::Block*>(link);
+      if (block->pool == pool) block->pool = 0;
+    }
+  }
 }
 
 void Allocator::put_into_cache(Buffer::Block* block) {

@@ -11,6 +11,9 @@
 // oldest first. To give back memory of a GPU would make it wait, so that there only a shortage or
 // `empty_cache` does.
 //
+// Blocks belong to pools, one for each stream of the device: a block serves again in its own only,
+// where what comes next comes behind. The limit, the statistics and the cache are common.
+//
 // Memory is taken from the source and given back without the lock. Meanwhile it counts as held, so
 // that threads together keep within a limit.
 #pragma once
@@ -125,7 +128,9 @@ class Allocator {
   /// Uninitialised memory, aligned to 64 bytes. When memory is short, returns what is cached to the
   /// system, then waits for pending work, and then throws ResourceExhausted with the largest live
   /// allocations.
-  Buffer allocate(size_t bytes, const Label& label);
+  Buffer allocate(size_t bytes, const Label& label, uint32_t pool = 0);
+  /// What `pool` has becomes the main pool's, in whose order all its uses are by now.
+  void give_to_main_pool(uint32_t pool);
 
   /// The bytes that a request takes, rounded up.
   static uint64_t block_size(uint64_t bytes);
@@ -147,10 +152,10 @@ class Allocator {
   using Lock = std::unique_lock<std::mutex>;
 
   // Those that get a lock may let go of it in between.
-  Buffer::Block* try_allocate(Lock& lock, size_t size, const Label& label);
-  Buffer::Block* find(size_t size);
+  Buffer::Block* try_allocate(Lock& lock, size_t size, const Label& label, uint32_t pool);
+  Buffer::Block* find(size_t size, uint32_t pool);
   Buffer::Block* take(Buffer::Block* block, size_t size);
-  Buffer::Block* fetch(Lock& lock, size_t size);
+  Buffer::Block* fetch(Lock& lock, size_t size, uint32_t pool);
   bool trim(Lock& lock, uint64_t most_cached);
   bool make_room(Lock& lock, size_t size);
   void await_source_calls(Lock& lock);

@@ -6,6 +6,7 @@
 #include "ir/values/bools.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/devices/registry.h"
+#include "runtime/execution/stream.h"
 #include "runtime/memory/array_state.h"
 
 namespace braze {
@@ -44,6 +45,44 @@ Array::State::State(DType dtype_, std::vector<int64_t> shape_, DeviceDriver& dri
       ready(std::move(ready_)),
       buffer(std::move(buffer_)) {}
 
+Array::State::~State() {
+  if (uses.empty() && !owner) return;
+  if (is_forked()) return;
+  try {
+    if (owner && !driver.has_host_memory()) {
+      std::vector<std::shared_ptr<Fence>> fences;
+      for (Use& use : uses) fences.push_back(std::move(use.fence));
+      driver.release_after(home.get(), std::move(fences), std::move(owner));
+      return;
+    }
+    // Who gets the memory next comes behind those that used it.
+    for (const Use& use : uses) driver.wait_for(home.get(), *use.fence);
+  } catch (const std::exception&) {
+    // A device that is lost computes nothing any more.
+  }
+}
+
+void Array::State::add_use(uint32_t stream_pool, std::shared_ptr<Fence> fence) {
+  const std::lock_guard lock(driver.uses_mutex());
+  for (Use& use : uses) {
+    if (use.pool != stream_pool) continue;
+    use.fence.swap(fence);  // which is behind the one before
+    return;
+  }
+  uses.push_back({stream_pool, std::move(fence)});
+}
+
+std::vector<Array::State::Use> Array::State::uses_so_far() {
+  const std::lock_guard lock(driver.uses_mutex());
+  return uses;
+}
+
+void Array::State::order(DeviceStream* stream) const {
+  if (made_in.get() == stream) return;
+  if (Fence* made = fence()) return driver.wait_for(stream, *made);
+  driver.wait_for(stream, *driver.fence(made_in.get()));
+}
+
 std::string Array::State::type_text() const { return braze::type_text(dtype, shape); }
 
 void Array::State::check_alive() const {
@@ -58,7 +97,7 @@ void Array::State::wait() const {
   // What is in the host's memory by now can still be read there.
   if (!driver.has_host_memory()) refuse_if_forked();
   if (!ready) return;
-  if (!ready->done()) driver.stream().wait(*ready);
+  if (!ready->done()) driver.queue().wait(*ready);
   ready->rethrow();
 }
 
@@ -107,6 +146,31 @@ Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device
   return Array(std::move(state));
 }
 
+namespace {
+
+/// An array that `copy(stream, data)` fills in this thread's current stream; it returns a fence
+/// behind it, or null where the stream is the main one.
+template <class Copy>
+Array upload(DType dtype, std::vector<int64_t> shape, const Device& device, Copy&& copy) {
+  const Stream in = current_stream(device);
+  const size_t bytes = checked_bytes(dtype, shape);
+  const Label label =
+      std::make_shared<const std::string>(fmt::format("an array {}", type_text(dtype, shape)));
+  Buffer buffer =
+      in.driver().allocator().allocate(bytes, label, in.stream() ? in.stream()->pool() : 0);
+  std::byte* const data = buffer.data();
+  std::shared_ptr<Work> ready;
+  if (std::shared_ptr<Fence> fence = copy(in, data)) {
+    ready = std::make_shared<Submitted>(std::move(fence));
+  }
+  auto state = std::make_shared<Array::State>(dtype, std::move(shape), in.driver(), data,
+                                              std::move(buffer), std::move(ready));
+  state->home = state->made_in = in.stream();
+  return Array(std::move(state));
+}
+
+}  // namespace
+
 Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vector<int64_t> shape,
                         const Device& device) {
   const size_t wanted = checked_bytes(dtype, shape);
@@ -127,9 +191,10 @@ Array Array::from_bytes(std::span<const std::byte> bytes, DType dtype, std::vect
     make_bools(bools);
     bytes = bools;
   }
-  Array array = make_array(dtype, std::move(shape), device, nullptr);
-  array.state_->driver.copy_from_host(array.state_->data, bytes);
-  return array;
+  return upload(dtype, std::move(shape), device, [&](const Stream& in, std::byte* to) {
+    in.driver().copy_from_host(in.stream().get(), to, bytes);
+    return in.stream() ? in.driver().fence(in.stream().get()) : nullptr;
+  });
 }
 
 Array Array::from_host(const HostTensor& value, const Device& device) {
@@ -158,6 +223,8 @@ Array Array::to(const Device& device) const {
   if (state.numel > 0) {
     copy.state_->driver.copy_from_device(copy.state_->data, state.driver, state.data,
                                          state.size_bytes(), state.fence());
+    // The source's main stream waits for the copy.
+    if (state.home) state.add_use(0, state.driver.fence(nullptr));
   }
   return copy;
 }
@@ -183,6 +250,54 @@ void Array::copy_to_host(std::span<std::byte> out) const {
   state.driver.copy_to_host(out, state.data, state.fence());
 }
 
+namespace {
+
+void check_fits(const PinnedMemory& memory, const std::string& type, size_t bytes) {
+  if (memory.bytes().size() >= bytes) return;
+  fail(codes::kArrayType, fmt::format("{} of pinned memory cannot hold {}, which has {}",
+                                      bytes_text(memory.bytes().size()), type, bytes_text(bytes)));
+}
+
+}  // namespace
+
+Array Array::from_pinned(const PinnedMemory& memory, DType dtype, std::vector<int64_t> shape,
+                         const Device& device) {
+  const size_t bytes = checked_bytes(dtype, shape);
+  const std::string type = braze::type_text(dtype, shape);
+  check_fits(memory, type, bytes);
+  return upload(dtype, std::move(shape), device, [&](const Stream& in, std::byte* to) {
+    std::shared_ptr<Fence> fence;
+    if (bytes == 0) return fence;
+    fence = in.driver().copy_pinned(in.stream().get(), to, memory.bytes().data(), bytes,
+                                    /*to_host=*/false, nullptr);
+    if (fence) memory.state()->add_use(fence);
+    if (!fence && dtype == DType::Bool) make_bools({to, bytes});
+    return fence;
+  });
+}
+
+Event Array::copy_to_pinned(const PinnedMemory& memory) const {
+  State& state = state_of(state_);
+  check_fits(memory, state.type_text(), state.size_bytes());
+  if (state.numel == 0) return {};
+  const ArrayPin pin(state);
+  auto fence = state.driver.copy_pinned(state.made_in.get(), memory.bytes().data(), state.data,
+                                        state.size_bytes(), /*to_host=*/true, state.fence());
+  if (!fence) return {};
+  memory.state()->add_use(fence);
+  state.add_use(kCopiesOutPool, fence);
+  return Event(std::make_shared<Event::State>(state.driver, std::move(fence)));
+}
+
+const void* Array::data() const {
+  State& state = state_of(state_);
+  state.check_alive();
+  state.wait();
+  if (!state.driver.has_host_memory())
+    state.order(current_stream(state.driver.device()).stream().get());
+  return state.data;
+}
+
 HostTensor Array::to_host() const {
   HostTensor out(dtype(), shape());
   copy_to_host({out.data(), out.size_bytes()});
@@ -193,7 +308,8 @@ void Array::wait() const {
   const State& state = state_of(state_);
   state.check_alive();
   state.wait();
-  if (Fence* fence = state.fence()) fence->wait();
+  if (Fence* fence = state.fence()) return fence->wait();
+  if (!state.driver.has_host_memory()) state.driver.fence(nullptr)->wait();
 }
 
 void Array::check_dtype(DType dtype) const {

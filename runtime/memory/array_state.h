@@ -12,6 +12,9 @@
 
 namespace braze {
 
+/// In place of a stream's pool: copies out, which have an order of their own.
+inline constexpr uint32_t kCopiesOutPool = UINT32_MAX;
+
 namespace codes {
 inline constexpr Code kEmptyArray{"empty-array", ErrorKind::InvalidArgument,
                                   "An Array handle that holds no array was used."};
@@ -19,6 +22,11 @@ inline constexpr Code kDonatedArray{"donated-array", ErrorKind::InvalidArgument,
                                     "An array was used after it was donated to a call."};
 inline constexpr Code kArrayType{"array-type", ErrorKind::InvalidArgument,
                                  "An array has not the dtype, shape or size that was asked for."};
+inline constexpr Code kForeignMemory{"foreign-memory", ErrorKind::InvalidArgument,
+                                     "Memory of the host application cannot be an array's."};
+inline constexpr Code kForeignDonated{"foreign-donated", ErrorKind::InvalidArgument,
+                                      "An array over memory of others, or lent to others, was "
+                                      "donated to a call."};
 }  // namespace codes
 
 /// Everything but `buffer` and the donation is fixed when the State is made.
@@ -29,9 +37,19 @@ inline constexpr Code kArrayType{"array-type", ErrorKind::InvalidArgument,
 /// pins to go before it begins. A reader's own wait cannot be for that call, which comes after the
 /// value.
 struct Array::State {
+  /// How far another stream than the memory's own has got with it.
+  struct Use {
+    uint32_t pool;  ///< of the stream
+    std::shared_ptr<Fence> fence;
+  };
+
   /// `data` is the buffer's, or that of a buffer which comes later, by donation.
   State(DType dtype, std::vector<int64_t> shape, DeviceDriver& driver, std::byte* data,
         Buffer buffer, std::shared_ptr<Work> ready);
+
+  ~State();
+  State(const State&) = delete;
+  State& operator=(const State&) = delete;
 
   const DType dtype;
   const std::vector<int64_t> shape;
@@ -40,10 +58,15 @@ struct Array::State {
   std::byte* const data;
   const std::shared_ptr<Work> ready;  ///< null if the value was there from the beginning
 
-  std::shared_ptr<const void> owner;            ///< of memory that is no buffer's; fixed too
-  Buffer buffer;                                ///< guarded by the stream's submissions
+  std::shared_ptr<const void> owner;  ///< of memory that is no buffer's; fixed too
+  /// Whose memory it is; null: the main stream's. Set before anybody else sees the array.
+  StreamRef home;
+  StreamRef made_in;      ///< where the value is made; the main stream, if `ready` is null
+  std::vector<Use> uses;  ///< guarded by the driver's uses_mutex()
+  Buffer buffer;          ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
+  std::atomic<int> lent{0};  ///< to how many receivers (dlpack.h); such an array is not donated
   std::atomic<int> pins{0};  ///< who takes the last one away notifies
 
   size_t size_bytes() const { return static_cast<size_t>(numel) * size_of(dtype); }
@@ -54,6 +77,12 @@ struct Array::State {
   /// Waits until the work that makes the value has been executed, and rethrows its failure. The
   /// value may still be computing in the device's own queue, with copies of it behind.
   void wait() const;
+  /// Notes that a stream uses the memory until `fence`.
+  void add_use(uint32_t pool, std::shared_ptr<Fence> fence);
+  std::vector<Use> uses_so_far();
+  uint32_t pool() const { return home ? home->pool() : 0; }
+  /// What comes later into `stream` is behind what makes the value, which has been executed.
+  void order(DeviceStream* stream) const;
   /// Blocks until nobody on the host reads the value.
   void await_readers() const;
   /// Where it is then in that queue; null if nowhere.
@@ -75,11 +104,23 @@ class ArrayPin {
   Array::State& state_;
 };
 
+/// What is in a device's own queue already, before `fence`.
+class Submitted : public Work {
+ public:
+  explicit Submitted(std::shared_ptr<Fence> fence) {
+    fence_ = std::move(fence);
+    run();
+  }
+
+ protected:
+  void execute() override {}
+};
+
 /// An array of uninitialised memory, for the caller to fill before anyone sees it.
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device, const Label& label);
 
 /// An array over memory of the host that `owner` keeps and nobody writes, aligned to 64 bytes; on a
-/// device whose memory is the host's. It must not be donated.
+/// device whose memory is the host's. To donate it is an error.
 Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                    std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 

@@ -37,6 +37,7 @@ class TimedCopies : public Work {
 
  protected:
   void execute() override {
+    driver_.enter(nullptr);
     for (int i = 0; i < kRounds; ++i) {
       watches_.push_back(driver_.start_stopwatch());
       driver_.copy(to_.data(), from_.data(), bytes_);
@@ -55,8 +56,8 @@ class TimedCopies : public Work {
 std::optional<double> copy_speed(DeviceDriver& driver, size_t bytes) {
   try {
     const auto copies = std::make_shared<TimedCopies>(driver, bytes);
-    driver.stream().submit(copies, 0, [] {});
-    driver.stream().wait(*copies);
+    driver.queue().submit(copies, 0, [] {});
+    driver.queue().wait(*copies);
     copies->rethrow();
     if (const double seconds = copies->seconds(); seconds > 0)
       return 2.0 * static_cast<double>(bytes) / seconds;

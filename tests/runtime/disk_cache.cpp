@@ -563,19 +563,19 @@ class CacheEnvironmentTest : public testing::Test {
 
 TEST_F(CacheEnvironmentTest, Defaults) {
   setenv("HOME", "/no/such/home", 1);  // as services have it
-  EXPECT_EQ(CacheSettings::from_environment().folder, "");
+  EXPECT_EQ(CacheSettings::of_process().folder, "");
   unsetenv("HOME");
-  EXPECT_EQ(CacheSettings::from_environment().folder, "");
+  EXPECT_EQ(CacheSettings::of_process().folder, "");
   setenv("HOME", "/usr", 1);
-  const CacheSettings settings = CacheSettings::from_environment();
+  const CacheSettings settings = CacheSettings::of_process();
   EXPECT_EQ(settings.mode, CacheMode::On);
   EXPECT_EQ(settings.folder, "/usr/.cache/braze");
   EXPECT_EQ(settings.max_bytes, uint64_t{1} << 30);
   EXPECT_FALSE(settings.sync);
   setenv("XDG_CACHE_HOME", "relative/is/ignored", 1);
-  EXPECT_EQ(CacheSettings::from_environment().folder, "/usr/.cache/braze");
+  EXPECT_EQ(CacheSettings::of_process().folder, "/usr/.cache/braze");
   setenv("XDG_CACHE_HOME", "/caches", 1);
-  EXPECT_EQ(CacheSettings::from_environment().folder, "/caches/braze");
+  EXPECT_EQ(CacheSettings::of_process().folder, "/caches/braze");
 }
 
 TEST_F(CacheEnvironmentTest, Variables) {
@@ -585,18 +585,18 @@ TEST_F(CacheEnvironmentTest, Variables) {
   setenv("BRAZE_CACHE_SYNC", "1", 1);
   for (const CacheMode mode : {CacheMode::Off, CacheMode::ReadOnly, CacheMode::On}) {
     setenv("BRAZE_CACHE", std::string(name(mode)).c_str(), 1);
-    EXPECT_EQ(CacheSettings::from_environment().mode, mode);
+    EXPECT_EQ(CacheSettings::of_process().mode, mode);
   }
-  const CacheSettings settings = CacheSettings::from_environment();
+  const CacheSettings settings = CacheSettings::of_process();
   EXPECT_EQ(settings.folder, "/elsewhere");
   EXPECT_EQ(settings.max_bytes, 20u << 20);
   EXPECT_TRUE(settings.sync);
   setenv("BRAZE_CACHE", "maybe", 1);
-  EXPECT_THAT([] { CacheSettings::from_environment(); },
+  EXPECT_THAT([] { CacheSettings::of_process(); },
               testing::ThrowsMessage<Error>(HasSubstr("must be off, readonly or on")));
   setenv("BRAZE_CACHE", "on", 1);
   setenv("BRAZE_CACHE_SIZE", "much", 1);
-  EXPECT_THAT([] { CacheSettings::from_environment(); },
+  EXPECT_THAT([] { CacheSettings::of_process(); },
               testing::ThrowsMessage<Error>(HasSubstr("must be a number of bytes")));
 }
 

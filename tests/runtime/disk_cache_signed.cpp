@@ -245,21 +245,21 @@ TEST_F(SignedCacheTest, SettingsNameTheKeys) {
   setenv("BRAZE_CACHE", "on", 1);
   setenv("BRAZE_CACHE_SIGN_KEY", (temporary_.path / "ours").c_str(), 1);
   setenv("BRAZE_TRUST_KEYS", (temporary_.path / "theirs.pub").c_str(), 1);
-  const CacheSettings settings = CacheSettings::from_environment();
+  const CacheSettings settings = CacheSettings::of_process();
   EXPECT_EQ(settings.sign_key->public_key(), ours_->public_key());
   EXPECT_THAT(settings.trusted,
               testing::UnorderedElementsAre(ours_->public_key(), theirs_->public_key()));
   setenv("BRAZE_CACHE_SIGN_KEY", (temporary_.path / "theirs.pub").c_str(), 1);
-  const CacheSettings faulty = CacheSettings::from_environment();
+  const CacheSettings faulty = CacheSettings::of_process();
   EXPECT_EQ(faulty.sign_key, nullptr);
   EXPECT_THAT(faulty.sign_fault, HasSubstr("BRAZE_CACHE_SIGN_KEY is "));
   EXPECT_EQ(faulty.refusal, "");
   setenv("BRAZE_CACHE", "readonly", 1);
-  EXPECT_EQ(CacheSettings::from_environment().sign_fault, "") << "nothing would be signed";
+  EXPECT_EQ(CacheSettings::of_process().sign_fault, "") << "nothing would be signed";
   setenv("BRAZE_TRUST_KEYS", (temporary_.path / "none").c_str(), 1);
-  EXPECT_THAT(CacheSettings::from_environment().refusal, HasSubstr("BRAZE_TRUST_KEYS is "));
+  EXPECT_THAT(CacheSettings::of_process().refusal, HasSubstr("BRAZE_TRUST_KEYS is "));
   setenv("BRAZE_CACHE", "off", 1);
-  EXPECT_NO_THROW(CacheSettings::from_environment()) << "of no matter";
+  EXPECT_NO_THROW(CacheSettings::of_process()) << "of no matter";
   for (const char* name : names) unsetenv(name);
   setenv("BRAZE_CACHE", "off", 1);
 }

@@ -82,7 +82,7 @@ TEST(Fork, PoolsAndStreamsOfTheParentAreDestroyedWithoutWaiting) {
   auto pool = std::make_unique<ThreadPool>();
   pool->set_threads(3);
   pool->run(100, true, [](int64_t, int64_t, int) {});
-  auto stream = std::make_unique<Stream>(Stream::Mode::Background);
+  auto stream = std::make_unique<WorkQueue>(WorkQueue::Mode::Background);
   // Workers fall asleep after a while: that is where a child would wait for them.
   std::this_thread::sleep_for(std::chrono::milliseconds(100));
   EXPECT_EQ(fate_of_child([&] {

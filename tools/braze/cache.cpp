@@ -410,7 +410,7 @@ void check_options(const Options& options) {
       (options.all || options.dry_run || !options.max_size.empty() || !options.older_than.empty()))
     fail_usage("--all, --max-size, --older-than and --dry-run are of `braze cache prune`");
   const bool removes = options.remove || (prunes && !options.dry_run);
-  if (removes && CacheSettings::from_environment().mode == CacheMode::ReadOnly)
+  if (removes && CacheSettings::of_process().mode == CacheMode::ReadOnly)
     fail_usage("BRAZE_CACHE is readonly: nothing is removed");
 }
 
@@ -450,7 +450,7 @@ std::function<Exit()> add(Arguments& arguments) {
 }  // namespace
 
 CacheView view_cache() {
-  CacheView view{CacheSettings::from_environment()};
+  CacheView view{CacheSettings::of_process()};
   view.state = name(view.settings.mode);
   const auto refuse = [&view](const std::string& why) {
     view.refusal = why;

@@ -20,7 +20,6 @@
 #include <llvm/Transforms/Scalar/LICM.h>
 #include <llvm/Transforms/Scalar/LoopPassManager.h>
 
-#include <cstdio>
 #include <cstdlib>
 #include <optional>
 #include <utility>
@@ -30,6 +29,7 @@
 #include "compiler/codegen/llvm/llvm_p.h"
 #include "ir/code/static_loops.h"
 #include "ir/support/clocks.h"
+#include "ir/support/config.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -45,8 +45,8 @@ thread_local const Kernel* generated = nullptr;
 // LLVM may not go on after this and its state is lost, so the process ends: by a signal, as after
 // other bugs, and not by exit(), which would run what others left for the end of their process.
 void stop_at_fatal_error(void*, const char* reason, bool) {
-  std::fprintf(stderr, "braze: LLVM cannot go on with kernel @%s: %s\n",
-               generated ? generated->name.c_str() : "?", reason);
+  write_log(LogLevel::Error, fmt::format("LLVM cannot go on with kernel @{}: {}",
+                                         generated ? generated->name : "?", reason));
   std::abort();
 }
 

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <string>
 
+#include "ir/support/config.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cpu/image.h"
@@ -86,7 +87,9 @@ Artifact function_artifact(std::string kernel, std::vector<KernelFunction> phase
 }
 
 CpuDriver::CpuDriver(Device device, const std::atomic<int>& threads)
-    : DeviceDriver(device, std::make_unique<HostMemory>()), threads_(threads) {}
+    : DeviceDriver(device, std::make_unique<HostMemory>()), threads_(threads) {
+  pool_.set_host(config().parallel_for);
+}
 
 const Target& CpuDriver::target() {
   const std::lock_guard lock(targets_mutex_);

@@ -68,11 +68,17 @@ void ThreadPool::stop() {
 
 void ThreadPool::run_region(int64_t count, bool wake, Function function, const void* context) {
   refuse_if_forked();
-  if (workers_.empty()) start();
+  if (!host_ && workers_.empty()) start();
   function_ = function;
   context_ = context;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
+  if (host_) {
+    host_(threads_, [this](int worker) { work(worker); });
+    work(0);  // what it has left, if it left anything
+    if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
+    return;
+  }
   state_.store(kOpen, std::memory_order_release);
   region_.fetch_add(1, std::memory_order_seq_cst);
   if (wake && sleepers_.load(std::memory_order_seq_cst) > 0) {

@@ -10,8 +10,10 @@
 #include <memory>
 #include <mutex>
 #include <thread>
+#include <utility>
 #include <vector>
 
+#include "braze/config.h"
 #include "ir/support/condition_variable.h"
 
 namespace braze {
@@ -24,6 +26,9 @@ class ThreadPool {
   ThreadPool& operator=(const ThreadPool&) = delete;
 
   // All of the following: by one thread at a time.
+
+  /// Has the host application's threads do the work, and none of the pool's own.
+  void set_host(ParallelFor host) { host_ = std::move(host); }
 
   /// The threads of a region, the leading one included. Workers start at the first region. Fewer
   /// threads than asked for take part if the system refuses them.
@@ -55,6 +60,7 @@ class ThreadPool {
   void start();
   void stop();
 
+  ParallelFor host_;
   int threads_ = 1;
   std::vector<std::thread> workers_;
 

@@ -54,7 +54,7 @@ CallGraphs::Entry* CallGraphs::find(std::span<void* const> slots,
 void CallGraphs::drop_graph(Entry& entry) {
   if (!entry.graph) return;
   // Its last repetition may be under way.
-  context_.api().stream_synchronize(context_.work());
+  context_.finish_work();
   context_.api().graph_exec_destroy(std::exchange(entry.graph, nullptr));
 }
 
@@ -104,7 +104,7 @@ bool CallGraphs::call(std::span<void* const> slots, std::span<const int64_t> sym
     entry->graph = recorded.graph;
     are_rare_ = ++recorded_ >= kTrial && repeated_ < kWorthRepeats * recorded_;
   }
-  const cuda::CUresult result = context_.api().graph_launch(entry->graph, context_.work());
+  const cuda::CUresult result = context_.api().graph_launch(entry->graph, context_.current());
   if (result != cuda::CUDA_SUCCESS) {
     // Nothing of it has been done. If it is the GPU that is at fault, the launches will say so.
     drop_graph(*entry);

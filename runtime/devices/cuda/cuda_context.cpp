@@ -93,6 +93,43 @@ void CudaFence::wait() {
   context_.note_complete(launches_);
 }
 
+bool CudaFence::done() {
+  const CudaContext::Scope scope(context_);
+  return context_.api().event_query(event_) != cuda::CUDA_ERROR_NOT_READY;
+}
+
+CudaStream::CudaStream(CudaContext& context, Allocator& allocator,
+                       std::optional<cuda::CUstream> foreign)
+    : DeviceStream([&] {
+        const std::lock_guard lock(context.mutex_);
+        return ++context.pools_;
+      }()),
+      context_(context),
+      allocator_(allocator),
+      is_foreign_(foreign.has_value()) {
+  if (foreign) {
+    stream_ = *foreign;
+  } else {
+    context_.check(context_.api().stream_create(&stream_, cuda::CU_STREAM_NON_BLOCKING),
+                   "making a stream");
+  }
+  const std::lock_guard lock(context_.mutex_);
+  context_.streams_.push_back(this);
+}
+
+CudaStream::~CudaStream() {
+  if (is_forked()) return;
+  const CudaContext::Scope scope(context_);
+  // No array is in its memory any more, so nobody adds to `last_`.
+  if (last_) context_.api().stream_wait_event(context_.work(), last_->event(), 0);
+  allocator_.give_to_main_pool(pool());
+  {
+    const std::lock_guard lock(context_.mutex_);
+    std::erase(context_.streams_, this);
+  }
+  if (!is_foreign_) context_.api().stream_destroy(stream_);
+}
+
 CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
     : api_(api), device_(std::move(device)) {
   check(api_.device_get(&index_, index), "opening the device");
@@ -103,6 +140,7 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&idle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&capture_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
+  current_ = work_;
   events_.reserve(kKeptEvents);
 }
 
@@ -153,6 +191,28 @@ std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {
   return fence;
 }
 
+void CudaContext::note_used(CudaStream* stream, std::shared_ptr<CudaFence> fence) {
+  if (!stream) return;
+  const std::lock_guard lock(mutex_);
+  stream->last_.swap(fence);
+}
+
+cuda::CUresult CudaContext::finish_work() {
+  std::vector<std::shared_ptr<CudaFence>> others;
+  {
+    const std::lock_guard lock(mutex_);
+    for (const CudaStream* stream : streams_) {
+      if (stream->last_) others.push_back(stream->last_);
+    }
+  }
+  cuda::CUresult result = api_.stream_synchronize(work_);
+  for (const auto& fence : others) {
+    const cuda::CUresult other = api_.event_synchronize(fence->event());
+    if (result == cuda::CUDA_SUCCESS) result = other;
+  }
+  return result;
+}
+
 void CudaContext::synchronize() {
   const Scope scope(*this);
   uint64_t launches = 0;
@@ -160,7 +220,7 @@ void CudaContext::synchronize() {
     const std::lock_guard lock(mutex_);
     launches = launches_;
   }
-  check(api_.stream_synchronize(work_), "waiting for the device");
+  check(finish_work(), "waiting for the device");
   note_complete(launches);
   check(api_.stream_synchronize(reads_), "waiting for copies");
 }
@@ -176,7 +236,7 @@ void CudaContext::enable_peer(const CudaContext& peer) {
 }
 
 void CudaContext::note_launch(const std::shared_ptr<const Program>& program, uint32_t launch) {
-  Launched forgotten{program, launch};
+  Launched forgotten{program, launch, current_ == work_};
   const std::lock_guard lock(mutex_);
   std::swap(launched_[launches_ % kRemembered], forgotten);
   ++launches_;
@@ -191,8 +251,10 @@ std::vector<std::string> CudaContext::suspects() const {
   std::vector<const Launch*> found;
   std::vector<std::string> texts;
   const uint64_t oldest = launches_ > kRemembered ? launches_ - kRemembered : 0;
-  for (uint64_t i = std::max(complete_, oldest); i < launches_; ++i) {
+  for (uint64_t i = oldest; i < launches_; ++i) {
     const Launched& launched = launched_[i % kRemembered];
+    // How far other streams are is not counted.
+    if (i < complete_ && launched.in_main) continue;
     const Launch* launch = &launched.program->launches[launched.launch];
     if (std::find(found.begin(), found.end(), launch) != found.end()) continue;
     found.push_back(launch);

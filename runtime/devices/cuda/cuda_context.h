@@ -11,6 +11,7 @@
 #include <functional>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -41,11 +42,34 @@ class CudaFence : public Fence {
 
   cuda::CUevent event() const { return event_; }
   void wait() override;
+  bool done() override;
+  void* native() const override { return event_; }
 
  private:
   CudaContext& context_;
   cuda::CUevent event_ = nullptr;
   uint64_t launches_ = 0;  // those before it
+};
+
+/// A stream beside that of work.
+class CudaStream : public DeviceStream {
+ public:
+  /// A new one, or one of the host application's, which stays its own. `allocator` is the device's.
+  /// In a Scope.
+  CudaStream(CudaContext& context, Allocator& allocator, std::optional<cuda::CUstream> foreign);
+  /// Its memory is the main stream's from then on.
+  ~CudaStream() override;
+
+  void* native() const override { return stream_; }
+  cuda::CUstream get() const { return stream_; }
+
+ private:
+  friend class CudaContext;
+  CudaContext& context_;
+  Allocator& allocator_;
+  cuda::CUstream stream_ = nullptr;
+  const bool is_foreign_;
+  std::shared_ptr<CudaFence> last_;  // guarded by the context
 };
 
 /// Thread-safe, and lives as long as the process.
@@ -72,10 +96,13 @@ class CudaContext {
   const cuda::Api& api() const { return api_; }
   cuda::CUcontext handle() const { return context_; }
   const std::string& device() const { return device_; }
-  /// Launches, and all else that writes the GPU's memory. Memory is reused in its order.
+  /// The main stream: launches, and all else that writes the GPU's memory.
   cuda::CUstream work() const { return work_; }
-  /// Where the thread that executes the device's stream puts what it does, in place of `work`; null
-  /// outside of `record`.
+  /// Where the thread that executes the device's work queue puts what it does: `work`, or another
+  /// stream.
+  cuda::CUstream current() const { return current_; }
+  void set_current(cuda::CUstream stream) { current_ = stream; }
+  /// Where that thread puts it instead while a call is recorded; null outside of `record`.
   CallRecord* recording() const { return recording_; }
   /// Copies out of the GPU, which need not wait for work that came later than what they copy.
   cuda::CUstream reads() const { return reads_; }
@@ -87,12 +114,16 @@ class CudaContext {
     cuda::CUgraphExec graph = nullptr;  ///< null if it cannot be recorded
     std::string failure = {};           ///< why not
   };
-  /// Records what `body` puts into `recording()`, by the thread that executes the device's stream.
-  /// Nothing of it is done. In a Scope.
+  /// Records what `body` puts into `recording()`, by the thread that executes the device's work
+  /// queue. Nothing of it is done. In a Scope.
   Recorded record(const std::function<void()>& body);
 
   /// Behind everything in `stream`. In a Scope.
   std::shared_ptr<CudaFence> fence(cuda::CUstream stream);
+  /// Notes how far Braze has used a stream: what is freed waits for that. Null for `work`.
+  void note_used(CudaStream* stream, std::shared_ptr<CudaFence> fence);
+  /// Blocks until what uses the GPU's memory is complete, in all streams. In a Scope.
+  cuda::CUresult finish_work();
 
   /// Throws what `result` stands for, if it is no success: ResourceExhausted or Device. `what` was
   /// tried.
@@ -102,7 +133,7 @@ class CudaContext {
   }
   [[noreturn]] void fail_with(cuda::CUresult result, std::string_view what);
 
-  /// Says that a launch is in the queue of work, so that a fault can be traced to it.
+  /// Says that a launch is in the current stream, so that a fault can be traced to it.
   void note_launch(const std::shared_ptr<const Program>& program, uint32_t launch);
   /// Blocks until all queues are empty.
   void synchronize();
@@ -112,9 +143,11 @@ class CudaContext {
 
  private:
   friend class CudaFence;
+  friend class CudaStream;
   struct Launched {
     std::shared_ptr<const Program> program;
     uint32_t launch = 0;
+    bool in_main = true;
   };
   // Unused events that are kept, for which there is room from the beginning.
   static constexpr size_t kKeptEvents = 1024;
@@ -133,10 +166,13 @@ class CudaContext {
   cuda::CUstream reads_ = nullptr;
   cuda::CUstream idle_ = nullptr;
   cuda::CUstream capture_ = nullptr;  // nothing is ever done there, only recorded
+  cuda::CUstream current_ = nullptr;
   CallRecord* recording_ = nullptr;
 
   mutable std::mutex mutex_;
   std::vector<cuda::CUevent> events_;  // unused
+  std::vector<CudaStream*> streams_;   // beside the main one
+  uint32_t pools_ = 0;                 // given to streams so far
   std::vector<const CudaContext*> peers_;
   std::array<Launched, kRemembered> launched_;  // ring, by number of the launch
   uint64_t launches_ = 0;                       // so far

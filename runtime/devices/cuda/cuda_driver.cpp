@@ -31,8 +31,8 @@ class CudaMemory : public MemorySource {
 
   void free(std::byte* data, size_t) noexcept override {
     const CudaContext::Scope scope(context_);
-    // Unlike reuse, this is not in the order of the queue: what uses the memory must be complete.
-    context_.api().stream_synchronize(context_.work());
+    // Unlike reuse, this is not in the order of a stream: what uses the memory must be complete.
+    context_.finish_work();
     context_.api().mem_free(address(data));
   }
 
@@ -172,7 +172,7 @@ CudaDriver::CudaDriver(Device device, const CudaSystem& system)
 
 CudaDriver::CudaDriver(Device device, const CudaSystem& system,
                        std::shared_ptr<CudaContext> context)
-    : DeviceDriver(device, std::make_unique<CudaMemory>(context), Stream::Mode::Immediate),
+    : DeviceDriver(device, std::make_unique<CudaMemory>(context), WorkQueue::Mode::Immediate),
       context_(std::move(context)),
       gpu_(system.gpus()[static_cast<size_t>(device.index())]),
       target_(gpu_target(gpu_)),
@@ -211,9 +211,9 @@ std::unique_ptr<LoadedProgram> CudaDriver::load(std::shared_ptr<const Program> p
 }
 
 void CudaDriver::synchronize() {
-  stream().drain();
+  queue().drain();
   context_->synchronize();
-  stream().synchronize();
+  queue().synchronize();
 }
 
 void CudaDriver::zero(std::byte* data, size_t size) {
@@ -221,7 +221,7 @@ void CudaDriver::zero(std::byte* data, size_t size) {
   if (CallRecord* const record = context_->recording())
     return record->add_fill(address(data), size);
   const CudaContext::Scope scope(*context_);
-  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->work()),
+  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->current()),
                   "filling memory");
 }
 
@@ -232,17 +232,102 @@ void CudaDriver::copy(std::byte* to, const std::byte* from, size_t size) {
   }
   const CudaContext::Scope scope(*context_);
   context_->check(
-      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->work()),
+      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->current()),
       "a copy on the device");
 }
 
-std::shared_ptr<Fence> CudaDriver::fence() {
+StreamRef CudaDriver::make_stream(std::optional<void*> foreign) {
   const CudaContext::Scope scope(*context_);
-  return context_->fence(context_->work());
+  if (!foreign) return std::make_shared<CudaStream>(*context_, allocator(), std::nullopt);
+  // All handles of one stream share its memory.
+  const std::lock_guard lock(foreign_mutex_);
+  std::erase_if(foreign_, [](const auto& known) { return known.second.expired(); });
+  if (const StreamRef known = foreign_[*foreign].lock()) return known;
+  auto made =
+      std::make_shared<CudaStream>(*context_, allocator(), static_cast<cuda::CUstream>(*foreign));
+  foreign_[*foreign] = made;
+  return made;
+}
+
+cuda::CUstream CudaDriver::native(const DeviceStream* stream) const {
+  return stream ? static_cast<const CudaStream*>(stream)->get() : context_->work();
+}
+
+std::shared_ptr<Fence> CudaDriver::fence(DeviceStream* stream) {
+  const CudaContext::Scope scope(*context_);
+  auto fence = context_->fence(native(stream));
+  context_->note_used(static_cast<CudaStream*>(stream), fence);
+  return fence;
+}
+
+void CudaDriver::wait_for(DeviceStream* stream, Fence& fence) {
+  wait_for_native(stream, fence.native());
+}
+
+void CudaDriver::wait_for_native(DeviceStream* stream, void* event) {
+  const CudaContext::Scope scope(*context_);
+  context_->check(
+      context_->api().stream_wait_event(native(stream), static_cast<cuda::CUevent>(event), 0),
+      "ordering streams");
+}
+
+void CudaDriver::release_after(DeviceStream* stream, std::vector<std::shared_ptr<Fence>> fences,
+                               std::shared_ptr<const void> owner) noexcept {
+  try {
+    fences.push_back(fence(stream));
+  } catch (const std::exception&) {
+    // A device that is lost, or no memory for an event: what there is must do.
+  }
+  releaser_.add(std::move(fences), std::move(owner));
+}
+
+void CudaDriver::enter(DeviceStream* stream) { context_->set_current(native(stream)); }
+
+std::byte* CudaDriver::allocate_pinned(size_t size) {
+  const CudaContext::Scope scope(*context_);
+  void* memory = nullptr;
+  context_->check(context_->api().mem_host_alloc(&memory, size, 0), "pinned memory of the host");
+  return static_cast<std::byte*>(memory);
+}
+
+void CudaDriver::free_pinned(std::byte* data, size_t) noexcept {
+  const CudaContext::Scope scope(*context_);
+  context_->api().mem_free_host(data);
+}
+
+std::shared_ptr<Fence> CudaDriver::copy_pinned(DeviceStream* stream, std::byte* to,
+                                               const std::byte* from, size_t size, bool to_host,
+                                               Fence* after) {
+  const CudaContext::Scope scope(*context_);
+  const cuda::Api& api = context_->api();
+  if (!to_host) {
+    context_->check(api.memcpy_h_to_d_async(address(to), from, size, native(stream)),
+                    "a copy to the device");
+    return fence(stream);
+  }
+  const std::shared_ptr<Fence> made = after ? nullptr : fence(stream);
+  const auto event = static_cast<cuda::CUevent>(after ? after->native() : made->native());
+  context_->check(api.stream_wait_event(context_->reads(), event, 0), "ordering a copy");
+  context_->check(api.memcpy_d_to_h_async(to, address(from), size, context_->reads()),
+                  "a copy from the device");
+  return context_->fence(context_->reads());
+}
+
+bool CudaDriver::owns(const void* data) const {
+  const CudaContext::Scope scope(*context_);
+  const auto ask = [&](cuda::CUpointer_attribute attribute, auto& value) {
+    return context_->api().pointer_get_attribute(&value, attribute,
+                                                 address(static_cast<const std::byte*>(data))) ==
+           cuda::CUDA_SUCCESS;
+  };
+  unsigned type = 0;
+  int ordinal = -1;
+  return ask(cuda::CU_POINTER_ATTRIBUTE_MEMORY_TYPE, type) && type == cuda::CU_MEMORYTYPE_DEVICE &&
+         ask(cuda::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ordinal) && ordinal == device().index();
 }
 
 std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch() {
-  return start_stopwatch(context_->work());
+  return start_stopwatch(context_->current());
 }
 
 std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch(cuda::CUstream stream) {
@@ -260,13 +345,14 @@ std::shared_ptr<const ClockAnchor> CudaDriver::clock_anchor() {
   return anchor_;
 }
 
-void CudaDriver::copy_from_host(std::byte* to, std::span<const std::byte> from) {
+void CudaDriver::copy_from_host(DeviceStream* stream, std::byte* to,
+                                std::span<const std::byte> from) {
   if (from.empty()) return;
   const CudaContext::Scope scope(*context_);
   const auto turn = turn_if_traced(copies_in_);
   const DeviceSpan span(*this, Lane::CopiesIn, "from the host", from.size(),
-                        [this] { return start_stopwatch(context_->work()); });
-  uploads_.copy(to, from);
+                        [&] { return start_stopwatch(native(stream)); });
+  uploads_.copy(to, from, native(stream));
 }
 
 void CudaDriver::copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after) {
@@ -289,8 +375,8 @@ void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std
   CudaContext& there = *peer->context_;
   const cuda::Api& api = context_->api();
   // What was in the memory of `to` before may be in use.
-  const std::shared_ptr<Fence> free = fence();
-  const std::shared_ptr<Fence> made = after ? nullptr : peer->fence();
+  const std::shared_ptr<Fence> free = fence(nullptr);
+  const std::shared_ptr<Fence> made = after ? nullptr : peer->fence(nullptr);
   const auto event = [](Fence& fence) { return static_cast<CudaFence&>(fence).event(); };
   std::shared_ptr<CudaFence> copied;
   {

@@ -1,16 +1,20 @@
 // cuda_driver.h — the devices "cuda:0", "cuda:1" ...: NVIDIA GPUs through the CUDA driver.
 //
-// Everything that writes a GPU's memory stands in one queue (CudaContext::work), in the order in
-// which the host submits it: launches, fills, copies in. A buffer is freed after all its uses are
-// in that queue, so whoever gets its memory next comes behind them, and the allocator needs to wait
-// for nothing. Copies out have a queue of their own, and hold their source until they are complete.
+// What writes a GPU's memory stands in its main stream (CudaContext::work), in the order in which
+// the host submits it: launches, fills, copies in; calls may have a stream of their own. A buffer
+// is freed after all its uses are in the stream that owns it, so whoever gets its memory there next
+// comes behind them, and the allocator needs to wait for nothing. Another stream that used it is
+// waited for before (Array::State). Copies out have a stream of their own, and hold their source
+// until they are complete.
 #pragma once
 
+#include <map>
 #include <memory>
 #include <mutex>
 
 #include "runtime/devices/cuda/cuda_context.h"
 #include "runtime/devices/cuda/cuda_system.h"
+#include "runtime/devices/cuda/releaser.h"
 #include "runtime/devices/cuda/staging.h"
 
 namespace braze {
@@ -33,9 +37,22 @@ class CudaDriver : public DeviceDriver {
   void synchronize() override;
   void zero(std::byte* data, size_t size) override;
   void copy(std::byte* to, const std::byte* from, size_t size) override;
-  std::shared_ptr<Fence> fence() override;
+  StreamRef make_stream(std::optional<void*> foreign) override;
+  void* main_stream() const override { return context_->work(); }
+  std::shared_ptr<Fence> fence(DeviceStream* stream) override;
+  void wait_for(DeviceStream* stream, Fence& fence) override;
+  void wait_for_native(DeviceStream* stream, void* event) override;
+  void release_after(DeviceStream* stream, std::vector<std::shared_ptr<Fence>> fences,
+                     std::shared_ptr<const void> owner) noexcept override;
+  void enter(DeviceStream* stream) override;
+  std::byte* allocate_pinned(size_t size) override;
+  void free_pinned(std::byte* data, size_t size) noexcept override;
+  std::shared_ptr<Fence> copy_pinned(DeviceStream* stream, std::byte* to, const std::byte* from,
+                                     size_t size, bool to_host, Fence* after) override;
+  bool owns(const void* data) const override;
   std::shared_ptr<Stopwatch> start_stopwatch() override;
-  void copy_from_host(std::byte* to, std::span<const std::byte> from) override;
+  void copy_from_host(DeviceStream* stream, std::byte* to,
+                      std::span<const std::byte> from) override;
   void copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after) override;
   void copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from, size_t size,
                         Fence* after) override;
@@ -43,6 +60,8 @@ class CudaDriver : public DeviceDriver {
  private:
   CudaDriver(Device device, const CudaSystem& system, std::shared_ptr<CudaContext> context);
 
+  /// The main one's for null.
+  cuda::CUstream native(const DeviceStream* stream) const;
   std::shared_ptr<Stopwatch> start_stopwatch(cuda::CUstream stream);
   std::shared_ptr<const ClockAnchor> clock_anchor();
 
@@ -51,6 +70,10 @@ class CudaDriver : public DeviceDriver {
   const std::optional<Target> target_;
   Uploads uploads_;
   Downloads downloads_;
+  Releaser releaser_;
+
+  std::mutex foreign_mutex_;
+  std::map<void*, std::weak_ptr<DeviceStream>> foreign_;  // streams of the host application's
 
   std::mutex anchor_mutex_;
   std::shared_ptr<const ClockAnchor> anchor_;

@@ -83,10 +83,10 @@ class Entry {
 
   int64_t cluster() const { return cluster_; }
   cuda::CUfunction function() const { return function_; }
-  /// For a launch of so many blocks, in the queue of work.
+  /// For a launch of so many blocks, in the current stream.
   const cuda::CUlaunchConfig& config(const CudaContext& context, int64_t blocks) {
     config_.gridDimX = static_cast<unsigned>(blocks);
-    config_.hStream = context.work();
+    config_.hStream = context.current();
     config_.attrs = attributes_.data();
     return config_;
   }
@@ -263,7 +263,7 @@ CudaKernels::~CudaKernels() {
   if (is_forked()) return;
   // Their last launches may still run.
   const CudaContext::Scope scope(context_);
-  context_.api().stream_synchronize(context_.work());
+  context_.finish_work();
 }
 
 void CudaKernels::malformed(const Launch& launch, std::string_view what) const {

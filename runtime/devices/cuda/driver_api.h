@@ -24,6 +24,8 @@ using CUgraphExec = struct CUgraphExec_st*;
 
 enum CUresult : unsigned {};
 enum CUdevice_attribute : unsigned {};
+enum CUpointer_attribute : unsigned {};
+enum CUmemorytype : unsigned {};
 enum CUstream_flags : unsigned {};
 enum CUevent_flags : unsigned {};
 enum CUstreamCaptureMode : unsigned {};

@@ -21,18 +21,18 @@ cuda::CUdeviceptr address(const std::byte* data) { return reinterpret_cast<uintp
 
 }  // namespace
 
-void Uploads::copy(std::byte* to, std::span<const std::byte> from) {
+void Uploads::copy(std::byte* to, std::span<const std::byte> from, cuda::CUstream stream) {
   const std::lock_guard lock(mutex_);
   if (!ring_) ring_ = pinned(context_, kRing);
   while (!from.empty()) {
     const size_t size = std::min(kPiece, from.size());
     std::byte* const piece = reserve(size);
     std::memcpy(piece, from.data(), size);
-    context_.check(context_.api().memcpy_h_to_d_async(address(to), piece, size, context_.work()),
+    context_.check(context_.api().memcpy_h_to_d_async(address(to), piece, size, stream),
                    "a copy to the device");
     const size_t begin = next_;
     next_ = begin + (size + kStep - 1) / kStep * kStep;
-    pieces_.push_back({begin, next_, context_.fence(context_.work())});
+    pieces_.push_back({begin, next_, context_.fence(stream)});
     to += size;
     from = from.subspan(size);
   }

@@ -20,8 +20,8 @@ class Uploads {
  public:
   explicit Uploads(CudaContext& context) : context_(context) {}
 
-  /// Puts a copy into the queue of work. `from` may change when this returns. In a Scope.
-  void copy(std::byte* to, std::span<const std::byte> from);
+  /// Puts a copy into `stream`. `from` may change when this returns. In a Scope.
+  void copy(std::byte* to, std::span<const std::byte> from, cuda::CUstream stream);
 
  private:
   /// A part of the ring that is still read.

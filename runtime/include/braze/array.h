@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <iosfwd>
 #include <memory>
 #include <span>
@@ -11,6 +12,8 @@
 #include "braze/device.h"
 #include "braze/dtype.h"
 #include "braze/error.h"
+#include "braze/half.h"
+#include "braze/stream.h"
 
 namespace braze {
 
@@ -44,6 +47,30 @@ struct DTypeOf<double> {
   static constexpr DType value = DType::F64;
 };
 
+template <>
+struct DTypeOf<float16> {
+  static constexpr DType value = DType::F16;
+};
+template <>
+struct DTypeOf<bfloat16> {
+  static constexpr DType value = DType::BF16;
+};
+
+/// Memory of the host application's that an Array shall lie over.
+struct ForeignMemory {
+  void* data = nullptr;               ///< the first element
+  DType dtype = DType::F32;           ///< of the elements; bools are bytes of 0 or 1
+  std::vector<int64_t> shape;         ///< extents, outermost first
+  std::vector<int64_t> strides = {};  ///< in elements, one an axis; empty: dense and row-major
+  /// "cpu": the host's memory. "cuda:1": that GPU's.
+  Device device = {};
+  /// Called once, on any thread, when no array and no work that is under way needs the memory any
+  /// more; for a failure to make the array too. May be empty.
+  std::function<void()> release = {};
+  /// False: InvalidArgument where the memory could only be copied.
+  bool may_copy = true;
+};
+
 /// A dense row-major tensor on one device. A cheap handle: copies share the memory, which is never
 /// written after it became visible. Results of compiled functions may still be computing; reading
 /// waits, and rethrows a failure of the computation. Thread-safe to read.
@@ -70,6 +97,17 @@ class Array {
                           const Device& device = default_device());
   static Array from_host(const HostTensor& value, const Device& device = default_device());
 
+  /// An array over memory of the host application's, which must stay as it is until it is released.
+  /// On a GPU it is ready where this thread's current stream has come to (StreamGuard). Memory that
+  /// is strided, or not aligned to 64 bytes, is copied, and a line of the log says so; strided
+  /// memory of a GPU is an InvalidArgument, as is memory that is not on the device. A call cannot
+  /// take the array over (donation).
+  static Array borrow(ForeignMemory memory);
+  /// A copy of the beginning of pinned memory, which the device makes while the host goes on, in
+  /// this thread's current stream.
+  static Array from_pinned(const PinnedMemory& memory, DType dtype, std::vector<int64_t> shape,
+                           const Device& device = default_device());
+
   DType dtype() const;                              ///< of the elements
   const std::vector<int64_t>& shape() const;        ///< extents, outermost first
   int64_t numel() const;                            ///< number of elements
@@ -92,6 +130,14 @@ class Array {
   /// Copies all bytes; `out` has exactly size_bytes().
   void copy_to_host(std::span<std::byte> out) const;
   HostTensor to_host() const;  ///< waits, and copies; for the interpreters
+  /// Copies all bytes to the beginning of `memory` once the value is computed, while the host goes
+  /// on; the event tells when that is complete.
+  Event copy_to_pinned(const PinnedMemory& memory) const;
+
+  /// Where the elements are, for the host application to read. On a GPU they are there for this
+  /// thread's current stream, and for others behind an event of it. Good as long as the array and
+  /// until it is donated; what reads it in a stream must be complete before the array goes.
+  const void* data() const;
 
   /// Blocks until the value is computed.
   void wait() const;

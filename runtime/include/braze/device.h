@@ -58,7 +58,8 @@ void set_cpu_device_count(int count);
 /// Worker threads of each CPU device, the calling thread included; default: the hardware's.
 void set_cpu_threads(int count);
 
-/// The device of this thread's innermost DeviceGuard, else the first GPU, else the first CPU.
+/// The device of this thread's innermost DeviceGuard, else what `configure` said (config.h), else
+/// the first GPU, else the first CPU.
 Device default_device();
 
 /// Makes `device` this thread's default for a scope.

@@ -16,8 +16,11 @@ using braze::test::FakeLaunch;
 
 namespace braze::cuda {
 
+struct CUstream_st;
+
 struct CUctx_st {
   int device = 0;
+  CUstream_st* default_stream = nullptr;
   CUresult fault = CUDA_SUCCESS;
   std::map<uintptr_t, size_t> blocks;  // live device memory
   uint64_t bytes = 0;
@@ -38,6 +41,7 @@ struct CUstream_st {
   CUgraph capture = nullptr;
   std::deque<std::function<CUresult()>> pending = {};
   uint64_t done = 0;
+  bool destroyed = false;
   uint64_t issued() const { return done + pending.size(); }
 };
 
@@ -129,6 +133,14 @@ bool is_device(const void* data, size_t size) {
                      [&](const CUctx_st& c) { return within(c.blocks, data, size); });
 }
 
+// Of null: the default stream.
+CUstream existing(CUstream stream) {
+  if (stream) return stream;
+  CUstream& standing = here()->default_stream;
+  if (!standing) standing = new CUstream_st{here()};
+  return standing;
+}
+
 CUresult run(CUstream stream, uint64_t position) {
   while (stream->done < position) {
     const auto next = std::move(stream->pending.front());
@@ -142,7 +154,9 @@ CUresult run(CUstream stream, uint64_t position) {
   return stream->context->fault;
 }
 
-CUresult push(CUstream stream, std::function<CUresult()> action) {
+CUresult push(CUstream given, std::function<CUresult()> action) {
+  CUstream const stream = existing(given);
+  if (stream->destroyed) misuse("a stream that was destroyed");
   if (stream->context != here()) misuse("a stream of another context");
   if (stream->capture) {
     stream->capture->actions.push_back(std::move(action));
@@ -349,6 +363,26 @@ CUresult mem_host_alloc(void** memory, size_t size, unsigned) {
   return CUDA_SUCCESS;
 }
 
+CUresult mem_free_host(void* memory) {
+  ENTER("cuMemFreeHost");
+  if (pinned.erase(reinterpret_cast<uintptr_t>(memory)) == 0) misuse("freeing what is not pinned");
+  std::free(memory);
+  return CUDA_SUCCESS;
+}
+
+CUresult pointer_get_attribute(void* value, CUpointer_attribute attribute, CUdeviceptr address) {
+  ENTER("cuPointerGetAttribute");
+  for (const CUctx_st& context : contexts) {
+    if (!within(context.blocks, pointer(address), 1)) continue;
+    if (attribute == CU_POINTER_ATTRIBUTE_MEMORY_TYPE)
+      *static_cast<unsigned*>(value) = CU_MEMORYTYPE_DEVICE;
+    else
+      *static_cast<int*>(value) = context.device;
+    return CUDA_SUCCESS;
+  }
+  return CUDA_ERROR_INVALID_VALUE;
+}
+
 CUresult memcpy_h_to_d_async(CUdeviceptr to, const void* from, size_t size, CUstream stream) {
   ENTER("cuMemcpyHtoDAsync");
   if (!within(pinned, from, size)) misuse("a copy from pageable memory");
@@ -393,7 +427,15 @@ CUresult stream_create(CUstream* stream, unsigned) {
 
 CUresult stream_synchronize(CUstream stream) {
   ENTER("cuStreamSynchronize");
+  stream = existing(stream);
   return run(stream, stream->issued());
+}
+
+// What is in it is done as late as ever.
+CUresult stream_destroy(CUstream stream) {
+  ENTER("cuStreamDestroy");
+  stream->destroyed = true;
+  return CUDA_SUCCESS;
 }
 
 CUresult stream_wait_event(CUstream stream, CUevent event, unsigned) {
@@ -421,6 +463,7 @@ CUresult event_destroy(CUevent event) {
 
 CUresult event_record(CUevent event, CUstream stream) {
   ENTER("cuEventRecord");
+  stream = existing(stream);
   if (event->context != stream->context) misuse("an event of another context");
   if (stream->capture) misuse("an event in a record");
   event->stream = stream;
@@ -431,6 +474,12 @@ CUresult event_record(CUevent event, CUstream stream) {
 CUresult event_synchronize(CUevent event) {
   ENTER("cuEventSynchronize");
   return event->stream ? run(event->stream, event->position) : CUDA_SUCCESS;
+}
+
+CUresult event_query(CUevent event) {
+  ENTER("cuEventQuery");
+  return event->stream && event->stream->done < event->position ? CUDA_ERROR_NOT_READY
+                                                                : CUDA_SUCCESS;
 }
 
 CUresult event_elapsed_time(float* milliseconds, CUevent begin, CUevent end) {

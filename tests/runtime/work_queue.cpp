@@ -1,4 +1,4 @@
-#include "runtime/execution/stream.h"
+#include "runtime/execution/work_queue.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -34,7 +34,7 @@ void nothing() {}
 TEST(ImmediateStream, ASubmitterIsRelievedByTheNext) {
   const Watchdog watchdog("two threads that submit");
   constexpr int kMany = 1000;
-  Stream stream(Stream::Mode::Immediate);
+  WorkQueue stream(WorkQueue::Mode::Immediate);
   std::latch begun(1);
   std::atomic<int> submitted{0}, by_first{0};
   std::thread::id first_id;
@@ -63,7 +63,7 @@ TEST(ImmediateStream, ASubmitterIsRelievedByTheNext) {
 
 TEST(ImmediateStream, WorkOfManyThreadsIsDoneWhenTheyHaveSubmittedIt) {
   const Watchdog watchdog("many threads that submit");
-  Stream stream(Stream::Mode::Immediate);
+  WorkQueue stream(WorkQueue::Mode::Immediate);
   std::atomic<int> done{0};
   std::vector<std::thread> threads;
   for (int t = 0; t < 8; ++t) {
@@ -81,7 +81,7 @@ TEST(ImmediateStream, WorkOfManyThreadsIsDoneWhenTheyHaveSubmittedIt) {
 }
 
 TEST(ImmediateStream, ARefusedSubmissionChangesNothing) {
-  Stream stream(Stream::Mode::Immediate);
+  WorkQueue stream(WorkQueue::Mode::Immediate);
   bool done = false;
   EXPECT_THAT(error_of([&] {
                 stream.submit(task([&] { done = true; }), 0,

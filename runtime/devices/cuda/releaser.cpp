@@ -1,0 +1,61 @@
+#include "runtime/devices/cuda/releaser.h"
+
+#include <exception>
+#include <utility>
+
+#include "ir/support/fork.h"
+
+namespace braze {
+
+Releaser::~Releaser() {
+  if (is_forked()) {
+    new std::thread(std::move(thread_));  // it stayed in the parent
+    return;
+  }
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  arrived_.notify_all();
+  if (thread_.joinable()) thread_.join();
+}
+
+void Releaser::add(std::vector<std::shared_ptr<Fence>> fences,
+                   std::shared_ptr<const void> owner) noexcept {
+  try {
+    const std::lock_guard lock(mutex_);
+    if (!thread_.joinable()) {
+      note_threads();
+      thread_ = std::thread([this] { serve(); });
+    }
+    held_.push_back({std::move(fences), std::move(owner)});
+    arrived_.notify_one();
+  } catch (const std::exception&) {
+    // Memory that the GPU may still use is better kept than given back.
+    if (owner) new (std::nothrow) std::shared_ptr<const void>(std::move(owner));
+  }
+}
+
+void Releaser::serve() {
+  std::unique_lock lock(mutex_);
+  while (!stop_ || !held_.empty()) {
+    if (held_.empty()) {
+      arrived_.wait(lock);
+      continue;
+    }
+    Held next = std::move(held_.front());
+    held_.pop_front();
+    lock.unlock();
+    for (const auto& fence : next.fences) {
+      try {
+        fence->wait();
+      } catch (const std::exception&) {
+        // A GPU that is lost reads nothing any more.
+      }
+    }
+    next = {};
+    lock.lock();
+  }
+}
+
+}  // namespace braze

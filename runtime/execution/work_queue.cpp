@@ -1,0 +1,197 @@
+#include "runtime/execution/work_queue.h"
+
+#include <chrono>
+#include <exception>
+#include <utility>
+
+#include "braze/trace.h"
+#include "runtime/execution/relax.h"
+
+namespace braze {
+
+namespace {
+
+// More pending work than this makes the submitting thread help: pending calls hold memory.
+constexpr size_t kMostPending = 64;
+
+// A thread that submits does this much work of others that submit while it is at it. To relieve it
+// costs two changes of threads.
+constexpr size_t kMostForOthers = 32;
+
+// Work longer than this is worth the system call that wakes the background thread.
+constexpr double kWorthWaking = 50e-6;
+
+// After work was seen the background thread looks again this often, for this many times, and only
+// then sleeps until it is woken. Callers that mostly wait for their results thus never wake it.
+constexpr auto kDoze = std::chrono::microseconds(200);
+constexpr int kDozes = 250;
+
+constexpr auto kSpin = std::chrono::microseconds(20);
+
+void spin_until_done(const Work& work) {
+  const auto end = std::chrono::steady_clock::now() + kSpin;
+  do {
+    for (int i = 0; i < 32; ++i) {
+      if (work.done()) return;
+      relax();
+    }
+  } while (std::chrono::steady_clock::now() < end);
+}
+
+}  // namespace
+
+void Work::run() noexcept {
+  try {
+    execute();
+  } catch (...) {
+    error_ = CapturedError::current();
+  }
+  release();
+  done_.store(true, std::memory_order_release);
+}
+
+WorkQueue::~WorkQueue() {
+  if (is_forked()) {
+    // The thread stayed in the parent; its handle can be neither joined nor destroyed.
+    new std::thread(std::move(worker_));
+    return;
+  }
+  drain();
+  {
+    const std::lock_guard lock(mutex_);
+    stop_ = true;
+  }
+  arrived_.notify_all();
+  if (worker_.joinable()) worker_.join();
+}
+
+void WorkQueue::run_front(std::unique_lock<std::mutex>& lock, bool tired) {
+  std::shared_ptr<Work> work = std::move(queue_.front());
+  queue_.pop_front();
+  running_ = true;
+  tired_ = tired;
+  lock.unlock();
+  work->run();
+  lock.lock();
+  if (!first_error_) first_error_ = work->error();
+  running_ = false;
+  if (waiting_ > 0) finished_.notify_all();
+}
+
+void WorkQueue::await_change(std::unique_lock<std::mutex>& lock) {
+  ++waiting_;
+  finished_.wait(lock);
+  --waiting_;
+}
+
+void WorkQueue::make_room(std::unique_lock<std::mutex>& lock) {
+  while (queue_.size() >= kMostPending) {
+    if (running_)
+      await_change(lock);
+    else
+      run_front(lock);
+  }
+}
+
+/// Waits until the thread that is at the work has stopped for this one, if it has done enough. If
+/// not, it will do what this one has submitted as well.
+void WorkQueue::relieve(std::unique_lock<std::mutex>& lock) {
+  ++relievers_;
+  while (running_ && tired_) await_change(lock);
+  --relievers_;
+}
+
+/// By every thread that has done work: what is left then belongs to no waiting thread, so another
+/// one is told of it, or where there is none, this one does it.
+void WorkQueue::leave(std::unique_lock<std::mutex>& lock) {
+  if (running_ || queue_.empty()) return;
+  if (mode_ == Mode::Background) return wake(kWorthWaking * 2);
+  const size_t enough = queue_.size() + kMostForOthers;
+  for (size_t turn = 0; !running_ && !queue_.empty(); ++turn) {
+    const bool tired = turn >= enough;
+    if (tired && relievers_ > 0) return;
+    run_front(lock, tired);
+  }
+}
+
+void WorkQueue::wake(double seconds) noexcept {
+  if (worker_state_ == Worker::None) {
+    try {
+      worker_ = std::thread([this] { serve(); });
+      worker_state_ = Worker::Dozing;
+    } catch (const std::exception&) {
+      // No thread to be had, or no memory for one: whoever waits does the work.
+    }
+  } else if (worker_state_ == Worker::Asleep ||
+             (worker_state_ == Worker::Dozing && seconds > kWorthWaking)) {
+    worker_state_ = Worker::Dozing;
+    arrived_.notify_one();
+  }
+}
+
+void WorkQueue::wait(const Work& work) {
+  if (work.done()) return;
+  refuse_if_forked();
+  const TraceSpan span("wait", "wait for work");
+  std::unique_lock lock(mutex_);
+  bool patient = false;
+  while (!work.done()) {
+    if (!running_ && !queue_.empty()) {
+      run_front(lock);
+    } else if (!patient) {
+      // Another thread is at it, and may be done before this one could fall asleep.
+      lock.unlock();
+      spin_until_done(work);
+      lock.lock();
+      patient = true;
+    } else {
+      await_change(lock);
+    }
+  }
+  leave(lock);
+}
+
+void WorkQueue::drain() {
+  refuse_if_forked();
+  std::unique_lock lock(mutex_);
+  const std::shared_ptr<Work> last = queue_.empty() ? nullptr : queue_.back();
+  while (last ? !last->done() : running_) {
+    if (!running_ && !queue_.empty())
+      run_front(lock);
+    else
+      await_change(lock);
+  }
+  leave(lock);
+}
+
+void WorkQueue::synchronize() {
+  drain();
+  CapturedError error;
+  {
+    const std::lock_guard lock(mutex_);
+    error = std::exchange(first_error_, {});
+  }
+  error.rethrow();
+}
+
+void WorkQueue::serve() {
+  std::unique_lock lock(mutex_);
+  int idle = 0;
+  while (!stop_) {
+    if (!queue_.empty() && !running_) {
+      worker_state_ = Worker::Busy;
+      run_front(lock);
+      idle = 0;
+    } else if (idle < kDozes) {
+      worker_state_ = Worker::Dozing;
+      arrived_.wait_for(lock, kDoze);
+      ++idle;
+    } else {
+      worker_state_ = Worker::Asleep;
+      arrived_.wait(lock);
+      idle = 0;
+    }
+  }
+}
+
+}  // namespace braze

@@ -1,0 +1,142 @@
+// work_queue.h — work of one device, done in the order in which it was submitted.
+//
+// A device has one WorkQueue, whatever number of streams it executes calls in (driver.h).
+// Submitting never blocks for long. On a host device a background thread does the work, and a
+// thread that waits for a result does it itself where the background thread has not begun, so that
+// a synchronous caller pays for no change of threads. A device with a queue of its own, to which
+// handing over work takes microseconds, has it done by the thread that submits; such work is done
+// when it is in that queue, and its Fence tells when it is complete. Of several threads that submit
+// at once one does the work of all, until it has done its own and a few more; the next one that
+// submits then relieves it.
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <deque>
+#include <memory>
+#include <mutex>
+#include <thread>
+
+#include "ir/support/condition_variable.h"
+#include "ir/support/fork.h"
+#include "runtime/execution/captured_error.h"
+
+namespace braze {
+
+/// A point in a device's own queue. Thread-safe.
+class Fence {
+ public:
+  virtual ~Fence() = default;
+  /// Blocks until everything before it is complete. Throws if some of it failed.
+  virtual void wait() = 0;
+  /// Whether everything before it is complete, or some of it failed.
+  virtual bool done() = 0;
+  /// The driver's own object for it, a CUevent; null if there is none.
+  virtual void* native() const { return nullptr; }
+};
+
+/// Something to do once, and the event of its completion. Thread-safe after it was submitted.
+class Work {
+ public:
+  virtual ~Work() = default;
+
+  bool done() const { return done_.load(std::memory_order_acquire); }
+  /// Rethrows what `execute` threw; only once done.
+  void rethrow() const { error_.rethrow(); }
+  const CapturedError& error() const { return error_; }
+  /// Where the work stands in the device's own queue; null if there is none. Only once done.
+  const std::shared_ptr<Fence>& fence() const { return fence_; }
+
+  /// Executes and keeps the error. Called once, by a stream.
+  void run() noexcept;
+
+ protected:
+  virtual void execute() = 0;
+  /// Lets go of everything that was needed to execute, before the work counts as done.
+  virtual void release() noexcept {}
+
+  std::shared_ptr<Fence> fence_;  ///< set by `execute`
+
+ private:
+  CapturedError error_;
+  std::atomic<bool> done_{false};
+};
+
+/// In a child that was forked from a process with a WorkQueue, what would wait is an error
+/// (fork.h).
+class WorkQueue {
+ public:
+  /// Who does the work: a background thread or whoever waits; or the thread that submits.
+  enum class Mode : uint8_t { Background, Immediate };
+
+  explicit WorkQueue(Mode mode) : mode_(mode) { note_threads(); }
+  ~WorkQueue();
+  WorkQueue(const WorkQueue&) = delete;
+  WorkQueue& operator=(const WorkQueue&) = delete;
+
+  /// Enqueues `work`. `admit` is called first, with no other submission in between, and may throw,
+  /// which leaves the stream as it was; so does std::bad_alloc. `seconds` estimates how long the
+  /// work takes.
+  template <class Admit>
+  void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit) {
+    refuse_if_forked();
+    std::unique_lock lock(mutex_);
+    make_room(lock);
+    try {
+      enqueue(work, admit);
+    } catch (...) {
+      leave(lock);
+      throw;
+    }
+    if (mode_ == Mode::Immediate) {
+      relieve(lock);
+      leave(lock);
+    } else {
+      wake(seconds);
+    }
+  }
+
+  /// Blocks until `work`, which was submitted here, is done.
+  void wait(const Work& work);
+  /// Blocks until everything submitted so far is done.
+  void drain();
+  /// Drains, then rethrows the first error since the last call of this.
+  void synchronize();
+
+ private:
+  enum class Worker : uint8_t { None, Busy, Dozing, Asleep };
+
+  template <class Admit>
+  void enqueue(const std::shared_ptr<Work>& work, Admit&& admit) {
+    queue_.push_back(work);
+    try {
+      admit();
+    } catch (...) {
+      queue_.pop_back();
+      throw;
+    }
+  }
+  void make_room(std::unique_lock<std::mutex>& lock);
+  void run_front(std::unique_lock<std::mutex>& lock, bool tired = false);
+  void await_change(std::unique_lock<std::mutex>& lock);
+  void relieve(std::unique_lock<std::mutex>& lock);
+  void leave(std::unique_lock<std::mutex>& lock);
+  void wake(double seconds) noexcept;
+  void serve();
+
+  const Mode mode_;
+  std::mutex mutex_;
+  ConditionVariable finished_;  // some work is done
+  ConditionVariable arrived_;   // the background thread should look
+  std::deque<std::shared_ptr<Work>> queue_;
+  CapturedError first_error_;
+  bool running_ = false;  // some thread executes the work taken last
+  bool tired_ = false;    // and has done enough for others
+  int relievers_ = 0;     // threads that wait to do the rest for it
+  int waiting_ = 0;       // threads that wait for `finished_`
+  bool stop_ = false;
+  Worker worker_state_ = Worker::None;
+  std::thread worker_;
+};
+
+}  // namespace braze

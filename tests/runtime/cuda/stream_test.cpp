@@ -1,0 +1,317 @@
+// stream_test.cpp — several streams of a GPU, streams and memory of others, pinned memory.
+#include <dlpack/dlpack.h>
+
+#include <atomic>
+#include <future>
+#include <thread>
+
+#include "braze/dlpack.h"
+#include "runtime/devices/cuda/driver_api.h"
+#include "tests/runtime/cuda/cuda_test.h"
+
+namespace braze::test {
+namespace {
+
+using testing::AllOf;
+using testing::Each;
+using testing::HasSubstr;
+using testing::SizeIs;
+using testing::StartsWith;
+
+constexpr int64_t kN = 1 << 18;
+
+/// What a host application does with the driver by itself.
+class Host {
+ public:
+  explicit Host(int device = 0) : api_(*CudaSystem::get().api()) {
+    EXPECT_EQ(api_.device_primary_ctx_retain(&context_, device), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(api_.ctx_push_current(context_), cuda::CUDA_SUCCESS);
+    EXPECT_EQ(api_.stream_create(&stream_, cuda::CU_STREAM_NON_BLOCKING), cuda::CUDA_SUCCESS);
+  }
+  ~Host() {
+    api_.stream_synchronize(stream_);
+    api_.stream_destroy(stream_);
+    for (const cuda::CUdeviceptr block : blocks_) api_.mem_free(block);
+    cuda::CUcontext ours = nullptr;
+    api_.ctx_pop_current(&ours);
+  }
+  cuda::CUstream stream() const { return stream_; }
+  const cuda::Api& api() const { return api_; }
+
+  /// Memory that holds another value once the stream has come to it: `of`'s.
+  float* memory(int64_t n, const Array& of) {
+    cuda::CUdeviceptr block = 0;
+    EXPECT_EQ(api_.mem_alloc(&block, static_cast<size_t>(n) * 4 + 64), cuda::CUDA_SUCCESS);
+    blocks_.push_back(block);
+    const auto from = reinterpret_cast<uintptr_t>(of.data());
+    EXPECT_EQ(api_.memset_d8_async(block, 0, static_cast<size_t>(n) * 4, stream_),
+              cuda::CUDA_SUCCESS);
+    EXPECT_EQ(api_.memcpy_d_to_d_async(block, from, static_cast<size_t>(n) * 4, stream_),
+              cuda::CUDA_SUCCESS);
+    return reinterpret_cast<float*>(static_cast<uintptr_t>(block));
+  }
+
+ private:
+  const cuda::Api& api_;
+  cuda::CUcontext context_ = nullptr;
+  cuda::CUstream stream_ = nullptr;
+  std::vector<cuda::CUdeviceptr> blocks_;
+};
+
+TEST_F(Cuda, CallsInTwoStreamsDoNotWaitForEachOther) {
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Stream a(gpu_), b(gpu_);
+  EXPECT_NE(a.native(), b.native());
+  const Array x = filled(kN, 1, gpu_);
+  x.wait();
+  const auto call = [&](const Stream& stream, float y) {
+    const StreamGuard guard(stream);
+    return sum.run(std::vector{x, filled(kN, y, gpu_)})[0];  // also what is copied in goes there
+  };
+  const Array in_a = call(a, 2), in_b = call(b, 3);
+  if (fake_cuda()) {
+    EXPECT_THAT(fake_cuda()->executed, SizeIs(0));
+  }
+  b.synchronize();
+  if (fake_cuda()) {
+    EXPECT_THAT(fake_cuda()->executed, SizeIs(1)) << "the other one";
+  }
+  EXPECT_THAT(in_b.to_vector<float>(), Each(4));
+  EXPECT_THAT(in_a.to_vector<float>(), Each(3));
+}
+
+TEST_F(Cuda, ArraysCrossStreams) {
+  const Executable sum = gpu_add_program().load(gpu_), sixteen = sixteen_program(gpu_);
+  const Stream a(gpu_), b(gpu_);
+  for (int round = 0; round < 20; ++round) {  // calls are recorded meanwhile
+    Array x = filled(kN, 1, gpu_), y, z;
+    {
+      const StreamGuard guard(a);
+      y = sixteen.run(std::vector{x})[0];
+    }
+    {
+      const StreamGuard guard(b);
+      z = sum.run(std::vector{x, y})[0];
+    }
+    z = sum.run(std::vector{z, y})[0];
+    ASSERT_THAT(z.to_vector<float>(), Each(33)) << round;
+  }
+}
+
+TEST_F(Cuda, MemoryIsReusedBehindTheStreamsThatReadIt) {
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Stream side(gpu_);
+  for (int round = 0; round < 5; ++round) {
+    Array x = filled(kN, 1, gpu_), y;
+    const void* const where = x.data();
+    {
+      const StreamGuard guard(side);
+      y = sum.run(std::vector{x, x})[0];
+    }
+    x = {};
+    const Array next = filled(kN, 5, gpu_);
+    EXPECT_EQ(next.data(), where) << "else nothing is tested";
+    next.to_vector<float>();
+    ASSERT_THAT(y.to_vector<float>(), Each(2));
+  }
+}
+
+TEST_F(Cuda, DonatedMemoryIsOverwrittenBehindTheStreamsThatReadIt) {
+  const Executable sum = gpu_add_program().load(gpu_);
+  GpuMaker m("step");
+  const Expr n = symbol_n();
+  const uint32_t p = m.input("p", vector_type(n)), g = m.input("g", vector_type(n));
+  m.add(p, g, m.output("p_next", vector_type(n), 0), n);
+  const Executable step = m.load(gpu_);
+  const Stream a(gpu_), b(gpu_);
+  Array weights = filled(kN, 1, gpu_);
+  const Array one = filled(kN, 1, gpu_);
+  std::vector<Array> read;
+  for (int round = 0; round < 6; ++round) {
+    {
+      const StreamGuard guard(a);
+      read.push_back(sum.run(std::vector{weights, one})[0]);
+    }
+    const StreamGuard guard(round % 2 ? b : Stream::main(gpu_));
+    weights = step.run(std::vector{weights, one})[0];
+  }
+  EXPECT_THAT(weights.to_vector<float>(), Each(7));
+  for (size_t i = 0; i < read.size(); ++i)
+    EXPECT_THAT(read[i].to_vector<float>(), Each(static_cast<float>(i) + 2)) << i;
+}
+
+TEST_F(Cuda, RunsOnAStreamOfTheHostApplication) {
+  Host host;
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Array two = filled(kN, 2, gpu_);
+  Array y;
+  std::promise<void> released;
+  {
+    const Stream theirs = Stream::of_host(gpu_, host.stream());
+    EXPECT_EQ(theirs.native(), host.stream());
+    EXPECT_EQ(Stream::of_host(gpu_, host.stream()).stream(), theirs.stream());
+    two.wait();
+    float* const memory = host.memory(kN, two);
+    const StreamGuard guard(theirs);
+    const Array x = Array::borrow(
+        {.data = memory, .shape = {kN}, .device = gpu_, .release = [&] { released.set_value(); }});
+    EXPECT_EQ(x.data(), memory);
+    y = sum.run(std::vector{x, x})[0];
+  }
+  released.get_future().get();
+  if (fake_cuda()) {
+    EXPECT_THAT(fake_cuda()->executed, SizeIs(1)) << "it was released too early";
+  }
+  EXPECT_THAT(y.to_vector<float>(), Each(4));
+}
+
+TEST_F(Cuda, MainStreamWaitsForBorrowedMemory) {
+  Host host;
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Array two = filled(kN, 2, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  Array x;
+  {
+    const StreamGuard guard(theirs);
+    x = Array::borrow({.data = host.memory(kN, two), .shape = {kN}, .device = gpu_});
+  }
+  EXPECT_THAT(sum.run(std::vector{x, x})[0].to_vector<float>(), Each(4));
+}
+
+TEST_F(Cuda, UnalignedForeignMemoryIsCopiedAndStridedRefused) {
+  Host host;
+  const Array two = filled(kN, 2, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  float* const memory = host.memory(kN, two);
+  const StreamGuard guard(theirs);
+  testing::internal::CaptureStderr();
+  const Array x = Array::borrow({.data = memory + 1, .shape = {kN - 1}, .device = gpu_});
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("aligned"));
+  EXPECT_NE(x.data(), memory + 1);
+  EXPECT_THAT(x.to_vector<float>(), Each(2));
+  EXPECT_THAT(error_of([&] {
+                Array::borrow({.data = memory, .shape = {2, 2}, .strides = {1, 2}, .device = gpu_});
+              }),
+              AllOf(StartsWith("foreign-memory"), HasSubstr("strided")));
+  std::vector<float> on_host(64);
+  EXPECT_THAT(
+      error_of([&] { Array::borrow({.data = on_host.data(), .shape = {4}, .device = gpu_}); }),
+      AllOf(StartsWith("foreign-memory"), HasSubstr("cuda:0")));
+}
+
+TEST_F(Cuda, WaitsForEventsOfOthersAndHandsOutItsOwn) {
+  Host host;
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Array two = filled(kN, 2, gpu_);
+  cuda::CUevent event = nullptr;
+  ASSERT_EQ(host.api().event_create(&event, cuda::CU_EVENT_DISABLE_TIMING), cuda::CUDA_SUCCESS);
+  // Ours behind theirs.
+  two.wait();
+  float* const memory = host.memory(kN, two);
+  ASSERT_EQ(host.api().event_record(event, host.stream()), cuda::CUDA_SUCCESS);
+  Stream::main(gpu_).wait_native(event);
+  const Array x = Array::borrow({.data = memory, .shape = {kN}, .device = gpu_});
+  const Array y = sum.run(std::vector{x, x})[0];
+  // Theirs behind ours.
+  const Event made = Stream::main(gpu_).record();
+  ASSERT_NE(made.native(), nullptr);
+  ASSERT_EQ(
+      host.api().stream_wait_event(host.stream(), static_cast<cuda::CUevent>(made.native()), 0),
+      cuda::CUDA_SUCCESS);
+  const PinnedMemory out(kN * 4, gpu_);
+  ASSERT_EQ(host.api().memcpy_d_to_h_async(
+                out.bytes().data(), reinterpret_cast<uintptr_t>(y.data()), kN * 4, host.stream()),
+            cuda::CUDA_SUCCESS);
+  ASSERT_EQ(host.api().stream_synchronize(host.stream()), cuda::CUDA_SUCCESS);
+  EXPECT_TRUE(made.done());
+  EXPECT_EQ(reinterpret_cast<const float*>(out.bytes().data())[kN - 1], 4);
+  host.api().event_destroy(event);
+}
+
+TEST_F(Cuda, LentMemoryIsReusedBehindItsReceiver) {
+  Host host;
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  Array x = filled(kN, 3, gpu_);
+  const PinnedMemory out(kN * 4, gpu_);
+  DLManagedTensorVersioned* tensor = nullptr;
+  const void* const where = x.data();
+  {
+    const StreamGuard guard(theirs);
+    tensor = to_dlpack(x);
+  }
+  x = {};
+  host.api().memcpy_d_to_h_async(out.bytes().data(), reinterpret_cast<uintptr_t>(where), kN * 4,
+                                 host.stream());
+  tensor->deleter(tensor);
+  const Array next = filled(kN, 9, gpu_);
+  EXPECT_EQ(next.data(), where) << "else nothing is tested";
+  next.to_vector<float>();
+  ASSERT_EQ(host.api().stream_synchronize(host.stream()), cuda::CUDA_SUCCESS);
+  EXPECT_EQ(reinterpret_cast<const float*>(out.bytes().data())[kN - 1], 3);
+}
+
+TEST_F(Cuda, PinnedMemoryIsCopiedWithoutTheHost) {
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Stream side(gpu_);
+  for (const bool beside : {false, true}) {
+    const StreamGuard guard(beside ? side : Stream::main(gpu_));
+    PinnedMemory in(kN * 4, gpu_);
+    const PinnedMemory out(kN * 4, gpu_);
+    std::fill_n(reinterpret_cast<float*>(in.bytes().data()), kN, 3.f);
+    Event copied;
+    {
+      const Array x = Array::from_pinned(in, DType::F32, {kN}, gpu_);
+      in = PinnedMemory(4, gpu_);  // it stays until the copy is complete
+      const Array y = sum.run(std::vector{x, x})[0];
+      copied = y.copy_to_pinned(out);
+    }
+    if (fake_cuda()) {
+      EXPECT_FALSE(copied.done());
+    }
+    const Array next = filled(kN, 8, gpu_);  // in the memory of y perhaps
+    next.to_vector<float>();
+    copied.wait();
+    EXPECT_TRUE(copied.done());
+    const std::span out_floats(reinterpret_cast<const float*>(out.bytes().data()), kN);
+    EXPECT_THAT(out_floats, Each(6));
+  }
+}
+
+TEST_F(Cuda, AStreamThatIsGoneLeavesItsMemory) {
+  empty_cache(gpu_);
+  const Executable sum = gpu_add_program().load(gpu_);
+  const Array x = filled(kN, 1, gpu_);
+  const void* where = nullptr;
+  {
+    const Stream side(gpu_);
+    const StreamGuard guard(side);
+    const Array y = sum.run(std::vector{x, x})[0];
+    where = y.data();
+  }
+  const Array next = sum.run(std::vector{x, x})[0];
+  EXPECT_EQ(next.data(), where);
+  EXPECT_THAT(next.to_vector<float>(), Each(2));
+}
+
+TEST_F(Cuda, ManyThreadsHaveStreamsOfTheirOwn) {
+  const Executable sixteen = sixteen_program(gpu_);
+  const Array x = filled(kN, 1, gpu_);
+  std::vector<std::thread> threads;
+  std::atomic<int> wrong{0};
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const Stream mine(gpu_);
+      const StreamGuard guard(mine);
+      Array y = x;
+      for (int i = 0; i < 20; ++i) y = sixteen.run(std::vector{i % 5 ? y : x})[0];
+      wrong += y.to_vector<float>()[static_cast<size_t>(t)] != 16.f * 16 * 16 * 16 * 16;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+}  // namespace
+}  // namespace braze::test
