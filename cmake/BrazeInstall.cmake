@@ -22,6 +22,10 @@ endfunction()
 file(RELATIVE_PATH relative_prefix /prefix/${pkgconfig_folder} /prefix)
 install_library(braze-runtime runtime ir/include/ runtime/include/)
 install_library(braze compiler compiler/include/ frontend/include/)
+install(CODE "execute_process(COMMAND \"${CMAKE_COMMAND}\" \"-DSOURCE=${PROJECT_SOURCE_DIR}\"
+    \"-DDESTINATION=\$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}/${CMAKE_INSTALL_INCLUDEDIR}/braze\"
+    -P \"${PROJECT_SOURCE_DIR}/cmake/install_internals.cmake\" COMMAND_ERROR_IS_FATAL ANY)"
+  COMPONENT runtime-development)
 set(generated ${PROJECT_BINARY_DIR}/include/braze)
 install(FILES ${generated}/version.h
   DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/braze COMPONENT runtime-development)

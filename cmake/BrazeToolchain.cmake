@@ -21,8 +21,9 @@ add_library(braze_options INTERFACE)
 target_compile_features(braze_options INTERFACE cxx_std_20)
 # Results must not depend on which multiply-add pairs a host compiler happens to contract.
 target_compile_options(braze_options INTERFACE
-  -ffp-contract=off -fvisibility-inlines-hidden
-  -Wall -Wextra -Wshadow -Wundef -Wnon-virtual-dtor -Woverloaded-virtual -Wextra-semi
+  -ffp-contract=off $<$<COMPILE_LANGUAGE:CXX>:-fvisibility-inlines-hidden>
+  -Wall -Wextra -Wshadow -Wundef
+  $<$<COMPILE_LANGUAGE:CXX>:-Wnon-virtual-dtor;-Woverloaded-virtual;-Wextra-semi>
   # Designated initialisers leave the rest to the member defaults.
   -Wno-missing-field-initializers
   # These three report impossible paths through libstdc++ when g++ 12 inlines it.

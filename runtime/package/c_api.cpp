@@ -1,37 +1,57 @@
 // c_api.cpp — braze/c.h over the C++ handles: exceptions become statuses.
+#include "runtime/package/c_api.h"
+
+#include <memory>
 #include <new>
 #include <string>
 
-#include "braze/c.h"
-#include "braze/package.h"
+#include "braze/config.h"
+#include "braze/dlpack.h"
+#include "braze/stream.h"
 #include "braze/version.h"
-#include "ir/support/text.h"
+#include "ir/graph/origins.h"
 #include "runtime/execution/plan.h"
+#include "runtime/execution/stream.h"
 #include "runtime/package/package.h"
 
 struct braze_package {
   braze::Package value;
-};
-struct braze_function {
-  braze::LoadedFunction value;
-  std::string device;
-  size_t inputs = 0, outputs = 0;
+  std::vector<std::string> functions;
 };
 struct braze_array {
   braze::Array value;
+  std::string device;
+
+  explicit braze_array(braze::Array array)
+      : value(std::move(array)), device(value.device().name()) {}
 };
+struct braze_stream {
+  braze::Stream value;
+};
+
+braze_function::braze_function(braze::LoadedFunction function) : value(std::move(function)) {
+  const auto& executable = value.state()->executable;
+  const braze::Program& program = executable.program();
+  name = program.name;
+  device = executable.device().name();
+  report = braze::with_locations(program.report, program.locations);
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (value.state()->bound[i].valid()) continue;
+    inputs.push_back({program.inputs[i].name, program.inputs[i].type.to_string()});
+  }
+  for (const auto& output : program.outputs)
+    outputs.push_back({output.name, output.type.to_string()});
+}
 
 namespace braze {
 
 namespace codes {
-inline constexpr Code kNullHandle{"null-handle", ErrorKind::InvalidArgument,
-                                  "A pointer that a C function needs is NULL."};
 inline constexpr Code kBadDtype{"bad-dtype", ErrorKind::InvalidArgument,
                                 "A number is no element type."};
 inline constexpr Code kBadRank{"bad-rank", ErrorKind::InvalidArgument,
                                "An array has more axes than Braze takes."};
-inline constexpr Code kOptionsSize{"options-size", ErrorKind::InvalidArgument,
-                                   "A structure of options does not say which version it is of."};
+inline constexpr Code kNoStream{"no-stream", ErrorKind::InvalidArgument,
+                                "A stream is left that was not entered."};
 }  // namespace codes
 
 namespace {
@@ -39,10 +59,18 @@ namespace {
 static_assert(static_cast<int>(DType::Bool) == BRAZE_BOOL &&
               static_cast<int>(DType::BF16) == BRAZE_BF16 &&
               static_cast<int>(DType::F64) == BRAZE_F64);
+static_assert(static_cast<int>(LogLevel::Debug) == BRAZE_LOG_DEBUG &&
+              static_cast<int>(LogLevel::Error) == BRAZE_LOG_ERROR);
 
 constexpr size_t kMostAxes = 64;  // as in NumPy
 
-thread_local std::string last_error;
+// What the structures had at first.
+constexpr size_t kFirstPackageOptions = 32, kFirstConfig = 96, kFirstMemory = 80;
+static_assert(sizeof(braze_package_options) >= kFirstPackageOptions &&
+              sizeof(braze_config) >= kFirstConfig && sizeof(braze_memory) >= kFirstMemory);
+
+thread_local std::string last_error, last_error_code;
+thread_local int entered = 0;  // streams
 
 braze_status status_of(ErrorKind kind) {
   switch (kind) {
@@ -66,30 +94,12 @@ braze_status status_of(ErrorKind kind) {
 
 template <class Work>
 braze_status guarded(Work&& work) noexcept {
-  const auto failed = [](braze_status status, const char* what) noexcept {
-    try {
-      last_error = what;
-    } catch (...) {
-      last_error.clear();
-    }
-    return status;
-  };
-  try {
-    work();
-    return BRAZE_OK;
-  } catch (const Error& error) {
-    return failed(status_of(error.kind()), error.what());
-  } catch (const std::bad_alloc&) {
-    return failed(BRAZE_RESOURCE_EXHAUSTED, "the host has no memory left");
-  } catch (const std::exception& error) {
-    return failed(BRAZE_INTERNAL, error.what());
-  }
+  return c_guarded(std::ref(work));
 }
 
 template <class T>
 T& need(T* pointer, std::string_view name) {
-  if (!pointer) fail(codes::kNullHandle, fmt::format("{} is NULL", name));
-  return *pointer;
+  return c_need(pointer, name);
 }
 
 // What `question` says of a handle; a zero, and a last error, without one.
@@ -100,34 +110,131 @@ auto ask(const Handle* handle, std::string_view name, Question&& question) noexc
   return answer;
 }
 
-// A smaller size would leave out members that make demands, a larger one has members that are
-// unknown here: both would be a demand that is dropped without a word.
-void check_size(size_t size) {
-  if (size == sizeof(braze_package_options)) return;
-  fail(codes::kOptionsSize,
-       fmt::format("braze_package_options of size {}, where this library has {}", size,
-                   sizeof(braze_package_options)),
-       {.fix = "set size to sizeof(braze_package_options), in a program that is built with this "
-               "library's braze/c.h"});
-}
-
-PackageOptions options_of(const braze_package_options* given) {
+PackageOptions options_of(const braze_package_options* pointer) {
   PackageOptions options;
-  if (!given) return options;
-  check_size(given->size);
-  if (given->weights) options.weights = given->weights;
-  options.trust_any_owner = given->trust_any_owner != 0;
-  if (given->trust_keys) options.trust_keys = split_paths(given->trust_keys);
+  if (!pointer) return options;
+  const auto given = c_options(*pointer, "braze_package_options", kFirstPackageOptions);
+  if (given.weights) options.weights = given.weights;
+  options.trust_any_owner = given.trust_any_owner != 0;
+  if (given.trust_keys) options.trust_keys = split_paths(given.trust_keys);
   return options;
 }
 
-size_t free_inputs(const LoadedFunction& function) {
-  size_t count = 0;
-  for (const Array& bound : function.state()->bound) count += !bound.valid();
-  return count;
+Config config_of(const braze_config& pointer) {
+  const auto given = c_options(pointer, "braze_config", kFirstConfig);
+  Config config;
+  const auto text = [](const char* value) {
+    return value ? std::optional<std::string>(value) : std::nullopt;
+  };
+  config.cache = text(given.cache);
+  config.cache_folder = text(given.cache_folder);
+  if (given.cache_bytes) config.cache_bytes = given.cache_bytes;
+  if (given.threads) config.threads = given.threads;
+  if (given.memory_limit) config.memory_limit = given.memory_limit;
+  config.reproducer_folder = text(given.reproducer_folder);
+  config.default_device = text(given.default_device);
+  if (given.log) {
+    config.log = [log = given.log, user = given.log_user](LogLevel level, std::string_view line) {
+      log(user, static_cast<braze_log_level>(level), std::string(line).c_str());
+    };
+  }
+  if (given.parallel_for) {
+    config.parallel_for = [loop = given.parallel_for, user = given.parallel_for_user](
+                              int count, const ParallelTask& task) {
+      const auto call = [](void* context, int index) {
+        (*static_cast<const ParallelTask*>(context))(index);
+      };
+      loop(user, count, call, const_cast<ParallelTask*>(&task));
+    };
+  }
+  return config;
+}
+
+DType dtype_of(braze_dtype dtype) {
+  if (static_cast<unsigned>(dtype) >= kDTypeCount)
+    fail(codes::kBadDtype, fmt::format("{} is no element type", static_cast<int>(dtype)));
+  return static_cast<DType>(dtype);
+}
+
+std::vector<int64_t> shape_of(size_t rank, const int64_t* shape) {
+  if (rank > kMostAxes)
+    fail(codes::kBadRank, fmt::format("{} axes are more than {}", rank, kMostAxes));
+  if (rank > 0) need(shape, "shape");
+  return {shape, shape + rank};
+}
+
+/// Calls `release` unless it is taken from it.
+struct Release {
+  void (*call)(void*);
+  void* user;
+  ~Release() {
+    if (call) call(user);
+  }
+  std::function<void()> take() {
+    if (!call) return {};
+    return [call = std::exchange(call, nullptr), user = user] { call(user); };
+  }
+};
+
+Array borrow(const braze_memory& pointer) {
+  const auto given = c_options(pointer, "braze_memory", kFirstMemory);
+  Release release{given.release, given.user};
+  ForeignMemory memory;
+  memory.data = const_cast<void*>(given.data);
+  memory.dtype = dtype_of(given.dtype);
+  memory.shape = shape_of(given.rank, given.shape);
+  if (given.strides) memory.strides.assign(given.strides, given.strides + given.rank);
+  memory.device = Device(&need(given.device, "device"));
+  memory.may_copy = given.must_not_copy == 0;
+  memory.release = release.take();
+  return Array::borrow(std::move(memory));
+}
+
+const char* at(const std::vector<braze_function::Tensor>& tensors, size_t index,
+               std::string braze_function::Tensor::*what) {
+  return index < tensors.size() ? (tensors[index].*what).c_str() : nullptr;
 }
 
 }  // namespace
+
+braze_status c_guarded(const std::function<void()>& work) noexcept {
+  const auto failed = [](braze_status status, const char* what, std::string_view code) noexcept {
+    try {
+      last_error = what;
+      last_error_code = code;
+    } catch (...) {
+      last_error.clear();
+      last_error_code.clear();
+    }
+    return status;
+  };
+  try {
+    work();
+    return BRAZE_OK;
+  } catch (const Error& error) {
+    return failed(status_of(error.kind()), error.what(), error.code().name);
+  } catch (const std::bad_alloc&) {
+    return failed(BRAZE_RESOURCE_EXHAUSTED, "the host has no memory left", "out-of-memory");
+  } catch (const std::exception& error) {
+    return failed(BRAZE_INTERNAL, error.what(), codes::kInternal.name);
+  }
+}
+
+void fail_options_size(std::string_view name, size_t given, size_t first, size_t here) {
+  fail(codes::kOptionsSize,
+       fmt::format("{} of size {}, where this library takes sizes from {} to {}", name, given,
+                   first, here),
+       {.fix = fmt::format("set size to sizeof({}), in a program that is built with this library's "
+                           "braze/c.h or an older one",
+                           name)});
+}
+
+braze_function* c_function(Executable executable) {
+  auto state = std::make_shared<LoadedFunction::State>();
+  state->bound.resize(executable.program().inputs.size());
+  state->executable = std::move(executable);
+  return new braze_function(LoadedFunction(std::move(state)));
+}
 
 extern "C" {
 
@@ -135,37 +242,75 @@ const char* braze_version(void) { return BRAZE_VERSION; }
 
 const char* braze_last_error(void) { return last_error.c_str(); }
 
+const char* braze_last_error_code(void) { return last_error_code.c_str(); }
+
+braze_status braze_configure(const braze_config* config) {
+  return guarded([&] { configure(config_of(need(config, "config"))); });
+}
+
 braze_status braze_package_load(const char* path, const braze_package_options* options,
                                 braze_package** out) {
   return guarded([&] {
     need(out, "out") = nullptr;
-    *out = new braze_package{Package::load(&need(path, "path"), options_of(options))};
+    Package package = Package::load(&need(path, "path"), options_of(options));
+    std::vector<std::string> functions = package.functions();
+    *out = new braze_package{std::move(package), std::move(functions)};
   });
 }
 
 void braze_package_release(braze_package* package) { delete package; }
+
+size_t braze_package_functions(const braze_package* package) {
+  return ask(package, "package", [](const auto& p) { return p.functions.size(); });
+}
+
+const char* braze_package_function_name(const braze_package* package, size_t index) {
+  return ask(package, "package", [&](const auto& p) {
+    return index < p.functions.size() ? p.functions[index].c_str() : nullptr;
+  });
+}
 
 braze_status braze_function_load(const braze_package* package, const char* name, const char* device,
                                  braze_function** out) {
   return guarded([&] {
     need(out, "out") = nullptr;
     const PackagedFunction function = need(package, "package").value.function(name ? name : "");
-    LoadedFunction loaded = function.load(Device(&need(device, "device")));
-    const size_t inputs = free_inputs(loaded);
-    const size_t outputs = loaded.state()->executable.program().outputs.size();
-    std::string where = loaded.device().name();
-    *out = new braze_function{std::move(loaded), std::move(where), inputs, outputs};
+    *out = new braze_function(function.load(Device(&need(device, "device"))));
   });
 }
 
 void braze_function_release(braze_function* function) { delete function; }
 
 size_t braze_function_inputs(const braze_function* function) {
-  return ask(function, "function", [](const auto& f) { return f.inputs; });
+  return ask(function, "function", [](const auto& f) { return f.inputs.size(); });
 }
 
 size_t braze_function_outputs(const braze_function* function) {
-  return ask(function, "function", [](const auto& f) { return f.outputs; });
+  return ask(function, "function", [](const auto& f) { return f.outputs.size(); });
+}
+
+const char* braze_function_name(const braze_function* function) {
+  return ask(function, "function", [](const auto& f) { return f.name.c_str(); });
+}
+
+const char* braze_function_input_name(const braze_function* function, size_t index) {
+  return ask(function, "function",
+             [&](const auto& f) { return at(f.inputs, index, &braze_function::Tensor::name); });
+}
+
+const char* braze_function_input_type(const braze_function* function, size_t index) {
+  return ask(function, "function",
+             [&](const auto& f) { return at(f.inputs, index, &braze_function::Tensor::type); });
+}
+
+const char* braze_function_output_name(const braze_function* function, size_t index) {
+  return ask(function, "function",
+             [&](const auto& f) { return at(f.outputs, index, &braze_function::Tensor::name); });
+}
+
+const char* braze_function_output_type(const braze_function* function, size_t index) {
+  return ask(function, "function",
+             [&](const auto& f) { return at(f.outputs, index, &braze_function::Tensor::type); });
 }
 
 const char* braze_function_device(const braze_function* function) {
@@ -176,17 +321,50 @@ braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t
                                    const void* data, const char* device, braze_array** out) {
   return guarded([&] {
     need(out, "out") = nullptr;
-    if (static_cast<unsigned>(dtype) >= kDTypeCount)
-      fail(codes::kBadDtype, fmt::format("{} is no element type", static_cast<int>(dtype)));
-    if (rank > kMostAxes)
-      fail(codes::kBadRank, fmt::format("{} axes are more than {}", rank, kMostAxes));
-    if (rank > 0) need(shape, "shape");
-    std::vector<int64_t> extents(shape, shape + rank);
-    const auto type = static_cast<DType>(dtype);
+    const DType type = dtype_of(dtype);
+    std::vector<int64_t> extents = shape_of(rank, shape);
     const size_t bytes = static_cast<size_t>(checked_numel(extents)) * size_of(type);
     if (bytes > 0) need(static_cast<const std::byte*>(data), "data");
-    *out = new braze_array{Array::from_bytes({static_cast<const std::byte*>(data), bytes}, type,
-                                             std::move(extents), Device(&need(device, "device")))};
+    *out = new braze_array(Array::from_bytes({static_cast<const std::byte*>(data), bytes}, type,
+                                             std::move(extents), Device(&need(device, "device"))));
+  });
+}
+
+braze_status braze_array_borrow(const braze_memory* memory, braze_array** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_array(borrow(need(memory, "memory")));
+  });
+}
+
+braze_status braze_array_from_dlpack(struct DLManagedTensorVersioned* tensor, braze_array** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_array(from_dlpack(&need(tensor, "tensor")));
+  });
+}
+
+braze_status braze_array_from_dlpack_unversioned(struct DLManagedTensor* tensor,
+                                                 braze_array** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_array(from_dlpack(&need(tensor, "tensor")));
+  });
+}
+
+braze_status braze_array_to_dlpack(const braze_array* array,
+                                   struct DLManagedTensorVersioned** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = to_dlpack(need(array, "array").value);
+  });
+}
+
+braze_status braze_array_to_dlpack_unversioned(const braze_array* array,
+                                               struct DLManagedTensor** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = to_dlpack_unversioned(need(array, "array").value);
   });
 }
 
@@ -209,6 +387,10 @@ size_t braze_array_bytes(const braze_array* array) {
   return ask(array, "array", [](const auto& a) { return a.value.size_bytes(); });
 }
 
+const char* braze_array_device(const braze_array* array) {
+  return ask(array, "array", [](const auto& a) { return a.device.c_str(); });
+}
+
 braze_status braze_array_to_host(const braze_array* array, void* data, size_t bytes) {
   return guarded([&] {
     if (bytes > 0) need(static_cast<std::byte*>(data), "data");
@@ -221,9 +403,9 @@ braze_status braze_run(const braze_function* function, const braze_array* const*
   return guarded([&] {
     const braze_function& f = need(function, "function");
     if (result_count > 0) need(results, "results");
-    if (result_count != f.outputs)
+    if (result_count != f.outputs.size())
       fail(codes::kArgument, fmt::format("the function gives {} results, and there is room for {}",
-                                         f.outputs, result_count));
+                                         f.outputs.size(), result_count));
     std::vector<Array> given;
     for (size_t i = 0; i < argument_count; ++i)
       given.push_back(
@@ -233,6 +415,47 @@ braze_status braze_run(const braze_function* function, const braze_array* const*
     for (Array& array : made) owned.push_back(std::make_unique<braze_array>(std::move(array)));
     for (size_t i = 0; i < owned.size(); ++i) results[i] = owned[i].release();
   });
+}
+
+braze_status braze_stream_new(const char* device, braze_stream** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_stream{Stream(Device(&need(device, "device")))};
+  });
+}
+
+braze_status braze_stream_of_host(const char* device, void* cuda_stream, braze_stream** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_stream{Stream::of_host(Device(&need(device, "device")), cuda_stream)};
+  });
+}
+
+void braze_stream_release(braze_stream* stream) { delete stream; }
+
+braze_status braze_stream_enter(const braze_stream* stream) {
+  return guarded([&] {
+    enter_stream(need(stream, "stream").value);
+    ++entered;
+  });
+}
+
+braze_status braze_stream_leave(void) {
+  return guarded([&] {
+    if (entered == 0)
+      fail(codes::kNoStream, "this thread is in no stream",
+           {.fix = "call braze_stream_leave() once for each braze_stream_enter()"});
+    leave_stream();
+    --entered;
+  });
+}
+
+braze_status braze_stream_synchronize(const braze_stream* stream) {
+  return guarded([&] { need(stream, "stream").value.synchronize(); });
+}
+
+void* braze_stream_native(const braze_stream* stream) {
+  return ask(stream, "stream", [](const auto& s) { return s.value.native(); });
 }
 
 }  // extern "C"

@@ -10,7 +10,108 @@
     return 1;                                                                       \
   }
 
+static int released = 0;
+static void count_release(void* user) { *(int*)user += 1; }
+
+/* Memory of the program's own as an array. */
+static int check_borrowed(const braze_function* scale) {
+  static float room[64];
+  float* const aligned = room + (16 - (size_t)room / 4 % 16) % 16;
+  const int64_t shape[2] = {3, 2}, strides[2] = {1, 3};
+  float results[6] = {0};
+  braze_memory memory = {sizeof(memory), NULL, BRAZE_F32, 2, NULL, NULL, "cpu", NULL, NULL, 0};
+  braze_array *x = NULL, *y = NULL;
+  const braze_array* arguments[1];
+  int i;
+  for (i = 0; i < 6; ++i) aligned[i] = (float)i;
+  memory.data = aligned;
+  memory.shape = shape;
+  memory.release = count_release;
+  memory.user = &released;
+  CHECK(braze_array_borrow(&memory, &x) == BRAZE_OK);
+  CHECK(strcmp(braze_array_device(x), "cpu") == 0 && braze_array_rank(x) == 2);
+  arguments[0] = x;
+  CHECK(braze_run(scale, arguments, 1, &y, 1) == BRAZE_OK);
+  CHECK(braze_array_to_host(y, results, sizeof(results)) == BRAZE_OK);
+  for (i = 0; i < 6; ++i) CHECK(results[i] == 2 * aligned[i]);
+  CHECK(released == 0);
+  braze_array_release(x);
+  braze_array_release(y);
+  CHECK(released == 1);
+  /* What cannot be is released too. */
+  memory.strides = strides;
+  memory.must_not_copy = 1;
+  CHECK(braze_array_borrow(&memory, &x) == BRAZE_INVALID_ARGUMENT && x == NULL);
+  CHECK(strcmp(braze_last_error_code(), "foreign-memory") == 0 && released == 2);
+  memory.device = "nowhere";
+  CHECK(braze_array_borrow(&memory, &x) == BRAZE_INVALID_ARGUMENT);
+  CHECK(strcmp(braze_last_error_code(), "no-such-device") == 0 && released == 3);
+  memory.size = 8;
+  CHECK(braze_array_borrow(&memory, &x) == BRAZE_INVALID_ARGUMENT);
+  CHECK(strcmp(braze_last_error_code(), "options-size") == 0 && released == 3);
+  CHECK(braze_array_from_dlpack(NULL, &x) == BRAZE_INVALID_ARGUMENT);
+  return 0;
+}
+
+static int check_names(const braze_package* package, const braze_function* update) {
+  CHECK(braze_package_functions(package) == 4);
+  CHECK(strcmp(braze_package_function_name(package, 0), "scale") == 0);
+  CHECK(strcmp(braze_package_function_name(package, 3), "update") == 0);
+  CHECK(braze_package_function_name(package, 4) == NULL);
+  CHECK(strcmp(braze_function_name(update), "update") == 0);
+  /* Its third input has a weight. */
+  CHECK(braze_function_inputs(update) == 2);
+  CHECK(strcmp(braze_function_input_name(update, 1), "g") == 0);
+  CHECK(strcmp(braze_function_input_type(update, 1), "f32[n]") == 0);
+  CHECK(braze_function_input_name(update, 2) == NULL);
+  CHECK(strcmp(braze_function_output_name(update, 0), "next") == 0);
+  CHECK(strcmp(braze_function_output_name(update, 1), "") == 0);
+  CHECK(strcmp(braze_function_output_type(update, 1), "f32[n]") == 0);
+  CHECK(braze_function_output_type(update, 2) == NULL);
+  return 0;
+}
+
+static int check_streams(const braze_function* scale) {
+  float x[6] = {1, 2, 3, 4, 5, 6}, y[6] = {0};
+  braze_stream* stream = NULL;
+  CHECK(braze_stream_leave() == BRAZE_INVALID_ARGUMENT);
+  CHECK(strcmp(braze_last_error_code(), "no-stream") == 0);
+  CHECK(braze_stream_of_host("cpu", NULL, &stream) == BRAZE_UNSUPPORTED && stream == NULL);
+  CHECK(braze_stream_new("cpu", &stream) == BRAZE_OK);
+  CHECK(braze_stream_native(stream) == NULL);
+  CHECK(braze_stream_enter(stream) == BRAZE_OK);
+  CHECK(scale_run(scale, 3, x, y) == BRAZE_OK && y[5] == 12);
+  CHECK(braze_stream_leave() == BRAZE_OK);
+  CHECK(braze_stream_synchronize(stream) == BRAZE_OK);
+  braze_stream_release(stream);
+  return 0;
+}
+
+static int logged = 0;
+static void count_lines(void* user, braze_log_level level, const char* text) {
+  *(int*)user += level == BRAZE_LOG_WARNING && strstr(text, "aligned") != NULL;
+}
+
+/* What was set before anything else; an unaligned array is copied, and the log tells. */
+static int check_config(void) {
+  static float room[64];
+  float* const aligned = room + (16 - (size_t)room / 4 % 16) % 16;
+  const int64_t shape[1] = {4};
+  braze_memory memory = {sizeof(memory), NULL, BRAZE_F32, 1, NULL, NULL, "cpu", NULL, NULL, 0};
+  braze_config again = {0};
+  braze_array* x = NULL;
+  memory.data = aligned + 1;
+  memory.shape = shape;
+  CHECK(braze_array_borrow(&memory, &x) == BRAZE_OK && logged == 1);
+  braze_array_release(x);
+  again.size = sizeof(again);
+  CHECK(braze_configure(&again) == BRAZE_INVALID_ARGUMENT);
+  CHECK(strcmp(braze_last_error_code(), "configured-late") == 0);
+  return 0;
+}
+
 int main(int argc, char** argv) {
+  braze_config config = {0};
   braze_package* package = NULL;
   braze_package_options options = {sizeof(options), NULL, 0, NULL};
   braze_function *scale = NULL, *join = NULL, *names = NULL, *update = NULL;
@@ -19,6 +120,17 @@ int main(int argc, char** argv) {
   braze_array* array = NULL;
   int i;
   CHECK(argc == 2 || argc == 4);
+  CHECK(strcmp(braze_last_error_code(), "") == 0);
+  CHECK(braze_configure(&config) == BRAZE_INVALID_ARGUMENT); /* its size is 0 */
+  CHECK(strcmp(braze_last_error_code(), "options-size") == 0);
+  config.size = sizeof(config);
+  config.threads = -1;
+  CHECK(braze_configure(&config) == BRAZE_INVALID_ARGUMENT);
+  CHECK(strcmp(braze_last_error_code(), "bad-setting") == 0);
+  config.threads = 1;
+  config.log = count_lines;
+  config.log_user = &logged;
+  CHECK(braze_configure(&config) == BRAZE_OK);
 
   CHECK(braze_package_load("/none.bzp", NULL, &package) == BRAZE_NOT_FOUND);
   CHECK(package == NULL && strstr(braze_last_error(), "/none.bzp"));
@@ -47,7 +159,9 @@ int main(int argc, char** argv) {
   CHECK(join_load(package, "cpu", &join) == BRAZE_OK);
   CHECK(braze__load(package, "cpu", &names) == BRAZE_OK);
   CHECK(update_load(package, "cpu", &update) == BRAZE_OK);
+  CHECK(check_names(package, update) == 0);
   braze_package_release(package); /* functions keep what they need */
+  CHECK(check_borrowed(scale) == 0 && check_streams(scale) == 0 && check_config() == 0);
   CHECK(braze_function_inputs(scale) == 1 && braze_function_outputs(scale) == 1);
   CHECK(strcmp(braze_function_device(scale), "cpu") == 0);
 

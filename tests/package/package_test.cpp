@@ -8,9 +8,11 @@
 #include <thread>
 
 #include "braze/braze.h"
+#include "braze/c_compile.h"
 #include "braze/io.h"
 #include "ir/target/target.h"
 #include "runtime/io/signature.h"
+#include "runtime/package/c_api.h"
 #include "tests/runtime/programs.h"
 #include "tests/temporary_folder.h"
 
@@ -490,6 +492,60 @@ TEST_F(Packages, HoldFunctionsOfTheBuilder) {
   EXPECT_EQ(packed(x.to(cpu))[0].to_vector<float>(),
             predict(parameters.map([&](const Array& a) { return a.to(cpu); }), x.to(cpu))
                 .to_vector<float>());
+}
+
+// A structure of options that grew: it had 16 bytes at first.
+struct Grown {
+  size_t size;
+  int32_t old_member;
+  int32_t reserved;
+  int64_t new_member;
+};
+
+TEST(COptions, OlderCallersAreTakenAndOthersRefused) {
+  Grown given{16, 7, 0, 99};
+  const Grown taken = c_options(given, "grown", 16);
+  EXPECT_EQ(taken.old_member, 7);
+  EXPECT_EQ(taken.new_member, 0) << "what an older caller does not have";
+  given.size = sizeof(Grown);
+  EXPECT_EQ(c_options(given, "grown", 16).new_member, 99);
+  for (const size_t size : {size_t{0}, size_t{15}, sizeof(Grown) + 1}) {
+    given.size = size;
+    EXPECT_THAT(error_of([&] { c_options(given, "grown", 16); }),
+                AllOf(HasSubstr("options-size"), HasSubstr("from 16 to 24")));
+  }
+}
+
+TEST(CCompile, CompilesTextsAndSaysWhatIsWrong) {
+  const char* const text =
+      "braze 1 graph\ngraph @twice(%x: f32[3]) {\n  %y = add %x, %x : f32[3]\n  return %y as "
+      "\"y\"\n}\n";
+  braze_function* function = nullptr;
+  ASSERT_EQ(braze_function_compile(text, "twice.braze", nullptr, "cpu", &function), BRAZE_OK)
+      << braze_last_error();
+  EXPECT_STREQ(braze_function_name(function), "twice");
+  EXPECT_STREQ(braze_function_output_type(function, 0), "f32[3]");
+  EXPECT_THAT(braze_function_explain(function), HasSubstr("twice.braze:3"));
+  braze_function_release(function);
+
+  braze_compile_options options{sizeof(options)};
+  options.precision = "exact";
+  EXPECT_EQ(braze_function_compile(text, nullptr, &options, "cpu", &function),
+            BRAZE_INVALID_ARGUMENT);
+  EXPECT_STREQ(braze_last_error_code(), "bad-setting");
+  EXPECT_EQ(function, nullptr);
+  options.precision = "strict";
+  EXPECT_EQ(braze_function_compile(text, nullptr, &options, "interpreter", &function), BRAZE_OK);
+  braze_function_release(function);
+  EXPECT_EQ(braze_function_compile("no graph", "a.braze", nullptr, "cpu", &function),
+            BRAZE_INVALID_ARGUMENT);
+  EXPECT_THAT(braze_last_error(), HasSubstr("a.braze:1"));
+  EXPECT_EQ(braze_function_compile(nullptr, nullptr, nullptr, "cpu", &function),
+            BRAZE_INVALID_ARGUMENT);
+  EXPECT_STREQ(braze_last_error_code(), "null-handle");
+  EXPECT_EQ(braze_function_compile(text, nullptr, nullptr, "nowhere", &function),
+            BRAZE_INVALID_ARGUMENT);
+  EXPECT_STREQ(braze_last_error_code(), "no-such-device");
 }
 
 }  // namespace

@@ -1,0 +1,5 @@
+// target.h — Target: a machine that code is generated for, as a value. As graph.h, it may change
+// with any release.
+#pragma once
+
+#include "ir/target/target.h"

@@ -1,0 +1,62 @@
+// c_api.h — what the functions of braze/c.h and braze/c_compile.h share.
+#pragma once
+
+#include <cstddef>
+#include <cstring>
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braze/c.h"
+#include "braze/package.h"
+#include "ir/support/text.h"
+
+struct braze_function {
+  explicit braze_function(braze::LoadedFunction function);
+
+  struct Tensor {
+    std::string name, type;
+  };
+  braze::LoadedFunction value;
+  std::string name, device, report;
+  std::vector<Tensor> inputs, outputs;  // those of a call
+};
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kNullHandle{"null-handle", ErrorKind::InvalidArgument,
+                                  "A pointer that a C function needs is NULL."};
+inline constexpr Code kOptionsSize{"options-size", ErrorKind::InvalidArgument,
+                                   "A structure of options does not say which version it is of."};
+}  // namespace codes
+
+/// Exceptions of `work` become a status and this thread's last error.
+braze_status c_guarded(const std::function<void()>& work) noexcept;
+
+template <class T>
+T& c_need(T* pointer, std::string_view name) {
+  if (!pointer) fail(codes::kNullHandle, fmt::format("{} is NULL", name));
+  return *pointer;
+}
+
+/// Throws kOptionsSize.
+[[noreturn]] void fail_options_size(std::string_view name, size_t given, size_t first, size_t here);
+
+/// What a program gave, which may be older than this library: members that it does not know are
+/// zero. `first`: the size that the structure had at first, so that no demand is cut off. A larger
+/// size would be members that are unknown here, and a demand that is dropped without a word.
+template <class Options>
+Options c_options(const Options& given, std::string_view name, size_t first) {
+  if (given.size < first || given.size > sizeof(Options))
+    fail_options_size(name, given.size, first, sizeof(Options));
+  Options options{};
+  std::memcpy(&options, &given, given.size);
+  return options;
+}
+
+/// A function of what was compiled here.
+braze_function* c_function(Executable executable);
+
+}  // namespace braze
