@@ -151,7 +151,7 @@ struct Positions {
 /// `start`: [1], the first token's position; `extent`: [m] of any values.
 inline Positions positions_of(const Tensor& start, const Dim& count, const Tensor& extent,
                               const Sizes& sizes) {
-  const Tensor rows = start + iota(i32, count);
+  const Tensor rows = start + arange(i32, count);
   std::vector<float> frequencies;
   for (int64_t i = 0; i < sizes.head; i += 2)
     frequencies.push_back(static_cast<float>(
@@ -163,7 +163,7 @@ inline Positions positions_of(const Tensor& start, const Dim& count, const Tenso
   return {.rows = rows,
           .cosine = cos(angles),
           .sine = sin(angles) * signs,
-          .visible = reshape(iota(i32, m), {1, 1, m}) <= reshape(rows, {count, 1, 1}),
+          .visible = reshape(arange(i32, m), {1, 1, m}) <= reshape(rows, {count, 1, 1}),
           .extent = m};
 }
 
