@@ -414,6 +414,20 @@ std::optional<TreeTiling> tiled_by_tree(const TilingRequest& request, PhaseViewe
   return std::nullopt;
 }
 
+// Nothing but the loop tree can say a scan.
+TreeTiling tiled_scans(const TilingRequest& request, const std::optional<Schedule>& given) {
+  if (given)
+    fail(codes::kBadSchedule,
+         fmt::format("schedule of @{}: the keys of {} say nothing of scans", request.name,
+                     given->to_string()),
+         {.fix = "leave the schedule out"});
+  auto made = tile_loops(request);
+  if (auto* refusal = std::get_if<Refusal>(&made))
+    fail(*refusal->code, fmt::format("kernel @{}: {}", request.name, refusal->why),
+         {.fix = "please report this"});
+  return std::move(std::get<TreeTiling>(made));
+}
+
 // `source` has origins; `locations` are what stands there.
 Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
                          const Target& target, const CompileOptions& options,
@@ -443,6 +457,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     refuse_schedule_if_broken(names[i], given, [&] {
       std::optional<TreeTiling> by_tree;
       if (options.loop_tree && !given) by_tree = tiled_by_tree(request, viewers);
+      if (out.space.running && !by_tree) by_tree = tiled_scans(request, given);
       const auto tree = [&] {
         return by_tree ? by_tree->tree
                        : build_loops(forms, out.fusion, names[i], updates.aliases[i]);

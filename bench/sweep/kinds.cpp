@@ -229,6 +229,18 @@ Results reduce(S s, W in) {
   return {{narrow(mean(wide, axes)), narrow(mean(centred * centred, axes))}};
 }
 
+Results scan(S s, W in) {
+  const std::string op = s.text("op", "sum");
+  const Tensor x = in["x"];
+  const int64_t axis = s["axis"];
+  if (op == "prod") return {{cumprod(x, axis)}};
+  if (op == "max") return {{cummax(x, axis)}};
+  if (op == "sum") return {{cumsum(x, axis)}};
+  // op=logsumexp, against the greatest of the line: of numbers that are not far apart.
+  const Tensor greatest = stop_gradient(max(x, axis, true));
+  return {{log(cumsum(exp(x - greatest), axis)) + greatest}};
+}
+
 // The distance of each point to the nearest of others.
 Inputs nearest_inputs(S s) {
   return {values("x", s.dtype(), {s["rows"], s["width"]}),
@@ -890,8 +902,8 @@ const std::map<std::string, Kind, std::less<>>& kinds() {
       {"quantize_bytes", {block_inputs, {}}},  // needs i8
       {"dequantize", {packed_inputs, dequantize}},
       {"packed_product", {packed_product_inputs, packed_product}},
-      {"scan", {one_array, {}}},                // needs a scan
-      {"recurrence", {recurrence_inputs, {}}},  // needs a scan
+      {"scan", {one_array, scan}},
+      {"recurrence", {recurrence_inputs, {}}},  // needs a scan of pairs
       {"pool", {image_inputs, pool}},
       {"convolution", {convolution_inputs, convolution}},
       {"product", {product_inputs, product}},

@@ -173,6 +173,14 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   return work;
 }
 
+// What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share
+// some.
+double running_instances(const Space& space, const Target& target) {
+  const double lines = extent_product(space.parallel);
+  if (target.kind != TargetKind::Gpu) return lines;
+  return std::max(lines * extent_product(space.passes[0].inner) / kElementsToFill, 1.0);
+}
+
 }  // namespace
 
 std::string Cost::to_string() const {
@@ -185,11 +193,12 @@ std::string Cost::to_string() const {
 Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
               const Target& target) {
   const TilingRequest request{forms, fusion, target, "estimate"};
-  const Schedule schedule = choose_schedule(request, space);
+  const Schedule schedule = space.running ? Schedule{} : choose_schedule(request, space);
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
-  cost.instances = count_instances(space, schedule);
+  cost.instances =
+      space.running ? running_instances(space, target) : count_instances(space, schedule);
   const Work work = work_of(request, space, schedule, cost.instances);
   cost.flops = work.flops;
 
@@ -203,7 +212,8 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
   cost.seconds = target.launch_seconds * (1 + phases) +
                  (std::max(memory_seconds, work.seconds) +
                   kNotOverlapped * std::min(memory_seconds, work.seconds)) /
-                     busy_share(cost.instances, schedule, target);
+                     (space.running ? std::min(cost.instances / std::max(target.cores, 1), 1.0)
+                                    : busy_share(cost.instances, schedule, target));
   return cost;
 }
 

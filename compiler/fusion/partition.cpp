@@ -196,6 +196,8 @@ class Search {
       double reads = most(form->domain) * most(form->reduction);
       // Every term of a placed reduction has one place.
       if (form->placement) reads /= std::max(most({form->domain[form->placement->axis]}), 1.0);
+      // A scan reads an element once.
+      if (form->running) reads /= std::max(most(form->reduction), 1.0);
       for (const BodyStep& step : form->body) {
         if (step.kind != BodyStep::Kind::Load) continue;
         const NodeId operand = graph_[NodeId(i)].operands[step.operand];
@@ -237,6 +239,7 @@ class Search {
     const auto unused = [&](char letter, const std::vector<Expr>& extents) {
       for (size_t axis = 0; axis < extents.size(); ++axis) {
         if (letter == 'd' && form.placement && form.placement->axis == axis) continue;
+        if (letter == 'd' && form.running && form.running->axis == axis) continue;
         const std::string symbol = letter + std::to_string(axis);
         const bool used = std::any_of(load.index.begin(), load.index.end(),
                                       [&](const Expr& e) { return e.uses(symbol); });

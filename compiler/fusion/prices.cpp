@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <unordered_map>
 
+#include "compiler/fusion/reasons.h"
 #include "compiler/fusion/space.h"
+#include "compiler/loops/build.h"
+#include "compiler/loops/rules/rules.h"
 #include "ir/support/hash.h"
 
 namespace braze {
@@ -96,6 +99,9 @@ Price Prices::find(const Fusion& fusion) const {
   const auto found = find_space(forms_, fusion);
   if (const auto* none = std::get_if<NoSpace>(&found))
     return {none->code, none->first, none->second};
+  // What one loop along the scans' axis cannot walk is not one kernel.
+  if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
+    return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};
   return {.cost = estimate(forms_, fusion, std::get<Space>(found), target_)};
 }
 

@@ -18,6 +18,9 @@ inline constexpr Code kRecomputed{
 inline constexpr Code kPlaced{
     "placed", ErrorKind::Unsupported,
     "A reduction that places its terms by loaded indices shares its kernel with no other one."};
+inline constexpr Code kRunning{
+    "running", ErrorKind::Unsupported,
+    "A scan shares its kernel with no other reduction than scans along its axis in its direction."};
 inline constexpr Code kNestedReduction{
     "nested-reduction", ErrorKind::Unsupported,
     "A reduction would be needed at every step of another reduction's loop."};

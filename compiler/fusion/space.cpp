@@ -104,9 +104,10 @@ class Tracer {
 struct Anchor {
   NodeId node;
   bool reduces = false;
-  std::vector<int> domain;     // axis ids; -1 for extents of 1
-  std::vector<int> reduction;  // axis ids
-  int level = 0;               // number of passes that come before
+  const RunningAxis* running = nullptr;  // of a scan
+  std::vector<int> domain;               // axis ids; -1 for extents of 1
+  std::vector<int> reduction;            // axis ids
+  int level = 0;                         // number of passes that come before
   std::vector<MemoryAccess> loads;
 };
 
@@ -151,12 +152,16 @@ class SpaceFinder {
     Anchor anchor{.node = node, .domain = {}, .reduction = {}, .loads = {}};
     const LoopForm* form = forms_.find(node);
     anchor.reduces = form && form->reduces();
-    const std::optional<size_t> places = placed_axis(anchor);
+    if (form && form->running) anchor.running = &*form->running;
+    // No loop runs over the places of a placed reduction; one does over the axis of a scan.
+    const std::optional<size_t> own = anchor.running ? anchor.running->axis : placed_axis(anchor);
     const Shape& shape = forms_.graph()[node].type.shape;
     for (size_t axis = 0; axis < shape.rank(); ++axis)
-      anchor.domain.push_back(shape[axis].is_constant(1) && places != axis ? -1
-                                                                           : new_axis(shape[axis]));
-    if (anchor.reduces)
+      anchor.domain.push_back(shape[axis].is_constant(1) && own != axis ? -1
+                                                                        : new_axis(shape[axis]));
+    if (anchor.running)
+      anchor.reduction = {anchor.domain[*own]};
+    else if (anchor.reduces)
       for (const Expr& extent : form->reduction) anchor.reduction.push_back(new_axis(extent));
     anchor_of_.emplace(node, anchors_.size());
     anchors_.push_back(std::move(anchor));
@@ -197,6 +202,23 @@ class SpaceFinder {
       if (other.reduces && other.node != placed->node)
         return refuse(reasons::kPlaced, std::min(placed->node, other.node),
                       std::max(placed->node, other.node));
+    return true;
+  }
+
+  // A scan's loop runs one way, and what it carries is read in the turn that it is made in.
+  bool running_together() {
+    const auto scan =
+        std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.running; });
+    if (scan == anchors_.end()) return true;
+    for (const Anchor& other : anchors_) {
+      if (!other.reduces) continue;
+      const bool alike = other.running && other.running->reverse == scan->running->reverse &&
+                         root(other.reduction[0]) == root(scan->reduction[0]);
+      if (!alike)
+        return refuse(reasons::kRunning, std::min(scan->node, other.node),
+                      std::max(scan->node, other.node));
+    }
+    running_ = root(scan->reduction[0]);
     return true;
   }
 
@@ -355,12 +377,14 @@ class SpaceFinder {
   }
 
   bool check_classes() {
+    if (!running_together()) return false;
     const auto lead =
         std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
     const Anchor& leader = lead == anchors_.end() ? anchors_.front() : *lead;
     parallel_ = classes(leader.domain);
+    if (running_) parallel_.erase(*running_);
     for (int axis : leader.domain)
-      if (axis >= 0) parallel_order_.push_back(root(axis));
+      if (axis >= 0 && root(axis) != running_) parallel_order_.push_back(root(axis));
     for (const Anchor& anchor : anchors_) {
       const std::set<int> domain = classes(anchor.domain);
       const auto real =
@@ -370,7 +394,8 @@ class SpaceFinder {
       for (int axis : anchor.reduction)
         if (parallel_.contains(root(axis)))
           return refuse(reasons::kNestedReduction, leader.node, anchor.node);
-      if (anchor.reduces
+      if (running_ ? domain != classes(leader.domain)
+          : anchor.reduces
               ? domain != parallel_
               : !std::includes(domain.begin(), domain.end(), parallel_.begin(), parallel_.end()))
         return refuse(reasons::kDifferentDomain, leader.node, anchor.node);
@@ -386,6 +411,10 @@ class SpaceFinder {
       const SpaceAxis axis = space_axis("p." + std::to_string(i), extent);
       parallel_symbol.emplace(parallel_order_[i], axis.symbol);
       space.parallel.push_back(axis);
+    }
+    if (running_) {
+      add_running_pass(space, parallel_symbol);
+      return space;
     }
     std::map<std::pair<int, std::string>, size_t> pass_of;  // (level, inner extents)
     std::map<std::string, int> inner_sets;
@@ -446,6 +475,25 @@ class SpaceFinder {
     return space;
   }
 
+  void add_running_pass(Space& space, std::map<int, Expr> symbols) {
+    Pass pass;
+    pass.inner = {space_axis("q.0.0", extents_[static_cast<size_t>(*running_)])};
+    symbols.emplace(*running_, pass.inner[0].symbol);
+    for (const Anchor& anchor : anchors_) {
+      SpaceTask task{.node = anchor.node, .at = {}, .reduction = {}};
+      for (int axis : anchor.domain) task.at.push_back(axis < 0 ? Expr(0) : symbols.at(root(axis)));
+      if (std::find(fusion_.outputs.begin(), fusion_.outputs.end(), anchor.node) !=
+          fusion_.outputs.end())
+        pass.stores.push_back(task);
+      if (!anchor.running) continue;
+      task.reduction = {pass.inner[0].symbol};
+      task.accumulates = true;
+      pass.reduces.push_back(std::move(task));
+    }
+    space.passes = {std::move(pass)};
+    space.running = true;
+  }
+
   // Passes in order of level. Reductions that are outputs are stored in a last pass without inner
   // axes, or in the one that exists.
   void sort_passes(Space& space) {
@@ -488,6 +536,7 @@ class SpaceFinder {
   std::vector<int> parallel_order_;
   std::vector<int> levels_;
   std::vector<SpaceTask> stored_reductions_;
+  std::optional<int> running_;  // the axis of scans
 };
 
 }  // namespace

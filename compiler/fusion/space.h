@@ -47,6 +47,8 @@ struct Space {
     size_t pass = 0, axis = 0;
   };
   std::optional<Placed> placed = {};
+  /// The only pass is that of scans along its one inner axis, and of what is stored of them.
+  bool running = false;
 };
 
 /// The axes over which a pass computes: the parallel ones, but for that of the places of a placed

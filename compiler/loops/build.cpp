@@ -59,9 +59,13 @@ struct BodySink {
     const Value least[] = {apply(ElementwiseOp::min, most, DType::I64), bounds[1]};
     return loaded_symbol(apply(ElementwiseOp::max, least, DType::I64), extent.range().max);
   }
-  std::optional<Value> cached(NodeId, const std::vector<Expr>&) { return std::nullopt; }
+  std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
+    visited->emplace_back(node, at);
+    return std::nullopt;
+  }
 
   const Graph* graph = nullptr;
+  std::vector<std::pair<NodeId, std::vector<Expr>>>* visited = nullptr;  // what it is made of
 };
 
 /// A value that has loops of its own: a reduction, or what is stored.
@@ -71,6 +75,8 @@ struct Root {
   std::vector<size_t> domain, reduction;  // of Axes; kNone for extents of 1 and for places
   std::vector<size_t> loops;              // axes of the tree that its loops run over
   std::set<size_t> reduced;               // those of them that it combines
+  std::optional<size_t> running;          // or that a scan goes along
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;  // nodes that its body is made of
 };
 constexpr size_t kNone = SIZE_MAX;
 
@@ -93,8 +99,9 @@ class TreeBuilder {
   }
 
   LoopTree build() {
+    if (!may_cut()) join_running();
     for (size_t r = 0; r < roots_.size(); ++r) add_equations(r);
-    join_stores();
+    if (may_cut()) join_stores();
     number_axes();
     declare();
     for (Root& root : roots_) resolve(root);
@@ -120,7 +127,15 @@ class TreeBuilder {
     };
     for (const Expr& extent : shape) root.domain.push_back(new_axis(extent));
     root.node = node;
-    if (form) {
+    if (form && form->running) {
+      size_t& along = root.domain[form->running->axis];
+      if (along == kNone) along = axes_.add(shape[form->running->axis], number);
+      root.reduction = {along};
+      root.task.kind = LoopTask::Kind::Scan;
+      root.task.reverse = form->running->reverse;
+      root.task.exclusive = form->running->exclusive;
+      root_of_[node] = number;
+    } else if (form) {
       for (const Expr& extent : form->reduction) root.reduction.push_back(new_axis(extent));
       root.task.kind = form->placement ? LoopTask::Kind::Place
                        : form->arg_max ? LoopTask::Kind::Arg
@@ -129,7 +144,7 @@ class TreeBuilder {
       root_of_[node] = number;
     }
     LoopBody& body = root.task.body;
-    BodySink sink{.steps = &body.steps, .graph = &graph_};
+    BodySink sink{.steps = &body.steps, .graph = &graph_, .visited = &root.visited};
     Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
     if (form && form->placement) {
@@ -199,9 +214,27 @@ class TreeBuilder {
       if (&*first != &roots_[r]) equate(roots_[r].domain, symbols(first->domain));
     }
   }
+  // A scan goes along one axis: where there is one, no access to memory cuts axes into digits.
+  bool may_cut() const {
+    return std::none_of(roots_.begin(), roots_.end(),
+                        [](const Root& root) { return root.task.kind == LoopTask::Kind::Scan; });
+  }
+  // All that is stored beside a scan is walked with it, as the space of the Fusion says: where a
+  // root computes again what another stores, they are at one place, wherever they read memory.
+  void join_running() {
+    for (const Root& root : roots_) {
+      for (const LoopStep& s : root.task.body.steps)
+        if (s.kind == LoopStep::Kind::Read)
+          equate(roots_[root_of_.at(NodeId(s.source))].domain, s.at);
+      for (const auto& [node, at] : root.visited)
+        for (const Root& other : roots_)
+          if (other.node == node && &other != &root) equate(other.domain, at);
+    }
+  }
   void equate(const std::vector<size_t>& axes, const std::vector<Expr>& at) {
     for (size_t i = 0; i < axes.size(); ++i)
-      if (axes[i] != kNone) axes_.equate(axes[i], at[i]);
+      if (axes[i] != kNone && (at[i].kind() == Expr::Kind::Symbol || may_cut()))
+        axes_.equate(axes[i], at[i]);
   }
 
   // --- Names --------------------------------------------------------------------------------
@@ -272,6 +305,10 @@ class TreeBuilder {
       if (axis == kNone) continue;
       for (const size_t digit : axes_.digits(axis)) {
         task.over.push_back(axis_of_.at(digit));
+        if (task.kind == LoopTask::Kind::Scan) {
+          root.running = axis_of_.at(digit);
+          continue;
+        }
         root.loops.push_back(axis_of_.at(digit));
         root.reduced.insert(axis_of_.at(digit));
       }
@@ -377,6 +414,7 @@ class TreeBuilder {
   }
   bool shares(const std::vector<size_t>& run, size_t axis,
               const std::vector<std::vector<size_t>>& left) const {
+    if (goes(run, axis, true) && goes(run, axis, false)) return false;
     for (const size_t r : run) {
       if (std::find(left[r].begin(), left[r].end(), axis) == left[r].end()) return false;
       for (const LoopStep& s : roots_[r].task.body.steps) {
@@ -391,8 +429,15 @@ class TreeBuilder {
   }
 
   bool carries(const std::vector<size_t>& run, size_t axis) const {
-    return std::any_of(run.begin(), run.end(),
-                       [&](size_t r) { return roots_[r].reduced.contains(axis); });
+    return std::any_of(run.begin(), run.end(), [&](size_t r) {
+      return roots_[r].reduced.contains(axis) || roots_[r].running == axis;
+    });
+  }
+  // Whether scans of the run go along the axis this way.
+  bool goes(const std::vector<size_t>& run, size_t axis, bool reverse) const {
+    return std::any_of(run.begin(), run.end(), [&](size_t r) {
+      return roots_[r].running == axis && roots_[r].task.reverse == reverse;
+    });
   }
 
   // The axis of the next loop around all roots of a run: one without state before others, then the
@@ -431,6 +476,7 @@ class TreeBuilder {
       Loop loop;
       loop.parallel = !carries(run, *axis);
       loop.levels = {{*axis}};
+      loop.down = goes(run, *axis, true);
       // A task leaves its root when it is placed, and its body is asked for until then.
       loop.body = nest(run, inner);
       out.emplace_back(std::move(loop));

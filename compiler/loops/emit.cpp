@@ -44,6 +44,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
   axes_.assign(tree_.axes.size(), {});
   shared_ = axes_;
   counters_.clear();
+  digits_.clear();
   const auto* only = items.size() == 1 ? std::get_if<Box<Loop>>(&items[0]) : nullptr;
   grid_ = only && (*only)->on == Machine::Grid ? &**only : nullptr;
   persistent_ = 0;
@@ -362,6 +363,8 @@ bool is_store(const LoopItem& item) {
 void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
+  for (const LoopItem& item : items)
+    if (const auto* task = std::get_if<LoopTask>(&item)) note_digits(*task, axes_);
   path_.emplace_back(&items, 0);
   for (size_t i = 0; i < items.size(); ++i) {
     const LoopItem& item = items[i];
@@ -484,6 +487,8 @@ void TreeEmitter::stream(const Loop& loop) {
   }
   if (part_ != Part::Stages) stream.carried = states_of(loop);
   std::vector<const LoopTask*> begun;
+  const auto outer_digits = digits_;
+  for (const LoopTask* task : stream.carried) note_digits(*task, axes_at(*task, loop));
   for (const LoopTask* task : stream.carried)
     if (!states_.contains(task->target)) {
       begin_state(*task, loop);
@@ -529,6 +534,7 @@ void TreeEmitter::stream(const Loop& loop) {
     end_stream(stream, started);
   }
   for (const LoopTask* task : begun) end_state(*task);
+  digits_ = outer_digits;
 }
 
 // Whether the condition is that the axis has not ended.
@@ -662,14 +668,13 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
 // The identity, in a tile over the task's axes; and over what it folds, if no task in the loop
 // needs the total.
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
-  if (task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
-    refuse(task.location, "only folds and dots are carried by a stream");
-  AxesNow inside = axes_;
+  const bool is_scan = task.kind == LoopTask::Kind::Scan;
+  if (!is_scan && task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
+    refuse(task.location, "only folds, dots and scans are carried by a stream");
+  if (is_scan) scans_.insert(task.target);
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
     if (&t != &task) return;
-    std::vector<const Loop*> loops = {&loop};
-    loops.insert(loops.end(), around.begin(), around.end());
-    for (const Loop* l : loops)
+    for (const Loop* l : around)
       for (const LoopLevel& level : l->levels) {
         const auto& axes = tree_.values[task.target].axes;
         if (std::find(axes.begin(), axes.end(), level.axis) != axes.end())
@@ -678,9 +683,9 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
               fmt::format("the state %{} is over {}, which a loop inside of the one that carries "
                           "it runs over",
                           tree_.values[task.target].name, name_of(level.axis)));
-        inside[level.axis] = {0, level.turn};
       }
   });
+  const AxesNow inside = axes_at(task, loop);
   const bool running = read_in(loop.body, task.target) || task.rescale;
   const bool unfolded = task.kind == LoopTask::Kind::Fold && !running && !tree_.roles;
   TaskTile tile = tile_of(axes_of(task), inside);
@@ -702,7 +707,7 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
     }
   }
   if (unfolded) unfolded_.insert(task.target);
-  const DType dtype = body_dtype(task);
+  const DType dtype = state_dtype(task);
   const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
   nothing_[task.target] = info(monoid).identity(dtype);
   const uint64_t first =
@@ -718,6 +723,10 @@ void TreeEmitter::end_state(const LoopTask& task) {
   ValueId state = states_.at(task.target);
   TaskTile tile = state_tiles_.at(task.target);
   states_.erase(task.target);
+  if (scans_.erase(task.target)) {
+    tiles_of_.erase(task.target);  // each turn has its own
+    return;
+  }
   if (unfolded_.erase(task.target)) {
     const auto axes = positions(task.over, tile);
     if (!axes.empty()) state = builder_.fold(task.monoid, state, axes);

@@ -2,6 +2,7 @@
 //
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
+//   emit_scans.cpp   scans, digit by digit (E18)
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
 //
 // A tile has a dimension for each axis of its task that is more than one index there, in the order
@@ -148,6 +149,8 @@ class TreeEmitter {
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
+  void keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile);
+  ValueId read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile);
   ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
   std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile);
   ValueType type_along(const std::vector<Expr>& at, const TaskTile& tile, DType dtype) const;
@@ -165,7 +168,12 @@ class TreeEmitter {
   /// With `nothing` in place of what lies behind the ends of the axes.
   ValueId without_tail(ValueId value, const std::vector<size_t>& axes, const TaskTile& tile,
                        uint64_t nothing);
+  /// The dtype that a state is computed in: 16-bit floats are storage only.
+  static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
   void fold(const LoopTask& task);
+  AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
+  void note_digits(const LoopTask& task, const AxesNow& axes);
+  void scan(const LoopTask& task);
   void rescale(const LoopTask& task);
   ValueId last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile);
   void dot(const LoopTask& task);
@@ -209,6 +217,9 @@ class TreeEmitter {
   std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and what is next there
   std::vector<IndexComparison> decided_;                    // what holds in these parts of loops
   std::map<size_t, Tile> tiles_of_;                         // by value
+  std::map<size_t, std::vector<int64_t>> digits_;           // of axes that scans around go along
+  std::set<size_t> scans_;                                  // values
+  std::map<size_t, MemoryId> workspaces_;                   // by value
   std::map<size_t, OnChip> chips_;                          // by value
   std::map<size_t, ValueId> states_;                        // by value: what a loop around carries
   std::map<size_t, TaskTile> state_tiles_;

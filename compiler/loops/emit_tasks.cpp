@@ -42,13 +42,20 @@ TreeEmitter::TaskTile TreeEmitter::tile_of(std::vector<size_t> axes,
       refuse(tree_.axes[axis].location,
              fmt::format("no loop runs over {}, whose extent is not constant", name_of(axis)));
     if (extent == 1) continue;
-    out.dims.push_back(axis);
-    out.extents.push_back(extent);
+    const auto digits = digits_.find(axis);
+    for (const int64_t digit :
+         digits == digits_.end() ? std::vector<int64_t>{extent} : digits->second) {
+      out.dims.push_back(axis);
+      out.extents.push_back(digit);
+    }
   }
   for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
     out.index.insert_or_assign(name_of(axis), axes_now[axis].begin);
-  for (size_t d = 0; d < out.dims.size(); ++d)
-    out.index[name_of(out.dims[d])] += position_symbol('d', d, out.extents[d]);
+  int64_t weight = 1;  // of a digit in its axis
+  for (size_t d = out.dims.size(); d-- > 0; weight *= out.extents[d]) {
+    if (d + 1 == out.dims.size() || out.dims[d] != out.dims[d + 1]) weight = 1;
+    out.index[name_of(out.dims[d])] += position_symbol('d', d, out.extents[d]) * Expr(weight);
+  }
   return out;
 }
 
@@ -135,10 +142,10 @@ ValueId TreeEmitter::rounded(ValueId value, DType dtype) {
 }
 
 void TreeEmitter::define(const LoopTask& task, ValueId value, const TaskTile& tile) {
+  if (tree_.values[task.target].storage == Storage::Workspace)
+    return keep_in_workspace(task, value, tile);
   std::vector<Expr> begin;
   for (const size_t axis : tile.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
-  if (tree_.values[task.target].storage == Storage::Workspace)
-    refuse(task.location, "values in a workspace have no emission yet");
   tiles_of_[task.target] = {value, tile.dims, std::move(begin)};
 }
 
@@ -351,8 +358,10 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
     const Expr& index = tile.index.at(name_of(axis));
     const IndexComparison tail{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
                                tree_.axes[axis].extent};
-    if (!is_decided(tail) && !proves_in_bounds(index, tail.right))
-      out.push_back({index, IndexComparison::Kind::Lt, tail.right});
+    const IndexComparison inside{index, IndexComparison::Kind::Lt, tail.right};
+    if (!is_decided(tail) && !proves_in_bounds(index, tail.right) &&
+        std::find(out.begin(), out.end(), inside) == out.end())
+      out.push_back(inside);
   }
   return out;
 }
@@ -391,10 +400,13 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& tile) {
 }
 
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
+  if (const auto kept = workspaces_.find(s.source); kept != workspaces_.end())
+    return read_workspace(kept->second, s, tile);
   if (const auto chip = chips_.find(s.source); chip != chips_.end())
     return read_chip(chip->second, s, tile);
   settle(s.source);
-  if (const auto state = states_.find(s.source); state != states_.end()) {
+  if (const auto state = states_.find(s.source);
+      state != states_.end() && !scans_.contains(s.source)) {
     const TaskTile& own = state_tiles_.at(s.source);
     std::vector<Expr> begin;
     for (const size_t axis : own.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
@@ -433,6 +445,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
                              value.name));
   ValueId out = from.value;
   const ValueType type = code_[out].type;
+  if (from.dims == tile.dims && type.extents == tile.extents) return out;
   std::vector<Expr> offsets;
   ValueType part = type;
   bool cut = false;
@@ -466,6 +479,37 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   const ValueId view = builder_.view(ViewKind::Reshape, out, wanted);
   lay_out(view, tile);
   return view;
+}
+
+// What later phases read is in device memory, at its index.
+void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile) {
+  const LoopValue& kept = tree_.values[task.target];
+  const auto [found, added] = workspaces_.try_emplace(task.target);
+  if (added) {
+    std::vector<Expr> shape;
+    for (const size_t axis : kept.axes) shape.push_back(tree_.axes[axis].extent);
+    found->second = builder_.add_memory({.name = kept.name,
+                                         .space = MemorySpace::Workspace,
+                                         .mode = Mode::InOut,
+                                         .dtype = kept.dtype,
+                                         .shape = std::move(shape)});
+  }
+  std::vector<Expr> at;
+  for (const size_t axis : kept.axes) at.push_back(tile.index.at(name_of(axis)));
+  std::vector<size_t> own;
+  for (const size_t axis : tile.dims)
+    if (axis != kNone) own.push_back(axis);
+  builder_.store(rounded(value, kept.dtype), found->second, std::move(at),
+                 {before_ends(own, tile), {}});
+}
+
+ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile) {
+  const auto at = substituted(s.at, tile);
+  const ValueType type = type_along(at, tile, code_[memory].dtype);
+  std::vector<size_t> own;
+  for (size_t d = 0; d < type.extents.size(); ++d)
+    if (type.extents[d] > 1) own.push_back(tile.dims[d]);
+  return builder_.load(memory, at, type, {before_ends(own, tile), {}});
 }
 
 ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
@@ -502,10 +546,12 @@ void TreeEmitter::task(const LoopTask& task) {
     }
     case LoopTask::Kind::Fold:
       return fold(task);
+    case LoopTask::Kind::Scan:
+      return scan(task);
     case LoopTask::Kind::Dot:
       return is_asynchronous(task) ? start_dot(task) : dot(task);
     default:
-      refuse(task.location, "scans, arg-reductions and placed reductions have no emission yet");
+      refuse(task.location, "arg-reductions and placed reductions have no emission yet");
   }
 }
 
@@ -554,8 +600,9 @@ ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const Tas
 void TreeEmitter::fold(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
   lay_as_accumulator(tile);
-  const DType dtype = body_dtype(task);
-  ValueId value = full(body(task.body, task.body.results[0], tile), tile, dtype);
+  const DType dtype = state_dtype(task);
+  ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
+  value = rounded(value, dtype);
   value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   const auto state = states_.find(task.target);
   if (!unfolded_.contains(task.target)) {

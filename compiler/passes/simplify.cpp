@@ -140,6 +140,17 @@ Replacement simplify(const Site& s, const ReduceOp& op) {
   // Without axes only a change of dtype would be left, and there is none.
   return first_if(s, op.axes.empty() && s.operand(0).type == s.node.type);
 }
+Replacement simplify(const Site& s, const ScanOp& op) {
+  // Of one element, or of none.
+  const Shape& shape = s.node.type.shape;
+  const bool alone = shape[static_cast<size_t>(op.axis)].range().max <= 1;
+  if (!alone && shape.numel().range().max > 0) return std::nullopt;
+  if (!op.exclusive) return s.operands[0];
+  const DType dtype = s.node.type.dtype;
+  const NodeId nothing =
+      build::scalar_bits(s.graph, dtype, info(op.monoid).identity(dtype), s.node.location);
+  return build::broadcast_to(s.graph, nothing, shape, s.node.location);
+}
 template <class Other>
 Replacement simplify(const Site&, const Other&) {
   return std::nullopt;

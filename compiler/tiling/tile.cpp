@@ -55,7 +55,9 @@ Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
   if (const auto* none = std::get_if<NoSpace>(&found))
     fail(*none->code, fmt::format("nodes {} and {} share no iteration space", none->first.index,
                                   none->second.index));
-  return collapse(forms, fusion, std::get<Space>(found));
+  auto& space = std::get<Space>(found);
+  // Scans are tiled by a loop tree, which merges axes itself.
+  return space.running ? std::move(space) : collapse(forms, fusion, space);
 }
 
 TiledKernel tile(const TilingRequest& request, const Space& space,

@@ -317,6 +317,102 @@ class Backward {
     return convert(map(ElementwiseOp::select, {hit, spread_share, zero}), x_type.dtype);
   }
 
+  void visit(const ScanOp& op) {
+    switch (op.monoid) {
+      case Monoid::Sum:
+        out_[0] =
+            build::scan(graph_, {Monoid::Sum, op.axis, !op.reverse, op.exclusive}, g_, where());
+        break;
+      case Monoid::Prod:
+        out_[0] = running_product_gradient(op);
+        break;
+      case Monoid::Max:
+      case Monoid::Min:
+        out_[0] = running_extreme_gradient(op);
+        break;
+      case Monoid::And:
+      case Monoid::Or:
+        break;
+    }
+  }
+
+  /// At each index along the scan's axis what x has `distance` steps later in the scan's order, and
+  /// `fill` behind its end.
+  NodeId later(NodeId x, const ScanOp& op, int64_t distance, double fill) {
+    const TensorType x_type = type(x);
+    const size_t rank = x_type.shape.rank();
+    std::vector<Expr> low(rank, Expr(0)), high(rank, Expr(0)), starts(rank, Expr(0));
+    (op.reverse ? low : high)[at(op.axis)] = distance;
+    std::vector<Expr> limits = x_type.shape.dims();
+    if (!op.reverse) {
+      starts[at(op.axis)] = distance;
+      limits[at(op.axis)] += distance;
+    }
+    const NodeId padded = build::pad(graph_, x, scalar(x_type.dtype, fill), std::move(low),
+                                     std::move(high), Axes64(rank, 0), where());
+    return build::slice(graph_, padded, std::move(starts), std::move(limits), Axes64(rank, 1),
+                        where());
+  }
+
+  /// The gradient of the scan that is not exclusive: the last element counts for none of an
+  /// exclusive one.
+  NodeId gradient_of_inclusive(const ScanOp& op) {
+    const NodeId g = convert(g_, compute_type(node_.type.dtype));
+    return op.exclusive ? later(g, op, 1, 0) : g;
+  }
+
+  /// x[j] counts for y[i] with the product of all others up to i: of those before j, and of those
+  /// between. What comes from behind is S[j] = g[j] + x[j+1] * S[j+1], which pairs of steps, pairs
+  /// of pairs and so on sum up: without division, so that it holds at zeros, and so do its own
+  /// gradients.
+  NodeId running_product_gradient(const ScanOp& op) {
+    const NodeId x = convert(node_.operands[0], compute_type(node_.type.dtype));
+    const Expr extent = type(x).shape[at(op.axis)];
+    NodeId factor = later(x, op, 1, 1), sum = gradient_of_inclusive(op);
+    for (int64_t reach = 1; reach < extent.range().max; reach *= 2) {
+      const NodeId behind = map(ElementwiseOp::mul, {factor, later(sum, op, reach, 0)});
+      sum = map(ElementwiseOp::add, {sum, behind});
+      factor = map(ElementwiseOp::mul, {factor, later(factor, op, reach, 1)});
+    }
+    const NodeId before =
+        build::scan(graph_, {Monoid::Prod, op.axis, op.reverse, /*exclusive=*/true}, x, where());
+    return convert(map(ElementwiseOp::mul, {before, sum}), node_.type.dtype);
+  }
+
+  /// To the element that the running extreme was last taken from: of equal ones the latest, and of
+  /// NaNs, which stay, too.
+  NodeId running_extreme_gradient(const ScanOp& op) {
+    const NodeId x = node_.operands[0];
+    const TensorType x_type = type(x);
+    const Shape& shape = x_type.shape;
+    ScanOp inclusive = op;
+    inclusive.exclusive = false;
+    const NodeId y = op.exclusive ? build::scan(graph_, inclusive, x, where()) : id_;
+    const NodeId taken = map(ElementwiseOp::logical_or,
+                             {map(ElementwiseOp::eq, {x, y}), map(ElementwiseOp::is_nan, {x})});
+    // Where it stands along the axis; the first one is always taken.
+    const NodeId own = build::iota(graph_, {DType::I64, shape}, op.axis, where());
+    const double none = op.reverse ? 0x1p62 : -1;
+    const NodeId candidate = map(ElementwiseOp::select, {taken, own, scalar(DType::I64, none)});
+    const Monoid latest = op.reverse ? Monoid::Min : Monoid::Max;
+    const NodeId source = build::scan(graph_, {latest, op.axis, op.reverse}, candidate, where());
+    // Where that is among all elements in row-major order.
+    Expr inner = 1;
+    for (size_t i = at(op.axis) + 1; i < shape.rank(); ++i) inner *= shape[i];
+    const Shape line({shape.numel()});
+    const NodeId position =
+        build::reshape(graph_, build::iota(graph_, {DType::I64, line}, 0, where()), shape, where());
+    const NodeId distance = map(ElementwiseOp::sub, {source, own});
+    const NodeId target =
+        map(ElementwiseOp::add,
+            {position, map(ElementwiseOp::mul, {distance, build::size(graph_, inner, where())})});
+    const NodeId g = gradient_of_inclusive(op);
+    const NodeId sums = build::scatter_add(graph_, zeros({type(g).dtype, line}),
+                                           build::reshape(graph_, target, line, where()),
+                                           build::reshape(graph_, g, line, where()), 0, where());
+    return convert(build::reshape(graph_, sums, shape, where()), x_type.dtype);
+  }
+
   void visit(const DotOp& op) {
     // The gradient has the result's axes: batch, free left, free right. Its free axes of one side
     // contract with that side's; then the axes are put back in the operand's order.

@@ -24,19 +24,34 @@ Dims keep_dims(const Tensor& x, const std::vector<int64_t>& axes) {
   return shape;
 }
 
+void check_dtype(Monoid monoid, const Tensor& x, const char* op, const SourceLocation& where) {
+  if (!info(monoid).types.contains(x.dtype()))
+    fail(codes::kDTypeMismatch, fmt::format("{}: is not defined on {}", op, x.to_string()),
+         {.location = where, .node = op, .fix = "cast it first"});
+}
+
 Tensor reduce(const char* function, Monoid monoid, const Tensor& x, const Axes& axes, bool keepdims,
               Where call) {
   const SourceLocation where = place(call);
   const char* op = detail::called(function);
   const auto& builder = builder_of(x, op, where);
-  if (!info(monoid).types.contains(x.dtype()))
-    fail(codes::kDTypeMismatch, fmt::format("{}: is not defined on {}", op, x.to_string()),
-         {.location = where, .node = op, .fix = "cast it first"});
+  check_dtype(monoid, x, op, where);
   const std::vector<int64_t> which = detail::to_axes(axes, x.rank(), op, where);
   if (which.empty()) return x;
   const Tensor reduced =
       wrap(builder, build::reduce(builder->graph, monoid, node_of(x), which, where));
   return keepdims ? reshape(reduced, keep_dims(x, which), call) : reduced;
+}
+
+Tensor scan(const char* function, Monoid monoid, const Tensor& x, int64_t axis, Running how,
+            Where call) {
+  const SourceLocation where = place(call);
+  const char* op = detail::called(function);
+  const auto& builder = builder_of(x, op, where);
+  check_dtype(monoid, x, op, where);
+  axis = detail::to_axis(axis, x.rank(), op, where);
+  const ScanOp attributes{monoid, axis, how.reverse, how.exclusive};
+  return wrap(builder, build::scan(builder->graph, attributes, node_of(x), where));
 }
 
 void check_floating(const Tensor& x, const char* op) {
@@ -112,6 +127,19 @@ Tensor argmax(const Tensor& x, int64_t axis, bool keepdims, Where where) {
 }
 Tensor argmin(const Tensor& x, int64_t axis, bool keepdims, Where where) {
   return arg_reduce(false, x, axis, keepdims, where);
+}
+
+Tensor cumsum(const Tensor& x, int64_t axis, Running how, Where where) {
+  return scan("cumsum", Monoid::Sum, x, axis, how, where);
+}
+Tensor cumprod(const Tensor& x, int64_t axis, Running how, Where where) {
+  return scan("cumprod", Monoid::Prod, x, axis, how, where);
+}
+Tensor cummax(const Tensor& x, int64_t axis, Running how, Where where) {
+  return scan("cummax", Monoid::Max, x, axis, how, where);
+}
+Tensor cummin(const Tensor& x, int64_t axis, Running how, Where where) {
+  return scan("cummin", Monoid::Min, x, axis, how, where);
 }
 
 Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes, Where call) {

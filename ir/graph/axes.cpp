@@ -43,6 +43,17 @@ AxisLoop::AxisLoop(std::span<const int64_t> shape, int64_t axis) : extent(shape[
   for (size_t i = axis + 1; i < shape.size(); ++i) inner *= shape[i];
 }
 
+void for_each_line(const ScanOp& op, std::span<const int64_t> shape,
+                   const std::function<void(std::span<const int64_t>)>& visit) {
+  const AxisLoop loop(shape, op.axis);
+  std::vector<int64_t> line(static_cast<size_t>(loop.extent));
+  for (int64_t i = 0; i < loop.outer * loop.inner; ++i) {
+    for (int64_t k = 0; k < loop.extent; ++k)
+      line[static_cast<size_t>(op.reverse ? loop.extent - 1 - k : k)] = loop.element(i, k);
+    visit(line);
+  }
+}
+
 std::vector<IndexedElement> indexed_elements(const AxisLoop& loop, std::span<const int64_t> rows) {
   std::vector<IndexedElement> pairs;
   pairs.reserve(loop.outer * rows.size() * loop.inner);

@@ -2,6 +2,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <utility>
 #include <vector>
@@ -30,6 +31,10 @@ struct IndexedElement {
 };
 /// All pairs; those of one `element` in increasing order of the row.
 std::vector<IndexedElement> indexed_elements(const AxisLoop& loop, std::span<const int64_t> rows);
+
+/// Calls `visit` for every line along the axis of a scan, with its elements in the scan's order.
+void for_each_line(const ScanOp& op, std::span<const int64_t> shape,
+                   const std::function<void(std::span<const int64_t>)>& visit);
 
 /// For every element of a tensor the element of the reduction over `axes` that it counts for.
 std::vector<int64_t> reduction_targets(std::span<const int64_t> shape,

@@ -132,6 +132,10 @@ NodeId arg_reduce(Graph& graph, bool is_max, NodeId x, int64_t axis, SourceLocat
   return node(graph, ArgReduceOp{is_max, axis}, {x}, {}, where);
 }
 
+NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where) {
+  return node(graph, attributes, {x}, {}, where);
+}
+
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes, std::optional<DType> result,
            SourceLocation where) {
   const DType dtype = result.value_or(graph[left].type.dtype);

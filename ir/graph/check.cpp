@@ -47,7 +47,7 @@ bool uses_math(ElementwiseOp op) {
 }
 
 bool is_reduction(const Node& node) {
-  return node.as<ReduceOp>() || node.as<ArgReduceOp>() || node.as<DotOp>() ||
+  return node.as<ReduceOp>() || node.as<ArgReduceOp>() || node.as<ScanOp>() || node.as<DotOp>() ||
          node.as<ScatterAddOp>();
 }
 

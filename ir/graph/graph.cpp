@@ -53,6 +53,9 @@ struct HashAttributes {
   void operator()(const ScatterAddOp& op) const { h << op.axis; }
   void operator()(const ReduceOp& op) const { h << uint64_t(op.monoid) << op.axes; }
   void operator()(const ArgReduceOp& op) const { h << uint64_t(op.is_max) << op.axis; }
+  void operator()(const ScanOp& op) const {
+    h << uint64_t(op.monoid) << op.axis << uint64_t(op.reverse) << uint64_t(op.exclusive);
+  }
   void operator()(const DotOp& op) const {
     h << op.batch_left << op.batch_right << op.contract_left << op.contract_right
       << uint64_t(op.tf32);
@@ -103,6 +106,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const ArgReduceOp& arg) const {
       return arg.is_max ? "argmax" : "argmin";
     }
+    std::string_view operator()(const ScanOp&) const { return "scan"; }
     std::string_view operator()(const DotOp&) const { return "dot"; }
     std::string_view operator()(const RandomBitsOp&) const { return "random_bits"; }
     std::string_view operator()(const BarrierOp&) const { return "barrier"; }

@@ -120,6 +120,14 @@ struct ArgReduceOp {
   int64_t axis;
   friend bool operator==(const ArgReduceOp&, const ArgReduceOp&) = default;
 };
+/// Every element is combined with all before it along `axis`, itself included, or with `exclusive`
+/// not: the first is then the monoid's identity. `reverse`: with all behind it.
+struct ScanOp {
+  Monoid monoid;
+  int64_t axis = 0;
+  bool reverse = false, exclusive = false;
+  friend bool operator==(const ScanOp&, const ScanOp&) = default;
+};
 /// Sum of products over pairs of contracted axes. Result axes: batch pairs, then the free axes of
 /// the left, then of the right operand. 16-bit floats accumulate in f32 and round to the node's
 /// dtype, which is the operands' or f32.
@@ -144,7 +152,7 @@ struct BarrierOp {
 
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
                         PadOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp,
-                        ReduceOp, ArgReduceOp, DotOp, RandomBitsOp, BarrierOp>;
+                         ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp>;
 
 struct Node {
   Op op;

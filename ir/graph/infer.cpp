@@ -275,6 +275,13 @@ struct Inference {
     return {DType::I64, Shape(std::move(dims))};
   }
 
+  TensorType operator()(const ScanOp& scan) const {
+    require_operands(1);
+    require_dtype(0, info(scan.monoid).types);
+    require_axis(scan.axis, shape(0).rank());
+    return type(0);
+  }
+
   TensorType operator()(const DotOp& dot) const {
     require_operands(2);
     require_dtype(0, kNumeric);

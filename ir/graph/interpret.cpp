@@ -187,6 +187,35 @@ void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int6
   for (int64_t i = 0; i < result.numel(); ++i) result.set_bits(i, totals[i]);
 }
 
+/// Sum or product of the elements of each line up to every one of them.
+template <class Accumulator>
+void accumulate(const ScanOp& op, const HostTensor& x, HostTensor& result) {
+  const bool is_sum = op.monoid == Monoid::Sum;
+  const auto elements = Accumulator::elements(x);
+  for_each_line(op, x.shape(), [&](std::span<const int64_t> line) {
+    Accumulator total(is_sum ? 0 : 1);
+    for (const int64_t i : line) {
+      if (op.exclusive) total.store(result, i);
+      is_sum ? total.add(elements[static_cast<size_t>(i)])
+             : total.multiply(elements[static_cast<size_t>(i)]);
+      if (!op.exclusive) total.store(result, i);
+    }
+  });
+}
+
+/// max, min, and, or.
+void combine(const ScanOp& op, const HostTensor& x, HostTensor& result) {
+  const MachineFunction row = machine_function(info(op.monoid).combine, x.dtype(), x.dtype());
+  for_each_line(op, x.shape(), [&](std::span<const int64_t> line) {
+    uint64_t total = info(op.monoid).identity(x.dtype());
+    for (const int64_t i : line) {
+      const uint64_t next = row(total, x.get_bits(i), 0);
+      result.set_bits(i, op.exclusive ? total : next);
+      total = next;
+    }
+  });
+}
+
 template <class Accumulator>
 void contract(const HostTensor& left, const HostTensor& right, const MatrixProducts& products,
               HostTensor& result) {
@@ -289,6 +318,14 @@ struct Evaluator {
               ? find_extreme(op.is_max, loop.extent, [&](int64_t k) { return x.get_double(at(k)); })
               : find_extreme(op.is_max, loop.extent, [&](int64_t k) { return x.get_int(at(k)); }));
     }
+  }
+
+  void operator()(const ScanOp& op) {
+    const HostTensor& x = *operands[0];
+    if (op.monoid != Monoid::Sum && op.monoid != Monoid::Prod) return combine(op, x, result);
+    with_accumulator(x.dtype(), [&]<class Accumulator>(Accumulator*) {
+      accumulate<Accumulator>(op, x, result);
+    });
   }
 
   void operator()(const DotOp& op) {

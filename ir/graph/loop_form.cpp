@@ -297,6 +297,18 @@ class Builder {
     return true;
   }
 
+  bool describe(const ScanOp& op) {
+    const auto axis = static_cast<size_t>(op.axis);
+    auto at = d_;
+    at[axis] = reduction_symbol(0, form_.domain[axis]);
+    form_.reduction.push_back(form_.domain[axis]);
+    form_.monoid = op.monoid;
+    form_.running = {axis, op.reverse, op.exclusive};
+    form_.accumulator = accumulation_type(op.monoid, node_.type.dtype);
+    converted(load(0, std::move(at)), form_.accumulator);
+    return true;
+  }
+
   bool describe(const DotOp& op) {
     const Shape& left = operand_type(0).shape;
     const Shape& right = operand_type(1).shape;

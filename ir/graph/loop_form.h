@@ -5,7 +5,8 @@
 // (r0, r1, ...) of the reduction domain in increasing row-major order (which a schedule may
 // change within the error bound). Of a placed reduction every index of one axis of the result
 // combines only those terms whose place, an index read at run time, it is: always in that order,
-// and to an element that was there before.
+// and to an element that was there before. Of a scan every index of one axis of the domain
+// combines only the terms up to its own.
 #pragma once
 
 #include <cstdint>
@@ -52,6 +53,13 @@ struct Placement {
   uint32_t start = 0;    ///< operand whose element at (d0, d1, ...) the terms are combined with
 };
 
+/// What a scan does differently from a reduction: its result keeps the axis that it combines.
+struct RunningAxis {
+  size_t axis = 0;         ///< of the domain; its index is r0's last
+  bool reverse = false;    ///< ... or r0's first
+  bool exclusive = false;  ///< it is no term of its own
+};
+
 struct LoopForm {
   std::vector<Expr> domain;     ///< extents of d0, d1, ...: the result's shape
   std::vector<Expr> reduction;  ///< extents of r0, r1, ...; empty without a monoid
@@ -60,6 +68,7 @@ struct LoopForm {
   /// An arg-reduction: the result is the first r0 at which the body is greatest (true) or least.
   std::optional<bool> arg_max;
   std::optional<Placement> placement;  ///< of a placed reduction
+  std::optional<RunningAxis> running;  ///< of a scan
   DType accumulator = DType::F32;      ///< dtype in which the monoid combines
   DType result = DType::F32;
   /// Operands that exist before the result does, although nothing of them is read.

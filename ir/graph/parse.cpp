@@ -174,23 +174,26 @@ class GraphParser {
       skip_literal();
       return ConstantOp{};
     }
-    if (name == "reduce") {
-      const SourceLocation at = scanner_.location();
-      const std::string_view combine = scanner_.expect_identifier("a monoid");
-      const auto monoid = parse_monoid(combine);
-      if (!monoid)
-        fail(codes::kSyntax,
-             format("{} is no monoid; known are sum, prod, max, min, and, or", combine),
-             {.location = at});
-      return ReduceOp{*monoid, {}};
-    }
+    if (name == "reduce") return ReduceOp{expect_monoid(), {}};
+    if (name == "scan") return ScanOp{expect_monoid()};
     for (const auto& [known, op] : kOps)
       if (name == known) return op;
     fail_unknown(name, here);
   }
 
+  Monoid expect_monoid() {
+    const SourceLocation at = scanner_.location();
+    const std::string_view combine = scanner_.expect_identifier("a monoid");
+    const auto monoid = parse_monoid(combine);
+    if (!monoid)
+      fail(codes::kSyntax,
+           format("{} is no monoid; known are sum, prod, max, min, and, or", combine),
+           {.location = at});
+    return *monoid;
+  }
+
   [[noreturn]] static void fail_unknown(std::string_view name, SourceLocation here) {
-    std::vector<std::string> known = {"constant", "reduce"};
+    std::vector<std::string> known = {"constant", "reduce", "scan"};
     for (const ElementwiseInfo& row : elementwise_table())
       if (!row.inner) known.emplace_back(row.name);
     for (const auto& [op, value] : kOps) known.emplace_back(op);
@@ -232,6 +235,11 @@ class GraphParser {
       void operator()(ScatterAddOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ReduceOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
       void operator()(ArgReduceOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(ScanOp& op) {
+        p.attributes({{"axis", p.integer(op.axis)},
+                      {"reverse", p.flag(op.reverse), true},
+                      {"exclusive", p.flag(op.exclusive), true}});
+      }
       void operator()(DotOp& op) {
         p.attributes({{"batch", p.pairs(op.batch_left, op.batch_right), true},
                       {"contract", p.pairs(op.contract_left, op.contract_right)},

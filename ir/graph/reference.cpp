@@ -268,6 +268,37 @@ class ReferenceEvaluator {
     }
   }
 
+  void operator()(const ScanOp& op) {
+    const Value& x = *operands_[0];
+    const bool is_sum = op.monoid == Monoid::Sum, is_prod = op.monoid == Monoid::Prod;
+    if ((is_sum || is_prod) && !is_floating(x.dtype)) {
+      guess();
+      run(
+          op, x, true, [&](bool& known, const Uncertain& e) { known &= e.known; },
+          [&](bool known, Uncertain& to) {
+            if (!known) forget(to, x.dtype);
+          });
+      return;
+    }
+    const Accumulation how = accumulation(x.dtype, result_.dtype, false, relaxed_);
+    const auto finish = [&](const auto& total, Uncertain& to) { to = total.finish(how); };
+    if (is_sum) {
+      run(
+          op, x, UncertainSum(), [](UncertainSum& sum, const Uncertain& e) { sum.add(e); }, finish);
+    } else if (is_prod) {
+      run(
+          op, x, UncertainProduct(),
+          [](UncertainProduct& product, const Uncertain& e) { product.multiply(e); }, finish);
+    } else {
+      const MonoidInfo& monoid = info(op.monoid);
+      const UncertainRow row(monoid.combine, x.dtype, x.dtype, relaxed_);
+      run(
+          op, x, Uncertain::exactly(x.dtype, monoid.identity(x.dtype)),
+          [&](Uncertain& total, const Uncertain& e) { total = row(total, e, {}); },
+          [](const Uncertain& total, Uncertain& to) { to = total; });
+    }
+  }
+
   void operator()(const DotOp& op) {
     const Value &left = *operands_[0], &right = *operands_[1];
     const MatrixProducts products(op, left.shape, right.shape);
@@ -347,6 +378,21 @@ class ReferenceEvaluator {
     }
   }
 
+  /// A scan of x: `add` takes an element into the total, which begins as `first`; `finish` makes a
+  /// result of it.
+  template <class Total, class Add, class Finish>
+  void run(const ScanOp& op, const Value& x, const Total& first, Add&& add, Finish&& finish) {
+    for_each_line(op, x.shape, [&](std::span<const int64_t> line) {
+      Total total = first;
+      for (const int64_t i : line) {
+        const auto at = static_cast<size_t>(i);
+        if (op.exclusive) finish(total, result_.elements[at]);
+        add(total, x.elements[at]);
+        if (!op.exclusive) finish(total, result_.elements[at]);
+      }
+    });
+  }
+
   /// Whether no implementation can prefer `candidate` to `best`. `before`: it comes first, and wins
   /// ties.
   bool surely_loses(bool is_max, const Value& x, int64_t candidate, int64_t best,
@@ -384,6 +430,8 @@ bool accumulates(const Node& node) {
   if (!is_floating(node.type.dtype)) return false;
   if (const ReduceOp* reduce = node.as<ReduceOp>())
     return reduce->monoid == Monoid::Sum || reduce->monoid == Monoid::Prod;
+  if (const ScanOp* scan = node.as<ScanOp>())
+    return scan->monoid == Monoid::Sum || scan->monoid == Monoid::Prod;
   return node.as<DotOp>() || node.as<ScatterAddOp>();
 }
 

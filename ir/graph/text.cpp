@@ -54,6 +54,10 @@ struct AttributeText {
   std::string operator()(const ScatterAddOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const ReduceOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const ArgReduceOp& op) const { return format("axis: {}", op.axis); }
+  std::string operator()(const ScanOp& op) const {
+    return format("axis: {}{}{}", op.axis, op.reverse ? ", reverse: true" : "",
+                  op.exclusive ? ", exclusive: true" : "");
+  }
   std::string operator()(const DotOp& op) const {
     std::string text;
     if (!op.batch_left.empty() || !op.batch_right.empty())
@@ -128,6 +132,7 @@ std::string GraphPrinter::node(NodeId id) const {
   } else {
     text += format(" = {}", op_name(node.op));
     if (const auto* reduce = node.as<ReduceOp>()) text += format(" {}", name(reduce->monoid));
+    if (const auto* scan = node.as<ScanOp>()) text += format(" {}", name(scan->monoid));
     if (const auto* constant = node.as<ConstantOp>()) text += " " + constant_text(*constant->value);
     if (!node.operands.empty())
       text += " " + join(node.operands, ", ", [&](NodeId operand) { return value(operand); });

@@ -2,6 +2,9 @@
 // the classes of shapes: empty, one, odd, large, strided, broadcast, transposed.
 #include <gtest/gtest.h>
 
+#include <cmath>
+#include <limits>
+
 #include "ir/graph/build.h"
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
@@ -52,9 +55,9 @@ class Cases {
     return out;
   }
 
-  ::testing::AssertionResult agree(uint64_t seed) {
+  ::testing::AssertionResult agree(uint64_t seed, const Device& device = testing::test_device()) {
     graph_.set_outputs(outputs_);
-    return testing::agrees(graph_, fuzz::random_inputs(graph_, seed));
+    return testing::agrees(graph_, fuzz::random_inputs(graph_, seed), device);
   }
 
  private:
@@ -183,6 +186,143 @@ TEST(Reductions, EveryMonoidDTypeAndAxes) {
     }
   }
 }
+
+constexpr ScanOp kWays[] = {{.monoid = Monoid::Sum},
+                            {.monoid = Monoid::Sum, .reverse = true},
+                            {.monoid = Monoid::Sum, .exclusive = true},
+                            {.monoid = Monoid::Sum, .reverse = true, .exclusive = true}};
+
+/// On a device; empty: the one that tests run on.
+class Scans : public ::testing::TestWithParam<const char*> {
+ protected:
+  static Device device() {
+    const std::string name = GetParam();
+    return name.empty() ? testing::test_device() : Device(name);
+  }
+};
+
+TEST_P(Scans, EveryMonoidDTypeAndAxis) {
+  for (Monoid monoid :
+       {Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::Min, Monoid::And, Monoid::Or}) {
+    for (DType dtype : dtypes_of(info(monoid).types)) {
+      SCOPED_TRACE(std::string(name(monoid)) + " on " + std::string(name(dtype)));
+      Cases cases;
+      for (const auto& [shape, axis] : std::vector<std::pair<Shape, int64_t>>{{{0}, 0},
+                                                                              {{1}, 0},
+                                                                              {{5, 0}, 1},
+                                                                              {{0, 5}, 1},
+                                                                              {{100}, 0},
+                                                                              {{65, 33}, 1},
+                                                                              {{65, 33}, 0},
+                                                                              {{9, 10, 11}, 1},
+                                                                              {{3, 1, 7}, 1},
+                                                                              {{2, 5000}, 1},
+                                                                              {{3000, 3}, 0}})
+        for (ScanOp op : kWays) {
+          op.monoid = monoid;
+          op.axis = axis;
+          cases.output(build::scan(cases.graph(), op, cases.input(dtype, shape)));
+        }
+      EXPECT_TRUE(cases.agree(6, device()));
+    }
+  }
+}
+
+// Infinities, NaN and zeros of both signs, at the beginning, the end and in the middle.
+TEST_P(Scans, SpecialValues) {
+  constexpr double kInf = std::numeric_limits<double>::infinity();
+  const double specials[] = {0.0, -0.0, kInf, -kInf, std::nan(""), 1e30, -1e-30};
+  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::F16}) {
+    Graph graph("specials");
+    constexpr int64_t kRows = 3 * 7, kColumns = 150;
+    const NodeId x = build::input(graph, "x", {dtype, {kRows, kColumns}});
+    std::vector<GraphOutput> outputs;
+    for (const Monoid monoid : {Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::Min})
+      for (ScanOp op : kWays)
+        for (const int64_t axis : {0, 1}) {
+          op.monoid = monoid;
+          op.axis = axis;
+          outputs.push_back({build::scan(graph, op, x), fmt::format("y{}", outputs.size()), {}});
+        }
+    graph.set_outputs(outputs);
+    HostTensor rows(dtype, {kRows, kColumns});
+    for (int64_t i = 0; i < rows.numel(); ++i) rows.set_double(i, i % 3 == 0 ? -0.75 : 1.25);
+    for (int64_t row = 0; row < kRows; ++row) {
+      const int64_t at[] = {0, kColumns / 2, kColumns - 1};
+      rows.set_double(row * kColumns + at[row % 3], specials[row / 3]);
+    }
+    EXPECT_TRUE(testing::agrees(graph, std::vector{rows}, device())) << name(dtype);
+  }
+}
+
+// What is computed of an element before it is combined, and after, and of several running values.
+TEST_P(Scans, WithWhatStandsAroundThem) {
+  for (const int64_t axis : {0, 1, 2}) {
+    Graph graph("around");
+    const Shape shape{6, 35, 70};
+    const NodeId x = build::input(graph, "x", {DType::F32, shape});
+    const NodeId w = build::input(graph, "w", {DType::F32, {70}});
+    const NodeId scaled =
+        build::map(graph, ElementwiseOp::mul, {x, build::broadcast_to(graph, w, shape)});
+    const NodeId sums = build::scan(graph, {Monoid::Sum, axis}, scaled);
+    const NodeId peaks = build::scan(graph, {Monoid::Max, axis}, sums);
+    const NodeId below = build::map(graph, ElementwiseOp::sub, {peaks, sums});
+    const NodeId back = build::scan(graph, {Monoid::Sum, axis, true}, below);
+    const NodeId total = build::reduce(graph, Monoid::Sum, below, {axis});
+    graph.set_outputs({{below, "below", {}},
+                       {build::convert(graph, sums, DType::BF16), "rounded", {}},
+                       {back, "back", {}},
+                       {total, "total", {}}});
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 7), device())) << axis;
+  }
+}
+
+TEST_P(Scans, OfSymbolicExtents) {
+  const auto n = Expr::symbol("n", {0, 4096}), m = Expr::symbol("m", {1, 64});
+  for (const int64_t axis : {0, 1}) {
+    Graph graph("symbolic");
+    const NodeId x = build::input(graph, "x", {DType::F32, {m, n}});
+    std::vector<GraphOutput> outputs;
+    for (ScanOp op : kWays) {
+      op.axis = axis;
+      outputs.push_back({build::scan(graph, op, x), fmt::format("y{}", outputs.size()), {}});
+    }
+    graph.set_outputs(outputs);
+    for (const auto& [rows, columns] :
+         std::vector<std::pair<int64_t, int64_t>>{{1, 0}, {1, 1}, {3, 1}, {64, 33}, {5, 2500}}) {
+      HostTensor values(DType::F32, {rows, columns});
+      for (int64_t i = 0; i < values.numel(); ++i)
+        values.set_double(i, static_cast<double>(i % 17) - 8);
+      EXPECT_TRUE(testing::agrees(graph, std::vector{values}, device()))
+          << rows << " x " << columns;
+    }
+  }
+}
+
+// Few lines: a GPU cuts them into chunks.
+TEST_P(Scans, LongLines) {
+  for (const DType dtype : {DType::F32, DType::BF16, DType::I64})
+    for (const Monoid monoid : {Monoid::Sum, Monoid::Max}) {
+      Cases cases;
+      for (const auto& [shape, axis] :
+           std::vector<std::pair<Shape, int64_t>>{{{70'001}, 0}, {{2, 65'536}, 1}, {{9'000, 6}, 0}})
+        for (ScanOp op : kWays) {
+          op.monoid = monoid;
+          op.axis = axis;
+          const NodeId x =
+              build::map(cases.graph(), ElementwiseOp::neg, {cases.input(dtype, shape)});
+          cases.output(
+              build::map(cases.graph(), ElementwiseOp::abs, {build::scan(cases.graph(), op, x)}));
+        }
+      EXPECT_TRUE(cases.agree(8, device())) << name(monoid) << " on " << name(dtype);
+    }
+}
+
+INSTANTIATE_TEST_SUITE_P(Devices, Scans, ::testing::Values("", "sim:cpu", "sim:sm_90"),
+                         [](const auto& device) {
+                           const std::string name = device.param;
+                           return name.empty() ? "Own" : name == "sim:cpu" ? "SimCpu" : "SimSm90";
+                         });
 
 TEST(Reductions, ArgMaxAndArgMin) {
   for (DType dtype : kAllDTypes) {

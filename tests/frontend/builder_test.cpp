@@ -97,6 +97,8 @@ TEST_F(BuilderTest, EveryKindOfCallNamesTheLine) {
   expect_here([](Tensor t) { return var(cast(t, i64)); });
   expect_here([](Tensor t) { return logsumexp(cast(t, i64)); });
   expect_here([](Tensor t) { return argmax(t, 2); });
+  expect_here([](Tensor t) { return cumsum(t, 2); });
+  expect_here([](Tensor t) { return cumprod(t > 0); });
   expect_here([](Tensor t) { return dot(t, t); });
   const DotAxes crossed{.contract_left = {0}, .contract_right = {1}};
   expect_here([=](Tensor t) { return dot_general(t, t, crossed); });
@@ -216,6 +218,19 @@ TEST_F(BuilderTest, Movement) {
 TEST_F(BuilderTest, OneHot) {
   const auto f = jit([](Tensor x) { return one_hot(x, 3); });
   expect_near(f(Array::from(Longs{2, 0, 7}, {3})), {0, 0, 1, 1, 0, 0, 0, 0, 0}, 0);
+}
+
+TEST_F(BuilderTest, RunningValues) {
+  const Array x = Array::from(Doubles{1, 2, 3, 4, 5, 9}, {2, 3});
+  const auto run = [&](auto function) { return jit(function)(x); };
+  expect_near(run([](Tensor t) { return cumsum(t); }), {1, 3, 6, 4, 9, 18}, 0);
+  expect_near(run([](Tensor t) { return cumsum(t, 0); }), {1, 2, 3, 5, 7, 12}, 0);
+  expect_near(run([](Tensor t) { return cumsum(t, 1, {.reverse = true}); }), {6, 5, 3, 18, 14, 9},
+              0);
+  expect_near(run([](Tensor t) { return cumprod(t, -1, {.exclusive = true}); }),
+              {1, 1, 2, 1, 4, 20}, 0);
+  expect_near(run([](Tensor t) { return cummax(5 - abs(t - 2)); }), {4, 5, 5, 3, 3, 3}, 0);
+  expect_near(run([](Tensor t) { return cummin(t, 0, {.reverse = true}); }), {1, 2, 3, 4, 5, 9}, 0);
 }
 
 TEST_F(BuilderTest, Reductions) {

@@ -246,6 +246,59 @@ TEST_F(Gradients, Reductions) {
 
 // Axes that go in a circle, so that their order and its inverse are two; all of one length, so that
 // nothing but the values tells them apart.
+TEST_F(Gradients, Scans) {
+  for (const Longs& shape : {Longs{5}, Longs{1}, Longs{0}, Longs{3, 4}, Longs{2, 7, 3}})
+    for (int64_t axis = 0; axis < std::ssize(shape); ++axis)
+      for (const Running how :
+           {Running{}, Running{true, false}, Running{false, true}, Running{true, true}}) {
+        SCOPED_TRACE(axis);
+        check([=](auto x) { return cumsum(x[0], axis, how); }, {random(shape)});
+        check([=](auto x) { return cumprod(x[0], axis, how); }, {random(shape)}, 2e-6);
+        // The elements that none were combined with are infinite.
+        const auto finite = [](const Tensor& y) { return clamp(y, -100.0, 100.0); };
+        check([=](auto x) { return finite(cummax(x[0], axis, how)); }, {random(shape)});
+        check([=](auto x) { return finite(cummin(x[0], axis, how)); }, {random(shape)});
+      }
+}
+
+TEST_F(Gradients, ScansOfProductsHoldAtZeros) {
+  const auto of = [](const Doubles& x, Running how) {
+    const auto shape = Longs{std::ssize(x)};
+    return to_doubles(
+        jit(grad([=](Tensor t) { return sum(cumprod(t, 0, how)); }))(Array::from(x, shape)));
+  };
+  // x, xy, xyz: 1 + y + yz, x + xz, xy.
+  EXPECT_EQ(of({2, 0, 5}, {}), (Doubles{1, 12, 0}));
+  EXPECT_EQ(of({0, 0, 5}, {}), (Doubles{1, 0, 0}));
+  EXPECT_EQ(of({0, 3, 5}, {}), (Doubles{19, 0, 0}));
+  EXPECT_EQ(of({5, 0, 2}, {.reverse = true}), (Doubles{0, 12, 1}));
+  EXPECT_EQ(of({2, 0, 5}, {.exclusive = true}), (Doubles{1, 2, 0}));
+  // The second derivatives of xyz alone are z, y and x.
+  const auto hessian_row = [](Doubles x) {
+    const auto last = [](const Tensor& t) { return sum(slice(cumprod(t, 0), 0, 2, 3)); };
+    const auto slope = [=](const Tensor& t) { return sum(slice(grad(last)(t), 0, 0, 1)); };
+    return to_doubles(jit(grad(slope))(Array::from(x, {3})));
+  };
+  EXPECT_EQ(hessian_row({2, 0, 5}), (Doubles{0, 5, 0}));
+  EXPECT_EQ(hessian_row({0, 3, 0}), (Doubles{0, 0, 3}));
+}
+
+TEST_F(Gradients, OfRunningExtremesGoToWhereTheyCameFrom) {
+  const auto of = [](const Doubles& x, Running how) {
+    const auto weights = [](const Tensor& t) { return iota(f64, t.shape(), 0) + 1; };
+    const auto shape = Longs{std::ssize(x)};
+    return to_doubles(jit(grad([=](Tensor t) {
+      return sum(where(how.exclusive ? iota(i64, t.shape(), 0) > 0 : iota(i64, t.shape(), 0) >= 0,
+                       cummax(t, 0, how), 0.0) *
+                 weights(t));
+    }))(Array::from(x, shape)));
+  };
+  EXPECT_EQ(of({1, 3, 2, 5, 4}, {}), (Doubles{1, 5, 0, 9, 0}));
+  EXPECT_EQ(of({3, 1, 3, 3, 0}, {}), (Doubles{3, 0, 3, 9, 0}));  // of equal ones the latest
+  EXPECT_EQ(of({1, 3, 2, 5, 4}, {.reverse = true}), (Doubles{0, 0, 0, 10, 5}));
+  EXPECT_EQ(of({1, 3, 2, 5, 4}, {.exclusive = true}), (Doubles{2, 7, 0, 5, 0}));
+}
+
 TEST_F(Gradients, OrdersThatAreNotTheirOwnInverse) {
   const Longs cube = {2, 2, 2};
   for (const Axes& axes : {Axes{0}, Axes{1}, Axes{2}, Axes{0, 1}, Axes{0, 2}, Axes{1, 2}})

@@ -199,7 +199,7 @@ class Generator {
   // Ops.
 
   void add_op() {
-    switch (random_.below(22)) {
+    switch (random_.below(24)) {
       case 0:
         return add_broadcast();
       case 1:
@@ -227,6 +227,9 @@ class Generator {
       case 13:
       case 14:
         return options_.reductions ? add_dot() : add_map();
+      case 22:
+      case 23:
+        return options_.reductions ? add_scan() : add_map();
       case 15:
         return add_conversion();
       case 16:
@@ -447,6 +450,16 @@ class Generator {
     Axes axes = random_axes(x, 2);
     if (axes.empty()) axes.push_back(random_.below(rank(x)));
     keep(build::reduce(graph_, monoid, x, std::move(axes)));
+  }
+
+  void add_scan() {
+    ScanOp op{.monoid = random_.pick({Monoid::Sum, Monoid::Sum, Monoid::Sum, Monoid::Max,
+                                      Monoid::Min, Monoid::Prod, Monoid::And, Monoid::Or})};
+    const NodeId x = any(info(op.monoid).types, 1);
+    op.axis = random_.below(rank(x));
+    op.reverse = random_.one_in(3);
+    op.exclusive = random_.one_in(3);
+    keep(build::scan(graph_, op, x));
   }
 
   void add_arg_reduce() {

@@ -108,6 +108,23 @@ size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& acces
   return best;
 }
 
+int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis) {
+  constexpr int64_t kAccessBytes = 16;
+  int64_t vector = kAccessBytes / 2;
+  size_t least = kAccessBytes;
+  for (const TreeAccess& access : accesses) {
+    if (access.stride(axis) != 1) {
+      // Neighbours that lie apart are separate accesses, however many a thread has.
+      if (access.stride(axis) > 1) vector = 1;
+      continue;
+    }
+    least = std::min(least, access.bytes);
+    const int64_t divisor = access.offset.substitute(axis.name, 0).divisor();
+    while (vector > 1 && divisor % vector != 0) vector /= 2;
+  }
+  return std::min(vector, std::max<int64_t>(kAccessBytes / static_cast<int64_t>(least), 1));
+}
+
 int64_t planned_extent(const LoopTree& tree, size_t axis) {
   return std::clamp<int64_t>(tree.axes[axis].extent.range().max, 1, int64_t{1} << 40);
 }

@@ -35,6 +35,10 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree);
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                       const std::vector<size_t>& axes, int64_t lanes);
 
+/// Neighbours along the axis that one thread should access together: as many as 16 bytes hold, if
+/// all contiguous accesses are then aligned.
+int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis);
+
 /// The extent to plan for: the extent or, if symbolic, its greatest value; at least 1.
 int64_t planned_extent(const LoopTree& tree, size_t axis);
 

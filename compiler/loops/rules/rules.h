@@ -32,11 +32,15 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target);
 
 // The rules, in the order in which they are tried. Each takes its steps.
 
-/// collapse: axes that all accesses run through as one become one.
-void collapse_axes(Scheduled& out);
+/// collapse: axes of nested loops, the outermost first, that all accesses run through as one become
+/// one.
+void collapse_axes(Scheduled& out, const std::vector<size_t>& nest);
 /// tiles: loops without reductions; vectors along the axis that is contiguous in most bytes.
 void tile_for_cpu(Scheduled& out, const Target& target);
 void tile_for_gpu(Scheduled& out, const Target& target);
+/// scans: loops that carry running values, and nothing else.
+bool serves_scans(const LoopTree& tree);
+std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);
 /// Results that the last-level cache cannot hold until they are read do not pass through it.
 void mark_streaming(Scheduled& out, const Target& target);
 

@@ -21,12 +21,21 @@ namespace {
 
 Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
 
+bool has_scans(const LoopTree& tree) {
+  bool out = false;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      out = out || task.kind == LoopTask::Kind::Scan;
+    });
+  return out;
+}
+
 // What no rule serves yet.
 std::optional<Refusal> unserved(const LoopTree& tree) {
   std::optional<Refusal> out;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (task.makes_value()) out = no_rule("no rule serves reductions, dots and scans");
+      if (task.makes_value()) out = no_rule("no rule serves reductions and dots");
     });
   if (!out && !nest_axes(tree)) out = no_rule("no rule serves several loops side by side");
   return out;
@@ -48,9 +57,15 @@ void mark_streaming(Scheduled& out, const Target& target) {
 }
 
 std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
+  if (has_scans(tree)) {
+    Scheduled out{std::move(tree)};
+    if (auto refusal = tile_scans(out, target)) return *refusal;
+    mark_streaming(out, target);
+    return out;
+  }
   if (auto refusal = unserved(tree)) return *refusal;
   Scheduled out{std::move(tree)};
-  collapse_axes(out);
+  collapse_axes(out, nest_axes(out.tree).value());
   if (target.kind == TargetKind::Gpu)
     tile_for_gpu(out, target);
   else

@@ -12,30 +12,11 @@ namespace braze {
 namespace {
 
 constexpr int64_t kBlockThreads = 256;
-constexpr int64_t kAccessBytes = 16;
 // Blocks a multiprocessor should have before its threads do more than one vector each.
 constexpr int64_t kBlocksPerCore = 16;
 
 int64_t power_of_two(int64_t n) {
   return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(n)));
-}
-
-// Neighbours along the axis that one thread should access together: as many as 16 bytes hold, if
-// all contiguous accesses are then aligned.
-int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis) {
-  int64_t vector = kAccessBytes / 2;
-  size_t least = kAccessBytes;
-  for (const TreeAccess& access : accesses) {
-    if (access.stride(axis) != 1) {
-      // Neighbours that lie apart are separate accesses, however many a thread has.
-      if (access.stride(axis) > 1) vector = 1;
-      continue;
-    }
-    least = std::min(least, access.bytes);
-    const int64_t divisor = access.offset.substitute(axis.name, 0).divisor();
-    while (vector > 1 && divisor % vector != 0) vector /= 2;
-  }
-  return std::min(vector, std::max<int64_t>(kAccessBytes / static_cast<int64_t>(least), 1));
 }
 
 bool crosses(const LoopTree& tree, const TreeAccess& access, size_t lane, size_t axis) {

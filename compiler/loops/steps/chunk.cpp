@@ -28,7 +28,20 @@ std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& plac
   return std::nullopt;
 }
 
-std::optional<Refusal> refuse_states(const LoopTree& tree, const Loop& loop) {
+// The scan that is all that a loop carries, and computes, but for what it stores.
+const LoopTask* only_scan(const Loop& loop) {
+  const LoopTask* scan = nullptr;
+  for (const LoopItem& item : loop.body) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    const bool next = task && task->kind == LoopTask::Kind::Scan && !scan;
+    if (!task || (!next && task->makes_value())) return nullptr;
+    if (next) scan = task;
+  }
+  return scan;
+}
+
+std::optional<Refusal> refuse_states(const LoopTree& tree, const Loop& loop, Combine how) {
+  if (how == Combine::Phase && tree.phases.size() == 1 && only_scan(loop)) return std::nullopt;
   bool carries = false;
   std::optional<Refusal> refusal;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -38,7 +51,7 @@ std::optional<Refusal> refuse_states(const LoopTree& tree, const Loop& loop) {
     const bool combines = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
     if (!combines || task.combine != Combine::None)
       refusal = Refusal{&codes::kIsState, fmt::format("parts of %{} are not combined", name),
-                        "folds and dots are, once"};
+                        "folds and dots are, once, and by phases one scan"};
   });
   if (refusal) return refusal;
   if (!carries)
@@ -83,8 +96,115 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
     return Refusal{&codes::kNoRoom,
                    fmt::format("a cluster has up to {} blocks", target->cluster_blocks),
                    "take fewer chunks, or another way to combine them"};
-  return refuse_states(tree, loop);
+  return refuse_states(tree, loop, step.how);
 }
+
+namespace {
+
+// Reads of a value become reads of what is combined of it and of what `add` appends.
+void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(uint32_t)>& add) {
+  // Steps are numbered in order: each is moved to behind those that were put in before it.
+  LoopBody old = std::move(body);
+  body = {};
+  std::vector<uint32_t> now;
+  std::unordered_map<std::string, Expr> coordinates;
+  for (LoopStep& s : old.steps) {
+    const auto own = static_cast<uint32_t>(now.size());
+    for (uint32_t& argument : s.arguments) argument = now[argument];
+    for (Expr& e : s.at) e = e.substitute(coordinates);
+    const bool read = s.kind == LoopStep::Kind::Read && s.source == value;
+    body.steps.push_back(std::move(s));
+    auto number = static_cast<uint32_t>(body.steps.size() - 1);
+    if (read) number = add(number);
+    now.push_back(number);
+    if (number != own)
+      coordinates.insert_or_assign("e" + std::to_string(own), loaded_symbol(number));
+  }
+  for (const uint32_t result : old.results) body.results.push_back(now[result]);
+}
+
+// Phases: every chunk is folded, the totals are scanned, and every chunk is scanned from there.
+LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
+  const LoopTask scan = *only_scan(loop_at(out, place));
+  const DType dtype = body_dtype(scan);
+  const LoopValue made = out.values[scan.target];
+  const auto add_value = [&](std::string_view end) {
+    LoopValue value{.name = unused_value(out, made.name + std::string(end)), .dtype = dtype};
+    for (const size_t axis : made.axes)
+      if (axis != scan.over[0]) value.axes.push_back(axis);
+    value.axes.push_back(chunk);
+    value.storage = Storage::Workspace;
+    out.values.push_back(std::move(value));
+    return out.values.size() - 1;
+  };
+  const size_t total = add_value("_total"), before = add_value("_before");
+  const auto read = [&](size_t value) {
+    LoopStep s{.kind = LoopStep::Kind::Read, .dtype = dtype, .source = value};
+    for (const size_t axis : out.values[value].axes) s.at.push_back(out.axes[axis].index());
+    return s;
+  };
+
+  LoopRegion folds = out.phases[0], scans = folds;
+  ItemPlace inner = place;
+  LoopTree of_folds = out;
+  Loop& loop = loop_at(of_folds, inner);
+  LoopTask fold = scan;
+  fold.kind = LoopTask::Kind::Fold;
+  fold.target = total;
+  fold.reverse = fold.exclusive = false;
+  loop.down = false;
+  loop.body.clear();
+  loop.body.emplace_back(std::move(fold));
+
+  LoopTask of_totals;
+  of_totals.kind = LoopTask::Kind::Scan;
+  of_totals.target = before;
+  of_totals.over = {chunk};
+  of_totals.monoid = scan.monoid;
+  of_totals.reverse = scan.reverse;
+  of_totals.exclusive = true;
+  of_totals.body.steps = {read(total)};
+  of_totals.body.results = {0};
+  of_totals.location = scan.location;
+  LoopRegion middle;
+  middle.emplace_back(std::move(of_totals));
+  if (auto* grid = std::get_if<Box<Loop>>(&scans.front()); (*grid)->levels[0].axis != chunk) {
+    Loop lines = **grid;
+    std::erase_if(lines.levels, [&](const LoopLevel& level) { return level.axis == chunk; });
+    for (LoopLevel& level : lines.levels) level.turn = 1;
+    lines.parts.clear();
+    lines.body = std::move(middle);
+    middle.clear();
+    middle.emplace_back(std::move(lines));
+  }
+
+  // What a store reads of the chunk begins with what came before it.
+  out.values[scan.target].dtype = dtype;
+  const ElementwiseOp combine = info(scan.monoid).combine;
+  change_tasks(loop_at(out, place).body, [&](LoopTask& task) {
+    if (task.makes_value()) return;
+    replace_reads(task.body, scan.target, [&](uint32_t own) {
+      std::vector<LoopStep>& steps = task.body.steps;
+      const auto apply = [&](ElementwiseOp op, DType to, std::vector<uint32_t> arguments) {
+        steps.push_back({.kind = LoopStep::Kind::Apply,
+                         .dtype = to,
+                         .op = op,
+                         .arguments = std::move(arguments)});
+        return static_cast<uint32_t>(steps.size() - 1);
+      };
+      steps[own].dtype = dtype;
+      steps.push_back(read(before));
+      const auto first = static_cast<uint32_t>(steps.size() - 1);
+      const uint32_t all = apply(combine, dtype, {first, own});
+      return made.dtype == dtype ? all : apply(ElementwiseOp::convert, made.dtype, {all});
+    });
+  });
+  out.phases.insert(out.phases.begin(), std::move(middle));
+  out.phases.insert(out.phases.begin(), std::move(of_folds.phases[0]));
+  return out;
+}
+
+}  // namespace
 
 LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   LoopTree out = tree;
@@ -96,8 +216,9 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   const Expr turns = ceildiv(out.axes[axis].extent, turn), c = out.axes[chunk].index();
   loop.bounds.emplace(floordiv(c * turns, step.number) * turn,
                       floordiv((c + 1) * turns, step.number) * turn);
+  const bool scans = only_scan(loop) != nullptr;
   change_tasks(loop.body, [&](LoopTask& task) {
-    if (!task.has_state() || !is_over(task, loop)) return;
+    if (scans || !task.has_state() || !is_over(task, loop)) return;
     task.over.insert(task.over.begin(), chunk);
     task.combine = step.how;
   });
@@ -106,7 +227,7 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
     ItemPlace grid = place;
     grid.items.pop_back();
     loop_at(out, grid).levels.push_back({chunk});
-    return out;
+    return scans ? chunk_scan(std::move(out), place, chunk) : out;
   }
   Loop chunks;
   chunks.parallel = true;
@@ -115,7 +236,11 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   chunks.body = std::move(region);
   region.clear();
   region.emplace_back(std::move(chunks));
-  return out;
+  if (!scans) return out;
+  ItemPlace inside = place;
+  inside.items.push_back(0);
+  inside.items[0] = 0;
+  return chunk_scan(std::move(out), inside, chunk);
 }
 
 }  // namespace braze

@@ -454,6 +454,23 @@ Tensor argmax(const Tensor& x, int64_t axis = -1, bool keepdims = false,
 Tensor argmin(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
 
+/// How a running value goes along its axis.
+struct Running {
+  bool reverse = false;    ///< from the last element to the first
+  bool exclusive = false;  ///< an element is no part of its own value: it begins with that of none
+};
+/// The sum of each numeric element and all before it along `axis`; integers wrap. 16-bit floats are
+/// summed in f32, and each sum is rounded once.
+Tensor cumsum(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
+/// The product of each numeric element and all before it along `axis`; integers wrap.
+Tensor cumprod(const Tensor& x, int64_t axis = -1, Running how = {},
+               Where where = Where::current());
+/// The greatest of each element and all before it along `axis`; NaN from the first NaN on. The
+/// gradient goes to the element that it was taken from, of equal ones the latest.
+Tensor cummax(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
+/// The least of each element and all before it along `axis`; otherwise as `cummax`.
+Tensor cummin(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
+
 // ---- Contractions -----------------------------------------------------------------------------
 
 /// The matrix product by NumPy's matmul rule: the last axis of x meets the second to last of y (or

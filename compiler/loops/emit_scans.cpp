@@ -1,0 +1,88 @@
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+
+namespace braze {
+
+// Where every axis stands at a task that a loop at hand holds.
+TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop) const {
+  AxesNow inside = axes_;
+  for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
+    if (&t != &task) return;
+    for (const LoopLevel& level : loop.levels) inside[level.axis] = {0, level.turn};
+    for (const Loop* l : around)
+      for (const LoopLevel& level : l->levels) inside[level.axis] = {0, level.turn};
+  });
+  return inside;
+}
+
+// The digits of the axis that a scan goes along, or a fold, are dimensions of their own of all
+// tiles in its loop: each is scanned by itself.
+void TreeEmitter::note_digits(const LoopTask& task, const AxesNow& axes) {
+  const bool along_one = task.kind == LoopTask::Kind::Scan ||
+                         (task.kind == LoopTask::Kind::Fold && task.over.size() == 1);
+  if (!along_one || tree_.roles || digits_.contains(task.over[0])) return;
+  const auto& bound = tree_.values[task.target].layout;
+  if (!bound) return;
+  const TaskTile whole = tile_of(axes_of(task), axes);
+  Layout layout;
+  for (size_t d = 0; d < whole.dims.size(); ++d) {
+    const std::vector<Digit>& axis = bound->layout.axes.at(d);
+    if (whole.dims[d] != task.over[0]) {
+      layout.axes.push_back(axis);
+      continue;
+    }
+    for (const Digit& digit : axis) {
+      digits_[task.over[0]].push_back(digit.extent);
+      layout.axes.push_back({digit});
+    }
+  }
+  const bool has_threads =
+      std::any_of(layout.axes.begin(), layout.axes.end(), [](const std::vector<Digit>& axis) {
+        return std::any_of(axis.begin(), axis.end(), is_spread);
+      });
+  if (has_threads) note_layout(layout);
+}
+
+// Every digit is scanned within the one before it; what came before is the total of the turns, of
+// the elements of outer digits, and so on.
+void TreeEmitter::scan(const LoopTask& task) {
+  const TaskTile tile = tile_of(axes_of(task), axes_);
+  const DType dtype = state_dtype(task);
+  const DType result = tree_.values[task.target].dtype;
+  const ElementwiseOp combine = info(task.monoid).combine;
+  ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
+  value = rounded(value, dtype);
+  // From the last element on, what lies behind it comes first.
+  if (task.reverse) value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
+  const auto state = states_.find(task.target);
+  const auto along = positions(task.over, tile);
+  const auto scanned = [&](ValueId of, int64_t axis, bool exclusive) {
+    return builder_.append(TileScanOp{task.monoid, of, axis, task.reverse, exclusive},
+                           {code_[of].type}, tree_.values[task.target].name)[0];
+  };
+  std::optional<ValueId> before;
+  if (state != states_.end()) before = state->second;
+  ValueId total = value;
+  if (along.empty()) {
+    total = before ? builder_.row(combine, {*before, value}) : value;
+    const uint64_t nothing = info(task.monoid).identity(dtype);
+    const ValueId first =
+        task.exclusive && !before ? builder_.constant({dtype, 1, tile.extents}, nothing) : value;
+    define(task, rounded(!task.exclusive ? total : before ? *before : first, result), tile);
+    if (before) state->second = total;
+    return;
+  }
+  // From the innermost digit outwards: the totals of each.
+  std::vector<ValueId> parts;
+  for (size_t n = along.size(); n-- > 0;) {
+    parts.push_back(scanned(total, along[n], task.exclusive || n + 1 < along.size()));
+    total = builder_.fold(task.monoid, total, {along[n]});
+  }
+  if (before) state->second = builder_.row(combine, {*before, total});
+  for (size_t n = parts.size(); n-- > 0;)
+    before = before ? builder_.row(combine, {*before, parts[n]}) : parts[n];
+  define(task, rounded(*before, result), tile);
+}
+
+}  // namespace braze

@@ -1,0 +1,262 @@
+// scans.cpp — running values along one axis. Where vectors run along that axis, a line of it is the
+// work of a warp, or of a few; where they run along another, a block takes a strip of lines. On a
+// CPU every line, or strip of lines, is walked by one task.
+#include <algorithm>
+#include <bit>
+
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/rules.h"
+#include "ir/code/layout.h"
+
+namespace braze {
+
+namespace {
+
+// Of a GPU.
+constexpr int64_t kBlockWarps = 4;
+constexpr int64_t kMostWarps = 8;
+constexpr int64_t kWarpsToFill = 32;   // of a multiprocessor
+constexpr int64_t kVectors = 4;        // of a thread, in flight
+constexpr int64_t kElements = 32;      // of a thread of a strip
+constexpr int64_t kLeastSegment = 64;  // bytes of a strip's line
+constexpr int64_t kBlocksPerCore = 4;  // where lines are cut into chunks
+constexpr int64_t kTilesOfChunk = 4;   // at least
+constexpr int64_t kMostChunks = 1024;
+// Of a CPU.
+constexpr int64_t kVectorsOfTile = 8;
+constexpr int64_t kStrip = 256;  // elements of a line of a strip
+constexpr int64_t kTaskElements = 32'768;
+
+int64_t power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+
+/// Loops that are parallel around one that scans go along, with nothing else in it.
+struct Nest {
+  std::vector<size_t> lines;  // axes, the outermost first
+  size_t along = 0;
+  bool down = false;
+};
+
+std::optional<Nest> scan_nest(const LoopTree& tree) {
+  Nest out;
+  if (tree.phases.size() != 1) return std::nullopt;
+  for (const LoopRegion* region = &tree.phases[0];;) {
+    const auto* inner = region->size() == 1 ? std::get_if<Box<Loop>>(&region->front()) : nullptr;
+    if (!inner || (*inner)->levels.size() != 1) return std::nullopt;
+    const Loop& loop = **inner;
+    region = &loop.body;
+    if (loop.parallel) {
+      out.lines.push_back(loop.levels[0].axis);
+      continue;
+    }
+    out.along = loop.levels[0].axis;
+    out.down = loop.down;
+    for (const LoopItem& item : loop.body) {
+      const auto* task = std::get_if<LoopTask>(&item);
+      if (!task || (task->makes_value() && task->kind != LoopTask::Kind::Scan)) return std::nullopt;
+    }
+    return out;
+  }
+}
+
+/// What of a tile the steps make, and where it lies.
+struct ScanTile {
+  std::vector<int64_t> turn;               // of each axis
+  std::vector<std::vector<Digit>> digits;  // likewise
+
+  explicit ScanTile(const LoopTree& tree) : turn(tree.axes.size(), 1), digits(tree.axes.size()) {}
+  /// The digit next below those there are.
+  void add(size_t axis, Resource resource, int64_t stride, int64_t extent) {
+    if (extent == 1) return;
+    turn[axis] *= extent;
+    digits[axis].push_back({resource, stride, extent});
+  }
+  Layout layout() const {
+    Layout out;
+    for (const auto& axis : digits)
+      if (!axis.empty()) out.axes.push_back(axis);
+    return out;
+  }
+};
+
+int64_t count_lines(const LoopTree& tree, const Nest& nest) {
+  int64_t lines = 1;
+  for (const size_t axis : nest.lines)
+    lines = std::min(lines * planned_extent(tree, axis), int64_t{1} << 40);
+  return lines;
+}
+
+// Warps along lines, several lines a block.
+ScanTile lines_of_gpu(const LoopTree& tree, const Nest& nest, int64_t vector,
+                      const Target& target) {
+  const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
+  const int64_t lanes = std::min(kWarpThreads, power_of_two((length + vector - 1) / vector));
+  int64_t warps = 1;
+  while (warps < kMostWarps && lines * warps < kWarpsToFill * target.cores &&
+         length >= 4 * warps * lanes * vector)
+    warps *= 2;
+  int64_t vectors = kVectors;
+  while (vectors > 1 && vectors * warps * lanes * vector / 2 >= length) vectors /= 2;
+  ScanTile out(tree);
+  out.add(nest.along, Resource::Register, vector, vectors);
+  out.add(nest.along, Resource::Warp, 1, warps);
+  out.add(nest.along, Resource::Lane, 1, lanes);
+  out.add(nest.along, Resource::Register, 1, vector);
+  if (nest.lines.empty()) return out;
+  const size_t side = nest.lines.back();
+  const int64_t most = power_of_two(planned_extent(tree, side));
+  const int64_t beside = std::min(kWarpThreads / lanes, most);
+  out.add(side, Resource::Warp, warps,
+          std::min(std::max<int64_t>(kBlockWarps / warps, 1),
+                   power_of_two((most + beside - 1) / beside)));
+  out.add(side, Resource::Lane, lanes, beside);
+  return out;
+}
+
+// A strip of lines side by side: lanes across, warps one behind the other along them.
+ScanTile strip_of_gpu(const LoopTree& tree, const Nest& nest, size_t across, int64_t vector,
+                      int64_t bytes, const Target& target) {
+  const int64_t length = planned_extent(tree, nest.along), lines = count_lines(tree, nest);
+  int64_t lanes =
+      std::min(kWarpThreads, power_of_two((planned_extent(tree, across) + vector - 1) / vector));
+  while (lanes > 1 && lines / (lanes * vector) < 2 * target.cores &&
+         lanes * vector * bytes > kLeastSegment)
+    lanes /= 2;
+  int64_t rows = std::min<int64_t>(kElements / vector, 8), beside = kWarpThreads / lanes;
+  int64_t warps = kMostWarps;
+  while (warps > 1 && warps * beside * rows / 2 >= length) warps /= 2;
+  while (rows > 1 && warps * beside * rows / 2 >= length) rows /= 2;
+  while (beside > 1 && warps * beside * rows / 2 >= length) beside /= 2;
+  ScanTile out(tree);
+  out.add(nest.along, Resource::Warp, 1, warps);
+  out.add(nest.along, Resource::Lane, lanes, beside);
+  out.add(nest.along, Resource::Register, vector, rows);
+  const int64_t more = std::max<int64_t>(kBlockWarps / warps, 1);
+  if (planned_extent(tree, across) >= more * lanes * vector)
+    out.add(across, Resource::Warp, warps, more);
+  out.add(across, Resource::Lane, 1, lanes);
+  out.add(across, Resource::Register, 1, vector);
+  return out;
+}
+
+ScanTile tile_of_gpu(const LoopTree& tree, const Nest& nest, const Target& target) {
+  const auto touched = accesses(tree);
+  std::vector<size_t> axes = nest.lines;
+  axes.push_back(nest.along);
+  const size_t lane = best_lane_axis(tree, touched, axes, kWarpThreads);
+  // The lanes of vectors are along the last dimension of a tile.
+  const bool last = lane > nest.along || nest.lines.empty() || lane > nest.lines.back();
+  const int64_t vector = last ? vector_along(touched, tree.axes[lane]) : 1;
+  int64_t bytes = 1;
+  for (const TreeAccess& access : touched)
+    bytes = std::max(bytes, static_cast<int64_t>(access.bytes));
+  return lane == nest.along ? lines_of_gpu(tree, nest, vector, target)
+                            : strip_of_gpu(tree, nest, lane, vector, bytes, target);
+}
+
+ScanTile tile_of_cpu(const LoopTree& tree, const Nest& nest, const Target& target) {
+  std::vector<size_t> axes = nest.lines;
+  axes.push_back(nest.along);
+  const int64_t lanes = target.vector_lanes(4);
+  const size_t lane = best_lane_axis(tree, accesses(tree), axes, lanes);
+  const int64_t extent = planned_extent(tree, lane);
+  ScanTile out(tree);
+  if (lane == nest.along) {
+    int64_t vectors = kVectorsOfTile;
+    while (vectors > 1 && vectors * lanes / 2 >= extent) vectors /= 2;
+    out.add(lane, Resource::Register, lanes, vectors);
+    out.add(lane, Resource::Register, 1, lanes);
+  } else {
+    int64_t strip = kStrip;
+    while (strip > lanes && (strip / 2 >= extent || count_lines(tree, nest) < strip * target.cores))
+      strip /= 2;
+    out.add(lane, Resource::Register, 1, strip);
+  }
+  return out;
+}
+
+// Lines too few to fill the machine are cut into chunks, each the work of a block. A power of two,
+// so that a warp can scan the totals.
+bool chunk_lines(Scheduled& out, const Nest& nest, const ScanTile& tile, const Target& target) {
+  int64_t blocks = 1;
+  for (const size_t axis : nest.lines)
+    blocks *= (planned_extent(out.tree, axis) + tile.turn[axis] - 1) / tile.turn[axis];
+  if (blocks >= target.cores) return false;
+  const int64_t tiles = planned_extent(out.tree, nest.along) / tile.turn[nest.along];
+  const int64_t wanted = std::min(kBlocksPerCore * target.cores / blocks, tiles / kTilesOfChunk);
+  const auto chunks = static_cast<int64_t>(
+      std::bit_floor(static_cast<uint64_t>(std::clamp<int64_t>(wanted, 0, kMostChunks))));
+  if (chunks < 2) return false;
+  return out.try_take(ChunkStep{{out.tree.axes[nest.along].name}, chunks, Combine::Phase});
+}
+
+}  // namespace
+
+bool serves_scans(const LoopTree& tree) { return scan_nest(tree).has_value(); }
+
+std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
+  auto nest = scan_nest(out.tree);
+  if (nest) {
+    collapse_axes(out, nest->lines);
+    nest = scan_nest(out.tree);
+  }
+  if (!nest) return Refusal{&codes::kNoRule, "no rule serves scans beside other loops", ""};
+  const bool gpu = target.kind == TargetKind::Gpu;
+  const ScanTile tile =
+      gpu ? tile_of_gpu(out.tree, *nest, target) : tile_of_cpu(out.tree, *nest, target);
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  // A task of a CPU takes several short lines.
+  int64_t together = 1;
+  if (!gpu && !nest->lines.empty() && tile.turn[nest->lines.back()] == 1) {
+    const int64_t lines = planned_extent(out.tree, nest->lines.back());
+    together = std::clamp<int64_t>(kTaskElements / planned_extent(out.tree, nest->along), 1,
+                                   std::max<int64_t>(lines / std::max(target.cores, 1), 1));
+  }
+
+  std::vector<std::string> scans;
+  for (const LoopValue& value : out.tree.values) scans.push_back(value.name);
+  const auto cut = [&](size_t axis) {
+    const int64_t turn = tile.turn[axis];
+    const bool covered = out.tree.axes[axis].extent.is_constant(turn);
+    out.take(SplitStep{{name(axis)}, turn, /*padded=*/true});
+    out.take(WholeStep{{name(axis), covered ? 1 : 2}});
+    return covered;
+  };
+  std::vector<std::string> outer;
+  for (const size_t axis : nest->lines) {
+    if (tile.turn[axis] > 1) {
+      if (!cut(axis)) outer.push_back(name(axis));
+      continue;
+    }
+    if (axis == nest->lines.back() && together > 1) {
+      out.take(SplitStep{{name(axis)}, together});
+      if (out.tree.axes[axis].extent.is_constant(together)) continue;
+    }
+    outer.push_back(name(axis));
+  }
+  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
+  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
+  if (tile.turn[nest->along] > 1) cut(nest->along);
+  const bool chunked = gpu && chunk_lines(out, *nest, tile, target);
+  // Whole tiles need no masks. From the last element on, the first tile is the one that is not
+  // whole.
+  for (size_t axis = 0; axis < tile.turn.size(); ++axis) {
+    const Expr end = out.tree.axes[axis].extent;
+    if (tile.turn[axis] == 1 || end.is_multiple_of(tile.turn[axis]) ||
+        end.range().max <= tile.turn[axis] || (axis == nest->along && (nest->down || chunked)))
+      continue;
+    out.take(PartStep{{name(axis)}, {out.tree.axes[axis].index(), IndexComparison::Kind::Lt, end}});
+  }
+  if (tile.turn[nest->along] == 1) return std::nullopt;
+  for (const std::string& scan : scans) out.take(BindStep{{true, scan}, tile.layout()});
+  if (!chunked) return std::nullopt;
+  // Of each chunk the total, which lies as the scan does; and what came before.
+  out.take(BindStep{{true, scans[0] + "_total"}, tile.layout()});
+  const int64_t chunks = *out.tree.axes.back().extent.as_constant();
+  out.try_take(BindStep{{true, scans[0] + "_before"},
+                        spread({chunks}, {std::min(chunks, kWarpThreads)}, 1)});
+  return std::nullopt;
+}
+
+}  // namespace braze
