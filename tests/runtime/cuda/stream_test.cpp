@@ -279,6 +279,28 @@ TEST_F(Cuda, PinnedMemoryIsCopiedWithoutTheHost) {
   }
 }
 
+TEST_F(Cuda, ACallThatFailsMidwayKeepsWhatItUsesUntilItsLaunchesAreDone) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake driver fails when it is told to";
+  const Executable sixteen = sixteen_program(gpu_);
+  const Stream side(gpu_);
+  Array x = filled(kN, 1, gpu_);
+  const void* const where = x.data();
+  fake_cuda()->failures["cuLaunchKernelEx"] = {
+      .after = 2, .result = cuda::CUDA_ERROR_INVALID_VALUE, .times = 1};
+  {
+    const StreamGuard guard(side);
+    const Array y = sixteen.run(std::vector{x})[0];
+    EXPECT_THAT(error_of([&] { y.wait(); }), StartsWith("cuda-failed"));
+  }
+  x = {};
+  EXPECT_THAT(fake_cuda()->executed, SizeIs(0));
+  const Array next = filled(kN, 5, gpu_);
+  EXPECT_EQ(next.data(), where) << "else nothing is tested";
+  EXPECT_THAT(next.to_vector<float>(), Each(5));
+  EXPECT_THAT(fake_cuda()->executed, SizeIs(2)) << "they read the memory before";
+  EXPECT_THAT(error_of([&] { synchronize(gpu_); }), StartsWith("cuda-failed")) << "once";
+}
+
 TEST_F(Cuda, AStreamThatIsGoneLeavesItsMemory) {
   empty_cache(gpu_);
   const Executable sum = gpu_add_program().load(gpu_);
