@@ -7,6 +7,7 @@
 
 #include "braze/dlpack.h"
 #include "runtime/devices/cuda/driver_api.h"
+#include "runtime/memory/array_state.h"
 #include "tests/runtime/cuda/cuda_test.h"
 
 namespace braze::test {
@@ -315,6 +316,23 @@ TEST_F(Cuda, AStreamThatIsGoneLeavesItsMemory) {
   const Array next = sum.run(std::vector{x, x})[0];
   EXPECT_EQ(next.data(), where);
   EXPECT_THAT(next.to_vector<float>(), Each(2));
+}
+
+TEST_F(Cuda, AStreamThatIsGoneIsWaitedForWhereItsMemoryIsReused) {
+  empty_cache(gpu_);
+  const Executable sum = gpu_add_program().load(gpu_);
+  Array x = filled(kN, 1, gpu_);
+  const std::byte* where = nullptr;
+  {
+    const StreamGuard guard{Stream(gpu_)};
+    where = sum.run(std::vector{x, x})[0].state()->data;
+  }
+  const Array next = filled(kN, 9, gpu_);
+  EXPECT_EQ(next.state()->data, where) << "else nothing is tested";
+  EXPECT_THAT(next.to_vector<float>(), Each(9));
+  x = {};
+  synchronize(gpu_);
+  EXPECT_THAT(next.to_vector<float>(), Each(9)) << "the call was late";
 }
 
 TEST_F(Cuda, ManyThreadsHaveStreamsOfTheirOwn) {
