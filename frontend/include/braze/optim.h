@@ -47,6 +47,7 @@ struct SgdOptions {
 Weights sgd(const Weights& parameters, const Weights& gradients, const SgdOptions& options = {},
             Where where = Where::current());
 
+/// How the state of an optimizer is made.
 struct StateOptions {
   /// Keep each f16 or bf16 parameter in f32 too, as "master.NAME": steps change that one, and the
   /// parameter is it, rounded.
@@ -163,6 +164,7 @@ Accumulated accumulate(const Weights& gradients, const Weights& state, int64_t e
 //   return std::tuple{optim::where(finite, updated, w), optim::where(finite, next, state),
 //                     next_scale};
 
+/// How the scale of a loss follows from steps that were finite and steps that were not.
 struct LossScaleOptions {
   double initial = 65536;   ///< the scale at first
   double growth = 2;        ///< times this after `interval` steps in a row that were finite
@@ -175,6 +177,7 @@ Parameters loss_scale_state(const LossScaleOptions& options = {},
 /// The loss times the scale. InvalidArgument for a 16-bit loss, which would overflow.
 Tensor scale_loss(const Tensor& loss, const Weights& scale, Where where = Where::current());
 
+/// What `unscale` returns.
 struct Unscaled {
   Weights gradients;  ///< divided by the scale; f32 where they were f16 or bf16
   Tensor finite;      ///< bool scalar: all of them are finite numbers
