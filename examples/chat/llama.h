@@ -22,17 +22,15 @@ template <class T>
 struct Weight {
   std::vector<Quantized<T>> blocks;
   std::vector<T> plain;
-  auto fields() { return std::tie(blocks, plain); }
 };
+BRAZE_TREE(Weight, blocks, plain)
 
 template <class T>
 struct Layer {
   T attention_norm, mlp_norm;
   Weight<T> query, key, value, output, gate, up, down;
-  auto fields() {
-    return std::tie(attention_norm, mlp_norm, query, key, value, output, gate, up, down);
-  }
 };
+BRAZE_TREE(Layer, attention_norm, mlp_norm, query, key, value, output, gate, up, down)
 
 template <class T>
 struct Weights {
@@ -40,15 +38,15 @@ struct Weights {
   Weight<T> embedding;             // [width, tokens]
   std::vector<Weight<T>> unembed;  // none: the embedding serves
   T norm;
-  auto fields() { return std::tie(layers, embedding, unembed, norm); }
 };
+BRAZE_TREE(Weights, layers, embedding, unembed, norm)
 
 /// Keys and values [capacity, heads, size] of one layer. Rows that no token has are zeros.
 template <class T>
 struct Cache {
   T keys, values;
-  auto fields() { return std::tie(keys, values); }
 };
+BRAZE_TREE(Cache, keys, values)
 
 struct Sizes {
   int64_t layers, width, heads, kv_heads, head, tokens, context;

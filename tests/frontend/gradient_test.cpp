@@ -285,10 +285,10 @@ TEST_F(Gradients, ScansOfProductsHoldAtZeros) {
 
 TEST_F(Gradients, OfRunningExtremesGoToWhereTheyCameFrom) {
   const auto of = [](const Doubles& x, Running how) {
-    const auto weights = [](const Tensor& t) { return iota(f64, t.shape(), 0) + 1; };
+    const auto weights = [](const Tensor& t) { return arange(f64, t.shape(), 0) + 1; };
     const auto shape = Longs{std::ssize(x)};
     return to_doubles(jit(grad([=](Tensor t) {
-      return sum(where(how.exclusive ? iota(i64, t.shape(), 0) > 0 : iota(i64, t.shape(), 0) >= 0,
+      return sum(where(how.exclusive ? arange(i64, t.shape(), 0) > 0 : arange(i64, t.shape(), 0) >= 0,
                        cummax(t, 0, how), 0.0) *
                  weights(t));
     }))(Array::from(x, shape)));
