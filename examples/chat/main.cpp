@@ -235,8 +235,7 @@ class Talk {
     std::printf("%s\n", text_.c_str());
     text_.clear();
     // The answer ends for the model as well.
-    pending_ = {token};
-    if (token != end_) pending_.push_back(end_);
+    pending_ = {end_};
     add("", "", "\n");
     std::fflush(stdout);
     std::fprintf(stderr, "%zu tokens read in %.2f s; %lld written, %.1f a second\n", asked, first,
