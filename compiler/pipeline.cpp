@@ -149,8 +149,8 @@ std::string_view file_extension(std::string_view stage) {
 // From which BRAZE_DEBUG on a phase is printed: summaries before details.
 int64_t debug_level(std::string_view stage) {
   constexpr std::pair<std::string_view, int64_t> kLevels[] = {
-      {"program", 1}, {"fusion", 2}, {"loops", 3}, {"tile", 4}, {"kernel", 4},
-      {"llvm", 5},    {"asm", 5},    {"ptx", 5},   {"cuda", 5}, {"sass", 5}};
+      {"program", 1}, {"fusion", 2}, {"unscheduled", 4}, {"loops", 3}, {"tile", 4}, {"kernel", 4},
+      {"llvm", 5},    {"asm", 5},    {"ptx", 5},         {"cuda", 5},  {"sass", 5}};
   for (const auto& [name, level] : kLevels)
     if (name == stage) return level;
   return 3;  // graphs
@@ -277,10 +277,16 @@ void parallel_for(size_t count, unsigned threads, const std::function<void(size_
   if (error) std::rethrow_exception(error);
 }
 
-std::optional<Schedule> given_schedule(const CompileOptions& options, const std::string& kernel) {
+// What somebody typed for a kernel; null: nothing.
+const std::string* given_schedule(const CompileOptions& options, const std::string& kernel) {
   const auto found = options.schedules.find(kernel);
-  if (found == options.schedules.end()) return std::nullopt;
-  return parse_schedule(found->second);
+  return found == options.schedules.end() ? nullptr : &found->second;
+}
+
+// Steps of a loop tree begin with a word, other schedules with a key.
+bool has_keys(const std::string& schedule) {
+  const size_t equals = schedule.find('=');
+  return equals != std::string::npos && equals < schedule.find_first_of(" ;");
 }
 
 Artifact generate(const Kernel& kernel, const Target& target, const CompileOptions& options) {
@@ -364,15 +370,15 @@ void check_scheduled_names(const CompileOptions& options, const std::vector<std:
 // Not every number of a schedule that somebody typed is known to fit before there is code: rules of
 // the languages that it breaks (room on chip, say) are errors of the schedule.
 template <class Make>
-void refuse_schedule_if_broken(const std::string& kernel, const std::optional<Schedule>& given,
+void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& options,
                                Make&& make) {
+  const std::string* given = given_schedule(options, kernel);
   try {
     make();
   } catch (const Error& error) {
     if (!given || error.kind() != ErrorKind::Internal) throw;
     fail(codes::kBadSchedule,
-         fmt::format("schedule of @{}: {} makes no kernel: {}", kernel, given->to_string(),
-                     error.message()),
+         fmt::format("schedule of @{}: {} makes no kernel: {}", kernel, *given, error.message()),
          {.fix = "start from the one that `braze explain` prints"});
   }
 }
@@ -404,28 +410,37 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
-// By the loop tree, if that serves the kernel; else says why not.
-std::optional<TreeTiling> tiled_by_tree(const TilingRequest& request, PhaseViewers& viewers) {
-  auto made = in_span("lowering", "loops", request.name, [&] { return tile_loops(request); });
-  if (auto* tiling = std::get_if<TreeTiling>(&made)) return std::move(*tiling);
-  const auto& refusal = std::get<Refusal>(made);
-  viewers.show({"refusal", request.name,
-                [&] { return fmt::format("{}: {}\n", refusal.code->name, refusal.why); }});
-  return std::nullopt;
-}
-
-// Nothing but the loop tree can say a scan.
-TreeTiling tiled_scans(const TilingRequest& request, const std::optional<Schedule>& given) {
-  if (given)
-    fail(codes::kBadSchedule,
-         fmt::format("schedule of @{}: the keys of {} say nothing of scans", request.name,
-                     given->to_string()),
-         {.fix = "leave the schedule out"});
-  auto made = tile_loops(request);
-  if (auto* refusal = std::get_if<Refusal>(&made))
-    fail(*refusal->code, fmt::format("kernel @{}: {}", request.name, refusal->why),
-         {.fix = "please report this"});
-  return std::move(std::get<TreeTiling>(made));
+// By the loop tree where that serves the kernel, else by the middle that it replaces.
+TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
+                         const CompileOptions& options, PhaseViewers& viewers) {
+  const std::string& name = request.name;
+  const TraceSpan span("lowering", "tile", name);
+  viewers.show({"unscheduled", name, [&] {
+                  return to_text(build_loops(request.forms, request.fusion, name, request.aliases));
+                }});
+  const auto shown = [&](TreeTiling tiling) {
+    viewers.show("loops", tiling.tree, name);
+    return std::move(tiling.tiled);
+  };
+  const std::string* given = given_schedule(options, name);
+  const bool by_tree = is_pointwise(space) || space.running;  // nothing else serves these
+  if (given && !has_keys(*given) && (by_tree || given->find(' ') != std::string::npos))
+    return shown(tile_loops(request, parse_steps(*given, "--schedule")));
+  if (given && by_tree)
+    fail(codes::kBadSchedule, fmt::format("schedule of @{}: it is made by steps", name),
+         {.fix = "give steps, as `braze explain` prints them"});
+  if (!given && (options.loop_tree || by_tree)) {
+    auto made = tile_loops(request);
+    if (auto* tiling = std::get_if<TreeTiling>(&made)) return shown(std::move(*tiling));
+    viewers.show({"refusal", name, [&] {
+                    const auto& refusal = std::get<Refusal>(made);
+                    return fmt::format("{}: {}\n", refusal.code->name, refusal.why);
+                  }});
+  }
+  viewers.show({"loops", name, [&] {
+                  return to_text(build_loops(request.forms, request.fusion, name, request.aliases));
+                }});
+  return tile(request, space, given ? std::optional(parse_schedule(*given)) : std::nullopt);
 }
 
 // `source` has origins; `locations` are what stands there.
@@ -453,19 +468,8 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
     const TilingRequest request{forms, out.fusion, target, names[i], updates.aliases[i], &relaxed};
-    const std::optional<Schedule> given = given_schedule(options, names[i]);
-    refuse_schedule_if_broken(names[i], given, [&] {
-      std::optional<TreeTiling> by_tree;
-      if (options.loop_tree && !given) by_tree = tiled_by_tree(request, viewers);
-      if (out.space.running && !by_tree) by_tree = tiled_scans(request, given);
-      const auto tree = [&] {
-        return by_tree ? by_tree->tree
-                       : build_loops(forms, out.fusion, names[i], updates.aliases[i]);
-      };
-      viewers.show({"loops", names[i], [&] { return to_text(tree()); }});
-      TiledKernel tiled = by_tree ? std::move(by_tree->tiled)
-                                  : in_span("lowering", "tile", names[i],
-                                            [&] { return tile(request, out.space, given); });
+    refuse_schedule_if_broken(names[i], options, [&] {
+      TiledKernel tiled = tiled_kernel(request, out.space, options, viewers);
       out.parameters = std::move(tiled.parameters);
       check_after(tiled.program, "tiling");
       out.kernel = lower_shown(tiled.program, target, viewers);

@@ -2,6 +2,9 @@
 
 #include <algorithm>
 
+#include "compiler/loops/build.h"
+#include "compiler/loops/cost.h"
+#include "compiler/loops/rules/rules.h"
 #include "compiler/tiling/tile.h"
 #include "ir/support/text.h"
 
@@ -96,13 +99,11 @@ double count_instances(const Space& space, const Schedule& schedule) {
 }
 
 // The share of the machine that the instances keep at work.
-double busy_share(double instances, const Schedule& schedule, const Target& target) {
+double busy_share(double instances, double tile, const Target& target) {
   const double cores = std::max(target.cores, 1);
   const double busy = std::min(instances / cores, 1.0);
   if (target.kind != TargetKind::Gpu) return busy;
-  double elements = instances * static_cast<double>(schedule.inner_tile);
-  for (const int64_t extent : schedule.tile) elements *= static_cast<double>(extent);
-  return std::min(busy, elements / (cores * kElementsToFill));
+  return std::min(busy, instances * tile / (cores * kElementsToFill));
 }
 
 // Every instance of a placed reduction compares all places with its own, vectors of them at once,
@@ -190,16 +191,34 @@ std::string Cost::to_string() const {
                      static_cast<int64_t>(instances));
 }
 
-Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
-              const Target& target) {
-  const TilingRequest request{forms, fusion, target, "estimate"};
-  const Schedule schedule = space.running ? Schedule{} : choose_schedule(request, space);
+std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
+                             const Target& target) {
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
-  cost.instances =
-      space.running ? running_instances(space, target) : count_instances(space, schedule);
-  const Work work = work_of(request, space, schedule, cost.instances);
+  Work work;
+  double tile = 1, phases = 0;
+  const TilingRequest request{forms, fusion, target, "estimate"};
+  if (space.running) {
+    cost.instances = running_instances(space, target);
+    work = work_of(request, space, {}, cost.instances);
+  } else if (!is_pointwise(space)) {
+    const Schedule schedule = choose_schedule(request, space);
+    cost.instances = count_instances(space, schedule);
+    work = work_of(request, space, schedule, cost.instances);
+    tile = static_cast<double>(schedule.inner_tile);
+    for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
+    phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
+  } else {
+    const auto made = schedule(build_loops(forms, fusion, "estimate"), target);
+    const auto* scheduled = std::get_if<Scheduled>(&made);
+    if (!scheduled) return std::nullopt;
+    const TreeWork by_tree = work_of(scheduled->tree, target);
+    cost.instances = by_tree.instances;
+    tile = by_tree.tile;
+    work.flops = by_tree.operations;
+    work.seconds = work.flops / (target.flops_per_second * kElementwiseEfficiency);
+  }
   cost.flops = work.flops;
 
   const double bytes = cost.bytes_read + cost.bytes_written;
@@ -208,12 +227,11 @@ Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
   const double memory_seconds =
       (resident + work.cached_again) / target.cache_bytes_per_second +
       (bytes - resident + work.read_again) / target.memory_bytes_per_second;
-  const double phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
   cost.seconds = target.launch_seconds * (1 + phases) +
                  (std::max(memory_seconds, work.seconds) +
                   kNotOverlapped * std::min(memory_seconds, work.seconds)) /
                      (space.running ? std::min(cost.instances / std::max(target.cores, 1), 1.0)
-                                    : busy_share(cost.instances, schedule, target));
+                                    : busy_share(cost.instances, tile, target));
   return cost;
 }
 

@@ -4,6 +4,7 @@
 // the Target.
 #pragma once
 
+#include <optional>
 #include <string>
 
 #include "compiler/fusion/space.h"
@@ -22,9 +23,10 @@ struct Cost {
   std::string to_string() const;
 };
 
-/// The cost of computing `fusion` over `space` on `target`.
-Cost estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
-              const Target& target);
+/// The cost of computing `fusion` over `space` on `target`; none if its results, which reduce
+/// nothing, share no loops.
+std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
+                             const Target& target);
 
 /// Operations to compute `node` once at one index, through the nodes that are `inside` and no
 /// reductions.

@@ -102,7 +102,9 @@ Price Prices::find(const Fusion& fusion) const {
   // What one loop along the scans' axis cannot walk is not one kernel.
   if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
     return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};
-  return {.cost = estimate(forms_, fusion, std::get<Space>(found), target_)};
+  const auto cost = estimate(forms_, fusion, std::get<Space>(found), target_);
+  if (!cost) return {&reasons::kDifferentDomain, fusion.outputs.front(), fusion.outputs.back()};
+  return {.cost = *cost};
 }
 
 }  // namespace braze

@@ -554,6 +554,11 @@ std::vector<SpaceAxis> axes_of(const Space& space, size_t pass) {
   return axes;
 }
 
+bool is_pointwise(const Space& space) {
+  return space.passes.size() == 1 && space.passes[0].reduces.empty() &&
+         space.passes[0].inner.empty();
+}
+
 SpaceTask start_of(const LoopForms& forms, const SpaceTask& placed) {
   const uint32_t start = forms.find(placed.node)->placement->start;
   return {.node = forms.graph()[placed.node].operands[start], .at = placed.at, .reduction = {}};

@@ -54,6 +54,9 @@ struct Space {
 /// The axes over which a pass computes: the parallel ones, but for that of the places of a placed
 /// reduction, then the inner ones.
 std::vector<SpaceAxis> axes_of(const Space& space, size_t pass);
+/// Whether nothing is reduced, and all results have the parallel axes: such kernels go by the loop
+/// tree.
+bool is_pointwise(const Space& space);
 /// What the terms of a placed reduction are added to, at its coordinates.
 SpaceTask start_of(const LoopForms& forms, const SpaceTask& placed);
 

@@ -132,7 +132,8 @@ bool Axes::cut_at(size_t axis, const Expr& weight) {
   for (size_t i = all.size(); i-- > 0;) {
     if (below == weight) return true;
     const Expr next = below * nodes_[all[i]].extent;
-    if (exact_quotient(weight, next)) {
+    // An extent that may be zero divides nothing, itself included.
+    if (weight == next || exact_quotient(weight, next)) {
       below = next;
       continue;
     }

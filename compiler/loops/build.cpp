@@ -60,12 +60,16 @@ struct BodySink {
     return loaded_symbol(apply(ElementwiseOp::max, least, DType::I64), extent.range().max);
   }
   std::optional<Value> cached(NodeId node, const std::vector<Expr>& at) {
-    visited->emplace_back(node, at);
+    if (contains(*stored, node)) visited.emplace_back(node, at);
     return std::nullopt;
+  }
+  static bool contains(const std::vector<NodeId>& list, NodeId node) {
+    return std::find(list.begin(), list.end(), node) != list.end();
   }
 
   const Graph* graph = nullptr;
-  std::vector<std::pair<NodeId, std::vector<Expr>>>* visited = nullptr;  // what it is made of
+  const std::vector<NodeId>* stored = nullptr;
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited = {};  // of `stored`
 };
 
 /// A value that has loops of its own: a reduction, or what is stored.
@@ -76,7 +80,7 @@ struct Root {
   std::vector<size_t> loops;              // axes of the tree that its loops run over
   std::set<size_t> reduced;               // those of them that it combines
   std::optional<size_t> running;          // or that a scan goes along
-  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;  // nodes that its body is made of
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;  // results that it computes as well
 };
 constexpr size_t kNone = SIZE_MAX;
 
@@ -144,7 +148,7 @@ class TreeBuilder {
       root_of_[node] = number;
     }
     LoopBody& body = root.task.body;
-    BodySink sink{.steps = &body.steps, .graph = &graph_, .visited = &root.visited};
+    BodySink sink{.steps = &body.steps, .graph = &graph_, .stored = &fusion_.outputs};
     Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
     if (form && form->placement) {
@@ -161,6 +165,7 @@ class TreeBuilder {
     if (form) root.task.arg_max = form->arg_max.value_or(false);
     if (!form) root.task.at = at;
     root.task.location = graph_[node].location;
+    root.visited = std::move(sink.visited);
     roots_.push_back(std::move(root));
   }
 
@@ -203,15 +208,30 @@ class TreeBuilder {
       }
     }
   }
-  // Results of equal shape run over the same axes, so that one loop may store them all.
+  // So that one loop may store several results: what is made of another result runs over its axes,
+  // and so do results of equal extents.
   void join_stores() {
-    for (size_t r = 0; r < roots_.size(); ++r) {
-      if (roots_[r].task.kind != LoopTask::Kind::Store) continue;
-      const auto first = std::find_if(roots_.begin(), roots_.end(), [&](const Root& root) {
-        return root.task.kind == LoopTask::Kind::Store &&
-               graph_[root.node].type.shape == graph_[roots_[r].node].type.shape;
-      });
-      if (&*first != &roots_[r]) equate(roots_[r].domain, symbols(first->domain));
+    std::vector<size_t> stores;
+    for (size_t r = 0; r < roots_.size(); ++r)
+      if (roots_[r].task.kind == LoopTask::Kind::Store) stores.push_back(r);
+    for (const Root& root : roots_)
+      for (const auto& [node, at] : root.visited)
+        for (const size_t r : stores)
+          if (roots_[r].node == node) equate(roots_[r].domain, at);
+    const auto long_axes = [&](size_t r) {
+      std::vector<size_t> out = roots_[r].domain;
+      std::erase(out, kNone);
+      return out;
+    };
+    const auto extent = [&](size_t axis) { return axes_.extent(axis); };
+    for (size_t i = 1; i < stores.size(); ++i) {
+      const std::vector<size_t> axes = long_axes(stores[i]);
+      for (size_t k = 0; k < i; ++k) {
+        const std::vector<size_t> first = long_axes(stores[k]);
+        if (!std::ranges::equal(first, axes, {}, extent, extent)) continue;
+        equate(axes, symbols(first));
+        break;
+      }
     }
   }
   // A scan goes along one axis: where there is one, no access to memory cuts axes into digits.

@@ -167,14 +167,11 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
   Question question{s, {}, tile.extents, {}};
   question.step.arguments.clear();
   question.step.at = substituted(s.at, tile);
-  uint64_t hash = hash_combine(static_cast<uint64_t>(s.kind), static_cast<uint64_t>(s.op));
-  hash = hash_combine(hash, hash_combine(s.source, s.bits));
-  for (const Expr& e : question.step.at) hash = hash_combine(hash, e.hash());
   for (RangeCondition& c : question.step.conditions) {
     const auto at = substituted({c.value, c.min, c.limit}, tile);
     c = {at[0], at[1], at[2]};
-    hash = hash_combine(hash, at[0].hash());
   }
+  uint64_t hash = hash_of(question.step);
   for (const uint32_t argument : s.arguments) {
     const ValueOperand& operand = question.operands.emplace_back(memo_[argument]);
     hash = hash_combine(hash, operand.is_literal() ? operand.bits : operand.value.index);
@@ -750,6 +747,9 @@ void TreeEmitter::note_layout(const Layout& layout) {
       if (digit.resource == Resource::Warp)
         code_.warps = std::max(code_.warps, digit.stride * digit.extent);
   code_.warps = std::max<int64_t>(code_.warps, 1);
+  if (std::all_of(layout.axes.begin(), layout.axes.end(),
+                  [](const std::vector<Digit>& axis) { return axis.empty(); }))
+    return;
   const bool known = std::any_of(code_.layouts.begin(), code_.layouts.end(),
                                  [&](const NamedLayout& named) { return named.layout == layout; });
   if (!known) code_.layouts.push_back({fmt::format("t{}", code_.layouts.size()), layout});

@@ -5,22 +5,35 @@
 
 namespace braze {
 
+namespace {
+
+LoopTree first_tree(const TilingRequest& request) {
+  return build_loops(request.forms, request.fusion, request.name, request.aliases);
+}
+
+TreeTiling emitted(Scheduled scheduled) {
+  TreeTiling out{std::move(scheduled.tree), {}};
+  out.tiled.program = emit(out.tree);
+  out.tiled.program.schedule = to_text(scheduled.steps);
+  for (const LoopTensor& tensor : out.tree.tensors) out.tiled.parameters.push_back(tensor.node);
+  return out;
+}
+
+}  // namespace
+
 std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request) {
-  auto made = schedule(build_loops(request.forms, request.fusion, request.name, request.aliases),
-                       request.target);
+  auto made = schedule(first_tree(request), request.target);
   if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
-  auto& scheduled = std::get<Scheduled>(made);
-  TreeTiling out;
-  out.tree = std::move(scheduled.tree);
   try {
-    out.tiled.program = emit(out.tree);
+    return emitted(std::get<Scheduled>(std::move(made)));
   } catch (const Error& error) {
     if (&error.code() != &codes::kNoEmission) throw;
     return Refusal{&codes::kNoEmission, error.message(), ""};
   }
-  out.tiled.program.schedule = to_text(scheduled.steps);
-  for (const LoopTensor& tensor : out.tree.tensors) out.tiled.parameters.push_back(tensor.node);
-  return out;
+}
+
+TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps) {
+  return emitted({take(first_tree(request), steps), steps});
 }
 
 }  // namespace braze

@@ -14,5 +14,7 @@ struct TreeTiling {
   TiledKernel tiled;
 };
 std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request);
+/// By steps that somebody gave. What is wrong with them is an error.
+TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps);
 
 }  // namespace braze

@@ -3,6 +3,8 @@
 #include <algorithm>
 #include <charconv>
 
+#include "ir/support/hash.h"
+
 namespace braze {
 
 DType body_dtype(const LoopTask& task) {
@@ -25,6 +27,15 @@ Expr loaded_symbol(uint32_t step, int64_t limit) {
 
 Expr end_symbol(const LoopAxis& axis) {
   return Expr::symbol(axis.name + ".end", {0, axis.extent.range().max});
+}
+
+uint64_t hash_of(const LoopStep& step) {
+  uint64_t hash = hash_combine(static_cast<uint64_t>(step.kind), static_cast<uint64_t>(step.op));
+  hash = hash_combine(hash, hash_combine(step.source, step.bits));
+  for (const Expr& e : step.at) hash = hash_combine(hash, e.hash());
+  for (const RangeCondition& c : step.conditions) hash = hash_combine(hash, c.value.hash());
+  for (const uint32_t argument : step.arguments) hash = hash_combine(hash, argument);
+  return hash;
 }
 
 void remove_dead_steps(LoopBody& body) {

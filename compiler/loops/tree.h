@@ -198,6 +198,8 @@ Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
 /// "<axis>.end" in the bounds of a loop.
 Expr end_symbol(const LoopAxis& axis);
 
+/// Equal steps have equal hashes.
+uint64_t hash_of(const LoopStep& step);
 /// Removes steps that neither results nor coordinates need.
 void remove_dead_steps(LoopBody& body);
 

@@ -72,10 +72,6 @@ class Checker {
 
   std::vector<std::string> families() const {
     if (space_.placed) return {"placed"};
-    const bool pointwise = space_.passes.size() <= 1 && !has_inner_axes() &&
-                           std::all_of(space_.passes.begin(), space_.passes.end(),
-                                       [](const Pass& pass) { return pass.reduces.empty(); });
-    if (pointwise) return {"pointwise"};
     std::vector<std::string> out{"row"};
     if (rank_ > 0) out.emplace_back("column");
     if (factor_axes(request_, space_)) out.emplace_back("dot");

@@ -93,6 +93,24 @@ int64_t planned_elements(const std::vector<SpaceAxis>& axes) {
   return n;
 }
 
+int64_t gpu_vector(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis) {
+  constexpr int64_t kAccessBytes = 16;
+  int64_t vector = 8;
+  size_t least = 16;
+  for (const AccessInfo& access : accesses) {
+    if (access.stride(axis) != 1) {
+      // Neighbours that lie apart are separate accesses, however many a thread has.
+      if (access.stride(axis) > 1) vector = 1;
+      continue;
+    }
+    least = std::min(least, access.bytes);
+    // Only vectors that begin at a multiple of their size are one access.
+    const int64_t divisor = access.offset.substitute(axis.symbol.symbol_name(), 0).divisor();
+    while (vector > 1 && divisor % vector != 0) vector /= 2;
+  }
+  return std::min(vector, std::max<int64_t>(kAccessBytes / static_cast<int64_t>(least), 1));
+}
+
 bool splittable(const TilingRequest& request, const Space& space) {
   const bool single_pass =
       std::all_of(space.passes.begin() + 1, space.passes.end(),

@@ -87,7 +87,6 @@ std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& reques
                                                      const Space& space);
 
 std::optional<Schedule> schedule_placed(const TilingRequest& request, const Space& space);
-std::optional<Schedule> schedule_pointwise(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_reduction(const TilingRequest& request, const Space& space);
 
@@ -96,7 +95,6 @@ std::optional<Schedule> schedule_reduction(const TilingRequest& request, const S
 /// Neighbours along `axis` that one thread should access together: as many as 16 bytes hold, if all
 /// contiguous accesses are then aligned.
 int64_t gpu_vector(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis);
-std::optional<Schedule> schedule_gpu_pointwise(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_gpu_reduction(const TilingRequest& request, const Space& space);
 

@@ -14,7 +14,7 @@
 namespace braze {
 
 struct Schedule {
-  std::string family;          ///< "pointwise", "row", "column", "dot", "placed"
+  std::string family;          ///< "row", "column", "dot", "placed"
   std::vector<int64_t> block;  ///< per parallel axis; a multiple of the tile
   std::vector<int64_t> tile;   ///< per parallel axis
   int64_t lane_axis = -1;      ///< the parallel axis along vectors; -1: the innermost inner axis

@@ -15,9 +15,8 @@ namespace {
 using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
 // In order of preference.
-constexpr Family kCpuFamilies[] = {schedule_placed, schedule_pointwise, schedule_contraction,
-                                   schedule_reduction};
-constexpr Family kGpuFamilies[] = {schedule_placed, schedule_gpu_pointwise, schedule_pipelined_dot,
+constexpr Family kCpuFamilies[] = {schedule_placed, schedule_contraction, schedule_reduction};
+constexpr Family kGpuFamilies[] = {schedule_placed, schedule_pipelined_dot,
                                    schedule_gpu_contraction, schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,

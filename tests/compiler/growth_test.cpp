@@ -202,8 +202,8 @@ TEST(Growth, ManyLoadsOfLanesAreOneVectorAtATime) {
     EXPECT_EQ(program.launches.size(), 1u);
     return program.launches.front().schedule + " ";
   };
-  EXPECT_NE(schedule(strided_windows(4)).find(" tile=64 "), std::string::npos);
-  EXPECT_NE(schedule(strided_windows(49)).find(" tile=16 "), std::string::npos);
+  EXPECT_NE(schedule(strided_windows(4)).find("split i.2 64;"), std::string::npos);
+  EXPECT_NE(schedule(strided_windows(49)).find("split i.2 16;"), std::string::npos);
   const Graph graph = strided_windows(49);
   EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 1), Device("cpu")));
 }

@@ -27,9 +27,11 @@ struct Phase {
   std::string stage, kernel, text;
 };
 
+bool is_of_kernel(const Options& options, const CompilePhase& phase) {
+  return options.kernel.empty() || options.kernel == phase.kernel;
+}
 bool is_wanted(const Options& options, const CompilePhase& phase) {
-  return (options.stage.empty() || options.stage == phase.stage) &&
-         (options.kernel.empty() || options.kernel == phase.kernel);
+  return (options.stage.empty() || options.stage == phase.stage) && is_of_kernel(options, phase);
 }
 
 // The tree in `text` after the steps that are for this kernel: `KERNEL=STEPS`, or steps for all.
@@ -97,15 +99,18 @@ Exit inspect(const Options& options) {
   options.package.refuse_for_text();
   std::vector<Phase> phases;
   std::vector<std::string> stages, kernels;  // seen
-  // What is given for trees is steps, and changes only what is shown.
+  // What is given for trees is steps, and changes only what is shown: first trees with them.
   CompileFlags flags = options.compile;
   std::vector<std::string> steps;
   if (options.stage == "loops") steps.swap(flags.schedules);
+  const std::string_view first = steps.empty() ? "" : "unscheduled";
   CompileOptions compile = flags.options();
   compile.observer = [&](const CompilePhase& phase) {
     insert_once(stages, phase.stage);
     insert_once(kernels, phase.kernel);
-    if (!is_wanted(options, phase)) return;
+    if (first.empty() ? !is_wanted(options, phase)
+                      : phase.stage != first || !is_of_kernel(options, phase))
+      return;
     const std::string text = phase.text();
     phases.push_back({std::string(phase.stage), std::string(phase.kernel),
                       steps.empty() ? text : after_steps(text, phase.kernel, steps)});

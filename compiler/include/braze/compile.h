@@ -27,8 +27,9 @@ enum class GpuCode : uint8_t {
 /// that shows it.
 struct CompilePhase {
   /// In order: "graph", each pass by its name ("expand", "fold"), "fusion"; for each kernel
-  /// "tile", "kernel", and where the target is not simulated "llvm" and "asm" (CPU), "llvm" or
-  /// "cuda", "ptx" and "sass" (GPU); "program".
+  /// "unscheduled" (its first loop tree), "loops" (that with its steps) or, where no rule serves
+  /// it, "refusal", then "tile", "kernel", and where the target is not simulated "llvm" and "asm"
+  /// (CPU), "llvm" or "cuda", "ptx" and "sass" (GPU); "program".
   std::string_view stage;
   std::string_view kernel;            ///< empty where the stage is of the whole graph
   std::function<std::string()> text;  ///< made when called, for that can cost more than the step
@@ -45,8 +46,8 @@ struct CompileOptions {
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;  ///< how kernels for GPUs are written
   bool assemble = true;  ///< false: GPU code stays PTX, for drivers and GPUs that are not here
-  /// For development: kernels that the loop tree can say take that way (docs/design/0003), the
-  /// others the old one.
+  /// For development. Kernels that reduce nothing are made by loop trees (docs/design/0003); with
+  /// this also all others that the rules of trees serve.
   bool loop_tree = false;
   /// Folder that receives every phase ("00-graph.braze", "01-expand.braze" ...); empty for none.
   std::string dump_folder;

@@ -1,6 +1,7 @@
 #include "compiler/loops/rules/facts.h"
 
 #include <algorithm>
+#include <unordered_map>
 
 #include "compiler/fusion/space.h"
 
@@ -44,22 +45,47 @@ std::vector<TreeAccess> accesses(const LoopTree& tree) {
   return out;
 }
 
-double operations(const LoopTree& tree) {
-  double out = 0;
-  std::vector<LoopStep> known;  // their arguments are numbers of these
-  const auto number = [&](const LoopStep& step) {
-    const auto found = std::find(known.begin(), known.end(), step);
-    if (found == known.end() && step.kind == LoopStep::Kind::Apply) out += operation_cost(step.op);
-    const auto at = static_cast<uint32_t>(found - known.begin());
-    if (found == known.end()) known.push_back(step);
-    return at;
+Operations operations(const LoopTree& tree, std::optional<size_t> lane) {
+  Operations out;
+  struct Known {
+    LoopStep step;
+    bool varies;
+  };
+  std::vector<Known> known;  // their arguments are numbers of these
+  std::unordered_multimap<uint64_t, uint32_t> by_hash;
+  const auto along_lane = [&](const Expr& e) {
+    if (e.uses(tree.axes[*lane].name)) return true;
+    const auto symbols = e.symbols();
+    return std::any_of(symbols.begin(), symbols.end(),
+                       [](const std::string& symbol) { return loaded_step(symbol).has_value(); });
+  };
+  const auto varies = [&](const LoopStep& step) {
+    if (!lane) return true;
+    for (const RangeCondition& c : step.conditions)
+      if (along_lane(c.value)) return true;
+    return std::any_of(step.at.begin(), step.at.end(), along_lane) ||
+           std::any_of(step.arguments.begin(), step.arguments.end(),
+                       [&](uint32_t argument) { return known[argument].varies; });
+  };
+  const auto number = [&](LoopStep step) {
+    const uint64_t hash = hash_of(step);
+    const auto [first, last] = by_hash.equal_range(hash);
+    for (auto it = first; it != last; ++it)
+      if (known[it->second].step == step) return it->second;
+    const bool own = varies(step);
+    if (step.kind == LoopStep::Kind::Apply)
+      (own ? out.varying : out.uniform) += operation_cost(step.op);
+    known.push_back({std::move(step), own});
+    const auto added = static_cast<uint32_t>(known.size() - 1);
+    by_hash.emplace(hash, added);
+    return added;
   };
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
       std::vector<uint32_t> numbers;
       for (LoopStep step : task.body.steps) {
         for (uint32_t& argument : step.arguments) argument = numbers[argument];
-        numbers.push_back(number(step));
+        numbers.push_back(number(std::move(step)));
       }
     });
   return out;

@@ -13,7 +13,7 @@ bool Scheduled::try_take(StepKind step) {
 }
 
 void Scheduled::take(StepKind step) {
-  tree = std::visit([&](const auto& kind) { return braze::take(tree, kind); }, step);
+  tree = std::visit([&](const auto& kind) { return braze::take(std::move(tree), kind); }, step);
   steps.push_back({std::move(step)});
 }
 

@@ -40,7 +40,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   // What a task takes of each axis.
   int64_t total = 1;
   for (const size_t axis : axes) total = std::min(total * planned_extent(tree, axis), kMostExtent);
-  const double work = std::max(operations(tree), 1.0);
+  const double work = std::max(operations(tree).varying, 1.0);
   int64_t elements =
       std::clamp(static_cast<int64_t>(kTaskOperations / work), kLeastElements, kMostElements);
   elements = std::max<int64_t>(std::min(elements, total / std::max(target.cores, 1)), tile);

@@ -127,7 +127,8 @@ void tile_for_gpu(Scheduled& out, const Target& target) {
     });
     for (const std::string& tensor : stored) out.take(BindStep{{false, tensor}, layout});
   };
-  if (axes.empty()) return bind_stores({});
+  const Layout one{{std::vector<Digit>()}};  // of a tile of one element
+  if (axes.empty()) return bind_stores(one);
   const BlockTile block = choose_block(tree, axes, target);
   const auto [lane, other] = std::pair(block.lane, block.other);
 
@@ -157,7 +158,7 @@ void tile_for_gpu(Scheduled& out, const Target& target) {
     return layout;
   };
   if (block.turned && !outer.empty()) load_across(out, block, dealt(/*lanes_last=*/false));
-  bind_stores(block.tile == 1 && block.rows == 1 ? Layout() : dealt(/*lanes_last=*/true));
+  bind_stores(block.tile == 1 && block.rows == 1 ? one : dealt(/*lanes_last=*/true));
 }
 
 }  // namespace braze

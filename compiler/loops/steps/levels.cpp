@@ -67,12 +67,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const SplitStep& step) {
-  LoopTree out = tree;
-  const ItemPlace place = find_loop(out, step.loop).value();
-  Loop& outer = loop_at(out, place);
+LoopTree take(LoopTree tree, const SplitStep& step) {
+  const ItemPlace place = find_loop(tree, step.loop).value();
+  Loop& outer = loop_at(tree, place);
   const Expr all = extent_in(tree, loops_around(tree, place), outer.levels[0].axis);
-  if (step.padded ? all.is_constant(step.turn) : is_one_turn(all, step.turn)) return out;
+  if (step.padded ? all.is_constant(step.turn) : is_one_turn(all, step.turn)) return tree;
   Loop inner;
   inner.parallel = outer.parallel;
   inner.levels = outer.levels;
@@ -82,7 +81,7 @@ LoopTree take(const LoopTree& tree, const SplitStep& step) {
   outer.levels[0].turn = step.turn;
   outer.body.clear();
   outer.body.emplace_back(std::move(inner));
-  return out;
+  return tree;
 }
 
 // --- slabs --------------------------------------------------------------------------------------
@@ -167,27 +166,26 @@ std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step) {
   return reads_what_it_writes(tree, loop.body);
 }
 
-LoopTree take(const LoopTree& tree, const WholeStep& step) {
-  LoopTree out = tree;
-  const ItemPlace place = find_loop(out, step.loop).value();
-  LoopRegion& region = region_of(out, place);
+LoopTree take(LoopTree tree, const WholeStep& step) {
+  const ItemPlace place = find_loop(tree, step.loop).value();
+  LoopRegion& region = region_of(tree, place);
   const auto at = region.begin() + static_cast<std::ptrdiff_t>(place.items.back());
   LoopRegion body = std::move(std::get<Box<Loop>>(*at)->body);
   const auto behind = region.erase(at);
   region.insert(behind, std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
   // What no loop carries any more is right at once.
   std::set<const LoopTask*> carried;
-  for (const LoopRegion& phase : out.phases)
+  for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
       for (const Loop* loop : around)
         for (const size_t axis : task.over)
           if (runs_over(*loop, axis)) carried.insert(&task);
     });
-  for (LoopRegion& phase : out.phases)
+  for (LoopRegion& phase : tree.phases)
     change_tasks(phase, [&](LoopTask& task) {
       if (!carried.contains(&task)) task.rescale.reset();
     });
-  return out;
+  return tree;
 }
 
 // --- collapse -----------------------------------------------------------------------------------
@@ -232,8 +230,11 @@ struct Collapsing {
     Expr number;
     for (size_t d = first; d < last; ++d) number = number * tensor.type.shape[d] + at[d];
     change(number);
-    for (size_t d = last; d-- > first; number = floordiv(number, tensor.type.shape[d]))
-      at[d] = d == first ? number : mod(number, tensor.type.shape[d]);
+    for (size_t d = last - 1; d > first; --d) {
+      at[d] = mod(number, tensor.type.shape[d]);
+      number = floordiv(number, tensor.type.shape[d]);
+    }
+    at[first] = number;
   }
   // In a list of axes b comes right behind a; a stands for both.
   void change(std::vector<size_t>& axes) {

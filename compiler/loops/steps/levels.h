@@ -20,7 +20,7 @@ struct SplitStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step);
-LoopTree take(const LoopTree& tree, const SplitStep& step);
+LoopTree take(LoopTree tree, const SplitStep& step);
 
 /// `slabs y f 64`: a stream over turns of 64 of f around the one task that makes y.
 struct SlabsStep {
@@ -44,7 +44,7 @@ struct WholeStep {
   void fields(auto& visit) { visit(loop); }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step);
-LoopTree take(const LoopTree& tree, const WholeStep& step);
+LoopTree take(LoopTree tree, const WholeStep& step);
 
 /// `collapse i j`: i and its only child j become one loop over the axis ij of their product.
 struct CollapseStep {

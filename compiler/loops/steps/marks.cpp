@@ -299,11 +299,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const PartStep& step) {
-  LoopTree out = tree;
-  loop_at(out, find_loop(out, step.loop).value())
+LoopTree take(LoopTree tree, const PartStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value())
       .parts.push_back(bound_to(tree, step.condition).value());
-  return out;
+  return tree;
 }
 
 // --- bind ---------------------------------------------------------------------------------------
@@ -323,7 +322,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
                      "split the loop over it first"};
     if (*extent > 1) extents.push_back(*extent);
   }
-  bool fits = step.layout.rank() == extents.size();
+  // A tile of one element has no digits; its layout is written (-).
+  const bool one = extents.empty() && step.layout.rank() == 1 && step.layout.axes[0].empty();
+  bool fits = one || step.layout.rank() == extents.size();
   for (size_t d = 0; fits && d < extents.size(); ++d) fits = step.layout.extent(d) == extents[d];
   if (!fits)
     return Refusal{&codes::kDigits,
@@ -333,14 +334,13 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const BindStep& step) {
-  LoopTree out = tree;
-  LoopTask& task = task_at(out, find_made(out, step.made).value());
+LoopTree take(LoopTree tree, const BindStep& step) {
+  LoopTask& task = task_at(tree, find_made(tree, step.made).value());
   if (step.made.is_value)
-    out.values[task.target].layout = NamedLayout{"", step.layout};
+    tree.values[task.target].layout = NamedLayout{"", step.layout};
   else
     task.layout = step.layout;
-  return out;
+  return tree;
 }
 
 // --- cache --------------------------------------------------------------------------------------
@@ -358,10 +358,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const CacheStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const CacheStep& step) {
-  LoopTree out = tree;
-  task_at(out, find_store(out, step.tensor).value()).cache = step.hint;
-  return out;
+LoopTree take(LoopTree tree, const CacheStep& step) {
+  task_at(tree, find_store(tree, step.tensor).value()).cache = step.hint;
+  return tree;
 }
 
 }  // namespace braze

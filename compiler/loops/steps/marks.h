@@ -99,7 +99,7 @@ struct PartStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step);
-LoopTree take(const LoopTree& tree, const PartStep& step);
+LoopTree take(LoopTree tree, const PartStep& step);
 
 /// `bind y (w1:8 l1:32 r1:4)`: which thread and register holds what of a task's tile.
 struct BindStep {
@@ -112,7 +112,7 @@ struct BindStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step);
-LoopTree take(const LoopTree& tree, const BindStep& step);
+LoopTree take(LoopTree tree, const BindStep& step);
 
 /// `cache y stream`: what is stored is not read again soon.
 struct CacheStep {
@@ -125,6 +125,6 @@ struct CacheStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const CacheStep& step);
-LoopTree take(const LoopTree& tree, const CacheStep& step);
+LoopTree take(LoopTree tree, const CacheStep& step);
 
 }  // namespace braze

@@ -111,17 +111,16 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
   return reads_what_it_writes(tree, inner.body);
 }
 
-LoopTree take(const LoopTree& tree, const ReorderStep& step) {
-  LoopTree out = tree;
-  const ItemPlace place = find_loop(out, step.outer).value();
-  LoopItem& item = region_of(out, place)[place.items.back()];
+LoopTree take(LoopTree tree, const ReorderStep& step) {
+  const ItemPlace place = find_loop(tree, step.outer).value();
+  LoopItem& item = region_of(tree, place)[place.items.back()];
   Loop outer = std::move(*std::get<Box<Loop>>(item));
   Loop inner = std::move(*std::get<Box<Loop>>(outer.body[0]));
   outer.body = LoopRegion(std::move(inner.body));
   inner.body.clear();
   inner.body.emplace_back(std::move(outer));
   item = std::move(inner);
-  return out;
+  return tree;
 }
 
 // --- tuple --------------------------------------------------------------------------------------
@@ -146,13 +145,12 @@ std::optional<Refusal> legal(const LoopTree& tree, const TupleStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const TupleStep& step) {
-  LoopTree out = tree;
-  Loop& outer = loop_at(out, find_loop(out, step.outer).value());
+LoopTree take(LoopTree tree, const TupleStep& step) {
+  Loop& outer = loop_at(tree, find_loop(tree, step.outer).value());
   Loop inner = std::move(*std::get<Box<Loop>>(outer.body[0]));
   outer.levels.insert(outer.levels.end(), inner.levels.begin(), inner.levels.end());
   outer.body = std::move(inner.body);
-  return out;
+  return tree;
 }
 
 // --- on -----------------------------------------------------------------------------------------
@@ -196,10 +194,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
       "say once who takes them"};
 }
 
-LoopTree take(const LoopTree& tree, const OnStep& step) {
-  LoopTree out = tree;
-  loop_at(out, find_loop(out, step.loop).value()).on = step.machine;
-  return out;
+LoopTree take(LoopTree tree, const OnStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).on = step.machine;
+  return tree;
 }
 
 // --- serial -------------------------------------------------------------------------------------
@@ -220,10 +217,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step) {
   return std::nullopt;
 }
 
-LoopTree take(const LoopTree& tree, const SerialStep& step) {
-  LoopTree out = tree;
-  loop_at(out, find_loop(out, step.loop).value()).parallel = false;
-  return out;
+LoopTree take(LoopTree tree, const SerialStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).parallel = false;
+  return tree;
 }
 
 // --- reverse ------------------------------------------------------------------------------------

@@ -16,7 +16,7 @@ struct ReorderStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step);
-LoopTree take(const LoopTree& tree, const ReorderStep& step);
+LoopTree take(LoopTree tree, const ReorderStep& step);
 
 /// `tuple l k`: l and its only child k become one loop over the levels of both.
 struct TupleStep {
@@ -28,7 +28,7 @@ struct TupleStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const TupleStep& step);
-LoopTree take(const LoopTree& tree, const TupleStep& step);
+LoopTree take(LoopTree tree, const TupleStep& step);
 
 /// `on l grid`: who takes the turns of a parallel loop.
 struct OnStep {
@@ -41,7 +41,7 @@ struct OnStep {
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step);
-LoopTree take(const LoopTree& tree, const OnStep& step);
+LoopTree take(LoopTree tree, const OnStep& step);
 
 /// `serial l`: a parallel loop becomes a stream.
 struct SerialStep {
@@ -50,7 +50,7 @@ struct SerialStep {
   void fields(auto& visit) { visit(loop); }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step);
-LoopTree take(const LoopTree& tree, const SerialStep& step);
+LoopTree take(LoopTree tree, const SerialStep& step);
 
 /// `reverse l`: its turns run from the last to the first.
 struct ReverseStep {

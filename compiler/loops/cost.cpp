@@ -1,0 +1,57 @@
+#include "compiler/loops/cost.h"
+
+#include <algorithm>
+#include <cmath>
+#include <functional>
+
+#include "compiler/loops/rules/facts.h"
+
+namespace braze {
+
+namespace {
+
+// The turns of an axis' loops, the outermost first.
+std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine) {
+  std::vector<int64_t> out;
+  const std::function<void(const LoopRegion&)> walk = [&](const LoopRegion& region) {
+    for (const LoopItem& item : region) {
+      const auto* loop = std::get_if<Box<Loop>>(&item);
+      if (!loop) continue;
+      for (const LoopLevel& level : (*loop)->levels)
+        if (level.axis == axis && (machine == Machine::None || (*loop)->on == machine))
+          out.push_back(level.turn);
+      walk((*loop)->body);
+    }
+  };
+  walk(tree.phases[0]);
+  return out;
+}
+
+}  // namespace
+
+TreeWork work_of(const LoopTree& tree, const Target& target) {
+  TreeWork out;
+  double elements = 1, along = 1;
+  std::optional<size_t> lane;
+  for (size_t axis = 0; axis < tree.axes.size(); ++axis) {
+    const auto extent = static_cast<double>(planned_extent(tree, axis));
+    const auto turns = turns_of(tree, axis, Machine::None);
+    const auto dealt = turns_of(tree, axis, Machine::Grid);
+    const double share = dealt.empty() ? extent : static_cast<double>(dealt[0]);
+    elements *= extent;
+    out.instances *= std::ceil(extent / share);
+    out.tile *= share;
+    // Vectors of a CPU run along the axis whose innermost turns are longest.
+    const int64_t innermost = turns.empty() ? planned_extent(tree, axis) : turns.back();
+    if (target.kind == TargetKind::Cpu && innermost > 1) {
+      lane = axis;
+      along = std::max(share / target.vector_lanes(4), 1.0);
+    }
+  }
+  // What is the same along vectors is computed once; threads of a GPU compute it each for itself.
+  const Operations each = operations(tree, lane);
+  out.operations = elements * (each.varying + each.uniform / along);
+  return out;
+}
+
+}  // namespace braze
