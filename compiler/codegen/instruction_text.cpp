@@ -284,18 +284,16 @@ static_assert(in_order(), "every instruction has its row, in the order of instru
 }  // namespace
 
 std::optional<char> register_letter(const ValueType& type) {
+  // 0: no instruction takes it.
+  constexpr DTypeTable<char> kLetters = {
+      {DType::Bool, 'r'}, {DType::I8, 0},     {DType::U8, 0},     {DType::I16, 0},
+      {DType::U16, 0},    {DType::I32, 'r'},  {DType::U32, 'r'},  {DType::I64, 'l'},
+      {DType::U64, 'l'},  {DType::F16, 0},    {DType::BF16, 0},   {DType::F32, 'f'},
+      {DType::F64, 'd'},  {DType::F8E4M3, 0}, {DType::F8E5M2, 0},
+  };
   if (is_half(type.dtype)) return type.lanes == 2 ? std::optional('r') : std::nullopt;
-  if (type.lanes != 1) return std::nullopt;
-  switch (type.dtype) {
-    case DType::F32:
-      return 'f';
-    case DType::F64:
-      return 'd';
-    case DType::I64:
-      return 'l';
-    default:
-      return 'r';
-  }
+  const char letter = kLetters[type.dtype];
+  return letter != 0 && type.lanes == 1 ? std::optional(letter) : std::nullopt;
 }
 
 uint32_t descriptor_high(const MatrixLayout& layout) {

@@ -386,7 +386,9 @@ class TreeChecker {
       expect(info(task.monoid).types.contains(first), "L2",
              fmt::format("{} is not defined for {}", name(task.monoid), name(first)));
     if (task.kind == LoopTask::Kind::Arg)
-      expect(is_integer(value.dtype), "L2", "the result is an index");
+      expect(is_integer(value.dtype) && kOrdered.contains(first), "L2",
+             fmt::format("the result is an index, the values have an order: {} of {}",
+                         name(value.dtype), name(first)));
     if (task.kind == LoopTask::Kind::Place) {
       expect(is_integer(dtype_of(task, 1)), "L2", "a place is an integer");
       expect(dtype_of(task, 2) == first || value.dtype == dtype_of(task, 2), "L2",

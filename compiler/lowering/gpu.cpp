@@ -978,11 +978,8 @@ class GpuLowering : public Lowering {
                                     const std::vector<Digit>& others, const Meeting& at,
                                     const Statement& s) {
     const ValueType type = type_of(value);
-    if (type.dtype == DType::Bool) {
-      const ValueOperand words = builder_.row(ElementwiseOp::convert, {value}, DType::I32);
-      const ValueOperand all = gathered_from_blocks(words, digit, others, at, s);
-      return row(ElementwiseOp::ne, {all, ValueOperand::literal(DType::I32, 0)});
-    }
+    if (needs_word(type.dtype))
+      return from_word(gathered_from_blocks(as_word(value), digit, others, at, s), type.dtype);
     const int64_t size = at.size(digit);
     const MemoryId place = add_meeting(type.dtype, size);
     const Expr met = cluster_exchange_.count++;

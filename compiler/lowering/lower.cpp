@@ -558,6 +558,19 @@ void Lowering::lower_op(const IfOp& op, const Statement& s) {
   for (size_t i = 0; i < results.size(); ++i) define(s.results[i], results[i]);
 }
 
+// Bools and short integers in a 32-bit word, which is what threads exchange.
+bool ProgramLowering::needs_word(DType dtype) { return !is_floating(dtype) && size_of(dtype) < 4; }
+
+ValueOperand ProgramLowering::as_word(const ValueOperand& value) {
+  return builder_.row(ElementwiseOp::convert, {value}, DType::I32);
+}
+
+ValueOperand ProgramLowering::from_word(const ValueOperand& word, DType dtype) {
+  if (dtype == DType::Bool)
+    return row(ElementwiseOp::ne, {word, ValueOperand::literal(DType::I32, 0)});
+  return builder_.row(ElementwiseOp::convert, {word}, dtype);
+}
+
 // As 32-bit words: that is what shuffles move.
 ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& value,
                                        int64_t distance) {
@@ -568,16 +581,14 @@ ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& 
     array.extents.push_back(type.lanes);
     return builder_.regroup(shuffled(shuffle, builder_.regroup(value, array), distance), type);
   }
-  const auto convert = [&](const ValueOperand& v, DType to) {
-    return ValueOperand(builder_.row(ElementwiseOp::convert, {v}, to));
-  };
-  const auto bitcast = [&](const ValueOperand& v, DType to) {
-    return ValueOperand(builder_.row(ElementwiseOp::bitcast, {v}, to));
-  };
-  if (dtype == DType::Bool)
-    return row(ElementwiseOp::ne, {shuffled(shuffle, convert(value, DType::I32), distance),
-                                   ValueOperand::literal(DType::I32, 0)});
+  if (needs_word(dtype)) return from_word(shuffled(shuffle, as_word(value), distance), dtype);
   if (size_of(dtype) == 8) {
+    const auto convert = [&](const ValueOperand& v, DType to) {
+      return ValueOperand(builder_.row(ElementwiseOp::convert, {v}, to));
+    };
+    const auto bitcast = [&](const ValueOperand& v, DType to) {
+      return ValueOperand(builder_.row(ElementwiseOp::bitcast, {v}, to));
+    };
     const ValueOperand bits = dtype == DType::I64 ? value : bitcast(value, DType::I64);
     const ValueOperand half = ValueOperand::literal(DType::I64, 32);
     const ValueOperand low = shuffled(shuffle, convert(bits, DType::U32), distance);

@@ -60,6 +60,9 @@ class ProgramLowering {
   }
   /// What one of the shfl rows brings from another lane.
   ValueOperand shuffled(Instruction shuffle, const ValueOperand& value, int64_t distance);
+  static bool needs_word(DType dtype);
+  ValueOperand as_word(const ValueOperand& value);
+  ValueOperand from_word(const ValueOperand& word, DType dtype);
   [[noreturn]] void not_lowered(std::string_view what, const Statement& s = {}) const;
 
   const TileProgram& tile_;

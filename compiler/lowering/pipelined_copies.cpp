@@ -397,7 +397,7 @@ void PipelinedLowering::lower_op(const WaitStoreOp& op, const Statement&) {
 bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) const {
   const ValueType& type = tile_[op.value.value].type;
   const Layout& layout = layouts_[op.value.value];
-  if (size_of(type.dtype) != 2 || op.guard || type.rank() != 2 || op.at.size() != 2) return false;
+  if (!is_half(type.dtype) || op.guard || type.rank() != 2 || op.at.size() != 2) return false;
   for (size_t axis = 0; axis < 2; ++axis)
     if (op.at[axis].to_string() != "d" + std::to_string(axis)) return false;
   const Matrix m = matrix(place.tile);

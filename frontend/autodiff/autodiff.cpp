@@ -29,7 +29,7 @@ std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, Where call) 
   std::vector<Tensor> out;
   for (const Tensor& argument : arguments) {
     const auto& builder = builder_of(argument, "grad", where);
-    if (!is_floating(argument.dtype()))
+    if (!is_arithmetic_float(argument.dtype()))
       fail(codes::kNotDifferentiable,
            fmt::format("grad: there is no derivative with respect to {}", argument.to_string()),
            {.location = where,
@@ -47,7 +47,7 @@ std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, Where call) 
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inputs, Where call) {
   const SourceLocation where = place(call);
   const auto& builder = builder_of(loss, "grad", where);
-  if (loss.rank() != 0 || !is_floating(loss.dtype()))
+  if (loss.rank() != 0 || !is_arithmetic_float(loss.dtype()))
     fail(codes::kNotDifferentiable,
          fmt::format("grad: the function gives {}, not a floating scalar", loss.to_string()),
          {.location = where, .node = "grad", .fix = "reduce it with sum or mean"});

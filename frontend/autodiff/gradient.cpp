@@ -104,7 +104,7 @@ class Backward {
     const ElementwiseInfo& row = info(op.op);
     if (op.op == ElementwiseOp::convert) {
       const DType from = operand_type(0).dtype;
-      if (is_floating(from)) out_[0] = convert(g_, from);
+      if (is_arithmetic_float(from)) out_[0] = convert(g_, from);
       return;
     }
     if (!row.gradient) return;
@@ -521,7 +521,7 @@ class Walk {
     for (const NodeId id : order_) {
       const Node& node = graph_[id];
       for (const NodeId operand : node.operands)
-        if (carries_[operand.index] && is_floating(node.type.dtype)) carries_[id.index] = true;
+        if (carries_[operand.index] && is_arithmetic_float(node.type.dtype)) carries_[id.index] = true;
       if (recomputes(node)) regions_[boundary(node)].push_back(id);
     }
   }

@@ -131,7 +131,7 @@ class CheckedGraph::Builder {
       const NodeId id(i);
       if (!demands_[i].any) continue;
       if (index_operand(source_[id])) check_indices(id, outputs);
-      if (is_floating(source_[id].type.dtype)) check_values(id);
+      if (is_arithmetic_float(source_[id].type.dtype)) check_values(id);
     }
     out_.first_value_ = outputs.size();
     for (const Region& region : regions_) outputs.push_back({first_place(region), {}, {}});
@@ -310,7 +310,7 @@ class CheckedGraph::Builder {
   NodeId worst(const Node& node, const Notation& n, Spread&& spread) {
     std::optional<NodeId> out;
     for (size_t i = 0; i < node.operands.size(); ++i) {
-      if (!is_floating(source_[node.operands[i]].type.dtype)) continue;
+      if (!is_arithmetic_float(source_[node.operands[i]].type.dtype)) continue;
       const NodeId levels = spread(n.level(copies_[node.operands[i].index]), i);
       out = out ? n.map(ElementwiseOp::max, {*out, levels}) : levels;
     }

@@ -56,7 +56,7 @@ Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where) {
   for (const int64_t axis : detail::to_axes(axes, dims.size(), "count", at))
     product *= to_expr(dims[static_cast<size_t>(axis)]);
   const auto known = product.as_constant();
-  if (known && dtype != DType::I64)  // rounded once
+  if (known && !(is_integer(dtype) && size_of(dtype) == 8))  // rounded once
     return detail::wrap(builder,
                         build::scalar(builder->graph, dtype, static_cast<double>(*known), at));
   return cast(detail::wrap(builder, build::size(builder->graph, product, at)), dtype);
@@ -112,7 +112,7 @@ Array arange(double start, double stop, double step, DType dtype, const Device& 
 
 Array arange(int64_t count, DType dtype, const Device& device) {
   HostTensor host(dtype, {count});
-  if (count > 0 && !is_floating(dtype) && dtype != DType::I64)
+  if (count > 0 && !is_floating(dtype) && size_of(dtype) < 8)
     check_value("arange", static_cast<double>(count - 1), dtype);
   for (int64_t i = 0; i < count; ++i) {
     if (is_floating(dtype))

@@ -116,7 +116,9 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
     fail(codes::kDTypeMismatch,
          fmt::format("{}: is not defined on {}, only on {}", op_name, types_text(graph, nodes),
                      types_text(row.types)),
-         {.location = where, .node = op_name, .fix = "cast the operands first"});
+         {.location = where,
+          .node = op_name,
+          .fix = is_stored_float(*dtype) ? "cast the operands to f32" : "cast the operands first"});
 
   const Shape shape = broadcast_shape(graph, nodes, op_name, where);
   for (NodeId& node : nodes) node = build::broadcast_to(graph, node, shape, where);

@@ -218,9 +218,11 @@ Tensor one_hot(const Tensor& x, int64_t classes, DType dtype, Where call) {
     fail(codes::kDTypeMismatch,
          fmt::format("one_hot: {} is not of an integer dtype", x.to_string()),
          {.location = where, .node = "one_hot", .fix = "cast it to i32 or i64"});
+  // A short dtype may not have the numbers of all classes.
+  const Tensor wide = size_of(x.dtype()) < 4 ? cast(x, i32) : x;
   const Tensor index =
-      wrap(builder, build::iota(builder->graph, {x.dtype(), Shape{Expr(classes)}}, 0, where));
-  return cast(expand_dims(x, -1) == index, dtype);
+      wrap(builder, build::iota(builder->graph, {wide.dtype(), Shape{Expr(classes)}}, 0, where));
+  return cast(expand_dims(wide, -1) == index, dtype);
 }
 
 Tensor update(const Tensor& argument, const Tensor& value, Where call) {

@@ -1,5 +1,6 @@
 #include "braze/random.h"
 
+#include <algorithm>
 #include <cmath>
 #include <map>
 #include <mutex>
@@ -22,19 +23,10 @@ namespace braze::random {
 namespace {
 
 /// Random bits that make one uniform number: as many as the dtype keeps below 1.
-int uniform_bits(DType dtype) {
-  switch (dtype) {
-    case DType::F16:
-      return 11;
-    case DType::BF16:
-      return 8;
-    default:
-      return 24;
-  }
-}
+int uniform_bits(DType dtype) { return std::min(info(dtype).fraction, 23) + 1; }
 
 void check_floating(DType dtype, const char* what, SourceLocation where) {
-  if (!is_floating(dtype))
+  if (!is_arithmetic_float(dtype))
     fail(codes::kDTypeMismatch,
          fmt::format("random::{}: {} is no floating dtype", what, name(dtype)),
          {.location = where, .fix = "make floating numbers and cast them"});

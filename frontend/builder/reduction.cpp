@@ -55,7 +55,7 @@ Tensor scan(const char* function, Monoid monoid, const Tensor& x, int64_t axis, 
 }
 
 void check_floating(const Tensor& x, const char* op) {
-  if (!is_floating(x.dtype()))
+  if (!is_arithmetic_float(x.dtype()))
     fail(codes::kDTypeMismatch, fmt::format("{}: {} is not floating", op, x.to_string()),
          {.location = place(Where::current()), .node = op, .fix = "cast it to f32 first"});
 }

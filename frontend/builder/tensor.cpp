@@ -182,21 +182,24 @@ namespace {
 uint64_t number_bits(const Operand& operand, DType dtype, const char* op, SourceLocation where) {
   if (is_floating(dtype)) {
     if (operand.kind() == Operand::Kind::Boolean) fail_number("a bool", dtype, op, "bool", where);
-    const double value = operand.kind() == Operand::Kind::Real
-                             ? operand.real()
-                             : static_cast<double>(operand.integer());
+    const double value = operand.kind() == Operand::Kind::Integer
+                             ? static_cast<double>(operand.integer())
+                             : operand.real();
     if (!is_value(value, dtype)) fail_number(number_text(value), dtype, op, "f64", where);
     return constant_bits(dtype, value);
   }
-  int64_t value = operand.integer();
   if (operand.kind() == Operand::Kind::Real) {
     if (!is_value(operand.real(), dtype))
       fail_number(number_text(operand.real()), dtype, op, "f32", where);
-    value = static_cast<int64_t>(operand.real());
+    return constant_bits(dtype, operand.real());
   }
-  if (dtype != DType::I64 && !is_value(static_cast<double>(value), dtype))
-    fail_number(std::to_string(value), dtype, op, "i64", where);
-  return constant_bits_int(dtype, value);
+  const auto number = static_cast<uint64_t>(operand.integer());
+  const bool negative = operand.kind() != Operand::Kind::Unsigned && operand.integer() < 0;
+  const auto bits = integer_bits(dtype, negative, negative ? 0 - number : number);
+  if (!bits)
+    fail_number(negative ? std::to_string(operand.integer()) : std::to_string(number), dtype, op,
+                operand.kind() == Operand::Kind::Unsigned ? "u64" : "i64", where);
+  return *bits;
 }
 
 }  // namespace

@@ -15,18 +15,20 @@ namespace {
 
 using fmt::format;
 
-std::string_view c_type(DType dtype) {
-  constexpr std::string_view kTypes[kDTypeCount] = {"bool",     "int32_t",  "int64_t", "uint32_t",
-                                                    "uint16_t", "uint16_t", "float",   "double"};
-  return kTypes[static_cast<size_t>(dtype)];
-}
-
-std::string_view c_dtype(DType dtype) {
-  constexpr std::string_view kNames[kDTypeCount] = {"BRAZE_BOOL", "BRAZE_I32", "BRAZE_I64",
-                                                    "BRAZE_U32",  "BRAZE_F16", "BRAZE_BF16",
-                                                    "BRAZE_F32",  "BRAZE_F64"};
-  return kNames[static_cast<size_t>(dtype)];
-}
+// The C type of an element, and its name in c.h.
+struct CType {
+  std::string_view element, name;
+};
+constexpr DTypeTable<CType> kCTypes = {
+    {DType::Bool, {"bool", "BRAZE_BOOL"}},        {DType::I8, {"int8_t", "BRAZE_I8"}},
+    {DType::U8, {"uint8_t", "BRAZE_U8"}},         {DType::I16, {"int16_t", "BRAZE_I16"}},
+    {DType::U16, {"uint16_t", "BRAZE_U16"}},      {DType::I32, {"int32_t", "BRAZE_I32"}},
+    {DType::U32, {"uint32_t", "BRAZE_U32"}},      {DType::I64, {"int64_t", "BRAZE_I64"}},
+    {DType::U64, {"uint64_t", "BRAZE_U64"}},      {DType::F16, {"uint16_t", "BRAZE_F16"}},
+    {DType::BF16, {"uint16_t", "BRAZE_BF16"}},    {DType::F32, {"float", "BRAZE_F32"}},
+    {DType::F64, {"double", "BRAZE_F64"}},        {DType::F8E4M3, {"uint8_t", "BRAZE_F8E4M3"}},
+    {DType::F8E5M2, {"uint8_t", "BRAZE_F8E5M2"}},
+};
 
 // Names that C takes and that no two things of one scope share.
 class Names {
@@ -173,9 +175,9 @@ class FunctionWriter {
       if (is_parameter(symbol))
         parameters.push_back("int64_t " + symbols_.at(symbol.symbol_name()));
     for (const Port& port : inputs_)
-      parameters.push_back(format("const {}* {}", c_type(port.type.dtype), port.name));
+      parameters.push_back(format("const {}* {}", kCTypes[port.type.dtype].element, port.name));
     for (const Port& port : outputs_)
-      parameters.push_back(format("{}* {}", c_type(port.type.dtype), port.name));
+      parameters.push_back(format("{}* {}", kCTypes[port.type.dtype].element, port.name));
     return format("static inline braze_status {}_run({}) {{\n", c_name_,
                   join(parameters, ",\n    ", [](const std::string& p) { return p; }));
   }
@@ -213,7 +215,7 @@ class FunctionWriter {
         "    status = braze_array_from_host({}, {}, shape, {},\n"
         "                                   braze_function_device(function), &arguments[{}]);\n"
         "  }}\n",
-        std::max<size_t>(rank, 1), rank == 0 ? "1" : extents, c_dtype(type.dtype), rank,
+        std::max<size_t>(rank, 1), rank == 0 ? "1" : extents, kCTypes[type.dtype].name, rank,
         inputs_[i].name, i);
   }
 

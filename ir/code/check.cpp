@@ -149,14 +149,14 @@ void CodeChecker::check_align(int64_t align, const char* rule, std::string_view 
 // ------------------------------------------------------------------------------
 
 void CodeChecker::check_index(const Expr& e, const ValueType* positions) {
-  bool wide = false;  // i64 values have no range that could be analysed
+  bool wide = false;  // 64-bit values have no range that could be analysed
   for (const std::string& symbol : e.symbols()) {
     if (symbol[0] == '%') {
       expect(values_.contains(symbol), rules_.names, fmt::format("{} is not defined here", symbol));
       const auto found = std::find_if(code_.values.begin(), code_.values.end(),
                                       [&](const Value& v) { return v.name == symbol.substr(1); });
       if (found == code_.values.end()) continue;
-      wide |= found->type.dtype == DType::I64;
+      wide |= size_of(found->type.dtype) == 8;
       expect(is_integer(found->type.dtype), rules_.index, fmt::format("{} is no integer", symbol));
       const bool fits = positions ? broadcasts(found->type, *positions)
                                   : found->type.rank() == 0 && found->type.lanes == 1;

@@ -26,16 +26,11 @@ ValueType broadcast_type(const ValueType& a, const ValueType& b) {
 }
 
 Interval dtype_range(DType dtype) {
-  switch (dtype) {
-    case DType::Bool:
-      return {0, 1};
-    case DType::I32:
-      return {INT32_MIN, INT32_MAX};
-    case DType::U32:
-      return {0, UINT32_MAX};
-    default:
-      return {};
-  }
+  if (dtype == DType::Bool) return {0, 1};
+  if (!is_integer(dtype) || size_of(dtype) == 8) return {};
+  const auto width = static_cast<int>(8 * size_of(dtype));
+  if (is_unsigned_integer(dtype)) return {0, (int64_t{1} << width) - 1};
+  return {-(int64_t{1} << (width - 1)), (int64_t{1} << (width - 1)) - 1};
 }
 
 }  // namespace

@@ -38,7 +38,7 @@ struct Literal {
   Kind kind = Kind::Number;
   SourceLocation where;
   uint64_t bits = 0;
-  int64_t integer = 0;
+  WholeNumber integer;
   double number = 0;
   float single = 0;  // rounded once from the text
 };
@@ -305,13 +305,9 @@ class CodeParser {
     const Token token = negative ? scanner_.peek_second() : scanner_.peek();
     const char* const end = token.text.data() + token.text.size();
     if (token.kind == TokenKind::Integer) {
-      uint64_t magnitude = 0;
-      const auto result = std::from_chars(token.text.data(), end, magnitude);
-      const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
-      if (result.ec == std::errc() && magnitude <= limit) {
+      out.integer.negative = negative;
+      if (std::from_chars(token.text.data(), end, out.integer.magnitude).ec == std::errc())
         out.kind = Literal::Kind::Integer;
-        out.integer = static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
-      }
     }
     out.number = scanner_.expect_number();
     out.single = static_cast<float>(out.number);
@@ -342,9 +338,9 @@ class CodeParser {
     if (dtype == DType::F32) return constant_bits(dtype, static_cast<double>(literal.single));
     if (is_floating(dtype)) return constant_bits(dtype, literal.number);
     if (dtype == DType::Bool || !whole) unfit();
-    const uint64_t bits = constant_bits_int(dtype, literal.integer);
-    if (bits_to_int(dtype, bits) != literal.integer) unfit();
-    return bits;
+    const auto bits = integer_bits(dtype, literal.integer.negative, literal.integer.magnitude);
+    if (!bits) unfit();
+    return *bits;
   }
 
   bool at_literal() const {

@@ -27,7 +27,7 @@ std::string condition_text(const Condition& condition) {
 // A literal that reads back to the same bits; NaNs with a payload of their own as bits.
 std::string literal_text(DType dtype, uint64_t bits) {
   if (dtype == DType::Bool) return bits ? "true" : "false";
-  if (!is_floating(dtype)) return std::to_string(bits_to_int(dtype, bits));
+  if (!is_floating(dtype)) return integer_text(dtype, bits);
   const double value = bits_to_double(dtype, bits);
   if (std::isnan(value) && constant_bits(dtype, value) != bits)
     return fmt::format("bits(0x{:x})", bits);

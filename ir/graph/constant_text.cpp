@@ -17,14 +17,6 @@ using fmt::format;
 // larger constant of one value is a scalar and a broadcast. Longer lists are written as bytes.
 constexpr int64_t kMaxListed = 64;
 
-std::string element_text(const HostTensor& tensor, int64_t i) {
-  const DType dtype = tensor.dtype();
-  if (dtype == DType::Bool) return tensor.get_int(i) ? "true" : "false";
-  if (is_integer(dtype)) return std::to_string(tensor.get_int(i));
-  const double value = tensor.get_double(i);
-  return dtype == DType::F64 ? number_text(value) : float_text(static_cast<float>(value));
-}
-
 // A NaN with sign or payload has no decimal text.
 bool has_decimal_text(const HostTensor& tensor) {
   if (!is_floating(tensor.dtype())) return true;
@@ -43,7 +35,7 @@ std::string list_text(const HostTensor& tensor, size_t axis, int64_t& next) {
   std::string text = "[";
   for (int64_t i = 0; i < tensor.shape()[axis]; ++i) {
     if (i) text += ", ";
-    text += axis + 1 == tensor.shape().size() ? element_text(tensor, next++)
+    text += axis + 1 == tensor.shape().size() ? tensor.element_text(next++)
                                               : list_text(tensor, axis + 1, next);
   }
   return text + "]";
@@ -93,11 +85,12 @@ class ConstantParser {
       return 0;
     }
     if (is_floating(dtype_)) return constant_bits(dtype_, scanner_.expect_number());
-    const int64_t value = scanner_.expect_integer();
-    const uint64_t bits = constant_bits_int(dtype_, value);
-    if (bits_to_int(dtype_, bits) != value)
-      scanner_.fail_here(format("{} before this does not fit {}", value, name(dtype_)));
-    return bits;
+    const auto [negative, magnitude] = scanner_.expect_whole_number();
+    const auto bits = integer_bits(dtype_, negative, magnitude);
+    if (!bits)
+      scanner_.fail_here(
+          format("{}{} before this does not fit {}", negative ? "-" : "", magnitude, name(dtype_)));
+    return *bits;
   }
 
   // Behind "[", up to and with "]".
@@ -175,7 +168,7 @@ class ConstantParser {
 std::string constant_text(const HostTensor& tensor) {
   if (tensor.numel() == 0) return "[]";
   if (tensor.numel() > kMaxListed || !has_decimal_text(tensor)) return hex_text(tensor);
-  if (is_uniform(tensor)) return element_text(tensor, 0);
+  if (is_uniform(tensor)) return tensor.element_text(0);
   int64_t next = 0;
   return list_text(tensor, 0, next);
 }

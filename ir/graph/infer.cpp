@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/ops/machine_semantics.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -46,7 +47,8 @@ struct Inference {
       if (types.contains(candidate))
         known += format("{}{}", known.empty() ? "" : ", ", name(candidate));
     reject(codes::kDTypeMismatch,
-           format("operand {} is {}; the op takes {}", i, name(dtype(i)), known));
+           format("operand {} is {}; the op takes {}", i, name(dtype(i)), known),
+           is_stored_float(dtype(i)) ? format("insert convert(operand {}, f32)", i) : "");
   }
   void require_same_dtype(size_t i, size_t j) const {
     if (dtype(i) == dtype(j)) return;
@@ -98,8 +100,10 @@ struct Inference {
     if (row.result == ResultRule::Boolean) result = DType::Bool;
     if (row.result == ResultRule::Chosen) result = wanted.dtype;
     if (map.op == ElementwiseOp::bitcast)
-      require(size_of(result) == size_of(dtype(0)), codes::kDTypeMismatch,
-              format("{} has another size", name(result)), "use convert");
+      require(have_same_bits(result, dtype(0)), codes::kDTypeMismatch,
+              size_of(result) == size_of(dtype(0)) ? "bool has no bits of another dtype"
+                                                   : format("{} has another size", name(result)),
+              "use convert");
     return {result, shape(0)};
   }
 
@@ -208,7 +212,8 @@ struct Inference {
 
   TensorType operator()(const IotaOp& iota) const {
     require_operands(0);
-    require(kNumeric.contains(wanted.dtype), codes::kDTypeMismatch, "bool has no indices");
+    require(kNumeric.contains(wanted.dtype), codes::kDTypeMismatch,
+            format("{} has no indices", name(wanted.dtype)));
     require_axis(iota.axis, wanted.shape.rank());
     return wanted;
   }
@@ -265,7 +270,7 @@ struct Inference {
 
   TensorType operator()(const ArgReduceOp& arg) const {
     require_operands(1);
-    require_dtype(0, kAnyType);
+    require_dtype(0, kOrdered);
     require_axis(arg.axis, shape(0).rank());
     const auto axis = static_cast<size_t>(arg.axis);
     require(proves_at_most(1, shape(0)[axis]), codes::kShapeMismatch,
@@ -292,9 +297,10 @@ struct Inference {
     for (const int64_t axis : dot.batch_left) dims.push_back(shape(0)[static_cast<size_t>(axis)]);
     append_free(dims, shape(0), dot.batch_left, dot.contract_left);
     append_free(dims, shape(1), dot.batch_right, dot.contract_right);
-    require(wanted.dtype == dtype(0) || (is_half(dtype(0)) && wanted.dtype == DType::F32),
-            codes::kDTypeMismatch, format("the result cannot be {}", name(wanted.dtype)),
-            "the result has the operands' dtype, or f32 for 16-bit floats");
+    require(accumulates_as(dtype(0), wanted.dtype), codes::kDTypeMismatch,
+            format("the result cannot be {}", name(wanted.dtype)),
+            "the result has the operands' dtype, f32 for 16-bit floats, or for integers a wider "
+            "dtype that holds them");
     require(!dot.tf32 || dtype(0) == DType::F32, codes::kDTypeMismatch, "tf32 is for f32 operands");
     return {wanted.dtype, Shape(std::move(dims))};
   }

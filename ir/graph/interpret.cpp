@@ -312,11 +312,13 @@ struct Evaluator {
            {node.location, node.label, {}});
     for (int64_t i = 0; i < result.numel(); ++i) {
       const auto at = [&](int64_t k) { return loop.element(i, k); };
-      result.set_int(
-          i,
-          is_floating(x.dtype())
-              ? find_extreme(op.is_max, loop.extent, [&](int64_t k) { return x.get_double(at(k)); })
-              : find_extreme(op.is_max, loop.extent, [&](int64_t k) { return x.get_int(at(k)); }));
+      const auto extreme = [&](auto&& get) { return find_extreme(op.is_max, loop.extent, get); };
+      const auto integer = [&](int64_t k) { return x.get_int(at(k)); };
+      result.set_int(i, is_floating(x.dtype())
+                            ? extreme([&](int64_t k) { return x.get_double(at(k)); })
+                        : is_unsigned_integer(x.dtype())
+                            ? extreme([&](int64_t k) { return static_cast<uint64_t>(integer(k)); })
+                            : extreme(integer));
     }
   }
 

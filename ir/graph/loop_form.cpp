@@ -333,7 +333,7 @@ class Builder {
     for (size_t r = 0; r < right.rank(); ++r)
       if (!right_used[r]) right_at[r] = d_[d++];
     form_.monoid = Monoid::Sum;
-    form_.accumulator = accumulation_type(Monoid::Sum, operand_type(0).dtype);
+    form_.accumulator = compute_type(node_.type.dtype);
     form_.tf32 = op.tf32;
     form_.is_dot = true;
     const uint32_t x = converted(load(0, std::move(left_at)), form_.accumulator);

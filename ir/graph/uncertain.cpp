@@ -7,6 +7,7 @@
 #include "braze/error.h"
 #include "ir/graph/interpret.h"
 #include "ir/ops/scalar.h"
+#include "ir/values/value_of.h"
 
 namespace braze {
 namespace {
@@ -22,29 +23,11 @@ constexpr double kReferenceUlps = 2;
 struct Format {
   int precision;     // bits of the significand
   int min_exponent;  // of normal numbers
-  int max_exponent;
 };
 
-Format format(DType dtype) {
-  switch (dtype) {
-    case DType::F16:
-      return {11, -14, 15};
-    case DType::BF16:
-      return {8, -126, 127};
-    case DType::F32:
-      return {24, -126, 127};
-    default:
-      return {53, -1022, 1023};
-  }
-}
+Format format(DType dtype) { return {info(dtype).fraction + 1, least_exponent(dtype)}; }
 
 double smallest_subnormal(DType dtype) { return ulp(dtype, 0); }
-
-/// From here on, rounding to nearest gives infinity. For f64 infinity itself.
-double overflow_threshold(DType dtype) {
-  const Format f = format(dtype);
-  return std::ldexp(2 - std::ldexp(1.0, -f.precision), f.max_exponent);
-}
 
 uint64_t as_bits(double x) { return std::bit_cast<uint64_t>(x); }
 
@@ -63,7 +46,7 @@ bool rounds(ElementwiseOp op, DType from, DType to) {
     case Row::sqrt:
       return true;
     case Row::convert:
-      return to != DType::F64 && !(is_half(from) && to == DType::F32);
+      return to != DType::F64 && !(is_short_float(from) && to == DType::F32);
     default:
       return !is_machine(op);
   }

@@ -147,7 +147,8 @@ class KernelChecker : public CodeChecker {
     const bool shared = memory.space == MemorySpace::Workspace ||
                         (memory.space == MemorySpace::Parameter && memory.mode == Mode::InOut);
     expect(shared, "K13", fmt::format("%{} is neither `work` nor `inout`", memory.name));
-    expect(is_integer(memory.dtype), "K13", "atomics are on integers");
+    expect(is_integer(memory.dtype) && size_of(memory.dtype) >= 4, "K13",
+           "atomics are on integers of 32 or 64 bits");
     const ValueType type{memory.dtype, 1, {}};
     expect(result_type() == type && (op.value.is_literal() || type_of(op.value) == type), "K13",
            fmt::format("operand and result are {}", type.to_string()));

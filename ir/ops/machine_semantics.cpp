@@ -17,41 +17,7 @@ using enum ElementwiseOp;
 
 // The C++ type in which a dtype is computed.
 template <DType D>
-struct Compute;
-template <>
-struct Compute<DType::Bool> {
-  using Type = bool;
-};
-template <>
-struct Compute<DType::I32> {
-  using Type = int32_t;
-};
-template <>
-struct Compute<DType::I64> {
-  using Type = int64_t;
-};
-template <>
-struct Compute<DType::U32> {
-  using Type = uint32_t;
-};
-template <>
-struct Compute<DType::F16> {
-  using Type = float;
-};
-template <>
-struct Compute<DType::BF16> {
-  using Type = float;
-};
-template <>
-struct Compute<DType::F32> {
-  using Type = float;
-};
-template <>
-struct Compute<DType::F64> {
-  using Type = double;
-};
-template <DType D>
-using ComputeType = typename Compute<D>::Type;
+using ComputeType = ElementOf<compute_type(D)>;
 
 template <DType D>
 constexpr int kWidth = static_cast<int>(8 * size_of(D));
@@ -66,6 +32,10 @@ ComputeType<D> load(uint64_t bits) {
     return f16_to_float(static_cast<uint16_t>(bits));
   else if constexpr (D == DType::BF16)
     return bf16_to_float(static_cast<uint16_t>(bits));
+  else if constexpr (D == DType::F8E4M3)
+    return f8e4m3_to_float(static_cast<uint8_t>(bits));
+  else if constexpr (D == DType::F8E5M2)
+    return f8e5m2_to_float(static_cast<uint8_t>(bits));
   else if constexpr (D == DType::F32)
     return std::bit_cast<float>(static_cast<uint32_t>(bits));
   else if constexpr (D == DType::F64)
@@ -90,6 +60,10 @@ uint64_t store(T value) {
       return float_to_bf16(value);
     else
       return double_to_bf16(value);
+  } else if constexpr (D == DType::F8E4M3) {
+    return double_to_f8e4m3(value);
+  } else if constexpr (D == DType::F8E5M2) {
+    return double_to_f8e5m2(value);
   } else if constexpr (D == DType::F32) {
     return std::bit_cast<uint32_t>(static_cast<float>(value));
   } else if constexpr (D == DType::F64) {
@@ -110,7 +84,7 @@ T divide(T x, T y) {
   else if (std::is_signed_v<T> && y == T(-1))
     return static_cast<T>(0 - static_cast<uint64_t>(x));
   else
-    return x / y;
+    return static_cast<T>(x / y);
 }
 
 template <class T>
@@ -122,7 +96,7 @@ T remainder(T x, T y) {
   else if (std::is_signed_v<T> && y == T(-1))
     return 0;
   else
-    return x % y;
+    return static_cast<T>(x % y);
 }
 
 // IEEE 754-2019 minimum and maximum.
@@ -203,9 +177,10 @@ uint64_t apply(uint64_t x_bits, [[maybe_unused]] uint64_t y_bits,
   if constexpr (op == approx_exp2) return store<D>(flushed(static_cast<T>(std::exp2(double(x)))));
 }
 
-// An integer below 2^63 in magnitude as a double that rounds to any shorter format as the integer
-// itself would: bits that a double cannot hold are gathered in its last place.
-double to_double_sticky(int64_t value) {
+// An integer as a double that rounds to any shorter format as the integer itself would: bits that
+// a double cannot hold are gathered in its last place.
+template <class T>
+double to_double_sticky(T value) {
   constexpr uint64_t kLost = (1 << 11) - 1;
   const uint64_t magnitude =
       value < 0 ? 0 - static_cast<uint64_t>(value) : static_cast<uint64_t>(value);
@@ -222,11 +197,12 @@ uint64_t convert_bits(uint64_t bits, uint64_t, uint64_t) {
   if constexpr (To == DType::Bool) {
     return x != S(0);
   } else if constexpr (is_floating(To)) {
-    // Every dtype but i64 is exact in double; i64 takes the hardware's one rounding where it has
-    // it.
-    if constexpr (From == DType::I64 && is_half(To))
+    // Every dtype but the 64-bit integers is exact in double; those take the hardware's one
+    // rounding where it has it.
+    constexpr bool kLong = is_integer(From) && size_of(From) == 8;
+    if constexpr (kLong && is_short_float(To))
       return store<To>(to_double_sticky(x));
-    else if constexpr (From == DType::I64)
+    else if constexpr (kLong)
       return store<To>(static_cast<T>(x));
     else
       return store<To>(static_cast<double>(x));
@@ -299,7 +275,7 @@ MachineFunction machine_function(ElementwiseOp op, DType operand, DType result) 
   const auto from = static_cast<size_t>(operand), to = static_cast<size_t>(result);
   if (op == ElementwiseOp::convert) return kConverts[from * kDTypeCount + to];
   if (op == ElementwiseOp::bitcast)
-    return size_of(operand) == size_of(result) ? kBitcasts[from] : nullptr;
+    return have_same_bits(operand, result) ? kBitcasts[from] : nullptr;
   if (result != result_dtype(info(op).result, operand, result)) return nullptr;
   return kFunctions[static_cast<size_t>(op) * kDTypeCount + from];
 }

@@ -27,4 +27,9 @@ constexpr DType result_dtype(ResultRule rule, DType operand, DType chosen) {
   return rule == ResultRule::Same ? operand : rule == ResultRule::Boolean ? DType::Bool : chosen;
 }
 
+/// Whether the bits of one dtype are elements of the other: a bool is 0 or 1.
+constexpr bool have_same_bits(DType a, DType b) {
+  return a == b || (size_of(a) == size_of(b) && a != DType::Bool && b != DType::Bool);
+}
+
 }  // namespace braze

@@ -20,8 +20,8 @@ uint64_t all_ones(DType dtype) { return constant_bits_int(dtype, -1); }
 constexpr MonoidInfo kMonoids[] = {
     {"sum", ElementwiseOp::add, kNumeric, zero},
     {"prod", ElementwiseOp::mul, kNumeric, one},
-    {"max", ElementwiseOp::max, kAnyType, least},
-    {"min", ElementwiseOp::min, kAnyType, greatest},
+    {"max", ElementwiseOp::max, kOrdered, least},
+    {"min", ElementwiseOp::min, kOrdered, greatest},
     {"and", ElementwiseOp::logical_and, kLogical, all_ones},
     {"or", ElementwiseOp::logical_or, kLogical, zero},
 };

@@ -68,4 +68,18 @@ int64_t bits_to_int(DType dtype, uint64_t bits) {
   return static_cast<int64_t>(evaluate_machine(ElementwiseOp::convert, dtype, DType::I64, bits));
 }
 
+std::string integer_text(DType dtype, uint64_t bits) {
+  const int64_t value = bits_to_int(dtype, bits);
+  return is_signed_integer(dtype) ? std::to_string(value)
+                                  : std::to_string(static_cast<uint64_t>(value));
+}
+
+std::optional<uint64_t> integer_bits(DType dtype, bool negative, uint64_t magnitude) {
+  const int width = dtype == DType::Bool ? 1 : static_cast<int>(8 * size_of(dtype));
+  const uint64_t greatest = ~uint64_t{0} >> (64 - width + is_signed_integer(dtype));
+  const uint64_t limit = !negative ? greatest : is_signed_integer(dtype) ? greatest + 1 : 0;
+  if (magnitude > limit) return std::nullopt;
+  return constant_bits_int(dtype, static_cast<int64_t>(negative ? 0 - magnitude : magnitude));
+}
+
 }  // namespace braze

@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <span>
+#include <string>
 
 #include "braze/dtype.h"
 
@@ -74,5 +76,9 @@ uint64_t constant_bits_int(DType dtype, int64_t value);
 /// The value of an element with these bits, exactly except for large i64.
 double bits_to_double(DType dtype, uint64_t bits);
 int64_t bits_to_int(DType dtype, uint64_t bits);
+/// The decimal text of an element of an integer dtype.
+std::string integer_text(DType dtype, uint64_t bits);
+/// The bits of an integer, if `dtype`, which is an integer one or bool, has it.
+std::optional<uint64_t> integer_bits(DType dtype, bool negative, uint64_t magnitude);
 
 }  // namespace braze

@@ -219,6 +219,19 @@ std::string_view Scanner::expect_string() { return expect_kind(TokenKind::String
 
 int64_t Scanner::expect_integer() {
   const Token start = token_;
+  const WholeNumber number = expect_whole_number();
+  const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (number.negative ? 1 : 0);
+  if (number.magnitude > limit)
+    fail_at(start,
+            fmt::format("{}{} does not fit 64 bits", number.negative ? "-" : "",
+                        excerpt(std::to_string(number.magnitude))),
+            codes::kSyntax);
+  // Negated as unsigned, so that the smallest integer needs no case of its own.
+  return static_cast<int64_t>(number.negative ? 0 - number.magnitude : number.magnitude);
+}
+
+WholeNumber Scanner::expect_whole_number() {
+  const Token start = token_;
   const bool negative = accept("-");
   if (token_.kind != TokenKind::Integer) {
     fail_here(fmt::format("expected an integer, found {}", describe(token_)));
@@ -226,14 +239,12 @@ int64_t Scanner::expect_integer() {
   const std::string_view digits = token_.text;
   uint64_t magnitude = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), magnitude);
-  const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (negative ? 1 : 0);
-  if (result.ec != std::errc() || magnitude > limit) {
+  if (result.ec != std::errc()) {
     fail_at(start, fmt::format("{}{} does not fit 64 bits", negative ? "-" : "", excerpt(digits)),
             codes::kSyntax);
   }
   next();
-  // Negated as unsigned, so that the smallest integer needs no case of its own.
-  return static_cast<int64_t>(negative ? 0 - magnitude : magnitude);
+  return {negative, magnitude};
 }
 
 double Scanner::expect_number() {

@@ -2,8 +2,9 @@
 //
 // Tokens are identifiers, %names, @names, integers, floating-point numbers, strings and
 // punctuation: one character, or one of -> .. == != <= >=. Words hold letters, digits, _ and inner
-// dots; numbers may be hexadecimal, as 0x1.8p-3. "//" starts a comment that ends with the line. The text is untrusted: nothing is allocated
-// beyond the size of the text, every error names line and column.
+// dots; numbers may be hexadecimal, as 0x1.8p-3. "//" starts a comment that ends with the line. The
+// text is untrusted: nothing is allocated beyond the size of the text, every error names line and
+// column.
 #pragma once
 
 #include <cstdint>
@@ -39,6 +40,12 @@ struct Token {
   uint32_t column = 1;
 };
 
+/// An integer as it is written, with optional leading minus.
+struct WholeNumber {
+  bool negative = false;
+  uint64_t magnitude = 0;
+};
+
 class Scanner {
  public:
   /// `text` must outlive the scanner. Fails if the first token is malformed, as `next` does later.
@@ -62,6 +69,7 @@ class Scanner {
   std::string_view expect_symbol();  // @name
   std::string_view expect_string();  // as written; `unquote` resolves escapes
   int64_t expect_integer();          // with optional leading minus
+  WholeNumber expect_whole_number();
   /// A number as double: integer, float, inf, -inf, nan; optional leading minus.
   double expect_number();
 

@@ -122,6 +122,8 @@ class TileChecker : public CodeChecker {
     ValueType values = type_of(op.values), indices = type_of(op.indices);
     expect(is_integer(indices.dtype) && indices.extents == values.extents, "T7",
            "the indices are integers in the extents of the values");
+    expect(kOrdered.contains(values.dtype), "T7",
+           fmt::format("there is no order of {}", name(values.dtype)));
     expect(op.axes.size() == 1, "T12", "an arg-reduction has one axis");
     for (const int64_t axis : op.axes) {
       if (!axis_of(axis, values) || !axis_of(axis, indices)) return;
@@ -153,8 +155,9 @@ class TileChecker : public CodeChecker {
     };
     expect(at(*a, op.contract_a) == at(*b, op.contract_b), "T12", "the contracted extents agree");
     const bool f64 = a->dtype == DType::F64;
-    expect(is_floating(a->dtype) && is_floating(b->dtype) && f64 == (b->dtype == DType::F64), "T7",
-           "a dot of floats");
+    expect(is_arithmetic_float(a->dtype) && is_arithmetic_float(b->dtype) &&
+               f64 == (b->dtype == DType::F64),
+           "T7", "a dot of floats");
     const ValueType result{
         f64 ? DType::F64 : DType::F32, 1, {at(*a, 1 - op.contract_a), at(*b, 1 - op.contract_b)}};
     expect(type_of(op.c) == result, "T7", fmt::format("the accumulator is {}", result.to_string()));

@@ -23,7 +23,7 @@ std::string index_text(const std::vector<int64_t>& shape, int64_t element) {
 }
 
 std::string element_text(const HostTensor& x, int64_t i) {
-  return is_floating(x.dtype()) ? number_text(x.get_double(i)) : std::to_string(x.get_int(i));
+  return is_floating(x.dtype()) ? number_text(x.get_double(i)) : x.element_text(i);
 }
 
 /// Fails the comparison if the types differ, and says so.

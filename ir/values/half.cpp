@@ -1,30 +1,38 @@
 #include "ir/values/half.h"
 
+#include <algorithm>
+
+#include "braze/dtype.h"
+
 namespace braze {
 
 namespace {
 
-/// The nearest number with `kExponent` exponent bits and `kFraction` fraction bits, ties to even.
-template <int kExponent, int kFraction>
+/// The nearest number of a format, ties to even.
+template <DType D>
 uint16_t round_to(double value) {
+  constexpr int kExponent = info(D).exponent, kFraction = info(D).fraction;
+  constexpr int kSign = kExponent + kFraction;
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
-  constexpr uint16_t kInfinity = ((1 << kExponent) - 1) << kFraction;
-  constexpr uint16_t kQuiet = 1 << (kFraction - 1);
+  constexpr uint16_t kTop = ((1 << kExponent) - 1) << kFraction;
+  // What no number reaches: infinity, or without one NaN.
+  constexpr uint16_t kBeyond = info(D).infinities ? kTop : (1 << kSign) - 1;
+  constexpr uint16_t kQuiet = info(D).infinities ? 1 << (kFraction - 1) : kBeyond;
   constexpr uint64_t kHidden = 1ull << 52;
 
   const auto bits = std::bit_cast<uint64_t>(value);
-  const auto sign = static_cast<uint16_t>(bits >> 63 << 15);
+  const auto sign = static_cast<uint16_t>(bits >> 63 << kSign);
   const uint64_t fraction = bits & (kHidden - 1);
   const int source_exponent = static_cast<int>(bits >> 52 & 0x7ff);
   if (source_exponent == 0x7ff) {
     const auto payload = static_cast<uint16_t>(fraction >> (52 - kFraction));
-    return sign | kInfinity | (fraction ? kQuiet | payload : 0);
+    return sign | (fraction ? kTop | kQuiet | payload : kBeyond);
   }
   // The exponent field of the result if it is normal; below 1 it is subnormal, which has no hidden
   // bit and loses one more fraction bit per step.
   const int exponent = source_exponent - 1023 + kBias;
   const int drop = 52 - kFraction + (exponent < 1 ? 1 - exponent : 0);
-  if (exponent >= (1 << kExponent) - 1) return sign | kInfinity;
+  if (exponent >= 1 << kExponent) return sign | kBeyond;
   if (drop > 53) return sign;  // less than half of the smallest subnormal
 
   const uint64_t significand = kHidden | fraction;
@@ -35,7 +43,7 @@ uint16_t round_to(double value) {
   // A carry out of the fraction moves into the exponent, which is right also into infinity. The
   // hidden bit counts as one in the exponent field.
   if (exponent > 1) kept += static_cast<uint64_t>(exponent - 1) << kFraction;
-  return sign | static_cast<uint16_t>(kept);
+  return sign | static_cast<uint16_t>(std::min<uint64_t>(kept, kBeyond));
 }
 
 }  // namespace
@@ -55,9 +63,27 @@ float f16_to_float(uint16_t bits) {
   return std::bit_cast<float>(sign | (exponent + 127 - 15) << 23 | fraction << 13);
 }
 
-uint16_t double_to_f16(double value) { return round_to<5, 10>(value); }
-uint16_t float_to_f16(float value) { return round_to<5, 10>(value); }
-uint16_t double_to_bf16(double value) { return round_to<8, 7>(value); }
+uint16_t double_to_f16(double value) { return round_to<DType::F16>(value); }
+uint16_t float_to_f16(float value) { return round_to<DType::F16>(value); }
+uint16_t double_to_bf16(double value) { return round_to<DType::BF16>(value); }
+uint8_t double_to_f8e4m3(double value) {
+  return static_cast<uint8_t>(round_to<DType::F8E4M3>(value));
+}
+uint8_t double_to_f8e5m2(double value) {
+  return static_cast<uint8_t>(round_to<DType::F8E5M2>(value));
+}
+
+float f8e4m3_to_float(uint8_t bits) {
+  const uint32_t magnitude = bits & 0x7f, sign = static_cast<uint32_t>(bits & 0x80) << 24;
+  if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000);
+  // As the bits of an f32 it is 2^120 times too small, be it normal or not.
+  const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
+  return sign ? -value : value;
+}
+
+float f8e5m2_to_float(uint8_t bits) {  // the upper half of an f16
+  return f16_to_float(static_cast<uint16_t>(bits << 8));
+}
 
 uint16_t float_to_bf16(float value) {
   const auto bits = std::bit_cast<uint32_t>(value);

@@ -1,5 +1,6 @@
-// half.h — conversions between the 16-bit floats and f32: exact up, round-to-nearest-even down,
-// subnormals kept, NaN stays NaN (quiet).
+// half.h — conversions between the 16-bit and 8-bit floats and f32: exact up, round-to-nearest-even
+// down, subnormals kept, NaN stays NaN (quiet). f8e4m3, which has no infinities, is NaN beyond its
+// greatest number, 448.
 #pragma once
 
 #include <bit>
@@ -16,5 +17,11 @@ inline float bf16_to_float(uint16_t bits) {
 }
 uint16_t float_to_bf16(float value);
 uint16_t double_to_bf16(double value);  // rounds once
+
+float f8e4m3_to_float(uint8_t bits);
+float f8e5m2_to_float(uint8_t bits);
+// Each rounds once.
+uint8_t double_to_f8e4m3(double value);
+uint8_t double_to_f8e5m2(double value);
 
 }  // namespace braze

@@ -137,72 +137,62 @@ std::byte* HostTensor::at(int64_t i) { return const_cast<std::byte*>(std::as_con
 
 double HostTensor::get_double(int64_t i) const {
   const std::byte* p = at(i);
-  switch (dtype_) {
-    case DType::F16:
+  return visit_dtype(dtype_, [&]<DType D>() -> double {
+    if constexpr (D == DType::F16)
       return f16_to_float(load<uint16_t>(p));
-    case DType::BF16:
+    else if constexpr (D == DType::BF16)
       return bf16_to_float(load<uint16_t>(p));
-    case DType::F32:
-      return load<float>(p);
-    case DType::F64:
-      return load<double>(p);
-    default:
-      return static_cast<double>(get_int(i));
-  }
+    else if constexpr (D == DType::F8E4M3)
+      return f8e4m3_to_float(load<uint8_t>(p));
+    else if constexpr (D == DType::F8E5M2)
+      return f8e5m2_to_float(load<uint8_t>(p));
+    else if constexpr (D == DType::Bool)
+      return load<uint8_t>(p) != 0;
+    else
+      return static_cast<double>(load<ElementOf<D>>(p));
+  });
 }
 
 int64_t HostTensor::get_int(int64_t i) const {
   const std::byte* p = at(i);
-  switch (dtype_) {
-    case DType::Bool:
-      return load<uint8_t>(p) != 0;
-    case DType::I32:
-      return load<int32_t>(p);
-    case DType::I64:
-      return load<int64_t>(p);
-    case DType::U32:
-      return load<uint32_t>(p);
-    default:
+  return visit_dtype(dtype_, [&]<DType D>() -> int64_t {
+    if constexpr (is_integer(D))
+      return static_cast<int64_t>(load<ElementOf<D>>(p));
+    else
       return saturate_to_int(get_double(i));
-  }
+  });
 }
 
 void HostTensor::set_double(int64_t i, double value) {
   std::byte* p = at(i);
-  switch (dtype_) {
-    case DType::Bool:
-      return store<uint8_t>(p, value != 0);
-    case DType::F16:
-      return store(p, double_to_f16(value));
-    case DType::BF16:
-      return store(p, double_to_bf16(value));
-    case DType::F32:
-      return store(p, static_cast<float>(value));
-    case DType::F64:
-      return store(p, value);
-    default:
-      return set_int(i, wrap_to_int(value));
-  }
+  visit_dtype(dtype_, [&]<DType D>() {
+    if constexpr (D == DType::Bool)
+      store<uint8_t>(p, value != 0);
+    else if constexpr (D == DType::F16)
+      store(p, double_to_f16(value));
+    else if constexpr (D == DType::BF16)
+      store(p, double_to_bf16(value));
+    else if constexpr (D == DType::F8E4M3)
+      store(p, double_to_f8e4m3(value));
+    else if constexpr (D == DType::F8E5M2)
+      store(p, double_to_f8e5m2(value));
+    else if constexpr (is_floating(D))
+      store(p, static_cast<ElementOf<D>>(value));
+    else
+      set_int(i, wrap_to_int(value));
+  });
 }
 
 void HostTensor::set_int(int64_t i, int64_t value) {
   std::byte* p = at(i);
-  switch (dtype_) {
-    case DType::Bool:
-      return store<uint8_t>(p, value != 0);
-    case DType::I32:
-      return store(p, static_cast<int32_t>(value));
-    case DType::I64:
-      return store(p, value);
-    case DType::U32:
-      return store(p, static_cast<uint32_t>(value));
-    case DType::F32:
-      return store(p, static_cast<float>(value));
-    case DType::F64:
-      return store(p, static_cast<double>(value));
-    default:
-      return set_double(i, for_one_rounding(value));
-  }
+  visit_dtype(dtype_, [&]<DType D>() {
+    if constexpr (D == DType::Bool)
+      store<uint8_t>(p, value != 0);
+    else if constexpr (is_short_float(D))
+      set_double(i, for_one_rounding(value));
+    else
+      store(p, static_cast<ElementOf<D>>(value));
+  });
 }
 
 uint64_t HostTensor::get_bits(int64_t i) const {
@@ -225,18 +215,18 @@ bool identical(const HostTensor& a, const HostTensor& b) {
 }
 
 std::string HostTensor::element_text(int64_t i) const {
-  switch (dtype_) {
-    case DType::Bool:
+  switch (info(dtype_).kind) {
+    case NumberKind::Boolean:
       return get_int(i) ? "true" : "false";
-    case DType::F16:
-    case DType::BF16:
-    case DType::F32:
-      return float_text(static_cast<float>(get_double(i)));
-    case DType::F64:
-      return number_text(get_double(i));
+    case NumberKind::Signed:
+      return std::to_string(get_int(i));
+    case NumberKind::Unsigned:
+      return std::to_string(static_cast<uint64_t>(get_int(i)));
     default:
-      return fmt::format("{}", get_int(i));
+      break;
   }
+  return dtype_ == DType::F64 ? number_text(get_double(i))
+                              : float_text(static_cast<float>(get_double(i)));
 }
 
 std::string HostTensor::to_string(int64_t limit) const {

@@ -48,8 +48,8 @@ class HostTensor {
   }
 
   /// Element `i` (row-major) as the wider type: floats exactly by get_double, integers exactly by
-  /// get_int, which cuts floats towards zero and saturates. `i` out of range is Internal, here and
-  /// below.
+  /// get_int (u64 modulo 2^64), which cuts floats towards zero and saturates. `i` out of range is
+  /// Internal, here and below.
   double get_double(int64_t i) const;
   int64_t get_int(int64_t i) const;
   /// Stores with one rounding (floats), wrapping (integers, fractions cut) or as "not 0" (bool).
@@ -61,6 +61,8 @@ class HostTensor {
 
   /// Same dtype, shape and bits, where every NaN equals every NaN.
   friend bool identical(const HostTensor& a, const HostTensor& b);
+  /// Element i alone: "true", "-3", "0.1".
+  std::string element_text(int64_t i) const;
   /// "[[1, 2], [3, 4]]", elided in the middle beyond `limit` elements.
   std::string to_string(int64_t limit = 1000) const;
 
@@ -71,7 +73,6 @@ class HostTensor {
   void allocate();
   std::byte* at(int64_t i);
   const std::byte* at(int64_t i) const;
-  std::string element_text(int64_t i) const;
 
   DType dtype_ = DType::F32;
   std::vector<int64_t> shape_;

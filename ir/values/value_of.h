@@ -7,33 +7,34 @@
 
 namespace braze {
 
+/// The exponent of the least normal number of a floating dtype.
+inline int least_exponent(DType dtype) { return 2 - (1 << (info(dtype).exponent - 1)); }
+
+/// From here on, rounding to the nearest number of a floating dtype gives infinity, or NaN where
+/// there is none: half an ulp above the greatest. Infinity for f64.
+inline double overflow_threshold(DType dtype) {
+  const auto& [name, kind, bytes, exponent, fraction, infinities, safetensors, npy] = info(dtype);
+  // Without infinities there is one exponent more, of which the last number is NaN.
+  const double half_ulp = std::ldexp(1.0, -fraction - 1);
+  return std::ldexp(2 - (infinities ? 1 : 3) * half_ulp,
+                    (1 << (exponent - 1)) - (infinities ? 1 : 0));
+}
+
 /// Whether `number` is a value of `dtype`. Floating dtypes round it; but no finite number is one
-/// that they would round to infinity.
+/// that they would round to infinity or NaN, and no infinity one of a dtype without them.
 inline bool is_value(double number, DType dtype) {
-  if (is_floating(dtype)) {
-    if (!std::isfinite(number)) return true;
-    // Half an ulp above the greatest number.
-    switch (dtype) {
-      case DType::F16:
-        return std::abs(number) < 65520;
-      case DType::BF16:
-        return std::abs(number) < 0x1.ffp127;
-      case DType::F32:
-        return std::abs(number) < 0x1.ffffffp127;
-      default:
-        return true;
-    }
-  }
+  if (is_floating(dtype))
+    return std::isnan(number) || (std::isinf(number) && info(dtype).infinities) ||
+           std::abs(number) < overflow_threshold(dtype);
   if (number != std::floor(number)) return false;
-  switch (dtype) {
-    case DType::Bool:
+  const int width = static_cast<int>(8 * size_of(dtype));
+  switch (info(dtype).kind) {
+    case NumberKind::Boolean:
       return number == 0 || number == 1;
-    case DType::I32:
-      return -0x1p31 <= number && number < 0x1p31;
-    case DType::U32:
-      return 0 <= number && number < 0x1p32;
+    case NumberKind::Signed:
+      return -std::ldexp(1.0, width - 1) <= number && number < std::ldexp(1.0, width - 1);
     default:
-      return -0x1p63 <= number && number < 0x1p63;
+      return 0 <= number && number < std::ldexp(1.0, width);
   }
 }
 

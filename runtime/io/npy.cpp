@@ -22,12 +22,7 @@ namespace {
 constexpr std::string_view kMagic = "\x93NUMPY";
 constexpr size_t kMostDims = 64;  // as NumPy
 
-/// How NumPy spells our types, without the byte order. NumPy has no bfloat16: ml_dtypes writes it
-/// as two bytes without meaning, and so do we.
-constexpr std::pair<std::string_view, DType> kSpellings[] = {
-    {"b1", DType::Bool}, {"i4", DType::I32},  {"i8", DType::I64}, {"u4", DType::U32},
-    {"f2", DType::F16},  {"V2", DType::BF16}, {"f4", DType::F32}, {"f8", DType::F64},
-};
+// NumPy has no bfloat16: ml_dtypes writes it as two bytes without meaning, and so do we.
 
 /// The Python dictionary in a header: exactly the three keys, each once, in any order.
 class HeaderParser {
@@ -117,9 +112,10 @@ class HeaderParser {
     if (text.empty() || std::strchr("<>|=", text[0]) == nullptr) {
       if (text != "?") unsupported(quote(text));
     }
-    for (const auto& [spelling, dtype] : kSpellings) {
-      if (text != "?" && text.substr(1) != spelling) continue;
-      header_.dtype = text == "?" ? DType::Bool : dtype;
+    for (const DType dtype : kAllDTypes) {
+      if (info(dtype).npy.empty()) continue;
+      if (text == "?" ? dtype != DType::Bool : text.substr(1) != info(dtype).npy) continue;
+      header_.dtype = dtype;
       header_.big_endian = text[0] == '>';
       return;
     }
@@ -128,10 +124,11 @@ class HeaderParser {
   }
 
   [[noreturn]] void unsupported(std::string_view what) const {
-    fail(codes::kNpyType, fmt::format("{}: holds {}; Braze reads {}", file_, what,
-                                      join(kSpellings, ", ", [](const auto& s) {
-                                        return fmt::format("{} ({})", s.first, name(s.second));
-                                      })));
+    std::string known;
+    for (const DType dtype : kAllDTypes)
+      if (!info(dtype).npy.empty())
+        known += fmt::format("{}{} ({})", known.empty() ? "" : ", ", info(dtype).npy, name(dtype));
+    fail(codes::kNpyType, fmt::format("{}: holds {}; Braze reads {}", file_, what, known));
   }
 
   void shape() {
@@ -287,16 +284,15 @@ HostTensor parse_npy(std::span<const std::byte> bytes, std::string_view file) {
 }
 
 std::string npy_header_text(DType dtype, std::span<const int64_t> shape) {
-  std::string_view spelling;
-  for (const auto& [text, type] : kSpellings) {
-    if (type == dtype) spelling = text;
-  }
+  if (info(dtype).npy.empty())
+    fail(codes::kNpyType, fmt::format("the format of .npy has no {}", name(dtype)),
+         {.location = {}, .node = {}, .fix = "save it as .safetensors, or bitcast it to u8"});
   const std::string extents = join(shape, " ", [](int64_t e) { return std::to_string(e) + ","; });
   // "(3, 4)", but "(3,)".
   const std::string_view trimmed =
       shape.size() > 1 ? std::string_view(extents).substr(0, extents.size() - 1) : extents;
   std::string text = fmt::format("{{'descr': '{}{}', 'fortran_order': False, 'shape': ({}), }}",
-                                 dtype == DType::Bool ? '|' : '<', spelling, trimmed);
+                                 size_of(dtype) == 1 ? '|' : '<', info(dtype).npy, trimmed);
   constexpr size_t kFixed = 10;  // magic, version, length
   constexpr size_t kAlignment = 64;
   const size_t size = (kFixed + text.size() + 1 + kAlignment - 1) / kAlignment * kAlignment;

@@ -22,48 +22,32 @@ constexpr size_t kPrefix = 8;      // the size of the header
 constexpr size_t kAlignment = 64;  // of the data: a line of the cache, and what vector loads like
 constexpr size_t kMostDims = 64;
 
-/// The types of the format. Bits, because some of them are less than a byte.
-struct StoredType {
+/// Types of the format that Braze lacks. Bits, because some of them are less than a byte.
+struct ForeignType {
   std::string_view name;
+  unsigned bits;
+};
+constexpr ForeignType kForeignTypes[] = {
+    {"C64", 64},    {"F8_E8M0", 8}, {"F8_E4M3FNUZ", 8}, {"F8_E5M2FNUZ", 8},
+    {"F6_E2M3", 6}, {"F6_E3M2", 6}, {"F4", 4},
+};
+
+/// What the format says of a type: the bits of an element, and ours if it is one.
+struct StoredType {
   unsigned bits;
   std::optional<DType> dtype;
 };
-constexpr StoredType kTypes[] = {
-    {"BOOL", 8, DType::Bool},
-    {"I32", 32, DType::I32},
-    {"I64", 64, DType::I64},
-    {"U32", 32, DType::U32},
-    {"F16", 16, DType::F16},
-    {"BF16", 16, DType::BF16},
-    {"F32", 32, DType::F32},
-    {"F64", 64, DType::F64},
-    {"U8", 8, {}},
-    {"I8", 8, {}},
-    {"I16", 16, {}},
-    {"U16", 16, {}},
-    {"U64", 64, {}},
-    {"C64", 64, {}},
-    {"F8_E4M3", 8, {}},
-    {"F8_E5M2", 8, {}},
-    {"F8_E8M0", 8, {}},
-    {"F8_E4M3FNUZ", 8, {}},
-    {"F8_E5M2FNUZ", 8, {}},
-    {"F6_E2M3", 6, {}},
-    {"F6_E3M2", 6, {}},
-    {"F4", 4, {}},
-};
 
-const StoredType* find_type(std::string_view name) {
-  const auto* const found = std::find_if(std::begin(kTypes), std::end(kTypes),
-                                         [name](const StoredType& t) { return t.name == name; });
-  return found == std::end(kTypes) ? nullptr : found;
+std::optional<StoredType> find_type(std::string_view name) {
+  for (const DType dtype : kAllDTypes)
+    if (info(dtype).safetensors == name)
+      return StoredType{static_cast<unsigned>(8 * size_of(dtype)), dtype};
+  for (const ForeignType& type : kForeignTypes)
+    if (type.name == name) return StoredType{type.bits, {}};
+  return std::nullopt;
 }
 
-std::string_view stored_name(DType dtype) {
-  for (const StoredType& type : kTypes)
-    if (type.dtype == dtype) return type.name;
-  BRAZE_CHECK(false, "every dtype has a name in the format");
-}
+std::string_view stored_name(DType dtype) { return info(dtype).safetensors; }
 
 std::string type_text(const StoredTensor& tensor) {
   return fmt::format("{}[{}]", tensor.type, fmt::join(tensor.shape, ", "));
@@ -177,8 +161,8 @@ class HeaderReader {
       fail(codes::kSafetensorsFile,
            fmt::format("{} is truncated: the tensor {} ends at byte {} of the data, which have {}",
                        file_, quote(place.name), place.end, data_.size()));
-    const StoredType* const type = find_type(tensor.type);
-    if (type == nullptr) return;  // one that came later; its size is not known
+    const std::optional<StoredType> type = find_type(tensor.type);
+    if (!type) return;  // one that came later; its size is not known
     tensor.dtype = type->dtype;
     const std::optional<uint64_t> size = size_of(tensor, type->bits);
     if (size != place.end - place.begin)

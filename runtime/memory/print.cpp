@@ -64,22 +64,10 @@ class Printer {
   }
 
   std::string element(int64_t i) const {
-    switch (value_.dtype()) {
-      case DType::Bool:
-        return value_.get_int(i) ? "true" : "false";
-      case DType::I32:
-      case DType::I64:
-      case DType::U32:
-        return std::to_string(value_.get_int(i));
-      case DType::F16:
-      case DType::BF16:
-        return fmt::format("{:.4g}", value_.get_double(i));
-      case DType::F32:
-        return fmt::format("{:.6g}", value_.get_double(i));
-      case DType::F64:
-        return fmt::format("{:.8g}", value_.get_double(i));
-    }
-    return "";
+    if (!is_floating(value_.dtype())) return value_.element_text(i);
+    // Digits that all numbers of the dtype have.
+    const int digits = size_of(value_.dtype()) == 8 ? 8 : size_of(value_.dtype()) == 4 ? 6 : 4;
+    return fmt::format("{:.{}g}", value_.get_double(i), digits);
   }
 
   const HostTensor& value_;

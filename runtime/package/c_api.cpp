@@ -56,11 +56,22 @@ inline constexpr Code kNoStream{"no-stream", ErrorKind::InvalidArgument,
 
 namespace {
 
-static_assert(static_cast<int>(DType::Bool) == BRAZE_BOOL &&
-              static_cast<int>(DType::BF16) == BRAZE_BF16 &&
-              static_cast<int>(DType::F64) == BRAZE_F64);
 static_assert(static_cast<int>(LogLevel::Debug) == BRAZE_LOG_DEBUG &&
               static_cast<int>(LogLevel::Error) == BRAZE_LOG_ERROR);
+// The numbers of c.h are the dtypes'.
+constexpr bool are_numbered_alike() {
+  constexpr DTypeTable<braze_dtype> kNumbers = {
+      {DType::Bool, BRAZE_BOOL}, {DType::I32, BRAZE_I32},       {DType::I64, BRAZE_I64},
+      {DType::U32, BRAZE_U32},   {DType::F16, BRAZE_F16},       {DType::BF16, BRAZE_BF16},
+      {DType::F32, BRAZE_F32},   {DType::F64, BRAZE_F64},       {DType::I8, BRAZE_I8},
+      {DType::U8, BRAZE_U8},     {DType::I16, BRAZE_I16},       {DType::U16, BRAZE_U16},
+      {DType::U64, BRAZE_U64},   {DType::F8E4M3, BRAZE_F8E4M3}, {DType::F8E5M2, BRAZE_F8E5M2},
+  };
+  for (const DType dtype : kAllDTypes)
+    if (static_cast<int>(kNumbers[dtype]) != static_cast<int>(dtype)) return false;
+  return true;
+}
+static_assert(are_numbered_alike());
 
 constexpr size_t kMostAxes = 64;  // as in NumPy
 

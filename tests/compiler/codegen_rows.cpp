@@ -4,6 +4,7 @@
 
 #include <bit>
 #include <cmath>
+#include <numeric>
 #include <random>
 #include <string>
 #include <vector>
@@ -19,6 +20,16 @@ std::vector<uint64_t> special_values(DType dtype) {
   switch (dtype) {
     case DType::Bool:
       return {0, 1};
+    case DType::I8:
+    case DType::U8:
+    case DType::F8E4M3:
+    case DType::F8E5M2:
+      return {0,  1,    2,    3,    5,    7,    8,    9,    10,   63,   64,   100,
+              16, 0x7f, 0x7e, 0x80, 0x81, 0xff, 0xfe, 0x55, 0xaa, 0x7c, 0x7b, 0xfc};
+    case DType::I16:
+    case DType::U16:
+      return {0,   1,   2,      3,      7,      15,     16,     17,     100,    255,
+              256, 257, 0x7fff, 0x7ffe, 0x8000, 0x8001, 0xffff, 0xfffe, 0x5555, 0xaaaa};
     case DType::I32:
     case DType::U32:
       return {0,          1,          2,          3,          7,          31,
@@ -26,6 +37,7 @@ std::vector<uint64_t> special_values(DType dtype) {
               0x80000000, 0x80000001, 0xffffffff, 0xfffffffe, 65,         0x00ffffff,
               0x01000001, 0x7fffff80, 0xffffff7f, 0x55555555, 0xaaaaaaaa, 16777217};
     case DType::I64:
+    case DType::U64:
       return {0,
               1,
               2,
@@ -53,6 +65,10 @@ std::vector<uint64_t> special_values(DType dtype) {
               0x0000004000001001,
               0xffdfffffffffffff,
               0x7fefffffffffffff,
+              0x8080000000000001,
+              0x8080000000000000,
+              0xfffffffffffffc00,
+              0x8000008000000001,
               2049,
               65520};
     case DType::F16:
@@ -131,8 +147,7 @@ std::vector<uint64_t> special_values(DType dtype) {
 }
 
 bool is_nan_bits(DType dtype, uint64_t bits) {
-  return is_floating(dtype) &&
-         evaluate_machine(ElementwiseOp::is_nan, dtype, DType::Bool, bits) != 0;
+  return is_floating(dtype) && std::isnan(bits_to_double(dtype, bits));
 }
 
 uint64_t read(const std::vector<std::byte>& bytes, DType dtype, size_t i) {
@@ -270,9 +285,9 @@ TEST_P(Rows, ConversionsMatch) {
   for (DType from : kAllDTypes)
     for (DType to : kAllDTypes) {
       auto columns = all_combinations({from});
-      if (is_half(from)) {
-        columns[0].clear();
-        for (uint64_t bits = 0; bits < 65536; ++bits) columns[0].push_back(bits);
+      if (is_half(from) || size_of(from) == 1) {
+        columns[0].resize(from == DType::Bool ? 2 : size_t{1} << (8 * size_of(from)));
+        std::iota(columns[0].begin(), columns[0].end(), 0);
       }
       add_random(columns, {from}, 2000);
       for (int32_t lanes : {1, 2, 4, 8, 16, 64})
@@ -282,19 +297,16 @@ TEST_P(Rows, ConversionsMatch) {
     }
 }
 
-// Every 16-bit result and both neighbours of every border between two of them.
+// Every short result and both neighbours of every border between two of them.
 TEST_P(Rows, NarrowingRoundsEverywhere) {
-  for (DType to : {DType::F16, DType::BF16})
+  for (DType to : {DType::F16, DType::BF16, DType::F8E4M3, DType::F8E5M2})
     for (DType from : {DType::F32, DType::F64}) {
       std::vector<uint64_t> column;
-      for (uint64_t bits = 0; bits < 0x7fff; ++bits) {
-        const auto value = [&](uint64_t b) {
-          return to == DType::F16 ? static_cast<double>(f16_to_float(static_cast<uint16_t>(b)))
-                                  : static_cast<double>(bf16_to_float(static_cast<uint16_t>(b)));
-        };
-        const double middle = std::isinf(value(bits + 1))
-                                  ? value(bits) * (1 + std::ldexp(1, to == DType::F16 ? -12 : -9))
-                                  : (value(bits) + value(bits + 1)) / 2;
+      for (uint64_t bits = 0; bits + 1 < uint64_t{1} << (8 * size_of(to) - 1); ++bits) {
+        const auto value = [&](uint64_t b) { return bits_to_double(to, b); };
+        const double middle = std::isfinite(value(bits + 1))
+                                  ? (value(bits) + value(bits + 1)) / 2
+                                  : value(bits) * (1 + std::ldexp(1, -info(to).fraction - 2));
         if (std::isnan(middle) || std::isinf(middle)) continue;
         for (double v :
              {value(bits), middle, std::nextafter(middle, 0.0), std::nextafter(middle, 1e300),
@@ -314,7 +326,8 @@ TEST_P(Rows, NarrowingRoundsEverywhere) {
 TEST_P(Rows, ConstantOperands) {
   using enum ElementwiseOp;
   for (ElementwiseOp op : {min, max, div, rem, shl, shr})
-    for (DType dtype : {DType::I32, DType::U32, DType::I64, DType::F32, DType::F64}) {
+    for (DType dtype : {DType::I32, DType::U32, DType::I64, DType::U64, DType::I16, DType::U16,
+                        DType::F32, DType::F64}) {
       if (!machine_function(op, dtype, dtype)) continue;
       const std::vector<uint64_t> values = special_values(dtype);
       for (size_t v = 0; v < values.size(); ++v) {

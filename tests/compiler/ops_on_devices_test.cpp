@@ -55,6 +55,7 @@ class Cases {
     return out;
   }
 
+  bool empty() const { return outputs_.empty(); }
   ::testing::AssertionResult agree(uint64_t seed, const Device& device = testing::test_device()) {
     graph_.set_outputs(outputs_);
     return testing::agrees(graph_, fuzz::random_inputs(graph_, seed), device);
@@ -325,7 +326,7 @@ INSTANTIATE_TEST_SUITE_P(Devices, Scans, ::testing::Values("", "sim:cpu", "sim:s
                          });
 
 TEST(Reductions, ArgMaxAndArgMin) {
-  for (DType dtype : kAllDTypes) {
+  for (DType dtype : dtypes_of(kOrdered)) {
     Cases cases;
     for (const auto& [shape, axis] : std::vector<std::pair<Shape, int64_t>>{
              {{1}, 0}, {{100}, 0}, {{65, 33}, 1}, {{65, 33}, 0}, {{4, 5, 6}, 1}})
@@ -337,7 +338,8 @@ TEST(Reductions, ArgMaxAndArgMin) {
 
 // Row j of n has its greatest and its least values at j and behind it, so each place wins once.
 TEST(Reductions, ArgMaxAndArgMinAtEveryPlace) {
-  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::I64, DType::I32}) {
+  for (const DType dtype : {DType::F64, DType::F32, DType::BF16, DType::I64, DType::I32, DType::I8,
+                            DType::U16, DType::U64}) {
     for (const int64_t n : {2, 3, 4, 5, 8, 16, 17}) {
       Graph graph("places");
       const NodeId x = build::input(graph, "x", {dtype, {n, n}});
@@ -359,8 +361,7 @@ TEST(Reductions, ArgMaxAndArgMinAtEveryPlace) {
 }
 
 TEST(Dots, EveryNumericDTypeAndKindOfShape) {
-  for (DType dtype :
-       {DType::I32, DType::I64, DType::U32, DType::F16, DType::BF16, DType::F32, DType::F64}) {
+  for (DType dtype : dtypes_of(kNumeric)) {
     SCOPED_TRACE(name(dtype));
     Cases cases;
     Graph& graph = cases.graph();
@@ -386,6 +387,99 @@ TEST(Dots, EveryNumericDTypeAndKindOfShape) {
   }
 }
 
+// Each pair of an integer dtype and a wider one that holds it.
+TEST(Dots, OfIntegersWithWiderSums) {
+  for (DType dtype : dtypes_of(kInteger)) {
+    SCOPED_TRACE(name(dtype));
+    Cases cases;
+    for (DType sums : dtypes_of(kInteger)) {
+      if (!is_wider_integer(sums, dtype)) continue;
+      for (const auto& [left, right] :
+           {std::pair(Shape{7, 129}, Shape{129, 33}), std::pair(Shape{64, 64}, Shape{64, 64}),
+            std::pair(Shape{1, 300}, Shape{300, 40})})
+        cases.output(build::dot(cases.graph(), cases.input(dtype, left), cases.input(dtype, right),
+                                DotOp{{}, {}, {1}, {0}}, sums));
+    }
+    if (!cases.empty()) {
+      EXPECT_TRUE(cases.agree(6));
+    }
+  }
+}
+
+// Weights of 4 bits are an expression over bytes: two to a byte, low half first, a scale for each
+// 32 of a row. The product's kernel reads the bytes.
+TEST(Dots, OfFourBitWeights) {
+  const Graph graph =
+      testing::parse(R"(graph @main(%x: f32[5, 128], %w: u8[48, 64], %s: f16[48, 4]) {
+  %mask = constant 15 : u8[]
+  %masks = broadcast %mask {axes: []} : u8[48, 64]
+  %four = constant 4 : u8[]
+  %fours = broadcast %four {axes: []} : u8[48, 64]
+  %low = logical_and %w, %masks : u8[48, 64]
+  %high = shr %w, %fours : u8[48, 64]
+  %low1 = reshape %low : u8[48, 64, 1]
+  %high1 = reshape %high : u8[48, 64, 1]
+  %pairs = concat %low1, %high1 {axis: 2} : u8[48, 64, 2]
+  %codes = reshape %pairs : u8[48, 128]
+  %numbers = convert %codes : f32[48, 128]
+  %eight = constant 8 : f32[]
+  %eights = broadcast %eight {axes: []} : f32[48, 128]
+  %centred = sub %numbers, %eights : f32[48, 128]
+  %scale = convert %s : f32[48, 4]
+  %scale1 = broadcast %scale {axes: [0, 1]} : f32[48, 4, 32]
+  %scales = reshape %scale1 : f32[48, 128]
+  %weights = mul %centred, %scales : f32[48, 128]
+  %y = dot %x, %weights {contract: [1] x [1]} : f32[5, 48]
+  return %y
+})");
+  const auto inputs = fuzz::random_inputs(graph, 3);
+  for (const std::string& device : {testing::test_device().name(), std::string("sim:sm_90")}) {
+    EXPECT_TRUE(testing::agrees(graph, inputs, Device(device)));
+    const auto program = testing::compile_for(Device(device), graph, {.by_cost = false});
+    EXPECT_EQ(program->launches.size(), 1u) << device;
+  }
+}
+
+// Every dtype on the simulator of GPUs: memory, conversions, sums and greatest values within and
+// between threads, places of the greatest, gathered rows.
+TEST(DTypes, OnTheSimulator) {
+  for (DType dtype : kAllDTypes) {
+    SCOPED_TRACE(name(dtype));
+    Cases cases;
+    Graph& graph = cases.graph();
+    const NodeId x = cases.input(dtype, {70, 40}), y = cases.input(dtype, {70, 40});
+    for (DType to : kAllDTypes) cases.output(build::convert(graph, x, to));
+    cases.output(build::transpose(graph, x, {1, 0}));
+    cases.output(build::gather(graph, x,
+                               build::constant(graph,
+                                               [] {
+                                                 HostTensor t(DType::I32, {3});
+                                                 for (int64_t i = 0; i < 3; ++i)
+                                                   t.set_int(i, 30 * i);
+                                                 return t;
+                                               }()),
+                               0));
+    if (kOrdered.contains(dtype)) {
+      cases.output(build::map(graph, ElementwiseOp::max, {x, y}));
+      cases.output(build::map(graph, ElementwiseOp::lt, {x, y}));
+      for (const int64_t axis : {0, 1}) {
+        cases.output(build::reduce(graph, Monoid::Max, x, {axis}));
+        cases.output(build::arg_reduce(graph, false, x, axis));
+      }
+    }
+    if (kNumeric.contains(dtype)) {
+      for (const auto op : {ElementwiseOp::add, ElementwiseOp::mul, ElementwiseOp::div})
+        cases.output(build::map(graph, op, {x, y}));
+      for (const int64_t axis : {0, 1}) cases.output(build::reduce(graph, Monoid::Sum, x, {axis}));
+      cases.output(build::dot(graph, x, y, DotOp{{}, {}, {1}, {1}}));
+    }
+    if (kInteger.contains(dtype))
+      for (const auto op : {ElementwiseOp::shl, ElementwiseOp::shr, ElementwiseOp::rem})
+        cases.output(build::map(graph, op, {x, y}));
+    EXPECT_TRUE(cases.agree(9, Device("sim:sm_90")));
+  }
+}
+
 TEST(Movement, OnEveryDType) {
   for (DType dtype : kAllDTypes) {
     SCOPED_TRACE(name(dtype));
@@ -406,7 +500,7 @@ TEST(Movement, OnEveryDType) {
     cases.output(build::reverse(graph, x, {0, 1}));
     cases.output(build::gather(graph, x, index, 0));
     cases.output(build::broadcast(graph, y, {6, 3, 4}, {0, 1}));
-    if (dtype != DType::Bool) {
+    if (kNumeric.contains(dtype)) {
       cases.output(build::iota(graph, {dtype, {5, 7}}, 1));
       cases.output(build::scatter_add(graph, x, index, build::gather(graph, x, index, 0), 0));
     }

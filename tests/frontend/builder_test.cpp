@@ -16,7 +16,7 @@ std::string here(int offset, Where where = Where::current()) {
 }
 
 TEST_F(BuilderTest, NumbersTakeTheDtype) {
-  for (const DType dtype : {f16, bf16, f32, f64, i32, i64, u32}) {
+  for (const DType dtype : {f16, bf16, f32, f64, i8, i16, i32, i64, u8, u16, u32, u64}) {
     const auto f = jit([](Tensor x) { return 1 + x * 2 - 1; });
     const Array x = full({3}, 3, dtype);
     const Array y = f(x);
@@ -34,8 +34,14 @@ TEST_F(BuilderTest, NumbersMustBeValues) {
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return cast(t, u32) + -1; })(x); }),
                   "-1 is not a value of u32");
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, i64)); }),
-                  "18446744073709551616 is not a value of i64");
+                  "18446744073709551615 is not a value of i64");
   expect_near(jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, f64)), {0x1p64}, 0);
+  EXPECT_EQ(jit([](Tensor t) { return t + UINT64_MAX; })(zeros({1}, u64)).to_vector<uint64_t>()[0],
+            UINT64_MAX);
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return cast(t, i8) + 200; })(x); }),
+                  "200 is not a value of i8");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return cast(t, u8) - -1; })(x); }),
+                  "-1 is not a value of u8");
   const std::string text = error_of([] { jit([] { return full(i32, {3}, 0.5); })(); });
   EXPECT_CONTAINS(text, "full: 0.5 is not a value of i32");
   EXPECT_CONTAINS(text, "choose a dtype that has this value, such as f32");
@@ -299,6 +305,50 @@ TEST_F(BuilderTest, NamesAreShown) {
   const std::string text =
       jit([](Tensor x) { return (x * 2).label("doubled") + 1; }).graph(spec(f32, {2}));
   EXPECT_CONTAINS(text, "%doubled");
+}
+
+// Two codes a byte, the low half first; a scale for each row.
+TEST_F(BuilderTest, FourBitWeightsAreAnExpressionOverBytes) {
+  const auto f = jit([](Tensor x, Tensor w, Tensor scale) {
+    const Tensor low = expand_dims(w & 15, -1), high = expand_dims(shr(w, 4), -1);
+    const Tensor codes = reshape(concat({low, high}, -1), {w.dim(0), 2 * w.dim(1)});
+    return dot(x, transpose((cast(codes, f32) - 8) * expand_dims(scale, -1)));
+  });
+  const Array w = Array::from(std::vector<uint8_t>{0x98, 0xf0, 0x07, 0x18}, {2, 2});
+  const Array x = Array::from(std::vector<float>{1, 2, 3, 4}, {1, 4});
+  const Array scale = Array::from(std::vector<float>{0.5f, 2}, {2});
+  // Rows 0 1 -8 7 and -1 -8 0 -7.
+  expect_near(f(x, w, scale), {0.5 * (2 - 24 + 28), 2 * (-1 - 16 - 28)}, 0);
+  EXPECT_EQ(f.summary().kernels, 1);
+}
+
+TEST_F(BuilderTest, IntegerProductsInAWiderDtype) {
+  const Array x = Array::from(std::vector<int8_t>{-128, 127, 100, -100}, {2, 2});
+  const auto f = jit([](Tensor a) { return std::tuple(dot(a, a, i32), dot(a, a)); });
+  const auto [wide, wrapped] = f(x);
+  EXPECT_EQ(wide.to_vector<int32_t>(), (std::vector<int32_t>{29084, -28956, -22800, 22700}));
+  EXPECT_EQ(wrapped.to_vector<int8_t>(), (std::vector<int8_t>{-100, -28, -16, -84}));
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor a) { return dot(a, a, f32); })(x); }),
+                  "the result cannot be f32");
+}
+
+TEST_F(BuilderTest, StoredFloatsAreCastBeforeAnythingIsComputed) {
+  const Array x = Array::from(std::vector<float>{1, 0.3f, 465, -448}, {4});
+  const Array stored = jit([](Tensor t) { return cast(t, f8e4m3); })(x);
+  const auto bits = stored.to_vector<F8E4M3Bits>();
+  EXPECT_EQ(static_cast<int>(bits[0]), 0x38);
+  EXPECT_EQ(static_cast<int>(bits[2]), 0x7f) << "NaN";
+  const auto back = jit([](Tensor t) { return cast(t, f32) * 2; })(stored).to_vector<float>();
+  EXPECT_EQ(back[1], 0.625f);
+  EXPECT_EQ(back[3], -896.0f);
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return t + t; })(stored); }),
+                  "cast the operands to f32");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return sum(t); })(stored); }),
+                  "is not defined on f8e4m3");
+  EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return mean(t); })(stored); }),
+                  "is not floating");
+  EXPECT_CONTAINS(error_of([&] { jit(grad([](Tensor t) { return sum(cast(t, f32)); }))(stored); }),
+                  "no derivative with respect to");
 }
 
 TEST_F(BuilderTest, NamedCollections) {

@@ -25,32 +25,14 @@ class OnDevice : public ::testing::Test {
 };
 
 inline std::vector<double> to_doubles(const Array& array) {
-  switch (array.dtype()) {
-    case DType::F64:
-      return array.to_vector<double>();
-    case DType::F32: {
-      const auto values = array.to_vector<float>();
-      return {values.begin(), values.end()};
-    }
-    case DType::I64: {
-      const auto values = array.to_vector<int64_t>();
-      return {values.begin(), values.end()};
-    }
-    case DType::I32: {
-      const auto values = array.to_vector<int32_t>();
-      return {values.begin(), values.end()};
-    }
-    case DType::U32: {
-      const auto values = array.to_vector<uint32_t>();
-      return {values.begin(), values.end()};
-    }
-    case DType::Bool: {
-      const auto values = array.to_vector<bool>();
-      return {values.begin(), values.end()};
-    }
-    default:
+  return visit_dtype(array.dtype(), [&]<DType D>() -> std::vector<double> {
+    if constexpr (is_short_float(D)) {
       return to_doubles(jit([](Tensor x) { return cast(x, f64); })(array));
-  }
+    } else {
+      const auto values = array.to_vector<ElementOf<D>>();
+      return {values.begin(), values.end()};
+    }
+  });
 }
 
 using Doubles = std::vector<double>;

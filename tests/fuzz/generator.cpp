@@ -63,11 +63,8 @@ class Generator {
   }
 
   DType random_dtype(TypeSet types) {
-    static constexpr DType kOften[] = {DType::F32,  DType::F32, DType::F32, DType::F32,
-                                       DType::BF16, DType::F16, DType::F64, DType::I32,
-                                       DType::I64,  DType::U32, DType::Bool};
     for (;;) {
-      const DType dtype = random_.pick(kOften);
+      const DType dtype = random_.one_in(4) ? DType::F32 : random_.pick(kAllDTypes);
       if (types.contains(dtype)) return dtype;
     }
   }
@@ -125,7 +122,7 @@ class Generator {
         return keep(build::broadcast_to(graph_, build::scalar(graph_, type.dtype, value), shape));
       }
       case 2:
-        if (shape.rank() > 0 && type.dtype != DType::Bool)
+        if (shape.rank() > 0 && kNumeric.contains(type.dtype))
           return keep(build::iota(graph_, type, random_.below(static_cast<int64_t>(shape.rank()))));
         break;
       case 3:
@@ -463,7 +460,7 @@ class Generator {
   }
 
   void add_arg_reduce() {
-    const NodeId x = any(kAnyType, 1);
+    const NodeId x = any(kOrdered, 1);
     const int64_t axis = random_.below(rank(x));
     if (least(shape(x)[static_cast<size_t>(axis)]) >= 1)
       keep(build::arg_reduce(graph_, random_.one_in(2), x, axis));
@@ -507,7 +504,9 @@ class Generator {
 
     const DType dtype = type(x).dtype;
     op.tf32 = dtype == DType::F32 && random_.one_in(8);
-    const DType result_type = is_half(dtype) && random_.one_in(2) ? DType::F32 : dtype;
+    const DType other_type = random_.pick(kAllDTypes);
+    const DType result_type =
+        accumulates_as(dtype, other_type) && random_.one_in(2) ? other_type : dtype;
     const NodeId y = of_type({dtype, Shape(std::move(dims))});
     keep(build::dot(graph_, x, y, std::move(op), result_type));
   }
@@ -527,12 +526,19 @@ class Generator {
       NodeId other = random_.one_in(2) ? random_.pick(updated) : of_type(type(input));
       if (rank(other) > 0 && random_.one_in(3))
         other = build::reverse(graph_, other, random_axes(other, 2));
-      const auto op = type(x).dtype == DType::Bool
-                          ? ElementwiseOp::logical_xor
-                          : random_.pick({ElementwiseOp::add, ElementwiseOp::mul,
-                                          ElementwiseOp::max, ElementwiseOp::sub});
-      updates_.emplace_back(build::map(graph_, op, {input, other}), input);
+      updates_.emplace_back(updated_value(input, other), input);
     }
+  }
+
+  NodeId updated_value(NodeId input, NodeId other) {
+    const DType dtype = type(input).dtype;
+    if (is_stored_float(dtype))
+      return build::map(graph_, ElementwiseOp::select,
+                        {of_type({DType::Bool, shape(input)}), input, other});
+    const auto op = dtype == DType::Bool ? ElementwiseOp::logical_xor
+                                         : random_.pick({ElementwiseOp::add, ElementwiseOp::mul,
+                                                         ElementwiseOp::max, ElementwiseOp::sub});
+    return build::map(graph_, op, {input, other});
   }
 
   /// The gradients of the sum of a value, for up to a few of the inputs that it depends on.
@@ -545,7 +551,7 @@ class Generator {
     const std::vector<bool> needed = needed_by({loss});
     std::vector<NodeId> inputs;
     for (const NodeId input : graph_.inputs())
-      if (needed[input.index] && is_floating(type(input).dtype)) inputs.push_back(input);
+      if (needed[input.index] && is_arithmetic_float(type(input).dtype)) inputs.push_back(input);
     random_.shuffle(inputs);
     if (inputs.size() > 3) inputs.resize(3);
     if (inputs.empty()) return;
@@ -641,12 +647,9 @@ double special_value(Random& random, DType dtype) {
 }
 
 int64_t special_integer(Random& random, DType dtype) {
-  if (dtype == DType::I64)
-    return random.pick({std::numeric_limits<int64_t>::min(), std::numeric_limits<int64_t>::max(),
-                        int64_t{1} << 53, int64_t{-1}});
-  return random.pick(
-      {int64_t{std::numeric_limits<int32_t>::min()}, int64_t{std::numeric_limits<int32_t>::max()},
-       int64_t{std::numeric_limits<uint32_t>::max()}, int64_t{-1}, int64_t{31}, int64_t{32}});
+  const auto width = static_cast<int64_t>(8 * size_of(dtype));
+  const auto sign = static_cast<int64_t>(uint64_t{1} << (width - 1));
+  return random.pick({sign, sign - 1, int64_t{-1}, width - 1, width, int64_t{1} << 53});
 }
 
 enum class Values { Plain, Integers, Special };

@@ -112,6 +112,14 @@ TEST(HostTensor, IntegersWrapAndFloatsSaturate) {
   EXPECT_EQ(u32.get_int(0), 1 << 20);
   u32.set_double(0, NAN);
   EXPECT_EQ(u32.get_int(0), 0);
+  HostTensor u64(DType::U64, {1});
+  u64.set_double(0, 0x1p63 + 0x1p20);
+  EXPECT_EQ(u64.get_double(0), 0x1p63 + 0x1p20);
+  EXPECT_EQ(u64.element_text(0), "9223372036855824384");
+  EXPECT_EQ(static_cast<uint64_t>(u64.get_int(0)), (uint64_t{1} << 63) + (1 << 20));
+  HostTensor i8(DType::I8, {1});
+  i8.set_int(0, 200);
+  EXPECT_EQ(i8.get_int(0), -56);
   boolean.set_int(0, 256);
   EXPECT_EQ(boolean.get_bits(0), 1u);
   boolean.set_double(0, 0.25);

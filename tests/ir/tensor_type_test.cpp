@@ -16,6 +16,38 @@ TEST(DType, NamesReadBack) {
   EXPECT_EQ(parse_dtype(""), std::nullopt);
   EXPECT_TRUE(kFloating.contains(DType::BF16));
   EXPECT_FALSE(kFloating.contains(DType::I64));
+  EXPECT_FALSE(kFloating.contains(DType::F8E4M3));
+  EXPECT_TRUE(is_floating(DType::F8E4M3));
+  EXPECT_TRUE(kAnyType.contains(DType::F8E5M2));
+}
+
+TEST(DType, FollowsFromTheRows) {
+  for (const DType dtype : kAllDTypes) {
+    EXPECT_EQ(is_floating(dtype) + is_integer(dtype) + (dtype == DType::Bool), 1) << name(dtype);
+    if (is_floating(dtype)) {
+      EXPECT_EQ(1 + info(dtype).exponent + info(dtype).fraction, 8 * int(size_of(dtype)));
+    }
+    visit_dtype(dtype, [&]<DType D>() {
+      EXPECT_EQ(D, dtype);
+      EXPECT_EQ(DTypeOf<ElementOf<D>>::value, dtype);
+      EXPECT_EQ(sizeof(ElementOf<D>), size_of(dtype));
+    });
+  }
+  EXPECT_EQ(name(DType::U16), "u16");
+  EXPECT_EQ(compute_type(DType::F8E5M2), DType::F32);
+}
+
+TEST(DType, SumsOfIntegersMayBeWider) {
+  EXPECT_TRUE(accumulates_as(DType::I8, DType::I32));
+  EXPECT_TRUE(accumulates_as(DType::U8, DType::I16));
+  EXPECT_TRUE(accumulates_as(DType::U8, DType::U64));
+  EXPECT_TRUE(accumulates_as(DType::U32, DType::U32));
+  EXPECT_TRUE(accumulates_as(DType::BF16, DType::F32));
+  EXPECT_FALSE(accumulates_as(DType::I8, DType::U32));
+  EXPECT_FALSE(accumulates_as(DType::U32, DType::I32));
+  EXPECT_FALSE(accumulates_as(DType::I32, DType::I8));
+  EXPECT_FALSE(accumulates_as(DType::I8, DType::F32));
+  EXPECT_FALSE(accumulates_as(DType::F32, DType::F64));
 }
 
 TEST(Shape, Numel) {

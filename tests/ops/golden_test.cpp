@@ -93,5 +93,58 @@ TEST(Golden, EveryOpAgrees) {
   }
 }
 
+// What a line of hexadecimal numbers holds.
+std::vector<uint64_t> numbers_of(const std::string& line) {
+  std::istringstream in(line);
+  std::vector<uint64_t> out;
+  for (uint64_t number = 0; in >> std::hex >> number;) out.push_back(number);
+  return out;
+}
+
+// Floats for storage alone, which golden_stored.txt has of ml_dtypes.
+TEST(Golden, StoredFloatsAreMlDtypes) {
+  std::ifstream file(test::source_path("tests/ops/golden_stored.txt"));
+  std::set<DType> seen;
+  const auto converted = [](DType from, DType to, uint64_t bits) {
+    return evaluate_machine(ElementwiseOp::convert, from, to, bits);
+  };
+  const auto is_nan = [](DType dtype, uint64_t bits) {
+    return std::isnan(bits_to_double(dtype, bits));
+  };
+  for (std::string line; std::getline(file, line);) {
+    if (line.starts_with("//")) continue;
+    const size_t colon = line.find(':');
+    const DType dtype = parse_dtype(line.substr(0, colon)).value();
+    const std::vector<uint64_t> values = numbers_of(line.substr(colon + 1));
+    ASSERT_EQ(values.size(), 256u);
+    for (uint64_t bits = 0; bits < 256; ++bits) {
+      const uint64_t value = values[bits];
+      if (is_nan(DType::F32, value)) {
+        EXPECT_TRUE(is_nan(dtype, bits)) << name(dtype) << " " << bits;
+      } else {
+        EXPECT_EQ(converted(dtype, DType::F32, bits), value) << name(dtype) << " " << bits;
+      }
+    }
+    std::string given, expected;
+    std::getline(file, given);
+    std::getline(file, expected);
+    const std::vector<uint64_t> from = numbers_of(given), to = numbers_of(expected);
+    ASSERT_EQ(from.size(), to.size());
+    ASSERT_GT(from.size(), 500u);
+    for (size_t i = 0; i < from.size(); ++i) {
+      const uint64_t got = converted(DType::F32, dtype, from[i]);
+      EXPECT_TRUE(got == to[i] || (is_nan(dtype, got) && is_nan(dtype, to[i])))
+          << name(dtype) << " of " << bits_to_double(DType::F32, from[i]) << " is " << got
+          << ", expected " << to[i];
+      // By way of f64 it is the same number.
+      const uint64_t wide = converted(DType::F32, DType::F64, from[i]);
+      EXPECT_EQ(converted(DType::F64, dtype, wide), got);
+    }
+    seen.insert(dtype);
+  }
+  for (const DType dtype : kAllDTypes)
+    EXPECT_EQ(seen.contains(dtype), is_stored_float(dtype)) << name(dtype);
+}
+
 }  // namespace
 }  // namespace braze

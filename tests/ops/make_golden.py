@@ -14,8 +14,12 @@ mpmath.mp.prec = 400
 # ---- element types: how an exact number becomes an element, and how an element is written
 
 FLOATS = {"f16": (11, -14, 15), "bf16": (8, -126, 127), "f32": (24, -126, 127), "f64": (53, -1022, 1023)}
-INTEGERS = {"i32": (32, True), "i64": (64, True), "u32": (32, False)}
+# Without arithmetic; the greatest number of f8e4m3 is 448, and beyond it is NaN.
+STORED = {"f8e4m3": (4, -6, 8), "f8e5m2": (3, -14, 15)}
+INTEGERS = {"i8": (8, True), "u8": (8, False), "i16": (16, True), "u16": (16, False), "i32": (32, True),
+            "i64": (64, True), "u32": (32, False), "u64": (64, False)}
 NUMERIC = list(INTEGERS) + list(FLOATS)
+MOVED = ["bool"] + NUMERIC + list(STORED)
 INF, NAN = float("inf"), float("nan")
 
 
@@ -32,7 +36,9 @@ def special(x):
 
 
 def round_float(x, dtype):
-    """The element nearest to x, ties to even. The result is a Python float, which holds all four."""
+    """The element nearest to x, ties to even. The result is a Python float, which holds them all."""
+    if dtype == "f8e4m3" and isinstance(x, float) and math.isinf(x):
+        return NAN
     if special(x) or (isinstance(x, float) and x == 0):
         return x
     if isinstance(x, mpf) and not mpmath.isfinite(x):
@@ -40,7 +46,7 @@ def round_float(x, dtype):
     x = exact(x)
     if x == 0:
         return 0.0
-    precision, least, greatest = FLOATS[dtype]
+    precision, least, greatest = (FLOATS | STORED)[dtype]
     exponent = max(math.floor(mpmath.log(abs(mpf(x.numerator)) / x.denominator, 2)), least)
     while exponent > least and abs(x) < Fraction(2) ** exponent:
         exponent -= 1
@@ -48,6 +54,8 @@ def round_float(x, dtype):
         exponent += 1
     unit = Fraction(2) ** (exponent - precision + 1)
     result = round(x / unit) * unit  # Python rounds fractions half to even
+    if dtype == "f8e4m3" and abs(result) > 448:
+        return NAN
     if abs(result) >= Fraction(2) ** (greatest + 1):
         return INF if x > 0 else -INF
     if result == 0:
@@ -221,9 +229,14 @@ INTEGER_FORMULAS = {
 POSITIVE = {"sqrt", "rsqrt", "log", "log2"}
 FLOAT_POINTS = [0.1, -1.25, 2.5, -0.375, 5.75, -3.5, 1e-3]
 INTEGER_POINTS = {
+    "i8": [7, -3, 127, -128, 65, -10, 0],
+    "u8": [7, 3, 255, 128, 65, 10, 0],
+    "i16": [7, -3, 2**15 - 1, -(2**15), 257, -10, 0],
+    "u16": [7, 3, 2**16 - 1, 2**15, 257, 10, 0],
     "i32": [7, -3, 2**31 - 1, -(2**31), 65537, -10, 0],
     "i64": [7, -3, 2**63 - 1, -(2**63), 2**32 + 1, -10, 0],
     "u32": [7, 3, 2**32 - 1, 2**31, 65537, 10, 0],
+    "u64": [7, 3, 2**64 - 1, 2**63, 2**32 + 1, 10, 0],
 }
 
 
@@ -289,25 +302,28 @@ def main():
     for name, value in COMPARISONS.items():
         for t in ["bool"] + NUMERIC:
             line(f"{name} {t}", [t, t], "bool", [(o, value(*o)) for o in operand_tuples(name, 2, t)])
-    for t in ["bool"] + NUMERIC:
+    for t in MOVED:
         pairs = operand_tuples("select", 2, t)
         rows = [((c, a, b), a if c else b) for (a, b) in pairs for c in (True, False)]
         line(f"select {t}", ["bool", t, t], t, rows)
     for t in FLOATS:
         line(f"is_nan {t}", [t], "bool", [((v,), v != v) for v in points("is_nan", t) + [INF, NAN]])
-    for source in ["bool"] + NUMERIC:
-        for target in ["bool"] + NUMERIC:
+    for source in MOVED:
+        for target in MOVED:
             rows = []
             values = list(points("convert", source))
-            if source in FLOATS:
-                values += [element(v, source) for v in (Fraction(3 * 10**9), Fraction(-3 * 10**9), Fraction(1 + 2**-9))]
-                values += [INF, -INF, NAN, -0.0]
+            if source in FLOATS | STORED:
+                values += [element(Fraction(v), source) for v in (3 * 10**9, -3 * 10**9, 1 + 2**-9, 127.75, -128.75,
+                                                                  200, 40000, 3 * 10**19)]
+                values += [element(v, source) for v in (INF, -INF, NAN, -0.0)]
             if source == "i64":
                 values += [2**62 + 2**54 + 1, 2**53 + 1, -(2**40) - 1]
+            if source == "u64":
+                values += [2**63 + 2**55 + 1, 2**63 + 2**55, 2**53 + 1, 2**63 + 2**39 + 1]
             for v in values:
                 if target == "bool":
                     out = v != 0
-                elif target in INTEGERS and source in FLOATS:
+                elif target in INTEGERS and source in FLOATS | STORED:
                     bits, signed = INTEGERS[target]
                     low = -(1 << (bits - 1)) if signed else 0
                     high = (1 << (bits - 1)) - 1 if signed else (1 << bits) - 1
@@ -316,10 +332,13 @@ def main():
                     out = element(int(v) if source == "bool" else v, target)
                 rows.append(((v,), out))
             line(f"convert {source} to {target}", [source], target, rows)
-    formats = {"f32": "<f", "i32": "<i", "u32": "<I", "f64": "<d", "i64": "<q"}
+    formats = {"f32": "<f", "i32": "<i", "u32": "<I", "f64": "<d", "i64": "<q", "u64": "<Q", "f16": "<e", "i16": "<h",
+               "u16": "<H", "i8": "<b", "u8": "<B"}
     for source, target in [("f32", "i32"), ("f32", "u32"), ("i32", "f32"), ("u32", "i32"), ("i32", "u32"),
-                           ("f64", "i64"), ("i64", "f64"), ("u32", "f32")]:
-        values = points("bitcast", source) if source in FLOATS else [0, 1, 1065353216, 7]
+                           ("f64", "i64"), ("i64", "f64"), ("u32", "f32"), ("u64", "f64"), ("u64", "i64"),
+                           ("i16", "u16"), ("u16", "f16"), ("f16", "i16"), ("i8", "u8"), ("u8", "i8")]:
+        one = {"i8": 127, "u8": 200, "i16": 15360, "u16": 15360}.get(source, 1065353216)
+        values = points("bitcast", source) if source in FLOATS else [0, 1, one, 7]
         rows = [((v,), struct.unpack(formats[target], struct.pack(formats[source], v))[0]) for v in values]
         line(f"bitcast {source} to {target}", [source], target, rows)
     for name, value in MATH.items():

@@ -64,14 +64,13 @@ TEST(MachineSemantics, RowsExistExactlyForTheirTypes) {
     for (const DType to : kAllDTypes) {
       EXPECT_TRUE(machine_function(ElementwiseOp::convert, from, to));
       EXPECT_EQ(machine_function(ElementwiseOp::bitcast, from, to) != nullptr,
-                size_of(from) == size_of(to));
+                size_of(from) == size_of(to) && (from == DType::Bool) == (to == DType::Bool));
     }
 }
 
 TEST(MachineSemantics, IntegersWrap) {
-  for (const DType dtype : {DType::I32, DType::I64}) {
-    const int64_t least = dtype == DType::I32 ? INT32_MIN : INT64_MIN;
-    const int64_t greatest = dtype == DType::I32 ? INT32_MAX : INT64_MAX;
+  for (const DType dtype : {DType::I8, DType::I16, DType::I32, DType::I64}) {
+    const int64_t greatest = INT64_MAX >> (64 - 8 * size_of(dtype)), least = -greatest - 1;
     EXPECT_EQ(on_integers(add, dtype, greatest, 1), least);
     EXPECT_EQ(on_integers(sub, dtype, least, 1), greatest);
     EXPECT_EQ(on_integers(mul, dtype, greatest, 2), -2);
@@ -85,28 +84,38 @@ TEST(MachineSemantics, IntegersWrap) {
     EXPECT_EQ(on_integers(rem, dtype, -7, 2), -1);
     EXPECT_EQ(on_integers(min, dtype, least, greatest), least);
   }
-  EXPECT_EQ(on_integers(sub, DType::U32, 0, 1), int64_t{UINT32_MAX});
-  EXPECT_EQ(on_integers(neg, DType::U32, 1), int64_t{UINT32_MAX});
-  EXPECT_EQ(on_integers(abs, DType::U32, UINT32_MAX), int64_t{UINT32_MAX});
-  EXPECT_EQ(on_integers(mul, DType::U32, 65536, 65536), 0);
-  EXPECT_EQ(on_integers(div, DType::U32, UINT32_MAX, 0), 0);
-  EXPECT_EQ(on_integers(max, DType::U32, 1, UINT32_MAX), int64_t{UINT32_MAX});
-  EXPECT_EQ(on_integers(lt, DType::U32, 1, UINT32_MAX), 1);
+  for (const DType dtype : {DType::U8, DType::U16, DType::U32, DType::U64}) {
+    const auto width = static_cast<int64_t>(8 * size_of(dtype));
+    const auto greatest = static_cast<int64_t>(~uint64_t{0} >> (64 - width));
+    const int64_t half = int64_t{1} << width / 2;
+    EXPECT_EQ(on_integers(sub, dtype, 0, 1), greatest);
+    EXPECT_EQ(on_integers(neg, dtype, 1), greatest);
+    EXPECT_EQ(on_integers(abs, dtype, greatest), greatest);
+    EXPECT_EQ(on_integers(mul, dtype, half, half), 0);
+    EXPECT_EQ(on_integers(div, dtype, greatest, 0), 0);
+    EXPECT_EQ(on_integers(div, dtype, greatest, 2),
+              static_cast<int64_t>(~uint64_t{0} >> (65 - width)));
+    EXPECT_EQ(on_integers(rem, dtype, greatest, 0), greatest);
+    EXPECT_EQ(on_integers(max, dtype, 1, greatest), greatest);
+    EXPECT_EQ(on_integers(lt, dtype, 1, greatest), 1);
+  }
   EXPECT_EQ(on_integers(lt, DType::I32, 1, -1), 0);
 }
 
 TEST(MachineSemantics, ShiftsBeyondTheWidth) {
-  for (const DType dtype : {DType::I32, DType::I64, DType::U32}) {
+  for (const DType dtype : kAllDTypes) {
+    if (!is_integer(dtype)) continue;
     const int width = static_cast<int>(8 * size_of(dtype));
-    const bool is_signed = dtype != DType::U32;
-    const int64_t all_ones = is_signed ? -1 : int64_t{UINT32_MAX};
-    for (const int64_t beyond :
-         {int64_t{width}, int64_t{width + 1}, all_ones, int64_t{INT32_MAX}}) {
+    const bool is_signed = is_signed_integer(dtype);
+    const auto ones = static_cast<int64_t>(~uint64_t{0} >> (64 - width)),
+               all_ones = is_signed ? -1 : ones;
+    const auto rest = static_cast<int64_t>(~uint64_t{0} >> (65 - width));
+    for (const int64_t beyond : {int64_t{width}, int64_t{width + 1}, all_ones, rest}) {
       EXPECT_EQ(on_integers(shl, dtype, 1, beyond), 0);
       EXPECT_EQ(on_integers(shr, dtype, 1, beyond), 0);
       EXPECT_EQ(on_integers(shr, dtype, -1, beyond), is_signed ? -1 : 0);
     }
-    EXPECT_EQ(on_integers(shr, dtype, all_ones, 1), is_signed ? -1 : int64_t{INT32_MAX});
+    EXPECT_EQ(on_integers(shr, dtype, all_ones, 1), is_signed ? -1 : rest);
     EXPECT_EQ(on_integers(shl, dtype, 3, 0), 3);
     EXPECT_EQ(on_integers(shr, dtype, 3, 0), 3);
     EXPECT_EQ(on_integers(shl, dtype, 3, 4), 48);
@@ -200,6 +209,13 @@ TEST(MachineSemantics, FloatsToIntegersSaturate) {
     EXPECT_EQ(converted(from, DType::U32, -1), 0u);
     EXPECT_EQ(converted(from, DType::I64, kInf), static_cast<uint64_t>(INT64_MAX));
     EXPECT_EQ(converted(from, DType::I64, -kInf), static_cast<uint64_t>(INT64_MIN));
+    EXPECT_EQ(converted(from, DType::U64, kInf), ~uint64_t{0});
+    EXPECT_EQ(converted(from, DType::U64, -kInf), 0u);
+    EXPECT_EQ(converted(from, DType::I8, 128), 0x7fu);
+    EXPECT_EQ(converted(from, DType::I8, -129), 0x80u);
+    EXPECT_EQ(converted(from, DType::U8, 255.5), 0xffu);
+    EXPECT_EQ(converted(from, DType::I16, kInf), 0x7fffu);
+    EXPECT_EQ(converted(from, DType::U16, -kInf), 0u);
     EXPECT_EQ(converted(from, DType::I32, -1.75), 0xffffffffu);
     EXPECT_EQ(converted(from, DType::Bool, kNaN), 1u);
     EXPECT_EQ(converted(from, DType::Bool, -0.0), 0u);

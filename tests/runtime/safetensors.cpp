@@ -155,7 +155,7 @@ TEST_F(SafetensorsTest, UnalignedDataAndBoolsAreRead) {
 TEST_F(SafetensorsTest, OtherTypesAreErrorsOnlyWhenAskedFor) {
   const std::string file = write(
       "types",
-      file_of("{" + entry("a", "U8", "2", "0,2") + "," + entry("b", "F4", "4", "2,4") + "," +
+      file_of("{" + entry("a", "F8_E8M0", "2", "0,2") + "," + entry("b", "F4", "4", "2,4") + "," +
                   entry("c", "F128_NEW", "1", "4,20") + "," + entry("x", "F16", "1", "20,22") + "}",
               std::string(22, '\0')));
   EXPECT_EQ(load_safetensors(file, "cpu", {"x"}).at("x").dtype(), DType::F16);

@@ -230,7 +230,9 @@ template <class T>
 T bound(const ProgramInput& input, std::string_view text) {
   const std::optional<T> value = parse_number<T>(text);
   const DType dtype = input.type.dtype;
-  const bool is_any = std::is_integral_v<T> && dtype == DType::I64;  // a double would round it
+  // A double would round it.
+  const bool is_any = std::is_integral_v<T> &&
+                      (dtype == DType::I64 || (dtype == DType::U64 && value.value_or(-1) >= 0));
   if (!value || !(is_any || is_value(static_cast<double>(*value), dtype)) ||
       !std::isfinite(static_cast<double>(*value)))
     fail_number(input, text);
@@ -288,7 +290,11 @@ void fill_random(HostTensor& value, const ProgramInput& input, const Random& ran
 void fill_number(HostTensor& value, const ProgramInput& input, const std::string& text) {
   const double number = *parse_number<double>(text);
   // Large integers, which a double would round.
-  const auto integer = value.dtype() == DType::I64 ? parse_number<int64_t>(text) : std::nullopt;
+  std::optional<int64_t> integer;
+  if (value.dtype() == DType::I64) integer = parse_number<int64_t>(text);
+  if (value.dtype() == DType::U64)
+    if (const auto magnitude = parse_number<uint64_t>(text))
+      integer = static_cast<int64_t>(*magnitude);
   if (!integer && !is_value(number, value.dtype())) fail_number(input, text);
   for (int64_t i = 0; i < value.numel(); ++i)
     integer ? value.set_int(i, *integer) : value.set_double(i, number);
@@ -309,10 +315,24 @@ bool is_file(const std::string& text) {
 }
 
 std::string_view numpy_dtype(DType dtype) {
-  constexpr std::string_view kNames[kDTypeCount] = {
-      "np.bool_",   "np.int32",           "np.int64",   "np.uint32",
-      "np.float16", "ml_dtypes.bfloat16", "np.float32", "np.float64"};
-  return kNames[static_cast<size_t>(dtype)];
+  constexpr DTypeTable<std::string_view> kNames = {
+      {DType::Bool, "np.bool_"},
+      {DType::I8, "np.int8"},
+      {DType::U8, "np.uint8"},
+      {DType::I16, "np.int16"},
+      {DType::U16, "np.uint16"},
+      {DType::I32, "np.int32"},
+      {DType::U32, "np.uint32"},
+      {DType::I64, "np.int64"},
+      {DType::U64, "np.uint64"},
+      {DType::F16, "np.float16"},
+      {DType::F32, "np.float32"},
+      {DType::F64, "np.float64"},
+      {DType::BF16, "ml_dtypes.bfloat16"},
+      {DType::F8E4M3, "ml_dtypes.float8_e4m3fn"},
+      {DType::F8E5M2, "ml_dtypes.float8_e5m2"},
+  };
+  return kNames[dtype];
 }
 
 HostTensor read_file(const ProgramInput& input, const std::string& path) {

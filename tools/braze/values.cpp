@@ -40,18 +40,11 @@ Statistics statistics_of(const HostTensor& value) {
   return s;
 }
 
-std::string element_text(const HostTensor& value, int64_t i) {
-  if (value.dtype() == DType::Bool) return value.get_int(i) ? "true" : "false";
-  if (!is_floating(value.dtype())) return std::to_string(value.get_int(i));
-  const double x = value.get_double(i);
-  return value.dtype() == DType::F64 ? number_text(x) : float_text(static_cast<float>(x));
-}
-
 std::vector<std::string> first_values(const HostTensor& value) {
   constexpr int64_t kShown = 8;
   std::vector<std::string> texts;
   for (int64_t i = 0; i < std::min(kShown, value.numel()); ++i)
-    texts.push_back(element_text(value, i));
+    texts.push_back(value.element_text(i));
   return texts;
 }
 

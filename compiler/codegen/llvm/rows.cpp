@@ -1,7 +1,7 @@
 // rows.cpp — machine rows as LLVM instructions, one table entry each.
 //
 //   r.x r.y r.z   operands in registers: <lanes x T>, or T for one lane
-//   r.type        their dtype (of y and z for select); bool is i1, f16 and bf16 are i16 bits
+//   r.type        their dtype (of y and z for select); bool is i1, short floats are their bits
 //   r.result      the result's dtype
 //   b             r.b, the builder
 //
@@ -123,17 +123,19 @@ Value* extreme(Row& r, bool is_max) {
 // Quotient of integers whose divisor is neither 0 nor -1 under the least x.
 Value* quotient(Row& r, Value* divisor) {
   auto& b = r.b;
-  const bool vector32 = r.lanes > 1 && r.type != DType::I64 && !r.machine.simt;
-  if (!vector32 || is_constant_integer(divisor))
+  const bool short_vector = r.lanes > 1 && size_of(r.type) < 8 && !r.machine.simt;
+  if (!short_vector || is_constant_integer(divisor))
     return r.is_signed() ? b.CreateSDiv(r.x, divisor) : b.CreateUDiv(r.x, divisor);
-  // There is no vector division of integers; a double holds the operands and enough of the
-  // quotient: it differs from the next integer by 2^-32 of itself at least.
-  llvm::Type* f64 = r.type_of(DType::F64);
+  // There is no vector division of integers; a float of at least their width and a bit holds the
+  // operands and enough of the quotient: of n bits, it differs from the next integer by 2^-n of
+  // itself at least.
+  llvm::Type* real = r.type_of(size_of(r.type) < 4 ? DType::F32 : DType::F64);
   llvm::Type* type = r.type_of(r.type);
   if (r.is_signed())
-    return b.CreateFPToSI(b.CreateFDiv(b.CreateSIToFP(r.x, f64), b.CreateSIToFP(divisor, f64)),
+    return b.CreateFPToSI(b.CreateFDiv(b.CreateSIToFP(r.x, real), b.CreateSIToFP(divisor, real)),
                           type);
-  return b.CreateFPToUI(b.CreateFDiv(b.CreateUIToFP(r.x, f64), b.CreateUIToFP(divisor, f64)), type);
+  return b.CreateFPToUI(b.CreateFDiv(b.CreateUIToFP(r.x, real), b.CreateUIToFP(divisor, real)),
+                        type);
 }
 
 // The divisor with 1 in place of all that traps; `is_zero` says where it was 0.
@@ -362,6 +364,33 @@ Value* widen_half(Row& r, Value* bits, DType from) {
   return b.CreateBitCast(b.CreateShl(word, r.integer(DType::I32, 16)), r.type_of(DType::F32));
 }
 
+// As the bits of an f32, a short float whose exponents do not reach the top is so many powers of
+// two too small, be it normal or not. The others are the upper half of an f16.
+Value* widen_stored(Row& r, Value* bits, DType from) {
+  auto& b = r.b;
+  const DTypeInfo& format = info(from);
+  if (format.infinities) {
+    llvm::Type* shorts = r.type_of(DType::I16);
+    return widen_half(r, b.CreateShl(b.CreateZExt(bits, shorts), r.integer(DType::I16, 8)),
+                      DType::F16);
+  }
+  const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
+  llvm::Type* real = r.type_of(DType::F32);
+  Value* all = b.CreateZExt(bits, r.type_of(DType::I32));
+  Value* magnitude = b.CreateAnd(all, word(0x7f));
+  Value* tiny = b.CreateBitCast(b.CreateShl(magnitude, word(23 - format.fraction)), real);
+  const int bias = (1 << (format.exponent - 1)) - 1;
+  Value* value = b.CreateFMul(tiny, r.real(DType::F32, std::ldexp(1.0, 127 - bias)));
+  value =
+      b.CreateSelect(b.CreateICmpEQ(magnitude, word(0x7f)), llvm::ConstantFP::getNaN(real), value);
+  Value* sign = b.CreateShl(b.CreateAnd(all, word(0x80)), word(24));
+  return b.CreateBitCast(b.CreateOr(b.CreateBitCast(value, r.type_of(DType::I32)), sign), real);
+}
+
+Value* widen_short(Row& r, Value* bits, DType from) {
+  return is_half(from) ? widen_half(r, bits, from) : widen_stored(r, bits, from);
+}
+
 // The 16-bit floats that `wide` holds in f32: what a vector was widened from, or a literal that
 // loses nothing. Null for other values.
 Value* narrowed_exactly(Row& r, Value* wide, DType to) {
@@ -413,8 +442,38 @@ Value* arithmetic_in_pairs(Row& r, Value* x, DType to) {
   return r.b.CreateBitCast(r.b.CreateBinOp(code, left, right), r.type_of(to));
 }
 
+// Round to nearest even on the bits, as below. Subnormal numbers are what the sum with a number
+// whose last place is theirs adds to its bits. What is beyond all numbers is infinity, or without
+// one NaN.
+Value* narrow_stored(Row& r, Value* x, DType to) {
+  auto& b = r.b;
+  const DTypeInfo& format = info(to);
+  const auto fraction = static_cast<uint64_t>(format.fraction);
+  const uint64_t bias = (uint64_t{1} << (format.exponent - 1)) - 1, shift = 23 - fraction;
+  const uint64_t beyond = format.infinities ? 0x80 - (uint64_t{1} << fraction) : 0x7f;
+  const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
+  llvm::Type* words = r.type_of(DType::I32);
+  Value* bits = b.CreateBitCast(x, words);
+  Value* magnitude = b.CreateAnd(bits, word(0x7fffffff));
+  Value* odd = b.CreateAnd(b.CreateLShr(magnitude, word(shift)), word(1));
+  Value* up = b.CreateAdd(odd, word((uint64_t{1} << (shift - 1)) - 1));
+  Value* normal = b.CreateSub(b.CreateLShr(b.CreateAdd(magnitude, up), word(shift)),
+                              word((127 - bias) << fraction));
+  const uint64_t magic = (151 - bias - fraction) << 23;
+  Value* sum = b.CreateFAdd(b.CreateBitCast(magnitude, x->getType()),
+                            b.CreateBitCast(word(magic), x->getType()));
+  Value* subnormal = b.CreateSub(b.CreateBitCast(sum, words), word(magic));
+  Value* code =
+      b.CreateSelect(b.CreateICmpULT(magnitude, word((128 - bias) << 23)), subnormal, normal);
+  code = r.call(llvm::Intrinsic::umin, {code, word(beyond)});
+  if (format.infinities) code = b.CreateSelect(b.CreateFCmpUNO(x, x), word(beyond | 2), code);
+  Value* sign = b.CreateAnd(b.CreateLShr(bits, word(24)), word(0x80));
+  return b.CreateTrunc(b.CreateOr(code, sign), r.type_of(to));
+}
+
 Value* narrow_f32(Row& r, Value* x, DType to) {
   auto& b = r.b;
+  if (is_stored_float(to)) return narrow_stored(r, x, to);
   if (r.machine.simt)
     if (Value* result = arithmetic_in_pairs(r, x, to)) return result;
   llvm::Type* half = r.type_of(to);
@@ -446,20 +505,24 @@ Value* round_to_odd(Row& r, Value* x) {
   return b.CreateBitCast(bits, nearest->getType());
 }
 
-// An i64 as a double that rounds to 16 bits as the integer itself would: bits that a double cannot
-// hold are gathered in its last place.
-Value* sticky_double(Row& r, Value* x) {
+// A 64-bit integer as a double that rounds to 16 bits as the integer itself would: bits that a
+// double cannot hold are gathered in its last place.
+Value* sticky_double(Row& r, Value* x, DType from) {
   auto& b = r.b;
+  const bool with_sign = is_signed_integer(from);
   const auto number = [&](uint64_t value) { return r.integer(DType::I64, value); };
   // In two's complement as well: the low 11 bits count if any of them does.
   Value* low = b.CreateAnd(x, number(0x7ff));
   Value* some = b.CreateICmpNE(low, number(0));
   Value* cut = b.CreateAnd(x, number(~uint64_t{0x7ff}));
-  Value* sticky = b.CreateSelect(some, b.CreateOr(cut, number(0x400)), cut);
-  Value* magnitude = b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse());
+  // Between 2^53 and 2^63 a double's last place is 2 to 2^10, to 2^64 it is 2^11: only with that
+  // bit and up it is exact.
+  Value* sticky = b.CreateSelect(some, b.CreateOr(cut, number(with_sign ? 0x400 : 0x800)), cut);
+  Value* magnitude = with_sign ? b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse()) : x;
   Value* exact = b.CreateICmpULT(magnitude, number(uint64_t{1} << 53));
-  // Between 2^53 and 2^63 a double's last place is 2 to 2^10: only with bit 10 and up it is exact.
-  return b.CreateSIToFP(b.CreateSelect(exact, x, sticky), r.type_of(DType::F64));
+  Value* chosen = b.CreateSelect(exact, x, sticky);
+  llvm::Type* type = r.type_of(DType::F64);
+  return with_sign ? b.CreateSIToFP(chosen, type) : b.CreateUIToFP(chosen, type);
 }
 
 Value* from_integer(Row& r, Value* x, DType from, DType to) {
@@ -508,9 +571,11 @@ Value* saturate(Row& r, Value* x, DType from, DType to) {
   auto& b = r.b;
   using namespace llvm::Intrinsic;
   const bool wide = from == DType::F64;
-  const ID id = to == DType::I32   ? (wide ? nvvm_d2i_rz : nvvm_f2i_rz)
-                : to == DType::U32 ? (wide ? nvvm_d2ui_rz : nvvm_f2ui_rz)
-                                   : (wide ? nvvm_d2ll_rz : nvvm_f2ll_rz);
+  const bool with_sign = is_signed_integer(to), is_long = size_of(to) == 8;
+  const ID id = is_long     ? with_sign ? (wide ? nvvm_d2ll_rz : nvvm_f2ll_rz)
+                                        : (wide ? nvvm_d2ull_rz : nvvm_f2ull_rz)
+                : with_sign ? (wide ? nvvm_d2i_rz : nvvm_f2i_rz)
+                            : (wide ? nvvm_d2ui_rz : nvvm_f2ui_rz);
   Value* out = nullptr;
   if (r.lanes == 1) {
     out = b.CreateIntrinsic(id, {}, {x});
@@ -520,16 +585,25 @@ Value* saturate(Row& r, Value* x, DType from, DType to) {
       out =
           b.CreateInsertElement(out, b.CreateIntrinsic(id, {}, {b.CreateExtractElement(x, l)}), l);
   }
-  if (!wide && to != DType::I64) return out;
+  if (!wide && !is_long) return out;
   return b.CreateSelect(b.CreateFCmpORD(x, x), out, r.integer(to, 0));
 }
 
 Value* to_integer(Row& r, Value* x, DType from, DType to) {
   auto& b = r.b;
-  if (r.machine.simt) return saturate(r, x, from, to);
   llvm::Type* type = r.type_of(to);
   const int width = static_cast<int>(8 * size_of(to));
   const bool with_sign = is_signed_integer(to);
+  if (width < 32) {  // by way of i32, which saturates too
+    const int64_t most = (int64_t{1} << (width - with_sign)) - 1, least = with_sign ? -most - 1 : 0;
+    Value* word = to_integer(r, x, from, DType::I32);
+    word =
+        r.call(llvm::Intrinsic::smin, {word, r.integer(DType::I32, static_cast<uint64_t>(most))});
+    word =
+        r.call(llvm::Intrinsic::smax, {word, r.integer(DType::I32, static_cast<uint64_t>(least))});
+    return b.CreateTrunc(word, type);
+  }
+  if (r.machine.simt) return saturate(r, x, from, to);
   const double above = std::ldexp(1.0, with_sign ? width - 1 : width);
   Value* limit = r.real(from, above);
   Value* zero = r.real(from, 0.0);
@@ -563,8 +637,10 @@ Value* convert(Row& r) {
     return b.CreateSelect(x, r.integer(to, one), r.integer(to, 0));
   }
   if (to == DType::Bool) {
-    if (is_half(from))
-      return b.CreateICmpNE(b.CreateAnd(x, r.integer(from, 0x7fff)), r.integer(from, 0));
+    if (is_short_float(from)) {
+      const uint64_t magnitude = (uint64_t{1} << (r.width() - 1)) - 1;
+      return b.CreateICmpNE(b.CreateAnd(x, r.integer(from, magnitude)), r.integer(from, 0));
+    }
     if (is_floating(from)) return b.CreateFCmpUNE(x, r.real(from, 0.0));
     return b.CreateICmpNE(x, r.integer(from, 0));
   }
@@ -572,15 +648,16 @@ Value* convert(Row& r) {
     if (is_integer(to))
       return is_signed_integer(from) ? b.CreateSExtOrTrunc(x, r.type_of(to))
                                      : b.CreateZExtOrTrunc(x, r.type_of(to));
-    if (!is_half(to)) return from_integer(r, x, from, to);
-    Value* exact = from == DType::I64 ? sticky_double(r, x) : from_integer(r, x, from, DType::F64);
+    if (!is_short_float(to)) return from_integer(r, x, from, to);
+    Value* exact =
+        size_of(from) == 8 ? sticky_double(r, x, from) : from_integer(r, x, from, DType::F64);
     return narrow_f32(r, round_to_odd(r, exact), to);
   }
-  if (is_half(from)) {
-    Value* wide = widen_half(r, x, from);
+  if (is_short_float(from)) {
+    Value* wide = widen_short(r, x, from);
     if (to == DType::F32) return wide;
     if (to == DType::F64) return b.CreateFPExt(wide, r.type_of(to));
-    return is_half(to) ? narrow_f32(r, wide, to) : to_integer(r, wide, DType::F32, to);
+    return is_short_float(to) ? narrow_f32(r, wide, to) : to_integer(r, wide, DType::F32, to);
   }
   if (is_integer(to)) return to_integer(r, x, from, to);
   if (to == DType::F64) return b.CreateFPExt(x, r.type_of(to));
@@ -645,17 +722,35 @@ constexpr MachineTable<Emitter> kRows = {
 }  // namespace
 
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype, int32_t lanes) {
-  constexpr llvm::Type* (*kTypes[kDTypeCount])(llvm::LLVMContext&) = {
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getInt1Ty(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getInt32Ty(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getInt64Ty(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getInt32Ty(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getInt16Ty(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getInt16Ty(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getFloatTy(c); },
-      [](llvm::LLVMContext& c) -> llvm::Type* { return llvm::Type::getDoubleTy(c); },
+  using Make = llvm::Type* (*)(llvm::LLVMContext&);
+  constexpr Make kBit = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getInt1Ty(c);
   };
-  llvm::Type* element = kTypes[static_cast<size_t>(dtype)](context);
+  constexpr Make kByte = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getInt8Ty(c);
+  };
+  constexpr Make kShort = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getInt16Ty(c);
+  };
+  constexpr Make kWord = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getInt32Ty(c);
+  };
+  constexpr Make kLong = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getInt64Ty(c);
+  };
+  constexpr Make kFloat = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getFloatTy(c);
+  };
+  constexpr Make kDouble = [](llvm::LLVMContext& c) -> llvm::Type* {
+    return llvm::Type::getDoubleTy(c);
+  };
+  constexpr DTypeTable<Make> kTypes = {
+      {DType::Bool, kBit},   {DType::I8, kByte},     {DType::U8, kByte},     {DType::I16, kShort},
+      {DType::U16, kShort},  {DType::I32, kWord},    {DType::U32, kWord},    {DType::I64, kLong},
+      {DType::U64, kLong},   {DType::F16, kShort},   {DType::BF16, kShort},  {DType::F32, kFloat},
+      {DType::F64, kDouble}, {DType::F8E4M3, kByte}, {DType::F8E5M2, kByte},
+  };
+  llvm::Type* element = kTypes[dtype](context);
   return lanes == 1 ? element : llvm::FixedVectorType::get(element, static_cast<unsigned>(lanes));
 }
 

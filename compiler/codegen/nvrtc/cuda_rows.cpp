@@ -1,13 +1,14 @@
 // cuda_rows.cpp — machine rows as expressions of CUDA C++, one table entry each.
 //
 //   r.x r.y r.z   operands: names or literals
-//   r.type        their dtype (of y and z for select); f16 and bf16 are u16 bits
+//   r.type        their dtype (of y and z for select); short floats are their bits
 //   r.result      the result's dtype
 //
 // The compiler is told neither to contract nor to approximate, so operators on floats are the rows.
 #include <cmath>
 #include <cstring>
 
+#include "compiler/codegen/nvrtc/cuda_preamble.h"
 #include "compiler/codegen/nvrtc/nvrtc_p.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/machine_semantics.h"
@@ -51,29 +52,25 @@ std::string real_function(std::string_view name, const Row& r) {
   return fmt::format("{}{}({})", name, r.type == DType::F32 ? "f" : "", r.x);
 }
 
-std::string widen(DType half, const std::string& x) {
-  return fmt::format("b::{}_to_f32({})", name(half), x);
+std::string widen(DType from, const std::string& x) {
+  return fmt::format("b::{}_to_f32({})", name(from), x);
 }
-std::string narrow(DType half, const std::string& x) {
-  return fmt::format("b::f32_to_{}({})", name(half), x);
+std::string narrow(DType to, const std::string& x) {
+  return fmt::format("b::f32_to_{}({})", name(to), x);
 }
 
+// Shorter integers become `int` by themselves.
 std::string integer_to_real(DType from, DType to, const std::string& x) {
-  if (to == DType::F64)
-    return fmt::format("__{}2double_rn({})",
-                       from == DType::I32   ? "int"
-                       : from == DType::U32 ? "uint"
-                                            : "ll",
-                       x);
-  return fmt::format("__{}2float_rn({})",
-                     from == DType::I32   ? "int"
-                     : from == DType::U32 ? "uint"
-                                          : "ll",
-                     x);
+  const bool is_long = size_of(from) == 8;
+  const std::string_view integer = is_unsigned_integer(from) && size_of(from) >= 4
+                                       ? (is_long ? "ull" : "uint")
+                                       : (is_long ? "ll" : "int");
+  return fmt::format("__{}2{}_rn({})", integer, to == DType::F64 ? "double" : "float", x);
 }
 
 std::string to_bool(const Row& r) {
-  if (is_half(r.type)) return fmt::format("(({} & 0x7fff) != 0)", r.x);
+  if (is_short_float(r.type))
+    return fmt::format("(({} & {}) != 0)", r.x, is_half(r.type) ? "0x7fff" : "0x7f");
   return fmt::format("({} != 0)", r.x);
 }
 
@@ -87,16 +84,16 @@ std::string convert(const Row& r) {
   if (to == DType::Bool) return to_bool(r);
   if (is_integer(from)) {
     if (is_integer(to)) return fmt::format("({})({})", cuda_type(to), r.x);
-    if (!is_half(to)) return integer_to_real(from, to, r.x);
-    const std::string exact = from == DType::I64 ? fmt::format("b::sticky({})", r.x)
+    if (!is_short_float(to)) return integer_to_real(from, to, r.x);
+    const std::string exact = size_of(from) == 8 ? fmt::format("b::sticky({})", r.x)
                                                  : integer_to_real(from, DType::F64, r.x);
     return narrow(to, fmt::format("b::round_to_odd({})", exact));
   }
-  if (is_half(from)) {
+  if (is_short_float(from)) {
     const std::string wide = widen(from, r.x);
     if (to == DType::F32) return wide;
     if (to == DType::F64) return fmt::format("(double)({})", wide);
-    return is_half(to) ? narrow(to, wide) : fmt::format("b::to_{}({})", name(to), wide);
+    return is_short_float(to) ? narrow(to, wide) : fmt::format("b::to_{}({})", name(to), wide);
   }
   if (is_integer(to)) return fmt::format("b::to_{}({})", name(to), r.x);
   if (to == DType::F64) return fmt::format("(double)({})", r.x);
@@ -105,7 +102,8 @@ std::string convert(const Row& r) {
 }
 
 std::string bitcast(const Row& r) {
-  if (is_floating(r.type) == is_floating(r.result) || is_half(r.type) || is_half(r.result))
+  if (is_floating(r.type) == is_floating(r.result) || is_short_float(r.type) ||
+      is_short_float(r.result))
     return fmt::format("({})({})", cuda_type(r.result), r.x);
   if (r.is_float()) return fmt::format("({})b::bits({})", cuda_type(r.result), r.x);
   return fmt::format("b::real(({})({}))", size_of(r.type) == 4 ? "u32" : "u64", r.x);
@@ -118,7 +116,7 @@ std::string negate(const Row& r) {
 
 std::string absolute(const Row& r) {
   if (r.is_float()) return real_function("fabs", r);
-  if (r.type == DType::U32) return r.x;
+  if (is_unsigned_integer(r.type)) return r.x;
   return fmt::format("({} < 0 ? {} : {})", r.x, negate(r), r.x);
 }
 
@@ -172,9 +170,13 @@ constexpr MachineTable<Emitter> kRows = {
 }  // namespace
 
 std::string_view cuda_type(DType dtype) {
-  constexpr std::string_view kTypes[kDTypeCount] = {"bool", "int", "i64",   "u32",
-                                                    "u16",  "u16", "float", "double"};
-  return kTypes[static_cast<size_t>(dtype)];
+  constexpr DTypeTable<std::string_view> kTypes = {
+      {DType::Bool, "bool"},  {DType::I8, "i8"},     {DType::U8, "u8"},     {DType::I16, "i16"},
+      {DType::U16, "u16"},    {DType::I32, "int"},   {DType::U32, "u32"},   {DType::I64, "i64"},
+      {DType::U64, "u64"},    {DType::F16, "u16"},   {DType::BF16, "u16"},  {DType::F32, "float"},
+      {DType::F64, "double"}, {DType::F8E4M3, "u8"}, {DType::F8E5M2, "u8"},
+  };
+  return kTypes[dtype];
 }
 
 std::string cuda_literal(DType dtype, uint64_t bits) {
@@ -197,8 +199,18 @@ std::string cuda_literal(DType dtype, uint64_t bits) {
     default:
       return fmt::format("({}){:#x}{}", cuda_type(dtype),
                          bits & (~uint64_t{0} >> (64 - 8 * size_of(dtype))),
-                         dtype == DType::I64 ? "ull" : "u");
+                         size_of(dtype) == 8 ? "ull" : "u");
   }
+}
+
+std::string cuda_preamble() {
+  std::string text = kCudaTypes;
+  for (const DType dtype : kAllDTypes)
+    if (is_integer(dtype))
+      text +=
+          fmt::format("{}({}, {}, {})\n", is_signed_integer(dtype) ? "SIGNED" : "UNSIGNED",
+                      cuda_type(dtype), size_of(dtype) == 8 ? "u64" : "u32", 8 * size_of(dtype));
+  return text + kCudaFunctions;
 }
 
 std::string cuda_row(ElementwiseOp op, DType operand, DType result,

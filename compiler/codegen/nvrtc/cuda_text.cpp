@@ -15,7 +15,6 @@
 
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/instruction_text.h"
-#include "compiler/codegen/nvrtc/cuda_preamble.h"
 #include "compiler/codegen/nvrtc/nvrtc_p.h"
 #include "ir/code/static_loops.h"
 #include "ir/code/walk.h"
@@ -42,7 +41,7 @@ class Printer {
   }
 
   std::string run() {
-    out_ = kCudaPreamble;
+    out_ = cuda_preamble();
     for (size_t i = 0; i < kernel_.phases.size(); ++i) phase(i);
     return std::move(out_);
   }
@@ -730,7 +729,8 @@ class Printer {
     if (size == 8) {
       const std::string both =
           fmt::format("({} | (u64){} << 32)", word(t, 2 * i), word(t, 2 * i + 1));
-      return dtype == DType::F64 ? fmt::format("b::real({})", both) : fmt::format("(i64){}", both);
+      return dtype == DType::F64 ? fmt::format("b::real({})", both)
+                                 : fmt::format("({}){}", cuda_type(dtype), both);
     }
     const size_t per_word = t.word_bytes / size;
     const std::string part =
@@ -759,7 +759,8 @@ class Printer {
       for (size_t w = 0; w < t.words; ++w) {
         Names parts;
         for (size_t i = 0; i < per_word; ++i)
-          parts.push_back(fmt::format("(u32)({}) << {}", elements[w * per_word + i], 8 * size * i));
+          parts.push_back(fmt::format("(u32)({})({}) << {}", size == 1 ? "u8" : "u16",
+                                      elements[w * per_word + i], 8 * size * i));
         words.push_back(per_word == 1 ? fmt::format("({})({})", t.type, elements[w])
                                       : fmt::format("({})({})", t.words == 1 ? t.type : "u32",
                                                     join(parts, " | ", std::identity())));

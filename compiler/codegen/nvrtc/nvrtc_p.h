@@ -12,6 +12,8 @@
 
 namespace braze::codegen {
 
+/// What every kernel's text begins with.
+std::string cuda_preamble();
 /// The C++ type of an element: f16 and bf16 are their bits.
 std::string_view cuda_type(DType dtype);
 /// An element by its bits.

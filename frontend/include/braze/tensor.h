@@ -35,14 +35,21 @@ namespace braze {
 
 class Expr;
 
-inline constexpr DType f16 = DType::F16;       ///< IEEE binary16
-inline constexpr DType bf16 = DType::BF16;     ///< the upper half of an f32
-inline constexpr DType f32 = DType::F32;       ///< IEEE binary32
-inline constexpr DType f64 = DType::F64;       ///< IEEE binary64
-inline constexpr DType i32 = DType::I32;       ///< signed, two's complement
-inline constexpr DType i64 = DType::I64;       ///< signed, two's complement
-inline constexpr DType u32 = DType::U32;       ///< unsigned
-inline constexpr DType boolean = DType::Bool;  ///< one byte, 0 or 1
+inline constexpr DType f16 = DType::F16;        ///< IEEE binary16
+inline constexpr DType bf16 = DType::BF16;      ///< the upper half of an f32
+inline constexpr DType f32 = DType::F32;        ///< IEEE binary32
+inline constexpr DType f64 = DType::F64;        ///< IEEE binary64
+inline constexpr DType i8 = DType::I8;          ///< signed, two's complement
+inline constexpr DType i16 = DType::I16;        ///< signed, two's complement
+inline constexpr DType i32 = DType::I32;        ///< signed, two's complement
+inline constexpr DType i64 = DType::I64;        ///< signed, two's complement
+inline constexpr DType u8 = DType::U8;          ///< unsigned
+inline constexpr DType u16 = DType::U16;        ///< unsigned
+inline constexpr DType u32 = DType::U32;        ///< unsigned
+inline constexpr DType u64 = DType::U64;        ///< unsigned
+inline constexpr DType f8e4m3 = DType::F8E4M3;  ///< 448 at most, no infinities; for storage alone
+inline constexpr DType f8e5m2 = DType::F8E5M2;  ///< the upper half of an f16; for storage alone
+inline constexpr DType boolean = DType::Bool;   ///< one byte, 0 or 1
 
 namespace detail {
 struct Builder;
@@ -178,7 +185,14 @@ std::ostream& operator<<(std::ostream& out, DType dtype);
 /// Being made from any of them, it is also what remembers the line of an operator.
 class Operand {
  public:
-  enum class Kind : uint8_t { Tensor, Array, Real, Integer, Boolean };  ///< what was given
+  enum class Kind : uint8_t {
+    Tensor,
+    Array,
+    Real,
+    Integer,
+    Unsigned,
+    Boolean
+  };  ///< what was given
 
   Operand(const Tensor& tensor,  // NOLINT: implicit on purpose
           std::source_location where = std::source_location::current())
@@ -193,20 +207,21 @@ class Operand {
     if constexpr (std::is_floating_point_v<T>) {
       kind_ = Kind::Real;
       real_ = static_cast<double>(value);
-    } else if (!detail::fits_int64(value)) {  // a value of floating dtypes only
-      kind_ = Kind::Real;
+    } else if (!detail::fits_int64(value)) {
+      kind_ = Kind::Unsigned;
       real_ = static_cast<double>(value);
+      integer_ = static_cast<int64_t>(value);
     } else {
       kind_ = std::is_same_v<T, bool> ? Kind::Boolean : Kind::Integer;
       integer_ = static_cast<int64_t>(value);
     }
   }
 
-  Kind kind() const { return kind_; }                           ///< what was given
-  const Tensor& tensor() const { return tensor_; }              ///< if Kind::Tensor
-  const Array& array() const { return array_; }                 ///< if Kind::Array
-  double real() const { return real_; }                         ///< if Kind::Real
-  int64_t integer() const { return integer_; }                  ///< if Kind::Integer or Boolean
+  Kind kind() const { return kind_; }               ///< what was given
+  const Tensor& tensor() const { return tensor_; }  ///< if Kind::Tensor
+  const Array& array() const { return array_; }     ///< if Kind::Array
+  double real() const { return real_; }             ///< if Kind::Real, or Unsigned: rounded
+  int64_t integer() const { return integer_; }  ///< if Kind::Integer, Boolean or Unsigned: its bits
   const std::source_location& where() const { return where_; }  ///< the user's line
 
  private:
@@ -477,14 +492,14 @@ Tensor cummin(const Tensor& x, int64_t axis = -1, Running how = {}, Where where 
 /// its only one), x [..., m, k] and y [..., k, n] to [..., m, n]; axes before the last two
 /// broadcast. The two have one numeric dtype, which is that of the result; integers wrap. Sums of
 /// 16-bit floats are made in f32 and rounded once to the dtype of x, or stay f32 if `result` says
-/// so.
+/// so; those of integers are made in the integer dtype `result`, if it is wider and holds theirs.
 Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result = {},
            Where where = Where::current());
 
 struct DotAxes {
   std::vector<int64_t> batch_left, batch_right;        ///< axes paired and kept
   std::vector<int64_t> contract_left, contract_right;  ///< axes paired and summed over
-  std::optional<DType> result;                         ///< f32 for 16-bit operands, if wanted
+  std::optional<DType> result;                         ///< f32 for 16-bit floats, wider integers
   bool tf32 = false;  ///< f32 operands may be rounded to tf32 by devices that multiply it faster
 };
 /// Any contraction of two tensors of one numeric dtype. Result axes: batch pairs, the free axes of

@@ -13,27 +13,24 @@ constexpr int64_t kMostExtent = int64_t{1} << 32;
 constexpr int64_t kMostStride = int64_t{1} << 40;
 constexpr int64_t kStrideUnit = 16;
 
-cuda::CUtensorMapDataType element_type(DType dtype) {
-  switch (dtype) {
-    case DType::Bool:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8;
-    case DType::I32:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_INT32;
-    case DType::I64:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_INT64;
-    case DType::U32:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_UINT32;
-    case DType::F16:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT16;
-    case DType::BF16:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16;
-    case DType::F32:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT32;
-    case DType::F64:
-      return cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT64;
-  }
-  return {};
-}
+// Copies move bytes: what has no type of its own goes as another of its size.
+constexpr DTypeTable<cuda::CUtensorMapDataType> kElementTypes = {
+    {DType::Bool, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},
+    {DType::I8, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},
+    {DType::U8, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},
+    {DType::F8E4M3, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},
+    {DType::F8E5M2, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT8},
+    {DType::I16, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT16},
+    {DType::U16, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT16},
+    {DType::I32, cuda::CU_TENSOR_MAP_DATA_TYPE_INT32},
+    {DType::U32, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT32},
+    {DType::I64, cuda::CU_TENSOR_MAP_DATA_TYPE_INT64},
+    {DType::U64, cuda::CU_TENSOR_MAP_DATA_TYPE_UINT64},
+    {DType::F16, cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT16},
+    {DType::BF16, cuda::CU_TENSOR_MAP_DATA_TYPE_BFLOAT16},
+    {DType::F32, cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT32},
+    {DType::F64, cuda::CU_TENSOR_MAP_DATA_TYPE_FLOAT64},
+};
 
 std::optional<cuda::CUtensorMapSwizzle> swizzle_mode(int bytes) {
   switch (bytes) {
@@ -100,7 +97,7 @@ std::string tensor_map_fault(const TensorMapRecipe& recipe, std::span<const int6
 TensorMapArguments tensor_map_arguments(const TensorMapRecipe& recipe,
                                         std::span<const int64_t> extents) {
   TensorMapArguments arguments;
-  arguments.type = element_type(recipe.dtype);
+  arguments.type = kElementTypes[recipe.dtype];
   arguments.rank = static_cast<uint32_t>(extents.size());
   arguments.swizzle = swizzle_mode(recipe.swizzle).value_or(cuda::CU_TENSOR_MAP_SWIZZLE_NONE);
   uint64_t stride = size_of(recipe.dtype);

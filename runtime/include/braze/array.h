@@ -19,34 +19,6 @@ namespace braze {
 
 class HostTensor;
 
-/// The DType of a C++ element type.
-template <class T>
-struct DTypeOf;
-template <>
-struct DTypeOf<bool> {
-  static constexpr DType value = DType::Bool;
-};
-template <>
-struct DTypeOf<int32_t> {
-  static constexpr DType value = DType::I32;
-};
-template <>
-struct DTypeOf<int64_t> {
-  static constexpr DType value = DType::I64;
-};
-template <>
-struct DTypeOf<uint32_t> {
-  static constexpr DType value = DType::U32;
-};
-template <>
-struct DTypeOf<float> {
-  static constexpr DType value = DType::F32;
-};
-template <>
-struct DTypeOf<double> {
-  static constexpr DType value = DType::F64;
-};
-
 template <>
 struct DTypeOf<float16> {
   static constexpr DType value = DType::F16;

@@ -34,7 +34,8 @@ typedef enum braze_status {
   BRAZE_NOT_FOUND = 7           /**< a file does not exist */
 } braze_status;
 
-/** Element types. f16 and bf16 are 16 bits, in C uint16_t; bool is one byte, 0 or 1. */
+/** Element types. f16 and bf16 are 16 bits, in C uint16_t, f8e4m3 and f8e5m2 are uint8_t; bool is
+ * one byte, 0 or 1. */
 typedef enum braze_dtype {
   BRAZE_BOOL = 0,
   BRAZE_I32 = 1,
@@ -43,7 +44,14 @@ typedef enum braze_dtype {
   BRAZE_F16 = 4,
   BRAZE_BF16 = 5,
   BRAZE_F32 = 6,
-  BRAZE_F64 = 7
+  BRAZE_F64 = 7,
+  BRAZE_I8 = 8,
+  BRAZE_U8 = 9,
+  BRAZE_I16 = 10,
+  BRAZE_U16 = 11,
+  BRAZE_U64 = 12,
+  BRAZE_F8E4M3 = 13,
+  BRAZE_F8E5M2 = 14
 } braze_dtype;
 
 typedef struct braze_package braze_package;   /**< a package file */
