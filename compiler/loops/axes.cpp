@@ -11,7 +11,7 @@ namespace {
 
 // a / b if b divides a for all sizes.
 std::optional<Expr> exact_quotient(const Expr& a, const Expr& b) {
-  if (a == b) return Expr(1);  // also of 0: where there is no element no digit matters
+  if (a == b && !a.is_constant(0)) return Expr(1);  // also of a size that may be 0
   if (b.range().min < 1) return std::nullopt;
   const Expr quotient = floordiv(a, b);
   if (!(quotient * b == a)) return std::nullopt;

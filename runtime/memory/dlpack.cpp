@@ -19,6 +19,8 @@ namespace {
 DLDataType dl_type(DType dtype) {
   const uint8_t code = dtype == DType::Bool       ? kDLBool
                        : dtype == DType::BF16     ? kDLBfloat
+                       : dtype == DType::F8E4M3   ? kDLFloat8_e4m3fn
+                       : dtype == DType::F8E5M2   ? kDLFloat8_e5m2
                        : is_floating(dtype)       ? kDLFloat
                        : is_signed_integer(dtype) ? kDLInt
                                                   : kDLUInt;
