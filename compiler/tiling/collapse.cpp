@@ -66,18 +66,23 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
   }
   if (!plain) return space;
   Space result = space;
-  const auto replace_all = [&](const Replacements& split) {
-    for (Pass& pass : result.passes) {
-      for (SpaceTask& task : pass.reduces) {
-        replace(task.at, split);
-        replace(task.reduction, split);
-      }
-      for (SpaceTask& task : pass.stores) replace(task.at, split);
+  const auto replace_in = [](Pass& pass, const Replacements& split) {
+    for (SpaceTask& task : pass.reduces) {
+      replace(task.at, split);
+      replace(task.reduction, split);
     }
+    for (SpaceTask& task : pass.stores) replace(task.at, split);
   };
   const Expr places = space.placed ? space.parallel[space.placed->axis].symbol : Expr(0);
-  merge(result.parallel, places, offsets, replace_all);
-  for (Pass& pass : result.passes) merge(pass.inner, places, offsets, replace_all);
+  merge(result.parallel, places, offsets, [&](const Replacements& split) {
+    for (Pass& pass : result.passes) replace_in(pass, split);
+  });
+  // Passes may share axes: each merges them for itself, all by the same accesses.
+  for (Pass& pass : result.passes) {
+    std::vector<Expr> seen = offsets;
+    merge(pass.inner, places, seen,
+          [&](const Replacements& split) { replace_in(pass, split); });
+  }
   for (size_t p = 0; space.placed && p < result.parallel.size(); ++p)
     if (result.parallel[p].symbol == places) result.placed->axis = p;
   return result;

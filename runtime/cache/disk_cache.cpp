@@ -72,7 +72,7 @@ void DiskCache::open_folder() {
                                 !settings_.trusted.empty());
   } catch (const Error& error) {
     // Where nothing may be made, there may be nothing.
-    if (settings_.mode == CacheMode::ReadOnly && error.kind() == ErrorKind::DataLoss) return;
+    if (settings_.mode == CacheMode::ReadOnly && error.kind() == ErrorKind::NotFound) return;
     const std::string fix = error.fix().empty() ? "" : fmt::format(" ({})", error.fix());
     warn_once(fmt::format("the cache of compiled programs is off: {}{}", error.message(), fix));
   }

@@ -656,15 +656,11 @@ TEST(TypedSchedules, ErrorsSayWhatFits) {
 }
 
 TEST(TypedSchedules, ThreadsArePowersOfTwo) {
-  const Graph graph = parse(R"(graph @main(%x: f32[4096]) {
-  %y = exp %x : f32[4096]
-  return %y
-})");
-  const std::string kernel = testing::compile_for("sim:sm_90", graph)->launches[0].name;
+  const std::string kernel = testing::compile_for("sim:sm_90", softmax())->launches[0].name;
   for (const char* threads : {"96", "2048", "16"}) {
     const std::string error =
-        error_of(graph, "sim:sm_90", kernel,
-                 fmt::format("family=pointwise block=768 tile=768 lane=0 threads={}", threads));
+        error_of(softmax(), "sim:sm_90", kernel,
+                 fmt::format("family=row block=1 tile=1 lane=-1 inner=96 threads={}", threads));
     EXPECT_NE(error.find("threads are powers of two, 32 to 1024 in all"), std::string::npos)
         << threads << "\n"
         << error;

@@ -34,8 +34,9 @@ TEST_F(QuantizedTest, ProductsExpandTheirWeights) {
     const CheckReport report = f.check(x, weight);
     EXPECT_TRUE(report.ok) << report.text;
     EXPECT_GT(report.judged, 0.9) << report.text;
+    // A GPU may cut the sum of so few rows into parts, which a second kernel adds.
     if (test_device().name() != "interpreter") {
-      EXPECT_EQ(f.summary().kernels, 1);
+      EXPECT_LE(f.summary().kernels, test_device().kind() == DeviceKind::Cuda ? 2u : 1u);
     }
   }
 }

@@ -328,7 +328,9 @@ Value* shift_right(Row& r) {
   if (r.is_signed()) return r.b.CreateAShr(r.x, r.call(llvm::Intrinsic::umin, {r.y, last}));
   Value* within = r.b.CreateICmpULE(r.y, last);
   Value* zero = r.integer(r.type, 0);
-  Value* count = is_constant_integer(r.y) ? r.b.CreateSelect(within, r.y, zero) : r.y;
+  // As above.
+  Value* const own = r.width() == 64 ? r.b.CreateAnd(r.y, last) : r.y;
+  Value* count = is_constant_integer(r.y) ? r.b.CreateSelect(within, r.y, zero) : own;
   return r.b.CreateSelect(within, r.b.CreateLShr(r.x, count), zero);
 }
 
