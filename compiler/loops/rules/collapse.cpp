@@ -1,7 +1,27 @@
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
+#include "ir/code/layout.h"
 
 namespace braze {
+
+namespace {
+
+// An axis too short for the lanes of a warp, along which what is read is constant or goes on from
+// the outer one: joined, the stores are as long as they can be, and a few lanes read one element.
+bool is_short_digit(const LoopTree& tree, size_t outer, size_t inner) {
+  const auto extent = tree.axes[inner].extent.as_constant();
+  if (!extent || *extent >= kWarpThreads) return false;
+  for (const TreeAccess& access : accesses(tree)) {
+    const auto of_outer = access.offset.coefficient_of(tree.axes[outer].name);
+    const auto of_inner = access.offset.coefficient_of(tree.axes[inner].name);
+    if (access.irregular || !of_outer || !of_inner) return false;
+    const bool constant = of_inner->is_constant(0) && !access.store;
+    if (!constant && !(*of_outer == *of_inner * *extent)) return false;
+  }
+  return true;
+}
+
+}  // namespace
 
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   // From the inside: the joined axis is the inner one of the next pair.
@@ -9,7 +29,9 @@ void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   for (const size_t axis : nest) names.push_back(out.tree.axes[axis].name);
   for (size_t i = names.size(); i-- > 1;) {
     const size_t outer = *find_axis(out.tree, names[i - 1]), inner = *find_axis(out.tree, names[i]);
-    if (out.try_take(CollapseStep{{names[i - 1]}, {names[i]}}))
+    const CollapseStep step{{names[i - 1]}, {names[i]}};
+    if ((runs_through(out.tree, step) || is_short_digit(out.tree, outer, inner)) &&
+        out.try_take(step))
       names[i - 1] = out.tree.axes[outer - (inner < outer)].name;
   }
 }

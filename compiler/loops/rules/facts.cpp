@@ -134,6 +134,13 @@ size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& acces
   return best;
 }
 
+// Whether `count` neighbours along the axis, from a multiple of `count` on, are one element.
+static bool is_constant_along(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
+  const Expr within = Expr::symbol("vector.element", {0, count - 1});
+  const Expr turn = Expr::symbol("vector.turn", {0, axis.extent.range().max / count});
+  return !access.offset.substitute(axis.name, turn * count + within).uses("vector.element");
+}
+
 int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis) {
   constexpr int64_t kAccessBytes = 16;
   int64_t vector = kAccessBytes / 2;
@@ -141,7 +148,8 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
   for (const TreeAccess& access : accesses) {
     if (access.stride(axis) != 1) {
       // Neighbours that lie apart are separate accesses, however many a thread has.
-      if (access.stride(axis) > 1) vector = 1;
+      while (vector > 1 && access.stride(axis) > 1 && !is_constant_along(access, axis, vector))
+        vector /= 2;
       continue;
     }
     least = std::min(least, access.bytes);

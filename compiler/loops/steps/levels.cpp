@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <map>
+#include <utility>
 
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
@@ -197,6 +198,7 @@ struct Collapsing {
   LoopTree tree;
   size_t a, b;  // axes
   Expr joined;  // the index along both
+  bool by_digits = false;  // what is read may have a and b as digits of `joined`
   bool seen_apart = false;
 
   bool speaks(const Expr& e) const {
@@ -208,7 +210,11 @@ struct Collapsing {
     const auto of_a = e.coefficient_of(tree.axes[a].name);
     const auto of_b = e.coefficient_of(tree.axes[b].name);
     if (!of_a || !of_b || !(*of_a == *of_b * tree.axes[b].extent)) {
-      seen_apart = true;
+      const Expr& extent = tree.axes[b].extent;
+      seen_apart |= !by_digits || !extent.as_constant();
+      if (!seen_apart)
+        e = e.substitute({{tree.axes[a].name, floordiv(joined, extent)},
+                          {tree.axes[b].name, mod(joined, extent)}});
       return;
     }
     e = e - *of_a * i - *of_b * j + *of_b * joined;
@@ -229,7 +235,9 @@ struct Collapsing {
     if (seen_apart) return;
     Expr number;
     for (size_t d = first; d < last; ++d) number = number * tensor.type.shape[d] + at[d];
+    const bool may_digits = std::exchange(by_digits, false);
     change(number);
+    by_digits = may_digits;
     for (size_t d = last - 1; d > first; --d) {
       at[d] = mod(number, tensor.type.shape[d]);
       number = floordiv(number, tensor.type.shape[d]);
@@ -270,7 +278,9 @@ struct Collapsing {
     }
   }
   void change(LoopTask& task) {
+    const bool may_digits = std::exchange(by_digits, false);
     if (!task.makes_value()) change(task.at, tree.tensors[task.target]);
+    by_digits = may_digits;
     change(task.body);
     if (task.rescale) change(*task.rescale);
     change(task.over);
@@ -278,8 +288,9 @@ struct Collapsing {
   }
 };
 
-std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place) {
-  Collapsing out{tree, 0, 0, {}};
+std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place,
+                                    bool by_digits = true) {
+  Collapsing out{tree, 0, 0, {}, by_digits};
   const Loop& outer = loop_at(tree, place);
   out.a = outer.levels[0].axis;
   out.b = only_child(outer)->levels[0].axis;
@@ -363,6 +374,11 @@ std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
                                tree.axes[inner.levels[0].axis].extent.to_string(), step.inner.axis),
                    "these axes stay two"};
   return std::nullopt;
+}
+
+bool runs_through(const LoopTree& tree, const CollapseStep& step) {
+  return !legal(tree, step) &&
+         collapsed(tree, find_loop(tree, step.outer).value(), /*by_digits=*/false).has_value();
 }
 
 LoopTree take(const LoopTree& tree, const CollapseStep& step) {

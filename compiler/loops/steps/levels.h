@@ -57,5 +57,8 @@ struct CollapseStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step);
 LoopTree take(const LoopTree& tree, const CollapseStep& step);
+/// Whether the step is legal, and all that is read runs through both axes as well: no index needs
+/// the digits of the joined one.
+bool runs_through(const LoopTree& tree, const CollapseStep& step);
 
 }  // namespace braze
