@@ -80,8 +80,7 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
   // Passes may share axes: each merges them for itself, all by the same accesses.
   for (Pass& pass : result.passes) {
     std::vector<Expr> seen = offsets;
-    merge(pass.inner, places, seen,
-          [&](const Replacements& split) { replace_in(pass, split); });
+    merge(pass.inner, places, seen, [&](const Replacements& split) { replace_in(pass, split); });
   }
   for (size_t p = 0; space.placed && p < result.parallel.size(); ++p)
     if (result.parallel[p].symbol == places) result.placed->axis = p;

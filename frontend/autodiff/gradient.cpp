@@ -521,7 +521,8 @@ class Walk {
     for (const NodeId id : order_) {
       const Node& node = graph_[id];
       for (const NodeId operand : node.operands)
-        if (carries_[operand.index] && is_arithmetic_float(node.type.dtype)) carries_[id.index] = true;
+        if (carries_[operand.index] && is_arithmetic_float(node.type.dtype))
+          carries_[id.index] = true;
       if (recomputes(node)) regions_[boundary(node)].push_back(id);
     }
   }

@@ -196,8 +196,8 @@ namespace {
 // Two axes that become one, and the tree in which they are.
 struct Collapsing {
   LoopTree tree;
-  size_t a, b;  // axes
-  Expr joined;  // the index along both
+  size_t a, b;             // axes
+  Expr joined;             // the index along both
   bool by_digits = false;  // what is read may have a and b as digits of `joined`
   bool seen_apart = false;
 
