@@ -41,9 +41,8 @@ class ProgramLowering {
   ValueOperand mapped(const ValueOperand& operand) const {
     return operand.is_literal() ? operand : values_[operand.value.index];
   }
-  const ValueType& type_of(const ValueOperand& operand) const {
-    return kernel_[operand.value].type;
-  }
+  /// By value: what is appended to the kernel moves its values.
+  ValueType type_of(const ValueOperand& operand) const { return kernel_[operand.value].type; }
   const ValueType& result_type(const Statement& statement, size_t i = 0) const {
     return tile_[statement.results[i]].type;
   }

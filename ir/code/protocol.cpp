@@ -121,7 +121,7 @@ std::string Protocol::item_text(ChannelId channel, int64_t item) const {
 bool Protocol::put(size_t copy, ChannelId channel, int64_t item) {
   ChannelState& own = state(copy, channel);
   CopyState& me = copies_[copy];
-  if (const auto before = own.items.find(item - code_[channel].depth); before != own.items.end()) {
+  if (const auto before = own.before(item, code_[channel].depth); before != own.items.end()) {
     for (size_t other = 0; other < copies_.size(); ++other) {
       if (copies_of_[other].block != copies_of_[copy].block ||
           !receives(other, channel, before->first))
@@ -157,7 +157,8 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
     return fmt::format("{} gets {}, {}", copies_of_[copy].to_string(), item_text(channel, item),
                        item == due ? "which is another's" : fmt::format("item {} is due", due));
   });
-  auto& items = state(copy, channel).items;
+  auto& own = state(copy, channel);
+  auto& items = own.items;
   const auto found = items.find(item);
   if (found == items.end() || !found->second.full) {
     me.waits_for = {channel, item};
@@ -165,7 +166,7 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
   }
   me.waits_for.reset();
   const int64_t depth = code_[channel].depth;
-  if (const auto before = items.find(item - depth); code_[channel].only && before != items.end()) {
+  if (const auto before = own.before(item, depth); code_[channel].only && before != items.end()) {
     for (const auto& [other, receipt] : before->second.receipts)
       expect(me.turns[other] >= receipt.event, "P19", [&] {
         return fmt::format(

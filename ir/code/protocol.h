@@ -7,6 +7,7 @@
 #include <cstdint>
 #include <deque>
 #include <functional>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -94,6 +95,12 @@ class Protocol {
     std::map<size_t, Receipt> receipts;  // by copy
   };
   struct ChannelState {
+    /// What lay in the slot of `item`, a number that a text may have chosen.
+    auto before(int64_t item, int64_t depth) const {
+      const bool is_first = item < std::numeric_limits<int64_t>::min() + depth;
+      return is_first ? items.end() : items.find(item - depth);
+    }
+
     std::map<int64_t, ItemState> items;
     std::vector<std::pair<const Statement*, int64_t>> puts;  // in order
   };

@@ -2,8 +2,9 @@
 // and run on its simulator. Nothing may be found, and both must give the same bits.
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
-#include <cstring>
+#include <cstddef>
 #include <fstream>
 #include <optional>
 
@@ -59,7 +60,7 @@ std::vector<HostTensor> parameters(const TileProgram& program, const TileCase& g
   for (const Memory& memory : program.memories) {
     if (memory.space != MemorySpace::Parameter) continue;
     HostTensor& tensor = out.emplace_back(memory.dtype, sizes(Shape(memory.shape)));
-    std::memset(tensor.data(), 0xa5, tensor.size_bytes());
+    std::fill_n(tensor.data(), tensor.size_bytes(), std::byte{0xa5});
     if (memory.mode == Mode::Out) continue;
     for (int64_t i = 0; i < tensor.numel(); ++i)
       tensor.set_double(i, static_cast<double>(random.within(-3, 3)));

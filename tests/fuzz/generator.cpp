@@ -648,8 +648,9 @@ double special_value(Random& random, DType dtype) {
 
 int64_t special_integer(Random& random, DType dtype) {
   const auto width = static_cast<int64_t>(8 * size_of(dtype));
-  const auto sign = static_cast<int64_t>(uint64_t{1} << (width - 1));
-  return random.pick({sign, sign - 1, int64_t{-1}, width - 1, width, int64_t{1} << 53});
+  const uint64_t sign = uint64_t{1} << (width - 1);
+  return random.pick({static_cast<int64_t>(sign), static_cast<int64_t>(sign - 1), int64_t{-1},
+                      width - 1, width, int64_t{1} << 53});
 }
 
 enum class Values { Plain, Integers, Special };

@@ -9,6 +9,7 @@
 #include <mutex>
 #include <set>
 #include <utility>
+#include <vector>
 
 using namespace braze::cuda;
 using braze::test::FakeCuda;
@@ -431,9 +432,11 @@ CUresult stream_synchronize(CUstream stream) {
   return run(stream, stream->issued());
 }
 
-// What is in it is done as late as ever.
+// What is in it is done as late as ever, and events may name it to the end of the process.
 CUresult stream_destroy(CUstream stream) {
   ENTER("cuStreamDestroy");
+  static auto& destroyed = *new std::vector<CUstream>();
+  destroyed.push_back(stream);
   stream->destroyed = true;
   return CUDA_SUCCESS;
 }
