@@ -1,4 +1,4 @@
-// cpu.cpp — plain tile programs for a CPU: section 5 of docs/design/0001-languages.md. The lanes of
+// cpu.cpp — plain tile programs for a CPU: section 5 of docs/ir/languages.md. The lanes of
 // a vector run along the innermost axis; one instance is one sequential task.
 #include <algorithm>
 

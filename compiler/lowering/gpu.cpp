@@ -1,5 +1,5 @@
 // gpu.cpp — plain tile programs for a GPU: sections 7.3, 7.5 and 10 of
-// docs/design/0001-languages.md. An instance is a thread block or a cluster of them; a layout says
+// docs/ir/languages.md. An instance is a thread block or a cluster of them; a layout says
 // which thread of which block holds each element of a tile, in which register.
 //
 // A tile keeps its axes: the outermost register digit of an axis is an extent of the array, the

@@ -1,6 +1,6 @@
 // lower.h — tile program + Target -> kernel.
 //
-// The rules are those of docs/design/0001-languages.md sections 5 and 10, and carry its numbers
+// The rules are those of docs/ir/languages.md sections 5 and 10, and carry its numbers
 // (L1, D1 ...) in the code. The lowering changes no rounding and no order.
 #pragma once
 

@@ -1,5 +1,5 @@
 // pipelined.h — pipelined tile programs as kernels for a GPU: section 10 of
-// docs/design/0001-languages.md, whose rule numbers stand in the code.
+// docs/ir/languages.md, whose rule numbers stand in the code.
 //
 // pipelined.cpp makes phases, roles, channels and barriers; pipelined_values.cpp what happens in
 // registers and between them and memory; pipelined_copies.cpp bulk copies; pipelined_dots.cpp

@@ -1,6 +1,6 @@
 // check.h — the rules that Tile IR and Kernel IR share, and the frame for those of each.
 //
-// Findings carry the number of their rule in docs/design/0001-languages.md, sections 3.4 and 4.4.
+// Findings carry the number of their rule in docs/ir/languages.md, sections 3.4 and 4.4.
 #pragma once
 
 #include <map>

@@ -4,7 +4,7 @@
 // expressions stated per element, and the elementwise table. They differ in what a value is (a
 // tile; lanes x register array) and in a few operations, so they share this representation, its
 // text, its common checks and the engine of its interpreter; ir/tile and ir/kernel add what is
-// theirs. docs/design/0001-languages.md defines the meaning of everything here.
+// theirs. docs/ir/languages.md defines the meaning of everything here.
 #pragma once
 
 #include <cstdint>
@@ -482,7 +482,7 @@ struct KernelCode {
   const TurnToken& operator[](TokenId id) const { return tokens[id.index]; }
 };
 
-/// Tile IR: docs/design/0001-languages.md section 3.
+/// Tile IR: docs/ir/languages.md section 3.
 struct TileProgram : KernelCode {};
 /// Kernel IR: sections 4 and 9.
 struct Kernel : KernelCode {};

@@ -1,5 +1,5 @@
 // layout.h — which thread and register of a GPU block holds each element of a tile: section 7.3 of
-// docs/design/0001-languages.md.
+// docs/ir/languages.md.
 #pragma once
 
 #include <cstdint>

@@ -1,6 +1,6 @@
 // protocol.h — what the copies of the roles of one instance owe each other: the state of channels,
 // tokens, dots and stores of a pipelined phase, and the rules P4, P7, P9 to P14, P16, P17 and P19
-// of docs/design/0001-languages.md over it. The interpreter runs it with values, the verifier with
+// of docs/ir/languages.md over it. The interpreter runs it with values, the verifier with
 // the skeletons of the roles.
 #pragma once
 

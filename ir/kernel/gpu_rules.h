@@ -1,5 +1,5 @@
 // gpu_rules.h — what a kernel for a GPU must hold besides the rules of all kernels: G1 to G9 of
-// docs/design/0001-languages.md.
+// docs/ir/languages.md.
 #pragma once
 
 #include <vector>

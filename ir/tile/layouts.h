@@ -1,5 +1,5 @@
 // layouts.h — where the tiles of a pipelined program lie: section 7.3 of
-// docs/design/0001-languages.md. Some types name their layout, all others follow.
+// docs/ir/languages.md. Some types name their layout, all others follow.
 #pragma once
 
 #include <functional>

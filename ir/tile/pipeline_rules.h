@@ -1,5 +1,5 @@
 // pipeline_rules.h — the rules of pipelined tile programs that can be read off the text: P1 to P3,
-// P5, P6, P8 and P9 of docs/design/0001-languages.md section 7.4.
+// P5, P6, P8 and P9 of docs/ir/languages.md section 7.4.
 #pragma once
 
 #include <functional>

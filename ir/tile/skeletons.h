@@ -1,5 +1,5 @@
 // skeletons.h — the rules between roles that only running shows: P7, P9 to P14, P16, P17 and P19 of
-// docs/design/0001-languages.md, found by running what the roles do to channels and tokens without
+// docs/ir/languages.md, found by running what the roles do to channels and tokens without
 // their values, for a few sizes.
 #pragma once
 

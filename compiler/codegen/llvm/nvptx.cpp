@@ -1,7 +1,7 @@
 // nvptx.cpp — Kernel IR for NVIDIA GPUs: entry functions and LLVM's target machine.
 //
 // The function of phase i is  <kernel>_p<i>.  Its parameters are those of
-// docs/design/0001-languages section 9.1: pointers to device memory, symbols and scalars of 8
+// docs/ir/languages.md, section 9.1: pointers to device memory, symbols and scalars of 8
 // bytes, tensor maps. Block b runs instance  b div cluster  as rank  b mod cluster.  All shared
 // memory is one dynamic array.
 #include <llvm/IR/Constants.h>
