@@ -1,14 +1,15 @@
 #!/usr/bin/env python3
 """The workloads of bench/cases/gpu.cpp in PyTorch (eager and compiled) and JAX on one GPU.
 
-  gpu.py [--braze FILE] [--quick] [--only NAME ...]
+  gpu.py [--braze FILE] [--quick] [--only NAME ...] [--out RESULTS.json]
 
-Prints a Markdown table of microseconds a call. FILE is what `bench-gpu --benchmark_format=json` wrote in
+Prints a Markdown table of microseconds a call, and records it in the form that bench/figures.py reads. FILE is what `bench-gpu --benchmark_format=json` wrote in
 the same session; its figures become the first columns, with their ratio to the best peer and, for
 workloads that move memory, to the measured bandwidth of a copy. torch.compile is in its default
 mode, for products in the faster of that and max-autotune-no-cudagraphs (marked *). Products of f32 are in f32 everywhere.
 """
 import argparse
+import datetime
 import json
 import statistics
 import time
@@ -169,6 +170,14 @@ def digits_rows(braze):
     cells = ["digits_step", f"{own:.1f}" if own else "-", "-"]
     cells += [f"{times[peer]:.1f}" if peer in times else "-" for peer in ("torch", "torch.compile", "jax")]
     print("| " + " | ".join(cells + [f"{best / own:.2f}" if own else "-"]) + " |")
+    return record("digits training step, batch 64", "f32", own,
+                  {{"torch.compile": "compile"}.get(peer, peer): us for peer, us in times.items()})
+
+
+def record(name, dtype, own, times):
+    """A row of bench/results/*.json."""
+    peers = {peer: {"us": us} for peer, us in times.items()}
+    return {"name": name, "dtype": dtype, "peers": {"braze": {"us": own} if own else {}, **peers}}
 
 
 def is_dot(name):
@@ -188,8 +197,9 @@ def main():
     parser.add_argument("--braze")
     parser.add_argument("--only", nargs="*", default=NAMES, help="some of " + " ".join(NAMES))
     parser.add_argument("--quick", action="store_true", help="torch eager only")
+    parser.add_argument("--out", help="a JSON file for bench/results")
     options = parser.parse_args()
-    braze = {}
+    braze, rows = {}, []
     if options.braze:
         for row in json.load(open(options.braze))["benchmarks"]:
             if "us" in row:
@@ -239,8 +249,15 @@ def main():
                 f"{best / own:.2f}" if own else "-",
             ]
             print("| " + " | ".join(cells) + " |", flush=True)
+            rows.append(record(f"{name} {'x'.join(map(str, shapes(name)[0]))}", dtype, own, times))
+            if own and not dot:
+                rows[-1]["of_copy"] = round(moved_bytes(name, dtype) / own / 1e3 / copy, 2)
     if not options.quick and options.only == NAMES:
-        digits_rows(braze)
+        rows.append(digits_rows(braze))
+    if options.out:
+        with open(options.out, "w") as file:
+            json.dump({"device": "cuda:0", "machine": torch.cuda.get_device_name(), "versions": {"torch": torch.__version__},
+                       "date": str(datetime.date.today()), "copy_gb_per_s": round(copy), "rows": rows}, file, indent=1)
 
 
 if __name__ == "__main__":
