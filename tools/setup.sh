@@ -9,7 +9,7 @@
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
 # with static libraries; the headers of fmt, CLI11, GoogleTest with GoogleMock, Google Benchmark, zlib, zstd, xxHash, PCRE2,
-# utf8proc and MPFR, and libsodium for signatures; pip for --gpu. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
+# utf8proc, protozero and MPFR, and libsodium for signatures; pip for --gpu. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
 # CMAKE_PREFIX_PATH, both in the environment; every preset and script follows them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -62,7 +62,7 @@ fi
 
 packages=(
   ccache cmake g++ lld-22 ninja-build
-  libbenchmark-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libmpfr-dev libpcre2-dev libsodium-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev
+  libbenchmark-dev libcli11-dev libfmt-dev libgmock-dev libgtest-dev libmpfr-dev libpcre2-dev libprotozero-dev libsodium-dev libutf8proc-dev libxxhash-dev libzstd-dev zlib1g-dev
 )
 if [[ -z ${LLVM_DIR:-} ]]; then packages+=(llvm-22-dev); fi
 if [[ " $* " == *" --sanitizers "* ]]; then packages+=(clang-22 libclang-rt-22-dev llvm-22); fi

@@ -75,7 +75,7 @@ const std::shared_ptr<Builder>& current_builder(SourceLocation where);
 /// if errors in those are to name it.
 class Place {
  public:
-  explicit Place(Where where, const char* function = nullptr);
+  explicit Place(SourceLocation where, const char* function = nullptr);
   ~Place();
   Place(const Place&) = delete;
   Place& operator=(const Place&) = delete;

@@ -137,7 +137,7 @@ const std::shared_ptr<Builder>& current_builder(SourceLocation where) {
   return innermost;
 }
 
-Place::Place(Where where, const char* function) : outermost_(!outermost_place) {
+Place::Place(SourceLocation where, const char* function) : outermost_(!outermost_place) {
   if (!outermost_) return;
   outermost_place = where;
   outermost_function = function;

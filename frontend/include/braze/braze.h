@@ -15,6 +15,7 @@
 #include "braze/half.h"
 #include "braze/io.h"
 #include "braze/jit.h"
+#include "braze/model.h"
 #include "braze/named.h"
 #include "braze/nn.h"
 #include "braze/optim.h"

@@ -1,0 +1,299 @@
+// elementwise.cpp — operators of each element alone, and conversions.
+#include <cmath>
+#include <numbers>
+
+#include "frontend/models/onnx/node.h"
+#include "ir/support/text.h"
+
+namespace braze::onnx {
+
+namespace {
+
+// f of x, computed in f32 for shorter floats and rounded once.
+template <class F>
+Tensor in_f32(const Tensor& x, const F& f) {
+  return cast(f(widened(x)), x.dtype());
+}
+
+// ---- Numbers ----------------------------------------------------------------------------------
+
+Tensor mod(OnnxNode& n) {
+  const Tensor rest = n[0] % n[1];
+  if (n.integer("fmod", 0) != 0) return rest;
+  // The sign of the divisor.
+  const Tensor is_other = (rest != 0) & ((rest < 0) != (n[1] < 0));
+  return where(is_other, rest + n[1], rest);
+}
+
+// Base and exponent have types of their own; the result has the base's.
+Tensor power(OnnxNode& n) {
+  const Tensor &x = n[0], &y = n[1];
+  if (is_floating(x.dtype()) && x.dtype() == y.dtype()) return pow(x, y);
+  if (is_floating(x.dtype()))
+    return cast(pow(widened(x), cast(y, compute_type(x.dtype()))), x.dtype());
+  // In f64, which has all powers that fit 32 bits; those a rounding below a whole number are it.
+  const Tensor real = pow(cast(x, f64), cast(y, f64)), whole = round_even(real);
+  return cast(where(abs(real - whole) <= abs(whole) * 1e-12, whole, trunc(real)), x.dtype());
+}
+
+Tensor bit_shift(OnnxNode& n) {
+  const std::string direction = n.text("direction");
+  if (direction == "LEFT") return shl(n[0], n[1]);
+  if (direction == "RIGHT") return shr(n[0], n[1]);
+  n.refuse("the direction is neither LEFT nor RIGHT");
+}
+
+template <Tensor (*combine)(const Operand&, const Operand&, Where)>
+Tensor all_of(OnnxNode& n) {
+  const Tensors parts = n.all();
+  if (parts.empty()) n.refuse("there is no operand");
+  Tensor out = parts[0];
+  for (size_t i = 1; i < parts.size(); ++i) out = combine(out, parts[i], Where::current());
+  return out;
+}
+
+Tensor mean_of(OnnxNode& n) {
+  const Tensor total = all_of<add>(n);
+  return total / static_cast<double>(n.count());
+}
+
+Tensor clip(OnnxNode& n) {
+  Tensor x = n[0];
+  // Before version 11 attributes, whose values by default leave every number as it is.
+  if (n.has_attribute("min")) x = maximum(x, n.real("min"));
+  if (n.has_attribute("max")) x = minimum(x, n.real("max"));
+  if (n.has(1)) x = maximum(x, n[1]);
+  if (n.has(2)) x = minimum(x, n[2]);
+  return x;
+}
+
+// What is lost where e^x and e^-x are near is kept by expm1.
+Tensor sinh_of(const Tensor& x) {
+  const Tensor e = expm1(abs(x));
+  const Tensor half = exp(abs(x) - std::numbers::ln2);
+  const Tensor y = where(abs(x) < 1, (e + e / (e + 1)) * 0.5, half - 0.25 / half);
+  return where(x < 0, -y, y);
+}
+Tensor asinh_of(const Tensor& x) {
+  const Tensor a = abs(x), square_root = sqrt(a * a + 1);
+  const Tensor y = log1p(a + a * a / (square_root + 1));
+  return where(x < 0, -y, y);
+}
+Tensor acosh_of(const Tensor& x) { return log(x + sqrt((x - 1) * (x + 1))); }
+Tensor atanh_of(const Tensor& x) { return log1p(x * 2 / (1 - x)) * 0.5; }
+Tensor tan_of(const Tensor& x) { return sin(x) / cos(x); }
+Tensor cosh_of(const Tensor& x) {
+  const Tensor half = exp(abs(x) - std::numbers::ln2);
+  return half + 0.25 / half;
+}
+
+// The arc tangent on [0, 1] by its values at eighths: atan(x) = atan(c) + atan((x - c) / (1 + x
+// c)), where the last argument is at most 1/16, so that five terms of the series have all of an
+// f64's first 40 bits and nine all of them.
+Tensor atan_within_one(const Tensor& x) {
+  const Tensor c = round_even(x * 8) / 8;
+  Tensor known = full_like(x, 0.0);
+  for (int i = 1; i <= 8; ++i) known = where(c == i / 8.0, std::atan(i / 8.0), known);
+  const Tensor t = (x - c) / (x * c + 1), s = t * t;
+  Tensor sum = full_like(x, 0.0);
+  for (int i = 8; i >= 1; --i) sum = (sum + (i % 2 ? -1.0 : 1.0) / (2 * i + 1)) * s;
+  return known + (t + t * sum);
+}
+Tensor atan_of(const Tensor& x) {
+  const Tensor a = abs(x);
+  const Tensor y = where(a > 1, std::numbers::pi / 2 - atan_within_one(1 / maximum(a, 1.0)),
+                         atan_within_one(minimum(a, 1.0)));
+  return where(x < 0, -y, y);
+}
+// By half the angle, which is well conditioned everywhere.
+Tensor asin_of(const Tensor& x) { return atan_of(x / (sqrt((1 - x) * (1 + x)) + 1)) * 2.0; }
+Tensor acos_of(const Tensor& x) {
+  const Tensor y = atan_of(sqrt((1 - x) / (1 + x))) * 2.0;
+  return where(x == -1.0, std::numbers::pi, y);
+}
+
+template <Tensor (*f)(const Tensor&)>
+Tensor formula(OnnxNode& n) {
+  return in_f32(n[0], f);
+}
+
+// ---- Activations ------------------------------------------------------------------------------
+
+Tensor selu(OnnxNode& n) {
+  const double alpha = n.real("alpha", double{1.67326319217681884765625f});
+  const double gamma = n.real("gamma", double{1.05070102214813232421875f});
+  return in_f32(n[0], [&](const Tensor& x) { return elu(x, alpha) * gamma; });
+}
+Tensor celu(OnnxNode& n) {
+  const double alpha = n.real("alpha", 1.0);
+  return in_f32(n[0], [&](const Tensor& x) {
+    return maximum(x, 0.0) + minimum(expm1(x / alpha) * alpha, 0.0);
+  });
+}
+Tensor hard_sigmoid_of(OnnxNode& n) {
+  const double alpha = n.real("alpha", double{0.2f}), beta = n.real("beta", 0.5);
+  return in_f32(n[0], [&](const Tensor& x) { return clamp(x * alpha + beta, 0.0, 1.0); });
+}
+Tensor thresholded_relu(OnnxNode& n) {
+  const double alpha = n.real("alpha", 1.0);
+  return where(n[0] > alpha, n[0], full_like(n[0], 0.0));
+}
+Tensor gelu_of(OnnxNode& n) {
+  const std::string how = n.text("approximate", "none");
+  if (how == "none") return gelu(n[0]);
+  if (how == "tanh") return gelu_tanh(n[0]);
+  n.refuse(fmt::format("approximate is {}", how));
+}
+Tensor mish_of(const Tensor& x) { return x * tanh(softplus(x)); }
+Tensor softsign_of(const Tensor& x) { return x / (abs(x) + 1); }
+Tensor swish(OnnxNode& n) {
+  const double alpha = n.real("alpha", 1.0);
+  return in_f32(n[0], [&](const Tensor& x) { return x * sigmoid(x * alpha); });
+}
+Tensor shrink(OnnxNode& n) {
+  const double bias = n.real("bias", 0.0), bound = n.real("lambd", 0.5);
+  const Tensor &x = n[0], y = widened(x);
+  const Tensor shrunk = where(y < -bound, y + bias, where(y > bound, y - bias, full_like(y, 0.0)));
+  return cast(shrunk, x.dtype());
+}
+Tensor is_infinite(OnnxNode& n) {
+  const Tensor x = widened(n[0]);
+  const bool low = n.integer("detect_negative", 1) != 0;
+  const bool high = n.integer("detect_positive", 1) != 0;
+  const Tensor is_low = x == -INFINITY, is_high = x == INFINITY;
+  if (low && high) return is_low | is_high;
+  if (low) return is_low;
+  if (high) return is_high;
+  return cast(full_like(x, 0.0), boolean);
+}
+
+// Of slopes with the extents of x's last axes; of one axis alone, with those behind the first.
+Tensor prelu(OnnxNode& n) { return where(n[0] < 0, n[0] * n[1], n[0]); }
+
+// ---- Conversions ------------------------------------------------------------------------------
+
+// Wraps into so many bits, as the low bits of a byte.
+Tensor narrowed(const Tensor& x, const ElementType& type) {
+  const int free = 8 - type.bits;
+  if (type.dtype == DType::U8) return x & ((1 << type.bits) - 1);
+  return cast(shr(shl(x, free), free), i8);
+}
+
+Tensor converted(OnnxNode& n, const Tensor& x, const ElementType& type, bool saturates) {
+  n.set_bits(type.bits);
+  if (type.bits) {
+    if (!is_floating(x.dtype())) return narrowed(cast(x, type.dtype), type);
+    // Of floats only what lies within the range is defined; the low bits of the number, else.
+    return narrowed(cast(cast(widened(x), i32), type.dtype), type);
+  }
+  if (type.dtype == x.dtype()) return x;
+  Tensor from = is_stored_float(x.dtype()) ? cast(x, f32) : x;
+  if (!is_stored_float(type.dtype)) return cast(from, type.dtype);
+  const double most = type.dtype == DType::F8E4M3 ? 448 : 57344;
+  if (!is_floating(from.dtype())) from = cast(from, f32);
+  from = widened(from);
+  if (saturates) from = where(is_nan(from), from, clamp(from, -most, most));
+  return cast(from, type.dtype);
+}
+
+Tensor cast_to(OnnxNode& n) {
+  n.ignore("round_mode");  // of FLOAT8E8M0, which Braze has not
+  return converted(n, n[0], n.type("to"), n.integer("saturate", 1) != 0);
+}
+Tensor cast_like(OnnxNode& n) {
+  n.ignore("round_mode");
+  return converted(n, n[0], {n[1].dtype(), n.bits(1)}, n.integer("saturate", 1) != 0);
+}
+Tensor bit_cast(OnnxNode& n) {
+  const ElementType type = n.type("to");
+  if (type.bits || n.bits(0))
+    n.refuse("integers of fewer than 8 bits have no bits of their own here");
+  return bitcast(n[0], type.dtype);
+}
+
+Tensor choose(OnnxNode& n) { return where(n[0], n[1], n[2]); }
+Tensor same(OnnxNode& n) {
+  n.set_bits(n.bits(0));
+  return n[0];
+}
+
+}  // namespace
+
+const Rows& elementwise_rows() {
+  static const Rows kRows = {
+      {"Abs", [](OnnxNode& n) { return abs(n[0]); }},
+      {"Acos", formula<acos_of>},
+      {"Acosh", formula<acosh_of>},
+      {"Add", [](OnnxNode& n) { return n[0] + n[1]; }},
+      {"And", [](OnnxNode& n) { return n[0] & n[1]; }},
+      {"Asin", formula<asin_of>},
+      {"Asinh", formula<asinh_of>},
+      {"Atan", formula<atan_of>},
+      {"Atanh", formula<atanh_of>},
+      {"BitCast", bit_cast},
+      {"BitShift", bit_shift},
+      {"BitwiseAnd", [](OnnxNode& n) { return n[0] & n[1]; }},
+      {"BitwiseNot", [](OnnxNode& n) { return ~n[0]; }},
+      {"BitwiseOr", [](OnnxNode& n) { return n[0] | n[1]; }},
+      {"BitwiseXor", [](OnnxNode& n) { return n[0] ^ n[1]; }},
+      {"Cast", cast_to},
+      {"CastLike", cast_like},
+      {"Ceil", [](OnnxNode& n) { return ceil(n[0]); }},
+      {"Celu", celu},
+      {"Clip", clip},
+      {"Cos", [](OnnxNode& n) { return cos(n[0]); }},
+      {"Cosh", formula<cosh_of>},
+      {"Div", [](OnnxNode& n) { return n[0] / n[1]; }},
+      {"Elu", [](OnnxNode& n) { return elu(n[0], n.real("alpha", 1.0)); }},
+      {"Equal", [](OnnxNode& n) { return n[0] == n[1]; }},
+      {"Erf", [](OnnxNode& n) { return erf(n[0]); }},
+      {"Exp", [](OnnxNode& n) { return exp(n[0]); }},
+      {"Floor", [](OnnxNode& n) { return floor(n[0]); }},
+      {"Gelu", gelu_of},
+      {"Greater", [](OnnxNode& n) { return n[0] > n[1]; }},
+      {"GreaterOrEqual", [](OnnxNode& n) { return n[0] >= n[1]; }},
+      {"HardSigmoid", hard_sigmoid_of},
+      {"HardSwish", [](OnnxNode& n) { return hard_swish(n[0]); }},
+      {"Identity", same},
+      {"IsInf", is_infinite},
+      {"IsNaN", [](OnnxNode& n) { return is_nan(widened(n[0])); }},
+      {"LeakyRelu", [](OnnxNode& n) { return leaky_relu(n[0], n.real("alpha", double{0.01f})); }},
+      {"Less", [](OnnxNode& n) { return n[0] < n[1]; }},
+      {"LessOrEqual", [](OnnxNode& n) { return n[0] <= n[1]; }},
+      {"Log", [](OnnxNode& n) { return log(n[0]); }},
+      {"Max", all_of<maximum>},
+      {"Mean", mean_of},
+      {"Min", all_of<minimum>},
+      {"Mish", formula<mish_of>},
+      {"Mod", mod},
+      {"Mul", [](OnnxNode& n) { return n[0] * n[1]; }},
+      {"Neg", [](OnnxNode& n) { return -n[0]; }},
+      {"Not", [](OnnxNode& n) { return !n[0]; }},
+      {"Or", [](OnnxNode& n) { return n[0] | n[1]; }},
+      {"PRelu", prelu},
+      {"Pow", power},
+      {"Reciprocal", [](OnnxNode& n) { return reciprocal(n[0]); }},
+      {"Relu", [](OnnxNode& n) { return relu(n[0]); }},
+      {"Round", [](OnnxNode& n) { return round_even(n[0]); }},
+      {"Selu", selu},
+      {"Shrink", shrink},
+      {"Sigmoid", [](OnnxNode& n) { return sigmoid(n[0]); }},
+      {"Sign", [](OnnxNode& n) { return sign(n[0]); }},
+      {"Sin", [](OnnxNode& n) { return sin(n[0]); }},
+      {"Sinh", formula<sinh_of>},
+      {"Softplus", [](OnnxNode& n) { return softplus(n[0]); }},
+      {"Softsign", formula<softsign_of>},
+      {"Sqrt", [](OnnxNode& n) { return sqrt(n[0]); }},
+      {"Sub", [](OnnxNode& n) { return n[0] - n[1]; }},
+      {"Sum", all_of<add>},
+      {"Swish", swish},
+      {"Tan", formula<tan_of>},
+      {"Tanh", [](OnnxNode& n) { return tanh(n[0]); }},
+      {"ThresholdedRelu", thresholded_relu},
+      {"Where", choose},
+      {"Xor", [](OnnxNode& n) { return n[0] ^ n[1]; }},
+  };
+  return kRows;
+}
+
+}  // namespace braze::onnx

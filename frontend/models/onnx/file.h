@@ -1,0 +1,141 @@
+// file.h — what an .onnx file says: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
+//
+// The wire format is protobuf's, read by protozero. Files are untrusted: every length is checked
+// against the bytes that are there, graphs within graphs have a depth, and what the reader takes
+// for itself is a small multiple of the file. Nothing is interpreted here; import.h does that.
+// Fields that say nothing about what is computed (documentation, metadata) are skipped.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braze/error.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kOnnxFile{"onnx-file", ErrorKind::DataLoss,
+                                "An .onnx file is cut off or does not follow the format."};
+inline constexpr Code kOnnxData{
+    "onnx-data", ErrorKind::InvalidArgument,
+    "The data of a tensor of an .onnx file are not what its type and shape say."};
+}  // namespace codes
+
+namespace onnx {
+
+/// Where the bytes of a tensor lie, if not in the file.
+struct ExternalData {
+  std::string location;  ///< a path, relative to the folder of the file
+  uint64_t offset = 0;
+  std::optional<uint64_t> length;  ///< to the end of that file, where it is not said
+};
+
+/// TensorProto. `type` is its number for an element type (types.h).
+struct TensorData {
+  std::string name;
+  int32_t type = 0;
+  std::vector<int64_t> shape;
+  std::optional<std::span<const std::byte>> raw;  ///< in the file's bytes; little endian
+  // Elements one by one, in the list that is for the type.
+  std::vector<float> floats;
+  std::vector<double> doubles;
+  std::vector<int64_t> integers;  ///< of int32_data and int64_data
+  std::vector<uint64_t> unsigned_integers;
+  size_t strings = 0;
+  std::optional<ExternalData> external;
+};
+
+/// An extent of an input: a number, a name, or neither.
+struct Extent {
+  std::optional<int64_t> value;
+  std::string name;
+};
+
+/// ValueInfoProto: an input or output of a graph.
+struct ValueInfo {
+  std::string name;
+  bool is_tensor = false;  ///< not a sequence, a map, an optional or a sparse tensor
+  int32_t type = 0;
+  std::optional<std::vector<Extent>> shape;
+};
+
+struct GraphData;
+
+/// AttributeProto.
+struct Attribute {
+  enum class Kind : uint8_t {
+    Undefined = 0,
+    Float = 1,
+    Int = 2,
+    String = 3,
+    Tensor = 4,
+    Graph = 5,
+    Floats = 6,
+    Ints = 7,
+    Strings = 8,
+    Other = 9,  ///< lists of tensors and graphs, sparse tensors, types
+  };
+  std::string name;
+  std::string reference;  ///< in a function: the attribute of the call that gives the value
+  Kind kind = Kind::Undefined;
+  float real = 0;
+  int64_t integer = 0;
+  std::string text;
+  std::shared_ptr<const TensorData> tensor;
+  std::shared_ptr<const GraphData> graph;
+  std::vector<float> reals;
+  std::vector<int64_t> integers;
+  std::vector<std::string> texts;
+};
+
+/// NodeProto. An empty name of an input or output: that one is left out.
+struct NodeData {
+  std::string name, op, domain, overload;
+  std::vector<std::string> inputs, outputs;
+  std::vector<Attribute> attributes;
+};
+
+/// GraphProto.
+struct GraphData {
+  std::string name;
+  std::vector<NodeData> nodes;
+  std::vector<TensorData> weights;  ///< initializers
+  std::vector<ValueInfo> inputs, outputs;
+  size_t sparse_weights = 0;
+};
+
+/// Versions of operator sets, by domain; "" is ONNX's own.
+using Opsets = std::map<std::string, int64_t>;
+
+/// FunctionProto.
+struct FunctionData {
+  std::string name, domain, overload;
+  std::vector<std::string> inputs, outputs;
+  std::vector<Attribute> defaults;  ///< attributes that a call may leave out
+  std::vector<NodeData> nodes;
+  Opsets opsets;
+};
+
+/// ModelProto.
+struct ModelData {
+  int64_t ir_version = 0;
+  std::string producer;
+  Opsets opsets;
+  GraphData graph;
+  std::vector<FunctionData> functions;
+};
+
+/// Reads a model; the result points into `bytes`. `file` is for messages.
+ModelData parse_model(std::span<const std::byte> bytes, std::string_view file);
+/// Reads one tensor, as data for models are stored in files of their own (.pb).
+TensorData parse_tensor(std::span<const std::byte> bytes, std::string_view file);
+
+}  // namespace onnx
+}  // namespace braze

@@ -1,0 +1,502 @@
+#include "frontend/models/onnx/import.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+#include <set>
+#include <tuple>
+#include <utility>
+
+#include "frontend/builder/builder.h"
+#include "frontend/models/onnx/node.h"
+#include "ir/graph/rewrite.h"
+#include "ir/graph/sizes.h"
+#include "ir/support/scanner.h"
+#include "ir/support/suggest.h"
+#include "ir/support/text.h"
+#include "ir/support/words.h"
+
+namespace braze::onnx {
+
+namespace {
+
+namespace codes {
+inline constexpr Code kOnnxModel{"onnx-model", ErrorKind::Unsupported,
+                                 "A model has nodes that cannot be imported; all are listed."};
+inline constexpr Code kOnnxVersion{"onnx-version", ErrorKind::Unsupported,
+                                   "A model is of a version that Braze does not read."};
+inline constexpr Code kOnnxInput{"onnx-input", ErrorKind::Unsupported,
+                                 "An input or output of a model is of a kind that Braze has not."};
+inline constexpr Code kOnnxOption{"onnx-option", ErrorKind::InvalidArgument,
+                                  "A size or value given at import is none of the model's."};
+}  // namespace codes
+using braze::codes::kOnnxFile;
+
+// Weights of fewer elements are constants of the graph.
+constexpr int64_t kMostConstant = 64;
+// A size that nobody gives a range. Four of them keep a tensor within the limits of a type.
+constexpr int64_t kGreatestSize = 8192;
+constexpr int kMostCalls = 64;  // functions within functions
+// A node is built once for each call of its function.
+constexpr size_t kMostNodes = size_t{1} << 20;
+
+bool is_letter(char c) {
+  return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
+}
+
+// `text` as a word of ours: other characters become '_'.
+std::string word_of(std::string_view text, std::string_view otherwise) {
+  std::string out;
+  for (const char c : text) {
+    if (is_letter(c))
+      out += c;
+    else if (!out.empty() && out.back() != '_')
+      out += '_';
+  }
+  while (!out.empty() && out.back() == '_') out.pop_back();
+  if (out.empty()) out = otherwise;
+  if (out[0] >= '0' && out[0] <= '9') out.insert(out.begin(), '_');
+  return out;
+}
+
+struct Scope {
+  const Scope* outer = nullptr;
+  std::map<std::string, Value, std::less<>> values;
+  std::map<std::string, const TensorData*, std::less<>> weights = {};  // not used so far
+  const Opsets* opsets = nullptr;
+  std::string prefix = {};  // of the names of nodes: that of the calls they are in
+};
+
+// Another value for a while.
+template <class T>
+class Restored {
+ public:
+  Restored(T& variable, T value) : variable_(variable), old_(std::exchange(variable, value)) {}
+  ~Restored() { variable_ = old_; }
+  Restored(const Restored&) = delete;
+  Restored& operator=(const Restored&) = delete;
+
+ private:
+  T& variable_;
+  T old_;
+};
+
+class Importer final : public Surroundings {
+ public:
+  Importer(const ModelData& model, const std::string& path, const ImportOptions& options)
+      : model_(model),
+        path_(path),
+        options_(options),
+        builder_(std::make_shared<detail::Builder>(graph_name())),
+        known_(builder_->graph),
+        reader_(path) {
+    for (const FunctionData& function : model_.functions)
+      functions_[{function.domain, function.name, function.overload}] = &function;
+  }
+
+  Imported run() {
+    check_version();
+    const detail::BuilderScope building(builder_);
+    Scope scope{.opsets = &model_.opsets};
+    declare(scope);
+    build_all(model_.graph.nodes, scope);
+    fail_if_problems();
+    return finish(scope);
+  }
+
+  // ---- What nodes ask for -----------------------------------------------------------------------
+
+  KnownValues& known() override { return known_; }
+
+  Value weight(const TensorData& data) override {
+    auto value = std::make_shared<const HostTensor>(reader_.read(data));
+    const auto type = element_type(data.type);
+    Graph& graph = builder_->graph;
+    const Shape shape = Shape::of(value->shape());
+    if (value->numel() <= kMostConstant)
+      return {detail::wrap(builder_,
+                           graph.add({ConstantOp{value}, {}, {value->dtype(), shape}, {}, {}})),
+              type->bits};
+    const std::string name = unused(data.name.empty() ? "constant" : data.name);
+    const NodeId node = build::input(graph, name, {value->dtype(), shape});
+    known_.bind(node, value);
+    weights_[node] = std::move(value);
+    return {detail::wrap(builder_, node), type->bits};
+  }
+
+  std::vector<Value> inlined(const GraphData& graph) override {
+    Scope scope{.outer = here_, .opsets = here_->opsets, .prefix = here_->prefix};
+    for (const TensorData& data : graph.weights) scope.weights[data.name] = &data;
+    if (!graph.inputs.empty() || graph.sparse_weights)
+      fail(braze::codes::kOnnxNode, "a branch with inputs, or with sparse weights");
+    build_all(graph.nodes, scope);
+    std::vector<Value> out;
+    for (const ValueInfo& output : graph.outputs) {
+      const Value* value = find(scope, output.name);
+      if (!value)
+        fail(braze::codes::kOnnxNode, fmt::format("nothing computes {}", quote(output.name)));
+      out.push_back(*value);
+    }
+    return out;
+  }
+
+ private:
+  std::string graph_name() const {
+    const std::string stem = std::filesystem::path(path_).stem().string();
+    return word_of(stem.empty() ? model_.graph.name : stem, "model");
+  }
+  // For messages.
+  std::string file() const { return path_.empty() ? "the model" : path_; }
+
+  std::string unused(const std::string& name) {
+    std::string out = name;
+    for (int i = 2; builder_->graph.find_input(out); ++i) out = fmt::format("{}-{}", name, i);
+    return out;
+  }
+
+  void check_version() const {
+    const auto own = model_.opsets.find("");
+    if (own == model_.opsets.end()) return;  // only operators of others
+    if (own->second < kOldestOpset || own->second > kNewestOpset)
+      fail(codes::kOnnxVersion, fmt::format("{} is of opset {}; those from {} to {} are read",
+                                            file(), own->second, kOldestOpset, kNewestOpset));
+  }
+
+  // ---- Inputs -----------------------------------------------------------------------------------
+
+  // The extent of a name, which is a number or a symbol if the caller says so.
+  Expr size_named(const std::string& name) {
+    const auto given = options_.sizes.find(name);
+    if (given != options_.sizes.end()) {
+      used_sizes_.insert(name);
+      return to_expr(given->second);
+    }
+    if (const auto known = symbols_.find(name); known != symbols_.end()) return known->second;
+    std::string word = word_of(name, "size");
+    if (is_reserved_symbol(word)) word += "_";
+    const auto is_taken = [&](const std::string& candidate) {
+      return std::ranges::any_of(
+          symbols_, [&](const auto& symbol) { return symbol.second.symbol_name() == candidate; });
+    };
+    std::string candidate = word;
+    for (int i = 2; is_taken(candidate); ++i) candidate = fmt::format("{}_{}", word, i);
+    return symbols_.emplace(name, Expr::symbol(candidate, {1, kGreatestSize})).first->second;
+  }
+
+  // Exporters name some extents by expressions: "past + 1".
+  Expr size_of_text(const std::string& text) {
+    const bool is_word = !text.empty() && std::ranges::all_of(text, is_letter);
+    if (is_word || options_.sizes.contains(text)) return size_named(text);
+    try {
+      Scanner scanner(text, "an extent");
+      const Expr e =
+          parse_expr(scanner, [&](std::string_view name) { return size_named(std::string(name)); });
+      if (scanner.at_end() && e.range().min >= 0) return e;
+    } catch (const Error&) {
+      // It is a name then.
+    }
+    return size_named(text);
+  }
+
+  Shape shape_of(const ValueInfo& info) {
+    std::vector<Expr> extents;
+    for (size_t axis = 0; axis < info.shape->size(); ++axis) {
+      const Extent& extent = (*info.shape)[axis];
+      if (extent.value && *extent.value >= 0)
+        extents.emplace_back(*extent.value);
+      else if (!extent.name.empty())
+        extents.push_back(size_of_text(extent.name));
+      else
+        extents.push_back(size_named(fmt::format("{}_{}", info.name, axis)));
+    }
+    return Shape(std::move(extents));
+  }
+
+  void declare_input(const ValueInfo& info, Scope& scope) {
+    const auto type = element_type(info.type);
+    if (!info.is_tensor || !type)
+      fail(codes::kOnnxInput, fmt::format("{}: the input {} is {}", file(), quote(info.name),
+                                          info.is_tensor ? "of " + type_name(info.type)
+                                                         : "a sequence, an optional or a map"));
+    if (!info.shape)
+      fail(codes::kOnnxInput,
+           fmt::format("{}: the input {} has no number of axes", file(), quote(info.name)));
+    if (const auto given = options_.values.find(info.name); given != options_.values.end()) {
+      used_values_.insert(info.name);
+      if (given->second.dtype() != type->dtype ||
+          given->second.shape().size() != info.shape->size())
+        fail(codes::kOnnxOption,
+             fmt::format("{}: {} is given a value of {} with {} axes; it is {} with {}", file(),
+                         quote(info.name), name(given->second.dtype()),
+                         given->second.shape().size(), name(type->dtype), info.shape->size()));
+      scope.values[info.name] = {
+          detail::wrap(builder_, build::constant(builder_->graph, given->second.to_host())),
+          type->bits};
+      return;
+    }
+    const NodeId node =
+        build::input(builder_->graph, unused(info.name), {type->dtype, shape_of(info)});
+    inputs_.push_back(node);
+    scope.values[info.name] = {detail::wrap(builder_, node), type->bits};
+  }
+
+  void declare(Scope& scope) {
+    const GraphData& graph = model_.graph;
+    if (graph.sparse_weights) fail(codes::kOnnxInput, fmt::format("{} has sparse weights", file()));
+    for (const TensorData& data : graph.weights) scope.weights[data.name] = &data;
+    for (const ValueInfo& info : graph.inputs)  // old files list weights among the inputs
+      if (!scope.weights.contains(info.name)) declare_input(info, scope);
+    std::vector<std::string> names;
+    for (const auto& [name, symbol] : symbols_) names.push_back(name);
+    for (const auto& [name, size] : options_.sizes)
+      if (!used_sizes_.contains(name))
+        fail(codes::kOnnxOption,
+             fmt::format("{} has no size {}{}", file(), quote(name), did_you_mean(name, names)));
+    for (const auto& [name, value] : options_.values)
+      if (!used_values_.contains(name))
+        fail(codes::kOnnxOption, fmt::format("{} has no input {}", file(), quote(name)));
+  }
+
+  // ---- Nodes ------------------------------------------------------------------------------------
+
+  // A value by its name, here or around; null if there is none.
+  Value* find(Scope& scope, const std::string& name) {
+    for (Scope* at = &scope; at; at = const_cast<Scope*>(at->outer)) {
+      if (const auto value = at->values.find(name); value != at->values.end())
+        return &value->second;
+      const auto data = at->weights.find(name);
+      if (data == at->weights.end()) continue;
+      return &at->values.emplace(name, weight(*data->second)).first->second;
+    }
+    return nullptr;
+  }
+
+  std::string describe(const NodeData& node, const Scope& scope) const {
+    const auto version = scope.opsets->find(node.domain);
+    std::string name = node.name;
+    for (size_t i = 0; name.empty() && i < node.outputs.size(); ++i) name = node.outputs[i];
+    return fmt::format(
+        "{} ({}{}, opset {})", quote(scope.prefix + name),
+        node.domain.empty() ? "" : node.domain + ":", node.op,
+        version == scope.opsets->end() ? "not said" : std::to_string(version->second));
+  }
+
+  void add_problem(const NodeData& node, const Scope& scope, const std::string& why) {
+    problems_.push_back(describe(node, scope) + ": " + why);
+  }
+
+  void build_all(const std::vector<NodeData>& nodes, Scope& scope) {
+    const Restored here(here_, &scope);
+    for (const NodeData& node : nodes) {
+      if (++built_ > kMostNodes)
+        fail(kOnnxFile, fmt::format("{} has more than {} nodes", file(), kMostNodes));
+      const size_t known_problems = problems_.size();
+      bool failed = false;
+      try {
+        failed = !build_node(node, scope);
+      } catch (const Error& error) {
+        if (error.kind() == ErrorKind::Internal) throw;
+        if (problems_.size() == known_problems) add_problem(node, scope, text_of(error));
+        failed = true;
+      }
+      if (failed)
+        for (const std::string& output : node.outputs) scope.values[output] = {.failed = true};
+    }
+  }
+
+  static std::string text_of(const Error& error) {
+    return error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix());
+  }
+
+  // False if it could not be built, because of a node before it or for a reason that is listed.
+  bool build_node(const NodeData& node, Scope& scope) {
+    const FunctionData* function = find_function(node);
+    const auto version = scope.opsets->find(node.domain);
+    const OpRow* row = nullptr;
+    if (!function) {
+      bool is_other_version = false;
+      if (version != scope.opsets->end())
+        row = find_row(node.domain, node.op, version->second, &is_other_version);
+      if (!row) {
+        add_problem(node, scope,
+                    version == scope.opsets->end()
+                        ? "the model does not say a version of its operator set"
+                    : is_other_version ? "there is no such operator of this version"
+                                       : "there is no such operator");
+        return false;
+      }
+    }
+    std::vector<Value> inputs;
+    bool is_sound = true;
+    for (const std::string& name : node.inputs) {
+      const Value* value = name.empty() ? nullptr : find(scope, name);
+      if (!name.empty() && !value)
+        fail(braze::codes::kOnnxNode, fmt::format("nothing computes its operand {}", quote(name)));
+      inputs.push_back(value ? *value : Value{});
+      is_sound &= !inputs.back().failed;
+    }
+    if (!is_sound) return false;
+    return function ? call(*function, node, inputs, scope)
+                    : apply(*row, node, version->second, std::move(inputs), scope);
+  }
+
+  bool apply(const OpRow& row, const NodeData& node, int64_t opset, std::vector<Value> inputs,
+             Scope& scope) {
+    const std::string& named =
+        node.name.empty() && !node.outputs.empty() ? node.outputs[0] : node.name;
+    const SourceLocation where(path_.empty() ? "model.onnx" : path_, static_cast<uint32_t>(built_),
+                               0);
+    const detail::Place place(where);
+    OnnxNode built(*this, node, opset, std::move(inputs));
+    const Tensors results = row.one ? Tensors{row.one(built)} : row.several(built);
+    if (const std::vector<std::string> unread = built.unread(); !unread.empty())
+      built.refuse(fmt::format("it has attributes that nothing is known of: {}",
+                               join(unread, ", ", [](const std::string& s) { return s; })));
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      if (node.outputs[i].empty()) continue;
+      if (i >= results.size())
+        built.refuse(fmt::format("its result {} is not there yet", quote(node.outputs[i])));
+      label(results[i], scope.prefix + named);
+      scope.values[node.outputs[i]] = {results[i], built.result_bits()};
+    }
+    return true;
+  }
+
+  // The node's name, unless the value has one already.
+  void label(const Tensor& value, const std::string& name) {
+    const Node& node = builder_->graph[detail::node_of(value)];
+    if (node.label.empty() && !node.as<InputOp>() && !node.as<ConstantOp>())
+      builder_->graph.set_label(detail::node_of(value), word_of(name, "value"));
+  }
+
+  // ---- Functions --------------------------------------------------------------------------------
+
+  const FunctionData* find_function(const NodeData& node) const {
+    const auto found = functions_.find({node.domain, node.op, node.overload});
+    return found == functions_.end() ? nullptr : found->second;
+  }
+
+  // Attributes that refer to one of the call become its value; those that it leaves out go.
+  static void substitute(std::vector<NodeData>& nodes, const FunctionData& function,
+                         const NodeData& call) {
+    for (NodeData& node : nodes) {
+      std::vector<Attribute> attributes;
+      for (Attribute& attribute : node.attributes) {
+        if (attribute.graph) {
+          auto graph = std::make_shared<GraphData>(*attribute.graph);
+          substitute(graph->nodes, function, call);
+          attribute.graph = std::move(graph);
+        }
+        if (attribute.reference.empty()) {
+          attributes.push_back(std::move(attribute));
+          continue;
+        }
+        const auto value = [&](const std::vector<Attribute>& list) {
+          return std::ranges::find(list, attribute.reference, &Attribute::name);
+        };
+        auto found = value(call.attributes);
+        if (found == call.attributes.end()) {
+          found = value(function.defaults);
+          if (found == function.defaults.end()) continue;
+        }
+        attributes.push_back(*found);
+        attributes.back().name = attribute.name;
+      }
+      node.attributes = std::move(attributes);
+    }
+  }
+
+  bool call(const FunctionData& function, const NodeData& node, const std::vector<Value>& inputs,
+            Scope& scope) {
+    const Restored depth(calls_, calls_ + 1);
+    if (calls_ > kMostCalls)
+      fail(kOnnxFile, fmt::format("{}: functions call each other too deep", file()));
+    Scope inner{.opsets = &function.opsets,
+                .prefix = scope.prefix + (node.name.empty() ? node.op : node.name) + "/"};
+    for (size_t i = 0; i < function.inputs.size(); ++i)
+      inner.values[function.inputs[i]] = i < inputs.size() ? inputs[i] : Value{};
+    std::vector<NodeData> nodes = function.nodes;
+    substitute(nodes, function, node);
+    build_all(nodes, inner);
+    bool is_sound = true;
+    for (size_t i = 0; i < node.outputs.size(); ++i) {
+      const Value* value = i < function.outputs.size() ? find(inner, function.outputs[i]) : nullptr;
+      if (!value) {
+        add_problem(node, scope, "its function has no such result");
+        is_sound = false;
+        break;
+      }
+      scope.values[node.outputs[i]] = *value;
+      is_sound &= !value->failed;
+    }
+    return is_sound;
+  }
+
+  // ---- The end ----------------------------------------------------------------------------------
+
+  void fail_if_problems() const {
+    if (problems_.empty()) return;
+    std::string text = fmt::format("{}: {} cannot be imported, of {}", file(),
+                                   count_text(problems_.size(), "node"), built_);
+    for (const std::string& problem : problems_) text += "\n  " + problem;
+    fail(codes::kOnnxModel, std::move(text));
+  }
+
+  // What the results need: a graph without what was known, and without weights that nothing reads.
+  Imported finish(Scope& scope) {
+    std::vector<GraphOutput> outputs;
+    for (const ValueInfo& info : model_.graph.outputs) {
+      const Value* value = find(scope, info.name);
+      if (!value || !value->tensor.valid())
+        fail(kOnnxFile,
+             fmt::format("{}: nothing computes the output {}", file(), quote(info.name)));
+      outputs.push_back({detail::node_of(value->tensor), info.name, {}});
+    }
+    if (outputs.empty()) fail(kOnnxFile, fmt::format("{} has no output", file()));
+    Graph& source = builder_->graph;
+    source.set_outputs(outputs);
+    const std::vector<bool> needed = needed_nodes(source);
+    Imported out{Graph(source.name()), {}};
+    std::map<NodeId, NodeId> copies;
+    for (const NodeId input : inputs_) copies[input] = build::rebuild(out.graph, source[input], {});
+    for (size_t i = 0; i < source.size(); ++i) {
+      const NodeId id(i);
+      if (!needed[i] || copies.contains(id)) continue;
+      const Node& node = source[id];
+      std::vector<NodeId> operands;
+      for (const NodeId operand : node.operands) operands.push_back(copies.at(operand));
+      copies[id] = build::rebuild(out.graph, node, std::move(operands));
+      if (node.as<InputOp>()) out.weights.push_back(weights_.at(id));
+    }
+    for (GraphOutput& output : outputs) output.node = copies.at(output.node);
+    out.graph.set_outputs(std::move(outputs));
+    check_determined(out.graph);
+    return out;
+  }
+
+  const ModelData& model_;
+  std::string path_;
+  const ImportOptions& options_;
+  std::shared_ptr<detail::Builder> builder_;
+  // By domain, name and overload.
+  std::map<std::tuple<std::string, std::string, std::string>, const FunctionData*> functions_;
+  KnownValues known_;
+  TensorReader reader_;
+  std::map<std::string, Expr> symbols_;  // by the names of the file
+  std::set<std::string> used_sizes_, used_values_;
+  std::vector<NodeId> inputs_;
+  std::map<NodeId, std::shared_ptr<const HostTensor>> weights_;
+  std::vector<std::string> problems_;
+  Scope* here_ = nullptr;
+  size_t built_ = 0;
+  int calls_ = 0;
+};
+
+}  // namespace
+
+Imported import_model(const ModelData& model, const std::string& path,
+                      const ImportOptions& options) {
+  return Importer(model, path, options).run();
+}
+
+}  // namespace braze::onnx

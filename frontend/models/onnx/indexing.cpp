@@ -1,0 +1,564 @@
+// indexing.cpp — operators that read and write where other tensors say: gather, scatter, top-k,
+// and resampling, which gathers at places known at import.
+#include <algorithm>
+#include <cmath>
+#include <numeric>
+
+#include "frontend/builder/builder.h"
+#include "frontend/models/onnx/node.h"
+#include "ir/support/text.h"
+
+namespace braze::onnx {
+
+namespace {
+
+size_t at(int64_t axis) { return static_cast<size_t>(axis); }
+
+// What costs the square of an extent is done up to this many elements.
+constexpr int64_t kMostPairs = int64_t{1} << 24;
+
+// Indices in a type that all ops take.
+Tensor index_of(const Tensor& x) { return x.dtype() == i32 || x.dtype() == i64 ? x : cast(x, i64); }
+
+Dim product(const Dims& dims, size_t begin, size_t end) {
+  Dim out = 1;
+  for (size_t i = begin; i < end; ++i) out = out * dims[i];
+  return out;
+}
+
+Dims part(const Dims& dims, size_t begin, size_t end) {
+  return {dims.begin() + static_cast<std::ptrdiff_t>(begin),
+          dims.begin() + static_cast<std::ptrdiff_t>(end)};
+}
+
+// A size as a tensor of rank 0.
+Tensor size_as(const Tensor& like, const Dim& size) {
+  const auto& builder = like.builder();
+  const NodeId node = build::size(builder->graph, to_expr(size));
+  return cast(detail::wrap(builder, node), like.dtype());
+}
+
+// ---- Gather -----------------------------------------------------------------------------------
+
+Tensor gathered(OnnxNode& n) {
+  const int64_t axis = n.axis(n.integer("axis", 0), n[0].rank());
+  return take(n[0], from_start(index_of(n[1]), n[0].dim(axis)), axis);
+}
+
+// The extents of x are cut to those of the indices, besides `axis`.
+Tensor cut_to(const Tensor& x, const Tensor& indices, int64_t axis) {
+  Dims limits = indices.shape();
+  limits[at(axis)] = x.dim(axis);
+  return slice(x, Dims(x.rank(), Dim(0)), limits);
+}
+
+Tensor gather_elements(OnnxNode& n) {
+  const int64_t axis = n.axis(n.integer("axis", 0), n[0].rank());
+  if (n[1].rank() != n[0].rank()) n.refuse("the indices have another rank than the data");
+  const Tensor indices = from_start(index_of(n[1]), n[0].dim(axis));
+  return take_along_axis(cut_to(n[0], indices, axis), indices, axis);
+}
+
+// The tuples in the last axis of `indices` as places in the extents [batch, batch + tuple) of a
+// tensor, those before `batch` counted along.
+Tensor linear_places(OnnxNode& n, const Tensor& indices, const Dims& shape, size_t batch) {
+  const size_t tuple = at(indices.dim(-1).value());
+  if (batch + tuple > shape.size() || batch >= indices.rank())
+    n.refuse("the indices are longer than the data has axes");
+  Dims places = indices.shape();
+  places.pop_back();
+  Tensor out;
+  const auto add_axis = [&](const Tensor& index, const Dim& extent) {
+    out = out.valid() ? out * size_as(out, extent) + index : index;
+  };
+  for (size_t i = 0; i < batch; ++i)
+    add_axis(arange(indices.dtype(), places, static_cast<int64_t>(i)), shape[i]);
+  for (size_t i = 0; i < tuple; ++i) {
+    const Tensor index =
+        squeeze(slice(indices, -1, Dim(static_cast<int64_t>(i)), Dim(static_cast<int64_t>(i + 1))),
+                Axes(-1));
+    add_axis(from_start(index, shape[batch + i]), shape[batch + i]);
+  }
+  if (!out.valid()) {
+    const auto& builder = indices.builder();
+    out = broadcast_to(detail::wrap(builder, build::scalar(builder->graph, indices.dtype(), 0)),
+                       places);
+  }
+  return out;
+}
+
+Tensor gather_nd(OnnxNode& n) {
+  const auto batch = at(n.integer("batch_dims", 0));
+  const Dims shape = n[0].shape();
+  const Tensor indices = index_of(n[1]);
+  const Tensor places = linear_places(n, indices, shape, batch);
+  const size_t split = batch + at(indices.dim(-1).value());
+  Dims flat = part(shape, split, shape.size());
+  flat.insert(flat.begin(), product(shape, 0, split));
+  return take(reshape(n[0], flat), places, 0);
+}
+
+// ---- Scatter ------------------------------------------------------------------------------------
+
+// An integer type of the same size, whose sums keep all bits.
+DType bits_type(DType dtype) {
+  switch (size_of(dtype)) {
+    case 1:
+      return u8;
+    case 2:
+      return u16;
+    case 4:
+      return u32;
+    default:
+      return u64;
+  }
+}
+
+// Rows of `updates` [m, ...] put into those of x [count, ...] at `places` [m]: by `reduction`.
+Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tensor& updates,
+                 const std::string& reduction) {
+  if (reduction == "add") {
+    if (x.dtype() != boolean) return scatter_add(x, places, updates, 0);
+    n.refuse("sums of bools");
+  }
+  if (reduction == "none") {
+    // Each place is written at most once, so that a sum of bits is what was written.
+    const DType bits = x.dtype() == boolean ? u8 : bits_type(x.dtype());
+    const bool is_bool = x.dtype() == boolean;
+    const Tensor written = is_bool ? cast(updates, u8) : bitcast(updates, bits);
+    const auto& builder = x.builder();
+    const auto zeros = [&](DType dtype, const Dims& shape) {
+      return broadcast_to(detail::wrap(builder, build::scalar(builder->graph, dtype, 0)), shape);
+    };
+    const Dims column = {x.dim(0)};
+    const Tensor sums = scatter_add(zeros(bits, x.shape()), places, written, 0);
+    const Tensor counts = scatter_add(zeros(i32, column), places, full(i32, places.shape(), 1), 0);
+    Dims aligned(x.rank(), Dim(1));
+    aligned[0] = x.dim(0);
+    const Tensor values = is_bool ? sums != 0 : bitcast(sums, x.dtype());
+    return where(reshape(counts, aligned) != 0, values, x);
+  }
+  // Every place compared with every row.
+  const Dim pairs = x.numel() * places.numel();
+  if (!pairs.is_constant() || pairs.value() > kMostPairs)
+    n.refuse(
+        fmt::format("{} of {} places and {} elements, which takes as many steps as both "
+                    "multiplied",
+                    reduction, places.numel().to_string(), x.numel().to_string()));
+  Dims row = updates.shape();
+  row.insert(row.begin(), Dim(1));
+  const Tensor index = arange(places.dtype(), {x.dim(0), places.dim(0)}, 0);
+  Dims mask_shape = {x.dim(0), places.dim(0)};
+  const Tensor hits = index == expand_dims(places, 0);
+  while (mask_shape.size() < row.size()) mask_shape.emplace_back(1);
+  const Tensor mask = reshape(hits, mask_shape);
+  const Tensor spread = reshape(updates, row);
+  Dims full_shape = row;
+  full_shape[0] = x.dim(0);
+  const auto with = [&](const Tensor& neutral) {
+    return where(mask, spread, broadcast_to(neutral, full_shape));
+  };
+  // The identity of each, as the reduction of no element has it.
+  const Tensor none = slice(reshape(x, {x.numel()}), 0, Dim(0), Dim(0));
+  if (reduction == "mul") return x * prod(with(prod(none)), Axes(1));
+  if (reduction == "max") return maximum(x, max(with(max(none)), Axes(1)));
+  if (reduction == "min") return minimum(x, min(with(min(none)), Axes(1)));
+  n.refuse(fmt::format("the reduction is {}", reduction));
+}
+
+Tensor scatter_elements(OnnxNode& n) {
+  const Tensor& x = n[0];
+  const int64_t axis = n.axis(n.integer("axis", 0), x.rank());
+  const Tensor indices = from_start(index_of(n[1]), x.dim(axis));
+  Tensor places;
+  for (size_t i = 0; i < x.rank(); ++i) {
+    const bool is_axis = static_cast<int64_t>(i) == axis;
+    const Tensor index =
+        is_axis ? indices : arange(indices.dtype(), indices.shape(), static_cast<int64_t>(i));
+    places = i == 0 ? index : places * size_as(places, x.dim(static_cast<int64_t>(i))) + index;
+  }
+  const Dims all = {x.numel()}, some = {indices.numel()};
+  return reshape(scattered(n, reshape(x, all), reshape(places, some), reshape(n[2], some),
+                           n.text("reduction", "none")),
+                 x.shape());
+}
+
+Tensor scatter_nd(OnnxNode& n) {
+  const Dims shape = n[0].shape();
+  const Tensor indices = index_of(n[1]);
+  const Tensor places = linear_places(n, indices, shape, 0);
+  const size_t split = at(indices.dim(-1).value());
+  Dims rows = part(shape, split, shape.size());
+  rows.insert(rows.begin(), product(shape, 0, split));
+  Dims updates = part(shape, split, shape.size());
+  updates.insert(updates.begin(), places.numel());
+  return reshape(scattered(n, reshape(n[0], rows), reshape(places, {places.numel()}),
+                           reshape(n[2], updates), n.text("reduction", "none")),
+                 shape);
+}
+
+// Rows of a cache that `update` overwrites from a place on, one for each batch.
+Tensor tensor_scatter(OnnxNode& n) {
+  const Tensor &past = n[0], &update = n[1];
+  const int64_t axis = n.axis(n.integer("axis", -2), past.rank());
+  const std::string mode = n.text("mode", "linear");
+  if (mode != "linear" && mode != "circular") n.refuse(fmt::format("the mode is {}", mode));
+  const Dim extent = past.dim(axis), count = update.dim(axis);
+  Tensor place = arange(i64, past.shape(), axis);
+  if (n.has(2)) {
+    Dims aligned(past.rank(), Dim(1));
+    aligned[0] = n[2].dim(0);
+    place = place - reshape(n[2], aligned);
+  }
+  if (mode == "circular") place = where(place < 0, place + size_as(place, extent), place);
+  const Tensor is_new = (place >= 0) & (place < size_as(place, count));
+  const Tensor within = minimum(maximum(place, 0), size_as(place, count - Dim(1)));
+  return where(is_new, take_along_axis(update, within, axis), past);
+}
+
+// ---- By values ----------------------------------------------------------------------------------
+
+Tensor one_hot_of(OnnxNode& n) {
+  const Tensor indices = is_floating(n[0].dtype()) ? cast(n[0], i64) : index_of(n[0]);
+  const Dims depth = n.sizes(1, "depth");
+  if (depth.size() != 1) n.refuse("depth is not one number");
+  const int64_t axis = n.axis(n.integer("axis", -1), indices.rank() + 1);
+  Dims shape = indices.shape();
+  shape.insert(shape.begin() + axis, depth[0]);
+  const Tensor hit =
+      arange(indices.dtype(), shape, axis) == expand_dims(from_start(indices, depth[0]), axis);
+  const Tensor off = slice(n[2], 0, Dim(0), Dim(1)), on = slice(n[2], 0, Dim(1), Dim(2));
+  return where(hit, reshape(on, {}), reshape(off, {}));
+}
+
+Tensor compressed(OnnxNode& n) {
+  const auto condition = n.constant(1, "the condition, which decides the shape,");
+  const bool is_flat = !n.has_attribute("axis");
+  const Tensor x = is_flat ? reshape(n[0], {n[0].numel()}) : n[0];
+  const int64_t axis = is_flat ? 0 : n.axis(n.integer("axis"), x.rank());
+  HostTensor places(DType::I64, {[&] {
+                      int64_t count = 0;
+                      for (int64_t i = 0; i < condition->numel(); ++i)
+                        count += condition->get_int(i);
+                      return count;
+                    }()});
+  for (int64_t i = 0, next = 0; i < condition->numel(); ++i)
+    if (condition->get_int(i)) places.set_int(next++, i);
+  const auto& builder = x.builder();
+  return take(x, detail::wrap(builder, build::constant(builder->graph, std::move(places))), axis);
+}
+
+// Of each element how many come before it: that is its place in the order. As many comparisons as
+// there are pairs.
+Tensors top_k(OnnxNode& n) {
+  const Tensor& x = n[0];
+  const int64_t k = n.opset() < 10 ? n.integer("k") : n.number(1, "k");
+  const int64_t axis = n.axis(n.integer("axis", -1), x.rank());
+  const bool largest = n.integer("largest", 1) != 0;
+  n.ignore("sorted");  // what is sorted is right for whoever does not ask
+  const Dim extent = x.dim(axis);
+  if (!extent.is_constant() || extent.value() * extent.value() > kMostPairs)
+    n.refuse(
+        fmt::format("the {} greatest of an axis of {}: there is no sort yet, and comparing all "
+                    "pairs is done up to 4096",
+                    k, extent.to_string()));
+  if (k < 0 || k > extent.value()) n.refuse(fmt::format("k is {}, of {}", k, extent.value()));
+  // [..., other, i, ...]: whether `other` comes before i. Equal ones in their order; a NaN counts
+  // as greatest.
+  const Tensor other = expand_dims(x, axis + 1), self = expand_dims(x, axis);
+  Dims pairs = x.shape();
+  pairs.insert(pairs.begin() + axis, extent);
+  const Tensor first = arange(i64, pairs, axis), second = arange(i64, pairs, axis + 1);
+  Tensor is_before = largest ? other > self : other < self;
+  Tensor is_equal = other == self;
+  if (is_floating(x.dtype())) {
+    const Tensor a = is_nan(widened(other)), b = is_nan(widened(self));
+    is_before = is_before | (largest ? a & !b : b & !a);
+    is_equal = is_equal | (a & b);
+  }
+  const Tensor rank = sum(cast(is_before | (is_equal & (first < second)), i64), Axes(axis));
+  // The element whose rank is r, for r below k.
+  Dims chosen = x.shape();
+  chosen.insert(chosen.begin() + axis, Dim(k));
+  const Tensor is_rank = expand_dims(rank, axis) == arange(i64, chosen, axis);
+  const Tensor places =
+      sum(where(is_rank, arange(i64, chosen, axis + 1), full(i64, chosen, 0)), Axes(axis + 1));
+  return {take_along_axis(x, places, axis), places};
+}
+
+Tensor reversed_sequence(OnnxNode& n) {
+  const Tensor& x = n[0];
+  const int64_t batch = n.axis(n.integer("batch_axis", 1), x.rank());
+  const int64_t time = n.axis(n.integer("time_axis", 0), x.rank());
+  Dims aligned(x.rank(), Dim(1)), places(x.rank(), Dim(1));
+  aligned[at(batch)] = x.dim(batch);
+  places[at(batch)] = x.dim(batch);
+  places[at(time)] = x.dim(time);
+  const Tensor length = reshape(cast(n[1], i64), aligned), t = arange(i64, places, time);
+  return take_along_axis(x, where(t < length, length - 1 - t, t), time);
+}
+
+// Places of what is not 0, where that is known.
+Tensor places_of_nonzero(OnnxNode& n) {
+  const auto x = n.constant(0, "the data, which decide the shape,");
+  std::vector<int64_t> found;
+  for (int64_t i = 0; i < x->numel(); ++i)
+    if (x->get_double(i) != 0) found.push_back(i);
+  const auto rank = static_cast<int64_t>(x->shape().size());
+  HostTensor places(DType::I64, {rank, static_cast<int64_t>(found.size())});
+  for (size_t i = 0; i < found.size(); ++i) {
+    int64_t rest = found[i];
+    for (int64_t axis = rank; axis-- > 0;) {
+      const int64_t extent = x->shape()[at(axis)];
+      places.set_int(axis * static_cast<int64_t>(found.size()) + static_cast<int64_t>(i),
+                     rest % extent);
+      rest /= extent;
+    }
+  }
+  const auto& builder = n[0].builder();
+  return detail::wrap(builder, build::constant(builder->graph, std::move(places)));
+}
+
+// ---- Resampling ---------------------------------------------------------------------------------
+
+// What an element of a resampled axis is made of.
+struct Tap {
+  int64_t place = 0;
+  double weight = 1;
+};
+using Taps = std::vector<Tap>;  // of one element
+
+struct Resampling {
+  std::string mode, coordinates, nearest;
+  double cubic = -0.75, outside = 0;
+  bool exclude_outside = false, antialias = false;
+};
+
+// Where an element of the result lies in the source.
+double source_of(OnnxNode& n, const Resampling& how, int64_t i, int64_t in, int64_t out,
+                 double scale, double start, double end) {
+  const auto x = static_cast<double>(i);
+  const double length = static_cast<double>(in) * scale;  // of the result, before rounding
+  if (how.coordinates == "half_pixel") return (x + 0.5) / scale - 0.5;
+  if (how.coordinates == "pytorch_half_pixel") return out > 1 ? (x + 0.5) / scale - 0.5 : 0;
+  if (how.coordinates == "asymmetric") return x / scale;
+  if (how.coordinates == "align_corners")
+    return out == 1 ? 0 : x * static_cast<double>(in - 1) / (length - 1);
+  if (how.coordinates == "half_pixel_symmetric") {
+    const double adjustment = static_cast<double>(out) / length;
+    const double center = static_cast<double>(in) / 2;
+    return center * (1 - adjustment) + (x + 0.5) / scale - 0.5;
+  }
+  if (how.coordinates == "tf_crop_and_resize") {
+    const double last = static_cast<double>(in - 1);
+    if (out == 1) return 0.5 * (start + end) * last;
+    return start * last + x * (end - start) * last / static_cast<double>(out - 1);
+  }
+  n.refuse(fmt::format("the coordinates are {}", how.coordinates));
+}
+
+double rounded(OnnxNode& n, const std::string& nearest, double x) {
+  if (nearest == "round_prefer_floor") return std::ceil(x - 0.5);
+  if (nearest == "round_prefer_ceil") return std::floor(x + 0.5);
+  if (nearest == "floor") return std::floor(x);
+  if (nearest == "ceil") return std::ceil(x);
+  n.refuse(fmt::format("nearest_mode is {}", nearest));
+}
+
+double weight_of(const Resampling& how, double distance) {
+  const double d = std::abs(distance), a = how.cubic;
+  if (how.mode == "linear") return std::max(0.0, 1 - d);
+  if (d <= 1) return ((a + 2) * d - (a + 3)) * d * d + 1;
+  return d < 2 ? ((a * d - 5 * a) * d + 8 * a) * d - 4 * a : 0;
+}
+
+Taps taps_of(OnnxNode& n, const Resampling& how, double source, double scale, int64_t in) {
+  const auto clip = [&](double place) {
+    return static_cast<int64_t>(std::clamp(place, 0.0, static_cast<double>(in - 1)));
+  };
+  if (how.mode == "nearest") return {{clip(rounded(n, how.nearest, source)), 1}};
+  // Wider where it shrinks, so that every element of the source has a part.
+  const double stretch = how.antialias ? std::min(scale, 1.0) : 1;
+  const double reach = (how.mode == "linear" ? 1 : 2) / stretch;
+  Taps taps;
+  double total = 0;
+  const double first = std::floor(source - reach) + 1;
+  for (double place = first; place < source + reach; ++place) {
+    double weight = weight_of(how, (place - source) * stretch);
+    const bool is_outside = place < 0 || place > static_cast<double>(in - 1);
+    if (how.exclude_outside && is_outside) weight = 0;
+    taps.push_back({clip(place), weight});
+    total += weight;
+  }
+  if (how.exclude_outside || how.antialias)
+    for (Tap& tap : taps) tap.weight /= total;
+  return taps;
+}
+
+Tensor constant_of(const Tensor& like, DType dtype, const std::vector<double>& values,
+                   std::vector<int64_t> shape) {
+  HostTensor host(dtype, std::move(shape));
+  for (size_t i = 0; i < values.size(); ++i) host.set_double(static_cast<int64_t>(i), values[i]);
+  return detail::wrap(like.builder(), build::constant(like.builder()->graph, std::move(host)));
+}
+
+// x with the axis made of `taps`, one list for each element of the result.
+Tensor resampled(const Tensor& x, int64_t axis, const std::vector<Taps>& taps) {
+  size_t most = 0;
+  for (const Taps& of_one : taps) most = std::max(most, of_one.size());
+  const auto count = static_cast<int64_t>(taps.size());
+  std::vector<int64_t> aligned(x.rank(), 1);
+  aligned[at(axis)] = count;
+  Tensor out;
+  for (size_t i = 0; i < most; ++i) {
+    std::vector<double> places, weights;
+    for (const Taps& of_one : taps) {
+      const Tap tap = i < of_one.size() ? of_one[i] : Tap{of_one[0].place, 0};
+      places.push_back(static_cast<double>(tap.place));
+      weights.push_back(tap.weight);
+    }
+    const Tensor part = take(x, constant_of(x, i64, places, {count}), axis);
+    const bool is_whole = std::ranges::all_of(weights, [](double w) { return w == 1; });
+    const Tensor term = is_whole ? part : part * constant_of(x, x.dtype(), weights, aligned);
+    out = out.valid() ? out + term : term;
+  }
+  return out;
+}
+
+// How far each axis is stretched, and the extents of the result.
+struct Stretch {
+  std::vector<double> scales;
+  std::vector<int64_t> sizes;
+};
+
+Stretch stretch_of(OnnxNode& n, const std::vector<int64_t>& axes, size_t scales_at,
+                   size_t sizes_at) {
+  Stretch out;
+  const bool has_scales = n.has(scales_at) && !(n[scales_at].numel() == Dim(0));
+  std::vector<double> extents;
+  for (const int64_t axis : axes) {
+    const Dim extent = n[0].dim(axis);
+    if (!extent.is_constant())
+      n.refuse(fmt::format("axis {} has the extent {}, which depends on a size", axis,
+                           extent.to_string()),
+               "give that size a number at import");
+    extents.push_back(static_cast<double>(extent.value()));
+  }
+  if (has_scales) {
+    const auto scales = n.constant(scales_at, "scales");
+    if (scales->numel() != static_cast<int64_t>(axes.size()))
+      n.refuse("scales are not one for each axis");
+    for (size_t i = 0; i < axes.size(); ++i) {
+      out.scales.push_back(scales->get_double(static_cast<int64_t>(i)));
+      out.sizes.push_back(static_cast<int64_t>(std::floor(extents[i] * out.scales[i])));
+    }
+    return out;
+  }
+  out.sizes = n.numbers(sizes_at, "sizes");
+  if (out.sizes.size() != axes.size()) n.refuse("sizes are not one for each axis");
+  for (size_t i = 0; i < axes.size(); ++i)
+    out.scales.push_back(static_cast<double>(out.sizes[i]) / extents[i]);
+  const std::string policy = n.text("keep_aspect_ratio_policy", "stretch");
+  if (policy == "stretch" || axes.empty()) return out;
+  const double scale =
+      policy == "not_larger" ? std::ranges::min(out.scales) : std::ranges::max(out.scales);
+  for (size_t i = 0; i < axes.size(); ++i) {
+    out.scales[i] = scale;
+    out.sizes[i] = static_cast<int64_t>(std::floor(scale * extents[i] + 0.5));
+  }
+  return out;
+}
+
+Tensor resample(OnnxNode& n, const Resampling& how, const std::vector<int64_t>& axes,
+                const Stretch& stretch, const std::vector<double>& region) {
+  Tensor x = widened(n[0]);
+  Tensor is_outside;
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int64_t in = n[0].dim(axes[i]).value(), out = stretch.sizes[i];
+    const double scale = stretch.scales[i];
+    const bool has_region = how.coordinates == "tf_crop_and_resize";
+    if (in == out && scale == 1 && !has_region) continue;
+    if (in < 1 || out < 0) n.refuse("an axis has no elements");
+    std::vector<Taps> taps;
+    std::vector<double> beyond;
+    for (int64_t place = 0; place < out; ++place) {
+      const double source = source_of(n, how, place, in, out, scale, has_region ? region[i] : 0,
+                                      has_region ? region[i + axes.size()] : 1);
+      beyond.push_back(source < 0 || source > static_cast<double>(in - 1) ? 1 : 0);
+      taps.push_back(taps_of(n, how, source, scale, in));
+    }
+    x = resampled(x, axes[i], taps);
+    if (!has_region) continue;
+    std::vector<int64_t> aligned(x.rank(), 1);
+    aligned[at(axes[i])] = out;
+    const Tensor here = constant_of(x, boolean, beyond, aligned);
+    is_outside = is_outside.valid() ? is_outside | here : here;
+  }
+  if (is_outside.valid()) x = where(is_outside, full_like(x, how.outside), x);
+  return cast(is_integer(n[0].dtype()) ? round_even(x) : x, n[0].dtype());
+}
+
+Tensor resized(OnnxNode& n) {
+  Resampling how{.mode = n.text("mode", "nearest"),
+                 .coordinates = n.text("coordinate_transformation_mode",
+                                       n.opset() < 11 ? "asymmetric" : "half_pixel"),
+                 .nearest = n.text("nearest_mode", n.opset() < 11 ? "floor" : "round_prefer_floor"),
+                 .cubic = n.real("cubic_coeff_a", -0.75),
+                 .outside = n.real("extrapolation_value", 0.0),
+                 .exclude_outside = n.integer("exclude_outside", 0) != 0,
+                 .antialias = n.integer("antialias", 0) != 0};
+  if (how.mode != "nearest" && how.mode != "linear" && how.mode != "cubic")
+    n.refuse(fmt::format("the mode is {}", how.mode));
+  std::vector<int64_t> axes(n[0].rank());
+  std::iota(axes.begin(), axes.end(), int64_t{0});
+  if (n.has_attribute("axes")) axes = n.axes_of(n.integers("axes"), n[0].rank());
+  const bool is_old = n.opset() < 11;
+  const Stretch stretch = stretch_of(n, axes, is_old ? 1 : 2, 3);
+  std::vector<double> region;
+  if (how.coordinates == "tf_crop_and_resize") {
+    const auto given = n.constant(1, "roi");
+    for (int64_t i = 0; i < given->numel(); ++i) region.push_back(given->get_double(i));
+    if (region.size() != 2 * axes.size()) n.refuse("roi is not two numbers for each axis");
+  }
+  n.ignore("keep_aspect_ratio_policy");
+  return resample(n, how, axes, stretch, region);
+}
+
+Tensor upsampled(OnnxNode& n) {
+  const Resampling how{
+      .mode = n.text("mode", "nearest"), .coordinates = "asymmetric", .nearest = "floor"};
+  std::vector<int64_t> axes(n[0].rank());
+  std::iota(axes.begin(), axes.end(), int64_t{0});
+  Stretch stretch;
+  if (n.has(1)) return resample(n, how, axes, stretch_of(n, axes, 1, 1), {});
+  stretch.scales = n.reals("scales");
+  if (stretch.scales.size() != axes.size()) n.refuse("scales are not one for each axis");
+  for (size_t i = 0; i < axes.size(); ++i)
+    stretch.sizes.push_back(static_cast<int64_t>(
+        std::floor(static_cast<double>(n[0].dim(axes[i]).value()) * stretch.scales[i])));
+  return resample(n, how, axes, stretch, {});
+}
+
+}  // namespace
+
+const Rows& indexing_rows() {
+  static const Rows kRows = {
+      {"Compress", compressed},
+      {"Gather", gathered},
+      {"GatherElements", gather_elements},
+      {"GatherND", gather_nd},
+      {"NonZero", places_of_nonzero},
+      {"OneHot", one_hot_of},
+      {"Resize", resized, 10},
+      {"ReverseSequence", reversed_sequence},
+      {"Scatter", scatter_elements},
+      {"ScatterElements", scatter_elements},
+      {"ScatterND", scatter_nd},
+      {"TensorScatter", tensor_scatter},
+      {"TopK", top_k},
+      {"Upsample", upsampled, 7, 9},
+  };
+  return kRows;
+}
+
+}  // namespace braze::onnx

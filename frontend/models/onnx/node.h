@@ -1,0 +1,185 @@
+// node.h — a node of an ONNX graph as the function that builds it sees it: operands, attributes,
+// and what is known of them.
+//
+// Whatever does not fit throws an Error; the importer names the node.
+#pragma once
+
+#include <functional>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "braze/elementwise.h"
+#include "braze/tensor.h"
+#include "frontend/models/known.h"
+#include "frontend/models/onnx/file.h"
+#include "frontend/models/onnx/types.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kOnnxNode{"onnx-node", ErrorKind::Unsupported,
+                                "A node of a model that cannot be imported."};
+inline constexpr Code kOnnxUnknown{
+    "onnx-unknown", ErrorKind::Unsupported,
+    "A node of a model needs a value at import, and the value is computed from inputs."};
+}  // namespace codes
+
+namespace onnx {
+
+/// A value of the model. `bits`: integers of 4 or 2 bits, kept one a byte; else 0.
+struct Value {
+  Tensor tensor;
+  int bits = 0;
+  bool failed = false;  ///< computed from a node that could not be imported
+};
+using Tensors = std::vector<Tensor>;
+
+/// What nodes need of the importer.
+class Surroundings {
+ public:
+  virtual KnownValues& known() = 0;
+  /// A constant of the model: a weight if it is large, else a constant of the graph.
+  virtual Value weight(const TensorData& data) = 0;
+  /// The results of a graph within a node, which sees the values around it.
+  virtual std::vector<Value> inlined(const GraphData& graph) = 0;
+
+ protected:
+  ~Surroundings() = default;
+};
+
+class OnnxNode {
+ public:
+  OnnxNode(Surroundings& around, const NodeData& data, int64_t opset, std::vector<Value> inputs)
+      : around_(around), data_(data), opset_(opset), inputs_(std::move(inputs)) {}
+
+  const NodeData& data() const { return data_; }
+  int64_t opset() const { return opset_; }  ///< of its domain
+
+  // Operands.
+
+  size_t count() const { return inputs_.size(); }
+  bool has(size_t i) const { return i < inputs_.size() && inputs_[i].tensor.valid(); }
+  /// Operand `i`; an error if it is left out.
+  const Tensor& operator[](size_t i) const;
+  int bits(size_t i) const { return has(i) ? inputs_[i].bits : 0; }
+  /// All operands, of which none is left out.
+  Tensors all() const;
+  size_t outputs() const { return data_.outputs.size(); }
+  /// Whether somebody may read output `i`.
+  bool wants(size_t i) const { return i < data_.outputs.size() && !data_.outputs[i].empty(); }
+
+  // What is known of operand `i`. `what` names it in the error for a value that is not known.
+
+  /// Whole numbers, as extents.
+  Dims sizes(size_t i, std::string_view what) const;
+  /// Whole numbers that do not depend on a size.
+  std::vector<int64_t> numbers(size_t i, std::string_view what) const;
+  int64_t number(size_t i, std::string_view what) const;
+  std::shared_ptr<const HostTensor> constant(size_t i, std::string_view what) const;
+  /// The one element of a constant.
+  double real(size_t i, std::string_view what) const;
+  std::optional<std::vector<Expr>> try_integers(const Tensor& tensor) const;
+  std::shared_ptr<const HostTensor> try_constant(const Tensor& tensor) const;
+
+  // Attributes. One that no function asks for is an error of the importer's (`unread`).
+
+  bool has_attribute(std::string_view name) const { return find(name, nullptr) != nullptr; }
+  int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
+  double real(std::string_view name, std::optional<double> otherwise = {}) const;
+  std::string text(std::string_view name, std::optional<std::string> otherwise = {}) const;
+  std::vector<int64_t> integers(std::string_view name,
+                                std::optional<std::vector<int64_t>> otherwise = {}) const;
+  std::vector<double> reals(std::string_view name) const;
+  const TensorData* tensor(std::string_view name) const;
+  const GraphData* graph(std::string_view name) const;
+  /// The element type that an attribute gives by its number; refuses those that Braze has not.
+  ElementType type(std::string_view name, std::optional<int32_t> otherwise = {}) const;
+  /// An attribute that says nothing about the values.
+  void ignore(std::string_view name) const { read_.insert(std::string(name)); }
+  std::vector<std::string> unread() const;
+
+  /// Axes that the attribute gives, or operand `i`, as newer versions have it; nullopt if neither.
+  std::optional<std::vector<int64_t>> axes(size_t i) const;
+  /// `axis` from the front, within `rank`.
+  int64_t axis(int64_t axis, size_t rank) const;
+  std::vector<int64_t> axes_of(const std::vector<int64_t>& axes, size_t rank) const;
+
+  [[noreturn]] void refuse(std::string reason, std::string fix = {}) const;
+  Surroundings& around() const { return around_; }
+  /// The results are integers of so many bits.
+  void set_bits(int bits) { result_bits_ = bits; }
+  int result_bits() const { return result_bits_; }
+
+ private:
+  const Attribute* find(std::string_view name, const Attribute::Kind* kind) const;
+  const Attribute* find(std::string_view name, Attribute::Kind kind) const {
+    return find(name, &kind);
+  }
+  [[noreturn]] void fail_unknown(size_t i, std::string_view what) const;
+  [[noreturn]] void fail_missing(std::string_view attribute) const;
+
+  Surroundings& around_;
+  const NodeData& data_;
+  int64_t opset_;
+  std::vector<Value> inputs_;
+  int result_bits_ = 0;
+  mutable std::set<std::string, std::less<>> read_;
+};
+
+/// How an operator is built, for the versions `since` to `until` of its operator set.
+struct OpRow {
+  using One = Tensor (*)(OnnxNode&);
+  using Several = Tensors (*)(OnnxNode&);
+
+  template <class Build>
+  OpRow(const char* op_name, const Build& build, int from = 1, int to = kNewest)
+      : name(op_name), since(from), until(to) {
+    if constexpr (std::is_same_v<decltype(build(std::declval<OnnxNode&>())), Tensor>)
+      one = build;
+    else
+      several = build;
+  }
+
+  static constexpr int kNewest = 1000;
+  const char* name;
+  int since, until;
+  One one = nullptr;
+  Several several = nullptr;
+};
+
+// The rows by what they are about, one file each.
+using Rows = std::vector<OpRow>;
+const Rows& elementwise_rows();
+const Rows& movement_rows();
+const Rows& indexing_rows();
+const Rows& reduction_rows();
+const Rows& product_rows();
+const Rows& layer_rows();
+const Rows& attention_rows();
+const Rows& quantization_rows();
+const Rows& value_rows();
+const Rows& microsoft_rows();
+
+/// The row of an operator; null if there is none. `other` then says whether another version of it
+/// has one.
+const OpRow* find_row(std::string_view domain, std::string_view op, int64_t opset,
+                      bool* other = nullptr);
+
+/// Every operator with a row: "Add", "com.microsoft:FastGelu", sorted, with its versions.
+std::vector<std::pair<std::string, std::string>> imported_ops();
+
+// What rows share.
+
+/// x in the type it is computed in: f32 for shorter floats.
+Tensor widened(const Tensor& x);
+/// The shape that both broadcast to, by NumPy's rule.
+Dims broadcast_dims(const Dims& a, const Dims& b, const OnnxNode& node);
+/// An index that counts from the end if it is negative, for every element of `indices`.
+Tensor from_start(const Tensor& indices, const Dim& extent);
+
+}  // namespace onnx
+}  // namespace braze
