@@ -372,14 +372,12 @@ Inputs recurrence_inputs(S s) {
   return {between("decay", s.dtype(), shape, 0.5, 1), values("x", s.dtype(), shape)};
 }
 
-// Windows that tile the image exactly are a reshape and a reduction; others need windows.
 Results pool(S s, W in) {
-  const int64_t window = s["window"], down = s["height"] / window, across = s["width"] / window;
-  if (s["stride"] != window || s.get("padding", 0) != 0 || down * window != s["height"] ||
-      across * window != s["width"])
-    return std::nullopt;
-  const Tensor cut = reshape(in["x"], {s["batch"], down, window, across, window, s["channels"]});
-  return {{s.text("op", "max") == "max" ? max(cut, {2, 4}) : mean(cut, {2, 4})}};
+  const int64_t window = s["window"], stride = s["stride"];
+  const Dim edge = s.get("padding", 0);
+  const PoolOptions options{.strides = {stride, stride}, .low = {edge, edge}, .high = {edge, edge}};
+  const auto of = s.text("op", "max") == "max" ? max_pool : avg_pool;
+  return {{of(in["x"], {window, window}, options, Where::current())}};
 }
 
 // `in` and `out` are channels of each of `groups`.
@@ -391,10 +389,15 @@ Inputs convolution_inputs(S s) {
   if (s.get("bias", 0)) inputs.push_back(values("bias", s.dtype(), {out}));
   return inputs;
 }
-// A window of one pixel is a product.
+// Padded so that a stride of 1 keeps the image.
+Tensor convolved(const Tensor& x, const Tensor& w, int64_t stride = 1, int64_t groups = 1) {
+  const Dim edge = w.dim(0).value() / 2;
+  return conv(
+      x, w,
+      {.strides = {stride, stride}, .low = {edge, edge}, .high = {edge, edge}, .groups = groups});
+}
 Results convolution(S s, W in) {
-  if (s["window"] != 1 || s.get("stride", 1) != 1 || s.get("groups", 1) != 1) return std::nullopt;
-  Tensor y = dot(in["x"], reshape(in["w"], {s["in"], s["out"]}));
+  Tensor y = convolved(in["x"], in["w"], s.get("stride", 1), s.get("groups", 1));
   if (in.contains("bias")) y = y + in["bias"];
   return {{activation(s.text("activation", "none"), y)}};
 }
@@ -797,6 +800,14 @@ Inputs residual_block_inputs(S s) {
           values("shift2", s.dtype(), {narrow}),
           values("shift3", s.dtype(), {wide})};
 }
+Results residual_block(S, W in) {
+  const auto layer = [&](const Tensor& x, const std::string& number) {
+    return nn::batch_norm(convolved(x, in["w" + number]), in["scale" + number],
+                          in["shift" + number])
+        .value;
+  };
+  return {{relu(in["x"] + layer(relu(layer(relu(layer(in["x"], "1")), "2")), "3"))}};
+}
 
 // A training step: loss, gradients of every parameter, AdamW in place.
 std::vector<Tensor> trained(W in, const std::function<Tensor(W)>& loss_of) {
@@ -922,7 +933,7 @@ const std::map<std::string, Kind, std::less<>>& kinds() {
       {"lstm_cell", {lstm_inputs, lstm_cell}},
       {"lstm", {lstm_sequence_inputs, {}}},  // needs a loop
       {"mixer", {mixer_inputs, mixer}},
-      {"residual_block", {residual_block_inputs, {}}},  // needs convolutions
+      {"residual_block", {residual_block_inputs, residual_block}},
       {"mlp_step", {mlp_step_inputs, mlp_step}},
       {"transformer_step", {transformer_step_inputs, transformer_step}},
   };

@@ -131,8 +131,39 @@ Replacement simplify(const Site& s, const SliceOp& op) {
   return first_if(s, whole);
 }
 
+// A window over what the same value was put around is a window that reaches further.
+Replacement window_of_pad(const Site& s, const WindowsOp& op) {
+  const auto* pad = s.operand_as<PadOp>(0);
+  if (!pad || s.operand(0).operands[1] != s.operands[1]) return std::nullopt;
+  WindowsOp both = op;
+  size_t w = 0;
+  for (size_t axis = 0; axis < pad->low.size(); ++axis) {
+    if (w < op.axes.size() && op.axes[w] == static_cast<int64_t>(axis)) {
+      if (op.gaps[w] != 1) return std::nullopt;
+      both.low[w] += pad->low[axis];
+      both.gaps[w++] = pad->interior[axis] + 1;
+    } else if (!pad->low[axis].is_constant(0) || !pad->high[axis].is_constant(0) ||
+               pad->interior[axis] != 0) {
+      return std::nullopt;
+    }
+  }
+  return build::windows(s.graph, s.operand(0).operands[0], s.operands[1], std::move(both),
+                        s.node.type.shape, s.node.location);
+}
+
 Replacement simplify(const Site& s, const PadOp&) {
   return first_if(s, s.operand(0).type == s.node.type);
+}
+
+Replacement simplify(const Site& s, const WindowsOp& op) {
+  bool whole = s.operand(0).type == s.node.type;
+  for (size_t i = 0; i < op.axes.size(); ++i) {
+    const Expr& taps = s.node.type.shape[static_cast<size_t>(op.taps[i])];
+    whole = whole && op.strides[i] == op.gaps[i] && op.low[i].is_constant(0) &&
+            (op.dilations[i] == 0 || taps.range().max <= 1);
+  }
+  if (whole) return s.operands[0];
+  return window_of_pad(s, op);
 }
 Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }

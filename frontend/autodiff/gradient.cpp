@@ -171,15 +171,38 @@ class Backward {
       out_[0] = build::slice(graph_, g_, op.low, std::move(limits), std::move(strides), where());
     }
     if (wants(1)) {
-      // The filler is at every place that no element came to.
-      const NodeId no = build::scalar_bits(graph_, DType::Bool, 0, where());
-      const NodeId yes = build::scalar_bits(graph_, DType::Bool, 1, where());
-      const NodeId filled = build::pad(graph_, build::broadcast_to(graph_, no, x.shape, where()),
-                                       yes, op.low, op.high, op.interior, where());
-      const NodeId share = map(ElementwiseOp::select, {filled, g_, scalar(x.dtype, 0)});
-      out_[1] = build::reduce(graph_, Monoid::Sum, share, other_axes(node_.type.shape.rank(), {}),
-                              where());
+      out_[1] = filled_share([&](NodeId from, NodeId fill) {
+        return build::pad(graph_, from, fill, op.low, op.high, op.interior, where());
+      });
     }
+  }
+
+  void visit(const WindowsOp& op) {
+    const TensorType x = operand_type(0);
+    if (wants(0)) {
+      WindowsOp back = op;
+      std::swap(back.strides, back.gaps);
+      for (int64_t& dilation : back.dilations) dilation = -dilation;
+      for (Expr& low : back.low) low = -low;
+      out_[0] = build::windows(graph_, g_, scalar(x.dtype, 0), std::move(back), x.shape, where());
+    }
+    if (wants(1)) {
+      out_[1] = filled_share([&](NodeId from, NodeId fill) {
+        return build::windows(graph_, from, fill, op, node_.type.shape, where());
+      });
+    }
+  }
+
+  /// The gradient of a filler, which is at every place that no element of operand 0 came to.
+  template <class Fill>
+  NodeId filled_share(Fill&& filled) {
+    const TensorType x = operand_type(0);
+    const NodeId no = build::scalar_bits(graph_, DType::Bool, 0, where());
+    const NodeId yes = build::scalar_bits(graph_, DType::Bool, 1, where());
+    const NodeId is_filler = filled(build::broadcast_to(graph_, no, x.shape, where()), yes);
+    const NodeId share = map(ElementwiseOp::select, {is_filler, g_, scalar(x.dtype, 0)});
+    return build::reduce(graph_, Monoid::Sum, share, other_axes(node_.type.shape.rank(), {}),
+                         where());
   }
 
   void visit(const ConcatOp& op) {

@@ -89,6 +89,27 @@ Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key,
   return out;
 }
 
+Parameters conv_parameters(const std::vector<int64_t>& taps, int64_t in, int64_t out,
+                           random::Key key, const Initializer& weight, int64_t groups,
+                           DType dtype) {
+  if (groups < 1 || in % groups != 0 || out % groups != 0)
+    fail(codes::kBadAttribute,
+         fmt::format("conv_parameters: {} groups of {} channels in and {} out", groups, in, out),
+         {.node = "conv_parameters", .fix = "both are multiples of the groups"});
+  std::vector<int64_t> shape = taps;
+  shape.push_back(in / groups);
+  shape.push_back(out);
+  return {{"weight", weight(shape, dtype, key.fold_in("weight"))}, {"bias", zeros({out}, dtype)}};
+}
+
+Parameters batch_norm_parameters(int64_t channels, DType dtype) {
+  return {{"scale", ones({channels}, dtype)}, {"shift", zeros({channels}, dtype)}};
+}
+
+Parameters batch_norm_statistics(int64_t channels) {
+  return {{"mean", zeros({channels}, f32)}, {"variance", ones({channels}, f32)}};
+}
+
 // ---- Layers -----------------------------------------------------------------------------------
 
 namespace {
@@ -129,6 +150,19 @@ Tensor mlp(const Weights& layers, const Tensor& x, const std::function<Tensor(Te
     if (!layers.contains(fmt::format("{}.weight", i + 1))) return out;
     out = activation(out);
   }
+}
+
+Tensor conv(const Weights& layer, const Tensor& x, const ConvOptions& options, Where where) {
+  const detail::Place place(where);
+  const Tensor product = braze::conv(x, layer.at("weight"), options);
+  if (!layer.contains("bias")) return product;
+  Tensor bias = layer.at("bias");
+  if (options.channels == Channels::First) {
+    Dims shape(x.rank() - 1, Dim(1));
+    shape[0] = bias.dim(0);
+    bias = reshape(bias, shape);
+  }
+  return product + bias;
 }
 
 Tensor softmax(const Tensor& x, int64_t axis, Where where) {
@@ -214,6 +248,70 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Te
   along[static_cast<size_t>(axis)] = extent;
   const Tensor scaled = reshape(normal, x.shape()) * reshape(widen(scale), along);
   return cast(scaled + reshape(widen(shift), along), x.dtype());
+}
+
+namespace {
+
+/// The axis of the channels, and what has one number for each of them as x has them.
+struct ByChannel {
+  int64_t axis;
+  Dims shape;
+
+  ByChannel(const Tensor& x, int64_t channels, const std::vector<Tensor>& given, Where where) {
+    const SourceLocation at = detail::place(where);
+    axis = detail::to_axis(channels, x.rank(), "batch_norm", at);
+    for (const Tensor& t : given)
+      if (t.shape() != Dims{x.dim(axis)})
+        fail(codes::kShapeMismatch,
+             fmt::format("batch_norm: {} is not one number for each of the {} channels of {}",
+                         t.to_string(), x.dim(axis).to_string(), x.to_string()),
+             {.location = at, .node = "batch_norm"});
+    shape.assign(x.rank(), Dim(1));
+    shape[static_cast<size_t>(axis)] = x.dim(axis);
+  }
+  Tensor operator()(const Tensor& t) const { return reshape(widen(t), shape); }
+};
+
+}  // namespace
+
+BatchNormed batch_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, double epsilon,
+                       int64_t channels, Where where) {
+  const detail::Place place(where, "batch_norm");
+  const ByChannel spread(x, channels, {scale, shift}, where);
+  std::vector<int64_t> others;
+  for (int64_t i = 0; i < static_cast<int64_t>(x.rank()); ++i)
+    if (i != spread.axis) others.push_back(i);
+  const Tensor wide = widen(x);
+  const Tensor average = mean(wide, others, true);
+  const Tensor centered = wide - average;
+  const Tensor variance = mean(square(centered), others, true);
+  const Tensor normal = centered * rsqrt(variance + epsilon);
+  const Dims flat = {x.dim(spread.axis)};
+  return {cast(normal * spread(scale) + spread(shift), x.dtype()), reshape(average, flat),
+          reshape(variance, flat), count(x, others, wide.dtype())};
+}
+
+Tensor batch_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& mean,
+                  const Tensor& variance, double epsilon, int64_t channels, Where where) {
+  const detail::Place place(where, "batch_norm");
+  const ByChannel spread(x, channels, {scale, shift, mean, variance}, where);
+  const Tensor wide = widen(x);
+  const DType dtype = wide.dtype();
+  // One factor and one term for each channel.
+  const Tensor factor = widen(scale) * rsqrt(cast(variance, dtype) + epsilon);
+  const Tensor term = widen(shift) - cast(mean, dtype) * factor;
+  return cast(wide * spread(factor) + spread(term), x.dtype());
+}
+
+Weights running_statistics(const Weights& statistics, const BatchNormed& batch, double momentum,
+                           Where where) {
+  const detail::Place place(where, "running_statistics");
+  const auto moved = [&](const char* name, const Tensor& now) {
+    const Tensor old = statistics.at(name);
+    return old + (cast(stop_gradient(now), old.dtype()) - old) * momentum;
+  };
+  const Tensor unbiased = batch.variance * (batch.count / (batch.count - 1));
+  return {{"mean", moved("mean", batch.mean)}, {"variance", moved("variance", unbiased)}};
 }
 
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where) {

@@ -96,6 +96,12 @@ NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vec
               where);
 }
 
+NodeId windows(Graph& graph, NodeId x, NodeId fill, WindowsOp attributes, Shape shape,
+               SourceLocation where) {
+  const DType dtype = graph[x].type.dtype;
+  return node(graph, std::move(attributes), {x, fill}, {dtype, std::move(shape)}, where);
+}
+
 NodeId concat(Graph& graph, std::vector<NodeId> parts, int64_t axis, SourceLocation where) {
   return node(graph, ConcatOp{axis}, std::move(parts), {}, where);
 }

@@ -45,6 +45,9 @@ struct HashAttributes {
   void operator()(const TransposeOp& op) const { h << op.permutation; }
   void operator()(const SliceOp& op) const { h << op.starts << op.limits << op.strides; }
   void operator()(const PadOp& op) const { h << op.low << op.high << op.interior; }
+  void operator()(const WindowsOp& op) const {
+    h << op.axes << op.taps << op.strides << op.dilations << op.gaps << op.low;
+  }
   void operator()(const ConcatOp& op) const { h << op.axis; }
   void operator()(const ReverseOp& op) const { h << op.axes; }
   void operator()(const IotaOp& op) const { h << op.axis; }
@@ -96,6 +99,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const TransposeOp&) const { return "transpose"; }
     std::string_view operator()(const SliceOp&) const { return "slice"; }
     std::string_view operator()(const PadOp&) const { return "pad"; }
+    std::string_view operator()(const WindowsOp&) const { return "windows"; }
     std::string_view operator()(const ConcatOp&) const { return "concat"; }
     std::string_view operator()(const ReverseOp&) const { return "reverse"; }
     std::string_view operator()(const IotaOp&) const { return "iota"; }
@@ -151,6 +155,8 @@ std::vector<Expr> Graph::symbols() const {
     } else if (const auto* pad = node.as<PadOp>()) {
       for (const Expr& low : pad->low) collect_symbols(low, found);
       for (const Expr& high : pad->high) collect_symbols(high, found);
+    } else if (const auto* window = node.as<WindowsOp>()) {
+      for (const Expr& low : window->low) collect_symbols(low, found);
     } else if (const auto* size = node.as<SizeOp>()) {
       collect_symbols(size->value, found);
     }

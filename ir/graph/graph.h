@@ -77,6 +77,17 @@ struct PadOp {
   std::vector<int64_t> interior;
   friend bool operator==(const PadOp&, const PadOp&) = default;
 };
+/// Along each of `axes` (increasing) the element at index d is operand element e with
+/// e * gap = d * stride + k * dilation - low, where k is the index along the axis `taps` names,
+/// which is none of `axes`; operand 1 (rank 0) stands where no such e exists. Result extents of
+/// `axes` are in the type. For a given k this is one to one, so that the transposed op is one, too:
+/// stride and gap change places, and dilation and low their signs.
+struct WindowsOp {
+  std::vector<int64_t> axes, taps;
+  std::vector<int64_t> strides, dilations, gaps;  ///< stride and gap >= 1, dilation any
+  std::vector<Expr> low;
+  friend bool operator==(const WindowsOp&, const WindowsOp&) = default;
+};
 struct ConcatOp {
   int64_t axis;
   friend bool operator==(const ConcatOp&, const ConcatOp&) = default;
@@ -151,7 +162,7 @@ struct BarrierOp {
 };
 
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
-                        PadOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp,
+                        PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp,
                          ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp>;
 
 struct Node {

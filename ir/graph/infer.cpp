@@ -187,6 +187,49 @@ struct Inference {
     return {dtype(0), Shape(std::move(dims))};
   }
 
+  TensorType operator()(const WindowsOp& window) const {
+    require_operands(2);
+    require_same_dtype(0, 1);
+    require(shape(1).rank() == 0, codes::kShapeMismatch, "the fill value is no scalar");
+    const size_t rank = shape(0).rank(), count = window.axes.size();
+    require_increasing(window.axes, rank);
+    for (const Axes* list : {&window.taps, &window.strides, &window.dilations, &window.gaps})
+      require(list->size() == count, codes::kBadAttribute,
+              format("{} axes have {} taps, strides, dilations or gaps", count, list->size()));
+    require(window.low.size() == count, codes::kBadAttribute,
+            format("{} axes have {} entries of low", count, window.low.size()));
+    require(wanted.shape.rank() == rank, codes::kShapeMismatch,
+            format("the result {} has another rank", wanted.shape.to_string()));
+    Shape result = shape(0);
+    for (size_t i = 0; i < count; ++i) {
+      const auto axis = static_cast<size_t>(window.axes[i]);
+      const int64_t tap = window.taps[i];
+      require_axis(tap, rank);
+      require(!std::binary_search(window.axes.begin(), window.axes.end(), tap),
+              codes::kBadAttribute, format("axis {} is a tap and has a window itself", tap));
+      require(window.strides[i] >= 1 && window.gaps[i] >= 1, codes::kBadAttribute,
+              format("axis {}: stride {} or gap {} is below 1", axis, window.strides[i],
+                     window.gaps[i]),
+              "use reverse");
+      result[axis] = wanted.shape[axis];
+      // Positions, and those of the transposed op, are far from overflow.
+      constexpr int64_t kReach = int64_t{1} << 60;
+      const Expr& low = window.low[i];
+      const auto fits = [&](const Expr& extent, int64_t factor) {
+        const int64_t size = std::max<int64_t>(extent.range().max, 1);
+        return -kReach / size <= factor && factor <= kReach / size;
+      };
+      require(fits(result[axis], window.strides[i]) && fits(shape(0)[axis], window.gaps[i]) &&
+                  fits(shape(0)[static_cast<size_t>(tap)], window.dilations[i]) &&
+                  proves_at_most(low, kReach) && proves_at_most(-kReach, low),
+              codes::kBadAttribute, format("axis {}: the window reaches too far", axis));
+    }
+    require(result == wanted.shape, codes::kShapeMismatch,
+            format("the result {} differs from the operand in an axis without a window",
+                   wanted.shape.to_string()));
+    return {dtype(0), result};
+  }
+
   TensorType operator()(const ConcatOp& concat) const {
     require(!operands.empty(), codes::kBadAttribute, "takes at least one operand");
     require_axis(concat.axis, shape(0).rank());

@@ -125,6 +125,17 @@ class Builder {
                  .dtype = DType::Bool,
                  .conditions = std::move(conditions)});
   }
+  /// Operand 0 where the conditions hold, operand 1 (a scalar) elsewhere.
+  void load_or_fill(std::vector<Expr> at, std::vector<RangeCondition> conditions) {
+    if (conditions.empty()) {
+      load(0, std::move(at));
+      return;
+    }
+    const uint32_t in = inside(conditions);
+    const uint32_t value = load(0, std::move(at), std::move(conditions));
+    const uint32_t fill = load(1, {});
+    apply(ElementwiseOp::select, node_.type.dtype, {in, value, fill});
+  }
   uint32_t converted(uint32_t value, DType to) {
     return form_.body[value].dtype == to ? value : apply(ElementwiseOp::convert, to, {value});
   }
@@ -186,14 +197,24 @@ class Builder {
       if (!op.low[i].is_constant(0) || !op.high[i].is_constant(0))
         conditions.push_back({at.back(), 0, extent});
     }
-    if (conditions.empty()) {
-      load(0, std::move(at));
-      return true;
+    load_or_fill(std::move(at), std::move(conditions));
+    return true;
+  }
+
+  bool describe(const WindowsOp& op) {
+    std::vector<Expr> at = d_;
+    std::vector<RangeCondition> conditions;
+    for (size_t i = 0; i < op.axes.size(); ++i) {
+      const auto axis = static_cast<size_t>(op.axes[i]), tap = static_cast<size_t>(op.taps[i]);
+      const Expr& extent = operand_type(0).shape[axis];
+      const Expr position =
+          d_[axis] * Expr(op.strides[i]) + d_[tap] * Expr(op.dilations[i]) - op.low[i];
+      if (!mod(position, op.gaps[i]).is_constant(0))
+        conditions.push_back({mod(position, op.gaps[i]), 0, 1});
+      at[axis] = floordiv(position, op.gaps[i]);
+      if (!proves_in_bounds(at[axis], extent)) conditions.push_back({at[axis], 0, extent});
     }
-    const uint32_t in = inside(conditions);
-    const uint32_t value = load(0, std::move(at), std::move(conditions));
-    const uint32_t fill = load(1, {});
-    apply(ElementwiseOp::select, node_.type.dtype, {in, value, fill});
+    load_or_fill(std::move(at), std::move(conditions));
     return true;
   }
 

@@ -1,5 +1,7 @@
 #include "ir/graph/movement.h"
 
+#include <numeric>
+
 namespace braze {
 namespace {
 
@@ -71,6 +73,28 @@ struct SourceFinder {
     const Dims targets = strided_offsets(operands[0], strides, base);
     std::vector<Source> sources(strided_offsets(result, dense).size(), Source{1, 0});
     for (size_t i = 0; i < targets.size(); ++i) sources[targets[i]] = {0, static_cast<int64_t>(i)};
+    return sources;
+  }
+
+  std::vector<Source> operator()(const WindowsOp& op) const {
+    const Dims dense = dense_strides(operands[0]);
+    std::vector<Source> sources(strided_offsets(result, dense_strides(result)).size(),
+                                Source{1, 0});
+    Dims at(result.size(), 0);
+    for (Source& source : sources) {
+      Dims from = at;
+      bool inside = true;
+      for (size_t i = 0; i < op.axes.size(); ++i) {
+        const int64_t position =
+            at[op.axes[i]] * op.strides[i] + at[op.taps[i]] * op.dilations[i] - sizes(op.low[i]);
+        from[op.axes[i]] = position / op.gaps[i];
+        inside = inside && position >= 0 && position % op.gaps[i] == 0 &&
+                 from[op.axes[i]] < operands[0][op.axes[i]];
+      }
+      if (inside)
+        source = {0, std::inner_product(from.begin(), from.end(), dense.begin(), int64_t{0})};
+      for (size_t axis = result.size(); axis-- > 0 && ++at[axis] == result[axis];) at[axis] = 0;
+    }
     return sources;
   }
 

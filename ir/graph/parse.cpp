@@ -30,6 +30,7 @@ const std::pair<std::string_view, Op> kOps[] = {
     {"transpose", TransposeOp{}},
     {"slice", SliceOp{}},
     {"pad", PadOp{}},
+    {"windows", WindowsOp{}},
     {"concat", ConcatOp{}},
     {"reverse", ReverseOp{}},
     {"iota", IotaOp{}},
@@ -226,6 +227,14 @@ class GraphParser {
         p.attributes({{"low", p.expressions(op.low)},
                       {"high", p.expressions(op.high)},
                       {"interior", p.integers(op.interior)}});
+      }
+      void operator()(WindowsOp& op) {
+        p.attributes({{"axes", p.integers(op.axes)},
+                      {"taps", p.integers(op.taps)},
+                      {"strides", p.integers(op.strides)},
+                      {"dilations", p.integers(op.dilations)},
+                      {"gaps", p.integers(op.gaps)},
+                      {"low", p.expressions(op.low)}});
       }
       void operator()(ConcatOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ReverseOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }

@@ -46,6 +46,11 @@ struct AttributeText {
     return format("low: {}, high: {}, interior: {}", list_text(op.low), list_text(op.high),
                   list_text(op.interior));
   }
+  std::string operator()(const WindowsOp& op) const {
+    return format("axes: {}, taps: {}, strides: {}, dilations: {}, gaps: {}, low: {}",
+                  list_text(op.axes), list_text(op.taps), list_text(op.strides),
+                  list_text(op.dilations), list_text(op.gaps), list_text(op.low));
+  }
   std::string operator()(const ConcatOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const ReverseOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const IotaOp& op) const { return format("axis: {}", op.axis); }

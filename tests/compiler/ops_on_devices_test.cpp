@@ -496,6 +496,8 @@ TEST(Movement, OnEveryDType) {
     cases.output(build::transpose(graph, x, {1, 0}));
     cases.output(build::slice(graph, x, {1, 2}, {6, 9}, {2, 3}));
     cases.output(build::pad(graph, x, fill, {1, 0}, {2, 3}, {0, 2}));
+    cases.output(build::windows(graph, x, fill, {{0}, {1}, {2}, {1}, {1}, {3}}, {5, 10}));
+    cases.output(build::windows(graph, x, fill, {{1}, {0}, {1}, {-2}, {3}, {-4}}, {6, 17}));
     cases.output(build::concat(graph, {x, y, x}, 1));
     cases.output(build::reverse(graph, x, {0, 1}));
     cases.output(build::gather(graph, x, index, 0));

@@ -210,7 +210,7 @@ class Generator {
       case 5:
         return add_concat();
       case 6:
-        return add_reverse();
+        return random_.one_in(2) ? add_reverse() : add_window();
       case 7:
         return add_gather();
       case 8:
@@ -377,6 +377,47 @@ class Generator {
     std::iota(axes.begin(), axes.end(), 0);
     const NodeId rows = build::broadcast(graph_, total, shape(first), axes);
     keep(build::map(graph_, ElementwiseOp::add, {second, rows}));
+  }
+
+  /// Windows over new axes, as of a convolution, or along an axis that the value has, as its
+  /// gradient has them; then at times summed, or multiplied and summed.
+  void add_window() {
+    NodeId x = any(kAnyType, 1);
+    const bool fresh = rank(x) < 2 || random_.one_in(2);
+    const int64_t tap = fresh ? rank(x) : random_.below(rank(x));
+    if (fresh) {
+      std::vector<Expr> dims = shape(x).dims();
+      Axes axes(dims.size());
+      std::iota(axes.begin(), axes.end(), 0);
+      dims.emplace_back(random_.within(0, 4));
+      if (!fits(Shape(dims))) return;
+      x = keep(build::broadcast(graph_, x, Shape(std::move(dims)), std::move(axes)));
+    }
+    WindowsOp op;
+    std::vector<Expr> dims = shape(x).dims();
+    for (int64_t axis = 0; axis < rank(x); ++axis) {
+      if (axis == tap || !random_.one_in(2)) continue;
+      op.axes.push_back(axis);
+      op.taps.push_back(tap);
+      op.strides.push_back(random_.one_in(3) ? random_.within(1, 4) : 1);
+      op.gaps.push_back(random_.one_in(4) ? random_.within(1, 3) : 1);
+      op.dilations.push_back(random_.one_in(3) ? random_.within(-3, 3) : 1);
+      op.low.emplace_back(random_.one_in(2) ? random_.within(-3, 3) : 0);
+      if (random_.one_in(2)) dims[static_cast<size_t>(axis)] = random_.within(0, 7);
+    }
+    if (!fits(Shape(dims))) return;
+    const NodeId fill = of_type({type(x).dtype, {}});
+    x = keep(build::windows(graph_, x, fill, std::move(op), Shape(std::move(dims))));
+    if (!options_.reductions || !kFloating.contains(type(x).dtype) || !random_.one_in(2)) return;
+    if (random_.one_in(2)) {
+      keep(build::reduce(graph_, random_.pick({Monoid::Sum, Monoid::Max}), x, {tap}));
+      return;
+    }
+    const Expr& taps = shape(x)[static_cast<size_t>(tap)];
+    const NodeId factor = of_type({type(x).dtype, Shape{taps, Expr(random_.within(1, 5))}});
+    Shape result = shape(x);
+    result[static_cast<size_t>(tap)] = shape(factor)[1];
+    if (fits(result)) keep(build::dot(graph_, x, factor, {{}, {}, {tap}, {0}}));
   }
 
   void add_concat() {

@@ -145,6 +145,7 @@ Case without_symbols(const Case& c) {
     if (node.as<InputOp>()) result.inputs.push_back(given(c, id));
     if (SliceOp* op = std::get_if<SliceOp>(&node.op)) fixed(op->starts), fixed(op->limits);
     if (PadOp* op = std::get_if<PadOp>(&node.op)) fixed(op->low), fixed(op->high);
+    if (WindowsOp* op = std::get_if<WindowsOp>(&node.op)) fixed(op->low);
     std::vector<NodeId> operands;
     for (NodeId operand : node.operands) operands.push_back(copies[operand.index]);
     return build::rebuild(result.graph, node, std::move(operands));

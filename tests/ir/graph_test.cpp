@@ -292,6 +292,11 @@ class RandomGraph {
         case 9:
           made = build::dot(graph_, x, y, {{}, {}, {axis}, {0}});
           break;
+        case 11:
+          made = build::windows(graph_, x, scalar(graph_, graph_[x].type.dtype, 1),
+                                {{axis}, {rank > 1 ? (axis + 1) % rank : 0}, {2}, {-1}, {3}, {1}},
+                                graph_[x].type.shape);
+          break;
         case 10: {
           std::vector<Expr> none(static_cast<size_t>(rank), 0), one(static_cast<size_t>(rank), 1);
           const NodeId fill = scalar(graph_, graph_[x].type.dtype, 1);

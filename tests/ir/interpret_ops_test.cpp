@@ -128,6 +128,14 @@ TEST(InterpretMovement, EachOp) {
   expect_equal(c.run(build::slice(c.graph, m, {1, 0}, {2, 3}, {1, 2})), f32({1, 2}, {4, 6}));
   expect_equal(c.run(build::pad(c.graph, v, zero, {1}, {2}, {1})),
                f32({8}, {0, 1, 0, 2, 0, 3, 0, 0}));
+  // Along one tap, with a stride, a gap and what lies outside.
+  const NodeId taps = build::broadcast(c.graph, v, {3, 2}, {0});
+  expect_equal(c.run(build::windows(c.graph, taps, zero, {{0}, {1}, {2}, {1}, {1}, {1}}, {2, 2})),
+               f32({2, 2}, {0, 1, 2, 3}));
+  expect_equal(c.run(build::windows(c.graph, taps, zero, {{0}, {1}, {1}, {-1}, {2}, {-1}}, {4, 2})),
+               f32({4, 2}, {0, 1, 2, 0, 0, 2, 3, 0}));
+  expect_equal(c.run(build::windows(c.graph, m, zero, {{1}, {0}, {1}, {1}, {1}, {0}}, {2, 3})),
+               f32({2, 3}, {1, 2, 3, 5, 6, 0}));
   expect_equal(c.run(build::concat(c.graph, {m, m}, 0)),
                f32({4, 3}, {1, 2, 3, 4, 5, 6, 1, 2, 3, 4, 5, 6}));
   expect_equal(c.run(build::concat(c.graph, {m, c(f32({2, 1}, {8, 9})), m}, 1)),

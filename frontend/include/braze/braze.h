@@ -28,3 +28,4 @@
 #include "braze/tokenizer.h"
 #include "braze/trace.h"
 #include "braze/tree_files.h"
+#include "braze/windows.h"

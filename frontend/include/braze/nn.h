@@ -15,6 +15,7 @@
 #include "braze/named.h"
 #include "braze/random.h"
 #include "braze/tensor.h"
+#include "braze/windows.h"
 
 namespace braze {
 
@@ -56,6 +57,16 @@ Parameters linear_parameters(int64_t in, int64_t out, random::Key key,
 Parameters mlp_parameters(const std::vector<int64_t>& sizes, random::Key key,
                           const Initializer& weight = init::he_normal(), DType dtype = f32);
 
+/// "weight" [taps.., in / groups, out] and "bias" [out] (zeros) for `conv` with channels last.
+Parameters conv_parameters(const std::vector<int64_t>& taps, int64_t in, int64_t out,
+                           random::Key key, const Initializer& weight = init::he_normal(),
+                           int64_t groups = 1, DType dtype = f32);
+/// "scale" (ones) and "shift" (zeros), both [channels], for `batch_norm`.
+Parameters batch_norm_parameters(int64_t channels, DType dtype = f32);
+/// "mean" (zeros) and "variance" (ones), both f32 [channels]: what `batch_norm` takes where
+/// nothing is trained, to be updated by `running_statistics`.
+Parameters batch_norm_statistics(int64_t channels);
+
 /// x·weight + bias over the last axis of x [..., in]: [..., out]. "weight" [in, out] and "bias"
 /// [out] are of x's dtype; a collection without "bias" adds none.
 Tensor linear(const Weights& layer, const Tensor& x, Where where = Where::current());
@@ -65,6 +76,11 @@ Tensor mlp(
     const Weights& layers, const Tensor& x,
     const std::function<Tensor(Tensor)>& activation = [](Tensor t) { return relu(t); },
     Where where = Where::current());
+
+/// `braze::conv` of x with "weight", plus "bias" [filters] for each channel of the result; a
+/// collection without "bias" adds none. The layout is that of `options`.
+Tensor conv(const Weights& layer, const Tensor& x, const ConvOptions& options = {},
+            Where where = Where::current());
 
 /// exp(x) / sum(exp(x)) along `axis`, from differences to the maximum.
 Tensor softmax(const Tensor& x, int64_t axis = -1, Where where = Where::current());
@@ -96,6 +112,25 @@ Tensor rms_norm(const Tensor& x, const Tensor& scale, double epsilon = 1e-6,
 /// as channels each alone.
 Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Tensor& shift,
                   double epsilon = 1e-5, int64_t channels = 1, Where where = Where::current());
+/// A batch made normal, and by what.
+struct BatchNormed {
+  Tensor value;           ///< of x's type
+  Tensor mean, variance;  ///< [channels] of this batch, in f32 for 16-bit x
+  Tensor count;           ///< how many elements of a channel they are of: a scalar
+};
+/// (x - mean) / sqrt(variance + epsilon) of each channel over all other axes, times `scale` plus
+/// `shift` ([channels], of x's dtype): for training.
+BatchNormed batch_norm(const Tensor& x, const Tensor& scale, const Tensor& shift,
+                       double epsilon = 1e-5, int64_t channels = -1,
+                       Where where = Where::current());
+/// The same by a mean and variance that are given, f32 [channels] or of x's dtype: for inference.
+Tensor batch_norm(const Tensor& x, const Tensor& scale, const Tensor& shift, const Tensor& mean,
+                  const Tensor& variance, double epsilon = 1e-5, int64_t channels = -1,
+                  Where where = Where::current());
+/// "mean" and "variance" moved by the share `momentum` towards those of a batch, whose variance is
+/// taken over count - 1, as PyTorch does. No gradient flows through them.
+Weights running_statistics(const Weights& statistics, const BatchNormed& batch,
+                           double momentum = 0.1, Where where = Where::current());
 /// Each element is zero with probability `rate` (in [0, 1)), else x / (1 - rate). `key` u32[2]; one
 /// key gives one pattern.
 Tensor dropout(const Tensor& x, double rate, const Tensor& key, Where where = Where::current());
