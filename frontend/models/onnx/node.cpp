@@ -187,7 +187,7 @@ const std::vector<Domain>& domains() {
   static const std::vector<Domain> kDomains = {
       {"",
        {&elementwise_rows(), &movement_rows(), &indexing_rows(), &reduction_rows(), &product_rows(),
-        &layer_rows(), &attention_rows(), &quantization_rows(), &value_rows()}},
+        &layer_rows(), &window_rows(), &attention_rows(), &quantization_rows(), &value_rows()}},
       {"com.microsoft", {&microsoft_rows()}},
   };
   return kDomains;

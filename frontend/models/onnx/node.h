@@ -159,6 +159,7 @@ const Rows& indexing_rows();
 const Rows& reduction_rows();
 const Rows& product_rows();
 const Rows& layer_rows();
+const Rows& window_rows();
 const Rows& attention_rows();
 const Rows& quantization_rows();
 const Rows& value_rows();
@@ -174,6 +175,9 @@ std::vector<std::pair<std::string, std::string>> imported_ops();
 
 // What rows share.
 
+/// The convolution of x [n, c, spatial..] and filters [f, c / group, taps..] that the attributes
+/// of Conv describe.
+Tensor convolved(const OnnxNode& node, const Tensor& x, const Tensor& filters);
 /// x in the type it is computed in: f32 for shorter floats.
 Tensor widened(const Tensor& x);
 /// The shape that both broadcast to, by NumPy's rule.

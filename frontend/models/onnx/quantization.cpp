@@ -116,12 +116,43 @@ Tensor quantized_product(OnnxNode& n) {
   return quantized(cast(product, f32) * factor, zero, {n[7].dtype(), n.bits(7)});
 }
 
+// 8-bit images and filters in f64, where every sum is exact, so that the result is.
+Tensor conv_of_centered(OnnxNode& n, size_t x_zero, size_t filters_at, size_t filters_zero) {
+  Tensor filters = cast(n[filters_at], i32);
+  if (n.has(filters_zero)) {
+    Tensor zero = cast(n[filters_zero], i32);
+    Dims shape(filters.rank(), Dim(1));
+    if (zero.rank() == 1) shape[0] = zero.dim(0);  // one for each filter
+    filters = filters - reshape(zero, shape);
+  }
+  const Tensor x = centered(n, 0, x_zero, true);
+  return cast(convolved(n, cast(x, f64), cast(filters, f64)), i32);
+}
+
+Tensor conv_of_integers(OnnxNode& n) { return conv_of_centered(n, 2, 1, 3); }
+
+Tensor quantized_conv(OnnxNode& n) {
+  Tensor sum = conv_of_centered(n, 2, 3, 5);
+  const auto by_channel = [&](const Tensor& x) {
+    Dims shape(sum.rank(), Dim(1));
+    if (x.rank() == 1) shape[1] = x.dim(0);
+    return reshape(x, shape);
+  };
+  if (n.has(8)) sum = sum + by_channel(n[8]);
+  const Tensor factor = reshape(n[1], {}) * by_channel(n[4]) / reshape(n[6], {});
+  return quantized(cast(sum, f32) * factor, reshape(n[7], {}), {n[7].dtype(), n.bits(7)});
+}
+
 }  // namespace
 
 const Rows& quantization_rows() {
   static const Rows kRows = {
-      {"DequantizeLinear", dequantize_of, 10}, {"DynamicQuantizeLinear", dynamic_quantize},
-      {"MatMulInteger", product_of_integers},  {"QLinearMatMul", quantized_product},
+      {"ConvInteger", conv_of_integers},
+      {"DequantizeLinear", dequantize_of, 10},
+      {"DynamicQuantizeLinear", dynamic_quantize},
+      {"MatMulInteger", product_of_integers},
+      {"QLinearConv", quantized_conv},
+      {"QLinearMatMul", quantized_product},
       {"QuantizeLinear", quantize, 10},
   };
   return kRows;
