@@ -1,8 +1,8 @@
-// autodiff.h — derivatives: grad and value_and_grad, functions from functions to functions; and
-// checkpoint, which trades memory of gradients for time.
+// autodiff.h — derivatives: `grad` and `value_and_grad` turn functions into functions; `checkpoint`
+// saves memory of gradients at the cost of time.
 //
-// Reverse mode on the graph: nothing is recorded while a function runs, the gradient is more graph,
-// and can be differentiated again. Both work inside of functions given to `jit`:
+// Differentiation is in reverse mode on the graph. Nothing is recorded while a function runs. The
+// gradient is a larger graph, which can be differentiated again. Use both inside a `jit` function:
 //
 //   auto step = jit([](Weights w, Tensor x, Tensor y) {
 //     auto loss = [](Weights w, Tensor x, Tensor y) { return nn::mse(nn::linear(w, x), y); };
@@ -11,8 +11,8 @@
 //   });
 //
 // Paths that are not differentiable (integers, comparisons, rounding, `stop_gradient`) contribute
-// zero. At ties the gradient of max and min is split equally. Gradients have the dtype of the value
-// they belong to; 16-bit floats are computed in f32 inside of each op.
+// zero. The gradient of max and min is split equally among equal elements. A gradient has the dtype
+// of its value; 16-bit floats are computed in f32 inside each op.
 #pragma once
 
 #include <cstddef>
@@ -29,21 +29,21 @@ namespace braze {
 
 namespace detail {
 
-/// Fresh inputs of the same types, to tell an argument from equal values elsewhere.
+/// New inputs of the same types, which distinguish an argument from equal values elsewhere.
 /// InvalidArgument if one is not floating.
 std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, std::source_location where);
 /// d loss / d inputs. InvalidArgument unless `loss` is a floating scalar.
 std::vector<Tensor> gradients(const Tensor& loss, const std::vector<Tensor>& inputs,
                               std::source_location where);
-/// `values` with the stand-ins replaced by what they stand for.
+/// `values` with each stand-in replaced by its argument.
 std::vector<Tensor> substitute(const std::vector<Tensor>& values,
                                const std::vector<Tensor>& stand_ins,
                                const std::vector<Tensor>& arguments);
 
-/// How many nodes the graph under construction has.
+/// The number of nodes of the graph under construction.
 size_t graph_size(std::source_location where);
-/// `values`, marked so that a gradient computes again what was built since the graph had `begin`
-/// nodes.
+/// `values`, marked so that a gradient computes again the nodes that were added after the graph had
+/// `begin` nodes.
 std::vector<Tensor> recomputed(const std::vector<Tensor>& values, size_t begin,
                                std::source_location where);
 
@@ -96,10 +96,11 @@ auto differentiate(const F& function, std::source_location where, const Argument
 
 }  // namespace detail
 
-/// A function with the arguments of `function` that gives the pair of its value and its gradient.
-/// `function` returns a floating scalar, or a pair or tuple that begins with it; the rest comes
-/// back beside it. The gradient has the structure of the chosen argument, or is a tuple if several
-/// are chosen: `value_and_grad<0, 2>(f)`. Default: the first.
+/// Makes a function with the arguments of `function` that returns the pair of its value and its
+/// gradient. `function` must return a floating scalar, or a pair or tuple that begins with one; the
+/// other parts are returned beside it. The gradient has the structure of the chosen argument, or is
+/// a tuple if several are chosen: `value_and_grad<0, 2>(f)`. By default the first argument is
+/// chosen.
 template <size_t... Chosen, class F>
 auto value_and_grad(F function, std::source_location where = std::source_location::current()) {
   return [function = std::move(function), where](const auto&... arguments) {
@@ -110,7 +111,7 @@ auto value_and_grad(F function, std::source_location where = std::source_locatio
   };
 }
 
-/// The gradient alone.
+/// The same, which returns only the gradient.
 template <size_t... Chosen, class F>
 auto grad(F function, std::source_location where = std::source_location::current()) {
   return [both = value_and_grad<Chosen...>(std::move(function), where)](const auto&... arguments) {
@@ -118,9 +119,9 @@ auto grad(F function, std::source_location where = std::source_location::current
   };
 }
 
-/// A function with the arguments and values of `function`, of which a gradient keeps only what goes
-/// in: what is computed inside is computed again when the gradient has come back to it, and only
-/// then takes memory. Values and gradients are the same. For the layers of a deep model:
+/// Makes a function with the arguments and values of `function`. A gradient through it keeps only
+/// the arguments. It computes the values inside again when it needs them, and they use memory only
+/// then. Values and gradients are the same. Use it for the layers of a deep model:
 ///
 ///   for (const Weights& layer : layers) x = checkpoint(block)(layer, x);
 template <class F>

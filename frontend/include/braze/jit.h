@@ -3,14 +3,14 @@
 //   auto f = jit([](Tensor x, Tensor w) { return gelu(dot(x, w)); });
 //   Array y = f(x, w);
 //
-// The function runs once per signature (structure, dtypes, shapes, device of the arguments) with
-// Tensors in place of the Arrays; what it builds is compiled and kept. Later calls with that
-// signature go straight to the device. Extents declared by `spec` are symbolic: one compilation
-// serves their whole range. Threads with different signatures compile at the same time; the
-// function itself runs on one thread at a time.
+// The function runs once for each signature (structure, dtypes, shapes and device of the arguments)
+// with Tensors in place of the Arrays. The graph that it builds is compiled and kept. Later calls
+// with the same signature go straight to the device. Extents that `spec` declares are symbolic: one
+// compilation serves their whole range. Threads with different signatures compile at the same time;
+// the function itself runs on one thread at a time.
 //
-// A number is an argument, too: f(x, 0.1) and f(x, 0.2) are one signature, and tensor.h says which
-// dtype the number takes. So a learning rate follows a schedule without compiling again.
+// A number is an argument too: f(x, 0.1) and f(x, 0.2) have one signature, and tensor.h says which
+// dtype the number takes. A learning rate can thus change without compiling again.
 #pragma once
 
 #include <cstdint>
@@ -33,9 +33,9 @@ namespace braze {
 
 /// The type that one argument is compiled for.
 struct Spec {
-  DType dtype = DType::F32;  ///< of the elements
+  DType dtype = DType::F32;  ///< the element type
   Dims shape;                ///< numbers, or symbols with their ranges
-  bool given = false;        ///< false: as the argument of the call is, all extents constant
+  bool given = false;        ///< false: the type of the argument, with constant extents
 
   /// "f32[n, 64]".
   std::string to_string() const;
@@ -43,51 +43,52 @@ struct Spec {
 
 /// A declared argument type, such as `spec(f32, {"n:1..64", 64})`.
 Spec spec(DType dtype, Dims shape);
-/// Stands for an argument that needs no declaration.
+/// The declaration of an argument that is compiled for the type that it has.
 inline const Spec as_given{};
 
+/// Names, donated arguments, and how to compile.
 struct JitOptions {
-  std::string name = "main";        ///< of the graph, in dumps and profiles: a word
-  std::vector<int> donate;          ///< positions of arguments that a call takes over
-  std::vector<std::string> inputs;  ///< names of the arguments in messages; default arg0, arg1 ...
-  CompileOptions compile;           ///< how to compile what was traced
-  /// How many signatures stay compiled, at least one; those used longest ago go first.
+  std::string name = "main";        ///< the graph's name in dumps and profiles; one word
+  std::vector<int> donate;          ///< positions of the arguments that are donated
+  std::vector<std::string> inputs;  ///< the arguments' names in messages; default arg0, arg1 ...
+  CompileOptions compile;           ///< how to compile the graph
+  /// How many signatures are kept, at least one. Those that were used longest ago are dropped.
   size_t most_specializations = 128;
-  /// After so many compilations a warning on stderr, once, tells what changed between them; 0:
-  /// never.
+  /// After this number of compilations, one warning says what changed between them. 0 disables it.
   int warn_after = 8;
-  /// Calls wait, and fail for the first op that takes an index out of range, makes a NaN, or makes
-  /// an infinity of finite operands, with its line and the element (docs/guides/debugging.md).
-  /// Compiles as Precision::Strict, whatever `compile` says. A call that fails has taken its
-  /// donated arguments.
+  /// If true, a call waits, and fails at the first op that takes an index out of range, makes a
+  /// NaN, or makes an infinity from finite operands. The error names its line and the element
+  /// (docs/guides/debugging.md). The function is compiled with Precision::Strict, whatever
+  /// `compile` says. A call that fails has consumed its donated arguments.
   bool checked = false;
 };
 
-/// Positions of arguments whose memory the results of equal type take over: `jit(f, donate{0, 1})`.
-/// The Arrays given there are dead after the call. Every Array of such an argument needs a result
-/// of its type, else the first call is an InvalidArgument.
+/// The positions of donated arguments, whose memory results of equal type take over: `jit(f,
+/// donate{0, 1})`. The Arrays that are passed there are dead after the call. Every Array of such an
+/// argument needs a result of its type, otherwise the first call is an InvalidArgument.
 struct donate {
+  /// Takes positions of arguments, from 0.
   donate(std::initializer_list<int> list) : arguments(list) {}
   std::vector<int> arguments;  ///< positions, from 0
 };
 
-/// What compilation made of a function.
+/// The result of a compilation in numbers.
 struct CompileSummary {
-  int ops = 0;         ///< of the graph, before fusion
+  int ops = 0;         ///< ops of the graph, before fusion
   int kernels = 0;     ///< launches of one call
-  double seconds = 0;  ///< from graph to program
+  double seconds = 0;  ///< the time from graph to program
 };
 
 /// How the results of a call compare with those of the reference interpreter.
 struct CheckReport {
-  bool ok = true;  ///< no element is out of its bound, and something was judged; see `unjudged`
-  /// As a share of its bound; above 1 is wrong. Of many elements that are only rounded once, some
-  /// come close to 1.
+  bool ok = true;  ///< no element exceeds its bound, and some element was judged
+  /// The largest error as a share of its bound. Above 1 it is wrong. Among many elements that are
+  /// only rounded once, some come close to 1.
   double largest_error = 0;
   /// The share of finite elements that are judged. The bound of the others exceeds a tenth of the
-  /// greatest magnitude in their tensor, so that it says next to nothing.
+  /// greatest magnitude in their tensor, so it says almost nothing.
   double judged = 1;
-  std::vector<std::string> unjudged;  ///< paths of the results of which nothing was judged
+  std::vector<std::string> unjudged;  ///< the paths of results without a judged element
   std::string text;                   ///< one line for each result
 };
 
@@ -96,17 +97,17 @@ namespace detail {
 /// What the function built for one signature.
 struct Traced {
   std::vector<Tensor> outputs;
-  std::vector<std::string> paths;        ///< where each output stands in the result
-  std::shared_ptr<const void> skeleton;  ///< the result with Holes for leaves
+  std::vector<std::string> paths;        ///< the path of each output in the result
+  std::shared_ptr<const void> skeleton;  ///< the result, with Holes as leaves
 };
 
-/// The typed function with its arguments, as JitCore sees it when a signature is new.
+/// The typed function with its arguments, which JitCore traces if a signature is new.
 class TracedCall {
  public:
   virtual size_t arguments() const = 0;
-  /// The type of every leaf; those that come from Arrays have constant extents.
+  /// The type of every leaf. The extents of leaves from Arrays are constant.
   virtual std::vector<Spec> specs() const = 0;
-  /// The argument that each leaf belongs to, and its path below that ("", ".weight", ".0").
+  /// The argument of each leaf, and the path of the leaf in it ("", ".weight", ".0").
   virtual std::vector<std::pair<int, std::string>> leaves() const = 0;
   /// Runs the function on Tensors, one for each leaf.
   virtual Traced trace(const std::vector<Tensor>& leaves) const = 0;
@@ -115,23 +116,23 @@ class TracedCall {
   ~TracedCall() = default;
 };
 
-/// One compiled signature. Whoever holds it may go on after the function has let it go.
+/// One compiled signature. It lives as long as somebody holds it, also if the function dropped it.
 struct Specialization;
 using SpecializationRef = std::shared_ptr<const Specialization>;
 
-/// The part of a jitted function that knows no types. Thread-safe.
+/// The part of a jitted function that does not depend on C++ types. Thread-safe.
 class JitCore {
  public:
   JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where);
   ~JitCore();
 
-  /// The specialization for these arguments, compiled now if it is new, by one of the threads that
-  /// ask for it. `structure` identifies the C++ types and the structure of the arguments.
+  /// The specialization for these arguments. If it is new, one of the threads that ask for it
+  /// compiles it. `structure` identifies the C++ types and the structure of the arguments.
   SpecializationRef prepare(uint64_t structure, std::span<const Array> arguments,
                             const TracedCall& call);
-  /// The graph's text, without compiling it.
+  /// The text of the graph, which is not compiled.
   std::string graph_text(const TracedCall& call) const;
-  /// The specialization of the last call. InvalidArgument before the first.
+  /// The specialization of the last call. InvalidArgument before the first call.
   SpecializationRef last(std::source_location where) const;
   int compile_count() const;
 
@@ -140,13 +141,13 @@ class JitCore {
   std::unique_ptr<State> state_;
 };
 
-/// One call.
+/// Executes one call.
 std::vector<Array> run(const Specialization& specialization, std::span<const Array> arguments);
-/// Numbers given as arguments, by their place among the leaves.
+/// Numbers that were passed as arguments, by their positions among the leaves.
 using Numbers = std::vector<std::pair<size_t, Operand>>;
-/// Puts the numbers among the Arrays, on their device.
+/// Inserts the numbers among the Arrays, on the same device.
 void add_numbers(std::vector<Array>& arguments, const Numbers& numbers);
-/// A number in place of an argument, in a function under construction.
+/// A number as an argument of a function under construction.
 Tensor constant_number(const Operand& number);
 const Executable& executable(const Specialization& specialization);
 std::shared_ptr<const Program> program(const SpecializationRef& specialization);
@@ -156,7 +157,7 @@ Spec spec_of(const Operand& number);
 std::string explain(const Specialization& specialization);
 CompileSummary summary(const Specialization& specialization);
 CheckReport check(const Specialization& specialization, std::span<const Array> arguments);
-/// A number that no other type has, in this process.
+/// An object whose address identifies the type T in this process.
 template <class T>
 inline const char kTypeTag = 0;
 
@@ -219,18 +220,19 @@ class TypedCall final : public TracedCall {
 
 }  // namespace detail
 
-/// A function compiled on demand. Copies share what was compiled. May be called from any thread.
+/// A function that is compiled on demand. Copies share what was compiled. Any thread may call it.
 template <class F>
 class Jitted {
  public:
+  /// For `jit`.
   Jitted(F function, std::vector<Spec> specs, JitOptions options, std::source_location where)
       : function_(std::move(function)),
         core_(std::make_shared<detail::JitCore>(std::move(specs), std::move(options), where)) {}
 
-  /// With Arrays: runs the compiled function, which takes and returns Array where the function has
-  /// Tensor, and takes numbers there as well; asynchronous, results may still be computing.
-  /// InvalidArgument if an argument does not fit its spec, or arguments are on different devices.
-  /// With Tensors, inside of another function: the function itself.
+  /// With Arrays, runs the compiled function. It takes and returns an Array where the function has
+  /// a Tensor, and also takes numbers there. The call is asynchronous: results may still be under
+  /// computation. InvalidArgument if an argument does not fit its spec, or if arguments are on
+  /// different devices. With Tensors, inside another function, calls the function itself.
   template <class... Arguments>
   auto operator()(const Arguments&... arguments) const {
     constexpr bool inside = (std::is_same_v<Arguments, detail::Rebind<Arguments, Tensor>> || ...);
@@ -253,14 +255,14 @@ class Jitted {
   }
 
   /// The Graph IR that the function builds for these arguments, as text. Arguments are Arrays or
-  /// Specs; nothing is compiled.
+  /// Specs. Nothing is compiled.
   template <class... Arguments>
   std::string graph(const Arguments&... arguments) const {
     return core_->graph_text(detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
 
-  /// Runs the compiled function and the reference interpreter on copies of the arguments, which
-  /// stay as they are, and judges the results: exact where they must be, else by their error bound.
+  /// Runs the compiled function and the reference interpreter on copies of the arguments, which are
+  /// not changed. Judges the results: exactly, or by their error bound.
   template <class... Arguments>
   CheckReport check(const Arguments&... arguments) const {
     std::vector<Array> flat;
@@ -268,28 +270,30 @@ class Jitted {
     return detail::check(*compiled, flat);
   }
 
-  // About the last call; InvalidArgument before the first.
+  // These describe the last call. InvalidArgument before the first call.
 
-  /// The kernels of the last call's program and why each edge was fused or not.
+  /// The kernels of the last call's program, and why each edge was fused or not.
   std::string explain(std::source_location where = std::source_location::current()) const {
     return detail::explain(*core_->last(where));
   }
+  /// The ops, kernels and compile time of the last call's program.
   CompileSummary summary(std::source_location where = std::source_location::current()) const {
     return detail::summary(*core_->last(where));
   }
-  /// Checked functions: the results of its calls are followed by what the checks found.
+  /// What the last call ran. In checked functions, the findings of the checks follow its results.
   Executable executable(std::source_location where = std::source_location::current()) const {
     return detail::executable(*core_->last(where));
   }
+  /// The Program that the last call ran.
   std::shared_ptr<const Program> program(
       std::source_location where = std::source_location::current()) const {
     return detail::program(core_->last(where));
   }
-  /// How many compilations this function took, one for each signature that was not kept.
+  /// The number of compilations of this function: one for each signature that was not kept.
   int compile_count() const { return core_->compile_count(); }
 
  private:
-  /// What the function itself is called with.
+  /// The argument that the function itself is called with.
   template <class Argument>
   static decltype(auto) in_place(const Argument& argument) {
     if constexpr (Arithmetic<Argument>)
@@ -298,7 +302,7 @@ class Jitted {
       return (argument);
   }
 
-  /// The specialization for the arguments, whose leaves become `flat`.
+  /// The specialization for the arguments. Their leaves are appended to `flat`.
   template <class... Arguments>
   detail::SpecializationRef prepare(std::vector<Array>& flat, const Arguments&... arguments) const {
     using Call = detail::TypedCall<F, Arguments...>;
@@ -324,9 +328,9 @@ class Jitted {
 };
 
 /// Makes a function of Arrays from `function`, which takes and returns Tensors or trees of them
-/// (tree.h). `specs`, by argument position, declares types with symbolic extents; arguments without
-/// one, and those that are trees, are compiled for the shapes they come with. InvalidArgument, at
-/// the first call, for a position that is no argument, or a size that no argument has.
+/// (tree.h). `specs`, by position of the arguments, declares types with symbolic extents. Arguments
+/// without a spec, and arguments that are trees, are compiled for the shapes that they have. The
+/// first call is an InvalidArgument if a position or a symbol belongs to no argument.
 template <class F>
 Jitted<F> jit(F function, std::vector<Spec> specs, JitOptions options = {},
               std::source_location where = std::source_location::current()) {
@@ -338,13 +342,13 @@ Jitted<F> jit(F function, JitOptions options = {},
               std::source_location where = std::source_location::current()) {
   return {std::move(function), {}, std::move(options), where};
 }
-/// The same, with arguments that a call takes over.
+/// The same with donated arguments.
 template <class F>
 Jitted<F> jit(F function, donate arguments,
               std::source_location where = std::source_location::current()) {
   return {std::move(function), {}, {.donate = std::move(arguments.arguments)}, where};
 }
-/// The same, with symbolic extents and arguments that a call takes over.
+/// The same with symbolic extents and donated arguments.
 template <class F>
 Jitted<F> jit(F function, std::vector<Spec> specs, donate arguments,
               std::source_location where = std::source_location::current()) {

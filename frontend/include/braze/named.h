@@ -1,6 +1,6 @@
 // named.h — named parameters: ordered collections of Arrays or Tensors, nested by dotted prefixes.
 //
-// A model's parameters are a Parameters outside of a compiled function and a Weights inside of it;
+// The parameters of a model are `Parameters` outside a compiled function and `Weights` inside.
 // `jit` turns one into the other and keeps the names.
 #pragma once
 
@@ -31,8 +31,10 @@ void check_name(std::string_view name, std::source_location where);
 uint64_t mix_name(uint64_t seed, std::string_view name);
 }  // namespace detail
 
-/// A name and the line that it stands on, for operators, which have no place for a second argument.
+/// A name and the source line that wrote it. Operators need it because they have no second
+/// argument.
 struct NameHere {
+  /// Converts from text and remembers the line of the caller.
   template <class Text>
   requires std::is_convertible_v<const Text&, std::string_view> NameHere(  // NOLINT: implicit
       const Text& name, std::source_location line = std::source_location::current())
@@ -41,18 +43,20 @@ struct NameHere {
   std::source_location where;  ///< the line that wrote it
 };
 
-/// Values by name, in the order in which they were added.
+/// Named values, in the order in which they were added.
 template <class T>
 class Named {
  public:
   using Item = std::pair<std::string, T>;  ///< a name and its value
 
   Named() = default;
+  /// The items in order. InvalidArgument if a name occurs twice.
   Named(std::initializer_list<Item> items) {
     for (const auto& [name, value] : items) add(name, value);
   }
 
-  /// InvalidArgument if the name is taken, or not made of letters, digits, '_' and inner dots.
+  /// Appends a value. InvalidArgument if the name exists, or has characters other than letters,
+  /// digits, '_' and inner dots.
   void add(std::string name, T value,
            std::source_location where = std::source_location::current()) {
     detail::check_name(name, where);
@@ -60,20 +64,22 @@ class Named {
     structure_ = detail::mix_name(structure_, name);
     items_.emplace_back(std::move(name), std::move(value));
   }
-  /// Every value of `group` as "prefix.name".
+  /// Appends every value of `group` under the name "prefix.name".
   void add(const std::string& prefix, const Named& group,
            std::source_location where = std::source_location::current()) {
     for (const auto& [name, value] : group) add(prefix + "." + name, value, where);
   }
 
+  /// Whether there is a value of this name.
   bool contains(std::string_view name) const { return find(name) < items_.size(); }
-  /// InvalidArgument, with the names that exist, if there is no such value.
+  /// The value of a name. If there is none, InvalidArgument lists the names that exist.
   const T& at(std::string_view name,
               std::source_location where = std::source_location::current()) const {
     const size_t i = find(name);
     if (i == items_.size()) detail::fail_unknown_name(name, names(), where);
     return items_[i].second;
   }
+  /// The same as `at`.
   const T& operator[](NameHere name) const { return at(name.text, name.where); }
   /// Replaces the value of a name that exists.
   void set(std::string_view name, T value,
@@ -82,7 +88,8 @@ class Named {
     if (i == items_.size()) detail::fail_unknown_name(name, names(), where);
     items_[i].second = std::move(value);
   }
-  /// The values whose names begin with "prefix.", without it. InvalidArgument if there are none.
+  /// The values whose names begin with "prefix.", under the rest of their names. InvalidArgument if
+  /// there are none.
   Named group(std::string_view prefix,
               std::source_location where = std::source_location::current()) const {
     Named out;
@@ -93,15 +100,16 @@ class Named {
     return out;
   }
 
+  /// All names, in order.
   std::vector<std::string> names() const {
     std::vector<std::string> out;
     for (const auto& item : items_) out.push_back(item.first);
     return out;
   }
-  size_t size() const { return items_.size(); }  ///< how many
+  size_t size() const { return items_.size(); }  ///< the number of values
   bool empty() const { return items_.empty(); }  ///< whether there are none
   auto begin() const { return items_.begin(); }  ///< over Items, in order
-  auto end() const { return items_.end(); }      ///< behind the last Item
+  auto end() const { return items_.end(); }      ///< after the last Item
 
   /// The collection of `f(value)` under the same names.
   template <class F>
@@ -123,7 +131,7 @@ class Named {
     return out;
   }
 
-  /// A hash of the names in order: equal for collections of one structure.
+  /// A hash of the names in order. It is equal for collections with the same names.
   uint64_t structure() const { return structure_; }
 
  private:
@@ -142,7 +150,7 @@ class Named {
 
 /// Named Arrays: a model's parameters, an optimizer's state.
 using Parameters = Named<Array>;
-/// The same inside of a function that is compiled.
+/// The same inside a compiled function.
 using Weights = Named<Tensor>;
 
 }  // namespace braze

@@ -1,12 +1,12 @@
-// quantized.h — weights that stay quantised in memory and become numbers where they are used.
+// quantized.h — weights that stay quantised in memory and become floats where they are used.
 //
 //   GgufFile file = GgufFile::open("model.gguf");
 //   Quantized<Array> weight = file.load_quantized("blk.0.ffn_up.weight");
 //   auto f = jit([](Tensor x, Quantized<Tensor> w) { return dot(x, dequantize(w)); });
-//   Array y = f(x, weight);                   // one kernel, which reads 5 bits a weight
+//   Array y = f(x, weight);                   // one kernel, which reads 5 bits for each weight
 //
-// `dequantize` builds ordinary elementwise ops: shifts, masks, a product and a sum. Nothing tells
-// the compiler what they are for.
+// `dequantize` builds ordinary elementwise ops: shifts, masks, a product and a sum. The compiler
+// does not know what they are for.
 #pragma once
 
 #include "braze/gguf.h"
@@ -17,11 +17,11 @@ namespace braze {
 
 BRAZE_TREE(Quantized, low, high, scales, offsets)
 
-/// The numbers, f32 [..., k, n]. InvalidArgument unless the parts fit each other (braze/gguf.h).
+/// The values, f32 [..., k, n]. InvalidArgument unless the parts fit each other (braze/gguf.h).
 Tensor dequantize(const Quantized<Tensor>& weight, Where where = Where::current());
 
-/// Columns of a quantised matrix [k, n]: for indices of shape [m] the matrix [k, m], quantised
-/// still. As the columns are a file's rows, these are the rows of an embedding.
+/// Columns of a quantised matrix [k, n]: for indices of shape [m], the quantised matrix [k, m].
+/// Columns are rows of the file, so this selects rows of an embedding.
 Quantized<Tensor> columns(const Quantized<Tensor>& weight, const Tensor& indices,
                           Where where = Where::current());
 

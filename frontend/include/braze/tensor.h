@@ -1,19 +1,19 @@
-// tensor.h — Tensor: a value of the graph that is being built, and the functions that build.
+// tensor.h — Tensor: a value of the graph under construction, and the functions that build graphs.
 //
-// A function given to `jit` receives Tensors and returns Tensors. Every call below adds nodes to
-// the graph under construction and remembers the caller's line, so that errors, reports and
-// profiles speak of it. Nothing is computed here.
+// A function for `jit` receives Tensors and returns Tensors. Every call below adds nodes to the
+// graph under construction and remembers the caller's line, which errors, reports and profiles
+// name. Nothing is computed here.
 //
 // Rules that hold everywhere:
-//   - Shapes broadcast as in NumPy: axes align at the end, an extent of 1 meets any extent.
+//   - Shapes broadcast as in NumPy: axes align at the end, and an extent of 1 fits any extent.
 //   - Dtypes are never promoted. Operands of two dtypes are an error that names the cast. A C++
-//     number takes the dtype of the Tensor it meets, and must be a value of it.
+//     number takes the dtype of the Tensor that it meets, which must be able to represent it.
 //   - A number that is an argument of a compiled function, as in `f(x, 0.1)`, is a Tensor of rank 0
-//     inside of it: f64, or i64 for an integer, or bool. It takes the dtype of the Tensor that it
-//     meets, too, rounded once, and so does what is computed from such numbers alone. An integer
-//     becomes any numeric dtype, a real number floating ones.
-//   - Axes are 0-based; negative ones count from the end.
-//   - Whatever does not fit throws Error (InvalidArgument) with the types, the op and your line.
+//     inside the function: f64, or i64 for an integer, or bool. It also takes the dtype of the
+//     Tensor that it meets, rounded once. The same holds for results that are computed from such
+//     numbers alone. An integer can become any numeric dtype, a real number any floating dtype.
+//   - Axes are counted from 0, and negative axes from the end.
+//   - Arguments that do not fit throw Error (InvalidArgument) with the types, the op and your line.
 #pragma once
 
 #include <cstdint>
@@ -31,6 +31,7 @@
 #include "braze/dtype.h"
 #include "braze/error.h"
 
+/// Tensors of graphs, Arrays on devices, and the functions between them.
 namespace braze {
 
 class Expr;
@@ -47,8 +48,8 @@ inline constexpr DType u8 = DType::U8;          ///< unsigned
 inline constexpr DType u16 = DType::U16;        ///< unsigned
 inline constexpr DType u32 = DType::U32;        ///< unsigned
 inline constexpr DType u64 = DType::U64;        ///< unsigned
-inline constexpr DType f8e4m3 = DType::F8E4M3;  ///< 448 at most, no infinities; for storage alone
-inline constexpr DType f8e5m2 = DType::F8E5M2;  ///< the upper half of an f16; for storage alone
+inline constexpr DType f8e4m3 = DType::F8E4M3;  ///< at most 448, no infinities; for storage only
+inline constexpr DType f8e5m2 = DType::F8E5M2;  ///< the upper half of an f16; for storage only
 inline constexpr DType boolean = DType::Bool;   ///< one byte, 0 or 1
 
 namespace detail {
@@ -68,10 +69,10 @@ constexpr bool fits_int64(T value) {
 template <class T>
 concept Arithmetic = std::is_arithmetic_v<T>;
 
-/// An extent: a number, or an expression of symbols such as n or 4*n. Arithmetic is exact.
+/// An extent: a number, or an expression over symbols such as n or 4*n. Arithmetic is exact.
 class Dim {
  public:
-  /// InvalidArgument from 2^63.
+  /// A number. InvalidArgument if it is 2^63 or more.
   template <class T>
   requires std::is_integral_v<T> Dim(T value)  // NOLINT: implicit on purpose
       : value_(static_cast<int64_t>(value)) {
@@ -83,8 +84,8 @@ class Dim {
       std::source_location where = std::source_location::current());
   explicit Dim(std::shared_ptr<const Expr> expr);  ///< for Braze itself
 
-  bool is_constant() const { return expr_ == nullptr; }  ///< a number, no symbol
-  /// The number; InvalidArgument if the extent is symbolic.
+  bool is_constant() const { return expr_ == nullptr; }  ///< whether it is a number
+  /// The number. InvalidArgument if the extent is symbolic.
   int64_t value() const;
   /// "64", "n", "4 * n".
   std::string to_string() const;
@@ -94,7 +95,7 @@ class Dim {
   friend Dim operator+(const Dim& a, const Dim& b);
   friend Dim operator-(const Dim& a, const Dim& b);
   friend Dim operator*(const Dim& a, const Dim& b);
-  /// Rounds towards minus infinity; `b` is positive.
+  /// Rounds towards minus infinity; `b` must be positive.
   friend Dim operator/(const Dim& a, const Dim& b);
   friend bool operator==(const Dim& a, const Dim& b);
 
@@ -113,10 +114,10 @@ class Tensor {
  public:
   /// An empty handle; using it is an error.
   Tensor() = default;
-  explicit Tensor(const detail::Handle& handle);
+  explicit Tensor(const detail::Handle& handle);  ///< for Braze itself
 
-  DType dtype() const;  ///< of the elements
-  size_t rank() const;  ///< number of axes
+  DType dtype() const;  ///< the element type
+  size_t rank() const;  ///< the number of axes
   Dims shape() const;   ///< extents, outermost first
   /// The extent of `axis`.
   Dim dim(int64_t axis) const;
@@ -124,12 +125,13 @@ class Tensor {
   Dim numel() const;
   /// "f32[n, 64]".
   std::string to_string() const;
-  bool valid() const { return builder_ != nullptr; }  ///< not default-constructed
-  /// Whether it is computed from numbers alone, so that it takes the dtype of what it meets.
+  bool valid() const { return builder_ != nullptr; }  ///< false if default-constructed
+  /// Whether it is computed from numbers alone; it then takes the dtype of the Tensor that it
+  /// meets.
   bool is_number() const { return is_number_; }
-  /// Parts of a tensor as in NumPy, with the keywords below: x[{0, Slice(1, -1), ellipsis}].
-  /// Axes without an index stay whole. InvalidArgument, besides what `slice` says, for more indices
-  /// than axes and for two ellipses.
+  /// A part of the tensor, as in NumPy, with the keywords below: x[{0, Slice(1, -1), ellipsis}].
+  /// Axes without an index stay whole. InvalidArgument for more indices than axes, for two
+  /// ellipses, and in the cases of `slice`.
   Tensor operator[](std::initializer_list<Index> indices) const;
   /// The same with one index.
   Tensor operator[](const Index& index) const;
@@ -156,14 +158,15 @@ class Tensor {
   friend Tensor operator^(const Operand& x, const Operand& y);
   friend Tensor operator~(const Operand& x);
   friend Tensor operator!(const Operand& x);
-  /// These make the handle mean the new value.
+  /// These assign the new value to the handle.
   friend Tensor& operator+=(Tensor& x, const Operand& y);
   friend Tensor& operator-=(Tensor& x, const Operand& y);
   friend Tensor& operator*=(Tensor& x, const Operand& y);
   friend Tensor& operator/=(Tensor& x, const Operand& y);
 
+  /// For Braze itself.
   const std::shared_ptr<detail::Builder>& builder() const { return builder_; }
-  uint32_t id() const { return id_; }  ///< of its node, for Braze itself
+  uint32_t id() const { return id_; }  ///< the number of its node, for Braze itself
 
  private:
   std::shared_ptr<detail::Builder> builder_;
@@ -176,30 +179,27 @@ namespace detail {
 Tensor as_number(const Tensor& tensor);
 }  // namespace detail
 
-/// The type, for messages.
+/// Prints the type, for messages.
 std::ostream& operator<<(std::ostream& out, const Tensor& tensor);
-/// "f32", "bool" ...
+/// Prints the name: "f32", "bool" ...
 std::ostream& operator<<(std::ostream& out, DType dtype);
 
-/// What elementwise functions take: a Tensor, a number, or an Array (a constant of the graph).
-/// Being made from any of them, it is also what remembers the line of an operator.
+/// The argument of an elementwise function: a Tensor, a number, or an Array (which becomes a
+/// constant of the graph). The conversion to Operand also remembers the line of an operator.
 class Operand {
  public:
-  enum class Kind : uint8_t {
-    Tensor,
-    Array,
-    Real,
-    Integer,
-    Unsigned,
-    Boolean
-  };  ///< what was given
+  /// What was given.
+  enum class Kind : uint8_t { Tensor, Array, Real, Integer, Unsigned, Boolean };
 
+  /// A Tensor.
   Operand(const Tensor& tensor,  // NOLINT: implicit on purpose
           std::source_location where = std::source_location::current())
       : kind_(Kind::Tensor), tensor_(tensor), where_(where) {}
+  /// An Array, which is copied into the graph as a constant.
   Operand(const Array& array,  // NOLINT
           std::source_location where = std::source_location::current())
       : kind_(Kind::Array), array_(array), where_(where) {}
+  /// A number, which takes the dtype of the other operand and is a constant of the graph.
   template <Arithmetic T>
   Operand(T value,  // NOLINT
           std::source_location where = std::source_location::current())
@@ -220,7 +220,7 @@ class Operand {
   Kind kind() const { return kind_; }               ///< what was given
   const Tensor& tensor() const { return tensor_; }  ///< if Kind::Tensor
   const Array& array() const { return array_; }     ///< if Kind::Array
-  double real() const { return real_; }             ///< if Kind::Real, or Unsigned: rounded
+  double real() const { return real_; }             ///< if Kind::Real; if Unsigned, rounded
   int64_t integer() const { return integer_; }  ///< if Kind::Integer, Boolean or Unsigned: its bits
   const std::source_location& where() const { return where_; }  ///< the user's line
 
@@ -233,47 +233,56 @@ class Operand {
   std::source_location where_;
 };
 
-/// Elements start, start + step ... before `stop` of an axis. What is left out is the first or the
-/// last element: Slice() is all, Slice(2) all from 2 on, Slice({}, -1) all but the last, and
-/// Slice({}, {}, -1) all of them backwards. Negative numbers count from the end; places out of
-/// range are an error.
+/// The elements start, start + step ... before `stop` of an axis. A missing start or stop means the
+/// first or last element: Slice() is all elements, Slice(2) all from 2 on, Slice({}, -1) all except
+/// the last, and Slice({}, {}, -1) all in reverse order. Negative numbers count from the end. An
+/// index out of range is an error.
 struct Slice {
-  std::optional<Dim> start, stop;  ///< expressions of symbols mean what they say
-  int64_t step = 1;                ///< not 0; negative: from high to low
+  std::optional<Dim> start;  ///< symbolic expressions never count from the end
+  std::optional<Dim> stop;   ///< the same
+  int64_t step = 1;          ///< not 0; if negative, from high to low
 
+  /// From `first` to before `end`, by steps of `stride`.
   explicit Slice(std::optional<Dim> first = {}, std::optional<Dim> end = {}, int64_t stride = 1)
       : start(std::move(first)), stop(std::move(end)), step(stride) {}
 };
 
-/// What stands for axes without being a place on one.
+/// A part of an index that is not a position on an axis.
 enum class IndexKeyword : uint8_t {
-  Ellipsis,  ///< all axes that have no other index, whole
-  NewAxis,   ///< an axis of extent 1 that x does not have
+  Ellipsis,  ///< all axes without another index, as they are
+  NewAxis,   ///< a new axis of extent 1
 };
+/// All axes without another index: x[{0, ellipsis}].
 inline constexpr IndexKeyword ellipsis = IndexKeyword::Ellipsis;
+/// A new axis of extent 1: x[{new_axis, 0}].
 inline constexpr IndexKeyword new_axis = IndexKeyword::NewAxis;
 
-/// One index of x[{...}]: a place, whose axis disappears, a Slice, or a keyword.
+/// One index of x[{...}]: a position (its axis disappears), a Slice, or a keyword.
 class Index {
  public:
-  enum class Kind : uint8_t { Place, Slice, Ellipsis, NewAxis };  ///< what was given
+  /// What was given.
+  enum class Kind : uint8_t { Place, Slice, Ellipsis, NewAxis };
 
+  /// A position, from 0; a negative one counts from the end.
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Index(  // NOLINT: implicit on purpose
       T place, std::source_location where = std::source_location::current())
       : kind_(Kind::Place), slice_(Dim(place)), where_(where) {}
+  /// A position that may be symbolic.
   Index(const Dim& place,  // NOLINT
         std::source_location where = std::source_location::current())
       : kind_(Kind::Place), slice_(place), where_(where) {}
+  /// A range of positions.
   Index(Slice slice,  // NOLINT
         std::source_location where = std::source_location::current())
       : kind_(Kind::Slice), slice_(std::move(slice)), where_(where) {}
+  /// `ellipsis` or `new_axis`.
   Index(IndexKeyword keyword,  // NOLINT
         std::source_location where = std::source_location::current())
       : kind_(keyword == IndexKeyword::Ellipsis ? Kind::Ellipsis : Kind::NewAxis), where_(where) {}
 
-  Kind kind() const { return kind_; }                           ///< what was given
-  const Slice& slice() const { return slice_; }                 ///< of a place: its start
+  Kind kind() const { return kind_; }            ///< what was given
+  const Slice& slice() const { return slice_; }  ///< the Slice; a position is its start
   const std::source_location& where() const { return where_; }  ///< the user's line
 
  private:
@@ -282,14 +291,17 @@ class Index {
   std::source_location where_;
 };
 
-/// The axes a function works on: one, several ({0, 1}), or all of them (none given).
+/// The axes that a function works on: one, several ({0, 1}), or all if none is given.
 class Axes {
  public:
   Axes() = default;
+  /// One axis; a negative one counts from the end.
   template <class T>
   requires(std::is_integral_v<T> && !std::is_same_v<T, bool>) Axes(T axis)
-      : values_{static_cast<int64_t>(axis)} {}                   // NOLINT: implicit on purpose
-  Axes(std::initializer_list<int64_t> axes) : values_(axes) {}   ///< negative: from the end
+      : values_{static_cast<int64_t>(axis)} {}  // NOLINT: implicit on purpose
+  Axes(std::initializer_list<int64_t> axes)
+      : values_(axes) {}  ///< negative axes count from the end
+  /// The same for a vector.
   Axes(std::vector<int64_t> axes) : values_(std::move(axes)) {}  // NOLINT
 
   bool all() const { return values_.empty(); }                    ///< every axis
@@ -301,57 +313,58 @@ class Axes {
 
 using Where = std::source_location;  ///< the user's line, for errors, reports and profiles
 
-// ---- Values that do not come from an argument -----------------------------------------------
+// ---- Values that do not depend on an argument -----------------------------------------------
 
 /// The Array as a constant of the graph; `x + array` does the same.
 Tensor constant(const Array& value, Where where = Where::current());
-/// Every element is `value`, rounded once to a floating `dtype`; InvalidArgument if another one
-/// does not have it.
+/// Every element is `value`, rounded once if `dtype` is floating. InvalidArgument if another dtype
+/// cannot represent it.
 Tensor full(DType dtype, const Dims& shape, double value, Where where = Where::current());
-/// A tensor of x's type whose elements are all `value`.
+/// A tensor with the type of x whose elements are all `value`.
 Tensor full_like(const Tensor& x, double value, Where where = Where::current());
-/// Zeros of x's type.
+/// Zeros with the type of x.
 Tensor zeros_like(const Tensor& x, Where where = Where::current());
-/// Ones of x's type.
+/// Ones with the type of x.
 Tensor ones_like(const Tensor& x, Where where = Where::current());
-/// The index along `axis`, in a numeric `dtype`.
+/// Each element is its index along `axis`, in a numeric `dtype`.
 Tensor arange(DType dtype, const Dims& shape, int64_t axis, Where where = Where::current());
 /// [0, 1, ... size - 1]: rank 1.
 Tensor arange(DType dtype, const Dim& size, Where where = Where::current());
-/// The product of these extents of x as a rank-0 tensor of `dtype`, also where they are symbolic.
+/// The product of these extents of x as a tensor of rank 0. The extents may be symbolic.
 Tensor count(const Tensor& x, const Axes& axes, DType dtype, Where where = Where::current());
 
 // ---- Elementwise: exp, tanh, silu, clamp ... are declared in braze/elementwise.h -------------
 
-/// `condition` (bool) chooses between the elements of x and y, which have one dtype; all three
-/// broadcast.
+/// Takes each element from x if `condition` (bool) is true, and from y otherwise. x and y have one
+/// dtype, and all three broadcast.
 Tensor where(const Operand& condition, const Operand& x, const Operand& y,
              Where where = Where::current());
-/// The values in another dtype: floats round to nearest even, float to integer truncates and
-/// saturates, integers wrap, to bool is x != 0.
+/// The values in another dtype. Floats are rounded to nearest even. A float becomes an integer by
+/// truncation, and saturates. Integers wrap. To bool, the result is x != 0.
 Tensor cast(const Tensor& x, DType dtype, Where where = Where::current());
-/// The same bits as another dtype of the same size; InvalidArgument if the sizes differ.
+/// The same bits, read as another dtype. InvalidArgument if the sizes of the dtypes differ.
 Tensor bitcast(const Tensor& x, DType dtype, Where where = Where::current());
 namespace detail {
 Tensor integer_power(const Tensor& x, int64_t exponent, Where where);
 }
-/// x (numeric) to a constant integer power; powers of Tensors and of real numbers are declared in
-/// braze/elementwise.h. Integers are multiplied and wrap; a negative power of them is
-/// InvalidArgument. Floating x: powers up to 4 are products (in f32 for 16-bit types), -1 is the
-/// reciprocal, the others are those of the elementwise pow, computed in a dtype that has the
-/// exponent. InvalidArgument beyond +-2^53.
+/// x (numeric) to a constant integer power. braze/elementwise.h declares powers of Tensors and of
+/// real numbers. Integers are multiplied and wrap; a negative power of an integer is an
+/// InvalidArgument. For floating x, powers up to 4 are products (in f32 for 16-bit types), and the
+/// power -1 is the reciprocal. The others are those of the elementwise pow, computed in a dtype
+/// that can represent the exponent. InvalidArgument beyond +-2^53.
 template <class Integer>
 requires(std::is_integral_v<Integer> && !std::is_same_v<Integer, bool>) Tensor
     pow(const Tensor& x, Integer exponent, Where where = Where::current()) {
   const bool fits = detail::fits_int64(exponent);
   return detail::integer_power(x, fits ? static_cast<int64_t>(exponent) : INT64_MAX, where);
 }
-/// x, through which no gradient flows.
+/// x, but no gradient flows through it.
 Tensor stop_gradient(const Tensor& x, Where where = Where::current());
 
 // ---- Movement --------------------------------------------------------------------------------
 
-/// The same elements in row-major order, as many as x has. One extent may be -1: what remains.
+/// The same elements in row-major order, in another shape with as many elements. One extent may be
+/// -1; it is computed from the others.
 Tensor reshape(const Tensor& x, Dims shape, Where where = Where::current());
 /// Result axis i is axis `permutation[i]` of x.
 Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where where = Where::current());
@@ -359,105 +372,107 @@ Tensor permute(const Tensor& x, std::vector<int64_t> permutation, Where where = 
 Tensor transpose(const Tensor& x, Where where = Where::current());
 /// Exchanges two axes.
 Tensor transpose(const Tensor& x, int64_t axis1, int64_t axis2, Where where = Where::current());
-/// x with each element repeated along axes of extent 1 and axes before the first, as NumPy does:
-/// the extents of x meet the last ones of `shape`.
+/// Repeats x along axes of extent 1 and along new axes before the first, as NumPy does. The extents
+/// of x must fit the last extents of `shape`.
 Tensor broadcast_to(const Tensor& x, const Dims& shape, Where where = Where::current());
-/// Inserts an axis of extent 1 at `axis` of the result.
+/// Inserts an axis of extent 1 at position `axis` of the result.
 Tensor expand_dims(const Tensor& x, int64_t axis, Where where = Where::current());
-/// Removes axes of extent 1; without `axes` all of them. InvalidArgument for another extent.
+/// Removes axes of extent 1, all of them if `axes` is empty. InvalidArgument for another extent.
 Tensor squeeze(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
-/// Elements start, start + stride ... below `limit` along one axis, whose extent becomes
-/// ceil((limit - start) / stride). Negative numbers count from the end, as in NumPy; out of range
-/// is an error, as is a stride below 1.
+/// The elements start, start + stride ... below `limit` along one axis. Its extent becomes
+/// ceil((limit - start) / stride). Negative numbers count from the end, as in NumPy. A start or
+/// limit out of range is an error, and so is a stride below 1.
 Tensor slice(const Tensor& x, int64_t axis, const Dim& start, const Dim& limit, int64_t stride = 1,
              Where where = Where::current());
 /// The same on every axis at once.
 Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits,
              std::vector<int64_t> strides = {}, Where where = Where::current());
-/// `low` places of `value` before, `high` after and `interior` between the elements of each axis:
-/// one number an axis, none negative. `value` is of x's dtype.
+/// Puts `low` elements `value` before, `high` after and `interior` between the elements of each
+/// axis: one number for each axis, none of them negative. `value` has the dtype of x.
 Tensor pad(const Tensor& x, const Dims& low, const Dims& high, const Operand& value = 0,
            std::vector<int64_t> interior = {}, Where where = Where::current());
-/// Parts of the extents `sizes` along `axis`, one after the other; the sizes add up to its extent.
+/// Consecutive parts along `axis` with the extents `sizes`, whose sum is the extent of the axis.
 std::vector<Tensor> split(const Tensor& x, const Dims& sizes, int64_t axis = 0,
                           Where where = Where::current());
-/// Parts of the extent `size` (from 1 on), of which the last may be smaller. The axis must not be
-/// symbolic.
+/// Consecutive parts with the extent `size` (at least 1); the last part may be smaller. The axis
+/// must not be symbolic.
 std::vector<Tensor> split(const Tensor& x, int64_t size, int64_t axis = 0,
                           Where where = Where::current());
-/// At most `count` parts (at least one) of one extent, rounded up, of which the last may be
-/// smaller. The axis must not be symbolic.
+/// At most `count` parts (at least one) of equal extent, rounded up; the last part may be smaller.
+/// The axis must not be symbolic.
 std::vector<Tensor> chunk(const Tensor& x, int64_t count, int64_t axis = 0,
                           Where where = Where::current());
-/// Each element `count` times in a row (0 or more) along `axis`: [a, b] twice is [a, a, b, b].
+/// Repeats each element `count` times (0 or more) along `axis`: [a, b] twice is [a, a, b, b].
 Tensor repeat(const Tensor& x, int64_t count, int64_t axis, Where where = Where::current());
-/// The whole of x as often along each axis as `counts` (0 or more, one for each axis) says: [a, b]
+/// Repeats all of x along each axis. `counts` (0 or more) has one number for each axis: [a, b]
 /// twice is [a, b, a, b].
 Tensor tile(const Tensor& x, std::vector<int64_t> counts, Where where = Where::current());
-/// Of each matrix in the last two axes what is on and below a diagonal; elsewhere 0 (false).
-/// `diagonal` 0 is the main one, 1 the one above it. x has two axes or more.
+/// The elements on and below a diagonal of each matrix in the last two axes; the others become 0
+/// (false). `diagonal` 0 is the main diagonal, 1 is the one above it. x has at least two axes.
 Tensor tril(const Tensor& x, int64_t diagonal = 0, Where where = Where::current());
-/// The same on and above the diagonal.
+/// The same for the elements on and above the diagonal.
 Tensor triu(const Tensor& x, int64_t diagonal = 0, Where where = Where::current());
-/// Joins along an existing axis; the other extents and the dtypes are the same.
+/// Joins tensors along an existing axis. The other extents and the dtypes must be equal.
 Tensor concat(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
 /// Joins tensors of one type along a new axis.
 Tensor stack(const std::vector<Tensor>& parts, int64_t axis = 0, Where where = Where::current());
 /// Reverses the order of elements along `axes`.
 Tensor reverse(const Tensor& x, const Axes& axes = {}, Where where = Where::current());
-/// x[..., indices[...], ...] at `axis`: the shape is x.shape[:axis] + indices.shape +
-/// x.shape[axis+1:]. Indices are i32 or i64; out of range is an error on the interpreter and
-/// in checked functions (JitOptions::checked), and clamps elsewhere.
+/// x[..., indices[...], ...] at `axis`. The shape is x.shape[:axis] + indices.shape +
+/// x.shape[axis+1:]. Indices are i32 or i64. An index out of range is an error on the interpreter
+/// and in checked functions (JitOptions::checked), and is clamped elsewhere.
 Tensor take(const Tensor& x, const Tensor& indices, int64_t axis = 0,
             Where where = Where::current());
-/// For every element of `indices` (i32 or i64) the element of x at that place along `axis`, in the
-/// same row of all other axes. Both have the same axes; besides `axis`, their extents are equal or
-/// 1 in `indices`. The result has the shape of `indices` broadcast so. An index out of range is an
-/// error on the interpreter and in checked functions (JitOptions::checked), and gives some element
-/// of x elsewhere. The gradient adds up what several indices took from one place.
+/// For every element of `indices` (i32 or i64), the element of x at that position along `axis` and
+/// at the same position on all other axes. Both have the same axes. On axes other than `axis`, the
+/// extents are equal, or 1 in `indices`. The result has the shape of `indices` after that
+/// broadcast. An index out of range is an error on the interpreter and in checked functions
+/// (JitOptions::checked), and gives some element of x elsewhere. The gradient of an element is the
+/// sum over all indices that took it.
 Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis,
                        Where where = Where::current());
-/// x (numeric) plus every slice of `updates` (of x's dtype, shaped as `take` gives) added at its
-/// index along `axis`. Indices are i32 or i64; out of range is an error on the interpreter and
-/// in checked functions (JitOptions::checked), and clamps elsewhere.
+/// x (numeric) with every slice of `updates` added at its index along `axis`. `updates` has the
+/// dtype of x and the shape that `take` would return. Indices are i32 or i64. An index out of range
+/// is an error on the interpreter and in checked functions (JitOptions::checked), and is clamped
+/// elsewhere.
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
                    Where where = Where::current());
-/// 1 where the index along a new last axis of extent `classes` equals x (an integer tensor), else
-/// 0. An x outside of [0, classes) gives zeros.
+/// Adds a last axis of extent `classes` that is 1 at the index x (an integer tensor), and 0
+/// elsewhere. If x is outside [0, classes), all elements are 0.
 Tensor one_hot(const Tensor& x, int64_t classes, DType dtype = f32, Where where = Where::current());
 
-// ---- Reductions. `axes`: which; none given means all. `keepdims` leaves extents of 1. ---------
+// ---- Reductions over `axes`; empty means all axes. `keepdims` leaves axes of extent 1. ---------
 // The result has the dtype of x. f16 and bf16 are accumulated in f32 and rounded once.
 
-/// The sum of numeric elements; integers wrap. Of no elements: 0.
+/// The sum of numeric elements. Integers wrap. The sum of no elements is 0.
 Tensor sum(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// The product of numeric elements; integers wrap. Of no elements: 1.
+/// The product of numeric elements. Integers wrap. The product of no elements is 1.
 Tensor prod(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
             Where where = Where::current());
-/// The greatest element, NaN if there is one; elementwise it is `maximum`. Of no elements: the
-/// least of the dtype, -inf for floats.
+/// The greatest element, or NaN if there is one. The elementwise function is `maximum`. The maximum
+/// of no elements is the least value of the dtype, -inf for floats.
 Tensor max(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// The least element, NaN if there is one; elementwise it is `minimum`. Of no elements: the
-/// greatest of the dtype, inf for floats.
+/// The least element, or NaN if there is one. The elementwise function is `minimum`. The minimum of
+/// no elements is the greatest value of the dtype, inf for floats.
 Tensor min(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// Whether some element of a bool tensor is true; of integers, their bitwise or. Of no elements:
-/// false, 0.
+/// Whether some element of a bool tensor is true; for integers, their bitwise or. The result for no
+/// elements is false or 0.
 Tensor any(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// Whether every element of a bool tensor is true; of integers, their bitwise and. Of no elements:
-/// true, all bits.
+/// Whether every element of a bool tensor is true; for integers, their bitwise and. The result for
+/// no elements is true, or an integer with all bits set.
 Tensor all(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// The sum over the number of elements, of floating dtypes. NaN of no elements.
+/// The sum divided by the number of elements, for floating dtypes. NaN for no elements.
 Tensor mean(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
             Where where = Where::current());
-/// The mean squared distance from the mean, in two passes, of floating dtypes.
+/// The mean squared distance from the mean, computed in two passes, for floating dtypes.
 Tensor var(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
            Where where = Where::current());
-/// log(sum(exp(x))) without overflow, of floating dtypes.
+/// log(sum(exp(x))) without overflow, for floating dtypes.
 Tensor logsumexp(const Tensor& x, const Axes& axes = {}, bool keepdims = false,
                  Where where = Where::current());
 /// The i64 index of the first greatest element along `axis`, which must not be empty; a NaN counts
@@ -469,60 +484,66 @@ Tensor argmax(const Tensor& x, int64_t axis = -1, bool keepdims = false,
 Tensor argmin(const Tensor& x, int64_t axis = -1, bool keepdims = false,
               Where where = Where::current());
 
-/// How a running value goes along its axis.
+/// The direction of a running value, and whether it includes its own element.
 struct Running {
-  bool reverse = false;    ///< from the last element to the first
-  bool exclusive = false;  ///< an element is no part of its own value: it begins with that of none
+  bool reverse = false;    ///< goes from the last element to the first
+  bool exclusive = false;  ///< leaves out the element itself, so the first value is the identity
 };
-/// The sum of each numeric element and all before it along `axis`; integers wrap. 16-bit floats are
-/// summed in f32, and each sum is rounded once.
+/// The sum of each numeric element and all elements before it along `axis`. Integers wrap. 16-bit
+/// floats are summed in f32, and each result is rounded once.
 Tensor cumsum(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
-/// The product of each numeric element and all before it along `axis`; integers wrap.
+/// The product of each numeric element and all elements before it along `axis`. Integers wrap.
 Tensor cumprod(const Tensor& x, int64_t axis = -1, Running how = {},
                Where where = Where::current());
-/// The greatest of each element and all before it along `axis`; NaN from the first NaN on. The
-/// gradient goes to the element that it was taken from, of equal ones the latest.
+/// The greatest of each element and all elements before it along `axis`; NaN from the first NaN on.
+/// The gradient goes to the element that the value comes from, to the last one if several are
+/// equal.
 Tensor cummax(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
-/// The least of each element and all before it along `axis`; otherwise as `cummax`.
+/// The least of each element and all elements before it along `axis`; otherwise as `cummax`.
 Tensor cummin(const Tensor& x, int64_t axis = -1, Running how = {}, Where where = Where::current());
 
 // ---- Contractions -----------------------------------------------------------------------------
 
-/// The matrix product by NumPy's matmul rule: the last axis of x meets the second to last of y (or
-/// its only one), x [..., m, k] and y [..., k, n] to [..., m, n]; axes before the last two
-/// broadcast. The two have one numeric dtype, which is that of the result; integers wrap. Sums of
-/// 16-bit floats are made in f32 and rounded once to the dtype of x, or stay f32 if `result` says
-/// so; those of integers are made in the integer dtype `result`, if it is wider and holds theirs.
+/// The matrix product by NumPy's rule for matmul. The last axis of x is summed with the second to
+/// last axis of y (or its only axis): x [..., m, k] and y [..., k, n] give [..., m, n]. Axes before
+/// the last two broadcast. x and y have one numeric dtype, which is that of the result; integers
+/// wrap. Sums of 16-bit floats are computed in f32 and rounded once to the dtype of x, or stay f32
+/// if `result` is f32. Sums of integers are computed in the integer dtype `result` if it is wider
+/// and can represent their values.
 Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result = {},
            Where where = Where::current());
 
+/// The axes of the two factors of a contraction: paired and kept, or paired and summed over.
 struct DotAxes {
-  std::vector<int64_t> batch_left, batch_right;        ///< axes paired and kept
-  std::vector<int64_t> contract_left, contract_right;  ///< axes paired and summed over
-  std::optional<DType> result;                         ///< f32 for 16-bit floats, wider integers
-  bool tf32 = false;  ///< f32 operands may be rounded to tf32 by devices that multiply it faster
+  std::vector<int64_t> batch_left;      ///< axes of the left factor that are paired and kept
+  std::vector<int64_t> batch_right;     ///< their partners in the right factor
+  std::vector<int64_t> contract_left;   ///< axes of the left factor that are paired and summed over
+  std::vector<int64_t> contract_right;  ///< their partners in the right factor
+  std::optional<DType> result;          ///< f32 for 16-bit floats, or a wider integer
+  bool tf32 = false;  ///< allows devices to round f32 operands to tf32, which they multiply faster
 };
-/// Any contraction of two tensors of one numeric dtype. Result axes: batch pairs, the free axes of
-/// x, the free axes of y. InvalidArgument if paired extents differ, or an axis is named twice.
+/// Any contraction of two tensors of one numeric dtype. The result has the batch pairs, then the
+/// free axes of x, then the free axes of y. InvalidArgument if paired extents differ, or if an axis
+/// occurs twice.
 Tensor dot_general(const Tensor& x, const Tensor& y, const DotAxes& axes,
                    Where where = Where::current());
 
 /// Einstein's summation as in NumPy: "ij,jk->ik" multiplies the operands and sums over the letters
-/// that the result does not name. There is one operand or more, all of one numeric dtype, which is
-/// that of the result.
-///   - A letter twice in one operand is its diagonal: "ii->i", "ii" for the trace.
+/// that the result does not name. There is at least one operand. All have one numeric dtype, which
+/// is that of the result.
+///   - A letter that occurs twice in one operand selects its diagonal: "ii->i"; "ii" is the trace.
 ///   - "..." stands for any axes, which broadcast and are kept: "...ij,...jk->...ik".
 ///   - Without "->" the result has the axes of "...", then the letters that occur once, sorted.
-///   - An extent of 1 broadcasts against another one of its letter.
-/// More than two operands are multiplied in pairs, cheapest first; each product is rounded to the
-/// dtype, as `dot` does. InvalidArgument for an equation that does not fit the operands;
+///   - An extent of 1 broadcasts to the other extent of its letter.
+/// More than two operands are multiplied in pairs, the cheapest pair first. Each product is rounded
+/// to the dtype, as by `dot`. InvalidArgument if the equation does not fit the operands;
 /// Unsupported for the diagonal of axes that may be empty.
 Tensor einsum(std::string_view equation, const std::vector<Tensor>& operands,
               Where where = Where::current());
 
-/// `value` (of the same type), whose memory shall be that of `argument`, an argument of the
-/// function being compiled: the call takes the argument over, and the caller's Array is dead
-/// afterwards. `donate` does the same for whole arguments.
+/// `value`, which takes over the memory of `argument`, an argument of the function under
+/// construction with the same type. The argument is donated: the caller's Array is dead after the
+/// call. `donate` does the same for whole arguments.
 Tensor update(const Tensor& argument, const Tensor& value, Where where = Where::current());
 
 }  // namespace braze

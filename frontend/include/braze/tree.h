@@ -1,15 +1,14 @@
-// tree.h — arguments and results with structure: what functions given to jit and grad may take and
-// return.
+// tree.h — trees: the structured arguments and results of functions for `jit` and `grad`.
 //
-// A tree is a leaf (Tensor outside of its function: Array), or a std::vector, std::pair, std::tuple
-// or Named of trees, or a struct template of yours over the leaf type, whose members BRAZE_TREE
-// lists, in its namespace:
+// A tree is a leaf (a Tensor inside the function, an Array outside), or a std::vector, std::pair,
+// std::tuple or Named of trees, or your own struct template over the leaf type. For a struct,
+// BRAZE_TREE lists its members, in the namespace of the struct:
 //
 //   template <class T> struct Layer { T weight, bias; };
 //   BRAZE_TREE(Layer, weight, bias)
 //
-// A function that takes Layer<Tensor> is called with Layer<Array>. The members' names are those of
-// their arrays in files.
+// A function that takes Layer<Tensor> is called with Layer<Array>. In files, arrays have the names
+// of the members.
 #pragma once
 
 #include <array>
@@ -26,7 +25,7 @@
 
 namespace braze::detail {
 
-/// A leaf without a value: trees of it are structure only.
+/// A leaf without a value. A tree of Holes is only a structure.
 struct Hole {};
 
 /// `seed` with `value` mixed in.
@@ -110,7 +109,7 @@ struct Tree<Named<T>> {
   }
 };
 
-/// What pairs, tuples and structs have in common: a fixed number of parts.
+/// The common part of pairs, tuples and structs, which have a fixed number of parts.
 template <class... Parts>
 struct TreeOfParts {
   template <class F>
@@ -133,7 +132,7 @@ struct TreeOfParts {
         parts);
     return hash;
   }
-  /// As a tuple; braces keep the order of calls that of the parts.
+  /// The parts as a tuple. The braces make the order of the calls that of the parts.
   template <class To, class F>
   static auto map(const std::tuple<const Parts&...>& parts, F& f) {
     return std::apply(
@@ -217,7 +216,7 @@ std::vector<Leaf> leaves(const T& tree) {
   return out;
 }
 
-/// The tree with its leaves taken from `values`, starting at `next`, which moves on.
+/// The tree with its leaves taken from `values`, starting at `next`, which is advanced.
 template <class To, class T>
 Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next) {
   auto take = [&](const auto&) { return values[next++]; };
@@ -245,8 +244,8 @@ Rebind<T, To> refill(const T& tree, const std::vector<To>& values, size_t& next)
 #define BRAZE_DETAIL_MEMBER(name) value.name
 #define BRAZE_DETAIL_NAME(name) std::string_view(#name)
 
-/// Makes a tree of a struct template over the leaf type, from its members. Stands behind it, in its
-/// namespace.
+/// Makes a struct template over the leaf type a tree, given its members. Write it after the struct,
+/// in the same namespace.
 #define BRAZE_TREE(Struct, ...)                                           \
   template <class BrazeLeaf>                                              \
   auto braze_fields(Struct<BrazeLeaf>& value) {                           \

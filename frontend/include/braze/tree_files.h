@@ -1,11 +1,11 @@
-// tree_files.h — trees of Arrays (tree.h), such as a model's parameters, to and from files (io.h).
+// tree_files.h — saves and restores trees of Arrays (tree.h), such as the parameters of a model.
 //
 //   save_safetensors("weights.safetensors", state_dict(parameters, "mlp"));
 //   parameters = restore(parameters, load_safetensors("weights.safetensors"), "mlp");
 //
-// The name of an array in a file is its path in the tree, with dots: names of a Named and of the
-// members of a struct, positions in vectors, pairs and tuples. With a prefix, "prefix." is before
-// it.
+// The name of an array in a file is its path in the tree, with dots. The path consists of the names
+// in a Named, the names of the members of a struct, and positions in vectors, pairs and tuples. A
+// prefix is put before the name as "prefix.".
 #pragma once
 
 #include <source_location>
@@ -21,21 +21,22 @@ namespace braze {
 
 namespace detail {
 
-/// The names of the arrays of `tree` in order. InvalidArgument for one that is empty: that of a
-/// tree that is a lone array, without a prefix.
+/// The names of the arrays of `tree` in order. InvalidArgument for an empty name, which a tree that
+/// is a single array has without a prefix.
 template <class T>
 std::vector<std::string> array_names(const T& tree, std::string_view prefix,
                                      std::source_location where);
 void check_array_name(std::string_view name, std::source_location where);
-/// The arrays of these names, in order. Fails, with everything that is wrong, unless they are what
-/// `arrays` holds, and each has the dtype and shape of its counterpart in `like`.
+/// The arrays of these names, in order. Fails, with a list of everything that is wrong, unless
+/// `arrays` has exactly these names, and each array has the dtype and shape of its counterpart in
+/// `like`.
 std::vector<Array> take_arrays(const std::vector<std::string>& names,
                                const std::vector<Array>& like, const ArrayMap& arrays,
                                std::source_location where);
 
 }  // namespace detail
 
-/// The arrays of a tree by their names.
+/// The arrays of a tree, by name.
 template <class T>
 ArrayMap state_dict(const T& tree, std::string_view prefix = "",
                     std::source_location where = std::source_location::current()) {
@@ -47,9 +48,10 @@ ArrayMap state_dict(const T& tree, std::string_view prefix = "",
   return out;
 }
 
-/// The tree `like`, whose arrays are those of `arrays` with its names: the inverse of `state_dict`.
-/// `like` gives names, dtypes and shapes; the devices are those of `arrays`. InvalidArgument, with
-/// everything that is wrong, if an array is missing, too many, or of another dtype or shape.
+/// The inverse of `state_dict`: the tree `like` with the arrays of the same names in `arrays`.
+/// `like` determines names, dtypes and shapes; the devices are those of `arrays`. If an array is
+/// missing, is not in the tree, or has another dtype or shape, InvalidArgument lists everything
+/// that is wrong.
 template <class T>
 T restore(const T& like, const ArrayMap& arrays, std::string_view prefix = "",
           std::source_location where = std::source_location::current()) {

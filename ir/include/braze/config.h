@@ -1,8 +1,9 @@
-// config.h — how a program uses Braze: one object, given once, before anything else.
+// config.h — the configuration of Braze in a process: one object, given once, before anything else.
 //
 //   configure({.cache = "off", .threads = 4, .log = [&](LogLevel, std::string_view text) { ... }});
 //
-// What is not given is as the environment variables say, and where they say nothing, as Braze does.
+// For each member that is not set, Braze uses the environment variable, and without one the
+// default.
 #pragma once
 
 #include <cstdint>
@@ -13,54 +14,58 @@
 
 namespace braze {
 
-/// How much a line of the log matters.
+/// The importance of a line of the log.
 enum class LogLevel : uint8_t {
   Debug,    ///< what BRAZE_DEBUG asks for
   Info,     ///< what Braze did, for the record
   Warning,  ///< what the user should know although nothing failed
-  Error,    ///< what goes wrong where no exception can tell
+  Error,    ///< a failure that no exception can report
 };
 
 /// "debug", "info", "warning" or "error".
 std::string_view name(LogLevel level);
 
-/// Receives the log, in lines without their end. Called from any thread, also from several at once;
-/// it must not throw, and not call Braze.
+/// Receives the log, line by line, without line ends. Any thread calls it, and several at once may.
+/// It must not throw, and must not call Braze.
 using LogFunction = std::function<void(LogLevel level, std::string_view text)>;
 
-/// One part of a parallel loop; `index` is from 0 and below the loop's count.
+/// One part of a parallel loop. `index` is at least 0 and less than the count of the loop.
 using ParallelTask = std::function<void(int index)>;
-/// Calls `task(i)` once for every i below `count`, on any threads, and returns when all calls have
-/// returned. `count` is at most `Config::threads`. Loops of several CPU devices come at once.
+/// Calls `task(i)` once for every i from 0 to `count` - 1, on any threads, and returns when all
+/// calls have returned. `count` is at most `Config::threads`. Several CPU devices may run loops at
+/// the same time.
 using ParallelFor = std::function<void(int count, const ParallelTask& task)>;
 
-/// What is not set is as the environment variable says, or as the default.
+/// For a member that is not set, the environment variable decides, and then the default.
 struct Config {
-  /// The cache of compiled programs on disk: "on", "readonly" or "off". BRAZE_CACHE, else "on".
+  /// The cache of compiled programs on disk: "on", "readonly" or "off". Variable BRAZE_CACHE;
+  /// default "on".
   std::optional<std::string> cache = {};
-  /// Its folder. BRAZE_CACHE_DIR, else ~/.cache/braze.
+  /// The folder of the cache. Variable BRAZE_CACHE_DIR; default ~/.cache/braze.
   std::optional<std::string> cache_folder = {};
-  /// Most bytes of it. BRAZE_CACHE_SIZE, else 1 GiB.
+  /// The size limit of the cache in bytes. Variable BRAZE_CACHE_SIZE; default 1 GiB.
   std::optional<uint64_t> cache_bytes = {};
-  /// Threads of each CPU device, the calling one included. BRAZE_THREADS, else as many as the
-  /// process may use cores.
+  /// The number of threads of each CPU device, including the calling thread. Variable
+  /// BRAZE_THREADS; default: the number of cores that the process may use.
   std::optional<int> threads = {};
-  /// The host application's own thread pool, in place of threads of Braze's. (A thread for each
-  /// device that does what was submitted remains.)
+  /// The host program's own thread pool, used in place of threads that Braze makes. Each device
+  /// still has one thread, which does the work that was submitted.
   ParallelFor parallel_for = {};
-  /// Bytes that each device may allocate. BRAZE_MEMORY_LIMIT, else no limit.
+  /// The number of bytes that each device may allocate. Variable BRAZE_MEMORY_LIMIT; default: no
+  /// limit.
   std::optional<uint64_t> memory_limit = {};
   /// Receives the log in place of stderr.
   LogFunction log = {};
-  /// Where a compilation that fails by a fault of Braze's leaves its reproducer; "": nowhere. The
-  /// working directory.
+  /// The folder in which a compilation that fails by a fault of Braze leaves its reproducer; with
+  /// "" it leaves none. Default: the working directory.
   std::optional<std::string> reproducer_folder = {};
-  /// The device of whoever names none, such as "cpu". The first GPU, else the first CPU.
+  /// The device that is used when no device is named, such as "cpu". Default: the first GPU, or the
+  /// first CPU if there is none.
   std::optional<std::string> default_device = {};
 };
 
-/// Sets the configuration of the process. Once, before anything of Braze is used: InvalidArgument
-/// afterwards, and for values that cannot be.
+/// Sets the configuration of the process. Call it once, before any other use of Braze.
+/// InvalidArgument if Braze was used before, and for impossible values.
 void configure(Config config);
 
 }  // namespace braze

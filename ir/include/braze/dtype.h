@@ -11,30 +11,35 @@
 
 namespace braze {
 
-/// What the values of an element type are. `Stored` are floats for storage alone: they convert,
-/// move and are compared as bits, and arithmetic is of what they convert to.
+/// The kind of values of an element type. `Stored` floats are for storage only: they can be
+/// converted, moved and compared as bits; arithmetic needs a conversion first.
 enum class NumberKind : uint8_t { Boolean, Signed, Unsigned, Float, Stored };
 
-// Formats that C++ has no numbers of, by their bits.
-enum class F16Bits : uint16_t {};    ///< an element of f16
-enum class BF16Bits : uint16_t {};   ///< an element of bf16
-enum class F8E4M3Bits : uint8_t {};  ///< an element of f8e4m3
-enum class F8E5M2Bits : uint8_t {};  ///< an element of f8e5m2
+// The bits of formats for which C++ has no number type.
+
+/// An element of f16.
+enum class F16Bits : uint16_t {};
+/// An element of bf16.
+enum class BF16Bits : uint16_t {};
+/// An element of f8e4m3.
+enum class F8E4M3Bits : uint8_t {};
+/// An element of f8e5m2.
+enum class F8E5M2Bits : uint8_t {};
 
 // Every element type, one row each:
 //
 //   BRAZE_DTYPE(id, name, kind, element, exponent, fraction, infinities, safetensors, npy)
 //
-//   id           the enumerator; its number is the row's, and c.h shows it: new rows come last
-//   name         in text and messages
-//   element      one element in the memory of a host, in C++
-//   exponent, fraction   bits of a float's parts; 0 for others
-//   infinities   whether it has infinities, as IEEE 754 says; a float without them has numbers
-//                there, but for NaN, which is all ones
-//   safetensors, npy     the type's name in these formats (npy: without the byte order; "" if none)
+//   id           the enumerator; its number is that of the row, and c.h has it too: add rows last
+//   name         the name in text and messages
+//   element      the C++ type of one element in host memory
+//   exponent, fraction   the number of bits of these parts of a float; 0 for other types
+//   infinities   whether it has infinities, as in IEEE 754; a float without infinities has numbers
+//                in their place, and its NaN has all exponent and fraction bits set
+//   safetensors, npy     the name in these formats (npy: without the byte order; "" if none)
 //
-// All that is said of types elsewhere follows from these rows, or is a DTypeTable, which does not
-// compile while a row has no entry there.
+// Everything else about types follows from these rows, or is a DTypeTable, which does not compile
+// if a row has no entry in it.
 #define BRAZE_DTYPES(BRAZE_DTYPE)                                               \
   BRAZE_DTYPE(Bool, "bool", Boolean, bool, 0, 0, false, "BOOL", "b1")           \
   BRAZE_DTYPE(I32, "i32", Signed, int32_t, 0, 0, false, "I32", "i4")            \
@@ -61,41 +66,45 @@ enum class DType : uint8_t {
 
 /// A row of the list above.
 struct DTypeInfo {
-  std::string_view name;
-  NumberKind kind;
-  uint8_t bytes;  ///< of one element
-  int exponent;
-  int fraction;
-  bool infinities;
-  std::string_view safetensors;
-  std::string_view npy;
+  std::string_view name;         ///< "f32"
+  NumberKind kind;               ///< what its values are
+  uint8_t bytes;                 ///< the size of one element
+  int exponent;                  ///< bits of a float's exponent
+  int fraction;                  ///< bits of a float's fraction
+  bool infinities;               ///< whether a float has infinities
+  std::string_view safetensors;  ///< "BF16": the name in .safetensors
+  std::string_view npy;          ///< "f4": the name in .npy without the byte order; "" if none
 };
 
+/// The rows of the element types, by their numbers.
 inline constexpr DTypeInfo kDTypeInfos[] = {
 #define BRAZE_DTYPE(id, name, kind, element, ...) \
   {name, NumberKind::kind, sizeof(element), __VA_ARGS__},
     BRAZE_DTYPES(BRAZE_DTYPE)
 #undef BRAZE_DTYPE
 };
+/// All element types, by their numbers.
 inline constexpr DType kAllDTypes[] = {
 #define BRAZE_DTYPE(id, ...) DType::id,
     BRAZE_DTYPES(BRAZE_DTYPE)
 #undef BRAZE_DTYPE
 };
+/// The number of element types.
 inline constexpr size_t kDTypeCount = std::size(kAllDTypes);
 
+/// The row of an element type.
 constexpr const DTypeInfo& info(DType dtype) { return kDTypeInfos[static_cast<size_t>(dtype)]; }
 
-/// Bytes of one element.
+/// The size of one element in bytes.
 constexpr size_t size_of(DType dtype) { return info(dtype).bytes; }
 
-/// "f32", "bool" ...: the name in text and messages.
+/// The name in text and messages: "f32", "bool" ...
 constexpr std::string_view name(DType dtype) { return info(dtype).name; }
 
-/// The type called `text`, if there is one.
+/// The type whose name is `text`, if there is one.
 std::optional<DType> parse_dtype(std::string_view text);
 
-/// Whether the values are floats, be it for storage alone.
+/// Whether the values are floats, including those for storage only.
 constexpr bool is_floating(DType dtype) {
   return info(dtype).kind == NumberKind::Float || info(dtype).kind == NumberKind::Stored;
 }
@@ -103,28 +112,31 @@ constexpr bool is_floating(DType dtype) {
 constexpr bool is_arithmetic_float(DType dtype) { return info(dtype).kind == NumberKind::Float; }
 /// f8e4m3 and f8e5m2: floats without arithmetic.
 constexpr bool is_stored_float(DType dtype) { return info(dtype).kind == NumberKind::Stored; }
+/// i8, i16, i32 or i64.
 constexpr bool is_signed_integer(DType dtype) { return info(dtype).kind == NumberKind::Signed; }
+/// u8, u16, u32 or u64.
 constexpr bool is_unsigned_integer(DType dtype) { return info(dtype).kind == NumberKind::Unsigned; }
+/// An integer of 8 to 64 bits; not bool.
 constexpr bool is_integer(DType dtype) {
   return is_signed_integer(dtype) || is_unsigned_integer(dtype);
 }
 /// f16 and bf16: stored in 16 bits, computed in f32.
 constexpr bool is_half(DType dtype) { return is_floating(dtype) && size_of(dtype) == 2; }
-/// Floats of less than 32 bits: all their values are f32's, in which they are computed.
+/// Floats of less than 32 bits. f32 can represent all their values, and they are computed in f32.
 constexpr bool is_short_float(DType dtype) { return is_floating(dtype) && size_of(dtype) < 4; }
 
 /// The type in which values of `dtype` are computed and summed: f32 for shorter floats, otherwise
 /// the type itself.
 constexpr DType compute_type(DType dtype) { return is_short_float(dtype) ? DType::F32 : dtype; }
 
-/// Whether the integers of `wide` are more than those of `dtype` and hold all of them.
+/// Whether `wide` is an integer type with more bits than `dtype` that can represent all its values.
 constexpr bool is_wider_integer(DType wide, DType dtype) {
   return is_integer(wide) && is_integer(dtype) && size_of(wide) > size_of(dtype) &&
          (is_signed_integer(wide) || is_unsigned_integer(dtype));
 }
 
-/// Whether sums and products of `dtype` can be had as `result`: the type itself, f32 for 16-bit
-/// floats, and for integers any that holds them.
+/// Whether sums and products of `dtype` can have the type `result`: the type itself, f32 for 16-bit
+/// floats, and for integers every wider type that can represent their values.
 constexpr bool accumulates_as(DType dtype, DType result) {
   return result == dtype || result == compute_type(dtype) || is_wider_integer(result, dtype);
 }
@@ -141,7 +153,7 @@ BRAZE_DTYPES(BRAZE_DTYPE)
 #undef BRAZE_DTYPE
 }  // namespace detail
 
-/// One element in the memory of a host.
+/// The C++ type of one element in host memory.
 template <DType D>
 using ElementOf = typename detail::Element<D>::Type;
 
@@ -156,7 +168,7 @@ struct DTypeOf;
 BRAZE_DTYPES(BRAZE_DTYPE)
 #undef BRAZE_DTYPE
 
-/// Calls f.operator()<D>() for the D that `dtype` is.
+/// Calls the template `f.operator()` with `dtype` as its argument.
 template <class F>
 constexpr decltype(auto) visit_dtype(DType dtype, F&& f) {
   switch (dtype) {
@@ -169,10 +181,11 @@ constexpr decltype(auto) visit_dtype(DType dtype, F&& f) {
   __builtin_unreachable();
 }
 
-/// A table with one entry per element type. A type without an entry does not compile.
+/// A table with one entry for each element type. It does not compile if a type has no entry.
 template <class Entry>
 class DTypeTable {
  public:
+  /// Takes one pair for each element type.
   consteval DTypeTable(std::initializer_list<std::pair<DType, Entry>> list) {
     bool given[kDTypeCount] = {};
     for (const auto& [dtype, entry] : list) {
@@ -182,6 +195,7 @@ class DTypeTable {
     for (const bool is_given : given)
       if (!is_given) throw "element type without an entry";
   }
+  /// The entry of a type.
   constexpr const Entry& operator[](DType dtype) const {
     return entries_[static_cast<size_t>(dtype)];
   }
@@ -190,18 +204,20 @@ class DTypeTable {
   Entry entries_[kDTypeCount] = {};
 };
 
-/// A set of element types, as one bit each.
+/// A set of element types, with one bit for each.
 struct TypeSet {
-  uint32_t bits = 0;  ///< one a DType, by its number
+  uint32_t bits = 0;  ///< bit i stands for the DType with the number i
 
+  /// Whether `dtype` is in the set.
   constexpr bool contains(DType dtype) const { return (bits >> static_cast<int>(dtype)) & 1; }
   friend constexpr TypeSet operator|(TypeSet a, TypeSet b) { return {a.bits | b.bits}; }
   friend constexpr bool operator==(TypeSet, TypeSet) = default;
 };
 
+/// The set that has only `dtype`.
 constexpr TypeSet only(DType dtype) { return {uint32_t{1} << static_cast<int>(dtype)}; }
 
-/// The types of which `predicate` is true.
+/// The types for which `predicate` is true.
 constexpr TypeSet types_where(bool (*predicate)(DType)) {
   TypeSet set;
   for (const DType dtype : kAllDTypes)
@@ -209,12 +225,19 @@ constexpr TypeSet types_where(bool (*predicate)(DType)) {
   return set;
 }
 
+/// bool.
 inline constexpr TypeSet kBoolean = only(DType::Bool);
+/// Integers of 8 to 64 bits.
 inline constexpr TypeSet kInteger = types_where(is_integer);
+/// f16, bf16, f32, f64: the floats with arithmetic.
 inline constexpr TypeSet kFloating = types_where(is_arithmetic_float);
+/// Integers, and floats with arithmetic.
 inline constexpr TypeSet kNumeric = kInteger | kFloating;
+/// bool and integers, which have bitwise operations.
 inline constexpr TypeSet kLogical = kBoolean | kInteger;
+/// The numeric types and bool, which can be compared.
 inline constexpr TypeSet kOrdered = kNumeric | kBoolean;
+/// All types.
 inline constexpr TypeSet kAnyType = kOrdered | types_where(is_stored_float);
 
 }  // namespace braze

@@ -1,4 +1,4 @@
-// graph.h — graphs without the builder: made node by node, printed, read, checked.
+// graph.h — graphs without the builder: making them node by node, printing, parsing and checking.
 //
 //   Graph graph("scale");
 //   NodeId x = build::input(graph, "x", {DType::F32, Shape{Expr(4)}});
@@ -6,9 +6,8 @@
 //   std::string text = to_text(graph);                   // docs/ir/graph.md has its grammar
 //   Program program = compile(parse_graph(text, "scale.braze"), Device("cpu").target());
 //
-// What these headers declare is Braze's own language of graphs. Unlike the rest of the public
-// headers it may change with any release; the text changes only as docs/reference/compatibility.md
-// says.
+// These headers declare the data structures that Braze itself uses. Unlike the other public headers
+// they may change with any release. The text changes only as docs/reference/compatibility.md says.
 #pragma once
 
 #include "ir/graph/build.h"

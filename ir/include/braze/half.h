@@ -5,7 +5,7 @@
 
 namespace braze {
 
-/// An IEEE 754 half. Arithmetic is the float's that it converts to, exactly.
+/// A 16-bit float of IEEE 754. It converts to float exactly, and arithmetic is that of float.
 struct float16 {
   uint16_t bits = 0;  ///< sign, 5 bits of exponent, 10 of mantissa
 
@@ -13,13 +13,13 @@ struct float16 {
   /// Rounds to nearest, ties to even.
   explicit float16(float value);
   operator float() const;  ///< exact NOLINT: and so implicit, on purpose
-  static constexpr float16 from_bits(uint16_t bits) { return float16(bits, 0); }  ///< as they are
+  static constexpr float16 from_bits(uint16_t bits) { return float16(bits, 0); }  ///< from its bits
 
  private:
   constexpr float16(uint16_t b, int) : bits(b) {}
 };
 
-/// The upper half of a float.
+/// A 16-bit float with the sign, the exponent and the upper fraction bits of a float.
 struct bfloat16 {
   uint16_t bits = 0;  ///< sign, 8 bits of exponent, 7 of mantissa
 
@@ -27,7 +27,9 @@ struct bfloat16 {
   /// Rounds to nearest, ties to even.
   explicit bfloat16(float value);
   operator float() const;  ///< exact NOLINT: and so implicit, on purpose
-  static constexpr bfloat16 from_bits(uint16_t bits) { return bfloat16(bits, 0); }  ///< as they are
+  static constexpr bfloat16 from_bits(uint16_t bits) {
+    return bfloat16(bits, 0);
+  }  ///< from its bits
 
  private:
   constexpr bfloat16(uint16_t b, int) : bits(b) {}

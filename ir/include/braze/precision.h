@@ -6,10 +6,11 @@
 
 namespace braze {
 
+/// How far results may differ from evaluation op by op with one rounding for each op.
 enum class Precision : uint8_t {
-  Strict,    ///< values consumed only by reductions round as visible ones do
-  Standard,  ///< visible values exact, sums within their bound
-  Fast,      ///< visible values too may be up to 4 ulp off and be computed in another order
+  Strict,    ///< values that only reductions use are rounded like visible values
+  Standard,  ///< visible values are exact, sums are within their bound
+  Fast,      ///< visible values may be up to 4 ulp off and be computed in another order
 };
 
 /// "strict", "standard", "fast".

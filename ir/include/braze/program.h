@@ -1,5 +1,5 @@
-// program.h — Program: what `compile` makes and an Executable runs. As graph.h, it may change with
-// any release.
+// program.h — Program: the result of `compile`, which an Executable runs. Like graph.h, it may
+// change with any release.
 #pragma once
 
 #include "ir/program/program.h"

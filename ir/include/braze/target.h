@@ -1,4 +1,4 @@
-// target.h — Target: a machine that code is generated for, as a value. As graph.h, it may change
+// target.h — Target: a machine that code is generated for, as a value. Like graph.h, it may change
 // with any release.
 #pragma once
 

@@ -1,5 +1,5 @@
 // trace.h — a timeline of the process: what the compiler, the devices and the user's own code did,
-// and when. The file opens in Perfetto (ui.perfetto.dev) and chrome://tracing.
+// and when. Perfetto (ui.perfetto.dev) and chrome://tracing open the file.
 #pragma once
 
 #include <atomic>
@@ -10,33 +10,34 @@
 
 namespace braze {
 
+/// The limits of a timeline.
 struct TraceOptions {
-  /// Bytes of the file. What comes later is left out and counted; the last event says how much.
+  /// The size limit of the file. Later events are left out; the last event says how many.
   uint64_t max_bytes = 256 << 20;
 };
 
-/// Writes a timeline to `path`, in place of what is there, until `stop_trace` or the end of the
-/// process; `%p` in the path becomes the process id. False, with a line on stderr that says why, if
-/// the file cannot be written or a timeline is being written already. The environment variable
-/// BRAZE_TRACE=path does the same from the first use of Braze on.
+/// Writes a timeline to `path` until `stop_trace` or the end of the process, and replaces a file
+/// that exists. `%p` in the path becomes the process id. Returns false, and prints the reason on
+/// stderr, if the file cannot be written or a timeline is being written already. The environment
+/// variable BRAZE_TRACE=path does the same, starting with the first use of Braze.
 bool start_trace(const std::string& path, const TraceOptions& options = {});
 
-/// Completes the file; waits for the GPU work in it. Does nothing if no timeline is written.
+/// Waits for the GPU work in the timeline and completes the file. Does nothing without a timeline.
 void stop_trace();
 
 namespace detail {
-/// Who watches; 0: nobody. Not yet decided until first looked at.
+/// Which consumers of events are active; 0 if none. The first read decides it.
 extern std::atomic<uint8_t> trace_watchers;
 }  // namespace detail
 
-/// A stretch of time of one thread, from construction to destruction: a slice of the timeline, and
-/// an NVTX range where a profiler listens. Spans of a thread nest. Costs one load of a flag while
-/// nobody watches.
+/// A span of time of one thread, from construction to destruction. It is a slice of the timeline,
+/// and an NVTX range if a profiler is attached. The spans of a thread nest. While nothing records,
+/// a span costs one load of a flag.
 class TraceSpan {
  public:
   /// TraceSpan span("load data").
   explicit TraceSpan(std::string_view name) : TraceSpan("user", name) {}
-  /// Called `name`, or `name subject`; `category` groups spans.
+  /// Its name is `name`, or `name subject`; `category` groups spans.
   TraceSpan(std::string_view category, std::string_view name, std::string_view subject = {}) {
     if (detail::trace_watchers.load(std::memory_order_relaxed) != 0) [[unlikely]]
       begin(category, name, subject);
@@ -48,12 +49,13 @@ class TraceSpan {
   TraceSpan(const TraceSpan&) = delete;
   TraceSpan& operator=(const TraceSpan&) = delete;
 
-  /// Whether somebody watches.
+  /// Whether the span is recorded.
   explicit operator bool() const { return event_ != nullptr; }
 
-  /// Shown with the span. Nothing happens while nobody watches.
+  /// Adds a value that the viewer shows with the span. Does nothing if the span is not recorded.
   void add(std::string_view key, std::string_view value);
   void add(std::string_view key, double value);  ///< a number that the viewer shows
+  /// A number that the viewer shows.
   template <std::integral Integer>
   void add(std::string_view key, Integer value) {
     add_integer(key, static_cast<int64_t>(value));

@@ -28,66 +28,72 @@ struct DTypeOf<bfloat16> {
   static constexpr DType value = DType::BF16;
 };
 
-/// Memory of the host application's that an Array shall lie over.
+/// Memory of the host program that an Array is made over.
 struct ForeignMemory {
-  void* data = nullptr;               ///< the first element
-  DType dtype = DType::F32;           ///< of the elements; bools are bytes of 0 or 1
-  std::vector<int64_t> shape;         ///< extents, outermost first
-  std::vector<int64_t> strides = {};  ///< in elements, one an axis; empty: dense and row-major
-  /// "cpu": the host's memory. "cuda:1": that GPU's.
+  void* data = nullptr;        ///< the first element
+  DType dtype = DType::F32;    ///< the element type; bools are bytes of 0 or 1
+  std::vector<int64_t> shape;  ///< extents, outermost first
+  std::vector<int64_t> strides =
+      {};  ///< in elements, one for each axis; empty: dense and row-major
+  /// "cpu": host memory. "cuda:1": memory of that GPU.
   Device device = {};
-  /// Called once, on any thread, when no array and no work that is under way needs the memory any
-  /// more; for a failure to make the array too. May be empty.
+  /// Called once, on any thread, when no array and no running work needs the memory any more. Also
+  /// called if the array cannot be made. May be empty.
   std::function<void()> release = {};
-  /// False: InvalidArgument where the memory could only be copied.
+  /// If false, memory that Braze would have to copy is an InvalidArgument.
   bool may_copy = true;
 };
 
-/// A dense row-major tensor on one device. A cheap handle: copies share the memory, which is never
-/// written after it became visible. Results of compiled functions may still be computing; reading
-/// waits, and rethrows a failure of the computation. Thread-safe to read.
+/// A dense row-major tensor on one device. It is a cheap handle: copies share the memory, and
+/// nothing writes to the memory after the array became visible. Results of compiled functions may
+/// still be under computation. Reading waits, and throws if the computation failed. Several threads
+/// may read at once.
 ///
-/// An Array that was donated to a call is dead: using it is an error that names the call.
+/// An Array that was donated to a call is dead. Using it is an error that names the call.
 class Array {
  public:
   /// An empty handle; using it is an error.
   Array() = default;
 
-  /// Copies `values` (row-major, as many as the shape has elements) to `device`.
+  /// Copies `values` to `device`, in row-major order. There must be as many values as `shape` has
+  /// elements, else InvalidArgument.
   template <class T>
   static Array from(std::span<const T> values, std::vector<int64_t> shape,
                     const Device& device = default_device()) {
     return from_bytes(std::as_bytes(values), DTypeOf<T>::value, std::move(shape), device);
   }
+  /// The same for a vector.
   template <class T>
   static Array from(const std::vector<T>& values, std::vector<int64_t> shape,
                     const Device& device = default_device()) {
     return from(std::span<const T>(values), std::move(shape), device);
   }
-  /// The same by their bytes, in the host's order. Of bool any byte but 0 is true.
+  /// The same from the bytes of the elements, in the byte order of the host. For bool, every byte
+  /// except 0 means true. InvalidArgument if the number of bytes does not fit.
   static Array from_bytes(std::span<const std::byte> bytes, DType dtype, std::vector<int64_t> shape,
                           const Device& device = default_device());
+  /// A copy of a tensor of the interpreters.
   static Array from_host(const HostTensor& value, const Device& device = default_device());
 
-  /// An array over memory of the host application's, which must stay as it is until it is released.
-  /// On a GPU it is ready where this thread's current stream has come to (StreamGuard). Memory that
-  /// is strided, or not aligned to 64 bytes, is copied, and a line of the log says so; strided
+  /// An array over memory of the host program, which must not change until it is released. On a GPU
+  /// the memory must be ready in the order of this thread's current stream (StreamGuard). Memory
+  /// that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Strided
   /// memory of a GPU is an InvalidArgument, as is memory that is not on the device. A call cannot
-  /// take the array over (donation).
+  /// overwrite the array (donation).
   static Array borrow(ForeignMemory memory);
-  /// A copy of the beginning of pinned memory, which the device makes while the host goes on, in
-  /// this thread's current stream.
+  /// A copy of the beginning of pinned memory. The device makes it in this thread's current stream,
+  /// while the host continues.
   static Array from_pinned(const PinnedMemory& memory, DType dtype, std::vector<int64_t> shape,
                            const Device& device = default_device());
 
-  DType dtype() const;                              ///< of the elements
+  DType dtype() const;                              ///< the element type
   const std::vector<int64_t>& shape() const;        ///< extents, outermost first
   int64_t numel() const;                            ///< number of elements
   size_t size_bytes() const;                        ///< numel() times the size of an element
-  Device device() const;                            ///< where the values are
-  bool valid() const { return state_ != nullptr; }  ///< not default-constructed
+  Device device() const;                            ///< where the elements are
+  bool valid() const { return state_ != nullptr; }  ///< false if default-constructed
 
-  /// The same value on another device; this array itself if it is there already.
+  /// The same value on another device. Returns this array if it is on that device already.
   Array to(const Device& device) const;
   /// The elements in row-major order. InvalidArgument if T is not the dtype.
   template <class T>
@@ -99,22 +105,23 @@ class Array {
   }
   /// The value of a one-element array, as double.
   double item() const;
-  /// Copies all bytes; `out` has exactly size_bytes().
+  /// Copies all bytes. `out` must have exactly size_bytes() bytes.
   void copy_to_host(std::span<std::byte> out) const;
-  HostTensor to_host() const;  ///< waits, and copies; for the interpreters
-  /// Copies all bytes to the beginning of `memory` once the value is computed, while the host goes
-  /// on; the event tells when that is complete.
+  HostTensor to_host() const;  ///< waits and copies; for the interpreters
+  /// Copies all bytes to the beginning of `memory` when the value is computed, while the host
+  /// continues. The event marks the end of the copy.
   Event copy_to_pinned(const PinnedMemory& memory) const;
 
-  /// Where the elements are, for the host application to read. On a GPU they are there for this
-  /// thread's current stream, and for others behind an event of it. Good as long as the array and
-  /// until it is donated; what reads it in a stream must be complete before the array goes.
+  /// The address of the elements, for the host program to read. On a GPU they are ready for this
+  /// thread's current stream, and for other streams that wait for an event of it. The address is
+  /// valid as long as the array lives and is not donated. Work in a stream that reads it must be
+  /// complete before the array dies.
   const void* data() const;
 
   /// Blocks until the value is computed.
   void wait() const;
 
-  /// Values, shape, dtype and device for people; long arrays are elided.
+  /// Values, shape, dtype and device as text. Long arrays are abbreviated.
   std::string to_string() const;
 
   struct State;  // runtime/memory/array_state.h
@@ -127,8 +134,9 @@ class Array {
 };
 
 template <>
-std::vector<bool> Array::to_vector<bool>() const;  ///< one bool an element
+std::vector<bool> Array::to_vector<bool>() const;  ///< one bool for each element
 
+/// Prints to_string(). Waits for the value.
 std::ostream& operator<<(std::ostream& out, const Array& array);
 
 }  // namespace braze

@@ -14,33 +14,33 @@ namespace braze {
 
 struct Program;
 
-/// What a call will allocate, known before it runs.
+/// The memory that a call will allocate, known before it runs.
 struct MemoryPlan {
-  uint64_t output_bytes = 0;     ///< fresh outputs (not those that update an input)
-  uint64_t temporary_bytes = 0;  ///< the arena
-  uint64_t peak_bytes = 0;       ///< both: what the call adds to the device's live bytes
+  uint64_t output_bytes = 0;     ///< outputs, except those that update an input
+  uint64_t temporary_bytes = 0;  ///< temporaries
+  uint64_t peak_bytes = 0;       ///< the sum: what the call adds to the live bytes of the device
 };
 
-/// Immutable and shareable: `run` is const and may be called from any thread at once.
+/// A Program loaded on a device. It is immutable: many threads may call `run` at the same time.
 class Executable {
  public:
   Executable() = default;
   /// Loads the program's code. Unsupported if the device cannot run the program's target.
   static Executable load(std::shared_ptr<const Program> program, const Device& device);
 
-  /// Enqueues one execution and returns its results, which may still be computing. Arguments are in
-  /// the order of the program's inputs. An argument that an output updates is donated: its memory
-  /// becomes the output's, and every handle of that argument is dead from then on.
-  /// InvalidArgument names the argument and both types if one does not fit; ResourceExhausted
-  /// leaves all arguments as they were.
+  /// Submits one execution and returns its results, which may still be under computation. Arguments
+  /// have the order of the program's inputs. If an output updates an input, the argument is
+  /// donated: the output takes over its memory, and every handle of the argument is dead. If an
+  /// argument does not fit, InvalidArgument names it and both types. After ResourceExhausted all
+  /// arguments are unchanged.
   std::vector<Array> run(std::span<const Array> arguments) const;
 
-  /// The plan for arguments of these shapes.
+  /// The memory plan of a call with arguments of these shapes.
   MemoryPlan memory_plan(std::span<const Array> arguments) const;
 
-  const Program& program() const;                              ///< what was loaded
+  const Program& program() const;                              ///< the program that was loaded
   Device device() const;                                       ///< where it runs
-  explicit operator bool() const { return impl_ != nullptr; }  ///< not default-constructed
+  explicit operator bool() const { return impl_ != nullptr; }  ///< false if default-constructed
 
   struct Impl;
 
@@ -48,20 +48,22 @@ class Executable {
   std::shared_ptr<const Impl> impl_;
 };
 
-/// One kernel launch that happened.
+/// A kernel launch that was recorded.
 struct LaunchRecord {
-  std::string kernel;   ///< made of the user's op names
+  std::string kernel;   ///< made from the names of the user's ops
   std::string program;  ///< name of the program
   Device device;        ///< where it ran
   double seconds = 0;   ///< on the device
-  uint64_t bytes = 0;   ///< model bytes: what is read of every input, every output; once
+  uint64_t bytes = 0;   ///< model bytes: every input that is read and every output, once
   uint64_t flops = 0;   ///< floating-point operations
 };
 
-/// The launches of this process since `clear_launch_history`, oldest first, at most the last
-/// 65,536. Recording is off until `record_launches(true)`.
+/// Switches the recording of launches on or off. It is off at first. At most the last 65,536
+/// launches are kept.
 void record_launches(bool on);
+/// The recorded launches since `clear_launch_history`, oldest first. Waits for running launches.
 std::vector<LaunchRecord> launch_history();
+/// Forgets the recorded launches.
 void clear_launch_history();
 
 }  // namespace braze

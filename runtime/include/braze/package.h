@@ -6,9 +6,9 @@
 //   Array scores = classify(pixels)[0];
 //
 // A package holds machine code that runs with the rights of this process. Its checksums show that
-// it is whole, not who made it. So it is loaded only from a file that belongs to this user or to
-// root and that nobody else can write, as are the folders above it; or, where keys are named, from
-// any file that one of them has signed (`braze sign`).
+// it is whole, not who made it. It is therefore loaded only from a file that belongs to this user
+// or to root and that nobody else can write; the same must hold for the folders above it. If keys
+// are named, it is loaded instead from any file that one of them has signed (`braze sign`).
 #pragma once
 
 #include <map>
@@ -24,23 +24,24 @@
 
 namespace braze {
 
+/// How a package is loaded: which weights, and whom to trust.
 struct PackageOptions {
-  /// A .safetensors file, or the .json index of several, in place of the package's weights.
+  /// A .safetensors file, or the .json index of several, used in place of the package's weights.
   std::string weights = {};
-  /// Takes code from a file that others can write. Only for files whose maker you trust and know by
-  /// other means.
+  /// Accepts code from a file that others can write. Use it only for files whose maker you trust
+  /// and know by other means.
   bool trust_any_owner = false;
-  /// Public keys, or folders of them. If any are named, here or else by the environment variable
-  /// BRAZE_TRUST_KEYS, the package must be signed by one of them; who owns the file, or can write
-  /// it, then plays no part.
+  /// Public keys, or folders of them. If keys are named here, or otherwise by the environment
+  /// variable BRAZE_TRUST_KEYS, one of them must have signed the package. It then does not matter
+  /// who owns the file or can write it.
   std::vector<std::string> trust_keys = {};
 };
 
 /// An input or output of a packaged function.
 struct PackagedTensor {
   std::string name;                ///< as in the graph
-  DType dtype = DType::F32;        ///< of the elements
-  std::vector<std::string> shape;  ///< extents, "64" or in symbols: "n", "4*n"
+  DType dtype = DType::F32;        ///< the element type
+  std::vector<std::string> shape;  ///< extents, such as "64", "n" or "4*n"
   /// "f32[n, 64]".
   std::string type() const;
 };
@@ -51,12 +52,13 @@ struct PackagedVariant {
   std::string format;  ///< "image", "cubin", "ptx"
 };
 
-/// A function that is ready on a device. A cheap handle; may be called from any thread.
+/// A function that is loaded on a device. A cheap handle; any thread may call it.
 class LoadedFunction {
  public:
-  /// One call: arguments in the order of `PackagedFunction::inputs`. Enqueues, as Executable::run.
-  /// InvalidArgument if one does not fit.
+  /// One call. The arguments have the order of `PackagedFunction::inputs`. Like Executable::run, it
+  /// submits the work and returns. InvalidArgument if an argument does not fit.
   std::vector<Array> run(std::span<const Array> arguments) const;
+  /// The same, with the arguments one by one.
   template <class... Arrays>
   std::vector<Array> operator()(const Arrays&... arguments) const {
     const Array all[sizeof...(arguments) + 1] = {arguments...};  // no array has length 0
@@ -64,12 +66,13 @@ class LoadedFunction {
   }
 
   Device device() const;  ///< where it runs
-  /// What a call with these arguments will allocate.
+  /// The memory that a call with these arguments will allocate.
   MemoryPlan memory_plan(std::span<const Array> arguments) const;
   /// The code that was chosen for the device.
   const PackagedVariant& variant() const;
 
   struct State;
+  /// For Braze itself.
   explicit LoadedFunction(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   const std::shared_ptr<const State>& state() const { return state_; }  ///< for Braze itself
 
@@ -77,47 +80,50 @@ class LoadedFunction {
   std::shared_ptr<const State> state_;
 };
 
-/// One function of a package. A cheap handle, which keeps the package.
+/// One function of a package. A cheap handle, which keeps the package open.
 class PackagedFunction {
  public:
   const std::string& name() const;  ///< as in the graph
-  /// What a call takes: the inputs that no weight is bound to.
+  /// The arguments of a call, which are the inputs without a weight.
   std::vector<PackagedTensor> inputs() const;
-  std::vector<PackagedTensor> outputs() const;  ///< in the order of results
-  /// Sizes that a call decides, with their range: "n: 1..64".
+  std::vector<PackagedTensor> outputs() const;  ///< the results of a call, in order
+  /// The symbols, which the shapes of a call decide, with their ranges: "n: 1..64".
   std::vector<std::string> symbols() const;
-  std::vector<PackagedVariant> variants() const;  ///< one a machine it is compiled for
+  std::vector<PackagedVariant> variants() const;  ///< one for each target
 
-  /// Loads the code that suits `device` best, and the weights: on a CPU they stay in the mapped
-  /// file, elsewhere they are copied. Unsupported, with what there is, if no code runs there;
-  /// InvalidArgument or DataLoss if a weight is missing or of another type.
+  /// Loads the code that suits `device` best, and the weights. On a CPU the weights stay in the
+  /// mapped file; on other devices they are copied. Unsupported, with a list of the variants, if no
+  /// code runs on the device. InvalidArgument or DataLoss if a weight is missing or has another
+  /// type.
   LoadedFunction load(const Device& device = default_device()) const;
-  /// The same with weights at hand, by their names in the package: all of them and no others.
+  /// The same with the given weights, by their names in the package: all of them and no others.
   LoadedFunction load(const Device& device, const std::map<std::string, Array>& weights) const;
 
   struct State;
+  /// For Braze itself.
   explicit PackagedFunction(std::shared_ptr<const State> state) : state_(std::move(state)) {}
 
  private:
   std::shared_ptr<const State> state_;
 };
 
-/// A package file. A cheap handle; may be used from any thread.
+/// A package file. A cheap handle; any thread may use it.
 class Package {
  public:
-  /// Maps a package and checks it. InvalidArgument if it is none, is not to be trusted, or is not
-  /// signed by a key that is named; Unsupported for a version that this Braze does not read;
-  /// DataLoss if it is damaged.
+  /// Maps a package and checks it. InvalidArgument if the file is not a package, is not to be
+  /// trusted, or is not signed by a key that is named. Unsupported if this Braze cannot read the
+  /// version of the format. DataLoss if the file is damaged.
   static Package load(const std::string& path, PackageOptions options = {});
 
   std::vector<std::string> functions() const;  ///< their names
-  /// The function of this name; without one, the package's only function. InvalidArgument, with
-  /// those there are, if there is none.
+  /// The function of this name, or the only function if no name is given. If there is none,
+  /// InvalidArgument lists the functions.
   PackagedFunction function(std::string_view name = {}) const;
-  /// What is known of its making: names and values.
+  /// Facts about how the package was made, as names and values.
   std::vector<std::pair<std::string, std::string>> facts() const;
 
   struct State;
+  /// For Braze itself.
   explicit Package(std::shared_ptr<const State> state) : state_(std::move(state)) {}
   const std::shared_ptr<const State>& state() const { return state_; }  ///< for Braze itself
 

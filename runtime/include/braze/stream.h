@@ -1,15 +1,15 @@
-// stream.h — Stream, Event, PinnedMemory: in which order a device does things, and beside what.
+// stream.h — Stream, Event and PinnedMemory: the order in which a device works.
 //
 //   Stream ours(gpu), theirs = Stream::of_host(gpu, cuda_stream);
 //   {
 //     StreamGuard guard(theirs);   // this thread's calls run there
-//     y = f(x);                    // behind what the host application put into its stream
+//     y = f(x);                    // after the work that the host program put into its stream
 //   }
 //
-// A device does what it is told in the order of its main stream. A call may run in another stream,
-// beside the calls of the main one and of others; an array that crosses from one to another is
-// waited for where it must be, and memory is reused only once all streams are done with it. On
-// devices that do one thing at a time, such as "cpu", all streams are one.
+// By default a device works in the order of its main stream. Calls in different streams can run at
+// the same time. When an array is used in another stream, that stream waits if it must. Memory is
+// reused only when all streams have finished with it. On devices that do one thing at a time, such
+// as "cpu", all streams are one.
 #pragma once
 
 #include <cstddef>
@@ -23,17 +23,17 @@ namespace braze {
 class DeviceDriver;
 class DeviceStream;
 
-/// A point in a stream. A cheap handle; may be used from any thread.
+/// A point in a stream. A cheap handle; any thread may use it.
 class Event {
  public:
   /// A point before everything.
   Event() = default;
-  /// Blocks until everything before it is complete. Throws Device if some of it failed.
+  /// Waits until all work before it is complete. Throws Device if some of that work failed.
   void wait() const;
-  /// Whether everything before it is complete, or some of it failed, which `wait` tells.
+  /// Whether all work before it is complete or some of it failed; `wait` reports the failure.
   bool done() const;
-  /// The CUevent, for the host application's streams; it is recorded, and lives as long as a copy
-  /// of this. Null on devices without a driver's events.
+  /// The CUevent, for streams of the host program. It is recorded, and lives as long as a copy of
+  /// this object. Null on devices that have no such events.
   void* native() const;
 
   struct State;
@@ -44,32 +44,33 @@ class Event {
   std::shared_ptr<State> state_;
 };
 
-/// An order of work on a device. A cheap handle; may be used from any thread. Arrays keep the
-/// stream that they were made in.
+/// A queue of work on a device. A cheap handle; any thread may use it. Arrays keep alive the stream
+/// in which they were made.
 class Stream {
  public:
-  /// A new stream, beside all others.
+  /// A new stream.
   explicit Stream(const Device& device);
-  /// The stream that calls use where there is no StreamGuard.
+  /// The stream that calls use without a StreamGuard.
   static Stream main(const Device& device);
-  /// A stream of the host application's on a GPU: a CUstream, which may be null for CUDA's default
-  /// stream. It must live as long as this, its copies and the arrays made in it. Unsupported on
-  /// other devices.
+  /// A stream of the host program on a GPU: a CUstream, or null for CUDA's default stream. It must
+  /// live as long as this object, its copies and the arrays made in it. Unsupported on other
+  /// devices.
   static Stream of_host(const Device& device, void* cuda_stream);
 
-  Device device() const;  ///< whose it is
-  /// The CUstream, into which the host application may put work of its own; null on devices without
-  /// a driver's streams.
+  Device device() const;  ///< the device of the stream
+  /// The CUstream. The host program may put work of its own into it. Null on devices that have no
+  /// such streams.
   void* native() const;
 
-  /// A point behind everything in the stream so far.
+  /// A point after all work that is in the stream now.
   Event record() const;
-  /// What comes later into the stream waits for `event`, which may be of another device.
+  /// Makes all later work of the stream wait for `event`, which may belong to another device.
   void wait(const Event& event) const;
-  /// The same for an event of the host application's, a CUevent that has been recorded.
-  /// Unsupported on devices without a driver's events.
+  /// The same for an event of the host program, a CUevent that has been recorded. Unsupported on
+  /// devices that have no such events.
   void wait_native(void* cuda_event) const;
-  /// Blocks until everything in the stream so far is complete. Throws Device if some of it failed.
+  /// Waits until all work that is in the stream now is complete. Throws Device if some of it
+  /// failed.
   void synchronize() const;
 
   /// For Braze itself.
@@ -83,7 +84,7 @@ class Stream {
   std::shared_ptr<DeviceStream> stream_;  // null: the main one
 };
 
-/// Has this thread's calls on the stream's device run in `stream`, for a scope.
+/// Makes this thread's calls on the stream's device run in the stream, for a scope.
 class StreamGuard {
  public:
   explicit StreamGuard(Stream stream);  ///< until it goes out of scope
@@ -92,18 +93,18 @@ class StreamGuard {
   StreamGuard& operator=(const StreamGuard&) = delete;
 };
 
-/// The stream of this thread's innermost StreamGuard for `device`, else its main stream.
+/// The stream of this thread's innermost StreamGuard for `device`, or its main stream.
 Stream current_stream(const Device& device);
 
-/// Memory of the host that a GPU copies from and to at full speed while the host goes on; ordinary
-/// memory for other devices. A cheap handle: copies of it are the same memory, which goes with the
-/// last of them and the last copy that is under way. Array::from_pinned and Array::copy_to_pinned
-/// use it.
+/// Host memory that a GPU copies from and to at full speed while the host continues; ordinary
+/// memory for other devices. A cheap handle: copies of it share the memory. The memory is freed
+/// with the last handle and the last running copy. Array::from_pinned and Array::copy_to_pinned use
+/// it.
 class PinnedMemory {
  public:
-  /// ResourceExhausted where memory ends.
+  /// ResourceExhausted if there is not enough memory.
   explicit PinnedMemory(size_t bytes, const Device& device = default_device());
-  /// All of it. What a copy reads or writes must be left alone until that copy is complete.
+  /// All bytes. Do not change what a running copy reads or writes until that copy is complete.
   std::span<std::byte> bytes() const;
 
   struct State;
