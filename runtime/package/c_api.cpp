@@ -35,12 +35,15 @@ braze_function::braze_function(braze::LoadedFunction function) : value(std::move
   name = program.name;
   device = executable.device().name();
   report = braze::with_locations(program.report, program.locations);
+  std::vector<int64_t> arguments(program.inputs.size(), -1);
   for (size_t i = 0; i < program.inputs.size(); ++i) {
     if (value.state()->bound[i].valid()) continue;
+    arguments[i] = static_cast<int64_t>(inputs.size());
     inputs.push_back({program.inputs[i].name, program.inputs[i].type.to_string()});
   }
   for (const auto& output : program.outputs)
-    outputs.push_back({output.name, output.type.to_string()});
+    outputs.push_back(
+        {output.name, output.type.to_string(), output.updates ? arguments[*output.updates] : -1});
 }
 
 namespace braze {
@@ -82,6 +85,8 @@ static_assert(sizeof(braze_package_options) >= kFirstPackageOptions &&
 
 thread_local std::string last_error, last_error_code;
 thread_local int entered = 0;  // streams
+thread_local std::vector<std::string> device_names;
+thread_local std::string default_device_name;
 
 braze_status status_of(ErrorKind kind) {
   switch (kind) {
@@ -259,6 +264,27 @@ braze_status braze_configure(const braze_config* config) {
   return guarded([&] { configure(config_of(need(config, "config"))); });
 }
 
+size_t braze_devices(void) {
+  guarded([&] {
+    device_names.clear();
+    for (const Device& device : devices()) device_names.push_back(device.name());
+  });
+  return device_names.size();
+}
+
+const char* braze_device_name(size_t index) {
+  return index < device_names.size() ? device_names[index].c_str() : nullptr;
+}
+
+const char* braze_default_device(void) {
+  guarded([&] { default_device_name = default_device().name(); });
+  return default_device_name.c_str();
+}
+
+braze_status braze_synchronize(const char* device) {
+  return guarded([&] { synchronize(Device(&need(device, "device"))); });
+}
+
 braze_status braze_package_load(const char* path, const braze_package_options* options,
                                 braze_package** out) {
   return guarded([&] {
@@ -324,6 +350,15 @@ const char* braze_function_output_type(const braze_function* function, size_t in
              [&](const auto& f) { return at(f.outputs, index, &braze_function::Tensor::type); });
 }
 
+int64_t braze_function_output_replaces(const braze_function* function, size_t index) {
+  int64_t replaced = -1;
+  guarded([&] {
+    const auto& outputs = need(function, "function").outputs;
+    if (index < outputs.size()) replaced = outputs[index].replaces;
+  });
+  return replaced;
+}
+
 const char* braze_function_device(const braze_function* function) {
   return ask(function, "function", [](const auto& f) { return f.device.c_str(); });
 }
@@ -377,6 +412,18 @@ braze_status braze_array_to_dlpack_unversioned(const braze_array* array,
     need(out, "out") = nullptr;
     *out = to_dlpack_unversioned(need(array, "array").value);
   });
+}
+
+braze_status braze_array_to_device(const braze_array* array, const char* device,
+                                   braze_array** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_array(need(array, "array").value.to(Device(&need(device, "device"))));
+  });
+}
+
+braze_status braze_array_wait(const braze_array* array) {
+  return guarded([&] { need(array, "array").value.wait(); });
 }
 
 void braze_array_release(braze_array* array) { delete array; }
@@ -439,6 +486,13 @@ braze_status braze_stream_of_host(const char* device, void* cuda_stream, braze_s
   return guarded([&] {
     need(out, "out") = nullptr;
     *out = new braze_stream{Stream::of_host(Device(&need(device, "device")), cuda_stream)};
+  });
+}
+
+braze_status braze_stream_current(const char* device, braze_stream** out) {
+  return guarded([&] {
+    need(out, "out") = nullptr;
+    *out = new braze_stream{current_stream(Device(&need(device, "device")))};
   });
 }
 

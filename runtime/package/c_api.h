@@ -17,6 +17,7 @@ struct braze_function {
 
   struct Tensor {
     std::string name, type;
+    int64_t replaces = -1;  // of an output: the argument whose memory it takes over
   };
   braze::LoadedFunction value;
   std::string name, device, report;

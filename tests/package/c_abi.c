@@ -68,6 +68,34 @@ static int check_names(const braze_package* package, const braze_function* updat
   CHECK(strcmp(braze_function_output_name(update, 1), "") == 0);
   CHECK(strcmp(braze_function_output_type(update, 1), "f32[n]") == 0);
   CHECK(braze_function_output_type(update, 2) == NULL);
+  CHECK(braze_function_output_replaces(update, 0) == 0);
+  CHECK(braze_function_output_replaces(update, 1) == -1);
+  CHECK(braze_function_output_replaces(update, 2) == -1);
+  CHECK(braze_function_output_replaces(NULL, 0) == -1);
+  return 0;
+}
+
+static int check_devices(void) {
+  const float x[2] = {3, 4};
+  float y[2] = {0};
+  const int64_t shape[1] = {2};
+  braze_array *here = NULL, *there = NULL;
+  size_t i, cpus = 0;
+  CHECK(braze_device_name(0) == NULL); /* nobody asked how many */
+  for (i = 0; i < braze_devices(); ++i) cpus += strcmp(braze_device_name(i), "cpu") == 0;
+  CHECK(cpus == 1 && braze_device_name(i) == NULL);
+  CHECK(strcmp(braze_default_device(), "cpu") == 0);
+  CHECK(braze_array_from_host(BRAZE_F32, 1, shape, x, "interpreter", &here) == BRAZE_OK);
+  CHECK(braze_array_to_device(here, "cpu", &there) == BRAZE_OK);
+  CHECK(strcmp(braze_array_device(there), "cpu") == 0);
+  CHECK(braze_array_wait(there) == BRAZE_OK && braze_synchronize("cpu") == BRAZE_OK);
+  CHECK(braze_array_to_host(there, y, sizeof(y)) == BRAZE_OK && y[0] == 3 && y[1] == 4);
+  braze_array_release(here);
+  braze_array_release(there);
+  CHECK(braze_array_to_device(NULL, "cpu", &there) == BRAZE_INVALID_ARGUMENT);
+  CHECK(braze_array_wait(NULL) == BRAZE_INVALID_ARGUMENT);
+  CHECK(braze_synchronize("nowhere") == BRAZE_INVALID_ARGUMENT);
+  CHECK(strcmp(braze_last_error_code(), "no-such-device") == 0);
   return 0;
 }
 
@@ -79,6 +107,8 @@ static int check_streams(const braze_function* scale) {
   CHECK(braze_stream_of_host("cpu", NULL, &stream) == BRAZE_UNSUPPORTED && stream == NULL);
   CHECK(braze_stream_new("cpu", &stream) == BRAZE_OK);
   CHECK(braze_stream_native(stream) == NULL);
+  braze_stream_release(stream);
+  CHECK(braze_stream_current("cpu", &stream) == BRAZE_OK);
   CHECK(braze_stream_enter(stream) == BRAZE_OK);
   CHECK(scale_run(scale, 3, x, y) == BRAZE_OK && y[5] == 12);
   CHECK(braze_stream_leave() == BRAZE_OK);
@@ -130,6 +160,7 @@ int main(int argc, char** argv) {
   config.threads = 1;
   config.log = count_lines;
   config.log_user = &logged;
+  config.default_device = "cpu";
   CHECK(braze_configure(&config) == BRAZE_OK);
 
   CHECK(braze_package_load("/none.bzp", NULL, &package) == BRAZE_NOT_FOUND);
@@ -162,6 +193,7 @@ int main(int argc, char** argv) {
   CHECK(check_names(package, update) == 0);
   braze_package_release(package); /* functions keep what they need */
   CHECK(check_borrowed(scale) == 0 && check_streams(scale) == 0 && check_config() == 0);
+  CHECK(check_devices() == 0);
   CHECK(braze_function_inputs(scale) == 1 && braze_function_outputs(scale) == 1);
   CHECK(strcmp(braze_function_device(scale), "cpu") == 0);
 

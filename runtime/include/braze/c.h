@@ -128,6 +128,17 @@ const char* braze_last_error_code(void);
  * BRAZE_INVALID_ARGUMENT if it comes later, and for impossible values. */
 braze_status braze_configure(const braze_config* config);
 
+/** How many devices the process has. Asking opens CUDA's driver. */
+size_t braze_devices(void);
+/** The name of device `index`, below braze_devices(), such as "cuda:0"; NULL beyond. Good until this
+ * thread's next braze_devices(). */
+const char* braze_device_name(size_t index);
+/** The device of whoever names none: the configured one, else the first GPU, else "cpu". Good until
+ * this thread asks again. */
+const char* braze_default_device(void);
+/** Waits until all work that was given to the device is done. An error of that work is returned. */
+braze_status braze_synchronize(const char* device);
+
 /** Maps and checks a package. `options` may be NULL. BRAZE_INVALID_ARGUMENT if the file is not a
  * package or others could have written it, and for options of a wrong size. BRAZE_UNSUPPORTED if
  * this library cannot read the version of the format, BRAZE_NOT_FOUND if the file does not exist,
@@ -164,6 +175,9 @@ const char* braze_function_input_type(const braze_function* function, size_t ind
 const char* braze_function_output_name(const braze_function* function, size_t index);
 /** The type of that result, or NULL. */
 const char* braze_function_output_type(const braze_function* function, size_t index);
+/** The argument whose memory result `index` takes over, and which is dead after a call; -1 if there
+ * is none. */
+int64_t braze_function_output_replaces(const braze_function* function, size_t index);
 /** The device that the function was loaded on. */
 const char* braze_function_device(const braze_function* function);
 
@@ -190,6 +204,10 @@ braze_status braze_array_to_dlpack(const braze_array* array, struct DLManagedTen
 /** The same for libraries that know only the form before DLPack 1.0. */
 braze_status braze_array_to_dlpack_unversioned(const braze_array* array,
                                                struct DLManagedTensor** out);
+/** The same value on another device, as an array of its own; a copy where it is not there yet. */
+braze_status braze_array_to_device(const braze_array* array, const char* device, braze_array** out);
+/** Waits until the value is computed. An error of the call that computes it is returned here. */
+braze_status braze_array_wait(const braze_array* array);
 /** Releases an array. */
 void braze_array_release(braze_array* array);
 /** The type of its elements. */
@@ -220,6 +238,8 @@ braze_status braze_stream_new(const char* device, braze_stream** out);
 /** Wraps a CUDA stream of the host program; NULL is CUDA's default stream. The stream must live as
  * long as this handle and the arrays that are made in it. */
 braze_status braze_stream_of_host(const char* device, void* cuda_stream, braze_stream** out);
+/** The stream in which this thread's calls on `device` run. */
+braze_status braze_stream_current(const char* device, braze_stream** out);
 /** Releases a stream. Work in it continues. */
 void braze_stream_release(braze_stream* stream);
 /** Until the next braze_stream_leave(), this thread's calls on the device of the stream run in the
