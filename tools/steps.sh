@@ -5,16 +5,41 @@ logs=$root/build/logs
 mkdir -p "$logs"
 cd "$root"
 
+# progress LOG: how far the command is that writes this log: "[31/250]" of Ninja, "31/250 Test" of CTest.
+progress() {
+  tail -c 4000 "$1" | sed -nE 's@^ *\[?([0-9]+)/([0-9]+)(\]| Test ).*@\1 \2@p' | tail -n 1 |
+    awk '{ printf "%5d of %d, %d %%", $1, $2, 100 * $1 / $2 }'
+}
+
+# watch NAME LOG: keeps a line on the terminal until it is killed, or the script is gone.
+watch() {
+  local start=$SECONDS
+  while sleep 0.5 && kill -0 $$ 2>/dev/null; do
+    printf '\r\e[K%-20s%4d s %s' "$1" $((SECONDS - start)) "$(progress "$2")"
+  done
+}
+
 # step NAME COMMAND...
 step() {
-  local name=$1 start=$SECONDS
+  local name=$1 start=$SECONDS log=$logs/$1.log watcher= result=0
   shift
   printf '%-20s' "$name"
-  if "$@" >"$logs/$name.log" 2>&1; then
+  : >"$log"
+  if [[ -t 1 ]]; then
+    watch "$name" "$log" &
+    watcher=$!
+  fi
+  "$@" >"$log" 2>&1 || result=$?
+  if [[ -n $watcher ]]; then
+    kill "$watcher" 2>/dev/null || true
+    wait "$watcher" 2>/dev/null || true
+    printf '\r\e[K%-20s' "$name"
+  fi
+  if [[ $result -eq 0 ]]; then
     printf '%4d s\n' $((SECONDS - start))
   else
     printf 'failed after %d s; the end of build/logs/%s.log:\n' $((SECONDS - start)) "$name"
-    tail -n 60 "$logs/$name.log"
+    tail -n 60 "$log"
     return 1
   fi
 }
