@@ -1,15 +1,17 @@
 #!/usr/bin/env bash
 # Installs what building Braze needs, on Debian 12, and nothing when all of it is there.
-# Usage: tools/setup.sh [--sanitizers] [--gpu]
+# Usage: tools/setup.sh [--sanitizers] [--gpu] [--python]
 #   --sanitizers  adds clang 22 and its runtimes, for tools/sanitize.sh
 #   --gpu         fetches NVIDIA's PTX assembler, NVRTC and NVTX from PyPI into third_party/ (107 MiB, unpacked
 #                 297), unless a CUDA toolkit has them, so that GPU code is made and assembled without one.
 #                 Where there is an NVIDIA driver this is done without the option. What cannot be fetched
 #                 is no error: all else works without.
+#   --python      adds the headers of Python and its virtual environments, for tools/wheel.sh and its tests
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
 # with static libraries; the headers of fmt, CLI11, GoogleTest with GoogleMock, Google Benchmark, zlib, zstd, xxHash, PCRE2,
-# utf8proc, protozero and MPFR, and libsodium for signatures; pip for --gpu. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
+# utf8proc, protozero and MPFR, and libsodium for signatures; pip for --gpu;
+# the headers of Python 3.9 or later for --python. Name the LLVM by LLVM_DIR=<prefix>/lib/cmake/llvm and other prefixes by
 # CMAKE_PREFIX_PATH, both in the environment; every preset and script follows them.
 set -euo pipefail
 cd "$(dirname "$0")/.."
@@ -66,6 +68,11 @@ packages=(
 )
 if [[ -z ${LLVM_DIR:-} ]]; then packages+=(llvm-22-dev); fi
 if [[ " $* " == *" --sanitizers "* ]]; then packages+=(clang-22 libclang-rt-22-dev llvm-22); fi
+# What can be missing: without it less is built and tested.
+wished=()
+if [[ " $* " == *" --python "* ]]; then wished+=(python3-dev python3-venv); fi
+# No other package needs pip: one of another origin will do.
+if [[ $wants_wheels == true ]] && ! has_pip; then wished+=(python3-pip); fi
 
 log=$(mktemp)
 trap 'status=$?; if [[ $status -ne 0 ]]; then tail -n 30 "$log" >&2; fi; rm -f "$log"' EXIT
@@ -76,28 +83,37 @@ apt() {
   "${as_root[@]}" env DEBIAN_FRONTEND=noninteractive apt-get -qq -o Dpkg::Use-Pty=0 "$@" >>"$log" 2>&1
 }
 
-install_packages() {
-  local missing=() package status
-  for package in "${packages[@]}"; do
+# missing_of PACKAGE...: those that are not installed.
+missing_of() {
+  local package status
+  for package in "$@"; do
     status=$(dpkg-query -W -f '${db:Status-Status}' "$package" 2>/dev/null || true)
-    if [[ $status != installed ]]; then missing+=("$package"); fi
+    if [[ $status != installed ]]; then echo "$package"; fi
   done
-  # No other package needs pip: one of another origin will do.
-  if [[ $wants_wheels == true ]] && ! has_pip; then missing+=(python3-pip); fi
-  if [[ ${#missing[@]} -eq 0 ]]; then
+}
+
+install_packages() {
+  local missing optional
+  mapfile -t missing < <(missing_of "${packages[@]}")
+  mapfile -t optional < <(missing_of "${wished[@]}")
+  if [[ ${#missing[@]} -eq 0 && ${#optional[@]} -eq 0 ]]; then
     echo 'setup: all packages are there'
     return
   fi
   if [[ $EUID -ne 0 ]] && ! command -v sudo >/dev/null; then
-    if [[ ${missing[*]} == python3-pip ]]; then return; fi
+    if [[ ${#missing[@]} -eq 0 ]]; then
+      echo "setup: goes on without ${optional[*]}, for there is neither root nor sudo"
+      return
+    fi
     echo "setup: needs root or sudo to install: ${missing[*]}" >&2
     echo "setup: the comment in $0 says how to go on without them" >&2
     exit 1
   fi
-  echo "setup: installing ${missing[*]}"
-  if [[ ${missing[*]} == python3-pip ]]; then
+  echo setup: installing "${missing[@]}" "${optional[@]}"
+  if [[ ${#missing[@]} -eq 0 ]]; then
     # All that is built is there, so that no network is no reason to stop.
-    { apt update && apt install --no-install-recommends python3-pip; } || true
+    { apt update && apt install --no-install-recommends "${optional[@]}"; } ||
+      echo "setup: goes on without ${optional[*]}, which cannot be installed"
     return
   fi
   apt update
@@ -106,7 +122,7 @@ install_packages() {
     echo '  deb http://deb.debian.org/debian-security bookworm-security main' >&2
     exit 1
   fi
-  apt install --no-install-recommends "${missing[@]}"
+  apt install --no-install-recommends "${missing[@]}" "${optional[@]}"
 }
 
 if command -v dpkg-query >/dev/null; then

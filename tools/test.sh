@@ -4,7 +4,7 @@
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 
-tools/setup.sh --gpu
+tools/setup.sh --gpu --python
 step configure cmake --preset dev
 step build cmake --build --preset dev
 
