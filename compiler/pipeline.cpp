@@ -423,7 +423,8 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
     return std::move(tiling.tiled);
   };
   const std::string* given = given_schedule(options, name);
-  const bool by_tree = is_pointwise(space) || space.running;  // nothing else serves these
+  // Nothing else serves these.
+  const bool by_tree = is_pointwise(space) || space.running || space.passes.empty();
   if (given && !has_keys(*given) && (by_tree || given->find(' ') != std::string::npos))
     return shown(tile_loops(request, parse_steps(*given, "--schedule")));
   if (given && by_tree)
@@ -432,10 +433,12 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
   if (!given && (options.loop_tree || by_tree)) {
     auto made = tile_loops(request);
     if (auto* tiling = std::get_if<TreeTiling>(&made)) return shown(std::move(*tiling));
-    viewers.show({"refusal", name, [&] {
-                    const auto& refusal = std::get<Refusal>(made);
-                    return fmt::format("{}: {}\n", refusal.code->name, refusal.why);
-                  }});
+    const auto& refusal = std::get<Refusal>(made);
+    viewers.show({"refusal", name,
+                  [&] { return fmt::format("{}: {}\n", refusal.code->name, refusal.why); }});
+    if (space.passes.empty())
+      fail(*refusal.code, fmt::format("@{} has no loop tree: {}", name, refusal.why),
+           {.fix = "please report this"});
   }
   viewers.show({"loops", name, [&] {
                   return to_text(build_loops(request.forms, request.fusion, name, request.aliases));
@@ -450,7 +453,8 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const Graph graph = run_passes(source, options.precision, target, viewers);
   const LoopForms forms(graph);
   const Partition parts = in_span("pass", "fusion", {}, [&] {
-    return partition(forms, target, {options.fuse, options.by_cost});
+    return partition(forms, target,
+                     {options.fuse, options.by_cost, options.precision != Precision::Strict});
   });
   const std::string report =
       fmt::format("precision {}\n{}", name(options.precision), to_text(graph, parts));

@@ -16,6 +16,8 @@ namespace {
 // whose operations are mostly single adds and multiplies.
 constexpr double kElementwiseEfficiency = 0.25;
 constexpr double kContractionEfficiency = 0.8;
+// Matrix units multiply 16-bit numbers this much faster.
+constexpr double kMatrixSpeed = 14;
 // Of the shorter of memory and compute time, the share that the other does not hide.
 constexpr double kNotOverlapped = 0.25;
 
@@ -174,6 +176,14 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   return work;
 }
 
+// What fits the shared cache was left there by the kernel before, or is on its next use. `cached`:
+// what that cache holds besides, `again`: what it does not hold when it is read again.
+double moving_seconds(double bytes, const Target& target, double cached = 0, double again = 0) {
+  const double resident = std::min(bytes, static_cast<double>(target.l3_bytes));
+  return (resident + cached) / target.cache_bytes_per_second +
+         (bytes - resident + again) / target.memory_bytes_per_second;
+}
+
 // What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share
 // some.
 double running_instances(const Space& space, const Target& target) {
@@ -221,17 +231,33 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
   }
   cost.flops = work.flops;
 
-  const double bytes = cost.bytes_read + cost.bytes_written;
-  // What fits the shared cache was left there by the kernel before, or is on its next use.
-  const double resident = std::min(bytes, static_cast<double>(target.l3_bytes));
-  const double memory_seconds =
-      (resident + work.cached_again) / target.cache_bytes_per_second +
-      (bytes - resident + work.read_again) / target.memory_bytes_per_second;
+  const double memory_seconds = moving_seconds(cost.bytes_read + cost.bytes_written, target,
+                                               work.cached_again, work.read_again);
   cost.seconds = target.launch_seconds * (1 + phases) +
                  (std::max(memory_seconds, work.seconds) +
                   kNotOverlapped * std::min(memory_seconds, work.seconds)) /
                      (space.running ? std::min(cost.instances / std::max(target.cores, 1), 1.0)
                                     : busy_share(cost.instances, tile, target));
+  return cost;
+}
+
+std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusion& fusion,
+                                             const Target& target) {
+  auto made = schedule(build_loops(forms, fusion, "estimate"), target);
+  if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
+  const TreeWork work = work_of(std::get<Scheduled>(made).tree, target);
+  Cost cost;
+  for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
+  for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
+  cost.instances = work.instances;
+  cost.flops = work.operations + work.products + work.matrix_products;
+  const double computing = work.operations / (target.flops_per_second * kElementwiseEfficiency) +
+                           (work.products + work.matrix_products / kMatrixSpeed) /
+                               (target.flops_per_second * kContractionEfficiency);
+  const double moving = moving_seconds(cost.bytes_read + cost.bytes_written, target);
+  cost.seconds = target.launch_seconds +
+                 (std::max(moving, computing) + kNotOverlapped * std::min(moving, computing)) /
+                     std::min(cost.instances / std::max(target.cores, 1), 1.0);
   return cost;
 }
 

@@ -6,8 +6,10 @@
 
 #include <optional>
 #include <string>
+#include <variant>
 
 #include "compiler/fusion/space.h"
+#include "compiler/loops/steps/refusal.h"
 #include "ir/target/target.h"
 
 namespace braze {
@@ -27,6 +29,10 @@ struct Cost {
 /// nothing, share no loops.
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
                              const Target& target);
+
+/// The cost of a Fusion that only a loop tree can say, or why none can.
+std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusion& fusion,
+                                             const Target& target);
 
 /// Operations to compute `node` once at one index, through the nodes that are `inside` and no
 /// reductions.

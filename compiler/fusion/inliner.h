@@ -14,6 +14,7 @@
 //     Value inside(const Conditions&);
 //     Value apply(ElementwiseOp, std::span<const Value>, DType result);
 //     Expr as_index(const Value&, const Expr& extent);  // a symbol for a loaded index, clamped
+//     NodeId origin;  // if there is one: whose row `apply` is
 //     // A value that is there already; asked for those that are wanted unconditionally.
 //     std::optional<Value> cached(NodeId node, const std::vector<Expr>& at);
 //   };
@@ -138,6 +139,9 @@ class Inliner {
 
     const Node& graph_node = forms_.graph()[node];
     std::vector<Value> values;
+    const auto note_node = [&] {
+      if constexpr (requires { sink_.origin; }) sink_.origin = node;
+    };
     values.reserve(form.body.size());
     for (const BodyStep& step : form.body) {
       switch (step.kind) {
@@ -166,6 +170,7 @@ class Inliner {
         case BodyStep::Kind::Apply: {
           std::vector<Value> arguments;
           for (uint32_t a : step.arguments) arguments.push_back(values[a]);
+          note_node();
           values.push_back(sink_.apply(step.op, arguments, step.dtype));
           break;
         }

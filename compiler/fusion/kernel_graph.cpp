@@ -29,7 +29,7 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
     if (live[i] && root[i]) make_kernel(NodeId(i), root);
   for (size_t k = 0; k < kernels_.size(); ++k) {
     const NodeId only = kernels_[k].roots.front();
-    if (leaves(only, k, k)) kernels_[k].fusion.outputs = {only};
+    if (leaves(only, {&k, 1})) kernels_[k].fusion.outputs = {only};
     for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after})
       for (NodeId value : *needed)
         if (kernel_of(value) != kNone)  // of a lower number
@@ -132,17 +132,22 @@ void KernelGraph::each_reader(size_t k, Visit&& visit) const {
       if (kernel_of(reader) != k) visit(kernel_of(reader));
 }
 
-bool KernelGraph::connected_around(size_t a, size_t b) const {
-  const auto [first, last] = level_[a] < level_[b] ? std::pair(a, b) : std::pair(b, a);
+bool KernelGraph::connected_around(std::span<const size_t> kernels) const {
+  const auto among = [&](size_t k) { return std::ranges::find(kernels, k) != kernels.end(); };
+  size_t highest = 0;
+  for (const size_t k : kernels) highest = std::max(highest, level_[k]);
   ++search_;
-  std::vector<size_t> open{first};
+  std::vector<size_t> open(kernels.begin(), kernels.end());
   while (!open.empty()) {
     const size_t k = open.back();
     open.pop_back();
     bool found = false;
     each_reader(k, [&](size_t reader) {
-      if (reader == last) found = found || k != first;
-      if (level_[reader] >= level_[last] || seen_[reader] == search_) return;
+      if (among(reader)) {
+        found = found || !among(k);
+        return;
+      }
+      if (level_[reader] >= highest || seen_[reader] == search_) return;
       seen_[reader] = search_;
       open.push_back(reader);
     });
@@ -151,46 +156,54 @@ bool KernelGraph::connected_around(size_t a, size_t b) const {
   return false;
 }
 
-bool KernelGraph::leaves(NodeId root, size_t a, size_t b) const {
+bool KernelGraph::leaves(NodeId root, std::span<const size_t> kernels) const {
   if (is_empty(root)) return false;
   const auto& readers = read_by_[root.index];
   return is_output_[root.index] || std::any_of(readers.begin(), readers.end(), [&](NodeId reader) {
-           return kernel_of(reader) != a && kernel_of(reader) != b;
+           return std::ranges::find(kernels, kernel_of(reader)) == kernels.end();
          });
 }
 
-Candidate KernelGraph::united(size_t a, size_t b) const {
-  const Candidate &first = kernels_[a], &second = kernels_[b];
-  const auto unite = [](const std::vector<NodeId>& x, const std::vector<NodeId>& y) {
+Candidate KernelGraph::united(std::span<const size_t> kernels) const {
+  const auto unite = [&](const auto& list_of) {
     std::vector<NodeId> out;
-    std::set_union(x.begin(), x.end(), y.begin(), y.end(), std::back_inserter(out));
+    for (const size_t k : kernels) {
+      const std::vector<NodeId>& list = list_of(kernels_[k]);
+      std::vector<NodeId> both;
+      std::ranges::set_union(out, list, std::back_inserter(both));
+      out = std::move(both);
+    }
     return out;
   };
   Candidate merged;
-  merged.roots = unite(first.roots, second.roots);
+  merged.roots = unite([](const Candidate& k) -> auto& { return k.roots; });
   Fusion& fusion = merged.fusion;
-  fusion.nodes = unite(first.fusion.nodes, second.fusion.nodes);
+  fusion.nodes = unite([](const Candidate& k) -> auto& { return k.fusion.nodes; });
   const auto contains = [](const std::vector<NodeId>& nodes, NodeId node) {
     return std::binary_search(nodes.begin(), nodes.end(), node);
   };
-  fusion.inputs = unite(first.fusion.inputs, second.fusion.inputs);
+  fusion.inputs = unite([](const Candidate& k) -> auto& { return k.fusion.inputs; });
   std::erase_if(fusion.inputs, [&](NodeId input) { return contains(fusion.nodes, input); });
-  fusion.after = unite(first.fusion.after, second.fusion.after);
+  fusion.after = unite([](const Candidate& k) -> auto& { return k.fusion.after; });
   std::erase_if(fusion.after, [&](NodeId value) {
     return contains(fusion.nodes, value) || contains(fusion.inputs, value);
   });
   for (NodeId root : merged.roots)
-    if (leaves(root, a, b)) fusion.outputs.push_back(root);
+    if (leaves(root, kernels)) fusion.outputs.push_back(root);
   return merged;
 }
 
-size_t KernelGraph::replace(size_t a, size_t b, Candidate merged) {
+size_t KernelGraph::replace(std::span<const size_t> kernels, Candidate merged) {
   const size_t k = kernels_.size();
   for (NodeId root : merged.roots) kernel_of_[root.index] = k;
-  alive_[a] = alive_[b] = false;
+  size_t level = 0;
+  for (const size_t part : kernels) {
+    alive_[part] = false;
+    level = std::max(level, level_[part]);
+  }
   kernels_.push_back(std::move(merged));
   alive_.push_back(true);
-  level_.push_back(std::max(level_[a], level_[b]));
+  level_.push_back(level);
   if (seen_.size() < kernels_.size()) seen_.resize(kernels_.size());
   raise_levels_after(k);
   return k;

@@ -5,6 +5,7 @@
 // that merge are replaced by a new one.
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "compiler/fusion/cost.h"
@@ -38,16 +39,18 @@ class KernelGraph {
   size_t kernel_of(NodeId root) const { return kernel_of_[root.index]; }
   /// All kernels that compute a node.
   std::vector<size_t> homes(NodeId node) const { return kernels_with(homes_[node.index]); }
+  /// Roots whose first kernels read a root or input.
+  const std::vector<NodeId>& readers(NodeId value) const { return read_by_[value.index]; }
   /// Kernels that share an edge or an input with `k`. Of the many that may share one value, only
   /// those are neighbours that stand nearest in the graph.
   std::vector<size_t> neighbours(size_t k) const;
-  /// Whether one of the two needs the other through a third.
-  bool connected_around(size_t a, size_t b) const;
+  /// Whether one of these needs another through one that is not among them.
+  bool connected_around(std::span<const size_t> kernels) const;
 
-  /// The two as one, not measured yet.
-  Candidate united(size_t a, size_t b) const;
-  /// Puts `merged` in place of the two; its number.
-  size_t replace(size_t a, size_t b, Candidate merged);
+  /// These as one, not measured yet.
+  Candidate united(std::span<const size_t> kernels) const;
+  /// Puts `merged` in place of these; its number.
+  size_t replace(std::span<const size_t> kernels, Candidate merged);
 
   /// The kernels in an order in which they can run.
   std::vector<size_t> order() const;
@@ -58,8 +61,8 @@ class KernelGraph {
   bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().range().max == 0; }
   void add_readers(size_t k, NodeId value, std::vector<NodeId>& roots) const;
   std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;
-  /// Whether a root must reach memory if `a` and `b` are one kernel.
-  bool leaves(NodeId root, size_t a, size_t b) const;
+  /// Whether a root must reach memory if these are one kernel.
+  bool leaves(NodeId root, std::span<const size_t> kernels) const;
   template <class Visit>
   void each_reader(size_t k, Visit&& visit) const;
   void raise_levels_after(size_t k);

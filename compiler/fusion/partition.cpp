@@ -1,9 +1,11 @@
 #include "compiler/fusion/partition.h"
 
 #include <algorithm>
+#include <array>
 #include <map>
 #include <optional>
 #include <set>
+#include <span>
 
 #include "compiler/fusion/inlined_size.h"
 #include "compiler/fusion/kernel_graph.h"
@@ -26,6 +28,8 @@ constexpr size_t kMostTensors = 128;
 // A choice of one out of this many values computes so much in vain that these have kernels of their
 // own, if they cost something.
 constexpr double kFewChoices = 4;
+// Kernels that are tried as one at once, at most.
+constexpr size_t kMostOfCascade = 16;
 
 struct Merge {
   std::optional<Candidate> merged;
@@ -258,21 +262,30 @@ class Search {
     }
     const Price price = prices_.of(kernel.fusion);
     if (price.refusal && detail)
-      *detail = fmt::format("%{} and %{}", price.first.index, price.second.index);
+      *detail = price.why.empty()
+                    ? fmt::format("%{} and %{}", price.first.index, price.second.index)
+                    : price.why;
     kernel.refusal = price.refusal;
     kernel.cost = price.cost;
   }
 
   // --- Merging --------------------------------------------------------------------------------
 
-  Merge try_merge(Pair pair) {
+  Merge try_merge(std::span<const size_t> kernels) {
     ++tried_;
-    const Candidate &first = kernels_[pair.first], &second = kernels_[pair.second];
-    for (const Candidate* kernel : {&first, &second})
-      if (kernel->refusal) return {{}, kernel->refusal, {}, 0};
-    if (packs(first, second) || packs(second, first)) return {{}, &reasons::kPacked, {}, 0};
-    if (kernels_.connected_around(pair.first, pair.second)) return {{}, &reasons::kCycle, {}, 0};
-    Candidate merged = kernels_.united(pair.first, pair.second);
+    Cost apart;  // the sums of all
+    double most_instances = 0;
+    for (const size_t k : kernels) {
+      const Candidate& kernel = kernels_[k];
+      if (kernel.refusal) return {{}, kernel.refusal, {}, 0};
+      for (const size_t other : kernels)
+        if (packs(kernel, kernels_[other])) return {{}, &reasons::kPacked, {}, 0};
+      apart.seconds += kernel.cost.seconds;
+      apart.flops += kernel.cost.flops;
+      most_instances = std::max(most_instances, kernel.cost.instances);
+    }
+    if (kernels_.connected_around(kernels)) return {{}, &reasons::kCycle, {}, 0};
+    Candidate merged = kernels_.united(kernels);
     if (merged.fusion.inputs.size() + merged.fusion.outputs.size() > kMostTensors)
       return {{}, &reasons::kManyTensors, {}, 0};
     if (!inlines_within_bounds(forms_, merged.fusion.nodes))
@@ -280,15 +293,12 @@ class Search {
     std::string detail;
     measure(merged, &detail);
     if (merged.refusal) return {{}, merged.refusal, detail, 0};
-    const double apart = first.cost.seconds + second.cost.seconds;
-    const double saving = apart - merged.cost.seconds;
+    const double saving = apart.seconds - merged.cost.seconds;
     if (saving > 0 || !options_.by_cost) return {std::move(merged), nullptr, {}, saving};
-    detail =
-        fmt::format("apart {:.3g} us, fused {:.3g} us", apart * 1e6, merged.cost.seconds * 1e6);
-    const bool starved =
-        merged.cost.instances <
-        std::min<double>(target_.cores, std::max(first.cost.instances, second.cost.instances));
-    const bool recomputes = merged.cost.flops > 1.25 * (first.cost.flops + second.cost.flops);
+    detail = fmt::format("apart {:.3g} us, fused {:.3g} us", apart.seconds * 1e6,
+                         merged.cost.seconds * 1e6);
+    const bool starved = merged.cost.instances < std::min<double>(target_.cores, most_instances);
+    const bool recomputes = merged.cost.flops > 1.25 * apart.flops;
     return {{},
             starved      ? &reasons::kParallelism
             : recomputes ? &reasons::kRecomputeCost
@@ -297,30 +307,84 @@ class Search {
             saving};
   }
 
+  // The kernels between a dot and the dots that its factors are made of, itself included, and those
+  // that reduce the same values: a cascade pays as a whole, or not at all. Empty: there is no other
+  // dot.
+  std::vector<size_t> cascade_of(NodeId dot) const {
+    std::set<size_t> out = {kernels_.kernel_of(dot)};
+    bool several = false;
+    const auto reduces = [&](NodeId node) {
+      const LoopForm* form = forms_.find(node);
+      return form && form->reduces() && !form->is_dot;
+    };
+    std::vector<bool> seen(graph_.size());
+    std::vector<NodeId> open = graph_[dot].operands;
+    while (!open.empty() && out.size() <= kMostOfCascade) {
+      const NodeId node = open.back();
+      open.pop_back();
+      if (seen[node.index] || is_source(node)) continue;
+      seen[node.index] = true;
+      const LoopForm* form = forms_.find(node);
+      if (const size_t k = kernels_.kernel_of(node); k != KernelGraph::kNone) {
+        out.insert(k);
+        for (const NodeId reader : kernels_.readers(node))
+          if (reduces(reader)) out.insert(kernels_.kernel_of(reader));
+      }
+      if (form && form->is_dot) {
+        several = true;
+        continue;
+      }
+      open.insert(open.end(), graph_[node].operands.begin(), graph_[node].operands.end());
+    }
+    if (!several || out.size() > kMostOfCascade) return {};
+    return {out.begin(), out.end()};
+  }
+
+  // A dot whose factor is made of another's sums by reductions along what it sums.
+  void merge_cascades() {
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const NodeId node(i);
+      const LoopForm* form = live_[i] ? forms_.find(node) : nullptr;
+      if (!form || !form->is_dot || kernels_.kernel_of(node) == KernelGraph::kNone) continue;
+      const std::vector<size_t> cascade = cascade_of(node);
+      if (cascade.size() < 2) continue;
+      Merge merge = try_merge(cascade);
+      if (merge.merged)
+        kernels_.replace(cascade, *std::move(merge.merged));
+      else
+        for (const size_t k : cascade)
+          for (const NodeId root : kernels_[k].roots) refused_cascades_.emplace(root, merge);
+    }
+  }
+
   // Merges wait in order of what they save; of equal ones, the oldest kernels come first.
   void merge_all() {
+    // What a cascade sums is rounded otherwise than the graph says.
+    if (options_.relaxed) merge_cascades();
     using Rank = std::pair<double, Pair>;  // what the merge costs, and of whom it is
     std::map<Rank, Candidate> waiting;
     const auto consider = [&](Pair pair) {
-      Merge merge = try_merge(pair);
+      Merge merge = try_merge(std::array{pair.first, pair.second});
       if (merge.merged)
         waiting.emplace(Rank{-merge.saving, pair}, *std::move(merge.merged));
       else
         refused_.emplace(pair, std::move(merge));
     };
     for (size_t k = 0; k < kernels_.size(); ++k)
-      for (size_t other : kernels_.neighbours(k))
-        if (other < k) consider({other, k});
+      if (kernels_.alive(k))
+        for (size_t other : kernels_.neighbours(k))
+          if (other < k) consider({other, k});
     while (!waiting.empty()) {
       auto best = waiting.extract(waiting.begin());
       const auto [a, b] = best.key().second;
       // Since this was tried, other merges may have taken one of the two or closed a path.
       if (!kernels_.alive(a) || !kernels_.alive(b)) continue;
-      if (kernels_.connected_around(a, b)) {
+      const std::array pair{a, b};
+      if (kernels_.connected_around(pair)) {
         refused_.emplace(Pair{a, b}, Merge{{}, &reasons::kCycle, {}, 0});
         continue;
       }
-      const size_t k = kernels_.replace(a, b, std::move(best.mapped()));
+      const size_t k = kernels_.replace(pair, std::move(best.mapped()));
       for (size_t other : kernels_.neighbours(k)) consider({other, k});
     }
   }
@@ -366,7 +430,13 @@ class Search {
       if (kernels_[k].refusal) return {producer, consumer, kernels_[k].refusal, {}};
     const auto verdict = refused_.find(std::minmax(home, *apart));
     if (verdict == refused_.end()) return {producer, consumer, &reasons::kCrowded, {}};
-    return {producer, consumer, verdict->second.refusal, verdict->second.detail};
+    std::string detail = verdict->second.detail;
+    const auto cascade = refused_cascades_.find(producer);
+    if (cascade != refused_cascades_.end() && !kernels_.homes(consumer).empty())
+      detail += fmt::format("{}as a cascade: {}{}", detail.empty() ? "" : "; ",
+                            cascade->second.refusal->name,
+                            cascade->second.detail.empty() ? "" : ", " + cascade->second.detail);
+    return {producer, consumer, verdict->second.refusal, std::move(detail)};
   }
 
   const LoopForms& forms_;
@@ -377,7 +447,8 @@ class Search {
   KernelGraph kernels_;
   Prices prices_;
   size_t tried_ = 0;
-  std::map<Pair, Merge> refused_;  // verdicts on neighbours that stay apart
+  std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay apart
+  std::map<NodeId, Merge> refused_cascades_;  // by root: of the first that it was tried in
 };
 
 std::string node_text(const Graph& graph, NodeId node) {

@@ -36,6 +36,7 @@ struct Partition {
 struct PartitionOptions {
   bool fuse = true;     ///< false: every node that computes is a kernel of its own
   bool by_cost = true;  ///< false: whatever can be one kernel is, however slow
+  bool relaxed = true;  ///< what is only summed may be rounded elsewhere
 };
 
 Partition partition(const LoopForms& forms, const Target& target,

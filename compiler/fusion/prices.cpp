@@ -1,6 +1,7 @@
 #include "compiler/fusion/prices.h"
 
 #include <algorithm>
+#include <set>
 #include <unordered_map>
 
 #include "compiler/fusion/reasons.h"
@@ -92,13 +93,38 @@ Price Prices::of(const Fusion& fusion) {
     if (price.refusal) price.first = place(price.first), price.second = place(price.second);
   }
   if (!price.refusal) return price;
-  return {price.refusal, fusion.nodes[price.first.index], fusion.nodes[price.second.index], {}};
+  return {price.refusal,
+          fusion.nodes[price.first.index],
+          fusion.nodes[price.second.index],
+          {},
+          price.why};
+}
+
+// Whether a dot's factor is made of another dot's sums.
+bool Prices::is_cascade(const Fusion& fusion) const {
+  std::set<NodeId> made_of_dots;
+  for (NodeId node : fusion.nodes) {
+    const auto& operands = graph_[node].operands;
+    const LoopForm* form = forms_.find(node);
+    const bool dot = form && form->is_dot;
+    const bool reads = std::ranges::any_of(
+        operands, [&](NodeId operand) { return made_of_dots.contains(operand); });
+    if (dot && reads) return true;
+    if (dot || reads) made_of_dots.insert(node);
+  }
+  return false;
 }
 
 Price Prices::find(const Fusion& fusion) const {
   const auto found = find_space(forms_, fusion);
-  if (const auto* none = std::get_if<NoSpace>(&found))
-    return {none->code, none->first, none->second};
+  if (const auto* none = std::get_if<NoSpace>(&found)) {
+    Price price{none->code, none->first, none->second};
+    if (!is_cascade(fusion)) return price;
+    const auto by_tree = estimate_by_tree(forms_, fusion, target_);
+    if (const auto* cost = std::get_if<Cost>(&by_tree)) return {.cost = *cost};
+    price.why = std::get<Refusal>(by_tree).why;
+    return price;
+  }
   // What one loop along the scans' axis cannot walk is not one kernel.
   if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
     return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};

@@ -20,6 +20,7 @@ struct Price {
   const Code* refusal = nullptr;
   NodeId first = {}, second = {};
   Cost cost = {};
+  std::string why = {};  ///< what the loop tree says of a refusal
 };
 
 class Prices {
@@ -36,6 +37,7 @@ class Prices {
 
   void number_nodes();
   Key key_of(const Fusion& fusion);
+  bool is_cascade(const Fusion& fusion) const;
   Price find(const Fusion& fusion) const;
 
   const LoopForms& forms_;

@@ -8,6 +8,7 @@
 #include "compiler/fusion/space.h"
 #include "compiler/loops/axes.h"
 #include "ir/graph/text.h"
+#include "ir/ops/scalar.h"
 
 namespace braze {
 
@@ -47,10 +48,66 @@ struct BodySink {
     return push({.kind = LoopStep::Kind::Inside, .dtype = DType::Bool, .conditions = conditions});
   }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
+    if (const auto at = as_index(op, arguments, result)) return index(*at, result);
+    if (op == ElementwiseOp::exp && relaxed && (*relaxed)[origin.index] && may_approximate(result))
+      return approximate_exp(arguments[0], result);
     return push({.kind = LoopStep::Kind::Apply,
                  .dtype = result,
                  .op = op,
                  .arguments = {arguments.begin(), arguments.end()}});
+  }
+  // Arithmetic on indices is an index, where no integer wraps around.
+  std::optional<Expr> as_index(ElementwiseOp op, std::span<const Value> arguments, DType result) {
+    if (!is_integer(result)) return std::nullopt;
+    std::vector<Expr> at;
+    bool any = false;
+    for (const Value argument : arguments) {
+      const LoopStep& s = (*steps)[argument];
+      any = any || s.kind == LoopStep::Kind::Index;
+      if (s.kind == LoopStep::Kind::Index)
+        at.push_back(s.at[0]);
+      else if (s.kind == LoopStep::Kind::Constant && is_integer(s.dtype))
+        at.emplace_back(bits_to_int(s.dtype, s.bits));
+      else
+        return std::nullopt;
+    }
+    if (!any) return std::nullopt;
+    Expr out;
+    if (op == ElementwiseOp::convert)
+      out = at[0];
+    else if (op == ElementwiseOp::add)
+      out = at[0] + at[1];
+    else if (op == ElementwiseOp::sub)
+      out = at[0] - at[1];
+    else
+      return std::nullopt;
+    const auto range = out.range();
+    const bool fits = range.min >= INT32_MIN && range.max <= INT32_MAX &&
+                      (result == DType::I32 || result == DType::I64);
+    return fits ? std::optional(out) : std::nullopt;
+  }
+  static bool may_approximate(DType dtype) { return dtype == DType::F32 || is_half(dtype); }
+  Value approximate_exp(Value value, DType result) {
+    const auto in_f32 = [&](ElementwiseOp op, std::vector<Value> arguments) {
+      return push({.dtype = DType::F32, .op = op, .arguments = std::move(arguments)});
+    };
+    if (is_half(result)) value = in_f32(ElementwiseOp::convert, {value});
+    const Value log2_e = constant(DType::F32, constant_bits(DType::F32, 1.4426950408889634));
+    // A difference from what was reduced takes one operation an element.
+    const LoopStep difference = (*steps)[value];
+    const bool from_total = difference.kind == LoopStep::Kind::Apply &&
+                            difference.op == ElementwiseOp::sub &&
+                            (*steps)[difference.arguments[1]].kind == LoopStep::Kind::Read;
+    if (from_total) {
+      const Value total = in_f32(ElementwiseOp::mul, {difference.arguments[1], log2_e});
+      value = in_f32(ElementwiseOp::fma,
+                     {difference.arguments[0], log2_e, in_f32(ElementwiseOp::neg, {total})});
+    } else {
+      value = in_f32(ElementwiseOp::mul, {value, log2_e});
+    }
+    value = in_f32(ElementwiseOp::approx_exp2, {value});
+    if (!is_half(result)) return value;
+    return push({.dtype = result, .op = ElementwiseOp::convert, .arguments = {value}});
   }
   // What is out of range is clamped.
   Expr as_index(Value value, const Expr& extent) {
@@ -69,6 +126,8 @@ struct BodySink {
 
   const Graph* graph = nullptr;
   const std::vector<NodeId>* stored = nullptr;
+  const std::vector<bool>* relaxed = nullptr;
+  NodeId origin = {};                                              // whose form is walked
   std::vector<std::pair<NodeId, std::vector<Expr>>> visited = {};  // of `stored`
 };
 
@@ -87,7 +146,7 @@ constexpr size_t kNone = SIZE_MAX;
 class TreeBuilder {
  public:
   TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name,
-              const std::map<NodeId, NodeId>& aliases)
+              const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed)
       : forms_(forms),
         graph_(forms.graph()),
         fusion_(fusion),
@@ -95,6 +154,11 @@ class TreeBuilder {
         inside_(membership(graph_, fusion.nodes)),
         names_(graph_) {
     tree_.name = name;
+    const auto dots = std::ranges::count_if(fusion.nodes, [&](NodeId node) {
+      const LoopForm* form = forms.find(node);
+      return form && form->is_dot;
+    });
+    if (dots > 1) relaxed_ = relaxed;
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -148,7 +212,8 @@ class TreeBuilder {
       root_of_[node] = number;
     }
     LoopBody& body = root.task.body;
-    BodySink sink{.steps = &body.steps, .graph = &graph_, .stored = &fusion_.outputs};
+    BodySink sink{
+        .steps = &body.steps, .graph = &graph_, .stored = &fusion_.outputs, .relaxed = relaxed_};
     Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
     if (form && form->placement) {
@@ -509,6 +574,7 @@ class TreeBuilder {
   const Fusion& fusion_;
   const std::map<NodeId, NodeId>& aliases_;
   const std::vector<bool> inside_;
+  const std::vector<bool>* relaxed_ = nullptr;
   const GraphPrinter names_;
   Axes axes_;
   LoopTree tree_;
@@ -523,8 +589,8 @@ class TreeBuilder {
 }  // namespace
 
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
-                     const std::map<NodeId, NodeId>& aliases) {
-  return TreeBuilder(forms, fusion, name, aliases).build();
+                     const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed) {
+  return TreeBuilder(forms, fusion, name, aliases, relaxed).build();
 }
 
 }  // namespace braze

@@ -3,8 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <functional>
+#include <set>
 
 #include "compiler/loops/rules/facts.h"
+#include "compiler/loops/steps/places.h"
 
 namespace braze {
 
@@ -29,8 +31,51 @@ std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine
 
 }  // namespace
 
+namespace {
+
+// Of a tree with reductions: each task by itself, at all its indices.
+TreeWork work_of_tasks(const LoopTree& tree) {
+  TreeWork out;
+  const auto indices = [&](const LoopTask& wanted) {
+    double count = 1;
+    for (const LoopRegion& phase : tree.phases)
+      for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+        if (&task != &wanted) return;
+        std::set<size_t> axes = own_axes(tree, task);
+        axes.insert(task.over.begin(), task.over.end());
+        for (const Loop* loop : around)
+          for (const LoopLevel& level : loop->levels) axes.insert(level.axis);
+        for (const size_t axis : axes) count *= static_cast<double>(planned_extent(tree, axis));
+      });
+    return count;
+  };
+  for (const LoopRegion& phase : tree.phases) {
+    const auto* only = phase.size() == 1 ? std::get_if<Box<Loop>>(&phase[0]) : nullptr;
+    double instances = 1;
+    if (only && (*only)->on == Machine::Grid)
+      for (const LoopLevel& level : (*only)->levels)
+        instances *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
+                               static_cast<double>(level.turn));
+    out.instances = std::max(out.instances, instances);
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      const bool on_vectors = task.unit == Unit::None || task.unit == Unit::Fma;
+      if (task.kind == LoopTask::Kind::Dot)
+        (on_vectors ? out.products : out.matrix_products) += 2 * indices(task);
+      if (task.kind == LoopTask::Kind::Fold) out.operations += indices(task);
+    });
+  }
+  out.operations += operations(tree, {}, indices).varying;
+  return out;
+}
+
+}  // namespace
+
 TreeWork work_of(const LoopTree& tree, const Target& target) {
   TreeWork out;
+  bool reduces = tree.phases.size() != 1;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) { reduces |= task.has_state(); });
+  if (reduces) return work_of_tasks(tree);
   double elements = 1, along = 1;
   std::optional<size_t> lane;
   for (size_t axis = 0; axis < tree.axes.size(); ++axis) {

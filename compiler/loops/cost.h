@@ -1,5 +1,4 @@
-// cost.h — what cost reads off a scheduled tree: section 4 of docs/design/0003-loop-tree.md. So far
-// of loops without reductions.
+// cost.h — what cost reads off a scheduled tree: section 4 of docs/design/0003-loop-tree.md.
 #pragma once
 
 #include "compiler/loops/tree.h"
@@ -8,9 +7,11 @@
 namespace braze {
 
 struct TreeWork {
-  double instances = 1;   ///< of the grid
-  double tile = 1;        ///< elements of one
-  double operations = 0;  ///< of all elements
+  double instances = 1;        ///< of the grid
+  double tile = 1;             ///< elements of one
+  double operations = 0;       ///< of all elements
+  double products = 0;         ///< operations of dots on vector units
+  double matrix_products = 0;  ///< and on matrix units
 };
 TreeWork work_of(const LoopTree& tree, const Target& target);
 

@@ -505,8 +505,7 @@ void TreeEmitter::stream(const Loop& loop) {
       turn(stream, 0);
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
-  } else if (!loop.parts.empty() && part_ != Part::Stages && is_tail(loop.parts[0], axis)) {
-    if (!stream.by_axis) refuse(loop.location, "a tail is cut off in a plain loop without bounds");
+  } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
     // Whole turns, then at most one in which tiles reach behind the end.
     const Expr whole =
         builder_.let("whole", stream.low + floordiv(last - stream.low, length) * Expr(length));
@@ -545,6 +544,25 @@ bool TreeEmitter::is_tail(const IndexComparison& part, size_t axis) const {
 
 bool TreeEmitter::is_decided(const IndexComparison& part) const {
   return std::find(decided_.begin(), decided_.end(), part) != decided_.end();
+}
+
+// Whether what is decided here says that the axis has not ended: `axis <= other`, in all of a turn
+// of the other, which begins before its own end.
+bool TreeEmitter::is_implied(size_t axis) const {
+  return std::any_of(decided_.begin(), decided_.end(), [&](const IndexComparison& part) {
+    using Kind = IndexComparison::Kind;
+    const bool less = part.kind == Kind::Lt || part.kind == Kind::Le;
+    if (part.kind == Kind::Eq || part.kind == Kind::Ne) return false;
+    const Expr above = less ? part.left - part.right : part.right - part.left;
+    for (size_t other = 0; other < tree_.axes.size(); ++other) {
+      if (other == axis || !above.uses(name_of(other))) continue;
+      // axis - other + distance <= 0
+      const Expr distance = above - tree_.axes[axis].index() + tree_.axes[other].index();
+      if (distance.uses(name_of(axis)) || distance.uses(name_of(other))) return false;
+      return proves_at_most(tree_.axes[other].extent, tree_.axes[axis].extent + distance);
+    }
+    return false;
+  });
 }
 
 void TreeEmitter::turn(const Stream& stream, const Expr& index) {

@@ -115,6 +115,7 @@ class TreeEmitter {
   void grid_parts(size_t n);
   bool is_tail(const IndexComparison& part, size_t axis) const;
   bool is_decided(const IndexComparison& part) const;
+  bool is_implied(size_t axis) const;
   Expr undecided(const Stream& stream, const IndexComparison& part) const;
   bool is_static(const Loop& loop) const;
   void for_static(std::string_view hint, int64_t count,
@@ -180,6 +181,7 @@ class TreeEmitter {
   void note_layout(const Layout& layout);
   void note_layouts();
   void turned(const LoopTask& task, const Layout& layout);
+  bool moves_by_boxes(const LoopTask& task, const TaskTile& tile) const;
   void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
   ValueId rounded(ValueId value, DType dtype);
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);
@@ -233,7 +235,8 @@ class TreeEmitter {
   std::vector<ValueOperand> memo_;                              // of the body at hand
   std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a computed index
   std::map<ValueId, ValueId> widened_;                          // f32 of 16-bit values
-  std::unordered_map<uint64_t, std::vector<Question>> asked_;   // in this scope, by hash
+  std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of nothing
+  std::unordered_map<uint64_t, std::vector<Question>> asked_;  // in this scope, by hash
   uint64_t scope_ = 0;
   // Roles.
   std::vector<Pipe> pipes_;

@@ -71,10 +71,12 @@ MemoryId TreeEmitter::field(const LoopTask& stage, Channel& channel) {
         turns[axis] > 0 ? turns[axis] : tree_.axes[axis].extent.as_constant().value_or(0);
     if (extent != 1) out.shape.emplace_back(extent);
   }
-  const bool matrix =
-      out.shape.size() >= 2 &&
-      out.shape.back().is_multiple_of(kSwizzle / static_cast<int64_t>(size_of(value.dtype)));
-  if (matrix) out.swizzle = kSwizzle;
+  // Rows of a matrix are whole panels; what a turn does not take of the last is not read.
+  const int64_t panel = kSwizzle / static_cast<int64_t>(size_of(value.dtype));
+  if (out.shape.size() >= 2) {
+    out.shape.back() = ceildiv(out.shape.back(), panel) * Expr(panel);
+    out.swizzle = kSwizzle;
+  }
   code_.memories.push_back(std::move(out));
   return MemoryId(code_.memories.size() - 1);
 }
@@ -93,8 +95,9 @@ void TreeEmitter::put(Pipe& pipe) {
     TaskTile tile = tile_of({}, shared_);
     size_t d = 0;
     for (const size_t axis : tree_.values[stage.target].axes) {
-      const int64_t extent = extent_of(axis, shared_);
-      if (extent != 1) tile.index[name_of(axis)] += position_symbol('d', d++, extent);
+      if (extent_of(axis, shared_) == 1) continue;
+      const int64_t extent = code_[channel.fields[i]].shape[d].as_constant().value();
+      tile.index[name_of(axis)] += position_symbol('d', d++, extent);
     }
     CopyOp copy{.memory = MemoryId(load.source), .at = substituted(load.at, tile)};
     copy.guard = clipped(load.at, copy.at, tree_.tensors[load.source].type.shape);

@@ -162,8 +162,8 @@ ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const Task
 
 // What was made in this region is there.
 ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
-  if (tree_.roles || s.kind == LoopStep::Kind::Read) return step(body, s, tile);
   if (scope_ != builder_.scope()) forget();
+  if (s.kind == LoopStep::Kind::Read) return step(body, s, tile);
   Question question{s, {}, tile.extents, {}};
   question.step.arguments.clear();
   question.step.at = substituted(s.at, tile);
@@ -189,6 +189,7 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
 void TreeEmitter::forget() {
   asked_.clear();
   widened_.clear();
+  guarded_.clear();
   scope_ = builder_.scope();
 }
 
@@ -203,19 +204,6 @@ Condition TreeEmitter::conditions(const std::vector<RangeCondition>& list, const
 }
 
 namespace {
-
-std::optional<IndexComparison::Kind> comparison_of(ElementwiseOp op) {
-  constexpr std::pair<ElementwiseOp, IndexComparison::Kind> kKinds[] = {
-      {ElementwiseOp::lt, IndexComparison::Kind::Lt},
-      {ElementwiseOp::le, IndexComparison::Kind::Le},
-      {ElementwiseOp::gt, IndexComparison::Kind::Gt},
-      {ElementwiseOp::ge, IndexComparison::Kind::Ge},
-      {ElementwiseOp::eq, IndexComparison::Kind::Eq},
-      {ElementwiseOp::ne, IndexComparison::Kind::Ne}};
-  for (const auto& [row, kind] : kKinds)
-    if (row == op) return kind;
-  return std::nullopt;
-}
 
 std::vector<Expr> expressions(const Condition& condition) {
   std::vector<Expr> out;
@@ -255,21 +243,11 @@ ValueOperand TreeEmitter::step(const LoopBody& body, const LoopStep& s, const Ta
     case LoopStep::Kind::Apply:
       break;
   }
-  const auto is_index = [&](uint32_t argument) {
-    return body.steps[argument].kind == LoopStep::Kind::Index;
-  };
-  if (const auto kind = comparison_of(s.op); kind && !decided_.empty()) {
-    const LoopStep &left = body.steps[s.arguments[0]], &right = body.steps[s.arguments[1]];
-    if (is_index(s.arguments[0]) && is_index(s.arguments[1]) &&
-        is_decided({left.at[0], *kind, right.at[0]}))
-      return ValueOperand::literal(DType::Bool, 1);
-  }
   // Indices are compared as they are, without a tile of integers.
-  if (const auto kind = comparison_of(s.op);
-      kind && is_index(s.arguments[0]) && is_index(s.arguments[1])) {
-    const auto at =
-        substituted({body.steps[s.arguments[0]].at[0], body.steps[s.arguments[1]].at[0]}, tile);
-    return test({{at[0], *kind, at[1]}});
+  if (const auto compared = comparison_of_indices(body, s)) {
+    if (is_decided(*compared)) return ValueOperand::literal(DType::Bool, 1);
+    const auto at = substituted({compared->left, compared->right}, tile);
+    return test({{at[0], compared->kind, at[1]}});
   }
   return apply(body, s, tile);
 }
@@ -311,7 +289,6 @@ ValueOperand TreeEmitter::widened(const ValueOperand& operand, DType dtype) {
   if (operand.is_literal())
     return ValueOperand::literal(DType::F32,
                                  constant_bits(DType::F32, bits_to_double(dtype, operand.bits)));
-  if (tree_.roles) return builder_.row(ElementwiseOp::convert, {operand}, DType::F32);
   auto [found, added] = widened_.try_emplace(operand.value);
   if (added) found->second = builder_.row(ElementwiseOp::convert, {operand}, DType::F32);
   return found->second;
@@ -356,7 +333,7 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
     const IndexComparison tail{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
                                tree_.axes[axis].extent};
     const IndexComparison inside{index, IndexComparison::Kind::Lt, tail.right};
-    if (!is_decided(tail) && !proves_in_bounds(index, tail.right) &&
+    if (!is_decided(tail) && !is_implied(axis) && !proves_in_bounds(index, tail.right) &&
         std::find(out.begin(), out.end(), inside) == out.end())
       out.push_back(inside);
   }
@@ -427,10 +404,12 @@ ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
 
 // While nothing was seen, bodies and ratios use 0 in place of the identity.
 ValueId TreeEmitter::guarded(size_t value, ValueId running) {
+  const auto [found, added] = guarded_.try_emplace(running, running);
+  if (!added) return found->second;
   const ValueId nothing = seen_nothing(value, running);
   if (!nothing) return running;
   const ValueOperand zero = ValueOperand::literal(code_[running].type.dtype, 0);
-  return builder_.row(ElementwiseOp::select, {nothing, zero, running});
+  return found->second = builder_.row(ElementwiseOp::select, {nothing, zero, running});
 }
 
 // The part of a tile that the task at hand reads, with the dimensions of the task.
@@ -698,7 +677,7 @@ void TreeEmitter::stores(std::span<const LoopItem> run) {
     lay_as_accumulator(tile);
     const ValueId value =
         full(body(task.body, task.body.results[0], tile), tile, tensor.type.dtype);
-    if (tree_.roles) {
+    if (tree_.roles && moves_by_boxes(task, tile)) {
       store_through_chip(task, value, tile);
       continue;
     }
@@ -753,6 +732,15 @@ void TreeEmitter::note_layout(const Layout& layout) {
   const bool known = std::any_of(code_.layouts.begin(), code_.layouts.end(),
                                  [&](const NamedLayout& named) { return named.layout == layout; });
   if (!known) code_.layouts.push_back({fmt::format("t{}", code_.layouts.size()), layout});
+}
+
+// Whether a stored tile is whole panels, of a tensor whose rows begin where boxes may.
+bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) const {
+  constexpr int64_t kBytes = 16, kPanel = 128;
+  const TensorType& type = tree_.tensors[task.target].type;
+  const auto size = static_cast<int64_t>(size_of(type.dtype));
+  return tile.extents.size() == 2 && tile.extents.back() * size % kPanel == 0 &&
+         (type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes);
 }
 
 // Through a buffer that the store leaves behind the next one's back: two of them alternate where a

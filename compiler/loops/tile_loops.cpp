@@ -8,10 +8,13 @@ namespace braze {
 namespace {
 
 LoopTree first_tree(const TilingRequest& request) {
-  return build_loops(request.forms, request.fusion, request.name, request.aliases);
+  const bool special = request.target.kind == TargetKind::Gpu;  // a unit of its own for 2^x
+  return build_loops(request.forms, request.fusion, request.name, request.aliases,
+                     special ? request.relaxed : nullptr);
 }
 
-TreeTiling emitted(Scheduled scheduled) {
+TreeTiling emitted(Scheduled scheduled, const Target& target) {
+  if (scheduled.tree.roles) scheduled.tree.target = target.name;
   TreeTiling out{std::move(scheduled.tree), {}};
   out.tiled.program = emit(out.tree);
   out.tiled.program.schedule = to_text(scheduled.steps);
@@ -25,7 +28,7 @@ std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request) {
   auto made = schedule(first_tree(request), request.target);
   if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
   try {
-    return emitted(std::get<Scheduled>(std::move(made)));
+    return emitted(std::get<Scheduled>(std::move(made)), request.target);
   } catch (const Error& error) {
     if (&error.code() != &codes::kNoEmission) throw;
     return Refusal{&codes::kNoEmission, error.message(), ""};
@@ -33,7 +36,7 @@ std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request) {
 }
 
 TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps) {
-  return emitted({take(first_tree(request), steps), steps});
+  return emitted({take(first_tree(request), steps), steps}, request.target);
 }
 
 }  // namespace braze

@@ -29,6 +29,27 @@ Expr end_symbol(const LoopAxis& axis) {
   return Expr::symbol(axis.name + ".end", {0, axis.extent.range().max});
 }
 
+std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s) {
+  using Kind = IndexComparison::Kind;
+  constexpr std::pair<ElementwiseOp, Kind> kKinds[] = {
+      {ElementwiseOp::lt, Kind::Lt}, {ElementwiseOp::le, Kind::Le}, {ElementwiseOp::gt, Kind::Gt},
+      {ElementwiseOp::ge, Kind::Ge}, {ElementwiseOp::eq, Kind::Eq}, {ElementwiseOp::ne, Kind::Ne}};
+  if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
+  for (const auto& [row, kind] : kKinds) {
+    if (row != s.op) continue;
+    const LoopStep &left = body.steps[s.arguments[0]], &right = body.steps[s.arguments[1]];
+    const auto as_index = [](const LoopStep& operand) -> std::optional<Expr> {
+      if (operand.kind == LoopStep::Kind::Index) return operand.at[0];
+      if (operand.kind == LoopStep::Kind::Constant && is_integer(operand.dtype))
+        return Expr(bits_to_int(operand.dtype, operand.bits));
+      return std::nullopt;
+    };
+    const auto a = as_index(left), b = as_index(right);
+    if (a && b) return IndexComparison{*a, kind, *b};
+  }
+  return std::nullopt;
+}
+
 uint64_t hash_of(const LoopStep& step) {
   uint64_t hash = hash_combine(static_cast<uint64_t>(step.kind), static_cast<uint64_t>(step.op));
   hash = hash_combine(hash, hash_combine(step.source, step.bits));

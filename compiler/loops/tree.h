@@ -198,6 +198,9 @@ Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
 /// "<axis>.end" in the bounds of a loop.
 Expr end_symbol(const LoopAxis& axis);
 
+/// What a step compares, if that is two indices or an index and a constant.
+std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
+
 /// Equal steps have equal hashes.
 uint64_t hash_of(const LoopStep& step);
 /// Removes steps that neither results nor coordinates need.

@@ -51,9 +51,7 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space) {
 
 Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
   auto found = find_space(forms, fusion);
-  if (const auto* none = std::get_if<NoSpace>(&found))
-    fail(*none->code, fmt::format("nodes {} and {} share no iteration space", none->first.index,
-                                  none->second.index));
+  if (std::holds_alternative<NoSpace>(found)) return {};  // only a loop tree says it
   auto& space = std::get<Space>(found);
   // Scans are tiled by a loop tree, which merges axes itself.
   return space.running ? std::move(space) : collapse(forms, fusion, space);

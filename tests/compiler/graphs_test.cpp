@@ -15,9 +15,13 @@ namespace {
 
 constexpr std::string_view kSchedule = "// schedule ";
 
-/// One graph and, of a line `// schedule DEVICE TEXT`, how its first kernel is made, and where.
+constexpr std::string_view kKernels = "// kernels ";
+
+/// One graph and, of a line `// schedule DEVICE TEXT`, how its first kernel is made, and where; of
+/// a line `// kernels N`, how many there are.
 struct GraphCase {
   std::string text, device, schedule;
+  size_t kernels = 1;
 };
 
 std::vector<GraphCase> cases(const std::string& name) {
@@ -30,6 +34,8 @@ std::vector<GraphCase> cases(const std::string& name) {
       const size_t space = line.find(' ', kSchedule.size());
       out.back().device = line.substr(kSchedule.size(), space - kSchedule.size());
       out.back().schedule = line.substr(space + 1);
+    } else if (line.starts_with(kKernels)) {
+      out.back().kernels = std::stoul(line.substr(kKernels.size()));
     } else {
       out.back().text += line + "\n";
     }
@@ -64,6 +70,23 @@ TEST(Graphs, GiveTheInterpretersValues) {
     CompileOptions options = verifying();
     options.schedules[testing::compile_for(device, graph)->launches[0].name] = given.schedule;
     EXPECT_TRUE(testing::agrees(graph, inputs, device, options)) << given.device;
+  }
+}
+
+// However short they are here.
+TEST(Graphs, CascadesOfDotsAreOneKernel) {
+  const std::vector<GraphCase> all = cases("cascades.braze");
+  ASSERT_GE(all.size(), 10u);
+  const Device device("sim:sm_90");
+  CompileOptions options = verifying();
+  options.by_cost = false;
+  for (const GraphCase& given : all) {
+    const Graph graph = parse_graph(given.text, "cascades.braze");
+    SCOPED_TRACE(graph.name());
+    const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+    EXPECT_EQ(testing::compile_for(device, graph, options)->launches.size(), given.kernels);
+    EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+    EXPECT_TRUE(testing::agrees(graph, inputs, Device("sim:cpu"), verifying()));
   }
 }
 

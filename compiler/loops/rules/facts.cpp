@@ -45,8 +45,10 @@ std::vector<TreeAccess> accesses(const LoopTree& tree) {
   return out;
 }
 
-Operations operations(const LoopTree& tree, std::optional<size_t> lane) {
+Operations operations(const LoopTree& tree, std::optional<size_t> lane,
+                      const std::function<double(const LoopTask&)>& times) {
   Operations out;
+  double weight = 1;  // of the task at hand
   struct Known {
     LoopStep step;
     bool varies;
@@ -74,7 +76,7 @@ Operations operations(const LoopTree& tree, std::optional<size_t> lane) {
       if (known[it->second].step == step) return it->second;
     const bool own = varies(step);
     if (step.kind == LoopStep::Kind::Apply)
-      (own ? out.varying : out.uniform) += operation_cost(step.op);
+      (own ? out.varying : out.uniform) += weight * operation_cost(step.op);
     known.push_back({std::move(step), own});
     const auto added = static_cast<uint32_t>(known.size() - 1);
     by_hash.emplace(hash, added);
@@ -83,6 +85,7 @@ Operations operations(const LoopTree& tree, std::optional<size_t> lane) {
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
       std::vector<uint32_t> numbers;
+      weight = times ? times(task) : 1;
       for (LoopStep step : task.body.steps) {
         for (uint32_t& argument : step.arguments) argument = numbers[argument];
         numbers.push_back(number(std::move(step)));

@@ -25,11 +25,12 @@ std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task);
 
 /// Machine operations at one index of all loops, math rows at their rough length; what tasks have
 /// in common once. Those that vary along an axis, and those that are the same; without one, all
-/// vary.
+/// vary. `times`: how often a task runs, 1 without it.
 struct Operations {
   double varying = 0, uniform = 0;
 };
-Operations operations(const LoopTree& tree, std::optional<size_t> lane = {});
+Operations operations(const LoopTree& tree, std::optional<size_t> lane = {},
+                      const std::function<double(const LoopTask&)>& times = {});
 
 /// The axes of a first tree that is one nest of parallel loops around all tasks, the outermost
 /// first; none if it is anything else.

@@ -41,6 +41,8 @@ void tile_for_gpu(Scheduled& out, const Target& target);
 /// scans: loops that carry running values, and nothing else.
 bool serves_scans(const LoopTree& tree);
 std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);
+/// dots: one walk in which dots take what other dots make as factors.
+std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target);
 /// Results that the last-level cache cannot hold until they are read do not pass through it.
 void mark_streaming(Scheduled& out, const Target& target);
 

@@ -30,6 +30,14 @@ bool has_scans(const LoopTree& tree) {
   return out;
 }
 
+size_t count_dots(const LoopTree& tree) {
+  size_t out = 0;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(
+        phase, [&](const LoopTask& task, const auto&) { out += task.kind == LoopTask::Kind::Dot; });
+  return out;
+}
+
 // What no rule serves yet.
 std::optional<Refusal> unserved(const LoopTree& tree) {
   std::optional<Refusal> out;
@@ -61,6 +69,11 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     Scheduled out{std::move(tree)};
     if (auto refusal = tile_scans(out, target)) return *refusal;
     mark_streaming(out, target);
+    return out;
+  }
+  if (count_dots(tree) > 1) {
+    Scheduled out{std::move(tree)};
+    if (auto refusal = tile_cascade(out, target)) return *refusal;
     return out;
   }
   if (auto refusal = unserved(tree)) return *refusal;

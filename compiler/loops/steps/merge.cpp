@@ -48,7 +48,8 @@ class Separation {
     if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
     switch (s.op) {
       case ElementwiseOp::exp:
-      case ElementwiseOp::exp2: {
+      case ElementwiseOp::exp2:
+      case ElementwiseOp::approx_exp2: {
         auto out = term(body, s.arguments[0]);
         if (out) out->op = s.op;
         return out;
@@ -113,6 +114,9 @@ class Separation {
         return of_one(body, s, &Separation::term);
       case ElementwiseOp::sub:
         return negated(of_one(body, s, &Separation::term), reads(body, s.arguments[1]));
+      case ElementwiseOp::fma:
+        if (reads(body, s.arguments[0]) || reads(body, s.arguments[1])) return std::nullopt;
+        return term(body, s.arguments[2]);
       case ElementwiseOp::mul: {
         const bool first = reads(body, s.arguments[0]);
         const LoopStep& other = body.steps[s.arguments[first ? 1 : 0]];

@@ -18,13 +18,15 @@
 #include "compiler/loops/steps/merge.h"
 #include "compiler/loops/steps/order.h"
 #include "compiler/loops/steps/stage.h"
+#include "compiler/loops/steps/sums.h"
 
 namespace braze {
 
-using StepKind = std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep,
-                              OnStep, SerialStep, ReverseStep, MergeStep, ChunkStep, StageStep,
-                              LoadStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep,
-                              DealStep, TurnsStep, AheadStep, PartStep, BindStep, CacheStep>;
+using StepKind =
+    std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
+                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
+                 LoadStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep, TurnsStep,
+                 AheadStep, PartStep, BindStep, CacheStep>;
 
 struct LoopTreeStep {
   StepKind kind;

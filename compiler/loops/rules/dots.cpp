@@ -1,0 +1,370 @@
+// dots.cpp — dots one of whose factors is made of other dots' sums: one walk over the axis that the
+// last of them sums, in which what the first make is a tile that never leaves the instance.
+//
+// Rows of all dots lie along one parallel axis, the walk goes along another, and what is left of
+// their axes is whole. Reductions along the walk follow it by the online rule.
+#include <algorithm>
+
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/rules.h"
+#include "ir/support/text.h"
+#include "ir/target/features.h"
+
+namespace braze {
+
+namespace {
+
+// Of asynchronous dots.
+constexpr int64_t kGroupRows = 64;  // of the unit
+constexpr int64_t kGroups = 2;
+constexpr int64_t kMostTurn = 128;  // of the walk
+constexpr int64_t kSlots = 2;       // of the ring
+constexpr int64_t kCopyRegisters = 24, kGroupRegisters = 240;
+constexpr int64_t kMostGrouped = 8;
+constexpr int64_t kPanelBytes = 128;
+constexpr int64_t kSlab = 64;  // columns of a result that leave together
+
+Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
+
+LoopName name_of(const LoopTree& tree, const Loop& loop) {
+  const size_t axis = loop.levels[0].axis;
+  LoopName out{tree.axes[axis].name, 0};
+  bool found = false;
+  for (const LoopRegion& phase : tree.phases)
+    visit_loops(phase, [&](const Loop& other) {
+      if (!found && runs_over(other, axis)) ++out.number;
+      found = found || &other == &loop;
+    });
+  return out;
+}
+
+// What the tasks of such a tree have in common.
+struct Cascade {
+  std::vector<size_t> nest;  // parallel axes around all, the outermost first
+  size_t rows = 0, walk = 0;
+  std::vector<const LoopTask*> dots;  // in order
+};
+
+LoopTask with_factor(const LoopTask& dot, size_t factor) {
+  LoopTask out = dot;
+  out.body.results = {dot.body.results[factor]};
+  out.rescale.reset();
+  remove_dead_steps(out.body);
+  return out;
+}
+
+bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
+
+std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
+  Cascade out;
+  if (tree.phases.size() != 1) return no_rule("a cascade of dots has one phase");
+  const LoopRegion* region = &tree.phases[0];
+  while (region->size() == 1) {
+    const auto* loop = std::get_if<Box<Loop>>(&region->front());
+    if (!loop || !(*loop)->parallel || (*loop)->levels.size() != 1) break;
+    out.nest.push_back((*loop)->levels[0].axis);
+    region = &(*loop)->body;
+  }
+  for_each_task(*region, [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Dot) out.dots.push_back(&task);
+  });
+  if (out.dots.size() < 2) return no_rule("no rule serves single dots");
+  const LoopTask& last = *out.dots.back();
+  // The walk: what the last dot sums and the first makes.
+  const auto& made = tree.values[out.dots.front()->target].axes;
+  std::optional<size_t> walk;
+  for (const size_t axis : last.over)
+    if (contains(made, axis)) walk = axis;
+  if (!walk) return no_rule("the last dot sums no axis of what the first makes");
+  out.walk = *walk;
+  // Rows: the innermost parallel axis that the left factors of all dots have and the right have
+  // not.
+  std::optional<size_t> rows;
+  for (const size_t axis : out.nest) {
+    const bool fits = std::ranges::all_of(out.dots, [&](const LoopTask* dot) {
+      return contains(tree.values[dot->target].axes, axis) &&
+             axes_used(tree, with_factor(*dot, 0)).contains(axis) &&
+             !axes_used(tree, with_factor(*dot, 1)).contains(axis);
+    });
+    if (fits && (!rows || planned_extent(tree, axis) >= planned_extent(tree, *rows))) rows = axis;
+  }
+  if (!rows) return no_rule("no parallel axis is that of the rows of all dots");
+  out.rows = *rows;
+  return out;
+}
+
+// --- Asynchronous dots --------------------------------------------------------------------------
+
+// A copy of a tensor's box can be asynchronous.
+std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
+                                     const std::set<size_t>& tiled) {
+  constexpr int64_t kBytes = 16;
+  const TensorType& type = tree.tensors[load.source].type;
+  const auto size = static_cast<int64_t>(size_of(type.dtype));
+  if (!load.conditions.empty()) return no_rule("a factor is read under conditions");
+  if (type.shape.rank() == 0 || type.shape.rank() > 5)
+    return no_rule("a factor has too many dimensions for an asynchronous copy");
+  if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes))
+    return no_rule("rows of a factor are no multiple of 16 bytes");
+  // Each coordinate is one axis, at most one tiled one in each.
+  for (const Expr& e : load.at) {
+    size_t along = 0;
+    for (const std::string& symbol : e.symbols()) {
+      const auto axis = find_axis(tree, symbol);
+      if (!axis) return no_rule("a factor is read at an index that is loaded");
+      if (!tiled.contains(*axis)) continue;
+      ++along;
+      const auto slope = e.coefficient_of(symbol);
+      if (!slope || !slope->is_constant(1)) return no_rule("a factor is read with strides");
+    }
+    if (along > 1) return no_rule("a factor is read along two axes in one dimension");
+  }
+  return std::nullopt;
+}
+
+void make_whole(Scheduled& out, const std::set<size_t>& but) {
+  for (bool again = true; again;) {
+    again = false;
+    std::vector<LoopName> loops;
+    visit_loops(out.tree.phases[0], [&](const Loop& loop) {
+      if (loop.levels.size() == 1 && loop.on == Machine::None && !but.contains(loop.levels[0].axis))
+        loops.push_back(name_of(out.tree, loop));
+    });
+    for (const LoopName& loop : loops)
+      if (out.try_take(WholeStep{loop})) {
+        again = true;
+        break;
+      }
+  }
+}
+
+// The loops over the walk's axis cut alike, and joined.
+std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
+  const std::string& name = out.tree.axes[walk].name;
+  const auto loops = [&] {
+    int64_t count = 0;
+    visit_loops(out.tree.phases[0], [&](const Loop& l) { count += runs_over(l, walk); });
+    return count;
+  };
+  for (int64_t n = 1; n <= loops(); ++n) {
+    const SplitStep split{{name, n}, turn, /*padded=*/true};
+    if (auto refusal = legal(out.tree, split)) return refusal;
+    const int64_t before = loops();
+    out.take(split);
+    if (loops() == before) return no_rule("the walk is one turn");
+    const WholeStep whole{{name, n + 1}};
+    if (auto refusal = legal(out.tree, whole)) return refusal;
+    out.take(whole);
+  }
+  while (loops() > 1) {
+    const MergeStep merge{{name, 1}, {name, 2}};
+    if (auto refusal = legal(out.tree, merge)) return refusal;
+    out.take(merge);
+  }
+  return std::nullopt;
+}
+
+// Turns in which a comparison of indices masks everything are left out, and turns in which it masks
+// nothing do not ask; else only the last turn asks where the axis ends.
+void part_walk(Scheduled& out, size_t walk, int64_t turn) {
+  const LoopName loop{out.tree.axes[walk].name, 1};
+  std::vector<IndexComparison> conditions;
+  for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
+    for (const LoopStep& s : task.body.steps)
+      if (const auto c = comparison_of_indices(task.body, s);
+          c && (c->left - c->right).uses(loop.axis) &&
+          std::ranges::find(conditions, *c) == conditions.end())
+        conditions.push_back(*c);
+  });
+  // Grows true from turn to turn of a loop that runs down.
+  const auto falls = [&](const IndexComparison& c) {
+    using Kind = IndexComparison::Kind;
+    const auto slope = (c.left - c.right).coefficient_of(loop.axis);
+    if (!slope || !slope->as_constant()) return false;
+    return (*slope->as_constant() > 0) == (c.kind == Kind::Lt || c.kind == Kind::Le);
+  };
+  std::optional<IndexComparison> cut;
+  for (const IndexComparison& c : conditions)
+    if (out.try_take(SkipStep{loop, c}) && (!cut || falls(c))) cut = c;
+  const Expr end = out.tree.axes[walk].extent;
+  if (!cut && !end.is_multiple_of(turn))
+    cut = {out.tree.axes[walk].index(), IndexComparison::Kind::Lt, end};
+  if (!cut) return;
+  if (falls(*cut)) out.try_take(ReverseStep{loop});
+  out.try_take(PartStep{loop, *cut});
+}
+
+// Walks over the same run at the same time as long as the shared cache holds them; the longest
+// first, where they end with their rows.
+void deal_tiles(Scheduled& out, const Cascade& cascade, double walked_bytes, const Target& target) {
+  const LoopTree& tree = out.tree;
+  const Loop& grid = *std::get<Box<Loop>>(tree.phases[0].front());
+  std::vector<DealOrder> orders;
+  std::optional<size_t> widest;
+  for (const LoopLevel& level : grid.levels)
+    if (level.axis != cascade.rows &&
+        (!widest || planned_extent(tree, level.axis) > planned_extent(tree, *widest)))
+      widest = level.axis;
+  int64_t number = kMostGrouped;
+  while (number > 1 && static_cast<double>(number) * walked_bytes > target.l3_bytes / 2)
+    number /= 2;
+  while (widest && number > 1 && !tree.axes[*widest].extent.is_multiple_of(number)) number /= 2;
+  if (widest && number > 1)
+    orders.push_back({Deal::Order::Grouped, number, tree.axes[*widest].name});
+  bool ends_with_rows = false;
+  visit_loops(tree.phases[0], [&](const Loop& loop) {
+    if (loop.bounds)
+      ends_with_rows |= loop.bounds->second.uses(end_symbol(tree.axes[cascade.rows]).symbol_name());
+  });
+  if (ends_with_rows && grid.levels.back().axis == cascade.rows)
+    orders.push_back({Deal::Order::Longest, 0, ""});
+  if (!orders.empty()) out.take(DealStep{{tree.axes[grid.levels[0].axis].name}, orders});
+}
+
+std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
+                                         const Target& target) {
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  const std::string rows = name(cascade.rows), walk = name(cascade.walk);
+  std::set<size_t> tiled;
+  std::vector<std::string> dots;
+  for (const LoopTask* dot : cascade.dots) {
+    dots.push_back(out.tree.values[dot->target].name);
+    std::vector<size_t> axes = out.tree.values[dot->target].axes;
+    axes.insert(axes.end(), dot->over.begin(), dot->over.end());
+    for (const size_t axis : axes)
+      if (axis == cascade.rows || !contains(cascade.nest, axis)) tiled.insert(axis);
+  }
+  // What is staged, where: factors that are read as they are in memory.
+  struct Staged {
+    std::string tensor;
+    bool in_walk;
+    int64_t row_bytes;  // of a row of the tile
+  };
+  std::vector<Staged> staged;
+  for (const LoopTask* dot : cascade.dots)
+    for (size_t factor = 0; factor < 2; ++factor) {
+      const LoopTask only = with_factor(*dot, factor);
+      const LoopStep& last = only.body.steps[only.body.results[0]];
+      if (!is_half(last.dtype)) return no_rule("asynchronous dots have factors of 16 bits here");
+      if (!is_load(last)) {
+        if (factor == 1) return no_rule("a right factor is computed");
+        continue;
+      }
+      if (auto refusal = refuse_copies(out.tree, last, tiled)) return refusal;
+      Staged copy{out.tree.tensors[last.source].name, false, 2};
+      for (const size_t axis : axes_used(out.tree, only)) {
+        if (axis == cascade.walk)
+          copy.in_walk = true;
+        else if (tiled.contains(axis) && axis != cascade.rows)
+          copy.row_bytes *= planned_extent(out.tree, axis);
+      }
+      if (std::ranges::none_of(staged, [&](const Staged& s) { return s.tensor == copy.tensor; }))
+        staged.push_back(copy);
+    }
+
+  // Tiles: rows for two groups, however few there are; a turn of the walk as long as
+  // registers and the chip allow.
+  const int64_t groups = kGroups;
+  int64_t columns = 0;  // of sums that are carried
+  for (const LoopTask* dot : cascade.dots)
+    if (contains(dot->over, cascade.walk)) {
+      int64_t own = 1;
+      for (const size_t axis : out.tree.values[dot->target].axes)
+        if (tiled.contains(axis) && axis != cascade.rows) own *= planned_extent(out.tree, axis);
+      columns += own;
+    }
+  const auto fits = [&](int64_t turn) {
+    // Results leave through the chip, by slabs where they are wide.
+    int64_t bytes = groups * kGroupRows * std::min<int64_t>(columns, 2 * kSlab) * 2;
+    for (const Staged& s : staged) {
+      const int64_t row = (s.row_bytes + kPanelBytes - 1) / kPanelBytes * kPanelBytes;
+      bytes += row * (s.in_walk ? turn * kSlots : groups * kGroupRows);
+    }
+    const int64_t registers = (columns + turn + turn / 2) * kGroupRows / 128 + 40;
+    return bytes + 1024 <= target.l1_bytes && registers <= kGroupRegisters;
+  };
+  double walked_bytes = 0;  // by all tiles of rows that walk over the same
+  for (const Staged& s : staged)
+    if (s.in_walk)
+      walked_bytes += static_cast<double>(s.row_bytes) *
+                      static_cast<double>(planned_extent(out.tree, cascade.walk));
+  int64_t turn = kMostTurn;
+  while (turn > 16 && !fits(turn)) turn /= 2;
+  if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit");
+
+  for (size_t i = 0; i + 1 < cascade.nest.size(); ++i)
+    if (cascade.nest[i] == cascade.rows)
+      for (size_t k = i; k + 1 < cascade.nest.size(); ++k) {
+        const ReorderStep step{{rows}, {name(cascade.nest[k + 1])}};
+        if (auto refusal = legal(out.tree, step)) return refusal;
+        out.take(step);
+      }
+  const auto take = [&](StepKind step) -> std::optional<Refusal> {
+    auto refusal = std::visit([&](const auto& kind) { return legal(out.tree, kind); }, step);
+    if (!refusal) out.take(std::move(step));
+    return refusal;
+  };
+  std::string grid;
+  for (const size_t axis : cascade.nest)
+    if (axis != cascade.rows && grid.empty()) grid = name(axis);
+  if (grid.empty()) grid = rows;
+  std::vector<StepKind> steps = {SplitStep{{rows}, groups * kGroupRows, true},
+                                 SplitStep{{rows, 2}, kGroupRows, true}, WholeStep{{rows, 3}}};
+  for (const size_t axis : cascade.nest)
+    if (axis != cascade.rows && name(axis) != grid)
+      steps.push_back(TupleStep{{grid}, {name(axis)}});
+  if (grid != rows) steps.push_back(TupleStep{{grid}, {rows}});
+  steps.push_back(OnStep{{grid}, Machine::Grid});
+  steps.push_back(OnStep{{rows, 2}, Machine::Group});
+  for (StepKind& step : steps)
+    if (auto refusal = take(std::move(step))) return refusal;
+  make_whole(out, {cascade.walk});
+  if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
+  part_walk(out, cascade.walk, turn);
+  for (const Staged& s : staged)
+    if (auto refusal = take(StageStep{s.tensor, {s.in_walk ? walk : grid}})) return refusal;
+  if (auto refusal = take(RingStep{{walk}, kSlots})) return refusal;
+  if (auto refusal = take(RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
+  for (const std::string& dot : dots)
+    if (auto refusal = take(UnitStep{dot, Unit::Wgmma})) return refusal;
+  if (groups == 2)
+    if (auto refusal = take(TurnsStep{{walk}})) return refusal;
+  struct Slab {
+    std::string tensor, axis;
+  };
+  std::vector<Slab> slabs;
+  for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (task.makes_value()) return;
+    for (const size_t axis : own_axes(out.tree, task))
+      if (axis != cascade.rows && tiled.contains(axis) && axis != cascade.walk &&
+          planned_extent(out.tree, axis) > 2 * kSlab)
+        slabs.push_back({out.tree.tensors[task.target].name, name(axis)});
+  });
+  for (const Slab& slab : slabs) out.try_take(SlabsStep{{false, slab.tensor}, slab.axis, kSlab});
+  deal_tiles(out, cascade, walked_bytes, target);
+  return std::nullopt;
+}
+
+}  // namespace
+
+static void draw_factors(Scheduled& out) {
+  std::vector<std::string> dots;
+  for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (task.kind == LoopTask::Kind::Dot) dots.push_back(out.tree.values[task.target].name);
+  });
+  for (const std::string& dot : dots)
+    while (out.try_take(DrawStep{dot})) {
+    }
+}
+
+std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target) {
+  const auto found = find_cascade(out.tree);
+  if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
+  draw_factors(out);
+  if (!has_asynchronous_dots(target)) return no_rule("no rule serves dots without a matrix unit");
+  // Its tasks are those of the tree as it was.
+  const LoopTree before = out.tree;
+  return take_asynchronous(out, std::get<Cascade>(find_cascade(before)), target);
+}
+
+}  // namespace braze
