@@ -184,6 +184,20 @@ double moving_seconds(double bytes, const Target& target, double cached = 0, dou
          (bytes - resident + again) / target.memory_bytes_per_second;
 }
 
+// Of the passes after the first, those that read again what the first has read: a tree keeps what
+// fits, and walks once for several passes where it can.
+double share_read_again(const TilingRequest& request, const Space& space) {
+  const auto passes = std::count_if(space.passes.begin(), space.passes.end(),
+                                    [](const Pass& pass) { return !pass.inner.empty(); });
+  if (passes < 2) return 1;
+  const auto made =
+      schedule(build_loops(request.forms, request.fusion, "estimate"), request.target);
+  const auto* scheduled = std::get_if<Scheduled>(&made);
+  if (!scheduled) return 1;
+  const auto walks = std::max<double>(static_cast<double>(count_walks(scheduled->tree)), 1);
+  return (walks - 1) / static_cast<double>(passes - 1);
+}
+
 // What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share
 // some.
 double running_instances(const Space& space, const Target& target) {
@@ -216,6 +230,11 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     const Schedule schedule = choose_schedule(request, space);
     cost.instances = count_instances(space, schedule);
     work = work_of(request, space, schedule, cost.instances);
+    if (work.cached_again + work.read_again > 0) {
+      const double share = share_read_again(request, space);
+      work.cached_again *= share;
+      work.read_again *= share;
+    }
     tile = static_cast<double>(schedule.inner_tile);
     for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
     phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);

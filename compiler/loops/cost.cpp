@@ -99,4 +99,21 @@ TreeWork work_of(const LoopTree& tree, const Target& target) {
   return out;
 }
 
+size_t count_walks(const LoopTree& tree) {
+  const LoopRegion* region = &tree.phases[0];
+  const auto first_loop = [&] {
+    return region->empty() ? nullptr : std::get_if<Box<Loop>>(&region->front());
+  };
+  for (const auto* loop = first_loop(); loop && (*loop)->parallel && region->size() == 1;
+       loop = first_loop())
+    region = &(*loop)->body;
+  size_t out = 0;
+  for (const LoopItem& item : *region)
+    if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
+      const LoopLevel& level = (*loop)->levels[0];
+      out += planned_extent(tree, level.axis) > level.turn;
+    }
+  return out;
+}
+
 }  // namespace braze

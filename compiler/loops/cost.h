@@ -15,4 +15,8 @@ struct TreeWork {
 };
 TreeWork work_of(const LoopTree& tree, const Target& target);
 
+/// How often an instance walks along an axis, one loop behind the other: what fits in a tile is
+/// there for all tasks.
+size_t count_walks(const LoopTree& tree);
+
 }  // namespace braze

@@ -1,6 +1,8 @@
 #include "compiler/loops/emit.h"
 
 #include <algorithm>
+#include <tuple>
+#include <utility>
 
 #include "compiler/loops/emit_p.h"
 #include "ir/ops/scalar.h"
@@ -44,7 +46,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
   axes_.assign(tree_.axes.size(), {});
   shared_ = axes_;
   counters_.clear();
-  digits_.clear();
+  note_digits(items);
   const auto* only = items.size() == 1 ? std::get_if<Box<Loop>>(&items[0]) : nullptr;
   grid_ = only && (*only)->on == Machine::Grid ? &**only : nullptr;
   persistent_ = 0;
@@ -290,6 +292,14 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
     const Expr extent = axes_[axis].turn > 0 ? Expr(axes_[axis].turn) : tree_.axes[axis].extent;
     return ceildiv(extent, turn);
   }
+  const auto [low, high] = bounds_of(loop);
+  // The end of a turn lies behind 0, and what a turn has behind the tensors' ends is masked.
+  if (ends_with_turn(loop)) return ceildiv(high, turn);
+  return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
+}
+
+// Where a loop begins and ends, here.
+std::pair<Expr, Expr> TreeEmitter::bounds_of(const Loop& loop) const {
   std::unordered_map<std::string, Expr> now;
   for (size_t a = 0; a < tree_.axes.size(); ++a) {
     if (shared_[a].turn == 0) continue;
@@ -297,10 +307,7 @@ Expr TreeEmitter::turns_of(const Loop& loop, size_t level) {
     now.insert_or_assign(end_symbol(tree_.axes[a]).symbol_name(),
                          shared_[a].begin + shared_[a].turn);
   }
-  const Expr low = loop.bounds->first.substitute(now), high = loop.bounds->second.substitute(now);
-  // The end of a turn lies behind 0, and what a turn has behind the tensors' ends is masked.
-  if (ends_with_turn(loop)) return ceildiv(high, turn);
-  return max(0, ceildiv(min(high, tree_.axes[axis].extent) - low, turn));
+  return {loop.bounds->first.substitute(now), loop.bounds->second.substitute(now)};
 }
 
 void TreeEmitter::in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -363,8 +370,6 @@ bool is_store(const LoopItem& item) {
 void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
-  for (const LoopItem& item : items)
-    if (const auto* task = std::get_if<LoopTask>(&item)) note_digits(*task, axes_);
   path_.emplace_back(&items, 0);
   for (size_t i = 0; i < items.size(); ++i) {
     const LoopItem& item = items[i];
@@ -472,23 +477,22 @@ void TreeEmitter::stream(const Loop& loop) {
                 .high = tree_.axes[axis].extent,
                 .turns = turns_of(loop, 0),
                 .nonempty = ends_with_turn(loop),
-                .by_axis = !tree_.roles && !loop.bounds && !loop.down,
+                .by_axis = !tree_.roles && !loop.down,
                 .carried = {}};
   stream.nonempty |= stream.turns.range().min > 0;
-  if (axes_[axis].turn > 0) {
-    const Expr end = stream.low + axes_[axis].turn;
+  const auto ends_by = [&](const Expr& end) {
     stream.high = proves_at_most(end, stream.high) ? end : min(end, stream.high);
-  }
+  };
+  if (axes_[axis].turn > 0) ends_by(stream.low + axes_[axis].turn);
   if (loop.bounds) {
-    std::unordered_map<std::string, Expr> now;
-    for (size_t a = 0; a < tree_.axes.size(); ++a)
-      now.insert_or_assign(name_of(a), shared_[a].begin);
-    stream.low = loop.bounds->first.substitute(now);
+    std::tie(stream.low, stream.high) = bounds_of(loop);
+    if (stream.by_axis) ends_by(tree_.axes[axis].extent);
   }
+  // What has one turn at most carries nothing: its tile is masked.
+  const bool once = !tree_.roles && length > 1 && stream.turns.range().max == 1;
+  if (once) return turn(stream, stream.first());
   if (part_ != Part::Stages) stream.carried = states_of(loop);
   std::vector<const LoopTask*> begun;
-  const auto outer_digits = digits_;
-  for (const LoopTask* task : stream.carried) note_digits(*task, axes_at(*task, loop));
   for (const LoopTask* task : stream.carried)
     if (!states_.contains(task->target)) {
       begin_state(*task, loop);
@@ -506,11 +510,16 @@ void TreeEmitter::stream(const Loop& loop) {
     else
       for_static(turn_name(axis), *constant, [&](const Expr& index) { turn(stream, index); });
   } else if (!loop.parts.empty() && stream.by_axis && is_tail(loop.parts[0], axis)) {
-    // Whole turns, then at most one in which tiles reach behind the end.
-    const Expr whole =
-        builder_.let("whole", stream.low + floordiv(last - stream.low, length) * Expr(length));
+    // Turns that begin before the axis does, whole turns, then at most one in which tiles reach
+    // behind the end.
+    Expr first = stream.low;
+    if (!proves_at_most(0, first)) {
+      turns(stream, first, first + length);
+      first += length;
+    }
+    const Expr whole = builder_.let("whole", first + floordiv(last - first, length) * Expr(length));
     decided_.push_back(loop.parts[0]);
-    turns(stream, stream.low, whole);
+    turns(stream, first, whole);
     decided_.pop_back();
     if (stream.carried.empty())
       builder_.if_then({{whole, IndexComparison::Kind::Lt, last}}, [&] { turn(stream, whole); });
@@ -532,8 +541,7 @@ void TreeEmitter::stream(const Loop& loop) {
     if (cuts) decided_.pop_back();
     end_stream(stream, started);
   }
-  for (const LoopTask* task : begun) end_state(*task);
-  digits_ = outer_digits;
+  end_states(begun);
 }
 
 // Whether the condition is that the axis has not ended.
@@ -568,8 +576,12 @@ bool TreeEmitter::is_implied(size_t axis) const {
 void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   if (!stream.by_axis) counters_.push_back({index, stream.turns});
   if (stream.loop.turns && part_ == Part::Rest) group_turn_ = {item()};
-  in_turn(stream.loop.levels[0], stream.begin(index), /*shared=*/true,
-          [&] { region(stream.loop.body); });
+  const Expr begin = stream.begin(index);
+  const bool early = stream.loop.bounds && !tree_.roles && !proves_at_most(0, begin);
+  in_turn(stream.loop.levels[0], begin, /*shared=*/true, [&] {
+    axes_[stream.loop.levels[0].axis].early = early;
+    region(stream.loop.body);
+  });
   if (!stream.by_axis) counters_.pop_back();
 }
 
@@ -661,7 +673,7 @@ Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) c
     const int64_t by = *slope->as_constant();
     if (by == 0) continue;
     const int64_t turn = axis == own ? stream.loop.levels[0].turn : extent_of(axis, shared_);
-    const Expr begin = axis == own ? stream.begin(0) : shared_[axis].begin;
+    const Expr begin = axis == own ? stream.begin(stream.first()) : shared_[axis].begin;
     above = above.substitute(name_of(axis), begin + (by > 0 ? turn - 1 : 0));
     if (axis == own) growth = stream.loop.down ? -by * turn : by * turn;
   }
@@ -705,16 +717,13 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   });
   const AxesNow inside = axes_at(task, loop);
   const bool running = read_in(loop.body, task.target) || task.rescale;
-  const bool unfolded = task.kind == LoopTask::Kind::Fold && !running && !tree_.roles;
+  const bool parted = running && keeps_parts(task, loop);
+  const bool unfolded = task.kind == LoopTask::Kind::Fold && (!running || parted) && !tree_.roles;
+  if (parted) parted_.insert(task.target);
+  if (unfolded) unfolded_.insert(task.target);
   TaskTile tile = tile_of(axes_of(task), inside);
   lay_as_accumulator(tile);
-  for (size_t i = 0; i < tile.dims.size(); ++i) {
-    const bool over =
-        std::find(task.over.begin(), task.over.end(), tile.dims[i]) != task.over.end();
-    if (!over || unfolded) continue;
-    tile.dims[i] = kNone;
-    tile.extents[i] = 1;
-  }
+  drop(tile, unfolded ? folded_in_turn(task, tile) : positions(task.over, tile));
   if (task.kind == LoopTask::Kind::Dot) {
     // Summed axes are no dimensions of a product.
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
@@ -724,7 +733,6 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
       tile.layout = accumulator_layout(tile.extents[1]);
     }
   }
-  if (unfolded) unfolded_.insert(task.target);
   const DType dtype = state_dtype(task);
   const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
   nothing_[task.target] = info(monoid).identity(dtype);
@@ -737,6 +745,30 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   state_depth_[task.target] = counters_.size();
 }
 
+// Whether lanes and threads may each go on by themselves, with what they have of a running value:
+// all that reads it is rescaled by it, over the same axes, and read by nothing in the loop.
+bool TreeEmitter::keeps_parts(const LoopTask& task, const Loop& loop) const {
+  if (tree_.roles || task.kind != LoopTask::Kind::Fold) return false;
+  bool out = true;
+  for_each_task(loop.body, [&](const LoopTask& other, const auto&) {
+    const bool follows = other.kind == LoopTask::Kind::Fold && other.over == task.over &&
+                         other.rescale && reads(*other.rescale, task.target);
+    if (&other == &task) {
+      if (!task.rescale) return;
+      for (const LoopStep& s : task.rescale->steps)
+        if (s.kind == LoopStep::Kind::Read) out = out && parted_.contains(s.source);
+    } else if (reads(other.body, task.target)) {
+      out = out && follows && !task.rescale && !read_in(loop.body, other.target);
+    }
+  });
+  return out;
+}
+
+void TreeEmitter::end_states(const std::vector<const LoopTask*>& tasks) {
+  for (const LoopTask* task : tasks) end_state(*task);
+  parts_.clear();
+}
+
 void TreeEmitter::end_state(const LoopTask& task) {
   ValueId state = states_.at(task.target);
   TaskTile tile = state_tiles_.at(task.target);
@@ -746,12 +778,18 @@ void TreeEmitter::end_state(const LoopTask& task) {
     return;
   }
   if (unfolded_.erase(task.target)) {
-    const auto axes = positions(task.over, tile);
-    if (!axes.empty()) state = builder_.fold(task.monoid, state, axes);
-    for (const int64_t axis : axes) {
-      tile.dims[static_cast<size_t>(axis)] = kNone;
-      tile.extents[static_cast<size_t>(axis)] = 1;
+    if (parted_.erase(task.target)) {
+      if (task.rescale) {
+        rescaling_ = Rescaling::ToTotal;
+        state = rescaled(task, state, tile);
+        rescaling_ = Rescaling::InTurn;
+      } else {
+        parts_[task.target] = {state, tile.dims, std::vector<Expr>(tile.dims.size(), Expr(0))};
+      }
     }
+    const auto axes = folded_in_turn(task, tile);
+    if (!axes.empty()) state = builder_.fold(task.monoid, state, axes);
+    drop(tile, axes);
   }
   if (task.rescale) state = last_rescale(task, state, tile);
   define(task, rounded(state, tree_.values[task.target].dtype), tile);

@@ -33,6 +33,7 @@ class TreeEmitter {
   struct AxisNow {
     Expr begin;
     int64_t turn = 0;
+    bool early = false;  ///< it may begin before the axis does
   };
   using AxesNow = std::vector<AxisNow>;
 
@@ -61,6 +62,7 @@ class TreeEmitter {
   struct TaskTile {
     std::vector<size_t> dims;
     std::vector<int64_t> extents;
+    std::vector<Digit> digits;                    // that they are of their axes
     std::unordered_map<std::string, Expr> index;  // of every axis, by name
     std::optional<Layout> layout = {};            // of tiles with all dimensions
   };
@@ -121,6 +123,7 @@ class TreeEmitter {
   void for_static(std::string_view hint, int64_t count,
                   const std::function<void(const Expr&)>& body);
   Expr turns_of(const Loop& loop, size_t level);
+  std::pair<Expr, Expr> bounds_of(const Loop& loop) const;
   int64_t extent_of(size_t axis, const AxesNow& axes) const;
   /// Runs `body` with a turn of a level; its axis begins at `begin`.
   void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
@@ -129,7 +132,10 @@ class TreeEmitter {
   std::vector<const LoopTask*> states_of(const Loop& loop) const;
   bool read_in(const LoopRegion& region, size_t value) const;
   void begin_state(const LoopTask& task, const Loop& loop);
+  void end_states(const std::vector<const LoopTask*>& tasks);
   void end_state(const LoopTask& task);
+  bool keeps_parts(const LoopTask& task, const Loop& loop) const;
+  std::vector<int64_t> folded_in_turn(const LoopTask& task, const TaskTile& tile) const;
 
   // --- Tasks (emit_tasks.cpp)
   void task(const LoopTask& task);
@@ -173,9 +179,11 @@ class TreeEmitter {
   static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
   void fold(const LoopTask& task);
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
-  void note_digits(const LoopTask& task, const AxesNow& axes);
+  void note_digits(const LoopRegion& phase);
   void scan(const LoopTask& task);
+  ValueId rescaled(const LoopTask& task, ValueId state, const TaskTile& tile);
   void rescale(const LoopTask& task);
+  static void drop(TaskTile& tile, const std::vector<int64_t>& dims);
   ValueId last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile);
   void dot(const LoopTask& task);
   void note_layout(const Layout& layout);
@@ -219,18 +227,24 @@ class TreeEmitter {
   std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and what is next there
   std::vector<IndexComparison> decided_;                    // what holds in these parts of loops
   std::map<size_t, Tile> tiles_of_;                         // by value
-  std::map<size_t, std::vector<int64_t>> digits_;           // of axes that scans around go along
-  std::set<size_t> scans_;                                  // values
-  std::map<size_t, MemoryId> workspaces_;                   // by value
-  std::map<size_t, OnChip> chips_;                          // by value
-  std::map<size_t, ValueId> states_;                        // by value: what a loop around carries
+  /// Of as much of an axis as scans and folds have in a tile.
+  std::map<std::pair<size_t, int64_t>, std::vector<Digit>> digits_;
+  std::set<size_t> scans_;                 // values
+  std::map<size_t, MemoryId> workspaces_;  // by value
+  std::map<size_t, OnChip> chips_;         // by value
+  std::map<size_t, ValueId> states_;       // by value: what a loop around carries
   std::map<size_t, TaskTile> state_tiles_;
-  std::map<size_t, ValueId> before_;      // and what it was before this turn
-  std::map<size_t, uint64_t> nothing_;    // what a reduction of no terms is
-  bool last_rescale_ = false;             // from guarded totals to what they are
+  std::map<size_t, ValueId> before_;    // and what it was before this turn
+  std::map<size_t, uint64_t> nothing_;  // what a reduction of no terms is
+  /// What a read of a running value, and of what it was before, is: in a turn, where the parts of
+  /// a state are brought to the total, and where guarded totals become what they are.
+  enum class Rescaling : uint8_t { InTurn, ToTotal, Unguarded };
+  Rescaling rescaling_ = Rescaling::InTurn;
+  std::map<size_t, Tile> parts_;          // of totals, as threads or lanes had them
   std::map<size_t, size_t> state_depth_;  // loops that were counted where it began
-  std::set<size_t> unfolded_;             // states that keep the whole digits of what they fold
-  Region front_;                          // of the role: its buffers
+  std::set<size_t> parted_;    // running values that lanes and threads have each their own of
+  std::set<size_t> unfolded_;  // states that keep digits of what they fold apart
+  Region front_;               // of the role: its buffers
   std::map<const LoopTask*, MemoryId> buffers_;
   std::vector<ValueOperand> memo_;                              // of the body at hand
   std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a computed index

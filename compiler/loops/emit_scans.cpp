@@ -17,31 +17,36 @@ TreeEmitter::AxesNow TreeEmitter::axes_at(const LoopTask& task, const Loop& loop
 }
 
 // The digits of the axis that a scan goes along, or a fold, are dimensions of their own of all
-// tiles in its loop: each is scanned by itself.
-void TreeEmitter::note_digits(const LoopTask& task, const AxesNow& axes) {
-  const bool along_one = task.kind == LoopTask::Kind::Scan ||
-                         (task.kind == LoopTask::Kind::Fold && task.over.size() == 1);
-  if (!along_one || tree_.roles || digits_.contains(task.over[0])) return;
-  const auto& bound = tree_.values[task.target].layout;
-  if (!bound) return;
-  const TaskTile whole = tile_of(axes_of(task), axes);
-  Layout layout;
-  for (size_t d = 0; d < whole.dims.size(); ++d) {
-    const std::vector<Digit>& axis = bound->layout.axes.at(d);
-    if (whole.dims[d] != task.over[0]) {
-      layout.axes.push_back(axis);
-      continue;
+// tiles that have as much of it: each is scanned or folded by itself.
+void TreeEmitter::note_digits(const LoopRegion& phase) {
+  digits_.clear();
+  if (tree_.roles) return;
+  for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    const bool reduces = task.kind == LoopTask::Kind::Scan || task.kind == LoopTask::Kind::Fold;
+    if (!reduces || !tree_.values[task.target].layout) return;
+    const Layout& bound = tree_.values[task.target].layout->layout;
+    AxesNow inside = axes_;
+    for (const Loop* l : around)
+      for (const LoopLevel& level : l->levels) inside[level.axis] = {0, level.turn};
+    std::vector<size_t> dims;
+    for (const size_t axis : axes_of(task))
+      if (extent_of(axis, inside) != 1) dims.push_back(axis);
+    Layout layout;
+    for (size_t d = 0; d < dims.size(); ++d) {
+      const std::vector<Digit>& axis = bound.axes.at(d);
+      if (std::find(task.over.begin(), task.over.end(), dims[d]) == task.over.end()) {
+        layout.axes.push_back(axis);
+        continue;
+      }
+      digits_.try_emplace({dims[d], extent_of(dims[d], inside)}, axis);
+      for (const Digit& digit : axis) layout.axes.push_back({digit});
     }
-    for (const Digit& digit : axis) {
-      digits_[task.over[0]].push_back(digit.extent);
-      layout.axes.push_back({digit});
-    }
-  }
-  const bool has_threads =
-      std::any_of(layout.axes.begin(), layout.axes.end(), [](const std::vector<Digit>& axis) {
-        return std::any_of(axis.begin(), axis.end(), is_spread);
-      });
-  if (has_threads) note_layout(layout);
+    const bool has_threads =
+        std::any_of(layout.axes.begin(), layout.axes.end(), [](const std::vector<Digit>& axis) {
+          return std::any_of(axis.begin(), axis.end(), is_spread);
+        });
+    if (has_threads) note_layout(layout);
+  });
 }
 
 // Every digit is scanned within the one before it; what came before is the total of the turns, of

@@ -42,11 +42,12 @@ TreeEmitter::TaskTile TreeEmitter::tile_of(std::vector<size_t> axes,
       refuse(tree_.axes[axis].location,
              fmt::format("no loop runs over {}, whose extent is not constant", name_of(axis)));
     if (extent == 1) continue;
-    const auto digits = digits_.find(axis);
-    for (const int64_t digit :
-         digits == digits_.end() ? std::vector<int64_t>{extent} : digits->second) {
+    const auto digits = digits_.find({axis, extent});
+    const size_t count = digits == digits_.end() ? 1 : digits->second.size();
+    for (size_t d = 0; d < count; ++d) {
       out.dims.push_back(axis);
-      out.extents.push_back(digit);
+      out.digits.push_back(digits == digits_.end() ? Digit{.extent = extent} : digits->second[d]);
+      out.extents.push_back(out.digits.back().extent);
     }
   }
   for (size_t axis = 0; axis < tree_.axes.size(); ++axis)
@@ -333,8 +334,11 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
     const IndexComparison tail{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
                                tree_.axes[axis].extent};
     const IndexComparison inside{index, IndexComparison::Kind::Lt, tail.right};
-    if (!is_decided(tail) && !is_implied(axis) && !proves_in_bounds(index, tail.right) &&
-        std::find(out.begin(), out.end(), inside) == out.end())
+    const IndexComparison begun{0, IndexComparison::Kind::Le, index};
+    const bool early = axes_[axis].early && !proves_at_most(0, index);
+    if (early && std::find(out.begin(), out.end(), begun) == out.end()) out.push_back(begun);
+    if (std::find(out.begin(), out.end(), inside) != out.end()) continue;
+    if (!is_decided(tail) && !is_implied(axis) && !proves_less(index, tail.right).value_or(false))
       out.push_back(inside);
   }
   return out;
@@ -388,10 +392,12 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
     return rounded(read_tile({value, own.dims, begin}, s, tile), tree_.values[s.source].dtype);
   }
   const auto found = tiles_of_.find(s.source);
-  if (found == tiles_of_.end() || (s.before && !last_rescale_))
+  if (found == tiles_of_.end() || (s.before && rescaling_ == Rescaling::InTurn))
     refuse({}, fmt::format("%{} is not there where it is read", tree_.values[s.source].name));
-  Tile from = found->second;
-  if (s.before) from.value = guarded(s.source, from.value);
+  const bool part = s.before && rescaling_ == Rescaling::ToTotal;
+  Tile from = part ? parts_.at(s.source) : found->second;
+  if (s.before || rescaling_ == Rescaling::ToTotal)
+    from.value = rounded(guarded(s.source, from.value), tree_.values[s.source].dtype);
   return read_tile(from, s, tile);
 }
 
@@ -421,7 +427,12 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
                              value.name));
   ValueId out = from.value;
   const ValueType type = code_[out].type;
-  if (from.dims == tile.dims && type.extents == tile.extents) return out;
+  // Dimension by dimension the same, or folded: what reads it broadcasts it.
+  bool same = from.dims.size() == tile.dims.size();
+  for (size_t d = 0; same && d < from.dims.size(); ++d)
+    same = type.extents[d] == 1 ||
+           (from.dims[d] == tile.dims[d] && type.extents[d] == tile.extents[d]);
+  if (same) return out;
   std::vector<Expr> offsets;
   ValueType part = type;
   bool cut = false;
@@ -510,7 +521,7 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
 void TreeEmitter::task(const LoopTask& task) {
   if (task.ahead > 0 || task.combine != Combine::None)
     refuse(task.location, "combined and early tasks have no emission yet");
-  if (task.rescale) rescale(task);
+  if (task.rescale && states_.contains(task.target)) rescale(task);
   switch (task.kind) {
     case LoopTask::Kind::Compute: {
       if (const auto& layout = tree_.values[task.target].layout; layout && !tree_.roles)
@@ -543,24 +554,29 @@ ValueId TreeEmitter::without_tail(ValueId value, const std::vector<size_t>& axes
 
 // The state so far, in terms of what the totals that it was computed of are now. A state of
 // nothing stays one, whatever the ratio.
-void TreeEmitter::rescale(const LoopTask& task) {
-  const TaskTile& tile = state_tiles_.at(task.target);
-  settle(task.target);
+ValueId TreeEmitter::rescaled(const LoopTask& task, ValueId state, const TaskTile& tile) {
   ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
   const ValueOperand zero = ValueOperand::literal(body_dtype(task), 0);
   for (const LoopStep& s : task.rescale->steps) {
     if (s.kind != LoopStep::Kind::Read || !s.before) continue;
-    const ValueId nothing = seen_nothing(s.source, before_.at(s.source));
+    const ValueId before =
+        rescaling_ == Rescaling::InTurn ? before_.at(s.source) : parts_.at(s.source).value;
+    const ValueId nothing = seen_nothing(s.source, before);
     if (nothing) ratio = builder_.row(ElementwiseOp::select, {nothing, zero, ratio});
   }
-  states_[task.target] = builder_.row(ElementwiseOp::mul, {states_.at(task.target), ratio});
+  return builder_.row(ElementwiseOp::mul, {state, ratio});
+}
+
+void TreeEmitter::rescale(const LoopTask& task) {
+  settle(task.target);
+  states_[task.target] = rescaled(task, states_.at(task.target), state_tiles_.at(task.target));
 }
 
 // Behind the loop: where a total is nothing, the guards are taken away.
 ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const TaskTile& tile) {
-  last_rescale_ = true;
+  rescaling_ = Rescaling::Unguarded;
   const ValueOperand ratio = body(*task.rescale, task.rescale->results[0], tile);
-  last_rescale_ = false;
+  rescaling_ = Rescaling::InTurn;
   const DType dtype = body_dtype(task);
   for (const LoopStep& s : task.rescale->steps) {
     if (s.kind != LoopStep::Kind::Read || !s.before) continue;
@@ -573,6 +589,40 @@ ValueId TreeEmitter::last_rescale(const LoopTask& task, ValueId state, const Tas
   return state;
 }
 
+// What a fold combines of its tile in a turn, the rest behind the loop: registers before lanes,
+// lanes before warps, warps before blocks.
+std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const TaskTile& tile) const {
+  struct Dimension {
+    int64_t number;
+    Digit digit;
+  };
+  std::vector<Dimension> all;
+  for (const int64_t d : positions(task.over, tile))
+    all.push_back({d, tile.digits[static_cast<size_t>(d)]});
+  const auto rank = [](const Dimension& d) {
+    constexpr Resource kOrder[] = {Resource::Register, Resource::Lane, Resource::Warp,
+                                   Resource::Block};
+    return std::find(std::begin(kOrder), std::end(kOrder), d.digit.resource) - kOrder;
+  };
+  std::stable_sort(all.begin(), all.end(),
+                   [&](const Dimension& a, const Dimension& b) { return rank(a) < rank(b); });
+  const bool threads =
+      std::any_of(all.begin(), all.end(), [](const Dimension& d) { return is_spread(d.digit); });
+  if (unfolded_.contains(task.target)) {
+    // Of a running value each lane of a CPU's vector has its own.
+    const bool running = parted_.contains(task.target);
+    if (threads)
+      std::erase_if(all, [](const Dimension& d) { return is_spread(d.digit); });
+    else if (running && !all.empty())
+      all.pop_back();
+    else
+      all.clear();
+  }
+  std::vector<int64_t> out;
+  for (const Dimension& d : all) out.push_back(d.number);
+  return out;
+}
+
 void TreeEmitter::fold(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
   lay_as_accumulator(tile);
@@ -581,18 +631,21 @@ void TreeEmitter::fold(const LoopTask& task) {
   value = rounded(value, dtype);
   value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   const auto state = states_.find(task.target);
-  if (!unfolded_.contains(task.target)) {
-    const auto axes = positions(task.over, tile);
-    if (!axes.empty()) value = builder_.fold(task.monoid, value, axes);
-    for (const int64_t axis : axes) {
-      tile.dims[static_cast<size_t>(axis)] = kNone;
-      tile.extents[static_cast<size_t>(axis)] = 1;
-    }
-  }
-  if (state == states_.end())
+  const auto axes = folded_in_turn(task, tile);
+  if (!axes.empty()) value = builder_.fold(task.monoid, value, axes);
+  if (state == states_.end()) {
+    drop(tile, axes);
     return define(task, rounded(value, tree_.values[task.target].dtype), tile);
+  }
   before_[task.target] = state->second;
   state->second = builder_.row(info(task.monoid).combine, {state->second, value});
+}
+
+void TreeEmitter::drop(TaskTile& tile, const std::vector<int64_t>& dims) {
+  for (const int64_t d : dims) {
+    tile.dims[static_cast<size_t>(d)] = kNone;
+    tile.extents[static_cast<size_t>(d)] = 1;
+  }
 }
 
 // A loop over what is summed, with a row of sums and products of [m, 1] and [1, n].
@@ -722,9 +775,12 @@ void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
 // A plain program knows layouts by the extents of tiles.
 void TreeEmitter::note_layout(const Layout& layout) {
   for (const std::vector<Digit>& axis : layout.axes)
-    for (const Digit& digit : axis)
+    for (const Digit& digit : axis) {
       if (digit.resource == Resource::Warp)
         code_.warps = std::max(code_.warps, digit.stride * digit.extent);
+      else if (digit.resource == Resource::Block)
+        code_.cluster = std::max(code_.cluster, digit.stride * digit.extent);
+    }
   code_.warps = std::max<int64_t>(code_.warps, 1);
   if (std::all_of(layout.axes.begin(), layout.axes.end(),
                   [](const std::vector<Digit>& axis) { return axis.empty(); }))

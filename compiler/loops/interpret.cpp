@@ -132,7 +132,7 @@ class TreeInterpreter {
     ++loops_[axis];
     for (int64_t t = one ? std::max<int64_t>(count - 1, 0) : 0; t < count; ++t) {
       const int64_t begin = all.begin + turn * (loop.down ? count - 1 - t : t);
-      range_[axis] = {begin, std::min(begin + turn, all.end)};
+      range_[axis] = {std::max(begin, outer.begin), std::min(begin + turn, all.end)};
       if (loop.on != Machine::Group) shared_[axis] = range_[axis];
       turns(loop, level + 1, first, last, only_last);
     }

@@ -1,11 +1,13 @@
 // Kernels by the loop tree: what it serves, that it is right, and what it takes.
 #include <gtest/gtest.h>
 
+#include <cmath>
 #include <map>
 
 #include "compiler/loops/tile_loops.h"
 #include "ir/code/text.h"
 #include "ir/support/clocks.h"
+#include "ir/support/text.h"
 #include "ir/tile/verify.h"
 #include "tests/compiler/loops.h"
 #include "tests/compiler/run.h"
@@ -124,6 +126,150 @@ TEST(LoopTree, ServesFixedGraphs) {
     count.print(device);
     EXPECT_EQ(count.by_tree, count.kernels);
   }
+}
+
+// A softmax of M rows of N, a norm with scale and bias, sums of rows and of columns of what lies
+// between other axes, and a logistic loss with what follows it.
+constexpr const char* kReductions[] = {
+    R"(graph @softmax(%x: T[M, N]) {
+      %f = convert %x : f32[M, N]
+      %m = reduce max %f {axes: [1]} : f32[M]
+      %mb = broadcast %m {axes: [0]} : f32[M, N]
+      %c = sub %f, %mb : f32[M, N]
+      %e = exp %c : f32[M, N]
+      %s = reduce sum %e {axes: [1]} : f32[M]
+      %sb = broadcast %s {axes: [0]} : f32[M, N]
+      %q = div %e, %sb : f32[M, N]
+      %y = convert %q : T[M, N]
+      return %y
+    })",
+    R"(graph @norm(%x: T[M, N], %g: T[N]) {
+      %f = convert %x : f32[M, N]
+      %s = reduce sum %f {axes: [1]} : f32[M]
+      %k = constant 0.01 : f32[]
+      %kb = broadcast %k {axes: []} : f32[M]
+      %mu = mul %s, %kb : f32[M]
+      %mb = broadcast %mu {axes: [0]} : f32[M, N]
+      %c = sub %f, %mb : f32[M, N]
+      %c2 = mul %c, %c : f32[M, N]
+      %v = reduce sum %c2 {axes: [1]} : f32[M]
+      %vk = fma %v, %kb, %kb : f32[M]
+      %r = rsqrt %vk : f32[M]
+      %rb = broadcast %r {axes: [0]} : f32[M, N]
+      %n = mul %c, %rb : f32[M, N]
+      %gf = convert %g : f32[N]
+      %gb = broadcast %gf {axes: [1]} : f32[M, N]
+      %ng = mul %n, %gb : f32[M, N]
+      %y = convert %ng : T[M, N]
+      return %y, %mu
+    })",
+    R"(graph @logsumexp(%x: T[M, N]) {
+      %f = convert %x : f32[M, N]
+      %m = reduce max %f {axes: [1]} : f32[M]
+      %mb = broadcast %m {axes: [0]} : f32[M, N]
+      %c = sub %f, %mb : f32[M, N]
+      %e = exp %c : f32[M, N]
+      %s = reduce sum %e {axes: [1]} : f32[M]
+      %l = log %s : f32[M]
+      %y = add %l, %m : f32[M]
+      return %y
+    })",
+    R"(graph @columns(%x: T[N, M]) {
+      %f = convert %x : f32[N, M]
+      %s = reduce sum %f {axes: [0]} : f32[M]
+      %y = exp %s : f32[M]
+      return %y, %s
+    })",
+    R"(graph @softmax_of_columns(%x: T[N, M]) {
+      %f = convert %x : f32[N, M]
+      %m = reduce max %f {axes: [0]} : f32[M]
+      %mb = broadcast %m {axes: [1]} : f32[N, M]
+      %c = sub %f, %mb : f32[N, M]
+      %e = exp %c : f32[N, M]
+      %s = reduce sum %e {axes: [0]} : f32[M]
+      %sb = broadcast %s {axes: [1]} : f32[N, M]
+      %q = div %e, %sb : f32[N, M]
+      return %q
+    })",
+    R"(graph @middle(%x: T[2, N, 3, M]) {
+      %f = convert %x : f32[2, N, 3, M]
+      %s = reduce sum %f {axes: [1]} : f32[2, 3, M]
+      %t = reduce max %f {axes: [0, 2, 3]} : f32[N]
+      return %s, %t
+    })",
+    R"(graph @all(%x: T[M, N]) {
+      %f = convert %x : f32[M, N]
+      %s = reduce sum %f {axes: [0, 1]} : f32[]
+      return %s
+    })",
+};
+
+Graph with_sizes(std::string text, const std::string& rows, const std::string& length,
+                 const std::string& dtype) {
+  const auto put = [&](const std::string& word, const std::string& value) {
+    for (size_t at = 0; (at = text.find(word, at)) != text.npos; at += value.size())
+      text.replace(at, word.size(), value);
+  };
+  put("M", rows);
+  put("N", length);
+  put("T[", dtype + "[");
+  std::string symbols;
+  if (rows == "m") symbols += "symbol m: 1..40\n";
+  if (length == "n") symbols += "symbol n: 1..1003\n";
+  return testing::parse(symbols + text);
+}
+
+TEST(LoopTree, ServesReductions) {
+  struct Size {
+    const char *rows, *length, *dtype;
+  };
+  const Size sizes[] = {{"3", "5", "f32"},     {"40", "8", "bf16"},   {"37", "64", "f32"},
+                        {"5", "1000", "bf16"}, {"3", "1003", "bf16"}, {"130", "100", "f32"},
+                        {"m", "n", "f32"},     {"70", "2", "f32"},    {"2", "4099", "f32"}};
+  for (const char* device : {"sim:cpu", "sim:sm_80", "sim:sm_90"}) {
+    Count count;
+    for (const char* text : kReductions)
+      for (const Size& size : sizes) {
+        SCOPED_TRACE(fmt::format("{} rows of {} {}", size.rows, size.length, size.dtype));
+        const Graph graph = with_sizes(text, size.rows, size.length, size.dtype);
+        CompileOptions options = counting(count);
+        options.by_cost = false;
+        EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 11), Device(device), options))
+            << device;
+      }
+    count.print(device);
+    // A CPU keeps exponentials, which no rule does yet.
+    for (const auto& [reason, kernels] : count.refused)
+      EXPECT_NE(reason.find("compute alike"), reason.npos) << reason;
+    EXPECT_TRUE(device == std::string("sim:cpu") || count.by_tree == count.kernels);
+    EXPECT_GT(2 * count.by_tree, count.kernels);
+  }
+}
+
+// Rows that no block can keep: a running maximum and the sum that follows it are one walk, also
+// where a row has nothing but -inf, or a NaN.
+TEST(LoopTree, WalksLongRowsOnce) {
+  for (const char* dtype : {"f32", "bf16"})
+    for (const char* length : {"40000", "33001"}) {
+      const Graph graph = with_sizes(kReductions[0], "4", length, dtype);
+      std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+      const int64_t columns = inputs[0].shape()[1];
+      for (int64_t i = 0; i < columns; ++i) inputs[0].set_double(i, -INFINITY);
+      for (int64_t i = 0; i < columns - 7; ++i) inputs[0].set_double(columns + i, -INFINITY);
+      inputs[0].set_double(2 * columns + 1234, NAN);
+      Count count;
+      CompileOptions options = counting(count);
+      options.by_cost = false;
+      std::string tree;
+      const auto counted = options.observer;
+      options.observer = [&](const CompilePhase& phase) {
+        if (phase.stage == "loops") tree += phase.text();
+        counted(phase);
+      };
+      EXPECT_TRUE(testing::agrees(graph, inputs, Device("sim:sm_80"), options));
+      EXPECT_EQ(count.by_tree, count.kernels);
+      EXPECT_NE(tree.find("rescale"), tree.npos) << tree;
+    }
 }
 
 // How many kernels of random graphs go by the tree is printed; all that reduce nothing do.

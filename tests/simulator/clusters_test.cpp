@@ -112,7 +112,7 @@ CompileOptions with_clusters(const Graph& graph, const Target& target, const std
   CompileOptions options;
   std::map<std::string, std::string> schedules;
   options.observer = [&](const CompilePhase& phase) {
-    if (phase.stage == "tile" && phase.text().find(" lane=-1 inner=") != std::string::npos)
+    if (phase.stage == "tile" && phase.text().find("= reduce ") != std::string::npos)
       schedules[std::string(phase.kernel)] = text;
   };
   compile(graph, target, options);
@@ -176,11 +176,11 @@ TEST(Clusters, ChosenForRowsThatAreReadAgain) {
   const auto rows = [](size_t row, const std::string& length) {
     return row_graph(kRows[row], length, "4096");
   };
-  EXPECT_THAT(chosen(rows(0, "50257"), "sm_90a"), HasSubstr("cluster=8"));
-  EXPECT_THAT(chosen(rows(0, "50257"), "sm_80"), Not(HasSubstr("cluster=")));  // has none
-  EXPECT_THAT(chosen(rows(0, "4096"), "sm_90a"), Not(HasSubstr("cluster=")));
-  EXPECT_THAT(chosen(rows(5, "50257"), "sm_90a"), Not(HasSubstr("cluster=")));
-  EXPECT_THAT(chosen(rows(0, "1000003"), "sm_90a"), Not(HasSubstr("cluster=")));
+  EXPECT_THAT(chosen(rows(0, "50257"), "sm_90a"), HasSubstr(" cluster 8 "));
+  EXPECT_THAT(chosen(rows(0, "50257"), "sm_80"), Not(HasSubstr(" cluster ")));  // has none
+  EXPECT_THAT(chosen(rows(0, "4096"), "sm_90a"), Not(HasSubstr(" cluster ")));
+  EXPECT_THAT(chosen(rows(5, "50257"), "sm_90a"), Not(HasSubstr(" cluster ")));
+  EXPECT_THAT(chosen(rows(0, "1000003"), "sm_90a"), Not(HasSubstr(" cluster ")));
 }
 
 void expect_error(const std::function<void()>& f, const std::string& message) {

@@ -38,6 +38,9 @@ void collapse_axes(Scheduled& out, const std::vector<size_t>& nest);
 /// tiles: loops without reductions; vectors along the axis that is contiguous in most bytes.
 void tile_for_cpu(Scheduled& out, const Target& target);
 void tile_for_gpu(Scheduled& out, const Target& target);
+/// reductions: rows and columns, and what is made of them.
+std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& target);
+std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target);
 /// scans: loops that carry running values, and nothing else.
 bool serves_scans(const LoopTree& tree);
 std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);

@@ -21,6 +21,14 @@ namespace {
 
 Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
 
+bool reduces(const LoopTree& tree) {
+  bool out = false;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase,
+                  [&](const LoopTask& task, const auto&) { out = out || task.makes_value(); });
+  return out;
+}
+
 bool has_scans(const LoopTree& tree) {
   bool out = false;
   for (const LoopRegion& phase : tree.phases)
@@ -35,17 +43,6 @@ size_t count_dots(const LoopTree& tree) {
   for (const LoopRegion& phase : tree.phases)
     for_each_task(
         phase, [&](const LoopTask& task, const auto&) { out += task.kind == LoopTask::Kind::Dot; });
-  return out;
-}
-
-// What no rule serves yet.
-std::optional<Refusal> unserved(const LoopTree& tree) {
-  std::optional<Refusal> out;
-  for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      if (task.makes_value()) out = no_rule("no rule serves reductions and dots");
-    });
-  if (!out && !nest_axes(tree)) out = no_rule("no rule serves several loops side by side");
   return out;
 }
 
@@ -76,7 +73,16 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (auto refusal = tile_cascade(out, target)) return *refusal;
     return out;
   }
-  if (auto refusal = unserved(tree)) return *refusal;
+  if (reduces(tree)) {
+    Scheduled out{std::move(tree)};
+    const bool gpu = target.kind == TargetKind::Gpu;
+    if (auto refusal =
+            gpu ? tile_reductions_for_gpu(out, target) : tile_reductions_for_cpu(out, target))
+      return *refusal;
+    mark_streaming(out, target);
+    return out;
+  }
+  if (!nest_axes(tree)) return no_rule("no rule serves several loops side by side");
   Scheduled out{std::move(tree)};
   collapse_axes(out, nest_axes(out.tree).value());
   if (target.kind == TargetKind::Gpu)

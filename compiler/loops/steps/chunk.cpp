@@ -86,6 +86,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
     return Refusal{&codes::kLevelsDiffer, "the loop around runs over the same axis",
                    "chunk the axis before it is split"};
   if (auto refusal = stands_before(tree, *place)) return refusal;
+  const bool alone = region_of(tree, *place).size() == 1 && tree.phases[0].size() == 1;
+  if (step.how == Combine::Phase && only_scan(loop) && !alone)
+    return Refusal{&codes::kBetween, "every phase of a scan would do what stands beside the loop",
+                   "chunk a scan that is alone"};
   // A part of the machine inside would have to go on as a whole.
   for (const LoopItem& item : region_of(tree, *place))
     if (const auto* inner = std::get_if<Box<Loop>>(&item); inner && (*inner)->on != Machine::None)
@@ -204,6 +208,62 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return out;
 }
 
+// Whether what the loop carries is folded by a phase of its own: sums that nothing rescales, with
+// nothing before the loop.
+bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
+  const Loop& loop = loop_at(tree, place);
+  bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
+    out = out && sums && !task.rescale && is_over(task, loop);
+  });
+  return out;
+}
+
+// Phases: every chunk is folded into a workspace, and then the chunks are, in front of what follows
+// the loop. `place` is that of the loop in the loop on grid, which has the chunks.
+LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
+  Loop second = loop_at(out, {place.phase, {place.items[0]}});
+  std::erase_if(second.levels, [&](const LoopLevel& level) { return level.axis == chunk; });
+  LoopRegion& region = region_of(out, place);
+  LoopRegion rest(std::make_move_iterator(region.begin() + 1),
+                  std::make_move_iterator(region.end()));
+  region.erase(region.begin() + 1, region.end());
+  LoopRegion folds;
+  change_tasks(region, [&](LoopTask& task) {
+    const LoopValue& made = out.values[task.target];
+    LoopValue part{.name = unused_value(out, made.name + "_part"),
+                   .dtype = compute_type(body_dtype(task)),
+                   .axes = {chunk},
+                   .storage = Storage::Workspace};
+    part.axes.insert(part.axes.end(), made.axes.begin(), made.axes.end());
+    LoopTask fold;
+    fold.kind = LoopTask::Kind::Fold;
+    fold.target = task.target;
+    fold.over = {chunk};
+    fold.monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
+    fold.location = task.location;
+    LoopStep read{.kind = LoopStep::Kind::Read, .dtype = part.dtype, .source = out.values.size()};
+    for (const size_t axis : part.axes) read.at.push_back(out.axes[axis].index());
+    fold.body.steps = {std::move(read)};
+    fold.body.results = {0};
+    folds.emplace_back(std::move(fold));
+    task.target = out.values.size();
+    out.values.push_back(std::move(part));
+  });
+  folds.insert(folds.end(), std::make_move_iterator(rest.begin()),
+               std::make_move_iterator(rest.end()));
+  if (second.levels.empty()) {
+    out.phases.push_back(std::move(folds));
+  } else {
+    second.body = std::move(folds);
+    LoopRegion phase;
+    phase.emplace_back(std::move(second));
+    out.phases.push_back(std::move(phase));
+  }
+  return out;
+}
+
 }  // namespace
 
 LoopTree take(const LoopTree& tree, const ChunkStep& step) {
@@ -217,8 +277,9 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   loop.bounds.emplace(floordiv(c * turns, step.number) * turn,
                       floordiv((c + 1) * turns, step.number) * turn);
   const bool scans = only_scan(loop) != nullptr;
+  const bool by_phase = folds_by_phase(out, place, step.how);
   change_tasks(loop.body, [&](LoopTask& task) {
-    if (scans || !task.has_state() || !is_over(task, loop)) return;
+    if (scans || by_phase || !task.has_state() || !is_over(task, loop)) return;
     task.over.insert(task.over.begin(), chunk);
     task.combine = step.how;
   });
@@ -227,6 +288,7 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
     ItemPlace grid = place;
     grid.items.pop_back();
     loop_at(out, grid).levels.push_back({chunk});
+    if (by_phase) return fold_chunks(std::move(out), place, chunk);
     return scans ? chunk_scan(std::move(out), place, chunk) : out;
   }
   Loop chunks;
@@ -236,11 +298,12 @@ LoopTree take(const LoopTree& tree, const ChunkStep& step) {
   chunks.body = std::move(region);
   region.clear();
   region.emplace_back(std::move(chunks));
-  if (!scans) return out;
+  if (!scans && !by_phase) return out;
   ItemPlace inside = place;
   inside.items.push_back(0);
   inside.items[0] = 0;
-  return chunk_scan(std::move(out), inside, chunk);
+  return by_phase ? fold_chunks(std::move(out), inside, chunk)
+                  : chunk_scan(std::move(out), inside, chunk);
 }
 
 }  // namespace braze

@@ -300,12 +300,29 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
   for (LoopRegion& phase : out.tree.phases)
     change_tasks(phase, [&](LoopTask& task) { out.change(task); });
   for (LoopValue& value : out.tree.values) out.change(value.axes);
-  LoopRegion& region = region_of(out.tree, place);
-  Loop loop = std::move(*std::get<Box<Loop>>(region[place.items.back()]));
-  loop.body = LoopRegion(std::move(std::get<Box<Loop>>(loop.body[0])->body));
-  region[place.items.back()] = std::move(loop);
-  // Other loops over one of them, and bounds, see them apart.
-  int loops = 0;
+  // Wherever both stand as these two do, they are joined. Other loops over one of them, and bounds,
+  // see them apart.
+  const auto uncut = [](const Loop& l) {
+    return l.levels.size() == 1 && l.levels[0].turn == 1 && l.on == Machine::None && !l.bounds;
+  };
+  int joined = 0, loops = 0;
+  const std::function<void(LoopRegion&)> join = [&](LoopRegion& items) {
+    for (LoopItem& item : items) {
+      auto* box = std::get_if<Box<Loop>>(&item);
+      if (!box) continue;
+      Loop& l = **box;
+      const Loop* child = only_child(l);
+      if (child && uncut(l) && uncut(*child) && l.levels[0].axis == out.a &&
+          child->levels[0].axis == out.b && l.parallel == child->parallel &&
+          l.down == child->down) {
+        LoopRegion body = child->body;
+        l.body = std::move(body);
+        ++joined;
+      }
+      join(l.body);
+    }
+  };
+  for (LoopRegion& phase : out.tree.phases) join(phase);
   for (const LoopRegion& phase : out.tree.phases)
     visit_loops(phase, [&](const Loop& l) {
       loops += runs_over(l, out.a) || runs_over(l, out.b);
@@ -316,27 +333,11 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
       for (const IndexComparison& c : l.parts)
         out.seen_apart |= out.speaks(c.left) || out.speaks(c.right);
     });
-  out.seen_apart |= loops != 1;
+  out.seen_apart |= loops != joined;
   if (out.seen_apart) return std::nullopt;
   // The joined axis takes the number of a; those behind b move up.
   out.tree.axes[out.a] = both;
-  const auto number = [&](size_t& axis) { axis -= axis > out.b; };
-  for (LoopValue& value : out.tree.values)
-    for (size_t& axis : value.axes) number(axis);
-  const std::function<void(LoopRegion&)> renumber = [&](LoopRegion& items) {
-    for (LoopItem& item : items) {
-      if (auto* task = std::get_if<LoopTask>(&item)) {
-        for (auto* list : {&task->over, &task->along})
-          for (size_t& axis : *list) number(axis);
-        continue;
-      }
-      Loop& l = *std::get<Box<Loop>>(item);
-      for (LoopLevel& level : l.levels) number(level.axis);
-      for (Deal& deal : l.deal) number(deal.axis);
-      renumber(l.body);
-    }
-  };
-  for (LoopRegion& phase : out.tree.phases) renumber(phase);
+  renumber_axes(out.tree, [&](size_t axis) { return axis - (axis > out.b); });
   out.tree.axes.erase(out.tree.axes.begin() + static_cast<std::ptrdiff_t>(out.b));
   return out;
 }

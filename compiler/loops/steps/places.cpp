@@ -146,6 +146,27 @@ void visit_loops(const LoopRegion& region, const std::function<void(const Loop&)
     }
 }
 
+void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number) {
+  const auto change = [&](std::vector<size_t>& axes) {
+    for (size_t& axis : axes) axis = number(axis);
+  };
+  for (LoopValue& value : tree.values) change(value.axes);
+  const std::function<void(LoopRegion&)> renumber = [&](LoopRegion& items) {
+    for (LoopItem& item : items) {
+      if (auto* task = std::get_if<LoopTask>(&item)) {
+        change(task->over);
+        change(task->along);
+        continue;
+      }
+      Loop& loop = *std::get<Box<Loop>>(item);
+      for (LoopLevel& level : loop.levels) level.axis = number(level.axis);
+      for (Deal& deal : loop.deal) deal.axis = number(deal.axis);
+      renumber(loop.body);
+    }
+  };
+  for (LoopRegion& phase : tree.phases) renumber(phase);
+}
+
 void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change) {
   for (LoopStep& s : body.steps) {
     for (Expr& e : s.at) change(e);

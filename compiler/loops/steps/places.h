@@ -79,6 +79,8 @@ bool is_one_turn(const Expr& extent, int64_t turn);
 /// Every task in a region, at any depth.
 void change_tasks(LoopRegion& region, const std::function<void(LoopTask&)>& change);
 void visit_loops(const LoopRegion& region, const std::function<void(const Loop&)>& visit);
+/// Gives axes new numbers wherever they are named by number.
+void renumber_axes(LoopTree& tree, const std::function<size_t(size_t)>& number);
 /// Every index expression of a body, or of a task with its coordinates and its ratio.
 void change_exprs(LoopBody& body, const std::function<void(Expr&)>& change);
 void change_exprs(LoopTask& task, const std::function<void(Expr&)>& change);

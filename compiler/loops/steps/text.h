@@ -12,6 +12,7 @@
 #include <variant>
 #include <vector>
 
+#include "compiler/loops/steps/axes.h"
 #include "compiler/loops/steps/chunk.h"
 #include "compiler/loops/steps/levels.h"
 #include "compiler/loops/steps/marks.h"
@@ -26,7 +27,7 @@ using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
                  LoadStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep, TurnsStep,
-                 AheadStep, PartStep, BindStep, CacheStep>;
+                 AheadStep, PartStep, BindStep, CacheStep, LastStep, LeadStep>;
 
 struct LoopTreeStep {
   StepKind kind;

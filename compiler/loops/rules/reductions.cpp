@@ -1,0 +1,204 @@
+// reductions.cpp — what the rules for reductions share on all machines.
+#include "compiler/loops/rules/reductions.h"
+
+#include <algorithm>
+
+#include "compiler/fusion/space.h"
+
+namespace braze {
+
+namespace {
+
+const Loop* as_loop(const LoopItem& item) {
+  const auto* box = std::get_if<Box<Loop>>(&item);
+  return box ? &**box : nullptr;
+}
+
+bool is_served(const LoopTask& task) {
+  return task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Store;
+}
+
+std::optional<Walk> as_walk(const Loop& outermost) {
+  Walk out;
+  for (const Loop* loop = &outermost;;) {
+    if (loop->levels.size() != 1 || loop->down) return std::nullopt;
+    out.axes.push_back(loop->levels[0].axis);
+    if (const Loop* child = only_child(*loop)) {
+      loop = child;
+      continue;
+    }
+    for (const LoopItem& item : loop->body) {
+      const auto* task = std::get_if<LoopTask>(&item);
+      if (!task || !is_served(*task)) return std::nullopt;
+      out.tasks.push_back(task);
+    }
+    return out;
+  }
+}
+
+}  // namespace
+
+std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
+  ReductionNest out;
+  if (tree.phases.size() != 1) return std::nullopt;
+  const LoopRegion* region = &tree.phases[0];
+  while (region->size() == 1) {
+    const Loop* loop = as_loop(region->front());
+    if (!loop || !loop->parallel || loop->levels.size() != 1) break;
+    out.lines.push_back(loop->levels[0].axis);
+    region = &loop->body;
+  }
+  out.begins_with_walk = !region->empty() && as_loop(region->front());
+  for (const LoopItem& item : *region) {
+    if (const auto* task = std::get_if<LoopTask>(&item)) {
+      if (!is_served(*task)) return std::nullopt;
+      out.beside.push_back(task);
+      continue;
+    }
+    auto walk = as_walk(*as_loop(item));
+    if (!walk) return std::nullopt;
+    out.walks.push_back(std::move(*walk));
+  }
+  // What is innermost in one walk is so in all.
+  for (const Walk& walk : out.walks)
+    for (const Walk& other : out.walks)
+      for (const size_t axis : walk.axes)
+        if (axis == other.along() && axis != walk.along()) return std::nullopt;
+  return out;
+}
+
+std::optional<ReductionNest> collapsed_reductions(Scheduled& out) {
+  auto nest = reduction_nest(out.tree);
+  if (!nest || nest->walks.empty()) return std::nullopt;
+  collapse_axes(out, nest->lines);
+  nest = reduction_nest(out.tree);
+  for (size_t w = 0; w < nest->walks.size(); ++w) {
+    collapse_axes(out, nest->walks[w].axes);
+    nest = reduction_nest(out.tree);
+  }
+  return nest;
+}
+
+bool compute_alike(const LoopTree& tree, const ReductionNest& nest) {
+  constexpr double kWorthKeeping = 5;  // operations: more than a store and a load
+  struct Known {
+    LoopStep step;  // its arguments are numbers of these
+    double cost = 0;
+    bool varies = false;  // along its walk
+  };
+  std::vector<Known> known;
+  bool out = false;
+  for (const Walk& walk : nest.walks) {
+    const size_t before = known.size();
+    const std::string& along = tree.axes[walk.along()].name;
+    for (const LoopTask* task : walk.tasks) {
+      std::vector<uint32_t> numbers;
+      for (LoopStep step : task->body.steps) {
+        Known next;
+        for (uint32_t& argument : step.arguments) {
+          argument = numbers[argument];
+          next.cost += known[argument].cost;
+          next.varies |= known[argument].varies;
+        }
+        if (step.kind == LoopStep::Kind::Apply) next.cost += operation_cost(step.op);
+        for (const Expr& e : step.at) next.varies |= e.uses(along);
+        const auto same = std::find_if(known.begin(), known.end(),
+                                       [&](const Known& k) { return k.step == step; });
+        const auto number = static_cast<size_t>(same - known.begin());
+        out |= number < before && next.varies && next.cost >= kWorthKeeping;
+        numbers.push_back(static_cast<uint32_t>(number));
+        if (same != known.end()) continue;
+        next.step = std::move(step);
+        known.push_back(std::move(next));
+      }
+    }
+  }
+  return out;
+}
+
+WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
+  constexpr int64_t kMost = int64_t{1} << 40;
+  const auto product = [&](const std::vector<size_t>& axes) {
+    int64_t n = 1;
+    for (const size_t axis : axes) n = std::min(n * planned_extent(tree, axis), kMost);
+    return n;
+  };
+  WalkFacts out;
+  out.lines = product(nest.lines);
+  // It decides.
+  const Walk& main = *std::max_element(
+      nest.walks.begin(), nest.walks.end(),
+      [&](const Walk& a, const Walk& b) { return product(a.axes) < product(b.axes); });
+  out.along = main.along();
+  out.length = planned_extent(tree, out.along);
+  out.elements = product(main.axes);
+  bool stores = false;
+  for (const Walk& walk : nest.walks) {
+    if (walk.along() != out.along) continue;
+    ++out.walks;
+    for (const LoopTask* task : walk.tasks) {
+      out.tasks.push_back(task);
+      stores |= !task->makes_value();
+      for (TreeAccess& access : accesses(tree, *task)) {
+        const auto same = [&](const TreeAccess& other) {
+          return other.tensor == access.tensor && other.store == access.store &&
+                 other.offset == access.offset;
+        };
+        if (std::none_of(out.touched.begin(), out.touched.end(), same))
+          out.touched.push_back(std::move(access));
+      }
+    }
+  }
+  out.one_pass = nest.walks.size() == 1 && !stores && nest.begins_with_walk;
+  return out;
+}
+
+int64_t count_loops(const LoopTree& tree, const std::string& axis) {
+  int64_t out = 0;
+  while (find_loop(tree, {axis, out + 1})) ++out;
+  return out;
+}
+
+void cut_walks(Scheduled& out, const std::string& axis, int64_t turn) {
+  const int64_t walks = count_loops(out.tree, axis);
+  const bool covered = out.tree.axes[*find_axis(out.tree, axis)].extent.is_constant(turn);
+  for (int64_t n = 1, done = 0; done < walks; ++done) {
+    if (!covered) out.take(SplitStep{{axis, n}, turn, /*padded=*/true});
+    out.take(WholeStep{{axis, covered ? n : n + 1}});
+    n += !covered;
+  }
+}
+
+void deal_lines(Scheduled& out, const std::vector<std::string>& lines,
+                const std::vector<std::pair<std::string, int64_t>>& tiled) {
+  std::vector<std::string> outer;
+  for (const std::string& line : lines) {
+    const auto tile = std::find_if(tiled.begin(), tiled.end(),
+                                   [&](const auto& named) { return named.first == line; });
+    if (tile == tiled.end() || tile->second == 1) {
+      outer.push_back(line);
+      continue;
+    }
+    const bool covered = out.tree.axes[*find_axis(out.tree, line)].extent.is_constant(tile->second);
+    if (!covered) out.take(SplitStep{{line}, tile->second, /*padded=*/true});
+    out.take(WholeStep{{line, covered ? 1 : 2}});
+    if (!covered) outer.push_back(line);
+  }
+  for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
+  if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
+}
+
+void part_walks(Scheduled& out, const std::string& axis, int64_t turn) {
+  const LoopAxis& own = out.tree.axes[*find_axis(out.tree, axis)];
+  if (own.extent.is_multiple_of(turn) || own.extent.range().max <= turn) return;
+  const IndexComparison inside{own.index(), IndexComparison::Kind::Lt, own.extent};
+  for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n)
+    out.try_take(PartStep{{axis, n}, inside});
+}
+
+void merge_walks(Scheduled& out, const std::string& axis) {
+  for (int64_t n = 1; find_loop(out.tree, {axis, n + 1});)
+    if (!out.try_take(MergeStep{{axis, n}, {axis, n + 1}})) ++n;
+}
+
+}  // namespace braze

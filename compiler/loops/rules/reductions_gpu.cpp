@@ -1,0 +1,390 @@
+// reductions_gpu.cpp — reductions on a GPU. Along rows: a row, or several, in the registers of a
+// block or of a cluster if it fits, else walked by the whole block. Along columns: lanes on
+// neighbouring columns, warps on rows, folded between warps at the end.
+#include <algorithm>
+#include <bit>
+#include <map>
+#include <set>
+
+#include "compiler/loops/rules/reductions.h"
+#include "ir/code/layout.h"
+
+namespace braze {
+
+namespace {
+
+constexpr int64_t kBlockThreads = 256;
+constexpr int64_t kMostThreads = 1024;
+// Elements a thread can keep of each input of a row without spilling.
+constexpr int64_t kMostKept = 32;
+// Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
+// faster with four, which take twice the code.
+constexpr int64_t kFewBytes = 32;
+// Threads of each block of a cluster that shares a row: the first that can.
+constexpr int64_t kClusterThreads[] = {256, 512};
+// Vectors of a thread at each step of a row that is walked.
+constexpr int64_t kWalkElements = 4;
+// A reduction with few results is cut into chunks, whose number is part of the schedule, since it
+// orders the sum.
+constexpr int64_t kMostChunks = 256;
+constexpr int64_t kChunkElements = 8192;
+// Threads of a multiprocessor that hide its memory's latency.
+constexpr int64_t kMultiprocessorThreads = 1024;
+constexpr int64_t kLineBytes = 128, kAccessBytes = 16;
+
+int64_t floor_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_floor(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_power_of_two(int64_t n) {
+  return static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(std::max<int64_t>(n, 1))));
+}
+int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
+
+std::vector<Digit> digits(std::initializer_list<Digit> list) {
+  std::vector<Digit> out;
+  std::copy_if(list.begin(), list.end(), std::back_inserter(out),
+               [](const Digit& digit) { return digit.extent > 1; });
+  return out;
+}
+
+// Threads `first`, `first + stride`, .. of a block along an axis.
+std::vector<Digit> threads_along(int64_t stride, int64_t count) {
+  const int64_t lanes = std::clamp<int64_t>(kWarpThreads / stride, 1, count);
+  return digits({{Resource::Warp, std::max<int64_t>(stride / kWarpThreads, 1), count / lanes},
+                 {Resource::Lane, lanes > 1 ? stride : 1, lanes}});
+}
+
+// An axis of a tile, and its digits.
+struct TiledAxis {
+  std::string name;
+  int64_t tile = 1;
+  std::vector<Digit> digits;
+};
+
+// What is folded and stored lies so.
+void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
+  const LoopTree& tree = out.tree;
+  std::vector<std::pair<MadeName, Layout>> bound;
+  std::set<size_t> folded;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      folded.insert(task.over.begin(), task.over.end());
+    });
+  const auto layout_over = [&](const std::set<size_t>& axes,
+                               const std::vector<const Loop*>& around) {
+    Layout layout;
+    for (const size_t axis : axes) {
+      const auto extent = extent_in(tree, around, axis).as_constant().value_or(1);
+      for (const TiledAxis& t : tiled)
+        if (t.name == tree.axes[axis].name && extent == t.tile && t.tile > 1)
+          layout.axes.push_back(t.digits);
+    }
+    if (layout.axes.empty()) layout.axes.emplace_back();
+    return layout;
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      std::set<size_t> axes = own_axes(tree, task);
+      axes.insert(task.over.begin(), task.over.end());
+      const bool value = task.makes_value();
+      // What is stored along a folded axis lies as the terms do.
+      const auto along = [&](size_t axis) {
+        const auto extent = extent_in(tree, around, axis).as_constant();
+        return folded.contains(axis) && extent.value_or(1) > 1;
+      };
+      if (!value && std::any_of(axes.begin(), axes.end(), along)) return;
+      bound.push_back(
+          {{value, value ? tree.values[task.target].name : tree.tensors[task.target].name},
+           layout_over(axes, around)});
+    });
+  for (auto& [made, layout] : bound) out.try_take(BindStep{made, std::move(layout)});
+}
+
+// Few blocks and much to reduce: every block takes a chunk.
+bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
+                  const Target& target) {
+  return facts.one_pass && instances < 2 * target.cores && per_instance >= 2 * kChunkElements;
+}
+void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
+                int64_t instances, int64_t per_instance, int64_t turn, const Target& target) {
+  if (!takes_chunks(facts, instances, per_instance, target)) return;
+  const size_t outermost = nest.walks[0].axes[0];
+  const int64_t units =
+      ceil_divide(planned_extent(out.tree, outermost), nest.walks[0].axes.size() == 1 ? turn : 1);
+  const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
+  const int64_t chunks =
+      floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
+  if (chunks > 1) out.try_take(ChunkStep{{out.tree.axes[outermost].name}, chunks, Combine::Phase});
+}
+
+// --- Rows ---------------------------------------------------------------------------------------
+
+struct Row {
+  int64_t along = kWarpThreads, cluster = 1, vector = 1, tile = 1;
+  int64_t rows = 1;       // of a block
+  bool resident = false;  // it fits in registers
+  std::string lead;       // the tensor whose lines of memory turns begin at
+  int64_t lead_step = 1;
+};
+
+// Neighbours along the row that one thread should access together. What pads the row to a multiple
+// of all threads' vectors takes registers and instructions, of which narrow elements have more for
+// each byte: 7 % of a row of 2 bytes and 14 % of one of 4 is the price of longer vectors, unless a
+// warp would access less than 128 bytes. Where the row begins matters less: its tiles may begin
+// before it (`lead`).
+// `kept`: elements that a thread may keep of a row that stays in registers, else 0.
+int64_t row_vector(const WalkFacts& facts, const LoopAxis& axis, int64_t threads, int64_t kept,
+                   bool may_lead) {
+  constexpr int64_t kLaneBytes = 4;
+  const int64_t aligned = vector_along(facts.touched, axis);
+  int64_t least = kAccessBytes;
+  bool contiguous = false, apart = false;
+  for (const TreeAccess& access : facts.touched) {
+    apart = apart || access.stride(axis) > 1;
+    if (access.stride(axis) != 1) continue;
+    contiguous = true;
+    least = std::min(least, static_cast<int64_t>(access.bytes));
+  }
+  const bool leads = may_lead && contiguous && !apart;
+  int64_t vector = leads ? std::min<int64_t>(kAccessBytes / least, 8) : aligned;
+  const auto fits = [&] {
+    const int64_t covered = facts.length + (vector > aligned ? vector - 1 : 0);
+    const int64_t padded = ceil_divide(covered, threads * vector) * threads * vector;
+    const bool fills = 28 * padded <= (28 + least) * facts.length || vector * least <= kLaneBytes;
+    return facts.length >= kWarpThreads * vector &&
+           (kept == 0 || (fills && padded <= threads * kept));
+  };
+  while (vector > 1 && !fits()) vector /= 2;
+  return vector;
+}
+
+// The tensor that has most bytes along the row, and a place in its lines that differs from row to
+// row.
+void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& axis, Row& row) {
+  size_t least = kLineBytes;
+  for (const TreeAccess& access : facts.touched)
+    if (!access.irregular && access.stride(axis) == 1) least = std::min(least, access.bytes);
+  int64_t step = kLineBytes / static_cast<int64_t>(least);
+  const auto fits = [&] {
+    return facts.length >= step && (!row.resident || facts.length + step - 1 <= row.tile);
+  };
+  while (step > row.vector && !fits()) step /= 2;
+  if (!fits()) return;
+  std::map<std::string, std::pair<size_t, size_t>> bytes;  // of a lead: and a tensor
+  size_t most = 0;
+  Expr lead;
+  for (const TreeAccess& access : facts.touched) {
+    if (access.irregular || access.stride(axis) != 1) continue;
+    const Expr first = mod(access.offset.substitute(axis.name, 0), step);
+    auto& [sum, tensor] = bytes.try_emplace(first.to_string(), 0, access.tensor).first->second;
+    sum += access.bytes;
+    if (sum <= most) continue;
+    most = sum;
+    lead = first;
+    row.lead = tree.tensors[tensor].name;
+  }
+  // All of a tensor within one line: it would begin at the same place for every row.
+  for (const TreeAccess& access : facts.touched)
+    if (!access.irregular && access.stride(axis) == 1) {
+      const Expr first = access.offset.substitute(axis.name, 0);
+      for (const std::string& symbol : first.symbols())
+        if (!(first - lead).uses(symbol)) row.lead.clear();
+    }
+  if (lead.is_constant(0)) row.lead.clear();
+  row.lead_step = step;
+}
+
+// Short rows share a warp, or a block.
+void share_block(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+                 const Target& target, Row& out) {
+  const int64_t used =
+      std::min(out.along, ceil_power_of_two(ceil_divide(facts.length, out.vector)));
+  out.rows = std::min({std::max<int64_t>(kBlockThreads / used, 1),
+                       ceil_power_of_two(planned_extent(tree, nest.lines.back())),
+                       floor_power_of_two(facts.lines / (2 * target.cores))});
+  if (out.rows * used >= kWarpThreads && used < out.along && out.resident) {
+    out.along = used;
+    out.tile = ceil_divide(facts.length, used * out.vector) * used * out.vector;
+  }
+  out.rows = std::min(out.rows, std::max<int64_t>(kBlockThreads / out.along, 1));
+}
+
+Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+               const Target& target) {
+  Row out;
+  const LoopAxis& axis = tree.axes[facts.along];
+  const int64_t length = facts.length;
+  int64_t inputs = 0;
+  size_t least = sizeof(double);
+  for (const TreeAccess& access : facts.touched) {
+    if (!access.offset.uses(axis.name)) continue;
+    inputs += !access.store;
+    least = std::min(least, access.bytes);
+  }
+  out.vector = vector_along(facts.touched, axis);
+  while (out.vector > 1 && length < kWarpThreads * out.vector) out.vector /= 2;
+  const int64_t kept =
+      std::clamp<int64_t>(3 * kMostKept / std::max<int64_t>(inputs, 1), out.vector, kMostKept);
+  const int64_t few = kFewBytes / static_cast<int64_t>(least);
+  // A warp for itself needs no barriers; longer rows take as many threads as they can use: the
+  // power of two nearest to few elements each, unless that were more than a thread can keep.
+  if (length > kWarpThreads * kept) {
+    const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
+    out.along = std::clamp(ceil_power_of_two(wanted), kWarpThreads, kMostThreads);
+  }
+  const bool single = std::all_of(nest.walks.begin(), nest.walks.end(),
+                                  [](const Walk& walk) { return walk.axes.size() == 1; });
+  out.resident = single && length <= out.along * kept;
+  const bool again = single && facts.walks > 1;  // what a walk reads, a later one reads too
+  if (!out.resident && again) {
+    // Several blocks keep what one cannot, small ones, so that a multiprocessor loads for one while
+    // it stores for another.
+    for (const int64_t threads : kClusterThreads) {
+      const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
+      if (blocks > target.cluster_blocks) continue;
+      out.along = threads;
+      out.cluster = blocks;
+      out.resident = true;
+      break;
+    }
+  }
+  const int64_t aligned = out.vector, threads = out.along * out.cluster;
+  const bool may_lead = single && out.along > kWarpThreads &&
+                        !takes_chunks(facts, facts.lines, facts.elements, target);
+  out.vector = row_vector(facts, axis, threads, out.resident ? kept : 0, may_lead);
+  const bool leads = out.vector > aligned;
+  const int64_t unit = threads * out.vector;
+  const int64_t covered = length + (leads ? out.vector - 1 : 0);
+  out.tile = out.resident ? ceil_divide(covered, unit) * unit
+                          : out.along * std::max(kWalkElements, out.vector);
+  if (!leads && !nest.lines.empty()) share_block(tree, nest, facts, target, out);
+  if (out.rows == 1 && may_lead) choose_lead(tree, facts, axis, out);
+  return out;
+}
+
+void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
+               const Target& target) {
+  const Row row = choose_row(out.tree, nest, facts, target);
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  std::vector<std::string> lines;
+  for (const size_t line : nest.lines) lines.push_back(name(line));
+  const std::string along = name(facts.along);
+  // Of the walks along other axes: the same threads.
+  std::vector<TiledAxis> tiled;
+  const auto add = [&](const std::string& axis, int64_t vector, int64_t tile) {
+    const int64_t lanes = std::min(row.along, kWarpThreads);
+    tiled.push_back(
+        {axis, tile,
+         digits({{Resource::Register, vector, tile / (row.cluster * row.along * vector)},
+                 {Resource::Block, 1, row.cluster},
+                 {Resource::Warp, 1, row.along / lanes},
+                 {Resource::Lane, 1, lanes},
+                 {Resource::Register, 1, vector}})});
+  };
+  add(along, row.vector, row.tile);
+  const int64_t stores_of_line = row.rows;
+  if (stores_of_line > 1)
+    tiled.push_back({lines.back(), row.rows, threads_along(row.along, row.rows)});
+  std::set<std::string> others;
+  for (const Walk& walk : nest.walks)
+    if (walk.along() != facts.along) others.insert(name(walk.along()));
+  for (const std::string& axis : others) add(axis, 1, row.cluster * row.along);
+  int64_t instances = facts.lines / row.rows;
+
+  if (row.rows > 1)
+    deal_lines(out, lines, {{lines.back(), row.rows}});
+  else
+    deal_lines(out, lines, {});
+  for (const TiledAxis& t : tiled)
+    if (lines.empty() || row.rows == 1 || t.name != lines.back()) cut_walks(out, t.name, t.tile);
+  if (!row.resident) merge_walks(out, along);
+  chunk_walk(out, nest, facts, instances, facts.elements, row.tile, target);
+  if (out.tree.phases.size() > 1) {
+    const LoopAxis& chunk = out.tree.axes.back();
+    const int64_t chunks = *chunk.extent.as_constant();
+    tiled.push_back(
+        {chunk.name, chunks, spread({chunks}, {std::min(chunks, kWarpThreads)}, 1).axes[0]});
+  }
+  if (row.vector > 1 && row.rows > 1 &&
+      *find_axis(out.tree, along) < *find_axis(out.tree, lines.back()))
+    out.take(LastStep{along});
+  if (!row.lead.empty())
+    for (int64_t n = 1; find_loop(out.tree, {along, n}); ++n)
+      out.try_take(LeadStep{{along, n}, row.lead, row.lead_step});
+  if (!row.resident) part_walks(out, along, row.tile);
+  bind_layouts(out, tiled);
+}
+
+// --- Columns ------------------------------------------------------------------------------------
+
+// Lanes on columns; warps on the rows that are reduced, as far as the columns alone do not fill the
+// machine.
+void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
+                  const Target& target) {
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  const LoopAxis& axis = out.tree.axes[column];
+  const int64_t extent = planned_extent(out.tree, column);
+  int64_t vector = std::min<int64_t>(vector_along(facts.touched, axis), 4);
+  while (vector > 1 && extent < kWarpThreads * vector) vector /= 2;
+  const int64_t threads = ceil_divide(facts.lines, vector);
+  const int64_t filling =
+      ceil_power_of_two(ceil_divide(target.cores * kMultiprocessorThreads, threads));
+  const int64_t warps =
+      std::min({kBlockThreads / kWarpThreads, ceil_power_of_two(facts.length), filling});
+  int64_t across = std::min(warps == filling ? kBlockThreads / warps : kWarpThreads,
+                            ceil_power_of_two(ceil_divide(extent, vector)));
+  // Few columns share a warp with rows.
+  const int64_t rows_of_warp = std::max<int64_t>(kWarpThreads / across, 1);
+  const int64_t rows = warps * rows_of_warp;
+  const int64_t registers =
+      std::min<int64_t>(4, ceil_power_of_two(ceil_divide(facts.length, rows)));
+  const int64_t tile = rows * registers;
+
+  std::vector<std::string> lines;
+  for (const size_t line : nest.lines) lines.push_back(name(line));
+  const std::string lane = name(column), along = name(facts.along);
+  std::vector<Digit> of_lanes = threads_along(1, across);
+  if (vector > 1) of_lanes.push_back({Resource::Register, 1, vector});
+  std::vector<Digit> of_rows = digits({{Resource::Register, vector, registers}});
+  for (const Digit& digit : threads_along(across, rows)) of_rows.push_back(digit);
+  std::vector<TiledAxis> tiled = {{lane, across * vector, of_lanes}, {along, tile, of_rows}};
+  const int64_t instances = ceil_divide(facts.lines, across * vector);
+
+  deal_lines(out, lines, {{lane, across * vector}});
+  if (tile > 1) cut_walks(out, along, tile);
+  merge_walks(out, along);
+  chunk_walk(out, nest, facts, instances, facts.elements * across * vector, tile, target);
+  if (tile > 1) part_walks(out, along, tile);
+  if (out.tree.phases.size() > 1) {
+    // The totals of chunks: warps on them.
+    const LoopAxis& chunk = out.tree.axes.back();
+    const int64_t chunks = *chunk.extent.as_constant();
+    const int64_t shared = std::min(rows, chunks);
+    std::vector<Digit> of_chunks = digits({{Resource::Register, vector, chunks / shared}});
+    for (const Digit& digit : threads_along(across, shared)) of_chunks.push_back(digit);
+    tiled.push_back({chunk.name, chunks, of_chunks});
+  }
+  out.take(LastStep{lane});
+  const Expr end = out.tree.axes[*find_axis(out.tree, lane)].extent;
+  if (!end.is_multiple_of(across * vector) && end.range().max > across * vector)
+    out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
+  bind_layouts(out, tiled);
+}
+
+}  // namespace
+
+std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target) {
+  const auto nest = collapsed_reductions(out);
+  if (!nest) return Refusal{&codes::kNoRule, "no rule serves such loops and tasks", ""};
+  const WalkFacts facts = facts_of(out.tree, *nest);
+  std::vector<size_t> axes = nest->lines;
+  axes.push_back(facts.along);
+  const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads);
+  if (lane == facts.along)
+    tile_rows(out, *nest, facts, target);
+  else
+    tile_columns(out, *nest, facts, lane, target);
+  return std::nullopt;
+}
+
+}  // namespace braze

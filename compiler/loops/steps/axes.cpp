@@ -1,0 +1,104 @@
+#include "compiler/loops/steps/axes.h"
+
+#include <algorithm>
+#include <functional>
+
+#include "compiler/fusion/space.h"
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// --- last ---------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const LastStep& step) {
+  if (!find_axis(tree, step.axis)) return no_such("axis", step.axis);
+  bool bound = false;
+  for (const LoopValue& value : tree.values) bound |= value.layout.has_value();
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase,
+                  [&](const LoopTask& task, const auto&) { bound |= task.layout.has_value(); });
+  if (!bound) return std::nullopt;
+  return Refusal{&codes::kMarked, "layouts have the dimensions of tiles as they are",
+                 "take this step before `bind`"};
+}
+
+LoopTree take(LoopTree tree, const LastStep& step) {
+  const size_t moved = find_axis(tree, step.axis).value();
+  const size_t last = tree.axes.size() - 1;
+  LoopAxis own = std::move(tree.axes[moved]);
+  tree.axes.erase(tree.axes.begin() + static_cast<std::ptrdiff_t>(moved));
+  tree.axes.push_back(std::move(own));
+  renumber_axes(tree, [&](size_t axis) { return axis == moved ? last : axis - (axis > moved); });
+  return tree;
+}
+
+// --- lead ---------------------------------------------------------------------------------------
+
+namespace {
+
+// The number of x's element at which the axis begins, if it is one for a turn of the loop and
+// grows with the axis by 1.
+std::optional<Expr> first_of_row(const LoopTree& tree, const ItemPlace& place, size_t tensor) {
+  const Loop& loop = loop_at(tree, place);
+  const std::string& axis = tree.axes[loop.levels[0].axis].name;
+  std::set<std::string> known;
+  for (const Loop* around : loops_around(tree, place))
+    for (const LoopLevel& level : around->levels)
+      if (level.turn == 1) known.insert(tree.axes[level.axis].name);
+  for (const Expr& size : tree.symbols) known.insert(size.symbol_name());
+  std::optional<Expr> out;
+  const auto note = [&](const std::vector<Expr>& at) {
+    const Expr offset = linear_offset(at, tree.tensors[tensor].type.shape);
+    const auto slope = offset.coefficient_of(axis);
+    if (!slope || !slope->is_constant(1)) return;
+    const Expr first = offset.substitute(axis, 0);
+    const auto symbols = first.symbols();
+    if (std::all_of(symbols.begin(), symbols.end(),
+                    [&](const std::string& name) { return known.contains(name); }))
+      out = first;
+  };
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      for (const LoopStep& s : task.body.steps)
+        if (s.kind == LoopStep::Kind::Load && s.source == tensor && s.conditions.empty())
+          note(s.at);
+      if (!task.makes_value() && task.target == tensor) note(task.at);
+    });
+  return out;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const LeadStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const auto tensor = find_tensor(tree, step.tensor);
+  if (!tensor) return no_such("tensor", step.tensor);
+  const Loop& loop = loop_at(tree, *place);
+  if (auto refusal = marked(tree, loop)) return refusal;
+  if (loop.bounds || loop.levels.size() != 1 || loop.on != Machine::None || loop.down ||
+      is_cut(loops_around(tree, *place), loop.levels[0].axis))
+    return Refusal{
+        &codes::kBoundsDepend,
+        fmt::format("`{}` is bounded, dealt, or a part of its axis", to_text(tree, loop)),
+        "name a loop over all of one axis"};
+  if (!first_of_row(tree, *place, *tensor))
+    return Refusal{&codes::kNotAffine,
+                   fmt::format("{} is not read or written element by element along {} from one "
+                               "place on",
+                               step.tensor, step.loop.axis),
+                   "name the last axis of a tensor, in single turns of the axes before it"};
+  return std::nullopt;
+}
+
+LoopTree take(LoopTree tree, const LeadStep& step) {
+  const ItemPlace place = find_loop(tree, step.loop).value();
+  const Expr first = first_of_row(tree, place, find_tensor(tree, step.tensor).value()).value();
+  Loop& loop = loop_at(tree, place);
+  const Expr lead = mod(first, step.number);
+  if (!lead.is_constant(0)) loop.bounds.emplace(-lead, tree.axes[loop.levels[0].axis].extent);
+  return tree;
+}
+
+}  // namespace braze

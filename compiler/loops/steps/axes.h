@@ -1,0 +1,33 @@
+// axes.h — steps on how axes lie in tiles: `last` and `lead`.
+#pragma once
+
+#include "compiler/loops/steps/places.h"
+
+namespace braze {
+
+/// `last i`: i becomes the last dimension of all tiles that have it, along which vectors lie.
+struct LastStep {
+  static constexpr std::string_view kName = "last";
+  std::string axis;
+  void fields(auto& visit) { visit.axis(axis); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const LastStep& step);
+LoopTree take(LoopTree tree, const LastStep& step);
+
+/// `lead j x 64`: turns of j begin where the number of x's element is a multiple of 64: the first
+/// one before the axis does, where rows of x have any length. What is there is masked.
+struct LeadStep {
+  static constexpr std::string_view kName = "lead";
+  LoopName loop;
+  std::string tensor;
+  int64_t number = 1;
+  void fields(auto& visit) {
+    visit(loop);
+    visit.tensor(tensor);
+    visit(number);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const LeadStep& step);
+LoopTree take(LoopTree tree, const LeadStep& step);
+
+}  // namespace braze
