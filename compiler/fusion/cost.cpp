@@ -4,9 +4,12 @@
 
 #include "compiler/loops/build.h"
 #include "compiler/loops/cost.h"
+#include "compiler/loops/emit.h"
 #include "compiler/loops/rules/rules.h"
+#include "compiler/loops/tile_loops.h"
 #include "compiler/tiling/tile.h"
 #include "ir/support/text.h"
+#include "ir/tile/verify.h"
 
 namespace braze {
 
@@ -262,9 +265,13 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
 
 std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusion& fusion,
                                              const Target& target) {
-  auto made = schedule(build_loops(forms, fusion, "estimate"), target);
+  auto made = tile_loops({forms, fusion, target, "estimate"});
   if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
-  const TreeWork work = work_of(std::get<Scheduled>(made).tree, target);
+  const auto& tiling = std::get<TreeTiling>(made);
+  // Nothing else serves it: what the program takes of the machine must be there.
+  if (const auto findings = verify(tiling.tiled.program); !findings.empty())
+    return Refusal{&codes::kNoEmission, findings.front().message, ""};
+  const TreeWork work = work_of(tiling.tree, target);
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);

@@ -500,6 +500,12 @@ void TreeEmitter::stream(const Loop& loop) {
     }
   const auto constant = stream.turns.as_constant();
   const int64_t started = started_;
+  if (const LoopTask* late = late_dot(loop.body)) {
+    stream_ahead(stream, *late);
+    for (const LoopTask* task : begun) end_state(*task);
+    digits_ = outer_digits;
+    return;
+  }
   const Expr last = stream.last();
   if (constant && loop.unroll == *constant) {
     const Expr step = stream.by_axis ? length : 1;

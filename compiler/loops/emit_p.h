@@ -3,6 +3,7 @@
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
 //   emit_scans.cpp   scans, digit by digit (E18)
+//   emit_ahead.cpp   tasks that run a turn early (E12)
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
 //
 // A tile has a dimension for each axis of its task that is more than one index there, in the order
@@ -195,6 +196,12 @@ class TreeEmitter {
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);
   static std::vector<int64_t> positions(const std::vector<size_t>& axes, const TaskTile& tile);
 
+  // --- Tasks that run ahead (emit_ahead.cpp)
+  const LoopTask* late_dot(const LoopRegion& region) const;
+  bool is_late(const LoopRegion& region, const LoopTask& stage) const;
+  void in_late_turn(const Stream& stream, const Expr& index, const std::function<void()>& body);
+  void stream_ahead(const Stream& stream, const LoopTask& late);
+
   // --- Roles (emit_roles.cpp)
   void plan_pipes(const LoopRegion& region, int64_t ring, bool in_grid);
   bool depends_on_grid(const LoopTask& stage) const;
@@ -205,7 +212,8 @@ class TreeEmitter {
   void release_read();
   MemoryId window(const OnChip& from, const std::vector<Expr>& offsets,
                   const std::vector<int64_t>& extents);
-  void start_dot(const LoopTask& task);
+  ValueId left_factor(const LoopTask& task);
+  void start_dot(const LoopTask& task, ValueId factor = {});
   std::pair<MemoryId, bool> factor_window(const LoopTask& task, size_t factor, size_t& own);
   void wait(int64_t pending);
   void settle(size_t value);

@@ -19,14 +19,17 @@ bool TreeEmitter::depends_on_grid(const LoopTask& stage) const {
 // The stages of a region whose readers stand in one turn are one channel; a stage that no turn of
 // the grid changes is copied once, before all of them.
 void TreeEmitter::plan_pipes(const LoopRegion& region, int64_t ring, bool in_grid) {
-  std::vector<const LoopTask*> each, once;
+  std::vector<const LoopTask*> each, once, late;
   for (const LoopItem& item : region) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || task->kind != LoopTask::Kind::Stage) continue;
-    (in_grid && persistent_ > 0 && !depends_on_grid(*task) ? once : each).push_back(task);
+    (in_grid && persistent_ > 0 && !depends_on_grid(*task) ? once
+     : is_late(region, *task)                              ? late
+                                                           : each)
+        .push_back(task);
   }
   if (in_grid) pipes_.clear();
-  for (const auto* stages : {&once, &each}) {
+  for (const auto* stages : {&once, &each, &late}) {
     if (stages->empty()) continue;
     Pipe pipe{.region = &region, .stages = *stages, .once = stages == &once};
     Channel channel{.name = builder_.fresh_name("pipe"), .depth = pipe.once ? 1 : ring};
@@ -180,7 +183,21 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
   return {window(chip->second, offsets, extents), summed(axes[1])};
 }
 
-void TreeEmitter::start_dot(const LoopTask& task) {
+// The left factor of a dot, in registers.
+ValueId TreeEmitter::left_factor(const LoopTask& task) {
+  const LoopStep& left = task.body.steps[task.body.results[0]];
+  const TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
+  const size_t rows = tile.dims[0];
+  std::vector<size_t> axes = task.over;
+  axes.push_back(rows);
+  TaskTile factor = tile_of(axes, axes_);
+  if (factor.dims.size() != 2 || factor.dims[0] != rows)
+    refuse(task.location, "the rows of a factor in registers are declared before what is summed");
+  lay_as_accumulator(factor);
+  return full(body(task.body, task.body.results[0], factor), factor, left.dtype);
+}
+
+void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
   if (task.swap) refuse(task.location, "swapped factors have no emission yet");
   TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
   if (tile.dims.size() != 2) refuse(task.location, "a wgmma makes a tile of two axes");
@@ -193,13 +210,7 @@ void TreeEmitter::start_dot(const LoopTask& task) {
   if (from_chip) {
     std::tie(dot.a_window, a_last) = factor_window(task, 0, rows);
   } else {
-    std::vector<size_t> axes = task.over;
-    axes.push_back(rows);
-    TaskTile factor = tile_of(axes, axes_);
-    if (factor.dims.size() != 2 || factor.dims[0] != rows)
-      refuse(task.location, "the rows of a factor in registers are declared before what is summed");
-    lay_as_accumulator(factor);
-    dot.a = full(body(task.body, task.body.results[0], factor), factor, left.dtype);
+    dot.a = factor ? factor : left_factor(task);
   }
   const auto [b, b_last] = factor_window(task, 1, columns);
   if (tile.dims != std::vector<size_t>{rows, columns})

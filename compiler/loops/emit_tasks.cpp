@@ -154,10 +154,11 @@ void TreeEmitter::define(const LoopTask& task, ValueId value, const TaskTile& ti
 
 ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const TaskTile& tile) {
   memo_.assign(body.steps.size(), {});
-  for (uint32_t i = 0; i <= result; ++i) {
-    // Steps before the result that it does not need are removed as dead code.
-    memo_[i] = made(body, body.steps[i], tile);
-  }
+  LoopBody only = body;
+  only.results = {result};
+  const std::vector<bool> needed = needed_steps(only);
+  for (uint32_t i = 0; i <= result; ++i)
+    if (needed[i]) memo_[i] = made(body, body.steps[i], tile);
   return memo_[result];
 }
 
@@ -519,8 +520,7 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
 // --- Tasks --------------------------------------------------------------------------------------
 
 void TreeEmitter::task(const LoopTask& task) {
-  if (task.ahead > 0 || task.combine != Combine::None)
-    refuse(task.location, "combined and early tasks have no emission yet");
+  if (task.combine != Combine::None) refuse(task.location, "combined tasks have no emission yet");
   if (task.rescale && states_.contains(task.target)) rescale(task);
   switch (task.kind) {
     case LoopTask::Kind::Compute: {

@@ -59,7 +59,7 @@ uint64_t hash_of(const LoopStep& step) {
   return hash;
 }
 
-void remove_dead_steps(LoopBody& body) {
+std::vector<bool> needed_steps(const LoopBody& body) {
   std::vector<bool> needed(body.steps.size());
   const auto need = [&](const Expr& e) {
     for (const std::string& symbol : e.symbols())
@@ -74,6 +74,11 @@ void remove_dead_steps(LoopBody& body) {
     for (const RangeCondition& c : s.conditions)
       for (const Expr* e : {&c.value, &c.min, &c.limit}) need(*e);
   }
+  return needed;
+}
+
+void remove_dead_steps(LoopBody& body) {
+  const std::vector<bool> needed = needed_steps(body);
   std::vector<uint32_t> number(body.steps.size());
   std::unordered_map<std::string, Expr> symbols;
   std::vector<LoopStep> kept;

@@ -203,6 +203,8 @@ std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const
 
 /// Equal steps have equal hashes.
 uint64_t hash_of(const LoopStep& step);
+/// By step: whether results or coordinates need it.
+std::vector<bool> needed_steps(const LoopBody& body);
 /// Removes steps that neither results nor coordinates need.
 void remove_dead_steps(LoopBody& body);
 

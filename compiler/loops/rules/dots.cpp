@@ -164,6 +164,26 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
   return std::nullopt;
 }
 
+// Whether the walk surely has a turn, and ends in one dot that is carried.
+bool may_run_ahead(const LoopTree& tree, size_t walk) {
+  bool out = false;
+  visit_loops(tree.phases[0], [&](const Loop& loop) {
+    if (!runs_over(loop, walk)) return;
+    const bool to_end = loop.bounds && loop.bounds->first.is_constant(0) &&
+                        loop.bounds->second.kind() == Expr::Kind::Symbol;
+    const bool nonempty = to_end || (!loop.bounds && tree.axes[walk].extent.range().min > 0);
+    size_t carried = 0;
+    for (const LoopItem& item : loop.body) {
+      const auto* task = std::get_if<LoopTask>(&item);
+      if (!task) return;
+      carried += task->kind == LoopTask::Kind::Dot && contains(task->over, walk);
+    }
+    const auto& last = std::get<LoopTask>(loop.body.back());
+    out = nonempty && carried == 1 && last.kind == LoopTask::Kind::Dot;
+  });
+  return out;
+}
+
 // Turns in which a comparison of indices masks everything are left out, and turns in which it masks
 // nothing do not ask; else only the last turn asks where the axis ends.
 void part_walk(Scheduled& out, size_t walk, int64_t turn) {
@@ -329,6 +349,12 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     if (auto refusal = take(UnitStep{dot, Unit::Wgmma})) return refusal;
   if (groups == 2)
     if (auto refusal = take(TurnsStep{{walk}})) return refusal;
+  // The first dots of the next turn run while this one's sums are computed.
+  if (may_run_ahead(out.tree, cascade.walk))
+    for (const std::string& dot : dots) {
+      const LoopTask& task = task_at(out.tree, maker_of(out.tree, *find_value(out.tree, dot)));
+      if (!contains(task.over, cascade.walk)) out.try_take(AheadStep{dot, 1});
+    }
   struct Slab {
     std::string tensor, axis;
   };

@@ -1,0 +1,185 @@
+// emit_ahead.cpp — streams in which a dot of the next turn is started before the one that takes
+// what this turn has made of it (E12): the loop is turned so that one turn starts its own first
+// dots and the last dot of the turn before, and computes while that one multiplies. The factor that
+// the last dot takes from registers is carried.
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+
+namespace braze {
+
+namespace {
+
+bool reads_value(const LoopTask& task, size_t value) {
+  return std::any_of(task.body.steps.begin(), task.body.steps.end(), [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.source == value;
+  });
+}
+
+bool runs_ahead(const LoopItem& item) {
+  const auto* task = std::get_if<LoopTask>(&item);
+  return task && task->ahead > 0;
+}
+
+}  // namespace
+
+// The dot that runs behind the others of a loop; null: none does.
+const LoopTask* TreeEmitter::late_dot(const LoopRegion& region) const {
+  if (std::none_of(region.begin(), region.end(), runs_ahead)) return nullptr;
+  const auto* last = std::get_if<LoopTask>(&region.back());
+  const auto refuse_here = [&](const char* why) {
+    for (const LoopItem& item : region)
+      if (runs_ahead(item)) refuse(std::get<LoopTask>(item).location, why);
+  };
+  if (!tree_.roles || !last || last->kind != LoopTask::Kind::Dot || !is_asynchronous(*last) ||
+      last->ahead > 0)
+    refuse_here("a task runs ahead of an asynchronous dot, the last of its loop");
+  for (const LoopItem& item : region) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    if (!task || task->ahead > 1)
+      refuse_here("a task runs one turn ahead, in a loop without loops inside");
+  }
+  return last;
+}
+
+// Which stages of a loop only its late dot reads.
+bool TreeEmitter::is_late(const LoopRegion& region, const LoopTask& stage) const {
+  const LoopTask* late = late_dot(region);
+  if (!late) return false;
+  return std::none_of(region.begin(), region.end(), [&](const LoopItem& item) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    return task && task != late && reads_value(*task, stage.target);
+  });
+}
+
+void TreeEmitter::in_late_turn(const Stream& stream, const Expr& index,
+                               const std::function<void()>& body) {
+  counters_.push_back({index, stream.turns});
+  in_turn(stream.loop.levels[0], stream.begin(index), /*shared=*/true, body);
+  counters_.pop_back();
+}
+
+void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
+  const LoopRegion& items = stream.loop.body;
+  if (!stream.nonempty || !counters_.empty())
+    refuse(stream.loop.location, "a loop with a task that runs ahead has a turn, and one walk");
+  const auto pipes = [&](bool of_late, const std::function<void(Pipe&)>& visit) {
+    for (Pipe& pipe : pipes_)
+      if (pipe.region == &items && is_late(items, *pipe.stages.front()) == of_late) visit(pipe);
+  };
+  const auto turns_from = [&](const Expr& first, const Expr& last, const auto& body) {
+    const auto count = (last - first).as_constant();
+    if (count && *count <= 0) return;
+    body(first, last);
+  };
+  if (part_ == Part::Stages) {
+    const auto copy = [&](const Expr& index, bool of_late) {
+      in_late_turn(stream, index, [&] { pipes(of_late, [&](Pipe& pipe) { put(pipe); }); });
+    };
+    copy(0, false);
+    turns_from(1, stream.turns, [&](const Expr& first, const Expr& last) {
+      builder_.for_loop(turn_name(stream.loop.levels[0].axis), first, last, 1, {},
+                        [&](const Expr& index, const auto&) {
+                          copy(index, false);
+                          copy(index - 1, true);
+                          return std::vector<ValueOperand>();
+                        });
+    });
+    return copy(stream.turns - 1, true);
+  }
+
+  ValueId factor;  // what the late dot takes of the turn before
+  const auto start_late = [&](const Expr& index) {
+    in_late_turn(stream, index, [&] {
+      pipes(true, [&](Pipe& pipe) { get(pipe); });
+      start_dot(late, factor);
+    });
+  };
+  const auto finish_late = [&] {
+    wait(0);
+    pipes(true, [&](Pipe& pipe) {
+      release(pipe, *pipe.held);
+      pipe.held.reset();
+    });
+  };
+  // All that a turn computes; `behind`: with the late dot of the turn before.
+  const auto turn = [&](const Expr& index, bool behind) {
+    in_late_turn(stream, index, [&] {
+      if (stream.loop.turns && behind) group_turn_ = {item() - 1};
+      bool started = false;
+      for (const LoopItem& it : items) {
+        const auto& t = std::get<LoopTask>(it);
+        if (t.kind == LoopTask::Kind::Stage || &t == &late) continue;
+        if (!started && t.ahead == 0) {
+          started = true;
+          if (behind) {
+            const Counter own = counters_.back();
+            counters_.pop_back();
+            start_late(index - 1);
+            counters_.push_back(own);
+          }
+        }
+        pipes(false, [&](Pipe& pipe) {
+          const bool read = std::ranges::any_of(
+              pipe.stages, [&](const LoopTask* stage) { return reads_value(t, stage->target); });
+          if (read && !pipe.held) get(pipe);
+        });
+        task(t);
+        pipes(false, [&](Pipe& pipe) {
+          if (!pipe.held || !pipe.readers.empty()) return;
+          release(pipe, *pipe.held);
+          pipe.held.reset();
+        });
+      }
+      if (behind) {
+        finish_late();
+        if (late.rescale) rescale(late);
+      }
+      pipes(false, [&](Pipe& pipe) {
+        if (!pipe.held) return;
+        release(pipe, *pipe.held);
+        pipe.held.reset();
+      });
+      group_turn_.reset();
+      factor = left_factor(late);
+    });
+  };
+
+  // The first turn stands before the loop. Then turns in which a condition is not decided, then
+  // those in which it holds.
+  Expr cut = 0;
+  if (!stream.loop.parts.empty()) cut = undecided(stream, stream.loop.parts[0]);
+  const bool decided = !stream.loop.parts.empty() && cut.is_constant(0);
+  if (decided) decided_.push_back(stream.loop.parts[0]);
+  turn(0, false);
+  const auto loop = [&](const Expr& first, const Expr& last) {
+    std::vector<ValueOperand> initial;
+    for (const LoopTask* t : stream.carried) initial.emplace_back(states_.at(t->target));
+    initial.emplace_back(factor);
+    const auto results =
+        builder_.for_loop(turn_name(stream.loop.levels[0].axis), first, last, 1, initial,
+                          [&](const Expr& index, const std::vector<ValueId>& values) {
+                            for (size_t i = 0; i < stream.carried.size(); ++i)
+                              states_[stream.carried[i]->target] = values[i];
+                            factor = values.back();
+                            turn(index, true);
+                            std::vector<ValueOperand> yields;
+                            for (const LoopTask* t : stream.carried)
+                              yields.emplace_back(states_.at(t->target));
+                            yields.emplace_back(factor);
+                            return yields;
+                          });
+    for (size_t i = 0; i < stream.carried.size(); ++i)
+      states_[stream.carried[i]->target] = results[i];
+    factor = results.back();
+  };
+  const Expr from = max(1, cut);
+  turns_from(1, from, loop);
+  if (!decided && !stream.loop.parts.empty()) decided_.push_back(stream.loop.parts[0]);
+  turns_from(from, stream.turns, loop);
+  if (!stream.loop.parts.empty()) decided_.pop_back();
+  start_late(stream.turns - 1);
+  finish_late();
+}
+
+}  // namespace braze
