@@ -430,7 +430,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
   if (given && by_tree)
     fail(codes::kBadSchedule, fmt::format("schedule of @{}: it is made by steps", name),
          {.fix = "give steps, as `braze explain` prints them"});
-  if (!given && (options.loop_tree || by_tree || request.target.kind == TargetKind::Gpu)) {
+  if (!given) {
     auto made = tile_loops(request);
     if (auto* tiling = std::get_if<TreeTiling>(&made)) return shown(std::move(*tiling));
     const auto& refusal = std::get<Refusal>(made);

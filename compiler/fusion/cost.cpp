@@ -198,7 +198,7 @@ double share_read_again(const TilingRequest& request, const Space& space) {
   const auto* scheduled = std::get_if<Scheduled>(&made);
   if (!scheduled) return 1;
   const auto walks = std::max<double>(static_cast<double>(count_walks(scheduled->tree)), 1);
-  return (walks - 1) / static_cast<double>(passes - 1);
+  return std::min((walks - 1) / static_cast<double>(passes - 1), 1.0);
 }
 
 // What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share

@@ -2,6 +2,7 @@
 #include "compiler/loops/rules/reductions.h"
 
 #include <algorithm>
+#include <set>
 
 #include "compiler/fusion/space.h"
 
@@ -36,6 +37,30 @@ std::optional<Walk> as_walk(const Loop& outermost) {
   }
 }
 
+// Where an output takes over an input, all that reads the input stands beside the store or before.
+bool reads_what_is_overwritten(const LoopRegion& region) {
+  std::set<size_t> written;
+  bool out = false;
+  const auto note = [&](const LoopItem& item, const auto& each) {
+    if (const auto* task = std::get_if<LoopTask>(&item)) return each(*task);
+    for_each_task(as_loop(item)->body, [&](const LoopTask& task, const auto&) { each(task); });
+  };
+  for (size_t i = 0; i < region.size(); ++i) {
+    note(region[i], [&](const LoopTask& task) {
+      for (const LoopStep& s : task.body.steps)
+        out |= s.kind == LoopStep::Kind::Load && written.contains(s.source);
+    });
+    // Stores side by side have their values first.
+    const bool more = !as_loop(region[i]) && i + 1 < region.size() && !as_loop(region[i + 1]);
+    if (more) continue;
+    for (size_t k = 0; k <= i; ++k)
+      note(region[k], [&](const LoopTask& task) {
+        if (!task.makes_value()) written.insert(task.target);
+      });
+  }
+  return out;
+}
+
 }  // namespace
 
 std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
@@ -49,6 +74,7 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
     region = &loop->body;
   }
   out.begins_with_walk = !region->empty() && as_loop(region->front());
+  if (reads_what_is_overwritten(*region)) return std::nullopt;
   for (const LoopItem& item : *region) {
     if (const auto* task = std::get_if<LoopTask>(&item)) {
       if (!is_served(*task)) return std::nullopt;
@@ -77,6 +103,20 @@ std::optional<ReductionNest> collapsed_reductions(Scheduled& out) {
     nest = reduction_nest(out.tree);
   }
   return nest;
+}
+
+Refusal unserved_reduction(const LoopTree& tree) {
+  std::string what = "walks that nest otherwise than along rows or columns";
+  bool loops = false;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      if (task.kind == LoopTask::Kind::Arg) what = "arg-reductions";
+      if (task.kind == LoopTask::Kind::Dot) what = "products";
+      if (task.kind == LoopTask::Kind::Place) what = "placed reductions";
+      for (const Loop* loop : around) loops |= !loop->parallel;
+    });
+  if (!loops && what.starts_with("walks")) what = "reductions of one element";
+  return {&codes::kNoRule, "no rule serves " + what, ""};
 }
 
 bool compute_alike(const LoopTree& tree, const ReductionNest& nest) {

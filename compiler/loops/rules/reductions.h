@@ -26,6 +26,8 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree);
 
 /// The same where axes that all accesses run through are one; none without walks.
 std::optional<ReductionNest> collapsed_reductions(Scheduled& out);
+/// Why there is no such nest.
+Refusal unserved_reduction(const LoopTree& tree);
 /// Whether several walks compute the same at each index, which would pay to keep.
 bool compute_alike(const LoopTree& tree, const ReductionNest& nest);
 

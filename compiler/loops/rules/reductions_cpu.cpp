@@ -78,7 +78,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
 
 std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& target) {
   const auto nest = collapsed_reductions(out);
-  if (!nest) return Refusal{&codes::kNoRule, "no rule serves such loops and tasks", ""};
+  if (!nest) return unserved_reduction(out.tree);
   if (compute_alike(out.tree, *nest))
     return Refusal{&codes::kNoRule, "no rule keeps what several walks compute alike", ""};
   const WalkFacts facts = facts_of(out.tree, *nest);

@@ -22,8 +22,9 @@ constexpr int64_t kMostKept = 32;
 constexpr int64_t kFewBytes = 32;
 // Threads of each block of a cluster that shares a row: the first that can.
 constexpr int64_t kClusterThreads[] = {256, 512};
-// Vectors of a thread at each step of a row that is walked.
-constexpr int64_t kWalkElements = 4;
+// Elements of a thread at each step of a row that is walked once, and several times: to follow a
+// running value costs something in each step.
+constexpr int64_t kWalkElements = 4, kWalkElementsAgain = 8;
 // A reduction with few results is cut into chunks, whose number is part of the schedule, since it
 // orders the sum.
 constexpr int64_t kMostChunks = 256;
@@ -255,8 +256,9 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
   const bool leads = out.vector > aligned;
   const int64_t unit = threads * out.vector;
   const int64_t covered = length + (leads ? out.vector - 1 : 0);
-  out.tile = out.resident ? ceil_divide(covered, unit) * unit
-                          : out.along * std::max(kWalkElements, out.vector);
+  out.tile = out.resident
+                 ? ceil_divide(covered, unit) * unit
+                 : out.along * std::max(again ? kWalkElementsAgain : kWalkElements, out.vector);
   if (!leads && !nest.lines.empty()) share_block(tree, nest, facts, target, out);
   if (out.rows == 1 && may_lead) choose_lead(tree, facts, axis, out);
   return out;
@@ -375,7 +377,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
 
 std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target) {
   const auto nest = collapsed_reductions(out);
-  if (!nest) return Refusal{&codes::kNoRule, "no rule serves such loops and tasks", ""};
+  if (!nest) return unserved_reduction(out.tree);
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
