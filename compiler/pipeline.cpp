@@ -16,6 +16,7 @@
 #include "braze/trace.h"
 #include "compiler/codegen/code_generator.h"
 #include "compiler/codegen/ptx_assembler.h"
+#include "compiler/fusion/kernel_graph.h"
 #include "compiler/fusion/partition.h"
 #include "compiler/loops/build.h"
 #include "compiler/loops/text.h"
@@ -333,6 +334,7 @@ void generate_all(std::vector<CompiledFusion>& compiled, const Target& target,
   std::unordered_map<std::string, std::vector<size_t>> kernels_of;
   std::vector<const std::vector<size_t>*> distinct;
   for (size_t i = 0; i < compiled.size(); ++i) {
+    if (compiled[i].parameters.empty()) continue;  // a collective
     std::vector<size_t>& equal = kernels_of[code_key(compiled[i].kernel, target)];
     if (equal.empty()) distinct.push_back(&equal);
     equal.push_back(i);
@@ -463,14 +465,18 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const std::vector<std::string> names = kernel_names(graph, parts.fusions);
   check_scheduled_names(options, names);
   std::vector<PlacedFusion> placed;
+  const auto is_kernel = [&](const Fusion& fusion) {
+    return !is_collective(forms, fusion.nodes.front());
+  };
   for (const Fusion& fusion : parts.fusions)
-    placed.push_back({fusion, tiling_space(forms, fusion)});
+    placed.push_back({fusion, is_kernel(fusion) ? tiling_space(forms, fusion) : Space()});
   const Updates updates = decide_updates(forms, placed);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
   std::vector<CompiledFusion> compiled(placed.size());
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
+    if (!is_kernel(out.fusion)) continue;
     const TilingRequest request{forms, out.fusion, target, names[i], updates.aliases[i], &relaxed};
     refuse_schedule_if_broken(names[i], options, [&] {
       TiledKernel tiled = tiled_kernel(request, out.space, options, viewers);

@@ -37,8 +37,12 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
   }
 }
 
-bool KernelGraph::is_source(NodeId node) const {
-  return graph_[node].as<InputOp>() || (graph_[node].as<ConstantOp>() && !forms_.find(node));
+bool is_source(const LoopForms& forms, NodeId node) {
+  return forms.graph()[node].operands.empty() && !forms.find(node);
+}
+
+bool is_collective(const LoopForms& forms, NodeId node) {
+  return !forms.graph()[node].operands.empty() && !forms.find(node);
 }
 
 void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
@@ -63,7 +67,7 @@ void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
       }
       if (seen_[operand.index] == search_) continue;
       seen_[operand.index] = search_;
-      if (!is_root[operand.index] && !is_source(operand)) {
+      if (!is_root[operand.index] && !is_source(forms_, operand)) {
         open.push_back(operand);
       } else {
         kernel.fusion.inputs.push_back(operand);

@@ -14,6 +14,12 @@
 
 namespace braze {
 
+/// Whether a node is in memory before the program runs: an input, a dense constant, the place of
+/// the device.
+bool is_source(const LoopForms& forms, NodeId node);
+/// Whether no loop makes a node of its operands: devices do it together, from memory to memory.
+bool is_collective(const LoopForms& forms, NodeId node);
+
 /// A kernel to be.
 struct Candidate {
   Fusion fusion;              ///< nodes and inputs in graph order
@@ -57,7 +63,6 @@ class KernelGraph {
 
  private:
   void make_kernel(NodeId root, const std::vector<bool>& is_root);
-  bool is_source(NodeId node) const;
   bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().range().max == 0; }
   void add_readers(size_t k, NodeId value, std::vector<NodeId>& roots) const;
   std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;

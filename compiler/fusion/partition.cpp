@@ -68,9 +68,7 @@ class Search {
   }
 
  private:
-  bool is_source(NodeId node) const {
-    return graph_[node].as<InputOp>() || (graph_[node].as<ConstantOp>() && !forms_.find(node));
-  }
+  bool is_source(NodeId node) const { return braze::is_source(forms_, node); }
 
   // --- First kernels --------------------------------------------------------------------------
 
@@ -83,6 +81,9 @@ class Search {
       if (const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr)
         for (const uint32_t operand : form->waits_for)
           root[graph_[NodeId(i)].operands[operand].index] = true;
+    for (size_t i = 0; i < graph_.size(); ++i)
+      if (live_[i] && is_collective(forms_, NodeId(i)))
+        for (const NodeId operand : graph_[NodeId(i)].operands) root[operand.index] = true;
     for (const GraphOutput& output : graph_.outputs()) root[output.node.index] = true;
     add_roots_by_places(forms_, live_, root);
     const std::vector<size_t> users = count_users();
@@ -258,6 +259,10 @@ class Search {
   void measure(Candidate& kernel, std::string* detail = nullptr) {
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
+      return;
+    }
+    if (is_collective(forms_, kernel.roots.front())) {
+      kernel.refusal = &reasons::kCollective;
       return;
     }
     const Price price = prices_.of(kernel.fusion);

@@ -29,6 +29,9 @@ inline constexpr Code kDifferentDomain{"different-domain", ErrorKind::Unsupporte
 inline constexpr Code kIndexMap{
     "index-map", ErrorKind::Unsupported,
     "The consumer reads a reduction through an index map that is no permutation of axes."};
+inline constexpr Code kCollective{"collective", ErrorKind::Unsupported,
+                                  "One of the two is what several devices do together; its "
+                                  "operand and its result are in memory."};
 inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
                              "Fusing would make two kernels wait for each other."};
 inline constexpr Code kInlinedSize{"inlined-size", ErrorKind::Unsupported,

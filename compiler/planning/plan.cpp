@@ -81,6 +81,7 @@ class Planner {
     program_.name = graph_.name();
     program_.target = target;
     program_.symbols = graph_.symbols();
+    program_.mesh = graph_.mesh_axes();
   }
 
   Program run() {
@@ -105,7 +106,10 @@ class Planner {
     for (uint32_t i = 0; i < graph_.inputs().size(); ++i) {
       const NodeId node = graph_.inputs()[i];
       const TensorType& type = graph_[node].type;
-      program_.inputs.push_back({label_of(graph_, node), type});
+      ProgramInput input{label_of(graph_, node), type};
+      for (const MeshAxis& axis : graph_[node].as<InputOp>()->varying)
+        input.varying.push_back(mesh_axis(axis));
+      program_.inputs.push_back(std::move(input));
       slot_of_[node.index] = add_slot({Slot::Kind::Input, i, type, 0, label_of(graph_, node)});
     }
     for (const CompiledFusion& fusion : fusions_)
@@ -114,7 +118,16 @@ class Planner {
       if (!writer_.contains(output.node.index)) add_constant(output.node);
   }
 
+  uint32_t mesh_axis(const MeshAxis& axis) const {
+    const auto found = std::ranges::find(program_.mesh, axis);
+    BRAZE_CHECK(found != program_.mesh.end(), "the program has the axes of its graph");
+    return static_cast<uint32_t>(found - program_.mesh.begin());
+  }
+
   void add_constant(NodeId node) {
+    if (const auto* index = graph_[node].as<AxisIndexOp>(); index && !slot_of_.contains(node.index))
+      slot_of_[node.index] = add_slot({Slot::Kind::Place, mesh_axis(index->axis), graph_[node].type,
+                                       0, label_of(graph_, node)});
     const auto* constant = graph_[node].as<ConstantOp>();
     if (!constant || slot_of_.contains(node.index)) return;
     program_.constants.push_back(constant->value);
@@ -178,6 +191,8 @@ class Planner {
 
   void add_launch(size_t k) {
     const CompiledFusion& compiled = fusions_[k];
+    const NodeId first = compiled.fusion.nodes.front();
+    if (const auto* op = graph_[first].as<CollectiveOp>()) return add_collective(first, *op);
     std::vector<uint32_t> slots;
     for (NodeId node : compiled.parameters) slots.push_back(slot_of(node));
     Launch launch;
@@ -194,12 +209,7 @@ class Planner {
     }
     launch.buffers = std::move(slots);
     describe_launch(launch, compiled.kernel);
-    for (NodeId node : compiled.fusion.nodes) {
-      const std::string where = graph_[node].location.to_string();
-      launch.ops.push_back(fmt::format("{} : {}{}{}", label_of(graph_, node),
-                                       graph_[node].type.to_string(), where.empty() ? "" : " at ",
-                                       where));
-    }
+    for (NodeId node : compiled.fusion.nodes) launch.ops.push_back(op_text(node));
     std::map<uint32_t, Expr> loaded;  // elements of an input that the passes ask for
     for (size_t n = 0; n < compiled.space.passes.size(); ++n) {
       Expr elements = 1;
@@ -226,6 +236,25 @@ class Planner {
     const auto [found, added] = artifact_of_.emplace(code.get(), next);
     if (added) program_.artifacts.push_back(*code);
     return found->second;
+  }
+
+  std::string op_text(NodeId node) const {
+    const std::string where = graph_[node].location.to_string();
+    return fmt::format("{} : {}{}{}", label_of(graph_, node), graph_[node].type.to_string(),
+                       where.empty() ? "" : " at ", where);
+  }
+
+  void add_collective(NodeId node, const CollectiveOp& op) {
+    Launch launch;
+    launch.artifact = Launch::kCollective;
+    launch.buffers = {slot_of(graph_[node].operands[0]), slot_of(node)};
+    launch.collective = {op.kind, mesh_axis(op.axis), op.monoid, op.offset};
+    launch.instances = {graph_[node].type.shape.numel()};
+    launch.name = fmt::format("{}_{}", label_of(graph_, graph_[node].operands[0]), name(op.kind));
+    launch.ops.push_back(op_text(node));
+    launch.bytes_read = bytes_of(graph_[graph_[node].operands[0]].type);
+    launch.bytes_written = bytes_of(graph_[node].type);
+    program_.launches.push_back(std::move(launch));
   }
 
   // A value without elements has no writer, but it has a place.

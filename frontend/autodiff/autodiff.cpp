@@ -38,7 +38,8 @@ std::vector<Tensor> stand_ins(const std::vector<Tensor>& arguments, Where call) 
     Graph& graph = builder->graph;
     // Never an input of the finished graph: `substitute` takes it out again.
     const std::string name = fmt::format("stand-in {}", graph.size());
-    const Tensor stand_in = wrap(builder, build::input(graph, name, type_of(argument), where));
+    const Tensor stand_in = wrap(builder, build::input(graph, name, type_of(argument), where,
+                                                       builder->varying.of(node_of(argument))));
     out.push_back(argument.is_number() ? as_number(stand_in) : stand_in);
   }
   return out;

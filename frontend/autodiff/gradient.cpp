@@ -7,6 +7,7 @@
 #include "compiler/passes/expand.h"
 #include "compiler/passes/graph_emitter.h"
 #include "ir/graph/build.h"
+#include "ir/graph/shards.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -218,6 +219,51 @@ class Backward {
   }
 
   void visit(const BarrierOp&) { out_[0] = g_; }
+
+  // What devices do together. An operand's gradient is that of the sum of what all devices compute:
+  // what several of them do with one value is summed up by the walk.
+  void visit(const AxisIndexOp&) {}
+  void visit(const CollectiveOp& op) {
+    const TensorType x = operand_type(0);
+    const int64_t n = op.axis.size;
+    const auto together = [&](CollectiveKind kind, int64_t offset = 0) {
+      return build::collective(graph_, {kind, op.axis, Monoid::Sum, offset}, g_, where());
+    };
+    switch (op.kind) {
+      case CollectiveKind::AllReduce:  // a sum: `expand_bodies` leaves no others
+        out_[0] = g_;
+        break;
+      case CollectiveKind::AllGather:
+        out_[0] = own_block(op.axis, x.shape[0]);
+        break;
+      case CollectiveKind::ReduceScatter:
+        out_[0] = together(CollectiveKind::AllGather);
+        break;
+      case CollectiveKind::BroadcastOver: {
+        const NodeId is_root = map(ElementwiseOp::eq, {build::axis_index(graph_, op.axis, where()),
+                                                       scalar(DType::I64, double(op.offset))});
+        out_[0] = map(ElementwiseOp::select,
+                      {build::broadcast_to(graph_, is_root, x.shape, where()), g_, zeros(x)});
+        break;
+      }
+      case CollectiveKind::Permute:
+        out_[0] = together(CollectiveKind::Permute, (n - op.offset) % n);
+        break;
+      case CollectiveKind::AllToAll:
+        out_[0] = together(CollectiveKind::AllToAll);
+        break;
+    }
+  }
+
+  /// Of the blocks of the gradient, each `extent` long, the one at the device's place.
+  NodeId own_block(const MeshAxis& axis, const Expr& extent) {
+    const NodeId place = build::axis_index(graph_, axis, where());
+    const NodeId first = map(ElementwiseOp::mul, {place, build::size(graph_, extent, where())});
+    const NodeId rows =
+        map(ElementwiseOp::add,
+            {build::iota(graph_, {DType::I64, Shape({extent})}, 0, where()), first});
+    return build::gather(graph_, g_, rows, 0, where());
+  }
 
   void visit(const ReverseOp& op) { out_[0] = build::reverse(graph_, g_, op.axes, where()); }
 
@@ -493,7 +539,23 @@ class Backward {
   std::vector<NodeId> out_;
 };
 
-/// `loss` with the formula rows that are differentiated through their body replaced by it.
+/// What all devices combine otherwise than by a sum, as a reduction of what they gather.
+NodeId expand_collective(Graph& graph, const CollectiveOp& op, NodeId x, SourceLocation where) {
+  std::vector<Expr> dims = graph[x].type.shape.dims();
+  CollectiveOp moved{CollectiveKind::AllGather, op.axis};
+  if (op.kind == CollectiveKind::ReduceScatter) {
+    moved.kind = CollectiveKind::AllToAll;
+    dims[0] = floordiv(dims[0], op.axis.size);
+    dims.insert(dims.begin(), Expr(op.axis.size));
+  } else {
+    dims.insert(dims.begin(), Expr(1));
+  }
+  const NodeId rows = build::reshape(graph, x, Shape(std::move(dims)), where);
+  return build::reduce(graph, op.monoid, build::collective(graph, moved, rows, where), {0}, where);
+}
+
+/// `loss` with the formula rows that are differentiated through their body replaced by it, and so
+/// collectives.
 NodeId expand_bodies(Graph& graph, NodeId loss) {
   std::map<NodeId, NodeId> replacement;
   for (const NodeId id : ancestors(graph, {&loss, 1})) {
@@ -501,7 +563,10 @@ NodeId expand_bodies(Graph& graph, NodeId loss) {
     std::vector<NodeId> operands;
     for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
     const MapOp* map = node.as<MapOp>();
-    if (map && info(map->op).through_body)
+    const auto* collective = node.as<CollectiveOp>();
+    if (collective && reduces(collective->kind) && collective->monoid != Monoid::Sum)
+      replacement[id] = expand_collective(graph, *collective, operands[0], node.location);
+    else if (map && info(map->op).through_body)
       replacement[id] = expand_formula(graph, map->op, operands, node.location);
     else
       replacement[id] = operands == node.operands ? id : build::rebuild(graph, node, operands);
@@ -530,7 +595,7 @@ class Walk {
   /// Ends at `inputs`; gradients flow to those that are `wanted`.
   Walk(Graph& graph, NodeGradients results, std::span<const NodeId> inputs,
        const std::vector<bool>& wanted)
-      : graph_(graph), gradients_(std::move(results)), carries_(graph.size()) {
+      : graph_(graph), varying_(graph), gradients_(std::move(results)), carries_(graph.size()) {
     std::vector<NodeId> ends;
     for (const auto& [result, gradient] : gradients_) ends.push_back(result);
     order_ = ancestors(graph_, ends, inputs);
@@ -558,6 +623,7 @@ class Walk {
       else
         visit(*id);
     }
+    while (!partial_.empty()) settle(partial_.begin()->first);
     return std::move(gradients_);
   }
 
@@ -568,9 +634,61 @@ class Walk {
     return {barrier.operands.begin() + 1, barrier.operands.end()};
   }
 
+  // A value that devices share is used by each of them in its own way where it meets what they do
+  // not share. What it gets from there is summed up over them once all is there.
+
+  /// `more` is a part on each of the devices along `axes`.
+  void add(NodeId node, NodeId more, const AxisSet& axes, SourceLocation where) {
+    if (axes.empty()) return add_gradient(graph_, gradients_, node, more, where);
+    for (auto& [known, sum] : partial_[node]) {
+      if (known != axes) continue;
+      sum = build::map(graph_, ElementwiseOp::add, {sum, more}, where);
+      return;
+    }
+    partial_[node].emplace_back(axes, more);
+  }
+
+  NodeId summed(NodeId part, const AxisSet& axes, SourceLocation where) {
+    for (const MeshAxis& axis : axes)
+      part = build::collective(graph_, {CollectiveKind::AllReduce, axis}, part, where);
+    return part;
+  }
+
+  void settle(NodeId node) {
+    const auto parts = partial_.extract(node);
+    if (parts.empty()) return;
+    const SourceLocation where = graph_[node].location;
+    for (const auto& [axes, part] : parts.mapped())
+      add_gradient(graph_, gradients_, node, summed(part, axes, where), where);
+  }
+
+  /// What was gathered along an axis needs of the sums over that axis each device's block only.
+  void scatter(NodeId id) {
+    const Node node = graph_[id];
+    const auto* op = node.as<CollectiveOp>();
+    const auto parts = partial_.find(id);
+    if (!op || op->kind != CollectiveKind::AllGather || parts == partial_.end()) return;
+    const AxisSet of_operand = united(varying_.of(node.operands[0]), {op->axis});
+    std::erase_if(parts->second, [&](const auto& entry) {
+      const auto& [axes, part] = entry;
+      if (!contains(axes, op->axis.name)) return false;
+      const NodeId block =
+          build::collective(graph_, {CollectiveKind::ReduceScatter, op->axis}, part, node.location);
+      add(node.operands[0], summed(block, without(axes, {op->axis}), node.location),
+          without(of_operand, varying_.of(node.operands[0])), node.location);
+      return true;
+    });
+    if (parts->second.empty()) partial_.erase(id);
+  }
+
   void visit(NodeId id) {
+    scatter(id);
+    settle(id);
     const auto gradient = gradients_.find(id);
     if (gradient == gradients_.end()) return;
+    AxisSet here = varying_.of(id);
+    if (const auto* op = graph_[id].as<CollectiveOp>())
+      here = united(varying_.of(graph_[id].operands[0]), {op->axis});
     const std::vector<NodeId> operands = graph_[id].operands;
     const SourceLocation where = graph_[id].location;
     std::vector<bool> wanted;
@@ -578,7 +696,8 @@ class Walk {
     if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
     const std::vector<NodeId> parts = Backward(graph_, id, gradient->second).operands(wanted);
     for (size_t i = 0; i < operands.size(); ++i)
-      if (parts[i] && wanted[i]) add_gradient(graph_, gradients_, operands[i], parts[i], where);
+      if (parts[i] && wanted[i])
+        add(operands[i], parts[i], without(here, varying_.of(operands[i])), where);
   }
 
   /// Several results of one region are met one by one. At the last of them all their gradients are
@@ -590,6 +709,7 @@ class Walk {
     if (id != results.front()) return;
     std::vector<NodeId> values, given;
     for (const NodeId result : results) {
+      settle(result);
       const auto gradient = gradients_.find(result);
       if (gradient == gradients_.end()) continue;
       values.push_back(graph_[result].operands[0]);
@@ -612,7 +732,10 @@ class Walk {
   }
 
   Graph& graph_;
+  VaryingAxes varying_;
   NodeGradients gradients_;
+  /// What will be gradients once it is summed up over these axes.
+  std::map<NodeId, std::vector<std::pair<AxisSet, NodeId>>> partial_;
   std::vector<NodeId> order_;
   std::vector<bool> carries_;
   std::map<Boundary, std::vector<NodeId>> regions_;  // the results of each, in order

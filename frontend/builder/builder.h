@@ -2,6 +2,7 @@
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <utility>
@@ -11,6 +12,7 @@
 #include "ir/graph/build.h"
 #include "ir/graph/graph.h"
 #include "ir/graph/infer.h"
+#include "ir/graph/shards.h"
 
 namespace braze {
 
@@ -37,11 +39,24 @@ inline constexpr Code kNotDifferentiable{
 
 namespace detail {
 
+/// The mesh that a function under construction will run over.
+struct TracedMesh {
+  std::vector<MeshAxis> axes;
+  /// For each argument the axes along which the devices have values of their own.
+  std::vector<std::vector<MeshAxis>> varying;
+  /// The axis over which losses are averaged (data_parallel); empty: none.
+  std::string averaged = {};
+};
+
 /// The graph under construction.
 struct Builder {
-  explicit Builder(std::string name) : graph(std::move(name)) {}
+  explicit Builder(std::string name) : graph(std::move(name)), varying(graph) {}
+  Builder(const Builder&) = delete;
+  Builder& operator=(const Builder&) = delete;
 
   Graph graph;
+  VaryingAxes varying;             // of the graph so far
+  std::optional<TracedMesh> mesh;  // none: for one device
   /// (value, argument): `update` was called on them.
   std::vector<std::pair<NodeId, NodeId>> updates;
 };

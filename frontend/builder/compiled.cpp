@@ -18,22 +18,28 @@ std::string lines_text(const Graph& graph) {
 
 }  // namespace
 
-Executable compiled_executable(const Graph& graph, const Device& device,
-                               const CompileOptions& options) {
-  // They outlive static Jitted functions.
+std::shared_ptr<const Program> compiled_program(const Graph& graph, const Target& target,
+                                                const CompileOptions& options) {
+  // It outlives static Jitted functions, as does the other.
   static auto* const programs = new MemoryCache<std::shared_ptr<const Program>>(kMostPrograms);
-  static auto* const executables = new MemoryCache<Executable>(kMostPrograms);
-  const Target& target = device.target();
   const auto make = [&] { return compile(graph, target, options); };
   // A dump or an observer shows a compilation, so one has to happen.
+  if (!may_be_cached(options)) return std::make_shared<const Program>(make());
+  const CacheKey key = program_key(graph, target, options);
+  return with_locations_of(
+      graph, programs->get_or_make(hash128(key.text()), [&] { return cached_program(key, make); }));
+}
+
+Executable compiled_executable(const Graph& graph, const Device& device,
+                               const CompileOptions& options) {
+  static auto* const executables = new MemoryCache<Executable>(kMostPrograms);
+  const Target& target = device.target();
   if (!may_be_cached(options))
-    return Executable::load(std::make_shared<const Program>(make()), device);
+    return Executable::load(compiled_program(graph, target, options), device);
   const CacheKey key = program_key(graph, target, options);
   // What is loaded speaks of lines; what is compiled serves all equal graphs, wherever they stand.
   return executables->get_or_make(hash128(key.text() + device.name() + lines_text(graph)), [&] {
-    auto program =
-        programs->get_or_make(hash128(key.text()), [&] { return cached_program(key, make); });
-    return Executable::load(with_locations_of(graph, std::move(program)), device);
+    return Executable::load(compiled_program(graph, target, options), device);
   });
 }
 

@@ -8,6 +8,7 @@
 #include "frontend/builder/checked.h"
 #include "frontend/builder/compiled.h"
 #include "frontend/builder/signature_history.h"
+#include "frontend/builder/tracing.h"
 #include "ir/graph/check.h"
 #include "ir/graph/origins.h"
 #include "ir/graph/rewrite.h"
@@ -25,8 +26,6 @@ inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
                                     "An argument does not fit what it was declared to be."};
 inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
                                       "The arguments of one call are on different devices."};
-inline constexpr Code kRecursiveCall{"recursive-call", ErrorKind::InvalidArgument,
-                                     "A function calls itself while it is compiled."};
 inline constexpr Code kNotCalled{"not-called", ErrorKind::InvalidArgument,
                                  "A compiled function was asked about before its first call."};
 inline constexpr Code kBadJitOption{"bad-jit-option", ErrorKind::InvalidArgument,
@@ -94,53 +93,27 @@ struct Specialization {
   }
 };
 
-namespace {
-
-/// The functions that this thread traces, each within the one before.
-thread_local std::vector<const void*> tracing;
-
-/// Says that this thread traces a function, for a scope in which no other thread does.
-class TracingScope {
- public:
-  TracingScope(const void* function, std::mutex& turn) : turn_(turn) {
-    tracing.push_back(function);
-  }
-  ~TracingScope() { tracing.pop_back(); }
-  TracingScope(const TracingScope&) = delete;
-  TracingScope& operator=(const TracingScope&) = delete;
-
- private:
-  const std::lock_guard<std::mutex> turn_;
-};
-
-}  // namespace
-
 struct JitCore::State {
   State(std::vector<Spec> s, JitOptions o, std::source_location w)
       : specs(std::move(s)),
         options(std::move(o)),
         where(w),
+        tracer{options.name, options.donate, options.inputs, w},
         specializations(options.most_specializations) {}
 
   const std::vector<Spec> specs;
   const JitOptions options;
   const std::source_location where;
+  const Tracer tracer;
   MemoryCache<SpecializationRef> specializations;
-  mutable std::mutex trace_mutex;  // by who runs the user's function, which may not be thread-safe
   std::mutex history_mutex;
   SignatureHistory history;
   bool warned = false;
 
-  std::string argument_name(int position) const {
-    const auto i = static_cast<size_t>(position);
-    return i < options.inputs.size() ? options.inputs[i] : fmt::format("arg{}", position);
-  }
+  std::string argument_name(int position) const { return tracer.argument_name(position); }
 
   /// The types to compile for: what was declared, else what came.
   std::vector<Spec> leaf_specs(const TracedCall& call) const;
-  Graph trace(const TracedCall& call, const std::vector<Spec>& specs, Traced& traced) const;
-  /// This thread must not be tracing the function.
-  void refuse_recursion() const;
   /// The device of all arguments.
   Device common_device(std::span<const Array> arguments, const TracedCall& call) const;
   SpecializationRef make(uint64_t structure, const Device& device, const std::vector<Spec>& leaves,
@@ -148,13 +121,6 @@ struct JitCore::State {
   /// Warns when a function is compiled again and again.
   void note_compilation(const Device& device, const std::vector<Spec>& leaves,
                         const TracedCall& call);
-  void set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
-                   const std::vector<Tensor>& arguments,
-                   const std::vector<std::pair<int, std::string>>& places) const;
-  /// What `update` said of a result has become of it.
-  void check_updates(const Builder& builder, const Traced& traced,
-                     const std::vector<Tensor>& arguments,
-                     const std::vector<GraphOutput>& outputs) const;
 };
 
 JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where)
@@ -183,13 +149,7 @@ std::vector<Spec> JitCore::State::leaf_specs(const TracedCall& call) const {
          fmt::format("{}: {} arguments are declared, {} are given", options.name, specs.size(),
                      call.arguments()),
          {.location = where});
-  for (const int position : options.donate)
-    if (position < 0 || static_cast<size_t>(position) >= call.arguments())
-      fail(codes::kBadDonation,
-           fmt::format("{}: there is no argument {} to donate; they are counted from 0, and {} are "
-                       "given",
-                       options.name, position, call.arguments()),
-           {.location = where});
+  tracer.check_donations(call);
   std::vector<Spec> out = call.specs();
   const auto places = call.leaves();
   for (size_t i = 0; i < out.size(); ++i) {
@@ -217,148 +177,6 @@ std::vector<Spec> JitCore::State::leaf_specs(const TracedCall& call) const {
     out[i] = declared;
   }
   return out;
-}
-
-Graph JitCore::State::trace(const TracedCall& call, const std::vector<Spec>& specs_,
-                            Traced& traced) const {
-  const auto places = call.leaves();
-  auto builder = std::make_shared<Builder>(options.name);
-  std::vector<Tensor> arguments;
-  for (size_t i = 0; i < specs_.size(); ++i) {
-    const std::string name = argument_name(places[i].first) + places[i].second;
-    arguments.push_back(wrap(
-        builder,
-        build::input(builder->graph, name, {specs_[i].dtype, to_shape(specs_[i].shape)}, where)));
-  }
-  {
-    const BuilderScope scope(builder);
-    traced = call.trace(arguments);
-  }
-  for (const Tensor& output : traced.outputs)
-    if (!output.valid() || output.builder() != builder)
-      fail(codes::kForeignTensor,
-           fmt::format("{}: a result is {}", options.name,
-                       output.valid() ? "a Tensor of another function" : "an empty Tensor"),
-           {.location = where, .fix = "return values computed from the arguments"});
-
-  // The stand-ins of gradients are inputs that nothing uses; a new graph begins without them.
-  Graph graph(options.name);
-  std::map<NodeId, NodeId> replacement;
-  for (const Tensor& argument : arguments)
-    replacement[node_of(argument)] = build::rebuild(graph, builder->graph[node_of(argument)], {});
-  std::vector<GraphOutput> ends;
-  for (const Tensor& output : traced.outputs) ends.push_back({node_of(output), {}, {}});
-  builder->graph.set_outputs(ends);
-  const std::vector<bool> needed = needed_nodes(builder->graph);
-  for (size_t i = 0; i < builder->graph.size(); ++i) {
-    const NodeId id(i);
-    const Node& node = builder->graph[id];
-    if (!needed[i] || node.as<InputOp>()) continue;
-    std::vector<NodeId> operands;
-    for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
-    // What marks a part to recompute has done its work.
-    if (const auto* barrier = node.as<BarrierOp>(); barrier && barrier->recompute) {
-      replacement[id] = operands[0];
-      continue;
-    }
-    // So has a stop_gradient, which is two bitcasts that cancel.
-    const MapOp* map = node.as<MapOp>();
-    if (map && map->op == ElementwiseOp::bitcast) {
-      const Node& inner = graph[operands[0]];
-      const MapOp* inner_map = inner.as<MapOp>();
-      if (inner_map && inner_map->op == ElementwiseOp::bitcast &&
-          graph[inner.operands[0]].type.dtype == node.type.dtype) {
-        replacement[id] = inner.operands[0];
-        continue;
-      }
-    }
-    replacement[id] = build::rebuild(graph, node, std::move(operands));
-  }
-  std::vector<GraphOutput> outputs;
-  for (size_t i = 0; i < traced.outputs.size(); ++i)
-    outputs.push_back({replacement.at(node_of(traced.outputs[i])), "result" + traced.paths[i], {}});
-  graph.set_outputs(std::move(outputs));
-  set_outputs(graph, *builder, traced, arguments, places);
-  // Dead bitcasts are left behind.
-  graph = without_dead_code(graph);
-  std::vector<const Shape*> shapes;
-  for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
-  if (const auto symbol = undetermined_symbol(shapes, graph.symbols()))
-    fail(codes::kBadDim,
-         fmt::format("{}: no argument has the extent {}, so that no call determines it",
-                     options.name, symbol->symbol_name()),
-         {.location = where, .fix = "declare an argument with it"});
-  return graph;
-}
-
-void JitCore::State::check_updates(const Builder& builder, const Traced& traced,
-                                   const std::vector<Tensor>& arguments,
-                                   const std::vector<GraphOutput>& outputs) const {
-  for (const auto& [value, argument] : builder.updates) {
-    bool is_returned = false, is_done = false;
-    for (size_t i = 0; i < outputs.size(); ++i) {
-      if (node_of(traced.outputs[i]) != value) continue;
-      is_returned = true;
-      if (outputs[i].updates) is_done |= node_of(arguments[*outputs[i].updates]) == argument;
-    }
-    if (is_returned && !is_done)
-      fail(codes::kBadDonation,
-           fmt::format("{}: update gives {} to two results, or one result two arguments",
-                       options.name, builder.graph[argument].as<InputOp>()->name),
-           {.location = where, .fix = "update each argument once, with a result of its own"});
-  }
-}
-
-void JitCore::State::set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
-                                 const std::vector<Tensor>& arguments,
-                                 const std::vector<std::pair<int, std::string>>& places) const {
-  std::vector<GraphOutput> outputs = graph.outputs();
-  std::vector<bool> taken(arguments.size());
-  // What `update` said.
-  for (size_t i = 0; i < outputs.size(); ++i)
-    for (const auto& [value, argument] : builder.updates) {
-      if (value != node_of(traced.outputs[i])) continue;
-      const auto found = std::find_if(arguments.begin(), arguments.end(),
-                                      [&](const Tensor& a) { return node_of(a) == argument; });
-      if (found == arguments.end())
-        fail(codes::kBadDonation,
-             fmt::format("{}: update names {}, which is no argument", options.name,
-                         wrap(traced.outputs[i].builder(), argument).to_string()),
-             {.location = where});
-      const auto position = static_cast<size_t>(found - arguments.begin());
-      if (taken[position] || outputs[i].updates) continue;
-      taken[position] = true;
-      outputs[i].updates = static_cast<uint32_t>(position);
-    }
-  check_updates(builder, traced, arguments, outputs);
-  // Donated arguments: each leaf becomes the first result of its type that is still free. Results
-  // in the order of the arguments, as a training step gives them, pair up as meant.
-  for (size_t position = 0; position < arguments.size(); ++position) {
-    const bool donated = std::find(options.donate.begin(), options.donate.end(),
-                                   places[position].first) != options.donate.end();
-    if (!donated || taken[position]) continue;
-    const TensorType& type = type_of(arguments[position]);
-    const auto output = std::find_if(outputs.begin(), outputs.end(), [&](const GraphOutput& o) {
-      return !o.updates && graph[o.node].type == type;
-    });
-    if (output == outputs.end())
-      fail(codes::kBadDonation,
-           fmt::format("{}: the donated argument {}{} is {}, and no result of that type is left to "
-                       "take its memory over",
-                       options.name, argument_name(places[position].first), places[position].second,
-                       type.to_string()),
-           {.location = where, .fix = "return its new value, or do not donate it"});
-    output->updates = static_cast<uint32_t>(position);
-  }
-  graph.set_outputs(std::move(outputs));
-}
-
-void JitCore::State::refuse_recursion() const {
-  if (std::ranges::find(tracing, this) == tracing.end()) return;
-  fail(codes::kRecursiveCall,
-       fmt::format("{} is called with Arrays from within itself, while it is being compiled",
-                   options.name),
-       {.location = where, .fix = "call it with the Tensors that it was given"});
 }
 
 Device JitCore::State::common_device(std::span<const Array> arguments,
@@ -390,10 +208,7 @@ SpecializationRef JitCore::State::make(uint64_t structure, const Device& device,
   made->device = device;
   for (const Spec& leaf : leaves) made->leaves.emplace_back(leaf);
   Traced traced;
-  {
-    const TracingScope scope(this, trace_mutex);
-    made->graph = std::make_shared<const Graph>(trace(call, leaves, traced));
-  }
+  made->graph = std::make_shared<const Graph>(tracer.trace(call, leaves, traced));
   made->skeleton = traced.skeleton;
   CompileOptions how = options.compile;
   if (options.checked) {
@@ -443,7 +258,7 @@ SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> ar
   };
   if (std::optional<SpecializationRef> known = state.specializations.find(admits))
     return std::move(*known);
-  state.refuse_recursion();
+  state.tracer.refuse_recursion();
   const Device device = state.common_device(arguments, call);
   const std::vector<Spec> leaves = state.leaf_specs(call);
   std::string key = fmt::format("{:x} {}", structure, device.name());
@@ -460,9 +275,8 @@ SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> ar
 std::string JitCore::graph_text(const TracedCall& call) const {
   Traced traced;
   const std::vector<Spec> leaves = state_->leaf_specs(call);
-  state_->refuse_recursion();
-  const TracingScope scope(state_.get(), state_->trace_mutex);
-  return to_text(state_->trace(call, leaves, traced));
+  state_->tracer.refuse_recursion();
+  return to_text(state_->tracer.trace(call, leaves, traced));
 }
 
 SpecializationRef JitCore::last(std::source_location where) const {
@@ -510,8 +324,11 @@ CheckReport check(const Specialization& specialization, std::span<const Array> a
   }
   std::vector<HostTensor> got;
   for (const Array& result : run(specialization, copies)) got.push_back(result.to_host());
-  const CheckResult result = check_outputs(*specialization.graph, inputs, got,
-                                           specialization.executable.program().precision);
+  return report_of(check_outputs(*specialization.graph, inputs, got,
+                                 specialization.executable.program().precision));
+}
+
+CheckReport report_of(const CheckResult& result) {
   CheckReport report{
       .ok = result.ok, .judged = result.coverage().share(), .text = result.summary()};
   for (const OutputCheck& output : result.outputs) {
@@ -539,7 +356,10 @@ Spec spec_of(const Operand& number) {
 
 void add_numbers(std::vector<Array>& arguments, const Numbers& numbers) {
   const auto first = std::ranges::find_if(arguments, &Array::valid);
-  const Device device = first == arguments.end() ? default_device() : first->device();
+  add_numbers_on(first == arguments.end() ? default_device() : first->device(), arguments, numbers);
+}
+
+void add_numbers_on(const Device& device, std::vector<Array>& arguments, const Numbers& numbers) {
   for (const auto& [place, number] : numbers) {
     HostTensor value(spec_of(number).dtype, {});
     if (number.kind() == Operand::Kind::Real)

@@ -15,11 +15,12 @@ NodeId node(Graph& graph, Op op, std::vector<NodeId> operands, const TensorType&
   return graph.add({std::move(op), std::move(operands), std::move(type), where, std::move(label)});
 }
 
-NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where) {
+NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where,
+             std::vector<MeshAxis> varying) {
   if (graph.find_input(name))
     fail(codes::kBadAttribute, fmt::format("there are two inputs called {}", quote(name)),
          {.location = where, .node = "input", .fix = "rename one"});
-  return node(graph, InputOp{std::move(name)}, {}, type, where);
+  return node(graph, InputOp{std::move(name), std::move(varying)}, {}, type, where);
 }
 
 NodeId constant(Graph& graph, HostTensor value, SourceLocation where) {
@@ -157,6 +158,14 @@ NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp
   std::vector<NodeId> operands{x};
   operands.insert(operands.end(), others.begin(), others.end());
   return node(graph, attributes, std::move(operands), {}, where);
+}
+
+NodeId collective(Graph& graph, CollectiveOp attributes, NodeId x, SourceLocation where) {
+  return node(graph, std::move(attributes), {x}, {}, where);
+}
+
+NodeId axis_index(Graph& graph, MeshAxis axis, SourceLocation where) {
+  return node(graph, AxisIndexOp{std::move(axis)}, {}, {}, where);
 }
 
 NodeId rebuild(Graph& graph, const Node& original, std::vector<NodeId> operands) {

@@ -17,7 +17,8 @@ namespace braze::build {
 NodeId node(Graph& graph, Op op, std::vector<NodeId> operands, const TensorType& wanted,
             SourceLocation where = {}, std::string label = {});
 
-NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where = {});
+NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where = {},
+             std::vector<MeshAxis> varying = {});
 NodeId constant(Graph& graph, HostTensor value, SourceLocation where = {});
 /// A rank-0 constant, rounded once to `dtype`.
 NodeId scalar(Graph& graph, DType dtype, double value, SourceLocation where = {});
@@ -61,6 +62,9 @@ NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where =
 /// The value of x once `others` exist.
 NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp attributes = {},
                SourceLocation where = {});
+
+NodeId collective(Graph& graph, CollectiveOp attributes, NodeId x, SourceLocation where = {});
+NodeId axis_index(Graph& graph, MeshAxis axis, SourceLocation where = {});
 
 /// Adds a copy of `node` (of another graph) on new operands, with its type inferred again.
 NodeId rebuild(Graph& graph, const Node& node, std::vector<NodeId> operands);

@@ -18,6 +18,9 @@ class Hasher {
   Hasher& operator<<(int64_t value) { return *this << static_cast<uint64_t>(value); }
   Hasher& operator<<(const Expr& value) { return *this << value.hash(); }
   Hasher& operator<<(std::string_view value) { return *this << hash64(value); }
+  Hasher& operator<<(const MeshAxis& axis) {
+    return *this << std::string_view(axis.name) << axis.size;
+  }
   template <class T>
   Hasher& operator<<(const std::vector<T>& values) {
     *this << uint64_t{values.size()};
@@ -37,7 +40,7 @@ std::string_view bytes(const HostTensor& tensor) {
 struct HashAttributes {
   Hasher& h;
 
-  void operator()(const InputOp& op) const { h << std::string_view(op.name); }
+  void operator()(const InputOp& op) const { h << std::string_view(op.name) << op.varying; }
   void operator()(const ConstantOp& op) const { h << bytes(*op.value); }
   void operator()(const MapOp& op) const { h << uint64_t(op.op); }
   void operator()(const BroadcastOp& op) const { h << op.axes; }
@@ -65,6 +68,10 @@ struct HashAttributes {
   }
   void operator()(const RandomBitsOp&) const {}
   void operator()(const BarrierOp& op) const { h << uint64_t{op.recompute}; }
+  void operator()(const CollectiveOp& op) const {
+    h << uint64_t(op.kind) << op.axis << uint64_t(op.monoid) << op.offset;
+  }
+  void operator()(const AxisIndexOp& op) const { h << op.axis; }
 };
 
 uint64_t hash_of(const Node& node) {
@@ -114,6 +121,8 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const DotOp&) const { return "dot"; }
     std::string_view operator()(const RandomBitsOp&) const { return "random_bits"; }
     std::string_view operator()(const BarrierOp&) const { return "barrier"; }
+    std::string_view operator()(const CollectiveOp& op) const { return name(op.kind); }
+    std::string_view operator()(const AxisIndexOp&) const { return "axis_index"; }
   };
   return std::visit(Name{}, op);
 }
@@ -164,6 +173,20 @@ std::vector<Expr> Graph::symbols() const {
   std::vector<Expr> symbols;
   for (auto& [name, symbol] : found) symbols.push_back(symbol);
   return symbols;
+}
+
+std::vector<MeshAxis> Graph::mesh_axes() const {
+  std::map<std::string, MeshAxis> found;
+  for (const Node& node : nodes_) {
+    if (const auto* input = node.as<InputOp>())
+      for (const MeshAxis& axis : input->varying) found.emplace(axis.name, axis);
+    if (const auto* collective = node.as<CollectiveOp>())
+      found.emplace(collective->axis.name, collective->axis);
+    if (const auto* index = node.as<AxisIndexOp>()) found.emplace(index->axis.name, index->axis);
+  }
+  std::vector<MeshAxis> axes;
+  for (auto& [name, axis] : found) axes.push_back(axis);
+  return axes;
 }
 
 uint64_t Graph::hash() const {

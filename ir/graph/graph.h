@@ -6,8 +6,8 @@
 // to Graph; copying only what the outputs reach removes dead code.
 //
 // Invariants (verify.h checks them all): operands precede users; every type is what infer.h says;
-// input names are unique; extents are >= 0; an output that updates an input has that input's type,
-// and no input is updated twice.
+// input names are unique; extents are >= 0; an axis of the mesh has one size; an output that
+// updates an input has that input's type, and no input is updated twice.
 #pragma once
 
 #include <cstdint>
@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "braze/error.h"
+#include "ir/ops/collective.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
 #include "ir/support/ids.h"
@@ -37,6 +38,8 @@ using NodeId = Id<struct NodeTag>;
 /// A parameter of the graph.
 struct InputOp {
   std::string name;
+  /// The axes of the mesh along which every device has a value of its own (shards.h).
+  std::vector<MeshAxis> varying = {};
   friend bool operator==(const InputOp&, const InputOp&) = default;
 };
 /// A literal tensor of static shape. Scalars (rank 0) are broadcast where needed.
@@ -161,9 +164,24 @@ struct BarrierOp {
   friend bool operator==(const BarrierOp&, const BarrierOp&) = default;
 };
 
-using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
-                        PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp,
-                         ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp>;
+/// What the devices along an axis of a mesh do together.
+struct CollectiveOp {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  MeshAxis axis = {};
+  Monoid monoid = Monoid::Sum;  ///< of all_reduce and reduce_scatter
+  int64_t offset = 0;           ///< root of broadcast_over, shift of permute: both below the size
+  friend bool operator==(const CollectiveOp&, const CollectiveOp&) = default;
+};
+/// The place of the device along an axis of the mesh: an i64 scalar.
+struct AxisIndexOp {
+  MeshAxis axis = {};
+  friend bool operator==(const AxisIndexOp&, const AxisIndexOp&) = default;
+};
+
+using Op =
+    std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp,
+                 WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp, ReduceOp,
+                 ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp, CollectiveOp, AxisIndexOp>;
 
 struct Node {
   Op op;
@@ -209,6 +227,8 @@ class Graph {
 
   /// The symbols in types and attributes, each once, by name.
   std::vector<Expr> symbols() const;
+  /// The axes of the mesh that inputs and nodes name, each once, by name.
+  std::vector<MeshAxis> mesh_axes() const;
   /// A hash of what is computed: ops, types, inputs, outputs; not of locations and labels.
   uint64_t hash() const;
 

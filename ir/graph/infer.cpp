@@ -70,8 +70,9 @@ struct Inference {
             format("{} has {} entries for rank {}", what, length, shape(0).rank()));
   }
 
-  TensorType operator()(const InputOp&) const {
+  TensorType operator()(const InputOp& input) const {
     require_operands(0);
+    for (const MeshAxis& axis : input.varying) require_mesh_axis(axis);
     return wanted;
   }
 
@@ -383,6 +384,46 @@ struct Inference {
   TensorType operator()(const BarrierOp&) const {
     require(!operands.empty(), codes::kBadAttribute, "takes at least 1 operand, not 0");
     return type(0);
+  }
+
+  TensorType operator()(const CollectiveOp& collective) const {
+    require_operands(1);
+    require_mesh_axis(collective.axis);
+    if (reduces(collective.kind)) require_dtype(0, info(collective.monoid).types);
+    const bool has_offset = !offset_word(collective.kind).empty();
+    require(has_offset ? collective.offset >= 0 && collective.offset < collective.axis.size
+                       : collective.offset == 0,
+            codes::kBadAttribute,
+            format("{} {} is not below the {} devices along {}", offset_word(collective.kind),
+                   collective.offset, collective.axis.size, collective.axis.name));
+    const bool has_blocks = collective.kind == CollectiveKind::AllGather ||
+                            collective.kind == CollectiveKind::ReduceScatter ||
+                            collective.kind == CollectiveKind::AllToAll;
+    if (!has_blocks) return type(0);
+    require(shape(0).rank() > 0, codes::kShapeMismatch, "a scalar has no blocks",
+            "reshape it to one element");
+    std::vector<Expr> dims = shape(0).dims();
+    if (collective.kind == CollectiveKind::AllGather) {
+      dims[0] *= Expr(collective.axis.size);
+      return {dtype(0), Shape(std::move(dims))};
+    }
+    require(dims[0].is_multiple_of(collective.axis.size), codes::kShapeMismatch,
+            format("the first axis, {}, does not divide into the {} devices along {}",
+                   dims[0].to_string(), collective.axis.size, collective.axis.name),
+            "pad it to a multiple");
+    if (collective.kind == CollectiveKind::ReduceScatter)
+      dims[0] = floordiv(dims[0], collective.axis.size);
+    return {dtype(0), Shape(std::move(dims))};
+  }
+  void require_mesh_axis(const MeshAxis& axis) const {
+    require(!axis.name.empty() && axis.size >= 1 && axis.size <= kMostDevices, codes::kBadAttribute,
+            format("an axis of a mesh has a name and 1 to {} devices", kMostDevices));
+  }
+
+  TensorType operator()(const AxisIndexOp& index) const {
+    require_operands(0);
+    require_mesh_axis(index.axis);
+    return {DType::I64, Shape()};
   }
 
   void check_size(const TensorType& result) const {

@@ -344,6 +344,9 @@ struct Evaluator {
       result.as<uint32_t>()[i] = philox_word(static_cast<uint64_t>(i), {key[0], key[1]});
   }
 
+  void operator()(const CollectiveOp&) { fail_needs_mesh(node); }
+  void operator()(const AxisIndexOp&) { fail_needs_mesh(node); }
+
   template <class Movement>
   void operator()(const Movement&) {
     std::vector<Dims> shapes;
@@ -421,6 +424,13 @@ HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operand
   Evaluator evaluator{node, operands, sizes, HostTensor(node.type.dtype, sizes(node.type.shape))};
   std::visit(evaluator, node.op);
   return std::move(evaluator.result);
+}
+
+void fail_needs_mesh(const Node& node) {
+  fail(codes::kNeedsMesh,
+       fmt::format("{} is for the devices of a mesh, and this graph runs on one device alone",
+                   op_name(node.op)),
+       {node.location, node.label, "run it over a mesh: spmd, or `braze run --mesh`"});
 }
 
 void check_index(const Node& node, int64_t index, int64_t position, int64_t extent) {

@@ -21,10 +21,15 @@ inline constexpr Code kIndexOutOfRange{"index-out-of-range", ErrorKind::InvalidA
                                        "An index of gather or scatter_add is out of range."};
 inline constexpr Code kEmptyArgReduce{"empty-arg-reduce", ErrorKind::InvalidArgument,
                                       "argmax and argmin have no result over an empty axis."};
+inline constexpr Code kNeedsMesh{"needs-mesh", ErrorKind::InvalidArgument,
+                                 "A graph for the devices of a mesh was run on one alone."};
 }  // namespace codes
 
 /// The outputs of `graph` for `inputs`, in order. Nodes that no output needs are not computed.
 std::vector<HostTensor> interpret(const Graph& graph, std::span<const HostTensor> inputs);
+
+/// Throws kNeedsMesh: what the node makes depends on other devices, or on which one this is.
+[[noreturn]] void fail_needs_mesh(const Node& node);
 
 /// The value of one node, not an input, for the values of its operands.
 HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operands,

@@ -79,8 +79,8 @@ struct LoopForm {
   bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
 };
 
-/// The loop form of a node; nullopt for those that are read from memory: inputs and dense
-/// constants.
+/// The loop form of a node; nullopt for those that are read from memory: inputs, dense constants,
+/// the place of the device; and for collectives, which no loop does.
 std::optional<LoopForm> loop_form(const Graph& graph, NodeId node);
 
 /// Symbols of loop forms: "d<axis>" over [0, extent) and "r<axis>".

@@ -1,3 +1,4 @@
+#include <algorithm>
 #include <charconv>
 #include <unordered_map>
 
@@ -40,6 +41,7 @@ const std::pair<std::string_view, Op> kOps[] = {
     {"dot", DotOp{}},
     {"random_bits", RandomBitsOp{}},
     {"barrier", BarrierOp{}},
+    {"axis_index", AxisIndexOp{}},
 };
 
 class GraphParser {
@@ -55,6 +57,12 @@ class GraphParser {
       declarations_.push_back(scanner_.peek());
       symbols_.emplace(name, parse_symbol(scanner_));
     }
+    while (scanner_.accept("mesh")) {
+      mesh_.push_back(scanner_.peek());
+      if (!mesh_sizes_.emplace(scanner_.peek().text, 0).second)
+        scanner_.fail_here(format("the axis {} of the mesh is declared twice", mesh_.back().text));
+      mesh_sizes_[mesh_.back().text] = parse_mesh_axis(scanner_).size;
+    }
     scanner_.expect("graph");
     graph_ = Graph(std::string(scanner_.expect_symbol()));
     parse_inputs();
@@ -68,6 +76,7 @@ class GraphParser {
     for (Diagnostic& finding : findings) finding.location = return_location_;
     fail_if_any(findings, "the graph is not sound");
     check_declarations();
+    check_mesh();
     return std::move(graph_);
   }
 
@@ -113,6 +122,28 @@ class GraphParser {
     }
   }
 
+  void check_mesh() const {
+    const std::vector<MeshAxis> used = graph_.mesh_axes();
+    for (const Token& declaration : mesh_) {
+      if (std::ranges::any_of(used,
+                              [&](const MeshAxis& axis) { return axis.name == declaration.text; }))
+        continue;
+      fail(codes::kSyntax, format("the axis {} of the mesh is not used", declaration.text),
+           {.location = locate(declaration), .fix = "remove its declaration"});
+    }
+  }
+  MeshAxis parse_used_axis() {
+    const std::string_view name = scanner_.peek().text;
+    const auto found = mesh_sizes_.find(name);
+    if (found == mesh_sizes_.end())
+      scanner_.fail_here(format("no axis {} of the mesh is declared", quote(name.substr(0, 60))));
+    scanner_.next();
+    return {std::string(name), found->second};
+  }
+  std::function<void()> mesh_axis(MeshAxis& axis) {
+    return [this, &axis] { axis = parse_used_axis(); };
+  }
+
   static bool is_number(std::string_view name) {
     return name.find_first_not_of("0123456789") == std::string_view::npos;
   }
@@ -127,8 +158,11 @@ class GraphParser {
       if (scanner_.peek().kind == TokenKind::String) name = unquote(scanner_.expect_string());
       scanner_.expect(":");
       TensorType type = parse_type();
+      std::vector<MeshAxis> varying;
+      if (scanner_.accept("varying")) list([&] { varying.push_back(parse_used_axis()); });
       const SourceLocation where = parse_location().value_or(here);
-      define(token, build::input(graph_, std::move(name), std::move(type), where));
+      define(token,
+             build::input(graph_, std::move(name), std::move(type), where, std::move(varying)));
     }
   }
 
@@ -177,6 +211,11 @@ class GraphParser {
     }
     if (name == "reduce") return ReduceOp{expect_monoid(), {}};
     if (name == "scan") return ScanOp{expect_monoid()};
+    if (const auto kind = parse_collective(name)) {
+      CollectiveOp op{.kind = *kind};
+      if (reduces(*kind)) op.monoid = expect_monoid();
+      return op;
+    }
     for (const auto& [known, op] : kOps)
       if (name == known) return op;
     fail_unknown(name, here);
@@ -198,6 +237,8 @@ class GraphParser {
     for (const ElementwiseInfo& row : elementwise_table())
       if (!row.inner) known.emplace_back(row.name);
     for (const auto& [op, value] : kOps) known.emplace_back(op);
+    for (int kind = 0; kind <= static_cast<int>(CollectiveKind::AllToAll); ++kind)
+      known.emplace_back(braze::name(static_cast<CollectiveKind>(kind)));
     name = name.substr(0, 60);
     fail(codes::kSyntax, format("unknown op {}{}", quote(name), did_you_mean(name, known)),
          {.location = here});
@@ -257,6 +298,13 @@ class GraphParser {
       void operator()(BarrierOp& op) {
         if (p.scanner_.at("{")) p.attributes({{"recompute", p.flag(op.recompute)}});
       }
+      void operator()(CollectiveOp& op) {
+        std::vector<Attribute> known = {{"over", p.mesh_axis(op.axis)}};
+        if (const std::string_view word = offset_word(op.kind); !word.empty())
+          known.push_back({word, p.integer(op.offset)});
+        p.attributes(known);
+      }
+      void operator()(AxisIndexOp& op) { p.attributes({{"over", p.mesh_axis(op.axis)}}); }
       void operator()(InputOp&) {}
       void operator()(ConstantOp&) {}
       void operator()(MapOp&) {}
@@ -382,6 +430,8 @@ class GraphParser {
   SourceLocation return_location_;
   std::unordered_map<std::string_view, Expr> symbols_;
   std::vector<Token> declarations_;  // of symbols
+  std::vector<Token> mesh_;          // declarations of the mesh's axes
+  std::unordered_map<std::string_view, int64_t> mesh_sizes_;
   std::unordered_map<std::string_view, NodeId> values_;
 };
 
@@ -406,6 +456,15 @@ Expr parse_symbol(Scanner& scanner) {
   }
   if (min > max || divisor < 1) scanner.fail_here("the symbol before this has no values");
   return Expr::symbol(name, {min, max}, divisor);
+}
+
+MeshAxis parse_mesh_axis(Scanner& scanner) {
+  const std::string_view name = scanner.expect_identifier("an axis of a mesh");
+  scanner.expect(":");
+  const int64_t size = scanner.expect_integer();
+  if (size < 1 || size > kMostDevices)
+    scanner.fail_here(format("an axis of a mesh has 1 to {} devices", kMostDevices));
+  return {std::string(name), size};
 }
 
 TensorType parse_type(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup) {

@@ -331,6 +331,8 @@ class ReferenceEvaluator {
       for (Uncertain& e : result_.elements) e = Uncertain::guess(e.bits);
   }
   void operator()(const InputOp&) { BRAZE_CHECK(false, "an input is given"); }
+  void operator()(const CollectiveOp&) { fail_needs_mesh(node_); }
+  void operator()(const AxisIndexOp&) { fail_needs_mesh(node_); }
   void operator()(const ConstantOp& op) { result_ = exactly(*op.value); }
   void operator()(const IotaOp&) { guess(); }
   void operator()(const SizeOp&) { guess(); }

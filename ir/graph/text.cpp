@@ -73,6 +73,12 @@ struct AttributeText {
   std::string operator()(const BarrierOp& op) const {
     return op.recompute ? "recompute: true" : "";
   }
+  std::string operator()(const CollectiveOp& op) const {
+    const std::string_view word = offset_word(op.kind);
+    return word.empty() ? "over: " + op.axis.name
+                        : format("over: {}, {}: {}", op.axis.name, word, op.offset);
+  }
+  std::string operator()(const AxisIndexOp& op) const { return "over: " + op.axis.name; }
   template <class Other>
   std::string operator()(const Other&) const {
     return "";
@@ -134,10 +140,15 @@ std::string GraphPrinter::node(NodeId id) const {
   if (const auto* input = node.as<InputOp>()) {
     if (text.substr(1) != input->name) text += " " + quote(input->name);
     text += ": " + node.type.to_string();
+    if (!input->varying.empty())
+      text += format(" varying [{}]",
+                     join(input->varying, ", ", [](const MeshAxis& axis) { return axis.name; }));
   } else {
     text += format(" = {}", op_name(node.op));
     if (const auto* reduce = node.as<ReduceOp>()) text += format(" {}", name(reduce->monoid));
     if (const auto* scan = node.as<ScanOp>()) text += format(" {}", name(scan->monoid));
+    if (const auto* op = node.as<CollectiveOp>(); op && reduces(op->kind))
+      text += format(" {}", name(op->monoid));
     if (const auto* constant = node.as<ConstantOp>()) text += " " + constant_text(*constant->value);
     if (!node.operands.empty())
       text += " " + join(node.operands, ", ", [&](NodeId operand) { return value(operand); });
@@ -155,6 +166,7 @@ std::string GraphPrinter::node(NodeId id) const {
 std::string GraphPrinter::graph() const {
   std::string text = "braze 1 graph\n";
   for (const Expr& symbol : graph_.symbols()) text += symbol_text(symbol) + "\n";
+  for (const MeshAxis& axis : graph_.mesh_axes()) text += mesh_axis_text(axis) + "\n";
   const auto& inputs = graph_.inputs();
   const std::string input_texts = join(inputs, ", ", [&](NodeId id) { return node(id); });
   text += format("graph @{}({}) {{\n", graph_.name(), input_texts);
@@ -174,6 +186,10 @@ std::string GraphPrinter::graph() const {
 
 std::string to_text(const Graph& graph, GraphTextOptions options) {
   return GraphPrinter(graph, options).graph();
+}
+
+std::string mesh_axis_text(const MeshAxis& axis) {
+  return format("mesh {}: {}", axis.name, axis.size);
 }
 
 std::string symbol_text(const Expr& symbol) {

@@ -49,6 +49,10 @@ Graph parse_graph(std::string_view text, std::string_view file_name);
 std::string symbol_text(const Expr& symbol);
 /// Reads "n: 1..64%8", behind the word `symbol`.
 Expr parse_symbol(Scanner& scanner);
+/// "mesh data: 4", an axis of a mesh with its number of devices.
+std::string mesh_axis_text(const MeshAxis& axis);
+/// Reads "data: 4", behind the word `mesh`.
+MeshAxis parse_mesh_axis(Scanner& scanner);
 /// Reads "f32[n, 64]"; `lookup` as for parse_expr.
 TensorType parse_type(Scanner& scanner, const std::function<Expr(std::string_view)>& lookup);
 

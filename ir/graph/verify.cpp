@@ -9,6 +9,7 @@
 //              updated twice
 //   symbols    one name stands for one range and one divisor throughout the graph, and has no other
 //              meaning
+//   mesh       one name stands for one size of an axis; an input names an axis once
 
 #include "ir/graph/verify.h"
 
@@ -29,6 +30,7 @@ class Verifier {
   std::vector<Diagnostic> run() {
     for (size_t i = 0; i < graph_.size(); ++i) check_node(NodeId(i));
     check_inputs();
+    check_mesh();
     check_outputs();
     return std::move(found_);
   }
@@ -88,6 +90,27 @@ class Verifier {
       if (name.empty()) report(codes::kBadInput, "an input has no name", id);
       if (!names.insert(name).second)
         report(codes::kBadInput, fmt::format("there are two inputs called {}", quote(name)), id);
+    }
+  }
+
+  void check_mesh() {
+    std::unordered_map<std::string, int64_t> sizes;
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const Node& node = graph_[NodeId(i)];
+      std::vector<MeshAxis> named;
+      if (const auto* input = node.as<InputOp>()) named = input->varying;
+      if (const auto* collective = node.as<CollectiveOp>()) named = {collective->axis};
+      if (const auto* index = node.as<AxisIndexOp>()) named = {index->axis};
+      std::set<std::string_view> here;
+      for (const MeshAxis& axis : named) {
+        if (sizes.emplace(axis.name, axis.size).first->second != axis.size)
+          report(codes::kMeshConflict,
+                 fmt::format("the axis {} of the mesh has another size than before", axis.name),
+                 NodeId(i));
+        if (!here.insert(axis.name).second)
+          report(codes::kMeshConflict, fmt::format("varies over the axis {} twice", axis.name),
+                 NodeId(i));
+      }
     }
   }
 

@@ -22,6 +22,8 @@ inline constexpr Code kReservedSymbol{"reserved-symbol", ErrorKind::InvalidArgum
                                       "A size has a name with a meaning of its own."};
 inline constexpr Code kSymbolConflict{"symbol-conflict", ErrorKind::InvalidArgument,
                                       "One symbol occurs with two ranges."};
+inline constexpr Code kMeshConflict{"mesh-conflict", ErrorKind::InvalidArgument,
+                                    "One axis of a mesh occurs with two sizes, or twice."};
 }  // namespace codes
 
 /// Everything wrong with `graph`; empty if it is sound. Never throws.

@@ -24,6 +24,8 @@
 #include "braze/error.h"
 #include "braze/precision.h"
 #include "ir/index/expr.h"
+#include "ir/ops/collective.h"
+#include "ir/ops/monoid.h"
 #include "ir/target/target.h"
 #include "ir/type/tensor_type.h"
 #include "ir/values/host_tensor.h"
@@ -65,6 +67,7 @@ struct Slot {
     Output,     ///< result `index`, freshly allocated, or an input's memory it updates
     Constant,   ///< `Program::constants[index]`
     Temporary,  ///< at `offset` in the arena
+    Place,      ///< the i64 place of the device along `Program::mesh[index]`
   };
   Kind kind = Kind::Temporary;
   uint32_t index = 0;
@@ -94,17 +97,30 @@ struct TensorMapRecipe {
   int swizzle = 0;            ///< bytes of a swizzled row of the box: 32, 64, 128; 0: not swizzled
 };
 
+/// What the devices along an axis of the mesh do together, each with a tensor of its own.
+struct Collective {
+  CollectiveKind kind = CollectiveKind::AllReduce;
+  uint32_t axis = 0;  ///< of `Program::mesh`
+  Monoid monoid = Monoid::Sum;
+  int64_t offset = 0;
+  friend bool operator==(const Collective&, const Collective&) = default;
+};
+
 /// One kernel launch.
 struct Launch {
   /// As `artifact`: no kernel, but a copy of slot `buffers[0]` to slot `buffers[1]`.
   static constexpr uint32_t kCopy = UINT32_MAX;
+  /// As `artifact`: no kernel, but `collective` of slot `buffers[0]` into slot `buffers[1]`.
+  static constexpr uint32_t kCollective = UINT32_MAX - 1;
   uint32_t artifact = 0;
+  bool is_kernel() const { return artifact < kCollective; }
   std::vector<uint32_t> buffers;  ///< slots, in the order of the kernel's tensor parameters
   std::vector<Expr> scalars;      ///< in the order of the kernel's scalar parameters
   std::vector<Expr> instances;    ///< per phase: the number of instances
   std::vector<uint32_t> zeroed;   ///< slots whose bytes are 0 before the first phase
   int64_t scratch_bytes = 0;      ///< private storage of one worker
-  std::vector<GpuPhase> gpu;      ///< as `instances`; empty for a host device
+  Collective collective = {};
+  std::vector<GpuPhase> gpu;                 ///< as `instances`; empty for a host device
   std::vector<TensorMapRecipe> tensor_maps;  ///< in the order of the kernel's parameters
   // For people, profiles and reports.
   std::string name;              ///< made of the user's op names
@@ -117,6 +133,9 @@ struct Launch {
 struct ProgramInput {
   std::string name;
   TensorType type;
+  /// The axes of the mesh (their places in `Program::mesh`) along which each device has a value of
+  /// its own.
+  std::vector<uint32_t> varying = {};
 };
 
 struct ProgramOutput {
@@ -131,6 +150,9 @@ struct Program {
   Target target;
   Precision precision = Precision::Standard;  ///< what the code was allowed to do
   std::vector<Expr> symbols;
+  /// The axes of the mesh, by name, that the program names. It runs on every device of a mesh that
+  /// has them; without any, on one device.
+  std::vector<MeshAxis> mesh = {};
   std::vector<ProgramInput> inputs;
   std::vector<ProgramOutput> outputs;
   std::vector<std::shared_ptr<const HostTensor>> constants;

@@ -41,6 +41,8 @@ std::string slot_text(const Slot& slot) {
         return format("output {}", slot.index);
       case Slot::Kind::Constant:
         return format("constant {}", slot.index);
+      case Slot::Kind::Place:
+        return format("place {}", slot.index);
       case Slot::Kind::Temporary:
         break;
     }
@@ -84,6 +86,18 @@ std::string launch_text(const Program& program, const Launch& launch) {
   if (launch.artifact == Launch::kCopy)
     return format("copy slot {} to slot {} {}\n", launch.buffers.at(0), launch.buffers.at(1),
                   quote(launch.name));
+  if (launch.artifact == Launch::kCollective) {
+    const Collective& c = launch.collective;
+    std::string out = format("collective {}", name(c.kind));
+    if (reduces(c.kind)) out += format(" {}", name(c.monoid));
+    out += format(" over {}", program.mesh.at(c.axis).name);
+    if (const std::string_view word = offset_word(c.kind); !word.empty())
+      out += format(" {} {}", word, c.offset);
+    out += format(" slot {} to slot {} {}\n", launch.buffers.at(0), launch.buffers.at(1),
+                  quote(launch.name));
+    for (const std::string& op : launch.ops) out += format("  op {}\n", quote(op));
+    return out;
+  }
   std::string out =
       format("launch @{} {} artifact {}\n", program.artifacts.at(launch.artifact).kernel,
              quote(launch.name), launch.artifact);
@@ -134,6 +148,7 @@ class ProgramParser {
   Program parse() {
     expect_header(scanner_, "program");
     while (scanner_.accept("symbol")) parse_declaration();
+    while (scanner_.accept("mesh")) out_.mesh.push_back(parse_mesh_axis(scanner_));
     parse_head();
     while (scanner_.accept("input")) parse_input();
     while (scanner_.accept("output")) parse_output();
@@ -228,6 +243,7 @@ class ProgramParser {
     ProgramInput input{string(), {}};
     scanner_.expect(":");
     input.type = parse_type(scanner_, lookup_);
+    if (scanner_.accept("varying")) list([&] { input.varying.push_back(mesh_axis()); });
     out_.inputs.push_back(std::move(input));
   }
 
@@ -249,10 +265,10 @@ class ProgramParser {
     if (number<uint32_t>() != out_.slots.size()) scanner_.fail_here("slots are numbered from 0");
     scanner_.expect(":");
     Slot slot;
-    constexpr std::string_view kPlaces[] = {"input", "output", "constant", "arena"};
+    constexpr std::string_view kPlaces[] = {"input", "output", "constant", "place", "arena"};
     constexpr Slot::Kind kKinds[] = {Slot::Kind::Input, Slot::Kind::Output, Slot::Kind::Constant,
-                                     Slot::Kind::Temporary};
-    slot.kind = kKinds[word(kPlaces, "input, output, constant or arena")];
+                                     Slot::Kind::Place, Slot::Kind::Temporary};
+    slot.kind = kKinds[word(kPlaces, "input, output, constant, place or arena")];
     if (slot.kind == Slot::Kind::Temporary) {
       scanner_.expect("[");
       slot.offset = expression();
@@ -326,6 +342,7 @@ class ProgramParser {
 
   void parse_launch() {
     if (scanner_.accept("copy")) return parse_copy();
+    if (scanner_.accept("collective")) return parse_together();
     scanner_.expect("launch");
     Launch launch;
     scanner_.expect_symbol();
@@ -354,15 +371,51 @@ class ProgramParser {
     out_.launches.push_back(std::move(launch));
   }
 
+  // An axis of the mesh, by its name.
+  uint32_t mesh_axis() {
+    const std::string_view given = scanner_.peek().text;
+    const auto found = std::ranges::find(out_.mesh, given, &MeshAxis::name);
+    if (found == out_.mesh.end()) scanner_.fail_here("the mesh has no such axis");
+    scanner_.next();
+    return static_cast<uint32_t>(found - out_.mesh.begin());
+  }
+
+  void parse_together() {
+    Launch launch{.artifact = Launch::kCollective};
+    const auto kind = parse_collective(scanner_.peek().text);
+    if (!kind) scanner_.fail_here("expected a collective");
+    scanner_.next();
+    launch.collective.kind = *kind;
+    if (reduces(*kind)) {
+      const auto monoid = parse_monoid(scanner_.peek().text);
+      if (!monoid) scanner_.fail_here("expected a monoid");
+      scanner_.next();
+      launch.collective.monoid = *monoid;
+    }
+    scanner_.expect("over");
+    launch.collective.axis = mesh_axis();
+    if (const std::string_view word = offset_word(*kind); !word.empty()) {
+      scanner_.expect(word);
+      launch.collective.offset = number<int64_t>();
+    }
+    parse_between(launch);
+    while (scanner_.accept("op")) launch.ops.push_back(string());
+    out_.launches.push_back(std::move(launch));
+  }
+
   void parse_copy() {
     Launch launch{.artifact = Launch::kCopy};
+    parse_between(launch);
+    out_.launches.push_back(std::move(launch));
+  }
+  // slot 1 to slot 2 "name"
+  void parse_between(Launch& launch) {
     scanner_.expect("slot");
     launch.buffers.push_back(number<uint32_t>());
     scanner_.expect("to");
     scanner_.expect("slot");
     launch.buffers.push_back(number<uint32_t>());
     launch.name = string();
-    out_.launches.push_back(std::move(launch));
   }
 
   GpuPhase parse_phase() {
@@ -405,11 +458,18 @@ class ProgramParser {
 std::string to_text(const Program& program) {
   std::string out = "braze 1 program\n";
   for (const Expr& symbol : program.symbols) out += symbol_text(symbol) + '\n';
+  for (const MeshAxis& axis : program.mesh) out += mesh_axis_text(axis) + '\n';
   out +=
       format("program @{}\ntarget {}\nprecision {}\nops {}\n", program.name,
              quote(program.target.to_string()), name(program.precision), program.ops_before_fusion);
-  for (const ProgramInput& input : program.inputs)
-    out += format("input {}: {}\n", quote(input.name), input.type.to_string());
+  for (const ProgramInput& input : program.inputs) {
+    out += format("input {}: {}", quote(input.name), input.type.to_string());
+    if (!input.varying.empty())
+      out += format(" varying [{}]", join(input.varying, ", ", [&](uint32_t axis) {
+                      return program.mesh.at(axis).name;
+                    }));
+    out += '\n';
+  }
   for (const ProgramOutput& output : program.outputs) out += output_text(output);
   for (size_t i = 0; i < program.slots.size(); ++i)
     out += format("slot {}: {}", i, slot_text(program.slots[i]));

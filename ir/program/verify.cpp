@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/graph/infer.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -18,6 +19,7 @@ class Verifier {
     for (size_t i = 0; i < program_.slots.size(); ++i) check_slot(i);
     for (size_t i = 0; i < program_.outputs.size(); ++i) check_output(i);
     check_results();
+    check_mesh();
     for (const Artifact& artifact : program_.artifacts) check_artifact(artifact);
     for (const Launch& launch : program_.launches) check_launch(launch);
     check_symbols();
@@ -49,6 +51,9 @@ class Verifier {
         break;
       case Slot::Kind::Constant:
         if (holds(program_.constants.size())) check_constant(context, slot);
+        break;
+      case Slot::Kind::Place:
+        if (holds(program_.mesh.size())) is_type({DType::I64, Shape()});
         break;
       case Slot::Kind::Temporary:
         if (!slot.offset.is_multiple_of(kArenaAlignment))
@@ -90,11 +95,26 @@ class Verifier {
       if (program_.outputs[i].updates) continue;
       const Slot& slot = program_.slots[program_.outputs[i].slot];
       const std::string context = fmt::format("output {}", i);
-      if (slot.kind == Slot::Kind::Temporary || (slot.kind == Slot::Kind::Output && slot.index > i))
+      if (slot.kind == Slot::Kind::Temporary || slot.kind == Slot::Kind::Place ||
+          (slot.kind == Slot::Kind::Output && slot.index > i))
         report(context, fmt::format("output {} is no slot that outlives the call", i));
       if (slot.kind == Slot::Kind::Input && donated[slot.index])
         report(context, "an input is both returned and updated");
     }
+  }
+
+  void check_mesh() {
+    for (size_t i = 0; i < program_.mesh.size(); ++i) {
+      const MeshAxis& axis = program_.mesh[i];
+      if (axis.name.empty() || axis.size < 1 || axis.size > kMostDevices)
+        report("mesh", fmt::format("an axis of the mesh has 1 to {} devices", kMostDevices));
+      if (i > 0 && !(program_.mesh[i - 1].name < axis.name))
+        report("mesh", "the axes of the mesh are not in order of their names");
+    }
+    for (const ProgramInput& input : program_.inputs)
+      for (const uint32_t axis : input.varying)
+        if (axis >= program_.mesh.size())
+          report(input.name, "an input varies along no axis of the mesh");
   }
 
   void check_artifact(const Artifact& artifact) {
@@ -120,10 +140,33 @@ class Verifier {
       if (launch.buffers.size() != 2) wrong("a copy that is not between two slots");
       return;
     }
+    if (launch.artifact == Launch::kCollective) return check_collective(launch, context);
     if (launch.artifact >= program_.artifacts.size()) return wrong("a launch without an artifact");
     if (launch.scratch_bytes < 0) wrong("a launch with negative scratch");
     check_phases(launch, program_.artifacts[launch.artifact], context);
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
+  }
+
+  // The sizes of both slots follow from the kind, and what is written is not what is read.
+  void check_collective(const Launch& launch, const std::string& context) {
+    const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
+    const Collective& c = launch.collective;
+    if (c.axis >= program_.mesh.size()) return wrong("a collective along no axis of the mesh");
+    if (launch.buffers.size() != 2 || launch.buffers[0] == launch.buffers[1])
+      return wrong("a collective that is not between two slots");
+    const MeshAxis& axis = program_.mesh[c.axis];
+    const TensorType &from = program_.slots[launch.buffers[0]].type,
+                     &to = program_.slots[launch.buffers[1]].type;
+    try {
+      const CollectiveOp op{c.kind, axis, c.monoid, c.offset};
+      const TensorType* operand = &from;
+      if (infer_type(op, {&operand, 1}, to) != to) wrong("a collective of another type");
+    } catch (const Error& error) {
+      wrong(error.message());
+    }
+    const Slot& target = program_.slots[launch.buffers[1]];
+    if (target.kind == Slot::Kind::Constant || target.kind == Slot::Kind::Place)
+      wrong("a collective writes to a constant");
   }
 
   void check_phases(const Launch& launch, const Artifact& artifact, const std::string& context) {

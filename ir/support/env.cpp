@@ -9,10 +9,9 @@ namespace braze {
 
 std::span<const EnvVariable> env_variables() {
   static constexpr EnvVariable kAll[] = {
-      kEnvDebug,     kEnvDump,         kEnvThreads,    kEnvCpuDevices,
-      kEnvTarget,    kEnvMemoryLimit,  kEnvCudaDriver, kEnvSyncLaunches,
-      kEnvPtxas,     kEnvCache,        kEnvCacheDir,   kEnvCacheSize,
-      kEnvCacheSync, kEnvCacheSignKey, kEnvTrustKeys,  kEnvTrace};
+      kEnvDebug,      kEnvDump,      kEnvThreads,      kEnvCpuDevices, kEnvTarget, kEnvMemoryLimit,
+      kEnvCudaDriver, kEnvNccl,      kEnvSyncLaunches, kEnvPtxas,      kEnvCache,  kEnvCacheDir,
+      kEnvCacheSize,  kEnvCacheSync, kEnvCacheSignKey, kEnvTrustKeys,  kEnvTrace};
   return kAll;
 }
 

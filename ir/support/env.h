@@ -34,6 +34,8 @@ inline constexpr EnvVariable kEnvMemoryLimit{"BRAZE_MEMORY_LIMIT",
                                              "bytes that one device may allocate"};
 inline constexpr EnvVariable kEnvCudaDriver{
     "BRAZE_CUDA_DRIVER", "CUDA driver to open instead of libcuda.so.1; none: no GPUs"};
+inline constexpr EnvVariable kEnvNccl{
+    "BRAZE_NCCL", "NCCL to open for GPUs that work together, instead of the one that is found"};
 inline constexpr EnvVariable kEnvSyncLaunches{
     "BRAZE_SYNC_LAUNCHES", "1: wait for every GPU kernel, so that an error names the one at fault"};
 

@@ -3,10 +3,12 @@
 #include <algorithm>
 #include <new>
 
+#include "ir/graph/interpret.h"
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/plan.h"
+#include "runtime/execution/prepared_call.h"
 #include "runtime/execution/stream.h"
 #include "runtime/memory/array_state.h"
 #include "runtime/profile/device_trace.h"
@@ -15,8 +17,13 @@
 namespace braze {
 
 struct Executable::Impl {
-  Impl(std::shared_ptr<const Program> p, DeviceDriver& d)
+  Impl(std::shared_ptr<const Program> p, DeviceDriver& d, std::span<const int64_t> on_mesh)
       : program(std::move(p)), driver(d), plan(program, driver), code(driver.load(program)) {
+    for (const int64_t place : on_mesh) {
+      HostTensor value(DType::I64, {});
+      value.set_int(0, place);
+      places.push_back(Array::from_host(value, driver.device()));
+    }
     const auto text = [this](std::string_view what, std::string_view label) {
       return std::make_shared<const std::string>(
           label.empty() ? fmt::format("{} of @{}", what, program->name)
@@ -61,6 +68,7 @@ struct Executable::Impl {
   Label arena_label;
   Label name;
   std::vector<Array> constants;  // by constant; empty where the program's own memory serves
+  std::vector<Array> places;     // along each of the program's axes of a mesh, as i64 scalars
 };
 
 namespace {
@@ -78,6 +86,7 @@ class Call : public Work {
   StreamRef stream;  // null: the main one
   Buffer arena;
   std::shared_ptr<const Scratch> scratch;
+  std::shared_ptr<Together> together;  // null: on one device alone
 
   /// Once everything above is set.
   void prepare() {
@@ -87,6 +96,29 @@ class Call : public Work {
   }
 
   void execute() override {
+    if (!together) return execute_here();
+    try {
+      execute_here();
+    } catch (...) {
+      together->give_up(CapturedError::current());
+      throw;
+    }
+  }
+
+  /// Also breaks the circle of a call that never came to run: results keep their call.
+  void release() noexcept override {
+    arguments.clear();
+    results.clear();
+    arena = {};
+    scratch.reset();
+    together.reset();
+    addresses_ = std::vector<void*>();
+    binding.reset();
+    executable.reset();
+  }
+
+ private:
+  void execute_here() {
     TraceSpan span("call", "execute", executable->program->name);
     if (span) span.add("device", executable->driver.name());
     for (const StateRef& argument : arguments) {
@@ -110,18 +142,6 @@ class Call : public Work {
     end();
   }
 
-  /// Also breaks the circle of a call that never came to run: results keep their call.
-  void release() noexcept override {
-    arguments.clear();
-    results.clear();
-    arena = {};
-    scratch.reset();
-    addresses_ = std::vector<void*>();
-    binding.reset();
-    executable.reset();
-  }
-
- private:
   /// Until nobody on the host reads what the call will overwrite.
   void await_readers() const {
     const std::vector<bool>& donated = executable->plan.donated();
@@ -158,8 +178,8 @@ class Call : public Work {
   void launch() {
     const auto launches = [this] { launch_all(); };
     try {
-      if (are_launches_watched()) {
-        launches();  // each is to be seen
+      if (are_launches_watched() || together) {
+        launches();  // each is to be seen, or what others do is no part of a recording
       } else {
         executable->code->call(slots(), binding->symbols, launches);
       }
@@ -210,6 +230,15 @@ class Call : public Work {
         continue;
       }
       const TraceSpan span("launch", "launch", launch.name);
+      if (launch.artifact == Launch::kCollective) {
+        const DType dtype = program.slots[launch.buffers[0]].type.dtype;
+        together->run({.what = launch.collective,
+                       .from = static_cast<const std::byte*>(buffers[0]),
+                       .to = static_cast<std::byte*>(buffers[1]),
+                       .dtype = dtype,
+                       .count = values.sizes[0] / size_of(dtype)});
+        continue;
+      }
       const LaunchTimer timer(executable->program, binding, i, driver);
       executable->code->launch({.launch = i,
                                 .buffers = buffers,
@@ -232,6 +261,8 @@ class Call : public Work {
         return results[slot.index]->data;
       case Slot::Kind::Constant:
         return executable->constant_address(slot.index);
+      case Slot::Kind::Place:
+        return executable->places[slot.index].state()->data;
       case Slot::Kind::Temporary:
         break;
     }
@@ -280,10 +311,10 @@ const Executable::Impl& loaded(const std::shared_ptr<const Executable::Impl>& im
   return *impl;
 }
 
-/// Fills `call`, submits it and returns its results. If it throws, nothing has happened.
-std::vector<Array> start(const std::shared_ptr<Call>& call,
-                         const std::shared_ptr<const Executable::Impl>& executable,
-                         std::span<const Array> arguments) {
+/// Fills `call` and returns its results. If it throws, nothing has happened.
+std::vector<Array> prepare(const std::shared_ptr<Call>& call,
+                           const std::shared_ptr<const Executable::Impl>& executable,
+                           std::span<const Array> arguments) {
   const Executable::Impl& impl = loaded(executable);
   const Plan& plan = impl.plan;
   call->binding = plan.bind(arguments);
@@ -295,7 +326,7 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
   Allocator& allocator = impl.driver.allocator();
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
-  call->stream = current_stream_of(impl.driver);
+  if (!call->together) call->stream = current_stream_of(impl.driver);
   const uint32_t pool = call->stream ? call->stream->pool() : 0;
   call->scratch = impl.code->reserve();
   call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label, pool);
@@ -341,8 +372,15 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
     }
   }
   call->prepare();
+  return out;
+}
 
-  impl.driver.queue().submit(call, binding.seconds, [&] {
+/// Submits a call that was prepared. If it throws, nothing has happened.
+void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments, double seconds) {
+  const Executable::Impl& impl = *call->executable;
+  const Plan& plan = impl.plan;
+  const std::span<const ResultPlan> results = plan.results();
+  impl.driver.queue().submit(call, seconds, [&] {
     // Between this check and the change below no other call is admitted.
     for (const StateRef& argument : call->arguments) argument->check_alive();
     check_owners(plan, arguments);
@@ -354,7 +392,6 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
       argument.donated.store(true);
     }
   });
-  return out;
 }
 
 // Apart, for a span of the timeline would take registers from it.
@@ -362,7 +399,9 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
     const std::shared_ptr<const Executable::Impl>& executable, std::span<const Array> arguments) {
   const auto call = std::make_shared<Call>();
   try {
-    return start(call, executable, arguments);
+    std::vector<Array> out = prepare(call, executable, arguments);
+    submit(call, arguments, call->binding->seconds);
+    return out;
   } catch (...) {
     call->release();
     throw;
@@ -373,12 +412,51 @@ std::vector<Array> start(const std::shared_ptr<Call>& call,
 
 Executable Executable::load(std::shared_ptr<const Program> program, const Device& device) {
   BRAZE_CHECK(program != nullptr, "a program to load");
+  if (!program->mesh.empty())
+    fail(codes::kNeedsMesh,
+         fmt::format(
+             "program @{} is for the devices of a mesh ({}), not for {} alone", program->name,
+             join(program->mesh, ", ",
+                  [](const MeshAxis& axis) { return fmt::format("{}: {}", axis.name, axis.size); }),
+             device.name()),
+         {.location = {}, .node = program->name, .fix = "run it over a mesh: spmd"});
+  return load_on_mesh(std::move(program), device, {});
+}
+
+Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& device,
+                        std::vector<int64_t> places) {
   TraceSpan span("load", "load", program->name);
   if (span) span.add("device", device.name());
-  Executable executable;
-  executable.impl_ =
-      std::make_shared<const Impl>(std::move(program), Registry::get().driver(device));
-  return executable;
+  return Executable(std::make_shared<const Executable::Impl>(
+      std::move(program), Registry::get().driver(device), places));
+}
+
+PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments,
+                          std::shared_ptr<Together> together) {
+  refuse_if_forked();
+  const auto call = std::make_shared<Call>();
+  call->together = std::move(together);
+  try {
+    std::vector<Array> results = prepare(call, executable.impl(), arguments);
+    return {call, {arguments.begin(), arguments.end()}, std::move(results)};
+  } catch (...) {
+    call->release();
+    throw;
+  }
+}
+
+void check_arguments(const PreparedCall& prepared) {
+  for (const Array& argument : prepared.arguments) argument.state()->check_alive();
+}
+
+void submit_call(const PreparedCall& prepared) {
+  // The others wait for this part, so that its thread is worth waking.
+  constexpr double kLong = 1;
+  submit(std::static_pointer_cast<Call>(prepared.work), prepared.arguments, kLong);
+}
+
+void drop_call(const PreparedCall& prepared) noexcept {
+  std::static_pointer_cast<Call>(prepared.work)->release();
 }
 
 std::vector<Array> Executable::run(std::span<const Array> arguments) const {

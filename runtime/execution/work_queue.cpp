@@ -129,6 +129,12 @@ void WorkQueue::wake(double seconds) noexcept {
   }
 }
 
+bool WorkQueue::has_worker() {
+  const std::lock_guard lock(mutex_);
+  if (worker_state_ == Worker::None) wake(0);
+  return worker_state_ != Worker::None;
+}
+
 void WorkQueue::wait(const Work& work) {
   if (work.done()) return;
   refuse_if_forked();

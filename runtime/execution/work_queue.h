@@ -96,6 +96,10 @@ class WorkQueue {
     }
   }
 
+  /// Has a background thread, which work that waits for another device's needs; false if there is
+  /// none to be had.
+  bool has_worker();
+
   /// Blocks until `work`, which was submitted here, is done.
   void wait(const Work& work);
   /// Blocks until everything submitted so far is done.

@@ -8,6 +8,7 @@
 #include "runtime/devices/registry.h"
 #include "runtime/execution/stream.h"
 #include "runtime/memory/array_state.h"
+#include "runtime/mesh/mesh_state.h"
 
 namespace braze {
 
@@ -201,17 +202,27 @@ Array Array::from_host(const HostTensor& value, const Device& device) {
   return from_bytes({value.data(), value.size_bytes()}, value.dtype(), value.shape(), device);
 }
 
-DType Array::dtype() const { return state_of(state_).dtype; }
+DType Array::dtype() const { return spread_ ? spread_->dtype : state_of(state_).dtype; }
 
-const std::vector<int64_t>& Array::shape() const { return state_of(state_).shape; }
+const std::vector<int64_t>& Array::shape() const {
+  return spread_ ? spread_->shape : state_of(state_).shape;
+}
 
-int64_t Array::numel() const { return state_of(state_).numel; }
+int64_t Array::numel() const {
+  return spread_ ? checked_numel(spread_->shape) : state_of(state_).numel;
+}
 
-size_t Array::size_bytes() const { return state_of(state_).size_bytes(); }
+size_t Array::size_bytes() const { return static_cast<size_t>(numel()) * size_of(dtype()); }
 
-Device Array::device() const { return state_of(state_).driver.device(); }
+Device Array::device() const { return state_of(state()).driver.device(); }
 
 Array Array::to(const Device& device) const {
+  if (spread_) {
+    // A replicated one may be there already.
+    for (const Array& shard : spread_->shards)
+      if (spread_->sharding.is_replicated() && shard.device() == device) return shard;
+    return from_host(to_host(), device);
+  }
   State& state = state_of(state_);
   state.check_alive();
   if (device == state.driver.device()) return *this;
@@ -230,20 +241,20 @@ Array Array::to(const Device& device) const {
 }
 
 double Array::item() const {
-  const State& state = state_of(state_);
-  if (state.numel != 1) {
-    fail(codes::kArrayType,
-         fmt::format("item() needs an array of one element; this is {}", state.type_text()));
+  if (numel() != 1) {
+    fail(codes::kArrayType, fmt::format("item() needs an array of one element; this is {}",
+                                        braze::type_text(dtype(), shape())));
   }
   return to_host().get_double(0);
 }
 
 void Array::copy_to_host(std::span<std::byte> out) const {
-  State& state = state_of(state_);
-  if (out.size() != state.size_bytes()) {
+  if (out.size() != size_bytes()) {
     fail(codes::kArrayType, fmt::format("{} bytes were given to copy {} B of {} to", out.size(),
-                                        state.size_bytes(), state.type_text()));
+                                        size_bytes(), braze::type_text(dtype(), shape())));
   }
+  if (spread_) return gather_to_host(*spread_, out);
+  State& state = state_of(state_);
   TraceSpan span("copy", "copy to host");
   span.add("bytes", out.size());
   const ArrayPin pin(state);
@@ -277,7 +288,7 @@ Array Array::from_pinned(const PinnedMemory& memory, DType dtype, std::vector<in
 }
 
 Event Array::copy_to_pinned(const PinnedMemory& memory) const {
-  State& state = state_of(state_);
+  State& state = state_of(this->state());
   check_fits(memory, state.type_text(), state.size_bytes());
   if (state.numel == 0) return {};
   const ArrayPin pin(state);
@@ -290,7 +301,7 @@ Event Array::copy_to_pinned(const PinnedMemory& memory) const {
 }
 
 const void* Array::data() const {
-  State& state = state_of(state_);
+  State& state = state_of(this->state());
   state.check_alive();
   state.wait();
   if (!state.driver.has_host_memory())
@@ -305,6 +316,10 @@ HostTensor Array::to_host() const {
 }
 
 void Array::wait() const {
+  if (spread_) {
+    for (const Array& shard : spread_->shards) shard.wait();
+    return;
+  }
   const State& state = state_of(state_);
   state.check_alive();
   state.wait();
@@ -313,9 +328,9 @@ void Array::wait() const {
 }
 
 void Array::check_dtype(DType dtype) const {
-  const State& state = state_of(state_);
-  if (state.dtype == dtype) return;
-  fail(codes::kArrayType, fmt::format("this array is {}, not {}", state.type_text(), name(dtype)));
+  if (this->dtype() == dtype) return;
+  fail(codes::kArrayType, fmt::format("this array is {}, not {}",
+                                      braze::type_text(this->dtype(), shape()), name(dtype)));
 }
 
 template <>

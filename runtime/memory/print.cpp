@@ -7,6 +7,7 @@
 #include "ir/values/elision.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/memory/array_state.h"
+#include "runtime/mesh/mesh_state.h"
 
 namespace braze {
 
@@ -79,8 +80,10 @@ class Printer {
 
 std::string Array::to_string() const {
   const HostTensor value = to_host();
-  return fmt::format("{} {} on {}", Printer(value).print(), state_->type_text(),
-                     state_->driver.name());
+  return fmt::format("{} {} on {}", Printer(value).print(), type_text(dtype(), shape()),
+                     spread_ ? fmt::format("the mesh {}, {}", spread_->mesh.to_string(),
+                                           spread_->sharding.to_string())
+                             : state_->driver.name());
 }
 
 std::ostream& operator<<(std::ostream& out, const Array& array) { return out << array.to_string(); }

@@ -83,6 +83,8 @@ inline std::vector<HostTensor> run_guarded(const Program& program,
       case Slot::Kind::Constant:
         slots.push_back(copy_of(*program.constants[slot.index]));
         break;
+      case Slot::Kind::Place:
+        break;
       case Slot::Kind::Temporary:
         slots.push_back(arena + slot.offset.as_constant().value());
         break;

@@ -129,8 +129,10 @@ void add_gpus(std::vector<Fact>& facts) {
                                ? "ranges for profilers"
                                : "none: built without its headers (CUDA toolkit, or the wheel "
                                  "nvidia-nvtx)"});
-  const std::string nccl = cuda::nccl_version();
-  facts.push_back({"NCCL", nccl.empty() ? "none: libnccl.so.2 is not in the library path" : nccl});
+  const cuda::OpenedNccl& nccl = cuda::nccl();
+  facts.push_back(
+      {"NCCL", nccl.api ? fmt::format("{}, {}", cuda::nccl_version_text(nccl.version), nccl.file)
+                        : "none: " + nccl.missing});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(

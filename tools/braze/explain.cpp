@@ -101,6 +101,13 @@ void print_launch(const Program& program, const Launch& launch) {
     fmt::print("\n{}: a copy of {}\n", launch.name, amount(launch.bytes_read, bytes_text));
     return;
   }
+  if (launch.artifact == Launch::kCollective) {
+    const MeshAxis& axis = program.mesh[launch.collective.axis];
+    fmt::print("\ncollective {}: {} over {} ({} devices)\n", launch.name,
+               name(launch.collective.kind), axis.name, axis.size);
+    for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
+    return;
+  }
   fmt::print("\nkernel {}\n", launch.name);
   fmt::print("  {} read, {} written, {} flops, instances {}\n",
              amount(launch.bytes_read, bytes_text), amount(launch.bytes_written, bytes_text),
@@ -131,9 +138,9 @@ void print_edges(const std::vector<Edge>& edges) {
 
 // "12 kernels", and of how many codes where some share one.
 std::string kernels_text(const Program& program) {
-  const auto kernels = static_cast<size_t>(
-      std::count_if(program.launches.begin(), program.launches.end(),
-                    [](const Launch& launch) { return launch.artifact != Launch::kCopy; }));
+  const auto kernels =
+      static_cast<size_t>(std::count_if(program.launches.begin(), program.launches.end(),
+                                        [](const Launch& launch) { return launch.is_kernel(); }));
   const size_t codes = program.artifacts.size();
   std::string text = fmt::format("{} kernel{}", kernels, kernels == 1 ? "" : "s");
   if (codes < kernels) text += fmt::format(" ({} compiled, equal ones once)", codes);
@@ -143,7 +150,7 @@ std::string kernels_text(const Program& program) {
 // The phases of a GPU kernel.
 std::string facts_json(const Program& program, const Launch& launch) {
   std::vector<std::string> phases;
-  if (launch.artifact == Launch::kCopy) return json::array(phases);
+  if (!launch.is_kernel()) return json::array(phases);
   const Artifact& artifact = program.artifacts[launch.artifact];
   for (size_t i = 0; i < artifact.facts.size(); ++i) {
     const CodeFacts& facts = artifact.facts[i];

@@ -22,6 +22,7 @@
 #include <utility>
 #include <vector>
 
+#include "braze/collectives.h"
 #include "braze/tensor.h"
 #include "braze/tree.h"
 
@@ -75,7 +76,8 @@ auto differentiate(const F& function, std::source_location where, const Argument
 
   std::vector<Tensor> all = leaves<Tensor>(value);
   const size_t value_leaves = all.size();
-  const std::vector<Tensor> gradient = gradients(loss_of(value), inputs, where);
+  all[0] = device_mean(loss_of(value), where);
+  const std::vector<Tensor> gradient = gradients(all[0], inputs, where);
   all.insert(all.end(), gradient.begin(), gradient.end());
   all = substitute(all, inputs, actual);
 

@@ -3,6 +3,7 @@
 
 #include "braze/array.h"
 #include "braze/autodiff.h"
+#include "braze/collectives.h"
 #include "braze/compile.h"
 #include "braze/config.h"
 #include "braze/creation.h"
@@ -15,6 +16,7 @@
 #include "braze/half.h"
 #include "braze/io.h"
 #include "braze/jit.h"
+#include "braze/mesh.h"
 #include "braze/model.h"
 #include "braze/named.h"
 #include "braze/nn.h"
@@ -23,6 +25,7 @@
 #include "braze/package.h"
 #include "braze/quantized.h"
 #include "braze/random.h"
+#include "braze/spmd.h"
 #include "braze/stream.h"
 #include "braze/tensor.h"
 #include "braze/tokenizer.h"

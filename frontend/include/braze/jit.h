@@ -147,6 +147,7 @@ std::vector<Array> run(const Specialization& specialization, std::span<const Arr
 using Numbers = std::vector<std::pair<size_t, Operand>>;
 /// Inserts the numbers among the Arrays, on the same device.
 void add_numbers(std::vector<Array>& arguments, const Numbers& numbers);
+void add_numbers_on(const Device& device, std::vector<Array>& arguments, const Numbers& numbers);
 /// A number as an argument of a function under construction.
 Tensor constant_number(const Operand& number);
 const Executable& executable(const Specialization& specialization);

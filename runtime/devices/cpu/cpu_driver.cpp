@@ -46,7 +46,7 @@ class LoadedKernels : public LoadedProgram {
       }
     }
     for (const Launch& launch : program_->launches) {
-      if (launch.artifact == Launch::kCopy) continue;
+      if (!launch.is_kernel()) continue;
       scratch_bytes_ = std::max(scratch_bytes_, launch.scratch_bytes);
       if (launch.instances.size() != phases_[launch.artifact].size()) {
         malformed(program_->artifacts[launch.artifact], "another number of phases than its launch");

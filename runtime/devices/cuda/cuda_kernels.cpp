@@ -318,7 +318,7 @@ void CudaKernels::check_limits(const Launch& launch, const GpuPhase& phase,
 
 CudaKernels::Kernel CudaKernels::load(const Launch& launch) const {
   Kernel kernel{{}, TensorMaps(launch.tensor_maps, program_->symbols)};
-  if (launch.artifact == Launch::kCopy) return kernel;
+  if (!launch.is_kernel()) return kernel;
   check_shape(launch);
   for (size_t i = 0; i < launch.gpu.size(); ++i) {
     const std::string& entry = program_->artifacts[launch.artifact].entry_names[i];

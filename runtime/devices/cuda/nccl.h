@@ -1,12 +1,52 @@
-// nccl.h — NVIDIA's library of collectives between GPUs, opened at run time. Nothing uses it yet
-// but the report of what a machine has.
+// nccl.h — NVIDIA's library of collectives between GPUs, opened at run time.
+//
+// It is taken, in this order: where this process has it already, as beside PyTorch; where
+// BRAZE_NCCL says; from the system's library path; from the site-packages of a Python on this
+// machine.
 #pragma once
 
+#include <memory>
 #include <string>
+#include <vector>
 
-namespace braze::cuda {
+#include "runtime/devices/cuda/nccl_api.h"
+#include "runtime/mesh/together.h"
 
-/// "2.28.9"; empty where there is no libnccl.so.2.
-std::string nccl_version();
+namespace braze {
 
-}  // namespace braze::cuda
+namespace codes {
+inline constexpr Code kNoNccl{"no-nccl", ErrorKind::Unsupported,
+                              "NCCL, which GPUs need to work together, is not there."};
+inline constexpr Code kNccl{"nccl", ErrorKind::Device, "NCCL failed."};
+inline constexpr Code kNcclType{"nccl-type", ErrorKind::Unsupported,
+                                "NCCL does not combine values of this dtype."};
+}  // namespace codes
+
+namespace cuda {
+
+/// Sends and receives within groups, bf16.
+inline constexpr int kOldestNccl = 21003;
+
+struct OpenedNccl {
+  std::unique_ptr<const NcclApi> api;  ///< null: `missing` says why
+  int version = 0;
+  std::string file;     ///< where it was found
+  std::string missing;  ///< in one sentence, with where it can be had
+};
+
+/// The library in this file.
+OpenedNccl open_nccl(const std::string& library);
+/// Of this process; opened at first use, never closed.
+const OpenedNccl& nccl();
+/// "2.28.9".
+std::string nccl_version_text(int version);
+/// Files that may be NCCL, in the site-packages of the Pythons of this machine.
+std::vector<std::string> nccl_in_site_packages();
+
+}  // namespace cuda
+
+/// How these GPUs, the devices of a mesh, do collectives. Throws kNoNccl.
+std::unique_ptr<DeviceLinks> make_nccl_links(std::span<const MeshAxis> mesh,
+                                             std::span<const Device> devices);
+
+}  // namespace braze

@@ -18,6 +18,8 @@
 namespace braze {
 
 class HostTensor;
+class Mesh;
+class Sharding;
 
 template <>
 struct DTypeOf<float16> {
@@ -48,6 +50,9 @@ struct ForeignMemory {
 /// nothing writes to the memory after the array became visible. Results of compiled functions may
 /// still be under computation. Reading waits, and throws if the computation failed. Several threads
 /// may read at once.
+///
+/// An Array may be spread over the devices of a mesh (mesh.h): then it has a shard on each, and is
+/// the whole to all who read it. Functions made by `spmd` and `data_parallel` take and return such.
 ///
 /// An Array that was donated to a call is dead. Using it is an error that names the call.
 class Array {
@@ -86,15 +91,24 @@ class Array {
   static Array from_pinned(const PinnedMemory& memory, DType dtype, std::vector<int64_t> shape,
                            const Device& device = default_device());
 
-  DType dtype() const;                              ///< the element type
-  const std::vector<int64_t>& shape() const;        ///< extents, outermost first
-  int64_t numel() const;                            ///< number of elements
-  size_t size_bytes() const;                        ///< numel() times the size of an element
-  Device device() const;                            ///< where the elements are
-  bool valid() const { return state_ != nullptr; }  ///< false if default-constructed
+  DType dtype() const;                        ///< the element type
+  const std::vector<int64_t>& shape() const;  ///< extents, outermost first
+  int64_t numel() const;                      ///< number of elements
+  size_t size_bytes() const;                  ///< numel() times the size of an element
+  Device device() const;                      ///< where the elements are
+  /// False if default-constructed.
+  bool valid() const { return state_ != nullptr || spread_ != nullptr; }
 
   /// The same value on another device. Returns this array if it is on that device already.
   Array to(const Device& device) const;
+  /// The same value spread over a mesh. InvalidArgument, with the fix, if an axis of the mesh does
+  /// not divide the extent that it cuts.
+  Array to(const Mesh& mesh, const Sharding& sharding) const;
+  bool is_spread() const { return spread_ != nullptr; }  ///< over a mesh
+  /// What the devices of the mesh have, in their order; of an array on one device: itself.
+  std::vector<Array> shards() const;
+  /// How it is spread over its mesh; replicated if it is on one device.
+  const Sharding& sharding() const;
   /// The elements in row-major order. InvalidArgument if T is not the dtype.
   template <class T>
   std::vector<T> to_vector() const {
@@ -126,11 +140,20 @@ class Array {
 
   struct State;  // runtime/memory/array_state.h
   explicit Array(std::shared_ptr<State> state) : state_(std::move(state)) {}  ///< for Braze itself
-  const std::shared_ptr<State>& state() const { return state_; }              ///< for Braze itself
+  struct Spread;  // runtime/mesh/spread.h
+  explicit Array(std::shared_ptr<const Spread> spread) : spread_(std::move(spread)) {}
+  /// For Braze itself: of an array on one device. InvalidArgument if it is spread over a mesh.
+  const std::shared_ptr<State>& state() const {
+    if (spread_) fail_spread();
+    return state_;
+  }
+  const std::shared_ptr<const Spread>& spread() const { return spread_; }  ///< for Braze itself
 
  private:
   void check_dtype(DType dtype) const;
+  [[noreturn]] void fail_spread() const;
   std::shared_ptr<State> state_;
+  std::shared_ptr<const Spread> spread_;  // one of the two, or none
 };
 
 template <>

@@ -43,6 +43,8 @@ class Executable {
   explicit operator bool() const { return impl_ != nullptr; }  ///< false if default-constructed
 
   struct Impl;
+  explicit Executable(std::shared_ptr<const Impl> impl) : impl_(std::move(impl)) {}
+  const std::shared_ptr<const Impl>& impl() const { return impl_; }  ///< for Braze itself
 
  private:
   std::shared_ptr<const Impl> impl_;

@@ -1,0 +1,325 @@
+#include "braze/spmd.h"
+
+#include <algorithm>
+
+#include "frontend/builder/compiled.h"
+#include "frontend/builder/tracing.h"
+#include "ir/graph/check.h"
+#include "ir/graph/origins.h"
+#include "ir/graph/text.h"
+#include "ir/program/program.h"
+#include "ir/support/fork.h"
+#include "ir/support/text.h"
+#include "runtime/cache/memory_cache.h"
+#include "runtime/mesh/mesh_executable.h"
+#include "runtime/mesh/mesh_state.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kNotEqual{"not-equal", ErrorKind::InvalidArgument,
+                                "A result differs between devices that its sharding takes for "
+                                "equal, or the reverse."};
+inline constexpr Code kNotCalledSpmd{"not-called", ErrorKind::InvalidArgument,
+                                     "A compiled function was asked about before its first call."};
+}  // namespace codes
+
+namespace detail {
+
+namespace {
+
+constexpr size_t kMostSpecializations = 128;
+
+struct LeafType {
+  DType dtype;
+  std::vector<int64_t> shape;
+};
+
+}  // namespace
+
+struct SpmdSpecialization {
+  explicit SpmdSpecialization(Mesh over) : mesh(std::move(over)) {}
+
+  uint64_t structure = 0;
+  Mesh mesh;
+  std::vector<LeafType> leaves;  // of the whole arguments
+  std::vector<Sharding> in, out;
+  std::shared_ptr<const Graph> graph;  // of one device
+  MeshExecutable executable;
+  std::shared_ptr<const void> skeleton;
+
+  bool admits(uint64_t wanted, std::span<const Array> arguments) const {
+    if (wanted != structure || arguments.size() != leaves.size()) return false;
+    for (size_t i = 0; i < leaves.size(); ++i)
+      if (arguments[i].dtype() != leaves[i].dtype || arguments[i].shape() != leaves[i].shape)
+        return false;
+    return true;
+  }
+};
+
+struct SpmdCore::State {
+  State(Mesh m, SpmdPlan p, std::source_location w)
+      : mesh(std::move(m)),
+        plan(std::move(p)),
+        where(w),
+        tracer{plan.options.name, plan.options.donate, plan.options.inputs, w},
+        specializations(kMostSpecializations) {}
+
+  const Mesh mesh;
+  const SpmdPlan plan;
+  const std::source_location where;
+  const Tracer tracer;
+  MemoryCache<SpmdRef> specializations;
+
+  [[noreturn]] void refuse(const Code& code, const std::string& message, std::string fix) const {
+    fail(code, fmt::format("{}: {}", plan.options.name, message),
+         {.location = where, .node = plan.options.name, .fix = std::move(fix)});
+  }
+
+  Sharding sharding_of(int position) const {
+    if (plan.data_parallel) {
+      const bool cut = std::ranges::find(plan.batch, position) != plan.batch.end();
+      return cut ? sharded(mesh.axes()[0].name) : replicated;
+    }
+    const auto i = static_cast<size_t>(position);
+    return i < plan.options.in.size() ? plan.options.in[i] : replicated;
+  }
+
+  std::string leaf_name(const std::pair<int, std::string>& place) const {
+    return tracer.argument_name(place.first) + place.second;
+  }
+
+  /// How each leaf is spread, and the type of its shard.
+  std::vector<Spec> shards_of(const TracedCall& call, std::vector<Sharding>& shardings) const {
+    tracer.check_donations(call);
+    const auto places = call.leaves();
+    std::vector<Spec> specs = call.specs();
+    if (plan.options.in.size() > call.arguments())
+      refuse(codes::kBadSharding,
+             fmt::format("{} arguments have a sharding, {} are given", plan.options.in.size(),
+                         call.arguments()),
+             "");
+    for (const int position : plan.batch)
+      if (position < 0 || static_cast<size_t>(position) >= call.arguments())
+        refuse(codes::kBadSharding, fmt::format("there is no argument {} to cut", position), "");
+    for (size_t i = 0; i < specs.size(); ++i) {
+      shardings.push_back(sharding_of(places[i].first));
+      std::vector<int64_t> whole;
+      for (const Dim& dim : specs[i].shape) whole.push_back(dim.value());
+      const std::vector<int64_t> part =
+          shard_shape(whole, shardings.back(), mesh,
+                      fmt::format("{}: {}, {},", plan.options.name, leaf_name(places[i]),
+                                  specs[i].to_string()));
+      specs[i].shape.assign(part.begin(), part.end());
+    }
+    return specs;
+  }
+
+  TracedMesh traced_mesh(const std::vector<Sharding>& shardings) const {
+    TracedMesh out{mesh.axes(), {}, {}};
+    if (plan.data_parallel) {
+      if (mesh.axes().size() != 1)
+        refuse(codes::kBadMesh,
+               fmt::format("data_parallel needs a mesh of one axis, and this one is {}",
+                           mesh.to_string()),
+               "use spmd");
+      out.averaged = mesh.axes()[0].name;
+    }
+    for (const Sharding& sharding : shardings) {
+      std::vector<MeshAxis>& varying = out.varying.emplace_back();
+      for (const std::string& axis : sharding.axes())
+        if (!axis.empty()) varying.push_back({axis, mesh.size(axis)});
+    }
+    return out;
+  }
+
+  /// How the results are spread: as was said, where it is true.
+  std::vector<Sharding> results_of(const Graph& graph, const std::vector<std::string>& paths,
+                                   size_t parts) const {
+    const std::vector<AxisSet> varying = varying_axes(graph);
+    std::vector<Sharding> out;
+    if (plan.options.out.size() > std::max<size_t>(parts, 1))
+      refuse(codes::kNotEqual,
+             fmt::format("{} results have a sharding, and there {} {}", plan.options.out.size(),
+                         parts > 1 ? "are" : "is", std::max<size_t>(parts, 1)),
+             "");
+    for (size_t o = 0; o < graph.outputs().size(); ++o) {
+      const NodeId node = graph.outputs()[o].node;
+      const AxisSet& differs = varying[node.index];
+      const TensorType& type = graph[node].type;
+      const std::string what =
+          fmt::format("the result{}, {} on each device,", paths[o], type.to_string());
+      if (plan.data_parallel) {
+        if (!differs.empty() && type.shape.rank() == 0)
+          refuse(codes::kNotEqual, fmt::format("{} differs between devices", what),
+                 "return device_mean(x), or all_reduce(x, axis)");
+        out.push_back(differs.empty() ? replicated : sharded(differs[0].name));
+        continue;
+      }
+      // The path of a part begins with its number.
+      const size_t part = parts == 0 ? 0 : static_cast<size_t>(std::stoul(paths[o].substr(1)));
+      const Sharding said = part < plan.options.out.size() ? plan.options.out[part] : replicated;
+      if (said.axes().size() > type.shape.rank())
+        refuse(codes::kBadSharding,
+               fmt::format("{} cannot be {}: it has {} axes", what, said.to_string(),
+                           type.shape.rank()),
+               "");
+      for (const MeshAxis& axis : differs)
+        if (std::ranges::find(said.axes(), axis.name) == said.axes().end())
+          refuse(codes::kNotEqual,
+                 fmt::format("{} differs between the devices along {}, and is to be {}", what,
+                             quote(axis.name), said.to_string()),
+                 fmt::format("combine it, as all_reduce(x, {0}) does, or say sharded({0})",
+                             quote(axis.name)));
+      for (const std::string& axis : said.axes())
+        if (!axis.empty() && !contains(differs, axis))
+          refuse(codes::kNotEqual,
+                 fmt::format("{} is the same on all devices along {}, and is to be {}", what,
+                             quote(axis), said.to_string()),
+                 "say replicated");
+      out.push_back(said);
+    }
+    return out;
+  }
+
+  SpmdRef make(uint64_t structure, const TracedCall& call, size_t parts,
+               std::span<const Array> arguments) const {
+    auto made = std::make_shared<SpmdSpecialization>(mesh);
+    made->structure = structure;
+    for (const Array& argument : arguments)
+      made->leaves.push_back({argument.dtype(), argument.shape()});
+    const std::vector<Spec> specs = shards_of(call, made->in);
+    const TracedMesh over = traced_mesh(made->in);
+    Traced traced;
+    made->graph = std::make_shared<const Graph>(tracer.trace(call, specs, traced, &over));
+    made->skeleton = traced.skeleton;
+    made->out = results_of(*made->graph, traced.paths, parts);
+    made->executable = MeshExecutable::load(
+        compiled_program(*made->graph, mesh.devices()[0].target(), plan.options.compile), mesh);
+    return made;
+  }
+
+  /// Brings an argument to the mesh.
+  void place(Array& argument, const Sharding& sharding,
+             const std::pair<int, std::string>& leaf) const {
+    if (!argument.valid()) refuse(codes::kBadSharding, leaf_name(leaf) + " is an empty Array", "");
+    if (argument.is_spread() &&
+        !(argument.spread()->mesh == mesh && argument.sharding() == sharding))
+      refuse(codes::kBadSharding,
+             fmt::format("{} is {} over the mesh {}, and has to be {} over {}", leaf_name(leaf),
+                         argument.sharding().to_string(), argument.spread()->mesh.to_string(),
+                         sharding.to_string(), mesh.to_string()),
+             "move it with .to(mesh, sharding)");
+    if (!argument.is_spread()) argument = argument.to(mesh, sharding);
+  }
+};
+
+SpmdCore::SpmdCore(Mesh mesh, SpmdPlan plan, std::source_location where)
+    : state_(std::make_unique<State>(std::move(mesh), std::move(plan), where)) {
+  if (!is_name(state_->plan.options.name))
+    fail(codes::kBadName,
+         fmt::format("{} cannot be the name of a function", quote(state_->plan.options.name)),
+         {.location = where, .fix = "use letters, digits, '_' and dots between them"});
+}
+SpmdCore::~SpmdCore() = default;
+
+SpmdRef SpmdCore::prepare(uint64_t structure, std::vector<Array>& arguments, const TracedCall& call,
+                          size_t parts) {
+  refuse_if_forked();
+  State& state = *state_;
+  const auto admits = [&](const SpmdRef& known) { return known->admits(structure, arguments); };
+  std::optional<SpmdRef> known = state.specializations.find(admits);
+  const auto places = call.leaves();
+  if (!known) {
+    state.tracer.refuse_recursion();
+    for (size_t i = 0; i < arguments.size(); ++i)
+      if (!arguments[i].valid())
+        state.refuse(codes::kBadSharding, state.leaf_name(places[i]) + " is an empty Array", "");
+    std::string key = fmt::format("{:x}", structure);
+    for (const Array& argument : arguments) key += " " + spec_of(argument).to_string();
+    known = state.specializations.get_or_make(
+        hash128(key), [&] { return state.make(structure, call, parts, arguments); });
+  }
+  for (size_t i = 0; i < arguments.size(); ++i)
+    state.place(arguments[i], (*known)->in[i], places[i]);
+  return *known;
+}
+
+SpmdRef SpmdCore::last() const {
+  std::optional<SpmdRef> last = state_->specializations.last_used();
+  if (!last)
+    state_->refuse(codes::kNotCalledSpmd, "it was not called yet, so nothing is compiled",
+                   "call it first");
+  return std::move(*last);
+}
+
+std::string SpmdCore::graph_text(const TracedCall& call) const {
+  std::vector<Sharding> shardings;
+  const std::vector<Spec> specs = state_->shards_of(call, shardings);
+  const TracedMesh over = state_->traced_mesh(shardings);
+  Traced traced;
+  state_->tracer.refuse_recursion();
+  return to_text(state_->tracer.trace(call, specs, traced, &over));
+}
+
+namespace {
+
+/// The arguments of every device.
+std::vector<std::vector<Array>> by_device(const Mesh& mesh, std::span<const Array> arguments) {
+  std::vector<std::vector<Array>> out(mesh.size());
+  for (const Array& argument : arguments)
+    for (size_t device = 0; device < mesh.size(); ++device)
+      out[device].push_back(argument.spread()->shards[device]);
+  return out;
+}
+
+}  // namespace
+
+std::vector<Array> run(const SpmdSpecialization& specialization, std::span<const Array> arguments) {
+  const Mesh& mesh = specialization.mesh;
+  const std::vector<std::vector<Array>> results =
+      specialization.executable.run(by_device(mesh, arguments));
+  std::vector<Array> out;
+  for (size_t o = 0; o < specialization.out.size(); ++o) {
+    std::vector<Array> shards;
+    for (const std::vector<Array>& device : results) shards.push_back(device[o]);
+    out.push_back(spread_array(mesh, specialization.out[o], std::move(shards)));
+  }
+  return out;
+}
+
+const void* skeleton(const SpmdSpecialization& specialization) {
+  return specialization.skeleton.get();
+}
+
+std::string explain(const SpmdSpecialization& specialization) {
+  const Program& program = specialization.executable.on(0).program();
+  return with_locations(program.report, program.locations);
+}
+
+std::shared_ptr<const Program> program(const SpmdRef& specialization) {
+  return {specialization, &specialization->executable.on(0).program()};
+}
+
+CheckReport check(const SpmdSpecialization& specialization, std::span<const Array> arguments) {
+  const Mesh& mesh = specialization.mesh;
+  std::vector<std::vector<HostTensor>> inputs;
+  std::vector<std::vector<Array>> copies;
+  for (const std::vector<Array>& device : by_device(mesh, arguments)) {
+    std::vector<HostTensor>& values = inputs.emplace_back();
+    std::vector<Array>& copied = copies.emplace_back();
+    for (const Array& argument : device) {
+      values.push_back(argument.to_host());
+      copied.push_back(Array::from_host(values.back(), argument.device()));
+    }
+  }
+  std::vector<HostTensor> got;
+  for (const std::vector<Array>& device : specialization.executable.run(copies))
+    for (const Array& result : device) got.push_back(result.to_host());
+  const AllShards all = all_shards(*specialization.graph, mesh.axes());
+  return report_of(check_outputs(all.graph, inputs_of(all, inputs), got,
+                                 specialization.executable.on(0).program().precision));
+}
+
+}  // namespace detail
+}  // namespace braze

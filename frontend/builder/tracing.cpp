@@ -1,0 +1,199 @@
+#include "frontend/builder/tracing.h"
+
+#include <algorithm>
+#include <map>
+
+#include "ir/graph/rewrite.h"
+#include "ir/graph/sizes.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kRecursiveCall{"recursive-call", ErrorKind::InvalidArgument,
+                                     "A function calls itself while it is compiled."};
+}  // namespace codes
+
+namespace detail {
+
+namespace {
+
+/// The functions that this thread traces, each within the one before.
+thread_local std::vector<const void*> tracing;
+
+/// Says that this thread traces a function, for a scope in which no other thread does.
+class TracingScope {
+ public:
+  TracingScope(const void* function, std::mutex& turn) : turn_(turn) {
+    tracing.push_back(function);
+  }
+  ~TracingScope() { tracing.pop_back(); }
+  TracingScope(const TracingScope&) = delete;
+  TracingScope& operator=(const TracingScope&) = delete;
+
+ private:
+  const std::lock_guard<std::mutex> turn_;
+};
+
+}  // namespace
+
+std::string Tracer::argument_name(int position) const {
+  const auto i = static_cast<size_t>(position);
+  return i < inputs.size() ? inputs[i] : fmt::format("arg{}", position);
+}
+
+void Tracer::check_donations(const TracedCall& call) const {
+  for (const int position : donate)
+    if (position < 0 || static_cast<size_t>(position) >= call.arguments())
+      fail(codes::kBadDonation,
+           fmt::format("{}: there is no argument {} to donate; they are counted from 0, and {} are "
+                       "given",
+                       name, position, call.arguments()),
+           {.location = where});
+}
+
+void Tracer::refuse_recursion() const {
+  if (std::ranges::find(tracing, this) == tracing.end()) return;
+  fail(codes::kRecursiveCall,
+       fmt::format("{} is called with Arrays from within itself, while it is being compiled", name),
+       {.location = where, .fix = "call it with the Tensors that it was given"});
+}
+
+Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Traced& traced,
+                    const TracedMesh* mesh) const {
+  const TracingScope scope(this, mutex);
+  const auto places = call.leaves();
+  auto builder = std::make_shared<Builder>(name);
+  if (mesh) builder->mesh = *mesh;
+  std::vector<Tensor> arguments;
+  for (size_t i = 0; i < specs.size(); ++i) {
+    const std::string input = argument_name(places[i].first) + places[i].second;
+    arguments.push_back(wrap(
+        builder, build::input(builder->graph, input, {specs[i].dtype, to_shape(specs[i].shape)},
+                              where, mesh ? mesh->varying[i] : std::vector<MeshAxis>())));
+  }
+  {
+    const BuilderScope building(builder);
+    traced = call.trace(arguments);
+  }
+  for (const Tensor& output : traced.outputs)
+    if (!output.valid() || output.builder() != builder)
+      fail(codes::kForeignTensor,
+           fmt::format("{}: a result is {}", name,
+                       output.valid() ? "a Tensor of another function" : "an empty Tensor"),
+           {.location = where, .fix = "return values computed from the arguments"});
+
+  // The stand-ins of gradients are inputs that nothing uses; a new graph begins without them.
+  Graph graph(name);
+  std::map<NodeId, NodeId> replacement;
+  for (const Tensor& argument : arguments)
+    replacement[node_of(argument)] = build::rebuild(graph, builder->graph[node_of(argument)], {});
+  std::vector<GraphOutput> ends;
+  for (const Tensor& output : traced.outputs) ends.push_back({node_of(output), {}, {}});
+  builder->graph.set_outputs(ends);
+  const std::vector<bool> needed = needed_nodes(builder->graph);
+  for (size_t i = 0; i < builder->graph.size(); ++i) {
+    const NodeId id(i);
+    const Node& node = builder->graph[id];
+    if (!needed[i] || node.as<InputOp>()) continue;
+    std::vector<NodeId> operands;
+    for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
+    // What marks a part to recompute has done its work.
+    if (const auto* barrier = node.as<BarrierOp>(); barrier && barrier->recompute) {
+      replacement[id] = operands[0];
+      continue;
+    }
+    // So has a stop_gradient, which is two bitcasts that cancel.
+    const MapOp* map = node.as<MapOp>();
+    if (map && map->op == ElementwiseOp::bitcast) {
+      const Node& inner = graph[operands[0]];
+      const MapOp* inner_map = inner.as<MapOp>();
+      if (inner_map && inner_map->op == ElementwiseOp::bitcast &&
+          graph[inner.operands[0]].type.dtype == node.type.dtype) {
+        replacement[id] = inner.operands[0];
+        continue;
+      }
+    }
+    replacement[id] = build::rebuild(graph, node, std::move(operands));
+  }
+  std::vector<GraphOutput> outputs;
+  for (size_t i = 0; i < traced.outputs.size(); ++i)
+    outputs.push_back({replacement.at(node_of(traced.outputs[i])), "result" + traced.paths[i], {}});
+  graph.set_outputs(std::move(outputs));
+  set_outputs(graph, *builder, traced, arguments, places);
+  // Dead bitcasts are left behind.
+  graph = without_dead_code(graph);
+  std::vector<const Shape*> shapes;
+  for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
+  if (const auto symbol = undetermined_symbol(shapes, graph.symbols()))
+    fail(codes::kBadDim,
+         fmt::format("{}: no argument has the extent {}, so that no call determines it", name,
+                     symbol->symbol_name()),
+         {.location = where, .fix = "declare an argument with it"});
+  return graph;
+}
+
+void Tracer::check_updates(const Builder& builder, const Traced& traced,
+                           const std::vector<Tensor>& arguments,
+                           const std::vector<GraphOutput>& outputs) const {
+  for (const auto& [value, argument] : builder.updates) {
+    bool is_returned = false, is_done = false;
+    for (size_t i = 0; i < outputs.size(); ++i) {
+      if (node_of(traced.outputs[i]) != value) continue;
+      is_returned = true;
+      if (outputs[i].updates) is_done |= node_of(arguments[*outputs[i].updates]) == argument;
+    }
+    if (is_returned && !is_done)
+      fail(codes::kBadDonation,
+           fmt::format("{}: update gives {} to two results, or one result two arguments", name,
+                       builder.graph[argument].as<InputOp>()->name),
+           {.location = where, .fix = "update each argument once, with a result of its own"});
+  }
+}
+
+void Tracer::set_outputs(Graph& graph, const Builder& builder, const Traced& traced,
+                         const std::vector<Tensor>& arguments,
+                         const std::vector<std::pair<int, std::string>>& places) const {
+  std::vector<GraphOutput> outputs = graph.outputs();
+  std::vector<bool> taken(arguments.size());
+  // What `update` said.
+  for (size_t i = 0; i < outputs.size(); ++i)
+    for (const auto& [value, argument] : builder.updates) {
+      if (value != node_of(traced.outputs[i])) continue;
+      const auto found = std::find_if(arguments.begin(), arguments.end(),
+                                      [&](const Tensor& a) { return node_of(a) == argument; });
+      if (found == arguments.end())
+        fail(codes::kBadDonation,
+             fmt::format("{}: update names {}, which is no argument", name,
+                         wrap(traced.outputs[i].builder(), argument).to_string()),
+             {.location = where});
+      const auto position = static_cast<size_t>(found - arguments.begin());
+      if (taken[position] || outputs[i].updates) continue;
+      taken[position] = true;
+      outputs[i].updates = static_cast<uint32_t>(position);
+    }
+  check_updates(builder, traced, arguments, outputs);
+  // Donated arguments: each leaf becomes the first result of its type that is still free. Results
+  // in the order of the arguments, as a training step gives them, pair up as meant.
+  for (size_t position = 0; position < arguments.size(); ++position) {
+    const bool donated =
+        std::find(donate.begin(), donate.end(), places[position].first) != donate.end();
+    if (!donated || taken[position]) continue;
+    const TensorType& type = type_of(arguments[position]);
+    const auto output = std::find_if(outputs.begin(), outputs.end(), [&](const GraphOutput& o) {
+      return !o.updates && graph[o.node].type == type;
+    });
+    if (output == outputs.end())
+      fail(codes::kBadDonation,
+           fmt::format("{}: the donated argument {}{} is {}, and no result of that type is left to "
+                       "take its memory over",
+                       name, argument_name(places[position].first), places[position].second,
+                       type.to_string()),
+           {.location = where, .fix = "return its new value, or do not donate it"});
+    output->updates = static_cast<uint32_t>(position);
+  }
+  graph.set_outputs(std::move(outputs));
+}
+
+}  // namespace detail
+}  // namespace braze

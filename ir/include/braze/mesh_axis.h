@@ -1,0 +1,19 @@
+// mesh_axis.h — MeshAxis: a named axis of a mesh of devices.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+namespace braze {
+
+/// A named axis of a mesh of devices. Throughout a graph one name stands for one size.
+struct MeshAxis {
+  std::string name;
+  int64_t size = 1;  ///< devices along it
+  friend bool operator==(const MeshAxis&, const MeshAxis&) = default;
+};
+
+/// The most devices along one axis of a mesh.
+inline constexpr int64_t kMostDevices = 4096;
+
+}  // namespace braze

@@ -1,0 +1,24 @@
+// nccl_api.h — NCCL, declared by ourselves, as driver_api.h declares the CUDA driver.
+#pragma once
+
+#include <cstddef>
+
+#include "runtime/devices/cuda/driver_api.h"
+
+namespace braze::cuda {
+
+using ncclComm_t = struct ncclComm*;
+enum ncclResult_t : unsigned {};
+enum ncclDataType_t : unsigned {};
+enum ncclRedOp_t : unsigned {};
+
+#define VALUE(type, name, number) inline constexpr type name = static_cast<type>(number);
+#include "runtime/devices/cuda/nccl.def"
+
+/// The functions of NCCL.
+struct NcclApi {
+#define FUNCTION(member, name, version, ...) ncclResult_t (*member)(__VA_ARGS__) = nullptr;
+#include "runtime/devices/cuda/nccl.def"
+};
+
+}  // namespace braze::cuda

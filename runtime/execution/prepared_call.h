@@ -1,0 +1,35 @@
+// prepared_call.h — a call of an Executable that has its memory and is not submitted yet: the parts
+// of a call on several devices are prepared all before any is submitted.
+#pragma once
+
+#include <memory>
+#include <span>
+#include <vector>
+
+#include "braze/executable.h"
+#include "runtime/execution/work_queue.h"
+#include "runtime/mesh/together.h"
+
+namespace braze {
+
+struct PreparedCall {
+  std::shared_ptr<Work> work;
+  std::vector<Array> arguments, results;
+};
+
+/// The program's code and constants on a device, which stands at `places` along the program's axes
+/// of the mesh.
+Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& device,
+                        std::vector<int64_t> places);
+
+/// If it throws, nothing has happened. `together`: of the program's collectives.
+PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments,
+                          std::shared_ptr<Together> together);
+/// Throws if an argument was donated meanwhile.
+void check_arguments(const PreparedCall& prepared);
+/// Enqueues it; where the device has a background thread, that one is woken.
+void submit_call(const PreparedCall& prepared);
+/// It will not be submitted: lets go of what it holds.
+void drop_call(const PreparedCall& prepared) noexcept;
+
+}  // namespace braze

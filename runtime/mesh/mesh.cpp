@@ -1,0 +1,237 @@
+#include "braze/mesh.h"
+
+#include <algorithm>
+#include <cstring>
+
+#include "ir/graph/shards.h"
+#include "ir/support/text.h"
+#include "ir/values/host_tensor.h"
+#include "runtime/devices/registry.h"
+#include "runtime/memory/array_state.h"
+#include "runtime/mesh/mesh_state.h"
+
+namespace braze {
+
+namespace {
+
+[[noreturn]] void fail_mesh(std::string message, std::string fix = "") {
+  fail(codes::kBadMesh, std::move(message), {.location = {}, .node = "", .fix = std::move(fix)});
+}
+
+std::string axes_text(std::span<const MeshAxis> axes) {
+  return join(axes, ", ",
+              [](const MeshAxis& axis) { return fmt::format("{}: {}", axis.name, axis.size); });
+}
+
+int64_t checked_count(const std::vector<MeshAxis>& axes) {
+  int64_t count = 1;
+  for (size_t k = 0; k < axes.size(); ++k) {
+    const MeshAxis& axis = axes[k];
+    if (axis.name.empty() || axis.size < 1 || axis.size > kMostDevices)
+      fail_mesh(fmt::format("an axis of a mesh has a name and 1 to {} devices, not {}: {}",
+                            kMostDevices, quote(axis.name), axis.size));
+    for (size_t j = 0; j < k; ++j)
+      if (axes[j].name == axis.name)
+        fail_mesh(fmt::format("a mesh has two axes called {}", quote(axis.name)), "rename one");
+    count *= axis.size;
+    if (count > kMostDevices)
+      fail_mesh(fmt::format("the mesh {} has more than {} devices", axes_text(axes), kMostDevices));
+  }
+  return count;
+}
+
+std::vector<Device> first_devices(const std::vector<MeshAxis>& axes) {
+  const int64_t count = checked_count(axes);
+  const DeviceKind kind = default_device().kind();
+  std::vector<Device> out;
+  for (const Device& device : Registry::get().devices(kind == DeviceKind::Cuda))
+    if (device.kind() == kind && static_cast<int64_t>(out.size()) < count) out.push_back(device);
+  if (static_cast<int64_t>(out.size()) < count)
+    fail_mesh(fmt::format("the mesh {} has {} devices, and of the kind of {} there {} {}",
+                          axes_text(axes), count, default_device().name(),
+                          out.size() == 1 ? "is" : "are", out.size()),
+              kind == DeviceKind::Cpu
+                  ? fmt::format("set_cpu_device_count({0}), or BRAZE_CPU_DEVICES={0}", count)
+                  : "name the devices, or make the mesh smaller");
+  return out;
+}
+
+/// Calls `visit(offset in the whole, offset in the shard, bytes)` for every run of bytes of the
+/// shard of `device` that the whole has in one piece.
+template <class Visit>
+void each_run(const Mesh& mesh, const Sharding& sharding, std::span<const int64_t> whole,
+              std::span<const int64_t> shard, size_t element, size_t device, Visit&& visit) {
+  const std::vector<int64_t> places = places_of(mesh.axes(), static_cast<int64_t>(device));
+  std::vector<int64_t> first(whole.size(), 0);
+  size_t cut = 0;  // axes up to the last one that is cut
+  for (size_t axis = 0; axis < sharding.axes().size(); ++axis) {
+    const std::string& name = sharding.axes()[axis];
+    if (name.empty()) continue;
+    const auto k = std::ranges::find(mesh.axes(), name, &MeshAxis::name) - mesh.axes().begin();
+    first[axis] = places[static_cast<size_t>(k)] * shard[axis];
+    cut = axis + 1;
+  }
+  // What is behind the last axis that is cut is in one piece with that axis.
+  size_t run = element;
+  for (size_t axis = cut == 0 ? 0 : cut - 1; axis < shard.size(); ++axis)
+    run *= static_cast<size_t>(shard[axis]);
+  const size_t outer = cut == 0 ? 0 : cut - 1;
+  size_t count = 1;
+  for (size_t axis = 0; axis < outer; ++axis) count *= static_cast<size_t>(shard[axis]);
+  if (run == 0) return;
+  std::vector<size_t> strides(whole.size() + 1, element);  // in bytes, of the whole
+  for (size_t axis = whole.size(); axis-- > 0;)
+    strides[axis] = strides[axis + 1] * static_cast<size_t>(whole[axis]);
+  for (size_t i = 0; i < count; ++i) {
+    size_t rest = i, offset = 0;
+    for (size_t axis = outer; axis-- > 0;) {
+      const auto extent = static_cast<size_t>(shard[axis]);
+      offset += (rest % extent + static_cast<size_t>(first[axis])) * strides[axis + 1];
+      rest /= extent;
+    }
+    if (cut > 0) offset += static_cast<size_t>(first[outer]) * strides[outer + 1];
+    visit(offset, i * run, run);
+  }
+}
+
+}  // namespace
+
+Mesh::Mesh(std::vector<MeshAxis> axes) : Mesh(axes, first_devices(axes)) {}
+
+Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices)
+    : state_(std::make_shared<State>()) {
+  const int64_t count = checked_count(axes);
+  if (static_cast<int64_t>(devices.size()) != count)
+    fail_mesh(fmt::format("the mesh {} has {} devices, and {} are given", axes_text(axes), count,
+                          devices.size()));
+  for (size_t i = 0; i < devices.size(); ++i) {
+    const DeviceKind kind = devices[i].kind();
+    if (kind != DeviceKind::Cpu && kind != DeviceKind::Cuda)
+      fail_mesh(fmt::format("a mesh is made of CPUs or of GPUs, not of {}", devices[i].name()));
+    if (kind != devices[0].kind() || devices[i].target().name != devices[0].target().name)
+      fail_mesh(fmt::format("the devices {} and {} of a mesh do not run the same code",
+                            devices[0].name(), devices[i].name()));
+    for (size_t j = 0; j < i; ++j)
+      if (devices[j] == devices[i])
+        fail_mesh(fmt::format("the device {} is in the mesh twice", devices[i].name()));
+  }
+  state_->axes = std::move(axes);
+  state_->devices = std::move(devices);
+}
+
+const std::vector<MeshAxis>& Mesh::axes() const { return state_->axes; }
+const std::vector<Device>& Mesh::devices() const { return state_->devices; }
+
+int64_t Mesh::size(std::string_view axis) const {
+  for (const MeshAxis& known : axes())
+    if (known.name == axis) return known.size;
+  fail_mesh(fmt::format("the mesh {} has no axis {}", to_string(), quote(axis)));
+}
+
+std::string Mesh::to_string() const { return axes_text(axes()); }
+
+bool operator==(const Mesh& a, const Mesh& b) {
+  return a.state_ == b.state_ || (a.axes() == b.axes() && a.devices() == b.devices());
+}
+
+Sharding::Sharding(std::vector<std::string> axes) : axes_(std::move(axes)) {
+  while (!axes_.empty() && axes_.back().empty()) axes_.pop_back();
+}
+
+std::string Sharding::to_string() const {
+  if (is_replicated()) return "replicated";
+  return fmt::format("sharded({})", join(axes_, ", ", [](const std::string& axis) {
+                       return axis.empty() ? std::string("none") : axis;
+                     }));
+}
+
+Sharding sharded(std::string axis) { return Sharding({std::move(axis)}); }
+Sharding sharded(std::initializer_list<std::string> axes) {
+  return Sharding(std::vector<std::string>(axes));
+}
+
+std::vector<int64_t> shard_shape(const std::vector<int64_t>& shape, const Sharding& sharding,
+                                 const Mesh& mesh, std::string_view what) {
+  const auto refuse = [&](const std::string& why, std::string fix = "") {
+    fail(codes::kBadSharding, fmt::format("{} cannot be {}: {}", what, sharding.to_string(), why),
+         {.location = {}, .node = "", .fix = std::move(fix)});
+  };
+  std::vector<int64_t> out = shape;
+  if (sharding.axes().size() > shape.size()) refuse(fmt::format("it has {} axes", shape.size()));
+  for (size_t axis = 0; axis < sharding.axes().size(); ++axis) {
+    const std::string& name = sharding.axes()[axis];
+    if (name.empty()) continue;
+    if (std::ranges::count(sharding.axes(), name) > 1)
+      refuse(fmt::format("the axis {} of the mesh cuts one axis only", name));
+    const int64_t parts = mesh.size(name);
+    if (shape[axis] % parts != 0)
+      refuse(fmt::format("its axis {} has extent {}, which {} devices do not divide", axis,
+                         shape[axis], parts),
+             fmt::format("pad it to {}, with a mask for what is added, or leave out the last {}",
+                         (shape[axis] / parts + 1) * parts, shape[axis] % parts));
+    out[axis] = shape[axis] / parts;
+  }
+  return out;
+}
+
+// ---- Arrays over a mesh -----------------------------------------------------------------------
+
+Array spread_array(const Mesh& mesh, const Sharding& sharding, std::vector<Array> shards) {
+  auto spread = std::make_shared<Array::Spread>(
+      Array::Spread{mesh, sharding, shards[0].dtype(), shards[0].shape(), std::move(shards)});
+  for (size_t axis = 0; axis < sharding.axes().size(); ++axis)
+    if (!sharding.axes()[axis].empty()) spread->shape[axis] *= mesh.size(sharding.axes()[axis]);
+  return Array(std::shared_ptr<const Array::Spread>(std::move(spread)));
+}
+
+Array Array::to(const Mesh& mesh, const Sharding& sharding) const {
+  if (spread_ && spread_->mesh == mesh && spread_->sharding == sharding) return *this;
+  const std::vector<int64_t> part =
+      shard_shape(shape(), sharding, mesh, type_text(dtype(), shape()));
+  const HostTensor whole = to_host();
+  HostTensor shard(dtype(), part);
+  std::vector<Array> shards;
+  for (size_t device = 0; device < mesh.size(); ++device) {
+    each_run(mesh, sharding, whole.shape(), part, size_of(dtype()), device,
+             [&](size_t from, size_t to, size_t bytes) {
+               std::memcpy(shard.data() + to, whole.data() + from, bytes);
+             });
+    shards.push_back(from_host(shard, mesh.devices()[device]));
+  }
+  return spread_array(mesh, sharding, std::move(shards));
+}
+
+std::vector<Array> Array::shards() const {
+  if (!spread_) return {*this};
+  return spread_->shards;
+}
+
+const Sharding& Array::sharding() const { return spread_ ? spread_->sharding : replicated; }
+
+void gather_to_host(const Array::Spread& spread, std::span<std::byte> out) {
+  if (spread.sharding.is_replicated()) return spread.shards[0].copy_to_host(out);
+  std::vector<std::byte> bytes;
+  for (size_t device = 0; device < spread.shards.size(); ++device) {
+    const Array& shard = spread.shards[device];
+    bytes.resize(shard.size_bytes());
+    shard.copy_to_host(bytes);
+    each_run(spread.mesh, spread.sharding, spread.shape, shard.shape(), size_of(spread.dtype),
+             device, [&](size_t to, size_t from, size_t count) {
+               std::memcpy(out.data() + to, bytes.data() + from, count);
+             });
+  }
+}
+
+void Array::fail_spread() const {
+  fail(codes::kSpreadArray,
+       fmt::format("this array, {}, is spread over the {} devices of the mesh {}",
+                   type_text(spread_->dtype, spread_->shape), spread_->mesh.size(),
+                   spread_->mesh.to_string()),
+       {.location = {},
+        .node = "",
+        .fix = fmt::format("bring it to one device with .to(\"{}\"), or give it to a function made "
+                           "by spmd or data_parallel",
+                           spread_->mesh.devices()[0].name())});
+}
+
+}  // namespace braze

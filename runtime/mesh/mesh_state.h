@@ -1,0 +1,49 @@
+// mesh_state.h — what is behind the handles of braze/mesh.h.
+#pragma once
+
+#include <memory>
+#include <mutex>
+#include <span>
+#include <vector>
+
+#include "braze/error.h"
+#include "braze/mesh.h"
+#include "runtime/execution/work_queue.h"
+#include "runtime/mesh/together.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kBadMesh{"bad-mesh", ErrorKind::InvalidArgument,
+                               "A mesh has not the axes or devices that were asked for."};
+inline constexpr Code kBadSharding{"bad-sharding", ErrorKind::InvalidArgument,
+                                   "An array cannot be spread over the mesh in this way."};
+inline constexpr Code kSpreadArray{"spread-array", ErrorKind::InvalidArgument,
+                                   "An array that is spread over a mesh was used as one device's."};
+}  // namespace codes
+
+struct Mesh::State {
+  std::vector<MeshAxis> axes;
+  std::vector<Device> devices;
+  // Of devices with queues of their own, GPUs; made when first needed.
+  std::mutex mutex;
+  std::unique_ptr<DeviceLinks> links;            ///< how they do things together
+  std::vector<std::unique_ptr<WorkQueue>> crew;  ///< of each, a thread that submits its part
+};
+
+/// An array over a mesh: fixed when it is made.
+struct Array::Spread {
+  Mesh mesh;
+  Sharding sharding;
+  DType dtype = DType::F32;
+  std::vector<int64_t> shape;  ///< of the whole
+  std::vector<Array> shards;   ///< of each device
+};
+
+/// The whole, row-major.
+void gather_to_host(const Array::Spread& spread, std::span<std::byte> out);
+
+/// Array over `mesh` of these shards, all of one type.
+Array spread_array(const Mesh& mesh, const Sharding& sharding, std::vector<Array> shards);
+
+}  // namespace braze

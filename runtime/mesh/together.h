@@ -1,0 +1,51 @@
+// together.h — what the parts of one call on the devices of a mesh do together.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braze/device.h"
+#include "ir/program/program.h"
+#include "runtime/execution/captured_error.h"
+
+namespace braze {
+
+/// One collective on one device, with everything evaluated.
+struct CollectiveArguments {
+  Collective what;
+  const std::byte* from = nullptr;
+  std::byte* to = nullptr;
+  DType dtype = DType::F32;
+  uint64_t count = 0;  ///< elements of the operand
+};
+
+/// One device's part of a call. Used by the thread that executes the call there.
+class Together {
+ public:
+  virtual ~Together() = default;
+  /// Does one collective; all devices of the group along the axis do the same ones in the same
+  /// order. Throws if another part of the call has failed.
+  virtual void run(const CollectiveArguments& arguments) = 0;
+  /// This part has failed, or will never run: the others shall not wait for it. By any thread.
+  virtual void give_up(const CapturedError& why) noexcept = 0;
+};
+
+/// How the devices of a mesh with queues of their own do collectives.
+class DeviceLinks {
+ public:
+  virtual ~DeviceLinks() = default;
+  /// The parts of one call. `axes`: of the program, which `Collective::axis` counts.
+  virtual std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) = 0;
+};
+
+/// The parts of one call on devices whose memory is the host's: each is executed by a thread of its
+/// own, which waits for the others. `mesh` and `devices` as in a Mesh.
+std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> mesh,
+                                                    std::span<const Device> devices,
+                                                    std::span<const MeshAxis> axes);
+
+}  // namespace braze

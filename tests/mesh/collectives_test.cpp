@@ -1,0 +1,303 @@
+// Every collective: its text, its types, its meaning, and the same on CPU devices.
+#include <gmock/gmock.h>
+
+#include "ir/graph/build.h"
+#include "ir/graph/interpret.h"
+#include "ir/graph/verify.h"
+#include "ir/program/text.h"
+#include "ir/support/text.h"
+#include "tests/mesh/run.h"
+
+namespace braze {
+namespace {
+
+using testing::agrees;
+using testing::cpu_mesh;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+using testing::parse;
+
+HostTensor numbers(DType dtype, std::vector<int64_t> shape, double first) {
+  HostTensor x(dtype, std::move(shape));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (dtype == DType::Bool)
+      x.set_bits(i, (i + static_cast<int64_t>(first)) % 3 == 0);
+    else if (is_floating(dtype))
+      x.set_double(i, first + 0.37 * static_cast<double>(i));
+    else
+      x.set_int(i, static_cast<int64_t>(first) + i);
+  }
+  return x;
+}
+
+/// One input "x" that differs between all devices.
+std::vector<std::vector<HostTensor>> one_each(const Mesh& mesh, DType dtype,
+                                              const std::vector<int64_t>& shape) {
+  std::vector<std::vector<HostTensor>> inputs;
+  for (size_t device = 0; device < mesh.size(); ++device)
+    inputs.push_back({numbers(dtype, shape, 1 + 10 * static_cast<double>(device))});
+  return inputs;
+}
+
+std::vector<int64_t> integers(const HostTensor& x) {
+  std::vector<int64_t> out;
+  for (int64_t i = 0; i < x.numel(); ++i) out.push_back(x.get_int(i));
+  return out;
+}
+
+std::string one_op(const std::string& line, const std::string& in, const std::string& out) {
+  return "mesh data: 2\ngraph @g(%x: " + in + " varying [data]) {\n  %y = " + line + " : " + out +
+         "\n  return %y as \"y\"\n}\n";
+}
+
+/// What the two devices of `data` return for i64 operands that begin with 1 and 11.
+std::vector<std::vector<int64_t>> on_two(const std::string& line, const std::string& in,
+                                         const std::string& out) {
+  const Graph graph = parse(one_op(line, "i64[" + in + "]", "i64[" + out + "]"));
+  EXPECT_EQ(to_text(graph),
+            "braze 1 graph\n" + one_op(line, "i64[" + in + "]", "i64[" + out + "]"));
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  std::vector<int64_t> shape;
+  if (!in.empty()) shape = graph[graph.inputs()[0]].type.shape.static_dims();
+  const auto inputs = one_each(mesh, DType::I64, shape);
+  std::vector<std::vector<int64_t>> values;
+  for (const auto& device : interpret(graph, mesh.axes(), inputs))
+    values.push_back(integers(device[0]));
+  EXPECT_TRUE(agrees(mesh, graph, inputs));
+  return values;
+}
+
+TEST(Collectives, AllReduce) {
+  EXPECT_THAT(on_two("all_reduce sum %x {over: data}", "3", "3"),
+              ElementsAre(ElementsAre(12, 14, 16), ElementsAre(12, 14, 16)));
+  EXPECT_THAT(on_two("all_reduce prod %x {over: data}", "2", "2"),
+              ElementsAre(ElementsAre(11, 24), ElementsAre(11, 24)));
+  EXPECT_THAT(on_two("all_reduce max %x {over: data}", "2", "2"),
+              ElementsAre(ElementsAre(11, 12), ElementsAre(11, 12)));
+  EXPECT_THAT(on_two("all_reduce min %x {over: data}", "", ""),
+              ElementsAre(ElementsAre(1), ElementsAre(1)));
+}
+
+TEST(Collectives, AllGather) {
+  EXPECT_THAT(on_two("all_gather %x {over: data}", "2", "4"),
+              ElementsAre(ElementsAre(1, 2, 11, 12), ElementsAre(1, 2, 11, 12)));
+}
+
+TEST(Collectives, ReduceScatter) {
+  EXPECT_THAT(on_two("reduce_scatter sum %x {over: data}", "4", "2"),
+              ElementsAre(ElementsAre(12, 14), ElementsAre(16, 18)));
+}
+
+TEST(Collectives, BroadcastOver) {
+  EXPECT_THAT(on_two("broadcast_over %x {over: data, root: 1}", "2", "2"),
+              ElementsAre(ElementsAre(11, 12), ElementsAre(11, 12)));
+}
+
+TEST(Collectives, Permute) {
+  EXPECT_THAT(on_two("permute %x {over: data, shift: 1}", "2", "2"),
+              ElementsAre(ElementsAre(11, 12), ElementsAre(1, 2)));
+}
+
+TEST(Collectives, AllToAll) {
+  EXPECT_THAT(on_two("all_to_all %x {over: data}", "4", "4"),
+              ElementsAre(ElementsAre(1, 2, 11, 12), ElementsAre(3, 4, 13, 14)));
+}
+
+TEST(Collectives, AxisIndex) {
+  const Graph graph = parse(
+      "mesh data: 2\nmesh model: 3\ngraph @g() {\n  %i = axis_index {over: data} : i64[]\n  "
+      "%j = axis_index {over: model} : i64[]\n  return %i as \"i\", %j as \"j\"\n}\n");
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 3}});
+  const std::vector<std::vector<HostTensor>> inputs(6);
+  const auto got = testing::run_on(mesh, graph, inputs);
+  for (int64_t device = 0; device < 6; ++device) {
+    EXPECT_EQ(got[static_cast<size_t>(device)][0].get_int(0), device / 3);
+    EXPECT_EQ(got[static_cast<size_t>(device)][1].get_int(0), device % 3);
+  }
+  EXPECT_TRUE(agrees(mesh, graph, inputs));
+}
+
+// Groups along both axes of a mesh, all dtypes that the monoid takes, sizes around the ends.
+TEST(Collectives, EveryKindDTypeAndSizeAgrees) {
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 4}});
+  for (const MeshAxis& axis : mesh.axes()) {
+    for (int k = 0; k <= static_cast<int>(CollectiveKind::AllToAll); ++k) {
+      const auto kind = static_cast<CollectiveKind>(k);
+      for (const Monoid monoid : {Monoid::Sum, Monoid::Prod, Monoid::Max, Monoid::And}) {
+        if (!reduces(kind) && monoid != Monoid::Sum) continue;
+        // All dtypes in one graph, since a compilation takes long.
+        Graph graph("g");
+        std::vector<GraphOutput> outputs;
+        std::vector<std::vector<HostTensor>> inputs(mesh.size());
+        for (const DType dtype : kAllDTypes) {
+          if (reduces(kind) && !info(monoid).types.contains(dtype)) continue;
+          for (const int64_t rows : {0, 4, 12}) {
+            const std::string text = fmt::format("{}.{}", name(dtype), rows);
+            const NodeId x =
+                build::input(graph, text, {dtype, {rows, 3}}, {}, {{"data", 2}, {"model", 4}});
+            const int64_t offset = offset_word(kind).empty() ? 0 : 1;
+            outputs.push_back(
+                {build::collective(graph, {kind, axis, monoid, offset}, x), text, {}});
+            for (size_t device = 0; device < mesh.size(); ++device)
+              inputs[device].push_back(
+                  numbers(dtype, {rows, 3}, is_floating(dtype) ? 0.25 * double(device) : device));
+          }
+        }
+        graph.set_outputs(std::move(outputs));
+        EXPECT_TRUE(agrees(mesh, graph, inputs)) << name(kind) << " " << name(monoid);
+      }
+    }
+  }
+}
+
+// What NaN, infinities and signed zeros come to is what the rows say.
+TEST(Collectives, ExtremesOfSpecialNumbers) {
+  for (const char* monoid : {"max", "min", "sum"}) {
+    const Graph graph =
+        parse(one_op(std::string("all_reduce ") + monoid + " %x {over: data}", "f32[4]", "f32[4]"));
+    const Mesh mesh = cpu_mesh({{"data", 2}});
+    std::vector<std::vector<HostTensor>> inputs = one_each(mesh, DType::F32, {4});
+    const double a[] = {NAN, 0.0, -INFINITY, 3}, b[] = {1, -0.0, INFINITY, NAN};
+    for (int64_t i = 0; i < 4; ++i) {
+      inputs[0][0].set_double(i, a[i]);
+      inputs[1][0].set_double(i, b[i]);
+    }
+    EXPECT_TRUE(agrees(mesh, graph, inputs)) << monoid;
+  }
+}
+
+TEST(Collectives, SymbolicSizes) {
+  const Graph graph = parse(
+      "symbol n: 0..64%4\nmesh data: 4\ngraph @g(%x: f32[n, 2] varying [data]) {\n"
+      "  %y = reduce_scatter sum %x {over: data} : f32[floordiv(n, 4), 2]\n"
+      "  %z = all_gather %y {over: data} : f32[n, 2]\n  return %z as \"z\"\n}\n");
+  const Mesh mesh = cpu_mesh({{"data", 4}});
+  for (const int64_t n : {0, 4, 64})
+    EXPECT_TRUE(agrees(mesh, graph, one_each(mesh, DType::F32, {n, 2}))) << n;
+}
+
+// A collective keeps its order beside kernels, its slots stay until it has read them, and a result
+// may take over an argument's memory.
+TEST(Collectives, AmongKernels) {
+  const Graph graph = parse(R"(mesh data: 2
+mesh model: 2
+graph @g(%x: f32[8, 8] varying [data, model], %w: f32[8, 8]) {
+  %p = dot %x, %w {contract: [1] x [0]} : f32[8, 8]
+  %q = all_reduce sum %p {over: model} : f32[8, 8]
+  %t = tanh %q : f32[8, 8]
+  %s = reduce_scatter sum %t {over: data} : f32[4, 8]
+  %a = all_gather %s {over: data} : f32[8, 8]
+  %u = add %a, %x : f32[8, 8]
+  %v = mul %q, %w : f32[8, 8]
+  return %u as "u", %v as "v" updates %w
+}
+)");
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 2}});
+  std::vector<std::vector<HostTensor>> inputs = one_each(mesh, DType::F32, {8, 8});
+  for (auto& device : inputs) {
+    for (int64_t i = 0; i < 64; ++i) device[0].set_double(i, device[0].get_double(i) * 0.01);
+    device.push_back(numbers(DType::F32, {8, 8}, 0.125));
+  }
+  EXPECT_TRUE(agrees(mesh, graph, inputs));
+}
+
+TEST(Collectives, ProgramTextIsExact) {
+  const Graph graph = parse(R"(mesh data: 2
+graph @g(%x: f32[4] varying [data]) {
+  %i = axis_index {over: data} : i64[]
+  %f = convert %i : f32[]
+  %y = add %x, %f : f32[4]
+  %p = permute %y {over: data, shift: 1} : f32[4]
+  %s = all_reduce max %p {over: data} : f32[4]
+  return %s as "s"
+}
+)");
+  const Program program = compile(graph, Device("cpu").target());
+  const std::string text = to_text(program);
+  EXPECT_THAT(text, HasSubstr("mesh data: 2"));
+  EXPECT_THAT(text, HasSubstr("collective permute over data shift 1 slot"));
+  EXPECT_THAT(text, HasSubstr("collective all_reduce max over data slot"));
+  EXPECT_THAT(text, HasSubstr("varying [data]"));
+  EXPECT_EQ(to_text(parse_program(text, "test", blobs_of(program))), text);
+}
+
+std::string refusal(const std::string& text) {
+  try {
+    parse(text);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(CollectivesRefused, WhatDoesNotFit) {
+  EXPECT_THAT(refusal(one_op("reduce_scatter sum %x {over: data}", "f32[3]", "f32[1]")),
+              HasSubstr("does not divide into the 2 devices along data"));
+  EXPECT_THAT(refusal(one_op("all_gather %x {over: data}", "f32[]", "f32[2]")),
+              HasSubstr("a scalar has no blocks"));
+  EXPECT_THAT(refusal(one_op("all_reduce sum %x {over: rows}", "f32[3]", "f32[3]")),
+              HasSubstr("no axis \"rows\" of the mesh is declared"));
+  EXPECT_THAT(refusal(one_op("permute %x {over: data, shift: 2}", "f32[3]", "f32[3]")),
+              HasSubstr("shift 2 is not below the 2 devices along data"));
+  EXPECT_THAT(refusal(one_op("all_reduce sum %x {over: data}", "bool[3]", "bool[3]")),
+              HasSubstr("operand 0 is bool"));
+  EXPECT_THAT(refusal("mesh data: 0\ngraph @g() {\n  return\n}\n"), HasSubstr("1 to 4096 devices"));
+  EXPECT_THAT(refusal("mesh data: 2\ngraph @g() {\n  return\n}\n"),
+              HasSubstr("the axis data of the mesh is not used"));
+}
+
+TEST(CollectivesRefused, AnAxisOfTwoSizes) {
+  Graph graph("g");
+  const NodeId x = build::input(graph, "x", {DType::F32, {4}}, {}, {{"data", 2}});
+  graph.set_outputs(
+      {{build::collective(graph, {CollectiveKind::AllReduce, {"data", 4}}, x), "y", {}}});
+  const std::vector<Diagnostic> findings = verify(graph);
+  ASSERT_EQ(findings.size(), 1u);
+  EXPECT_THAT(findings[0].message, HasSubstr("another size than before"));
+}
+
+TEST(CollectivesRefused, OneDeviceAlone) {
+  const Graph graph = parse(one_op("all_reduce sum %x {over: data}", "f32[4]", "f32[4]"));
+  const std::vector<HostTensor> inputs = {numbers(DType::F32, {4}, 0)};
+  const auto message = [](auto&& run) -> std::string {
+    try {
+      run();
+    } catch (const Error& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_THAT(message([&] { interpret(graph, inputs); }), HasSubstr("for the devices of a mesh"));
+  EXPECT_THAT(message([&] {
+                Executable::load(
+                    std::make_shared<const Program>(compile(graph, Device("cpu").target())), "cpu");
+              }),
+              HasSubstr("is for the devices of a mesh (data: 2), not for cpu alone"));
+}
+
+TEST(Varying, FollowsFromTheOps) {
+  const Graph graph = parse(R"(mesh data: 2
+mesh model: 2
+graph @g(%x: f32[4] varying [data], %w: f32[4] varying [model], %c: f32[4]) {
+  %a = add %x, %w : f32[4]
+  %b = all_reduce sum %a {over: data} : f32[4]
+  %d = mul %b, %c : f32[4]
+  %e = permute %c {over: data, shift: 1} : f32[4]
+  return %a as "a", %b as "b", %d as "d", %e as "e"
+}
+)");
+  const std::vector<AxisSet> varying = varying_axes(graph);
+  const auto of = [&](size_t output) {
+    std::vector<std::string> names;
+    for (const MeshAxis& axis : varying[graph.outputs()[output].node.index])
+      names.push_back(axis.name);
+    return names;
+  };
+  EXPECT_THAT(of(0), ElementsAre("data", "model"));
+  EXPECT_THAT(of(1), ElementsAre("model"));
+  EXPECT_THAT(of(2), ElementsAre("model"));
+  EXPECT_THAT(of(3), ElementsAre("data"));
+}
+
+}  // namespace
+}  // namespace braze

@@ -1,0 +1,223 @@
+// Meshes, shardings, arrays over a mesh, and what happens to a call when a device fails.
+#include <gmock/gmock.h>
+
+#include <numeric>
+#include <thread>
+
+#include "braze/io.h"
+#include "ir/values/host_tensor.h"
+#include "tests/mesh/run.h"
+
+namespace braze {
+namespace {
+
+using testing::cpu_mesh;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <class Run>
+std::string error_of(Run&& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+Array counting(std::vector<int64_t> shape) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<float> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), 0.0f);
+  return Array::from(values, std::move(shape), "cpu");
+}
+
+TEST(Meshes, DevicesInRows) {
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 3}});
+  EXPECT_EQ(mesh.size(), 6u);
+  EXPECT_EQ(mesh.size("model"), 3);
+  EXPECT_EQ(mesh.to_string(), "data: 2, model: 3");
+  EXPECT_EQ(mesh.devices()[5].name(), "cpu:5");
+  EXPECT_THAT(places_of(mesh.axes(), 4), ElementsAre(1, 1));
+  EXPECT_THAT(group_of(mesh.axes(), "data", 4), ElementsAre(1, 4));
+  EXPECT_THAT(group_of(mesh.axes(), "model", 4), ElementsAre(3, 4, 5));
+}
+
+TEST(Meshes, RefuseWhatIsNone) {
+  cpu_mesh({{"data", 1}});
+  const DeviceGuard guard("cpu");
+  EXPECT_THAT(error_of([] { Mesh({{"data", 9}}); }), HasSubstr("set_cpu_device_count(9)"));
+  EXPECT_THAT(error_of([] {
+                Mesh({{"data", 2}, {"data", 2}});
+              }),
+              HasSubstr("two axes called \"data\""));
+  EXPECT_THAT(error_of([] { Mesh({{"", 2}}); }), HasSubstr("has a name"));
+  EXPECT_THAT(error_of([] {
+                Mesh({{"data", 2}}, {"cpu", "cpu"});
+              }),
+              HasSubstr("cpu is in the mesh twice"));
+  EXPECT_THAT(error_of([] { Mesh({{"data", 2}}, {"cpu"}); }), HasSubstr("1 are given"));
+  EXPECT_THAT(error_of([] {
+                Mesh({{"data", 1}}, {"interpreter"});
+              }),
+              HasSubstr("made of CPUs or of GPUs"));
+  EXPECT_THAT(error_of([] { Mesh({{"data", 1}}).size("model"); }), HasSubstr("no axis \"model\""));
+}
+
+TEST(Shardings, CutArraysAndPutThemTogether) {
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 2}});
+  const Array x = counting({4, 3, 2});
+  const Sharding ways[] = {replicated,
+                           sharded("data"),
+                           sharded("model"),
+                           sharded({"data", none, "model"}),
+                           sharded({none, none, "data"}),
+                           sharded({"model", none, "data"})};
+  for (const Sharding& way : ways) {
+    const Array spread = x.to(mesh, way);
+    EXPECT_EQ(spread.to_vector<float>(), x.to_vector<float>()) << way.to_string();
+    EXPECT_EQ(spread.shape(), x.shape());
+    EXPECT_EQ(spread.shards().size(), 4u);
+    EXPECT_EQ(spread.to("cpu").to_vector<float>(), x.to_vector<float>());
+  }
+  const Array spread = x.to(mesh, sharded({"data", none, "model"}));
+  EXPECT_EQ(spread.shards()[3].shape(), (std::vector<int64_t>{2, 3, 1}));
+  EXPECT_THAT(spread.shards()[2].to_vector<float>(), ElementsAre(12, 14, 16, 18, 20, 22));
+  EXPECT_EQ(spread.shards()[3].device().name(), "cpu:3");
+  EXPECT_EQ(spread.sharding().to_string(), "sharded(data, none, model)");
+  EXPECT_THAT(spread.to_string(),
+              HasSubstr("on the mesh data: 2, model: 2, sharded(data, none, model)"));
+}
+
+TEST(Shardings, RefuseWhatDoesNotFit) {
+  const Mesh mesh = cpu_mesh({{"data", 4}});
+  const Array x = counting({6, 2});
+  EXPECT_THAT(error_of([&] { x.to(mesh, sharded("data")); }),
+              HasSubstr("its axis 0 has extent 6, which 4 devices do not divide"));
+  EXPECT_THAT(error_of([&] { x.to(mesh, sharded("data")); }),
+              HasSubstr("pad it to 8, with a mask for what is added, or leave out the last 2"));
+  EXPECT_THAT(error_of([&] { x.to(mesh, sharded("model")); }), HasSubstr("no axis \"model\""));
+  EXPECT_THAT(error_of([&] {
+                counting({4, 4}).to(mesh, sharded({"data", "data"}));
+              }),
+              HasSubstr("cuts one axis only"));
+  EXPECT_THAT(error_of([&] {
+                counting({4}).to(mesh, sharded({none, "data"}));
+              }),
+              HasSubstr("it has 1 axes"));
+}
+
+// What needs one device says so.
+TEST(SpreadArrays, AreNoDevicesArrays) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const Array x = counting({4}).to(mesh, sharded("data"));
+  for (const std::string& error :
+       {error_of([&] { x.device(); }), error_of([&] { x.data(); }), error_of([&] {
+          const Graph graph = testing::parse(
+              "graph @g(%x: f32[4]) {\n  %y = neg %x : f32[4]\n  return %y as \"y\"\n}\n");
+          const Executable run = Executable::load(
+              std::make_shared<const Program>(compile(graph, Device("cpu").target())), "cpu");
+          run.run(std::vector<Array>{x});
+        })})
+    EXPECT_THAT(error, HasSubstr("is spread over the 2 devices of the mesh data: 2"));
+  EXPECT_EQ(counting({1}).to(mesh, replicated).item(), 0);
+  EXPECT_EQ(Array().is_spread(), false);
+}
+
+Graph sum_graph() {
+  return testing::parse(R"(mesh data: 2
+graph @total(%x: f32[1024] varying [data]) {
+  %y = all_reduce sum %x {over: data} : f32[1024]
+  %z = neg %y : f32[1024]
+  return %z as "z" updates %x
+}
+)");
+}
+
+// Threads that call at the same time: each call meets its own parts on all devices.
+TEST(MeshCalls, OfSeveralThreadsKeepOneOrder) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto program =
+      std::make_shared<const Program>(compile(sum_graph(), mesh.devices()[0].target()));
+  const MeshExecutable run = MeshExecutable::load(program, mesh);
+  std::vector<std::jthread> threads;
+  std::atomic<int> wrong = 0;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 100; ++i) {
+        const auto number = static_cast<float>(t * 1000 + i);
+        const std::vector<float> values(1024, number);
+        std::vector<std::vector<Array>> arguments;
+        for (const Device& device : mesh.devices())
+          arguments.push_back({Array::from(values, {1024}, device)});
+        for (const auto& device : run.run(arguments))
+          wrong += device[0].to_vector<float>()[7] != -2 * number;
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(wrong, 0);
+}
+
+// Calls far ahead of what is read: the thread that submits helps out, and nothing stands still.
+TEST(MeshCalls, AheadOfTheirResults) {
+  const Mesh mesh = cpu_mesh({{"data", 4}});
+  Graph graph("g");
+  graph = testing::parse(R"(mesh data: 4
+graph @next(%x: f32[16] varying [data]) {
+  %y = permute %x {over: data, shift: 1} : f32[16]
+  return %y as "y" updates %x
+}
+)");
+  const MeshExecutable run = MeshExecutable::load(
+      std::make_shared<const Program>(compile(graph, mesh.devices()[0].target())), mesh);
+  std::vector<std::vector<Array>> state;
+  for (size_t d = 0; d < 4; ++d)
+    state.push_back({Array::from(std::vector<float>(16, float(d)), {16}, mesh.devices()[d])});
+  for (int i = 0; i < 301; ++i) state = run.run(state);
+  for (size_t d = 0; d < 4; ++d) EXPECT_EQ(state[d][0].to_vector<float>()[3], float((d + 3) % 4));
+}
+
+// Memory runs out on one device: nothing has happened on any, and the donated arguments live.
+TEST(MeshCalls, MemoryIsTakenEverywhereBeforeAnythingRuns) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const Graph graph = testing::parse(R"(mesh data: 2
+graph @big(%x: f32[4] varying [data]) {
+  %s = all_reduce sum %x {over: data} : f32[4]
+  %b = broadcast %s {axes: [1]} : f32[4000000, 4]
+  return %b as "b", %s as "s" updates %x
+}
+)");
+  const MeshExecutable run = MeshExecutable::load(
+      std::make_shared<const Program>(compile(graph, mesh.devices()[0].target())), mesh);
+  std::vector<std::vector<Array>> arguments;
+  for (const Device& device : mesh.devices())
+    arguments.push_back({Array::from(std::vector<float>{1, 2, 3, 4}, {4}, device)});
+  empty_cache(mesh.devices()[1]);
+  set_memory_limit(mesh.devices()[1], memory_stats(mesh.devices()[1]).live_bytes + 4096);
+  EXPECT_THAT(error_of([&] { run.run(arguments); }), HasSubstr("cpu:1"));
+  set_memory_limit(mesh.devices()[1], std::nullopt);
+  const auto results = run.run(arguments);
+  EXPECT_THAT(results[1][1].to_vector<float>(), ElementsAre(2, 4, 6, 8));
+}
+
+// An argument that failed to be computed fails the call there; the others are told, and go on.
+TEST(MeshCalls, AFailureReachesAllDevices) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const MeshExecutable run = MeshExecutable::load(
+      std::make_shared<const Program>(compile(sum_graph(), mesh.devices()[0].target())), mesh);
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    std::vector<std::vector<Array>> arguments;
+    for (const Device& device : mesh.devices())
+      arguments.push_back({Array::from(std::vector<float>(1024, 1.0f), {1024}, device)});
+    const auto taken = run.run(arguments);
+    // The donated arguments are gone, which is found before anything is submitted.
+    EXPECT_THAT(error_of([&] { run.run(arguments); }),
+                HasSubstr("was donated to a call of @total"));
+    EXPECT_EQ(taken[0][0].to_vector<float>()[0], -2);
+  }
+}
+
+}  // namespace
+}  // namespace braze

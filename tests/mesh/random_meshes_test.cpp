@@ -1,0 +1,165 @@
+// Random graphs with collectives among their ops, on meshes of 1 to 8 CPU devices: each device
+// returns what the graph of all devices says, interpreted, and compiled for one device.
+#include <gtest/gtest.h>
+
+#include <random>
+
+#include "ir/graph/build.h"
+#include "ir/graph/rewrite.h"
+#include "ir/support/text.h"
+#include "tests/fuzz/generator.h"
+#include "tests/mesh/run.h"
+
+namespace braze {
+namespace {
+
+constexpr uint64_t kGraphs = 240;
+constexpr uint64_t kGraphsATest = 20;
+
+std::vector<MeshAxis> random_mesh(std::mt19937_64& random) {
+  const std::vector<std::vector<MeshAxis>> meshes = {
+      {{"data", 1}},
+      {{"data", 2}},
+      {{"data", 3}},
+      {{"data", 4}},
+      {{"data", 2}, {"model", 2}},
+      {{"data", 8}},
+      {{"data", 2}, {"model", 1}, {"pipe", 3}},
+      {{"data", 2}, {"model", 2}, {"pipe", 2}},
+  };
+  return meshes[random() % meshes.size()];
+}
+
+/// `graph` with inputs that vary, and collectives behind some of its values.
+Graph with_collectives(const Graph& graph, std::span<const MeshAxis> mesh,
+                       std::mt19937_64& random) {
+  Graph named(graph.name());
+  for (size_t i = 0; i < graph.size(); ++i) {
+    Node node = graph[NodeId(i)];
+    if (auto* input = std::get_if<InputOp>(&node.op))
+      for (const MeshAxis& axis : mesh)
+        if (random() % 2 == 0) input->varying.push_back(axis);
+    named.add(std::move(node));
+  }
+  std::vector<GraphOutput> outputs = graph.outputs();
+  for (GraphOutput& output : outputs) output.updates.reset();
+  named.set_outputs(std::move(outputs));
+  return rewrite(named, [&](const Rewriting& step) {
+    const NodeId x = step.keep();
+    const TensorType type = step.result[x].type;
+    const MeshAxis axis = mesh[random() % mesh.size()];
+    const auto together = [&](CollectiveKind kind, NodeId of, Monoid monoid = Monoid::Sum,
+                              int64_t offset = 0) {
+      return build::collective(step.result, {kind, axis, monoid, offset}, of);
+    };
+    if (random() % 3 != 0) return x;
+    const auto any_offset = static_cast<int64_t>(random() % static_cast<uint64_t>(axis.size));
+    // Where values are indices, or decide something, they stay within what they were.
+    const bool free = is_arithmetic_float(type.dtype);
+    switch (random() % 8) {
+      case 0:
+        return together(CollectiveKind::Permute, x, Monoid::Sum, any_offset);
+      case 1:
+        return together(CollectiveKind::BroadcastOver, x, Monoid::Sum, any_offset);
+      case 2:
+        if (type.shape.rank() == 0 || !type.shape[0].is_multiple_of(axis.size)) return x;
+        return together(CollectiveKind::AllToAll, x);
+      case 3:
+        return free ? together(CollectiveKind::AllReduce, x) : x;
+      case 4: {
+        const Monoid monoids[] = {Monoid::Max, Monoid::Min, Monoid::Prod};
+        const Monoid monoid = monoids[random() % (free ? 3 : 2)];
+        const bool fits = info(monoid).types.contains(type.dtype);
+        return fits ? together(CollectiveKind::AllReduce, x, monoid) : x;
+      }
+      case 5: {
+        if (type.shape.rank() == 0 || !free) return x;
+        const NodeId all = together(CollectiveKind::AllGather, x);
+        return together(CollectiveKind::ReduceScatter, all,
+                        random() % 2 ? Monoid::Sum : Monoid::Max);
+      }
+      case 6: {
+        if (type.shape.rank() == 0 || !free) return x;
+        // The last device's part of all parts.
+        const NodeId all = together(CollectiveKind::AllGather, x);
+        std::vector<Expr> starts(type.shape.rank(), Expr(0)), limits = type.shape.dims();
+        starts[0] = type.shape[0] * Expr(axis.size - 1);
+        limits[0] = type.shape[0] * Expr(axis.size);
+        return build::slice(step.result, all, starts, limits,
+                            std::vector<int64_t>(type.shape.rank(), 1));
+      }
+      default: {
+        if (!free) return x;
+        const NodeId place =
+            build::convert(step.result, build::axis_index(step.result, axis), type.dtype);
+        return build::map(step.result, ElementwiseOp::add, {x, place});
+      }
+    }
+  });
+}
+
+/// Inputs of every device; those that do not vary are equal.
+std::vector<std::vector<HostTensor>> random_inputs_of(const Graph& graph,
+                                                      std::span<const MeshAxis> mesh,
+                                                      uint64_t seed) {
+  const AllShards all = all_shards(graph, mesh);
+  // One draw for each device, so that sizes are the same on all.
+  std::vector<std::vector<HostTensor>> draws(all.inputs.size());
+  const std::vector<HostTensor> first = fuzz::random_inputs(graph, seed);
+  for (size_t device = 0; device < draws.size(); ++device) {
+    draws[device] = first;
+    for (HostTensor& value : draws[device]) {
+      if (device == 0 || value.numel() < 2) continue;
+      // The same numbers in another order.
+      HostTensor turned = value;
+      for (int64_t i = 0; i < value.numel(); ++i)
+        turned.set_bits(i, value.get_bits((i + static_cast<int64_t>(device)) % value.numel()));
+      value = std::move(turned);
+    }
+  }
+  std::vector<std::vector<HostTensor>> out(draws.size());
+  std::vector<const HostTensor*> shared(all.graph.inputs().size());
+  for (size_t device = 0; device < draws.size(); ++device) {
+    for (size_t i = 0; i < draws[device].size(); ++i) {
+      const HostTensor*& value = shared[all.inputs[device][i]];
+      if (!value) value = &draws[device][i];
+      out[device].push_back(*value);
+    }
+  }
+  return out;
+}
+
+class RandomMeshes : public ::testing::TestWithParam<uint64_t> {};
+
+TEST_P(RandomMeshes, AgreeWithTheInterpreterAndWithOneDevice) {
+  for (uint64_t seed = GetParam(); seed < GetParam() + kGraphsATest; ++seed) {
+    SCOPED_TRACE("seed " + std::to_string(seed));
+    std::mt19937_64 random(seed);
+    const std::vector<MeshAxis> axes = random_mesh(random);
+    const Mesh mesh = testing::cpu_mesh(axes);
+    const fuzz::GraphOptions small{.max_nodes = 16, .max_elements = 256, .max_products = 1 << 12};
+    const Graph graph = with_collectives(fuzz::random_graph(seed, small), axes, random);
+    ASSERT_EQ(to_text(parse_graph(to_text(graph), "text")), to_text(graph));
+    const auto inputs = random_inputs_of(graph, axes, seed);
+    EXPECT_TRUE(testing::agrees(mesh, graph, inputs));
+    if (seed % 8 != 0) continue;
+    // The graph of all devices on one of them.
+    const AllShards all = all_shards(graph, axes);
+    std::vector<Array> arguments;
+    for (const HostTensor& input : inputs_of(all, inputs))
+      arguments.push_back(Array::from_host(input, "cpu"));
+    std::vector<HostTensor> got;
+    for (const Array& output :
+         Executable::load(
+             std::make_shared<const Program>(compile(all.graph, Device("cpu").target())), "cpu")
+             .run(arguments))
+      got.push_back(output.to_host());
+    const CheckResult result = check_outputs(all.graph, inputs_of(all, inputs), got);
+    EXPECT_TRUE(result.ok) << result.summary();
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Seeds, RandomMeshes, ::testing::Range<uint64_t>(0, kGraphs, kGraphsATest));
+
+}  // namespace
+}  // namespace braze

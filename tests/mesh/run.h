@@ -1,0 +1,64 @@
+// run.h — runs graphs over meshes of CPU devices and judges the results.
+#pragma once
+
+#include <gtest/gtest.h>
+
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "braze/compile.h"
+#include "braze/mesh.h"
+#include "ir/graph/check.h"
+#include "ir/graph/shards.h"
+#include "ir/graph/text.h"
+#include "ir/program/package.h"
+#include "ir/target/target.h"
+#include "runtime/mesh/mesh_executable.h"
+
+namespace braze::testing {
+
+/// CPU devices with these axes.
+inline Mesh cpu_mesh(std::vector<MeshAxis> axes) {
+  set_cpu_device_count(8);
+  const DeviceGuard guard("cpu");
+  return Mesh(std::move(axes));
+}
+
+/// What every device returns, by device.
+inline std::vector<std::vector<HostTensor>> run_on(
+    const Mesh& mesh, const Graph& graph, std::span<const std::vector<HostTensor>> inputs) {
+  // Through a file's bytes, as packages and caches have it.
+  const std::string bytes = encode(compile(graph, mesh.devices()[0].target()));
+  const auto program =
+      std::make_shared<const Program>(decode(std::as_bytes(std::span(bytes)), "test"));
+  std::vector<std::vector<Array>> arguments(mesh.size());
+  for (size_t device = 0; device < mesh.size(); ++device)
+    for (const HostTensor& input : inputs[device])
+      arguments[device].push_back(Array::from_host(input, mesh.devices()[device]));
+  std::vector<std::vector<HostTensor>> out;
+  for (const std::vector<Array>& device : MeshExecutable::load(program, mesh).run(arguments)) {
+    std::vector<HostTensor>& values = out.emplace_back();
+    for (const Array& result : device) values.push_back(result.to_host());
+  }
+  return out;
+}
+
+/// Runs `graph` on every device and compares with what the graph of all devices says.
+inline ::testing::AssertionResult agrees(const Mesh& mesh, const Graph& graph,
+                                         std::span<const std::vector<HostTensor>> inputs) {
+  std::vector<HostTensor> got;
+  for (std::vector<HostTensor>& device : run_on(mesh, graph, inputs))
+    for (HostTensor& value : device) got.push_back(std::move(value));
+  const AllShards all = all_shards(graph, mesh.axes());
+  const CheckResult result = check_outputs(all.graph, inputs_of(all, inputs), got);
+  if (result.ok) return ::testing::AssertionSuccess();
+  return ::testing::AssertionFailure() << result.summary() << "\n" << to_text(graph);
+}
+
+inline Graph parse(const std::string& text) {
+  return parse_graph("braze 1 graph\n" + text, "test");
+}
+
+}  // namespace braze::testing

@@ -1,0 +1,242 @@
+// Functions over a mesh, as users write them.
+#include <gmock/gmock.h>
+
+#include "braze/braze.h"
+#include "tests/mesh/run.h"
+
+namespace braze {
+namespace {
+
+using testing::cpu_mesh;
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+template <class Run>
+std::string error_of(Run&& run) {
+  try {
+    run();
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+class SpmdTest : public ::testing::Test {
+ protected:
+  DeviceGuard guard_{"cpu"};
+};
+
+Array ramp(std::vector<int64_t> shape, double scale = 1) {
+  int64_t count = 1;
+  for (const int64_t extent : shape) count *= extent;
+  std::vector<float> values;
+  for (int64_t i = 0; i < count; ++i) values.push_back(float(scale * double(i)));
+  return Array::from(values, std::move(shape), "cpu");
+}
+
+TEST_F(SpmdTest, EveryDeviceHasItsShard) {
+  const Mesh mesh = cpu_mesh({{"data", 4}});
+  const auto f = spmd([](Tensor x, Tensor w) { return x * w + cast(axis_index("data"), f32); },
+                      mesh, {.in = {sharded("data")}, .out = {sharded("data")}});
+  const Array y = f(ramp({4}), 10.0f);
+  EXPECT_TRUE(y.is_spread());
+  EXPECT_THAT(y.to_vector<float>(), ElementsAre(0, 11, 22, 33));
+  EXPECT_TRUE(f.check(ramp({4}), 10.0f).ok);
+  // Results go back in as they are.
+  EXPECT_THAT(f(y, 1.0f).to_vector<float>(), ElementsAre(0, 12, 24, 36));
+}
+
+TEST_F(SpmdTest, CollectivesAlongAnyAxisOfATensor) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const Array x = ramp({4, 6});
+  const auto run = [&](auto function, Sharding in, Sharding out) {
+    const auto f = spmd(std::move(function), mesh, {.in = {in}, .out = {out}});
+    EXPECT_TRUE(f.check(x).ok);
+    return f(x).template to_vector<float>();
+  };
+  const std::vector<float> whole = x.to_vector<float>();
+  // Gathered along the axis that was cut it is what it was.
+  for (const Sharding& cut : {sharded("data"), sharded({none, "data"})}) {
+    const int64_t along = cut.axes().size() == 1 ? 0 : 1;
+    EXPECT_EQ(run([=](Tensor t) { return all_gather(t, "data", along); }, cut, replicated), whole);
+    EXPECT_EQ(run(
+                  [=](Tensor t) {
+                    return reduce_scatter(
+                        all_gather(t, "data", along) + 0 * cast(axis_index("data"), f32), "data",
+                        along, Reduction::Mean);
+                  },
+                  cut, cut),
+              whole);
+  }
+  // Rows cut become columns cut.
+  EXPECT_EQ(run([](Tensor t) { return all_to_all(t, "data", 1, 0); }, sharded("data"),
+                sharded({none, "data"})),
+            whole);
+  // Shifted by one device, the halves change places.
+  const std::vector<float> shifted =
+      run([](Tensor t) { return permute(t, "data", -1); }, sharded("data"), sharded("data"));
+  EXPECT_EQ(shifted[0], 12);
+  EXPECT_EQ(shifted[12], 0);
+  EXPECT_EQ(run([](Tensor t) { return broadcast(t, "data", 1); }, sharded("data"), replicated)[0],
+            12);
+  EXPECT_EQ(run([](Tensor t) { return all_gather(sum(t), "data"); }, sharded("data"), replicated),
+            (std::vector<float>{66, 210}));
+  EXPECT_EQ(run(
+                [](Tensor t) {
+                  return all_reduce(max(t), "data", Reduction::Max) * float(axis_size("data"));
+                },
+                sharded("data"), replicated),
+            (std::vector<float>{46}));
+}
+
+// The mathematics of one device, cut over data and model: a layer whose hidden units are divided.
+Tensor layer(Tensor x, Tensor up, Tensor down) { return dot(tanh(dot(x, up)), down); }
+Tensor whole_loss(Tensor x, Tensor up, Tensor down) { return mean(square(layer(x, up, down))); }
+/// The same where `up` and `down` are cut along the hidden units, and x along its rows.
+Tensor cut_loss(Tensor x, Tensor up, Tensor down) {
+  return all_reduce(mean(square(all_reduce(layer(x, up, down), "model"))), "data", Reduction::Mean);
+}
+template <class Loss>
+std::tuple<Tensor, Tensor, Tensor> loss_and_gradients(Loss loss, Tensor x, Tensor up, Tensor down) {
+  const auto [value, gradients] = value_and_grad<1, 2>(loss)(x, up, down);
+  return {value, std::get<0>(gradients), std::get<1>(gradients)};
+}
+
+TEST_F(SpmdTest, TensorParallelLayersAreTheWholeOnes) {
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 2}});
+  const Array x = ramp({8, 4}, 0.01), up = ramp({4, 6}, 0.02), down = ramp({6, 4}, 0.03);
+  const auto whole = jit([](Tensor rows, Tensor first, Tensor second) {
+    return loss_and_gradients(whole_loss, rows, first, second);
+  });
+  const auto function = [](Tensor rows, Tensor first, Tensor second) {
+    return loss_and_gradients(cut_loss, rows, first, second);
+  };
+  const std::vector<Sharding> in = {sharded("data"), sharded({none, "model"}), sharded("model")};
+  // The gradients vary as their parameters do, which the default does not say.
+  EXPECT_THAT(error_of([&] { spmd(function, mesh, {.in = in, .out = {}})(x, up, down); }),
+              HasSubstr("differs between the devices along \"model\""));
+  const auto cut = spmd(
+      function, mesh, {.in = in, .out = {replicated, sharded({none, "model"}), sharded("model")}});
+  EXPECT_TRUE(cut.check(x, up, down).ok);
+  const auto [loss, whole_up, whole_down] = whole(x, up, down);
+  const auto [l, cut_up, cut_down] = cut(x, up, down);
+  EXPECT_NEAR(l.item(), loss.item(), 1e-6);
+  for (const auto& [a, b] : {std::pair{cut_up, whole_up}, {cut_down, whole_down}}) {
+    const auto got = a.to_vector<float>(), expected = b.to_vector<float>();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5);
+  }
+}
+
+TEST_F(SpmdTest, DataParallelTrainingIsTrainingOnTheWholeBatch) {
+  const auto step = [](Weights layer, Tensor x, Tensor y, Tensor rate) {
+    const auto [loss, gradient] = value_and_grad([](Weights w, Tensor in, Tensor target) {
+      return nn::mse(nn::linear(w, in), target);
+    })(layer, x, y);
+    return std::pair{optim::sgd(layer, gradient, {.learning_rate = rate}), loss};
+  };
+  const Array x = random::normal({16, 5}, random::Key(1));
+  const Array y = random::normal({16, 2}, random::Key(2));
+  const Parameters start = nn::linear_parameters(5, 2, random::Key(3));
+  const auto one = jit(step);
+  for (const int64_t devices : {1, 2, 4, 8}) {
+    const Mesh mesh = cpu_mesh({{"data", devices}});
+    const auto many = data_parallel(step, mesh, {.batch = {1, 2}});
+    Parameters a = start, b = start;
+    EXPECT_TRUE(many.check(b, x, y, 0.1).ok);
+    for (int i = 0; i < 5; ++i) {
+      Array loss_a, loss_b;
+      std::tie(a, loss_a) = one(a, x, y, 0.1);
+      std::tie(b, loss_b) = many(b, x, y, 0.1);
+      EXPECT_NEAR(loss_a.item(), loss_b.item(), 1e-5);
+    }
+    EXPECT_TRUE(b["weight"].sharding().is_replicated());
+    const auto got = b["weight"].to_vector<float>(), expected = a["weight"].to_vector<float>();
+    for (size_t i = 0; i < got.size(); ++i) EXPECT_NEAR(got[i], expected[i], 1e-5);
+    // All devices have the same bits.
+    for (const Array& shard : b["weight"].shards()) EXPECT_EQ(shard.to_vector<float>(), got);
+  }
+}
+
+TEST_F(SpmdTest, DonatedArgumentsAreTakenOver) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto f = spmd([](Tensor state, Tensor x) { return state + all_reduce(x, "data"); }, mesh,
+                      {.in = {replicated, sharded("data")}, .out = {replicated}, .donate = {0}});
+  const Array state = zeros({1}).to(mesh, replicated);
+  const Array next = f(state, ramp({2}));
+  EXPECT_EQ(next.item(), 1);
+  EXPECT_THAT(error_of([&] { f(state, ramp({2})); }), HasSubstr("was donated to a call of @main"));
+}
+
+TEST_F(SpmdTest, RandomKeysOfTheirOwn) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto f = spmd(
+      [](Tensor key) { return random::uniform(random::fold_in(key, axis_index("data")), {3}); },
+      mesh, {.out = {sharded("data")}});
+  const std::vector<float> numbers = f(random::Key(7).array()).to_vector<float>();
+  EXPECT_NE(numbers[0], numbers[3]);
+  EXPECT_EQ(f(random::Key(7).array()).to_vector<float>(), numbers);
+}
+
+TEST_F(SpmdTest, RecomputedLayers) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto loss_of = [](bool again) {
+    return [again](Tensor w, Tensor x) {
+      const auto block = [](Tensor v, Tensor h) { return tanh(h * v); };
+      const Tensor h = again ? checkpoint(block)(w, x) : block(w, x);
+      return mean(square(h));
+    };
+  };
+  const Array w = ramp({3}, 0.3), x = ramp({4, 3}, 0.1);
+  std::vector<std::vector<float>> gradients;
+  for (const bool again : {false, true}) {
+    const auto f = data_parallel([&](Tensor v, Tensor t) { return grad(loss_of(again))(v, t); },
+                                 mesh, {.batch = {1}});
+    gradients.push_back(f(w, x).to_vector<float>());
+  }
+  const auto whole = jit([&](Tensor v, Tensor t) { return grad(loss_of(false))(v, t); });
+  const std::vector<float> expected = whole(w, x).to_vector<float>();
+  for (size_t i = 0; i < 3; ++i) {
+    EXPECT_NEAR(gradients[0][i], expected[i], 1e-6);
+    EXPECT_NEAR(gradients[1][i], expected[i], 1e-6);
+  }
+}
+
+TEST_F(SpmdTest, RefusesWhatIsWrongWithAFix) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto identity = [](Tensor x) { return x + 1; };
+  EXPECT_THAT(error_of([&] { spmd(identity, mesh, {.in = {sharded("data")}})(ramp({2})); }),
+              HasSubstr("differs between the devices along \"data\", and is to be replicated"));
+  EXPECT_THAT(error_of([&] { spmd(identity, mesh, {.out = {sharded("data")}})(ramp({2})); }),
+              HasSubstr("say replicated"));
+  EXPECT_THAT(error_of([&] { spmd(identity, mesh, {.in = {sharded("data")}})(ramp({3})); }),
+              HasSubstr("pad it to 4"));
+  EXPECT_THAT(
+      error_of([&] { spmd([](Tensor x) { return all_reduce(x, "data"); }, mesh)(ramp({2})); }),
+      HasSubstr("is the same on all devices along \"data\" already"));
+  EXPECT_THAT(
+      error_of([&] { spmd([](Tensor x) { return all_reduce(x, "rows"); }, mesh)(ramp({2})); }),
+      HasSubstr("the mesh has no axis \"rows\"; it has data"));
+  EXPECT_THAT(error_of([&] { jit([](Tensor x) { return all_reduce(x, "data"); })(ramp({2})); }),
+              HasSubstr("give it to spmd or data_parallel"));
+  EXPECT_THAT(error_of([&] {
+                data_parallel([](Tensor x) { return sum(x); }, mesh, {.batch = {0}})(ramp({2}));
+              }),
+              HasSubstr("return device_mean(x)"));
+  const Array cut = ramp({2}).to(mesh, sharded("data"));
+  EXPECT_THAT(error_of([&] { spmd(identity, mesh)(cut); }),
+              HasSubstr("move it with .to(mesh, sharding)"));
+  EXPECT_THAT(error_of([&] { jit(identity)(cut); }), HasSubstr("is spread over the 2 devices"));
+}
+
+TEST_F(SpmdTest, ShowsWhatItDoes) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const auto f = spmd([](Tensor x) { return tanh(all_reduce(x * 2, "data")); }, mesh,
+                      {.in = {sharded("data")}});
+  f(ramp({2}));
+  EXPECT_THAT(f.graph(ramp({2})), HasSubstr("all_reduce sum"));
+  EXPECT_THAT(f.explain(), HasSubstr("collective"));
+  EXPECT_EQ(f.program()->launches.size(), 3u);
+}
+
+}  // namespace
+}  // namespace braze
