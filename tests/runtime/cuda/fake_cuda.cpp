@@ -11,6 +11,8 @@
 #include <utility>
 #include <vector>
 
+#include "tests/runtime/cuda/fake_streams.h"
+
 using namespace braze::cuda;
 using braze::test::FakeCuda;
 using braze::test::FakeLaunch;
@@ -645,6 +647,43 @@ CUresult tensor_map_encode_tiled(CUtensorMap* map, CUtensorMapDataType, uint32_t
 }
 
 }  // namespace
+
+namespace braze::test {
+
+FakeLock::FakeLock() {
+  ++depth;
+  mutex.lock();
+}
+FakeLock::~FakeLock() {
+  mutex.unlock();
+  --depth;
+}
+
+void fake_misuse(std::string what) { misuse(std::move(what)); }
+
+std::optional<ncclResult_t> fake_nccl_failure(const std::string& kind) {
+  const std::string name = "nccl " + kind;
+  ++state.calls[name];
+  const auto failure = state.failures.find(name);
+  if (failure == state.failures.end() || failure->second.after-- > 0) return std::nullopt;
+  if (failure->second.times-- <= 0) return std::nullopt;
+  return static_cast<ncclResult_t>(failure->second.result);
+}
+
+int fake_device_of(CUstream stream) { return stream->context->device; }
+bool fake_is_device(const void* data, size_t size) { return is_device(data, size); }
+uint64_t fake_issued(CUstream stream) { return stream->issued(); }
+
+void fake_push(CUstream stream, std::function<bool()> action) {
+  if (stream->capture) misuse("a collective in a record");
+  stream->pending.push_back([action = std::move(action)] {
+    return action() ? CUDA_SUCCESS : CUDA_ERROR_ILLEGAL_ADDRESS;
+  });
+}
+
+void fake_run(CUstream stream, uint64_t position) { run(stream, position); }
+
+}  // namespace braze::test
 
 extern "C" {
 

@@ -1,0 +1,280 @@
+// An NCCL of host memory, in the library of the fake driver, whose streams it shares. A collective
+// happens when the first of its devices comes to it, and then for all of them, which are brought
+// there: as late as it may. That a device waits for one that another never called, that two devices
+// call different ones, and that a stream is not the communicator's are counted as misuse.
+#include <algorithm>
+#include <cstdint>
+#include <cstring>
+#include <map>
+#include <memory>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "runtime/devices/cuda/nccl_api.h"
+#include "tests/runtime/cuda/fake_streams.h"
+
+namespace braze::cuda {
+
+namespace {
+
+using namespace braze::test;
+
+struct Operation {
+  std::string kind;
+  const void* from = nullptr;
+  void* to = nullptr;
+  size_t count = 0;
+  ncclDataType_t dtype{};
+  ncclRedOp_t op{};
+  int root = 0;
+  CUstream stream = nullptr;
+  uint64_t position = 0;
+};
+
+/// What all communicators of one group share.
+struct World {
+  int size = 0;
+  bool aborted = false;
+  struct Turn {
+    std::map<int, Operation> parts;  // by rank
+    bool done = false;
+  };
+  std::map<uint64_t, Turn> turns;
+};
+
+struct Message {
+  bool is_send = false;
+  const void* from = nullptr;
+  void* to = nullptr;
+  size_t bytes = 0;
+  int peer = 0;
+};
+
+}  // namespace
+}  // namespace braze::cuda
+
+struct braze::cuda::ncclComm {
+  std::shared_ptr<World> world;
+  int rank = 0, device = 0;
+  uint64_t calls = 0;
+};
+
+namespace braze::cuda {
+namespace {
+
+// Of a group of messages, all one operation. The messages of this thread's group so far.
+thread_local std::vector<std::pair<ncclComm_t, Message>> group;
+thread_local CUstream group_stream = nullptr;
+thread_local int group_depth = 0;
+
+// The messages of operation `kind` "messages": by (world, turn, rank).
+std::map<std::pair<World*, uint64_t>, std::map<int, std::vector<Message>>> messages;
+
+size_t size_of_type(ncclDataType_t type) {
+  constexpr size_t kSizes[] = {1, 1, 4, 4, 8, 8, 2, 4, 8, 2};
+  return kSizes[static_cast<size_t>(type)];
+}
+
+template <class T>
+void combine(const std::vector<Operation>& parts, size_t begin, size_t count,
+             std::vector<char>& to) {
+  to.resize(count * sizeof(T));
+  for (size_t i = 0; i < count; ++i) {
+    T total{};
+    for (size_t k = 0; k < parts.size(); ++k) {
+      const T x = static_cast<const T*>(parts[k].from)[begin + i];
+      if (k == 0)
+        total = x;
+      else if (parts[0].op == ncclSum)
+        total = static_cast<T>(total + x);
+      else if (parts[0].op == ncclProd)
+        total = static_cast<T>(total * x);
+      else
+        total = parts[0].op == ncclMax ? std::max(total, x) : std::min(total, x);
+    }
+    std::memcpy(to.data() + i * sizeof(T), &total, sizeof(T));
+  }
+}
+
+std::vector<char> combined(const std::vector<Operation>& parts, size_t begin, size_t count) {
+  std::vector<char> out;
+  switch (parts[0].dtype) {
+    case ncclFloat32:
+      combine<float>(parts, begin, count, out);
+      break;
+    case ncclFloat64:
+      combine<double>(parts, begin, count, out);
+      break;
+    case ncclInt32:
+      combine<int32_t>(parts, begin, count, out);
+      break;
+    case ncclInt64:
+      combine<int64_t>(parts, begin, count, out);
+      break;
+    case ncclUint8:
+      combine<uint8_t>(parts, begin, count, out);
+      break;
+    default:
+      fake_misuse("a dtype that the fake NCCL does not combine");
+  }
+  return out;
+}
+
+void do_all(World& world, uint64_t turn) {
+  std::vector<Operation> parts;
+  for (const auto& [rank, part] : world.turns[turn].parts) parts.push_back(part);
+  const std::string& kind = parts[0].kind;
+  for (const Operation& part : parts)
+    if (part.kind != kind || part.count != parts[0].count || part.dtype != parts[0].dtype ||
+        part.op != parts[0].op || part.root != parts[0].root)
+      return fake_misuse("devices that do different things together: " + kind + ", " + part.kind);
+  const size_t bytes = parts[0].count * size_of_type(parts[0].dtype);
+  const auto write = [](void* to, const void* from, size_t size) {
+    if (!fake_is_device(to, size)) return fake_misuse("a collective into memory that is not there");
+    std::memcpy(to, from, size);
+  };
+  for (const Operation& part : parts)
+    if (part.from && !fake_is_device(part.from, 1))
+      return fake_misuse("a collective of memory that is not there");
+  const size_t n = parts.size();
+  if (kind == "all_reduce") {
+    const std::vector<char> result = combined(parts, 0, parts[0].count);
+    for (const Operation& part : parts) write(part.to, result.data(), bytes);
+  } else if (kind == "reduce_scatter") {
+    std::vector<std::vector<char>> results;
+    for (size_t i = 0; i < n; ++i)
+      results.push_back(combined(parts, i * parts[0].count, parts[0].count));
+    for (size_t i = 0; i < n; ++i) write(parts[i].to, results[i].data(), bytes);
+  } else if (kind == "all_gather") {
+    for (const Operation& part : parts)
+      for (size_t k = 0; k < n; ++k)
+        write(static_cast<char*>(part.to) + k * bytes, parts[k].from, bytes);
+  } else if (kind == "broadcast") {
+    for (const Operation& part : parts)
+      write(part.to, parts[static_cast<size_t>(part.root)].from, bytes);
+  } else {
+    auto& all = messages[{&world, turn}];
+    for (size_t receiver = 0; receiver < n; ++receiver) {
+      std::map<int, size_t> next;  // message of each sender
+      for (const Message& m : all[static_cast<int>(receiver)]) {
+        if (m.is_send) continue;
+        size_t skip = next[m.peer]++;
+        bool found = false;
+        for (const Message& s : all[m.peer]) {
+          if (!s.is_send || s.peer != static_cast<int>(receiver) || skip-- > 0) continue;
+          found = s.bytes == m.bytes;
+          if (found) write(m.to, s.from, m.bytes);
+          break;
+        }
+        if (!found) fake_misuse("a message that nobody sends");
+      }
+    }
+    messages.erase({&world, turn});
+  }
+}
+
+ncclResult_t issue(ncclComm_t comm, Operation part) {
+  const FakeLock lock;
+  if (const auto failure = fake_nccl_failure(part.kind)) return *failure;
+  const std::shared_ptr<World> world = comm->world;
+  if (world->aborted) return ncclInvalidUsage;
+  if (fake_device_of(part.stream) != comm->device) fake_misuse("a communicator of another device");
+  const uint64_t turn = comm->calls++;
+  part.position = fake_issued(part.stream);
+  world->turns[turn].parts[comm->rank] = part;
+  fake_push(part.stream, [world, turn]() -> bool {
+    World::Turn& now = world->turns[turn];
+    if (now.done || world->aborted) return true;
+    if (static_cast<int>(now.parts.size()) < world->size) {
+      fake_misuse("a device that waits for one that was never called");
+      return false;
+    }
+    now.done = true;
+    // Nobody is here before what stands in front of it.
+    const auto parts = now.parts;
+    for (const auto& [rank, other] : parts) fake_run(other.stream, other.position);
+    do_all(*world, turn);
+    return true;
+  });
+  return ncclSuccess;
+}
+
+}  // namespace
+}  // namespace braze::cuda
+
+using namespace braze::cuda;
+
+#define EXPORTED extern "C" __attribute__((visibility("default"))) ncclResult_t
+
+EXPORTED ncclGetVersion(int* version) {
+  *version = 22809;
+  return ncclSuccess;
+}
+
+EXPORTED ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
+  const FakeLock lock;
+  if (const auto failure = fake_nccl_failure("init")) return *failure;
+  const auto world = std::make_shared<World>();
+  world->size = count;
+  for (int i = 0; i < count; ++i) comms[i] = new ncclComm{world, i, devices[i]};
+  return ncclSuccess;
+}
+
+EXPORTED ncclCommAbort(ncclComm_t comm) {
+  const FakeLock lock;
+  comm->world->aborted = true;
+  delete comm;
+  return ncclSuccess;
+}
+
+EXPORTED ncclCommGetAsyncError(ncclComm_t comm, ncclResult_t* error) {
+  *error = comm->world->aborted ? ncclRemoteError : ncclSuccess;
+  return ncclSuccess;
+}
+
+EXPORTED ncclGroupStart() {
+  ++group_depth;
+  return ncclSuccess;
+}
+
+EXPORTED ncclGroupEnd() {
+  if (--group_depth > 0 || group.empty()) return ncclSuccess;
+  const auto all = std::exchange(group, {});
+  ncclComm_t const comm = all[0].first;
+  {
+    const FakeLock lock;
+    std::vector<Message>& mine = messages[{comm->world.get(), comm->calls}][comm->rank];
+    for (const auto& [of, message] : all) mine.push_back(message);
+  }
+  return issue(comm, {.kind = "messages", .stream = group_stream});
+}
+
+EXPORTED ncclAllReduce(const void* from, void* to, size_t count, ncclDataType_t dtype,
+                       ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
+  return issue(comm, {"all_reduce", from, to, count, dtype, op, 0, stream});
+}
+EXPORTED ncclAllGather(const void* from, void* to, size_t count, ncclDataType_t dtype,
+                       ncclComm_t comm, CUstream stream) {
+  return issue(comm, {"all_gather", from, to, count, dtype, {}, 0, stream});
+}
+EXPORTED ncclReduceScatter(const void* from, void* to, size_t count, ncclDataType_t dtype,
+                           ncclRedOp_t op, ncclComm_t comm, CUstream stream) {
+  return issue(comm, {"reduce_scatter", from, to, count, dtype, op, 0, stream});
+}
+EXPORTED ncclBroadcast(const void* from, void* to, size_t count, ncclDataType_t dtype, int root,
+                       ncclComm_t comm, CUstream stream) {
+  return issue(comm, {"broadcast", from, to, count, dtype, {}, root, stream});
+}
+EXPORTED ncclSend(const void* from, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+                  CUstream stream) {
+  group.emplace_back(comm, Message{true, from, nullptr, count * size_of_type(dtype), peer});
+  group_stream = stream;
+  return group_depth > 0 ? ncclSuccess : ncclInvalidUsage;
+}
+EXPORTED ncclRecv(void* to, size_t count, ncclDataType_t dtype, int peer, ncclComm_t comm,
+                  CUstream stream) {
+  group.emplace_back(comm, Message{false, nullptr, to, count * size_of_type(dtype), peer});
+  group_stream = stream;
+  return group_depth > 0 ? ncclSuccess : ncclInvalidUsage;
+}

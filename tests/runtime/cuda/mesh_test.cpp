@@ -1,0 +1,163 @@
+// Two GPUs that work together through NCCL: real ones, or the fake driver and its fake NCCL, which
+// do everything as late as they may.
+#include <thread>
+
+#include "ir/graph/shards.h"
+#include "runtime/devices/cuda/nccl.h"
+#include "runtime/mesh/mesh_executable.h"
+#include "tests/runtime/cuda/cuda_test.h"
+
+namespace braze::test {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr int64_t kElements = 256;
+
+class CudaMesh : public Cuda {
+ protected:
+  void SetUp() override {
+    Cuda::SetUp();
+    if (IsSkipped() || HasFatalFailure()) return;
+    if (device_count(DeviceKind::Cuda) < 2) GTEST_SKIP() << "a mesh of two needs a second GPU";
+    if (!cuda::nccl().api) GTEST_SKIP() << cuda::nccl().missing;
+    mesh_.emplace(std::vector<MeshAxis>{{"data", 2}}, std::vector<Device>{"cuda:0", "cuda:1"});
+  }
+
+  /// y = 2 * collective(2 * x), or without the second kernel where the size changes.
+  MeshExecutable program(Collective collective, int64_t result = kElements) const {
+    GpuMaker m("together", {});
+    m.program->mesh = {{"data", 2}};
+    const TensorType type{DType::F32, {kElements}};
+    const uint32_t x = m.input("x", type);
+    m.program->inputs[0].varying = {0};
+    const uint32_t twice = m.temporary("twice", type, 0);
+    const uint32_t all = m.temporary("all", {DType::F32, {result}}, 4 * kElements);
+    const uint32_t y = m.output("y", {DType::F32, {result}});
+    m.program->arena_bytes = 4 * kElements + 4 * 2 * kElements;
+    m.add(x, x, twice, kElements);
+    Launch& launch = m.program->launches.emplace_back();
+    launch.artifact = Launch::kCollective;
+    launch.collective = collective;
+    launch.buffers = {twice, all};
+    launch.name = "all";
+    m.add(all, all, y, result);
+    return MeshExecutable::load(m.program, *mesh_);
+  }
+
+  std::vector<std::vector<Array>> arguments(float first) const {
+    std::vector<std::vector<Array>> out;
+    for (size_t device = 0; device < 2; ++device) {
+      Floats values = counting(kElements);
+      for (float& value : values) value += first + 1000 * static_cast<float>(device);
+      out.push_back({Array::from(values, {kElements}, mesh_->devices()[device])});
+    }
+    return out;
+  }
+
+  std::optional<Mesh> mesh_;
+};
+
+// Element i of device d is i + 1000 d, and everything is multiplied by 4.
+TEST_F(CudaMesh, DoEveryCollective) {
+  struct Case {
+    Collective what;
+    int64_t result;
+    float (*expected)(int64_t device, int64_t i);
+  };
+  constexpr int64_t kHalf = kElements / 2;
+  const Case cases[] = {
+      {{CollectiveKind::AllReduce}, kElements, [](int64_t, int64_t i) { return 2.f * i + 1000; }},
+      {{CollectiveKind::AllReduce, 0, Monoid::Max},
+       kElements,
+       [](int64_t, int64_t i) { return i + 1000.f; }},
+      {{CollectiveKind::AllReduce, 0, Monoid::Min},
+       kElements,
+       [](int64_t, int64_t i) { return 1.f * i; }},
+      {{CollectiveKind::AllGather},
+       2 * kElements,
+       [](int64_t, int64_t i) { return i % kElements + (i < kElements ? 0 : 1000.f); }},
+      {{CollectiveKind::ReduceScatter},
+       kHalf,
+       [](int64_t device, int64_t i) { return 2.f * (i + device * kHalf) + 1000; }},
+      {{CollectiveKind::BroadcastOver, 0, Monoid::Sum, 1},
+       kElements,
+       [](int64_t, int64_t i) { return i + 1000.f; }},
+      {{CollectiveKind::Permute, 0, Monoid::Sum, 1},
+       kElements,
+       [](int64_t device, int64_t i) { return i + (device == 0 ? 1000.f : 0); }},
+      {{CollectiveKind::AllToAll},
+       kElements,
+       [](int64_t device, int64_t i) {
+         return i % kHalf + device * kHalf + (i < kHalf ? 0 : 1000.f);
+       }},
+  };
+  for (const Case& c : cases) {
+    const MeshExecutable run = program(c.what, c.result);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      const auto got = run.run(arguments(0));
+      for (int64_t device = 0; device < 2; ++device) {
+        const Floats y = got[static_cast<size_t>(device)][0].to_vector<float>();
+        for (int64_t i = 0; i < c.result; ++i)
+          ASSERT_EQ(y[static_cast<size_t>(i)], 4 * c.expected(device, i))
+              << name(c.what.kind) << " on device " << device << " at " << i;
+      }
+    }
+  }
+}
+
+// What is read late, after many more calls, is still what its call made.
+TEST_F(CudaMesh, ManyCallsBeforeAnyResultIsRead) {
+  const MeshExecutable run = program({CollectiveKind::AllReduce});
+  std::vector<std::vector<std::vector<Array>>> results;
+  for (int i = 0; i < 40; ++i) results.push_back(run.run(arguments(static_cast<float>(i))));
+  for (int i = 39; i >= 0; --i)
+    for (size_t device = 0; device < 2; ++device)
+      EXPECT_EQ(results[static_cast<size_t>(i)][device][0].to_vector<float>()[5],
+                4 * (2 * (5.f + static_cast<float>(i)) + 1000));
+}
+
+TEST_F(CudaMesh, CallsOfSeveralThreads) {
+  const MeshExecutable run = program({CollectiveKind::AllReduce});
+  std::atomic<int> wrong = 0;
+  std::vector<std::jthread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      for (int i = 0; i < 20; ++i) {
+        const auto first = static_cast<float>(100 * t + i);
+        const auto got = run.run(arguments(first));
+        for (const auto& device : got)
+          wrong += device[0].to_vector<float>()[7] != 4 * (2 * (7 + first) + 1000);
+      }
+    });
+  }
+  threads.clear();
+  EXPECT_EQ(wrong, 0);
+}
+
+// The error comes from the call itself, and the GPUs go on with new communicators.
+TEST_F(CudaMesh, AFailureOnOneGpuIsTheCalls) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake NCCL fails when asked";
+  const MeshExecutable run = program({CollectiveKind::AllReduce});
+  for (int repeat = 0; repeat < 50; ++repeat) {
+    for (const int after : {0, 1}) {
+      fake_cuda()->failures["nccl all_reduce"] = {after, cuda::CUresult{3}, 1};
+      EXPECT_THAT(error_of([&] { run.run(arguments(0)); }),
+                  HasSubstr("NCCL: all_reduce fails: ncclInternalError"));
+      fake_cuda()->failures.clear();
+      const auto got = run.run(arguments(0));
+      ASSERT_EQ(got[1][0].to_vector<float>()[5], 4 * 1010.f);
+    }
+  }
+}
+
+TEST(Nccl, SaysWhatIsMissing) {
+  EXPECT_THAT(cuda::open_nccl("libnothing.so.2").missing, HasSubstr("libnothing.so.2"));
+  EXPECT_THAT(cuda::open_nccl("libc.so.6").missing, HasSubstr("libc.so.6 is no NCCL"));
+  EXPECT_EQ(cuda::nccl_version_text(22809), "2.28.9");
+}
+
+}  // namespace
+}  // namespace braze::test
