@@ -1,6 +1,6 @@
 // Trains a classifier of handwritten digits. One compiled function does a whole step: forward,
-// gradients, AdamW, in place. Usage: digits [--device NAME] [--threads N] [--epochs N]
-// [--save FOLDER] [--trace FILE]
+// gradients, AdamW, in place. Usage: digits [--device NAME] [--mesh data=N] [--threads N]
+// [--epochs N] [--save FOLDER] [--trace FILE]
 #include <braze/braze.h>
 #include <braze/io.h>
 #include <unistd.h>
@@ -38,6 +38,7 @@ std::string find_data() {
 
 struct Options {
   Device device = default_device();
+  int devices = 1;  // each takes a part of every batch
   int threads = 0;  // 0: as many as the machine has
   int epochs = 40;
   std::string data = find_data();
@@ -51,6 +52,8 @@ Options parse(int argc, char** argv) {
     if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
     if (option == "--device")
       options.device = Device(argv[i + 1]);
+    else if (option == "--mesh" && std::string(argv[i + 1]).starts_with("data="))
+      options.devices = std::stoi(argv[i + 1] + 5);
     else if (option == "--threads")
       options.threads = std::stoi(argv[i + 1]);
     else if (option == "--epochs")
@@ -63,10 +66,11 @@ Options parse(int argc, char** argv) {
       options.save = argv[i + 1];
     else
       throw std::runtime_error(
-          "usage: digits [--device NAME] [--threads N] [--epochs N] [--data FILE] [--save FOLDER] "
-          "[--trace FILE]");
+          "usage: digits [--device NAME] [--mesh data=N] [--threads N] [--epochs N] [--data FILE] "
+          "[--save FOLDER] [--trace FILE]");
   }
   if (options.epochs < 1) throw std::runtime_error("--epochs is at least 1");
+  if (options.devices < 1) throw std::runtime_error("--mesh data=N has one device or more");
   return options;
 }
 
@@ -83,21 +87,22 @@ std::pair<Tensor, Tensor> loss_and_accuracy(Weights parameters, Tensor pixels, T
   return {nn::cross_entropy(logits, labels), nn::accuracy(logits, labels)};
 }
 
-/// (parameters, state, pixels [n, 64], labels [n]) -> (parameters, state, loss, accuracy), for any
-/// batch of 1 to 64, taking over the memory of the first two.
+/// (parameters, state, pixels [n, 64], labels [n]) -> (parameters, state, loss, accuracy).
+std::tuple<Weights, Weights, Tensor, Tensor> training_step(Weights parameters, Weights state,
+                                                           Tensor pixels, Tensor labels) {
+  const auto [value, gradient] = value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
+  const auto [updated, next] = optim::adamw(parameters, gradient, state);
+  return {updated, next, value.first, device_mean(value.second)};
+}
+
+/// It for any batch of 1 to 64, taking over the memory of the first two.
 auto make_step(CompileOptions compile = {}) {
-  return jit(
-      [](Weights parameters, Weights state, Tensor pixels, Tensor labels) {
-        const auto [value, gradient] =
-            value_and_grad(loss_and_accuracy)(parameters, pixels, labels);
-        const auto [updated, next] = optim::adamw(parameters, gradient, state);
-        return std::tuple{updated, next, value.first, value.second};
-      },
-      {as_given, as_given, spec(f32, {"n:1..64", digits::kPixels}), spec(i64, {"n:1..64"})},
-      {.name = "training_step",
-       .donate = {0, 1},
-       .inputs = {"parameters", "state", "pixels", "labels"},
-       .compile = std::move(compile)});
+  return jit(training_step,
+             {as_given, as_given, spec(f32, {"n:1..64", digits::kPixels}), spec(i64, {"n:1..64"})},
+             {.name = "training_step",
+              .donate = {0, 1},
+              .inputs = {"parameters", "state", "pixels", "labels"},
+              .compile = std::move(compile)});
 }
 
 /// (parameters, pixels [n, 64]) -> the digits, i64 [n].
@@ -177,30 +182,24 @@ void save(const std::filesystem::path& folder, const Parameters& parameters, con
   save_npy(folder / "labels.npy", labels);
 }
 
-int run(const Options& options) {
-  if (options.threads > 0) set_cpu_threads(options.threads);
-  const DeviceGuard guard(options.device);
-  const digits::Data data = digits::load(options.data);
-  std::vector<int64_t> order(kTrained), held_out(static_cast<size_t>(data.size() - kTrained));
-  std::iota(order.begin(), order.end(), int64_t{0});
-  std::iota(held_out.begin(), held_out.end(), kTrained);
-
-  const auto step = make_step();
-  Model model;
+/// Trains for all epochs; checks some steps against the reference interpreter. Several devices take
+/// equal parts of whole batches: what is left over at the end of an epoch waits for the next one.
+template <class Step>
+void train(const Step& step, const Options& options, const digits::Data& data,
+           std::vector<int64_t>& order, Model& model, CheckReport& worst, int& checked) {
+  const int64_t trained = options.devices > 1 ? kTrained / kBatch * kBatch : kTrained;
   std::mt19937_64 shuffle(1);
-  CheckReport worst;
-  int checked = 0;
   for (int epoch = 1; epoch <= options.epochs; ++epoch) {
     for (size_t i = order.size(); i > 1; --i) std::swap(order[i - 1], order[shuffle() % i]);
     std::vector<Array> losses, accuracies;
     std::vector<double> sizes;
-    for (int64_t begin = 0; begin < kTrained; begin += kBatch) {
+    for (int64_t begin = 0; begin < trained; begin += kBatch) {
       const digits::Data batch = digits::take(data, order, begin, kBatch);
       const Array pixels = pixels_of(batch), labels = labels_of(batch);
       // The same step in the reference interpreter: at the first and the last, which has a batch
-      // of 3, of the first and the last epoch.
+      // of 3 on one device, of the first and the last epoch.
       const bool compare = (epoch == 1 || epoch == options.epochs) &&
-                           (begin == 0 || begin + kBatch >= kTrained) &&
+                           (begin == 0 || begin + kBatch >= trained) &&
                            options.device.kind() != DeviceKind::Interpreter;
       if (compare) {
         const CheckReport report = step.check(model.parameters, model.state, pixels, labels);
@@ -217,19 +216,56 @@ int run(const Options& options) {
     }
     double loss = 0, accuracy = 0;
     for (size_t i = 0; i < sizes.size(); ++i) {
-      loss += sizes[i] * losses[i].item() / kTrained;
-      accuracy += sizes[i] * accuracies[i].item() / kTrained;
+      loss += sizes[i] * losses[i].item() / static_cast<double>(trained);
+      accuracy += sizes[i] * accuracies[i].item() / static_cast<double>(trained);
     }
     show_progress(epoch, options.epochs, loss, accuracy);
+  }
+}
+
+int run(const Options& options) {
+  if (options.threads > 0) set_cpu_threads(options.threads);
+  const DeviceGuard guard(options.device);
+  const digits::Data data = digits::load(options.data);
+  std::vector<int64_t> order(kTrained), held_out(static_cast<size_t>(data.size() - kTrained));
+  std::iota(order.begin(), order.end(), int64_t{0});
+  std::iota(held_out.begin(), held_out.end(), kTrained);
+
+  const auto step = make_step();
+  Model model;
+  CheckReport worst;
+  int checked = 0;
+  if (options.devices > 1) {
+    if (options.device.kind() == DeviceKind::Cpu) set_cpu_device_count(options.devices);
+    const Mesh mesh({{"data", options.devices}});
+    const auto parallel = data_parallel(training_step, mesh,
+                                        {.batch = {2, 3},
+                                         .donate = {0, 1},
+                                         .name = "training_step",
+                                         .inputs = {"parameters", "state", "pixels", "labels"}});
+    train(parallel, options, data, order, model, worst, checked);
+    // One of the copies.
+    model.parameters =
+        model.parameters.map([&](const Array& value) { return value.to(options.device); });
+  } else {
+    train(step, options, data, order, model, worst, checked);
   }
 
   const digits::Data test = digits::take(data, held_out, 0, data.size());
   const Array test_pixels = pixels_of(test), test_labels = labels_of(test);
   const double accuracy = make_evaluate()(model.parameters, test_pixels, test_labels).item();
   if (!options.save.empty()) save(options.save, model.parameters, test_pixels, test_labels);
-  const CompileSummary summary = step.summary();
   std::printf("\naccuracy on %d held-out images  %.1f %%\n", static_cast<int>(test.size()),
               100 * accuracy);
+  // What this model reaches with any seed.
+  const double expected = options.epochs >= 40 ? 0.92 : options.epochs >= 3 ? 0.8 : 0;
+  if (options.devices > 1) {
+    std::printf("devices                        %d\n", options.devices);
+    std::printf("%d steps in the interpreter     %s, %.1f %% of the values judged\n", checked,
+                worst.ok ? "right" : "WRONG", 100 * worst.judged);
+    return worst.ok && checked > 0 && accuracy >= expected ? 0 : 1;
+  }
+  const CompileSummary summary = step.summary();
   std::printf("ops before fusion              %d\n", summary.ops);
   std::printf("kernels after                  %d\n", summary.kernels);
   std::printf("compilations, time             %d, %.0f ms\n", step.compile_count(),
@@ -244,8 +280,6 @@ int run(const Options& options) {
     std::printf("%d steps in the interpreter     %s, %.1f %% of the values judged\n", checked,
                 worst.ok ? "right" : "WRONG", 100 * worst.judged);
   }
-  // What this model reaches with any seed.
-  const double expected = options.epochs >= 40 ? 0.92 : options.epochs >= 3 ? 0.8 : 0;
   const bool is_checked = checked > 0 || options.device.kind() == DeviceKind::Interpreter;
   return worst.ok && is_checked && accuracy >= expected ? 0 : 1;
 }

@@ -1,0 +1,44 @@
+// A linear layer on several devices: its batch is scattered over them, each computes its part, and
+// the results are gathered. Usage: linear_parallel [DEVICES [DEVICE]]
+#include <braze/braze.h>
+
+#include <cstdlib>
+#include <iostream>
+#include <string>
+
+using namespace braze;
+
+int main(int argc, char** argv) {
+  try {
+    const int devices = argc > 1 ? std::atoi(argv[1]) : 2;
+    const DeviceGuard guard(argc > 2 ? Device(argv[2]) : default_device());
+    if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(devices);
+    const Mesh mesh({{"data", devices}});
+
+    const auto linear = [](Tensor x, Tensor w, Tensor b) { return dot(x, w) + b; };
+    const auto scattered = spmd(
+        [=](Tensor x, Tensor w, Tensor b) {
+          const Tensor part = linear(x, w, b);  // of this device's rows
+          return std::pair{part, all_gather(part, "data")};
+        },
+        mesh, {.in = {sharded("data")}, .out = {sharded("data"), replicated}});
+
+    const int64_t rows = 8 * devices;
+    const Array x = random::normal({rows, 16}, random::Key(1));
+    const Array w = random::normal({16, 4}, random::Key(2)),
+                b = random::normal({4}, random::Key(3));
+    const auto [parts, all] = scattered(x, w, b);
+    for (const Array& shard : parts.shards())
+      std::cout << shard.device() << " computed " << shard.shape()[0] << " of " << rows
+                << " rows\n";
+
+    const Array whole = jit(linear)(x, w, b);
+    const bool same = parts.to_vector<float>() == whole.to_vector<float>() &&
+                      all.to_vector<float>() == whole.to_vector<float>();
+    std::cout << "as on one device: " << (same ? "yes" : "no") << "\n";
+    return same ? 0 : 1;
+  } catch (const Error& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}

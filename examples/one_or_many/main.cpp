@@ -1,0 +1,85 @@
+// The same training on 1, 2, ... devices: a table of times, speed-up and efficiency, and a plot.
+// Usage: one_or_many [MOST_DEVICES [DEVICE [BATCH]]]
+#include <braze/braze.h>
+
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <tuple>
+#include <vector>
+
+using namespace braze;
+
+namespace {
+
+constexpr int64_t kInputs = 64, kHidden = 256, kClasses = 10;
+constexpr int kSteps = 30;
+
+/// What one device runs, and each of many on its part of the batch.
+std::tuple<Weights, Tensor> step(Weights layers, Tensor x, Tensor labels) {
+  const auto [loss, gradient] = value_and_grad([](Weights w, Tensor in, Tensor classes) {
+    return nn::cross_entropy(nn::mlp(w, in), classes);
+  })(layers, x, labels);
+  return {optim::sgd(layers, gradient, {.learning_rate = 0.1}), loss};
+}
+
+struct Run {
+  double seconds = 0;  // of a step, the least seen
+  double loss = 0;     // of the last step
+};
+
+template <class Step>
+Run train(const Step& one, Parameters layers, const Array& x, const Array& labels) {
+  Run run{1e9, 0};
+  for (int i = 0; i < kSteps; ++i) {
+    const auto start = std::chrono::steady_clock::now();
+    Array loss;
+    std::tie(layers, loss) = one(layers, x, labels);
+    run.loss = loss.item();
+    const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+    run.seconds = std::min(run.seconds, time.count());
+  }
+  return run;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int most = argc > 1 ? std::atoi(argv[1]) : 4;
+    const DeviceGuard guard(argc > 2 ? Device(argv[2]) : default_device());
+    const int64_t given = argc > 3 ? std::atoll(argv[3]) : 0, batch = given > 0 ? given : 512;
+    if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(most);
+
+    const random::Key key(1);
+    const Array x = random::normal({batch, kInputs}, key.fold_in(0));
+    const auto label = [](Tensor in) { return argmax(in[{ellipsis, Slice(0, kClasses)}], -1); };
+    const Array labels = jit(label)(x);
+    const Parameters start = nn::mlp_parameters({kInputs, kHidden, kClasses}, key.fold_in(1));
+
+    std::vector<Run> runs = {train(jit(step), start, x, labels)};
+    std::printf("devices      a step  speed-up  efficiency  loss\n");
+    bool same = true;
+    for (int devices = 1; devices <= most; devices *= 2) {
+      if (devices > 1) {
+        const Mesh mesh({{"data", devices}});
+        // The batch is cut once, not at every step.
+        runs.push_back(train(data_parallel(step, mesh, {.batch = {1, 2}}), start,
+                             x.to(mesh, sharded("data")), labels.to(mesh, sharded("data"))));
+      }
+      const double speed_up = runs[0].seconds / runs.back().seconds;
+      std::printf("%7d  %7.0f us  %8.2f  %9.0f %%  %.4f  %s\n", devices, 1e6 * runs.back().seconds,
+                  speed_up, 100 * speed_up / devices, runs.back().loss,
+                  std::string(static_cast<size_t>(std::ceil(10 * speed_up)), '=').c_str());
+      same &= std::abs(runs.back().loss - runs[0].loss) < 1e-3 * std::abs(runs[0].loss);
+    }
+    std::printf("one training on any number of devices: %s\n", same ? "yes" : "no");
+    return same ? 0 : 1;
+  } catch (const Error& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}
