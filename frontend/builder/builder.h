@@ -21,9 +21,9 @@ inline constexpr Code kNoTensor{
     "no-tensor", ErrorKind::InvalidArgument,
     "An empty Tensor, or a call that needs a graph under construction."};
 inline constexpr Code kForeignTensor{"foreign-tensor", ErrorKind::InvalidArgument,
-                                     "A Tensor is used outside of the function it belongs to."};
+                                     "A Tensor is used outside the function that it belongs to."};
 inline constexpr Code kBadNumber{"bad-number", ErrorKind::InvalidArgument,
-                                 "A number is not a value of the dtype it meets."};
+                                 "The dtype of an operand cannot represent a number."};
 inline constexpr Code kBadDim{"bad-dim", ErrorKind::InvalidArgument,
                               "An extent or its declaration is malformed."};
 inline constexpr Code kBadAxis{"bad-axis", ErrorKind::InvalidArgument,
@@ -34,7 +34,7 @@ inline constexpr Code kBadDonation{"bad-donation", ErrorKind::InvalidArgument,
                                    "A donated argument cannot become a result."};
 inline constexpr Code kNotDifferentiable{
     "not-differentiable", ErrorKind::InvalidArgument,
-    "A gradient of or with respect to this value is undefined."};
+    "The gradient of this value, or with respect to it, is undefined."};
 }  // namespace codes
 
 namespace detail {

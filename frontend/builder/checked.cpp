@@ -451,7 +451,7 @@ void CheckedGraph::fail_value(int64_t value, std::span<const std::vector<int64_t
          {node.location, input->name, {}});
   if (of_constants_[static_cast<size_t>(value / kNodes)])
     fail(codes::kNotFinite,
-         fmt::format("{} of constants alone is NaN at {}, and is made use of there",
+         fmt::format("{}, computed from constants alone, is NaN at {}, and its value is used",
                      op_name(node.op), place),
          {node.location, node.label, {}});
   fail(codes::kNotFinite,

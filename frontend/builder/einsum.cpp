@@ -79,7 +79,7 @@ class Einsum {
 
   Label letter(char c) const {
     if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z')) return c;
-    refuse(fmt::format("{} is no letter", quote(std::string(1, c))),
+    refuse(fmt::format("{} is not a letter", quote(std::string(1, c))),
            R"(name axes by letters, as in "ij,jk->ik")");
   }
 
@@ -126,7 +126,7 @@ class Einsum {
                        [&](const Term& term) { return contains(term.labels, label); }))
         refuse(fmt::format("no operand has the axis '{}' of the result", static_cast<char>(label)));
     if (rest_ > 0 && text.find("...") == std::string::npos)
-      refuse("the result has no place for the axes of \"...\"", "write it there, too");
+      refuse("the result does not name the axes of \"...\"", "write \"...\" in the result too");
   }
 
   // ---- Bringing operands into form ------------------------------------------------------------

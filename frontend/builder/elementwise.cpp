@@ -86,7 +86,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   const std::shared_ptr<Builder>& builder =
       tensors.empty() ? current_builder(where) : builder_of(tensors, op_name, where);
   if (!dtype)
-    fail(codes::kNoTensor, fmt::format("{}: numbers alone have no dtype", op_name),
+    fail(codes::kNoTensor, fmt::format("{}: an operation on numbers alone has no dtype", op_name),
          {.location = where, .node = op_name, .fix = "make one of them a tensor with full"});
 
   Graph& graph = builder->graph;

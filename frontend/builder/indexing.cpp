@@ -39,15 +39,15 @@ int64_t axis_to_cut(const char* op, const Tensor& x, int64_t count, int64_t axis
   axis = to_axis(axis, x.rank(), op, where);
   if (count >= 1 && x.dim(axis).is_constant()) return axis;
   fail(codes::kBadAttribute,
-       fmt::format("{}: axis {} of {} has no parts by {}", op, axis, x.to_string(), count),
+       fmt::format("{}: axis {} of {} cannot be divided by {}", op, axis, x.to_string(), count),
        {.location = where,
         .node = op,
-        .fix = "give a number from 1 on; of a symbolic extent, all sizes: split(x, {n, m})"});
+        .fix = "give a number from 1 on; for a symbolic extent give all sizes: split(x, {n, m})"});
 }
 
 void check_count(const char* op, int64_t count, SourceLocation where) {
   if (count < 0)
-    fail(codes::kBadAttribute, fmt::format("{}: {} times is less than never", op, count),
+    fail(codes::kBadAttribute, fmt::format("{}: the count {} is negative", op, count),
          {.location = where, .node = op});
 }
 
@@ -58,7 +58,7 @@ Tensor triangle(const char* op, const Tensor& x, Where where, Keeps keeps) {
   const SourceLocation at = place(where);
   detail::builder_of(x, op, at);
   if (x.rank() < 2)
-    fail(codes::kShapeMismatch, fmt::format("{}: {} is no matrix", op, x.to_string()),
+    fail(codes::kShapeMismatch, fmt::format("{}: {} is not a matrix", op, x.to_string()),
          {.location = at, .node = op, .fix = "give a tensor of two axes or more"});
   const Tensor rows = expand_dims(arange(i64, x.dim(-2)), 1), columns = arange(i64, x.dim(-1));
   return braze::where(keeps(rows, columns), x, zeros_like(x));
@@ -197,12 +197,12 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis, Whe
   }
   if (!fits)
     fail(codes::kShapeMismatch,
-         fmt::format("take_along_axis: {} are no indices along axis {} of {}", indices.to_string(),
-                     axis, x.to_string()),
+         fmt::format("take_along_axis: {} cannot be indices along axis {} of {}",
+                     indices.to_string(), axis, x.to_string()),
          {.location = at,
           .node = "take_along_axis",
-          .fix = "indices are i32 or i64 and have x's axes, each of x's extent or 1 but for the "
-                 "axis that they are along"});
+          .fix = "give indices of i32 or i64 with the axes of x; on axes other than the indexed "
+                 "one, extents are those of x or 1"});
   // As places in all of x, of which one out of range is none.
   const auto along = [&](const Expr& value) {
     return detail::wrap(builder, build::size(builder->graph, value, at));

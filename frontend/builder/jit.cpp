@@ -23,7 +23,7 @@
 namespace braze {
 namespace codes {
 inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
-                                    "An argument does not fit what it was declared to be."};
+                                    "An argument does not fit its declaration."};
 inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
                                       "The arguments of one call are on different devices."};
 inline constexpr Code kNotCalled{"not-called", ErrorKind::InvalidArgument,
@@ -246,7 +246,7 @@ void JitCore::State::note_compilation(const Device& device, const std::vector<Sp
                   "jit(f, {{spec(f32, {{\"n:1..64\", 64}})}}), is compiled once; "
                   "JitOptions{{.warn_after = 0}} silences this",
                   options.name, SourceLocation(where).to_string(), compilations,
-                  changes.empty() ? "its arguments were of other C++ types" : changes));
+                  changes.empty() ? "its arguments had other C++ types" : changes));
 }
 
 SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> arguments,

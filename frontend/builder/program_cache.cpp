@@ -101,7 +101,7 @@ std::shared_ptr<const Program> cached_program(const CacheKey& key,
     if (trace::is_on()) {
       trace::Arguments arguments;
       arguments.add("entry", key.name());
-      trace::add_instant("cache", fmt::format("{} found on the disk", program->name), arguments);
+      trace::add_instant("cache", fmt::format("{} found on disk", program->name), arguments);
     }
     program->compile_seconds = clock.lap();
     return std::make_shared<const Program>(std::move(*program));

@@ -28,16 +28,16 @@ int uniform_bits(DType dtype) { return std::min(info(dtype).fraction, 23) + 1; }
 void check_floating(DType dtype, const char* what, SourceLocation where) {
   if (!is_arithmetic_float(dtype))
     fail(codes::kDTypeMismatch,
-         fmt::format("random::{}: {} is no floating dtype", what, name(dtype)),
+         fmt::format("random::{}: {} is not a floating dtype", what, name(dtype)),
          {.location = where, .fix = "make floating numbers and cast them"});
 }
 
 void check_finite(const char* what, const char* parameter, double value, DType dtype) {
   if (!std::isfinite(value) || !is_value(value, dtype))
     fail(codes::kBadNumber,
-         fmt::format("random::{}: {} is {}, which is no finite number of {}", what, parameter,
+         fmt::format("random::{}: {} is {}, which is not a finite number of {}", what, parameter,
                      number_text(value), name(dtype)),
-         {.fix = "give finite numbers, or a dtype that has them"});
+         {.fix = "give finite numbers, or a dtype that can represent them"});
 }
 
 // Words of numbers drawn under a key have the counter's upper half zero; derived keys do not.
@@ -73,7 +73,7 @@ namespace {
 void check_key(const Tensor& key, const char* op, SourceLocation where) {
   detail::builder_of(key, op, where);
   if (!(detail::type_of(key) == TensorType{DType::U32, {2}}))
-    fail(codes::kDTypeMismatch, fmt::format("{}: {} is no key", op, key.to_string()),
+    fail(codes::kDTypeMismatch, fmt::format("{}: {} is not a key", op, key.to_string()),
          {.location = where, .node = op, .fix = "a key is u32[2], such as random::Key(1).array()"});
 }
 
@@ -126,7 +126,7 @@ Tensor fold_in(const Tensor& key, const Operand& index, Where where) {
   const bool is_tensor = index.kind() == Operand::Kind::Tensor;
   if (is_tensor && !is_integer(index.tensor().dtype()))
     fail(codes::kDTypeMismatch,
-         fmt::format("random::fold_in: the index {} is no integer", index.tensor().to_string()),
+         fmt::format("random::fold_in: the index {} is not an integer", index.tensor().to_string()),
          {.location = at, .node = "random::fold_in", .fix = "cast it to i64"});
   const Tensor wide = is_tensor
                           ? cast(reshape(index.tensor(), Dims{}), i64)

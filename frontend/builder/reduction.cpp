@@ -163,7 +163,8 @@ namespace {
        fmt::format("dot: {} and {} do not multiply: {}", x.to_string(), y.to_string(), why),
        {.location = where,
         .node = "dot",
-        .fix = "the last axis of the left meets the second to last (or only) axis of the right"});
+        .fix = "the last axis of the left operand is summed with the second to last (or only) axis "
+               "of the right"});
 }
 
 /// 0, 1 ... count - 1.

@@ -70,10 +70,9 @@ Dim::Dim(const char* declaration, std::source_location where) {
           .fix = "write a name and its range, such as \"n:1..64\" or \"n:8..1024%8\" (multiples "
                  "of 8)"});
   if (is_reserved_symbol(symbol->symbol_name()))
-    fail(
-        codes::kBadDim,
-        fmt::format("{} has a meaning of its own and cannot name an extent", symbol->symbol_name()),
-        {.location = where, .fix = "choose another name"});
+    fail(codes::kBadDim,
+         fmt::format("{} is a reserved name and cannot name an extent", symbol->symbol_name()),
+         {.location = where, .fix = "choose another name"});
   expr_ = std::make_shared<const Expr>(*symbol);
 }
 
@@ -81,7 +80,8 @@ Dim::Dim(std::shared_ptr<const Expr> expr) : expr_(std::move(expr)) {}
 
 int64_t Dim::value() const {
   if (expr_)
-    fail(codes::kBadDim, fmt::format("the extent {} is symbolic and has no one value", to_string()),
+    fail(codes::kBadDim,
+         fmt::format("the extent {} is symbolic and does not have a single value", to_string()),
          {.fix = "compute with the Dim itself, or compile for a constant extent"});
   return value_;
 }
@@ -133,7 +133,7 @@ BuilderScope::~BuilderScope() { innermost = std::move(outer_); }
 const std::shared_ptr<Builder>& current_builder(SourceLocation where) {
   if (!innermost)
     fail(codes::kNoTensor, "no graph is under construction here",
-         {.location = where, .fix = "call this inside of a function that is given to jit"});
+         {.location = where, .fix = "call this inside a function for jit"});
   return innermost;
 }
 
@@ -263,7 +263,7 @@ void check_name(std::string_view name, Where where) {
 }
 
 void fail_duplicate_name(std::string_view name, Where where) {
-  fail(codes::kBadName, fmt::format("there already is a parameter {}", quote(name)),
+  fail(codes::kBadName, fmt::format("there is a parameter {} already", quote(name)),
        {.location = place(where)});
 }
 

@@ -127,7 +127,7 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
   for (const NodeId input : graph.inputs()) shapes.push_back(&graph[input].type.shape);
   if (const auto symbol = undetermined_symbol(shapes, graph.symbols()))
     fail(codes::kBadDim,
-         fmt::format("{}: no argument has the extent {}, so that no call determines it", name,
+         fmt::format("{}: no argument has the extent {}, so no call determines it", name,
                      symbol->symbol_name()),
          {.location = where, .fix = "declare an argument with it"});
   return graph;
@@ -164,7 +164,7 @@ void Tracer::set_outputs(Graph& graph, const Builder& builder, const Traced& tra
                                       [&](const Tensor& a) { return node_of(a) == argument; });
       if (found == arguments.end())
         fail(codes::kBadDonation,
-             fmt::format("{}: update names {}, which is no argument", name,
+             fmt::format("{}: update names {}, which is not an argument", name,
                          wrap(traced.outputs[i].builder(), argument).to_string()),
              {.location = where});
       const auto position = static_cast<size_t>(found - arguments.begin());
@@ -186,7 +186,7 @@ void Tracer::set_outputs(Graph& graph, const Builder& builder, const Traced& tra
     if (output == outputs.end())
       fail(codes::kBadDonation,
            fmt::format("{}: the donated argument {}{} is {}, and no result of that type is left to "
-                       "take its memory over",
+                       "take over its memory",
                        name, argument_name(places[position].first), places[position].second,
                        type.to_string()),
            {.location = where, .fix = "return its new value, or do not donate it"});

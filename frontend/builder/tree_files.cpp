@@ -10,8 +10,7 @@ namespace braze::detail {
 
 namespace codes {
 inline constexpr Code kOtherArrays{"other-arrays", ErrorKind::InvalidArgument,
-                                   "The arrays of a file are not those of the tree that they are "
-                                   "to be restored to."};
+                                   "The arrays of a file do not match the tree that is restored."};
 }  // namespace codes
 
 namespace {
@@ -28,8 +27,8 @@ Diagnostic finding(std::source_location where, std::string message) {
 
 void check_array_name(std::string_view name, std::source_location where) {
   if (!name.empty()) return;
-  fail(codes::kOtherArrays, "a lone array has no name in a file",
-       {.location = where, .node = "", .fix = "give a prefix, which is its name then"});
+  fail(codes::kOtherArrays, "a single array has no name in a file",
+       {.location = where, .node = "", .fix = "give a prefix, which becomes its name"});
 }
 
 std::vector<Array> take_arrays(const std::vector<std::string>& names,
@@ -55,7 +54,7 @@ std::vector<Array> take_arrays(const std::vector<std::string>& names,
     out.push_back(array);
   }
   for (const std::string& name : unused)
-    wrong.push_back(finding(where, fmt::format("the array {} has no place", quote(name))));
+    wrong.push_back(finding(where, fmt::format("the array {} is not in the tree", quote(name))));
   fail_if_any(wrong, "the arrays to restore");
   return out;
 }

@@ -127,10 +127,10 @@ void check_labels(const char* op, const Tensor& logits, const Tensor& labels) {
       rows == labels.shape())
     return;
   fail(codes::kShapeMismatch,
-       fmt::format("{}: {} are no labels of {}", op, labels.to_string(), logits.to_string()),
+       fmt::format("{}: {} cannot be labels of {}", op, labels.to_string(), logits.to_string()),
        {.location = detail::place(Where::current()),
         .node = op,
-        .fix = "labels are integers, of the shape of the logits without their last axis"});
+        .fix = "give integers in the shape of the logits without the last axis"});
 }
 
 }  // namespace
@@ -233,8 +233,8 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Te
                      axis, x.to_string(), scale.to_string(), shift.to_string()),
          {.location = at,
           .node = "group_norm",
-          .fix = "the channels are not the first axis, their extent is a multiple of the groups, "
-                 "and scale and shift have that extent"});
+          .fix = "choose an axis other than the first, whose extent is a multiple of the groups, "
+                 "and give scale and shift that extent"});
   Dims grouped = x.shape();
   grouped[static_cast<size_t>(axis)] = extent / groups;
   grouped.insert(grouped.begin() + axis, Dim(groups));

@@ -78,9 +78,9 @@ class Option {
     if (value.kind() == Operand::Kind::Tensor && value.tensor().valid() &&
         value.tensor().rank() == 0 && is_floating(value.tensor().dtype()))
       return;
-    fail(codes::kBadAttribute, fmt::format("the option {} is no floating scalar", name),
+    fail(codes::kBadAttribute, fmt::format("the option {} is not a floating scalar", name),
          {.location = detail::place(value.where()),
-          .fix = "give a number, or a Tensor f32[]; an Array has to be an argument"});
+          .fix = "give a number or a Tensor f32[]; pass an Array as an argument"});
   }
 
   bool is_number() const {
@@ -218,7 +218,7 @@ double where(bool condition, double x, double y) { return condition ? x : y; }
 double checked_steps(const char* schedule, int64_t steps) {
   if (steps < 1)
     fail(codes::kBadAttribute,
-         fmt::format("{}: {} is no number of steps, which is at least 1", schedule, steps), {});
+         fmt::format("{}: the number of steps must be at least 1, not {}", schedule, steps), {});
   return static_cast<double>(steps);
 }
 
@@ -228,7 +228,7 @@ Tensor Schedule::operator()(const Tensor& steps, Where where) const {
   const detail::Place place(where, "a schedule");
   if (!steps.valid() || steps.rank() != 0 || !is_integer(steps.dtype()))
     fail(codes::kBadAttribute,
-         fmt::format("a schedule is a function of an integer scalar, not of {}", steps.to_string()),
+         fmt::format("a schedule takes an integer scalar, not {}", steps.to_string()),
          {.location = detail::place(where)});
   return of_tensor_(detail::as_number(cast(steps, f64)));
 }

@@ -19,7 +19,7 @@ constexpr int64_t kWord = 32;  // bits
       fmt::format("dequantize: {} are not the parts of a quantised tensor", fmt::join(parts, ", ")),
       {.location = detail::place(where),
        .node = "dequantize",
-       .fix = "take them as GgufFile::load_quantized makes them"});
+       .fix = "use the parts that GgufFile::load_quantized makes"});
 }
 
 /// The extents of a tensor [..., rows, n], and how many k each row of one stands for.

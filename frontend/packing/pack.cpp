@@ -81,7 +81,7 @@ class Binder {
         fail(codes::kPackWeights,
              format("the inputs {} and {} of @{} would both get the weight {}",
                     quote(other->second), quote(input.name), program.name, quote(*weight)),
-             {.node = input.name, .fix = "name one for each: --bind INPUT=TENSOR"});
+             {.node = input.name, .fix = "name a tensor for each: --bind INPUT=TENSOR"});
       out.push_back({i, *weight});
     }
     return out;
@@ -113,8 +113,7 @@ class Binder {
     for (const ProgramOutput& output : program.outputs)
       if (output.updates == input)
         fail(codes::kPackWeights,
-             format("the input {} of @{} is updated by a call, so that no weight can stay bound to "
-                    "it",
+             format("a call updates the input {} of @{}, so no weight can be bound to it",
                     quote(program.inputs[input].name), program.name));
   }
 
@@ -198,7 +197,7 @@ std::string names_text(const std::vector<std::string>& names) {
 
 PackSummary save_package(const std::string& path, const std::vector<PackSource>& functions,
                          const PackOptions& options) {
-  if (functions.empty()) fail(codes::kPackFunction, "a package of no functions");
+  if (functions.empty()) fail(codes::kPackFunction, "a package needs at least one function");
   const std::vector<Build> builds = builds_of(options);
   std::optional<SafetensorsFile> weights;
   if (!options.weights.empty()) weights = SafetensorsFile::open(options.weights);
@@ -209,7 +208,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   std::error_code is_missing;  // a file that is not there is no other file's either
   if (weights && std::filesystem::equivalent(path, options.weights, is_missing))
     fail(codes::kPackWeights,
-         fmt::format("{} holds the weights, and would be replaced by the package", quote(path)));
+         fmt::format("{} holds the weights, and the package would replace it", quote(path)));
 
   std::optional<Signer> signer;
   if (!options.sign_key.empty()) signer.emplace(SecretKey::read(options.sign_key));

@@ -137,7 +137,7 @@ void Tokenizer::State::encode(std::string_view text, bool special_names,
 std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
   if (!is_utf8(text))
     fail(codes::kTokenizerText, "encode: the text is not UTF-8",
-         {.fix = "replace what is malformed, by U+FFFD for instance"});
+         {.fix = "replace the malformed bytes, for example by U+FFFD"});
   std::vector<int32_t> out;
   if (options.frame) out = state_->before;
   state_->encode(text, options.special, out);

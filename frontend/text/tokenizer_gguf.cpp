@@ -56,7 +56,7 @@ class Builder {
     if (file_.has("tokenizer.ggml.token_type"))
       kinds_ = file_.integers("tokenizer.ggml.token_type");
     if (kinds_.size() != state_->names.size())
-      malformed(fmt::format("{} tokens and {} kinds of them", state_->names.size(), kinds_.size()));
+      malformed(fmt::format("{} tokens, but {} token types", state_->names.size(), kinds_.size()));
     for (size_t i = 0; i < state_->names.size(); ++i) {
       if (!is_utf8(state_->names[i])) malformed(fmt::format("token {} is not UTF-8", i));
       state_->ids.emplace(state_->names[i], static_cast<int32_t>(i));
@@ -70,7 +70,7 @@ class Builder {
       words();
     else
       fail(codes::kTokenizerKind,
-           fmt::format("{}: a tokenizer of the kind {}; Braze has gpt2, llama and bert",
+           fmt::format("{}: the tokenizer is of the kind {}; Braze has gpt2, llama and bert",
                        file_.path(), quote(model)));
     std::vector<AddedToken> added;
     for (size_t i = 0; i < kinds_.size(); ++i)
@@ -93,7 +93,7 @@ class Builder {
   int32_t token(std::string_view key) const {
     const int64_t id = file_.integer(key);
     if (id < 0 || id >= static_cast<int64_t>(state_->names.size()))
-      malformed(fmt::format("{} is {}, which is no token", key, id));
+      malformed(fmt::format("{} is {}, which is not a token", key, id));
     return static_cast<int32_t>(id);
   }
   void frame(bool begin, bool end) {
@@ -112,8 +112,7 @@ class Builder {
     });
     if (cutting == all.end())
       fail(codes::kTokenizerKind,
-           fmt::format("{}: texts are cut as {} does, which Braze does not know", file_.path(),
-                       quote(name)),
+           fmt::format("{}: Braze does not know the pre-tokenizer {}", file_.path(), quote(name)),
            {.fix = "use the model's tokenizer.json"});
     if (cutting->compose)
       state_->normalizers.push_back(
@@ -135,7 +134,7 @@ class Builder {
       const auto right =
           blank == merge.npos ? std::nullopt : bytes_of_name(merge.substr(blank + 1));
       if (!left || !right || !model->add_pair(*left, *right))
-        malformed(fmt::format("the pair {} is not of tokens", quote(merge)));
+        malformed(fmt::format("the pair {} does not consist of tokens", quote(merge)));
     }
     state_->model = std::move(model);
     frame(false, false);
@@ -145,7 +144,7 @@ class Builder {
   void character_pairs() {
     const std::vector<double> scores = file_.numbers("tokenizer.ggml.scores");
     if (scores.size() != state_->names.size())
-      malformed(fmt::format("{} tokens and {} scores", state_->names.size(), scores.size()));
+      malformed(fmt::format("{} tokens, but {} scores", state_->names.size(), scores.size()));
     struct Pair {
       std::string_view left, right;
       double score;

@@ -61,20 +61,20 @@ class Builder {
   }
   const std::string& string(const JsonValue& object, std::string_view name) const {
     const std::string* const value = object[name].string();
-    if (!value) malformed(fmt::format("there should be a string {}", quote(name)));
+    if (!value) malformed(fmt::format("a string {} is expected", quote(name)));
     return *value;
   }
   bool flag(const JsonValue& object, std::string_view name, bool otherwise) const {
     const JsonValue& value = object[name];
     if (value.is_null()) return otherwise;
-    if (!value.boolean()) malformed(fmt::format("{} should be true or false", quote(name)));
+    if (!value.boolean()) malformed(fmt::format("{} must be true or false", quote(name)));
     return *value.boolean();
   }
   int32_t whole(const JsonValue& value, std::string_view what) const {
     const double* const number = value.number();
     constexpr double kMost = 1 << 24;  // tokens; every file has far fewer
     if (!number || *number < 0 || *number > kMost || *number != std::floor(*number))
-      malformed(fmt::format("{} should be a whole number up to {}", what, kMost));
+      malformed(fmt::format("{} must be an integer of at most {}", what, kMost));
     return static_cast<int32_t>(*number);
   }
   int32_t token(const std::string& name) const {
@@ -99,7 +99,7 @@ class Builder {
     if (at >= state_->names.size()) {
       // Numbers with great gaps would take memory that the file does not pay for.
       if (at > 4 * (most_ids_ + 1))
-        malformed(fmt::format("the id {} is far beyond all tokens", id));
+        malformed(fmt::format("the id {} is far beyond the number of tokens", id));
       state_->names.resize(at + 1);
     }
     state_->names[at] = name;
@@ -286,7 +286,8 @@ class Builder {
       }
       const auto left = name(first), right = name(second);
       if (!left || !right || !out->add_pair(*left, *right))
-        malformed(fmt::format("the pair {} {} is not of tokens", quote(first), quote(second)));
+        malformed(
+            fmt::format("the pair {} {} does not consist of tokens", quote(first), quote(second)));
     }
     state_->model = std::move(out);
   }

@@ -114,13 +114,13 @@ std::string entry_file(std::string_view key, std::string_view payload) {
 std::string_view header_fault(std::string_view header, uint64_t size) {
   if (size < kHeaderBytes + kChecksumBytes || header.size() < kHeaderBytes)
     return "the file is too short";
-  if (!header.starts_with(kMagic)) return "the file is no cache entry";
+  if (!header.starts_with(kMagic)) return "the file is not a cache entry";
   if (read<uint64_t>(header, 8) != kVersion) return "the format has another version";
   const uint64_t room = size - kHeaderBytes - kChecksumBytes;
   const auto key_size = read<uint64_t>(header, 16), payload_size = read<uint64_t>(header, 24);
   if (key_size > room || payload_size != room - key_size)
-    return "the file has another length than it says";
-  return size > kMostEntryBytes ? "the file is larger than entries are" : std::string_view();
+    return "the length of the file differs from the length in its header";
+  return size > kMostEntryBytes ? "the file is larger than an entry may be" : std::string_view();
 }
 
 EntryView parse_entry(std::string_view file) {

@@ -27,13 +27,13 @@ bool is_lasting(std::error_code error) {
 EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
                      const PublicKeys& trusted) {
   if (!file.fault.empty()) return {.fault = file.fault};
-  if (file.untrusted && file.bytes.empty()) return {.fault = "it is empty or no regular file"};
+  if (file.untrusted && file.bytes.empty()) return {.fault = "it is empty or not a regular file"};
   const SignedBytes parts = split_signature(std::as_bytes(std::span(file.bytes)));
   EntryView entry =
       parse_entry({reinterpret_cast<const char*>(parts.content.data()), parts.content.size()});
   if (!entry.fault.empty()) return entry;
   // Left there, it would keep its place from the entry that belongs there.
-  if (entry.name() != name) return {.fault = "it is an entry of another name"};
+  if (entry.name() != name) return {.fault = "it is the entry of another name"};
   if (trusted.empty()) {
     if (file.untrusted) entry.fault = "others could have written it";
   } else if (file.untrusted || parts.signer) {
@@ -60,7 +60,7 @@ const CacheFolder* DiskCache::folder() {
 
 void DiskCache::open_folder() {
   if (!settings_.sign_fault.empty())
-    warn_once("what is compiled now is kept without a signature: " + settings_.sign_fault);
+    warn_once("new entries are not signed: " + settings_.sign_fault);
   try {
     if (!settings_.refusal.empty())
       return warn_once("the cache of compiled programs is off: " + settings_.refusal);
@@ -86,10 +86,10 @@ void DiskCache::warn_once(const std::string& text) {
 void DiskCache::note_blocked(const CacheFolder::Reading& file, const std::string& name,
                              std::string_view fault) {
   if (folder_->shared())
-    warn_once(fmt::format(
-        "{}/{}, a file of user {}, keeps its place from a program: {} (that user, or the folder's "
-        "owner, can remove it)",
-        folder_->path(), name, file.owner, fault));
+    warn_once(
+        fmt::format("{}/{}, a file of user {}, cannot be used and cannot be replaced: {} (that "
+                    "user, or the owner of the folder, can remove it)",
+                    folder_->path(), name, file.owner, fault));
 }
 
 std::optional<std::string> DiskCache::miss() {
@@ -173,8 +173,7 @@ void DiskCache::note_write_error(std::error_code error) {
     ++stats_.unstored;
   }
   if (is_lasting(error)) read_only_ = true;
-  warn_once(
-      fmt::format("what is compiled now is not kept in {}: {}", settings_.folder, error.message()));
+  warn_once(fmt::format("new entries are not stored in {}: {}", settings_.folder, error.message()));
 }
 
 // Other processes may do the same at the same time: they see the same order, and a file that is

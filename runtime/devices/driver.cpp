@@ -30,16 +30,16 @@ DeviceDriver::DeviceDriver(Device device, std::unique_ptr<MemorySource> memory,
 
 StreamRef DeviceDriver::make_stream(std::optional<void*> foreign) {
   if (foreign)
-    fail(codes::kNoNativeStreams, fmt::format("{} has no streams of a driver's", name_),
-         {.fix = "streams of the host application are for GPUs"});
+    fail(codes::kNoNativeStreams, fmt::format("{} has no CUDA streams", name_),
+         {.fix = "use streams of the host program with GPUs only"});
   return nullptr;
 }
 
 void DeviceDriver::wait_for(DeviceStream*, Fence& fence) { fence.wait(); }
 
 void DeviceDriver::wait_for_native(DeviceStream*, void*) {
-  fail(codes::kNoNativeStreams, fmt::format("{} has no events of a driver's", name_),
-       {.fix = "events of the host application are for GPUs"});
+  fail(codes::kNoNativeStreams, fmt::format("{} has no CUDA events", name_),
+       {.fix = "use events of the host program with GPUs only"});
 }
 
 std::byte* DeviceDriver::allocate_pinned(size_t size) {

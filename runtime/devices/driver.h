@@ -24,7 +24,7 @@ inline constexpr Code kUnsupportedProgram{
     "unsupported-program", ErrorKind::Unsupported,
     "The device cannot run code of this format or for this target."};
 inline constexpr Code kNoNativeStreams{"no-native-streams", ErrorKind::Unsupported,
-                                       "The device has no streams or events of a driver's."};
+                                       "The device has no CUDA streams or events."};
 }  // namespace codes
 
 /// Memory that the launches of a call share besides their buffers.

@@ -76,7 +76,8 @@ void Registry::fail_no_device(std::string_view text) {
   if (text.starts_with("cuda") && gpu_count() == 0) {
     reason = fmt::format(": {}", CudaSystem::get().missing());
   }
-  if (text.starts_with("cpu:")) fix = "set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n makes more";
+  if (text.starts_with("cpu:"))
+    fix = "make more CPU devices by set_cpu_device_count(n) or BRAZE_CPU_DEVICES=n";
   fail(codes::kNoSuchDevice,
        fmt::format("there is no device {}{}; the devices are {}", quote(text), reason,
                    join(devices(asks_for_gpus), ", ", [](const Device& d) { return d.name(); })),

@@ -282,8 +282,9 @@ void check_owners(const Plan& plan, std::span<const Array> arguments) {
     if (!state.owner && !lent) continue;
     const Program& p = plan.program();
     fail(codes::kForeignDonated,
-         fmt::format("argument {} (\"{}\") of @{} is donated, but {}", i, p.inputs[i].name, p.name,
-                     lent ? "is lent to another library" : "lies over memory that is not Braze's"),
+         fmt::format(
+             "argument {} (\"{}\") of @{} is donated, but {}", i, p.inputs[i].name, p.name,
+             lent ? "was exported to another library" : "uses memory that Braze does not own"),
          {.location = {}, .node = p.inputs[i].name, .fix = "pass a copy"});
   }
 }

@@ -33,8 +33,9 @@ uint64_t tensor_bytes(const Program& program, const TensorType& type,
   }
   if (empty) return 0;
   if (overflow || bytes > INT64_MAX) {
-    fail(codes::kSizeOverflow, fmt::format("{} of a call of @{} has more bytes than there are",
-                                           type.to_string(), program.name));
+    fail(codes::kSizeOverflow,
+         fmt::format("{} of a call of @{} has more bytes than can be addressed", type.to_string(),
+                     program.name));
   }
   return bytes;
 }

@@ -17,8 +17,9 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kArgument{"argument-mismatch", ErrorKind::InvalidArgument,
-                                "An argument of a call has not the type of the program's input."};
+inline constexpr Code kArgument{
+    "argument-mismatch", ErrorKind::InvalidArgument,
+    "An argument of a call does not have the type of the program's input."};
 inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
                                       "An argument lives on another device than the program."};
 inline constexpr Code kEmptyExecutable{"empty-executable", ErrorKind::InvalidArgument,

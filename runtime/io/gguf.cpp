@@ -70,7 +70,7 @@ class Reader {
   }
   Kind kind() {
     const uint32_t number = u32();
-    if (number >= kKinds) malformed(fmt::format("a value of the unknown kind {}", number));
+    if (number >= kKinds) malformed(fmt::format("a value has the unknown kind {}", number));
     return static_cast<Kind>(number);
   }
   /// Goes behind a value.
@@ -78,7 +78,7 @@ class Reader {
     if (kind == Kind::String) {
       string();
     } else if (kind == Kind::List) {
-      if (depth == kMostDepth) malformed(fmt::format("more than {} lists in one another", depth));
+      if (depth == kMostDepth) malformed(fmt::format("lists are nested more than {} deep", depth));
       const Kind element = this->kind();
       const uint64_t count = u64();
       if (const size_t size = kKindBytes[static_cast<uint32_t>(element)]; size > 0) {
@@ -236,7 +236,7 @@ void GgufFile::State::read_tensors(Reader& reader, uint64_t count, uint64_t alig
     for (uint32_t d = 0; d < dims; ++d) {
       const uint64_t extent = reader.u64();
       if (extent > uint64_t{std::numeric_limits<int64_t>::max()})
-        reader.malformed(fmt::format("the shape of {} is larger than any", quote(name)));
+        reader.malformed(fmt::format("the shape of {} is too large", quote(name)));
       tensor.shape.insert(tensor.shape.begin(), static_cast<int64_t>(extent));
     }
     const uint32_t type = reader.u32();
@@ -249,8 +249,9 @@ void GgufFile::State::read_tensors(Reader& reader, uint64_t count, uint64_t alig
       tensor.blocks = known->unpack != nullptr;
       const int64_t row = tensor.shape.empty() ? 1 : tensor.shape.back();
       if (row % known->elements != 0)
-        reader.malformed(fmt::format("{} is {} with rows of {} elements, no multiple of {}",
-                                     quote(name), known->name, row, known->elements));
+        reader.malformed(
+            fmt::format("{} is {} with rows of {} elements, which is not a multiple of {}",
+                        quote(name), known->name, row, known->elements));
     } else {
       tensor.type = fmt::format("type {}", type);
     }
@@ -492,8 +493,8 @@ Quantized<Array> GgufFile::load_quantized(std::string_view name, const Device& d
   const GgufTensor& tensor = this->tensor(name);
   if (!tensor.blocks || tensor.shape.size() < 2)
     fail(codes::kGgufType,
-         fmt::format("{}: the tensor {} is {}[{}], no matrix of blocks", path(), quote(name),
-                     tensor.type, fmt::join(tensor.shape, ", ")),
+         fmt::format("{}: the tensor {} is {}[{}], which is not a matrix of blocks", path(),
+                     quote(name), tensor.type, fmt::join(tensor.shape, ", ")),
          {.fix = "read it with load"});
   const GgufType& type = type_of(tensor);
   const int64_t k = tensor.shape.back(), rows = tensor.shape[tensor.shape.size() - 2];

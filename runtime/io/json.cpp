@@ -85,7 +85,7 @@ std::string JsonReader::string() {
     out += text_.substr(position_, length);
     position_ += length;
   }
-  fail_here("a string without an end");
+  fail_here("a string does not end");
 }
 
 uint32_t JsonReader::hex4() {
@@ -122,7 +122,7 @@ void JsonReader::escape(std::string& out) {
 }
 
 uint64_t JsonReader::integer() {
-  if (!is_digit(peek())) fail_here("there should be a number without sign");
+  if (!is_digit(peek())) fail_here("there should be an unsigned number");
   uint64_t value = 0;
   const char* const begin = text_.data() + position_;
   const char* const end = text_.data() + text_.size();
@@ -130,7 +130,7 @@ uint64_t JsonReader::integer() {
   if (result.ec != std::errc()) fail_here("a number beyond 2^64 - 1");
   if (*begin == '0' && result.ptr != begin + 1) fail_here("a number that begins with 0");
   if (result.ptr != end && (*result.ptr == '.' || *result.ptr == 'e' || *result.ptr == 'E'))
-    fail_here("there should be a whole number without exponent");
+    fail_here("there should be an integer without exponent");
   position_ += static_cast<size_t>(result.ptr - begin);
   return value;
 }

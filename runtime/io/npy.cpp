@@ -90,7 +90,7 @@ class HeaderParser {
     const char quote_mark = at('"') ? '"' : '\'';
     expect(quote_mark);
     const size_t end = text_.find(quote_mark, position_);
-    if (end == std::string_view::npos) malformed("has a string without an end");
+    if (end == std::string_view::npos) malformed("has a string that does not end");
     const std::string_view value = text_.substr(position_, end - position_);
     position_ = end + 1;
     return value;
@@ -138,15 +138,16 @@ class HeaderParser {
       int64_t extent = 0;
       const char* const begin = text_.data() + position_;
       const auto result = std::from_chars(begin, text_.data() + text_.size(), extent);
-      if (result.ec != std::errc() || extent < 0) malformed("has an extent that is no size");
-      if (*begin == '0' && result.ptr - begin > 1) malformed("has an extent with a zero in front");
+      if (result.ec != std::errc() || extent < 0)
+        malformed("has an extent that is not a valid size");
+      if (*begin == '0' && result.ptr - begin > 1) malformed("has an extent with a leading zero");
       position_ += static_cast<size_t>(result.ptr - begin);
       if (text_.substr(position_).starts_with('L')) ++position_;  // a long integer of Python 2
       if (header_.shape.size() == kMostDims) malformed("has too many dimensions");
       header_.shape.push_back(extent);
       if (!accept(',')) {
         // Without the comma, (3) is a number in Python.
-        if (header_.shape.size() == 1) malformed("has a shape that is no tuple");
+        if (header_.shape.size() == 1) malformed("has a shape that is not a tuple");
         expect(')');
         break;
       }
@@ -165,7 +166,7 @@ void read(const Descriptor& file, const std::string& path, std::span<std::byte> 
     const ssize_t count = pread(file.get(), out.data(), out.size(), static_cast<off_t>(offset));
     if (count < 0 && errno == EINTR) continue;
     if (count < 0) fail_open(path, errno);
-    if (count == 0) fail(codes::kNpyFile, fmt::format("{} became shorter", path));
+    if (count == 0) fail(codes::kNpyFile, fmt::format("{} became shorter while it was read", path));
     out = out.subspan(static_cast<size_t>(count));
     offset += static_cast<size_t>(count);
   }

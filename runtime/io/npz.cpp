@@ -53,7 +53,8 @@ void check_npz_name(std::string_view name, std::string_view file) {
     return static_cast<unsigned char>(c) >= 0x20 && c != 0x7f && c != '\\';
   });
   if (!plain || !is_utf8(name) || !has_path_parts(name))
-    fail(codes::kNpzMember, fmt::format("{}: {} is no name for an array", file, quote(name)));
+    fail(codes::kNpzMember,
+         fmt::format("{}: {} cannot be the name of an array", file, quote(name)));
 }
 
 std::map<std::string, HostTensor> parse_npz(std::span<const std::byte> bytes,
@@ -62,7 +63,8 @@ std::map<std::string, HostTensor> parse_npz(std::span<const std::byte> bytes,
   for (const ZipMember& member : parse_zip(bytes, file)) {
     std::string_view name = member.name;
     if (!name.ends_with(kEnding))
-      fail(codes::kNpzMember, fmt::format("{} holds {}, which is no .npy file", file, quote(name)));
+      fail(codes::kNpzMember,
+           fmt::format("{} holds {}, which is not a .npy file", file, quote(name)));
     name.remove_suffix(kEnding.size());
     check_npz_name(name, file);
     out.emplace(name, read_member(member, file));

@@ -14,7 +14,7 @@ void fail_open(const std::string& path, int error) {
   switch (error) {
     case ENOTDIR:
       fail(codes::kFileKind,
-           fmt::format("{} is no folder, or lies below something that is none", quote(path)));
+           fmt::format("{} is not a folder, or a part of the path is not a folder", quote(path)));
     case ENOENT:
       fail(codes::kFileMissing, fmt::format("{} does not exist", quote(path)));
     case EACCES:
@@ -29,7 +29,7 @@ void fail_open(const std::string& path, int error) {
 
 void check_path(const std::string& path) {
   if (path.find('\0') != std::string::npos)
-    fail(codes::kFilePath, fmt::format("{} is no path: it has a NUL byte", quote(path)));
+    fail(codes::kFilePath, fmt::format("{} is not a path: it has a NUL byte", quote(path)));
 }
 
 Descriptor open_file(const std::string& path) {

@@ -16,10 +16,9 @@ namespace codes {
 inline constexpr Code kFileMissing{"file-missing", ErrorKind::NotFound,
                                    "A file or folder does not exist."};
 inline constexpr Code kFileDenied{"file-denied", ErrorKind::DataLoss,
-                                  "The permissions of a file or folder do not let it be opened."};
-inline constexpr Code kFileKind{
-    "file-kind", ErrorKind::DataLoss,
-    "Something of another kind stands where a regular file, or a folder, should."};
+                                  "The permissions of a file or folder do not allow to open it."};
+inline constexpr Code kFileKind{"file-kind", ErrorKind::DataLoss,
+                                "A path leads to something other than a regular file or folder."};
 inline constexpr Code kFileUnreadable{"file-unreadable", ErrorKind::DataLoss,
                                       "The system could not open or read a file."};
 inline constexpr Code kFilePath{"file-path", ErrorKind::InvalidArgument,

@@ -140,7 +140,7 @@ class HeaderReader {
     reader_.array([&] {
       const uint64_t extent = reader_.integer();
       if (extent > uint64_t{std::numeric_limits<int64_t>::max()} || shape.size() == kMostDims)
-        malformed(fmt::format("the shape of {} is larger than any", quote(name)));
+        malformed(fmt::format("the shape of {} is too large", quote(name)));
       shape.push_back(static_cast<int64_t>(extent));
     });
   }
@@ -153,7 +153,8 @@ class HeaderReader {
       ++count;
     });
     if (count != 2 || place.begin > place.end)
-      malformed(fmt::format("the data_offsets of {} are no begin and end", quote(place.name)));
+      malformed(
+          fmt::format("the data_offsets of {} are not a begin and an end", quote(place.name)));
   }
 
   void check_tensor(const Place& place, StoredTensor& tensor) const {
@@ -238,7 +239,8 @@ std::map<std::string, std::string> read_weight_map(std::string_view text, std::s
   });
   reader.finish();
   if (!has_map)
-    fail(codes::kSafetensorsFormat, fmt::format("{} has no weight_map: it is no index", file));
+    fail(codes::kSafetensorsFormat,
+         fmt::format("{} has no weight_map, so it is not an index", file));
   return files;
 }
 

@@ -88,7 +88,7 @@ void save_safetensors_shards(const std::string& index_path, const ArrayMap& arra
   const std::string name = index.filename().string();
   if (!name.ends_with(kIndexEnding) || name.size() == kIndexEnding.size())
     fail(codes::kSafetensorsFormat,
-         fmt::format("{} is no name of an index: it does not end in NAME{}", index_path,
+         fmt::format("{} cannot be the name of an index: it does not end in NAME{}", index_path,
                      kIndexEnding));
   const std::string stem = name.substr(0, name.size() - kIndexEnding.size());
   const auto shards = split(arrays, most_bytes);

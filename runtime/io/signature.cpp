@@ -81,7 +81,8 @@ ParsedKey parse_key(std::string_view text) {
   ParsedKey parsed;
   for (const std::string_view kind : {kPublic, kSecret})
     if (title == fmt::format("braze 1 {} key", kind)) parsed.kind = kind;
-  parsed.fault = parsed.kind.empty() ? "its first line is no key's" : digits_fault(digits, text);
+  parsed.fault =
+      parsed.kind.empty() ? "its first line is not that of a key" : digits_fault(digits, text);
   if (!parsed.fault.empty()) return parsed;
   for (size_t i = 0; i < kKeyBytes; ++i)
     std::from_chars(&digits[2 * i], &digits[2 * i] + 2, parsed.key[i], 16);
@@ -108,7 +109,7 @@ KeyBytes read_key(std::string_view kind, const Descriptor& file, const std::stri
   const ParsedKey parsed = parse_key(read_text(file, path));
   if (!parsed.kind.empty() && parsed.kind != kind) fail_kind(kind, path);
   if (parsed.fault.empty()) return parsed.key;
-  fail(codes::kNoKey, fmt::format("{} is no {} key: {}", quote(path), kind, parsed.fault),
+  fail(codes::kNoKey, fmt::format("{} is not a {} key: {}", quote(path), kind, parsed.fault),
        {.fix = "`braze key new FILE` makes FILE, a secret key, and FILE.pub, its public one"});
 }
 
@@ -225,7 +226,7 @@ std::vector<std::string> split_paths(std::string_view list) {
     list.remove_prefix(std::min(end + 1, list.size()));
   }
   if (paths.empty())
-    fail(codes::kNoKey, "a list of keys names none",
+    fail(codes::kNoKey, "a list of keys is empty",
          {.fix = fmt::format("{}: {}", kEnvTrustKeys.name, kEnvTrustKeys.meaning)});
   return paths;
 }

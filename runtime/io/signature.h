@@ -33,7 +33,7 @@ inline constexpr Code kFileSignature{
 inline constexpr Code kNoKey{"no-key", ErrorKind::InvalidArgument,
                              "A file or folder holds no key of the kind that is needed."};
 inline constexpr Code kKeyExposed{"key-exposed", ErrorKind::InvalidArgument,
-                                  "Others than its owner can read a secret key."};
+                                  "Other users can read a secret key."};
 inline constexpr Code kKeyExists{"key-exists", ErrorKind::InvalidArgument,
                                  "A key would be written where there is a file already."};
 inline constexpr Code kNoSignatures{"no-signatures", ErrorKind::Unsupported,

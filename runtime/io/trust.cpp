@@ -21,7 +21,7 @@ constexpr int kMostLinks = 40;  // as the kernel
 
 [[noreturn]] void distrust(const std::string& path, const std::string& cause,
                            const std::string& fix) {
-  fail(codes::kFileUntrusted, fmt::format("{} {}: code is not taken from there", path, cause),
+  fail(codes::kFileUntrusted, fmt::format("{} {}, so code is not loaded from there", path, cause),
        {.location = {}, .node = "", .fix = fix});
 }
 

@@ -25,7 +25,7 @@ namespace braze {
 namespace codes {
 inline constexpr Code kFileUntrusted{
     "file-untrusted", ErrorKind::InvalidArgument,
-    "A file holds code, and others than this user and root could have written it."};
+    "A file holds code, and users other than this user and root could have written it."};
 }  // namespace codes
 
 /// Opens a file for reading by the rules above. Errors: those of open_file, or kFileUntrusted,

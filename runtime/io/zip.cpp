@@ -162,7 +162,7 @@ class ArchiveReader {
 
   ZipMember read_entry(Fields& fields) {
     if (fields.left() < kDirectorySize || fields.u32() != kDirectory)
-      malformed("has a directory that is no list of members");
+      malformed("has a directory that is not a list of members");
     fields.skip(4);  // versions
     const uint16_t flags = fields.u16(), method = fields.u16();
     fields.skip(4);  // time
@@ -332,7 +332,7 @@ void ZipMemberReader::finish() {
   if (state_->member.deflated && state_->unpack({&more, 1}) > 0)
     state_->damaged("goes on after its end");
   if (!state_->packed.empty()) state_->damaged("goes on after its end");
-  if (state_->crc != state_->member.crc) state_->damaged("has not the checksum that it had");
+  if (state_->crc != state_->member.crc) state_->damaged("does not have the right checksum");
 }
 
 // --- Writing -----------------------------------------------------------------------------------

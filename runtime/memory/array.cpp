@@ -23,8 +23,8 @@ Array::State& state_of(const std::shared_ptr<Array::State>& state) {
 size_t checked_bytes(DType dtype, std::span<const int64_t> shape) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(checked_numel(shape)), size_of(dtype), &bytes)) {
-    fail(codes::kOutOfMemory,
-         fmt::format("an array of {} has more bytes than there are", type_text(dtype, shape)));
+    fail(codes::kOutOfMemory, fmt::format("an array of {} has more bytes than can be addressed",
+                                          type_text(dtype, shape)));
   }
   return bytes;
 }
@@ -89,7 +89,7 @@ std::string Array::State::type_text() const { return braze::type_text(dtype, sha
 void Array::State::check_alive() const {
   if (!donated.load()) return;
   fail(codes::kDonatedArray,
-       fmt::format("this array, {}, was donated to a call of @{} and holds no value any more",
+       fmt::format("this array, {}, was donated to a call of @{} and has no value any more",
                    type_text(), *taken_by),
        {.location = {}, .node = "", .fix = "use the result that took its place"});
 }

@@ -20,13 +20,14 @@ inline constexpr Code kEmptyArray{"empty-array", ErrorKind::InvalidArgument,
                                   "An Array handle that holds no array was used."};
 inline constexpr Code kDonatedArray{"donated-array", ErrorKind::InvalidArgument,
                                     "An array was used after it was donated to a call."};
-inline constexpr Code kArrayType{"array-type", ErrorKind::InvalidArgument,
-                                 "An array has not the dtype, shape or size that was asked for."};
+inline constexpr Code kArrayType{
+    "array-type", ErrorKind::InvalidArgument,
+    "An array does not have the dtype, shape or size that was asked for."};
 inline constexpr Code kForeignMemory{"foreign-memory", ErrorKind::InvalidArgument,
-                                     "Memory of the host application cannot be an array's."};
-inline constexpr Code kForeignDonated{"foreign-donated", ErrorKind::InvalidArgument,
-                                      "An array over memory of others, or lent to others, was "
-                                      "donated to a call."};
+                                     "Memory of the host program cannot be used for an array."};
+inline constexpr Code kForeignDonated{
+    "foreign-donated", ErrorKind::InvalidArgument,
+    "An array over borrowed or exported memory was donated to a call."};
 }  // namespace codes
 
 /// Everything but `buffer` and the donation is fixed when the State is made.

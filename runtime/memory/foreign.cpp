@@ -18,7 +18,7 @@ constexpr size_t kAlignment = 64;  // of what kernels are given
 [[noreturn]] void refuse(const ForeignMemory& memory, const std::string& why,
                          const std::string& fix) {
   fail(codes::kForeignMemory,
-       fmt::format("an array of {} cannot lie over this memory: {}",
+       fmt::format("an array of {} cannot use this memory: {}",
                    type_text(memory.dtype, memory.shape), why),
        {.fix = fix});
 }
@@ -91,7 +91,7 @@ Array copy_on_device(const ForeignMemory& memory, DeviceDriver& driver, size_t b
 }
 
 void say_copied(const ForeignMemory& memory, std::string_view why) {
-  warn(fmt::format("an array of {} over memory of the host application was copied: {}",
+  warn(fmt::format("the memory of the host program for an array of {} was copied: {}",
                    type_text(memory.dtype, memory.shape), why));
 }
 
@@ -107,16 +107,17 @@ Array Array::borrow(ForeignMemory memory) {
   const auto elements = static_cast<size_t>(checked_numel(memory.shape));
   size_t bytes = 0;
   if (__builtin_mul_overflow(elements, size_of(memory.dtype), &bytes))
-    fail(codes::kOutOfMemory, "an array has more bytes than there are");
+    fail(codes::kOutOfMemory, "an array has more bytes than can be addressed");
   if (bytes > 0 && !memory.data) refuse(memory, "it is null", "pass the first element's address");
   if (!memory.strides.empty() && memory.strides.size() != memory.shape.size())
     refuse(
         memory,
         fmt::format("{} strides are given for {} axes", memory.strides.size(), memory.shape.size()),
-        "give one stride an axis, or none");
+        "give one stride for each axis, or none");
   DeviceDriver& driver = Registry::get().driver(memory.device);
   if (bytes > 0 && !driver.owns(memory.data))
-    refuse(memory, fmt::format("it is not memory of {}", driver.name()), "name its device");
+    refuse(memory, fmt::format("it is not in the memory of {}", driver.name()),
+           "name the device that the memory is on");
 
   const bool on_host = driver.has_host_memory();
   const bool dense = memory.strides.empty() || bytes == 0 || is_dense(memory);
@@ -131,7 +132,8 @@ Array Array::borrow(ForeignMemory memory) {
     why = "its bools are not all 0 or 1";
   }
   if (!why.empty() && (!memory.may_copy || (!dense && !on_host)))
-    refuse(memory, why, dense ? "allow a copy (may_copy)" : "make it dense, in row-major order");
+    refuse(memory, why,
+           dense ? "allow a copy (may_copy)" : "make it contiguous, in row-major order");
 
   if (!why.empty()) {
     say_copied(memory, why);

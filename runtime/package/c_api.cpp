@@ -50,7 +50,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kBadDtype{"bad-dtype", ErrorKind::InvalidArgument,
-                                "A number is no element type."};
+                                "A number is not an element type."};
 inline constexpr Code kBadRank{"bad-rank", ErrorKind::InvalidArgument,
                                "An array has more axes than Braze takes."};
 inline constexpr Code kNoStream{"no-stream", ErrorKind::InvalidArgument,
@@ -168,7 +168,7 @@ Config config_of(const braze_config& pointer) {
 
 DType dtype_of(braze_dtype dtype) {
   if (static_cast<unsigned>(dtype) >= kDTypeCount)
-    fail(codes::kBadDtype, fmt::format("{} is no element type", static_cast<int>(dtype)));
+    fail(codes::kBadDtype, fmt::format("{} is not an element type", static_cast<int>(dtype)));
   return static_cast<DType>(dtype);
 }
 
@@ -508,7 +508,7 @@ braze_status braze_stream_enter(const braze_stream* stream) {
 braze_status braze_stream_leave(void) {
   return guarded([&] {
     if (entered == 0)
-      fail(codes::kNoStream, "this thread is in no stream",
+      fail(codes::kNoStream, "this thread has not entered a stream",
            {.fix = "call braze_stream_leave() once for each braze_stream_enter()"});
     leave_stream();
     --entered;

@@ -49,8 +49,8 @@ const PackageReader::Variant& choose(const PackageReader::Function& function,
   }
   if (best) return *best;
   fail(codes::kNoVariant,
-       format("no code of @{} runs on {}: there is code for {}", function.name, driver.name(),
-              variants_text(function)),
+       format("no code of @{} runs on {}; the package has code for {}", function.name,
+              driver.name(), variants_text(function)),
        {.node = function.name, .fix = "compile it with --target for this machine"});
 }
 
@@ -108,7 +108,7 @@ SafetensorsFile open_beside(const std::string& package, const std::string& name)
   } catch (const Error& error) {
     if (&error.code() != &codes::kFileMissing) throw;
     fail(error.code(), format("the weights of {}: {}", quote(package), error.message()),
-         {.fix = "copy them there, beside the package, or say where they are: "
+         {.fix = "copy them into the folder of the package, or name their file: "
                  "PackageOptions::weights, or --weights FILE"});
   }
 }
@@ -127,7 +127,7 @@ std::shared_ptr<const SafetensorsFile> Package::State::open_weights() const {
     return share(SafetensorsFile::parse(bytes, file->path()));
   if (reader.weight_file().empty())
     fail(codes::kMissingWeight, format("{} has no weights", quote(file->path())),
-         {.fix = "give them: PackageOptions::weights, or --weights FILE"});
+         {.fix = "name the file of the weights: PackageOptions::weights, or --weights FILE"});
   return share(open_beside(file->path(), reader.weight_file()));
 }
 

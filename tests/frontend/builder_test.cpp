@@ -155,7 +155,7 @@ TEST_F(BuilderTest, ErrorsNameTheFunctionThatWasCalled) {
   EXPECT_CONTAINS(text([](Tensor t) { return nn::layer_norm(t, full(f32, {4}, 1), t); }, x),
                   "layer_norm: f32[2, 3] and f32[4] do not broadcast");
   EXPECT_CONTAINS(text([](Tensor t) { return nn::dropout(t, 0.5, t); }, x),
-                  "dropout: f32[2, 3] is no key");
+                  "dropout: f32[2, 3] is not a key");
   EXPECT_CONTAINS(text([](Tensor t) { return where(t, t, t); }, x),
                   "where: the condition is f32[2, 3], not bool");
   // Functions called afterwards are themselves again.
@@ -298,7 +298,7 @@ TEST_F(BuilderTest, DimsAreDeclaredInText) {
     EXPECT_CONTAINS(error_of([&] { Dim dim(bad); }), "does not declare a symbolic extent");
   EXPECT_CONTAINS(error_of([] { Dim("n:1..4").value(); }), "symbolic");
   for (const char* reserved : {"d0:1..4", "lane:1..4", "tid:1..4", "e12:1..4"})
-    EXPECT_CONTAINS(error_of([&] { Dim dim(reserved); }), "has a meaning of its own");
+    EXPECT_CONTAINS(error_of([&] { Dim dim(reserved); }), "is a reserved name");
 }
 
 TEST_F(BuilderTest, NamesAreShown) {
@@ -358,7 +358,7 @@ TEST_F(BuilderTest, NamedCollections) {
   EXPECT_EQ(parameters.names(), (std::vector<std::string>{"a", "layer.w", "layer.b"}));
   EXPECT_EQ(parameters.group("layer").names(), (std::vector<std::string>{"w", "b"}));
   EXPECT_CONTAINS(error_of([&] { parameters.at("c"); }), "no parameter \"c\" among [a, layer.w");
-  EXPECT_CONTAINS(error_of([&] { parameters.add("a", zeros({1})); }), "already is a parameter");
+  EXPECT_CONTAINS(error_of([&] { parameters.add("a", zeros({1})); }), "there is a parameter");
   for (const char* bad : {"", ".a", "a.", "a..b", "a b", "a/b"})
     EXPECT_CONTAINS(error_of([&] { parameters.add(bad, zeros({1})); }), "cannot be the name");
 }

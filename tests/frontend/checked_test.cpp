@@ -183,7 +183,8 @@ TEST_P(Checked, NamesANanOfConstantsThatIsMadeUseOf) {
   EXPECT_NO_THROW(f(ones({3})));
   EXPECT_CONTAINS(error_of([&] { f(numbers({1, 2, 3}, {3})); }), "NaN at [1] of f32[3]");
   const auto root = jit([](Tensor x) { return x + sqrt(full(f32, {2}, -1)); }, checked());
-  EXPECT_CONTAINS(error_of([&] { root(ones({2})); }), "of constants alone is NaN at [0]");
+  EXPECT_CONTAINS(error_of([&] { root(ones({2})); }),
+                  "computed from constants alone, is NaN at [0]");
   // A label that is no class.
   const auto loss = jit([](Tensor x, Tensor c) { return nn::cross_entropy(x, c); }, checked());
   EXPECT_NO_THROW(loss(ones({2, 3}), Array::from(Longs{0, 2}, {2})));

@@ -210,7 +210,7 @@ TEST_F(Jit, UpdatesAreOfArguments) {
     const Tensor t = full(f32, {2}, 1);
     return update(t, t + 1);
   };
-  EXPECT_CONTAINS(error_of([&] { jit(updated)(); }), "which is no argument");
+  EXPECT_CONTAINS(error_of([&] { jit(updated)(); }), "which is not an argument");
 }
 
 TEST_F(Jit, EachArgumentIsUpdatedOnce) {

@@ -188,7 +188,7 @@ TEST_F(Random, ShapesOfAnyRankAndSize) {
   EXPECT_EQ(random::normal({}, key).numel(), 1);
   EXPECT_EQ(random::normal({0}, key).numel(), 0);
   EXPECT_EQ(random::uniform({3, 0, 2}, key).numel(), 0);
-  EXPECT_CONTAINS(error_of([&] { random::normal({2}, key, 0, 1, i32); }), "no floating dtype");
+  EXPECT_CONTAINS(error_of([&] { random::normal({2}, key, 0, 1, i32); }), "not a floating dtype");
   EXPECT_CONTAINS(error_of([&] { random::normal({-1}, key); }),
                   "the shape [-1] has a negative extent");
 }
@@ -244,7 +244,7 @@ TEST_F(Random, UniformIsAsDenseAtALowEndBelowZero) {
 TEST_F(Random, ParametersAreFiniteNumbersOfTheDtype) {
   const random::Key key(1);
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 70000, f16); }),
-                  "high is 70000, which is no finite number of f16");
+                  "high is 70000, which is not a finite number of f16");
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 1e39); }), "no finite number of f32");
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, NAN, 1); }), "low is nan");
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 1, 0); }), "low is 1, above high");

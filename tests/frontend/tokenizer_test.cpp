@@ -108,11 +108,12 @@ TEST(Tokenizer, FilesThatAreMalformedAreErrors) {
   EXPECT_CONTAINS(error("[]"), "there is no model");
   EXPECT_CONTAINS(error("{"), "at byte 1 of its JSON");
   EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 0}, "merges": ["a c"]}})"),
-                  "the pair \"a\" \"c\" is not of tokens");
-  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 1.5}}})"), "a whole number");
+                  "the pair \"a\" \"c\" does not consist of tokens");
+  EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 1.5}}})"),
+                  "an integer of at most");
   EXPECT_CONTAINS(error(R"({"model": {"type": "BPE", "vocab": {"a": 9999999}}})"), "far beyond");
   EXPECT_CONTAINS(error(R"({"model": {"type": "WordPiece", "vocab": {"a": 0}, "unk_token": "u"}})"),
-                  "\"u\" is no token");
+                  "\"u\" is not a token");
   const Tokenizer tokenizer = Tokenizer::open(folder() + "digits.json");
   EXPECT_CONTAINS(error_of([&] { tokenizer.encode("\xff"); }), "not UTF-8");
 }

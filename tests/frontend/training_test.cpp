@@ -129,10 +129,11 @@ TEST_F(Schedules, AreTheSameInGraphs) {
 }
 
 TEST_F(Schedules, OfWrongStepsAreErrors) {
-  EXPECT_CONTAINS(error_of([] { optim::cosine(1, 0); }), "cosine: 0 is no number of steps");
+  EXPECT_CONTAINS(error_of([] { optim::cosine(1, 0); }),
+                  "cosine: the number of steps must be at least 1, not 0");
   EXPECT_CONTAINS(error_of([] { optim::warmup(-1, optim::constant(1)); }), "warmup: -1 is no");
   const auto f = jit([](Tensor step) { return optim::constant(1)(step); });
-  EXPECT_CONTAINS(error_of([&] { f(zeros({2})); }), "an integer scalar, not of f32[2]");
+  EXPECT_CONTAINS(error_of([&] { f(zeros({2})); }), "an integer scalar, not f32[2]");
 }
 
 /// Five steps of an optimizer whose options are given by `options(step, rate)`.
@@ -202,7 +203,7 @@ TEST_F(Schedules, EveryOptionMayBeATensor) {
   EXPECT_CONTAINS(error_of([&] {
                     f(w, g, vector({1, 2}));
                   }),
-                  "the option learning_rate is no floating scalar");
+                  "the option learning_rate is not a floating scalar");
 }
 
 // ---- Gradients before the step ----------------------------------------------------------------

@@ -30,7 +30,7 @@ TEST_F(TreeFiles, NamesArePaths) {
   EXPECT_EQ(arrays.at("0.0.weight").item(), 1);
   EXPECT_EQ(arrays.at("1.1.weight").item(), 5);
   EXPECT_EQ(state_dict(row({7}), "x").at("x").item(), 7);
-  EXPECT_CONTAINS(error_of([] { state_dict(row({7})); }), "lone array");
+  EXPECT_CONTAINS(error_of([] { state_dict(row({7})); }), "single array");
 }
 
 TEST_F(TreeFiles, RestoreIsTheInverse) {
@@ -58,10 +58,10 @@ TEST_F(TreeFiles, EverythingThatIsWrongIsSaid) {
   EXPECT_CONTAINS(error_of(attempt), "\"weight\" is missing; did you mean \"wieght\"?");
   EXPECT_CONTAINS(error_of(attempt), "\"bias\" is f32[2], not f32[1]");
   EXPECT_CONTAINS(error_of(attempt), "\"scale\" is f64[1], not f32[1]");
-  EXPECT_CONTAINS(error_of(attempt), "\"wieght\" has no place");
+  EXPECT_CONTAINS(error_of(attempt), "\"wieght\" is not in the tree");
   EXPECT_CONTAINS(error_of(attempt), "tree_files_test.cpp");
   EXPECT_CONTAINS(error_of([&] { restore(p, state_dict(p, "mlp")); }),
-                  "\"mlp.weight\" has no place");
+                  "\"mlp.weight\" is not in the tree");
 }
 
 }  // namespace

@@ -115,11 +115,11 @@ TEST_F(Words, Parts) {
                                  })(x); }),
                   "split: the sizes add up to 8, but axis 1 of f64[2, 7] has 7");
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor t) { return chunk(t, 0); })(x); }),
-                  "chunk: axis 0 of f64[2, 7] has no parts by 0");
+                  "chunk: axis 0 of f64[2, 7] cannot be divided by 0");
   EXPECT_CONTAINS(error_of([&] {
                     jit([](Tensor t) { return split(t, 2); }, {spec(f64, {"n:1..9", 7})})(x);
                   }),
-                  "split: axis 0 of f64[n, 7] has no parts by 2");
+                  "split: axis 0 of f64[n, 7] cannot be divided by 2");
 }
 
 TEST_F(Words, Repetitions) {
@@ -142,7 +142,7 @@ TEST_F(Words, Triangles) {
               {1, 0, 2, 3}, 0);
   expect_near(jit([](Tensor t) { return triu(t > 0); })(numbers({2, 2})), {0, 1, 0, 1}, 0);
   EXPECT_CONTAINS(error_of_graph([](Tensor t) { return tril(t); }, numbers({3})),
-                  "tril: f64[3] is no matrix");
+                  "tril: f64[3] is not a matrix");
 }
 
 TEST_F(Words, TakeAlongAxis) {
@@ -152,8 +152,11 @@ TEST_F(Words, TakeAlongAxis) {
   expect_figure(first(x, Array::from(Longs{2, 0, 1, 2}, {1, 4, 1})), numpy::kTakeFirst);
   expect_figure(last(x, Array::from(std::vector<int32_t>{4, 0}, {1, 1, 2})), numpy::kTakeLast);
   EXPECT_CONTAINS(error_of([&] { first(x, Array::from(Longs{0}, {1})); }),
-                  "i64[1] are no indices along axis 0 of f64[3, 4, 5]");
-  EXPECT_CONTAINS(error_of([&] { last(x, Array::from(Longs{0, 0}, {2, 1, 1})); }), "no indices");
+                  "i64[1] cannot be indices along axis 0 of f64[3, 4, 5]");
+  EXPECT_CONTAINS(error_of([&] {
+                    last(x, Array::from(Longs{0, 0}, {2, 1, 1}));
+                  }),
+                  "cannot be indices");
   const auto checked =
       jit([](Tensor t, Tensor i) { return take_along_axis(t, i, 1); }, JitOptions{.checked = true});
   for (const int64_t wrong : {-1, 2})
@@ -223,8 +226,8 @@ TEST_F(Words, EquationsThatDoNotFit) {
   expect("ij->ii", 1, "the result names an axis twice");
   expect("ii->i", 1, "the axes 'i' of f64[3, 4] differ in extent");
   expect("ij,ji->ij", 2, "3 is not 4");
-  expect("i1->i", 1, "\"1\" is no letter");
-  expect("...j->j", 1, "the result has no place for the axes of \"...\"");
+  expect("i1->i", 1, "\"1\" is not a letter");
+  expect("...j->j", 1, "the result does not name the axes of \"...\"");
   expect("", 0, "there are no operands");
 }
 

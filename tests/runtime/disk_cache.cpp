@@ -158,7 +158,8 @@ TEST(CacheEntryTest, LengthsThatLieAreFaults) {
                                   UINT64_MAX - 10, uint64_t{1} << 63}) {
       std::string bad = good;
       std::memcpy(bad.data() + at, &length, 8);
-      EXPECT_EQ(parse_entry(with_checksum(bad)).fault, "the file has another length than it says");
+      EXPECT_EQ(parse_entry(with_checksum(bad)).fault,
+                "the length of the file differs from the length in its header");
     }
   for (const size_t at : {8u, 11u, 12u, 15u}) {
     std::string other = good;
@@ -167,7 +168,7 @@ TEST(CacheEntryTest, LengthsThatLieAreFaults) {
   }
   std::string other = good;
   other[0] = 'X';
-  EXPECT_EQ(parse_entry(with_checksum(other)).fault, "the file is no cache entry");
+  EXPECT_EQ(parse_entry(with_checksum(other)).fault, "the file is not a cache entry");
 }
 
 // --- Use -----------------------------------------------------------------------------------------

@@ -190,7 +190,7 @@ TEST_F(SignedCacheTest, KeysThatAreMissingAreSaidOnce) {
   unsigned_cache.store(key_of(0), kPayload);
   EXPECT_THAT(names_in(folder()), IsEmpty()) << "others can write there";
   ASSERT_THAT(warnings_, SizeIs(2));
-  EXPECT_THAT(warnings_[1], HasSubstr("without a signature: no secret"));
+  EXPECT_THAT(warnings_[1], HasSubstr("not signed: no secret"));
 }
 
 // Files of any size that hold nothing are not read.
@@ -199,7 +199,7 @@ TEST_F(SignedCacheTest, EntriesThatSayTheyAreHugeAreNotRead) {
   fs::resize_file(file(), uint64_t{3} << 30);
   const CacheFolder::Reading reading =
       CacheFolder::open(folder(), false, true).read(key_of(0).name());
-  EXPECT_THAT(reading.fault, HasSubstr("another length than it says"));
+  EXPECT_THAT(reading.fault, HasSubstr("differs from the length in its header"));
   EXPECT_EQ(reading.bytes.capacity(), std::string().capacity());
   EXPECT_EQ(open(ours_, {ours_}).load(key_of(0)), std::nullopt);
   EXPECT_FALSE(fs::exists(file()));
@@ -210,7 +210,7 @@ TEST_F(SignedCacheTest, EntriesThatSayTheyAreHugeAreNotRead) {
   write_file(file(), header);
   fs::resize_file(file(), kSize);
   EXPECT_THAT(CacheFolder::open(folder(), false, true).read(key_of(0).name()).fault,
-              HasSubstr("larger than entries are"));
+              HasSubstr("larger than an entry may be"));
 }
 
 // In a folder such as /tmp others can plant what this user cannot remove.

@@ -104,7 +104,7 @@ TEST(Json, MalformedTextNamesTheByte) {
       {"{1:1}", "a '\"'"},
       {"[}", "a value"},
       {"// c\n1", "a value"},
-      {"\"a", "without an end (at byte 2"},
+      {"\"a", "a string does not end (at byte 2"},
       {"\"\\", "escape that JSON"},
       {"\"\\x\"", "escape that JSON"},
       {"\"\\u12\"", "4 digits"},
@@ -134,9 +134,9 @@ TEST(Json, IntegersAreExactOrErrors) {
   EXPECT_EQ(read_integer(" 9007199254740993 "), 9007199254740993u) << "no double holds it";
   EXPECT_EQ(read_integer("18446744073709551615"), UINT64_MAX);
   for (const auto& [text, message] : {std::pair("18446744073709551616", "2^64"),
-                                      {"-1", "without sign"},
-                                      {"1.0", "whole"},
-                                      {"1e3", "whole"},
+                                      {"-1", "unsigned number"},
+                                      {"1.0", "an integer without"},
+                                      {"1e3", "an integer without"},
                                       {"00", "begins with 0"},
                                       {"\"1\"", "number"},
                                       {"", "number"},

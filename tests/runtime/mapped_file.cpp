@@ -71,7 +71,7 @@ TEST_F(MappedFileTest, WhatIsNoFileIsAnError) {
   for (const auto open : {MappedFile::open, MappedFile::open_trusted}) {
     const auto opening = [&](const fs::path& name) { return [=, this] { open(folder_ / name); }; };
     expect_error(opening("absent"), codes::kFileMissing, "does not exist");
-    expect_error(opening("file/below"), codes::kFileKind, "below something that is none");
+    expect_error(opening("file/below"), codes::kFileKind, "a part of the path is not a folder");
     expect_error([&] { open(folder_.string() + std::string("/file\0", 6)); }, codes::kFilePath,
                  "NUL byte");
     expect_error([&] { open(""); }, codes::kFileMissing, "does not exist");

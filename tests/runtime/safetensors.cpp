@@ -240,22 +240,24 @@ TEST_F(SafetensorsTest, MalformedFilesAreErrors) {
        "safetensors-format", "unknown member"},
       {"a dtype that is no text",
        with("{\"a\":{\"dtype\":4,\"shape\":[6],\"data_offsets\":[0,24]}}"), "json-syntax", ""},
-      {"a negative extent", tensor("F32", "-2,3", "0,24"), "json-syntax", "without sign"},
-      {"a fraction", tensor("F32", "6.0", "0,24"), "json-syntax", "whole"},
+      {"a negative extent", tensor("F32", "-2,3", "0,24"), "json-syntax", "unsigned number"},
+      {"a fraction", tensor("F32", "6.0", "0,24"), "json-syntax", "an integer without"},
       {"an extent beyond int64", tensor("F32", "9223372036854775808", "0,24"), "safetensors-format",
-       "larger than any"},
+       "is too large"},
       {"an extent beyond uint64", tensor("F32", "18446744073709551616", "0,24"), "json-syntax",
        "2^64"},
       {"too many dimensions", tensor("F32", dims.c_str(), "0,24"), "safetensors-format",
-       "larger than any"},
+       "is too large"},
       {"a size that overflows", tensor("F32", "4611686018427387904,4", "0,24"),
        "safetensors-format", "no number of bytes"},
       {"a size that overflows to little", tensor("F32", "4294967296,4294967296,6", "0,24"),
        "safetensors-format", "no number of bytes"},
       {"half a byte", tensor("F4", "47", "0,24"), "safetensors-format", "no number of bytes"},
-      {"one offset", tensor("F32", "2,3", "0"), "safetensors-format", "no begin and end"},
-      {"three offsets", tensor("F32", "2,3", "0,24,24"), "safetensors-format", "no begin and end"},
-      {"offsets backwards", tensor("F32", "0", "24,0"), "safetensors-format", "no begin and end"},
+      {"one offset", tensor("F32", "2,3", "0"), "safetensors-format", "not a begin and an end"},
+      {"three offsets", tensor("F32", "2,3", "0,24,24"), "safetensors-format",
+       "not a begin and an end"},
+      {"offsets backwards", tensor("F32", "0", "24,0"), "safetensors-format",
+       "not a begin and an end"},
       {"beyond the end", tensor("F32", "2,3", "4,28"), "safetensors-file", "truncated"},
       {"far beyond", tensor("F32", "2,3", "0,18446744073709551615"), "safetensors-file",
        "truncated"},
@@ -372,7 +374,7 @@ TEST_F(SafetensorsTest, ShardsAreReadAsOne) {
   save_safetensors_shards(path("e.safetensors.index.json"), {}, 1);
   EXPECT_TRUE(load_safetensors(path("e.safetensors.index.json")).empty());
   EXPECT_THAT(error_of([&] { save_safetensors_shards(path("m.json"), arrays, 1); }),
-              AllOf(StartsWith("safetensors-format"), HasSubstr("no name of an index")));
+              AllOf(StartsWith("safetensors-format"), HasSubstr("cannot be the name of an index")));
 }
 
 TEST_F(SafetensorsTest, AnIndexStaysInItsFolder) {

@@ -15,8 +15,8 @@ CodeImage::CodeImage(std::string_view bytes) {
   void* address =
       mmap(nullptr, bytes.size(), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
   if (address == MAP_FAILED) {
-    fail(codes::kOutOfMemory, fmt::format("no memory for {} of code: {}", bytes_text(bytes.size()),
-                                          std::strerror(errno)));
+    fail(codes::kOutOfMemory, fmt::format("no memory is left for {} of code: {}",
+                                          bytes_text(bytes.size()), std::strerror(errno)));
   }
   base_ = static_cast<std::byte*>(address);
   size_ = bytes.size();

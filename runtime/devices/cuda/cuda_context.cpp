@@ -295,7 +295,7 @@ void CudaContext::fail_with(cuda::CUresult result, std::string_view what) {
   fail(codes::kKernelFault, std::move(message),
        {.location = {},
         .node = "",
-        .fix = fmt::format("{}=1 shows which kernel it is", kEnvSyncLaunches.name)});
+        .fix = fmt::format("set {}=1, which shows which kernel it is", kEnvSyncLaunches.name)});
 }
 
 }  // namespace braze

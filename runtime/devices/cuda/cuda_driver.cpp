@@ -124,7 +124,7 @@ std::shared_ptr<CudaContext> open_context(const Device& device, const CudaSystem
          fmt::format("this process was forked from one that had opened the CUDA driver, so it "
                      "cannot use {}",
                      device.name()),
-         {.location = {}, .node = "", .fix = "fork before GPUs are looked for"});
+         {.location = {}, .node = "", .fix = "call fork before anything asks for GPUs"});
   }
   return std::make_shared<CudaContext>(*system.api(), device.index(), device.name());
 }

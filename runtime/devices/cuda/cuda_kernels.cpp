@@ -200,7 +200,7 @@ cuda::CUtensorMap TensorMaps::encode(CudaContext& context, const Program& progra
   if (std::ranges::find(extents, 0) != extents.end()) return map;
   if (const std::string fault = tensor_map_fault(recipe, extents); !fault.empty()) {
     fail(codes::kUnsupportedProgram,
-         fmt::format("{} copies boxes of a tensor of {}[{}], which the GPU cannot do: {}",
+         fmt::format("{} copies boxes of a tensor {}[{}], which the GPU cannot do: {}",
                      kernel_text(program, launch), name(recipe.dtype),
                      join(extents, ", ", [](int64_t e) { return std::to_string(e); }), fault));
   }
@@ -285,9 +285,10 @@ void CudaKernels::check_shape(const Launch& launch) const {
     if (phase.shared_bytes < 0) malformed(launch, "has negative shared memory");
   }
   for (const TensorMapRecipe& map : launch.tensor_maps) {
-    if (map.buffer >= launch.buffers.size()) malformed(launch, "maps a buffer that it has not");
+    if (map.buffer >= launch.buffers.size())
+      malformed(launch, "has a tensor map of a buffer that does not exist");
     const std::string fault = tensor_map_fault(map);
-    if (!fault.empty()) malformed(launch, "has a tensor map that cannot be: " + fault);
+    if (!fault.empty()) malformed(launch, "has an impossible tensor map: " + fault);
   }
 }
 
@@ -295,7 +296,7 @@ void CudaKernels::check_limits(const Launch& launch, const GpuPhase& phase,
                                cuda::CUfunction function) const {
   if (phase.shared_bytes > gpu_.block_shared_bytes) {
     fail(codes::kUnsupportedProgram,
-         fmt::format("{} needs {} of shared memory a block, {} has {}",
+         fmt::format("{} needs {} of shared memory in each block, but {} has {}",
                      kernel_text(*program_, launch),
                      bytes_text(static_cast<uint64_t>(phase.shared_bytes)), gpu_.name,
                      bytes_text(static_cast<uint64_t>(gpu_.block_shared_bytes))));

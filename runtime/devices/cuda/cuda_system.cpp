@@ -74,7 +74,7 @@ std::optional<Target> gpu_target(const GpuFacts& gpu) {
 int capability_major(const Target& target) { return target.name == "sm_90a" ? 9 : 8; }
 
 std::string why_not(const GpuFacts& gpu, const Target& target) {
-  if (target.kind != TargetKind::Gpu || target.simulated) return "it is not code for a GPU";
+  if (target.kind != TargetKind::Gpu || target.simulated) return "the code is not for a GPU";
   const char* best = row_name(gpu);
   if (!best)
     return fmt::format("{} has the compute capability {}, below 8.0", gpu.name,

@@ -67,7 +67,8 @@ std::string tensor_map_fault(const TensorMapRecipe& recipe) {
   }
   const int64_t row = recipe.box.back() * static_cast<int64_t>(size_of(recipe.dtype));
   if (row % kStrideUnit != 0) {
-    return fmt::format("a row of its box has {} bytes, no multiple of {}", row, kStrideUnit);
+    return fmt::format("a row of its box has {} bytes, which is not a multiple of {}", row,
+                       kStrideUnit);
   }
   if (recipe.swizzle > 0 && row > recipe.swizzle) {
     return fmt::format("a row of its box has {} bytes, more than its swizzle {}", row,
@@ -87,8 +88,8 @@ std::string tensor_map_fault(const TensorMapRecipe& recipe, std::span<const int6
       return fmt::format("the stride of axis {} is not below {} bytes", axis - 1, kMostStride);
     }
     if (stride % kStrideUnit != 0) {
-      return fmt::format("the stride of axis {} is {} bytes, no multiple of {}", axis - 1, stride,
-                         kStrideUnit);
+      return fmt::format("the stride of axis {} is {} bytes, which is not a multiple of {}",
+                         axis - 1, stride, kStrideUnit);
     }
   }
   return "";

@@ -43,7 +43,7 @@ TEST_F(Cuda, AChildOfAProcessThatLookedForGpusCannotUseThem) {
           EXPECT_GT(count, 0);
           EXPECT_THAT(error_of([] { filled(10, 1, "cuda:0"); }),
                       AllOf(StartsWith("forked-child"), HasSubstr("had opened the CUDA driver"),
-                            HasSubstr("fork before GPUs are looked for")));
+                            HasSubstr("call fork before anything asks for GPUs")));
           EXPECT_THAT(filled(10, 1, "cpu").to_vector<float>(), Each(1.f));
         });
         EXPECT_EQ(fate, "");

@@ -97,8 +97,8 @@ TEST(GpuTarget, IsChosenByTheComputeCapability) {
 
   EXPECT_EQ(why_not(gpu, *find_target("sm_90a")), "");
   EXPECT_EQ(why_not(gpu, *find_target("sm_80")), "");
-  EXPECT_THAT(why_not(gpu, *find_target("x86-64-v3")), HasSubstr("not code for a GPU"));
-  EXPECT_THAT(why_not(gpu, *find_target("sim:sm_90a")), HasSubstr("not code for a GPU"));
+  EXPECT_THAT(why_not(gpu, *find_target("x86-64-v3")), HasSubstr("not for a GPU"));
+  EXPECT_THAT(why_not(gpu, *find_target("sim:sm_90a")), HasSubstr("not for a GPU"));
   gpu.major = 8;
   EXPECT_THAT(why_not(gpu, *find_target("sm_90a")), HasSubstr("compute capability 8.0"));
   gpu.major = 7;
@@ -141,7 +141,8 @@ TEST(TensorMap, SaysWhatTheHardwareForbids) {
   using Extents = std::vector<int64_t>;
   EXPECT_EQ(tensor_map_fault(good, Extents{7, 12}), "");
   EXPECT_EQ(tensor_map_fault(good, Extents{7}), "") << "one axis has no stride";
-  EXPECT_THAT(tensor_map_fault(good, Extents{7, 10}), HasSubstr("40 bytes, no multiple of 16"));
+  EXPECT_THAT(tensor_map_fault(good, Extents{7, 10}),
+              HasSubstr("40 bytes, which is not a multiple of 16"));
   EXPECT_THAT(tensor_map_fault(good, Extents{7, (int64_t{1} << 32) + 4}), HasSubstr("4294967300"));
   EXPECT_THAT(tensor_map_fault(good, Extents{7, int64_t{1} << 31, int64_t{1} << 31}),
               HasSubstr("1099511627776"));
