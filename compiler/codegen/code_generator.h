@@ -1,8 +1,8 @@
-// code_generator.h — Kernel IR to machine code.
+// code_generator.h — the translation of Kernel IR to machine code.
 //
-// The last step of the compiler. On the CPU a verified kernel becomes one flat image of x86-64 code
-// and constants that can be mapped anywhere and called from any thread. On a GPU it becomes PTX,
-// and where an assembler is at hand a cubin. Neither imports anything.
+// This is the last step of the compiler. For a CPU, a verified kernel becomes one flat image of
+// x86-64 code and constants, which can be mapped anywhere and called from any thread. For a GPU it
+// becomes PTX, and a cubin if this machine has an assembler. Neither imports anything.
 #pragma once
 
 #include <string>
@@ -26,7 +26,7 @@ inline constexpr Code kNvrtcRefused{"nvrtc-refused", ErrorKind::Internal,
                                     "NVRTC refused a kernel that was generated."};
 }  // namespace codes
 
-/// Processor seconds that each step of one generation took.
+/// The processor time of each step of one generation, in seconds.
 struct CodegenTimes {
   double translate = 0;  ///< Kernel IR to LLVM IR
   double optimize = 0;   ///< LLVM IR to LLVM IR
@@ -36,45 +36,47 @@ struct CodegenTimes {
   double total() const { return translate + optimize + emit + link + assemble; }
 };
 
-/// The image of `kernel` for a CPU target ("x86-64-v3", "x86-64-v4"): Artifact format "image", one
-/// entry per phase. The kernel must be free of findings; InvalidArgument names the first statement
-/// that is not Kernel IR. May be called from several threads at once.
+/// Generates the image of `kernel` for a CPU target ("x86-64-v3", "x86-64-v4"): an Artifact of the
+/// format "image", with one entry for each phase. The kernel must have no findings. Otherwise
+/// InvalidArgument names the first statement that is not Kernel IR. Several threads may call it at
+/// once.
 Artifact generate_image(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 
-/// Whether PTX becomes machine code here or where it is loaded.
+/// Whether PTX is assembled here or when it is loaded.
 enum class Assembly : uint8_t { IfPossible, Never };
 
-/// The code of `kernel` for a GPU target: a cubin with the assembler's facts, or PTX where this
-/// machine has no assembler. Errors as generate_image; Internal if the assembler refuses it.
+/// Generates the code of `kernel` for a GPU target: a cubin with the facts that the assembler
+/// reports, or PTX if this machine has no assembler. Errors are as for generate_image; Internal if
+/// the assembler refuses the PTX.
 Artifact generate_gpu(const Kernel& kernel, const Target& target,
                       Assembly assembly = Assembly::IfPossible, CodegenTimes* times = nullptr);
 
-/// The same by the other way: CUDA C++, which NVRTC compiles to PTX. Unsupported if this machine
-/// has no NVRTC. Its time counts as emission.
+/// The same through CUDA C++, which NVRTC compiles to PTX. Unsupported if this machine has no
+/// NVRTC. Its time counts as emission.
 Artifact generate_nvrtc(const Kernel& kernel, const Target& target,
                         Assembly assembly = Assembly::IfPossible, CodegenTimes* times = nullptr);
-/// The PTX that NVRTC makes of `kernel`.
+/// The PTX that NVRTC makes from `kernel`.
 std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* times = nullptr);
 /// `kernel` as CUDA C++.
 std::string cuda_text(const Kernel& kernel);
-/// "NVRTC 13.0"; empty where there is none.
+/// The name and version, such as "NVRTC 13.0"; empty if this machine has no NVRTC.
 std::string nvrtc_name();
-/// The same with what tells builds of one version apart; "none" where there is none.
+/// The same with what tells builds of one version apart; "none" if this machine has no NVRTC.
 std::string nvrtc_identity();
-/// "22.1.3".
+/// The version of LLVM, such as "22.1.3".
 std::string llvm_version();
 
-/// The machine code of a GPU's artifact as text, where this machine has an assembler and nvdisasm;
-/// else a comment.
+/// The machine code of a GPU artifact as text, if this machine has an assembler and nvdisasm;
+/// otherwise a comment that says what is missing.
 std::string gpu_machine_text(const Artifact& artifact);
 
-/// The name of a phase's function on a GPU.
+/// The name of the function of a phase on a GPU.
 std::string gpu_entry_name(const Kernel& kernel, size_t phase);
 
 /// The optimized LLVM IR of `kernel`, for people.
 std::string llvm_text(const Kernel& kernel, const Target& target);
-/// Its assembly: for people that of a CPU; of a GPU ("sm_90a", "sm_80") PTX, with one function
-/// `<kernel>_p<phase>` for each phase.
+/// The assembly of `kernel`. For a CPU it is for people. For a GPU ("sm_90a", "sm_80") it is PTX
+/// with one function `<kernel>_p<phase>` for each phase.
 std::string assembly_text(const Kernel& kernel, const Target& target,
                           CodegenTimes* times = nullptr);
 

@@ -1,12 +1,12 @@
 // instruction_text.h — the rows of ir/code/instructions.def as inline assembly, for both GPU code
 // generators.
 //
-// A generator turns an instruction's operands into registers, operand by operand:
-//   i  one of 32 bits                      #  none: it stands in the text
-//   p q  the address in shared memory, 32 bits; then the rank, where a block is named
-//   m n  likewise                          P  the address in device memory, 64 bits
-//   t  the map's address, 64 bits, then the coordinates outermost first, 32 bits each
-//   T  the map's address                   v V  one for each element
+// A generator turns the operands of an instruction into registers, operand by operand:
+//   i  one of 32 bits                      #  none; the operand is a part of the text
+//   p q  the address in shared memory, 32 bits; then the rank, if a block is named
+//   m n  the same                          P  the address in device memory, 64 bits
+//   t  the address of the map, 64 bits, then the coordinates, outermost first, 32 bits each
+//   T  the address of the map              v V  one for each element
 //   M B  the descriptor, 64 bits; or one for each element
 #pragma once
 
@@ -18,8 +18,9 @@
 
 namespace braze::codegen {
 
-/// One instruction as inline assembly. In `text` "$0" .. are the results' registers, then the
-/// inputs'. Register classes are letters: r 32 bits, l 64 bits, f f32, d f64.
+/// One instruction as inline assembly. In `text`, "$0" ... are the registers of the results,
+/// followed by those of the inputs. Register classes are letters: r for 32 bits, l for 64 bits, f
+/// for f32, d for f64.
 struct AsmText {
   std::string text;
   std::string results;
@@ -29,7 +30,7 @@ struct AsmText {
   bool converges = false;  ///< the threads of a warp must be together
 };
 
-/// Registers of one operand: how many, and what is known of them.
+/// The registers of one operand: their number and their properties.
 struct AsmOperand {
   size_t registers = 0;
   char letter = 'r';                ///< of a value's
@@ -38,19 +39,20 @@ struct AsmOperand {
   std::optional<MatrixLayout> matrix;
 };
 
-/// `results` is the number of registers and the letter of each result.
+/// `results` holds the number of registers and the letter of each result.
 AsmText asm_text(const InstructionOp& op, const std::vector<AsmOperand>& operands,
                  const std::vector<AsmOperand>& results);
 
-/// The register class of a value's elements: f16x2 and bf16x2 pairs are r. Null for a type that no
-/// instruction takes.
+/// The register class of a value's elements. Pairs of f16 or bf16 (f16x2, bf16x2) are r. Null for a
+/// type that no instruction takes.
 std::optional<char> register_letter(const ValueType& type);
 
-/// The bits of a shared address that a descriptor takes: in a cluster the others name the block.
+/// The bits of a shared address that a descriptor takes. In a cluster, the other bits name the
+/// block.
 inline constexpr uint32_t kDescriptorAddress = 0x3ffff;
 
-/// The upper half of the descriptor of a wgmma operand; the lower is the address and the leading
-/// stride, both in units of 16 bytes: address | leading << 16.
+/// The upper half of the descriptor of a wgmma operand. The lower half is the address and the
+/// leading stride, both in units of 16 bytes: address | leading << 16.
 uint32_t descriptor_high(const MatrixLayout& layout);
 
 }  // namespace braze::codegen

@@ -1,8 +1,8 @@
-// llvm_p.h — what the files of this folder share. LLVM's own headers stay in the .cpp files
-// and in translator_p.h, which is private to some of them.
+// llvm_p.h — declarations that the files of this folder share. Only the .cpp files, and
+// translator_p.h, which is private to some of them, include the headers of LLVM.
 //
 //   translate*.cpp    Kernel -> llvm::Module: loops, accesses, index expressions; for every machine
-//   region_uses.cpp   what a region of a kernel reads and stores to
+//   region_uses.cpp   the values and memory that a region of a kernel reads and stores to
 //   rows.cpp          machine rows -> instructions
 //   emit.cpp          the steps of one generation; passes over LLVM IR
 //   image.cpp         x86-64: entry functions, target machine, object, image
@@ -34,11 +34,11 @@ namespace braze {
 struct CodegenTimes;
 }
 
-// Hidden: their types are those of an LLVM that nobody else may meet.
+// Hidden, because their types belong to an LLVM that no other code in the process may see.
 namespace braze {
 namespace [[gnu::visibility("hidden")]] codegen {
 
-/// The function of a phase and what its parameters hold, valid in all of its blocks.
+/// The function of a phase, and the values of its parameters, which are valid in all its blocks.
 struct Entry {
   llvm::Function* function = nullptr;
   std::vector<llvm::Value*> pointers;  ///< by memory; null for those that the body places
@@ -46,14 +46,14 @@ struct Entry {
   std::vector<llvm::Value*> maps;      ///< the addresses of tensor maps
 };
 
-/// What differs between machines: the entry function, how instances are numbered, where memories
-/// lie; and the facts by which the translator and the rows choose instructions.
+/// The differences between machines: the entry function, the numbering of instances, the places of
+/// memories, and the facts by which the translator and the rows choose instructions.
 class Machine {
  public:
   virtual ~Machine() = default;
 
-  /// Whether one thread runs one lane: guards are branches, loads go out where they stand, index
-  /// arithmetic takes 32 bits where that is proven.
+  /// Whether one thread runs one lane. Guards are then branches, loads are issued in place, and
+  /// index arithmetic uses 32 bits if that is proven to be enough.
   bool simt = false;
   bool avx512 = false;  ///< F, BW, DQ, VL: mask registers for every element size
   int vector_bytes = 32;
@@ -62,29 +62,29 @@ class Machine {
   using Index = std::function<llvm::Value*(const Expr&)>;
   using Body = std::function<void(const Names&)>;
 
-  /// Makes the function of phase `number` and reads its parameters; `b` is left where its work
-  /// begins.
+  /// Makes the function of phase `number` and reads its parameters. Afterwards `b` inserts at the
+  /// beginning of the phase's work.
   virtual Entry enter(const Kernel& kernel, size_t number, llvm::Module& module,
                       llvm::IRBuilderBase& b) const = 0;
-  /// Emits `body` so that it runs for every instance of the call, with its index symbols.
-  /// `index` evaluates an expression over sizes.
+  /// Emits `body` so that it runs for every instance of the call, with the index symbols of the
+  /// instance. `index` evaluates an expression over sizes.
   virtual void instances(const Phase& phase, const Entry& entry, llvm::IRBuilderBase& b,
                          const Index& index, const Body& body) const = 0;
-  /// The address of local or shared memory that lies `offset` bytes into its space.
+  /// The address of local or shared memory at `offset` bytes in its space.
   virtual llvm::Value* place(const Memory& memory, int64_t bytes, int64_t offset,
                              const Entry& entry, llvm::IRBuilderBase& b) const = 0;
-  /// Ends the function. `streams`: some store went past the caches.
+  /// Ends the function. `streams` says whether some store bypassed the caches.
   virtual void leave(bool streams, llvm::IRBuilderBase& b) const = 0;
   /// What every function needs, whichever file made it.
   virtual void set_attributes(llvm::Function& function) const = 0;
 };
 
-/// How a value of dtype x lanes stands in registers: bool is i1, f16 and bf16 are their bits as
-/// i16; one lane is a scalar.
+/// The LLVM type of a value with these lanes in registers: bool is i1, f16 and bf16 are their bits
+/// as i16, and one lane is a scalar.
 llvm::Type* register_type(llvm::LLVMContext& context, DType dtype, int32_t lanes);
-/// The same in memory, where bool is a byte.
+/// The same in memory, where a bool is a byte.
 llvm::Type* memory_type(llvm::LLVMContext& context, DType dtype, int32_t lanes);
-/// An element's bits in every lane.
+/// A constant with these bits of an element in every lane.
 llvm::Constant* literal(llvm::LLVMContext& context, DType dtype, uint64_t bits, int32_t lanes);
 
 /// Emits a machine row on operands in registers, with the semantics of machine_semantics.h.
@@ -93,24 +93,25 @@ llvm::Value* emit_row(llvm::IRBuilderBase& builder, const Machine& machine, Elem
                       DType operand, DType result, int32_t lanes,
                       std::span<llvm::Value* const> operands);
 
-/// Inline assembly has its statement's address for LLVM's `srcloc`, the number that reports name it
-/// by.
+/// Inline assembly carries the address of its statement in LLVM's `srcloc`, the number by which
+/// reports name it.
 std::unique_ptr<llvm::Module> translate(const Kernel& kernel, const Machine& machine,
                                         llvm::LLVMContext& context);
 
-/// A machine as this folder and as LLVM sees it.
+/// A machine as this folder and LLVM describe it.
 struct Backend {
   const Machine& machine;
   llvm::TargetMachine& target;
   const char* triple;
 };
-/// Unsupported if the target has none. What LLVM keeps for it belongs to the calling thread.
+/// Unsupported if there is no machine for the target. The objects that LLVM keeps for it belong to
+/// the calling thread.
 Backend x86_backend(const Target& target);
 Backend nvptx_backend(const Target& target);
 
 enum class Emission : uint8_t { LlvmText, Assembly, Object };
 
-/// Translates, optimizes and writes a kernel.
+/// Translates a kernel, optimizes it and writes its code.
 std::string emit(const Kernel& kernel, const Backend& backend, Emission emission,
                  CodegenTimes& times);
 

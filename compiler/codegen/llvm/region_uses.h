@@ -1,4 +1,5 @@
-// region_uses.h — what the statements of a region, and of regions within it, read and store to.
+// region_uses.h — the values and memory that the statements of a region, and of the regions inside
+// it, read and store to.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +14,7 @@
 namespace braze {
 namespace [[gnu::visibility("hidden")]] codegen {
 
-/// Of one kernel, which must outlive it.
+/// The uses of all regions of one kernel, which must outlive this object.
 class RegionUses {
  public:
   struct Uses {
@@ -24,9 +25,9 @@ class RegionUses {
 
   explicit RegionUses(const Kernel& kernel);
 
-  /// Computed once; valid as long as this.
+  /// Computed once. Valid as long as this object.
   const Uses& of(const Region& region);
-  /// Adds the values that an index expression reads by %name.
+  /// Adds the values that an index expression names as %name.
   void values_in(const Expr& e, std::vector<ValueId>& out) const;
   ValueId value_named(const std::string& symbol) const;
 

@@ -6,15 +6,15 @@
 //   translate_threads.cpp   loads and stores of one GPU thread, its instructions, its roles
 //
 // Notation
-//   element    one vector (or scalar) of a register array, by its row-major number; the unit of
-//              everything here
-//   position   what e0, e1 .. and `lane` are in one element
-//   slot       what is known of a Kernel value: its statement and the elements emitted so far
+//   element    one vector (or scalar) of a register array, by its row-major number. All code here
+//              works on elements
+//   position   the values of e0, e1 .. and `lane` in one element
+//   slot       the state of a Kernel value: its statement, and the elements emitted so far
 //
-// Values are emitted at their first use, element by element, so that a chain of operations on an
-// array runs depth first and holds few registers. Three rules keep that sound. A store first emits
-// the loads of its memory that are still pending. A nested region starts after everything that it
-// uses from outside. What is emitted in a region is forgotten when it ends.
+// Values are emitted at their first use, element by element. A chain of operations on an array thus
+// runs depth first and needs few registers. Three rules keep this correct. A store first emits the
+// pending loads of its memory. Everything that a nested region uses from outside is emitted before
+// the region starts. Elements that are emitted in a region are forgotten when the region ends.
 #pragma once
 
 #include <llvm/IR/DIBuilder.h>
@@ -49,7 +49,7 @@ using llvm::Value;
 int64_t flatten(const std::vector<int64_t>& at, const std::vector<int64_t>& extents);
 std::vector<int64_t> unflatten(int64_t index, const std::vector<int64_t>& extents);
 
-// rest + sum((axes[i] + strides[i]) * e_i) + lane * lane; strides are what is no constant.
+// rest + sum((axes[i] + strides[i]) * e_i) + lane * lane. `strides` holds the non-constant parts.
 struct Affine {
   Expr rest;
   std::vector<int64_t> axes;
@@ -68,7 +68,7 @@ struct Affine {
   }
 };
 
-// What the position symbols are while an index expression is evaluated.
+// The values of the position symbols while an index expression is evaluated.
 struct Position {
   std::vector<int64_t> at;  // e0, e1 ..
   std::vector<int64_t> extents;
@@ -82,9 +82,9 @@ class Translator {
   std::unique_ptr<llvm::Module> run();
 
  private:
-  // An access cut off by one count: elements of a group (equal but for axes that the count sees)
-  // are `span` consecutive places, of which those below `count` exist. If that is not all of them,
-  // the places are a copy on the stack.
+  // An access whose guard is one count. The elements of a group (which are equal except for axes
+  // that the count sees) are `span` consecutive places, and those below `count` exist. If some do
+  // not exist, a copy on the stack takes their place.
   struct Tail {
     std::vector<bool> inside;     // the axis runs within a group
     std::vector<int64_t> groups;  // extents of the other axes; 1 inside
@@ -96,7 +96,7 @@ class Translator {
     std::vector<Value*> base;    // and where the access finds them
   };
 
-  // One load or store: everything that its elements share.
+  // One load or store, with everything that its elements share.
   struct Access {
     MemoryId memory;
     ValueType type;
@@ -128,7 +128,8 @@ class Translator {
     std::shared_ptr<Access> access;  // of a load: what its elements share
   };
 
-  // What one instruction moves: an element, or a lane of it where they lie apart or some are cut.
+  // The part that one instruction moves: an element, or one lane of it if the lanes are not
+  // adjacent or some do not exist.
   struct Piece {
     Value* at = nullptr;
     Value* condition = nullptr;  // null: always
@@ -138,7 +139,7 @@ class Translator {
     std::vector<Piece> apart = {};  // what to move of a vector that is not there as a whole
   };
 
-  // Registers of an instruction: its operands' values, one after the other.
+  // The registers of an instruction: the values of its operands, one after the other.
   struct Registers {
     std::vector<AsmOperand> operands;
     std::vector<Value*> values;
@@ -218,7 +219,7 @@ class Translator {
   void force_loads(const std::function<bool(MemoryId)>& concerns);
   void force(ValueId id);
 
-  // Values: their elements, emitted at the first use.
+  // Values: their elements, which are emitted at the first use.
   Value* element(ValueId id, int64_t i);
   Value* element(const ValueOperand& o, int64_t i, int32_t lanes);
   Value* broadcast_element(const ValueOperand& o, int64_t i, const std::vector<int64_t>& extents,
@@ -238,14 +239,14 @@ class Translator {
   Value* fold_axes(const FoldOp& op, const ValueType& type, std::vector<int64_t> at, size_t count);
   Value* emit_iota(const Expr& e, const ValueType& type, int64_t i);
 
-  // Index expressions: uniform, or at a position.
+  // Index expressions, uniform or at a position.
   Position position_of(const ValueType& type, int64_t i) const {
     return {unflatten(i, type.extents), type.extents, type.lanes, {}};
   }
   bool is_positional(const Expr& e) const;
   bool varies_by_lane(const Expr& e) const;
   static bool is_narrow(Interval range) { return range.min >= INT32_MIN && range.max <= INT32_MAX; }
-  // The type in which a range of index values is computed.
+  // The type in which index values of a range are computed.
   llvm::IntegerType* index_type(Interval range) {
     return machine_.simt && is_narrow(range) ? b_.getInt32Ty() : b_.getInt64Ty();
   }
@@ -262,7 +263,7 @@ class Translator {
   Value* compare(const IndexComparison& comparison, const Position& position);
   std::optional<Affine> affine(const Expr& e, size_t rank) const;
 
-  // Accesses: what all elements of one share, their addresses, their guards.
+  // Accesses: the parts that all elements of an access share, addresses and guards.
   template <class Op>
   Access make_access(const Op& op, const ValueType& type);
   Value* address_of(MemoryId memory, Value* index);
@@ -287,7 +288,7 @@ class Translator {
   Value* dummy();
   llvm::MDNode* unlikely();
 
-  // Tails: accesses cut off by a count, through a copy on the stack.
+  // Tails: accesses that a count limits, by a copy on the stack.
   std::shared_ptr<Tail> find_tail(const Access& access) const;
   void open_tail(Access& access, std::optional<uint64_t> fill);
   void close_tail(Access& access);
@@ -370,7 +371,7 @@ class Translator {
   bool waits_for_others_ = false;  // kernels before this one may still write its parameters
   std::unordered_map<llvm::Constant*, llvm::GlobalVariable*> fills_;
 
-  // Of the phase at hand.
+  // The state of the current phase.
   Entry phase_;
   const Phase* code_ = nullptr;
   const Statement* statement_ = nullptr;  // that is emitted

@@ -1,7 +1,8 @@
-// cuda_preamble.h — the functions that every CUDA C++ kernel begins with.
+// cuda_preamble.h — the functions at the beginning of every CUDA C++ kernel.
 //
-// They give the machine rows of ir/ops/machine_semantics.h where C++ has no operator with exactly
-// that meaning. No header is included, as the front end would take longer than the kernel.
+// They implement the machine rows of ir/ops/machine_semantics.h for which C++ has no operator with
+// exactly that meaning. They include no header, because compiling a header would take longer than
+// compiling the kernel.
 #pragma once
 
 namespace braze::codegen {

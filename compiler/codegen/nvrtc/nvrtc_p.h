@@ -1,4 +1,4 @@
-// nvrtc_p.h — Kernel IR as CUDA C++, the second way to code for NVIDIA GPUs.
+// nvrtc_p.h — Kernel IR as CUDA C++, which is the second way to code for NVIDIA GPUs.
 //
 //   cuda_text.cpp   Kernel -> CUDA C++
 //   cuda_rows.cpp   machine rows -> expressions
@@ -12,11 +12,11 @@
 
 namespace braze::codegen {
 
-/// What every kernel's text begins with.
+/// The text at the beginning of every kernel.
 std::string cuda_preamble();
-/// The C++ type of an element: f16 and bf16 are their bits.
+/// The C++ type of an element. f16 and bf16 are represented by their bits.
 std::string_view cuda_type(DType dtype);
-/// An element by its bits.
+/// A literal of an element with these bits.
 std::string cuda_literal(DType dtype, uint64_t bits);
 /// A machine row on operands that are names or literals; `operand` is their dtype (of y and z for
 /// select).
