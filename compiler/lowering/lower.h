@@ -1,7 +1,7 @@
-// lower.h — tile program + Target -> kernel.
+// lower.h — the lowering of a tile program to a kernel for a Target.
 //
-// The rules are those of docs/ir/languages.md sections 5 and 10, and carry its numbers
-// (L1, D1 ...) in the code. The lowering changes no rounding and no order.
+// It follows the rules of docs/ir/languages.md, sections 5 and 10. The code names them by their
+// numbers (L1, D1 ...). The lowering changes no rounding and no order.
 #pragma once
 
 #include "ir/code/code.h"
@@ -9,8 +9,8 @@
 
 namespace braze {
 
-/// Lowers a plain tile program for a CPU or a GPU, a pipelined one for its target. Unsupported where
-/// a rule is missing; Internal on a program that its verifier would refuse.
+/// Lowers a plain tile program for a CPU or a GPU, or a pipelined one for its target. Unsupported
+/// if a rule is missing; Internal for a program that its verifier would refuse.
 Kernel lower(const TileProgram& program, const Target& target);
 
 }  // namespace braze

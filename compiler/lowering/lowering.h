@@ -1,6 +1,6 @@
-// lowering.h — what the lowerings of plain tile programs share: memory, places, guards, rows and
-// control flow. How a tile becomes lanes and arrays, and how elements of one tile meet, is a
-// machine's: cpu.cpp and gpu.cpp.
+// lowering.h — the parts that the lowerings of plain tile programs share: memory, places, guards,
+// rows and control flow. cpu.cpp and gpu.cpp decide how a tile becomes lanes and arrays, and how
+// the elements of one tile are combined.
 #pragma once
 
 #include <map>
@@ -17,7 +17,7 @@ namespace braze {
 
 using Positions = std::unordered_map<std::string, Expr>;
 
-/// The parts of any lowering of tile programs: signature, names, addresses.
+/// The common parts of all lowerings of tile programs: signature, names, addresses.
 class ProgramLowering {
  public:
   virtual ~ProgramLowering() = default;
@@ -27,10 +27,10 @@ class ProgramLowering {
  protected:
   ProgramLowering(const TileProgram& program, const Target& target);
 
-  /// Space and offset of a buffer of the tile program: L16, D2.
+  /// The space and the offset of a buffer of the tile program: L16, D2.
   virtual void place_buffer(Memory& lowered, int64_t bytes) = 0;
 
-  /// Name, symbols, parameters, workspaces.
+  /// Lowers the name, symbols, parameters and workspaces.
   void lower_signature();
   void add_memory(MemoryId id);
   Expr uniform(const Expr& e) const { return e.substitute(renamed_); }
@@ -57,7 +57,7 @@ class ProgramLowering {
   ValueOperand swapped(const ValueOperand& value, int64_t distance) {
     return shuffled(Instruction::shfl_bfly, value, distance);
   }
-  /// What one of the shfl rows brings from another lane.
+  /// The value that one of the shfl rows reads from another lane.
   ValueOperand shuffled(Instruction shuffle, const ValueOperand& value, int64_t distance);
   static bool needs_word(DType dtype);
   ValueOperand as_word(const ValueOperand& value);
@@ -74,7 +74,7 @@ class ProgramLowering {
   Positions renamed_;  // "%tile value" -> "%kernel value"
 };
 
-/// Plain programs.
+/// The lowering of plain programs.
 class Lowering : public ProgramLowering {
  public:
   Kernel run();
@@ -84,54 +84,56 @@ class Lowering : public ProgramLowering {
 
   // --- A machine's part -------------------------------------------------------------------------
 
-  /// Before and after the statements of a phase; `lowered` is the phase to be.
+  /// Called before and after the statements of a phase. `lowered` is the phase under construction.
   virtual void begin_phase(Phase& lowered) = 0;
   virtual void end_phase(Phase& lowered) = 0;
-  /// The kernel's type of a tile type: L1, D3. Scalars stay scalars.
+  /// The type in the kernel of a tile type: L1, D3. Scalars stay scalars.
   virtual ValueType lower_type(const ValueType& tile) const = 0;
-  /// The element of a tile along an axis, over positions of its lowered type: L2, D3.
+  /// The index of a tile's element along an axis, over positions of its lowered type: L2, D3.
   virtual Expr position(size_t axis, const ValueType& tile, const ValueType& lowered) const = 0;
-  /// Whether lanes of the lowered type lie beyond the tile's innermost extent: L3.
+  /// Whether some lanes of the lowered type are beyond the tile's innermost extent: L3.
   virtual bool padded(const ValueType& tile, const ValueType& lowered) const = 0;
-  /// What must hold besides a store's own guard, so that one thread stores an element: D5.
+  /// The condition, besides the store's own guard, by which one thread stores an element: D5.
   virtual Condition single_store(const ValueType& tile) const = 0;
-  /// Called before accesses to buffers and before the loops that make them: D16. `slot` is the
-  /// access's first coordinate, if it is uniform: accesses whose slots differ do not meet.
+  /// Called before accesses to buffers and before the loops that contain them: D16. `slot` is the
+  /// first coordinate of the access, if it is uniform. Accesses with different slots do not
+  /// conflict.
   virtual void before_access(MemoryId kernel_memory, bool store,
                              const std::optional<Expr>& slot = {}) = 0;
   virtual void enter_loop(const ForOp& loop) = 0;
-  /// Called behind the last statement of a phase or of a loop's body.
+  /// Called after the last statement of a phase or of a loop's body.
   virtual void end_body() {}
   virtual void leave_loop() = 0;
-  /// Called around the two branches of an `if`, and behind each, also where the second is empty.
+  /// Called around the two branches of an `if`, and after each, also if the second is empty.
   virtual void enter_branches() {}
   virtual void leave_branch() {}
   virtual void leave_branches() {}
-  /// Lowers copies from device memory to buffers that begin at a statement of the region, and says
-  /// how many statements they are; 0 if they are to be lowered as a load and a store each.
+  /// Lowers copies from device memory to buffers that begin at a statement of the region. Returns
+  /// the number of statements that this covers, or 0 if each copy is to be lowered as a load and a
+  /// store.
   virtual size_t lower_copies(const Region&, size_t) { return 0; }
-  /// What a condition on the elements of an access says of its vectors.
+  /// What a condition on the elements of an access implies for its vectors.
   virtual Condition per_vector(Condition condition, int32_t) const { return condition; }
-  /// Fails if operands do not lie where the result does.
+  /// Fails if operands are not in the same places as the result.
   virtual void check_row(const RowOp& op, const Statement& s) const = 0;
   virtual void lower_fold(const FoldOp& op, const Statement& s) = 0;
   virtual void lower_arg_fold(const ArgFoldOp& op, const Statement& s) = 0;
   virtual void lower_scan(const TileScanOp& op, const Statement& s) = 0;
-  /// Whether a view renames registers, so that no element moves: L14.
+  /// Whether a view only renames registers, and no element moves: L14.
   virtual bool renames(const ViewOp& op, const ValueType& from, const ValueType& to) const = 0;
   virtual ValueOperand rename(const ViewOp& op, const ValueOperand& value, const Statement& s);
-  /// Elements between the rows of a tile that is moved by a transpose.
+  /// The distance, in elements, between the rows of a tile that a transpose moves.
   virtual int64_t row_padding(const ValueType& tile) const = 0;
   virtual void lower_dot(const TileDotOp&, const Statement& s) { not_lowered("dot", s); }
   virtual void lower_ticket(const TicketOp& op, const Statement& s) = 0;
 
   // --- Shared by the machines -------------------------------------------------------------------
 
-  /// The loops and branches around the statement at hand, the outermost first.
+  /// The loops and branches around the current statement, outermost first.
   const std::vector<const Statement*>& enclosing() const { return enclosing_; }
 
   Positions positions(const ValueType& tile, const ValueType& lowered) const;
-  /// The first coordinate of a place, over the kernel's names, if all elements have it.
+  /// The first coordinate of a place, over the kernel's names, if it is the same for all elements.
   std::optional<Expr> uniform_slot(const std::vector<Expr>& at) const;
   void lower_region(const Region& region);
   Region region(const Region& body, const std::function<void()>& at_end = {});
@@ -141,21 +143,21 @@ class Lowering : public ProgramLowering {
   ValueOperand splat_to(const ValueOperand& operand, const ValueType& result);
   ValueOperand select_inside(const ValueOperand& value, const ValueType& tile,
                              const ValueType& type, uint64_t identity);
-  /// The fold's steps over pairs along one axis of the register arrays: L11.
+  /// The steps of a fold over pairs along one axis of the register arrays: L11.
   std::pair<ValueOperand, ValueOperand> arg_fold_array(bool is_max, ValueOperand values,
                                                        ValueOperand indices, size_t axis);
   /// The same over lanes.
   std::pair<ValueOperand, ValueOperand> arg_fold_lanes(bool is_max, ValueOperand values,
                                                        ValueOperand indices);
-  /// (v, i) against (w, j): see `reduce argmax` of the language page.
+  /// Combines (v, i) and (w, j): see `reduce argmax` in docs/ir/languages.md.
   std::pair<ValueOperand, ValueOperand> better(bool is_max, const ValueOperand& v,
                                                const ValueOperand& i, const ValueOperand& w,
                                                const ValueOperand& j);
-  /// The scan's steps along one axis of the register arrays: L12.
+  /// The steps of a scan along one axis of the register arrays: L12.
   ValueOperand scan_array(const TileScanOp& op, const ValueOperand& value, size_t axis);
-  /// The same over a list, which stands in the scan's order; not exclusive.
+  /// The same over a list in the order of the scan; not exclusive.
   void scan_list(const TileScanOp& op, std::vector<ValueOperand>& list);
-  /// The elements of a register array in row-major order, and the array that they make.
+  /// The elements of a register array in row-major order, and the array of such elements.
   std::vector<ValueOperand> array_elements(const ValueOperand& value);
   ValueOperand packed(std::vector<ValueOperand> elements, const ValueType& type);
   ValueOperand fold_lanes(Monoid monoid, const ValueOperand& value);
@@ -195,7 +197,7 @@ class Lowering : public ProgramLowering {
 };
 
 int64_t power_of_two_at_least(int64_t n);
-/// Of the elements of a tile in row-major order.
+/// The strides of the elements of a tile in row-major order.
 std::vector<int64_t> dense_strides(const ValueType& tile);
 
 Kernel lower_for_cpu(const TileProgram& program, const Target& target);

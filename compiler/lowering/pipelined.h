@@ -1,10 +1,10 @@
-// pipelined.h — pipelined tile programs as kernels for a GPU: section 10 of
-// docs/ir/languages.md, whose rule numbers stand in the code.
+// pipelined.h — the lowering of pipelined tile programs to kernels for a GPU. It follows section 10
+// of docs/ir/languages.md, and the code names the rules by their numbers.
 //
-// pipelined.cpp makes phases, roles, channels and barriers; pipelined_values.cpp what happens in
-// registers and between them and memory; pipelined_copies.cpp bulk copies; pipelined_dots.cpp
-// matrix instructions; pipelined_moves.cpp what changes threads; pipelined_meetings.cpp reductions
-// over a cluster and tickets.
+// pipelined.cpp lowers phases, roles, channels and barriers; pipelined_values.cpp operations on
+// registers and their loads and stores; pipelined_copies.cpp bulk copies; pipelined_dots.cpp matrix
+// instructions; pipelined_moves.cpp moves between threads; pipelined_meetings.cpp reductions over a
+// cluster, and tickets.
 #pragma once
 
 #include <map>
@@ -28,7 +28,7 @@ class PipelinedLowering : public ProgramLowering {
  private:
   // --- Phases, roles, channels: pipelined.cpp ---------------------------------------------------
 
-  // An object in shared memory, placed when all are known.
+  // An object in shared memory. Objects are placed when all of them are known.
   struct SharedObject {
     MemoryId memory;
     int64_t bytes = 0, align = 128;
@@ -40,7 +40,7 @@ class PipelinedLowering : public ProgramLowering {
     int64_t releases = 0;  // arrivals that empty a slot
     int64_t fills = 1;     // arrivals that fill a slot: of thread 0, or of all who copy
   };
-  // The role whose copies run the statements at hand.
+  // The role whose copies run the current statements.
   struct Role {
     const CopiesOp* op = nullptr;
     int64_t first_warp = 0;
@@ -52,14 +52,14 @@ class PipelinedLowering : public ProgramLowering {
     bool copies = false;  // by all threads
     int64_t threads() const { return op->warps * kWarpThreads; }
   };
-  // D16: what happened to a buffer since the last barrier of the copy.
+  // D16: the accesses to a buffer since the last barrier of the copy.
   struct Pending {
     bool stored = false, loaded = false;
   };
   struct BarrierState {
     std::map<MemoryId, Pending> buffers;
     bool store_waited = false;
-    /// Where two ways meet, what either has left is so.
+    /// After a branch, the accesses of both ways count.
     void add(const BarrierState& other) {
       for (const auto& [memory, pending] : other.buffers) {
         buffers[memory].stored |= pending.stored;
@@ -113,13 +113,14 @@ class PipelinedLowering : public ProgramLowering {
 
   // --- Registers: pipelined_values.cpp ----------------------------------------------------------
 
-  // A tile in a thread's registers: D3. An axis of extent 1 stands for a digit that it lacks.
+  // A tile in the registers of a thread: D3. An axis of extent 1 stands for a digit that the tile
+  // does not have.
   struct TileValue {
     ValueOperand value;
     std::vector<RegisterDigit> axes;
     bool flat = false;  // one array axis for all digits
   };
-  // Where a tile's elements lie in the array, perhaps with neighbours as lanes.
+  // The places of a tile's elements in the array, perhaps with neighbouring elements as lanes.
   struct ArrayForm {
     std::vector<RegisterDigit> axes;
     int64_t lanes = 1;
@@ -144,7 +145,7 @@ class PipelinedLowering : public ProgramLowering {
   Condition single_store(const Layout& layout) const;
   static bool uses(const Layout& layout, Resource resource);
   static std::vector<Digit> thread_digits(const Layout& layout);
-  /// The number of a thread among those of the digits, and how many there are.
+  /// The number of a thread among those of the digits, and the number of such threads.
   std::pair<Expr, int64_t> number_among(const std::vector<Digit>& digits) const;
   Guard lower_guard(const Guard& guard, MemoryId memory, const std::vector<Expr>& at,
                     const ArrayForm& form) const;
@@ -167,15 +168,15 @@ class PipelinedLowering : public ProgramLowering {
 
   // --- On-chip storage: pipelined_copies.cpp ----------------------------------------------------
 
-  // A part of a buffer or slot: the memory object, where the buffer or slot begins in it, and the
-  // part's first element.
+  // A part of a buffer or slot: the memory object, the offset of the buffer or slot in it, and the
+  // first element of the part.
   struct OnChip {
     MemoryId tile;    // the buffer or field
     MemoryId memory;  // of the kernel
     Expr base;
     std::vector<Expr> offsets;
   };
-  // The last two axes of a buffer or field, cut in panels.
+  // The last two axes of a buffer or field, divided into panels.
   struct Matrix {
     int64_t rows = 1, columns = 1, panel = 1;  // elements; `panel` of a row
     int64_t elements() const { return rows * columns; }
@@ -198,7 +199,7 @@ class PipelinedLowering : public ProgramLowering {
   void before_store(const OnChip& place);
   void before_async_read(const OnChip& place);
 
-  // What a tensor map sees of an access: first element and extents along each axis of the tensor.
+  // An access for a tensor map: the first element and the extents along each axis of the tensor.
   struct Box {
     std::vector<Expr> at;
     std::vector<int64_t> extents;
@@ -269,11 +270,11 @@ class PipelinedLowering : public ProgramLowering {
   std::map<MemoryId, OnChip> windows_;
   std::map<std::string, TensorMapId> maps_;
   std::vector<std::pair<MemoryId, int64_t>> plain_barriers_;  // of one arrival, and how many
-  // Of the role: how many reductions over the cluster were made (none if null).
+  // In the current role: the number of reductions over the cluster (none if null).
   ValueOperand meetings_;
   MemoryId meeting_barriers_;
   BarrierState state_;
-  // Of the put at hand.
+  // The state of the current put.
   const PutOp* put_ = nullptr;
 };
 

@@ -1,4 +1,4 @@
-// rows.h — math and formula rows as machine rows.
+// rows.h — the expansion of math and formula rows to machine rows.
 #pragma once
 
 #include <vector>
@@ -7,12 +7,12 @@
 
 namespace braze {
 
-/// Appends the body of a math or formula row on operands of `dtype`; returns its value.
+/// Appends the body of a math or formula row on operands of `dtype`, and returns its value.
 ValueOperand emit_body(CodeBuilder& builder, ElementwiseOp op,
                        const std::vector<ValueOperand>& operands, DType dtype);
 
-/// Appends the body of a math row on 16-bit arguments, given in f32; the f32 result is still to be
-/// rounded to `dtype`.
+/// Appends the body of a math row on 16-bit arguments, which are given in f32. The f32 result must
+/// still be rounded to `dtype`.
 ValueOperand emit_half_body(CodeBuilder& builder, ElementwiseOp op,
                             const std::vector<ValueOperand>& operands, DType dtype);
 

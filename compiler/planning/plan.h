@@ -1,4 +1,4 @@
-// plan.h — the host plan: which kernel runs when, on which memory.
+// plan.h — the host plan, which says when each kernel runs and on which memory.
 #pragma once
 
 #include <memory>
@@ -11,26 +11,26 @@
 
 namespace braze {
 
-/// One Fusion with the code made for it.
+/// One Fusion with its code.
 struct CompiledFusion : PlacedFusion {
   std::vector<NodeId> parameters;  ///< nodes behind the kernel's memory parameters
   Kernel kernel;
   std::shared_ptr<const Artifact> code;  ///< one for all kernels that are equal but for names
 };
 
-/// Makes the Program: memory for every value that reaches it, in-place updates where no reader is
-/// left, temporaries packed into one arena, launches in order. `fusions` are in an order in which
-/// they can run.
+/// Makes the Program. It gives memory to every value that needs some, updates in place where no
+/// reader is left, packs temporaries into one arena, and orders the launches. `fusions` must be in
+/// an order in which they can run.
 Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
              const Updates& updates, const Target& target);
 
-/// The Program of one kernel alone: its parameters are the inputs and outputs. `signature` has
-/// their shapes: the kernel itself, or the tile program it was made of. Unsupported for parameters
-/// that a Program does not have.
+/// Makes the Program of a single kernel, whose parameters are the inputs and outputs. `signature`
+/// has their shapes; it is the kernel itself, or the tile program from which the kernel was made.
+/// Unsupported for parameters that a Program does not have.
 Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact,
              const Target& target);
 
-/// "max_sub_exp": a kernel's name, made of the user's labels and ops.
+/// The name of a kernel, made from the user's labels and ops: "max_sub_exp".
 std::string kernel_name(const Graph& graph, const Fusion& fusion);
 
 }  // namespace braze

@@ -1,7 +1,7 @@
 // updates.h — which outputs can take over the memory of the input that they update.
 //
-// Decided before tiling, since a kernel that reads an input and writes over it must know that the
-// two are one memory.
+// This is decided before tiling, because a kernel that reads an input and overwrites it must know
+// that both are one memory.
 #pragma once
 
 #include <map>
@@ -13,7 +13,7 @@
 
 namespace braze {
 
-/// A Fusion and its space.
+/// A Fusion with its space.
 struct PlacedFusion {
   Fusion fusion;
   Space space;
@@ -27,8 +27,8 @@ struct Updates {
       aliases;  ///< per fusion: input it reads -> output in its place
 };
 
-/// An update happens in place if all other readers of the input can run before its writer, and the
-/// writer itself reads every element only where it writes it.
+/// An update happens in place if all other readers of the input can run before its writer, and if
+/// the writer itself reads every element only at the place where it writes that element.
 Updates decide_updates(const LoopForms& forms, const std::vector<PlacedFusion>& fusions);
 
 }  // namespace braze
