@@ -1,4 +1,4 @@
-// build_id.h — which build of a library this process runs.
+// build_id.h — identifies the build of a library that this process runs.
 #pragma once
 
 #include <string>
@@ -6,10 +6,10 @@
 namespace braze {
 
 /// The build id that the linker wrote into the library or program around `address`: a hash of its
-/// contents, in hexadecimal digits. Empty if it has none.
+/// contents, in hexadecimal digits. Empty if there is none.
 std::string build_id_around(const void* address);
 
-/// That of the library this function is in.
+/// The build id of the library that contains this function.
 std::string runtime_build_id();
 
 }  // namespace braze

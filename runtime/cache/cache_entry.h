@@ -1,6 +1,6 @@
-// cache_entry.h — what decides a cached thing, and the file that holds both.
+// cache_entry.h — the key of a cached object, and the file that holds the key and the object.
 //
-// A file is one entry and needs no other:
+// A file is one entry and does not depend on other files:
 //
 //   bytes  0..7    "BRZCACHE"
 //          8..11   version of this format, 1
@@ -10,7 +10,7 @@
 //         32..     the key's text, the payload
 //   last 16        XXH3-128 of everything before
 //
-// Numbers are little-endian. The checksum is last, so that a file which ends early never has it.
+// Numbers are little-endian. The checksum is last, so a file that ends early does not have it.
 #pragma once
 
 #include <cstddef>
@@ -24,12 +24,12 @@
 
 namespace braze {
 
-/// Everything that decides a cached thing, as lines `name value`; a value of several lines has its
-/// name on each, so that the lines that two keys differ in can be named.
+/// Everything that decides a cached object, as lines `name value`. A value of several lines has its
+/// name on each line, so that the lines in which two keys differ can be named.
 class CacheKey {
  public:
   void add(std::string_view name, std::string_view value);
-  /// What is lines `name value` already, each with its end.
+  /// Adds text that consists of lines `name value`, each with its line end.
   void add_lines(std::string_view lines) { text_ += lines; }
 
   const std::string& text() const { return text_; }
@@ -40,35 +40,36 @@ class CacheKey {
   std::string text_;
 };
 
-/// A part of two keys' texts that is not the same.
+/// A part in which the texts of two keys differ.
 struct KeyDifference {
   std::string name;
-  std::vector<std::string> ours, theirs;  ///< the lines that only one side has
+  std::vector<std::string> ours, theirs;  ///< the lines that only one of them has
 };
 
-/// The parts in which two texts of keys differ, in the order of `ours`, then of `theirs`.
+/// The parts in which the texts of two keys differ, in the order of `ours`, then of `theirs`.
 std::vector<KeyDifference> differences(std::string_view ours, std::string_view theirs);
 
-/// The file that holds `payload` under `key`.
+/// The contents of the file that holds `payload` under `key`.
 std::string entry_file(std::string_view key, std::string_view payload);
 
-/// A view into a file's bytes.
+/// A view of the bytes of a file.
 struct EntryView {
   std::string_view key, payload;
-  std::string_view fault;  ///< what is wrong with the file; empty: nothing, and the rest is valid
+  std::string_view fault;  ///< what is wrong with the file; if empty, the rest is valid
 
-  /// The name that a file of this key has.
+  /// The name of a file with this key.
   std::string name() const { return hash128(key).to_string(); }
 };
 
 inline constexpr size_t kEntryHeaderBytes = 32;
-inline constexpr uint64_t kMostEntryBytes = uint64_t{256} << 20;  ///< of a file without signature
+inline constexpr uint64_t kMostEntryBytes = uint64_t{256}
+                                            << 20;  ///< the limit of a file, without signature
 
-/// What the beginning of a file shows to be wrong with it, before the rest is read. `size`: that of
-/// the file, without a signature.
+/// What the beginning of a file shows to be wrong with the file, before the rest is read. `size` is
+/// the size of the file without a signature.
 std::string_view header_fault(std::string_view header, uint64_t size);
 
-/// Reads a file's bytes, which may be anything.
+/// Parses the bytes of a file, which may be arbitrary.
 EntryView parse_entry(std::string_view file);
 
 }  // namespace braze

@@ -1,9 +1,10 @@
-// disk_cache.h — what was compiled before, by this process or another, on the disk.
+// disk_cache.h — the programs on disk that this process or another has compiled.
 //
-// The contract (docs/guides/cache.md): an entry is used only if it is whole (checksum), of the very
-// same key (compared, not only hashed) and from a file that nobody but this user and root can have
-// written, or that a trusted key has signed. A fault of the cache is never a fault of the program:
-// what cannot be read is a miss, what cannot be written is not cached, and one warning says so.
+// The contract (docs/guides/cache.md): an entry is used only if it is whole (checksum), has the
+// same key (which is compared, not only hashed), and is in a file that only this user and root can
+// have written or that a trusted key has signed. A fault of the cache is never a fault of the
+// program: an entry that cannot be read is a miss, a failed write is ignored, and one warning says
+// so.
 #pragma once
 
 #include <atomic>
@@ -20,41 +21,41 @@
 
 namespace braze {
 
-/// What is in the cache's file of this name. A fault says why it is not to be used: it is not
-/// whole, belongs to another name, or others could have written it and none of `trusted` signed it;
-/// or there is a signature, which is not one of theirs. A file whose only fault is who made it has
-/// a key all the same.
+/// The contents of the cache file of this name. A fault says why it cannot be used: it is not
+/// whole, it belongs to another name, others could have written it and none of `trusted` signed it,
+/// or its signature is not by one of them. If the only fault is who made the file, the key is still
+/// returned.
 EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
                      const PublicKeys& trusted);
 
-/// Thread-safe, and safe with any number of other processes in the same folder.
+/// Thread-safe. Any number of processes may use the same folder.
 class DiskCache {
  public:
   struct Stats {
     uint64_t hits = 0, misses = 0;
-    uint64_t faulty = 0;    ///< misses whose entry was there and not whole, or not to be trusted
-    uint64_t unread = 0;    ///< misses whose entry was there and could not be read
-    uint64_t stored = 0;    ///< entries made, or found to be made by another meanwhile
-    uint64_t unstored = 0;  ///< entries that could not be made
+    uint64_t faulty = 0;    ///< misses whose entry was not whole, or not trusted
+    uint64_t unread = 0;    ///< misses whose entry could not be read
+    uint64_t stored = 0;    ///< entries made by this process, or meanwhile by another
+    uint64_t unstored = 0;  ///< entries that could not be stored
     uint64_t evicted = 0;
   };
   using Warn = std::function<void(const std::string&)>;
 
-  /// Opens the folder, or makes it, when it is first needed. `warn` gets the one warning there may
-  /// be; by default it goes to the log.
+  /// Opens or creates the folder when it is first needed. `warn` receives the one possible warning;
+  /// by default it goes to the log.
   explicit DiskCache(CacheSettings settings, Warn warn = {});
 
-  /// The process's own, with its settings.
+  /// The cache of the process, with its settings.
   static DiskCache& of_process();
 
-  /// Whether a lookup can find anything: neither switched off nor without a folder to trust.
+  /// Whether a lookup can find anything: the cache is on and has a folder that can be trusted.
   bool enabled();
 
   /// The payload that was stored under an equal key.
   std::optional<std::string> load(const CacheKey& key);
-  /// Keeps `payload`, unless there is an entry of this key already.
+  /// Stores `payload`, unless there is an entry of this key already.
   void store(const CacheKey& key, std::string_view payload);
-  /// Removes an entry whose payload proved to make no sense.
+  /// Removes an entry whose payload turned out to be invalid.
   void remove(const CacheKey& key);
 
   Stats stats() const;
@@ -63,7 +64,7 @@ class DiskCache {
  private:
   const CacheFolder* folder();
   void open_folder();
-  // Where others can write, only what is signed is of use.
+  // In a folder that others can write, only signed entries can be used.
   bool writable() {
     return settings_.mode == CacheMode::On && !read_only_ &&
            (settings_.sign_key || !folder_->shared());

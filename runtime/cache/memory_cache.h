@@ -1,4 +1,4 @@
-// memory_cache.h — what is dear to make, by key, in memory: compiled programs, loaded ones.
+// memory_cache.h — a cache in memory for objects that are expensive to make, such as programs.
 #pragma once
 
 #include <cstdint>
@@ -17,16 +17,16 @@
 
 namespace braze {
 
-/// Thread-safe. Each key is made once, however many threads ask for it, and different keys are made
-/// at the same time; the least recently used entries go when there are too many. A Value is a
-/// handle: whoever got one keeps what it stands for, whatever becomes of the entry.
+/// Thread-safe. Each key is made once, however many threads ask for it. Different keys are made at
+/// the same time. If there are too many entries, the least recently used are dropped. A Value is a
+/// handle: it stays valid for its holder when the entry is dropped.
 template <class Value>
 class MemoryCache {
  public:
   struct Stats {
     uint64_t hits = 0;    ///< found, or made by another thread meanwhile
-    uint64_t misses = 0;  ///< made by the asking thread, or tried
-    uint64_t made = 0;    ///< of those, the ones that were made
+    uint64_t misses = 0;  ///< the asking thread made the value, or tried
+    uint64_t made = 0;    ///< the misses whose value was made
     uint64_t evictions = 0;
     size_t size = 0;
   };
@@ -34,8 +34,8 @@ class MemoryCache {
   /// Keeps `capacity` entries, at least one.
   explicit MemoryCache(size_t capacity) : capacity_(capacity) {}
 
-  /// The entry of `key`, which `make()` makes if there is none. Threads that ask while it is being
-  /// made wait for it. A failure leaves no entry: an Error reaches all who wait; after any other
+  /// The entry of `key`. If there is none, `make()` makes it, and threads that ask meanwhile wait
+  /// for it. A failure leaves no entry: an Error reaches all waiting threads; after any other
   /// exception they try themselves.
   template <class Make>
   Value get_or_make(const Hash128& key, Make&& make) {
@@ -91,7 +91,7 @@ class MemoryCache {
     }
   }
 
-  /// The one used last of those entries, ready by now, that `wanted(value)` holds for.
+  /// The most recently used of the ready entries for which `wanted(value)` is true.
   template <class Wanted>
   std::optional<Value> find(Wanted&& wanted) {
     const std::lock_guard lock(mutex_);
@@ -104,7 +104,7 @@ class MemoryCache {
     return std::nullopt;
   }
 
-  /// The entry used last; nullopt if there is none.
+  /// The most recently used entry; nullopt if there is none.
   std::optional<Value> last_used() const {
     const std::lock_guard lock(mutex_);
     if (order_.empty()) return std::nullopt;

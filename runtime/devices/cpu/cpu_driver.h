@@ -11,12 +11,12 @@
 
 namespace braze {
 
-/// A kernel's phase; program.h says what it does.
+/// The function of a kernel's phase, which program.h describes.
 using KernelFunction = void (*)(void* const* buffers, const int64_t* scalars, void* scratch,
                                 int64_t begin, int64_t end);
 
-/// Calls it. Generated code has no record of its type before its first instruction, where clang's
-/// -fsanitize=function would read one.
+/// Calls the function. Generated code has no record of its type before its first instruction, which
+/// clang's -fsanitize=function would read.
 #if defined(__clang__)
 __attribute__((no_sanitize("function")))
 #endif
@@ -26,25 +26,25 @@ call_kernel(KernelFunction function, void* const* buffers, const int64_t* scalar
   function(buffers, scalars, scratch, begin, end);
 }
 
-/// An artifact whose phases are functions of this process, of the format "function". For tests and
-/// benchmarks of the runtime: a program with such an artifact means nothing elsewhere.
+/// An artifact of the format "function", whose phases are functions of this process. It is for
+/// tests and benchmarks of the runtime: a program with such an artifact has no meaning elsewhere.
 Artifact function_artifact(std::string kernel, std::vector<KernelFunction> phases);
 
 /// Runs artifacts of the formats "image" and "function".
 class CpuDriver : public DeviceDriver {
  public:
-  /// `threads` may change at any time. The next launch sees it; but if its call has reserved
-  /// scratch for fewer threads, it has no more than those.
+  /// `threads` may change at any time. The next launch uses the new number, but not more threads
+  /// than its call has reserved scratch for.
   CpuDriver(Device device, const std::atomic<int>& threads);
 
   const Target& target() override;
   std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
 
-  /// Scratch memory of `bytes` for each thread. By any thread; ResourceExhausted.
+  /// Reserves scratch of `bytes` for each thread. Any thread may call it. ResourceExhausted.
   std::shared_ptr<const Scratch> reserve_scratch(int64_t bytes);
-  /// Runs the phases of one kernel. The call's scratch was reserved for `scratch_bytes`. Only by
-  /// the thread that executes the stream.
+  /// Runs the phases of one kernel. The call has reserved scratch for `scratch_bytes`. Only the
+  /// thread that executes the stream may call it.
   void launch(std::span<const KernelFunction> phases, int64_t scratch_bytes,
               const LaunchArguments& arguments);
 

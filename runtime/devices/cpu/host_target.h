@@ -1,4 +1,4 @@
-// host_target.h — the machine that this process runs on, as a Target.
+// host_target.h — the machine on which this process runs, as a Target.
 #pragma once
 
 #include <optional>
@@ -19,20 +19,21 @@ inline constexpr Code kUnsupportedCpu{"unsupported-cpu", ErrorKind::Unsupported,
 /// table of targets asks for: "avx2", "fma", "avx512f" ...
 std::vector<std::string_view> host_features();
 
-/// Of the instruction sets that code for `target` uses, those that are not in `features`.
+/// The instruction sets that code for `target` uses and that are not in `features`.
 std::vector<std::string_view> missing_features(const Target& target,
                                                const std::vector<std::string_view>& features);
 
-/// The best row of the table that a processor with `features` runs, or the row called `wanted`.
-/// Unsupported, with what is missing and what works all the same, if there is none.
+/// The best row of the table that a processor with `features` can run, or the row called `wanted`.
+/// If there is none, Unsupported says what is missing and what works nevertheless.
 Target choose_target(const std::vector<std::string_view>& features,
                      const std::optional<std::string>& wanted);
 
-/// The cores that this process may use: affinity and the limits of its control group.
+/// The number of cores that this process may use, by its affinity and its control group.
 int usable_cores();
 
-/// The target of a CPU device with this many threads: the row, which BRAZE_CPU_TARGET can name,
-/// with the sizes of this host's caches and speeds typical for its class. Throws as choose_target.
+/// The target of a CPU device with this number of threads: the row, which BRAZE_CPU_TARGET can
+/// name, with the cache sizes of this host and the speeds that are typical for its class. Throws
+/// like choose_target.
 Target host_target(int threads);
 
 }  // namespace braze

@@ -1,7 +1,7 @@
-// thread_pool.h — fork-join over a range: short regions, little overhead.
+// thread_pool.h — fork-join parallelism over a range, with little overhead for short regions.
 //
-// One thread at a time leads a region and takes part in it. Workers wait for the next region
-// spinning for a while, then asleep; a region never waits for a worker that has not joined it.
+// One thread at a time leads a region and takes part in it. Workers wait for the next region, first
+// spinning, then asleep. A region never waits for a worker that has not joined it.
 #pragma once
 
 #include <atomic>
@@ -25,13 +25,13 @@ class ThreadPool {
   ThreadPool(const ThreadPool&) = delete;
   ThreadPool& operator=(const ThreadPool&) = delete;
 
-  // All of the following: by one thread at a time.
+  // Only one thread at a time may call the following functions.
 
-  /// Has the host application's threads do the work, and none of the pool's own.
+  /// Makes the threads of the host program do the work, in place of the pool's own.
   void set_host(ParallelFor host) { host_ = std::move(host); }
 
-  /// The threads of a region, the leading one included. Workers start at the first region. Fewer
-  /// threads than asked for take part if the system refuses them.
+  /// Sets the number of threads of a region, including the leading thread. Workers start at the
+  /// first region. If the system refuses threads, fewer take part.
   void set_threads(int count);
   int threads() const { return threads_; }
 
@@ -64,14 +64,14 @@ class ThreadPool {
   int threads_ = 1;
   std::vector<std::thread> workers_;
 
-  // The region: written by its leader while it is closed and nobody is in it.
+  // The region. Its leader writes it while the region is closed and no thread is in it.
   Function function_ = nullptr;
   const void* context_ = nullptr;
   int64_t count_ = 0;
   std::exception_ptr error_;
   std::atomic<bool> failed_{false};
 
-  // Lines of their own: these are what threads contend for.
+  // On separate cache lines, because threads contend for these.
   alignas(64) std::atomic<int64_t> next_{0};     // first index that nobody has taken
   alignas(64) std::atomic<uint32_t> state_{0};   // kOpen | number of workers inside
   alignas(64) std::atomic<uint32_t> region_{0};  // counts regions; workers wait for a change
