@@ -502,9 +502,7 @@ void TreeEmitter::stream(const Loop& loop) {
   const int64_t started = started_;
   if (const LoopTask* late = late_dot(loop.body)) {
     stream_ahead(stream, *late);
-    for (const LoopTask* task : begun) end_state(*task);
-    digits_ = outer_digits;
-    return;
+    return end_states(begun);
   }
   const Expr last = stream.last();
   if (constant && loop.unroll == *constant) {
