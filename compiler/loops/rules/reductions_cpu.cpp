@@ -74,6 +74,19 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
 }
 
+// Where the precision allows it, a core adds products by fma: the tree does not say where that is.
+bool sums_products(const ReductionNest& nest) {
+  for (const Walk& walk : nest.walks)
+    for (const LoopTask* task : walk.tasks) {
+      const LoopStep& last = task->body.steps[task->body.results[0]];
+      if (task->kind == LoopTask::Kind::Fold && task->monoid == Monoid::Sum &&
+          is_floating(last.dtype) && last.kind == LoopStep::Kind::Apply &&
+          last.op == ElementwiseOp::mul)
+        return true;
+    }
+  return false;
+}
+
 }  // namespace
 
 std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& target) {
@@ -81,6 +94,8 @@ std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& tar
   if (!nest) return unserved_reduction(out.tree);
   if (compute_alike(out.tree, *nest))
     return Refusal{&codes::kNoRule, "no rule keeps what several walks compute alike", ""};
+  if (sums_products(*nest))
+    return Refusal{&codes::kNoRule, "no rule adds products before they are rounded", ""};
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);

@@ -21,11 +21,14 @@ namespace {
 
 Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
 
+// A reduction of one element is that element.
 bool reduces(const LoopTree& tree) {
   bool out = false;
   for (const LoopRegion& phase : tree.phases)
-    for_each_task(phase,
-                  [&](const LoopTask& task, const auto&) { out = out || task.makes_value(); });
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      const bool one = task.kind == LoopTask::Kind::Fold && task.over.empty();
+      out = out || (task.makes_value() && !one);
+    });
   return out;
 }
 
