@@ -106,19 +106,20 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
   const auto turn = [&](const Expr& index, bool behind) {
     in_late_turn(stream, index, [&] {
       if (stream.loop.turns && behind) group_turn_ = {item() - 1};
-      bool started = false;
+      // Behind the tasks that run ahead.
+      bool starts = behind;
+      const auto start = [&] {
+        if (!starts) return;
+        starts = false;
+        const Counter own = counters_.back();
+        counters_.pop_back();
+        start_late(index - 1);
+        counters_.push_back(own);
+      };
       for (const LoopItem& it : items) {
         const auto& t = std::get<LoopTask>(it);
         if (t.kind == LoopTask::Kind::Stage || &t == &late) continue;
-        if (!started && t.ahead == 0) {
-          started = true;
-          if (behind) {
-            const Counter own = counters_.back();
-            counters_.pop_back();
-            start_late(index - 1);
-            counters_.push_back(own);
-          }
-        }
+        if (t.ahead == 0) start();
         pipes(false, [&](Pipe& pipe) {
           const bool read = std::ranges::any_of(
               pipe.stages, [&](const LoopTask* stage) { return reads_value(t, stage->target); });
@@ -131,17 +132,19 @@ void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
           pipe.held.reset();
         });
       }
+      start();
       if (behind) {
         finish_late();
         if (late.rescale) rescale(late);
       }
+      factor = left_factor(late);
       pipes(false, [&](Pipe& pipe) {
         if (!pipe.held) return;
+        if (!pipe.readers.empty()) wait(0);
         release(pipe, *pipe.held);
         pipe.held.reset();
       });
       group_turn_.reset();
-      factor = left_factor(late);
     });
   };
 

@@ -405,8 +405,9 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
 ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
   const auto nothing = nothing_.find(value);
   if (nothing == nothing_.end() || nothing->second == 0) return {};
-  const DType dtype = code_[running].type.dtype;
-  return builder_.row(ElementwiseOp::eq, {running, ValueOperand::literal(dtype, nothing->second)});
+  const DType dtype = compute_type(code_[running].type.dtype);
+  return builder_.row(ElementwiseOp::eq,
+                      {rounded(running, dtype), ValueOperand::literal(dtype, nothing->second)});
 }
 
 // While nothing was seen, bodies and ratios use 0 in place of the identity.
@@ -790,11 +791,19 @@ void TreeEmitter::note_layout(const Layout& layout) {
   if (!known) code_.layouts.push_back({fmt::format("t{}", code_.layouts.size()), layout});
 }
 
-// Whether a stored tile is whole panels, of a tensor whose rows begin where boxes may.
+// Whether a stored tile is whole panels, of a tensor whose rows begin where boxes may, and ends
+// where the tensor does or before.
 bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) const {
   constexpr int64_t kBytes = 16, kPanel = 128;
   const TensorType& type = tree_.tensors[task.target].type;
   const auto size = static_cast<int64_t>(size_of(type.dtype));
+  for (const size_t axis : tile.dims) {
+    if (axis == kNone || before_ends({axis}, tile).empty()) continue;
+    bool ends = false;
+    for (size_t d = 0; d < task.at.size(); ++d)
+      ends |= task.at[d] == tree_.axes[axis].index() && type.shape[d] == tree_.axes[axis].extent;
+    if (!ends) return false;
+  }
   return tile.extents.size() == 2 && tile.extents.back() * size % kPanel == 0 &&
          (type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes);
 }

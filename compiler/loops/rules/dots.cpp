@@ -97,7 +97,7 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
 
 // A copy of a tensor's box can be asynchronous.
 std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
-                                     const std::set<size_t>& tiled) {
+                                     const std::set<size_t>& tiled, size_t walk) {
   constexpr int64_t kBytes = 16;
   const TensorType& type = tree.tensors[load.source].type;
   const auto size = static_cast<int64_t>(size_of(type.dtype));
@@ -118,6 +118,13 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
       if (!slope || !slope->is_constant(1)) return no_rule("a factor is read with strides");
     }
     if (along > 1) return no_rule("a factor is read along two axes in one dimension");
+  }
+  // What a turn copies beyond the walk's end is 0, or there is nothing.
+  for (size_t d = 0; d < load.at.size(); ++d) {
+    const LoopAxis& axis = tree.axes[walk];
+    if (!load.at[d].uses(axis.name)) continue;
+    const bool ends = load.at[d] == axis.index() && type.shape[d] == axis.extent;
+    if (!ends) return no_rule("a factor goes on behind the end of the walk");
   }
   return std::nullopt;
 }
@@ -270,7 +277,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
         if (factor == 1) return no_rule("a right factor is computed");
         continue;
       }
-      if (auto refusal = refuse_copies(out.tree, last, tiled)) return refusal;
+      if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk)) return refusal;
       Staged copy{out.tree.tensors[last.source].name, false, 2};
       for (const size_t axis : axes_used(out.tree, only)) {
         if (axis == cascade.walk)

@@ -18,7 +18,7 @@ namespace {
 struct Dependence {
   bool reads = false;
   bool negative = false;
-  std::vector<uint64_t> constants = {};  // factors, as bits of y's dtype
+  std::vector<uint64_t> constants = {};  // factors, as bits of the dtype that y is computed in
   ElementwiseOp op = ElementwiseOp::exp;
   friend bool operator==(const Dependence&, const Dependence&) = default;
 };
@@ -110,6 +110,8 @@ class Separation {
     switch (s.op) {
       case ElementwiseOp::neg:
         return negated(term(body, s.arguments[0]), true);
+      case ElementwiseOp::convert:
+        return is_floating(s.dtype) ? term(body, s.arguments[0]) : std::nullopt;
       case ElementwiseOp::add:
         return of_one(body, s, &Separation::term);
       case ElementwiseOp::sub:
@@ -122,7 +124,9 @@ class Separation {
         const LoopStep& other = body.steps[s.arguments[first ? 1 : 0]];
         if (other.kind != LoopStep::Kind::Constant) return std::nullopt;
         auto out = term(body, s.arguments[first ? 0 : 1]);
-        if (out) out->constants.push_back(other.bits);
+        const DType dtype = compute_type(tree_.values[y_].dtype);
+        if (out)
+          out->constants.push_back(constant_bits(dtype, bits_to_double(other.dtype, other.bits)));
         return out;
       }
       default:
@@ -141,6 +145,7 @@ class Separation {
 // op(constants * (y - y')), which a state is multiplied by when y was y' before.
 LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
   const LoopValue& value = tree.values[y];
+  const DType dtype = compute_type(value.dtype);
   LoopBody out;
   const auto push = [&](LoopStep step) {
     out.steps.push_back(std::move(step));
@@ -150,17 +155,19 @@ LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
     LoopStep step{
         .kind = LoopStep::Kind::Read, .dtype = value.dtype, .source = y, .before = before};
     for (const size_t axis : value.axes) step.at.push_back(tree.axes[axis].index());
-    return push(std::move(step));
+    const uint32_t is = push(std::move(step));
+    if (dtype == value.dtype) return is;
+    return push({.dtype = dtype, .op = ElementwiseOp::convert, .arguments = {is}});
   };
   const auto apply = [&](ElementwiseOp op, std::vector<uint32_t> arguments) {
-    return push({.dtype = value.dtype, .op = op, .arguments = std::move(arguments)});
+    return push({.dtype = dtype, .op = op, .arguments = std::move(arguments)});
   };
   const uint32_t first = read(dependence.negative), second = read(!dependence.negative);
   uint32_t change = apply(ElementwiseOp::sub, {first, second});
   for (const uint64_t bits : dependence.constants)
-    change = apply(
-        ElementwiseOp::mul,
-        {change, push({.kind = LoopStep::Kind::Constant, .dtype = value.dtype, .bits = bits})});
+    change =
+        apply(ElementwiseOp::mul,
+              {change, push({.kind = LoopStep::Kind::Constant, .dtype = dtype, .bits = bits})});
   out.results = {apply(dependence.op, {change})};
   return out;
 }
@@ -288,7 +295,7 @@ class Merger {
     if (!sums || !over || over_inside(task, inside))
       return refuse("only sums over the merged loop, and no loop inside of it, are rescaled");
     if (task.rescale || task.combine != Combine::None) return refuse("it is rescaled already");
-    if (body_dtype(task) != tree_.values[y].dtype) return refuse("the dtypes differ");
+    if (body_dtype(task) != compute_type(tree_.values[y].dtype)) return refuse("the dtypes differ");
     // The ratio is one number for an element of the state.
     for (const size_t axis : tree_.values[y].axes)
       if (!contains(value.axes, axis)) return refuse("the running value has an axis more");

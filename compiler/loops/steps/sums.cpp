@@ -107,6 +107,12 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
         fmt::format("no factor of %{} is a product with what does not vary along {}", step.value,
                     join(task.over, ", ", [&](size_t a) { return tree.axes[a].name; })),
         "it stays as it is"};
+  for (const size_t axis : task.over)
+    if (tree.axes[axis].extent.range().min < 1)
+      return Refusal{
+          &codes::kNotSeparable,
+          fmt::format("{} may have no index, and a sum of nothing is 0", tree.axes[axis].name),
+          "it stays as it is"};
   std::optional<Refusal> refusal;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& reader, const auto&) {
