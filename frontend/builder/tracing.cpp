@@ -98,23 +98,7 @@ Graph Tracer::trace(const TracedCall& call, const std::vector<Spec>& specs, Trac
     if (!needed[i] || node.as<InputOp>()) continue;
     std::vector<NodeId> operands;
     for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
-    // What marks a part to recompute has done its work.
-    if (const auto* barrier = node.as<BarrierOp>(); barrier && barrier->recompute) {
-      replacement[id] = operands[0];
-      continue;
-    }
-    // So has a stop_gradient, which is two bitcasts that cancel.
-    const MapOp* map = node.as<MapOp>();
-    if (map && map->op == ElementwiseOp::bitcast) {
-      const Node& inner = graph[operands[0]];
-      const MapOp* inner_map = inner.as<MapOp>();
-      if (inner_map && inner_map->op == ElementwiseOp::bitcast &&
-          graph[inner.operands[0]].type.dtype == node.type.dtype) {
-        replacement[id] = inner.operands[0];
-        continue;
-      }
-    }
-    replacement[id] = build::rebuild(graph, node, std::move(operands));
+    replacement[id] = rebuild_finished(graph, node, std::move(operands));
   }
   std::vector<GraphOutput> outputs;
   for (size_t i = 0; i < traced.outputs.size(); ++i)

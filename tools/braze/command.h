@@ -9,6 +9,7 @@
 //   inputs.h        values for the inputs of a program
 //   options.h       options that several subcommands share
 //   package.h       packages
+//   model.h         models
 //   values.h        results
 //   files.h         what is read is not overwritten
 //   report.h        tables, colours and JSON
@@ -83,8 +84,8 @@ struct Command {
   std::function<Exit()> (*add)(Arguments& arguments);
 };
 
-extern const Command kRun, kCompile, kInspect, kExplain, kCompare, kCache, kKey, kSign, kDevices,
-    kDoctor, kCompletion, kManual;
+extern const Command kRun, kImport, kCompile, kInspect, kExplain, kCompare, kCache, kKey, kSign,
+    kDevices, kDoctor, kCompletion, kManual;
 
 /// All of them, in the order of the help.
 std::span<const Command* const> commands();

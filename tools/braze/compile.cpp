@@ -15,6 +15,7 @@
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
+#include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
@@ -28,6 +29,7 @@ struct Options {
   std::string weights, output, header, sign_key;
   bool embed = false, no_assembler = false, trust = false, json = false;
   CompileFlags compile;
+  ModelFlags model;
 };
 
 std::string name_of(const Source& source) {
@@ -71,6 +73,7 @@ PackOptions pack_options(const Options& options) {
 std::vector<PackSource> sources_of(const Options& options) {
   std::vector<PackSource> sources;
   for (const std::string& file : options.files) {
+    if (is_model(file)) continue;
     auto source = std::make_shared<const Source>(read_runnable_source(file, options.trust));
     sources.push_back(
         {name_of(*source), [source](const Target& target, const CompileOptions& compile) {
@@ -78,6 +81,23 @@ std::vector<PackSource> sources_of(const Options& options) {
          }});
   }
   return sources;
+}
+
+// A model brings its weights: they are written beside the package, whatever they become there.
+void add_model(const Options& options, std::vector<PackSource>& sources, PackOptions& pack) {
+  if (std::ranges::none_of(options.files, is_model)) return options.model.refuse_for_others();
+  if (options.files.size() != 1)
+    fail_usage("a model is compiled alone: its weights are the package's");
+  if (!options.weights.empty()) fail_usage("a model brings its weights: --weights is for text");
+  const auto model = std::make_shared<const Model>(options.model.load(options.files[0]));
+  sources.push_back(
+      {model->graph().name(), [model](const Target& target, const CompileOptions& compile) {
+         return compile_source(model->graph(), target, compile);
+       }});
+  const std::string weights =
+      std::filesystem::path(options.output).replace_extension(".safetensors").string();
+  check_overwrites({{options.files[0], "is compiled"}}, {options.output, weights});
+  if (save_weights(*model, weights)) pack.weights = weights;
 }
 
 void write_header(const Options& options) {
@@ -110,9 +130,15 @@ void warn_of_folder(const Options& options) {
 
 Exit compile(const Options& options) {
   check_files(options);
-  if (options.embed && options.weights.empty()) fail_usage("--embed-weights needs --weights FILE");
-  const PackSummary summary =
-      save_package(options.output, sources_of(options), pack_options(options));
+  if (options.embed && options.weights.empty() && std::ranges::none_of(options.files, is_model))
+    fail_usage("--embed-weights needs --weights FILE");
+  std::vector<PackSource> sources = sources_of(options);
+  PackOptions pack = pack_options(options);
+  add_model(options, sources, pack);
+  const PackSummary summary = save_package(options.output, sources, pack);
+  // Embedded ones stay beside it only if they were there before.
+  if (options.embed && options.weights.empty() && !pack.weights.empty())
+    std::filesystem::remove(pack.weights);
   if (!options.header.empty()) write_header(options);
   warn_of_folder(options);
   if (options.json) {
@@ -126,7 +152,7 @@ Exit compile(const Options& options) {
   fmt::print("{}: {}, {} in {}\n", options.output, bytes_text(summary.bytes),
              count_text(static_cast<size_t>(summary.programs), "program"),
              seconds_text(summary.seconds));
-  if (!options.weights.empty())
+  if (!pack.weights.empty())
     fmt::print("  {} from the weights\n",
                count_text(static_cast<size_t>(summary.bound_weights), "input"));
   return Exit::Ok;
@@ -136,7 +162,7 @@ std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
       .add_option("FILES", options->files,
-                  "Graph, tile or kernel text, one function each; - is stdin")
+                  "Graph, tile or kernel text, one function each; - is stdin; or one model (.onnx)")
       .required();
   arguments.add_option("-o,--output", options->output, "The package to write").required();
   arguments
@@ -159,6 +185,7 @@ std::function<Exit()> add(Arguments& arguments) {
                      "Take tile and kernel text from files that other users can write");
   arguments.add_option("--header", options->header, "C header to write, for programs in C");
   options->compile.add_to(arguments);
+  options->model.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return compile(*options); };
 }
@@ -172,6 +199,7 @@ const Command kCompile = {
     "-o digits.bzp\n"
     "  braze compile f.braze g.braze --weights w.safetensors --embed-weights -o both.bzp\n"
     "  braze compile digits.braze --sign release.key -o digits.bzp\n"
+    "  braze compile model.onnx --embed-weights -o model.bzp            # a model\n"
     "  braze compile digits.braze --header digits.h -o digits.bzp       # for programs in C\n",
     add};
 

@@ -12,6 +12,7 @@
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/compile_times.h"
+#include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
@@ -24,6 +25,7 @@ struct Options {
   std::string file, target, edge;
   bool json = false, times = false;
   CompileFlags compile;
+  ModelFlags model;
 };
 
 struct Edge {
@@ -204,7 +206,9 @@ void print_json(const Program& program, const std::vector<Edge>& edges) {
 }
 
 Exit explain(const Options& options) {
-  const Graph graph = read_graph(options.file, "explain");
+  if (!is_model(options.file)) options.model.refuse_for_others();
+  const Graph graph = is_model(options.file) ? options.model.load(options.file).graph()
+                                             : read_graph(options.file, "explain");
   std::vector<Edge> edges;
   CompileOptions compile = options.compile.options();
   compile.observer = [&](const CompilePhase& phase) {
@@ -239,10 +243,12 @@ Exit explain(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
+  arguments.add_option("FILE", options->file, "Graph text, or a model (.onnx); - is stdin")
+      .required();
   arguments.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
   arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
   options->compile.add_to(arguments);
+  options->model.add_to(arguments);
   arguments.add_flag("--compile", options->times, "Instead, where the time of compiling went");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return explain(*options); };

@@ -23,6 +23,7 @@
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
 #include "tools/braze/inputs.h"
+#include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
@@ -49,6 +50,7 @@ struct Options {
   OutputFlags output;
   CompileFlags compile;
   PackageFlags package;
+  ModelFlags model;
 };
 
 // --- What runs
@@ -106,6 +108,14 @@ Job make_job(const Options& options, const Device& device) {
     if (options.checked) fail_usage("--checked is for text: a package is compiled already");
     return {load_runnable(options.package, options.file, device)};
   }
+  if (is_model(options.file)) {
+    options.package.refuse_for_text();
+    if (options.checked) fail_usage("--checked is for text: import the model first");
+    ModelFlags flags = options.model;
+    flags.symbols = options.inputs.symbols;
+    return {load_runnable(flags.load(options.file, options.compile.options()), device)};
+  }
+  options.model.refuse_for_others();
   const Source source = read_runnable_source(options.file, options.package.trust);
   const bool is_code = !std::holds_alternative<Graph>(source);
   options.package.refuse_for_text(is_code);
@@ -243,6 +253,16 @@ void check_files(const Options& options) {
   throw Failure{Exit::BadFile, fmt::format("--trace {}: there is no whole timeline", path)};
 }
 
+// The import has set the others.
+std::vector<std::string> sizes_left_open(const Program& program,
+                                         const std::vector<std::string>& symbols) {
+  std::vector<std::string> left;
+  for (const std::string& flag : symbols)
+    for (const Expr& symbol : program.symbols)
+      if (flag.starts_with(symbol.symbol_name() + "=")) left.push_back(flag);
+  return left;
+}
+
 Exit run(const Options& options) {
   if (options.repeat < 0) fail_usage("--repeat is a number of calls");
   check_files(options);
@@ -256,8 +276,9 @@ Exit run(const Options& options) {
   const Program* program = &runnable.executable.program();
   const std::vector<std::string> names = output_names(job.outputs());
   const OutputFiles files(options.output, names);
-  const Inputs inputs =
-      make_inputs(runnable.free_inputs(), options.inputs, runnable.weight_shapes());
+  InputFlags given = options.inputs;
+  if (is_model(options.file)) given.symbols = sizes_left_open(*program, given.symbols);
+  const Inputs inputs = make_inputs(runnable.free_inputs(), given, runnable.weight_shapes());
 
   const std::vector<Array> results = job.run(runnable.arguments(inputs.values));
   std::vector<HostTensor> values;
@@ -306,7 +327,8 @@ Exit run(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
+      .add_option("FILE", options->file,
+                  "Graph, tile or kernel text, a package, or a model (.onnx); - is stdin")
       .required();
   arguments.add_device(options->device);
   options->inputs.add_to(arguments);
@@ -319,6 +341,7 @@ std::function<Exit()> add(Arguments& arguments) {
   arguments.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
   options->compile.add_to(arguments);
   options->package.add_to(arguments);
+  options->model.add_values_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return run(*options); };
 }
@@ -334,7 +357,8 @@ const Command kRun = {
     "  braze run softmax.braze --repeat 100                   # median, p99, GB/s, GFLOP/s\n"
     "  braze run softmax.braze --device sim:cpu               # checks every access\n"
     "  braze run softmax.braze --checked                      # names the op that makes a NaN\n"
-    "  braze run digits.bzp --inputs pixels=x.npy             # a package\n",
+    "  braze run digits.bzp --inputs pixels=x.npy             # a package\n"
+    "  braze run model.onnx --inputs x.npy --symbol batch=1   # a model, for one size\n",
     add};
 
 }  // namespace braze::tool

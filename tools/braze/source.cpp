@@ -15,6 +15,7 @@
 #include "runtime/io/mapped_file.h"
 #include "runtime/io/open_file.h"
 #include "tools/braze/command.h"
+#include "tools/braze/model.h"
 #include "tools/braze/package.h"
 
 namespace braze::tool {
@@ -85,10 +86,12 @@ Source parse_source(const std::string& text, const std::string& path) {
 }  // namespace
 
 Source read_source(const std::string& path) {
+  if (is_model(path)) return Graph(ModelFlags{}.load(path).graph());
   return blame(Exit::BadFile, [&] { return parse_source(read_text(path), path); });
 }
 
 Source read_runnable_source(const std::string& path, bool trust_any_owner) {
+  if (is_model(path)) return read_source(path);
   return blame(Exit::BadFile, [&] {
     const std::string text = read_text(path);
     refuse_package(text, path);

@@ -15,7 +15,8 @@ namespace braze::tool {
 
 using Source = std::variant<Graph, TileProgram, Kernel>;
 
-/// Reads a file, or stdin for "-". What is wrong with it is a Failure with Exit::BadFile.
+/// Reads a file, or stdin for "-"; of a model (model.h) the graph alone. What is wrong with it is a
+/// Failure with Exit::BadFile.
 Source read_source(const std::string& path);
 /// The same for what is to run. Tile and kernel text is code, for its author chose what its
 /// addresses are; it is taken from stdin or by the rules of runtime/io/trust.h, unless

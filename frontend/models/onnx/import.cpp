@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "frontend/builder/builder.h"
+#include "frontend/builder/finished.h"
 #include "frontend/models/onnx/node.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/sizes.h"
@@ -295,13 +296,21 @@ class Importer final : public Surroundings {
       try {
         failed = !build_node(node, scope);
       } catch (const Error& error) {
-        if (error.kind() == ErrorKind::Internal) throw;
+        if (!is_of_node(error)) throw;
         if (problems_.size() == known_problems) add_problem(node, scope, text_of(error));
         failed = true;
       }
       if (failed)
         for (const std::string& output : node.outputs) scope.values[output] = {.failed = true};
     }
+  }
+
+  // Not of the file, or ours.
+  static bool is_of_node(const Error& error) {
+    const bool is_of_file = error.kind() == ErrorKind::DataLoss ||
+                            error.kind() == ErrorKind::NotFound ||
+                            &error.code() == &braze::codes::kOnnxData;
+    return !is_of_file && error.kind() != ErrorKind::Internal;
   }
 
   static std::string text_of(const Error& error) {
@@ -465,11 +474,12 @@ class Importer final : public Surroundings {
       const Node& node = source[id];
       std::vector<NodeId> operands;
       for (const NodeId operand : node.operands) operands.push_back(copies.at(operand));
-      copies[id] = build::rebuild(out.graph, node, std::move(operands));
+      copies[id] = detail::rebuild_finished(out.graph, node, std::move(operands));
       if (node.as<InputOp>()) out.weights.push_back(weights_.at(id));
     }
     for (GraphOutput& output : outputs) output.node = copies.at(output.node);
     out.graph.set_outputs(std::move(outputs));
+    out.graph = without_dead_code(out.graph);
     check_determined(out.graph);
     return out;
   }

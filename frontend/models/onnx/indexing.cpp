@@ -15,7 +15,10 @@ namespace {
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
 // What costs the square of an extent is done up to this many elements.
-constexpr int64_t kMostPairs = int64_t{1} << 24;
+constexpr int64_t kMostPairs = int64_t{1} << 24, kMostSorted = int64_t{1} << 12;
+
+// Elements of a resampled axis, whose sources are listed.
+constexpr int64_t kMostResampled = int64_t{1} << 16;
 
 // Indices in a type that all ops take.
 Tensor index_of(const Tensor& x) { return x.dtype() == i32 || x.dtype() == i64 ? x : cast(x, i64); }
@@ -63,7 +66,7 @@ Tensor gather_elements(OnnxNode& n) {
 // tensor, those before `batch` counted along.
 Tensor linear_places(OnnxNode& n, const Tensor& indices, const Dims& shape, size_t batch) {
   const size_t tuple = at(indices.dim(-1).value());
-  if (batch + tuple > shape.size() || batch >= indices.rank())
+  if (tuple > shape.size() || batch > shape.size() - tuple || batch >= indices.rank())
     n.refuse("the indices are longer than the data has axes");
   Dims places = indices.shape();
   places.pop_back();
@@ -236,6 +239,9 @@ Tensor compressed(OnnxNode& n) {
   const bool is_flat = !n.has_attribute("axis");
   const Tensor x = is_flat ? reshape(n[0], {n[0].numel()}) : n[0];
   const int64_t axis = is_flat ? 0 : n.axis(n.integer("axis"), x.rank());
+  if (!proves_at_most(condition->numel(), to_expr(x.dim(axis))))
+    n.refuse(fmt::format("the condition has {} elements, and axis {} of {}", condition->numel(),
+                         axis, x.to_string()));
   HostTensor places(DType::I64, {[&] {
                       int64_t count = 0;
                       for (int64_t i = 0; i < condition->numel(); ++i)
@@ -257,7 +263,7 @@ Tensors top_k(OnnxNode& n) {
   const bool largest = n.integer("largest", 1) != 0;
   n.ignore("sorted");  // what is sorted is right for whoever does not ask
   const Dim extent = x.dim(axis);
-  if (!extent.is_constant() || extent.value() * extent.value() > kMostPairs)
+  if (!extent.is_constant() || extent.value() > kMostSorted)
     n.refuse(
         fmt::format("the {} greatest of an axis of {}: there is no sort yet, and comparing all "
                     "pairs is done up to 4096",
@@ -478,12 +484,14 @@ Tensor resample(OnnxNode& n, const Resampling& how, const std::vector<int64_t>& 
     const double scale = stretch.scales[i];
     const bool has_region = how.coordinates == "tf_crop_and_resize";
     if (in == out && scale == 1 && !has_region) continue;
-    if (in < 1 || out < 0) n.refuse("an axis has no elements");
+    if (in < 1 || in > kMostResampled || out < 0 || out > kMostResampled)
+      n.refuse(fmt::format("an axis of {} elements becomes one of {}", in, out));
     std::vector<Taps> taps;
     std::vector<double> beyond;
     for (int64_t place = 0; place < out; ++place) {
       const double source = source_of(n, how, place, in, out, scale, has_region ? region[i] : 0,
                                       has_region ? region[i + axes.size()] : 1);
+      if (!(std::abs(source) < 1e9)) n.refuse("an element lies nowhere");
       beyond.push_back(source < 0 || source > static_cast<double>(in - 1) ? 1 : 0);
       taps.push_back(taps_of(n, how, source, scale, in));
     }

@@ -20,6 +20,11 @@ std::vector<int64_t> axes_from(int64_t first, size_t rank) {
   return axes;
 }
 
+// Batch and channels are there.
+void check_channels(OnnxNode& n) {
+  if (n[0].rank() < 2) n.refuse("there is no axis of channels");
+}
+
 // A vector along axis 1 of a tensor of this rank.
 Tensor by_channel(const Tensor& x, size_t rank) {
   Dims shape(rank, Dim(1));
@@ -62,6 +67,7 @@ Tensors batch_norm(OnnxNode& n) {
   const Tensor x = widened(n[0]);
   const double epsilon = n.real("epsilon", 1e-5), momentum = n.real("momentum", double{0.9f});
   n.ignore("spatial");
+  check_channels(n);
   const size_t rank = x.rank();
   const auto result = [&](const Tensor& mean, const Tensor& variance) {
     const Tensor y =
@@ -80,6 +86,7 @@ Tensors batch_norm(OnnxNode& n) {
 }
 
 Tensor instance_norm(OnnxNode& n) {
+  check_channels(n);
   const double epsilon = n.real("epsilon", 1e-5);
   const Tensor x = widened(n[0]);
   const std::vector<int64_t> axes = axes_from(2, x.rank());
@@ -142,6 +149,7 @@ Tensor local_response(OnnxNode& n) {
   const int64_t size = n.integer("size");
   const double alpha = n.real("alpha", double{1e-4f}), beta = n.real("beta", 0.75);
   const double bias = n.real("bias", 1.0);
+  check_channels(n);
   if (size < 1 || size > 4096) n.refuse(fmt::format("size is {}", size));
   Dims low(x.rank(), Dim(0)), high = low;
   low[1] = Dim((size - 1) / 2);
@@ -157,12 +165,13 @@ Tensor local_response(OnnxNode& n) {
 
 template <Tensor (*reduce)(const Tensor&, const Axes&, bool, Where)>
 Tensor global_pool(OnnxNode& n) {
-  if (n[0].rank() < 3) n.refuse("there is no axis behind the channels");
+  check_channels(n);
   const Tensor y = reduce(widened(n[0]), Axes(axes_from(2, n[0].rank())), true, Where::current());
   return cast(y, n[0].dtype());
 }
 
 Tensor global_lp_pool(OnnxNode& n) {
+  check_channels(n);
   const Tensor x = abs(widened(n[0]));
   const auto p = static_cast<double>(n.integer("p", 2));
   return cast(pow(sum(pow(x, p), axes_from(2, x.rank()), true), 1 / p), n[0].dtype());

@@ -12,6 +12,9 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
+// Numbers of a file beyond this are no extents, and sums of those below fit.
+constexpr int64_t kMostPlaces = int64_t{1} << 30;
+
 // The product of extents [begin, end).
 Dim product(const Dims& dims, size_t begin, size_t end) {
   Dim out = 1;
@@ -65,6 +68,7 @@ Tensor squeezed(OnnxNode& n) {
 Tensor unsqueezed(OnnxNode& n) {
   const auto given = n.axes(1);
   if (!given) n.refuse("there are no axes");
+  if (n[0].rank() + given->size() > kMaxRank) n.refuse("there are too many axes");
   std::vector<int64_t> axes = n.axes_of(*given, n[0].rank() + given->size());
   std::ranges::sort(axes);
   Dims shape = n[0].shape();
@@ -90,7 +94,8 @@ Tensors split_into(OnnxNode& n) {
   }
   const int64_t count = n.integer("num_outputs", static_cast<int64_t>(n.outputs()));
   const Dim extent = n[0].dim(axis);
-  if (count < 1) n.refuse("there is no part");
+  if (count != static_cast<int64_t>(n.outputs()))
+    n.refuse(fmt::format("{} parts for {} results", count, n.outputs()));
   if (!extent.is_constant()) {
     const Dim size = extent / Dim(count);
     if (!(size * Dim(count) == extent))
@@ -225,6 +230,8 @@ Tensor padded(OnnxNode& n) {
   Dims low(x.rank(), Dim(0)), high(x.rank(), Dim(0));
   for (size_t i = 0; i < axes.size(); ++i) {
     const int64_t before = pads[i], after = pads[i + axes.size()];
+    if (std::max(before, after) > kMostPlaces || std::min(before, after) < -kMostPlaces)
+      n.refuse(fmt::format("padding by {} and {}", before, after));
     // What is taken away goes first.
     if (before < 0 || after < 0)
       x = slice(x, axes[i], Dim(std::max<int64_t>(0, -before)),
@@ -248,11 +255,16 @@ Tensor padded(OnnxNode& n) {
 
 // ---- Blocks -------------------------------------------------------------------------------------
 
+void check_blocks(OnnxNode& n, int64_t size) {
+  if (n[0].rank() != 4 || size < 1 || size > kMostPlaces)
+    n.refuse("not four axes and blocks of 1 or more");
+}
+
 Tensor depth_to_space(OnnxNode& n) {
   const Dims s = n[0].shape();
   const int64_t b = n.integer("blocksize");
   const std::string mode = n.text("mode", "DCR");
-  if (s.size() != 4 || b < 1) n.refuse("not four axes and blocks of 1 or more");
+  check_blocks(n, b);
   const Dim depth = s[1] / Dim(b * b);
   const bool is_dcr = mode == "DCR";
   if (!is_dcr && mode != "CRD") n.refuse(fmt::format("the mode is {}", mode));
@@ -266,7 +278,7 @@ Tensor space_to_depth(OnnxNode& n) {
   const Dims s = n[0].shape();
   const int64_t b = n.integer("blocksize");
   if (n.text("mode", "DCR") != "DCR") n.refuse("the mode is not DCR");
-  if (s.size() != 4 || b < 1) n.refuse("not four axes and blocks of 1 or more");
+  check_blocks(n, b);
   const Dim height = s[2] / Dim(b), width = s[3] / Dim(b);
   const Tensor cut = reshape(n[0], {s[0], s[1], height, b, width, b});
   return reshape(permute(cut, {0, 3, 5, 1, 2, 4}), {s[0], s[1] * Dim(b * b), height, width});
@@ -280,6 +292,7 @@ Tensor center_crop_pad(OnnxNode& n) {
   if (n.has_attribute("axes")) axes = n.axes_of(n.integers("axes"), x.rank());
   if (axes.size() != shape.size()) n.refuse("shape is not one number for each axis");
   for (size_t i = 0; i < axes.size(); ++i) {
+    if (shape[i] < 0) n.refuse(fmt::format("an extent of {}", shape[i]));
     const int64_t extent = x.dim(axes[i]).value(), cut = extent - shape[i];
     if (cut > 0) x = slice(x, axes[i], Dim(cut / 2), Dim(cut / 2 + shape[i]));
     Dims low(x.rank(), Dim(0)), high(x.rank(), Dim(0));

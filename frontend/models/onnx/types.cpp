@@ -10,7 +10,7 @@ namespace braze::onnx {
 namespace {
 
 namespace codes {
-inline constexpr Code kOnnxPath{"onnx-path", ErrorKind::InvalidArgument,
+inline constexpr Code kOnnxPath{"onnx-path", ErrorKind::DataLoss,
                                 "A model names a file outside of its own folder."};
 inline constexpr Code kOnnxType{"onnx-type", ErrorKind::Unsupported,
                                 "A tensor of a model has a type that Braze does not have."};

@@ -113,7 +113,7 @@ Tensor window(OnnxNode& n) {
   const int64_t size = n.number(0, "size");
   const bool periodic = n.integer("periodic", 1) != 0;
   const DType dtype = n.type("output_datatype", 1).dtype;
-  if (size < 0 || size > (1 << 24)) n.refuse("the size is no length");
+  if (size < 0 || size > (1 << 20)) n.refuse("the size is no length");
   const double length = static_cast<double>(periodic ? size : size - 1);
   std::vector<double> values;
   for (int64_t i = 0; i < size; ++i) {

@@ -1,0 +1,171 @@
+// Models in files of ONNX: what their results are is tests/onnx's; here is how one calls them, and
+// what one is told.
+#include "braze/model.h"
+
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+
+#include "braze/graph.h"
+#include "tests/frontend/support.h"
+#include "tests/source_path.h"
+#include "tests/temporary_folder.h"
+
+namespace braze {
+namespace {
+
+namespace fs = std::filesystem;
+
+std::string small(const std::string& name) {
+  return test::source_path("tests/onnx/small/" + name + "/model.onnx");
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+// A protobuf field: a message, a text or bytes.
+std::string field(int number, const std::string& bytes) {
+  std::string out(1, static_cast<char>(number << 3 | 2));
+  size_t size = bytes.size();
+  for (; size >= 128; size >>= 7) out += static_cast<char>(size % 128 + 128);
+  return out + static_cast<char>(size) + bytes;
+}
+std::string number(int field, int value) {
+  return {static_cast<char>(field << 3), static_cast<char>(value)};
+}
+
+std::string input(const std::string& name, int type, std::initializer_list<std::string> extents) {
+  std::string shape;
+  for (const std::string& extent : extents)
+    shape += field(1, isdigit(extent[0]) ? number(1, std::stoi(extent)) : field(2, extent));
+  return field(11, field(1, name) + field(2, field(1, number(1, type) + field(2, shape))));
+}
+std::string node(const std::string& op, std::initializer_list<std::string> inputs,
+                 const std::string& output, const std::string& more = "") {
+  std::string text;
+  for (const std::string& name : inputs) text += field(1, name);
+  return field(1, text + field(2, output) + field(3, "the " + op) + field(4, op) + more);
+}
+std::string output(const std::string& name) {
+  return field(12, field(1, name) + field(2, field(1, number(1, 1))));
+}
+std::string model_of(const std::string& graph, int opset = 17) {
+  return number(1, 8) + field(7, graph) + field(8, number(2, opset));
+}
+Model parse(const std::string& bytes, const ImportOptions& options = {}) {
+  return parse_onnx(std::as_bytes(std::span(bytes)), "model", options);
+}
+
+class ModelTest : public OnDevice {};
+
+TEST_F(ModelTest, IsCalledLikeAFunction) {
+  const Model m = parse(model_of(input("x", 1, {"2"}) + node("Neg", {"x"}, "y") + output("y")));
+  EXPECT_EQ(m(Array::from<float>({1, -2}, {2})).to_vector<float>(), (std::vector<float>{-1, 2}));
+}
+
+TEST_F(ModelTest, OneProgramServesARangeOfSizes) {
+  const Model m = load_onnx(small("dense"));
+  ASSERT_EQ(m.inputs().size(), 1u);
+  EXPECT_EQ(m.inputs()[0].name, "x");
+  EXPECT_EQ(m.inputs()[0].type.to_string(), "f32[n, 8]");
+  EXPECT_EQ(m.outputs()[0].type.to_string(), "f32[n, 5]");
+  EXPECT_EQ(m.weights().size(), 2u);  // the bias is small, and a constant
+  for (const int64_t n : {1, 3, 7}) {
+    const Array y = m(ones({n, 8}));
+    EXPECT_EQ(y.shape(), (std::vector<int64_t>{n, 5}));
+    const Doubles shares = to_doubles(y);
+    EXPECT_NEAR(std::accumulate(shares.begin(), shares.end(), 0.0), static_cast<double>(n), 1e-5);
+  }
+}
+
+TEST_F(ModelTest, IsRunByNames) {
+  const Model m = load_onnx(small("shapes"));
+  const auto results = m.run({{"x", ones({2, 3, 4})}});
+  EXPECT_EQ(results.at("y").to_vector<float>(), std::vector<float>(24, 2));
+  EXPECT_CONTAINS(error_of([&] { m.run({{"z", ones({2, 3, 4})}}); }), "is given no \"x\"");
+  EXPECT_CONTAINS(error_of([&] { m(ones({2, 3, 4})); }), "this model has 2");
+}
+
+TEST_F(ModelTest, SizesAreGivenARangeOrANumber) {
+  const ImportOptions range{.sizes = {{"batch", Dim("batch:2..4")}, {"m", 4}}};
+  const Model m = load_onnx(small("shapes"), range);
+  EXPECT_EQ(m.inputs()[0].type.to_string(), "f32[batch, 3, 4]");
+  EXPECT_CONTAINS(error_of([&] { m.run({ones({5, 3, 4})}); }), "batch");
+  const ImportOptions wrong{.sizes = {{"bacth", 4}}};
+  EXPECT_CONTAINS(error_of([&] { load_onnx(small("shapes"), wrong); }), "has no size \"bacth\"");
+}
+
+TEST_F(ModelTest, AShapeThatIsAnInputIsGivenAtImport) {
+  const std::string bytes = model_of(input("x", 1, {"6"}) + input("shape", 7, {"2"}) +
+                                     node("Reshape", {"x", "shape"}, "y") + output("y"));
+  EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "give \"shape\" a value at import");
+  const ImportOptions options{.values = {{"shape", Array::from<int64_t>({2, 3}, {2})}}};
+  const Model m = parse(bytes, options);
+  EXPECT_EQ(m(ones({6})).shape(), (std::vector<int64_t>{2, 3}));
+}
+
+TEST_F(ModelTest, OneErrorNamesEveryNodeThatCannotBeImported) {
+  const std::string bytes = model_of(input("x", 1, {"n"}) + node("Teleport", {"x"}, "a") +
+                                     node("Neg", {"a"}, "b") + node("NonZero", {"x"}, "c") +
+                                     node("Fold", {"b"}, "d", field(7, "org.other")) + output("d"));
+  const std::string error = error_of([&] { parse(bytes); });
+  EXPECT_CONTAINS(error, "3 nodes cannot be imported, of 4");
+  EXPECT_CONTAINS(error, "\"the Teleport\" (Teleport, opset 17): there is no such operator");
+  EXPECT_CONTAINS(error, "\"the NonZero\" (NonZero, opset 17): the data, which decide the shape,");
+  EXPECT_CONTAINS(error, "\"the Fold\" (org.other:Fold, opset not said)");
+}
+
+TEST_F(ModelTest, AnAttributeThatNothingIsKnownOfIsAnError) {
+  const std::string attribute = field(5, field(1, "speed") + number(3, 1) + "\xa0\x01\x02");
+  const std::string bytes =
+      model_of(input("x", 1, {"2"}) + node("Neg", {"x"}, "y", attribute) + output("y"));
+  EXPECT_CONTAINS(error_of([&] { parse(bytes); }), "attributes that nothing is known of: speed");
+}
+
+TEST_F(ModelTest, NodesKeepTheirNames) {
+  const std::string text = to_text(load_onnx(small("attention")).graph());
+  for (const char* name : {"%norm", "%turned", "%attention", "%residual"})
+    EXPECT_CONTAINS(text, name);
+}
+
+TEST_F(ModelTest, WhatIsNoModelIsAnError) {
+  EXPECT_CONTAINS(error_of([] { parse(""); }), "this is no ONNX model");
+  EXPECT_CONTAINS(error_of([] { parse("braze 1 graph"); }), "[onnx-file]");
+  EXPECT_CONTAINS(error_of([] { load_onnx("nowhere.onnx"); }), "does not exist");
+  const std::string whole = read_file(small("dense"));
+  ASSERT_FALSE(whole.empty());
+  for (size_t size = 0; size < whole.size(); size += 7)
+    EXPECT_CONTAINS(error_of([&] { parse(whole.substr(0, size)); }), "[onnx-");
+  EXPECT_CONTAINS(error_of([] { parse(model_of(output("y"), 99)); }), "is of opset 99");
+}
+
+TEST_F(ModelTest, DataOutsideOfTheFolderAreAnError) {
+  test::TemporaryFolder folder;
+  const std::string from = fs::path(small("external")).parent_path();
+  fs::create_directory(folder.path / "model");
+  fs::copy(from + "/model.onnx", folder.path / "model");
+  const std::string path = folder.path / "model" / "model.onnx";
+  EXPECT_CONTAINS(error_of([&] { load_onnx(path); }), "does not exist");
+  // A link out of the folder.
+  fs::create_symlink(from + "/weights.bin", folder.path / "model" / "weights.bin");
+  EXPECT_CONTAINS(error_of([&] { load_onnx(path); }), "[onnx-path]");
+  fs::remove(folder.path / "model" / "weights.bin");
+  // Cut off.
+  std::ofstream(folder.path / "model" / "weights.bin") << "short";
+  EXPECT_CONTAINS(error_of([&] { load_onnx(path); }), "[onnx-data]");
+  fs::copy_file(from + "/weights.bin", folder.path / "model" / "weights.bin",
+                fs::copy_options::overwrite_existing);
+  EXPECT_EQ(load_onnx(path).weights().size(), 2u);
+  // As the last path, with the same number of letters.
+  std::string bytes = read_file(path);
+  for (size_t at = 0; (at = bytes.find("weights.bin", at)) != std::string::npos;)
+    bytes.replace(at, 11, "../some.bin");
+  std::ofstream(path, std::ios::binary) << bytes;
+  std::ofstream(folder.path / "some.bin") << "outside";
+  EXPECT_CONTAINS(error_of([&] { load_onnx(path); }), "[onnx-path]");
+}
+
+}  // namespace
+}  // namespace braze

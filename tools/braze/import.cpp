@@ -1,0 +1,80 @@
+// import.cpp — braze import: a model as graph text, with its weights beside it.
+#include <fmt/format.h>
+
+#include <filesystem>
+
+#include "ir/graph/text.h"
+#include "ir/support/text.h"
+#include "ir/support/words.h"
+#include "runtime/io/file_writer.h"
+#include "tools/braze/arguments.h"
+#include "tools/braze/command.h"
+#include "tools/braze/files.h"
+#include "tools/braze/model.h"
+#include "tools/braze/report.h"
+
+namespace braze::tool {
+
+namespace {
+
+struct Options {
+  std::string file, output;
+  bool json = false;
+  ModelFlags model;
+};
+
+std::string types_text(const std::vector<Model::Value>& values) {
+  return join(values, ", ", [](const Model::Value& value) {
+    return fmt::format("{}: {}", value.name, value.type.to_string());
+  });
+}
+
+Exit import(const Options& options) {
+  if (!is_model(options.file))
+    fail_usage(fmt::format("{} is no model: its name does not end in .onnx", options.file));
+  const std::string weights =
+      std::filesystem::path(options.output).replace_extension(".safetensors").string();
+  check_overwrites({{options.file, "is imported"}}, {options.output, weights});
+  const Model model = options.model.load(options.file);
+  const std::string text = to_text(model.graph());
+  const bool has_weights = save_weights(model, weights);
+  FileWriter file(options.output);
+  file.append(text);
+  file.publish();
+  const size_t weight_count = model.weights().size();
+  if (options.json) {
+    json::print({{"graph", json::string(options.output)},
+                 {"weights", has_weights ? json::string(weights) : "null"},
+                 {"ops", std::to_string(model.graph().size())},
+                 {"weight_count", std::to_string(weight_count)}});
+    return Exit::Ok;
+  }
+  fmt::print("{}: {}\n  inputs   {}\n  outputs  {}\n", options.output,
+             count_text(model.graph().size(), "op"), types_text(model.inputs()),
+             types_text(model.outputs()));
+  if (has_weights) fmt::print("  {} in {}\n", count_text(weight_count, "weight"), weights);
+  return Exit::Ok;
+}
+
+std::function<Exit()> add(Arguments& arguments) {
+  auto options = std::make_shared<Options>();
+  arguments.add_option("FILE", options->file, "A model: .onnx").required();
+  arguments
+      .add_option("-o,--output", options->output,
+                  "The graph text to write; its weights go beside it, as .safetensors")
+      .required();
+  options->model.add_to(arguments);
+  arguments.add_flag("--json", options->json, "Print JSON");
+  return [options] { return import(*options); };
+}
+
+}  // namespace
+
+const Command kImport = {
+    "import", "Reads a model, and writes it as graph text and weights.",
+    "  braze import model.onnx -o model.braze                      # and model.safetensors\n"
+    "  braze import model.onnx -o model.braze --symbol batch=1..64 # the range of a size\n"
+    "  braze import model.onnx -o model.braze --symbol batch=1 --value axes=0,1\n",
+    add};
+
+}  // namespace braze::tool

@@ -1,0 +1,109 @@
+#include "tools/braze/model.h"
+
+#include <fmt/format.h>
+
+#include <algorithm>
+#include <charconv>
+#include <optional>
+
+#include "braze/graph.h"
+#include "braze/io.h"
+#include "ir/support/text.h"
+#include "tools/braze/arguments.h"
+#include "tools/braze/command.h"
+
+namespace braze::tool {
+
+namespace {
+
+std::optional<int64_t> integer(std::string_view text) {
+  int64_t value = 0;
+  const auto [end, error] = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (error != std::errc() || end != text.data() + text.size()) return std::nullopt;
+  return value;
+}
+
+// NAME and what stands behind the last '='.
+std::pair<std::string, std::string> halves(const std::string& option, const std::string& flag) {
+  const size_t equals = flag.rfind('=');
+  if (equals == std::string::npos || equals == 0 || equals + 1 == flag.size())
+    fail_usage(fmt::format("{} is NAME=..., not {}", option, flag));
+  return {flag.substr(0, equals), flag.substr(equals + 1)};
+}
+
+// "16", "1..64" or "8..1024%8".
+Dim size_of(const std::string& name, const std::string& text) {
+  if (const auto value = integer(text)) return Dim(*value);
+  std::string symbol = name;
+  for (char& c : symbol)
+    if (!std::isalnum(static_cast<unsigned char>(c))) c = '_';
+  return Dim((symbol + ":" + text).c_str());
+}
+
+// A .npy file, or whole numbers with commas between.
+Array value_of(const std::string& text) {
+  if (text.ends_with(".npy")) return load_npy(text, Device("cpu"));
+  std::vector<int64_t> numbers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    const auto number = integer(std::string_view(text).substr(begin, end - begin));
+    if (!number)
+      fail_usage(fmt::format("--value is NAME=a.npy or NAME=1,2,3, not {}", quote(text)));
+    numbers.push_back(*number);
+    begin = end + 1;
+  }
+  return Array::from(numbers, {static_cast<int64_t>(numbers.size())}, Device("cpu"));
+}
+
+}  // namespace
+
+bool is_model(const std::string& path) { return path.ends_with(".onnx"); }
+
+void ModelFlags::add_to(Arguments& arguments) {
+  arguments
+      .add_option("--symbol", symbols,
+                  "NAME=16 or NAME=1..64: of a model, a size that its file leaves open")
+      .several();
+  add_values_to(arguments);
+}
+
+void ModelFlags::add_values_to(Arguments& arguments) {
+  arguments
+      .add_option("--value", values,
+                  "NAME=a.npy or NAME=1,2,3: of a model, an input that is a constant")
+      .several();
+}
+
+void ModelFlags::refuse_for_others() const {
+  if (!values.empty()) fail_usage("--value is for models (.onnx)");
+}
+
+Model ModelFlags::load(const std::string& path, const CompileOptions& compile) const {
+  return blame(Exit::BadFile, [&] {
+    ImportOptions options{.compile = compile};
+    for (const std::string& flag : symbols) {
+      const auto [name, text] = halves("--symbol", flag);
+      options.sizes.insert_or_assign(name, size_of(name, text));
+    }
+    for (const std::string& flag : values) {
+      const auto [name, text] = halves("--value", flag);
+      options.values.insert_or_assign(name, value_of(text));
+    }
+    return load_onnx(path, options);
+  });
+}
+
+Runnable load_runnable(const Model& model, const Device& device) {
+  Runnable runnable{blame(Exit::Compile, [&] { return model.executable(device); }),
+                    std::vector<Array>(model.inputs().size())};
+  for (Array& weight : model.weights_on(device)) runnable.bound.push_back(std::move(weight));
+  return runnable;
+}
+
+bool save_weights(const Model& model, const std::string& path) {
+  const ArrayMap weights = model.weights();
+  if (!weights.empty()) save_safetensors(path, weights);
+  return !weights.empty();
+}
+
+}  // namespace braze::tool

@@ -1,0 +1,38 @@
+// model.h — models on the command line: files of ONNX, taken wherever graph text is.
+#pragma once
+
+#include <string>
+#include <vector>
+
+#include "braze/device.h"
+#include "braze/model.h"
+#include "tools/braze/files.h"
+#include "tools/braze/package.h"
+
+namespace braze::tool {
+
+class Arguments;
+
+/// Whether the file is called as models are.
+bool is_model(const std::string& path);
+
+/// --symbol and --value: what is known of a model besides its file.
+struct ModelFlags {
+  std::vector<std::string> symbols, values;
+
+  void add_to(Arguments& arguments);
+  /// --value alone, for commands whose --symbol has a meaning for texts, too.
+  void add_values_to(Arguments& arguments);
+  /// Usage failure if one was given, for a file that is no model.
+  void refuse_for_others() const;
+  /// What is wrong with the file is a Failure with Exit::BadFile.
+  Model load(const std::string& path, const CompileOptions& compile = {}) const;
+};
+
+/// The model on a device, with its weights.
+Runnable load_runnable(const Model& model, const Device& device);
+
+/// Writes the weights of a model as a .safetensors file; false if it has none.
+bool save_weights(const Model& model, const std::string& path);
+
+}  // namespace braze::tool
