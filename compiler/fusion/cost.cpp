@@ -67,6 +67,29 @@ RegisterBlock register_block(const Schedule& schedule, const Target& target) {
   return block;
 }
 
+bool any_uses(const std::vector<Expr>& at, const SpaceAxis& axis) {
+  return std::any_of(at.begin(), at.end(),
+                     [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
+}
+
+// How often a register block computes the factor at `at` itself. Panels of the lanes' factor are
+// made once for all that read them; rows on chip once for all lanes of a block, in vectors.
+double computed_share(const Space& space, const Schedule& schedule, const Target& target,
+                      const std::vector<Expr>& at) {
+  const auto lane = static_cast<size_t>(schedule.lane_axis);
+  const bool along_lanes = any_uses(at, space.parallel[lane]);
+  if (target.kind == TargetKind::Gpu || !(along_lanes ? schedule.pack : schedule.stage)) return 1;
+  if (!along_lanes)
+    return static_cast<double>(schedule.tile[lane]) /
+           static_cast<double>(schedule.block[lane] * target.vector_lanes(4));
+  double blocks = 1;
+  for (size_t p = 0; p < schedule.tile.size(); ++p)
+    if (!any_uses(at, space.parallel[p]))
+      blocks *= static_cast<double>(space.parallel[p].extent.range().max) /
+                static_cast<double>(schedule.tile[p]);
+  return 1 / std::max(blocks, 1.0);
+}
+
 // Operations an element of a contraction, with its multiply-adds (2 operations a lane, whole
 // vectors) as the unit. What a factor costs to compute is paid once for a block of accumulators.
 double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
@@ -84,12 +107,11 @@ double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Spa
     SpaceTask factor{forms.graph()[task.node].operands[step.operand], {}, {}};
     for (const Expr& e : step.index) factor.at.push_back(e.substitute(bindings));
     const PassTrace traced = trace(forms, fusion, factor);
-    const std::string& symbol = space.parallel[lane].symbol.symbol_name();
-    const bool along_lanes = std::any_of(factor.at.begin(), factor.at.end(),
-                                         [&](const Expr& e) { return e.uses(symbol); });
+    const bool along_lanes = any_uses(factor.at, space.parallel[lane]);
     const double extra_loads = static_cast<double>(traced.loads.size()) - 1;
-    instructions +=
+    const double computed =
         (traced.flops + std::max(extra_loads, 0.0)) * (along_lanes ? block.lanes : block.rows);
+    instructions += computed * computed_share(space, schedule, target, factor.at);
   }
   return 2 * instructions / (block.rows * block.lanes);
 }

@@ -61,20 +61,20 @@ std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& reques
   for (size_t lane = 0; lane < rank; ++lane) {
     for (size_t row = 0; row < rank; ++row) {
       if (lane == row) continue;
-      bool by_lane = false, by_row = false, by_both = false, irregular = false;
+      bool by_lane = false, by_row = false, by_both = false, indirect = false;
       for (const AccessInfo& load : loads) {
         const bool l = load.uses(space.parallel[lane]), r = load.uses(space.parallel[row]);
         by_lane = by_lane || l;
         by_row = by_row || r;
         by_both = by_both || (l && r);
-        irregular = irregular || (load.irregular && (l || r));
+        indirect = indirect || (load.indirect && (l || r));
       }
-      if (!by_lane || !by_row || by_both || irregular) continue;
-      // Ties go to the larger axes.
+      if (!by_lane || !by_row || by_both || indirect) continue;
+      // Ties go to the larger axes, and to rows that lie close to each other.
       const double extents = static_cast<double>(planned_extent(space.parallel[lane].extent)) *
                              static_cast<double>(planned_extent(space.parallel[row].extent));
       const double score = contiguous(space.parallel[lane]) + 1e-3 * std::log2(extents + 1) +
-                           1e-6 * static_cast<double>(lane);
+                           1e-6 * static_cast<double>(lane) + 1e-7 * static_cast<double>(row);
       if (score > best_score) {
         best_score = score;
         best = {lane, row};
@@ -101,10 +101,19 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   // Accumulators, one row of the lanes' operand and one splat must fit the registers.
   const LoopForm* form = request.forms.find(space.passes[0].reduces[0].node);
   const auto width = static_cast<int64_t>(std::max<size_t>(size_of(form->accumulator) / 4, 1));
-  const int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
-  const int64_t used = columns * width;
-  const int64_t most_rows =
-      std::max<int64_t>((request.target.vector_registers - used - 1) / used, 1);
+  int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
+  const auto rows_at_most = [&] {
+    const int64_t used = columns * width;
+    return std::max<int64_t>((request.target.vector_registers - used - 1) / used, 1);
+  };
+  int64_t most_rows = rows_at_most();
+  // Fewer rows and more lanes take as many accumulators, and leave the rows in the first cache. A
+  // machine with so many registers multiplies by a number in memory, which needs no register.
+  const bool spills = std::min(m, most_rows) * k * 4 * width > request.target.l1_bytes / 2;
+  if (columns == 2 && n >= 4 * lanes && spills && request.target.vector_registers >= 32) {
+    columns = 4;
+    most_rows = request.target.vector_registers / columns - 1;
+  }
   Schedule schedule{.family = "dot",
                     .block = std::vector<int64_t>(rank, 1),
                     .tile = std::vector<int64_t>(rank, 1)};
@@ -140,20 +149,31 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
 
   // Copies pay when the inner loop would read badly, or often: across the vectors, with operations
   // on the way, or from too large an array to stay in the second-level cache.
-  bool across = false, computed = false;
-  int64_t bytes = 0, row_factors = 0;
+  bool across = false, computed = false, rows_computed = false;
+  int64_t bytes = 0, row_factors = 0, reused = m_tiles * batches;
   for (const Factor& f : factors(request, space, space.parallel[lane], space.parallel[row])) {
     row_factors += !f.lanes;
+    rows_computed = rows_computed || (!f.lanes && f.computed);
     if (!f.lanes) continue;
     across = across || f.across;
     computed = computed || f.computed;
     bytes += 4 * width;
+    // Panels serve all rows of the batches that their factor does not depend on.
+    int64_t own = 1;
+    for (size_t p = 0; p < rank; ++p)
+      if (p != lane && p != row &&
+          std::any_of(f.value.at.begin(), f.value.at.end(), [&](const Expr& e) {
+            return e.uses(space.parallel[p].symbol.symbol_name());
+          }))
+        own *= std::max<int64_t>(planned_extent(space.parallel[p].extent), 1);
+    reused = std::min(reused, m_tiles * batches / own);
   }
   const bool large = round_up(n, lanes) * k * bytes > request.target.l2_bytes / 4;
-  schedule.pack = m_tiles > 1 && bytes > 0 && (across || ((large || computed) && m_tiles >= 4));
+  schedule.pack = reused > 1 && bytes > 0 && (across || ((large || computed) && reused >= 4));
   const int64_t row_bytes = schedule.tile[row] * k * 4 * width * row_factors;
-  schedule.stage = schedule.tile[row] > 1 && n_block > 1 && k >= kLeastStagedDepth &&
-                   row_factors > 0 && row_bytes <= request.target.l3_bytes / 8;
+  schedule.stage = schedule.tile[row] > 1 && (n_block > 1 || rows_computed) &&
+                   k >= kLeastStagedDepth && row_factors > 0 &&
+                   row_bytes <= request.target.l3_bytes / 8;
 
   double flops_after = 0;
   for (const Pass& pass : std::span(space.passes).subspan(1))

@@ -101,7 +101,7 @@ void TileEmitter::plan_lead() {
     ++walks;
     extent = std::max(extent, pass.inner[0].extent.range().max);
     for (const AccessInfo& access : accesses(request_, pass)) {
-      if (access.irregular || access.stride(pass.inner[0]) != 1) continue;
+      if (access.conditional || access.indirect || access.stride(pass.inner[0]) != 1) continue;
       const std::string& along = pass.inner[0].symbol.symbol_name();
       found.push_back({access.offset.substitute(along, 0), access.bytes});
       least = std::min(least, access.bytes);

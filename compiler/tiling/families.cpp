@@ -30,8 +30,9 @@ std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass)
   std::vector<AccessInfo> out;
   for_each_access(request.forms, request.fusion, pass, [&](const MemoryAccess& a, bool store) {
     const TensorType& type = graph[a.node].type;
-    AccessInfo access{a.node, linear_offset(a.at, type.shape), size_of(type.dtype), store,
-                      a.conditional || a.indirect};
+    AccessInfo access{
+        a.node,    linear_offset(a.at, type.shape), size_of(type.dtype), store, a.conditional,
+        a.indirect};
     const bool known = std::any_of(out.begin(), out.end(), [&](const AccessInfo& other) {
       return other.node == access.node && other.store == store && other.offset == access.offset;
     });

@@ -16,7 +16,8 @@ struct AccessInfo {
   Expr offset;       ///< in elements, over the space's symbols
   size_t bytes = 4;  ///< of one element
   bool store = false;
-  bool irregular = false;  ///< conditional or indirect
+  bool conditional = false;
+  bool indirect = false;  ///< at an index that is loaded
 
   bool uses(const SpaceAxis& axis) const { return offset.uses(axis.symbol.symbol_name()); }
   /// 1: contiguous along the axis; 0: constant; others are strides, 2 also if not linear.

@@ -98,7 +98,7 @@ std::optional<MatrixProduct> matrix_product(const TilingRequest& request, const 
   if ((!is_half(dtype) && !tf32) || graph[b->node].type.dtype != dtype) return std::nullopt;
   for (size_t n = 1; n < space.passes.size(); ++n)
     for (const AccessInfo& access : accesses(request, space.passes[n]))
-      if (access.irregular) return std::nullopt;
+      if (access.conditional || access.indirect) return std::nullopt;
   return MatrixProduct{row, lane, *a, *b, dtype};
 }
 
@@ -144,7 +144,8 @@ std::optional<Schedule> schedule_pipelined_dot(const TilingRequest& request, con
   schedule.tile[product->row] = 128;
   schedule.tile[product->lane] = n <= 64 ? 64 : 128;
   // Wide tiles read less, if they leave work for all multiprocessors.
-  if (static_cast<double>((m + 127) / 128 * ((n + 255) / 256)) * matrices >= request.target.cores)
+  if (n > 128 &&
+      static_cast<double>((m + 127) / 128 * ((n + 255) / 256)) * matrices >= request.target.cores)
     schedule.tile[product->lane] = 256;
   schedule.inner_tile = depth_of(product->dtype);
   schedule.consumers = 2;

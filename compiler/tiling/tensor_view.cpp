@@ -26,11 +26,19 @@ bool is_linear(const Expr& e) {
          (sum && std::all_of(e.operands().begin(), e.operands().end(), is_linear));
 }
 
-// Whether two coordinates are the halves of what counts through both axes.
-bool run_as_one(const Expr& outer, const Expr& inner, const Expr& inner_extent) {
-  const Expr whole = outer * inner_extent + inner;
-  if (whole.kind() == Expr::Kind::Symbol) return outer.kind() != Expr::Kind::Constant;
-  return is_linear(whole) && !is_linear(inner);
+// Whether the coordinates from `first` to `last`, and not already those behind `first`, are the
+// digits of what counts through all of these axes.
+bool run_as_one(const std::vector<Expr>& at, const std::vector<Expr>& dims, size_t first,
+                size_t last) {
+  Expr low = at[first + 1], extent = dims[first + 1];
+  for (size_t axis = first + 2; axis <= last; ++axis) {
+    low = low * dims[axis] + at[axis];
+    extent *= dims[axis];
+  }
+  const Expr whole = at[first] * extent + low;
+  if (first + 1 < last && (is_linear(low) || is_linear(at[last]))) return false;
+  if (whole.kind() == Expr::Kind::Symbol) return at[first].kind() != Expr::Kind::Constant;
+  return is_linear(whole) && !is_linear(at[last]);
 }
 
 void join(std::vector<Expr>& at, const Shape& tensor, size_t axis) {
@@ -44,17 +52,25 @@ TensorView::TensorView(const TilingRequest& request, const Space& space, std::ve
     : tensor_(request.forms.graph()[nodes[0]].type.shape) {
   auto accesses = all_coordinates(request, space, nodes);
   std::vector<Expr> dims = tensor_.dims();
-  for (size_t axis = dims.size(); axis-- > 1;) {
-    const bool as_one =
-        !accesses.empty() &&
-        std::all_of(accesses.begin(), accesses.end(), [&](const std::vector<Expr>& at) {
-          return run_as_one(at[axis - 1], at[axis], dims[axis]);
-        });
-    if (!as_one) continue;
-    for (std::vector<Expr>& at : accesses) join(at, Shape(dims), axis);
-    dims[axis - 1] *= dims[axis];
-    dims.erase(dims.begin() + static_cast<ptrdiff_t>(axis));
-    joined_.push_back(axis);
+  for (size_t last = std::max<size_t>(dims.size(), 1) - 1; last > 0;) {
+    const auto as_one = [&](size_t first) {
+      return !accesses.empty() &&
+             std::all_of(accesses.begin(), accesses.end(),
+                         [&](const auto& at) { return run_as_one(at, dims, first, last); });
+    };
+    size_t first = last;  // the shortest run, if there is one
+    for (size_t tried = last; first == last && tried-- > 0;)
+      if (as_one(tried)) first = tried;
+    if (first == last) {
+      --last;
+      continue;
+    }
+    for (; last > first; --last) {
+      for (std::vector<Expr>& at : accesses) join(at, Shape(dims), last);
+      dims[last - 1] *= dims[last];
+      dims.erase(dims.begin() + static_cast<ptrdiff_t>(last));
+      joined_.push_back(last);
+    }
   }
   shape_ = Shape(std::move(dims));
 }

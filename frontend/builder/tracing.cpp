@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <map>
 
+#include "frontend/builder/finished.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/sizes.h"
 #include "ir/support/text.h"

@@ -49,43 +49,47 @@ void check(const char* op, const Window& w) {
            "sizes are 0 or more, strides and gaps 1 or more, all of them below 2^30");
 }
 
-/// Windows whose numbers are given: the taps are new axes at the end. A negative dilation counts
-/// from the last tap's place.
+/// Windows whose numbers are given: the taps are new axes in front of axis `tap_axis` of x, or at
+/// the end. A negative dilation counts from the last tap's place.
 Tensor windows_of(const Tensor& x, const std::vector<Window>& list, const Dims& counts,
-                  const Operand& fill, const char* op) {
+                  const Operand& fill, const char* op, size_t tap_axis) {
   const SourceLocation where = place(Where::current());
   const auto& builder = detail::builder_of(x, op, where);
   const Tensor filler = detail::as_tensor(fill, builder, x.dtype(), op, where);
-  const auto rank = static_cast<int64_t>(x.rank());
+  // Axes of x as axes of the result.
+  const auto moved = [&](int64_t axis) {
+    return axis + (axis < static_cast<int64_t>(tap_axis) ? 0 : static_cast<int64_t>(list.size()));
+  };
   std::vector<size_t> order(list.size());
   std::iota(order.begin(), order.end(), size_t{0});
   std::vector<int64_t> axes;
-  for (const Window& w : list) axes.push_back(detail::to_axis(w.axis, x.rank(), op, where));
+  for (const Window& w : list) axes.push_back(moved(detail::to_axis(w.axis, x.rank(), op, where)));
   std::sort(order.begin(), order.end(), [&](size_t a, size_t b) { return axes[a] < axes[b]; });
 
-  Dims spread = x.shape();
-  for (const Window& w : list) spread.emplace_back(w.size);
+  Dims spread = x.shape(), taps;
+  for (const Window& w : list) taps.emplace_back(w.size);
+  spread.insert(spread.begin() + static_cast<ptrdiff_t>(tap_axis), taps.begin(), taps.end());
   Dims shape = spread;
   WindowsOp attributes;
   for (const size_t i : order) {
     const Window& w = list[i];
     if (!attributes.axes.empty() && attributes.axes.back() == axes[i])
-      reject(op, codes::kBadAxis, fmt::format("axis {} has two windows", axes[i]));
+      reject(op, codes::kBadAxis, fmt::format("axis {} has two windows", w.axis));
     const int64_t back = w.dilation < 0 && w.size > 0 ? (w.size - 1) * -w.dilation : 0;
     attributes.axes.push_back(axes[i]);
-    attributes.taps.push_back(rank + static_cast<int64_t>(i));
+    attributes.taps.push_back(static_cast<int64_t>(tap_axis + i));
     attributes.strides.push_back(w.stride);
     attributes.dilations.push_back(w.dilation);
     attributes.gaps.push_back(w.gap);
     attributes.low.push_back(to_expr(w.low) - Expr(back));
     shape[static_cast<size_t>(axes[i])] = counts[i];
   }
-  std::vector<int64_t> kept(x.rank());
-  std::iota(kept.begin(), kept.end(), int64_t{0});
+  std::vector<int64_t> kept;
+  for (size_t i = 0; i < x.rank(); ++i) kept.push_back(moved(static_cast<int64_t>(i)));
   const NodeId wide =
       build::broadcast(builder->graph, detail::node_of(x), to_shape(spread), kept, where);
   return detail::wrap(builder, build::windows(builder->graph, wide, detail::node_of(filler),
-                                             std::move(attributes), to_shape(shape), where));
+                                              std::move(attributes), to_shape(shape), where));
 }
 
 Dims counts_of(const Tensor& x, const std::vector<Window>& list, const char* op) {
@@ -153,43 +157,41 @@ struct Convolution {
   bool transposed = false;
 
   Tensor operator()(const std::vector<Window>& list, const Dims& counts) const {
-    const auto n = static_cast<int64_t>(list.size());
-    const Tensor under = windows_of(x, list, counts, 0, op);
-    std::vector<int64_t> taps(list.size());  // of the filters
-    std::iota(taps.begin(), taps.end(), channels == Channels::Last ? 0 : 2);
-    std::vector<int64_t> under_taps(list.size());
-    std::iota(under_taps.begin(), under_taps.end(), n + 2);
+    const size_t n = list.size();
+    const bool last = channels == Channels::Last;
+    // [n, places.., taps.., c] or [n, c, taps.., places..]: in the order of the filters, what is
+    // summed over is one run of memory wherever the windows are stored.
+    const Tensor under = windows_of(x, list, counts, 0, op, last ? n + 1 : 2);
+    std::vector<int64_t> taps(n), under_taps(n);
+    std::iota(taps.begin(), taps.end(), last ? 0 : 2);
+    std::iota(under_taps.begin(), under_taps.end(), static_cast<int64_t>(last ? n + 1 : 2));
     return groups == 1 ? one_group(under, under_taps, taps) : grouped(under, under_taps, taps);
   }
 
-  // Channels stand behind the places, or before them.
+  Tensor product(const Tensor& left, const Tensor& right, DotAxes axes) const {
+    axes.tf32 = tf32;
+    return dot_general(left, right, axes);
+  }
+
   Tensor one_group(const Tensor& under, std::vector<int64_t> under_taps,
                    std::vector<int64_t> taps) const {
     const auto n = static_cast<int64_t>(taps.size());
-    const bool last = channels == Channels::Last;
-    if (last) {
-      under_taps.push_back(n + 1);
+    if (channels == Channels::Last) {
+      under_taps.push_back(2 * n + 1);
       taps.push_back(n);
-    } else {
-      under_taps.insert(under_taps.begin(), 1);
-      taps.insert(taps.begin(), transposed ? 0 : 1);
+      return product(under, filters, {.contract_left = under_taps, .contract_right = taps});
     }
-    DotAxes axes;
-    axes.tf32 = tf32;
-    if (last) {
-      axes.contract_left = under_taps, axes.contract_right = taps;
-      return dot_general(under, filters, axes);
-    }
+    under_taps.insert(under_taps.begin(), 1);
+    taps.insert(taps.begin(), transposed ? 0 : 1);
     // [f, n, places..]: rows of places stay rows.
-    axes.contract_left = taps, axes.contract_right = under_taps;
-    const Tensor product = dot_general(filters, under, axes);
+    const Tensor y = product(filters, under, {.contract_left = taps, .contract_right = under_taps});
     std::vector<int64_t> order(static_cast<size_t>(n) + 2);
     std::iota(order.begin(), order.end(), int64_t{0});
     std::swap(order[0], order[1]);
-    return permute(product, order);
+    return permute(y, order);
   }
 
-  /// [.., c] as [.., groups, c / groups] at `axis`.
+  /// An axis cut into groups and what each of them has.
   Tensor cut(const Tensor& t, int64_t axis) const {
     Dims shape = t.shape();
     const auto i = static_cast<size_t>(axis);
@@ -202,74 +204,73 @@ struct Convolution {
                  std::vector<int64_t> taps) const {
     const auto n = static_cast<int64_t>(taps.size());
     const bool last = channels == Channels::Last;
-    const int64_t channel = last ? n + 1 : 1;
-    // Windows [n, places.., g, c, taps..] or [n, g, c, places.., taps..].
+    // Windows [n, places.., taps.., g, c] or [n, g, c, taps.., places..].
+    const int64_t channel = last ? 2 * n + 1 : 1;
     const Tensor u = cut(under, channel);
-    for (int64_t& axis : under_taps) ++axis;
-    // Filters [taps.., c, g, f], [g, f, c, taps..], or transposed [g, c, f, taps..].
-    const int64_t shared = last ? n : transposed ? 0 : 1, own = last ? n + 1 : transposed ? 1 : 0;
-    const bool cut_shared = transposed && !last;
-    Tensor w = cut(filters, cut_shared ? 0 : own);
-    if (cut_shared) return products(u, w, channel, under_taps, taps, 0, 1, 2);
-    return last ? products(u, w, channel, under_taps, taps, n + 1, shared, n + 2)
-                : products(u, w, channel, under_taps, taps, 0, 2, 1);
-  }
-
-  /// u has groups at `channel` and channels behind; w has `group`, channels at `in`, filters at
-  /// `out`.
-  Tensor products(const Tensor& u, const Tensor& w, int64_t channel,
-                  std::vector<int64_t> under_taps, std::vector<int64_t> taps, int64_t group,
-                  int64_t in, int64_t out) const {
-    const auto n = static_cast<int64_t>(taps.size());
-    const bool last = channels == Channels::Last;
-    if (!last && w.rank() > taps.size() + 2)  // the groups moved them
-      for (int64_t& axis : taps) ++axis;
+    // Filters [taps.., c, g, f], or [g, f, c, taps..], transposed [g, c, f, taps..].
+    const Tensor w = cut(filters, last ? n + 1 : 0);
+    const int64_t group = last ? n + 1 : 0,
+                  in = last         ? n
+                       : transposed ? 1
+                                    : 2,
+                  out = last         ? n + 2
+                        : transposed ? 2
+                                     : 1;
+    if (!last)
+      for (std::vector<int64_t>* list : {&under_taps, &taps})
+        for (int64_t& axis : *list) ++axis;
     if (w.dim(in) == Dim(1)) return alone(u, w, under_taps, taps, group, in, out);
-    if (last) {
+    std::vector<int64_t> order;
+    Tensor y;
+    if (last) {  // [g, n, places.., f] to [n, places.., g, f]
       under_taps.push_back(channel + 1);
       taps.push_back(in);
-    } else {
-      under_taps.insert(under_taps.begin(), channel + 1);
-      taps.insert(taps.begin(), in);
-    }
-    DotAxes axes;
-    axes.tf32 = tf32;
-    std::vector<int64_t> order;
-    Tensor product;
-    if (last) {  // [g, n, places.., f] to [n, places.., g, f]
-      axes.batch_left = {channel}, axes.batch_right = {group};
-      axes.contract_left = under_taps, axes.contract_right = taps;
-      product = dot_general(u, w, axes);
+      y = product(u, w,
+                  {.batch_left = {channel},
+                   .batch_right = {group},
+                   .contract_left = under_taps,
+                   .contract_right = taps});
       for (int64_t i = 1; i <= n + 1; ++i) order.push_back(i);
       order.push_back(0);
       order.push_back(n + 2);
     } else {  // [g, f, n, places..] to [n, g, f, places..]
-      axes.batch_left = {group}, axes.batch_right = {channel};
-      axes.contract_left = taps, axes.contract_right = under_taps;
-      product = dot_general(w, u, axes);
+      under_taps.insert(under_taps.begin(), channel + 1);
+      taps.insert(taps.begin(), in);
+      y = product(w, u,
+                  {.batch_left = {group},
+                   .batch_right = {channel},
+                   .contract_left = taps,
+                   .contract_right = under_taps});
       order = {2, 0, 1};
       for (int64_t i = 3; i < n + 3; ++i) order.push_back(i);
     }
-    return joined(permute(product, order));
+    return joined(permute(y, order));
   }
 
   /// Every group has one channel: products of elements, summed over the taps.
   Tensor alone(const Tensor& u, const Tensor& w, const std::vector<int64_t>& under_taps,
                const std::vector<int64_t>& taps, int64_t group, int64_t in, int64_t out) const {
     const auto n = static_cast<int64_t>(taps.size());
-    const bool last = channels == Channels::Last;
     const DType wide = compute_type(x.dtype());
-    // u [n, places.., g, 1, taps..], w to [g, f, taps..]; the 1 of u meets f.
-    std::vector<int64_t> order = {group, out};
-    order.insert(order.end(), taps.begin(), taps.end());
-    order.push_back(in);
-    Tensor filter = squeeze(permute(cast(w, wide), order), -1);
-    if (!last) {  // [g, f, places of 1.., taps..]
-      Dims shape = {filter.dim(0), filter.dim(1)};
-      shape.insert(shape.end(), static_cast<size_t>(n), Dim(1));
-      for (int64_t i = 0; i < n; ++i) shape.push_back(filter.dim(i + 2));
-      filter = reshape(filter, shape);
+    // u [n, places.., taps.., g, 1] or [n, g, 1, taps.., places..], whose 1 meets f.
+    std::vector<int64_t> order;
+    Dims shape;
+    if (channels == Channels::Last) {
+      order = taps;
+      order.insert(order.end(), {in, group, out});
+    } else {
+      order = {in, group, out};
+      order.insert(order.end(), taps.begin(), taps.end());
     }
+    Tensor filter = permute(cast(w, wide), order);
+    shape = filter.shape();
+    if (channels == Channels::Last) {
+      shape.erase(shape.end() - 3);
+    } else {
+      shape.erase(shape.begin());
+      shape.insert(shape.end(), static_cast<size_t>(n), Dim(1));
+    }
+    filter = reshape(filter, shape);
     return joined(cast(sum(cast(u, wide) * filter, under_taps), x.dtype()));
   }
 
@@ -386,7 +387,7 @@ std::vector<int64_t> tap_axes(const Tensor& x, size_t count) {
 
 Tensor windows(const Tensor& x, const std::vector<Window>& list, const Operand& fill, Where where) {
   const detail::Place at(where, "windows");
-  return windows_of(x, list, counts_of(x, list, "windows"), fill, "windows");
+  return windows_of(x, list, counts_of(x, list, "windows"), fill, "windows", x.rank());
 }
 
 ConvOptions same_padding(const Tensor& x, const std::vector<int64_t>& sizes, ConvOptions options,
@@ -481,7 +482,7 @@ Tensor max_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
       builder, build::scalar_bits(builder->graph, x.dtype(), info(Monoid::Max).identity(x.dtype()),
                                   place(where)));
   const Tensor under =
-      windows_of(x, list, pool_counts(s, list, options.ceil_mode), lowest, "max_pool");
+      windows_of(x, list, pool_counts(s, list, options.ceil_mode), lowest, "max_pool", x.rank());
   return max(under, tap_axes(x, list.size()));
 }
 
@@ -495,8 +496,8 @@ Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
   const std::vector<Window> list = pool_windows(s, sizes, options);
   const Dims counts = pool_counts(s, list, options.ceil_mode);
   const DType wide = compute_type(x.dtype());
-  const Tensor total =
-      sum(cast(windows_of(x, list, counts, 0, "avg_pool"), wide), tap_axes(x, list.size()));
+  const Tensor total = sum(cast(windows_of(x, list, counts, 0, "avg_pool", x.rank()), wide),
+                           tap_axes(x, list.size()));
   // How many places a window covers is a product of numbers, one for each axis.
   Tensor result = total;
   int64_t whole = 1;
@@ -516,7 +517,7 @@ Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
     const Tensor ones = full(wide, {covered}, 1);
     const int64_t axis = w.axis;
     w.axis = 0;
-    const Tensor number = sum(windows_of(ones, {w}, {counts[i]}, 0, "avg_pool"), 1);
+    const Tensor number = sum(windows_of(ones, {w}, {counts[i]}, 0, "avg_pool", 1), 1);
     Dims along(x.rank(), Dim(1));
     along[static_cast<size_t>(axis)] = counts[i];
     result = result / reshape(number, along);
