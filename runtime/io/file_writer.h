@@ -1,9 +1,9 @@
-// file_writer.h — writes a file that appears at once and whole, or not at all.
+// file_writer.h — writes files so that each appears whole or not at all.
 //
-// The bytes go to a temporary file beside it, which takes the name when they have reached the disk.
-// Readers see the old file or the new one; who has the old one open or mapped keeps it. Where the
-// path is a symbolic link, of this user or root, the link stays, and all this happens where it
-// leads to.
+// The bytes go to a temporary file in the same folder, which gets the name of the file when they
+// are on disk. Readers see the old file or the new one. A program that has the old file open or
+// mapped keeps it. If the path is a symbolic link of this user or root, the link stays, and all
+// this happens at the place that it points to.
 #pragma once
 
 #include <sys/types.h>
@@ -27,24 +27,24 @@ inline constexpr Code kFileUnwritable{"file-unwritable", ErrorKind::DataLoss,
 class FileWriter {
  public:
   static constexpr mode_t kForAll = 0666;
-  /// For what holds code, which is not taken from files that others can write (trust.h).
+  /// For files that hold code, which is not loaded from files that others can write (trust.h).
   static constexpr mode_t kCode = 0644;
 
   /// Errors, here and below: kFileUnwritable; kFilePath; kFileKind if something other than a
   /// regular file has the name already.
-  /// `permissions`: the most that the file gets. Of these, one in place of another has what that
-  /// one had; a new one, what the umask lets through.
+  /// `permissions` are the most that the file gets. A file that replaces another has those of them
+  /// that the other had; a new file has those that the umask allows.
   explicit FileWriter(std::string path, mode_t permissions = kForAll);
-  /// Leaves nothing behind unless `publish` was called.
+  /// Removes the temporary file unless `publish` was called.
   ~FileWriter();
   FileWriter(const FileWriter&) = delete;
   FileWriter& operator=(const FileWriter&) = delete;
 
   void append(std::span<const std::byte> bytes);
   void append(std::string_view text) { append(std::as_bytes(std::span(text))); }
-  /// Bytes appended so far.
+  /// The number of bytes appended so far.
   uint64_t size() const { return size_; }
-  /// Waits for the disk and gives the file its name, in place of another one.
+  /// Waits until the bytes are on disk and gives the file its name. Replaces an existing file.
   void publish();
 
  private:

@@ -1,4 +1,4 @@
-// gguf.h — causes of failure of the reader of .gguf files, which is braze/gguf.h.
+// gguf.h — the error codes of the reader of .gguf files, which braze/gguf.h declares.
 #pragma once
 
 #include "braze/error.h"

@@ -1,4 +1,4 @@
-// gguf_blocks.h — the tensor types of .gguf files, and what the bytes of a block mean.
+// gguf_blocks.h — the tensor types of .gguf files, and the meaning of the bytes of a block.
 #pragma once
 
 #include <array>
@@ -14,24 +14,24 @@ namespace braze {
 
 inline constexpr size_t kMostBlock = 256;  // elements
 
-/// A block as whole numbers: element i is scale[i / group] * q[i] + offset[i / group].
+/// A block as integers: element i is scale[i / group] * q[i] + offset[i / group].
 struct GgufBlock {
-  std::array<int8_t, kMostBlock> q;  ///< without sign for types that have offsets
+  std::array<int8_t, kMostBlock> q;  ///< unsigned for types that have offsets
   std::array<float, 16> scale, offset;
 };
 
-/// One type of tensors.
+/// One tensor type.
 struct GgufType {
   uint32_t number;        ///< in the file
-  std::string_view name;  ///< as ggml calls it
-  uint32_t elements;      ///< of a block; 1 if there are none
-  uint32_t bytes;         ///< of a block
+  std::string_view name;  ///< the name in ggml
+  uint32_t elements;      ///< the elements of a block; 1 if there are no blocks
+  uint32_t bytes;         ///< the bytes of a block
   std::optional<DType> dtype;
-  // Of blocks that Braze unpacks:
-  int bits = 0;                   ///< of q
-  uint32_t group = 0;             ///< elements of one scale
-  DType scale_type = DType::F16;  ///< in which every scale and offset is exact
-  bool has_offsets = false;       ///< then q has no sign
+  // For blocks that Braze can unpack:
+  int bits = 0;                   ///< the bits of q
+  uint32_t group = 0;             ///< the number of elements that share a scale
+  DType scale_type = DType::F16;  ///< a type that represents every scale and offset exactly
+  bool has_offsets = false;       ///< if true, q is unsigned
   void (*unpack)(const std::byte* bytes, GgufBlock& block) = nullptr;
 };
 

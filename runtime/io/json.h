@@ -1,9 +1,9 @@
 // json.h — reads JSON (RFC 8259) from untrusted text, value by value; json_string.h writes strings.
 //
-// The reader makes no tree: its caller asks for the values that it expects, in the order of the
-// text, and anything else is an error that names the byte. Nothing is allocated but the strings
-// that are asked for, none of which is longer than its text. Whether a member may come twice is the
-// caller's matter.
+// The reader builds no tree. Its caller asks for the values that it expects, in the order of the
+// text, and anything else is an error that names the byte. The reader allocates only the strings
+// that are asked for, and a string is not longer than its text. The caller decides whether a member
+// may occur twice.
 #pragma once
 
 #include <cstddef>
@@ -23,13 +23,13 @@ inline constexpr Code kJsonSyntax{"json-syntax", ErrorKind::InvalidArgument,
 
 class JsonReader {
  public:
-  /// Objects and arrays within one another.
+  /// The greatest depth of nested objects and arrays.
   static constexpr int kMostDepth = 64;
 
   /// `file` is for messages. Both must outlive the reader.
   JsonReader(std::string_view text, std::string_view file) : text_(text), file_(file) {}
 
-  /// Calls `member(name)` for each member of the object that comes next; it reads the value.
+  /// Calls `member(name)` for each member of the next object. The callback must read the value.
   template <class F>
   void object(F&& member) {
     begin('{');
@@ -40,30 +40,30 @@ class JsonReader {
     }
     --depth_;
   }
-  /// Calls `element()` for each element of the array that comes next; it reads the element.
+  /// Calls `element()` for each element of the next array. The callback must read the element.
   template <class F>
   void array(F&& element) {
     begin('[');
     for (bool more = !ends(']'); more; more = continues(']')) element();
     --depth_;
   }
-  /// A string, its escapes resolved: well-formed UTF-8.
+  /// Reads a string and resolves its escapes. The result is valid UTF-8.
   std::string string();
-  /// A number without sign, fraction and exponent that is at most 2^64 - 1.
+  /// Reads a number without sign, fraction and exponent, at most 2^64 - 1.
   uint64_t integer();
-  /// Any number, rounded to double.
+  /// Reads any number, rounded to double.
   double number();
-  /// true or false.
+  /// Reads true or false.
   bool boolean();
-  /// The first character of the value that comes next: '{', '[', '"', 't', 'f', 'n', or that of a
-  /// number; '\0' at the end.
+  /// The first character of the next value: '{', '[', '"', 't', 'f', 'n', or that of a number; '\0'
+  /// at the end.
   char next() { return peek(); }
-  /// Any value, checked but dropped.
+  /// Checks the next value, of any kind, and drops it.
   void skip();
-  /// Demands that nothing but blanks is left.
+  /// Fails unless only blanks are left.
   void finish();
 
-  /// Throws kJsonSyntax, or another code: `what`, with the file and the byte.
+  /// Throws kJsonSyntax, or another code, with `what`, the file and the byte.
   [[noreturn]] void fail_here(std::string_view what, const Code& code = codes::kJsonSyntax) const;
 
  private:

@@ -1,9 +1,9 @@
 // mapped_file.h — the bytes of a file, mapped for reading.
 //
-// The mapping is private and read-only. Pages come from the file when they are touched: a file that
-// another program shortens meanwhile ends the process with SIGBUS, so what is kept open and what
-// other users can write is read, not mapped (open_stable). Programs that replace a file by rename,
-// as Braze does, are safe.
+// The mapping is private and read-only. Pages are read from the file when they are first accessed.
+// If another program shortens the file meanwhile, the process ends with SIGBUS. Files that are kept
+// open and that other users can write are therefore read, not mapped (open_stable). Programs that
+// replace a file by a rename, as Braze does, cause no problem.
 #pragma once
 
 #include <cstddef>
@@ -23,21 +23,23 @@ inline constexpr Code kFileChanged{"file-changed", ErrorKind::DataLoss,
 class MappedFile {
  public:
   /// Maps a regular file, which may be empty. Errors: kFileMissing, kFileDenied, kFileKind (not a
-  /// regular file), kFileChanged, kFileUnreadable; ResourceExhausted where address space ends.
+  /// regular file), kFileChanged, kFileUnreadable; ResourceExhausted if the address space is too
+  /// small.
   static std::shared_ptr<const MappedFile> open(const std::string& path);
-  /// The same for a file that holds code: by the rules of trust.h, or kFileUntrusted.
+  /// The same for a file that holds code. It must pass the rules of trust.h, else kFileUntrusted.
   static std::shared_ptr<const MappedFile> open_trusted(const std::string& path);
 
-  /// Bytes that no other user can change or take away while they are used: mapped if the file is
-  /// one to trust by trust.h, through whatever links; else a copy in memory of this process alone.
-  /// Errors: as those of `open`; ResourceExhausted if the copy is more than the machine's memory.
+  /// Bytes that no other user can change or remove while they are used. The file is mapped if it
+  /// passes the rules of trust.h, through any links. Otherwise it is copied into memory of this
+  /// process. Errors are those of `open`, and ResourceExhausted if the copy does not fit into
+  /// memory.
   static std::shared_ptr<const MappedFile> open_stable(const std::string& path);
 
   MappedFile(const MappedFile&) = delete;
   MappedFile& operator=(const MappedFile&) = delete;
   ~MappedFile();
 
-  /// The whole file; aligned to a page.
+  /// The bytes of the whole file, aligned to a page.
   std::span<const std::byte> bytes() const { return bytes_; }
   const std::string& path() const { return path_; }
 

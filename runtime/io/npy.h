@@ -1,7 +1,7 @@
 // npy.h — the .npy format, https://numpy.org/doc/stable/reference/generated/numpy.lib.format.html
 //
-// Files are untrusted: every size is checked against the bytes that are there before memory is
-// taken for it. Nothing but plain numbers is read, pickled objects least of all.
+// Files are untrusted. Every size is compared with the bytes that the file has before memory is
+// allocated for it. Only plain numbers are read; pickled objects are never read.
 #pragma once
 
 #include <cstddef>
@@ -36,20 +36,20 @@ struct NpyHeader {
   size_t data_bytes = 0;
 };
 
-/// Reads the header from the first bytes of a file of `file_size` bytes; `prefix` is the whole file
-/// or at least kMostNpyHeader bytes of it. `file` is for messages.
+/// Reads the header from the first bytes of a file of `file_size` bytes. `prefix` is the whole
+/// file, or at least its first kMostNpyHeader bytes. `file` is for messages.
 NpyHeader parse_npy_header(std::span<const std::byte> prefix, uint64_t file_size,
                            std::string_view file);
 inline constexpr size_t kMostNpyHeader = 64 << 10;
 
-/// The array of this header. `read` is called once, for all bytes behind the header, as many as
-/// header.data_bytes.
+/// The array of this header. `read` is called once, for all header.data_bytes bytes after the
+/// header.
 HostTensor read_npy(const NpyHeader& header, const std::function<void(std::span<std::byte>)>& read);
-/// A whole file in memory.
+/// Reads a whole file in memory.
 HostTensor parse_npy(std::span<const std::byte> bytes, std::string_view file);
-/// Everything of a file before its data.
+/// The part of a file before its data.
 std::string npy_header_text(DType dtype, std::span<const int64_t> shape);
-/// The bytes that `value` has as a file, data included.
+/// The bytes of `value` as a file, including the data.
 std::vector<std::byte> npy_bytes(const HostTensor& value);
 
 }  // namespace braze

@@ -18,13 +18,13 @@ inline constexpr Code kNpzMember{"npz-member", ErrorKind::InvalidArgument,
                                  "name that no array can have."};
 }  // namespace codes
 
-/// The arrays of a whole file in memory, by their names without ".npy". Errors: those of zip.h and
-/// npy.h, kNpzMember. `file` is for messages.
+/// Reads the arrays of a whole file in memory, by their names without ".npy". Errors: those of
+/// zip.h and npy.h, and kNpzMember. `file` is for messages.
 std::map<std::string, HostTensor> parse_npz(std::span<const std::byte> bytes,
                                             std::string_view file);
 
-/// Fails with kNpzMember for a name that is empty, not UTF-8, has control characters or a
-/// backslash, or is, as a path, absolute or with empty, "." or ".." parts.
+/// Fails with kNpzMember for a name that is empty, is not UTF-8, has control characters or a
+/// backslash, or, read as a path, is absolute or has empty, "." or ".." parts.
 void check_npz_name(std::string_view name, std::string_view file);
 
 }  // namespace braze

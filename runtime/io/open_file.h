@@ -1,7 +1,7 @@
-// open_file.h — paths: what is wrong with them, and the files that they name.
+// open_file.h — opens files by path, and reports what is wrong with a path.
 //
-// Every path that Braze reads from or writes to comes through here, through trust.h, which has
-// stricter rules, or through file_writer.h.
+// Braze opens every path by the functions here, by those of trust.h, which have stricter rules, or
+// by file_writer.h.
 #pragma once
 
 #include <cstdint>
@@ -25,17 +25,18 @@ inline constexpr Code kFilePath{"file-path", ErrorKind::InvalidArgument,
                                 "A path that no file can have."};
 }  // namespace codes
 
-/// Throws the Error that `error`, an errno, stands for where `path` was opened or read.
+/// Throws the Error for `error`, an errno that occurred when `path` was opened or read.
 [[noreturn]] void fail_open(const std::string& path, int error);
 
-/// Throws kFilePath if a NUL byte is in it: the system would take what stands before for the path.
+/// Throws kFilePath if the path has a NUL byte, because the system would use only the part before
+/// it.
 void check_path(const std::string& path);
 
 /// Opens a regular file for reading. Errors: kFilePath, kFileMissing, kFileDenied, kFileKind,
 /// kFileUnreadable.
 Descriptor open_file(const std::string& path);
 
-/// The size of an open file, in bytes; kFileKind if it is no regular one. `path` is for messages.
+/// The size of an open file in bytes; kFileKind if it is not regular. `path` is for messages.
 uint64_t size_of(const Descriptor& file, const std::string& path);
 
 }  // namespace braze

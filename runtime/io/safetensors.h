@@ -5,9 +5,9 @@
 //              "__metadata__" with strings, and blanks up to N
 //   the rest   the data, row-major, little endian, without gaps
 //
-// Files are untrusted. A file is accepted only as a whole: the data of its tensors lie side by side
-// and fill it to the end, so that every byte has one meaning. Nothing is allocated but what the
-// header's own size pays for.
+// Files are untrusted. A file is accepted only if all of it is valid: the data of its tensors are
+// adjacent and fill the file to its end, so every byte has one meaning. The reader allocates only
+// memory in proportion to the size of the header.
 #pragma once
 
 #include <cstddef>
@@ -46,27 +46,27 @@ inline constexpr uint64_t kMostSafetensorsHeader = 100'000'000;  // as the forma
 
 /// One tensor of a file.
 struct StoredTensor {
-  std::string type;            ///< as the file has it: "F32"
+  std::string type;            ///< the type in the file: "F32"
   std::optional<DType> dtype;  ///< nullopt if Braze does not have it
   std::vector<int64_t> shape;
-  /// In the mapping, at any alignment. The bytes of bools may be others than 0 and 1.
+  /// The data in the mapping, at any alignment. The bytes of bools may have any value.
   std::span<const std::byte> bytes;
 };
 
-/// The tensors of one file, or of the files that an index names, by name. Keeps them mapped, or a
-/// copy of what others can write (MappedFile::open_stable).
+/// The tensors of one file, or of the files that an index names, by name. Keeps the files mapped,
+/// or copies of those that others can write (MappedFile::open_stable).
 class SafetensorsFile {
  public:
-  /// Maps a file; or, where the path ends in ".json", the files that this index names, which lie
-  /// in its folder. Errors: those of open_stable, kSafetensorsFile, kSafetensorsFormat.
+  /// Maps a file. If the path ends in ".json", maps the files that this index names, which lie in
+  /// its folder. Errors: those of open_stable, kSafetensorsFile, kSafetensorsFormat.
   static SafetensorsFile open(const std::string& path);
-  /// `bytes`, which must outlive the result. `name` is for messages.
+  /// Reads `bytes`, which must outlive the result. `name` is for messages.
   static SafetensorsFile parse(std::span<const std::byte> bytes, std::string name);
 
   const std::string& path() const { return path_; }
   const std::map<std::string, StoredTensor, std::less<>>& tensors() const& { return tensors_; }
   const std::map<std::string, std::string>& metadata() const { return metadata_; }
-  /// kUnknownTensor if there is none, kSafetensorsType if Braze does not have its type.
+  /// Fails with kUnknownTensor if there is none, and kSafetensorsType if Braze lacks its type.
   const StoredTensor& at(std::string_view name) const;
 
  private:
@@ -80,24 +80,25 @@ class SafetensorsFile {
   std::map<std::string, std::string> metadata_;
 };
 
-/// A copy of the tensor, whose dtype Braze has, on `device`.
+/// Copies a tensor, whose dtype Braze must have, to `device`.
 Array to_array(const StoredTensor& tensor, const Device& device);
 
-/// A tensor that is to be written.
+/// A tensor to write.
 struct TensorHeader {
   std::string name;
   DType dtype = DType::F32;
   std::vector<int64_t> shape;
 };
 
-/// Everything of a file before its data, which follow in the order of `tensors`. Their beginning is
-/// a multiple of 64 bytes.
+/// The part of a file before its data, which follow in the order of `tensors`. The data begin at a
+/// multiple of 64 bytes.
 std::string safetensors_header(std::span<const TensorHeader> tensors,
                                const std::map<std::string, std::string>& metadata,
                                std::string_view file);
 
-/// The order in which tensors are stored: those of whole lines of 64 bytes first, which aligns all
-/// of them to 64; then elements of more bytes first, which aligns each; then by name.
+/// The order in which tensors are stored. Tensors whose size is a multiple of 64 bytes come first,
+/// which aligns all of them to 64. The others follow by decreasing element size, which aligns each
+/// of them. Ties are ordered by name.
 bool stored_before(const TensorHeader& a, const TensorHeader& b);
 
 }  // namespace braze

@@ -1,15 +1,16 @@
-// signature.h — who made a file: Ed25519 signatures (libsodium's) behind what they cover.
+// signature.h — Ed25519 signatures (by libsodium) after the end of a file, which show who made it.
 //
-// A signed file is any file with 104 bytes behind it:
+// A signed file is any file that is followed by 104 bytes:
 //
 //   bytes  0..7    89 "BRZSIG" 0a
 //          8..39   the signer's public key
-//         40..103  his signature of everything before: Ed25519ph of RFC 8032, without context
+//         40..103  the signature of everything before: Ed25519ph of RFC 8032, without context
 //
-// Equal files signed by one key are equal bytes. Keys are files of two lines, `braze 1 public key`
-// or `braze 1 secret key` and 64 hexadecimal digits; what mail makes of them is read as well: ends
-// of lines as CR LF, none behind the last line, upper-case digits. A public key decides whose code
-// runs, so it is read by the rules of trust.h; a secret one is for its owner's eyes only.
+// Equal files that one key signs are equal bytes. A key is a file of two lines: `braze 1 public
+// key` or `braze 1 secret key`, and 64 hexadecimal digits. The reader also accepts what mail
+// programs make of it: CR LF as line ends, a missing last line end, upper-case digits. A public key
+// decides whose code runs, so it must pass the rules of trust.h. A secret key must be readable by
+// its owner only.
 #pragma once
 
 #include <array>
@@ -40,7 +41,8 @@ inline constexpr Code kNoSignatures{"no-signatures", ErrorKind::Unsupported,
                                     "This Braze was built without signatures."};
 }  // namespace codes
 
-/// Whether this Braze was built with libsodium. Without it, whatever needs a key is kNoSignatures.
+/// Whether this Braze was built with libsodium. If not, everything that needs a key fails with
+/// kNoSignatures.
 bool has_signatures();
 
 struct PublicKey {
