@@ -26,8 +26,8 @@ struct Dependence {
 // Finds out how bodies of a loop depend on y. Nullopt: in no way that separates.
 class Separation {
  public:
-  Separation(size_t y, const std::map<size_t, const LoopTask*>& computed)
-      : y_(y), computed_(computed) {}
+  Separation(const LoopTree& tree, size_t y, const std::map<size_t, const LoopTask*>& computed)
+      : tree_(tree), y_(y), computed_(computed) {}
 
   bool reads(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
@@ -138,6 +138,7 @@ class Separation {
     return out;
   }
 
+  const LoopTree& tree_;
   size_t y_;
   const std::map<size_t, const LoopTask*>& computed_;
 };
@@ -300,7 +301,7 @@ class Merger {
     for (const size_t axis : tree_.values[y].axes)
       if (!contains(value.axes, axis)) return refuse("the running value has an axis more");
     if (!reads_own(task, y)) return refuse("the running value is read at another index");
-    const Separation separation(y, computed_);
+    const Separation separation(tree_, y, computed_);
     std::optional<Dependence> found;
     for (const uint32_t result : task.body.results) {
       if (!separation.reads(task.body, result)) continue;
