@@ -2,9 +2,12 @@
 // the results are gathered. Usage: linear_parallel [DEVICES [DEVICE]]
 #include <braze/braze.h>
 
+#include <algorithm>
+#include <cmath>
 #include <cstdlib>
 #include <iostream>
 #include <string>
+#include <vector>
 
 using namespace braze;
 
@@ -33,8 +36,14 @@ int main(int argc, char** argv) {
                 << " rows\n";
 
     const Array whole = jit(linear)(x, w, b);
-    const bool same = parts.to_vector<float>() == whole.to_vector<float>() &&
-                      all.to_vector<float>() == whole.to_vector<float>();
+    const auto differs = [&](const Array& result) {
+      const std::vector<float> got = result.to_vector<float>(), wanted = whole.to_vector<float>();
+      double most = 0;
+      for (size_t i = 0; i < got.size(); ++i)
+        most = std::max<double>(most, std::abs(got[i] - wanted[i]));
+      return most > 1e-5;  // a shorter batch may be summed in another order
+    };
+    const bool same = !differs(parts) && !differs(all);
     std::cout << "as on one device: " << (same ? "yes" : "no") << "\n";
     return same ? 0 : 1;
   } catch (const Error& error) {
