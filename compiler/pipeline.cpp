@@ -347,18 +347,6 @@ void generate_all(std::vector<CompiledFusion>& compiled, const Target& target,
   });
 }
 
-// Names that no two kernels of a program share.
-std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusion>& fusions) {
-  std::vector<std::string> names;
-  std::map<std::string, int> used;
-  for (const Fusion& fusion : fusions) {
-    std::string name = kernel_name(graph, fusion);
-    if (const int n = used[name]++) name += fmt::format("_{}", n);
-    names.push_back(std::move(name));
-  }
-  return names;
-}
-
 void check_scheduled_names(const CompileOptions& options, const std::vector<std::string>& kernels) {
   for (const auto& [kernel, schedule] : options.schedules) {
     if (std::find(kernels.begin(), kernels.end(), kernel) != kernels.end()) continue;

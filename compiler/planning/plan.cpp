@@ -400,6 +400,8 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
   return program;
 }
 
+namespace {
+
 std::string kernel_name(const Graph& graph, const Fusion& fusion) {
   constexpr size_t kMostParts = 4;
   std::vector<std::string> parts;
@@ -415,6 +417,19 @@ std::string kernel_name(const Graph& graph, const Fusion& fusion) {
   if (parts.empty()) return "copy";
   if (parts.size() > kMostParts) parts.erase(parts.begin() + 2, parts.end() - 2);
   return join(parts, "_", [](const std::string& s) { return s; });
+}
+
+}  // namespace
+
+std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusion>& fusions) {
+  std::vector<std::string> names;
+  std::map<std::string, int> used;
+  for (const Fusion& fusion : fusions) {
+    std::string name = kernel_name(graph, fusion);
+    if (const int n = used[name]++) name += fmt::format("_{}", n);
+    names.push_back(std::move(name));
+  }
+  return names;
 }
 
 }  // namespace braze

@@ -30,7 +30,8 @@ Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
 Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact,
              const Target& target);
 
-/// The name of a kernel, made from the user's labels and ops: "max_sub_exp".
-std::string kernel_name(const Graph& graph, const Fusion& fusion);
+/// The names of the kernels, made from the user's labels and ops, such as "max_sub_exp". No two are
+/// equal.
+std::vector<std::string> kernel_names(const Graph& graph, const std::vector<Fusion>& fusions);
 
 }  // namespace braze

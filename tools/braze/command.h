@@ -84,8 +84,8 @@ struct Command {
   std::function<Exit()> (*add)(Arguments& arguments);
 };
 
-extern const Command kRun, kImport, kCompile, kInspect, kExplain, kCompare, kCache, kKey, kSign,
-    kDevices, kDoctor, kCompletion, kManual;
+extern const Command kRun, kImport, kCompile, kInspect, kExplain, kReport, kCompare, kCache, kKey,
+    kSign, kDevices, kDoctor, kCompletion, kManual;
 
 /// All of them, in the order of the help.
 std::span<const Command* const> commands();

@@ -1,17 +1,14 @@
 // explain.cpp — braze explain: the kernels of a program, and why every edge was or was not fused.
 #include <fmt/format.h>
 
-#include <algorithm>
 #include <set>
 
-#include "compiler/fusion/partition.h"
-#include "ir/graph/text.h"
 #include "ir/program/text.h"
 #include "ir/support/text.h"
-#include "ir/target/occupancy.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/compile_times.h"
+#include "tools/braze/explanation.h"
 #include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
@@ -27,22 +24,6 @@ struct Options {
   CompileFlags compile;
   ModelFlags model;
 };
-
-struct Edge {
-  std::string producer, consumer;  ///< "%x", as in the graph after the passes
-  std::string where;               ///< the consumer's line
-  const Code* reason;
-  std::string costs;
-};
-
-std::vector<Edge> edges_of(const Graph& graph, const Partition& partition) {
-  const GraphPrinter printer(graph);
-  std::vector<Edge> edges;
-  for (const EdgeReason& edge : partition.edges)
-    edges.push_back({printer.value(edge.producer), printer.value(edge.consumer),
-                     graph[edge.consumer].location.to_string(), edge.code, edge.detail});
-  return edges;
-}
 
 // "a,b", with or without %.
 std::vector<Edge> only(const std::vector<Edge>& edges, const std::string& wanted) {
@@ -63,38 +44,17 @@ std::vector<Edge> only(const std::vector<Edge>& edges, const std::string& wanted
   return found;
 }
 
-// "64 KiB", or the expression where it depends on a size.
-std::string amount(const Expr& e, std::string (*text)(uint64_t)) {
-  const auto constant = e.as_constant();
-  return constant ? text(static_cast<uint64_t>(*constant)) : fmt::format("({})", e.to_string());
-}
-
-std::string flops_text(uint64_t flops) {
-  return flops < 1'000'000 ? std::to_string(flops)
-                           : fmt::format("{:.4g} M", static_cast<double>(flops) * 1e-6);
-}
-
-std::string instances_text(const Launch& launch) {
-  return join(launch.instances, " then ", [](const Expr& e) { return e.to_string(); });
-}
-
 // What the assembler of a GPU kernel says of its phases, and what fits a multiprocessor.
-void print_facts(const Target& target, const Artifact& artifact, const Launch& launch) {
-  for (size_t i = 0; i < artifact.facts.size(); ++i) {
-    const CodeFacts& facts = artifact.facts[i];
-    const GpuPhase& phase = launch.gpu[i];
-    const int64_t blocks =
-        resident_blocks(target, {phase.block, facts.registers, phase.shared_bytes});
+void print_facts(const Program& program, const Launch& launch) {
+  for (const PhaseFacts& phase : phase_facts(program, launch)) {
     fmt::print(
         "    {}: {} registers, {} spilled, {} of stack, {} shared\n"
         "      {} {} of {} threads on a multiprocessor, {:.0f} % of its threads\n",
-        artifact.entry_names[i], facts.registers,
-        bytes_text(static_cast<uint64_t>(facts.spill_bytes)),
-        bytes_text(static_cast<uint64_t>(facts.local_bytes)),
-        bytes_text(static_cast<uint64_t>(phase.shared_bytes)), blocks,
-        blocks == 1 ? "block" : "blocks", phase.block,
-        100.0 * static_cast<double>(blocks * phase.block) / kMultiprocessorThreads);
-    for (const std::string& warning : facts.warnings) fmt::print("    {}\n", warning);
+        phase.entry, phase.registers, bytes_text(static_cast<uint64_t>(phase.spill_bytes)),
+        bytes_text(static_cast<uint64_t>(phase.stack_bytes)),
+        bytes_text(static_cast<uint64_t>(phase.shared_bytes)), phase.resident_blocks,
+        phase.resident_blocks == 1 ? "block" : "blocks", phase.threads, 100.0 * phase.occupancy());
+    for (const std::string& warning : phase.warnings) fmt::print("    {}\n", warning);
   }
 }
 
@@ -117,7 +77,7 @@ void print_launch(const Program& program, const Launch& launch) {
   const Artifact& artifact = program.artifacts[launch.artifact];
   fmt::print("  code {} {}{}\n", artifact.format, bytes_text(artifact.code.size()),
              artifact.maker.empty() ? "" : " by " + artifact.maker);
-  print_facts(program.target, artifact, launch);
+  print_facts(program, launch);
   fmt::print("  schedule {}\n  ops\n", launch.schedule);
   for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
 }
@@ -138,34 +98,16 @@ void print_edges(const std::vector<Edge>& edges) {
   fmt::print("\nreasons\n{}", table(meanings));
 }
 
-// "12 kernels", and of how many codes where some share one.
-std::string kernels_text(const Program& program) {
-  const auto kernels =
-      static_cast<size_t>(std::count_if(program.launches.begin(), program.launches.end(),
-                                        [](const Launch& launch) { return launch.is_kernel(); }));
-  const size_t codes = program.artifacts.size();
-  std::string text = fmt::format("{} kernel{}", kernels, kernels == 1 ? "" : "s");
-  if (codes < kernels) text += fmt::format(" ({} compiled, equal ones once)", codes);
-  return text;
-}
-
 // The phases of a GPU kernel.
 std::string facts_json(const Program& program, const Launch& launch) {
   std::vector<std::string> phases;
-  if (!launch.is_kernel()) return json::array(phases);
-  const Artifact& artifact = program.artifacts[launch.artifact];
-  for (size_t i = 0; i < artifact.facts.size(); ++i) {
-    const CodeFacts& facts = artifact.facts[i];
-    const GpuPhase& phase = launch.gpu[i];
-    const BlockNeeds needs{phase.block, facts.registers, phase.shared_bytes};
-    phases.push_back(json::object(
-        {{"threads", std::to_string(phase.block)},
-         {"registers", std::to_string(facts.registers)},
-         {"spill_bytes", std::to_string(facts.spill_bytes)},
-         {"local_bytes", std::to_string(facts.local_bytes)},
-         {"shared_bytes", std::to_string(phase.shared_bytes)},
-         {"resident_blocks", std::to_string(resident_blocks(program.target, needs))}}));
-  }
+  for (const PhaseFacts& phase : phase_facts(program, launch))
+    phases.push_back(json::object({{"threads", std::to_string(phase.threads)},
+                                   {"registers", std::to_string(phase.registers)},
+                                   {"spill_bytes", std::to_string(phase.spill_bytes)},
+                                   {"local_bytes", std::to_string(phase.stack_bytes)},
+                                   {"shared_bytes", std::to_string(phase.shared_bytes)},
+                                   {"resident_blocks", std::to_string(phase.resident_blocks)}}));
   return json::array(phases);
 }
 
@@ -209,14 +151,9 @@ Exit explain(const Options& options) {
   if (!is_model(options.file)) options.model.refuse_for_others();
   const Graph graph = is_model(options.file) ? options.model.load(options.file).graph()
                                              : read_graph(options.file, "explain");
-  std::vector<Edge> edges;
-  CompileOptions compile = options.compile.options();
-  compile.observer = [&](const CompilePhase& phase) {
-    if (phase.partition) edges = edges_of(*phase.graph, *phase.partition);
-  };
-  Program program;
+  Explanation found;
   const auto run = [&] {
-    program = compile_source(graph, find_target_of(options.target), compile);
+    found = explained(graph, find_target_of(options.target), options.compile.options());
   };
   if (options.times) {
     const CompileTimes times = compile_times(run);
@@ -227,6 +164,8 @@ Exit explain(const Options& options) {
     return Exit::Ok;
   }
   run();
+  const Program& program = found.program;
+  std::vector<Edge>& edges = found.edges;
   if (!options.edge.empty()) edges = only(edges, options.edge);
   if (options.json) {
     print_json(program, edges);

@@ -395,4 +395,12 @@ Inputs make_inputs(const Program& program, const InputFlags& flags,
   return inputs;
 }
 
+Sizes largest_sizes(const Program& program, const std::vector<std::string>& symbols) {
+  Sizes sizes;
+  for (const std::string& flag : symbols) set_symbol(flag, program, sizes);
+  for (const Expr& symbol : program.symbols)
+    if (!sizes.has(symbol.symbol_name())) sizes.set(symbol.symbol_name(), symbol.range().max);
+  return sizes;
+}
+
 }  // namespace braze::tool

@@ -33,4 +33,7 @@ struct Inputs {
 Inputs make_inputs(const Program& program, const InputFlags& flags,
                    const std::vector<GivenShape>& weights = {});
 
+/// The largest size of every symbol of the program, but for those that `symbols` say.
+Sizes largest_sizes(const Program& program, const std::vector<std::string>& symbols);
+
 }  // namespace braze::tool

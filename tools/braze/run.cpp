@@ -1,11 +1,6 @@
 // run.cpp — braze run: runs a program once, or often enough to time it.
 #include <fmt/format.h>
 
-#include <algorithm>
-#include <chrono>
-#include <cmath>
-#include <map>
-
 #include "braze/array.h"
 #include "braze/executable.h"
 #include "braze/io.h"
@@ -18,7 +13,6 @@
 #include "ir/support/words.h"
 #include "runtime/cache/disk_cache.h"
 #include "runtime/io/signature.h"
-#include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
@@ -28,6 +22,7 @@
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
+#include "tools/braze/timing.h"
 #include "tools/braze/values.h"
 
 namespace braze::tool {
@@ -127,86 +122,22 @@ Job make_job(const Options& options, const Device& device) {
 // --- Time
 // -----------------------------------------------------------------------------------------
 
-// The times of something that ran often, and the work it does each time.
-struct Timing {
-  std::string name;
-  std::vector<double> seconds;  // sorted
-  double read = 0, written = 0, flops = 0;
-  double least = 0;  // seconds in which the machine can read and write as much; 0: not measured
-
-  double quantile(double q) const {
-    return seconds[std::min(seconds.size() - 1,
-                            static_cast<size_t>(q * static_cast<double>(seconds.size())))];
-  }
-  double bytes() const { return read + written; }
-  double bytes_per_second() const { return bytes() / quantile(0.5); }
-  double flops_per_second() const { return flops / quantile(0.5); }
-};
-
 // Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
 double timed_call(const Job& job, const Inputs& inputs) {
   const std::vector<Array> arguments = job.runnable.arguments(inputs.values);
-  const auto start = std::chrono::steady_clock::now();
-  for (const Array& output : job.run(arguments)) output.wait();
-  return std::chrono::duration<double>(std::chrono::steady_clock::now() - start).count();
-}
-
-// The whole call first, then its kernels in the order of their launches.
-std::vector<Timing> measure(const Job& job, const Inputs& inputs, int64_t repeat) {
-  std::vector<Timing> timings = {{"call", {}}};
-  for (int64_t i = 0; i < repeat; ++i) timings[0].seconds.push_back(timed_call(job, inputs));
-  // Kernels apart, for watching them costs time.
-  record_launches(true);
-  clear_launch_history();
-  for (int64_t i = 0; i < std::min<int64_t>(repeat, 100); ++i) timed_call(job, inputs);
-  record_launches(false);
-  std::map<std::string, size_t> index;
-  for (const LaunchRecord& record : launch_history()) {
-    const auto [at, is_new] = index.emplace(record.kernel, timings.size());
-    if (is_new) timings.push_back({record.kernel, {}});
-    timings[at->second].seconds.push_back(record.seconds);
-  }
-  for (const Launch& launch : job.runnable.executable.program().launches) {
-    const auto found = index.find(launch.name);
-    std::vector<size_t> of = {0};
-    if (found != index.end()) of.push_back(found->second);
-    for (const size_t i : of) {
-      timings[i].read += static_cast<double>(inputs.sizes(launch.bytes_read));
-      timings[i].written += static_cast<double>(inputs.sizes(launch.bytes_written));
-      timings[i].flops += static_cast<double>(inputs.sizes(launch.flops));
-    }
-  }
-  for (Timing& timing : timings) std::sort(timing.seconds.begin(), timing.seconds.end());
-  return timings;
+  return seconds_of([&] { return job.run(arguments); });
 }
 
 std::string share(double speed, double most) {
   return most > 0 ? fmt::format("{:.0f}%", 100 * speed / most) : "";
 }
 
-// The better of two measurements, before and after, for others may be using the machine.
-Speeds faster(Speeds a, const Speeds& b) {
-  a.copy_bytes_per_second = std::max(a.copy_bytes_per_second, b.copy_bytes_per_second);
-  a.flops_per_second = std::max(a.flops_per_second, b.flops_per_second);
-  return a;
-}
-
-// A call moves what its kernels move, one after the other.
-void measure_least(std::vector<Timing>& timings, const Device& device) {
-  std::map<std::pair<double, double>, double> known;  // kernels may move as much as others
-  for (size_t i = 1; i < timings.size(); ++i) {
-    Timing& kernel = timings[i];
-    const auto [at, is_new] = known.emplace(std::pair(kernel.read, kernel.written), 0);
-    if (is_new) at->second = least_seconds(device, kernel.read, kernel.written);
-    kernel.least = at->second;
-    timings[0].least += kernel.least;
-  }
-}
-
-void print_timings(const std::vector<Timing>& timings, const Speeds& machine, bool is_machine) {
+void print_timings(const Timings& measured) {
+  const Speeds& machine = measured.machine;
+  const bool is_machine = measured.has_machine;
   std::vector<std::vector<std::string>> rows = {
       {"", "median", "p99", "fastest", "GB/s", "of the machine", "GFLOP/s", "of f32"}};
-  for (const Timing& t : timings) {
+  for (const Timing& t : measured.of) {
     rows.push_back({t.name, seconds_text(t.quantile(0.5)), seconds_text(t.quantile(0.99)),
                     seconds_text(t.seconds.front()),
                     fmt::format("{:.3g}", t.bytes_per_second() / 1e9),
@@ -214,7 +145,7 @@ void print_timings(const std::vector<Timing>& timings, const Speeds& machine, bo
                     fmt::format("{:.3g}", t.flops_per_second() / 1e9),
                     is_machine ? share(t.flops_per_second(), machine.flops_per_second) : ""});
   }
-  fmt::print("time of {} calls\n{}", timings[0].seconds.size(), table(rows));
+  fmt::print("time of {} calls\n{}", measured.of[0].seconds.size(), table(rows));
   if (is_machine)
     fmt::print("  the machine: {:.3g} GB/s copied from memory, {:.3g} GFLOP/s of f32\n",
                machine.copy_bytes_per_second / 1e9, machine.flops_per_second / 1e9);
@@ -285,16 +216,10 @@ Exit run(const Options& options) {
   for (const Array& result : results) values.push_back(result.to_host());
   files.write(results);
 
-  std::vector<Timing> timings;
-  // The speeds of this machine say nothing about simulators and the interpreter.
-  const bool is_machine = device.kind() == DeviceKind::Cpu || device.kind() == DeviceKind::Cuda;
-  Speeds machine;
-  if (options.repeat > 0) {
-    if (is_machine) machine = measure_speeds(device);
-    timings = measure(job, inputs, options.repeat);
-    if (is_machine) machine = faster(machine, measure_speeds(device));
-    if (is_machine) measure_least(timings, device);
-  }
+  Timings timings;
+  if (options.repeat > 0)
+    timings = measure([&] { return timed_call(job, inputs); }, *program, inputs.sizes, device,
+                      options.repeat);
   if (options.json) {
     std::vector<std::string> items;
     for (size_t i = 0; i < values.size(); ++i) items.push_back(output_json(names[i], values[i]));
@@ -307,15 +232,16 @@ Exit run(const Options& options) {
                              {"load_s", json::number(is_loaded ? seconds : 0)},
                              {"kernels", std::to_string(program->launches.size())},
                              {"outputs", json::array(items)}};
-    if (!timings.empty()) members.push_back({"time", timings_json(timings)});
-    if (!timings.empty() && is_machine) {
-      members.push_back({"machine_bytes_per_s", json::number(machine.copy_bytes_per_second)});
-      members.push_back({"machine_flops_per_s", json::number(machine.flops_per_second)});
+    if (!timings.of.empty()) members.push_back({"time", timings_json(timings.of)});
+    if (timings.has_machine) {
+      members.push_back(
+          {"machine_bytes_per_s", json::number(timings.machine.copy_bytes_per_second)});
+      members.push_back({"machine_flops_per_s", json::number(timings.machine.flops_per_second)});
     }
     json::print(members);
   } else {
     for (size_t i = 0; i < values.size(); ++i) print_output(names[i], values[i]);
-    if (!timings.empty()) print_timings(timings, machine, is_machine);
+    if (!timings.of.empty()) print_timings(timings);
   }
   if (!options.trace.empty()) {
     stop_trace();

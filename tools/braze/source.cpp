@@ -101,8 +101,12 @@ Source read_runnable_source(const std::string& path, bool trust_any_owner) {
   });
 }
 
-Graph read_graph(const std::string& path, std::string_view command) {
-  Source source = read_source(path);
+Graph read_graph(const std::string& path, std::string_view command, std::string* text) {
+  Source source = blame(Exit::BadFile, [&] {
+    const std::string all = read_text(path);
+    if (text) *text = all;
+    return parse_source(all, path);
+  });
   if (auto* graph = std::get_if<Graph>(&source)) return std::move(*graph);
   fail(codes::kGraphOnly,
        fmt::format("{} is no graph, and `braze {}` serves graphs only", quote(path), command));

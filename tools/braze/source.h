@@ -22,8 +22,9 @@ Source read_source(const std::string& path);
 /// addresses are; it is taken from stdin or by the rules of runtime/io/trust.h, unless
 /// `trust_any_owner`. A graph has no addresses.
 Source read_runnable_source(const std::string& path, bool trust_any_owner);
-/// The same for commands that serve graphs only: Unsupported for the other two.
-Graph read_graph(const std::string& path, std::string_view command);
+/// The same for commands that serve graphs only: Unsupported for the other two. `text` receives
+/// what the file holds.
+Graph read_graph(const std::string& path, std::string_view command, std::string* text = nullptr);
 
 /// What is wrong with the text for this target is a Failure with Exit::Compile.
 Program compile_source(const Source& source, const Target& target, const CompileOptions& options);

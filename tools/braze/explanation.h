@@ -1,0 +1,62 @@
+// explanation.h — what a compilation made of a graph, as data: `braze explain` and `braze report`
+// show it.
+#pragma once
+
+#include <set>
+#include <string>
+#include <vector>
+
+#include "braze/compile.h"
+#include "compiler/fusion/cost.h"
+#include "ir/program/program.h"
+#include "ir/target/target.h"
+
+namespace braze::tool {
+
+/// The verdict on one edge of the graph. Values are named as in the graph after the passes: "%x".
+struct Edge {
+  std::string producer, consumer;
+  std::string where;  ///< the consumer's line
+  const Code* reason = nullptr;
+  std::string costs;  ///< those that were compared
+};
+
+/// A kernel as the fuser sees it. What it is in the end, `Program::launches` say.
+struct FusedKernel {
+  std::string name;              ///< as of its launch
+  std::set<std::string> values;  ///< those that it computes
+  std::vector<size_t> reads;     ///< the kernels whose results it takes
+  Cost cost;                     ///< estimated, at the largest sizes
+};
+
+struct Explanation {
+  Program program;
+  std::vector<Edge> edges;
+  std::vector<FusedKernel> kernels;  ///< in an order in which they can run; of kernels only
+};
+
+/// Compiles the graph, and not from the cache, which keeps no reasons. What is wrong with it is a
+/// Failure with Exit::Compile.
+Explanation explained(const Graph& graph, const Target& target, CompileOptions options);
+
+/// A phase of a GPU kernel, as its assembler describes it, and how it fits a multiprocessor.
+struct PhaseFacts {
+  std::string entry;  ///< its function
+  int64_t threads = 0, registers = 0, spill_bytes = 0, stack_bytes = 0, shared_bytes = 0;
+  int64_t resident_blocks = 0;
+  std::vector<std::string> warnings;
+
+  /// Of the threads that a multiprocessor can hold, those that it does.
+  double occupancy() const;
+};
+std::vector<PhaseFacts> phase_facts(const Program& program, const Launch& launch);
+
+/// "12 kernels", and of how many codes where some share one.
+std::string kernels_text(const Program& program);
+
+/// "64 KiB", or the expression where it depends on a size.
+std::string amount(const Expr& e, std::string (*text)(uint64_t));
+std::string flops_text(uint64_t flops);
+std::string instances_text(const Launch& launch);
+
+}  // namespace braze::tool

@@ -1,0 +1,112 @@
+// make_report.cpp — braze report: kernels, reasons, times and memory of a graph, as a page for a
+// browser.
+#include <fmt/format.h>
+
+#include <fstream>
+
+#include "braze/executable.h"
+#include "ir/support/text.h"
+#include "tools/braze/arguments.h"
+#include "tools/braze/command.h"
+#include "tools/braze/files.h"
+#include "tools/braze/inputs.h"
+#include "tools/braze/options.h"
+#include "tools/braze/package.h"
+#include "tools/braze/report_page.h"
+#include "tools/braze/source.h"
+
+namespace braze::tool {
+
+namespace {
+
+namespace codes {
+inline constexpr Code kReportFile{"report-file", ErrorKind::InvalidArgument,
+                                  "A report cannot be written where asked."};
+}  // namespace codes
+
+struct Options {
+  std::string file, output, device, target;
+  int64_t repeat = 20;
+  InputFlags inputs;
+  CompileFlags compile;
+};
+
+// Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
+double timed_call(const Runnable& runnable, const Inputs& inputs) {
+  const std::vector<Array> arguments = runnable.arguments(inputs.values);
+  return seconds_of([&] { return runnable.executable.run(arguments); });
+}
+
+void measure_into(ReportData& data, const Options& options, const Device& device) {
+  const auto program = std::make_shared<const Program>(data.explanation.program);
+  const Runnable runnable{Executable::load(program, device),
+                          std::vector<Array>(program->inputs.size())};
+  const Inputs inputs = make_inputs(*program, options.inputs);
+  data.sizes = inputs.sizes;
+  data.device = device.name();
+  timed_call(runnable, inputs);  // the first one finds nothing warm
+  data.timings = measure([&] { return timed_call(runnable, inputs); }, *program, inputs.sizes,
+                         device, options.repeat);
+}
+
+void write(const std::string& path, const std::string& page) {
+  std::ofstream file(path, std::ios::binary);
+  file << page;
+  if (!file.flush())
+    blame(Exit::Usage,
+          [&] { fail(codes::kReportFile, fmt::format("cannot write {}", quote(path))); });
+}
+
+Exit make_report(const Options& options) {
+  if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  if (!options.target.empty() && !options.device.empty())
+    fail_usage("--target is a machine to estimate for, --device one to measure on: give one");
+  std::vector<ReadFile> read = {{options.file, "is the graph"}};
+  for (const std::string& path : options.inputs.paths()) read.push_back({path, "holds inputs"});
+  check_overwrites(read, {options.output});
+  const bool measures = options.target.empty() && options.repeat > 0;
+  const Device device = !options.target.empty()  ? Device()
+                        : options.device.empty() ? default_device()
+                                                 : find_device(options.device);
+  const Target target = options.target.empty() ? device.target() : find_target_of(options.target);
+
+  ReportData data;
+  data.file = options.file;
+  const Graph graph = read_graph(options.file, "report", &data.text);
+  data.compile = compile_times(
+      [&] { data.explanation = explained(graph, target, options.compile.options()); });
+  if (measures)
+    measure_into(data, options, device);
+  else
+    data.sizes = largest_sizes(data.explanation.program, options.inputs.symbols);
+  const std::string page = report_page(data);
+  write(options.output, page);
+  fmt::print("{}: {}, {}\n", options.output, kernels_text(data.explanation.program),
+             bytes_text(page.size()));
+  return Exit::Ok;
+}
+
+std::function<Exit()> add(Arguments& arguments) {
+  auto options = std::make_shared<Options>();
+  arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
+  arguments.add_option("-o,--output", options->output, "The file of HTML to write").required();
+  arguments.add_device(options->device);
+  arguments.add_option("--target", options->target,
+                       "Machine to compile for; times are estimated, nothing runs");
+  arguments.add_option("--repeat", options->repeat,
+                       "Calls to time (default 20); 0: times are estimated, nothing runs");
+  options->inputs.add_to(arguments);
+  options->compile.add_to(arguments);
+  return [options] { return make_report(*options); };
+}
+
+}  // namespace
+
+const Command kReport = {
+    "report", "Writes a page of HTML: kernels, the reason for every edge, times and memory.",
+    "  braze report softmax.braze -o softmax.html                  # measured on this machine\n"
+    "  braze report softmax.braze -o softmax.html --target sm_90a  # estimated for another\n"
+    "  braze report model.braze -o r.html --symbol n=64 --repeat 100\n",
+    add};
+
+}  // namespace braze::tool
