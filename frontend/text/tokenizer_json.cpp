@@ -79,7 +79,7 @@ class Builder {
   }
   int32_t token(const std::string& name) const {
     const auto found = state_->ids.find(name);
-    if (found == state_->ids.end()) malformed(fmt::format("{} is no token", quote(name)));
+    if (found == state_->ids.end()) malformed(fmt::format("{} is not a token", quote(name)));
     return found->second;
   }
   /// Calls f(step) for one step, or for those of a "Sequence", in which `list` names them.

@@ -1,11 +1,11 @@
 #include <algorithm>
-#include <condition_variable>
 #include <cstring>
 #include <mutex>
 
 #include "braze/half.h"
 #include "ir/graph/shards.h"
 #include "ir/ops/machine_semantics.h"
+#include "ir/support/condition_variable.h"
 #include "ir/support/text.h"
 #include "runtime/mesh/together.h"
 
@@ -28,7 +28,7 @@ struct Group {
 /// What all parts of a call share.
 struct Meeting {
   std::mutex mutex;
-  std::condition_variable changed;
+  ConditionVariable changed;
   CapturedError failure;
   std::string failed;  // the device; empty: none
   std::vector<Group> groups;

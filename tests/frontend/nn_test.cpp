@@ -245,7 +245,8 @@ TEST_F(Random, ParametersAreFiniteNumbersOfTheDtype) {
   const random::Key key(1);
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 70000, f16); }),
                   "high is 70000, which is not a finite number of f16");
-  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 1e39); }), "no finite number of f32");
+  EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 0, 1e39); }),
+                  "not a finite number of f32");
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, NAN, 1); }), "low is nan");
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, 1, 0); }), "low is 1, above high");
   EXPECT_CONTAINS(error_of([&] { random::uniform({4}, key, -1e308, 1e308, f64); }),

@@ -131,7 +131,8 @@ TEST_F(Schedules, AreTheSameInGraphs) {
 TEST_F(Schedules, OfWrongStepsAreErrors) {
   EXPECT_CONTAINS(error_of([] { optim::cosine(1, 0); }),
                   "cosine: the number of steps must be at least 1, not 0");
-  EXPECT_CONTAINS(error_of([] { optim::warmup(-1, optim::constant(1)); }), "warmup: -1 is no");
+  EXPECT_CONTAINS(error_of([] { optim::warmup(-1, optim::constant(1)); }),
+                  "warmup: the number of steps must be at least 1, not -1");
   const auto f = jit([](Tensor step) { return optim::constant(1)(step); });
   EXPECT_CONTAINS(error_of([&] { f(zeros({2})); }), "an integer scalar, not f32[2]");
 }

@@ -127,7 +127,8 @@ TEST_F(Words, Repetitions) {
   expect_figure(jit([](Tensor t) { return repeat(t, 2, 1); })(x), numpy::kRepeat);
   expect_figure(jit([](Tensor t) { return tile(t, {1, 2, 2}); })(x), numpy::kTile);
   EXPECT_EQ(jit([](Tensor t) { return repeat(t, 0, 1); })(x).shape(), (Longs{3, 0, 5}));
-  EXPECT_CONTAINS(error_of_graph([](Tensor t) { return repeat(t, -1, 1); }, x), "repeat: -1 times");
+  EXPECT_CONTAINS(error_of_graph([](Tensor t) { return repeat(t, -1, 1); }, x),
+                  "repeat: the count -1 is negative");
   EXPECT_CONTAINS(error_of_graph([](Tensor t) { return tile(t, {2}); }, x), "1 counts for f64");
 }
 

@@ -249,7 +249,7 @@ TEST(Dlpack, ArraysGoOutWithoutACopyAndAreNotDonated) {
   EXPECT_THAT(error_of([&] {
                 step.run(std::vector{p, g});
               }),
-              AllOf(StartsWith("foreign-donated"), HasSubstr("lent")));
+              AllOf(StartsWith("foreign-donated"), HasSubstr("was exported to another library")));
   out->deleter(out);
   EXPECT_EQ(step.run(std::vector{p, g})[0].to_vector<float>()[5], 4);
   EXPECT_THAT(error_of([&] { to_dlpack(p); }), StartsWith("donated-array"));

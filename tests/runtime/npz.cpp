@@ -246,7 +246,7 @@ TEST_F(NpzTest, MalformedArchivesAreErrors) {
       {"a directory beyond the file", patched(one, kEnd, 12, kFour), "zip-format", ""},
       {"a directory elsewhere", patched(one, kEnd, 16, byte(1)), "zip-format",
        "does not end where"},
-      {"no directory entry", patched(one, kEntry, 0, "PK\1\3"), "zip-format", "no list"},
+      {"no directory entry", patched(one, kEntry, 0, "PK\1\3"), "zip-format", "not a list"},
       {"encrypted", patched(one, kEntry, 8, byte(1)), "zip-method", "encrypted"},
       {"strongly encrypted", patched(one, kEntry, 8, byte(0x41)), "zip-method", "encrypted"},
       {"bzip2", patched(one, kEntry, 10, byte(12)), "zip-method", "method 12"},

@@ -354,10 +354,12 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   if (auto refusal = take(RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
   for (const std::string& dot : dots)
     if (auto refusal = take(UnitStep{dot, Unit::Wgmma})) return refusal;
-  if (groups == 2)
+  // What walks once has no other turn to overlap with.
+  const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
+  if (walks && groups == 2)
     if (auto refusal = take(TurnsStep{{walk}})) return refusal;
   // The first dots of the next turn run while this one's sums are computed.
-  if (may_run_ahead(out.tree, cascade.walk))
+  if (walks && may_run_ahead(out.tree, cascade.walk))
     for (const std::string& dot : dots) {
       const LoopTask& task = task_at(out.tree, maker_of(out.tree, *find_value(out.tree, dot)));
       if (!contains(task.over, cascade.walk)) out.try_take(AheadStep{dot, 1});

@@ -66,10 +66,12 @@ class Communicators {
     return {};
   }
 
-  void abort() noexcept {
+  /// Frees the communicators, also while other threads wait in a call of them, which then fails.
+  void abort(const CapturedError& why) noexcept {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
     aborted_ = true;
+    why_ = why;
     for (const auto& groups : by_axis_)
       for (const GroupComms& group : groups)
         for (const ncclComm_t comm : group.comms) nccl().api->comm_abort(comm);
@@ -78,11 +80,17 @@ class Communicators {
     const std::lock_guard lock(mutex_);
     return aborted_;
   }
+  /// No communicator may be called any more: throws why.
+  void refuse_if_aborted() {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) why_.rethrow();
+  }
 
  private:
   std::vector<std::vector<GroupComms>> by_axis_;  // of the mesh
   std::mutex mutex_;
   bool aborted_ = false;
+  CapturedError why_;
 };
 
 ncclDataType_t type_for_sums(DType dtype) {
@@ -142,6 +150,7 @@ class NcclPart : public Together {
 
   void run(const CollectiveArguments& a) override {
     if (a.count == 0) return;
+    comms_->refuse_if_aborted();
     const NcclApi& api = *nccl().api;
     const Seat& seat = seats_[a.what.axis];
     const auto stream = static_cast<CUstream>(driver_.main_stream());
@@ -184,7 +193,7 @@ class NcclPart : public Together {
     }
   }
 
-  void give_up(const CapturedError&) noexcept override { comms_->abort(); }
+  void give_up(const CapturedError& why) noexcept override { comms_->abort(why); }
 
  private:
   const std::shared_ptr<Communicators> comms_;

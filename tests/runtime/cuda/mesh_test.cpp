@@ -151,6 +151,8 @@ TEST_F(CudaMesh, AFailureOnOneGpuIsTheCalls) {
       ASSERT_EQ(got[1][0].to_vector<float>()[5], 4 * 1010.f);
     }
   }
+  // Who synchronizes with a GPU is told its first error once more; the next test is not.
+  for (const char* gpu : {"cuda:0", "cuda:1"}) error_of([&] { synchronize(Device(gpu)); });
 }
 
 TEST(Nccl, SaysWhatIsMissing) {
