@@ -160,6 +160,23 @@ void read_copies(LoopTree& tree, Loop& loop, size_t tensor, const LoopStep& load
   });
 }
 
+// The load as the copy does it, which has no index along axes of one element.
+LoopStep without_single_axes(const LoopTree& tree, const CopySite& site, LoopStep load) {
+  const auto around = loops_of_copy(tree, site);
+  for (size_t axis = 0; axis < tree.axes.size(); ++axis) {
+    const bool has_loop = std::any_of(around.begin(), around.end(), [&](const Loop* loop) {
+      return std::ranges::any_of(loop->levels,
+                                 [&](const LoopLevel& level) { return level.axis == axis; });
+    });
+    if (has_loop || !tree.axes[axis].extent.is_constant(1)) continue;
+    const std::string& name = tree.axes[axis].name;
+    for (Expr& e : load.at) e = e.substitute(name, 0);
+    for (RangeCondition& c : load.conditions)
+      for (Expr* e : {&c.value, &c.min, &c.limit}) *e = e->substitute(name, 0);
+  }
+  return load;
+}
+
 LoopTree with_copies(const LoopTree& tree, const CopySite& site, LoopTask::Kind kind,
                      Storage storage, const std::string& name, bool transposed) {
   LoopTree out = tree;
@@ -173,7 +190,7 @@ LoopTree with_copies(const LoopTree& tree, const CopySite& site, LoopTask::Kind 
     LoopTask task;
     task.kind = kind;
     task.target = out.values.size();
-    task.body = {{load}, {0}};
+    task.body = {{without_single_axes(tree, site, load)}, {0}};
     out.values.push_back(std::move(value));
     Loop& loop = loop_at(out, site.loop);
     read_copies(out, loop, site.tensor, load, task.target);
