@@ -43,7 +43,7 @@ NodeId pad(Graph& graph, NodeId x, NodeId value, std::vector<Expr> low, std::vec
            std::vector<int64_t> interior, SourceLocation where = {});
 /// The extents of the windowed axes are those of `shape`.
 NodeId windows(Graph& graph, NodeId x, NodeId fill, WindowsOp attributes, Shape shape,
-              SourceLocation where = {});
+               SourceLocation where = {});
 NodeId concat(Graph& graph, std::vector<NodeId> parts, int64_t axis, SourceLocation where = {});
 NodeId reverse(Graph& graph, NodeId x, std::vector<int64_t> axes, SourceLocation where = {});
 NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where = {});

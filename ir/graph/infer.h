@@ -27,9 +27,9 @@ inline constexpr size_t kMaxRank = 32;
 inline constexpr int64_t kMaxElements = int64_t{1} << 56;
 
 /// The type of `op` on operands of these types. `wanted` gives what operands do not determine: the
-/// type of input, the shape of broadcast, reshape, windows, iota and random_bits, the dtype of convert,
-/// bitcast, iota and dot. Throws InvalidArgument that names op, types and `where` if they do not
-/// fit together.
+/// type of input, the shape of broadcast, reshape, windows, iota and random_bits, the dtype of
+/// convert, bitcast, iota and dot. Throws InvalidArgument that names op, types and `where` if they
+/// do not fit together.
 TensorType infer_type(const Op& op, std::span<const TensorType* const> operands,
                       const TensorType& wanted, SourceLocation where = {});
 

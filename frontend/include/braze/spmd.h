@@ -35,7 +35,7 @@ struct SpmdOptions {
   std::vector<int> donate = {};          ///< positions of arguments that a call takes over
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
-  CompileOptions compile = {};  ///< how to compile what was traced
+  CompileOptions compile = {};           ///< how to compile what was traced
 };
 
 struct DataParallelOptions {
@@ -44,7 +44,7 @@ struct DataParallelOptions {
   std::vector<int> donate = {};          ///< positions of arguments that a call takes over
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
-  CompileOptions compile = {};  ///< how to compile what was traced
+  CompileOptions compile = {};           ///< how to compile what was traced
 };
 
 namespace detail {
@@ -133,7 +133,7 @@ class Spmd {
   }
   /// The kernels and collectives of the last call's program. InvalidArgument before the first.
   std::string explain() const { return detail::explain(*core_->last()); }
-  std::shared_ptr<const Program> program() const {  return detail::program(core_->last()); }
+  std::shared_ptr<const Program> program() const { return detail::program(core_->last()); }
 
  private:
   template <class... Arguments>

@@ -130,8 +130,8 @@ braze_status braze_configure(const braze_config* config);
 
 /** How many devices the process has. Asking opens CUDA's driver. */
 size_t braze_devices(void);
-/** The name of device `index`, below braze_devices(), such as "cuda:0"; NULL beyond. Good until this
- * thread's next braze_devices(). */
+/** The name of device `index`, below braze_devices(), such as "cuda:0"; NULL beyond. Good until
+ * this thread's next braze_devices(). */
 const char* braze_device_name(size_t index);
 /** The device of whoever names none: the configured one, else the first GPU, else "cpu". Good until
  * this thread asks again. */

@@ -31,8 +31,8 @@ class Mesh {
   /// that do not run the same code.
   Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices);
 
-  const std::vector<MeshAxis>& axes() const;   ///< as they were given
-  const std::vector<Device>& devices() const;  ///< one for each place
+  const std::vector<MeshAxis>& axes() const;        ///< as they were given
+  const std::vector<Device>& devices() const;       ///< one for each place
   size_t size() const { return devices().size(); }  ///< of all places
   /// The number of devices along an axis. InvalidArgument, with the axes there are, for no axis.
   int64_t size(std::string_view axis) const;
@@ -59,7 +59,7 @@ class Sharding {
   explicit Sharding(std::vector<std::string> axes);
 
   const std::vector<std::string>& axes() const { return axes_; }  ///< without `none` at the end
-  bool is_replicated() const { return axes_.empty(); }  ///< nothing is cut
+  bool is_replicated() const { return axes_.empty(); }            ///< nothing is cut
   std::string to_string() const;  ///< "replicated", "sharded(data, none, model)"
 
   friend bool operator==(const Sharding&, const Sharding&) = default;
