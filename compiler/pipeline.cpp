@@ -609,11 +609,11 @@ Program timed(const std::string& name, const Target& target, Make&& make) {
 
 std::string key_text(const CompileOptions& options) {
   // All members by name: one that is added has to be here, in the key or on purpose not.
-  const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, loop_tree, dump_folder,
-               observer] = options;
+  const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, dump_folder, observer] =
+      options;
   std::string text =
-      fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\nassemble {}\nloop_tree {}\n",
-                  name(precision), fuse, by_cost, static_cast<int>(gpu_code), assemble, loop_tree);
+      fmt::format("precision {}\nfuse {}\nby_cost {}\ngpu_code {}\nassemble {}\n", name(precision),
+                  fuse, by_cost, static_cast<int>(gpu_code), assemble);
   for (const auto& [kernel, schedule] : schedules)
     text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
   // These look on.

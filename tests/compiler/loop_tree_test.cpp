@@ -29,7 +29,6 @@ struct Count {
 
 CompileOptions counting(Count& count) {
   CompileOptions options;
-  options.loop_tree = true;
   auto reason = std::make_shared<std::string>();
   options.observer = [&count, reason](const CompilePhase& phase) {
     if (phase.stage == "refusal") *reason = phase.text();

@@ -44,8 +44,6 @@ void CompileFlags::add_to(Arguments& arguments) {
       .offers(names_of(kPrecisions));
   arguments.add_flag("--no-fuse", no_fuse, "One kernel per op");
   arguments.add_flag("--fuse-all", fuse_all, "Fuse whatever can be one kernel, however slow");
-  arguments.add_flag("--loop-tree", loop_tree,
-                     "For development: kernels that a loop tree can say take that way");
   arguments
       .add_option("--schedule", schedules, "KERNEL=TEXT: a schedule as `braze explain` prints it")
       .repeatable();
@@ -60,7 +58,6 @@ CompileOptions CompileFlags::options() const {
   options.gpu_code = parse_choice("--codegen", codegen, kCodeGenerators);
   options.fuse = !no_fuse;
   options.by_cost = !fuse_all;
-  options.loop_tree = loop_tree;
   options.dump_folder = dump;
   for (const std::string& text : schedules) {
     const size_t equals = text.find('=');
@@ -99,7 +96,6 @@ void CompileFlags::refuse_for_package() const {
                                                      {"--codegen", codegen != none.codegen},
                                                      {"--no-fuse", no_fuse},
                                                      {"--fuse-all", fuse_all},
-                                                     {"--loop-tree", loop_tree},
                                                      {"--schedule", !schedules.empty()},
                                                      {"--dump", !dump.empty()}};
   for (const auto& [option, is_given] : given)

@@ -16,7 +16,7 @@ class Arguments;
 struct CompileFlags {
   std::string precision = "standard";
   std::string codegen = "ptx";
-  bool no_fuse = false, fuse_all = false, loop_tree = false;
+  bool no_fuse = false, fuse_all = false;
   std::vector<std::string> schedules;
   std::string dump;
 

@@ -49,10 +49,6 @@ struct CompileOptions {
   std::map<std::string, std::string> schedules;
   GpuCode gpu_code = GpuCode::Ptx;  ///< how kernels for GPUs are written
   bool assemble = true;             ///< false: GPU code stays PTX, for other drivers and GPUs
-  /// For development. Loop trees (docs/design/0003-loop-tree.md) always make the kernels without a
-  /// reduction. With this option they also make all other kernels that the rules of loop trees
-  /// serve.
-  bool loop_tree = false;
   /// A folder that receives every step ("00-graph.braze", "01-expand.braze" ...), or empty.
   std::string dump_folder;
   /// Receives every step, on the thread that compiles. Several threads may call it at once.
