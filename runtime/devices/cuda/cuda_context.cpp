@@ -49,6 +49,16 @@ class RecordingScope {
   CallRecord*& recording_;
 };
 
+/// The first fault of any GPU of the process, with `text` if there was none. The driver reports a
+/// fault to the contexts of other GPUs as well, and does not say where it came from.
+std::string first_fault(const std::string& text) {
+  static std::mutex mutex;
+  static std::string first;
+  const std::lock_guard lock(mutex);
+  if (first.empty()) first = text;
+  return first;
+}
+
 }  // namespace
 
 std::string kernel_text(const Program& program, const Launch& launch) {
@@ -273,8 +283,8 @@ std::string CudaContext::fault_text(cuda::CUresult result) const {
                         join(kernels, "\n  ", [](const std::string& kernel) { return kernel; }));
   }
   return text + fmt::format(
-                    "\nArrays on {} are lost, and this process cannot use it any more; "
-                    "other devices still work",
+                    "\nArrays on {} are lost, and this process cannot use it any more; the CPU "
+                    "still works, other GPUs may fail too",
                     device_);
 }
 
@@ -289,7 +299,11 @@ void CudaContext::fail_with(cuda::CUresult result, std::string_view what) {
   std::string message;
   {
     const std::lock_guard lock(mutex_);
-    if (fault_.empty()) fault_ = fault_text(result);
+    if (fault_.empty()) {
+      fault_ = fault_text(result);
+      const std::string first = first_fault(fault_);
+      if (first != fault_) fault_ += fmt::format("\nBefore it, another GPU failed: {}", first);
+    }
     message = fault_;
   }
   fail(codes::kKernelFault, std::move(message),
