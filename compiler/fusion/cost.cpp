@@ -190,9 +190,11 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
     work.flops += elements * flops;
     work.seconds += elements * flops / (target.flops_per_second * efficiency);
 
-    double bytes = 0;  // of an element
+    double bytes = 0;  // of an element; what is the same for all of a row is read once
     for (const MemoryAccess& load : traced.loads)
-      bytes += static_cast<double>(size_of(forms.graph()[load.node].type.dtype));
+      if (std::ranges::any_of(pass.inner,
+                              [&](const auto& axis) { return any_uses(load.at, axis); }))
+        bytes += static_cast<double>(size_of(forms.graph()[load.node].type.dtype));
     const double row_bytes = bytes * extent_product(pass.inner);
     if (n == 0 || row_bytes <= static_cast<double>(target.l2_bytes)) continue;
     const bool cached = row_bytes * rows_at_once <= static_cast<double>(target.l3_bytes);

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <map>
+#include <numeric>
 #include <set>
 
 #include "compiler/fusion/space.h"
@@ -174,13 +175,9 @@ class TreeBuilder {
     declare();
     for (Root& root : roots_) resolve(root);
     name_sizes();
-    std::vector<size_t> all(roots_.size());
     std::vector<std::vector<size_t>> left;
-    for (size_t r = 0; r < roots_.size(); ++r) {
-      all[r] = r;
-      left.push_back(roots_[r].loops);
-    }
-    tree_.phases.push_back(nest(all, left));
+    for (const Root& root : roots_) left.push_back(root.loops);
+    tree_.phases.push_back(nest(order(), left));
     return std::move(tree_);
   }
 
@@ -485,6 +482,60 @@ class TreeBuilder {
   }
 
   // --- Loops --------------------------------------------------------------------------------
+
+  // The roots that a root reads.
+  std::set<size_t> read_by(const Root& root) const {
+    std::set<size_t> out;
+    for (const LoopStep& s : root.task.body.steps)
+      if (s.kind == LoopStep::Kind::Read) out.insert(root_of_.at(tree_.values[s.source].node));
+    return out;
+  }
+  // A root and all that is made of it.
+  std::set<size_t> made_of(size_t r) const {
+    std::set<size_t> out = {r};
+    for (size_t later = 0; later < roots_.size(); ++later) {
+      const std::set<size_t> read = read_by(roots_[later]);
+      if (std::ranges::any_of(read, [&](size_t q) { return out.contains(q); })) out.insert(later);
+    }
+    return out;
+  }
+  std::set<size_t> loaded_by(const Root& root) const {
+    std::set<size_t> out;
+    for (const LoopStep& s : root.task.body.steps)
+      if (s.kind == LoopStep::Kind::Load) out.insert(s.source);
+    return out;
+  }
+
+  // The order in which roots are nested: that of the graph, but a fold that no later walk waits for
+  // goes with the last walk that reads the same memory, since a walk that folds less may be merged
+  // with the one before it.
+  std::vector<size_t> order() const {
+    std::vector<size_t> out(roots_.size());
+    std::iota(out.begin(), out.end(), 0);
+    // A store in place ends what can be read.
+    if (!aliases_.empty() || !may_cut()) return out;
+    std::vector<size_t> depth(roots_.size());  // folds that must be done before
+    for (size_t r = 0; r < roots_.size(); ++r)
+      for (const size_t q : read_by(roots_[r]))
+        depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
+    for (size_t r = 0; r < roots_.size(); ++r) {
+      const Root& fold = roots_[r];
+      if (fold.task.kind != LoopTask::Kind::Fold || depth[r] == 0) continue;
+      const std::set<size_t> delayed = made_of(r);
+      const auto goes_with = [&](size_t s) {
+        const Root& root = roots_[s];
+        const auto runs = [&](size_t axis) { return std::ranges::count(root.loops, axis) > 0; };
+        return depth[s] > depth[r] && !delayed.contains(s) &&
+               std::ranges::all_of(fold.loops, runs) &&
+               std::ranges::includes(loaded_by(root), loaded_by(fold));
+      };
+      const auto last = std::find_if(out.rbegin(), out.rend(), goes_with);
+      const auto first = std::find(out.begin(), out.end(), r);
+      if (last == out.rend() || last.base() < first) continue;
+      std::stable_partition(first, last.base(), [&](size_t s) { return !delayed.contains(s); });
+    }
+    return out;
+  }
 
   // Whether `reader` needs, in a turn of a loop over `axis`, only what `read` has in that turn.
   bool turn_by_turn(const Root& read, const Root& reader, size_t axis) const {

@@ -23,8 +23,10 @@ constexpr int64_t kFewBytes = 32;
 // Threads of each block of a cluster that shares a row: the first that can.
 constexpr int64_t kClusterThreads[] = {256, 512};
 // Elements of a thread at each step of a row that is walked once, and several times: to follow a
-// running value costs something in each step.
+// running value costs something in each step. Those that follow one need registers, of which small
+// blocks leave more, and several blocks of a multiprocessor load and store at different times.
 constexpr int64_t kWalkElements = 4, kWalkElementsAgain = 8;
+constexpr int64_t kWalkThreadsAgain = 256;
 // A reduction with few results is cut into chunks, whose number is part of the schedule, since it
 // orders the sum.
 constexpr int64_t kMostChunks = 256;
@@ -248,6 +250,7 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
       out.resident = true;
       break;
     }
+    if (!out.resident) out.along = std::min(out.along, kWalkThreadsAgain);
   }
   const int64_t aligned = out.vector, threads = out.along * out.cluster;
   const bool may_lead = single && out.along > kWarpThreads &&
