@@ -136,28 +136,35 @@ void KernelGraph::each_reader(size_t k, Visit&& visit) const {
       if (kernel_of(reader) != k) visit(kernel_of(reader));
 }
 
-bool KernelGraph::connected_around(std::span<const size_t> kernels) const {
+std::vector<size_t> KernelGraph::between(std::span<const size_t> kernels) const {
   const auto among = [&](size_t k) { return std::ranges::find(kernels, k) != kernels.end(); };
   size_t highest = 0;
   for (const size_t k : kernels) highest = std::max(highest, level_[k]);
   ++search_;
+  std::vector<size_t> after;
   std::vector<size_t> open(kernels.begin(), kernels.end());
   while (!open.empty()) {
     const size_t k = open.back();
     open.pop_back();
-    bool found = false;
     each_reader(k, [&](size_t reader) {
-      if (among(reader)) {
-        found = found || !among(k);
-        return;
-      }
-      if (level_[reader] >= highest || seen_[reader] == search_) return;
+      if (among(reader) || level_[reader] >= highest || seen_[reader] == search_) return;
       seen_[reader] = search_;
+      after.push_back(reader);
       open.push_back(reader);
     });
-    if (found) return true;
   }
-  return false;
+  // Readers come after what they read.
+  std::ranges::sort(after, {}, [&](size_t k) { return std::pair(level_[k], k); });
+  std::vector<size_t> out;
+  for (size_t i = after.size(); i-- > 0;) {
+    bool found = false;
+    each_reader(after[i], [&](size_t reader) {
+      found = found || among(reader) || std::ranges::find(out, reader) != out.end();
+    });
+    if (found) out.push_back(after[i]);
+  }
+  std::ranges::sort(out);
+  return out;
 }
 
 bool KernelGraph::leaves(NodeId root, std::span<const size_t> kernels) const {

@@ -50,8 +50,9 @@ class KernelGraph {
   /// Kernels that share an edge or an input with `k`. Of the many that may share one value, only
   /// those are neighbours that stand nearest in the graph.
   std::vector<size_t> neighbours(size_t k) const;
-  /// Whether one of these needs another through one that is not among them.
-  bool connected_around(std::span<const size_t> kernels) const;
+  /// The kernels through which one of these needs another, in order of their numbers. These cannot
+  /// be one kernel without those.
+  std::vector<size_t> between(std::span<const size_t> kernels) const;
 
   /// These as one, not measured yet.
   Candidate united(std::span<const size_t> kernels) const;

@@ -30,6 +30,8 @@ constexpr size_t kMostTensors = 128;
 constexpr double kFewChoices = 4;
 // Kernels that are tried as one at once, at most.
 constexpr size_t kMostOfCascade = 16;
+// Kernels between two, at most, that are tried as one with them.
+constexpr size_t kMostBetween = 4;
 
 struct Merge {
   std::optional<Candidate> merged;
@@ -289,7 +291,7 @@ class Search {
       apart.flops += kernel.cost.flops;
       most_instances = std::max(most_instances, kernel.cost.instances);
     }
-    if (kernels_.connected_around(kernels)) return {{}, &reasons::kCycle, {}, 0};
+    if (!kernels_.between(kernels).empty()) return {{}, &reasons::kCycle, {}, 0};
     Candidate merged = kernels_.united(kernels);
     if (merged.fusion.inputs.size() + merged.fusion.outputs.size() > kMostTensors)
       return {{}, &reasons::kManyTensors, {}, 0};
@@ -362,16 +364,30 @@ class Search {
     }
   }
 
+  // Two kernels as one; where one needs the other through a few more, with these.
+  Merge try_pair(Pair pair, std::vector<size_t>& tried) {
+    tried = {pair.first, pair.second};
+    Merge merge = try_merge(tried);
+    if (merge.refusal != &reasons::kCycle) return merge;
+    const std::vector<size_t> between = kernels_.between(tried);
+    if (between.empty() || between.size() > kMostBetween) return merge;
+    tried.insert(tried.end(), between.begin(), between.end());
+    std::ranges::sort(tried);
+    Merge all = try_merge(tried);
+    return all.merged ? std::move(all) : std::move(merge);
+  }
+
   // Merges wait in order of what they save; of equal ones, the oldest kernels come first.
   void merge_all() {
     // What a cascade sums is rounded otherwise than the graph says.
     if (options_.relaxed) merge_cascades();
-    using Rank = std::pair<double, Pair>;  // what the merge costs, and of whom it is
+    using Rank = std::pair<double, std::vector<size_t>>;  // what the merge costs, and of whom it is
     std::map<Rank, Candidate> waiting;
     const auto consider = [&](Pair pair) {
-      Merge merge = try_merge(std::array{pair.first, pair.second});
+      std::vector<size_t> tried;
+      Merge merge = try_pair(pair, tried);
       if (merge.merged)
-        waiting.emplace(Rank{-merge.saving, pair}, *std::move(merge.merged));
+        waiting.emplace(Rank{-merge.saving, std::move(tried)}, *std::move(merge.merged));
       else
         refused_.emplace(pair, std::move(merge));
     };
@@ -381,15 +397,14 @@ class Search {
           if (other < k) consider({other, k});
     while (!waiting.empty()) {
       auto best = waiting.extract(waiting.begin());
-      const auto [a, b] = best.key().second;
-      // Since this was tried, other merges may have taken one of the two or closed a path.
-      if (!kernels_.alive(a) || !kernels_.alive(b)) continue;
-      const std::array pair{a, b};
-      if (kernels_.connected_around(pair)) {
-        refused_.emplace(Pair{a, b}, Merge{{}, &reasons::kCycle, {}, 0});
+      const std::vector<size_t>& kernels = best.key().second;
+      // Since this was tried, other merges may have taken one of them or closed a path.
+      if (!std::ranges::all_of(kernels, [&](size_t k) { return kernels_.alive(k); })) continue;
+      if (!kernels_.between(kernels).empty()) {
+        if (kernels.size() == 2) consider({kernels[0], kernels[1]});
         continue;
       }
-      const size_t k = kernels_.replace(pair, std::move(best.mapped()));
+      const size_t k = kernels_.replace(kernels, std::move(best.mapped()));
       for (size_t other : kernels_.neighbours(k)) consider({other, k});
     }
   }
