@@ -377,7 +377,8 @@ class Search {
     return all.merged ? std::move(all) : std::move(merge);
   }
 
-  // Merges wait in order of what they save; of equal ones, the oldest kernels come first.
+  // Merges wait in order of what they save for each kernel that there is less; of equal ones, the
+  // oldest kernels come first.
   void merge_all() {
     // What a cascade sums is rounded otherwise than the graph says.
     if (options_.relaxed) merge_cascades();
@@ -386,10 +387,12 @@ class Search {
     const auto consider = [&](Pair pair) {
       std::vector<size_t> tried;
       Merge merge = try_pair(pair, tried);
-      if (merge.merged)
-        waiting.emplace(Rank{-merge.saving, std::move(tried)}, *std::move(merge.merged));
-      else
+      if (!merge.merged) {
         refused_.emplace(pair, std::move(merge));
+        return;
+      }
+      const double saving = merge.saving / static_cast<double>(tried.size() - 1);
+      waiting.emplace(Rank{-saving, std::move(tried)}, *std::move(merge.merged));
     };
     for (size_t k = 0; k < kernels_.size(); ++k)
       if (kernels_.alive(k))

@@ -15,13 +15,14 @@ namespace {
 
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kMostThreads = 1024;
-// Elements a thread can keep of each input of a row without spilling.
-constexpr int64_t kMostKept = 32;
+// Elements a thread can keep of a row without spilling: of one input, of all inputs that one walk
+// reads, and of those that later walks read again.
+constexpr int64_t kMostKept = 32, kMostLoaded = 96, kMostKeptOfAll = 40;
 // Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
 // faster with four, which take twice the code.
 constexpr int64_t kFewBytes = 32;
 // Threads of each block of a cluster that shares a row: the first that can.
-constexpr int64_t kClusterThreads[] = {256, 512};
+constexpr int64_t kClusterThreads[] = {256, 512, 1024};
 // Elements of a thread at each step of a row that is walked once, and several times: to follow a
 // running value costs something in each step. Those that follow one need registers, of which small
 // blocks leave more, and several blocks of a multiprocessor load and store at different times.
@@ -112,8 +113,8 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
                 int64_t instances, int64_t per_instance, int64_t turn, const Target& target) {
   if (!takes_chunks(facts, instances, per_instance, target)) return;
   const size_t outermost = nest.walks[0].axes[0];
-  const int64_t units =
-      ceil_divide(planned_extent(out.tree, outermost), nest.walks[0].axes.size() == 1 ? turn : 1);
+  const bool cut = count_loops(out.tree, out.tree.axes[outermost].name) > 1;
+  const int64_t units = ceil_divide(planned_extent(out.tree, outermost), cut ? turn : 1);
   const int64_t wanted = ceil_power_of_two(8 * target.cores / std::max<int64_t>(instances, 1));
   const int64_t chunks =
       floor_power_of_two(std::min({wanted, kMostChunks, per_instance / kChunkElements, units}));
@@ -124,7 +125,9 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
 
 struct Row {
   int64_t along = kWarpThreads, cluster = 1, vector = 1, tile = 1;
-  int64_t rows = 1;       // of a block
+  int64_t rows = 1;   // of a block
+  int64_t outer = 1;  // threads along the outer of two axes that are walked
+  int64_t outer_tile = 1;
   bool resident = false;  // it fits in registers
   std::string lead;       // the tensor whose lines of memory turns begin at
   int64_t lead_step = 1;
@@ -212,6 +215,48 @@ void share_block(const LoopTree& tree, const ReductionNest& nest, const WalkFact
   out.rows = std::min(out.rows, std::max<int64_t>(kBlockThreads / out.along, 1));
 }
 
+// Tensors that several walks along the axis read.
+int64_t count_read_again(const LoopTree& tree, const ReductionNest& nest, size_t along) {
+  std::map<size_t, int64_t> walks;
+  for (const Walk& walk : nest.walks) {
+    if (walk.along() != along) continue;
+    std::set<size_t> loaded;
+    for (const LoopTask* task : walk.tasks)
+      for (const TreeAccess& access : accesses(tree, *task))
+        if (!access.store && access.offset.uses(tree.axes[along].name))
+          loaded.insert(access.tensor);
+    for (const size_t tensor : loaded) ++walks[tensor];
+  }
+  return std::ranges::count_if(walks, [](const auto& walk) { return walk.second > 1; });
+}
+
+// Lines that are walked along two axes, of which the inner one is short: the threads that it leaves
+// idle go along the outer one.
+void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+                     const Target& target, Row& out) {
+  const std::vector<size_t>& axes = nest.walks[0].axes;
+  const auto alike = [&](const Walk& walk) { return walk.axes == axes; };
+  if (axes.size() != 2 || !std::all_of(nest.walks.begin(), nest.walks.end(), alike)) return;
+  const int64_t along =
+      std::min(out.along, ceil_power_of_two(ceil_divide(facts.length, out.vector)));
+  const int64_t registers = ceil_divide(facts.length, along * out.vector);
+  if (registers * out.vector > kMostKept) return;
+  const int64_t length = planned_extent(tree, axes[0]);
+  // As many as keep the machine at work, at least a warp together.
+  const int64_t wanted =
+      ceil_power_of_two(ceil_divide(target.cores * kMultiprocessorThreads, facts.lines * along));
+  const int64_t outer =
+      std::min({std::max(wanted, kWarpThreads / along), std::max<int64_t>(kBlockThreads / along, 1),
+                ceil_power_of_two(length)});
+  if (outer <= 1 || outer * along < kWarpThreads) return;
+  out.along = along;
+  out.tile = along * registers * out.vector;
+  out.outer = outer;
+  // Loads of several turns overlap.
+  out.outer_tile = outer * std::clamp<int64_t>(kWalkElements / (registers * out.vector), 1,
+                                               ceil_divide(length, outer));
+}
+
 Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
                const Target& target) {
   Row out;
@@ -226,8 +271,10 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
   }
   out.vector = vector_along(facts.touched, axis);
   while (out.vector > 1 && length < kWarpThreads * out.vector) out.vector /= 2;
-  const int64_t kept =
-      std::clamp<int64_t>(3 * kMostKept / std::max<int64_t>(inputs, 1), out.vector, kMostKept);
+  const int64_t kept = std::clamp<int64_t>(
+      std::min(kMostLoaded / std::max<int64_t>(inputs, 1),
+               kMostKeptOfAll / std::max<int64_t>(count_read_again(tree, nest, facts.along), 1)),
+      out.vector, kMostKept);
   const int64_t few = kFewBytes / static_cast<int64_t>(least);
   // A warp for itself needs no barriers; longer rows take as many threads as they can use: the
   // power of two nearest to few elements each, unless that were more than a thread can keep.
@@ -262,7 +309,8 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
   out.tile = out.resident
                  ? ceil_divide(covered, unit) * unit
                  : out.along * std::max(again ? kWalkElementsAgain : kWalkElements, out.vector);
-  if (!leads && !nest.lines.empty()) share_block(tree, nest, facts, target, out);
+  if (!single) deal_outer_axis(tree, nest, facts, target, out);
+  if (!leads && !nest.lines.empty() && out.outer == 1) share_block(tree, nest, facts, target, out);
   if (out.rows == 1 && may_lead) choose_lead(tree, facts, axis, out);
   return out;
 }
@@ -287,9 +335,15 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
                  {Resource::Register, 1, vector}})});
   };
   add(along, row.vector, row.tile);
-  const int64_t stores_of_line = row.rows;
-  if (stores_of_line > 1)
-    tiled.push_back({lines.back(), row.rows, threads_along(row.along, row.rows)});
+  std::string outer;
+  if (row.outer > 1) {
+    outer = name(nest.walks[0].axes[0]);
+    std::vector<Digit> of_outer =
+        digits({{Resource::Register, row.tile / row.along, row.outer_tile / row.outer}});
+    for (const Digit& digit : threads_along(row.along, row.outer)) of_outer.push_back(digit);
+    tiled.push_back({outer, row.outer_tile, of_outer});
+  }
+  if (row.rows > 1) tiled.push_back({lines.back(), row.rows, threads_along(row.along, row.rows)});
   std::set<std::string> others;
   for (const Walk& walk : nest.walks)
     if (walk.along() != facts.along) others.insert(name(walk.along()));
@@ -303,7 +357,8 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   for (const TiledAxis& t : tiled)
     if (lines.empty() || row.rows == 1 || t.name != lines.back()) cut_walks(out, t.name, t.tile);
   if (!row.resident) merge_walks(out, along);
-  chunk_walk(out, nest, facts, instances, facts.elements, row.tile, target);
+  chunk_walk(out, nest, facts, instances, facts.elements, outer.empty() ? row.tile : row.outer_tile,
+             target);
   if (out.tree.phases.size() > 1) {
     const LoopAxis& chunk = out.tree.axes.back();
     const int64_t chunks = *chunk.extent.as_constant();
@@ -317,6 +372,10 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
     for (int64_t n = 1; find_loop(out.tree, {along, n}); ++n)
       out.try_take(LeadStep{{along, n}, row.lead, row.lead_step});
   if (!row.resident) part_walks(out, along, row.tile);
+  if (!outer.empty()) {
+    part_walks(out, outer, row.outer_tile);
+    if (*find_axis(out.tree, along) < *find_axis(out.tree, outer)) out.take(LastStep{along});
+  }
   bind_layouts(out, tiled);
 }
 
@@ -376,12 +435,28 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   bind_layouts(out, tiled);
 }
 
+// Whether all that a walk loads is the same for many lines, as the factors of a product are: tiles
+// of several lines share it.
+bool rereads_all(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts) {
+  bool loads = false, reads = true;
+  for (const TreeAccess& access : facts.touched) {
+    if (access.store) continue;
+    loads = true;
+    reads &= std::ranges::any_of(nest.lines, [&](size_t line) {
+      return planned_extent(tree, line) > kWarpThreads && !access.offset.uses(tree.axes[line].name);
+    });
+  }
+  return loads && reads && nest.lines.size() > 1;
+}
+
 }  // namespace
 
 std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& target) {
   const auto nest = collapsed_reductions(out);
   if (!nest) return unserved_reduction(out.tree);
   const WalkFacts facts = facts_of(out.tree, *nest);
+  if (rereads_all(out.tree, *nest, facts))
+    return Refusal{&codes::kNoRule, "no rule serves sums that read all their operands again", ""};
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads);
