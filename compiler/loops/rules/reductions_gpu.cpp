@@ -15,14 +15,15 @@ namespace {
 
 constexpr int64_t kBlockThreads = 256;
 constexpr int64_t kMostThreads = 1024;
-// Elements a thread can keep of a row without spilling: of one input, of all inputs that one walk
-// reads, and of those that later walks read again.
-constexpr int64_t kMostKept = 32, kMostLoaded = 96, kMostKeptOfAll = 40;
+// Elements a thread can keep of a row without spilling: of one input, and of all inputs.
+constexpr int64_t kMostKept = 32, kMostLoaded = 96;
+// Bytes of what later walks read again.
+constexpr int64_t kMostKeptBytes = 160;
 // Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
 // faster with four, which take twice the code.
 constexpr int64_t kFewBytes = 32;
 // Threads of each block of a cluster that shares a row: the first that can.
-constexpr int64_t kClusterThreads[] = {256, 512, 1024};
+constexpr int64_t kClusterThreads[] = {256, 512};
 // Elements of a thread at each step of a row that is walked once, and several times: to follow a
 // running value costs something in each step. Those that follow one need registers, of which small
 // blocks leave more, and several blocks of a multiprocessor load and store at different times.
@@ -215,9 +216,9 @@ void share_block(const LoopTree& tree, const ReductionNest& nest, const WalkFact
   out.rows = std::min(out.rows, std::max<int64_t>(kBlockThreads / out.along, 1));
 }
 
-// Tensors that several walks along the axis read.
-int64_t count_read_again(const LoopTree& tree, const ReductionNest& nest, size_t along) {
-  std::map<size_t, int64_t> walks;
+// Bytes of an element of all tensors that several walks along the axis read.
+int64_t bytes_read_again(const LoopTree& tree, const ReductionNest& nest, size_t along) {
+  std::set<size_t> before, again;
   for (const Walk& walk : nest.walks) {
     if (walk.along() != along) continue;
     std::set<size_t> loaded;
@@ -225,9 +226,13 @@ int64_t count_read_again(const LoopTree& tree, const ReductionNest& nest, size_t
       for (const TreeAccess& access : accesses(tree, *task))
         if (!access.store && access.offset.uses(tree.axes[along].name))
           loaded.insert(access.tensor);
-    for (const size_t tensor : loaded) ++walks[tensor];
+    std::ranges::set_intersection(before, loaded, std::inserter(again, again.end()));
+    before.merge(loaded);
   }
-  return std::ranges::count_if(walks, [](const auto& walk) { return walk.second > 1; });
+  int64_t bytes = 0;
+  for (const size_t tensor : again)
+    bytes += static_cast<int64_t>(size_of(tree.tensors[tensor].type.dtype));
+  return bytes;
 }
 
 // Lines that are walked along two axes, of which the inner one is short: the threads that it leaves
@@ -273,7 +278,7 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
   while (out.vector > 1 && length < kWarpThreads * out.vector) out.vector /= 2;
   const int64_t kept = std::clamp<int64_t>(
       std::min(kMostLoaded / std::max<int64_t>(inputs, 1),
-               kMostKeptOfAll / std::max<int64_t>(count_read_again(tree, nest, facts.along), 1)),
+               kMostKeptBytes / std::max<int64_t>(bytes_read_again(tree, nest, facts.along), 1)),
       out.vector, kMostKept);
   const int64_t few = kFewBytes / static_cast<int64_t>(least);
   // A warp for itself needs no barriers; longer rows take as many threads as they can use: the
