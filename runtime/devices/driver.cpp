@@ -58,12 +58,20 @@ std::shared_ptr<Fence> DeviceDriver::copy_pinned(DeviceStream*, std::byte* to,
   return nullptr;
 }
 
-void DeviceDriver::zero(std::byte* data, size_t size) {
+void DeviceDriver::zero(DeviceStream*, std::byte* data, size_t size) {
   if (size > 0) std::memset(data, 0, size);
 }
 
-void DeviceDriver::copy(std::byte* to, const std::byte* from, size_t size) {
+void DeviceDriver::copy(DeviceStream*, std::byte* to, const std::byte* from, size_t size) {
   if (size > 0) std::memcpy(to, from, size);
+}
+
+void DeviceDriver::copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
+                             const Rows& rows) {
+  for (size_t row = 0; row < rows.count; ++row) {
+    const auto at = static_cast<int64_t>(row);
+    copy(stream, to + at * rows.to_pitch, from + at * rows.from_pitch, rows.bytes);
+  }
 }
 
 void DeviceDriver::copy_from_host(DeviceStream*, std::byte* to, std::span<const std::byte> from) {

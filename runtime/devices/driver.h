@@ -27,56 +27,6 @@ inline constexpr Code kNoNativeStreams{"no-native-streams", ErrorKind::Unsupport
                                        "The device has no CUDA streams or events."};
 }  // namespace codes
 
-/// Memory that the launches of a call share besides their buffers.
-struct Scratch {
-  Buffer memory;
-  size_t size = 0;
-};
-
-/// One launch with everything evaluated.
-struct LaunchArguments {
-  uint32_t launch = 0;                 ///< which of Program::launches
-  std::span<void* const> buffers;      ///< as Launch::buffers
-  std::span<const uint64_t> sizes;     ///< bytes of each of `buffers`
-  std::span<const int64_t> scalars;    ///< as Launch::scalars
-  std::span<const int64_t> instances;  ///< as Launch::instances; at least one is not 0
-  std::span<const int64_t> symbols;    ///< as Program::symbols
-  bool serial = false;                 ///< too little work to share between threads
-  double call_seconds = 0;             ///< estimate of the whole call; 0 if unknown
-  const Scratch* scratch = nullptr;    ///< what LoadedProgram::reserve gave to the call
-};
-
-/// A program's code, ready on a device. Used by one thread at a time, but for `reserve`: the one
-/// that executes the device's work queue. It takes no memory from the device's allocator, which may
-/// be waiting for the queue.
-class LoadedProgram {
- public:
-  virtual ~LoadedProgram() = default;
-  virtual void launch(const LaunchArguments& arguments) = 0;
-  /// Takes the memory that the launches of a call need besides their buffers; null if they need
-  /// none. By any thread, before the call is submitted, so that ResourceExhausted comes before
-  /// anything has happened. Several calls may get the same memory.
-  virtual std::shared_ptr<const Scratch> reserve() { return nullptr; }
-  /// Does one call, whose slots are at these addresses: has `launches` make its launches, fills and
-  /// copies, or repeats what they were in an earlier call with the same addresses and symbols.
-  virtual void call(std::span<void* const> /*slots*/, std::span<const int64_t> /*symbols*/,
-                    const std::function<void()>& launches) {
-    launches();
-  }
-};
-
-/// Measures a stretch of a device's own queue. Thread-safe after it was stopped.
-class Stopwatch {
- public:
-  virtual ~Stopwatch() = default;
-  virtual void stop() = 0;
-  /// Blocks until the stretch is complete; 0 if it failed.
-  virtual double seconds() = 0;
-  /// When it began, of trace::now(), once `seconds` has returned; 0 if it failed, or if no timeline
-  /// was being written then.
-  virtual int64_t begin() = 0;
-};
-
 /// An order in which a device does things: its main one, which calls use unless they are told
 /// otherwise, or a further one, beside which others go on. Memory belongs to the stream that it was
 /// allocated for, whose order its reuse follows; another stream that used it is waited for before
@@ -100,6 +50,70 @@ class DeviceStream {
 
 /// A stream; null is the device's main one.
 using StreamRef = std::shared_ptr<DeviceStream>;
+
+/// Of a stream's memory in the allocator, and of its lane in the work queue.
+inline uint32_t pool_of(const DeviceStream* stream) { return stream ? stream->pool() : 0; }
+
+/// Pieces of memory of one size, for a copy: how many, and how far apart they begin. A device may
+/// demand that the distances are at least `bytes`, and at most kMostPitch.
+struct Rows {
+  size_t bytes = 0;  ///< of each
+  size_t count = 1;
+  int64_t to_pitch = 0, from_pitch = 0;  ///< in bytes
+};
+inline constexpr int64_t kMostPitch = INT32_MAX;
+
+/// Memory that the launches of a call share besides their buffers.
+struct Scratch {
+  Buffer memory;
+  size_t size = 0;
+};
+
+/// One launch with everything evaluated.
+struct LaunchArguments {
+  uint32_t launch = 0;                 ///< which of Program::launches
+  DeviceStream* stream = nullptr;      ///< where it goes
+  std::span<void* const> buffers;      ///< as Launch::buffers
+  std::span<const uint64_t> sizes;     ///< bytes of each of `buffers`
+  std::span<const int64_t> scalars;    ///< as Launch::scalars
+  std::span<const int64_t> instances;  ///< as Launch::instances; at least one is not 0
+  std::span<const int64_t> symbols;    ///< as Program::symbols
+  bool serial = false;                 ///< too little work to share between threads
+  double call_seconds = 0;             ///< estimate of the whole call; 0 if unknown
+  const Scratch* scratch = nullptr;    ///< what LoadedProgram::reserve gave to the call
+};
+
+/// A program's code, ready on a device. Used by the threads that execute the device's work queue:
+/// by one at a time, except on a device with several streams. It takes no memory from the device's
+/// allocator, which may be waiting for the queue.
+class LoadedProgram {
+ public:
+  virtual ~LoadedProgram() = default;
+  virtual void launch(const LaunchArguments& arguments) = 0;
+  /// Takes the memory that the launches of a call need besides their buffers; null if they need
+  /// none. By any thread, before the call is submitted, so that ResourceExhausted comes before
+  /// anything has happened. Several calls may get the same memory.
+  virtual std::shared_ptr<const Scratch> reserve() { return nullptr; }
+  /// Does one call in `stream`, whose slots are at these addresses: has `launches` make its
+  /// launches, fills and copies, or repeats what they were in an earlier call with the same
+  /// addresses and symbols.
+  virtual void call(DeviceStream* /*stream*/, std::span<void* const> /*slots*/,
+                    std::span<const int64_t> /*symbols*/, const std::function<void()>& launches) {
+    launches();
+  }
+};
+
+/// Measures a stretch of a device's own queue. Thread-safe after it was stopped.
+class Stopwatch {
+ public:
+  virtual ~Stopwatch() = default;
+  virtual void stop() = 0;
+  /// Blocks until the stretch is complete; 0 if it failed.
+  virtual double seconds() = 0;
+  /// When it began, of trace::now(), once `seconds` has returned; 0 if it failed, or if no timeline
+  /// was being written then.
+  virtual int64_t begin() = 0;
+};
 
 class DeviceDriver {
  public:
@@ -151,13 +165,13 @@ class DeviceDriver {
     owner.reset();
   }
 
-  // By the thread that executes the work queue, in order with launches.
+  // By the thread that executes the lane of `stream` in the work queue, in order with launches.
 
-  /// What follows goes into `stream`.
-  virtual void enter(DeviceStream* /*stream*/) {}
-  virtual void zero(std::byte* data, size_t size);
-  virtual void copy(std::byte* to, const std::byte* from, size_t size);
-  virtual std::shared_ptr<Stopwatch> start_stopwatch() { return nullptr; }
+  virtual void zero(DeviceStream* stream, std::byte* data, size_t size);
+  virtual void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size);
+  virtual void copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
+                         const Rows& rows);
+  virtual std::shared_ptr<Stopwatch> start_stopwatch(DeviceStream* /*stream*/) { return nullptr; }
 
   // By any thread. Work that makes the source has been executed, and nothing else touches the
   // destination. `after` is that work's fence; null if it has none, or is not known.

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <new>
+#include <utility>
 
 #include "ir/graph/interpret.h"
 #include "ir/support/fork.h"
@@ -51,6 +52,7 @@ struct Executable::Impl {
     for (size_t i = 0; i < wanted.size(); ++i) {
       if (wanted[i]) constants[i] = Array::from_host(*program->constants[i], driver.device());
     }
+    if (!wanted.empty() || !places.empty()) placed = driver.fence(nullptr);
   }
 
   /// Kernels do not write there.
@@ -67,8 +69,9 @@ struct Executable::Impl {
   std::vector<Label> output_labels;
   Label arena_label;
   Label name;
-  std::vector<Array> constants;  // by constant; empty where the program's own memory serves
-  std::vector<Array> places;     // along each of the program's axes of a mesh, as i64 scalars
+  std::vector<Array> constants;   // by constant; empty where the program's own memory serves
+  std::vector<Array> places;      // along each of the program's axes of a mesh, as i64 scalars
+  std::shared_ptr<Fence> placed;  // behind the copies of these two; null if there are none
 };
 
 namespace {
@@ -87,6 +90,15 @@ class Call : public Work {
   Buffer arena;
   std::shared_ptr<const Scratch> scratch;
   std::shared_ptr<Together> together;  // null: on one device alone
+
+  /// When it is admitted: until it has been executed, no other call overwrites what it reads.
+  void pin() noexcept {
+    const std::vector<bool>& donated = executable->plan.donated();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!donated[i]) arguments[i]->pin();
+    }
+    pinned_ = true;
+  }
 
   /// Once everything above is set.
   void prepare() {
@@ -107,6 +119,7 @@ class Call : public Work {
 
   /// Also breaks the circle of a call that never came to run: results keep their call.
   void release() noexcept override {
+    unpin();
     arguments.clear();
     results.clear();
     arena = {};
@@ -122,12 +135,11 @@ class Call : public Work {
     TraceSpan span("call", "execute", executable->program->name);
     if (span) span.add("device", executable->driver.name());
     for (const StateRef& argument : arguments) {
-      // A value that failed to be computed fails what is computed from it. All arguments come from
-      // this device's work queue, so they are done.
-      if (argument->ready) argument->ready->rethrow();
+      // A value that failed to be computed fails what is computed from it. What makes the arguments
+      // was submitted before; in another lane it may not be done yet.
+      if (argument->ready) argument->wait();
     }
     await_readers();
-    executable->driver.enter(stream.get());
     await_other_streams();
     try {
       launch();
@@ -142,7 +154,8 @@ class Call : public Work {
     end();
   }
 
-  /// Until nobody on the host reads what the call will overwrite.
+  /// Until nobody on the host reads what the call will overwrite, and other calls that read it are
+  /// in their streams.
   void await_readers() const {
     const std::vector<bool>& donated = executable->plan.donated();
     for (size_t i = 0; i < arguments.size(); ++i) {
@@ -150,7 +163,15 @@ class Call : public Work {
     }
   }
 
-  uint32_t pool() const { return stream ? stream->pool() : 0; }
+  void unpin() noexcept {
+    if (!std::exchange(pinned_, false)) return;
+    const std::vector<bool>& donated = executable->plan.donated();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      if (!donated[i]) arguments[i]->unpin();
+    }
+  }
+
+  uint32_t pool() const { return pool_of(stream.get()); }
 
   /// Lets the call come behind what makes its arguments in other streams and, where it overwrites
   /// them, behind what reads them there.
@@ -158,7 +179,8 @@ class Call : public Work {
     DeviceDriver& driver = executable->driver;
     DeviceStream* const here = stream.get();
     const std::vector<bool>& donated = executable->plan.donated();
-    bool awaits_main = here && !executable->constants.empty();
+    bool awaits_main = false;
+    if (here && executable->placed) driver.wait_for(here, *executable->placed);
     for (size_t i = 0; i < arguments.size(); ++i) {
       Array::State& argument = *arguments[i];
       if (argument.made_in != stream) {
@@ -181,7 +203,7 @@ class Call : public Work {
       if (are_launches_watched() || together) {
         launches();  // each is to be seen, or what others do is no part of a recording
       } else {
-        executable->code->call(slots(), binding->symbols, launches);
+        executable->code->call(stream.get(), slots(), binding->symbols, launches);
       }
     } catch (const std::bad_alloc&) {
       // Interpreters, simulators and CUDA's driver take memory of the host as they go.
@@ -220,13 +242,13 @@ class Call : public Work {
       const std::span<void*> buffers = places.first(launch.buffers.size());
       for (size_t b = 0; b < buffers.size(); ++b) buffers[b] = slots[launch.buffers[b]];
       for (const uint32_t slot : launch.zeroed) {
-        const DeviceSpan span(driver, "zero", binding->slot_bytes[slot]);
-        driver.zero(static_cast<std::byte*>(slots[slot]), binding->slot_bytes[slot]);
+        const DeviceSpan span(driver, stream.get(), "zero", binding->slot_bytes[slot]);
+        driver.zero(stream.get(), static_cast<std::byte*>(slots[slot]), binding->slot_bytes[slot]);
       }
       if (launch.artifact == Launch::kCopy) {
-        const DeviceSpan span(driver, "copy", values.sizes[0]);
-        driver.copy(static_cast<std::byte*>(buffers[1]), static_cast<std::byte*>(buffers[0]),
-                    values.sizes[0]);
+        const DeviceSpan span(driver, stream.get(), "copy", values.sizes[0]);
+        driver.copy(stream.get(), static_cast<std::byte*>(buffers[1]),
+                    static_cast<std::byte*>(buffers[0]), values.sizes[0]);
         continue;
       }
       const TraceSpan span("launch", "launch", launch.name);
@@ -239,8 +261,9 @@ class Call : public Work {
                        .count = values.sizes[0] / size_of(dtype)});
         continue;
       }
-      const LaunchTimer timer(executable->program, binding, i, driver);
+      const LaunchTimer timer(executable->program, binding, i, driver, stream.get());
       executable->code->launch({.launch = i,
+                                .stream = stream.get(),
                                 .buffers = buffers,
                                 .sizes = values.sizes,
                                 .scalars = values.scalars,
@@ -270,6 +293,7 @@ class Call : public Work {
   }
 
   std::vector<void*> addresses_;  // of the slots, then of the buffers of the launch at hand
+  bool pinned_ = false;
 };
 
 /// Memory of others, or that others read, is not Braze's to overwrite.
@@ -328,7 +352,7 @@ std::vector<Array> prepare(const std::shared_ptr<Call>& call,
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
   if (!call->together) call->stream = current_stream_of(impl.driver);
-  const uint32_t pool = call->stream ? call->stream->pool() : 0;
+  const uint32_t pool = pool_of(call->stream.get());
   call->scratch = impl.code->reserve();
   call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label, pool);
   call->arguments.reserve(arguments.size());
@@ -381,10 +405,11 @@ void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments,
   const Executable::Impl& impl = *call->executable;
   const Plan& plan = impl.plan;
   const std::span<const ResultPlan> results = plan.results();
-  impl.driver.queue().submit(call, seconds, [&] {
+  const auto admit = [&] {
     // Between this check and the change below no other call is admitted.
     for (const StateRef& argument : call->arguments) argument->check_alive();
     check_owners(plan, arguments);
+    call->pin();
     for (size_t i = 0; i < results.size(); ++i) {
       if (results[i].kind != ResultPlan::Kind::Updates) continue;
       Array::State& argument = *call->arguments[results[i].index];
@@ -392,7 +417,8 @@ void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments,
       argument.taken_by = impl.name;
       argument.donated.store(true);
     }
-  });
+  };
+  impl.driver.queue().submit(call, seconds, admit, pool_of(call->stream.get()));
 }
 
 // Apart, for a span of the timeline would take registers from it.

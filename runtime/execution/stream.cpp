@@ -79,7 +79,8 @@ void* Stream::native() const { return stream_ ? stream_->native() : driver_->mai
 
 Event Stream::record() const {
   const auto marker = std::make_shared<Marker>(*driver_, stream_);
-  driver_->queue().submit(marker, 0, [] {});
+  driver_->queue().submit(
+      marker, 0, [] {}, pool_of(stream_.get()));
   if (driver_->has_host_memory()) return Event(std::make_shared<Event::State>(*driver_, marker));
   // Calls of this thread that another one submits for it are before it.
   driver_->queue().wait(*marker);

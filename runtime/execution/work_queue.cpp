@@ -1,5 +1,6 @@
 #include "runtime/execution/work_queue.h"
 
+#include <algorithm>
 #include <chrono>
 #include <exception>
 #include <utility>
@@ -65,52 +66,63 @@ WorkQueue::~WorkQueue() {
   if (worker_.joinable()) worker_.join();
 }
 
-void WorkQueue::run_front(std::unique_lock<std::mutex>& lock, bool tired) {
-  std::shared_ptr<Work> work = std::move(queue_.front());
-  queue_.pop_front();
-  running_ = true;
-  tired_ = tired;
+void WorkQueue::run_front(Lock& lock, uint32_t id, bool tired) {
+  Lane& lane = lanes_.at(id);  // which stays as long as something runs there
+  lane.running = std::move(lane.queue.front());
+  lane.queue.pop_front();
+  lane.tired = tired;
   lock.unlock();
-  work->run();
+  lane.running->run();
   lock.lock();
-  if (!first_error_) first_error_ = work->error();
-  running_ = false;
+  if (!first_error_) first_error_ = lane.running->error();
+  lane.running.reset();
   if (waiting_ > 0) finished_.notify_all();
 }
 
-void WorkQueue::await_change(std::unique_lock<std::mutex>& lock) {
+void WorkQueue::await_change(Lock& lock) {
   ++waiting_;
   finished_.wait(lock);
   --waiting_;
 }
 
-void WorkQueue::make_room(std::unique_lock<std::mutex>& lock) {
-  while (queue_.size() >= kMostPending) {
-    if (running_)
+void WorkQueue::make_room(Lock& lock, uint32_t id) {
+  for (auto lane = lanes_.find(id);
+       lane != lanes_.end() && lane->second.queue.size() >= kMostPending; lane = lanes_.find(id)) {
+    if (lane->second.running)
       await_change(lock);
     else
-      run_front(lock);
+      run_front(lock, id);
   }
 }
 
-/// Waits until the thread that is at the work has stopped for this one, if it has done enough. If
+/// Waits until the thread that is at the lane has stopped for this one, if it has done enough. If
 /// not, it will do what this one has submitted as well.
-void WorkQueue::relieve(std::unique_lock<std::mutex>& lock) {
-  ++relievers_;
-  while (running_ && tired_) await_change(lock);
-  --relievers_;
+void WorkQueue::relieve(Lock& lock, uint32_t id) {
+  Lane& lane = lanes_.at(id);
+  ++lane.relievers;
+  while (lane.running && lane.tired) await_change(lock);
+  --lane.relievers;
 }
 
-/// By every thread that has done work: what is left then belongs to no waiting thread, so another
-/// one is told of it, or where there is none, this one does it.
-void WorkQueue::leave(std::unique_lock<std::mutex>& lock) {
-  if (running_ || queue_.empty()) return;
-  if (mode_ == Mode::Background) return wake(kWorthWaking * 2);
-  const size_t enough = queue_.size() + kMostForOthers;
-  for (size_t turn = 0; !running_ && !queue_.empty(); ++turn) {
+/// By every thread that has done work of a lane: what is left then belongs to no waiting thread, so
+/// another one is told of it, or where there is none, this one does it. A lane with nothing left is
+/// forgotten, except the first.
+void WorkQueue::leave(Lock& lock, uint32_t id) {
+  size_t enough = 0;
+  for (size_t turn = 0;; ++turn) {
+    const auto at = lanes_.find(id);
+    if (at == lanes_.end()) return;
+    const Lane& lane = at->second;
+    if (lane.running) return;
+    if (lane.queue.empty()) {
+      if (id != 0 && lane.relievers == 0) lanes_.erase(at);
+      return;
+    }
+    if (mode_ == Mode::Background) return wake(kWorthWaking * 2);
+    if (turn == 0) enough = lane.queue.size() + kMostForOthers;
     const bool tired = turn >= enough;
-    if (tired && relievers_ > 0) return;
-    run_front(lock, tired);
+    if (tired && lane.relievers > 0) return;
+    run_front(lock, id, tired);
   }
 }
 
@@ -142,8 +154,9 @@ void WorkQueue::wait(const Work& work) {
   std::unique_lock lock(mutex_);
   bool patient = false;
   while (!work.done()) {
-    if (!running_ && !queue_.empty()) {
-      run_front(lock);
+    const Lane& lane = lanes_.at(work.lane_);  // which has the work
+    if (!lane.running) {
+      run_front(lock, work.lane_);
     } else if (!patient) {
       // Another thread is at it, and may be done before this one could fall asleep.
       lock.unlock();
@@ -154,20 +167,26 @@ void WorkQueue::wait(const Work& work) {
       await_change(lock);
     }
   }
-  leave(lock);
+  leave(lock, work.lane_);
 }
 
 void WorkQueue::drain() {
   refuse_if_forked();
   std::unique_lock lock(mutex_);
-  const std::shared_ptr<Work> last = queue_.empty() ? nullptr : queue_.back();
-  while (last ? !last->done() : running_) {
-    if (!running_ && !queue_.empty())
-      run_front(lock);
-    else
+  const uint64_t last = submitted_;
+  const auto is_due = [last](const auto& lane) {
+    return !lane.second.idle() && lane.second.oldest().number_ <= last;
+  };
+  for (auto lane = std::ranges::find_if(lanes_, is_due); lane != lanes_.end();
+       lane = std::ranges::find_if(lanes_, is_due)) {
+    if (lane->second.running) {
       await_change(lock);
+      continue;
+    }
+    const uint32_t id = lane->first;
+    run_front(lock, id);
+    leave(lock, id);
   }
-  leave(lock);
 }
 
 void WorkQueue::synchronize() {
@@ -184,9 +203,9 @@ void WorkQueue::serve() {
   std::unique_lock lock(mutex_);
   int idle = 0;
   while (!stop_) {
-    if (!queue_.empty() && !running_) {
+    if (!lanes_.at(0).queue.empty() && !lanes_.at(0).running) {
       worker_state_ = Worker::Busy;
-      run_front(lock);
+      run_front(lock, 0);
       idle = 0;
     } else if (idle < kDozes) {
       worker_state_ = Worker::Dozing;

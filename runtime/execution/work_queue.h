@@ -1,6 +1,10 @@
-// work_queue.h — work of one device, done in the order in which it was submitted.
+// work_queue.h — work of one device, done in lanes: in each, in the order of submission.
 //
-// A device has one WorkQueue, whatever number of streams it executes calls in (driver.h).
+// A device has one WorkQueue, with a lane for each of its streams (driver.h). Lanes are worked on
+// side by side, by different threads. Submissions to all lanes have one order, so that checks at
+// admission hold until the work is in its lane. Work may wait for any work that was submitted
+// before it, in its own lane or in another; therefore no wait is circular.
+//
 // Submitting never blocks for long. On a host device a background thread does the work, and a
 // thread that waits for a result does it itself where the background thread has not begun, so that
 // a synchronous caller pays for no change of threads. A device with a queue of its own, to which
@@ -13,6 +17,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <thread>
@@ -33,6 +38,8 @@ class Fence {
   virtual bool done() = 0;
   /// The driver's own object for it, a CUevent; null if there is none.
   virtual void* native() const { return nullptr; }
+  /// Later points of one queue have larger numbers.
+  virtual uint64_t number() const { return 0; }
 };
 
 /// Something to do once, and the event of its completion. Thread-safe after it was submitted.
@@ -58,8 +65,11 @@ class Work {
   std::shared_ptr<Fence> fence_;  ///< set by `execute`
 
  private:
+  friend class WorkQueue;
   CapturedError error_;
   std::atomic<bool> done_{false};
+  uint32_t lane_ = 0;    // from the submission on
+  uint64_t number_ = 0;  // among all submissions to the queue
 };
 
 /// In a child that was forked from a process with a WorkQueue, what would wait is an error
@@ -74,23 +84,23 @@ class WorkQueue {
   WorkQueue(const WorkQueue&) = delete;
   WorkQueue& operator=(const WorkQueue&) = delete;
 
-  /// Enqueues `work`. `admit` is called first, with no other submission in between, and may throw,
-  /// which leaves the stream as it was; so does std::bad_alloc. `seconds` estimates how long the
-  /// work takes.
+  /// Enqueues `work` in a lane; a queue in the mode Background has only lane 0. `admit` is called
+  /// first, with no other submission in between, and may throw, which leaves the queue as it was;
+  /// so does std::bad_alloc. `seconds` estimates how long the work takes.
   template <class Admit>
-  void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit) {
+  void submit(const std::shared_ptr<Work>& work, double seconds, Admit&& admit, uint32_t lane = 0) {
     refuse_if_forked();
     std::unique_lock lock(mutex_);
-    make_room(lock);
+    make_room(lock, lane);
     try {
-      enqueue(work, admit);
+      enqueue(work, admit, lane);
     } catch (...) {
-      leave(lock);
+      leave(lock, lane);
       throw;
     }
     if (mode_ == Mode::Immediate) {
-      relieve(lock);
-      leave(lock);
+      relieve(lock, lane);
+      leave(lock, lane);
     } else {
       wake(seconds);
     }
@@ -109,22 +119,37 @@ class WorkQueue {
 
  private:
   enum class Worker : uint8_t { None, Busy, Dozing, Asleep };
+  using Lock = std::unique_lock<std::mutex>;
+
+  struct Lane {
+    std::deque<std::shared_ptr<Work>> queue;
+    std::shared_ptr<Work> running;  // what some thread executes; null: no thread is at this lane
+    bool tired = false;             // that thread has done enough for others
+    int relievers = 0;              // threads that wait to do the rest for it
+
+    bool idle() const { return !running && queue.empty(); }
+    /// The first of what is not done. Unless idle.
+    const Work& oldest() const { return running ? *running : *queue.front(); }
+  };
 
   template <class Admit>
-  void enqueue(const std::shared_ptr<Work>& work, Admit&& admit) {
-    queue_.push_back(work);
+  void enqueue(const std::shared_ptr<Work>& work, Admit&& admit, uint32_t id) {
+    Lane& lane = lanes_[id];
+    lane.queue.push_back(work);
     try {
       admit();
     } catch (...) {
-      queue_.pop_back();
+      lane.queue.pop_back();
       throw;
     }
+    work->lane_ = id;
+    work->number_ = ++submitted_;
   }
-  void make_room(std::unique_lock<std::mutex>& lock);
-  void run_front(std::unique_lock<std::mutex>& lock, bool tired = false);
-  void await_change(std::unique_lock<std::mutex>& lock);
-  void relieve(std::unique_lock<std::mutex>& lock);
-  void leave(std::unique_lock<std::mutex>& lock);
+  void make_room(Lock& lock, uint32_t id);
+  void run_front(Lock& lock, uint32_t id, bool tired = false);
+  void await_change(Lock& lock);
+  void relieve(Lock& lock, uint32_t id);
+  void leave(Lock& lock, uint32_t id);
   void wake(double seconds) noexcept;
   void serve();
 
@@ -132,12 +157,11 @@ class WorkQueue {
   std::mutex mutex_;
   ConditionVariable finished_;  // some work is done
   ConditionVariable arrived_;   // the background thread should look
-  std::deque<std::shared_ptr<Work>> queue_;
+  std::map<uint32_t, Lane> lanes_ = {
+      {0, {}}};             // the first, and others as long as they are not idle
+  uint64_t submitted_ = 0;  // so far
   CapturedError first_error_;
-  bool running_ = false;  // some thread executes the work taken last
-  bool tired_ = false;    // and has done enough for others
-  int relievers_ = 0;     // threads that wait to do the rest for it
-  int waiting_ = 0;       // threads that wait for `finished_`
+  int waiting_ = 0;  // threads that wait for `finished_`
   bool stop_ = false;
   Worker worker_state_ = Worker::None;
   std::thread worker_;

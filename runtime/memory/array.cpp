@@ -67,7 +67,7 @@ void Array::State::add_use(uint32_t stream_pool, std::shared_ptr<Fence> fence) {
   const std::lock_guard lock(driver.uses_mutex());
   for (Use& use : uses) {
     if (use.pool != stream_pool) continue;
-    use.fence.swap(fence);  // which is behind the one before
+    if (use.fence->number() < fence->number()) use.fence.swap(fence);
     return;
   }
   uses.push_back({stream_pool, std::move(fence)});
@@ -107,21 +107,17 @@ void Array::State::await_readers() const {
 }
 
 ArrayPin::ArrayPin(Array::State& state) : state_(state) {
-  state_.pins.fetch_add(1);
+  state_.pin();
   try {
     state_.check_alive();
     state_.wait();
   } catch (...) {
-    let_go();
+    state_.unpin();
     throw;
   }
 }
 
-ArrayPin::~ArrayPin() { let_go(); }
-
-void ArrayPin::let_go() {
-  if (state_.pins.fetch_sub(1) == 1) state_.pins.notify_all();
-}
+ArrayPin::~ArrayPin() { state_.unpin(); }
 
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                  const Label& label) {
@@ -157,8 +153,7 @@ Array upload(DType dtype, std::vector<int64_t> shape, const Device& device, Copy
   const size_t bytes = checked_bytes(dtype, shape);
   const Label label =
       std::make_shared<const std::string>(fmt::format("an array {}", type_text(dtype, shape)));
-  Buffer buffer =
-      in.driver().allocator().allocate(bytes, label, in.stream() ? in.stream()->pool() : 0);
+  Buffer buffer = in.driver().allocator().allocate(bytes, label, pool_of(in.stream().get()));
   std::byte* const data = buffer.data();
   std::shared_ptr<Work> ready;
   if (std::shared_ptr<Fence> fence = copy(in, data)) {

@@ -33,8 +33,9 @@ inline constexpr Code kForeignDonated{
 /// Everything but `buffer` and the donation is fixed when the State is made.
 ///
 /// A donation moves the memory to another State, which overwrites it. Calls and donations are put
-/// in order by the device's stream. Readers on the host are kept apart from it by pins: a reader
-/// pins, then checks `donated`; a donor sets `donated`, and the call that overwrites waits for the
+/// in order by their admission to the device's work queue. Readers are kept apart from it by pins:
+/// a reader on the host pins, then checks `donated`; a call that reads pins when it is admitted,
+/// until it is in its stream; a donor sets `donated`, and the call that overwrites waits for the
 /// pins to go before it begins. A reader's own wait cannot be for that call, which comes after the
 /// value.
 struct Array::State {
@@ -68,7 +69,7 @@ struct Array::State {
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
   std::atomic<int> lent{0};  ///< to how many receivers (dlpack.h); such an array is not donated
-  std::atomic<int> pins{0};  ///< who takes the last one away notifies
+  std::atomic<int> pins{0};
 
   size_t size_bytes() const { return static_cast<size_t>(numel) * size_of(dtype); }
   /// "f32[3, 4]".
@@ -81,10 +82,14 @@ struct Array::State {
   /// Notes that a stream uses the memory until `fence`.
   void add_use(uint32_t pool, std::shared_ptr<Fence> fence);
   std::vector<Use> uses_so_far();
-  uint32_t pool() const { return home ? home->pool() : 0; }
   /// What comes later into `stream` is behind what makes the value, which has been executed.
   void order(DeviceStream* stream) const;
-  /// Blocks until nobody on the host reads the value.
+  void pin() noexcept { pins.fetch_add(1); }
+  /// Whoever takes the last pin away tells those who wait for it.
+  void unpin() noexcept {
+    if (pins.fetch_sub(1) == 1) pins.notify_all();
+  }
+  /// Blocks until nobody has a pin.
   void await_readers() const;
   /// Where it is then in that queue; null if nowhere.
   Fence* fence() const { return ready ? ready->fence().get() : nullptr; }
@@ -100,8 +105,6 @@ class ArrayPin {
   ArrayPin& operator=(const ArrayPin&) = delete;
 
  private:
-  void let_go();
-
   Array::State& state_;
 };
 

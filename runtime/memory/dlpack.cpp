@@ -67,6 +67,9 @@ Array import(const DLTensor& tensor, std::function<void()> release, bool may_cop
   const std::shared_ptr<void> owner(nullptr, [&release](void*) {
     if (release) release();
   });
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape))
+    fail(codes::kDlpack, fmt::format("a tensor of {} axes {}", tensor.ndim,
+                                     tensor.ndim < 0 ? "cannot be" : "has no shape"));
   ForeignMemory memory;
   if (tensor.data) memory.data = static_cast<std::byte*>(tensor.data) + tensor.byte_offset;
   memory.dtype = dtype_of(tensor.dtype);
@@ -92,8 +95,7 @@ void take_back(Managed* tensor) noexcept {
   if (!state.driver.has_host_memory() && !is_forked()) {
     try {
       auto used = state.driver.fence(lent->stream.get());
-      if (state.home != lent->stream)
-        state.add_use(lent->stream ? lent->stream->pool() : 0, std::move(used));
+      if (state.home != lent->stream) state.add_use(pool_of(lent->stream.get()), std::move(used));
     } catch (const std::exception&) {
       // A device that is lost computes nothing any more.
     }

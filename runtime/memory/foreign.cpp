@@ -3,6 +3,7 @@
 #include <cstring>
 
 #include "braze/array.h"
+#include "ir/support/config.h"
 #include "ir/support/text.h"
 #include "ir/support/warning.h"
 #include "ir/values/bools.h"
@@ -15,6 +16,9 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // of what kernels are given
 
+// A GPU takes some microseconds for each copy of rows.
+constexpr int64_t kMostCopies = 1 << 16;
+
 [[noreturn]] void refuse(const ForeignMemory& memory, const std::string& why,
                          const std::string& fix) {
   fail(codes::kForeignMemory,
@@ -23,45 +27,123 @@ constexpr size_t kAlignment = 64;  // of what kernels are given
        {.fix = fix});
 }
 
-bool is_dense(const ForeignMemory& memory) {
-  int64_t expected = 1;
-  for (size_t axis = memory.shape.size(); axis-- > 0;) {
-    if (memory.shape[axis] != 1 && memory.strides[axis] != expected) return false;
-    expected *= memory.shape[axis];
+/// An axis of the memory: its extent, and how far apart its elements are, here and in dense memory.
+struct Axis {
+  int64_t extent, from, to;  // the distances in bytes
+};
+
+/// A dense copy of strided memory: copies of rows, along further axes.
+struct Gather {
+  Rows rows;
+  std::vector<Axis> loops;  // the outermost first
+  int64_t copies = 1;
+};
+
+/// The axes of more than one element, merged where one continues the other; the innermost last.
+std::vector<Axis> axes_of(const ForeignMemory& memory) {
+  const auto size = static_cast<int64_t>(size_of(memory.dtype));
+  std::vector<Axis> axes;  // the innermost first
+  int64_t to = size;
+  for (size_t i = memory.shape.size(); i-- > 0;) {
+    const int64_t extent = memory.shape[i];
+    if (extent == 1) continue;
+    const int64_t from = memory.strides.empty() ? to : memory.strides[i] * size;
+    if (!axes.empty() && axes.back().from * axes.back().extent == from)
+      axes.back().extent *= extent;
+    else
+      axes.push_back({extent, from, to});
+    to *= extent;
   }
-  return true;
+  std::ranges::reverse(axes);
+  return axes;
 }
 
-/// The elements in row-major order.
-std::vector<std::byte> gathered(const ForeignMemory& memory, size_t bytes) {
-  std::vector<std::byte> out(bytes);
-  const size_t element = size_of(memory.dtype), rank = memory.shape.size();
-  const auto* const first = static_cast<const std::byte*>(memory.data);
-  std::vector<int64_t> at(rank, 0);
-  int64_t offset = 0;
-  for (size_t done = 0; done < bytes; done += element) {
-    std::memcpy(out.data() + done, first + offset * static_cast<int64_t>(element), element);
-    for (size_t axis = rank; axis-- > 0;) {
-      offset += memory.strides[axis];
-      if (++at[axis] < memory.shape[axis]) break;
-      offset -= memory.strides[axis] * memory.shape[axis];
-      at[axis] = 0;
+Gather gather_of(const ForeignMemory& memory) {
+  std::vector<Axis> axes = axes_of(memory);
+  Gather gather{.rows = {.bytes = size_of(memory.dtype)}};
+  const auto element = static_cast<int64_t>(gather.rows.bytes);
+  if (!axes.empty() && axes.back().from == element) {
+    gather.rows.bytes *= static_cast<size_t>(axes.back().extent);
+    axes.pop_back();
+  }
+  // The longest axis whose pieces do not overlap is that of the rows.
+  const auto width = static_cast<int64_t>(gather.rows.bytes);
+  const auto has_rows = [width](const Axis& axis) {
+    return axis.from >= width && axis.to >= width && axis.from <= kMostPitch &&
+           axis.to <= kMostPitch;
+  };
+  auto rows = axes.end();
+  for (auto axis = axes.begin(); axis != axes.end(); ++axis)
+    if (has_rows(*axis) && (rows == axes.end() || rows->extent < axis->extent)) rows = axis;
+  if (rows != axes.end()) {
+    gather.rows.count = static_cast<size_t>(rows->extent);
+    gather.rows.from_pitch = rows->from;
+    gather.rows.to_pitch = rows->to;
+    axes.erase(rows);
+  }
+  for (const Axis& axis : axes) gather.copies *= axis.extent;
+  gather.loops = std::move(axes);
+  return gather;
+}
+
+/// Calls copy(to, from) with the places of each copy of rows.
+template <class Copy>
+void for_each_copy(const Gather& gather, std::byte* to, const std::byte* from, const Copy& copy) {
+  std::vector<int64_t> at(gather.loops.size(), 0);
+  for (int64_t i = 0; i < gather.copies; ++i) {
+    copy(to, from);
+    for (size_t k = at.size(); k-- > 0;) {
+      const Axis& axis = gather.loops[k];
+      to += axis.to;
+      from += axis.from;
+      if (++at[k] < axis.extent) break;
+      to -= axis.to * axis.extent;
+      from -= axis.from * axis.extent;
+      at[k] = 0;
     }
   }
-  return out;
 }
 
-/// A copy on the device, in order with calls.
+bool is_dense(const ForeignMemory& memory) {
+  const Gather gather = gather_of(memory);
+  return gather.rows.count == 1 && gather.loops.empty();
+}
+
+/// How far the first and the last byte are from the first element. Refuses strides with which that
+/// is further than any address, so that nothing below overflows.
+std::pair<int64_t, int64_t> reach_of(const ForeignMemory& memory, size_t bytes) {
+  constexpr int64_t kFurthest = int64_t{1} << 48;
+  const auto size = static_cast<int64_t>(size_of(memory.dtype));
+  int64_t first = 0, last = size - 1;
+  if (memory.strides.empty()) return {0, static_cast<int64_t>(bytes) - 1};
+  for (size_t i = 0; i < memory.strides.size(); ++i) {
+    int64_t far = 0;
+    const bool overflows = __builtin_mul_overflow(memory.strides[i], memory.shape[i] - 1, &far) ||
+                           __builtin_mul_overflow(far, size, &far);
+    if (overflows || far > kFurthest || far < -kFurthest)
+      refuse(memory, fmt::format("its stride {} leads beyond all addresses", memory.strides[i]),
+             "pass strides in elements");
+    (far < 0 ? first : last) += far;
+  }
+  return {first, last};
+}
+
+/// A dense copy on the device, in order with calls.
 class DeviceCopy : public Work {
  public:
   DeviceCopy(DeviceDriver& driver, StreamRef stream, std::byte* to, const std::byte* from,
-             size_t size)
-      : driver_(driver), stream_(std::move(stream)), to_(to), from_(from), size_(size) {}
+             Gather gather)
+      : driver_(driver),
+        stream_(std::move(stream)),
+        to_(to),
+        from_(from),
+        gather_(std::move(gather)) {}
 
  protected:
   void execute() override {
-    driver_.enter(stream_.get());
-    driver_.copy(to_, from_, size_);
+    for_each_copy(gather_, to_, from_, [this](std::byte* to, const std::byte* from) {
+      driver_.copy_rows(stream_.get(), to, from, gather_.rows);
+    });
     fence_ = driver_.fence(stream_.get());
   }
 
@@ -70,24 +152,54 @@ class DeviceCopy : public Work {
   const StreamRef stream_;
   std::byte* const to_;
   const std::byte* const from_;
-  const size_t size_;
+  const Gather gather_;
 };
 
 Array copy_on_device(const ForeignMemory& memory, DeviceDriver& driver, size_t bytes,
                      std::shared_ptr<const void> owner) {
+  Gather gather = gather_of(memory);
+  if (gather.copies > kMostCopies)
+    refuse(memory, fmt::format("it is strided so that a copy of it is {} copies", gather.copies),
+           "make it contiguous, in row-major order");
   const StreamRef stream = current_stream(memory.device).stream();
   const Label label = std::make_shared<const std::string>("a copy of memory of others");
-  Buffer buffer = driver.allocator().allocate(bytes, label, stream ? stream->pool() : 0);
+  Buffer buffer = driver.allocator().allocate(bytes, label, pool_of(stream.get()));
   std::byte* const to = buffer.data();
-  const auto copy = std::make_shared<DeviceCopy>(driver, stream, to,
-                                                 static_cast<const std::byte*>(memory.data), bytes);
+  const auto copy = std::make_shared<DeviceCopy>(
+      driver, stream, to, static_cast<const std::byte*>(memory.data), std::move(gather));
   auto state = std::make_shared<Array::State>(memory.dtype, memory.shape, driver, to,
                                               std::move(buffer), copy);
   state->home = state->made_in = stream;
-  driver.queue().submit(copy, 0, [] {});
+  driver.queue().submit(
+      copy, 0, [] {}, pool_of(stream.get()));
   driver.queue().wait(*copy);
   driver.release_after(stream.get(), {}, std::move(owner));
   return Array(std::move(state));
+}
+
+Array copy_on_host(const ForeignMemory& memory, size_t bytes) {
+  std::vector<std::byte> dense(bytes);
+  const Gather gather = gather_of(memory);
+  for_each_copy(gather, dense.data(), static_cast<const std::byte*>(memory.data),
+                [&rows = gather.rows](std::byte* to, const std::byte* from) {
+                  for (size_t i = 0; i < rows.count; ++i)
+                    std::memcpy(to + static_cast<int64_t>(i) * rows.to_pitch,
+                                from + static_cast<int64_t>(i) * rows.from_pitch, rows.bytes);
+                });
+  return Array::from_bytes(dense, memory.dtype, memory.shape, memory.device);
+}
+
+/// Nobody above could do anything about what the host program's function throws.
+void call_release(const std::function<void()>& release) noexcept {
+  try {
+    release();
+  } catch (const std::exception& error) {
+    write_log(LogLevel::Error, fmt::format("the function that releases memory of the host program "
+                                           "threw: {}",
+                                           error.what()));
+  } catch (...) {
+    write_log(LogLevel::Error, "the function that releases memory of the host program threw");
+  }
 }
 
 void say_copied(const ForeignMemory& memory, std::string_view why) {
@@ -102,7 +214,7 @@ Array Array::borrow(ForeignMemory memory) {
   std::shared_ptr<const void> owner;
   if (memory.release) {
     owner = std::shared_ptr<const void>(
-        memory.data, [release = std::move(memory.release)](const void*) { release(); });
+        memory.data, [release = std::move(memory.release)](const void*) { call_release(release); });
   }
   const auto elements = static_cast<size_t>(checked_numel(memory.shape));
   size_t bytes = 0;
@@ -115,9 +227,13 @@ Array Array::borrow(ForeignMemory memory) {
         fmt::format("{} strides are given for {} axes", memory.strides.size(), memory.shape.size()),
         "give one stride for each axis, or none");
   DeviceDriver& driver = Registry::get().driver(memory.device);
-  if (bytes > 0 && !driver.owns(memory.data))
-    refuse(memory, fmt::format("it is not in the memory of {}", driver.name()),
-           "name the device that the memory is on");
+  if (bytes > 0) {
+    const auto [first, last] = reach_of(memory, bytes);
+    const auto* const data = static_cast<const std::byte*>(memory.data);
+    if (!driver.owns(data + first) || !driver.owns(data + last))
+      refuse(memory, fmt::format("it is not in the memory of {}", driver.name()),
+             "name the device that the memory is on");
+  }
 
   const bool on_host = driver.has_host_memory();
   const bool dense = memory.strides.empty() || bytes == 0 || is_dense(memory);
@@ -131,17 +247,15 @@ Array Array::borrow(ForeignMemory memory) {
              !are_bools({static_cast<const std::byte*>(memory.data), bytes})) {
     why = "its bools are not all 0 or 1";
   }
-  if (!why.empty() && (!memory.may_copy || (!dense && !on_host)))
-    refuse(memory, why,
-           dense ? "allow a copy (may_copy)" : "make it contiguous, in row-major order");
-
   if (!why.empty()) {
+    if (!memory.may_copy)
+      refuse(memory, why,
+             dense ? "allow a copy (may_copy)"
+                   : "make it contiguous, in row-major order, or allow a copy (may_copy)");
+    Array copy = on_host ? copy_on_host(memory, bytes)
+                         : copy_on_device(memory, driver, bytes, std::move(owner));
     say_copied(memory, why);
-    if (!on_host) return copy_on_device(memory, driver, bytes, std::move(owner));
-    if (dense)
-      return from_bytes({static_cast<const std::byte*>(memory.data), bytes}, memory.dtype,
-                        memory.shape, memory.device);
-    return from_bytes(gathered(memory, bytes), memory.dtype, memory.shape, memory.device);
+    return copy;
   }
   const StreamRef stream = on_host ? nullptr : current_stream(memory.device).stream();
   auto state = std::make_shared<State>(

@@ -40,8 +40,9 @@ void trace_event(DeviceEvent event);
 class DeviceSpan {
  public:
   /// `name` lives for ever.
-  DeviceSpan(DeviceDriver& driver, std::string_view name, uint64_t bytes)
-      : DeviceSpan(driver, Lane::Work, name, bytes, [&] { return driver.start_stopwatch(); }) {}
+  DeviceSpan(DeviceDriver& driver, DeviceStream* stream, std::string_view name, uint64_t bytes)
+      : DeviceSpan(driver, Lane::Work, name, bytes,
+                   [&] { return driver.start_stopwatch(stream); }) {}
   /// In another queue than that of launches: `start` starts a stopwatch there.
   template <class Start>
   DeviceSpan(DeviceDriver& driver, Lane lane, std::string_view name, uint64_t bytes,

@@ -54,8 +54,8 @@ Log& launch_log() {
 
 bool are_launches_recorded() { return launch_log().on.load(std::memory_order_relaxed); }
 
-void LaunchTimer::start() {
-  watch_ = driver_.start_stopwatch();
+void LaunchTimer::start(DeviceStream* stream) {
+  watch_ = driver_.start_stopwatch(stream);
   begin_ = trace::now();
 }
 

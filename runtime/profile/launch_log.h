@@ -22,10 +22,11 @@ class LaunchTimer {
  public:
   /// Keeps references to the arguments.
   LaunchTimer(const std::shared_ptr<const Program>& program,
-              const std::shared_ptr<const Binding>& binding, uint32_t launch, DeviceDriver& driver)
+              const std::shared_ptr<const Binding>& binding, uint32_t launch, DeviceDriver& driver,
+              DeviceStream* stream)
       : program_(program), binding_(binding), driver_(driver), launch_(launch) {
     if (are_launches_watched()) [[unlikely]]
-      start();
+      start(stream);
   }
   ~LaunchTimer() {
     if (begin_ != 0) [[unlikely]]
@@ -35,7 +36,7 @@ class LaunchTimer {
   LaunchTimer& operator=(const LaunchTimer&) = delete;
 
  private:
-  void start();
+  void start(DeviceStream* stream);
   void stop() noexcept;
 
   const std::shared_ptr<const Program>& program_;

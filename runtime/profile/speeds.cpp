@@ -37,10 +37,9 @@ class TimedCopies : public Work {
 
  protected:
   void execute() override {
-    driver_.enter(nullptr);
     for (int i = 0; i < kRounds; ++i) {
-      watches_.push_back(driver_.start_stopwatch());
-      driver_.copy(to_.data(), from_.data(), bytes_);
+      watches_.push_back(driver_.start_stopwatch(nullptr));
+      driver_.copy(nullptr, to_.data(), from_.data(), bytes_);
       watches_.back()->stop();
     }
   }

@@ -6,6 +6,7 @@
 #include <atomic>
 #include <cmath>
 #include <numeric>
+#include <stdexcept>
 #include <thread>
 
 #include "braze/array.h"
@@ -131,6 +132,28 @@ TEST(Borrowed, WhatCannotBeIsRefusedAndReleased) {
   EXPECT_EQ(Array::borrow({.data = nullptr, .shape = {0, 3}}).numel(), 0);
 }
 
+TEST(Borrowed, StridesThatLeadNowhereAreRefused) {
+  Owned owned(4);
+  for (const int64_t stride : {INT64_MAX, INT64_MIN, int64_t{1} << 60, -(int64_t{1} << 50)})
+    EXPECT_THAT(error_of([&] {
+                  Array::borrow(owned.memory({3, 2}, {stride, 1}));
+                }),
+                AllOf(StartsWith("foreign-memory"), HasSubstr("beyond all addresses")));
+  EXPECT_EQ(owned.released, 4);
+  // That of an axis of one element says nothing, and that of an empty array neither.
+  EXPECT_EQ(Array::borrow(owned.memory({1, 2}, {INT64_MAX, 1})).numel(), 2);
+  EXPECT_EQ(Array::borrow(owned.memory({0, 2}, {INT64_MAX, 1})).numel(), 0);
+}
+
+TEST(Borrowed, AReleaseThatThrowsIsALineOfTheLog) {
+  Owned owned(16);
+  ForeignMemory memory = owned.memory({16});
+  memory.release = [] { throw std::runtime_error("not now"); };
+  testing::internal::CaptureStderr();
+  EXPECT_EQ(Array::borrow(memory).numel(), 16);
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("threw: not now"));
+}
+
 TEST(Borrowed, CannotBeDonated) {
   Owned owned(64);
   const Array p = Array::borrow(owned.memory({64})), g = filled(64, 1);
@@ -233,6 +256,11 @@ TEST(Dlpack, WhatIsUnknownIsRefusedAndReleased) {
   EXPECT_THAT(refused([](Tensor& t) { t.dl_tensor.device.device_type = kDLMetal; }),
               HasSubstr("device"));
   EXPECT_THAT(refused([](Tensor& t) { t.dl_tensor.data = nullptr; }), StartsWith("foreign-memory"));
+  EXPECT_THAT(refused([](Tensor& t) { t.dl_tensor.ndim = -1; }), HasSubstr("-1 axes cannot be"));
+  EXPECT_THAT(refused([](Tensor& t) { t.dl_tensor.shape = nullptr; }), HasSubstr("has no shape"));
+  EXPECT_THAT(refused([](Tensor& t) { t.dl_tensor.shape[0] = -4; }), StartsWith("negative-extent"));
+  EXPECT_THAT(refused([](Tensor& t) { t.dl_tensor.shape[0] = INT64_MAX; }),
+              HasSubstr("more bytes than can be addressed"));
 }
 
 TEST(Dlpack, ArraysGoOutWithoutACopyAndAreNotDonated) {

@@ -3,8 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
+#include <atomic>
+#include <chrono>
 #include <latch>
 #include <thread>
+#include <vector>
 
 #include "runtime/memory/allocator.h"
 #include "tests/runtime/programs.h"
@@ -78,6 +82,94 @@ TEST(ImmediateStream, WorkOfManyThreadsIsDoneWhenTheyHaveSubmittedIt) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(done, 16'000);
+}
+
+TEST(Lanes, AreWorkedOnSideBySide) {
+  const Watchdog watchdog("work of one lane that waits for that of another");
+  WorkQueue queue(WorkQueue::Mode::Immediate);
+  std::latch first_runs(1), second_ran(1);
+  std::thread first([&] {
+    const auto work = task([&] {
+      first_runs.count_down();
+      second_ran.wait();
+    });
+    queue.submit(work, 0, nothing, 1);
+  });
+  first_runs.wait();
+  queue.submit(task([&] { second_ran.count_down(); }), 0, nothing, 2);
+  first.join();
+  queue.drain();
+}
+
+TEST(Lanes, EachKeepsItsOrderAndMayWaitForEarlierWorkOfOthers) {
+  const Watchdog watchdog("lanes that wait for each other");
+  constexpr uint32_t kLanes = 4;
+  WorkQueue queue(WorkQueue::Mode::Immediate);
+  std::vector<std::shared_ptr<Task>> submitted;
+  std::array<int, kLanes> next{};  // submission
+  std::array<int, kLanes> done{};  // of a lane, only ever changed there
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (uint32_t t = 0; t < 2 * kLanes; ++t) {
+    threads.emplace_back([&, lane = t % kLanes, t] {
+      for (int i = 0; i < 1000; ++i) {
+        std::shared_ptr<Task> before;
+        int place = 0;
+        const auto work = task([&, lane] {
+          if (before) queue.wait(*before);
+          wrong += done[lane]++ != place;
+        });
+        const auto admit = [&] {
+          if (!submitted.empty()) before = submitted[static_cast<size_t>(i) % submitted.size()];
+          if (submitted.size() < 64)
+            submitted.push_back(work);
+          else
+            submitted[static_cast<size_t>(t * 7 + static_cast<uint32_t>(i)) % 64] = work;
+          place = next[lane]++;
+        };
+        queue.submit(work, 0, admit, lane);
+        queue.wait(*work);
+        if (i % 100 == 0) queue.drain();
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+}
+
+TEST(Lanes, DrainIsBehindAllOfThem) {
+  const Watchdog watchdog("a drain");
+  WorkQueue queue(WorkQueue::Mode::Immediate);
+  std::latch begun(3);
+  std::atomic<bool> go{false};
+  std::atomic<int> done{0};
+  std::vector<std::thread> threads;
+  for (uint32_t lane = 0; lane < 3; ++lane) {
+    threads.emplace_back([&, lane] {
+      const auto work = task([&] {
+        begun.count_down();
+        while (!go) std::this_thread::yield();
+        ++done;
+      });
+      queue.submit(work, 0, nothing, lane);
+    });
+  }
+  begun.wait();
+  std::thread later([&] {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+    go = true;
+  });
+  queue.drain();
+  EXPECT_EQ(done, 3);
+  for (std::thread& thread : threads) thread.join();
+  later.join();
+}
+
+TEST(Lanes, AnErrorOfAnyIsReportedOnce) {
+  WorkQueue queue(WorkQueue::Mode::Immediate);
+  queue.submit(task([] { fail(codes::kOutOfMemory, "planted"); }), 0, nothing, 7);
+  EXPECT_THAT(error_of([&] { queue.synchronize(); }), testing::HasSubstr("planted"));
+  queue.synchronize();
 }
 
 TEST(ImmediateStream, ARefusedSubmissionChangesNothing) {

@@ -53,8 +53,7 @@ CallGraphs::Entry* CallGraphs::find(std::span<void* const> slots,
 
 void CallGraphs::drop_graph(Entry& entry) {
   if (!entry.graph) return;
-  // Its last repetition may be under way.
-  context_.finish_work();
+  // Its last repetition may be under way: the driver frees it after that.
   context_.api().graph_exec_destroy(std::exchange(entry.graph, nullptr));
 }
 
@@ -78,8 +77,8 @@ void CallGraphs::note_failure(const std::string& why) noexcept {
   }
 }
 
-bool CallGraphs::call(std::span<void* const> slots, std::span<const int64_t> symbols,
-                      const std::function<void()>& launches) {
+bool CallGraphs::call(cuda::CUstream stream, std::span<void* const> slots,
+                      std::span<const int64_t> symbols, const std::function<void()>& launches) {
   if (are_rare_ || pause_ > 0) {
     if (pause_ > 0) --pause_;
     launches();
@@ -104,7 +103,7 @@ bool CallGraphs::call(std::span<void* const> slots, std::span<const int64_t> sym
     entry->graph = recorded.graph;
     are_rare_ = ++recorded_ >= kTrial && repeated_ < kWorthRepeats * recorded_;
   }
-  const cuda::CUresult result = context_.api().graph_launch(entry->graph, context_.current());
+  const cuda::CUresult result = context_.api().graph_launch(entry->graph, stream);
   if (result != cuda::CUDA_SUCCESS) {
     // Nothing of it has been done. If it is the GPU that is at fault, the launches will say so.
     drop_graph(*entry);

@@ -18,14 +18,12 @@
 
 namespace braze {
 
-/// The records of one program. Calls are made by the thread that executes the device's stream, in a
-/// Scope.
+/// The records of one program. Used by one thread at a time, in a Scope.
 class CallGraphs {
  public:
   /// `program` is its name in warnings.
   CallGraphs(CudaContext& context, std::string program)
       : context_(context), program_(std::move(program)) {}
-  /// Once all calls are complete.
   ~CallGraphs();
   CallGraphs(const CallGraphs&) = delete;
   CallGraphs& operator=(const CallGraphs&) = delete;
@@ -33,9 +31,10 @@ class CallGraphs {
   /// Whether the program has enough launches.
   static bool is_worth_it(const Program& program);
 
-  /// Does the call; whether by a record rather than by `launches`. A call that cannot be recorded
-  /// is launched; a warning says why, once, and the next attempts are rarer the more have failed.
-  bool call(std::span<void* const> slots, std::span<const int64_t> symbols,
+  /// Does the call in `stream`; whether by a record rather than by `launches`. A call that cannot
+  /// be recorded is launched; a warning says why, once, and the next attempts are rarer the more
+  /// have failed.
+  bool call(cuda::CUstream stream, std::span<void* const> slots, std::span<const int64_t> symbols,
             const std::function<void()>& launches);
 
  private:

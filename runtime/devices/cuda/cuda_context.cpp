@@ -35,18 +35,15 @@ bool is_fault(cuda::CUresult result) {
   }
 }
 
-/// Has what a thread does kept, for a scope.
+thread_local CallRecord* recording_of_thread = nullptr;
+
+/// Has what the thread does kept, for a scope.
 class RecordingScope {
  public:
-  RecordingScope(CallRecord*& recording, CallRecord& call) : recording_(recording) {
-    recording_ = &call;
-  }
-  ~RecordingScope() { recording_ = nullptr; }
+  explicit RecordingScope(CallRecord& call) { recording_of_thread = &call; }
+  ~RecordingScope() { recording_of_thread = nullptr; }
   RecordingScope(const RecordingScope&) = delete;
   RecordingScope& operator=(const RecordingScope&) = delete;
-
- private:
-  CallRecord*& recording_;
 };
 
 /// The first fault of any GPU of the process, with `text` if there was none. The driver reports a
@@ -150,7 +147,6 @@ CudaContext::CudaContext(const cuda::Api& api, int index, std::string device)
   check(api_.stream_create(&reads_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&idle_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
   check(api_.stream_create(&capture_, cuda::CU_STREAM_NON_BLOCKING), "making a stream");
-  current_ = work_;
   events_.reserve(kKeptEvents);
 }
 
@@ -167,10 +163,12 @@ CudaContext::Scope::~Scope() {
   if (pushed_) api_.ctx_pop_current(&ours);
 }
 
+CallRecord* CudaContext::recording() { return recording_of_thread; }
+
 CudaContext::Recorded CudaContext::record(const std::function<void()>& body) {
   CallRecord call;
   try {
-    const RecordingScope scope(recording_, call);
+    const RecordingScope scope(call);
     body();
   } catch (const std::bad_alloc&) {
     return {nullptr, "the host has no memory left"};
@@ -179,6 +177,7 @@ CudaContext::Recorded CudaContext::record(const std::function<void()>& body) {
   }
   // From here to the end of the capture nothing throws, and nothing but the driver takes memory.
   // Other threads use the driver meanwhile, and may call whatever they like.
+  const std::lock_guard turn(capture_mutex_);
   cuda::CUgraph graph = nullptr;
   cuda::CUresult result = api_.stream_begin_capture(capture_, cuda::CU_STREAM_CAPTURE_MODE_RELAXED);
   if (result == cuda::CUDA_SUCCESS) {
@@ -197,14 +196,17 @@ CudaContext::Recorded CudaContext::record(const std::function<void()>& body) {
 
 std::shared_ptr<CudaFence> CudaContext::fence(cuda::CUstream stream) {
   auto fence = std::make_shared<CudaFence>(*this, stream);
+  // Several threads may do this for one stream: the numbers are in the order of the events.
+  const std::lock_guard turn(fences_mutex_);
   check(api_.event_record(fence->event(), stream), "recording an event");
+  fence->number_ = ++fences_;
   return fence;
 }
 
 void CudaContext::note_used(CudaStream* stream, std::shared_ptr<CudaFence> fence) {
   if (!stream) return;
   const std::lock_guard lock(mutex_);
-  stream->last_.swap(fence);
+  if (!stream->last_ || stream->last_->number() < fence->number()) stream->last_.swap(fence);
 }
 
 cuda::CUresult CudaContext::finish_work() {
@@ -245,8 +247,9 @@ void CudaContext::enable_peer(const CudaContext& peer) {
   if (can) api_.ctx_enable_peer_access(peer.context_, 0);
 }
 
-void CudaContext::note_launch(const std::shared_ptr<const Program>& program, uint32_t launch) {
-  Launched forgotten{program, launch, current_ == work_};
+void CudaContext::note_launch(const std::shared_ptr<const Program>& program, uint32_t launch,
+                              const DeviceStream* stream) {
+  Launched forgotten{program, launch, stream == nullptr};
   const std::lock_guard lock(mutex_);
   std::swap(launched_[launches_ % kRemembered], forgotten);
   ++launches_;

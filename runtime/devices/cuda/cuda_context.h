@@ -44,11 +44,14 @@ class CudaFence : public Fence {
   void wait() override;
   bool done() override;
   void* native() const override { return event_; }
+  uint64_t number() const override { return number_; }
 
  private:
+  friend class CudaContext;
   CudaContext& context_;
   cuda::CUevent event_ = nullptr;
   uint64_t launches_ = 0;  // those before it
+  uint64_t number_ = 0;
 };
 
 /// A stream beside that of work.
@@ -98,12 +101,13 @@ class CudaContext {
   const std::string& device() const { return device_; }
   /// The main stream: launches, and all else that writes the GPU's memory.
   cuda::CUstream work() const { return work_; }
-  /// Where the thread that executes the device's work queue puts what it does: `work`, or another
-  /// stream.
-  cuda::CUstream current() const { return current_; }
-  void set_current(cuda::CUstream stream) { current_ = stream; }
-  /// Where that thread puts it instead while a call is recorded; null outside of `record`.
-  CallRecord* recording() const { return recording_; }
+  /// The main stream for null.
+  cuda::CUstream native(const DeviceStream* stream) const {
+    return stream ? static_cast<const CudaStream*>(stream)->get() : work_;
+  }
+  /// Where this thread puts what it does while it records a call, in place of a stream; null
+  /// outside of `record`.
+  static CallRecord* recording();
   /// Copies out of the GPU, which need not wait for work that came later than what they copy.
   cuda::CUstream reads() const { return reads_; }
 
@@ -114,8 +118,7 @@ class CudaContext {
     cuda::CUgraphExec graph = nullptr;  ///< null if it cannot be recorded
     std::string failure = {};           ///< why not
   };
-  /// Records what `body` puts into `recording()`, by the thread that executes the device's work
-  /// queue. Nothing of it is done. In a Scope.
+  /// Records what `body` puts into `recording()`. Nothing of it is done. In a Scope.
   Recorded record(const std::function<void()>& body);
 
   /// Behind everything in `stream`. In a Scope.
@@ -133,8 +136,9 @@ class CudaContext {
   }
   [[noreturn]] void fail_with(cuda::CUresult result, std::string_view what);
 
-  /// Says that a launch is in the current stream, so that a fault can be traced to it.
-  void note_launch(const std::shared_ptr<const Program>& program, uint32_t launch);
+  /// Says that a launch is in `stream`, so that a fault can be traced to it.
+  void note_launch(const std::shared_ptr<const Program>& program, uint32_t launch,
+                   const DeviceStream* stream);
   /// Blocks until all queues are empty.
   void synchronize();
 
@@ -166,8 +170,10 @@ class CudaContext {
   cuda::CUstream reads_ = nullptr;
   cuda::CUstream idle_ = nullptr;
   cuda::CUstream capture_ = nullptr;  // nothing is ever done there, only recorded
-  cuda::CUstream current_ = nullptr;
-  CallRecord* recording_ = nullptr;
+  std::mutex capture_mutex_;
+
+  std::mutex fences_mutex_;  // of the order of fences
+  uint64_t fences_ = 0;      // recorded so far
 
   mutable std::mutex mutex_;
   std::vector<cuda::CUevent> events_;  // unused

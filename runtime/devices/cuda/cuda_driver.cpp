@@ -216,24 +216,39 @@ void CudaDriver::synchronize() {
   queue().synchronize();
 }
 
-void CudaDriver::zero(std::byte* data, size_t size) {
+void CudaDriver::zero(DeviceStream* stream, std::byte* data, size_t size) {
   if (size == 0) return;
-  if (CallRecord* const record = context_->recording())
+  if (CallRecord* const record = CudaContext::recording())
     return record->add_fill(address(data), size);
   const CudaContext::Scope scope(*context_);
-  context_->check(context_->api().memset_d8_async(address(data), 0, size, context_->current()),
+  context_->check(context_->api().memset_d8_async(address(data), 0, size, native(stream)),
                   "filling memory");
 }
 
-void CudaDriver::copy(std::byte* to, const std::byte* from, size_t size) {
+void CudaDriver::copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size) {
   if (size == 0) return;
-  if (CallRecord* const record = context_->recording()) {
+  if (CallRecord* const record = CudaContext::recording()) {
     return record->add_copy(address(to), address(from), size);
   }
   const CudaContext::Scope scope(*context_);
   context_->check(
-      context_->api().memcpy_d_to_d_async(address(to), address(from), size, context_->current()),
+      context_->api().memcpy_d_to_d_async(address(to), address(from), size, native(stream)),
       "a copy on the device");
+}
+
+void CudaDriver::copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
+                           const Rows& rows) {
+  if (rows.count == 1) return copy(stream, to, from, rows.bytes);
+  cuda::CUDA_MEMCPY2D copies{};
+  copies.srcMemoryType = copies.dstMemoryType = cuda::CU_MEMORYTYPE_DEVICE;
+  copies.srcDevice = address(from);
+  copies.srcPitch = static_cast<size_t>(rows.from_pitch);
+  copies.dstDevice = address(to);
+  copies.dstPitch = static_cast<size_t>(rows.to_pitch);
+  copies.WidthInBytes = rows.bytes;
+  copies.Height = rows.count;
+  const CudaContext::Scope scope(*context_);
+  context_->check(context_->api().memcpy_2d_async(&copies, native(stream)), "a copy of rows");
 }
 
 StreamRef CudaDriver::make_stream(std::optional<void*> foreign) {
@@ -247,10 +262,6 @@ StreamRef CudaDriver::make_stream(std::optional<void*> foreign) {
       std::make_shared<CudaStream>(*context_, allocator(), static_cast<cuda::CUstream>(*foreign));
   foreign_[*foreign] = made;
   return made;
-}
-
-cuda::CUstream CudaDriver::native(const DeviceStream* stream) const {
-  return stream ? static_cast<const CudaStream*>(stream)->get() : context_->work();
 }
 
 std::shared_ptr<Fence> CudaDriver::fence(DeviceStream* stream) {
@@ -280,8 +291,6 @@ void CudaDriver::release_after(DeviceStream* stream, std::vector<std::shared_ptr
   }
   releaser_.add(std::move(fences), std::move(owner));
 }
-
-void CudaDriver::enter(DeviceStream* stream) { context_->set_current(native(stream)); }
 
 std::byte* CudaDriver::allocate_pinned(size_t size) {
   const CudaContext::Scope scope(*context_);
@@ -326,11 +335,11 @@ bool CudaDriver::owns(const void* data) const {
          ask(cuda::CU_POINTER_ATTRIBUTE_DEVICE_ORDINAL, ordinal) && ordinal == device().index();
 }
 
-std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch() {
-  return start_stopwatch(context_->current());
+std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch(DeviceStream* stream) {
+  return start_stopwatch_in(native(stream));
 }
 
-std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch(cuda::CUstream stream) {
+std::shared_ptr<Stopwatch> CudaDriver::start_stopwatch_in(cuda::CUstream stream) {
   const CudaContext::Scope scope(*context_);
   return std::make_shared<CudaStopwatch>(*context_, stream,
                                          trace::is_on() ? clock_anchor() : nullptr);
@@ -351,7 +360,7 @@ void CudaDriver::copy_from_host(DeviceStream* stream, std::byte* to,
   const CudaContext::Scope scope(*context_);
   const auto turn = turn_if_traced(copies_in_);
   const DeviceSpan span(*this, Lane::CopiesIn, "from the host", from.size(),
-                        [&] { return start_stopwatch(native(stream)); });
+                        [&] { return start_stopwatch(stream); });
   uploads_.copy(to, from, native(stream));
 }
 
@@ -364,7 +373,7 @@ void CudaDriver::copy_to_host(std::span<std::byte> to, const std::byte* from, Fe
   context_->check(context_->api().stream_wait_event(context_->reads(), made.event(), 0),
                   "ordering a copy");
   const DeviceSpan span(*this, Lane::CopiesOut, "to the host", to.size(),
-                        [this] { return start_stopwatch(context_->reads()); });
+                        [this] { return start_stopwatch_in(context_->reads()); });
   downloads_.copy(to, from, made);
 }
 
@@ -387,7 +396,7 @@ void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std
     there.check(api.stream_wait_event(there.reads(), event(*free), 0), "ordering a copy");
     const auto turn = turn_if_traced(peer->copies_out_);
     const DeviceSpan span(*peer, Lane::CopiesOut, "to another device", size,
-                          [peer, &there] { return peer->start_stopwatch(there.reads()); });
+                          [peer, &there] { return peer->start_stopwatch_in(there.reads()); });
     there.check(api.memcpy_peer_async(address(to), context_->handle(), address(from),
                                       there.handle(), size, there.reads()),
                 "a copy to another device");

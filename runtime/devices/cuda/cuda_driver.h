@@ -35,8 +35,10 @@ class CudaDriver : public DeviceDriver {
 
   bool has_host_memory() const override { return false; }
   void synchronize() override;
-  void zero(std::byte* data, size_t size) override;
-  void copy(std::byte* to, const std::byte* from, size_t size) override;
+  void zero(DeviceStream* stream, std::byte* data, size_t size) override;
+  void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size) override;
+  void copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
+                 const Rows& rows) override;
   StreamRef make_stream(std::optional<void*> foreign) override;
   void* main_stream() const override { return context_->work(); }
   std::shared_ptr<Fence> fence(DeviceStream* stream) override;
@@ -44,13 +46,12 @@ class CudaDriver : public DeviceDriver {
   void wait_for_native(DeviceStream* stream, void* event) override;
   void release_after(DeviceStream* stream, std::vector<std::shared_ptr<Fence>> fences,
                      std::shared_ptr<const void> owner) noexcept override;
-  void enter(DeviceStream* stream) override;
   std::byte* allocate_pinned(size_t size) override;
   void free_pinned(std::byte* data, size_t size) noexcept override;
   std::shared_ptr<Fence> copy_pinned(DeviceStream* stream, std::byte* to, const std::byte* from,
                                      size_t size, bool to_host, Fence* after) override;
   bool owns(const void* data) const override;
-  std::shared_ptr<Stopwatch> start_stopwatch() override;
+  std::shared_ptr<Stopwatch> start_stopwatch(DeviceStream* stream) override;
   void copy_from_host(DeviceStream* stream, std::byte* to,
                       std::span<const std::byte> from) override;
   void copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after) override;
@@ -60,9 +61,8 @@ class CudaDriver : public DeviceDriver {
  private:
   CudaDriver(Device device, const CudaSystem& system, std::shared_ptr<CudaContext> context);
 
-  /// The main one's for null.
-  cuda::CUstream native(const DeviceStream* stream) const;
-  std::shared_ptr<Stopwatch> start_stopwatch(cuda::CUstream stream);
+  cuda::CUstream native(const DeviceStream* stream) const { return context_->native(stream); }
+  std::shared_ptr<Stopwatch> start_stopwatch_in(cuda::CUstream stream);
   std::shared_ptr<const ClockAnchor> clock_anchor();
 
   const std::shared_ptr<CudaContext> context_;

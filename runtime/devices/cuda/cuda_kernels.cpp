@@ -1,6 +1,7 @@
 #include "runtime/devices/cuda/cuda_kernels.h"
 
 #include <algorithm>
+#include <mutex>
 #include <vector>
 
 #include "braze/trace.h"
@@ -83,10 +84,10 @@ class Entry {
 
   int64_t cluster() const { return cluster_; }
   cuda::CUfunction function() const { return function_; }
-  /// For a launch of so many blocks, in the current stream.
-  const cuda::CUlaunchConfig& config(const CudaContext& context, int64_t blocks) {
+  /// For a launch of so many blocks.
+  const cuda::CUlaunchConfig& config(cuda::CUstream stream, int64_t blocks) {
     config_.gridDimX = static_cast<unsigned>(blocks);
-    config_.hStream = context.current();
+    config_.hStream = stream;
     config_.attrs = attributes_.data();
     return config_;
   }
@@ -219,7 +220,7 @@ class CudaKernels : public LoadedProgram {
   ~CudaKernels() override;
 
   void launch(const LaunchArguments& arguments) override;
-  void call(std::span<void* const> slots, std::span<const int64_t> symbols,
+  void call(DeviceStream* stream, std::span<void* const> slots, std::span<const int64_t> symbols,
             const std::function<void()>& launches) override;
 
  private:
@@ -240,9 +241,14 @@ class CudaKernels : public LoadedProgram {
   const std::shared_ptr<const Program> program_;
   const bool wait_for_each_;
   std::vector<std::unique_ptr<Module>> modules_;  // by artifact
-  std::vector<Kernel> kernels_;                   // by launch; without phases for a copy
-  std::vector<void*> parameters_;                 // of the launch at hand
+
+  // Calls in different streams take turns: a call here, and each of its launches below.
+  std::mutex calls_mutex_;
   CallGraphs graphs_;
+
+  std::mutex launches_mutex_;
+  std::vector<Kernel> kernels_;    // by launch; without phases for a copy
+  std::vector<void*> parameters_;  // of the launch at hand
 };
 
 CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
@@ -333,8 +339,9 @@ CudaKernels::Kernel CudaKernels::load(const Launch& launch) const {
 
 void CudaKernels::launch(const LaunchArguments& arguments) {
   const Launch& launch = program_->launches[arguments.launch];
-  Kernel& kernel = kernels_[arguments.launch];
   const CudaContext::Scope scope(context_);
+  const std::lock_guard turn(launches_mutex_);
+  Kernel& kernel = kernels_[arguments.launch];
   const std::span<cuda::CUtensorMap> maps = kernel.maps.update(context_, *program_, arguments);
   parameters_.clear();
   const auto add = [this](const auto& value) {
@@ -350,26 +357,27 @@ void CudaKernels::launch(const LaunchArguments& arguments) {
     if (__builtin_mul_overflow(arguments.instances[i], entry.cluster(), &blocks))
       blocks = INT64_MAX;
     if (blocks > kMostBlocks) fail_launch(launch, i, blocks, cuda::CUDA_ERROR_INVALID_VALUE);
-    const cuda::CUlaunchConfig& config = entry.config(context_, blocks);
-    if (CallRecord* const record = context_.recording()) {
+    const cuda::CUlaunchConfig& config = entry.config(context_.native(arguments.stream), blocks);
+    if (CallRecord* const record = CudaContext::recording()) {
       record->add_launch(config, entry.function(), arguments.buffers, arguments.scalars, maps);
       continue;
     }
     const cuda::CUresult result =
         context_.api().launch_kernel_ex(&config, entry.function(), parameters_.data(), nullptr);
     if (result != cuda::CUDA_SUCCESS) fail_launch(launch, i, blocks, result);
-    context_.note_launch(program_, arguments.launch);
+    context_.note_launch(program_, arguments.launch, arguments.stream);
   }
   if (wait_for_each_) context_.synchronize();
 }
 
-void CudaKernels::call(std::span<void* const> slots, std::span<const int64_t> symbols,
-                       const std::function<void()>& launches) {
+void CudaKernels::call(DeviceStream* stream, std::span<void* const> slots,
+                       std::span<const int64_t> symbols, const std::function<void()>& launches) {
   if (wait_for_each_ || !CallGraphs::is_worth_it(*program_)) return launches();
   const CudaContext::Scope scope(context_);
-  if (!graphs_.call(slots, symbols, launches)) return;
+  const std::lock_guard turn(calls_mutex_);
+  if (!graphs_.call(context_.native(stream), slots, symbols, launches)) return;
   for (uint32_t i = 0; i < kernels_.size(); ++i) {
-    if (!kernels_[i].phases.empty()) context_.note_launch(program_, i);
+    if (!kernels_[i].phases.empty()) context_.note_launch(program_, i, stream);
   }
 }
 

@@ -82,9 +82,9 @@ class Array {
 
   /// An array over memory of the host program, which must not change until it is released. On a GPU
   /// the memory must be ready in the order of this thread's current stream (StreamGuard). Memory
-  /// that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Strided
-  /// memory of a GPU is an InvalidArgument, as is memory that is not on the device. A call cannot
-  /// overwrite the array (donation).
+  /// that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Memory
+  /// that is not on the device is an InvalidArgument, and so is strided memory of a GPU that would
+  /// take more than 65536 copies of rows. A call cannot overwrite the array (donation).
   static Array borrow(ForeignMemory memory);
   /// A copy of the beginning of pinned memory. The device makes it in this thread's current stream,
   /// while the host continues.

@@ -7,9 +7,10 @@
 //   }
 //
 // By default a device works in the order of its main stream. Calls in different streams can run at
-// the same time. When an array is used in another stream, that stream waits if it must. Memory is
-// reused only when all streams have finished with it. On devices that do one thing at a time, such
-// as "cpu", all streams are one.
+// the same time, and threads that call in different streams of a GPU do not wait for each other
+// while they submit. When an array is used in another stream, that stream waits if it must. Memory
+// is reused only when all streams have finished with it. On devices that do one thing at a time,
+// such as "cpu", all streams are one.
 #pragma once
 
 #include <cstddef>

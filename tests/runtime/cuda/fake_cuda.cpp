@@ -413,6 +413,25 @@ CUresult memcpy_peer_async(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
   return push(stream, [=] { return copy(pointer(to), pointer(from), size, true, true); });
 }
 
+CUresult memcpy_2d_async(const CUDA_MEMCPY2D* given, CUstream stream) {
+  ENTER("cuMemcpy2DAsync");
+  constexpr size_t kMostPitch = INT_MAX;
+  const size_t least = std::min(given->srcPitch, given->dstPitch);
+  const size_t most = std::max(given->srcPitch, given->dstPitch);
+  if (given->WidthInBytes > least || most > kMostPitch) return CUDA_ERROR_INVALID_VALUE;
+  if (given->srcMemoryType != CU_MEMORYTYPE_DEVICE || given->dstMemoryType != CU_MEMORYTYPE_DEVICE)
+    return CUDA_ERROR_INVALID_VALUE;
+  return push(stream, [c = *given] {
+    for (size_t row = 0; row < c.Height; ++row) {
+      const CUresult result =
+          copy(pointer(c.dstDevice + row * c.dstPitch), pointer(c.srcDevice + row * c.srcPitch),
+               c.WidthInBytes, true, true);
+      if (result != CUDA_SUCCESS) return result;
+    }
+    return CUDA_SUCCESS;
+  });
+}
+
 CUresult memset_d8_async(CUdeviceptr to, unsigned char byte, size_t size, CUstream stream) {
   ENTER("cuMemsetD8Async");
   return push(stream, [=] {
@@ -606,6 +625,7 @@ FakeLaunch describe(const CUlaunchConfig& config, CUfunction function) {
 
 CUresult launch_kernel_ex(const CUlaunchConfig* config, CUfunction function, void** values,
                           void**) {
+  if (state.at_launch) state.at_launch();
   ENTER("cuLaunchKernelEx");
   const FakeLaunch launch = describe(*config, function);
   const bool odd = config->gridDimY != 1 || config->gridDimZ != 1 || config->blockDimY != 1 ||

@@ -39,6 +39,7 @@ struct FakeCuda {
   std::map<std::string, Failure> failures;
   std::map<std::string, int> calls;           ///< of each function so far
   void (*at_capture)(bool begins) = nullptr;  ///< called where one begins and ends
+  void (*at_launch)() = nullptr;              ///< called before each, without a lock
   bool (*is_inside)() = nullptr;              ///< whether the calling thread is in the driver
 
   std::vector<FakeLaunch> launches;   ///< put into streams

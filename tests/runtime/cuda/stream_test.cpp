@@ -2,13 +2,18 @@
 #include <dlpack/dlpack.h>
 
 #include <atomic>
+#include <chrono>
 #include <future>
+#include <mutex>
+#include <numeric>
 #include <thread>
+#include <utility>
 
 #include "braze/dlpack.h"
 #include "runtime/devices/cuda/driver_api.h"
 #include "runtime/memory/array_state.h"
 #include "tests/runtime/cuda/cuda_test.h"
+#include "tests/runtime/watchdog.h"
 
 namespace braze::test {
 namespace {
@@ -180,7 +185,7 @@ TEST_F(Cuda, MainStreamWaitsForBorrowedMemory) {
   EXPECT_THAT(sum.run(std::vector{x, x})[0].to_vector<float>(), Each(4));
 }
 
-TEST_F(Cuda, UnalignedForeignMemoryIsCopiedAndStridedRefused) {
+TEST_F(Cuda, UnalignedForeignMemoryIsCopied) {
   Host host;
   const Array two = filled(kN, 2, gpu_);
   const Stream theirs = Stream::of_host(gpu_, host.stream());
@@ -192,14 +197,94 @@ TEST_F(Cuda, UnalignedForeignMemoryIsCopiedAndStridedRefused) {
   EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("aligned"));
   EXPECT_NE(x.data(), memory + 1);
   EXPECT_THAT(x.to_vector<float>(), Each(2));
-  EXPECT_THAT(error_of([&] {
-                Array::borrow({.data = memory, .shape = {2, 2}, .strides = {1, 2}, .device = gpu_});
-              }),
-              AllOf(StartsWith("foreign-memory"), HasSubstr("strided")));
   std::vector<float> on_host(64);
   EXPECT_THAT(
       error_of([&] { Array::borrow({.data = on_host.data(), .shape = {4}, .device = gpu_}); }),
       AllOf(StartsWith("foreign-memory"), HasSubstr("cuda:0")));
+}
+
+TEST_F(Cuda, StridedForeignMemoryIsCopiedInItsStream) {
+  Host host;
+  constexpr int64_t kCount = 4096;
+  std::vector<float> numbers(kCount);
+  std::iota(numbers.begin(), numbers.end(), 0.f);
+  const Array source = Array::from(numbers, {kCount}, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  float* const memory = host.memory(kCount, source);
+  const StreamGuard guard(theirs);
+  struct Case {
+    std::vector<int64_t> shape, strides;
+    int64_t first = 0;
+  };
+  const std::vector<Case> cases = {
+      {{16, 8}, {1, 16}},              // transposed
+      {{4, 5, 8}, {40, 8, 1}},         // dense, though strides are given
+      {{4, 3, 8}, {40, 8, 1}, 8},      // a slice
+      {{2, 8, 3, 4}, {96, 4, 32, 1}},  // heads before rows
+      {{3, 5, 7}, {1, 3, 15}},         // all axes the other way around
+      {{6}, {-2}, 10},                 // backwards
+      {{3, 4}, {0, 1}},                // one row for all
+      {{5}, {0}, 7},                   // one element for all
+      {{2, 1, 3}, {1, 99, 2}},         // the stride of one element says nothing
+      {{4, 4}, {3, 1}},                // rows that overlap
+  };
+  for (const Case& c : cases) {
+    std::atomic<int> released{0};
+    testing::internal::CaptureStderr();
+    Array x = Array::borrow({.data = memory + c.first,
+                             .shape = c.shape,
+                             .strides = c.strides,
+                             .device = gpu_,
+                             .release = [&released] { ++released; }});
+    std::vector<float> expected;
+    std::vector<int64_t> at(c.shape.size(), 0);
+    const auto count = static_cast<size_t>(x.numel());
+    while (expected.size() < count) {
+      int64_t place = c.first;
+      for (size_t i = 0; i < at.size(); ++i) place += at[i] * c.strides[i];
+      expected.push_back(static_cast<float>(place));
+      for (size_t i = at.size(); i-- > 0 && ++at[i] == c.shape[i];) at[i] = 0;
+    }
+    EXPECT_EQ(x.to_vector<float>(), expected) << testing::PrintToString(c.strides);
+    const std::string log = testing::internal::GetCapturedStderr();
+    if (x.data() != memory) {
+      EXPECT_THAT(log, HasSubstr("strided"));
+    }
+    x = {};
+    while (released == 0) std::this_thread::yield();
+    EXPECT_EQ(released, 1);
+  }
+}
+
+TEST_F(Cuda, StridedForeignMemoryIsRefusedWhereItCannotBeCopied) {
+  Host host;
+  const Array source = filled(kN, 1, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  float* const memory = host.memory(kN, source);
+  const StreamGuard guard(theirs);
+  const auto refusal = [&](std::vector<int64_t> shape, std::vector<int64_t> strides,
+                           bool may_copy = true) {
+    int released = 0;
+    const std::string error = error_of([&] {
+      Array::borrow({.data = memory,
+                     .shape = std::move(shape),
+                     .strides = std::move(strides),
+                     .device = gpu_,
+                     .release = [&released] { ++released; },
+                     .may_copy = may_copy});
+    });
+    EXPECT_EQ(released, 1) << error;
+    return error;
+  };
+  constexpr int64_t kFar = int64_t{1} << 36;
+  EXPECT_THAT(refusal({2, 2}, {1, 2}, false),
+              AllOf(StartsWith("foreign-memory"), HasSubstr("strided")));
+  EXPECT_THAT(refusal({2, 4}, {kFar, 1}), HasSubstr("not in the memory")) << "its last row";
+  EXPECT_THAT(refusal({4}, {-kFar}), HasSubstr("not in the memory")) << "its last element";
+  EXPECT_THAT(refusal({4, 4}, {INT64_MAX, 1}), HasSubstr("beyond all addresses"));
+  EXPECT_THAT(refusal({1 << 20}, {0}), HasSubstr("1048576 copies"));
 }
 
 TEST_F(Cuda, WaitsForEventsOfOthersAndHandsOutItsOwn) {
@@ -351,6 +436,130 @@ TEST_F(Cuda, ManyThreadsHaveStreamsOfTheirOwn) {
   }
   for (std::thread& thread : threads) thread.join();
   EXPECT_EQ(wrong, 0);
+}
+
+/// Lets the first launch of each of two threads wait in the driver for the other's.
+std::atomic<int> launching{0};
+void meet_at_launch() {
+  thread_local bool met = false;
+  if (std::exchange(met, true)) return;
+  ++launching;
+  while (launching < 2) std::this_thread::yield();
+}
+
+TEST_F(Cuda, ThreadsSubmitToTheirStreamsAtTheSameTime) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake driver lets launches wait for each other";
+  const Watchdog watchdog("two threads that submit to two streams");
+  const Executable one = gpu_add_program().load(gpu_), other = gpu_add_program().load(gpu_);
+  const Array x = filled(kN, 1, gpu_);
+  launching = 0;
+  fake_cuda()->at_launch = meet_at_launch;
+  std::atomic<int> wrong{0};
+  std::vector<std::thread> threads;
+  for (const Executable* const sum : {&one, &other}) {
+    threads.emplace_back([&, sum] {
+      const StreamGuard guard{Stream(gpu_)};
+      wrong += sum->run(std::vector{x, x})[0].to_vector<float>()[0] != 2;
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  fake_cuda()->at_launch = nullptr;
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(launching, 2);
+}
+
+/// Keeps the first launch of all in the driver until it is let go.
+std::atomic<bool> is_held{false}, may_go{false};
+void hold_the_first() {
+  if (is_held.exchange(true)) return;
+  while (!may_go) std::this_thread::yield();
+}
+
+TEST_F(Cuda, WhatIsReadByACallStillToBeSubmittedIsNotOverwritten) {
+  if (!fake_cuda()) GTEST_SKIP() << "only the fake driver holds a launch back";
+  const Watchdog watchdog("a call that overwrites what another reads");
+  const Executable sum = gpu_add_program().load(gpu_);
+  GpuMaker m("step");
+  const Expr n = symbol_n();
+  const uint32_t p = m.input("p", vector_type(n)), g = m.input("g", vector_type(n));
+  m.add(p, g, m.output("p_next", vector_type(n), 0), n);
+  const Executable step = m.load(gpu_);
+  const Array weights = filled(kN, 1, gpu_), one = filled(kN, 1, gpu_);
+  weights.wait();
+  is_held = may_go = false;
+  fake_cuda()->at_launch = hold_the_first;
+  Array read, next;
+  std::thread reader([&] {
+    const StreamGuard guard{Stream(gpu_)};
+    read = sum.run(std::vector{weights, one})[0];
+  });
+  while (!is_held) std::this_thread::yield();
+  std::thread writer([&] {
+    const StreamGuard guard{Stream(gpu_)};
+    next = step.run(std::vector{weights, one})[0];
+    EXPECT_THAT(next.to_vector<float>(), Each(2));
+  });
+  // The writer has been admitted when the argument is dead, and waits from then on.
+  while (!weights.state()->donated.load()) std::this_thread::yield();
+  std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  may_go = true;
+  reader.join();
+  writer.join();
+  fake_cuda()->at_launch = nullptr;
+  EXPECT_THAT(read.to_vector<float>(), Each(2)) << "it was overwritten";
+}
+
+TEST_F(Cuda, ThreadsThatReadAndOverwriteInManyStreamsGetWhatOneWould) {
+  const Watchdog watchdog("threads that share arrays");
+  const Executable sum = gpu_add_program().load(gpu_), sixteen = sixteen_program(gpu_);
+  GpuMaker m("step");
+  const Expr n = symbol_n();
+  const uint32_t p = m.input("p", vector_type(n)), g = m.input("g", vector_type(n));
+  m.add(p, g, m.output("p_next", vector_type(n), 0), n);
+  const Executable step = m.load(gpu_);
+  constexpr int64_t kSmall = 1 << 10;
+  const Array one = filled(kSmall, 1, gpu_);
+  // Shared by all: an array, and the number that its elements are.
+  std::mutex mutex;
+  std::pair<Array, float> shared{filled(kSmall, 1, gpu_), 1.f};
+  std::atomic<int> wrong{0}, overwritten{0};
+  std::vector<std::thread> threads;
+  for (int t = 0; t < 4; ++t) {
+    threads.emplace_back([&, t] {
+      const Stream mine(gpu_);
+      for (int i = 0; i < 100; ++i) {
+        const StreamGuard guard(i % 7 == 3 ? Stream::main(gpu_) : mine);
+        Array result;
+        float expected = 0;
+        if (i % 3 == t % 3) {
+          const std::lock_guard lock(mutex);
+          shared = {step.run(std::vector{shared.first, one})[0], shared.second + 1};
+          ++overwritten;
+          continue;
+        }
+        std::pair<Array, float> seen;
+        {
+          const std::lock_guard lock(mutex);
+          seen = shared;
+        }
+        try {
+          const Executable& reads = i % 2 ? sum : sixteen;
+          result = i % 2 ? reads.run(std::vector{seen.first, one})[0]
+                         : reads.run(std::vector{seen.first})[0];
+          expected = i % 2 ? seen.second + 1 : 16 * seen.second;
+        } catch (const Error& error) {
+          wrong += error.code().name != "donated-array";  // another thread was faster
+          continue;
+        }
+        seen = {};
+        wrong += result.to_vector<float>() != std::vector<float>(kSmall, expected);
+      }
+    });
+  }
+  for (std::thread& thread : threads) thread.join();
+  EXPECT_EQ(wrong, 0);
+  EXPECT_EQ(shared.first.to_vector<float>(),
+            std::vector<float>(kSmall, 1 + static_cast<float>(overwritten)));
 }
 
 }  // namespace
