@@ -342,6 +342,14 @@ bool is_dense(const DLTensor& tensor) {
   return true;
 }
 
+/// Whether the functions below can walk through it.
+bool is_sound(const DLTensor& tensor) {
+  if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) return false;
+  const bool is_size = std::all_of(tensor.shape, tensor.shape + tensor.ndim,
+                                   [](int64_t extent) { return extent >= 0; });
+  return is_size && (tensor.data || count_of(tensor) == 0);
+}
+
 /// Whether Braze can use the host's memory as it is.
 bool is_usable(const DLTensor& tensor) {
   const auto* const data = static_cast<const unsigned char*>(tensor.data) + tensor.byte_offset;
@@ -402,9 +410,14 @@ braze_status import_tensor(Managed* managed, bool always,
   if constexpr (requires { managed->version; })
     if (managed->version.major != DLPACK_MAJOR_VERSION) return borrow(managed, out);
   const bool on_host = tensor.device.device_type == kDLCPU;
-  if (!on_host || known == std::end(kTypes) || (!always && is_usable(tensor)))
+  if (!on_host || known == std::end(kTypes) || !is_sound(tensor) || (!always && is_usable(tensor)))
     return borrow(managed, out);  // or Braze says what is wrong with it
-  const braze_status status = copy(tensor, static_cast<int>(known - kTypes), out);
+  braze_status status = BRAZE_RESOURCE_EXHAUSTED;
+  try {
+    status = copy(tensor, static_cast<int>(known - kTypes), out);
+  } catch (const std::bad_alloc&) {
+    // as above; the tensor goes back nevertheless
+  }
   if (managed->deleter) managed->deleter(managed);
   return status;
 }

@@ -1,6 +1,7 @@
 // c_api.cpp — braze/c.h over the C++ handles: exceptions become statuses.
 #include "runtime/package/c_api.h"
 
+#include <algorithm>
 #include <memory>
 #include <new>
 #include <string>
@@ -233,6 +234,11 @@ braze_status c_guarded(const std::function<void()>& work) noexcept {
     return failed(BRAZE_RESOURCE_EXHAUSTED, "the host has no memory left", "out-of-memory");
   } catch (const std::exception& error) {
     return failed(BRAZE_INTERNAL, error.what(), codes::kInternal.name);
+  } catch (...) {
+    return failed(BRAZE_INTERNAL,
+                  "a function of the host program threw something that is no "
+                  "std::exception",
+                  codes::kInternal.name);
   }
 }
 
@@ -459,8 +465,9 @@ braze_status braze_array_to_host(const braze_array* array, void* data, size_t by
 braze_status braze_run(const braze_function* function, const braze_array* const* arguments,
                        size_t argument_count, braze_array** results, size_t result_count) {
   return guarded([&] {
-    const braze_function& f = need(function, "function");
     if (result_count > 0) need(results, "results");
+    std::fill_n(results, result_count, nullptr);
+    const braze_function& f = need(function, "function");
     if (result_count != f.outputs.size())
       fail(codes::kArgument, fmt::format("the function gives {} results, and there is room for {}",
                                          f.outputs.size(), result_count));

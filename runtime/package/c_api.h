@@ -50,7 +50,8 @@ T& c_need(T* pointer, std::string_view name) {
 /// size would be members that are unknown here, and a demand that is dropped without a word.
 template <class Options>
 Options c_options(const Options& given, std::string_view name, size_t first) {
-  if (given.size < first || given.size > sizeof(Options))
+  const bool is_whole = given.size % alignof(Options) == 0;  // else it would cut a member
+  if (given.size < first || given.size > sizeof(Options) || !is_whole)
     fail_options_size(name, given.size, first, sizeof(Options));
   Options options{};
   std::memcpy(&options, &given, given.size);

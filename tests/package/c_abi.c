@@ -218,6 +218,12 @@ int main(int argc, char** argv) {
   CHECK(w[0] == 5.5f && w[1] == 5 && y[0] == 1.5f && y[1] == 3);
 
   CHECK(braze_run(scale, NULL, 0, NULL, 0) == BRAZE_INVALID_ARGUMENT);
+  {
+    /* after a failure there are no results, whatever was in their place */
+    braze_array* results[1];
+    memset(results, 1, sizeof results);
+    CHECK(braze_run(scale, NULL, 0, results, 1) == BRAZE_INVALID_ARGUMENT && results[0] == NULL);
+  }
   CHECK(scale_run(NULL, 3, x, y) == BRAZE_INVALID_ARGUMENT);
   CHECK(strstr(braze_last_error(), "null-handle") &&
         strstr(braze_last_error(), "function is NULL"));

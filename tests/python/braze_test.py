@@ -1,8 +1,10 @@
 """The module braze, as a program sees it that has installed the wheel. What needs NumPy is skipped without."""
 
+import ctypes
 import gc
 import math
 import os
+import shutil
 import struct
 import subprocess
 import sys
@@ -40,6 +42,12 @@ graph @step(%w: f32[16], %g: f32[16], %rate: f32[]) {
   %s = mul %g, %r : f32[16]
   %n = sub %w, %s : f32[16]
   return %n as "next" updates %w, %s
+}
+"""
+TWICE = """braze 1 graph
+graph @twice(%x: f32[]) {
+  %y = add %x, %x : f32[]
+  return %y
 }
 """
 
@@ -131,6 +139,55 @@ class WithoutNumPy(unittest.TestCase):
             self.assertEqual(stream.handle, 0)
         stream.synchronize()
         braze.synchronize("cpu")
+
+    def test_gpus_are_left_alone(self):
+        # The driver is whatever library is named; it is in the process once it was opened.
+        program = f"""
+import struct, braze
+def is_driver_open():
+    with open("/proc/self/maps") as maps:
+        return "no-driver.so" in maps.read()
+f = braze.jit_text({TWICE!r}, "cpu")
+assert f(1.5).tobytes() == struct.pack("f", 3)
+braze.synchronize("cpu")
+assert not is_driver_open()
+assert "cpu" in braze.devices() and is_driver_open()
+"""
+        with tempfile.TemporaryDirectory() as folder:
+            driver = os.path.join(folder, "no-driver.so")
+            shutil.copy(braze._native.__file__, driver)
+            subprocess.run([sys.executable, "-c", program], check=True, timeout=120,
+                           env=dict(os.environ, BRAZE_CUDA_DRIVER=driver))
+
+    def test_tensors_that_cannot_be(self):
+        released = []
+        deleter = ctypes.CFUNCTYPE(None, ctypes.c_void_p)(lambda tensor: released.append(tensor))
+
+        class Managed(ctypes.Structure):
+            _fields_ = [("data", ctypes.c_void_p), ("device_type", ctypes.c_int32), ("device_id", ctypes.c_int32),
+                        ("ndim", ctypes.c_int32), ("code", ctypes.c_uint8), ("bits", ctypes.c_uint8),
+                        ("lanes", ctypes.c_uint16), ("shape", ctypes.c_void_p), ("strides", ctypes.c_void_p),
+                        ("byte_offset", ctypes.c_uint64), ("context", ctypes.c_void_p), ("deleter", ctypes.c_void_p)]
+
+        new_capsule = ctypes.pythonapi.PyCapsule_New
+        new_capsule.restype, new_capsule.argtypes = ctypes.py_object, [ctypes.c_void_p, ctypes.c_char_p, ctypes.c_void_p]
+        room = (ctypes.c_float * 64)()
+        for code in (2, 6):  # floats, and bools, whose values are looked at
+            for change in (dict(ndim=-1), dict(shape=None), dict(extents=(-3, 2)), dict(data=None),
+                           dict(extents=(1 << 62, 4)), dict(bits=7), dict(steps=(1 << 62, 1), extents=(4, 2))):
+                extents = (ctypes.c_int64 * 2)(*change.get("extents", (2, 2)))
+                steps = (ctypes.c_int64 * 2)(*change["steps"]) if "steps" in change else None
+                tensor = Managed(data=ctypes.addressof(room), device_type=1, ndim=2, code=code, bits=8 if code == 6 else 32,
+                                 lanes=1, shape=ctypes.addressof(extents), strides=ctypes.addressof(steps) if steps else None,
+                                 deleter=ctypes.cast(deleter, ctypes.c_void_p))
+                for name, value in change.items():
+                    if name not in ("extents", "steps"):
+                        setattr(tensor, name, value)
+                before = len(released)
+                with self.assertRaises(braze.Error, msg=str(change)):
+                    braze._native.array_from_dlpack(
+                        new_capsule(ctypes.addressof(tensor), b"dltensor", None), False)
+                self.assertEqual(len(released) - before, 1, change)
 
     def test_package(self):
         with tempfile.TemporaryDirectory() as folder:

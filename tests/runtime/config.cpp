@@ -10,6 +10,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <mutex>
+#include <stdexcept>
 #include <thread>
 
 #include "ir/support/warning.h"
@@ -142,6 +143,46 @@ TEST(Config, AHostApplicationMayDoThePartsOneByOneOrLeaveSomeOut) {
   };
   EXPECT_EQ(fate_of_child(with(4)), "");
   EXPECT_EQ(fate_of_child(with(0)), "");
+}
+
+TEST(Config, AHostApplicationThatDoesAPartTwiceGetsAnError) {
+  const auto with = [](std::vector<int> indices, const char* said) {
+    return [indices, said] {
+      configure({.threads = 4, .parallel_for = [indices](int, const ParallelTask& task) {
+                   for (const int index : indices) task(index);
+                 }});
+      const Array x = filled(1 << 20, 1);
+      EXPECT_THAT(error_of([&] {
+                    add_program().load().run(std::vector{x, x})[0].wait();
+                  }),
+                  AllOf(StartsWith("host-loop"), HasSubstr(said), HasSubstr("from 0 to 3")));
+    };
+  };
+  EXPECT_EQ(fate_of_child(with({0, 1, 1}, "index 1, which it had called before")), "");
+  EXPECT_EQ(fate_of_child(with({4}, "index 4, of 4 parts")), "");
+  EXPECT_EQ(fate_of_child(with({-1, 0}, "index -1, of 4 parts")), "");
+}
+
+TEST(Config, AnExceptionOfTheHostApplicationsLoopFailsTheCall) {
+  const auto child = [] {
+    static bool throws = true;
+    configure({.threads = 2, .parallel_for = [](int count, const ParallelTask& task) {
+                 if (throws) throw std::runtime_error("the pool is closed");
+                 for (int i = 0; i < count; ++i) task(i);
+               }});
+    const Executable sum = add_program().load();
+    const Array x = filled(1 << 20, 1);
+    const Array y = sum.run(std::vector{x, x})[0];
+    try {
+      y.wait();
+      FAIL() << "it did not throw";
+    } catch (const std::exception& error) {
+      EXPECT_THAT(error.what(), HasSubstr("the pool is closed"));
+    }
+    throws = false;
+    EXPECT_EQ(sum.run(std::vector{x, x})[0].to_vector<float>()[0], 2) << "the next call is right";
+  };
+  EXPECT_EQ(fate_of_child(child), "");
 }
 
 TEST(Config, NamesTheDefaultDevice) {

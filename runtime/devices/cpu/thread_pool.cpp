@@ -5,10 +5,18 @@
 #include <exception>
 #include <utility>
 
+#include "braze/error.h"
 #include "ir/support/fork.h"
+#include "ir/support/text.h"
 #include "runtime/execution/relax.h"
 
 namespace braze {
+
+namespace codes {
+inline constexpr Code kHostLoop{"host-loop", ErrorKind::InvalidArgument,
+                                "The host program's parallel_for called a part that there is not, "
+                                "or one part twice."};
+}  // namespace codes
 
 namespace {
 
@@ -73,12 +81,7 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
   context_ = context;
   count_ = count;
   next_.store(0, std::memory_order_relaxed);
-  if (host_) {
-    host_(threads_, [this](int worker) { work(worker); });
-    work(0);  // what it has left, if it left anything
-    if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
-    return;
-  }
+  if (host_) return run_on_host();
   state_.store(kOpen, std::memory_order_release);
   region_.fetch_add(1, std::memory_order_seq_cst);
   if (wake && sleepers_.load(std::memory_order_seq_cst) > 0) {
@@ -96,6 +99,30 @@ void ThreadPool::run_region(int64_t count, bool wake, Function function, const v
     }
   }
   if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
+}
+
+/// Parts of one index use the same memory, so that a mistake of the host program is an error.
+void ThreadPool::run_on_host() {
+  std::vector<std::atomic<bool>> begun(static_cast<size_t>(threads_));
+  std::atomic<int> wrong{-1};
+  std::atomic<bool> is_wrong{false};
+  host_(threads_, [&](int worker) {
+    if (worker >= 0 && worker < threads_ && !begun[static_cast<size_t>(worker)].exchange(true))
+      return work(worker);
+    wrong = worker;
+    is_wrong = true;
+  });
+  work(0);  // what it has left, if it left anything
+  if (failed_.exchange(false)) std::rethrow_exception(std::exchange(error_, nullptr));
+  if (!is_wrong) return;
+  fail(codes::kHostLoop,
+       fmt::format("parallel_for of the host program called its task with the index {}, {}",
+                   wrong.load(),
+                   wrong >= 0 && wrong < threads_ ? "which it had called before"
+                                                  : fmt::format("of {} parts", threads_)),
+       {.location = {},
+        .node = "",
+        .fix = fmt::format("call it once for each index from 0 to {}", threads_ - 1)});
 }
 
 void ThreadPool::work(int worker) noexcept {

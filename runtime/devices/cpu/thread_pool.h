@@ -54,6 +54,7 @@ class ThreadPool {
   using Function = void (*)(const void* context, int64_t begin, int64_t end, int worker);
 
   void run_region(int64_t count, bool wake, Function function, const void* context);
+  void run_on_host();
   void work(int worker) noexcept;
   void serve(int worker);
   uint32_t await_region(uint32_t seen);
