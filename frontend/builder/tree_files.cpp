@@ -32,7 +32,8 @@ void check_array_name(std::string_view name, std::source_location where) {
 }
 
 std::vector<Array> take_arrays(const std::vector<std::string>& names,
-                               const std::vector<Array>& like, const ArrayMap& arrays,
+                               const std::vector<Array>& like,
+                               const std::map<std::string, Array>& arrays,
                                std::source_location where) {
   std::vector<Diagnostic> wrong;
   std::vector<Array> out;

@@ -72,15 +72,16 @@ std::map<std::string, HostTensor> parse_npz(std::span<const std::byte> bytes,
   return out;
 }
 
-ArrayMap load_npz(const std::string& path, const Device& device) {
+std::map<std::string, Array> load_npz(const std::string& path, const Device& device) {
   const auto file = MappedFile::open(path);
-  ArrayMap out;
+  std::map<std::string, Array> out;
   for (const auto& [name, value] : parse_npz(file->bytes(), path))
     out.emplace(name, Array::from_host(value, device));
   return out;
 }
 
-void save_npz(const std::string& path, const ArrayMap& arrays, Compression compression) {
+void save_npz(const std::string& path, const std::map<std::string, Array>& arrays,
+              Compression compression) {
   for (const auto& item : arrays) check_npz_name(item.first, path);
   FileWriter file(path);
   ZipWriter archive([&](std::span<const std::byte> bytes) { file.append(bytes); });

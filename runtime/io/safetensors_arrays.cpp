@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 
 using Metadata = std::map<std::string, std::string>;
-using Item = ArrayMap::value_type;
+using Item = std::map<std::string, Array>::value_type;
 
 void write_file(const std::string& path, const std::vector<const Item*>& items,
                 const Metadata& metadata) {
@@ -38,7 +38,8 @@ void write_file(const std::string& path, const std::vector<const Item*>& items,
 }
 
 /// The arrays in the order of their names, as many to a file as fit.
-std::vector<std::vector<const Item*>> split(const ArrayMap& arrays, uint64_t most_bytes) {
+std::vector<std::vector<const Item*>> split(const std::map<std::string, Array>& arrays,
+                                            uint64_t most_bytes) {
   std::vector<std::vector<const Item*>> shards(1);
   uint64_t used = 0;
   for (const Item& item : arrays) {
@@ -59,10 +60,10 @@ Array to_array(const StoredTensor& tensor, const Device& device) {
   return Array::from_bytes(tensor.bytes, *tensor.dtype, tensor.shape, device);
 }
 
-ArrayMap load_safetensors(const std::string& path, const Device& device,
-                          const std::vector<std::string>& names) {
+std::map<std::string, Array> load_safetensors(const std::string& path, const Device& device,
+                                              const std::vector<std::string>& names) {
   const SafetensorsFile file = SafetensorsFile::open(path);
-  ArrayMap out;
+  std::map<std::string, Array> out;
   const auto load = [&](const std::string& name) {
     out.emplace(name, to_array(file.at(name), device));
   };
@@ -76,14 +77,16 @@ Metadata load_safetensors_metadata(const std::string& path) {
   return SafetensorsFile::open(path).metadata();
 }
 
-void save_safetensors(const std::string& path, const ArrayMap& arrays, const Metadata& metadata) {
+void save_safetensors(const std::string& path, const std::map<std::string, Array>& arrays,
+                      const Metadata& metadata) {
   std::vector<const Item*> items;
   for (const Item& item : arrays) items.push_back(&item);
   write_file(path, items, metadata);
 }
 
-void save_safetensors_shards(const std::string& index_path, const ArrayMap& arrays,
-                             uint64_t most_bytes, const Metadata& metadata) {
+void save_safetensors_shards(const std::string& index_path,
+                             const std::map<std::string, Array>& arrays, uint64_t most_bytes,
+                             const Metadata& metadata) {
   const std::filesystem::path index(index_path);
   const std::string name = index.filename().string();
   if (!name.ends_with(kIndexEnding) || name.size() == kIndexEnding.size())

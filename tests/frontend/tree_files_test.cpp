@@ -25,12 +25,23 @@ TEST_F(TreeFiles, NamesArePaths) {
   EXPECT_EQ(state_dict(p).at("0.bias").item(), 2);
   EXPECT_EQ(state_dict(p, "mlp").at("mlp.0.weight").item(), 1);
   const std::pair tree(p, std::vector{Layer<Array>{row({3}), row({4})}, {row({5}), row({6})}});
-  const ArrayMap arrays = state_dict(tree);
+  const std::map<std::string, Array> arrays = state_dict(tree);
   EXPECT_EQ(arrays.size(), 6u);
   EXPECT_EQ(arrays.at("0.0.weight").item(), 1);
   EXPECT_EQ(arrays.at("1.1.weight").item(), 5);
   EXPECT_EQ(state_dict(row({7}), "x").at("x").item(), 7);
   EXPECT_CONTAINS(error_of([] { state_dict(row({7})); }), "single array");
+}
+
+TEST_F(TreeFiles, ArraysOfAFileAreParameters) {
+  const std::map<std::string, Array> arrays = {{"b.weight", row({2})}, {"a", row({1})}};
+  const Parameters p(arrays);
+  EXPECT_EQ(p.names(), (std::vector<std::string>{"a", "b.weight"}));
+  EXPECT_EQ(jit([](Weights w) { return w["a"] + w["b.weight"]; })(p).item(), 3);
+  EXPECT_CONTAINS(error_of([] {
+                    Parameters(std::map<std::string, Array>{{"a b", row({1})}});
+                  }),
+                  "\"a b\" cannot be the name of a parameter");
 }
 
 TEST_F(TreeFiles, RestoreIsTheInverse) {
@@ -49,7 +60,7 @@ TEST_F(TreeFiles, RestoreIsTheInverse) {
 
 TEST_F(TreeFiles, EverythingThatIsWrongIsSaid) {
   const Parameters p = {{"weight", row({1, 2})}, {"bias", row({1})}, {"scale", row({1})}};
-  ArrayMap arrays = state_dict(p);
+  std::map<std::string, Array> arrays = state_dict(p);
   arrays["bias"] = row({1, 2});
   arrays["scale"] = Array::from(Doubles{1}, {1});
   arrays["wieght"] = arrays["weight"];

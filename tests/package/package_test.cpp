@@ -225,7 +225,8 @@ TEST_F(Packages, HoldWeightsAndChangeThem) {
 
 TEST_F(Packages, RefuseWeightsThatDoNotFit) {
   const std::string w = path("w.safetensors");
-  const auto pack = [&](const ArrayMap& weights, std::map<std::string, std::string> bind = {}) {
+  const auto pack = [&](const std::map<std::string, Array>& weights,
+                        std::map<std::string, std::string> bind = {}) {
     save_safetensors(w, weights);
     save_package(path("linear.bzp"), {{kLinear}},
                  {.targets = {"x86-64-v3"}, .weights = w, .bind = std::move(bind)});
@@ -483,7 +484,7 @@ TEST_F(Packages, HoldFunctionsOfTheBuilder) {
                            {as_given, spec(f32, {"n:1..32", 6})},
                            {.name = "predict", .inputs = {"parameters", "x"}});
   const Array x = random::normal({5, 6}, random::Key(4));
-  ArrayMap weights;
+  std::map<std::string, Array> weights;
   for (const auto& [name, value] : parameters) weights.emplace(name, value);
   save_safetensors(path("w.safetensors"), weights);
   save_package(path("p.bzp"), {{predict.graph(parameters, x)}}, {.weights = path("w.safetensors")});
@@ -509,7 +510,7 @@ TEST(COptions, OlderCallersAreTakenAndOthersRefused) {
   EXPECT_EQ(taken.new_member, 0) << "what an older caller does not have";
   given.size = sizeof(Grown);
   EXPECT_EQ(c_options(given, "grown", 16).new_member, 99);
-  for (const size_t size : {size_t{0}, size_t{15}, sizeof(Grown) + 1}) {
+  for (const size_t size : {size_t{0}, size_t{15}, size_t{20}, sizeof(Grown) + 1}) {
     given.size = size;
     EXPECT_THAT(error_of([&] { c_options(given, "grown", 16); }),
                 AllOf(HasSubstr("options-size"), HasSubstr("from 16 to 24")));

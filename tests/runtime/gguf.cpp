@@ -87,7 +87,7 @@ TEST(Gguf, MetadataOfEveryKind) {
 
 TEST(Gguf, TensorsOfEveryTypeHaveTheValuesOfGgml) {
   const GgufFile file = GgufFile::open(folder() + "blocks.gguf");
-  const ArrayMap expected = load_npz(folder() + "blocks.npz", "cpu");
+  const std::map<std::string, Array> expected = load_npz(folder() + "blocks.npz", "cpu");
   ASSERT_EQ(file.tensors().size(), expected.size());
   for (const auto& [name, values] : expected) {
     SCOPED_TRACE(name);

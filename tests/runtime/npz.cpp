@@ -75,8 +75,8 @@ std::string fixture(const char* name) {
   return std::string(BRAZE_SOURCE_DIR) + "/tests/fuzz/corpus/npz/" + name;
 }
 
-ArrayMap arrays_of_every_type() {
-  ArrayMap arrays;
+std::map<std::string, Array> arrays_of_every_type() {
+  std::map<std::string, Array> arrays;
   for (const DType dtype : kAllDTypes)
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{}, {0}, {3}, {2, 3}, {2, 0, 3}, {40, 1, 20, 5}}) {
@@ -87,14 +87,15 @@ ArrayMap arrays_of_every_type() {
   return arrays;
 }
 
-void expect_same(const ArrayMap& got, const ArrayMap& expected) {
+void expect_same(const std::map<std::string, Array>& got,
+                 const std::map<std::string, Array>& expected) {
   ASSERT_EQ(got.size(), expected.size());
   for (const auto& [name, array] : expected)
     EXPECT_TRUE(identical(got.at(name).to_host(), array.to_host())) << name;
 }
 
 TEST_F(NpzTest, RoundTripOfEveryTypeAndShape) {
-  const ArrayMap arrays = arrays_of_every_type();
+  const std::map<std::string, Array> arrays = arrays_of_every_type();
   save_npz(path("stored.npz"), arrays);
   save_npz(path("deflated.npz"), arrays, Compression::Deflate);
   expect_same(load_npz(path("stored.npz")), arrays);
@@ -110,13 +111,13 @@ TEST_F(NpzTest, LargeArraysCrossEveryBuffer) {
   uint32_t x = 1;
   for (int64_t i = 0; i < value.numel(); ++i)
     value.set_int(i, (x = x * 1664525 + 1013904223) >> 20);
-  const ArrayMap arrays = {{"x", Array::from_host(value)}};
+  const std::map<std::string, Array> arrays = {{"x", Array::from_host(value)}};
   save_npz(path("x.npz"), arrays, Compression::Deflate);
   expect_same(load_npz(path("x.npz")), arrays);
 }
 
 TEST_F(NpzTest, TheSameArraysAreTheSameBytes) {
-  const ArrayMap arrays = arrays_of_every_type();
+  const std::map<std::string, Array> arrays = arrays_of_every_type();
   for (const Compression compression : {Compression::None, Compression::Deflate}) {
     save_npz(path("1"), arrays, compression);
     save_npz(path("2"), arrays, compression);
@@ -126,7 +127,7 @@ TEST_F(NpzTest, TheSameArraysAreTheSameBytes) {
 
 TEST_F(NpzTest, ReadsWhatNumPyWrites) {
   for (const char* name : {"numpy_stored", "numpy_deflated"}) {
-    const ArrayMap arrays = load_npz(fixture(name));
+    const std::map<std::string, Array> arrays = load_npz(fixture(name));
     EXPECT_EQ(arrays.size(), 10u);
     EXPECT_THAT(arrays.at("flag").to_vector<bool>(), ElementsAre(true, false, true));
     EXPECT_THAT(arrays.at("i4").to_vector<int32_t>(), ElementsAre(0, 1, 2, 3, 4, 5));
@@ -151,10 +152,11 @@ TEST_F(NpzTest, NumPyReadsWhatWeWrite) {
     GTEST_SKIP() << "no NumPy; BRAZE_PYTHON names a Python that has it";
   HostTensor half(DType::BF16, {2});
   half.set_double(1, -2);
-  const ArrayMap arrays = {{"x", Array::from_host(counted(DType::F32, {2, 3}))},
-                           {"\xc3\xa4/b", Array::from_host(counted(DType::Bool, {3}))},
-                           {"half", Array::from_host(half)},
-                           {"none", Array::from_host(counted(DType::I64, {0, 2}))}};
+  const std::map<std::string, Array> arrays = {
+      {"x", Array::from_host(counted(DType::F32, {2, 3}))},
+      {"\xc3\xa4/b", Array::from_host(counted(DType::Bool, {3}))},
+      {"half", Array::from_host(half)},
+      {"none", Array::from_host(counted(DType::I64, {0, 2}))}};
   save_npz(path("stored.npz"), arrays);
   save_npz(path("deflated.npz"), arrays, Compression::Deflate);
   std::ofstream(path("zip64.npz"), std::ios::binary)

@@ -76,14 +76,14 @@ class SafetensorsTest : public testing::Test {
 };
 
 TEST_F(SafetensorsTest, RoundTripOfEveryTypeAndShape) {
-  ArrayMap arrays;
+  std::map<std::string, Array> arrays;
   for (const DType dtype : kAllDTypes)
     for (const std::vector<int64_t>& shape :
          {std::vector<int64_t>{}, {0}, {3}, {2, 3}, {2, 0, 3}, {4, 1, 2, 5}, {0, INT64_MAX}})
       arrays[std::string(name(dtype)) + "." + testing::PrintToString(shape)] =
           Array::from_host(counted(dtype, shape));
   save_safetensors(path("a.safetensors"), arrays, {{"format", "pt"}, {"\xc3\xa4\n", "\"\\"}});
-  const ArrayMap read = load_safetensors(path("a.safetensors"));
+  const std::map<std::string, Array> read = load_safetensors(path("a.safetensors"));
   ASSERT_EQ(read.size(), arrays.size());
   for (const auto& [name, array] : arrays)
     EXPECT_TRUE(identical(read.at(name).to_host(), array.to_host())) << name;
@@ -93,13 +93,14 @@ TEST_F(SafetensorsTest, RoundTripOfEveryTypeAndShape) {
 }
 
 TEST_F(SafetensorsTest, TheSameArraysAreTheSameBytesAligned) {
-  const ArrayMap arrays = {{"flag", Array::from_host(counted(DType::Bool, {3}))},
-                           {"b", Array::from_host(counted(DType::F32, {2}))},
-                           {"a", Array::from_host(counted(DType::F32, {1}))},
-                           {"half", Array::from_host(counted(DType::BF16, {1}))},
-                           {"line", Array::from_host(counted(DType::Bool, {64}))},
-                           {"lines", Array::from_host(counted(DType::F32, {4, 8}))},
-                           {"wide", Array::from_host(counted(DType::I64, {1}))}};
+  const std::map<std::string, Array> arrays = {
+      {"flag", Array::from_host(counted(DType::Bool, {3}))},
+      {"b", Array::from_host(counted(DType::F32, {2}))},
+      {"a", Array::from_host(counted(DType::F32, {1}))},
+      {"half", Array::from_host(counted(DType::BF16, {1}))},
+      {"line", Array::from_host(counted(DType::Bool, {64}))},
+      {"lines", Array::from_host(counted(DType::F32, {4, 8}))},
+      {"wide", Array::from_host(counted(DType::I64, {1}))}};
   save_safetensors(path("1"), arrays);
   save_safetensors(path("2"), arrays);
   const std::string file = read_file(path("1"));
@@ -145,7 +146,7 @@ TEST_F(SafetensorsTest, UnalignedDataAndBoolsAreRead) {
   const std::string header =
       "{" + entry("flag", "BOOL", "3", "0,3") + "," + entry("x", "F32", "1", "3,7") + "}";
   const std::string one("\0\0\x80\x3f", 4);
-  const ArrayMap arrays =
+  const std::map<std::string, Array> arrays =
       load_safetensors(write("u", file_of(header, std::string("\0\1\377", 3) + one)));
   EXPECT_THAT(arrays.at("x").to_vector<float>(), ElementsAre(1.0f));
   EXPECT_THAT(arrays.at("flag").to_vector<bool>(), ElementsAre(false, true, true));
@@ -356,14 +357,14 @@ TEST_F(SafetensorsTest, AFullDiskLeavesTheOldFile) {
 // --- Several files with an index ---------------------------------------------------------------
 
 TEST_F(SafetensorsTest, ShardsAreReadAsOne) {
-  ArrayMap arrays;
+  std::map<std::string, Array> arrays;
   for (const char* name : {"a", "b", "c", "d"}) arrays[name] = filled(4, name[0]);  // 16 bytes each
   arrays["large"] = filled(100, 7);
   const std::string index = path("m.safetensors.index.json");
   save_safetensors_shards(index, arrays, 32, {{"format", "pt"}});
   EXPECT_THAT(files(), ElementsAre("m-00001-of-00003.safetensors", "m-00002-of-00003.safetensors",
                                    "m-00003-of-00003.safetensors", "m.safetensors.index.json"));
-  const ArrayMap read = load_safetensors(index);
+  const std::map<std::string, Array> read = load_safetensors(index);
   ASSERT_EQ(read.size(), 5u);
   for (const auto& [name, array] : arrays)
     EXPECT_TRUE(identical(read.at(name).to_host(), array.to_host())) << name;

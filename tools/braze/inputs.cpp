@@ -47,7 +47,7 @@ bool is_archive(std::string_view path) {
          path.ends_with(".safetensors.index.json");
 }
 
-ArrayMap read_archive(const std::string& path) {
+std::map<std::string, Array> read_archive(const std::string& path) {
   return blame(Exit::BadFile, [&] {
     return path.ends_with(".npz") ? load_npz(path, Device("cpu"))
                                   : load_safetensors(path, Device("cpu"));
@@ -73,7 +73,7 @@ class Assignment {
 
   // Every array of the file is the input of its name.
   void give_all(const std::string& path) {
-    const ArrayMap arrays = read_archive(path);
+    const std::map<std::string, Array> arrays = read_archive(path);
     check_fits(path, arrays);
     for (const auto& [name, array] : arrays) give(name, {path, array.to_host()});
   }
@@ -96,7 +96,7 @@ class Assignment {
   }
 
   // An array that is no input may have a wrong name, so that it is not passed over.
-  void check_fits(const std::string& path, const ArrayMap& arrays) const {
+  void check_fits(const std::string& path, const std::map<std::string, Array>& arrays) const {
     std::string fitting;
     for (const std::string& name : names_)
       if (arrays.contains(name)) fitting += fmt::format(" {}={}", name, path);
@@ -343,7 +343,7 @@ HostTensor read_file(const ProgramInput& input, const std::string& path) {
     return blame(Exit::BadFile, [&] {
       return load_safetensors(path, Device("cpu"), {input.name}).at(input.name).to_host();
     });
-  const ArrayMap arrays = read_archive(path);
+  const std::map<std::string, Array> arrays = read_archive(path);
   const auto found = arrays.find(input.name);
   if (found == arrays.end())
     throw Failure{Exit::BadFile, fmt::format("{} holds no array {}", path, input.name)};

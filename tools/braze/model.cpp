@@ -101,7 +101,7 @@ Runnable load_runnable(const Model& model, const Device& device) {
 }
 
 bool save_weights(const Model& model, const std::string& path) {
-  const ArrayMap weights = model.weights();
+  const std::map<std::string, Array> weights = model.weights();
   if (!weights.empty()) save_safetensors(path, weights);
   return !weights.empty();
 }

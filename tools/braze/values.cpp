@@ -76,7 +76,7 @@ bool is_archive(std::string_view path) {
   return path.ends_with(".npz") || path.ends_with(".safetensors");
 }
 
-void save_archive(const std::string& path, const ArrayMap& arrays) {
+void save_archive(const std::string& path, const std::map<std::string, Array>& arrays) {
   path.ends_with(".npz") ? save_npz(path, arrays) : save_safetensors(path, arrays);
 }
 
@@ -183,7 +183,7 @@ void OutputFiles::write(const std::vector<Array>& values) const {
     if (output && is_npy(path)) {
       save_npy(path, values[*output]);
     } else if (is_archive(path)) {
-      ArrayMap arrays;
+      std::map<std::string, Array> arrays;
       for (size_t i = 0; i < names_.size(); ++i)
         if (!output || output == i) arrays.emplace(names_[i], values[i]);
       save_archive(path, arrays);

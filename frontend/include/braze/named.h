@@ -7,6 +7,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <initializer_list>
+#include <map>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -53,6 +54,13 @@ class Named {
   /// The items in order. InvalidArgument if a name occurs twice.
   Named(std::initializer_list<Item> items) {
     for (const auto& [name, value] : items) add(name, value);
+  }
+
+  /// The values of a map in the order of their names, such as the arrays of a file. InvalidArgument
+  /// if a name cannot be that of a parameter (see `add`).
+  explicit Named(const std::map<std::string, T>& values,
+                 std::source_location where = std::source_location::current()) {
+    for (const auto& [name, value] : values) add(name, value, where);
   }
 
   /// Appends a value. InvalidArgument if the name exists, or has characters other than letters,

@@ -8,6 +8,7 @@
 // prefix is put before the name as "prefix.".
 #pragma once
 
+#include <map>
 #include <source_location>
 #include <string>
 #include <string_view>
@@ -31,18 +32,20 @@ void check_array_name(std::string_view name, std::source_location where);
 /// `arrays` has exactly these names, and each array has the dtype and shape of its counterpart in
 /// `like`.
 std::vector<Array> take_arrays(const std::vector<std::string>& names,
-                               const std::vector<Array>& like, const ArrayMap& arrays,
+                               const std::vector<Array>& like,
+                               const std::map<std::string, Array>& arrays,
                                std::source_location where);
 
 }  // namespace detail
 
 /// The arrays of a tree, by name.
 template <class T>
-ArrayMap state_dict(const T& tree, std::string_view prefix = "",
-                    std::source_location where = std::source_location::current()) {
+std::map<std::string, Array> state_dict(
+    const T& tree, std::string_view prefix = "",
+    std::source_location where = std::source_location::current()) {
   const std::vector<std::string> names = detail::array_names(tree, prefix, where);
   const std::vector<Array> values = detail::leaves<Array>(tree);
-  ArrayMap out;
+  std::map<std::string, Array> out;
   for (size_t i = 0; i < names.size(); ++i)
     if (!out.emplace(names[i], values[i]).second) detail::fail_duplicate_name(names[i], where);
   return out;
@@ -53,7 +56,7 @@ ArrayMap state_dict(const T& tree, std::string_view prefix = "",
 /// missing, is not in the tree, or has another dtype or shape, InvalidArgument lists everything
 /// that is wrong.
 template <class T>
-T restore(const T& like, const ArrayMap& arrays, std::string_view prefix = "",
+T restore(const T& like, const std::map<std::string, Array>& arrays, std::string_view prefix = "",
           std::source_location where = std::source_location::current()) {
   const std::vector<Array> values = detail::take_arrays(detail::array_names(like, prefix, where),
                                                         detail::leaves<Array>(like), arrays, where);

@@ -11,6 +11,10 @@
 // Links of other users are an error (DataLoss). The same arrays make the same bytes. Arrays of any
 // device can be written; the writer waits until each is computed.
 //
+// Files of several arrays are a std::map of arrays by their names, which may be any text.
+// `Parameters(map)` makes the parameters of a function of it (named.h), and `restore` fills a tree
+// (tree_files.h).
+//
 // Names of some dtypes in files (BRAZE_DTYPES in dtype.h has all of them):
 //
 //   Braze         bool  i32  i64  u32  f16  bf16  f32  f64
@@ -31,9 +35,6 @@
 
 namespace braze {
 
-/// Arrays by name, as files of several arrays hold them.
-using ArrayMap = std::map<std::string, Array>;
-
 // --- .npy: one array -----------------------------------------------------------------------------
 
 /// Reads a .npy file: format 1 to 3, either byte order, C or Fortran order.
@@ -51,10 +52,11 @@ enum class Compression : uint8_t {
 
 /// Reads a .npz file: a ZIP archive of .npy files, stored or deflated. The keys are the names of
 /// its members without ".npy". Checksums are verified.
-ArrayMap load_npz(const std::string& path, const Device& device = default_device());
+std::map<std::string, Array> load_npz(const std::string& path,
+                                      const Device& device = default_device());
 /// Writes a .npz file. InvalidArgument for a name that is empty, is not UTF-8, has control
 /// characters, or is a path that leads out of a folder.
-void save_npz(const std::string& path, const ArrayMap& arrays,
+void save_npz(const std::string& path, const std::map<std::string, Array>& arrays,
               Compression compression = Compression::None);
 
 // --- .safetensors: weights by name ---------------------------------------------------------------
@@ -65,19 +67,20 @@ void save_npz(const std::string& path, const ArrayMap& arrays,
 ///
 /// With `names`, reads only these arrays. InvalidArgument, with the most similar name, if one does
 /// not exist. Tensors of types that Braze does not have are errors only if they are asked for.
-ArrayMap load_safetensors(const std::string& path, const Device& device = default_device(),
-                          const std::vector<std::string>& names = {});
+std::map<std::string, Array> load_safetensors(const std::string& path,
+                                              const Device& device = default_device(),
+                                              const std::vector<std::string>& names = {});
 /// The metadata strings of a .safetensors file, or of the files of an index.
 std::map<std::string, std::string> load_safetensors_metadata(const std::string& path);
 
 /// Writes a .safetensors file. Names and metadata are UTF-8; the name "__metadata__" is reserved.
-void save_safetensors(const std::string& path, const ArrayMap& arrays,
+void save_safetensors(const std::string& path, const std::map<std::string, Array>& arrays,
                       const std::map<std::string, std::string>& metadata = {});
 /// Writes several files of at most `most_bytes` of data each (an array is never split) and their
 /// index. The index must be called NAME.safetensors.index.json; the files beside it are called
 /// NAME-00001-of-00003.safetensors and so on. The index is written last.
-void save_safetensors_shards(const std::string& index_path, const ArrayMap& arrays,
-                             uint64_t most_bytes,
+void save_safetensors_shards(const std::string& index_path,
+                             const std::map<std::string, Array>& arrays, uint64_t most_bytes,
                              const std::map<std::string, std::string>& metadata = {});
 
 }  // namespace braze
