@@ -345,9 +345,15 @@ bool is_dense(const DLTensor& tensor) {
 /// Whether the functions below can walk through it.
 bool is_sound(const DLTensor& tensor) {
   if (tensor.ndim < 0 || (tensor.ndim > 0 && !tensor.shape)) return false;
-  const bool is_size = std::all_of(tensor.shape, tensor.shape + tensor.ndim,
-                                   [](int64_t extent) { return extent >= 0; });
-  return is_size && (tensor.data || count_of(tensor) == 0);
+  for (int32_t axis = 0; axis < tensor.ndim; ++axis) {
+    constexpr int64_t kFurthest = int64_t{1} << 48;  // elements, beyond all addresses
+    if (tensor.shape[axis] < 0) return false;
+    int64_t far = 0;
+    if (tensor.strides && (__builtin_mul_overflow(tensor.shape[axis], tensor.strides[axis], &far) ||
+                           far > kFurthest || far < -kFurthest))
+      return false;
+  }
+  return tensor.data || count_of(tensor) == 0;
 }
 
 /// Whether Braze can use the host's memory as it is.
