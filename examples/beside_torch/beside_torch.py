@@ -73,6 +73,12 @@ def main():
         if torch.from_dlpack(braze.from_dlpack(aligned)).data_ptr() != aligned.data_ptr():
             print("a tensor on the GPU was copied")
             return 1
+        # What is strided is copied on the GPU.
+        wide = torch.arange(512.0 * 300, device=device).reshape(300, 512)
+        for strided in (wide[:, ::2], wide.t(), wide.reshape(30, 10, 512).transpose(0, 1)):
+            if not torch.equal(torch.from_dlpack(braze.from_dlpack(strided)), strided):
+                print(f"a tensor with the strides {strided.stride()} came back as another")
+                return 1
         torch.cuda.synchronize()
     else:
         # What is strided is copied, and goes on being right.
