@@ -43,7 +43,7 @@ def terminal(lines):
 
 
 def badge(name, value):
-    left, right = (int(len(text) * 6.6) + 12 for text in (name, value))
+    left, right = (int(len(text) * 6.6) + 16 for text in (name, value))
     return (f'<svg xmlns="http://www.w3.org/2000/svg" width="{left + right}" height="20" font-family="sans-serif" '
             f'font-size="11" fill="#fff" text-anchor="middle">\n<title>{name}: {value}</title>\n'
             f'<rect width="{left + right}" height="20" rx="3" fill="#3b82f6"/>'
