@@ -165,6 +165,9 @@ Replacement simplify(const Site& s, const WindowsOp& op) {
   if (whole) return s.operands[0];
   return window_of_pad(s, op);
 }
+
+// On one device, and in what distribute made, nothing is left to be spread.
+Replacement simplify(const Site& s, const ConstrainOp&) { return s.operands[0]; }
 Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }
 Replacement simplify(const Site& s, const ReduceOp& op) {

@@ -219,6 +219,8 @@ class Backward {
   }
 
   void visit(const BarrierOp&) { out_[0] = g_; }
+  // How a value is spread says nothing of its gradient, which follows from its own users.
+  void visit(const ConstrainOp&) { out_[0] = g_; }
 
   // What devices do together. An operand's gradient is that of the sum of what all devices compute:
   // what several of them do with one value is summed up by the walk.

@@ -1,9 +1,7 @@
 #include "braze/collectives.h"
 
-#include <algorithm>
-#include <numeric>
-
 #include "frontend/builder/builder.h"
+#include "ir/graph/along.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -67,46 +65,14 @@ void check_combined(detail::Builder& builder, const Tensor& x, const MeshAxis& a
               "for their mean differentiate all_reduce(loss, axis, Reduction::Mean)"});
 }
 
-/// `x` with its axis `along` cut into the parts of `count` devices, which become the first axis.
-Tensor parts_first(const Tensor& x, int64_t along, int64_t count, const char* op, Where call) {
-  Dims cut = x.shape();
-  const auto at = static_cast<size_t>(along);
-  const Expr extent = to_expr(cut[at]);
-  if (!extent.is_multiple_of(count))
-    fail(codes::kShapeMismatch,
-         fmt::format("{}: {} devices do not divide axis {} of {}", op, count, along, x.to_string()),
-         {.location = place(call), .node = op, .fix = "pad it to a multiple"});
-  cut[at] = to_dim(floordiv(extent, count));
-  cut.insert(cut.begin() + along, Dim(count));
-  std::vector<int64_t> order{along};
-  for (int64_t axis = 0; axis < static_cast<int64_t>(cut.size()); ++axis)
-    if (axis != along) order.push_back(axis);
-  return permute(reshape(x, std::move(cut), call), std::move(order), call);
-}
-
-/// The first axis joined with axis `along` of the rest.
-Tensor parts_joined(const Tensor& x, int64_t along, Where call) {
-  std::vector<int64_t> order(x.rank() - 1);
-  std::iota(order.begin(), order.end(), int64_t{1});
-  order.insert(order.begin() + along, 0);
-  const Tensor moved = permute(x, std::move(order), call);
-  Dims shape = moved.shape();
-  const auto at = static_cast<size_t>(along);
-  shape[at + 1] = shape[at] * shape[at + 1];
-  shape.erase(shape.begin() + along);
-  return reshape(moved, std::move(shape), call);
-}
-
-Tensor without_first(const Tensor& x, Where call) {
-  Dims shape = x.shape();
-  shape.erase(shape.begin());
-  return reshape(x, std::move(shape), call);
-}
-
-Tensor with_first(const Tensor& x, Where call) {
-  Dims shape = x.shape();
-  shape.insert(shape.begin(), Dim(1));
-  return reshape(x, std::move(shape), call);
+/// Throws unless the devices divide an axis of x.
+void check_divides(const Tensor& x, int64_t along, const MeshAxis& axis, const char* op,
+                   const SourceLocation& where) {
+  if (to_expr(x.shape()[static_cast<size_t>(along)]).is_multiple_of(axis.size)) return;
+  fail(codes::kShapeMismatch,
+       fmt::format("{}: {} devices do not divide axis {} of {}", op, axis.size, along,
+                   x.to_string()),
+       {.location = where, .node = op, .fix = "pad it to a multiple"});
 }
 
 Tensor together(const Tensor& x, CollectiveOp op, const SourceLocation& where) {
@@ -135,11 +101,9 @@ Tensor all_gather(const Tensor& x, std::string_view name, int64_t along, Where c
   const detail::Place here(call);
   const auto& builder = builder_of(x, "all_gather", where);
   const MeshAxis axis = find_axis(*builder, name, "all_gather", where);
-  const Tensor whole = x.rank() == 0 ? with_first(x, call) : x;
+  const Tensor whole = x.rank() == 0 ? reshape(x, {1}, call) : x;
   along = detail::to_axis(along, whole.rank(), "all_gather", where);
-  const CollectiveOp op{CollectiveKind::AllGather, axis};
-  if (along == 0) return together(whole, op, where);
-  return parts_joined(together(with_first(whole, call), op, where), along, call);
+  return wrap(builder, all_gather_along(builder->graph, axis, node_of(whole), along, where));
 }
 
 Tensor reduce_scatter(const Tensor& x, std::string_view name, int64_t along, Reduction how,
@@ -150,9 +114,9 @@ Tensor reduce_scatter(const Tensor& x, std::string_view name, int64_t along, Red
   const MeshAxis axis = find_axis(*builder, name, "reduce_scatter", where);
   check_combined(*builder, x, axis, how, "reduce_scatter", where);
   along = detail::to_axis(along, x.rank(), "reduce_scatter", where);
-  const Tensor parts = parts_first(x, along, axis.size, "reduce_scatter", call);
-  const Tensor out = without_first(
-      together(parts, {CollectiveKind::ReduceScatter, axis, monoid_of(how)}, where), call);
+  check_divides(x, along, axis, "reduce_scatter", where);
+  const Tensor out = wrap(builder, reduce_scatter_along(builder->graph, axis, monoid_of(how),
+                                                        node_of(x), along, where));
   return how == Reduction::Mean ? divided(out, axis.size, call) : out;
 }
 
@@ -179,8 +143,8 @@ Tensor all_to_all(const Tensor& x, std::string_view name, int64_t split, int64_t
   const MeshAxis axis = find_axis(*builder, name, "all_to_all", where);
   split = detail::to_axis(split, x.rank(), "all_to_all", where);
   joined = detail::to_axis(joined, x.rank(), "all_to_all", where);
-  const Tensor parts = parts_first(x, split, axis.size, "all_to_all", call);
-  return parts_joined(together(parts, {CollectiveKind::AllToAll, axis}, where), joined, call);
+  check_divides(x, split, axis, "all_to_all", where);
+  return wrap(builder, all_to_all_along(builder->graph, axis, node_of(x), split, joined, where));
 }
 
 Tensor axis_index(std::string_view name, Where call) {
@@ -193,6 +157,12 @@ Tensor axis_index(std::string_view name, Where call) {
 int64_t axis_size(std::string_view name, Where call) {
   const SourceLocation where = place(call);
   return find_axis(*current_builder(where), name, "axis_size", where).size;
+}
+
+Tensor constrain(const Tensor& x, const Sharding& sharding, Where call) {
+  const SourceLocation where = place(call);
+  const auto& builder = builder_of(x, "constrain", where);
+  return wrap(builder, build::node(builder->graph, ConstrainOp{sharding}, {node_of(x)}, {}, where));
 }
 
 Tensor device_mean(const Tensor& x, Where call) {

@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "compiler/passes/distribute.h"
 #include "frontend/builder/compiled.h"
 #include "frontend/builder/tracing.h"
 #include "ir/graph/check.h"
@@ -33,6 +34,8 @@ constexpr size_t kMostSpecializations = 128;
 struct LeafType {
   DType dtype;
   std::vector<int64_t> shape;
+  std::optional<Sharding> sharding;  // where it decides what is made
+  friend bool operator==(const LeafType&, const LeafType&) = default;
 };
 
 }  // namespace
@@ -47,14 +50,7 @@ struct SpmdSpecialization {
   std::shared_ptr<const Graph> graph;  // of one device
   MeshExecutable executable;
   std::shared_ptr<const void> skeleton;
-
-  bool admits(uint64_t wanted, std::span<const Array> arguments) const {
-    if (wanted != structure || arguments.size() != leaves.size()) return false;
-    for (size_t i = 0; i < leaves.size(); ++i)
-      if (arguments[i].dtype() != leaves[i].dtype || arguments[i].shape() != leaves[i].shape)
-        return false;
-    return true;
-  }
+  std::string collectives;  // those that were inserted
 };
 
 struct SpmdCore::State {
@@ -77,7 +73,7 @@ struct SpmdCore::State {
   }
 
   Sharding sharding_of(int position) const {
-    if (plan.data_parallel) {
+    if (plan.kind == SpmdPlan::Kind::Batch) {
       const bool cut = std::ranges::find(plan.batch, position) != plan.batch.end();
       return cut ? sharded(mesh.axes()[0].name) : replicated;
     }
@@ -117,7 +113,7 @@ struct SpmdCore::State {
 
   TracedMesh traced_mesh(const std::vector<Sharding>& shardings) const {
     TracedMesh out{mesh.axes(), {}, {}};
-    if (plan.data_parallel) {
+    if (plan.kind == SpmdPlan::Kind::Batch) {
       if (mesh.axes().size() != 1)
         refuse(codes::kBadMesh,
                fmt::format("data_parallel needs a mesh of one axis, and this one is {}",
@@ -131,6 +127,11 @@ struct SpmdCore::State {
         if (!axis.empty()) varying.push_back({axis, mesh.size(axis)});
     }
     return out;
+  }
+
+  /// The part of the result at a path, which begins with its number.
+  static size_t part_of(const std::string& path, size_t parts) {
+    return parts == 0 ? 0 : static_cast<size_t>(std::stoul(path.substr(1)));
   }
 
   /// How the results are spread: as was said, where it is true.
@@ -149,15 +150,14 @@ struct SpmdCore::State {
       const TensorType& type = graph[node].type;
       const std::string what =
           fmt::format("the result{}, {} on each device,", paths[o], type.to_string());
-      if (plan.data_parallel) {
+      if (plan.kind == SpmdPlan::Kind::Batch) {
         if (!differs.empty() && type.shape.rank() == 0)
           refuse(codes::kNotEqual, fmt::format("{} differs between devices", what),
                  "return device_mean(x), or all_reduce(x, axis)");
         out.push_back(differs.empty() ? replicated : sharded(differs[0].name));
         continue;
       }
-      // The path of a part begins with its number.
-      const size_t part = parts == 0 ? 0 : static_cast<size_t>(std::stoul(paths[o].substr(1)));
+      const size_t part = part_of(paths[o], parts);
       const Sharding said = part < plan.options.out.size() ? plan.options.out[part] : replicated;
       if (said.axes().size() > type.shape.rank())
         refuse(codes::kBadSharding,
@@ -182,27 +182,73 @@ struct SpmdCore::State {
     return out;
   }
 
+  /// What decides which specialization arguments need.
+  std::vector<LeafType> types_of(std::span<const Array> arguments) const {
+    std::vector<LeafType> out;
+    for (const Array& argument : arguments) {
+      LeafType& type = out.emplace_back(LeafType{argument.dtype(), argument.shape(), {}});
+      if (plan.kind == SpmdPlan::Kind::Whole && argument.is_spread() &&
+          argument.spread()->mesh == mesh)
+        type.sharding = argument.sharding();
+    }
+    return out;
+  }
+
   SpmdRef make(uint64_t structure, const TracedCall& call, size_t parts,
-               std::span<const Array> arguments) const {
+               std::vector<LeafType> leaves) const {
     auto made = std::make_shared<SpmdSpecialization>(mesh);
     made->structure = structure;
-    for (const Array& argument : arguments)
-      made->leaves.push_back({argument.dtype(), argument.shape()});
-    const std::vector<Spec> specs = shards_of(call, made->in);
-    const TracedMesh over = traced_mesh(made->in);
-    Traced traced;
-    made->graph = std::make_shared<const Graph>(tracer.trace(call, specs, traced, &over));
-    made->skeleton = traced.skeleton;
-    made->out = results_of(*made->graph, traced.paths, parts);
+    made->leaves = std::move(leaves);
+    if (plan.kind == SpmdPlan::Kind::Whole)
+      make_of_whole(*made, call, parts);
+    else
+      make_of_shards(*made, call, parts);
     made->executable = MeshExecutable::load(
         compiled_program(*made->graph, mesh.devices()[0].target(), plan.options.compile), mesh);
     return made;
   }
 
+  void make_of_shards(SpmdSpecialization& made, const TracedCall& call, size_t parts) const {
+    const std::vector<Spec> specs = shards_of(call, made.in);
+    const TracedMesh over = traced_mesh(made.in);
+    Traced traced;
+    made.graph = std::make_shared<const Graph>(tracer.trace(call, specs, traced, &over));
+    made.skeleton = traced.skeleton;
+    made.out = results_of(*made.graph, traced.paths, parts);
+  }
+
+  void make_of_whole(SpmdSpecialization& made, const TracedCall& call, size_t parts) const {
+    tracer.check_donations(call);
+    const auto places = call.leaves();
+    if (plan.in.size() > call.arguments() || plan.out.size() > std::max<size_t>(parts, 1))
+      refuse(codes::kBadSharding,
+             fmt::format("{} arguments and {} results have a sharding, and there are {} and {}",
+                         plan.in.size(), plan.out.size(), call.arguments(),
+                         std::max<size_t>(parts, 1)),
+             "");
+    std::vector<std::optional<Sharding>> in, out;
+    for (size_t i = 0; i < places.size(); ++i) {
+      const auto position = static_cast<size_t>(places[i].first);
+      in.push_back(position < plan.in.size() ? plan.in[position] : std::nullopt);
+      if (!in.back()) in.back() = made.leaves[i].sharding;
+    }
+    Traced traced;
+    const Graph whole = tracer.trace(call, call.specs(), traced);
+    for (const std::string& path : traced.paths) {
+      const size_t part = part_of(path, parts);
+      out.push_back(part < plan.out.size() ? plan.out[part] : std::nullopt);
+    }
+    Distributed distributed = distribute(whole, mesh.axes(), in, out);
+    made.skeleton = traced.skeleton;
+    made.in = std::move(distributed.inputs);
+    made.out = std::move(distributed.outputs);
+    made.collectives = distributed.explanation();
+    made.graph = std::make_shared<const Graph>(std::move(distributed.graph));
+  }
+
   /// Brings an argument to the mesh.
   void place(Array& argument, const Sharding& sharding,
              const std::pair<int, std::string>& leaf) const {
-    if (!argument.valid()) refuse(codes::kBadSharding, leaf_name(leaf) + " is an empty Array", "");
     if (argument.is_spread() &&
         !(argument.spread()->mesh == mesh && argument.sharding() == sharding))
       refuse(codes::kBadSharding,
@@ -227,18 +273,22 @@ SpmdRef SpmdCore::prepare(uint64_t structure, std::vector<Array>& arguments, con
                           size_t parts) {
   refuse_if_forked();
   State& state = *state_;
-  const auto admits = [&](const SpmdRef& known) { return known->admits(structure, arguments); };
-  std::optional<SpmdRef> known = state.specializations.find(admits);
   const auto places = call.leaves();
+  for (size_t i = 0; i < arguments.size(); ++i)
+    if (!arguments[i].valid())
+      state.refuse(codes::kBadSharding, state.leaf_name(places[i]) + " is an empty Array", "");
+  const std::vector<LeafType> leaves = state.types_of(arguments);
+  std::optional<SpmdRef> known = state.specializations.find(
+      [&](const SpmdRef& made) { return made->structure == structure && made->leaves == leaves; });
   if (!known) {
     state.tracer.refuse_recursion();
-    for (size_t i = 0; i < arguments.size(); ++i)
-      if (!arguments[i].valid())
-        state.refuse(codes::kBadSharding, state.leaf_name(places[i]) + " is an empty Array", "");
     std::string key = fmt::format("{:x}", structure);
-    for (const Array& argument : arguments) key += " " + spec_of(argument).to_string();
+    for (size_t i = 0; i < arguments.size(); ++i) {
+      key += " " + spec_of(arguments[i]).to_string();
+      if (leaves[i].sharding) key += " " + leaves[i].sharding->to_string();
+    }
     known = state.specializations.get_or_make(
-        hash128(key), [&] { return state.make(structure, call, parts, arguments); });
+        hash128(key), [&] { return state.make(structure, call, parts, leaves); });
   }
   for (size_t i = 0; i < arguments.size(); ++i)
     state.place(arguments[i], (*known)->in[i], places[i]);
@@ -254,6 +304,11 @@ SpmdRef SpmdCore::last() const {
 }
 
 std::string SpmdCore::graph_text(const TracedCall& call) const {
+  if (state_->plan.kind == SpmdPlan::Kind::Whole) {
+    Traced traced;
+    state_->tracer.refuse_recursion();
+    return to_text(state_->tracer.trace(call, call.specs(), traced));
+  }
   std::vector<Sharding> shardings;
   const std::vector<Spec> specs = state_->shards_of(call, shardings);
   const TracedMesh over = state_->traced_mesh(shardings);
@@ -294,7 +349,8 @@ const void* skeleton(const SpmdSpecialization& specialization) {
 
 std::string explain(const SpmdSpecialization& specialization) {
   const Program& program = specialization.executable.on(0).program();
-  return with_locations(program.report, program.locations);
+  const std::string report = with_locations(program.report, program.locations);
+  return specialization.collectives.empty() ? report : specialization.collectives + "\n" + report;
 }
 
 std::shared_ptr<const Program> program(const SpmdRef& specialization) {

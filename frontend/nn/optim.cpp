@@ -11,6 +11,7 @@
 #include "braze/jit.h"
 #include "frontend/builder/builder.h"
 #include "ir/support/text.h"
+#include "runtime/mesh/mesh_state.h"
 
 namespace braze::optim {
 namespace {
@@ -18,12 +19,16 @@ namespace {
 DType wide_type(const Tensor& x) { return compute_type(x.dtype()); }
 Tensor widened(const Tensor& x) { return cast(x, wide_type(x)); }
 
-Array wide_zeros_like(const Array& array) {
-  return zeros(array.shape(), compute_type(array.dtype()), array.device());
+/// Where the array is; of one that is spread, where its first shard is.
+Device device_of(const Array& array) { return array.shards()[0].device(); }
+Device device_of(const Parameters& parameters) {
+  return parameters.empty() ? default_device() : device_of(parameters.begin()->second);
 }
 
-Device device_of(const Parameters& parameters) {
-  return parameters.empty() ? default_device() : parameters.begin()->second.device();
+/// Spread as the array is.
+Array wide_zeros_like(const Array& array) {
+  const Array zero = zeros(array.shape(), compute_type(array.dtype()), device_of(array));
+  return array.is_spread() ? zero.to(array.spread()->mesh, array.sharding()) : zero;
 }
 
 std::string master_name(const std::string& name) { return "master." + name; }

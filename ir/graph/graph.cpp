@@ -72,6 +72,9 @@ struct HashAttributes {
     h << uint64_t(op.kind) << op.axis << uint64_t(op.monoid) << op.offset;
   }
   void operator()(const AxisIndexOp& op) const { h << op.axis; }
+  void operator()(const ConstrainOp& op) const {
+    for (const std::string& axis : op.sharding.axes()) h << std::string_view(axis);
+  }
 };
 
 uint64_t hash_of(const Node& node) {
@@ -123,6 +126,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const BarrierOp&) const { return "barrier"; }
     std::string_view operator()(const CollectiveOp& op) const { return name(op.kind); }
     std::string_view operator()(const AxisIndexOp&) const { return "axis_index"; }
+    std::string_view operator()(const ConstrainOp&) const { return "constrain"; }
   };
   return std::visit(Name{}, op);
 }

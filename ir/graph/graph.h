@@ -21,6 +21,7 @@
 #include <vector>
 
 #include "braze/error.h"
+#include "braze/sharding.h"
 #include "ir/ops/collective.h"
 #include "ir/ops/elementwise.h"
 #include "ir/ops/monoid.h"
@@ -178,10 +179,18 @@ struct AxisIndexOp {
   friend bool operator==(const AxisIndexOp&, const AxisIndexOp&) = default;
 };
 
-using Op =
-    std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp, PadOp,
-                 WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterAddOp, ReduceOp,
-                 ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp, CollectiveOp, AxisIndexOp>;
+/// The value of operand 0, which is spread over a mesh in this way where the graph is distributed
+/// (compiler/passes/distribute.h). On one device it says nothing. It has no sizes: one graph fits
+/// meshes of any size.
+struct ConstrainOp {
+  Sharding sharding;
+  friend bool operator==(const ConstrainOp&, const ConstrainOp&) = default;
+};
+
+using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
+                        PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp,
+                        ScatterAddOp, ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp,
+                        CollectiveOp, AxisIndexOp, ConstrainOp>;
 
 struct Node {
   Op op;

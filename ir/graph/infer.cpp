@@ -426,6 +426,18 @@ struct Inference {
     return {DType::I64, Shape()};
   }
 
+  TensorType operator()(const ConstrainOp& constrain) const {
+    require_operands(1);
+    const std::vector<std::string>& axes = constrain.sharding.axes();
+    require(axes.size() <= shape(0).rank(), codes::kShapeMismatch,
+            format("the operand has {} axes, too few to be {}", shape(0).rank(),
+                   constrain.sharding.to_string()));
+    for (const std::string& axis : axes)
+      require(axis.empty() || std::count(axes.begin(), axes.end(), axis) == 1, codes::kBadAttribute,
+              format("the axis {} of the mesh cuts one axis only", axis));
+    return type(0);
+  }
+
   void check_size(const TensorType& result) const {
     const auto reject_size = [&](std::string_view why) {
       reject(codes::kBadExtent, format("the type {} {}", result.to_string(), why));

@@ -414,6 +414,11 @@ class Builder {
     return true;
   }
 
+  bool describe(const ConstrainOp&) {
+    load(0, d_);
+    return true;
+  }
+
   const Graph& graph_;
   const Node& node_;
   LoopForm form_;

@@ -35,6 +35,10 @@ struct SourceFinder {
     return view(result, dense_strides(result));
   }
 
+  std::vector<Source> operator()(const ConstrainOp&) const {
+    return view(result, dense_strides(result));
+  }
+
   std::vector<Source> operator()(const TransposeOp& op) const {
     const Dims dense = dense_strides(operands[0]);
     Dims strides;

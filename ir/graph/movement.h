@@ -20,7 +20,7 @@ struct Source {
 };
 
 /// The sources of all result elements, in row-major order. For broadcast, reshape, transpose,
-/// slice, pad, windows, concat, reverse and barrier; Internal for other ops.
+/// slice, pad, windows, concat, reverse, barrier and constrain; Internal for other ops.
 std::vector<Source> movement_sources(const Node& node,
                                      std::span<const std::vector<int64_t>> operands,
                                      const Sizes& sizes);

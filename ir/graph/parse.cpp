@@ -42,6 +42,7 @@ const std::pair<std::string_view, Op> kOps[] = {
     {"random_bits", RandomBitsOp{}},
     {"barrier", BarrierOp{}},
     {"axis_index", AxisIndexOp{}},
+    {"constrain", ConstrainOp{}},
 };
 
 class GraphParser {
@@ -139,6 +140,16 @@ class GraphParser {
       scanner_.fail_here(format("no axis {} of the mesh is declared", quote(name.substr(0, 60))));
     scanner_.next();
     return {std::string(name), found->second};
+  }
+  std::function<void()> sharding(Sharding& sharding) {
+    return [&] {
+      std::vector<std::string> axes;
+      list([&] {
+        const std::string_view axis = scanner_.expect_identifier("an axis of a mesh, or none");
+        axes.emplace_back(axis == "none" ? std::string_view() : axis);
+      });
+      sharding = Sharding(std::move(axes));
+    };
   }
   std::function<void()> mesh_axis(MeshAxis& axis) {
     return [this, &axis] { axis = parse_used_axis(); };
@@ -305,6 +316,7 @@ class GraphParser {
         p.attributes(known);
       }
       void operator()(AxisIndexOp& op) { p.attributes({{"over", p.mesh_axis(op.axis)}}); }
+      void operator()(ConstrainOp& op) { p.attributes({{"axes", p.sharding(op.sharding)}}); }
       void operator()(InputOp&) {}
       void operator()(ConstantOp&) {}
       void operator()(MapOp&) {}

@@ -134,17 +134,6 @@ bool operator==(const Mesh& a, const Mesh& b) {
   return a.state_ == b.state_ || (a.axes() == b.axes() && a.devices() == b.devices());
 }
 
-Sharding::Sharding(std::vector<std::string> axes) : axes_(std::move(axes)) {
-  while (!axes_.empty() && axes_.back().empty()) axes_.pop_back();
-}
-
-std::string Sharding::to_string() const {
-  if (is_replicated()) return "replicated";
-  return fmt::format("sharded({})", join(axes_, ", ", [](const std::string& axis) {
-                       return axis.empty() ? std::string("none") : axis;
-                     }));
-}
-
 Sharding sharded(std::string axis) { return Sharding({std::move(axis)}); }
 Sharding sharded(std::initializer_list<std::string> axes) {
   return Sharding(std::vector<std::string>(axes));

@@ -12,6 +12,7 @@
 #include <cstdint>
 #include <string_view>
 
+#include "braze/sharding.h"
 #include "braze/tensor.h"
 
 namespace braze {
@@ -50,6 +51,10 @@ Tensor all_to_all(const Tensor& x, std::string_view axis, int64_t split, int64_t
 Tensor axis_index(std::string_view axis, Where where = Where::current());
 /// How many devices there are along the axis.
 int64_t axis_size(std::string_view axis, Where where = Where::current());
+
+/// x, spread over the mesh in this way where the function was given to `distribute`; elsewhere x
+/// itself. It says nothing of the gradient of x. Unlike those above it is for any function.
+Tensor constrain(const Tensor& x, const Sharding& sharding, Where where = Where::current());
 
 /// Inside of `data_parallel` the mean over all devices of a floating x; elsewhere x itself. Losses
 /// that are differentiated there are means already.

@@ -4,14 +4,17 @@
 //   auto step = spmd(train_step, mesh, {.in = {replicated, sharded("data")},
 //                                       .out = {replicated, replicated}, .donate = {0}});
 //   auto easy = data_parallel(train_step, mesh, {.batch = {1}, .donate = {0}});
+//   auto auto_cut = distribute(train_step, mesh, {.in = {std::nullopt, sharded("data")}});
 //
 // The function is traced once, for the types of one shard, and runs on every device on its own;
-// what devices do together are ops inside of it (collectives.h). Arguments are Arrays, spread over
-// the mesh already or brought there at the call, and numbers; results are Arrays spread over the
-// mesh. docs/guides/many_devices.md begins with ten lines.
+// what devices do together are ops inside of it (collectives.h). That given to `distribute` is an
+// ordinary function of whole tensors, and Braze finds what each device does of it. Arguments are
+// Arrays, spread over the mesh already or brought there at the call, and numbers; results are
+// Arrays spread over the mesh. docs/guides/many_devices.md begins with ten lines.
 #pragma once
 
 #include <memory>
+#include <optional>
 #include <source_location>
 #include <string>
 #include <tuple>
@@ -47,13 +50,34 @@ struct DataParallelOptions {
   CompileOptions compile = {};           ///< how to compile what was traced
 };
 
+struct DistributeOptions {
+  /// How each argument comes, with all its arrays. Of those without an entry, or with
+  /// `std::nullopt`, an Array that is spread over the mesh comes as it is; another one as the
+  /// `constrain` says that the function calls on it, else whole.
+  std::vector<std::optional<Sharding>> in = {};
+  /// How each result goes: of a function that returns a pair or tuple, each part with all its
+  /// arrays. Those without an entry take over the sharding of the argument whose memory they take
+  /// over, or go as they are made.
+  std::vector<std::optional<Sharding>> out = {};
+  std::vector<int> donate = {};          ///< positions of arguments that a call takes over
+  std::string name = "main";             ///< as JitOptions::name
+  std::vector<std::string> inputs = {};  ///< names of the arguments in messages
+  CompileOptions compile = {};           ///< how to compile what was traced
+};
+
 namespace detail {
 
-/// What spmd and data_parallel come to.
+/// What spmd, data_parallel and distribute come to.
 struct SpmdPlan {
+  enum class Kind : uint8_t {
+    Shards,  ///< `options` say what each device has
+    Batch,   ///< `batch` says what is cut, along the mesh's only axis
+    Whole,   ///< the function is of whole tensors; `in` and `out` say what is known of them
+  };
   SpmdOptions options;
-  std::vector<int> batch;
-  bool data_parallel = false;  ///< `batch` says what is cut, along the mesh's only axis
+  Kind kind = Kind::Shards;
+  std::vector<int> batch = {};
+  std::vector<std::optional<Sharding>> in = {}, out = {};
 };
 
 /// One compiled signature.
@@ -126,12 +150,14 @@ class Spmd {
     return detail::check(*compiled, flat);
   }
 
-  /// The Graph IR that each device runs, as text; nothing is compiled.
+  /// The Graph IR that each device runs, as text; of a function of whole tensors, what it says
+  /// itself. Nothing is compiled.
   template <class... Arguments>
   std::string graph(const Arguments&... arguments) const {
     return core_->graph_text(detail::TypedCall<F, Arguments...>(function_, arguments...));
   }
-  /// The kernels and collectives of the last call's program. InvalidArgument before the first.
+  /// The kernels and collectives of the last call's program; of those that `distribute` inserted,
+  /// the reasons and bytes. InvalidArgument before the first.
   std::string explain() const { return detail::explain(*core_->last()); }
   std::shared_ptr<const Program> program() const { return detail::program(core_->last()); }
 
@@ -166,7 +192,7 @@ class Spmd {
 template <class F>
 Spmd<F> spmd(F function, Mesh mesh, SpmdOptions options = {},
              std::source_location where = std::source_location::current()) {
-  return {std::move(function), std::move(mesh), {std::move(options), {}, false}, where};
+  return {std::move(function), std::move(mesh), {.options = std::move(options)}, where};
 }
 
 /// The same for training on parts of a batch: the first axis of the arguments in `batch` is cut
@@ -184,7 +210,31 @@ Spmd<F> data_parallel(F function, Mesh mesh, DataParallelOptions options = {},
                      .compile = std::move(options.compile)};
   return {std::move(function),
           std::move(mesh),
-          {std::move(spread), std::move(options.batch), true},
+          {.options = std::move(spread),
+           .kind = detail::SpmdPlan::Kind::Batch,
+           .batch = std::move(options.batch)},
+          where};
+}
+
+/// The same of an ordinary function of whole tensors. Arguments, results and `constrain` inside of
+/// it say how some values are spread; how the others are follows from the ops, and collectives are
+/// inserted where they are needed: `explain()` lists them. InvalidArgument, at the first call, for
+/// values that are spread in ways that exclude each other.
+template <class F>
+Spmd<F> distribute(F function, Mesh mesh, DistributeOptions options = {},
+                   std::source_location where = std::source_location::current()) {
+  SpmdOptions spread{.in = {},
+                     .out = {},
+                     .donate = std::move(options.donate),
+                     .name = std::move(options.name),
+                     .inputs = std::move(options.inputs),
+                     .compile = std::move(options.compile)};
+  return {std::move(function),
+          std::move(mesh),
+          {.options = std::move(spread),
+           .kind = detail::SpmdPlan::Kind::Whole,
+           .in = std::move(options.in),
+           .out = std::move(options.out)},
           where};
 }
 

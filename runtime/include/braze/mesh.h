@@ -16,6 +16,7 @@
 #include "braze/array.h"
 #include "braze/device.h"
 #include "braze/mesh_axis.h"
+#include "braze/sharding.h"
 
 namespace braze {
 
@@ -49,24 +50,6 @@ class Mesh {
 
 /// Where a tensor is whole.
 inline constexpr const char* none = "";
-
-/// Which axis of a mesh cuts which axis of a tensor. Along the axes of the mesh that it does not
-/// name, the devices have the same.
-class Sharding {
- public:
-  Sharding() = default;  ///< replicated
-  /// For each axis of the tensor an axis of the mesh, or `none`; beyond the list they are whole.
-  explicit Sharding(std::vector<std::string> axes);
-
-  const std::vector<std::string>& axes() const { return axes_; }  ///< without `none` at the end
-  bool is_replicated() const { return axes_.empty(); }            ///< nothing is cut
-  std::string to_string() const;  ///< "replicated", "sharded(data, none, model)"
-
-  friend bool operator==(const Sharding&, const Sharding&) = default;
-
- private:
-  std::vector<std::string> axes_;
-};
 
 inline const Sharding replicated;  ///< every device has the whole
 /// The first axis is cut.
