@@ -13,7 +13,7 @@ namespace braze::test {
 class TemporaryFolder {
  public:
   TemporaryFolder() {
-    std::string name = std::filesystem::path(testing::TempDir()) / "braze-test-XXXXXX";
+    std::string name = std::filesystem::path(::testing::TempDir()) / "braze-test-XXXXXX";
     if (!mkdtemp(name.data())) ADD_FAILURE() << "cannot make " << name;
     path = name;
   }

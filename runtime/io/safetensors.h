@@ -83,6 +83,17 @@ class SafetensorsFile {
 /// Copies a tensor, whose dtype Braze must have, to `device`.
 Array to_array(const StoredTensor& tensor, const Device& device);
 
+/// An array to write, and its bytes; without a value if another process writes it.
+struct NamedArray {
+  std::string name;
+  Array array;
+  uint64_t bytes = 0;
+};
+/// Writes the files of an index, NAME-00001-of-00003.safetensors and so on, as far as their arrays
+/// are here, and then the index, which is written where the first file is.
+void save_indexed(const std::string& index_path, std::span<const std::vector<NamedArray>> files,
+                  const std::map<std::string, std::string>& metadata);
+
 /// A tensor to write.
 struct TensorHeader {
   std::string name;

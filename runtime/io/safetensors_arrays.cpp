@@ -17,15 +17,14 @@ namespace {
 constexpr std::string_view kIndexEnding = ".safetensors.index.json";
 
 using Metadata = std::map<std::string, std::string>;
-using Item = std::map<std::string, Array>::value_type;
 
-void write_file(const std::string& path, const std::vector<const Item*>& items,
+void write_file(const std::string& path, std::span<const NamedArray> items,
                 const Metadata& metadata) {
   std::vector<TensorHeader> headers;
   std::map<std::string_view, const Array*> arrays;
-  for (const Item* item : items) {
-    headers.push_back({item->first, item->second.dtype(), item->second.shape()});
-    arrays[item->first] = &item->second;
+  for (const NamedArray& item : items) {
+    headers.push_back({item.name, item.array.dtype(), item.array.shape()});
+    arrays[item.name] = &item.array;
   }
   std::sort(headers.begin(), headers.end(), stored_before);
   FileWriter file(path);
@@ -38,17 +37,17 @@ void write_file(const std::string& path, const std::vector<const Item*>& items,
 }
 
 /// The arrays in the order of their names, as many to a file as fit.
-std::vector<std::vector<const Item*>> split(const std::map<std::string, Array>& arrays,
-                                            uint64_t most_bytes) {
-  std::vector<std::vector<const Item*>> shards(1);
+std::vector<std::vector<NamedArray>> split(const std::map<std::string, Array>& arrays,
+                                           uint64_t most_bytes) {
+  std::vector<std::vector<NamedArray>> shards(1);
   uint64_t used = 0;
-  for (const Item& item : arrays) {
-    const uint64_t size = item.second.size_bytes();
+  for (const auto& [name, array] : arrays) {
+    const uint64_t size = array.size_bytes();
     if (!shards.back().empty() && (used > most_bytes || size > most_bytes - used)) {
       shards.emplace_back();
       used = 0;
     }
-    shards.back().push_back(&item);
+    shards.back().push_back({name, array, size});
     used += size;
   }
   return shards;
@@ -79,14 +78,19 @@ Metadata load_safetensors_metadata(const std::string& path) {
 
 void save_safetensors(const std::string& path, const std::map<std::string, Array>& arrays,
                       const Metadata& metadata) {
-  std::vector<const Item*> items;
-  for (const Item& item : arrays) items.push_back(&item);
+  std::vector<NamedArray> items;
+  for (const auto& [name, array] : arrays) items.push_back({name, array, array.size_bytes()});
   write_file(path, items, metadata);
 }
 
 void save_safetensors_shards(const std::string& index_path,
                              const std::map<std::string, Array>& arrays, uint64_t most_bytes,
                              const Metadata& metadata) {
+  save_indexed(index_path, split(arrays, most_bytes), metadata);
+}
+
+void save_indexed(const std::string& index_path, std::span<const std::vector<NamedArray>> files,
+                  const Metadata& metadata) {
   const std::filesystem::path index(index_path);
   const std::string name = index.filename().string();
   if (!name.ends_with(kIndexEnding) || name.size() == kIndexEnding.size())
@@ -94,18 +98,21 @@ void save_safetensors_shards(const std::string& index_path,
          fmt::format("{} cannot be the name of an index: it does not end in NAME{}", index_path,
                      kIndexEnding));
   const std::string stem = name.substr(0, name.size() - kIndexEnding.size());
-  const auto shards = split(arrays, most_bytes);
+  const auto is_here = [](const std::vector<NamedArray>& items) {
+    return std::ranges::all_of(items, [](const NamedArray& item) { return item.array.valid(); });
+  };
   uint64_t total = 0;
   std::map<std::string, std::string> weight_map;
-  for (size_t i = 0; i < shards.size(); ++i) {
-    const std::string shard =
-        fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, shards.size());
-    write_file((index.parent_path() / shard).string(), shards[i], metadata);
-    for (const Item* item : shards[i]) {
-      total += item->second.size_bytes();
-      weight_map[item->first] = shard;
+  for (size_t i = 0; i < files.size(); ++i) {
+    const std::string part =
+        fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, files.size());
+    if (is_here(files[i])) write_file((index.parent_path() / part).string(), files[i], metadata);
+    for (const NamedArray& item : files[i]) {
+      total += item.bytes;
+      weight_map[item.name] = part;
     }
   }
+  if (!files.empty() && !is_here(files[0])) return;
   FileWriter file(index_path);
   file.append(
       fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", total));

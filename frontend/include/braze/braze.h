@@ -3,6 +3,7 @@
 
 #include "braze/array.h"
 #include "braze/autodiff.h"
+#include "braze/checkpoint.h"
 #include "braze/collectives.h"
 #include "braze/compile.h"
 #include "braze/config.h"

@@ -1,0 +1,88 @@
+// Fully sharded data parallelism: each device keeps a part of every parameter and of the
+// optimizer's state, gathers a parameter where it is used, and gets its part of the gradient. The
+// checkpoint is one file a device. Usage: fully_sharded [DEVICES [DEVICE]]
+#include <braze/braze.h>
+#include <unistd.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <iostream>
+#include <tuple>
+
+using namespace braze;
+
+namespace {
+
+constexpr int kSteps = 20;
+
+Tensor loss_of(Weights parts, Tensor x, Tensor y) {
+  // Whole where it is used; on one device this says nothing.
+  const Weights w = parts.map([](const Tensor& part) { return constrain(part, replicated); });
+  return nn::cross_entropy(nn::mlp(w, x), y);
+}
+
+std::tuple<Weights, Weights, Tensor> step(Weights w, Weights state, Tensor x, Tensor y) {
+  const auto [loss, gradient] = value_and_grad(loss_of)(w, x, y);
+  const auto [updated, next] = optim::adamw(w, gradient, state, {.learning_rate = 0.01});
+  return {updated, next, loss};
+}
+
+template <class Step>
+double train(const Step& one, Parameters& w, Parameters& state, const Array& x, const Array& y) {
+  Array loss;
+  for (int i = 0; i < kSteps; ++i) std::tie(w, state, loss) = one(w, state, x, y);
+  return loss.item();
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  try {
+    const int devices = argc > 1 ? std::atoi(argv[1]) : 2;
+    const DeviceGuard guard(argc > 2 ? Device(argv[2]) : default_device());
+    if (default_device().kind() == DeviceKind::Cpu) set_cpu_device_count(devices);
+    const Mesh mesh({{"data", devices}});
+
+    const Parameters start = nn::mlp_parameters({32, 64, 8}, random::Key(1));
+    const Array x = random::normal({16 * devices, 32}, random::Key(2));
+    const Array y = jit([](Tensor in) { return argmax(in[{ellipsis, Slice(0, 8)}], -1); })(x);
+
+    Parameters whole = start, whole_state = optim::adamw_state(whole);
+    const double alone = train(jit(step), whole, whole_state, x, y);
+
+    // The first axis of each parameter, and of its state, is cut.
+    Parameters parts = start.map([&](const Array& p) { return p.to(mesh, sharded("data")); });
+    Parameters state = optim::adamw_state(parts);
+    const auto on_mesh = distribute(
+        step, mesh,
+        {.in = {std::nullopt, std::nullopt, sharded("data"), sharded("data")}, .donate = {0, 1}});
+    const double together = train(on_mesh, parts, state, x, y);
+    for (const auto& [name, value] : parts)
+      std::cout << name << ": " << value.shards()[0].size_bytes() << " of "
+                << whole[name].size_bytes() << " bytes on each device\n";
+    const std::string text = on_mesh.explain();
+    std::cout << text.substr(0, text.find("\n\n")) << "\n";
+
+    // Written as it is spread, and read as one array on one device.
+    const std::filesystem::path folder =
+        std::filesystem::temp_directory_path() / ("fully_sharded-" + std::to_string(getpid()));
+    std::filesystem::create_directory(folder);
+    const std::string index = folder / "step.safetensors.index.json";
+    save_checkpoint(index, state_dict(parts));
+    const Parameters loaded = restore(start, load_checkpoint(index));
+    bool kept = true;
+    for (const auto& [name, value] : loaded)
+      kept &= value.to_vector<float>() == parts[name].to_vector<float>();
+    std::filesystem::remove_all(folder);
+
+    const bool same = std::abs(together - alone) < 1e-3 * std::abs(alone) + 1e-4;
+    std::cout << "loss " << together << " over " << mesh.to_string() << ", " << alone
+              << " on one device\nas on one device: " << (same ? "yes" : "no")
+              << ", checkpoint: " << (kept ? "kept" : "differs") << "\n";
+    return same && kept ? 0 : 1;
+  } catch (const Error& error) {
+    std::cerr << error.what() << "\n";
+    return 1;
+  }
+}

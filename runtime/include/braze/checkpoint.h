@@ -1,0 +1,35 @@
+// checkpoint.h — arrays over a mesh in files, one for each device, and back over any mesh.
+//
+//   save_checkpoint("step-100.safetensors.index.json", state_dict(parameters));
+//   parameters = restore(parameters, load_checkpoint("step-100.safetensors.index.json",
+//                                                    state_dict(parameters)));
+//
+// The files are .safetensors files and their index, as io.h has them. A block of an array is a
+// tensor of its own, whose name says where it stands: "up[0:16, 32:64]". What several devices have
+// is written once, and what is whole under its own name, so that other programs can read it.
+// docs/guides/many_devices.md has an example.
+#pragma once
+
+#include <string>
+
+#include "braze/io.h"
+#include "braze/mesh.h"
+
+namespace braze {
+
+/// Writes the blocks of each device into a file of its own beside the index, which is written last.
+/// The index must be called NAME.safetensors.index.json; the files are called
+/// NAME-00001-of-00004.safetensors, one for each device of the mesh. Arrays of one device are in
+/// the first. InvalidArgument for arrays over different meshes and for names that end in ']'.
+void save_checkpoint(const std::string& index_path, const std::map<std::string, Array>& arrays);
+
+/// The arrays of a checkpoint that `like` names, each spread, or on the device, as that of the same
+/// name: over the mesh that wrote it or any other. InvalidArgument for a name that the checkpoint
+/// does not have and for another dtype or shape; DataLoss where a block is missing.
+std::map<std::string, Array> load_checkpoint(const std::string& index_path,
+                                             const std::map<std::string, Array>& like);
+/// All arrays of a checkpoint, whole, on one device.
+std::map<std::string, Array> load_checkpoint(const std::string& index_path,
+                                             const Device& device = default_device());
+
+}  // namespace braze
