@@ -7,6 +7,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/links.h"
 #include "tools/braze/report.h"
 
 namespace braze::tool {
@@ -59,13 +60,20 @@ Exit list_devices(bool as_json) {
                                   {"default", json::boolean(device == default_device())}}));
   }
   const std::string& no_gpu = CudaSystem::get().missing();
+  const std::string links = gpu_links_text();
   if (as_json) {
     json::print({{"devices", json::array(items)},
+                 {"links", links.empty() ? "null" : json::string(links)},
+                 {"nccl", no_gpu.empty() ? json::string(nccl_text()) : "null"},
                  {"no_gpu", no_gpu.empty() ? "null" : json::string(no_gpu)}});
     return Exit::Ok;
   }
   fmt::print("{}\n  the default is {}\n", table(rows), default_device().name());
-  if (!no_gpu.empty()) fmt::print("  no GPUs: {}\n", no_gpu);
+  if (!links.empty()) fmt::print("  links: {}\n", links);
+  if (no_gpu.empty())
+    fmt::print("  NCCL: {}\n", nccl_text());
+  else
+    fmt::print("  no GPUs: {}\n", no_gpu);
   return Exit::Ok;
 }
 

@@ -16,13 +16,13 @@
 #include "ir/support/text.h"
 #include "runtime/devices/cpu/host_target.h"
 #include "runtime/devices/cuda/cuda_system.h"
-#include "runtime/devices/cuda/nccl.h"
 #include "runtime/io/signature.h"
 #include "runtime/profile/speeds.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/cache.h"
 #include "tools/braze/command.h"
 #include "tools/braze/inputs.h"
+#include "tools/braze/links.h"
 #include "tools/braze/report.h"
 #include "tools/braze/source.h"
 
@@ -129,10 +129,7 @@ void add_gpus(std::vector<Fact>& facts) {
                                ? "ranges for profilers"
                                : "none: built without its headers (CUDA toolkit, or the wheel "
                                  "nvidia-nvtx)"});
-  const cuda::OpenedNccl& nccl = cuda::nccl();
-  facts.push_back(
-      {"NCCL", nccl.api ? fmt::format("{}, {}", cuda::nccl_version_text(nccl.version), nccl.file)
-                        : "none: " + nccl.missing});
+  facts.push_back({"NCCL", nccl_text()});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(
@@ -148,6 +145,8 @@ void add_gpus(std::vector<Fact>& facts) {
                                  capability_text(gpu), target ? target->name : "no code fits it",
                                  bytes_text(gpu.memory_bytes), gpu.multiprocessors)});
   }
+  if (const std::string links = gpu_links_text(); !links.empty())
+    facts.push_back({"GPU links", links});
 }
 
 std::vector<Fact> facts_of_machine() {

@@ -9,6 +9,7 @@
 #include "tools/braze/command.h"
 #include "tools/braze/compile_times.h"
 #include "tools/braze/explanation.h"
+#include "tools/braze/mesh.h"
 #include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/report.h"
@@ -23,6 +24,7 @@ struct Options {
   bool json = false, times = false;
   CompileFlags compile;
   ModelFlags model;
+  MeshFlags mesh;
 };
 
 // "a,b", with or without %.
@@ -149,8 +151,14 @@ void print_json(const Program& program, const std::vector<Edge>& edges) {
 
 Exit explain(const Options& options) {
   if (!is_model(options.file)) options.model.refuse_for_others();
-  const Graph graph = is_model(options.file) ? options.model.load(options.file).graph()
-                                             : read_graph(options.file, "explain");
+  Graph graph = is_model(options.file) ? options.model.load(options.file).graph()
+                                       : read_graph(options.file, "explain");
+  std::string inserted;  // collectives
+  if (options.mesh.is_given()) {
+    Distributed distributed = options.mesh.distributed(graph);
+    inserted = distributed.explanation();
+    graph = std::move(distributed.graph);
+  }
   Explanation found;
   const auto run = [&] {
     found = explained(graph, find_target_of(options.target), options.compile.options());
@@ -174,6 +182,7 @@ Exit explain(const Options& options) {
   if (options.edge.empty()) {
     fmt::print("{}: {} ops in {} for {}, {} precision\n", program.name, program.ops_before_fusion,
                kernels_text(program), program.target.name, name(program.precision));
+    if (!inserted.empty()) fmt::print("\n{}", inserted);
     for (const Launch& launch : program.launches) print_launch(program, launch);
   }
   print_edges(edges);
@@ -186,6 +195,7 @@ std::function<Exit()> add(Arguments& arguments) {
       .required();
   arguments.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
   arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
+  options->mesh.add_to(arguments);
   options->compile.add_to(arguments);
   options->model.add_to(arguments);
   arguments.add_flag("--compile", options->times, "Instead, where the time of compiling went");
@@ -199,6 +209,7 @@ const Command kExplain = {
     "explain", "Shows the kernels of a program, and why they are what they are.",
     "  braze explain softmax.braze\n"
     "  braze explain softmax.braze --edge max,exp     # one verdict, with the costs compared\n"
+    "  braze explain block.braze --mesh data=2,model=2 # what each of four devices does\n"
     "  braze explain softmax.braze --compile          # the time of each step and kernel\n"
     "  braze explain softmax.braze --json | jq .kernels\n",
     add};

@@ -17,6 +17,7 @@
 #include "tools/braze/command.h"
 #include "tools/braze/files.h"
 #include "tools/braze/inputs.h"
+#include "tools/braze/mesh.h"
 #include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/package.h"
@@ -46,6 +47,7 @@ struct Options {
   CompileFlags compile;
   PackageFlags package;
   ModelFlags model;
+  MeshFlags mesh;
 };
 
 // --- What runs
@@ -63,18 +65,29 @@ void refuse_where_keys_decide(const std::string& path) {
   });
 }
 
-// What runs, with its checks if it has any.
+// What runs: on one device, with its checks if it has any, or on those of a mesh.
 struct Job {
   Runnable runnable;
   std::shared_ptr<const CheckedGraph> checked = nullptr;
+  std::shared_ptr<const MeshJob> mesh = nullptr;
 
   std::vector<Array> run(std::span<const Array> arguments) const {
+    if (mesh) return mesh->run(arguments);
     return checked ? checked->run(runnable.executable, arguments)
                    : runnable.executable.run(arguments);
   }
+  std::vector<Array> arguments(const std::vector<HostTensor>& values) const {
+    return mesh ? mesh->arguments(values) : runnable.arguments(values);
+  }
+  // Of each device.
+  const Program& program() const { return mesh ? mesh->program() : runnable.executable.program(); }
+  Program free_inputs() const { return mesh ? mesh->whole() : runnable.free_inputs(); }
+  std::vector<GivenShape> weight_shapes() const {
+    return mesh ? std::vector<GivenShape>() : runnable.weight_shapes();
+  }
   // What a call returns.
   std::vector<ProgramOutput> outputs() const {
-    std::vector<ProgramOutput> outputs = runnable.executable.program().outputs;
+    std::vector<ProgramOutput> outputs = mesh ? mesh->whole().outputs : program().outputs;
     if (checked) outputs.resize(checked->result_count());
     return outputs;
   }
@@ -97,7 +110,22 @@ Job make_checked(const Source& source, const Options& options, const Device& dev
   return {load(cached_source(checked->graph(), device.target(), compile), device), checked};
 }
 
+Job make_mesh_job(const Options& options, const Device& device) {
+  if (options.checked) fail_usage("--checked is for one device");
+  if (is_package(options.file) || is_model(options.file))
+    fail_usage(
+        "--mesh is for graph text: a package is compiled for one device already, and a "
+        "model is imported first");
+  options.model.refuse_for_others();
+  options.package.refuse_for_text();
+  const Source source = read_source(options.file);
+  return {.runnable = {},
+          .mesh = std::make_shared<const MeshJob>(options.mesh, source, device,
+                                                  options.compile.options())};
+}
+
 Job make_job(const Options& options, const Device& device) {
+  if (options.mesh.is_given()) return make_mesh_job(options, device);
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
     if (options.checked) fail_usage("--checked is for text: a package is compiled already");
@@ -124,7 +152,7 @@ Job make_job(const Options& options, const Device& device) {
 
 // Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
 double timed_call(const Job& job, const Inputs& inputs) {
-  const std::vector<Array> arguments = job.runnable.arguments(inputs.values);
+  const std::vector<Array> arguments = job.arguments(inputs.values);
   return seconds_of([&] { return job.run(arguments); });
 }
 
@@ -203,15 +231,14 @@ Exit run(const Options& options) {
   WallClock clock;
   const Job job = make_job(options, device);
   const double ready_seconds = clock.lap();
-  const Runnable& runnable = job.runnable;
-  const Program* program = &runnable.executable.program();
+  const Program* program = &job.program();
   const std::vector<std::string> names = output_names(job.outputs());
   const OutputFiles files(options.output, names);
   InputFlags given = options.inputs;
   if (is_model(options.file)) given.symbols = sizes_left_open(*program, given.symbols);
-  const Inputs inputs = make_inputs(runnable.free_inputs(), given, runnable.weight_shapes());
+  const Inputs inputs = make_inputs(job.free_inputs(), given, job.weight_shapes());
 
-  const std::vector<Array> results = job.run(runnable.arguments(inputs.values));
+  const std::vector<Array> results = job.run(job.arguments(inputs.values));
   std::vector<HostTensor> values;
   for (const Array& result : results) values.push_back(result.to_host());
   files.write(results);
@@ -232,6 +259,7 @@ Exit run(const Options& options) {
                              {"load_s", json::number(is_loaded ? seconds : 0)},
                              {"kernels", std::to_string(program->launches.size())},
                              {"outputs", json::array(items)}};
+    if (job.mesh) members.push_back({"mesh", json::string(job.mesh->mesh())});
     if (!timings.of.empty()) members.push_back({"time", timings_json(timings.of)});
     if (timings.has_machine) {
       members.push_back(
@@ -257,6 +285,7 @@ std::function<Exit()> add(Arguments& arguments) {
                   "Graph, tile or kernel text, a package, or a model (.onnx); - is stdin")
       .required();
   arguments.add_device(options->device);
+  options->mesh.add_to(arguments);
   options->inputs.add_to(arguments);
   options->output.add_to(arguments);
   arguments.add_flag(
@@ -282,6 +311,7 @@ const Command kRun = {
     "  braze run step.braze --inputs x=batch.npy rate=0.1 random:7 --symbol n=64\n"
     "  braze run softmax.braze --repeat 100                   # median, p99, GB/s, GFLOP/s\n"
     "  braze run softmax.braze --device sim:cpu               # checks every access\n"
+    "  braze run block.braze --mesh data=2,model=2            # on four devices\n"
     "  braze run softmax.braze --checked                      # names the op that makes a NaN\n"
     "  braze run digits.bzp --inputs pixels=x.npy             # a package\n"
     "  braze run model.onnx --inputs x.npy --symbol batch=1   # a model, for one size\n",

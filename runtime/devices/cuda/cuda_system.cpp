@@ -108,4 +108,12 @@ CudaSystem::CudaSystem(const std::string& library) : forks_(fork_count()) {
 
 CudaSystem::~CudaSystem() = default;
 
+bool CudaSystem::reaches(int from, int to) const {
+  cuda::CUdevice a = 0, b = 0;
+  int can = 0;
+  return api_ && api_->device_get(&a, from) == cuda::CUDA_SUCCESS &&
+         api_->device_get(&b, to) == cuda::CUDA_SUCCESS &&
+         api_->device_can_access_peer(&can, a, b) == cuda::CUDA_SUCCESS && can != 0;
+}
+
 }  // namespace braze

@@ -68,6 +68,8 @@ class CudaSystem {
   /// "12.4": the CUDA that the driver serves; empty if there is no driver.
   const std::string& driver_version() const { return driver_version_; }
   std::span<const GpuFacts> gpus() const { return gpus_; }
+  /// Whether a GPU reaches the memory of another without the host in between.
+  bool reaches(int from, int to) const;
   /// The first GPU that code is generated for, if there is one.
   std::optional<int> first_usable() const { return first_usable_; }
   /// fork_count() when the driver was opened: it serves no child of that process.
