@@ -252,6 +252,7 @@ class Call : public Work {
         continue;
       }
       const TraceSpan span("launch", "launch", launch.name);
+      const LaunchTimer timer(executable->program, binding, i, driver, stream.get());
       if (launch.artifact == Launch::kCollective) {
         const DType dtype = program.slots[launch.buffers[0]].type.dtype;
         together->run({.what = launch.collective,
@@ -261,7 +262,6 @@ class Call : public Work {
                        .count = values.sizes[0] / size_of(dtype)});
         continue;
       }
-      const LaunchTimer timer(executable->program, binding, i, driver, stream.get());
       executable->code->launch({.launch = i,
                                 .stream = stream.get(),
                                 .buffers = buffers,

@@ -50,6 +50,12 @@ void add_launch(trace::Arguments& arguments, const DeviceEvent& event, double se
   if (!launch.schedule.empty()) arguments.add("schedule", launch.schedule);
 }
 
+std::string_view category_of(const DeviceEvent& event) {
+  if (!event.program) return kLanes[static_cast<int>(event.lane)].category;
+  const bool is_kernel = event.program->launches[event.launch].artifact != Launch::kCollective;
+  return is_kernel ? "kernel" : "collective";
+}
+
 /// Events whose times their device still has to tell.
 class PendingEvents {
  public:
@@ -101,9 +107,8 @@ class PendingEvents {
     arguments.add("bytes", event.bytes);
     add_rate(arguments, "GB/s", event.bytes, seconds);
     if (event.program) add_launch(arguments, event, seconds);
-    const LaneText& lane = kLanes[static_cast<int>(event.lane)];
-    trace::add_span(track_of(*event.driver, event.lane), event.program ? "kernel" : lane.category,
-                    event.name, begin, last, arguments);
+    trace::add_span(track_of(*event.driver, event.lane), category_of(event), event.name, begin,
+                    last, arguments);
   }
 
   std::mutex mutex_;

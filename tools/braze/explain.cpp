@@ -67,8 +67,9 @@ void print_launch(const Program& program, const Launch& launch) {
   }
   if (launch.artifact == Launch::kCollective) {
     const MeshAxis& axis = program.mesh[launch.collective.axis];
-    fmt::print("\ncollective {}: {} over {} ({} devices)\n", launch.name,
-               name(launch.collective.kind), axis.name, axis.size);
+    fmt::print("\ncollective {}: {} over {} ({} devices), {} on each\n", launch.name,
+               name(launch.collective.kind), axis.name, axis.size,
+               amount(launch.bytes_read, bytes_text));
     for (const std::string& op : op_texts(program, launch)) fmt::print("    {}\n", op);
     return;
   }
