@@ -36,6 +36,11 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/braze-config-version.cmak
   COMPATIBILITY SameMajorVersion)
 install(FILES cmake/braze-config.cmake ${PROJECT_BINARY_DIR}/braze-config-version.cmake
   DESTINATION ${config_folder} COMPONENT runtime-development)
+# Plugins for the MPI that was here when Braze was built, and their source for others. No package has
+# the former, which would need every implementation.
+install(FILES ${BRAZE_MPI_PLUGINS} DESTINATION ${CMAKE_INSTALL_LIBDIR} COMPONENT mpi OPTIONAL)
+install(FILES runtime/ranks/mpi/braze_mpi.c runtime/ranks/mpi/braze_mpi.h
+  DESTINATION ${CMAKE_INSTALL_DATADIR}/braze/mpi COMPONENT runtime)
 install(FILES LICENSE DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 # The terms of what is linked into each component, as Debian keeps them.

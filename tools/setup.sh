@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Installs what building Braze needs, on Debian 12, and nothing when all of it is there.
-# Usage: tools/setup.sh [--sanitizers] [--gpu] [--python]
+# Usage: tools/setup.sh [--sanitizers] [--gpu] [--python] [--mpi]
 #   --sanitizers  adds clang 22 and its runtimes, for tools/sanitize.sh
 #   --gpu         fetches NVIDIA's PTX assembler, NVRTC and NVTX from PyPI into third_party/ (107 MiB, unpacked
 #                 297), unless a CUDA toolkit has them, so that GPU code is made and assembled without one.
 #                 Where there is an NVIDIA driver this is done without the option. What cannot be fetched
 #                 is no error: all else works without.
+#   --mpi         adds Open MPI and MPICH, for meshes over several processes and their tests
 #   --python      adds the headers of Python and its virtual environments, for tools/wheel.sh and its tests
 #
 # Elsewhere, or without root, have these yourself: CMake 3.25, Ninja, g++ 12 or clang 22; LLVM 22
@@ -71,6 +72,7 @@ if [[ " $* " == *" --sanitizers "* ]]; then packages+=(clang-22 libclang-rt-22-d
 # What can be missing: without it less is built and tested.
 wished=()
 if [[ " $* " == *" --python "* ]]; then wished+=(python3-dev python3-venv); fi
+if [[ " $* " == *" --mpi "* ]]; then wished+=(libmpich-dev libopenmpi-dev mpich openmpi-bin); fi
 # No other package needs pip: one of another origin will do.
 if [[ $wants_wheels == true ]] && ! has_pip; then wished+=(python3-pip); fi
 

@@ -4,7 +4,7 @@
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 
-tools/setup.sh --gpu --python
+tools/setup.sh --gpu --python --mpi
 step configure cmake --preset dev
 step build cmake --build --preset dev
 

@@ -1,5 +1,6 @@
 // The same training on 1, 2, ... devices: a table of times, speed-up and efficiency, and a plot.
-// Usage: one_or_many [MOST_DEVICES [DEVICE [BATCH]]]
+// Usage: one_or_many [MOST_DEVICES [DEVICE [BATCH]]], or in several processes, each of which has
+// its share of the devices: mpirun -n 2 one_or_many
 #include <braze/braze.h>
 
 #include <chrono>
@@ -61,9 +62,11 @@ int main(int argc, char** argv) {
     const Parameters start = nn::mlp_parameters({kInputs, kHidden, kClasses}, key.fold_in(1));
 
     std::vector<Run> runs = {train(jit(step), start, x, labels)};
-    std::printf("devices      a step  speed-up  efficiency  loss\n");
+    const bool prints = this_rank() == 0;
+    if (prints) std::printf("devices      a step  speed-up  efficiency  loss\n");
     bool same = true;
     for (int devices = 1; devices <= most; devices *= 2) {
+      if (devices > 1 && devices % rank_count() != 0) continue;  // not the same number for each
       if (devices > 1) {
         const Mesh mesh({{"data", devices}});
         // The batch is cut once, not at every step.
@@ -71,12 +74,13 @@ int main(int argc, char** argv) {
                              x.to(mesh, sharded("data")), labels.to(mesh, sharded("data"))));
       }
       const double speed_up = runs[0].seconds / runs.back().seconds;
-      std::printf("%7d  %7.0f us  %8.2f  %9.0f %%  %.4f  %s\n", devices, 1e6 * runs.back().seconds,
-                  speed_up, 100 * speed_up / devices, runs.back().loss,
-                  std::string(static_cast<size_t>(std::ceil(10 * speed_up)), '=').c_str());
+      if (prints)
+        std::printf("%7d  %7.0f us  %8.2f  %9.0f %%  %.4f  %s\n", devices,
+                    1e6 * runs.back().seconds, speed_up, 100 * speed_up / devices, runs.back().loss,
+                    std::string(static_cast<size_t>(std::ceil(10 * speed_up)), '=').c_str());
       same &= std::abs(runs.back().loss - runs[0].loss) < 1e-3 * std::abs(runs[0].loss);
     }
-    std::printf("one training on any number of devices: %s\n", same ? "yes" : "no");
+    if (prints) std::printf("one training on any number of devices: %s\n", same ? "yes" : "no");
     return same ? 0 : 1;
   } catch (const Error& error) {
     std::cerr << error.what() << "\n";

@@ -23,6 +23,8 @@ inline constexpr Code kNotEqual{"not-equal", ErrorKind::InvalidArgument,
                                 "equal, or the reverse."};
 inline constexpr Code kNotCalledSpmd{"not-called", ErrorKind::InvalidArgument,
                                      "A compiled function was asked about before its first call."};
+inline constexpr Code kCheckedRemote{"checked-remote", ErrorKind::Unsupported,
+                                     "Results of other processes cannot be judged."};
 }  // namespace codes
 
 namespace detail {
@@ -324,7 +326,7 @@ std::vector<std::vector<Array>> by_device(const Mesh& mesh, std::span<const Arra
   std::vector<std::vector<Array>> out(mesh.size());
   for (const Array& argument : arguments)
     for (size_t device = 0; device < mesh.size(); ++device)
-      out[device].push_back(argument.spread()->shards[device]);
+      if (mesh.is_local(device)) out[device].push_back(argument.spread()->shards[device]);
   return out;
 }
 
@@ -337,7 +339,8 @@ std::vector<Array> run(const SpmdSpecialization& specialization, std::span<const
   std::vector<Array> out;
   for (size_t o = 0; o < specialization.out.size(); ++o) {
     std::vector<Array> shards;
-    for (const std::vector<Array>& device : results) shards.push_back(device[o]);
+    for (const std::vector<Array>& device : results)
+      shards.push_back(device.empty() ? Array() : device[o]);
     out.push_back(spread_array(mesh, specialization.out[o], std::move(shards)));
   }
   return out;
@@ -348,17 +351,21 @@ const void* skeleton(const SpmdSpecialization& specialization) {
 }
 
 std::string explain(const SpmdSpecialization& specialization) {
-  const Program& program = specialization.executable.on(0).program();
+  const Program& program = specialization.executable.program();
   const std::string report = with_locations(program.report, program.locations);
   return specialization.collectives.empty() ? report : specialization.collectives + "\n" + report;
 }
 
 std::shared_ptr<const Program> program(const SpmdRef& specialization) {
-  return {specialization, &specialization->executable.on(0).program()};
+  return {specialization, &specialization->executable.program()};
 }
 
 CheckReport check(const SpmdSpecialization& specialization, std::span<const Array> arguments) {
   const Mesh& mesh = specialization.mesh;
+  if (!mesh.is_local())
+    fail(codes::kCheckedRemote,
+         "check() judges the results of all devices, and some are of other processes",
+         {.location = {}, .node = "", .fix = "check it in one process, over CPU devices"});
   std::vector<std::vector<HostTensor>> inputs;
   std::vector<std::vector<Array>> copies;
   for (const std::vector<Array>& device : by_device(mesh, arguments)) {
@@ -374,7 +381,7 @@ CheckReport check(const SpmdSpecialization& specialization, std::span<const Arra
     for (const Array& result : device) got.push_back(result.to_host());
   const AllShards all = all_shards(*specialization.graph, mesh.axes());
   return report_of(check_outputs(all.graph, inputs_of(all, inputs), got,
-                                 specialization.executable.on(0).program().precision));
+                                 specialization.executable.program().precision));
 }
 
 }  // namespace detail

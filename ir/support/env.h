@@ -36,6 +36,19 @@ inline constexpr EnvVariable kEnvCudaDriver{
     "BRAZE_CUDA_DRIVER", "CUDA driver to open instead of libcuda.so.1; none: no GPUs"};
 inline constexpr EnvVariable kEnvNccl{
     "BRAZE_NCCL", "NCCL to open for GPUs that work together, instead of the one that is found"};
+inline constexpr EnvVariable kEnvRank{
+    "BRAZE_RANK", "which of the processes that run a program together this one is, from 0"};
+inline constexpr EnvVariable kEnvWorld{"BRAZE_WORLD", "how many processes these are"};
+inline constexpr EnvVariable kEnvRendezvous{
+    "BRAZE_RENDEZVOUS", "folder that all of them see, new for each run, in which they meet"};
+inline constexpr EnvVariable kEnvMpi{
+    "BRAZE_MPI", "plugin for MPI to open, instead of the one that is found; none: no MPI"};
+inline constexpr EnvVariable kEnvRankLate{
+    "BRAZE_RANK_LATE", "seconds after which a process that others wait for is named (default 30)"};
+inline constexpr EnvVariable kEnvRankLimit{"BRAZE_RANK_LIMIT",
+                                           "seconds after which it is given up (default 600)"};
+inline constexpr EnvVariable kEnvCheckRanks{
+    "BRAZE_CHECK_RANKS", "1: processes compare what they run at every call, not the first alone"};
 inline constexpr EnvVariable kEnvSyncLaunches{
     "BRAZE_SYNC_LAUNCHES", "1: wait for every GPU kernel, so that an error names the one at fault"};
 

@@ -13,6 +13,7 @@
 #include "runtime/devices/interpreter/interpreter_driver.h"
 #include "runtime/devices/sim/sim_driver.h"
 #include "runtime/profile/device_trace.h"
+#include "runtime/ranks/launch.h"
 
 namespace braze {
 
@@ -103,7 +104,11 @@ int Registry::count(DeviceKind kind) {
 
 Device Registry::first_choice() {
   if (config().default_device) return parse(*config().default_device);
-  const std::optional<int> gpu = CudaSystem::get().first_usable();
+  std::optional<int> gpu = CudaSystem::get().first_usable();
+  // Processes of one host have a GPU each, where all of them see all GPUs.
+  const Launched& how = launched();
+  const bool shares = how.meeting != Launched::Meeting::Alone && how.local;
+  if (gpu && shares && *how.local < gpu_count()) gpu = how.local;
   return gpu && *gpu < kMaxGpus ? Device(DeviceKind::Cuda, *gpu, "") : Device();
 }
 

@@ -89,7 +89,8 @@ class Call : public Work {
   StreamRef stream;  // null: the main one
   Buffer arena;
   std::shared_ptr<const Scratch> scratch;
-  std::shared_ptr<Together> together;  // null: on one device alone
+  bool is_part = false;                // of a call on the devices of a mesh
+  std::shared_ptr<Together> together;  // of a part, before it is submitted
 
   /// When it is admitted: until it has been executed, no other call overwrites what it reads.
   void pin() noexcept {
@@ -109,6 +110,7 @@ class Call : public Work {
 
   void execute() override {
     if (!together) return execute_here();
+    verdict_ = together->verdict();
     try {
       execute_here();
     } catch (...) {
@@ -351,7 +353,7 @@ std::vector<Array> prepare(const std::shared_ptr<Call>& call,
   Allocator& allocator = impl.driver.allocator();
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
-  if (!call->together) call->stream = current_stream_of(impl.driver);
+  if (!call->is_part) call->stream = current_stream_of(impl.driver);
   const uint32_t pool = pool_of(call->stream.get());
   call->scratch = impl.code->reserve();
   call->arena = allocator.allocate(binding.arena_bytes, impl.arena_label, pool);
@@ -458,11 +460,10 @@ Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& de
       std::move(program), Registry::get().driver(device), places));
 }
 
-PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments,
-                          std::shared_ptr<Together> together) {
+PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments) {
   refuse_if_forked();
   const auto call = std::make_shared<Call>();
-  call->together = std::move(together);
+  call->is_part = true;
   try {
     std::vector<Array> results = prepare(call, executable.impl(), arguments);
     return {call, {arguments.begin(), arguments.end()}, std::move(results)};
@@ -470,6 +471,10 @@ PreparedCall prepare_call(const Executable& executable, std::span<const Array> a
     call->release();
     throw;
   }
+}
+
+void join_call(const PreparedCall& prepared, std::shared_ptr<Together> together) {
+  std::static_pointer_cast<Call>(prepared.work)->together = std::move(together);
 }
 
 void check_arguments(const PreparedCall& prepared) {

@@ -22,9 +22,10 @@ struct PreparedCall {
 Executable load_on_mesh(std::shared_ptr<const Program> program, const Device& device,
                         std::vector<int64_t> places);
 
-/// If it throws, nothing has happened. `together`: of the program's collectives.
-PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments,
-                          std::shared_ptr<Together> together);
+/// If it throws, nothing has happened.
+PreparedCall prepare_call(const Executable& executable, std::span<const Array> arguments);
+/// Before it is submitted: what its collectives are done by.
+void join_call(const PreparedCall& prepared, std::shared_ptr<Together> together);
 /// Throws if an argument was donated meanwhile.
 void check_arguments(const PreparedCall& prepared);
 /// Enqueues it; where the device has a background thread, that one is woken.

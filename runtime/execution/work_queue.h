@@ -42,6 +42,14 @@ class Fence {
   virtual uint64_t number() const { return 0; }
 };
 
+/// What is found out about work after its fence: that others, with whom a device did it, failed.
+class Verdict {
+ public:
+  virtual ~Verdict() = default;
+  /// Throws if so; if not, it never will. By any thread, once the fence is passed.
+  virtual void confirm() = 0;
+};
+
 /// Something to do once, and the event of its completion. Thread-safe after it was submitted.
 class Work {
  public:
@@ -53,6 +61,10 @@ class Work {
   const CapturedError& error() const { return error_; }
   /// Where the work stands in the device's own queue; null if there is none. Only once done.
   const std::shared_ptr<Fence>& fence() const { return fence_; }
+  /// Throws if the result is none after all; only once done, and the fence passed.
+  void confirm() const {
+    if (verdict_) verdict_->confirm();
+  }
 
   /// Executes and keeps the error. Called once, by a stream.
   void run() noexcept;
@@ -62,7 +74,8 @@ class Work {
   /// Lets go of everything that was needed to execute, before the work counts as done.
   virtual void release() noexcept {}
 
-  std::shared_ptr<Fence> fence_;  ///< set by `execute`
+  std::shared_ptr<Fence> fence_;      ///< set by `execute`
+  std::shared_ptr<Verdict> verdict_;  ///< set by `execute`; null: nothing is to be found out
 
  private:
   friend class WorkQueue;

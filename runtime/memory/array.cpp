@@ -215,7 +215,8 @@ Array Array::to(const Device& device) const {
   if (spread_) {
     // A replicated one may be there already.
     for (const Array& shard : spread_->shards)
-      if (spread_->sharding.is_replicated() && shard.device() == device) return shard;
+      if (spread_->sharding.is_replicated() && shard.valid() && shard.device() == device)
+        return shard;
     return from_host(to_host(), device);
   }
   State& state = state_of(state_);
@@ -254,6 +255,7 @@ void Array::copy_to_host(std::span<std::byte> out) const {
   span.add("bytes", out.size());
   const ArrayPin pin(state);
   state.driver.copy_to_host(out, state.data, state.fence());
+  if (state.ready) state.ready->confirm();
 }
 
 namespace {
@@ -312,13 +314,17 @@ HostTensor Array::to_host() const {
 
 void Array::wait() const {
   if (spread_) {
-    for (const Array& shard : spread_->shards) shard.wait();
+    for (const Array& shard : spread_->shards)
+      if (shard.valid()) shard.wait();
     return;
   }
   const State& state = state_of(state_);
   state.check_alive();
   state.wait();
-  if (Fence* fence = state.fence()) return fence->wait();
+  if (Fence* fence = state.fence()) {
+    fence->wait();
+    return state.ready->confirm();
+  }
   if (!state.driver.has_host_memory()) state.driver.fence(nullptr)->wait();
 }
 

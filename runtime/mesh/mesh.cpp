@@ -2,13 +2,17 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 #include "ir/graph/shards.h"
+#include "ir/support/env.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/devices/registry.h"
 #include "runtime/memory/array_state.h"
 #include "runtime/mesh/mesh_state.h"
+#include "runtime/ranks/launch.h"
+#include "runtime/ranks/ranks.h"
 
 namespace braze {
 
@@ -40,20 +44,30 @@ int64_t checked_count(const std::vector<MeshAxis>& axes) {
   return count;
 }
 
-std::vector<Device> first_devices(const std::vector<MeshAxis>& axes) {
-  const int64_t count = checked_count(axes);
+/// `count` devices of the default one's kind, behind the first `skipped` if there are so many.
+std::vector<Device> first_devices(const std::vector<MeshAxis>& axes, int64_t count,
+                                  int64_t skipped) {
   const DeviceKind kind = default_device().kind();
-  std::vector<Device> out;
+  std::vector<Device> all;
   for (const Device& device : Registry::get().devices(kind == DeviceKind::Cuda))
-    if (device.kind() == kind && static_cast<int64_t>(out.size()) < count) out.push_back(device);
-  if (static_cast<int64_t>(out.size()) < count)
-    fail_mesh(fmt::format("the mesh {} has {} devices, and of the kind of {} there {} {}",
-                          axes_text(axes), count, default_device().name(),
-                          out.size() == 1 ? "is" : "are", out.size()),
-              kind == DeviceKind::Cpu
-                  ? fmt::format("set_cpu_device_count({0}), or BRAZE_CPU_DEVICES={0}", count)
-                  : "name the devices, or make the mesh smaller");
-  return out;
+    if (device.kind() == kind) all.push_back(device);
+  const auto there = static_cast<int64_t>(all.size());
+  if (there < count) {
+    const std::string& alone = launched().alone;
+    fail_mesh(
+        fmt::format("the mesh {} has {} devices{}, and of the kind of {} there {} {}{}",
+                    axes_text(axes), device_count(axes),
+                    count < device_count(axes) ? fmt::format(", {} of each process", count) : "",
+                    default_device().name(), there == 1 ? "is" : "are", there,
+                    alone.empty() ? "" : "; " + alone),
+        !alone.empty() ? fmt::format("set {} to a folder that all processes see, new for each run",
+                                     kEnvRendezvous.name)
+        : kind == DeviceKind::Cpu
+            ? fmt::format("set_cpu_device_count({0}), or BRAZE_CPU_DEVICES={0}", count)
+            : "name the devices, or make the mesh smaller");
+  }
+  const int64_t first = there >= skipped + count ? skipped : 0;
+  return {all.begin() + first, all.begin() + first + count};
 }
 
 /// Calls `visit(offset in the whole, offset in the shard, bytes)` for every run of bytes of the
@@ -96,14 +110,9 @@ void each_run(const Mesh& mesh, const Sharding& sharding, std::span<const int64_
 
 }  // namespace
 
-Mesh::Mesh(std::vector<MeshAxis> axes) : Mesh(axes, first_devices(axes)) {}
+namespace {
 
-Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices)
-    : state_(std::make_shared<State>()) {
-  const int64_t count = checked_count(axes);
-  if (static_cast<int64_t>(devices.size()) != count)
-    fail_mesh(fmt::format("the mesh {} has {} devices, and {} are given", axes_text(axes), count,
-                          devices.size()));
+void check_alike(const std::vector<Device>& devices) {
   for (size_t i = 0; i < devices.size(); ++i) {
     const DeviceKind kind = devices[i].kind();
     if (kind != DeviceKind::Cpu && kind != DeviceKind::Cuda)
@@ -115,12 +124,53 @@ Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices)
       if (devices[j] == devices[i])
         fail_mesh(fmt::format("the device {} is in the mesh twice", devices[i].name()));
   }
+}
+
+}  // namespace
+
+Mesh::Mesh(std::vector<MeshAxis> axes) : state_(std::make_shared<State>()) {
+  const int64_t count = checked_count(axes);
+  Ranks* const ranks = Ranks::get();
+  if (ranks && count % ranks->count() != 0)
+    fail_mesh(fmt::format("the mesh {} has {} devices, and {} processes cannot have the same "
+                          "number of them each",
+                          axes_text(axes), count, ranks->count()),
+              "make it as large as there are processes, or a multiple of that; a mesh of this "
+              "process alone names its devices: Mesh(axes, devices)");
+  const int64_t share = ranks ? count / ranks->count() : count;
+  // Processes of one host that see the same GPUs share them; CPU devices are each one's own.
+  const bool shares = ranks && default_device().kind() == DeviceKind::Cuda;
+  const std::vector<Device> mine =
+      first_devices(axes, share, shares ? ranks->local_rank() * share : 0);
+  check_alike(mine);
+  for (int64_t begin = 0; begin < count; begin += share)
+    state_->devices.insert(state_->devices.end(), mine.begin(), mine.end());
+  state_->axes = std::move(axes);
+  state_->ranks = ranks;
+}
+
+Mesh::Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices)
+    : state_(std::make_shared<State>()) {
+  const int64_t count = checked_count(axes);
+  if (static_cast<int64_t>(devices.size()) != count)
+    fail_mesh(fmt::format("the mesh {} has {} devices, and {} are given", axes_text(axes), count,
+                          devices.size()));
+  check_alike(devices);
   state_->axes = std::move(axes);
   state_->devices = std::move(devices);
 }
 
 const std::vector<MeshAxis>& Mesh::axes() const { return state_->axes; }
 const std::vector<Device>& Mesh::devices() const { return state_->devices; }
+
+int Mesh::State::rank_of(size_t place) const {
+  return ranks ? static_cast<int>(place / (devices.size() / static_cast<size_t>(ranks->count())))
+               : 0;
+}
+bool Mesh::is_local(size_t place) const {
+  return !state_->ranks || state_->rank_of(place) == state_->ranks->rank();
+}
+bool Mesh::is_local() const { return !state_->ranks || state_->ranks->count() == 1; }
 
 int64_t Mesh::size(std::string_view axis) const {
   for (const MeshAxis& known : axes())
@@ -131,7 +181,8 @@ int64_t Mesh::size(std::string_view axis) const {
 std::string Mesh::to_string() const { return axes_text(axes()); }
 
 bool operator==(const Mesh& a, const Mesh& b) {
-  return a.state_ == b.state_ || (a.axes() == b.axes() && a.devices() == b.devices());
+  return a.state_ == b.state_ ||
+         (a.axes() == b.axes() && a.devices() == b.devices() && a.state_->ranks == b.state_->ranks);
 }
 
 Sharding sharded(std::string axis) { return Sharding({std::move(axis)}); }
@@ -166,8 +217,9 @@ std::vector<int64_t> shard_shape(const std::vector<int64_t>& shape, const Shardi
 // ---- Arrays over a mesh -----------------------------------------------------------------------
 
 Array spread_array(const Mesh& mesh, const Sharding& sharding, std::vector<Array> shards) {
+  const Array& mine = *std::ranges::find_if(shards, &Array::valid);
   auto spread = std::make_shared<Array::Spread>(
-      Array::Spread{mesh, sharding, shards[0].dtype(), shards[0].shape(), std::move(shards)});
+      Array::Spread{mesh, sharding, mine.dtype(), mine.shape(), std::move(shards)});
   for (size_t axis = 0; axis < sharding.axes().size(); ++axis)
     if (!sharding.axes()[axis].empty()) spread->shape[axis] *= mesh.size(sharding.axes()[axis]);
   return Array(std::shared_ptr<const Array::Spread>(std::move(spread)));
@@ -179,36 +231,58 @@ Array Array::to(const Mesh& mesh, const Sharding& sharding) const {
       shard_shape(shape(), sharding, mesh, type_text(dtype(), shape()));
   const HostTensor whole = to_host();
   HostTensor shard(dtype(), part);
-  std::vector<Array> shards;
+  std::vector<Array> shards(mesh.size());
   for (size_t device = 0; device < mesh.size(); ++device) {
+    if (!mesh.is_local(device)) continue;
     each_run(mesh, sharding, whole.shape(), part, size_of(dtype()), device,
              [&](size_t from, size_t to, size_t bytes) {
                std::memcpy(shard.data() + to, whole.data() + from, bytes);
              });
-    shards.push_back(from_host(shard, mesh.devices()[device]));
+    shards[device] = from_host(shard, mesh.devices()[device]);
   }
   return spread_array(mesh, sharding, std::move(shards));
 }
 
 std::vector<Array> Array::shards() const {
   if (!spread_) return {*this};
-  return spread_->shards;
+  std::vector<Array> here;
+  for (const Array& shard : spread_->shards)
+    if (shard.valid()) here.push_back(shard);
+  return here;
 }
 
 const Sharding& Array::sharding() const { return spread_ ? spread_->sharding : replicated; }
 
 void gather_to_host(const Array::Spread& spread, std::span<std::byte> out) {
-  if (spread.sharding.is_replicated()) return spread.shards[0].copy_to_host(out);
-  std::vector<std::byte> bytes;
+  const Array& mine = *std::ranges::find_if(spread.shards, &Array::valid);
+  if (spread.sharding.is_replicated()) return mine.copy_to_host(out);
+  std::vector<std::byte> bytes(mine.size_bytes());
+  std::vector<size_t> parts;  // where those begin that are here
   for (size_t device = 0; device < spread.shards.size(); ++device) {
     const Array& shard = spread.shards[device];
-    bytes.resize(shard.size_bytes());
-    shard.copy_to_host(bytes);
-    each_run(spread.mesh, spread.sharding, spread.shape, shard.shape(), size_of(spread.dtype),
+    if (shard.valid()) shard.copy_to_host(bytes);
+    bool first = true;
+    each_run(spread.mesh, spread.sharding, spread.shape, mine.shape(), size_of(spread.dtype),
              device, [&](size_t to, size_t from, size_t count) {
-               std::memcpy(out.data() + to, bytes.data() + from, count);
+               if (std::exchange(first, false) && shard.valid()) parts.push_back(to);
+               if (shard.valid()) std::memcpy(out.data() + to, bytes.data() + from, count);
              });
   }
+  std::ranges::sort(parts);
+  const auto repeated = std::ranges::unique(parts);
+  const size_t here = parts.size() - repeated.size();
+  size_t wanted = 1;
+  for (const std::string& axis : spread.sharding.axes())
+    if (!axis.empty()) wanted *= static_cast<size_t>(spread.mesh.size(axis));
+  if (here == wanted || bytes.empty()) return;
+  fail(codes::kRemoteShard,
+       fmt::format("this array, {} {}, has {} parts, of which {} {} in this process",
+                   type_text(spread.dtype, spread.shape), spread.sharding.to_string(), wanted, here,
+                   here == 1 ? "is" : "are"),
+       {.location = {},
+        .node = "",
+        .fix = "read the parts by shards(), or have a function over the mesh gather it: "
+               "all_gather(x, axis), with the result replicated"});
 }
 
 void Array::fail_spread() const {

@@ -1,14 +1,17 @@
 #include "runtime/mesh/mesh_executable.h"
 
 #include <algorithm>
+#include <atomic>
 
 #include "ir/graph/interpret.h"
 #include "ir/graph/shards.h"
+#include "ir/support/hash.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/devices/registry.h"
 #include "runtime/execution/prepared_call.h"
 #include "runtime/mesh/mesh_state.h"
+#include "runtime/ranks/ranks.h"
 
 namespace braze {
 
@@ -26,13 +29,20 @@ std::mutex& submission_mutex() {
   return *mutex;
 }
 
+void check_worker(WorkQueue& queue, const Device& device) {
+  if (!queue.has_worker())
+    fail(codes::kNoThread, fmt::format("there is no thread to be had for {}", device.name()));
+}
+
 std::vector<std::shared_ptr<Together>> begin_on_gpus(const Mesh& mesh,
                                                      std::span<const MeshAxis> axes) {
   Mesh::State& state = *mesh.state();
   const std::lock_guard lock(state.mutex);
-  if (!state.links) state.links = make_nccl_links(state.axes, state.devices);
+  if (!state.links) state.links = make_nccl_links(state.axes, state.devices, state.ranks);
   while (state.crew.size() < state.devices.size())
     state.crew.push_back(std::make_unique<WorkQueue>(WorkQueue::Mode::Background));
+  for (size_t place = 0; place < state.crew.size(); ++place)
+    if (mesh.is_local(place)) check_worker(*state.crew[place], state.devices[place]);
   return state.links->begin(axes);
 }
 
@@ -61,20 +71,62 @@ class Submission : public Work {
   WorkQueue& queue_;  // of the GPU
 };
 
+/// A part of a call, on a device of this process.
+struct Part {
+  size_t place;
+  PreparedCall call;
+};
+
 /// Each part by a thread of its own: a collective may wait for the others when it is submitted.
 /// What fails is known before anybody has results.
-void submit_on_gpus(const Mesh& mesh, std::span<const PreparedCall> calls,
+void submit_on_gpus(const Mesh& mesh, std::span<const Part> parts,
                     std::span<const std::shared_ptr<Together>> together) {
   Mesh::State& state = *mesh.state();
-  std::vector<std::shared_ptr<Submission>> parts;
-  for (size_t device = 0; device < calls.size(); ++device) {
-    parts.push_back(std::make_shared<Submission>(
-        calls[device], *together[device], Registry::get().driver(state.devices[device]).queue()));
+  std::vector<std::shared_ptr<Submission>> submissions;
+  for (const Part& part : parts) {
+    submissions.push_back(
+        std::make_shared<Submission>(part.call, *together[part.place],
+                                     Registry::get().driver(state.devices[part.place]).queue()));
     constexpr double kLong = 1;
-    state.crew[device]->submit(parts.back(), kLong, [] {});
+    state.crew[part.place]->submit(submissions.back(), kLong, [] {});
   }
-  for (size_t device = 0; device < parts.size(); ++device) state.crew[device]->wait(*parts[device]);
-  for (const auto& part : parts) part->rethrow();
+  for (size_t i = 0; i < parts.size(); ++i) state.crew[parts[i].place]->wait(*submissions[i]);
+  for (const auto& submission : submissions) submission->rethrow();
+}
+
+/// What ranks compare: all that a program does together with others, and on what.
+std::string identity_of(const Program& program) {
+  std::string text = program.name;
+  const auto add = [&](const auto& all) {
+    for (const auto& one : all) text += fmt::format(" {}", one.type.to_string());
+    text += ";";
+  };
+  add(program.inputs);
+  add(program.outputs);
+  for (const Launch& launch : program.launches) {
+    for (const std::string& op : launch.ops) text += " " + op;
+    if (launch.artifact != Launch::kCollective) continue;
+    const Collective& what = launch.collective;
+    text += fmt::format(" {} {} {} {} {};", name(what.kind), program.mesh[what.axis].name,
+                        static_cast<int>(what.monoid), what.offset,
+                        program.slots[launch.buffers[0]].type.to_string());
+  }
+  return hash128(text).to_string();
+}
+
+/// "@step (f32[8, 4]), main.cpp:12": for people.
+std::string place_of(const Program& program) {
+  constexpr size_t kMost = 4;
+  std::string types;
+  for (size_t i = 0; i < program.inputs.size(); ++i) {
+    if (i == kMost) types += ", ...";
+    if (i < kMost) types += (i > 0 ? ", " : "") + program.inputs[i].type.to_string();
+  }
+  std::string out = fmt::format("@{} ({})", program.name, types);
+  for (const SourceLocation& location : program.locations) {
+    if (location) return fmt::format("{} at {}", out, location.to_string());
+  }
+  return out;
 }
 
 }  // namespace
@@ -82,7 +134,16 @@ void submit_on_gpus(const Mesh& mesh, std::span<const PreparedCall> calls,
 struct MeshExecutable::Impl {
   Mesh mesh;
   std::shared_ptr<const Program> program;
-  std::vector<Executable> parts;  // of each device
+  std::vector<Executable> parts;  // of each device; empty handles for those of other processes
+  std::string identity, place;    // where several processes run it
+  mutable std::atomic<bool> agreed{false};  // they run the same
+
+  Impl(Mesh m, std::shared_ptr<const Program> p, std::vector<Executable> e)
+      : mesh(std::move(m)), program(std::move(p)), parts(std::move(e)) {
+    if (!mesh.state()->ranks) return;
+    identity = identity_of(*program);
+    place = place_of(*program);
+  }
 };
 
 MeshExecutable MeshExecutable::load(std::shared_ptr<const Program> program, const Mesh& mesh) {
@@ -93,6 +154,10 @@ MeshExecutable MeshExecutable::load(std::shared_ptr<const Program> program, cons
                        program->name, axis.name, axis.size, mesh.to_string()));
   std::vector<Executable> parts;
   for (size_t device = 0; device < mesh.size(); ++device) {
+    if (!mesh.is_local(device)) {
+      parts.emplace_back();
+      continue;
+    }
     const std::vector<int64_t> all = places_of(mesh.axes(), static_cast<int64_t>(device));
     std::vector<int64_t> places;
     for (const MeshAxis& axis : program->mesh) {
@@ -102,54 +167,81 @@ MeshExecutable MeshExecutable::load(std::shared_ptr<const Program> program, cons
     parts.push_back(load_on_mesh(program, mesh.devices()[device], std::move(places)));
   }
   MeshExecutable out;
-  out.impl_ = std::make_shared<const Impl>(Impl{mesh, std::move(program), std::move(parts)});
+  out.impl_ = std::make_shared<const Impl>(mesh, std::move(program), std::move(parts));
   return out;
 }
 
 const Executable& MeshExecutable::on(size_t device) const { return impl_->parts.at(device); }
+const Program& MeshExecutable::program() const { return *impl_->program; }
 
 std::vector<std::vector<Array>> MeshExecutable::run(
     std::span<const std::vector<Array>> arguments) const {
   const std::vector<Device>& devices = impl_->mesh.devices();
+  Ranks* const ranks = impl_->mesh.state()->ranks;
+  if (ranks) ranks->check();
   const bool on_host = devices[0].kind() == DeviceKind::Cpu;
-  std::vector<std::shared_ptr<Together>> together =
-      on_host ? meet_on_host(impl_->mesh.axes(), devices, impl_->program->mesh)
-              : begin_on_gpus(impl_->mesh, impl_->program->mesh);
-  for (size_t device = 0; device < devices.size(); ++device) {
-    WorkQueue& queue = on_host ? Registry::get().driver(devices[device]).queue()
-                               : *impl_->mesh.state()->crew[device];
-    if (!queue.has_worker())
-      fail(codes::kNoThread,
-           fmt::format("there is no thread to be had for {}", devices[device].name()));
-  }
+  std::vector<size_t> places;  // of this process
+  for (size_t place = 0; place < devices.size(); ++place)
+    if (impl_->mesh.is_local(place)) places.push_back(place);
 
-  std::vector<PreparedCall> calls;
+  std::vector<Part> parts;
+  std::vector<std::shared_ptr<Together>> together;
+  uint64_t number = 0;
   size_t submitted = 0;
+  // Before anything is submitted a failure is this process's own affair, unless others will submit
+  // what this one cannot.
+  const auto told = [&](auto&& body) {
+    try {
+      body();
+    } catch (const Error& error) {
+      if (ranks && error.kind() != ErrorKind::InvalidArgument)
+        ranks->fail_all(CapturedError::current());
+      throw;
+    }
+  };
   try {
-    for (size_t device = 0; device < devices.size(); ++device)
-      calls.push_back(prepare_call(impl_->parts[device], arguments[device], together[device]));
+    told([&] {
+      for (const size_t place : places) {
+        if (on_host) check_worker(Registry::get().driver(devices[place]).queue(), devices[place]);
+        parts.push_back({place, prepare_call(impl_->parts[place], arguments[place])});
+      }
+    });
     const std::lock_guard lock(submission_mutex());
-    for (const PreparedCall& call : calls) check_arguments(call);
+    for (const Part& part : parts) check_arguments(part.call);
+    told([&] {
+      if (ranks) {
+        number = ranks->begin_call(impl_->identity, impl_->place, !impl_->agreed);
+        impl_->agreed = true;
+      }
+      together = on_host ? meet_on_host(impl_->mesh.axes(), devices, ranks, impl_->program->mesh)
+                         : begin_on_gpus(impl_->mesh, impl_->program->mesh);
+    });
+    for (const Part& part : parts) join_call(part.call, together[part.place]);
     if (on_host) {
-      for (const PreparedCall& call : calls) {
-        submit_call(call);
+      for (const Part& part : parts) {
+        submit_call(part.call);
         ++submitted;
       }
     } else {
-      submitted = calls.size();
-      submit_on_gpus(impl_->mesh, calls, together);
+      submitted = parts.size();
+      submit_on_gpus(impl_->mesh, parts, together);
+    }
+    if (ranks) {
+      std::vector<std::shared_ptr<Work>> works;
+      for (const Part& part : parts) works.push_back(part.call.work);
+      ranks->note_work(number, std::move(works));
     }
   } catch (...) {
     // Parts that are under way shall not wait for those that will never be.
     const CapturedError why = CapturedError::current();
-    for (size_t device = submitted; device < calls.size(); ++device) {
-      together[device]->give_up(why);
-      drop_call(calls[device]);
+    for (size_t i = submitted; i < parts.size(); ++i) {
+      if (!together.empty()) together[parts[i].place]->give_up(why);
+      drop_call(parts[i].call);
     }
     throw;
   }
-  std::vector<std::vector<Array>> results;
-  for (PreparedCall& call : calls) results.push_back(std::move(call.results));
+  std::vector<std::vector<Array>> results(devices.size());
+  for (Part& part : parts) results[part.place] = std::move(part.call.results);
   return results;
 }
 

@@ -20,10 +20,13 @@ class MeshExecutable {
 
   /// One execution on all devices: the results of each for the arguments of each. Memory is taken
   /// on all of them before anything is submitted to any, so that ResourceExhausted leaves all
-  /// arguments as they were. Calls of several threads queue in one order on all devices.
+  /// arguments as they were. Calls of several threads queue in one order on all devices. Those of
+  /// places of other processes have neither arguments nor results. There all processes call it; a
+  /// failure in one is the call's in all, and what they donated is lost.
   std::vector<std::vector<Array>> run(std::span<const std::vector<Array>> arguments) const;
 
-  const Executable& on(size_t device) const;  ///< its part there
+  const Executable& on(size_t device) const;  ///< its part there, in this process
+  const Program& program() const;
   explicit operator bool() const { return impl_ != nullptr; }
 
  private:

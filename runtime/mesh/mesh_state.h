@@ -20,11 +20,17 @@ inline constexpr Code kBadSharding{"bad-sharding", ErrorKind::InvalidArgument,
                                    "An array cannot be spread over the mesh in this way."};
 inline constexpr Code kSpreadArray{"spread-array", ErrorKind::InvalidArgument,
                                    "An array that is spread over a mesh was used as one device's."};
+inline constexpr Code kRemoteShard{"remote-shard", ErrorKind::InvalidArgument,
+                                   "Values were read that are in another process."};
 }  // namespace codes
+
+class Ranks;
 
 struct Mesh::State {
   std::vector<MeshAxis> axes;
   std::vector<Device> devices;
+  Ranks* ranks = nullptr;  ///< whose devices these are, each having the same number; null: all ours
+  int rank_of(size_t place) const;  ///< 0 where all are ours
   // Of devices with queues of their own, GPUs; made when first needed.
   std::mutex mutex;
   std::unique_ptr<DeviceLinks> links;            ///< how they do things together
@@ -37,13 +43,13 @@ struct Array::Spread {
   Sharding sharding;
   DType dtype = DType::F32;
   std::vector<int64_t> shape;  ///< of the whole
-  std::vector<Array> shards;   ///< of each device
+  std::vector<Array> shards;   ///< of each device; empty handles for those of other processes
 };
 
-/// The whole, row-major.
+/// The whole, row-major. Throws kRemoteShard if no device of this process has some of it.
 void gather_to_host(const Array::Spread& spread, std::span<std::byte> out);
 
-/// Array over `mesh` of these shards, all of one type.
+/// Array over `mesh` of these shards, all of one type; of other processes' devices empty handles.
 Array spread_array(const Mesh& mesh, const Sharding& sharding, std::vector<Array> shards);
 
 }  // namespace braze

@@ -11,6 +11,7 @@
 #include "braze/device.h"
 #include "ir/program/program.h"
 #include "runtime/execution/captured_error.h"
+#include "runtime/execution/work_queue.h"
 
 namespace braze {
 
@@ -30,6 +31,8 @@ class Together {
   /// Does one collective; all devices of the group along the axis do the same ones in the same
   /// order. Throws if another part of the call has failed.
   virtual void run(const CollectiveArguments& arguments) = 0;
+  /// What comes out about it after it was put into the device's own queue; null: nothing does.
+  virtual std::shared_ptr<Verdict> verdict() { return nullptr; }
   /// This part has failed, or will never run: the others shall not wait for it. By any thread.
   virtual void give_up(const CapturedError& why) noexcept = 0;
 };
@@ -42,10 +45,13 @@ class DeviceLinks {
   virtual std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) = 0;
 };
 
+class Ranks;
+
 /// The parts of one call on devices whose memory is the host's: each is executed by a thread of its
-/// own, which waits for the others. `mesh` and `devices` as in a Mesh.
+/// own, which waits for the others. `mesh`, `devices` and `ranks` as in a Mesh; null for places of
+/// other processes, with which MPI exchanges what is to go there.
 std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> mesh,
-                                                    std::span<const Device> devices,
+                                                    std::span<const Device> devices, Ranks* ranks,
                                                     std::span<const MeshAxis> axes);
 
 }  // namespace braze

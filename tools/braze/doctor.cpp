@@ -18,6 +18,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/io/signature.h"
 #include "runtime/profile/speeds.h"
+#include "runtime/ranks/mpi.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/cache.h"
 #include "tools/braze/command.h"
@@ -130,6 +131,12 @@ void add_gpus(std::vector<Fact>& facts) {
                                : "none: built without its headers (CUDA toolkit, or the wheel "
                                  "nvidia-nvtx)"});
   facts.push_back({"NCCL", nccl_text()});
+  const std::vector<std::string> plugins = mpi_plugins();
+  facts.push_back({"MPI", plugins.empty()
+                              ? std::string("none: no plugin is built; `tools/setup.sh --mpi` "
+                                            "installs what it needs")
+                              : "plugins " + join(plugins, ", ",
+                                                  [](const std::string& file) { return file; })});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(

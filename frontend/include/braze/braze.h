@@ -26,6 +26,7 @@
 #include "braze/package.h"
 #include "braze/quantized.h"
 #include "braze/random.h"
+#include "braze/ranks.h"
 #include "braze/spmd.h"
 #include "braze/stream.h"
 #include "braze/tensor.h"

@@ -41,6 +41,7 @@ class CudaDriver : public DeviceDriver {
                  const Rows& rows) override;
   StreamRef make_stream(std::optional<void*> foreign) override;
   void* main_stream() const override { return context_->work(); }
+  const CudaContext& context() const { return *context_; }
   std::shared_ptr<Fence> fence(DeviceStream* stream) override;
   void wait_for(DeviceStream* stream, Fence& fence) override;
   void wait_for_native(DeviceStream* stream, void* event) override;

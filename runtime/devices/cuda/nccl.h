@@ -45,8 +45,8 @@ std::vector<std::string> nccl_in_site_packages();
 
 }  // namespace cuda
 
-/// How these GPUs, the devices of a mesh, do collectives. Throws kNoNccl.
+/// How these GPUs, the devices of a mesh, do collectives. `ranks` as in a Mesh. Throws kNoNccl.
 std::unique_ptr<DeviceLinks> make_nccl_links(std::span<const MeshAxis> mesh,
-                                             std::span<const Device> devices);
+                                             std::span<const Device> devices, Ranks* ranks);
 
 }  // namespace braze

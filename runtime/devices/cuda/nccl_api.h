@@ -8,6 +8,9 @@
 namespace braze::cuda {
 
 using ncclComm_t = struct ncclComm*;
+struct ncclUniqueId {
+  char internal[128];
+};
 enum ncclResult_t : unsigned {};
 enum ncclDataType_t : unsigned {};
 enum ncclRedOp_t : unsigned {};

@@ -1,11 +1,16 @@
-// nccl_links.cpp — collectives of the GPUs of this process, in the main stream of each.
+// nccl_links.cpp — collectives of the GPUs of this process, and of others, in the main stream of
+// each.
 #include <algorithm>
+#include <atomic>
 #include <mutex>
+#include <optional>
 
 #include "ir/graph/shards.h"
 #include "ir/support/text.h"
+#include "runtime/devices/cuda/cuda_driver.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/devices/registry.h"
+#include "runtime/ranks/ranks.h"
 
 namespace braze {
 
@@ -13,8 +18,7 @@ namespace cuda {
 
 namespace {
 
-void check(ncclResult_t result, std::string_view what) {
-  if (result == ncclSuccess) return;
+std::string result_text(ncclResult_t result) {
   const auto name = [&]() -> std::string_view {
 #define VALUE(type, value, number)                  \
   if constexpr (std::is_same_v<type, ncclResult_t>) \
@@ -22,15 +26,22 @@ void check(ncclResult_t result, std::string_view what) {
 #include "runtime/devices/cuda/nccl.def"
     return "an unknown error";
   }();
-  fail(codes::kNccl,
-       fmt::format("NCCL: {} fails: {} ({})", what, name, static_cast<unsigned>(result)),
+  return fmt::format("{} ({})", name, static_cast<unsigned>(result));
+}
+
+[[noreturn]] void fail_nccl(const std::string& message) {
+  fail(codes::kNccl, fmt::format("NCCL: {}", message),
        {.location = {}, .node = "", .fix = "NCCL_DEBUG=WARN makes NCCL say more"});
+}
+
+void check(ncclResult_t result, std::string_view what) {
+  if (result != ncclSuccess) fail_nccl(fmt::format("{} fails: {}", what, result_text(result)));
 }
 
 /// One communicator a device for one group along one axis.
 struct GroupComms {
-  std::vector<int64_t> members;  // devices of the mesh
-  std::vector<ncclComm_t> comms;
+  std::vector<int64_t> members;   // devices of the mesh
+  std::vector<ncclComm_t> comms;  // null for devices of other processes
 };
 
 /// The communicators of a mesh. They live until one part of a call fails, for whoever waits for
@@ -38,19 +49,21 @@ struct GroupComms {
 /// They are not destroyed at the end of the process, where NCCL's own end may have come before.
 class Communicators {
  public:
-  Communicators(std::span<const MeshAxis> mesh, std::span<const Device> devices) {
-    for (const MeshAxis& axis : mesh) {
+  Communicators(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks) {
+    // All ranks make the communicators of a mesh at the same call, so that they count them alike.
+    static uint64_t made = 0;
+    if (ranks) ++made;
+    for (size_t k = 0; k < mesh.size(); ++k) {
+      const MeshAxis& axis = mesh[k];
       std::vector<GroupComms>& groups = by_axis_.emplace_back();
       for (int64_t device = 0; device < static_cast<int64_t>(devices.size()); ++device) {
         GroupComms group{group_of(mesh, axis.name, device), {}};
         if (group.members[0] != device) continue;
-        std::vector<int> indices;
-        for (const int64_t member : group.members)
-          indices.push_back(devices[static_cast<size_t>(member)].index());
-        group.comms.resize(indices.size());
-        check(nccl().api->comm_init_all(group.comms.data(), static_cast<int>(indices.size()),
-                                        indices.data()),
-              fmt::format("connecting {} GPUs along {}", indices.size(), axis.name));
+        group.comms.resize(group.members.size());
+        if (ranks)
+          join(group, devices, *ranks, fmt::format("nccl-{}-{}-{}", made, k, device), axis.name);
+        else
+          make(group, devices, axis.name);
         groups.push_back(std::move(group));
       }
     }
@@ -74,7 +87,8 @@ class Communicators {
     why_ = why;
     for (const auto& groups : by_axis_)
       for (const GroupComms& group : groups)
-        for (const ncclComm_t comm : group.comms) nccl().api->comm_abort(comm);
+        for (const ncclComm_t comm : group.comms)
+          if (comm) nccl().api->comm_abort(comm);
   }
   bool aborted() {
     const std::lock_guard lock(mutex_);
@@ -85,12 +99,81 @@ class Communicators {
     const std::lock_guard lock(mutex_);
     if (aborted_) why_.rethrow();
   }
+  /// Throws what NCCL has found out about devices of other processes.
+  void refuse_if_broken() {
+    const std::lock_guard lock(mutex_);
+    if (aborted_) return;
+    for (const auto& groups : by_axis_)
+      for (const GroupComms& group : groups)
+        for (const ncclComm_t comm : group.comms) {
+          ncclResult_t found = ncclSuccess;
+          if (!comm || nccl().api->comm_get_async_error(comm, &found) != ncclSuccess) continue;
+          if (found != ncclSuccess && found != ncclInProgress)
+            fail_nccl(fmt::format("a GPU of another process has failed, or is out of reach: {}",
+                                  result_text(found)));
+        }
+  }
 
  private:
+  /// All devices are of this process.
+  static void make(GroupComms& group, std::span<const Device> devices, const std::string& axis) {
+    std::vector<int> indices;
+    for (const int64_t member : group.members)
+      indices.push_back(devices[static_cast<size_t>(member)].index());
+    check(nccl().api->comm_init_all(group.comms.data(), static_cast<int>(indices.size()),
+                                    indices.data()),
+          fmt::format("connecting {} GPUs along {}", indices.size(), axis));
+  }
+
+  /// Some are; the process of the first one gives the group its id, under `name`.
+  static void join(GroupComms& group, std::span<const Device> devices, Ranks& ranks,
+                   const std::string& name, const std::string& axis) {
+    const NcclApi& api = *nccl().api;
+    const int64_t share = static_cast<int64_t>(devices.size()) / ranks.count();
+    const auto rank_of = [&](int64_t device) { return static_cast<int>(device / share); };
+    const auto is_here = [&](int64_t device) { return rank_of(device) == ranks.rank(); };
+    if (std::ranges::none_of(group.members, is_here)) return;
+    const std::string text = ranks.share(name, rank_of(group.members[0]), [&] {
+      ncclUniqueId made{};
+      check(api.get_unique_id(&made), "making the id of a group");
+      return std::string(made.internal, sizeof made.internal);
+    });
+    ncclUniqueId id{};
+    std::copy_n(text.data(), std::min(text.size(), sizeof id.internal), id.internal);
+    const std::string what = fmt::format("connecting {} GPUs along {} of {} processes",
+                                         group.members.size(), axis, ranks.count());
+    check(api.group_start(), what);
+    for (size_t place = 0; place < group.members.size(); ++place) {
+      if (!is_here(group.members[place])) continue;
+      const Device& device = devices[static_cast<size_t>(group.members[place])];
+      const auto& driver = static_cast<CudaDriver&>(Registry::get().driver(device));
+      const CudaContext::Scope scope(driver.context());
+      check(api.comm_init_rank(&group.comms[place], static_cast<int>(group.members.size()), id,
+                               static_cast<int>(place)),
+            what);
+    }
+    check(api.group_end(), what);
+  }
+
   std::vector<std::vector<GroupComms>> by_axis_;  // of the mesh
   std::mutex mutex_;
   bool aborted_ = false;
   CapturedError why_;
+};
+
+/// That the communicators were there to the end.
+class NcclVerdict : public Verdict {
+ public:
+  explicit NcclVerdict(std::shared_ptr<Communicators> comms) : comms_(std::move(comms)) {}
+  void confirm() override {
+    if (settled_) return;
+    comms_->refuse_if_aborted();
+    settled_ = true;
+  }
+
+ private:
+  const std::shared_ptr<Communicators> comms_;
+  std::atomic<bool> settled_{false};
 };
 
 ncclDataType_t type_for_sums(DType dtype) {
@@ -145,8 +228,9 @@ class NcclPart : public Together {
     ncclComm_t comm = nullptr;
     size_t place = 0, count = 1;
   };
-  NcclPart(std::shared_ptr<Communicators> comms, DeviceDriver& driver, std::vector<Seat> seats)
-      : comms_(std::move(comms)), driver_(driver), seats_(std::move(seats)) {}
+  NcclPart(std::shared_ptr<Communicators> comms, DeviceDriver& driver, std::vector<Seat> seats,
+           Ranks* ranks)
+      : comms_(std::move(comms)), driver_(driver), seats_(std::move(seats)), ranks_(ranks) {}
 
   void run(const CollectiveArguments& a) override {
     if (a.count == 0) return;
@@ -193,42 +277,77 @@ class NcclPart : public Together {
     }
   }
 
-  void give_up(const CapturedError& why) noexcept override { comms_->abort(why); }
+  std::shared_ptr<Verdict> verdict() override {
+    // What fails within the process does so before anybody has results.
+    if (!ranks_ || !comms_) return nullptr;
+    return std::make_shared<NcclVerdict>(comms_);
+  }
+
+  void give_up(const CapturedError& why) noexcept override {
+    if (ranks_) ranks_->fail_all(why);
+    if (comms_) comms_->abort(why);
+  }
 
  private:
   const std::shared_ptr<Communicators> comms_;
   DeviceDriver& driver_;
   const std::vector<Seat> seats_;  // along each of the program's axes
+  Ranks* const ranks_;             // null: all GPUs are of this process
 };
 
 class NcclLinks : public DeviceLinks {
  public:
-  NcclLinks(std::span<const MeshAxis> mesh, std::span<const Device> devices)
-      : mesh_(mesh.begin(), mesh.end()), devices_(devices.begin(), devices.end()) {}
+  NcclLinks(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks)
+      : mesh_(mesh.begin(), mesh.end()), devices_(devices.begin(), devices.end()), ranks_(ranks) {}
+  ~NcclLinks() override {
+    if (watched_) ranks_->forget(*watched_);
+  }
 
   std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) override {
     const std::lock_guard lock(mutex_);
-    if (!axes.empty() && (!comms_ || comms_->aborted()))
-      comms_ = std::make_shared<Communicators>(mesh_, devices_);
-    std::vector<std::shared_ptr<Together>> parts;
+    if (!axes.empty() && (!comms_ || comms_->aborted())) connect();
+    std::vector<std::shared_ptr<Together>> parts(devices_.size());
     for (size_t device = 0; device < devices_.size(); ++device) {
+      if (!is_here(device)) continue;
       std::vector<NcclPart::Seat> seats;
       for (const MeshAxis& axis : axes) {
         const auto k = static_cast<size_t>(std::ranges::find(mesh_, axis) - mesh_.begin());
         const auto [group, place] = comms_->seat(k, static_cast<int64_t>(device));
         seats.push_back({group->comms[place], place, group->comms.size()});
       }
-      parts.push_back(std::make_shared<NcclPart>(comms_, Registry::get().driver(devices_[device]),
-                                                 std::move(seats)));
+      parts[device] = std::make_shared<NcclPart>(comms_, Registry::get().driver(devices_[device]),
+                                                 std::move(seats), ranks_);
     }
     return parts;
   }
 
  private:
+  bool is_here(size_t device) const {
+    if (!ranks_) return true;
+    const size_t share = devices_.size() / static_cast<size_t>(ranks_->count());
+    return device / share == static_cast<size_t>(ranks_->rank());
+  }
+
+  void connect() {
+    comms_ = std::make_shared<Communicators>(mesh_, devices_, ranks_);
+    if (!ranks_ || watched_) return;
+    watched_ =
+        ranks_->watch({.end = [comms = comms_](const CapturedError& why) { comms->abort(why); },
+                       .look = [comms = comms_] { comms->refuse_if_broken(); }});
+    try {
+      ranks_->check();  // they may have failed just before
+    } catch (const Error&) {
+      comms_->abort(CapturedError::current());
+      throw;
+    }
+  }
+
   const std::vector<MeshAxis> mesh_;
   const std::vector<Device> devices_;
+  Ranks* const ranks_;  // null: all GPUs are of this process
   std::mutex mutex_;
   std::shared_ptr<Communicators> comms_;
+  std::optional<Ranks::Handle> watched_;
 };
 
 }  // namespace
@@ -236,13 +355,13 @@ class NcclLinks : public DeviceLinks {
 }  // namespace cuda
 
 std::unique_ptr<DeviceLinks> make_nccl_links(std::span<const MeshAxis> mesh,
-                                             std::span<const Device> devices) {
+                                             std::span<const Device> devices, Ranks* ranks) {
   if (!cuda::nccl().api)
     fail(codes::kNoNccl, fmt::format("GPUs cannot work together here: {}", cuda::nccl().missing),
          {.location = {},
           .node = "",
           .fix = "each GPU alone works, and so do meshes of CPU devices"});
-  return std::make_unique<cuda::NcclLinks>(mesh, devices);
+  return std::make_unique<cuda::NcclLinks>(mesh, devices, ranks);
 }
 
 }  // namespace braze

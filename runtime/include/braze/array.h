@@ -105,7 +105,8 @@ class Array {
   /// not divide the extent that it cuts.
   Array to(const Mesh& mesh, const Sharding& sharding) const;
   bool is_spread() const { return spread_ != nullptr; }  ///< over a mesh
-  /// What the devices of the mesh have, in their order; of an array on one device: itself.
+  /// What the devices of the mesh have, those of this process, in their order; of an array on one
+  /// device: itself.
   std::vector<Array> shards() const;
   /// How it is spread over its mesh; replicated if it is on one device.
   const Sharding& sharding() const;

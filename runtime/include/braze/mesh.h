@@ -24,16 +24,21 @@ namespace braze {
 /// fastest. A cheap handle.
 class Mesh {
  public:
-  /// The first devices of the kind of `default_device()`, as many as the axes have places.
-  /// InvalidArgument, with the way to more, if there are too few, or if an axis has no name, no
-  /// device, or the name of another.
+  /// The first devices of the kind of `default_device()`, as many as the axes have places: of this
+  /// process, or where several run the program (ranks.h), of each the same number, those of rank 0
+  /// first. InvalidArgument, with the way to more, if there are too few, or if an axis has no name,
+  /// no device, or the name of another.
   explicit Mesh(std::vector<MeshAxis> axes);
-  /// These devices; InvalidArgument also for another number of them, for one twice, and for devices
-  /// that do not run the same code.
+  /// These devices of this process; InvalidArgument also for another number of them, for one twice,
+  /// and for devices that do not run the same code.
   Mesh(std::vector<MeshAxis> axes, std::vector<Device> devices);
 
-  const std::vector<MeshAxis>& axes() const;        ///< as they were given
-  const std::vector<Device>& devices() const;       ///< one for each place
+  const std::vector<MeshAxis>& axes() const;  ///< as they were given
+  /// One for each place. Of a place of another process: the one of this process at the same place
+  /// among its own.
+  const std::vector<Device>& devices() const;
+  bool is_local(size_t place) const;                ///< whether this process has the device there
+  bool is_local() const;                            ///< whether it has all of them
   size_t size() const { return devices().size(); }  ///< of all places
   /// The number of devices along an axis. InvalidArgument, with the axes there are, for no axis.
   int64_t size(std::string_view axis) const;

@@ -1,6 +1,7 @@
 #include "tests/runtime/cuda/fake_cuda.h"
 
 #include <algorithm>
+#include <chrono>
 #include <cstdlib>
 #include <cstring>
 #include <deque>
@@ -8,6 +9,7 @@
 #include <memory>
 #include <mutex>
 #include <set>
+#include <thread>
 #include <utility>
 #include <vector>
 
@@ -44,8 +46,9 @@ struct CUstream_st {
   CUgraph capture = nullptr;
   std::deque<std::function<CUresult()>> pending = {};
   uint64_t done = 0;
+  bool busy = false;  // a thread does the next thing, and has left the driver to wait for something
   bool destroyed = false;
-  uint64_t issued() const { return done + pending.size(); }
+  uint64_t issued() const { return done + busy + pending.size(); }
 };
 
 struct CUevent_st {
@@ -146,13 +149,19 @@ CUstream existing(CUstream stream) {
 
 CUresult run(CUstream stream, uint64_t position) {
   while (stream->done < position) {
+    if (stream->busy) {
+      braze::test::fake_leave(std::chrono::microseconds(50));
+      continue;
+    }
     const auto next = std::move(stream->pending.front());
     stream->pending.pop_front();
-    ++stream->done;
+    stream->busy = true;
     CUresult& fault = stream->context->fault;
-    if (fault != CUDA_SUCCESS) continue;
-    const CUresult result = next();  // which may run, and fault, another stream
+    // It may run, and fault, another stream.
+    const CUresult result = fault == CUDA_SUCCESS ? next() : CUDA_SUCCESS;
     if (fault == CUDA_SUCCESS) fault = result;
+    stream->busy = false;
+    ++stream->done;
   }
   return stream->context->fault;
 }
@@ -690,6 +699,7 @@ std::optional<ncclResult_t> fake_nccl_failure(const std::string& kind) {
   return static_cast<ncclResult_t>(failure->second.result);
 }
 
+int fake_current_device() { return here() ? here()->device : -1; }
 int fake_device_of(CUstream stream) { return stream->context->device; }
 bool fake_is_device(const void* data, size_t size) { return is_device(data, size); }
 uint64_t fake_issued(CUstream stream) { return stream->issued(); }
@@ -702,6 +712,12 @@ void fake_push(CUstream stream, std::function<bool()> action) {
 }
 
 void fake_run(CUstream stream, uint64_t position) { run(stream, position); }
+
+void fake_leave(std::chrono::microseconds nap) {
+  mutex.unlock();
+  std::this_thread::sleep_for(nap);
+  mutex.lock();
+}
 
 }  // namespace braze::test
 

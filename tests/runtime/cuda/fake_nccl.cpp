@@ -2,11 +2,23 @@
 // happens when the first of its devices comes to it, and then for all of them, which are brought
 // there: as late as it may. That a device waits for one that another never called, that two devices
 // call different ones, and that a stream is not the communicator's are counted as misuse.
+//
+// Processes meet in a folder, whose name is the group's id. What a device brings along stands there
+// in a file TURN.RANK, from when the operation is issued; the others wait for it when they come to
+// theirs.
+#include <stdlib.h>
+
 #include <algorithm>
+#include <atomic>
+#include <chrono>
 #include <cstdint>
+#include <cstdio>
 #include <cstring>
+#include <fstream>
+#include <iterator>
 #include <map>
 #include <memory>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -35,7 +47,8 @@ struct Operation {
 /// What all communicators of one group share.
 struct World {
   int size = 0;
-  bool aborted = false;
+  std::atomic<bool> aborted = false;
+  std::string folder;  // empty: all are in this process
   struct Turn {
     std::map<int, Operation> parts;  // by rank
     bool done = false;
@@ -174,6 +187,130 @@ void do_all(World& world, uint64_t turn) {
   }
 }
 
+// ---- Several processes ------------------------------------------------------------------------
+
+/// What a device brings to a turn, as bytes.
+struct Brought {
+  char kind[16] = {};
+  size_t count = 0;
+  ncclDataType_t dtype{};
+  ncclRedOp_t op{};
+  int root = 0;
+};
+
+std::string file_of(const World& world, uint64_t turn, int rank) {
+  return world.folder + "/" + std::to_string(turn) + "." + std::to_string(rank);
+}
+
+void write_file(const std::string& file, const std::string& bytes) {
+  std::ofstream(file + ".draft", std::ios::binary) << bytes;
+  std::rename((file + ".draft").c_str(), file.c_str());
+}
+
+std::optional<std::string> read_file(const std::string& file) {
+  std::ifstream in(file, std::ios::binary);
+  if (!in) return std::nullopt;
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// Of messages: those to each rank in turn, one after the other.
+void publish(World& world, uint64_t turn, int rank, const Operation& part) {
+  Brought head{{}, part.count, part.dtype, part.op, part.root};
+  part.kind.copy(head.kind, sizeof head.kind - 1);
+  std::string bytes(reinterpret_cast<const char*>(&head), sizeof head);
+  if (part.kind == "messages") {
+    for (int to = 0; to < world.size; ++to)
+      for (const Message& m : messages[{&world, turn}][rank])
+        if (m.is_send && m.peer == to) bytes.append(static_cast<const char*>(m.from), m.bytes);
+  } else {
+    const bool scatters = part.kind == "reduce_scatter";
+    bytes.append(
+        static_cast<const char*>(part.from),
+        part.count * size_of_type(part.dtype) * static_cast<size_t>(scatters ? world.size : 1));
+  }
+  write_file(file_of(world, turn, rank), bytes);
+}
+
+/// Where the messages from one rank to another begin in what the first one brought: all ranks send
+/// alike, to the same places counted from their own.
+bool take_messages(World& world, uint64_t turn, int rank, const std::vector<std::string>& brought) {
+  auto& mine = messages[{&world, turn}][rank];
+  const auto n = static_cast<size_t>(world.size);
+  for (const Message& m : mine) {
+    if (m.is_send) continue;
+    const std::string& theirs = brought[static_cast<size_t>(m.peer)];
+    const size_t all = theirs.size() - sizeof(Brought);
+    // Either one message in all, or one to each rank.
+    const size_t begin =
+        sizeof(Brought) + (all == m.bytes ? 0 : static_cast<size_t>(rank) * m.bytes);
+    if (all != m.bytes && all != n * m.bytes) return false;
+    std::memcpy(m.to, theirs.data() + begin, m.bytes);
+  }
+  messages[{&world, turn}].erase(rank);
+  return true;
+}
+
+/// A device's part in a group of several processes.
+bool do_own(World& world, uint64_t turn, int rank, const Operation& own) {
+  std::vector<std::string> brought;
+  for (int other = 0; other < world.size; ++other) {
+    std::optional<std::string> bytes;
+    while (!(bytes = read_file(file_of(world, turn, other)))) {
+      if (world.aborted) return true;
+      fake_leave(std::chrono::microseconds(200));
+    }
+    brought.push_back(std::move(*bytes));
+  }
+  // All have been at the turn before.
+  if (turn > 0) std::remove(file_of(world, turn - 1, rank).c_str());
+  std::vector<Operation> parts;
+  for (const std::string& bytes : brought) {
+    Brought head;
+    std::memcpy(&head, bytes.data(), sizeof head);
+    if (head.kind != own.kind || head.count != own.count || head.dtype != own.dtype ||
+        head.op != own.op || head.root != own.root) {
+      fake_misuse("processes that do different things together: " + own.kind + ", " + head.kind);
+      return false;
+    }
+    parts.push_back(own);
+    parts.back().from = bytes.data() + sizeof head;
+  }
+  const size_t bytes = own.count * size_of_type(own.dtype);
+  const auto n = static_cast<size_t>(world.size), me = static_cast<size_t>(rank);
+  char* const to = static_cast<char*>(own.to);
+  if (own.kind == "messages") return take_messages(world, turn, rank, brought);
+  const size_t size = own.kind == "all_gather" ? n * bytes : bytes;
+  if (!fake_is_device(to, size)) {
+    fake_misuse("a collective into memory that is not there");
+    return false;
+  }
+  if (own.kind == "all_reduce") {
+    std::memcpy(to, combined(parts, 0, own.count).data(), bytes);
+  } else if (own.kind == "reduce_scatter") {
+    std::memcpy(to, combined(parts, me * own.count, own.count).data(), bytes);
+  } else if (own.kind == "all_gather") {
+    for (size_t k = 0; k < n; ++k) std::memcpy(to + k * bytes, parts[k].from, bytes);
+  } else {
+    std::memcpy(to, parts[static_cast<size_t>(own.root)].from, bytes);
+  }
+  return true;
+}
+
+// Groups that this thread enters.
+thread_local std::vector<std::shared_ptr<World>> joining;
+
+ncclResult_t await_joined() {
+  constexpr int kNaps = 20000;
+  int naps = 0;
+  for (const auto& world : std::exchange(joining, {}))
+    for (int rank = 0; rank < world->size; ++rank)
+      while (!read_file(world->folder + "/joined." + std::to_string(rank))) {
+        if (++naps > kNaps) return ncclSystemError;
+        fake_leave(std::chrono::milliseconds(1));
+      }
+  return ncclSuccess;
+}
+
 ncclResult_t issue(ncclComm_t comm, Operation part) {
   const FakeLock lock;
   if (const auto failure = fake_nccl_failure(part.kind)) return *failure;
@@ -182,6 +319,14 @@ ncclResult_t issue(ncclComm_t comm, Operation part) {
   if (fake_device_of(part.stream) != comm->device) fake_misuse("a communicator of another device");
   const uint64_t turn = comm->calls++;
   part.position = fake_issued(part.stream);
+  if (!world->folder.empty()) {
+    // What others wait for is there as soon as may be: nobody waits here for their sake.
+    const int rank = comm->rank;
+    fake_run(part.stream, part.position);
+    publish(*world, turn, rank, part);
+    fake_push(part.stream, [world, turn, rank, part] { return do_own(*world, turn, rank, part); });
+    return ncclSuccess;
+  }
   world->turns[turn].parts[comm->rank] = part;
   fake_push(part.stream, [world, turn]() -> bool {
     World::Turn& now = world->turns[turn];
@@ -221,6 +366,29 @@ EXPORTED ncclCommInitAll(ncclComm_t* comms, int count, const int* devices) {
   return ncclSuccess;
 }
 
+EXPORTED ncclGetUniqueId(ncclUniqueId* id) {
+  char folder[] = "/tmp/fake-nccl-XXXXXX";
+  if (!mkdtemp(folder)) return ncclSystemError;
+  *id = {};
+  std::memcpy(id->internal, folder, sizeof folder);
+  return ncclSuccess;
+}
+
+// Blocks, as NCCL does outside of a group; in one the group's end does.
+EXPORTED ncclCommInitRank(ncclComm_t* comm, int count, ncclUniqueId id, int rank) {
+  const FakeLock lock;
+  if (const auto failure = fake_nccl_failure("init")) return *failure;
+  static auto& worlds = *new std::map<std::string, std::shared_ptr<World>>();
+  std::shared_ptr<World>& world = worlds[id.internal];
+  if (!world) world = std::make_shared<World>();
+  world->size = count;
+  world->folder = id.internal;
+  *comm = new ncclComm{world, rank, fake_current_device()};
+  write_file(world->folder + "/joined." + std::to_string(rank), "");
+  joining.push_back(world);
+  return group_depth > 0 ? ncclSuccess : await_joined();
+}
+
 // A thread may be about to enter a call of it, which then fails: it stays to the end of the
 // process.
 EXPORTED ncclCommAbort(ncclComm_t comm) {
@@ -242,7 +410,12 @@ EXPORTED ncclGroupStart() {
 }
 
 EXPORTED ncclGroupEnd() {
-  if (--group_depth > 0 || group.empty()) return ncclSuccess;
+  if (--group_depth > 0) return ncclSuccess;
+  if (!joining.empty()) {
+    const FakeLock lock;
+    return await_joined();
+  }
+  if (group.empty()) return ncclSuccess;
   const auto all = std::exchange(group, {});
   ncclComm_t const comm = all[0].first;
   {

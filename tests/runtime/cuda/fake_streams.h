@@ -1,6 +1,7 @@
 // fake_streams.h — what the fake NCCL needs of the fake driver.
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <functional>
@@ -25,6 +26,8 @@ class FakeLock {
 void fake_misuse(std::string what);
 /// How the next call of this kind shall fail, if it shall.
 std::optional<cuda::ncclResult_t> fake_nccl_failure(const std::string& kind);
+/// Of the calling thread.
+int fake_current_device();
 int fake_device_of(cuda::CUstream stream);
 bool fake_is_device(const void* data, size_t size);
 uint64_t fake_issued(cuda::CUstream stream);
@@ -32,5 +35,7 @@ uint64_t fake_issued(cuda::CUstream stream);
 void fake_push(cuda::CUstream stream, std::function<bool()> action);
 /// Does what was put into the stream before `position`.
 void fake_run(cuda::CUstream stream, uint64_t position);
+/// Lets other threads into the driver for a while. The stream at hand is theirs no less.
+void fake_leave(std::chrono::microseconds nap);
 
 }  // namespace braze::test

@@ -1,0 +1,39 @@
+// launch.h — what the launcher of this process says of it: which of several it is, and how they
+// find each other.
+#pragma once
+
+#include <functional>
+#include <optional>
+#include <string>
+
+#include "braze/error.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kBadRanks{"bad-ranks", ErrorKind::InvalidArgument,
+                                "What is said of the processes that run a program together cannot "
+                                "be."};
+}  // namespace codes
+
+/// How a process was started.
+struct Launched {
+  enum class Meeting { Alone, Folder, Mpi };
+  Meeting meeting = Meeting::Alone;
+  int rank = 0, count = 1;   ///< Folder
+  std::string folder;        ///< Folder: new for each run
+  std::optional<int> local;  ///< the place among the processes of this host, where it is known
+  std::string launcher;      ///< "mpirun", "torchrun"; empty: nobody says
+  std::string alone;         ///< Alone, though there are others: why, and what would help
+};
+
+/// A variable of the environment, nullopt if unset or empty.
+using Variables = std::function<std::optional<std::string>(const char* name)>;
+
+/// What these variables say. `mpi_is_up`: MPI runs in this process already. Throws kBadRanks.
+Launched read_launch(const Variables& variables, bool mpi_is_up);
+
+/// Of this process, read once.
+const Launched& launched();
+
+}  // namespace braze

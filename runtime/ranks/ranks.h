@@ -1,0 +1,158 @@
+// ranks.h — this process as one of several that run a program together.
+//
+// All of them make the same calls over meshes in the same order. What one has to say to the others
+// goes over a Board. A thread of its own watches: for a rank that died or failed, for one that runs
+// something else, and for one that is late. A failure is final: who has seen what of the call that
+// failed cannot be known, so from then on every call over several processes throws it. Devices, and
+// meshes within the process, go on.
+#pragma once
+
+#include <atomic>
+#include <chrono>
+#include <cstdint>
+#include <deque>
+#include <functional>
+#include <list>
+#include <memory>
+#include <mutex>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <thread>
+#include <vector>
+
+#include "braze/error.h"
+#include "ir/support/condition_variable.h"
+#include "runtime/execution/captured_error.h"
+#include "runtime/execution/work_queue.h"
+#include "runtime/ranks/board.h"
+
+namespace braze {
+
+namespace codes {
+inline constexpr Code kRankLost{"rank-lost", ErrorKind::Device,
+                                "A process of those that run a program together is gone."};
+inline constexpr Code kRankFailed{"rank-failed", ErrorKind::Device,
+                                  "A call failed in another of the processes that run a program "
+                                  "together."};
+inline constexpr Code kRanksDiffer{"ranks-differ", ErrorKind::InvalidArgument,
+                                   "The processes that run a program together do different "
+                                   "things."};
+}  // namespace codes
+
+/// "rank 2", "ranks 1 and 3".
+std::string ranks_text(std::span<const int> ranks);
+
+/// How long one waits for others: who is late is named after BRAZE_RANK_LATE seconds, and given up
+/// after BRAZE_RANK_LIMIT.
+class Patience {
+ public:
+  explicit Patience(std::string what) : what_(std::move(what)) {}
+  /// These are still to come. Throws kRankLost if they are given up.
+  void note(std::span<const int> missing);
+  /// The same, and sleeps a little.
+  void spend(std::span<const int> missing);
+
+ private:
+  const std::string what_;  // that one waits for
+  const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
+  std::chrono::microseconds nap_{50};
+  bool named_ = false;
+};
+
+class Ranks {
+ public:
+  /// Those of this process, which meets them at the first call; null if it is alone. Throws if they
+  /// cannot be met.
+  static Ranks* get();
+  /// The same, but never meets them.
+  static Ranks* known() noexcept;
+
+  explicit Ranks(std::unique_ptr<Board> board);
+  ~Ranks();
+
+  int rank() const { return board_->rank(); }
+  int count() const { return board_->count(); }
+  int local_rank() const { return board_->local_rank(); }
+  int local_count() const { return board_->local_count(); }
+  Board& board() { return *board_; }
+
+  /// The texts of all ranks, each of which calls this with the same `name`, a new one each time.
+  std::vector<std::string> gather(std::string_view name, std::string_view text);
+  /// The text that `owner` gives, which all of these ranks ask for.
+  std::string share(std::string_view name, int owner, const std::function<std::string()>& make);
+
+  /// A call on a mesh of all ranks begins, before anything of it is submitted: one after the other.
+  /// `identity` is the same on all ranks that run the same; `place` tells a person what and where
+  /// that is. At the `first` call of something all ranks compare. Returns the number of the call.
+  uint64_t begin_call(std::string_view identity, std::string_view place, bool first);
+  /// What has to be done before that call is through.
+  void note_work(uint64_t call, std::vector<std::shared_ptr<Work>> works);
+
+  /// Throws if the ranks have failed.
+  void check();
+  /// Tells all ranks that this one has failed.
+  void fail_all(const CapturedError& why) noexcept;
+  /// This thread waits for others; throws if the ranks have failed.
+  void pause(std::chrono::microseconds nap);
+
+  /// Something that has to end when the ranks fail, `end`, and that may know of a failure first:
+  /// `look` throws it. Both by the thread that watches.
+  struct Watched {
+    std::function<void(const CapturedError& why)> end;
+    std::function<void()> look;
+  };
+  using Handle = std::list<Watched>::iterator;
+  Handle watch(Watched watched);
+  void forget(Handle handle);
+
+  /// Says goodbye and leaves, at the end of the process.
+  void leave() noexcept;
+
+ private:
+  struct Call {
+    uint64_t number;
+    std::string identity, place;
+    std::chrono::steady_clock::time_point start;
+    bool submitted = false;
+    std::vector<std::shared_ptr<Work>> works;
+    bool done() const;
+  };
+  /// Where a rank is, as it tells others.
+  struct Position {
+    uint64_t call = 0;
+    std::string identity, place;
+  };
+
+  void serve();
+  void settle();
+  void look_around();
+  void tell_position();
+  void compare_positions();
+  std::optional<Position> position_of(int rank);
+  void fail_here(const CapturedError& why) noexcept;
+  [[noreturn]] void fail_different(uint64_t call, const std::string& mine, int other,
+                                   const std::string& theirs) const;
+
+  const std::unique_ptr<Board> board_;
+  const bool compares_always_;
+  std::mutex mutex_;
+  ConditionVariable changed_;
+  CapturedError failure_;
+  std::atomic<bool> failed_{false};
+  bool leaving_ = false;
+  Position position_;        // of the last call that began
+  uint64_t told_ = 0;        // the call that others know of
+  std::deque<Call> calls_;   // under way, the oldest first
+  std::string last_gather_;  // all have been there once they are at the next
+  std::string gathering_;    // what this rank waits for in `gather`, and since when
+  std::chrono::steady_clock::time_point gathering_since_;
+  std::optional<Patience> patience_;  // with the call that is oldest, `patient_with_`
+  uint64_t patient_with_ = 0;
+  std::mutex watched_mutex_;
+  std::list<Watched> watched_;
+  std::thread thread_;
+};
+
+}  // namespace braze

@@ -1,0 +1,341 @@
+// What each process of a test runs. Usage: rank-program SCENARIO [DEVICES_EACH]
+// On CPU devices what it runs is compiled; on GPUs, where the fake driver runs no compiled code, it
+// is made by hand. Prints one line a rank and fact, "rank R: ...", and ends with 0 if all is as the
+// scenario says.
+#include <fmt/format.h>
+#include <signal.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <iostream>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "braze/braze.h"
+#include "braze/ranks.h"
+#include "ir/graph/interpret.h"
+#include "runtime/memory/allocator.h"
+#include "tests/mesh/run.h"
+#include "tests/runtime/cuda/kernels.h"
+
+namespace braze {
+namespace {
+
+using testing::parse;
+using Values = std::vector<std::vector<HostTensor>>;
+
+constexpr int64_t kElements = 384;
+
+void say(const std::string& text) {
+  // One write, so that the lines of processes do not mix.
+  const std::string line = fmt::format("rank {}: {}\n", this_rank(), text);
+  [[maybe_unused]] const auto written = write(STDOUT_FILENO, line.data(), line.size());
+}
+
+bool on_gpus() { return default_device().kind() == DeviceKind::Cuda; }
+
+HostTensor numbers(DType dtype, std::vector<int64_t> shape, double first) {
+  HostTensor x(dtype, std::move(shape));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (dtype == DType::Bool)
+      x.set_bits(i, (i + static_cast<int64_t>(first)) % 3 == 0);
+    else if (is_floating(dtype))
+      x.set_double(i, first + 0.37 * static_cast<double>(i));
+    else
+      x.set_int(i, static_cast<int64_t>(first) + i);
+  }
+  return x;
+}
+
+// ---- y = 2 * collective(2 * x) along "data"
+// ------------------------------------------------------
+
+std::shared_ptr<const Program> made_by_hand(const Mesh& mesh, Collective what, int64_t elements,
+                                            int64_t result) {
+  test::GpuMaker m("together", {});
+  m.program->mesh = {mesh.axes()[0]};
+  const TensorType type{DType::F32, {elements}}, out{DType::F32, {result}};
+  const uint32_t x = m.input("x", type);
+  m.program->inputs[0].varying = {0};
+  const uint32_t twice = m.temporary("twice", type, 0);
+  const uint32_t all = m.temporary("all", out, 4 * elements);
+  const uint32_t y = m.output("y", out);
+  m.program->arena_bytes = 4 * elements + 4 * result;
+  m.add(x, x, twice, elements);
+  Launch& launch = m.program->launches.emplace_back();
+  launch.artifact = Launch::kCollective;
+  launch.collective = what;
+  launch.buffers = {twice, all};
+  launch.name = "all";
+  m.add(all, all, y, result);
+  return m.program;
+}
+
+std::string collective_text(const Collective& what) {
+  const std::string monoid = what.monoid == Monoid::Max   ? "max"
+                             : what.monoid == Monoid::Min ? "min"
+                                                          : "sum";
+  switch (what.kind) {
+    case CollectiveKind::AllReduce:
+      return "all_reduce " + monoid + " %a {over: data}";
+    case CollectiveKind::AllGather:
+      return "all_gather %a {over: data}";
+    case CollectiveKind::ReduceScatter:
+      return "reduce_scatter " + monoid + " %a {over: data}";
+    case CollectiveKind::BroadcastOver:
+      return fmt::format("broadcast_over %a {{over: data, root: {}}}", what.offset);
+    case CollectiveKind::Permute:
+      return fmt::format("permute %a {{over: data, shift: {}}}", what.offset);
+    case CollectiveKind::AllToAll:
+      return "all_to_all %a {over: data}";
+  }
+  return "";
+}
+
+Graph graph_of(const Mesh& mesh, Collective what, int64_t elements, int64_t result) {
+  return parse_graph(
+      fmt::format("braze 1 graph\nmesh data: {}\ngraph @together(%x: f32[{}] varying [data]) {{\n"
+                  "  %a = add %x, %x : f32[{}]\n  %b = {} : f32[{}]\n"
+                  "  %y = add %b, %b : f32[{}]\n  return %y as \"y\"\n}}\n",
+                  mesh.axes()[0].size, elements, elements, collective_text(what), result, result),
+      fmt::format("of_rank_{}.braze", this_rank()));
+}
+
+int64_t result_of(const Mesh& mesh, Collective what, int64_t elements) {
+  const int64_t n = mesh.axes()[0].size;
+  if (what.kind == CollectiveKind::AllGather) return elements * n;
+  if (what.kind == CollectiveKind::ReduceScatter) return elements / n;
+  return elements;
+}
+
+MeshExecutable load(const Mesh& mesh, Collective what, int64_t elements = kElements) {
+  const int64_t result = result_of(mesh, what, elements);
+  if (on_gpus()) return MeshExecutable::load(made_by_hand(mesh, what, elements, result), mesh);
+  return MeshExecutable::load(
+      std::make_shared<const Program>(
+          compile(graph_of(mesh, what, elements, result), mesh.devices()[0].target())),
+      mesh);
+}
+
+/// Of all places; each rank makes those of the others as well.
+Values inputs_of(const Mesh& mesh, int64_t elements, double first) {
+  Values inputs;
+  for (size_t place = 0; place < mesh.size(); ++place)
+    inputs.push_back({numbers(DType::I32, {elements}, first + 1000 * static_cast<double>(place))});
+  for (std::vector<HostTensor>& one : inputs) {
+    HostTensor floats(DType::F32, {elements});
+    for (int64_t i = 0; i < elements; ++i)
+      floats.set_double(i, static_cast<double>(one[0].get_int(i)));
+    one[0] = std::move(floats);
+  }
+  return inputs;
+}
+
+std::vector<std::vector<Array>> to_mesh(const Mesh& mesh, const Values& inputs) {
+  std::vector<std::vector<Array>> arguments(mesh.size());
+  for (size_t place = 0; place < mesh.size(); ++place)
+    for (const HostTensor& input : inputs[place])
+      if (mesh.is_local(place))
+        arguments[place].push_back(Array::from_host(input, mesh.devices()[place]));
+  return arguments;
+}
+
+/// Whether the results on this process's devices are what the interpreter says of all devices.
+bool is_right(const Mesh& mesh, const Graph& graph, const Values& inputs,
+              const std::vector<std::vector<Array>>& results) {
+  const Values wanted = interpret(graph, mesh.axes(), inputs);
+  for (size_t place = 0; place < mesh.size(); ++place) {
+    if (results[place].empty() == mesh.is_local(place)) return false;
+    for (size_t o = 0; o < results[place].size(); ++o) {
+      const HostTensor got = results[place][o].to_host();
+      if (got.shape() != wanted[place][o].shape()) return false;
+      // Whole numbers of few digits, and sums of few: exact.
+      for (int64_t i = 0; i < got.numel(); ++i)
+        if (got.get_double(i) != wanted[place][o].get_double(i)) return false;
+    }
+  }
+  return true;
+}
+
+bool step(const Mesh& mesh, const MeshExecutable& run, Collective what, double first,
+          int64_t elements = kElements) {
+  const Values inputs = inputs_of(mesh, elements, first);
+  return is_right(mesh, graph_of(mesh, what, elements, result_of(mesh, what, elements)), inputs,
+                  run.run(to_mesh(mesh, inputs)));
+}
+
+constexpr Collective kAll[] = {{CollectiveKind::AllReduce, 0, Monoid::Sum},
+                               {CollectiveKind::AllReduce, 0, Monoid::Max},
+                               {CollectiveKind::AllReduce, 0, Monoid::Min},
+                               {CollectiveKind::AllGather},
+                               {CollectiveKind::ReduceScatter},
+                               {CollectiveKind::BroadcastOver, 0, Monoid::Sum, 1},
+                               {CollectiveKind::Permute, 0, Monoid::Sum, 1},
+                               {CollectiveKind::AllToAll}};
+
+int collectives(const Mesh& mesh) {
+  for (const Collective& what : kAll) {
+    const MeshExecutable run = load(mesh, what);
+    for (int repeat = 0; repeat < 3; ++repeat) {
+      if (step(mesh, run, what, 10 * repeat)) continue;
+      say(fmt::format("{} is wrong", collective_text(what)));
+      return 1;
+    }
+  }
+  // Of more than one piece, and of a length that devices do not divide.
+  if (!on_gpus()) {
+    const Collective sum = kAll[0];
+    constexpr int64_t kMany = (1 << 20) + 7;
+    if (!step(mesh, load(mesh, sum, kMany), sum, -500, kMany)) {
+      say("a long all_reduce is wrong");
+      return 1;
+    }
+  }
+  say("every collective is right");
+  return 0;
+}
+
+// ---- What fails ---------------------------------------------------------------------------------
+
+/// Runs until `act`, called before each call, or a call fails.
+template <class Act>
+int until_failure(const Mesh& mesh, Act&& act) {
+  const Collective what = kAll[0];
+  const MeshExecutable run = load(mesh, what);
+  const auto start = std::chrono::steady_clock::now();
+  try {
+    for (int i = 0; i < 200; ++i) {
+      act(i);
+      if (!step(mesh, run, what, i)) {
+        say("a result is wrong");
+        return 1;
+      }
+    }
+    say("nothing failed");
+    return 0;
+  } catch (const Error& error) {
+    say(std::string(error.what()));
+  }
+  const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+  say(fmt::format("after {} seconds", static_cast<int>(time.count())));
+  // It says the same from then on, and the devices go on.
+  try {
+    run.run(to_mesh(mesh, inputs_of(mesh, kElements, 0)));
+    say("a call after a failure went well");
+    return 1;
+  } catch (const Error&) {
+  }
+  for (size_t place = 0; place < mesh.size(); ++place) {
+    if (!mesh.is_local(place)) continue;
+    const Array x = Array::from_host(numbers(DType::F32, {4}, 1), mesh.devices()[place]);
+    if (x.to_vector<float>()[0] != 1) return 1;
+  }
+  say("goes on");
+  return 3;
+}
+
+int run(const std::string& scenario, int each) {
+  if (scenario == "ranks") {
+    rank_barrier();
+    say(fmt::format("of {}", rank_count()));
+    return 0;
+  }
+  if (!on_gpus()) set_cpu_device_count(each);
+  const Mesh mesh({{"data", rank_count() * each}});
+  const bool guilty = this_rank() == 1;
+  if (scenario == "collectives") return collectives(mesh);
+  if (scenario == "dies")
+    return until_failure(mesh, [&](int i) {
+      if (guilty && i == 5) kill(getpid(), SIGKILL);
+    });
+  if (scenario == "throws")
+    return until_failure(mesh, [&](int i) {
+      if (guilty && i == 5) throw std::runtime_error("this rank has had enough");
+    });
+  if (scenario == "ends")
+    return until_failure(mesh, [&](int i) {
+      if (guilty && i == 5) std::exit(0);
+    });
+  if (scenario == "sleeps")
+    return until_failure(mesh, [&](int i) {
+      if (guilty && i == 5) std::this_thread::sleep_for(std::chrono::seconds(4));
+    });
+  if (scenario == "no-memory") {
+    // One rank takes nearly all that its device may have, and the program needs more.
+    constexpr int64_t kMany = 8 << 20;
+    std::vector<Array> ballast;
+    Device mine;
+    for (size_t place = 0; place < mesh.size(); ++place)
+      if (mesh.is_local(place)) mine = mesh.devices()[place];
+    const Collective what = kAll[0];
+    const MeshExecutable run = load(mesh, what, kMany);
+    const std::vector<std::vector<Array>> arguments = to_mesh(mesh, inputs_of(mesh, kMany, 0));
+    try {
+      while (guilty) ballast.push_back(Array::from_host(HostTensor(DType::F32, {1 << 20}), mine));
+    } catch (const Error&) {
+    }
+    try {
+      for (const auto& device : run.run(arguments))
+        for (const Array& result : device) result.wait();
+      say("there was memory");
+      return 1;
+    } catch (const Error& error) {
+      say(std::string(error.what()));
+    }
+    return 3;
+  }
+  if (scenario == "differs" || scenario == "shapes" || scenario == "order") {
+    const MeshExecutable sum = load(mesh, kAll[0]), most = load(mesh, kAll[1]);
+    const Values inputs = inputs_of(mesh, kElements, 0);
+    try {
+      if (scenario == "differs") {
+        (guilty ? most : sum).run(to_mesh(mesh, inputs));
+      } else if (scenario == "shapes") {
+        const int64_t elements = guilty ? 2 * kElements : kElements;
+        load(mesh, kAll[0], elements).run(to_mesh(mesh, inputs_of(mesh, elements, 0)));
+      } else {
+        // Both are known to all; then one rank makes a call that is new to it.
+        step(mesh, sum, kAll[0], 0);
+        const auto results = (guilty ? most : sum).run(to_mesh(mesh, inputs));
+        for (const auto& device : results)
+          for (const Array& result : device) result.wait();
+      }
+      say("nothing failed");
+      return 1;
+    } catch (const Error& error) {
+      say(std::string(error.what()));
+    }
+    return 3;
+  }
+  if (scenario == "remote") {
+    const Array x = Array::from_host(numbers(DType::F32, {8, 2}, 1));
+    const Array whole = x.to(mesh, replicated), cut = x.to(mesh, sharded("data"));
+    if (whole.to_vector<float>().size() != 16) return 1;
+    const std::vector<float> mine = cut.shards()[0].to_vector<float>();
+    if (mine.size() != 16 / mesh.size()) return 1;
+    try {
+      cut.to_host();
+      say("remote parts were read");
+      return 1;
+    } catch (const Error& error) {
+      say(std::string(error.what()));
+    }
+    return 0;
+  }
+  say("no such scenario: " + scenario);
+  return 2;
+}
+
+}  // namespace
+}  // namespace braze
+
+int main(int argc, char** argv) {
+  try {
+    return braze::run(argc > 1 ? argv[1] : "", argc > 2 ? std::atoi(argv[2]) : 1);
+  } catch (const std::exception& error) {
+    std::cout << "failed: " << error.what() << std::endl;
+    return 4;
+  }
+}

@@ -1,0 +1,417 @@
+// Processes that run one program together: by MPI, with CPU devices, and by a folder, with GPUs of
+// the fake driver and its fake NCCL. Each test starts rank-program (program.cpp) in several
+// processes.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <fstream>
+#include <map>
+#include <sstream>
+#include <thread>
+
+#include "runtime/ranks/launch.h"
+#include "tests/temporary_folder.h"
+
+namespace braze::test {
+namespace {
+
+using testing::AllOf;
+using testing::HasSubstr;
+using testing::Not;
+using Environment = std::map<std::string, std::string>;
+
+/// What became of some processes.
+struct Outcome {
+  std::string output;       // of all
+  std::vector<int> status;  // of each: the exit code, or minus the signal
+  bool hung = false;
+};
+
+/// Runs one command a process, all at once, with these variables more.
+Outcome run_all(const std::vector<std::vector<std::string>>& commands,
+                const std::vector<Environment>& environments) {
+  constexpr auto kDeadline = std::chrono::seconds(90);
+  const TemporaryFolder folder;
+  const std::string log = folder.path / "log";
+  std::ofstream(log).close();
+  std::vector<pid_t> children;
+  for (size_t i = 0; i < commands.size(); ++i) {
+    const pid_t child = fork();
+    if (child == 0) {
+      setpgid(0, 0);  // what a launcher starts ends with it
+      if (!std::freopen(log.c_str(), "a", stdout)) _exit(126);
+      dup2(STDOUT_FILENO, STDERR_FILENO);
+      for (const auto& [name, value] : environments[i]) setenv(name.c_str(), value.c_str(), 1);
+      std::vector<char*> words;
+      for (const std::string& word : commands[i]) words.push_back(const_cast<char*>(word.c_str()));
+      words.push_back(nullptr);
+      execvp(words[0], words.data());
+      _exit(127);
+    }
+    children.push_back(child);
+  }
+  Outcome out;
+  const auto end = std::chrono::steady_clock::now() + kDeadline;
+  for (const pid_t child : children) {
+    int status = 0;
+    while (waitpid(child, &status, WNOHANG) == 0) {
+      if (std::chrono::steady_clock::now() > end) {
+        out.hung = true;
+        kill(-child, SIGKILL);
+      }
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    }
+    out.status.push_back(WIFSIGNALED(status) ? -WTERMSIG(status) : WEXITSTATUS(status));
+  }
+  std::stringstream text;
+  text << std::ifstream(log).rdbuf();
+  out.output = text.str();
+  return out;
+}
+
+bool is_there(const std::string& program) {
+  return std::system(("command -v " + program + " > /dev/null 2>&1").c_str()) == 0;
+}
+
+// ---- A folder, with GPUs ------------------------------------------------------------------------
+
+class Folder : public testing::Test {
+ protected:
+  std::vector<Environment> environments(int count) const {
+    std::vector<Environment> all;
+    for (int rank = 0; rank < count; ++rank)
+      all.push_back({{"BRAZE_RANK", std::to_string(rank)},
+                     {"BRAZE_WORLD", std::to_string(count)},
+                     {"BRAZE_RENDEZVOUS", (folder_.path / ("run" + std::to_string(run_))).string()},
+                     {"BRAZE_CUDA_DRIVER", BRAZE_FAKE_CUDA},
+                     {"BRAZE_NCCL", BRAZE_FAKE_CUDA}});
+    return all;
+  }
+  Outcome run(const std::string& scenario, const std::vector<Environment>& all,
+              const std::string& each = "1") const {
+    return run_all({all.size(), {BRAZE_RANK_PROGRAM, scenario, each}}, all);
+  }
+  Outcome run(const std::string& scenario, int count = 2, const Environment& more = {},
+              const std::string& each = "1") const {
+    std::vector<Environment> all = environments(count);
+    for (Environment& one : all)
+      for (const auto& [name, value] : more) one[name] = value;
+    return run(scenario, all, each);
+  }
+
+  TemporaryFolder folder_;
+  int run_ = 0;
+};
+
+TEST_F(Folder, RanksMeet) {
+  const Outcome out = run("ranks", 4);
+  EXPECT_EQ(out.status, std::vector<int>(4, 0)) << out.output;
+  for (int rank = 0; rank < 4; ++rank)
+    EXPECT_THAT(out.output, HasSubstr("rank " + std::to_string(rank) + ": of 4"));
+}
+
+TEST_F(Folder, EveryCollectiveOfGpus) {
+  for (const int count : {2, 4}) {
+    ++run_;
+    const Outcome out = run("collectives", count);
+    EXPECT_EQ(out.status, std::vector<int>(static_cast<size_t>(count), 0)) << out.output;
+  }
+}
+
+TEST_F(Folder, SeveralGpusEach) {
+  const Outcome out = run("collectives", 2, {}, "2");
+  EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
+}
+
+// Within five seconds, of which the calls before take some.
+TEST_F(Folder, AProcessThatDiesIsReported) {
+  const Outcome out = run("dies", 3);
+  EXPECT_EQ(out.status, (std::vector<int>{3, -SIGKILL, 3})) << out.output;
+  for (const char* rank : {"rank 0: ", "rank 2: "}) {
+    EXPECT_THAT(out.output, HasSubstr(rank + std::string("device error [rank-lost]")));
+    EXPECT_THAT(out.output, HasSubstr(rank + std::string("goes on")));
+  }
+  EXPECT_THAT(out.output, HasSubstr("the process of rank 1 died"));
+  EXPECT_THAT(out.output, Not(testing::ContainsRegex("after ([6-9]|[0-9][0-9]) seconds")));
+}
+
+TEST_F(Folder, AProcessThatThrowsOrEndsIsReported) {
+  for (const char* scenario : {"throws", "ends"}) {
+    ++run_;
+    const Outcome out = run(scenario);
+    EXPECT_EQ(out.status[0], 3) << out.output;
+    EXPECT_THAT(out.output, HasSubstr("rank 1 has ended, and 0 waits for it in call 6"));
+  }
+}
+
+TEST_F(Folder, AShortageOnOneReachesAll) {
+  const Outcome out = run("no-memory", 2, {{"BRAZE_MEMORY_LIMIT", "160000000"}});
+  EXPECT_EQ(out.status, (std::vector<int>{3, 3})) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1: resource exhausted [out-of-memory]"));
+  EXPECT_THAT(out.output, HasSubstr("rank 0: device error [rank-failed]: rank 1 failed: "));
+  EXPECT_THAT(out.output, HasSubstr("go on from a checkpoint"));
+}
+
+TEST_F(Folder, WhoIsLateIsNamedAndAwaited) {
+  const Outcome out = run("sleeps", 2, {{"BRAZE_RANK_LATE", "1"}});
+  EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1 is late: others have waited at call 6"));
+}
+
+TEST_F(Folder, WhoIsVeryLateIsGivenUp) {
+  const Outcome out = run("sleeps", 2, {{"BRAZE_RANK_LATE", "1"}, {"BRAZE_RANK_LIMIT", "2"}});
+  EXPECT_EQ(out.status, (std::vector<int>{3, 3})) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1 is given up, 2 seconds late at call 6"));
+}
+
+TEST_F(Folder, ProcessesThatDoDifferentThingsAreTold) {
+  for (const char* scenario : {"differs", "shapes", "order"}) {
+    ++run_;
+    const Outcome out = run(scenario);
+    EXPECT_EQ(out.status, (std::vector<int>{3, 3})) << scenario << "\n" << out.output;
+    EXPECT_THAT(out.output, HasSubstr("over all ranks is not one call: rank "));
+  }
+}
+
+TEST_F(Folder, FilesOfAnEarlierRunAreRefused) {
+  EXPECT_EQ(run("dies").status[1], -SIGKILL);
+  const Outcome again = run("ranks");
+  EXPECT_EQ(again.status, (std::vector<int>{4, 4})) << again.output;
+  EXPECT_THAT(again.output, HasSubstr("of this run, or of an earlier one"));
+  EXPECT_THAT(again.output, HasSubstr("give each run a folder of its own"));
+}
+
+TEST_F(Folder, TwoProcessesOfOneRankAreRefused) {
+  std::vector<Environment> all = environments(2);
+  all.push_back(all[1]);
+  const Outcome out = run("sleeps", all);
+  EXPECT_THAT(out.output, HasSubstr("another process is rank 1 of the run in"));
+}
+
+TEST_F(Folder, CpuDevicesNeedMpi) {
+  const Outcome out = run("collectives", 2, {{"BRAZE_CUDA_DRIVER", "none"}});
+  EXPECT_EQ(out.status, (std::vector<int>{4, 4})) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("CPU devices of several processes work together by MPI alone"));
+  EXPECT_THAT(out.output, HasSubstr("BRAZE_CPU_DEVICES"));
+}
+
+TEST_F(Folder, WithoutNcclItIsSaidWhatIsMissing) {
+  std::vector<Environment> all = environments(2);
+  for (Environment& one : all) one["BRAZE_NCCL"] = "libnothing.so";
+  const Outcome out = run("collectives", all);
+  EXPECT_EQ(out.status, (std::vector<int>{4, 4})) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("GPUs cannot work together here: NCCL cannot be opened"));
+}
+
+// ---- MPI, with CPU devices ----------------------------------------------------------------------
+
+struct Implementation {
+  const char *name, *launcher, *plugin;
+};
+void PrintTo(const Implementation& one, std::ostream* out) { *out << one.name; }
+
+class Mpi : public testing::TestWithParam<Implementation> {
+ protected:
+  void SetUp() override {
+    if (!is_there(GetParam().launcher)) GTEST_SKIP() << "no " << GetParam().launcher;
+    if (!std::ifstream(plugin())) GTEST_SKIP() << "no plugin for " << GetParam().name;
+  }
+  static std::string plugin() {
+    return std::string(BRAZE_LIBRARY_FOLDER) + "/" + GetParam().plugin;
+  }
+  static Outcome run(std::vector<std::string> program, int count = 2,
+                     const Environment& more = {}) {
+    std::vector<std::string> words = {GetParam().launcher, "-n", std::to_string(count)};
+    words.insert(words.end(), program.begin(), program.end());
+    // Few cores, and tests that run as root.
+    Environment all = {{"OMPI_ALLOW_RUN_AS_ROOT", "1"},
+                       {"OMPI_ALLOW_RUN_AS_ROOT_CONFIRM", "1"},
+                       {"OMPI_MCA_rmaps_base_oversubscribe", "1"},
+                       {"OMPI_MCA_mpi_yield_when_idle", "1"},
+                       {"OMPI_MCA_btl_vader_single_copy_mechanism", "none"},
+                       {"BRAZE_MPI", plugin()},
+                       {"BRAZE_CUDA_DRIVER", "none"},
+                       {"BRAZE_THREADS", "1"}};
+    for (const auto& [name, value] : more) all[name] = value;
+    return run_all({words}, {all});
+  }
+  static Outcome scenario(const std::string& name, int count = 2, const Environment& more = {},
+                          const std::string& each = "1") {
+    return run({BRAZE_RANK_PROGRAM, name, each}, count, more);
+  }
+};
+
+TEST_P(Mpi, EveryCollective) {
+  for (const int count : {2, 3, 4}) {
+    const Outcome out = scenario("collectives", count);
+    EXPECT_EQ(out.status[0], 0) << out.output;
+    for (int rank = 0; rank < count; ++rank)
+      EXPECT_THAT(out.output,
+                  HasSubstr("rank " + std::to_string(rank) + ": every collective is right"));
+  }
+}
+
+TEST_P(Mpi, SeveralDevicesEach) {
+  const Outcome out = scenario("collectives", 2, {}, "2");
+  EXPECT_EQ(out.status[0], 0) << out.output;
+}
+
+TEST_P(Mpi, ThePluginIsFound) {
+  const Outcome out = scenario("ranks", 3, {{"BRAZE_MPI", ""}});
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 2: of 3"));
+}
+
+TEST_P(Mpi, RemotePartsAreNotRead) {
+  const Outcome out = scenario("remote");
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("has 2 parts, of which 1 is in this process"));
+  EXPECT_THAT(out.output, HasSubstr("all_gather(x, axis)"));
+}
+
+// Its launcher ends the others.
+TEST_P(Mpi, AProcessThatDiesEndsAll) {
+  const Outcome out = scenario("dies", 3);
+  EXPECT_NE(out.status[0], 0) << out.output;
+  EXPECT_FALSE(out.hung);
+}
+
+TEST_P(Mpi, AProcessThatThrowsOrEndsIsReported) {
+  for (const char* what : {"throws", "ends"}) {
+    const Outcome out = scenario(what);
+    EXPECT_FALSE(out.hung);
+    EXPECT_NE(out.status[0], 0) << out.output;
+    EXPECT_THAT(out.output, HasSubstr("rank 1 has ended, and 0 waits for it in call 6"));
+  }
+}
+
+TEST_P(Mpi, AShortageOnOneReachesAll) {
+  const Outcome out = scenario("no-memory", 2, {{"BRAZE_MEMORY_LIMIT", "160000000"}});
+  EXPECT_FALSE(out.hung);
+  EXPECT_THAT(out.output, HasSubstr("rank 1: resource exhausted [out-of-memory]"));
+  EXPECT_THAT(out.output, HasSubstr("rank 0: device error [rank-failed]: rank 1 failed: "));
+}
+
+TEST_P(Mpi, ProcessesThatDoDifferentThingsAreTold) {
+  for (const char* what : {"differs", "shapes", "order"}) {
+    const Outcome out = scenario(what);
+    EXPECT_FALSE(out.hung);
+    // Either says what both do, with the places of both.
+    EXPECT_THAT(out.output, HasSubstr("over all ranks is not one call: rank ")) << what;
+    EXPECT_THAT(out.output, HasSubstr("of_rank_0.braze:3")) << what;
+    EXPECT_THAT(out.output, HasSubstr("of_rank_1.braze:3")) << what;
+  }
+}
+
+TEST_P(Mpi, WhoIsLateIsNamedAndAwaited) {
+  const Outcome out = scenario("sleeps", 2, {{"BRAZE_RANK_LATE", "1"}});
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1 is late: others have waited at call 6"));
+}
+
+TEST_P(Mpi, AnotherImplementationsPluginIsRefused) {
+  const bool open_mpi = std::string(GetParam().name) == "openmpi";
+  const std::string other = std::string(BRAZE_LIBRARY_FOLDER) +
+                            (open_mpi ? "/libbraze-mpi-mpich.so" : "/libbraze-mpi-openmpi.so");
+  if (!std::ifstream(other)) GTEST_SKIP() << "one implementation only";
+  const Outcome out = scenario("ranks", 2, {{"BRAZE_MPI", other}});
+  EXPECT_THAT(out.output, HasSubstr("2 processes were started by another MPI than"));
+}
+
+TEST_P(Mpi, WithoutAPluginItIsSaidWhatIsMissing) {
+  const Outcome out = scenario("ranks", 2, {{"BRAZE_MPI", "/nowhere/libbraze-mpi.so"}});
+  EXPECT_THAT(out.output, AllOf(HasSubstr("the plugin for MPI cannot be opened"),
+                                HasSubstr("/nowhere/libbraze-mpi.so"),
+                                HasSubstr("mpicc -shared -fPIC"), HasSubstr("BRAZE_RENDEZVOUS")));
+  const Outcome alone = scenario("ranks", 2, {{"BRAZE_MPI", "none"}});
+  EXPECT_EQ(alone.status[0], 0) << alone.output;
+  EXPECT_THAT(alone.output, HasSubstr("rank 0: of 1"));
+}
+
+TEST_P(Mpi, ExamplesRunInSeveralProcesses) {
+  const Outcome linear = run({BRAZE_LINEAR_PARALLEL, "2", "cpu"});
+  EXPECT_EQ(linear.status[0], 0) << linear.output;
+  EXPECT_THAT(linear.output, HasSubstr("as on one device: yes"));
+  const Outcome training = run({BRAZE_ONE_OR_MANY, "2", "cpu"});
+  EXPECT_EQ(training.status[0], 0) << training.output;
+  EXPECT_THAT(training.output, HasSubstr("one training on any number of devices: yes"));
+  const Outcome digits =
+      run({BRAZE_DIGITS, "--device", "cpu", "--mesh", "data=2", "--epochs", "3"});
+  EXPECT_EQ(digits.status[0], 0) << digits.output;
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    , Mpi,
+    testing::Values(Implementation{"openmpi", "mpirun.openmpi", "libbraze-mpi-openmpi.so"},
+                    Implementation{"mpich", "mpirun.mpich", "libbraze-mpi-mpich.so"}),
+    [](const auto& one) { return std::string(one.param.name); });
+
+// ---- What launchers say -------------------------------------------------------------------------
+
+Launched read(const Environment& variables, bool mpi_is_up = false) {
+  return read_launch(
+      [&](const char* name) -> std::optional<std::string> {
+        const auto found = variables.find(name);
+        return found == variables.end() ? std::nullopt : std::optional(found->second);
+      },
+      mpi_is_up);
+}
+
+std::string error_of(const Environment& variables) {
+  try {
+    read(variables);
+  } catch (const Error& error) {
+    return error.what();
+  }
+  return "";
+}
+
+TEST(ReadLaunch, KnowsLaunchers) {
+  EXPECT_EQ(read({}).meeting, Launched::Meeting::Alone);
+  EXPECT_EQ(read({}, true).meeting, Launched::Meeting::Mpi);
+  EXPECT_EQ(read({{"OMPI_COMM_WORLD_SIZE", "2"}}).meeting, Launched::Meeting::Mpi);
+  EXPECT_EQ(read({{"PMI_SIZE", "2"}, {"BRAZE_MPI", "none"}}).meeting, Launched::Meeting::Alone);
+
+  const Launched own =
+      read({{"BRAZE_RANK", "1"}, {"BRAZE_WORLD", "4"}, {"BRAZE_RENDEZVOUS", "/shared/7"}});
+  EXPECT_EQ(own.meeting, Launched::Meeting::Folder);
+  EXPECT_EQ(own.rank, 1);
+  EXPECT_EQ(own.count, 4);
+  EXPECT_EQ(own.folder, "/shared/7");
+
+  Environment torchrun = {{"RANK", "3"},
+                          {"WORLD_SIZE", "8"},
+                          {"LOCAL_RANK", "1"},
+                          {"TORCHELASTIC_RUN_ID", "abc"},
+                          {"TORCHELASTIC_RESTART_COUNT", "2"}};
+  EXPECT_THAT(read(torchrun).alone, HasSubstr("torchrun started 8 processes"));
+  torchrun["BRAZE_RENDEZVOUS"] = "/shared";
+  EXPECT_EQ(read(torchrun).folder, "/shared/run.abc.2");
+  EXPECT_EQ(read(torchrun).rank, 3);
+  EXPECT_EQ(read(torchrun).local, 1);
+
+  const Launched slurm = read({{"SLURM_PROCID", "2"},
+                               {"SLURM_STEP_NUM_TASKS", "4"},
+                               {"SLURM_LOCALID", "0"},
+                               {"SLURM_JOB_ID", "77"},
+                               {"SLURM_STEP_ID", "0"},
+                               {"BRAZE_RENDEZVOUS", "/shared"}});
+  EXPECT_EQ(slurm.folder, "/shared/run.77.0");
+  EXPECT_EQ(slurm.count, 4);
+}
+
+TEST(ReadLaunch, RefusesWhatCannotBe) {
+  EXPECT_THAT(error_of({{"BRAZE_RANK", "1"}}), HasSubstr("both or neither"));
+  EXPECT_THAT(error_of({{"BRAZE_RANK", "4"}, {"BRAZE_WORLD", "4"}}),
+              HasSubstr("BRAZE_RANK is \"4\", and has to be a number from 0 to 3"));
+  EXPECT_THAT(error_of({{"BRAZE_RANK", "0"}, {"BRAZE_WORLD", "2"}}),
+              HasSubstr("set BRAZE_RENDEZVOUS to a folder that all of them see"));
+}
+
+}  // namespace
+}  // namespace braze::test
