@@ -308,6 +308,7 @@ class Planner {
         last[slot] = n;
       }
     }
+    hold_collectives(last);
     Arena arena;
     for (size_t n = 0; n < program_.launches.size(); ++n) {
       for (size_t s = 0; s < program_.slots.size(); ++s) {
@@ -322,6 +323,22 @@ class Planner {
       }
     }
     program_.arena_bytes = arena.size();
+  }
+
+  /// A GPU does a collective beside the launches after it, up to the first that needs the result
+  /// (runtime/execution/plan.h). Until then nobody gets the memory of the operand, or would wait.
+  void hold_collectives(std::vector<size_t>& last) const {
+    if (program_.target.kind != TargetKind::Gpu) return;
+    const std::vector<Launch>& launches = program_.launches;
+    for (size_t n = 0; n < launches.size(); ++n) {
+      if (launches[n].artifact != Launch::kCollective) continue;
+      const uint32_t result = launches[n].buffers[1];
+      size_t until = n + 1;
+      while (until < launches.size() && std::ranges::count(launches[until].buffers, result) == 0)
+        ++until;
+      size_t& operand = last[launches[n].buffers[0]];
+      operand = std::max(operand, until - 1);
+    }
   }
 
   const LoopForms& forms_;

@@ -1,6 +1,7 @@
 #include "braze/executable.h"
 
 #include <algorithm>
+#include <deque>
 #include <new>
 #include <utility>
 
@@ -216,8 +217,19 @@ class Call : public Work {
     }
   }
 
+  /// Has what follows wait for the collectives up to this launch.
+  void await_collectives(uint32_t last) {
+    std::shared_ptr<Fence> fence;
+    while (!under_way_.empty() && under_way_.front().first <= last) {
+      fence = std::move(under_way_.front().second);
+      under_way_.pop_front();
+    }
+    if (fence) executable->driver.wait_for(stream.get(), *fence);
+  }
+
   /// Notes how far the stream is. Memory of other streams is theirs again behind that.
   void end() {
+    await_collectives(UINT32_MAX);
     fence_ = executable->driver.fence(stream.get());
     const auto note = [this](const StateRef& state) {
       if (state && state->home != stream) state->add_use(pool(), fence_);
@@ -241,6 +253,7 @@ class Call : public Work {
       const Launch& launch = program.launches[i];
       const Binding::LaunchValues& values = binding->launches[i];
       if (values.empty) continue;
+      if (values.awaits) await_collectives(*values.awaits);
       const std::span<void*> buffers = places.first(launch.buffers.size());
       for (size_t b = 0; b < buffers.size(); ++b) buffers[b] = slots[launch.buffers[b]];
       for (const uint32_t slot : launch.zeroed) {
@@ -257,11 +270,12 @@ class Call : public Work {
       const LaunchTimer timer(executable->program, binding, i, driver, stream.get());
       if (launch.artifact == Launch::kCollective) {
         const DType dtype = program.slots[launch.buffers[0]].type.dtype;
-        together->run({.what = launch.collective,
-                       .from = static_cast<const std::byte*>(buffers[0]),
-                       .to = static_cast<std::byte*>(buffers[1]),
-                       .dtype = dtype,
-                       .count = values.sizes[0] / size_of(dtype)});
+        auto fence = together->run({.what = launch.collective,
+                                    .from = static_cast<const std::byte*>(buffers[0]),
+                                    .to = static_cast<std::byte*>(buffers[1]),
+                                    .dtype = dtype,
+                                    .count = values.sizes[0] / size_of(dtype)});
+        if (fence) under_way_.emplace_back(i, std::move(fence));
         continue;
       }
       executable->code->launch({.launch = i,
@@ -294,6 +308,8 @@ class Call : public Work {
     return arena.data() + binding->offsets[slot_index];
   }
 
+  // Collectives in a queue of their own, by launch.
+  std::deque<std::pair<uint32_t, std::shared_ptr<Fence>>> under_way_;
   std::vector<void*> addresses_;  // of the slots, then of the buffers of the launch at hand
   bool pinned_ = false;
 };

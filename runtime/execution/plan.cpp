@@ -234,7 +234,59 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
     launch.seconds = launch.empty ? 0 : one_core;
     b.seconds += launch.seconds;
   }
+  find_awaited(b);
   return binding;
+}
+
+// It goes by memory, not by slots, so that it holds for any plan of it: one that gives memory away
+// at once has launches wait sooner.
+void Plan::find_awaited(Binding& b) const {
+  const Program& p = *program_;
+  struct Range {
+    size_t block;  // 0: the arena; the inputs; the outputs
+    uint64_t begin, end;
+  };
+  const auto range_of = [&](uint32_t slot_index) -> std::optional<Range> {
+    const Slot& slot = p.slots[slot_index];
+    const uint64_t bytes = b.slot_bytes[slot_index];
+    switch (slot.kind) {
+      case Slot::Kind::Temporary:
+        return Range{0, b.offsets[slot_index], b.offsets[slot_index] + bytes};
+      case Slot::Kind::Input:
+        // What nobody writes may be read by many.
+        if (!donated_[slot.index]) return std::nullopt;
+        return Range{1 + slot.index, 0, bytes};
+      case Slot::Kind::Output:
+        if (const auto updated = p.outputs[slot.index].updates)
+          return Range{1 + *updated, 0, bytes};
+        return Range{1 + p.inputs.size() + slot.index, 0, bytes};
+      case Slot::Kind::Constant:
+      case Slot::Kind::Place:
+        break;
+    }
+    return std::nullopt;
+  };
+  std::vector<std::pair<uint32_t, Range>> under_way;  // of each collective what it touches
+  for (uint32_t i = 0; i < p.launches.size(); ++i) {
+    const Launch& launch = p.launches[i];
+    if (launch.artifact == Launch::kCollective) {
+      for (const uint32_t slot : launch.buffers)
+        if (const auto range = range_of(slot)) under_way.emplace_back(i, *range);
+      continue;
+    }
+    if (under_way.empty() || b.launches[i].empty) continue;
+    std::optional<uint32_t>& awaits = b.launches[i].awaits;
+    for (const auto* slots : {&launch.buffers, &launch.zeroed}) {
+      for (const uint32_t slot : *slots) {
+        const auto mine = range_of(slot);
+        if (!mine) continue;
+        for (const auto& [collective, theirs] : under_way)
+          if (theirs.block == mine->block && theirs.begin < mine->end && mine->begin < theirs.end)
+            awaits = std::max(awaits.value_or(0), collective);
+      }
+    }
+    if (awaits) std::erase_if(under_way, [&](const auto& entry) { return entry.first <= *awaits; });
+  }
 }
 
 }  // namespace braze

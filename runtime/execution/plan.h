@@ -37,6 +37,9 @@ struct Binding {
     bool serial = false;          ///< not worth several threads
     double seconds = 0;           ///< estimate
     uint64_t bytes = 0, flops = 0;
+    /// The last collective before it that has to be complete, with all before that one: it touches
+    /// memory of this one. Collectives among themselves are in order.
+    std::optional<uint32_t> awaits = {};
   };
 
   std::vector<int64_t> key;      ///< the extents that are not fixed by the program
@@ -92,6 +95,7 @@ class Plan {
   std::shared_ptr<const Binding> make_binding(std::span<const Array> arguments,
                                               std::vector<int64_t> key) const;
   std::string input_text(size_t index) const;
+  void find_awaited(Binding& binding) const;
 
   std::shared_ptr<const Program> program_;
   const DeviceDriver& driver_;

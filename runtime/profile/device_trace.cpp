@@ -19,7 +19,8 @@ constexpr size_t kMostPending = 1024;
 struct LaneText {
   std::string_view name, category;
 };
-constexpr LaneText kLanes[] = {{"work", "device"}, {"copies in", "copy"}, {"copies out", "copy"}};
+constexpr LaneText kLanes[] = {
+    {"work", "device"}, {"copies in", "copy"}, {"copies out", "copy"}, {"together", "collective"}};
 
 trace::Track track_of(const DeviceDriver& driver, Lane lane) {
   const int row = static_cast<int>(lane);

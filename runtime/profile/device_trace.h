@@ -16,9 +16,10 @@ namespace braze {
 
 /// The rows of a device on the timeline, one for each order in which it does things.
 enum class Lane : uint8_t {
-  Work,      ///< launches, fills and copies within the device
-  CopiesIn,  ///< from the host
-  CopiesOut  ///< to the host or another device
+  Work,       ///< launches, fills and copies within the device
+  CopiesIn,   ///< from the host
+  CopiesOut,  ///< to the host or another device
+  Together    ///< collectives, with other devices
 };
 
 /// Something that a device did.

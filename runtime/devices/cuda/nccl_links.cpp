@@ -1,5 +1,4 @@
-// nccl_links.cpp — collectives of the GPUs of this process, and of others, in the main stream of
-// each.
+// nccl_links.cpp — collectives of the GPUs of this process, and of others.
 #include <algorithm>
 #include <atomic>
 #include <mutex>
@@ -10,6 +9,7 @@
 #include "runtime/devices/cuda/cuda_driver.h"
 #include "runtime/devices/cuda/nccl.h"
 #include "runtime/devices/registry.h"
+#include "runtime/profile/device_trace.h"
 #include "runtime/ranks/ranks.h"
 
 namespace braze {
@@ -222,22 +222,49 @@ ncclRedOp_t op_for(Monoid monoid) {
   return ncclSum;
 }
 
+/// One device's part, in the queue of its collectives: behind what makes the operand, beside what
+/// comes after.
 class NcclPart : public Together {
  public:
   struct Seat {
     ncclComm_t comm = nullptr;
     size_t place = 0, count = 1;
   };
-  NcclPart(std::shared_ptr<Communicators> comms, DeviceDriver& driver, std::vector<Seat> seats,
-           Ranks* ranks)
-      : comms_(std::move(comms)), driver_(driver), seats_(std::move(seats)), ranks_(ranks) {}
+  NcclPart(std::shared_ptr<Communicators> comms, CudaDriver& driver, StreamRef queue,
+           std::vector<Seat> seats, Ranks* ranks)
+      : comms_(std::move(comms)),
+        driver_(driver),
+        queue_(std::move(queue)),
+        seats_(std::move(seats)),
+        ranks_(ranks) {}
 
-  void run(const CollectiveArguments& a) override {
-    if (a.count == 0) return;
+  std::shared_ptr<Fence> run(const CollectiveArguments& a) override {
+    if (a.count == 0) return nullptr;
     comms_->refuse_if_aborted();
+    driver_.wait_for(queue_.get(), *driver_.fence(nullptr));
+    const auto stream = static_cast<CUstream>(queue_->native());
+    {
+      const DeviceSpan span(driver_, Lane::Together, name(a.what.kind), a.count * size_of(a.dtype),
+                            [&] { return driver_.start_stopwatch(queue_.get()); });
+      issue(a, seats_[a.what.axis], stream);
+    }
+    return driver_.fence(queue_.get());
+  }
+
+  std::shared_ptr<Verdict> verdict() override {
+    // What fails within the process does so before anybody has results.
+    if (!ranks_ || !comms_) return nullptr;
+    return std::make_shared<NcclVerdict>(comms_);
+  }
+
+  void give_up(const CapturedError& why) noexcept override {
+    if (ranks_) ranks_->fail_all(why);
+    if (comms_) comms_->abort(why);
+  }
+
+ private:
+  static void issue(const CollectiveArguments& a, const Seat& seat, CUstream stream) {
     const NcclApi& api = *nccl().api;
-    const Seat& seat = seats_[a.what.axis];
-    const auto stream = static_cast<CUstream>(driver_.main_stream());
     const size_t bytes = a.count * size_of(a.dtype), n = seat.count;
     const auto what = name(a.what.kind);
     switch (a.what.kind) {
@@ -277,20 +304,9 @@ class NcclPart : public Together {
     }
   }
 
-  std::shared_ptr<Verdict> verdict() override {
-    // What fails within the process does so before anybody has results.
-    if (!ranks_ || !comms_) return nullptr;
-    return std::make_shared<NcclVerdict>(comms_);
-  }
-
-  void give_up(const CapturedError& why) noexcept override {
-    if (ranks_) ranks_->fail_all(why);
-    if (comms_) comms_->abort(why);
-  }
-
- private:
   const std::shared_ptr<Communicators> comms_;
-  DeviceDriver& driver_;
+  CudaDriver& driver_;
+  const StreamRef queue_;
   const std::vector<Seat> seats_;  // along each of the program's axes
   Ranks* const ranks_;             // null: all GPUs are of this process
 };
@@ -298,7 +314,10 @@ class NcclPart : public Together {
 class NcclLinks : public DeviceLinks {
  public:
   NcclLinks(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks)
-      : mesh_(mesh.begin(), mesh.end()), devices_(devices.begin(), devices.end()), ranks_(ranks) {}
+      : mesh_(mesh.begin(), mesh.end()),
+        devices_(devices.begin(), devices.end()),
+        ranks_(ranks),
+        queues_(devices.size()) {}
   ~NcclLinks() override {
     if (watched_) ranks_->forget(*watched_);
   }
@@ -315,8 +334,10 @@ class NcclLinks : public DeviceLinks {
         const auto [group, place] = comms_->seat(k, static_cast<int64_t>(device));
         seats.push_back({group->comms[place], place, group->comms.size()});
       }
-      parts[device] = std::make_shared<NcclPart>(comms_, Registry::get().driver(devices_[device]),
-                                                 std::move(seats), ranks_);
+      auto& driver = static_cast<CudaDriver&>(Registry::get().driver(devices_[device]));
+      if (!queues_[device]) queues_[device] = driver.make_stream(std::nullopt);
+      parts[device] =
+          std::make_shared<NcclPart>(comms_, driver, queues_[device], std::move(seats), ranks_);
     }
     return parts;
   }
@@ -346,6 +367,7 @@ class NcclLinks : public DeviceLinks {
   const std::vector<Device> devices_;
   Ranks* const ranks_;  // null: all GPUs are of this process
   std::mutex mutex_;
+  std::vector<StreamRef> queues_;  // of each device's collectives
   std::shared_ptr<Communicators> comms_;
   std::optional<Ranks::Handle> watched_;
 };

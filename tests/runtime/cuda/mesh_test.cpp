@@ -4,6 +4,8 @@
 
 #include "ir/graph/shards.h"
 #include "runtime/devices/cuda/nccl.h"
+#include "runtime/devices/registry.h"
+#include "runtime/execution/plan.h"
 #include "runtime/mesh/mesh_executable.h"
 #include "tests/runtime/cuda/cuda_test.h"
 
@@ -105,6 +107,52 @@ TEST_F(CudaMesh, DoEveryCollective) {
               << name(c.what.kind) << " on device " << device << " at " << i;
       }
     }
+  }
+}
+
+// Collectives are beside launches, up to the first that touches memory of theirs.
+TEST_F(CudaMesh, CollectivesAreAwaitedWhereTheirMemoryIsTouched) {
+  GpuMaker m("beside", {});
+  m.program->mesh = {{"data", 2}};
+  const TensorType type{DType::F32, {kElements}};
+  constexpr int64_t kBytes = 4 * kElements;
+  const uint32_t x = m.input("x", type);
+  m.program->inputs[0].varying = {0};
+  const uint32_t a = m.temporary("a", type, 0), sum_a = m.temporary("sum_a", type, kBytes);
+  const uint32_t b = m.temporary("b", type, 2 * kBytes);
+  const uint32_t c = m.temporary("c", type, 2 * kBytes + 64);  // partly b's
+  const uint32_t d = m.temporary("d", type, 0);                // a's
+  const uint32_t sum_b = m.output("sum_b", type), y = m.output("y", type), z = m.output("z", type);
+  m.program->arena_bytes = 4 * kBytes;
+  const auto all_reduce = [&](uint32_t from, uint32_t to) {
+    Launch& launch = m.program->launches.emplace_back();
+    launch.artifact = Launch::kCollective;
+    launch.buffers = {from, to};
+    launch.name = "all";
+  };
+  m.add(x, x, a, kElements);
+  all_reduce(a, sum_a);
+  m.add(x, x, b, kElements);
+  all_reduce(b, sum_b);
+  m.add(sum_a, sum_a, y, kElements);
+  m.add(x, x, d, kElements);
+  m.add(d, d, c, kElements);
+  m.add(c, y, z, kElements);
+
+  const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
+  const auto given = arguments(3);
+  const Plan plan(m.program, Registry::get().driver("cuda:0"));
+  std::vector<std::optional<uint32_t>> awaits;
+  for (const auto& launch : plan.bind(given[0])->launches) awaits.push_back(launch.awaits);
+  const std::optional<uint32_t> none;
+  EXPECT_THAT(awaits, testing::ElementsAre(none, none, none, none, 1, none, 3, none));
+
+  const auto got = run.run(given);
+  for (size_t device = 0; device < 2; ++device) {
+    const auto own = 3 + 1000 * static_cast<float>(device);
+    EXPECT_EQ(got[device][0].to_vector<float>()[5], 2 * (2 * (5 + 3.f) + 1000));
+    EXPECT_EQ(got[device][1].to_vector<float>()[5], 4 * (2 * (5 + 3.f) + 1000));
+    EXPECT_EQ(got[device][2].to_vector<float>()[5], 4 * (5 + own) + 4 * (2 * (5 + 3.f) + 1000));
   }
 }
 
