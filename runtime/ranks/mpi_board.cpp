@@ -262,6 +262,10 @@ std::unique_ptr<Board> meet_by_mpi() {
       refuse(fmt::format("{} processes were started by another MPI than {}, which {} is for",
                          launched_count(), mpi.library, file),
              works);
+    // A program that began MPI may end it before it ends itself.
+    mpi.call_at_end([] {
+      if (Ranks* const ranks = Ranks::known()) ranks->leave();
+    });
     return std::make_unique<MpiBoard>(mpi);
   }
   refuse(fmt::format("the plugin for MPI cannot be opened: {}", missing), works);

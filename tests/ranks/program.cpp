@@ -2,6 +2,7 @@
 // On CPU devices what it runs is compiled; on GPUs, where the fake driver runs no compiled code, it
 // is made by hand. Prints one line a rank and fact, "rank R: ...", and ends with 0 if all is as the
 // scenario says.
+#include <dlfcn.h>
 #include <fmt/format.h>
 #include <signal.h>
 #include <unistd.h>
@@ -236,7 +237,27 @@ int until_failure(const Mesh& mesh, Act&& act) {
   return 3;
 }
 
+/// As a program that uses MPI itself does: `level` of threads is asked for.
+void begin_mpi(int level) {
+  void* const library = dlopen(std::getenv("MPI_LIBRARY"), RTLD_NOW | RTLD_GLOBAL);
+  auto* const begin =
+      library
+          ? reinterpret_cast<int (*)(int*, char***, int, int*)>(dlsym(library, "MPI_Init_thread"))
+          : nullptr;
+  if (!begin) throw std::runtime_error("no MPI_Init_thread");
+  int given = 0;
+  begin(nullptr, nullptr, level, &given);
+}
+void end_mpi() { reinterpret_cast<int (*)()>(dlsym(RTLD_DEFAULT, "MPI_Finalize"))(); }
+
 int run(const std::string& scenario, int each) {
+  if (scenario == "own-mpi" || scenario == "own-mpi-of-one-thread") {
+    begin_mpi(scenario == "own-mpi" ? 2 : 0);  // MPI_THREAD_SERIALIZED in both implementations
+    if (!on_gpus()) set_cpu_device_count(each);
+    const int result = collectives(Mesh({{"data", rank_count() * each}}));
+    end_mpi();
+    return result;
+  }
   if (scenario == "ranks") {
     rank_barrier();
     say(fmt::format("of {}", rank_count()));

@@ -211,7 +211,7 @@ TEST_F(Folder, WithoutNcclItIsSaidWhatIsMissing) {
 // ---- MPI, with CPU devices ----------------------------------------------------------------------
 
 struct Implementation {
-  const char *name, *launcher, *plugin;
+  const char *name, *launcher, *plugin, *library;
 };
 void PrintTo(const Implementation& one, std::ostream* out) { *out << one.name; }
 
@@ -272,6 +272,22 @@ TEST_P(Mpi, RemotePartsAreNotRead) {
   EXPECT_EQ(out.status[0], 0) << out.output;
   EXPECT_THAT(out.output, HasSubstr("has 2 parts, of which 1 is in this process"));
   EXPECT_THAT(out.output, HasSubstr("all_gather(x, axis)"));
+}
+
+TEST_P(Mpi, GpusMeetByMpi) {
+  const Outcome out = scenario(
+      "collectives", 2, {{"BRAZE_CUDA_DRIVER", BRAZE_FAKE_CUDA}, {"BRAZE_NCCL", BRAZE_FAKE_CUDA}});
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1: every collective is right"));
+}
+
+TEST_P(Mpi, AnMpiThatTheProgramBeganIsUsedAndLeftInTime) {
+  const Outcome out = scenario("own-mpi", 2, {{"MPI_LIBRARY", GetParam().library}});
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  EXPECT_THAT(out.output, HasSubstr("rank 1: every collective is right"));
+  const Outcome one = scenario("own-mpi-of-one-thread", 2, {{"MPI_LIBRARY", GetParam().library}});
+  EXPECT_FALSE(one.hung);
+  EXPECT_THAT(one.output, HasSubstr("begin it by MPI_Init_thread with MPI_THREAD_SERIALIZED"));
 }
 
 // Its launcher ends the others.
@@ -345,11 +361,12 @@ TEST_P(Mpi, ExamplesRunInSeveralProcesses) {
   EXPECT_EQ(digits.status[0], 0) << digits.output;
 }
 
-INSTANTIATE_TEST_SUITE_P(
-    , Mpi,
-    testing::Values(Implementation{"openmpi", "mpirun.openmpi", "libbraze-mpi-openmpi.so"},
-                    Implementation{"mpich", "mpirun.mpich", "libbraze-mpi-mpich.so"}),
-    [](const auto& one) { return std::string(one.param.name); });
+INSTANTIATE_TEST_SUITE_P(, Mpi,
+                         testing::Values(Implementation{"openmpi", "mpirun.openmpi",
+                                                        "libbraze-mpi-openmpi.so", "libmpi.so.40"},
+                                         Implementation{"mpich", "mpirun.mpich",
+                                                        "libbraze-mpi-mpich.so", "libmpich.so.12"}),
+                         [](const auto& one) { return std::string(one.param.name); });
 
 // ---- What launchers say -------------------------------------------------------------------------
 

@@ -8,6 +8,22 @@
 
 static MPI_Comm notes = MPI_COMM_NULL, parcels = MPI_COMM_NULL;
 static int began = 0;
+static void (*at_end)(void) = NULL;
+
+/* MPI ends by deleting the attributes of MPI_COMM_SELF. */
+static int delete_attribute(MPI_Comm comm, int key, void* value, void* state) {
+  (void)comm, (void)key, (void)value, (void)state;
+  if (at_end) at_end();
+  return MPI_SUCCESS;
+}
+
+static void call_at_end(void (*callback)(void)) {
+  int key = MPI_KEYVAL_INVALID;
+  if (began) return;
+  at_end = callback;
+  if (MPI_Comm_create_keyval(MPI_COMM_NULL_COPY_FN, delete_attribute, &key, NULL) == MPI_SUCCESS)
+    MPI_Comm_set_attr(MPI_COMM_SELF, key, NULL);
+}
 
 static int made(int code, MPI_Request* request, void** out) {
   if (code != MPI_SUCCESS) {
@@ -136,5 +152,6 @@ __attribute__((visibility("default"))) int braze_mpi_open(struct braze_mpi* out,
   out->cancel = cancel;
   out->explain = explain;
   out->finish = finish;
+  out->call_at_end = call_at_end;
   return 0;
 }

@@ -31,6 +31,9 @@ struct braze_mpi {
 
   void (*explain)(int code, char* text, size_t size);
   void (*finish)(void); /* ends MPI, if the plugin began it */
+  /* What MPI calls when the program ends it, before anything else; nothing if the plugin began it.
+   */
+  void (*call_at_end)(void (*callback)(void));
 };
 
 /* Begins MPI, or joins the one that runs. Other than 0: `error` says why not. */
