@@ -182,13 +182,15 @@ class HostPart : public Together {
         seats_(std::move(seats)),
         ranks_(ranks) {}
 
-  std::shared_ptr<Fence> run(const CollectiveArguments& arguments) override {
-    const Seat& seat = seats_[arguments.what.axis];
-    Group& group = meeting_->groups[seat.group];
-    group.members[seat.place] = arguments;
-    meeting_->await_all(group);
-    do_part(seat, group.members);
-    meeting_->await_all(group);
+  std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) override {
+    for (const CollectiveArguments& arguments : bunch) {
+      const Seat& seat = seats_[arguments.what.axis];
+      Group& group = meeting_->groups[seat.group];
+      group.members[seat.place] = arguments;
+      meeting_->await_all(group);
+      do_part(seat, group.members);
+      meeting_->await_all(group);
+    }
     return nullptr;
   }
 

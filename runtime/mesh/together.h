@@ -28,12 +28,12 @@ struct CollectiveArguments {
 class Together {
  public:
   virtual ~Together() = default;
-  /// Does one collective; all devices of the group along the axis do the same ones in the same
-  /// order. Throws if another part of the call has failed. Null if it stands in order with
-  /// launches; else it has begun in a queue of its own, behind the launches so far, and later ones
-  /// that touch its memory come behind this fence. The collectives of a device stand in one such
-  /// queue.
-  virtual std::shared_ptr<Fence> run(const CollectiveArguments& arguments) = 0;
+  /// Does these collectives along one axis, which is cheaper than one after the other where they
+  /// are small; all devices of the group along the axis do the same ones in the same order. Throws
+  /// if another part of the call has failed. Null if they stand in order with launches; else they
+  /// have begun in a queue of their own, behind the launches so far, and later ones that touch
+  /// their memory come behind this fence. The collectives of a device stand in one such queue.
+  virtual std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) = 0;
   /// What comes out about it after it was put into the device's own queue; null: nothing does.
   virtual std::shared_ptr<Verdict> verdict() { return nullptr; }
   /// This part has failed, or will never run: the others shall not wait for it. By any thread.

@@ -266,6 +266,23 @@ int run(const std::string& scenario, int each) {
   if (!on_gpus()) set_cpu_device_count(each);
   const Mesh mesh({{"data", rank_count() * each}});
   const bool guilty = this_rank() == 1;
+  if (scenario == "speed") {
+    // Of an all_reduce of 64 MiB, the least seen; for people, as no test judges it.
+    constexpr int64_t kMany = 16 << 20;
+    const MeshExecutable run = load(mesh, kAll[0], kMany);
+    const std::vector<std::vector<Array>> arguments = to_mesh(mesh, inputs_of(mesh, kMany, 0));
+    double least = 1e9;
+    for (int i = 0; i < 8; ++i) {
+      rank_barrier();
+      const auto start = std::chrono::steady_clock::now();
+      for (const auto& device : run.run(arguments))
+        for (const Array& result : device) result.wait();
+      const std::chrono::duration<double> time = std::chrono::steady_clock::now() - start;
+      least = std::min(least, time.count());
+    }
+    say(fmt::format("{:.1f} ms, with two additions of 64 MiB", 1e3 * least));
+    return 0;
+  }
   if (scenario == "collectives") return collectives(mesh);
   if (scenario == "dies")
     return until_failure(mesh, [&](int i) {

@@ -3,6 +3,7 @@
 #include <atomic>
 #include <mutex>
 #include <optional>
+#include <utility>
 
 #include "ir/graph/shards.h"
 #include "ir/support/text.h"
@@ -222,6 +223,26 @@ ncclRedOp_t op_for(Monoid monoid) {
   return ncclSum;
 }
 
+/// What this thread calls until `end`, NCCL does at once.
+class Group {
+ public:
+  explicit Group(bool several) {
+    if (several) check(nccl().api->group_start(), "a group");
+    open_ = several;
+  }
+  ~Group() {
+    if (open_) nccl().api->group_end();
+  }
+  Group(const Group&) = delete;
+  Group& operator=(const Group&) = delete;
+  void end() {
+    if (std::exchange(open_, false)) check(nccl().api->group_end(), "a group");
+  }
+
+ private:
+  bool open_ = false;
+};
+
 /// One device's part, in the queue of its collectives: behind what makes the operand, beside what
 /// comes after.
 class NcclPart : public Together {
@@ -238,15 +259,20 @@ class NcclPart : public Together {
         seats_(std::move(seats)),
         ranks_(ranks) {}
 
-  std::shared_ptr<Fence> run(const CollectiveArguments& a) override {
-    if (a.count == 0) return nullptr;
+  std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) override {
+    uint64_t bytes = 0;
+    for (const CollectiveArguments& a : bunch) bytes += a.count * size_of(a.dtype);
+    if (bytes == 0) return nullptr;
     comms_->refuse_if_aborted();
     driver_.wait_for(queue_.get(), *driver_.fence(nullptr));
     const auto stream = static_cast<CUstream>(queue_->native());
     {
-      const DeviceSpan span(driver_, Lane::Together, name(a.what.kind), a.count * size_of(a.dtype),
+      const DeviceSpan span(driver_, Lane::Together, name(bunch[0].what.kind), bytes,
                             [&] { return driver_.start_stopwatch(queue_.get()); });
-      issue(a, seats_[a.what.axis], stream);
+      Group group(bunch.size() > 1);
+      for (const CollectiveArguments& a : bunch)
+        if (a.count > 0) issue(a, seats_[a.what.axis], stream);
+      group.end();
     }
     return driver_.fence(queue_.get());
   }

@@ -411,6 +411,10 @@ EXPORTED ncclGroupStart() {
 
 EXPORTED ncclGroupEnd() {
   if (--group_depth > 0) return ncclSuccess;
+  {
+    const FakeLock lock;
+    if (const auto failure = fake_nccl_failure("group")) return *failure;
+  }
   if (!joining.empty()) {
     const FakeLock lock;
     return await_joined();

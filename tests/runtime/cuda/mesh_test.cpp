@@ -156,6 +156,43 @@ TEST_F(CudaMesh, CollectivesAreAwaitedWhereTheirMemoryIsTouched) {
   }
 }
 
+// Small ones that no launch needs meanwhile come as one group.
+TEST_F(CudaMesh, SmallAllReducesAreDoneAtOnce) {
+  GpuMaker m("small", {});
+  m.program->mesh = {{"data", 2}};
+  const TensorType type{DType::F32, {kElements}};
+  constexpr int64_t kBytes = 4 * kElements;
+  constexpr int64_t kMany = 6;
+  const uint32_t x = m.input("x", type);
+  m.program->inputs[0].varying = {0};
+  std::vector<uint32_t> parts = {x}, sums;
+  for (int64_t i = 0; i < kMany; ++i) {
+    const uint32_t before = parts.back();
+    parts.push_back(m.temporary("part" + std::to_string(i), type, 2 * i * kBytes));
+    sums.push_back(m.temporary("sum" + std::to_string(i), type, (2 * i + 1) * kBytes));
+    m.add(x, before, parts.back(), kElements);
+    Launch& launch = m.program->launches.emplace_back();
+    launch.artifact = Launch::kCollective;
+    launch.buffers = {before, sums.back()};
+    launch.name = "all";
+  }
+  m.program->arena_bytes = 2 * kMany * kBytes;
+  for (size_t i = 0; i < kMany; ++i)
+    m.add(sums[i], sums[i], m.output("y" + std::to_string(i), type), kElements);
+
+  const MeshExecutable run = MeshExecutable::load(m.program, *mesh_);
+  const auto given = arguments(0);
+  if (fake_cuda()) fake_cuda()->reset();
+  const auto got = run.run(given);
+  for (size_t device = 0; device < 2; ++device)
+    for (size_t i = 0; i < kMany; ++i)
+      EXPECT_EQ(got[device][i].to_vector<float>()[5], 2 * static_cast<float>(i + 1) * (5 + 1005));
+  if (fake_cuda()) {
+    EXPECT_EQ(fake_cuda()->calls["nccl all_reduce"], 2 * kMany);
+    EXPECT_EQ(fake_cuda()->calls["nccl group"], 2);  // one a device
+  }
+}
+
 // What is read late, after many more calls, is still what its call made.
 TEST_F(CudaMesh, ManyCallsBeforeAnyResultIsRead) {
   const MeshExecutable run = program({CollectiveKind::AllReduce});
