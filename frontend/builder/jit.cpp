@@ -22,8 +22,6 @@
 
 namespace braze {
 namespace codes {
-inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
-                                    "An argument does not fit its declaration."};
 inline constexpr Code kDeviceMismatch{"device-mismatch", ErrorKind::InvalidArgument,
                                       "The arguments of one call are on different devices."};
 inline constexpr Code kNotCalled{"not-called", ErrorKind::InvalidArgument,
@@ -39,42 +37,6 @@ std::string Spec::to_string() const {
 Spec spec(DType dtype, Dims shape) { return {dtype, std::move(shape), true}; }
 
 namespace detail {
-namespace {
-
-/// The values one extent may have.
-struct Extent {
-  int64_t least, greatest, divisor;
-
-  bool admits(int64_t value) const {
-    return value >= least && value <= greatest && (divisor == 1 || value % divisor == 0);
-  }
-};
-
-/// The type of one leaf argument, in the form that a call is compared with.
-struct LeafSignature {
-  DType dtype;
-  std::vector<Extent> extents;
-
-  explicit LeafSignature(const Spec& spec) : dtype(spec.dtype) {
-    for (const Dim& dim : spec.shape) {
-      const Interval range = to_expr(dim).range();
-      const int64_t divisor = dim.is_constant() ? 1 : to_expr(dim).divisor();
-      extents.push_back({range.min, range.max, divisor});
-    }
-  }
-
-  bool admits(const Array& array) const {
-    if (!array.valid()) return false;
-    const std::vector<int64_t>& shape = array.shape();
-    if (array.dtype() != dtype || shape.size() != extents.size()) return false;
-    for (size_t i = 0; i < shape.size(); ++i)
-      if (!extents[i].admits(shape[i])) return false;
-    return true;
-  }
-};
-
-}  // namespace
-
 struct Specialization {
   uint64_t structure = 0;
   Device device;
@@ -112,8 +74,6 @@ struct JitCore::State {
 
   std::string argument_name(int position) const { return tracer.argument_name(position); }
 
-  /// The types to compile for: what was declared, else what came.
-  std::vector<Spec> leaf_specs(const TracedCall& call) const;
   /// The device of all arguments.
   Device common_device(std::span<const Array> arguments, const TracedCall& call) const;
   SpecializationRef make(uint64_t structure, const Device& device, const std::vector<Spec>& leaves,
@@ -142,42 +102,6 @@ JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_locati
          {.location = where});
 }
 JitCore::~JitCore() = default;
-
-std::vector<Spec> JitCore::State::leaf_specs(const TracedCall& call) const {
-  if (specs.size() > call.arguments())
-    fail(codes::kSpecMismatch,
-         fmt::format("{}: {} arguments are declared, {} are given", options.name, specs.size(),
-                     call.arguments()),
-         {.location = where});
-  tracer.check_donations(call);
-  std::vector<Spec> out = call.specs();
-  const auto places = call.leaves();
-  for (size_t i = 0; i < out.size(); ++i) {
-    const auto position = static_cast<size_t>(places[i].first);
-    if (position >= specs.size() || !specs[position].given) continue;
-    const Spec& declared = specs[position];
-    const LeafSignature signature(declared);
-    bool fits = places[i].second.empty() && out[i].dtype == declared.dtype &&
-                out[i].shape.size() == declared.shape.size();
-    for (size_t d = 0; fits && d < out[i].shape.size(); ++d)
-      fits =
-          out[i].shape[d] == declared.shape[d] ||
-          (out[i].shape[d].is_constant() && signature.extents[d].admits(out[i].shape[d].value()));
-    if (!fits) {
-      std::string ranges;
-      for (const Dim& dim : declared.shape)
-        if (!dim.is_constant() && dim.expr()->kind() == Expr::Kind::Symbol)
-          ranges += fmt::format(", {}", symbol_text(*dim.expr()));
-      fail(codes::kSpecMismatch,
-           fmt::format("{}: argument {} is {}, but declared as {}{}", options.name,
-                       argument_name(places[i].first), out[i].to_string(), declared.to_string(),
-                       ranges),
-           {.location = where});
-    }
-    out[i] = declared;
-  }
-  return out;
-}
 
 Device JitCore::State::common_device(std::span<const Array> arguments,
                                      const TracedCall& call) const {
@@ -260,7 +184,7 @@ SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> ar
     return std::move(*known);
   state.tracer.refuse_recursion();
   const Device device = state.common_device(arguments, call);
-  const std::vector<Spec> leaves = state.leaf_specs(call);
+  const std::vector<Spec> leaves = state.tracer.leaf_specs(call, state.specs);
   std::string key = fmt::format("{:x} {}", structure, device.name());
   for (const Spec& leaf : leaves) key += " " + leaf.to_string();
   bool is_new = false;
@@ -274,7 +198,7 @@ SpecializationRef JitCore::prepare(uint64_t structure, std::span<const Array> ar
 
 std::string JitCore::graph_text(const TracedCall& call) const {
   Traced traced;
-  const std::vector<Spec> leaves = state_->leaf_specs(call);
+  const std::vector<Spec> leaves = state_->tracer.leaf_specs(call, state_->specs);
   state_->tracer.refuse_recursion();
   return to_text(state_->tracer.trace(call, leaves, traced));
 }

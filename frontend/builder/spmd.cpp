@@ -33,11 +33,10 @@ namespace {
 
 constexpr size_t kMostSpecializations = 128;
 
-struct LeafType {
-  DType dtype;
-  std::vector<int64_t> shape;
+/// One array of the arguments that a specialization serves.
+struct Leaf {
+  LeafSignature type;
   std::optional<Sharding> sharding;  // where it decides what is made
-  friend bool operator==(const LeafType&, const LeafType&) = default;
 };
 
 }  // namespace
@@ -47,12 +46,20 @@ struct SpmdSpecialization {
 
   uint64_t structure = 0;
   Mesh mesh;
-  std::vector<LeafType> leaves;  // of the whole arguments
+  std::vector<Leaf> leaves;  // of the whole arguments
   std::vector<Sharding> in, out;
   std::shared_ptr<const Graph> graph;  // of one device
   MeshExecutable executable;
   std::shared_ptr<const void> skeleton;
   std::string collectives;  // those that were inserted
+
+  bool admits(uint64_t wanted, std::span<const Array> arguments,
+              std::span<const std::optional<Sharding>> shardings) const {
+    if (wanted != structure || arguments.size() != leaves.size()) return false;
+    for (size_t i = 0; i < leaves.size(); ++i)
+      if (!leaves[i].type.admits(arguments[i]) || leaves[i].sharding != shardings[i]) return false;
+    return true;
+  }
 };
 
 struct SpmdCore::State {
@@ -87,11 +94,35 @@ struct SpmdCore::State {
     return tracer.argument_name(place.first) + place.second;
   }
 
+  /// The shape of a shard.
+  Dims part_of(const Spec& spec, const Sharding& sharding, const std::string& leaf) const {
+    const std::string what = fmt::format("{}: {}, {},", plan.options.name, leaf, spec.to_string());
+    std::vector<int64_t> whole;
+    for (const Dim& dim : spec.shape) whole.push_back(dim.is_constant() ? dim.value() : 0);
+    const std::vector<int64_t> known = shard_shape(whole, sharding, mesh, what);
+    Dims part(known.begin(), known.end());
+    for (size_t axis = 0; axis < part.size(); ++axis) {
+      if (spec.shape[axis].is_constant()) continue;
+      part[axis] = spec.shape[axis];
+      if (axis >= sharding.axes().size() || sharding.axes()[axis].empty()) continue;
+      const int64_t parts = mesh.size(sharding.axes()[axis]);
+      const Expr extent = to_expr(part[axis]);
+      if (!extent.is_multiple_of(parts))
+        refuse(codes::kBadSharding,
+               fmt::format("{} cannot be {}: {} devices may not divide its axis {}", what,
+                           sharding.to_string(), parts, axis),
+               fmt::format("declare it as a multiple: \"{}:{}..{}%{}\"", extent.to_string(), parts,
+                           extent.range().max, parts));
+      part[axis] = to_dim(floordiv(extent, parts));
+    }
+    return part;
+  }
+
   /// How each leaf is spread, and the type of its shard.
   std::vector<Spec> shards_of(const TracedCall& call, std::vector<Sharding>& shardings) const {
     tracer.check_donations(call);
     const auto places = call.leaves();
-    std::vector<Spec> specs = call.specs();
+    std::vector<Spec> specs = tracer.leaf_specs(call, plan.options.types);
     if (plan.options.in.size() > call.arguments())
       refuse(codes::kBadSharding,
              fmt::format("{} arguments have a sharding, {} are given", plan.options.in.size(),
@@ -102,13 +133,7 @@ struct SpmdCore::State {
         refuse(codes::kBadSharding, fmt::format("there is no argument {} to cut", position), "");
     for (size_t i = 0; i < specs.size(); ++i) {
       shardings.push_back(sharding_of(places[i].first));
-      std::vector<int64_t> whole;
-      for (const Dim& dim : specs[i].shape) whole.push_back(dim.value());
-      const std::vector<int64_t> part =
-          shard_shape(whole, shardings.back(), mesh,
-                      fmt::format("{}: {}, {},", plan.options.name, leaf_name(places[i]),
-                                  specs[i].to_string()));
-      specs[i].shape.assign(part.begin(), part.end());
+      specs[i].shape = part_of(specs[i], shardings.back(), leaf_name(places[i]));
     }
     return specs;
   }
@@ -184,23 +209,25 @@ struct SpmdCore::State {
     return out;
   }
 
-  /// What decides which specialization arguments need.
-  std::vector<LeafType> types_of(std::span<const Array> arguments) const {
-    std::vector<LeafType> out;
+  /// How the arguments are spread, where that decides which specialization they need.
+  std::vector<std::optional<Sharding>> deciding(std::span<const Array> arguments) const {
+    std::vector<std::optional<Sharding>> out;
     for (const Array& argument : arguments) {
-      LeafType& type = out.emplace_back(LeafType{argument.dtype(), argument.shape(), {}});
+      out.emplace_back();
       if (plan.kind == SpmdPlan::Kind::Whole && argument.is_spread() &&
           argument.spread()->mesh == mesh)
-        type.sharding = argument.sharding();
+        out.back() = argument.sharding();
     }
     return out;
   }
 
   SpmdRef make(uint64_t structure, const TracedCall& call, size_t parts,
-               std::vector<LeafType> leaves) const {
+               std::span<const Spec> types,
+               std::span<const std::optional<Sharding>> shardings) const {
     auto made = std::make_shared<SpmdSpecialization>(mesh);
     made->structure = structure;
-    made->leaves = std::move(leaves);
+    for (size_t i = 0; i < types.size(); ++i)
+      made->leaves.push_back({LeafSignature(types[i]), shardings[i]});
     if (plan.kind == SpmdPlan::Kind::Whole)
       make_of_whole(*made, call, parts);
     else
@@ -235,7 +262,7 @@ struct SpmdCore::State {
       if (!in.back()) in.back() = made.leaves[i].sharding;
     }
     Traced traced;
-    const Graph whole = tracer.trace(call, call.specs(), traced);
+    const Graph whole = tracer.trace(call, tracer.leaf_specs(call, plan.options.types), traced);
     for (const std::string& path : traced.paths) {
       const size_t part = part_of(path, parts);
       out.push_back(part < plan.out.size() ? plan.out[part] : std::nullopt);
@@ -279,18 +306,19 @@ SpmdRef SpmdCore::prepare(uint64_t structure, std::vector<Array>& arguments, con
   for (size_t i = 0; i < arguments.size(); ++i)
     if (!arguments[i].valid())
       state.refuse(codes::kBadSharding, state.leaf_name(places[i]) + " is an empty Array", "");
-  const std::vector<LeafType> leaves = state.types_of(arguments);
+  const std::vector<std::optional<Sharding>> shardings = state.deciding(arguments);
   std::optional<SpmdRef> known = state.specializations.find(
-      [&](const SpmdRef& made) { return made->structure == structure && made->leaves == leaves; });
+      [&](const SpmdRef& made) { return made->admits(structure, arguments, shardings); });
   if (!known) {
     state.tracer.refuse_recursion();
+    const std::vector<Spec> types = state.tracer.leaf_specs(call, state.plan.options.types);
     std::string key = fmt::format("{:x}", structure);
-    for (size_t i = 0; i < arguments.size(); ++i) {
-      key += " " + spec_of(arguments[i]).to_string();
-      if (leaves[i].sharding) key += " " + leaves[i].sharding->to_string();
+    for (size_t i = 0; i < types.size(); ++i) {
+      key += " " + types[i].to_string();
+      if (shardings[i]) key += " " + shardings[i]->to_string();
     }
     known = state.specializations.get_or_make(
-        hash128(key), [&] { return state.make(structure, call, parts, leaves); });
+        hash128(key), [&] { return state.make(structure, call, parts, types, shardings); });
   }
   for (size_t i = 0; i < arguments.size(); ++i)
     state.place(arguments[i], (*known)->in[i], places[i]);
@@ -309,7 +337,8 @@ std::string SpmdCore::graph_text(const TracedCall& call) const {
   if (state_->plan.kind == SpmdPlan::Kind::Whole) {
     Traced traced;
     state_->tracer.refuse_recursion();
-    return to_text(state_->tracer.trace(call, call.specs(), traced));
+    const std::vector<Spec> types = state_->tracer.leaf_specs(call, state_->plan.options.types);
+    return to_text(state_->tracer.trace(call, types, traced));
   }
   std::vector<Sharding> shardings;
   const std::vector<Spec> specs = state_->shards_of(call, shardings);

@@ -6,6 +6,7 @@
 #include "frontend/builder/finished.h"
 #include "ir/graph/rewrite.h"
 #include "ir/graph/sizes.h"
+#include "ir/graph/text.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -38,6 +39,28 @@ class TracingScope {
 
 }  // namespace
 
+LeafSignature::LeafSignature(const Spec& spec) : dtype_(spec.dtype) {
+  for (const Dim& dim : spec.shape) {
+    const Interval range = to_expr(dim).range();
+    const int64_t divisor = dim.is_constant() ? 1 : to_expr(dim).divisor();
+    extents_.push_back({range.min, range.max, divisor});
+  }
+}
+
+bool LeafSignature::admits(size_t axis, int64_t extent) const {
+  const Extent& e = extents_[axis];
+  return extent >= e.least && extent <= e.greatest && (e.divisor == 1 || extent % e.divisor == 0);
+}
+
+bool LeafSignature::admits(const Array& array) const {
+  if (!array.valid()) return false;
+  const std::vector<int64_t>& shape = array.shape();
+  if (array.dtype() != dtype_ || shape.size() != extents_.size()) return false;
+  for (size_t i = 0; i < shape.size(); ++i)
+    if (!admits(i, shape[i])) return false;
+  return true;
+}
+
 std::string Tracer::argument_name(int position) const {
   const auto i = static_cast<size_t>(position);
   return i < inputs.size() ? inputs[i] : fmt::format("arg{}", position);
@@ -51,6 +74,41 @@ void Tracer::check_donations(const TracedCall& call) const {
                        "given",
                        name, position, call.arguments()),
            {.location = where});
+}
+
+std::vector<Spec> Tracer::leaf_specs(const TracedCall& call, const std::vector<Spec>& specs) const {
+  if (specs.size() > call.arguments())
+    fail(codes::kSpecMismatch,
+         fmt::format("{}: {} arguments are declared, {} are given", name, specs.size(),
+                     call.arguments()),
+         {.location = where});
+  check_donations(call);
+  std::vector<Spec> out = call.specs();
+  const auto places = call.leaves();
+  for (size_t i = 0; i < out.size(); ++i) {
+    const auto position = static_cast<size_t>(places[i].first);
+    if (position >= specs.size() || !specs[position].given) continue;
+    const Spec& declared = specs[position];
+    const LeafSignature signature(declared);
+    bool fits = places[i].second.empty() && out[i].dtype == declared.dtype &&
+                out[i].shape.size() == declared.shape.size();
+    for (size_t d = 0; fits && d < out[i].shape.size(); ++d)
+      fits = out[i].shape[d] == declared.shape[d] ||
+             (out[i].shape[d].is_constant() && signature.admits(d, out[i].shape[d].value()));
+    if (!fits) {
+      std::string ranges;
+      for (const Dim& dim : declared.shape)
+        if (!dim.is_constant() && dim.expr()->kind() == Expr::Kind::Symbol)
+          ranges += fmt::format(", {}", symbol_text(*dim.expr()));
+      fail(codes::kSpecMismatch,
+           fmt::format("{}: argument {} is {}, but declared as {}{}", name,
+                       argument_name(places[i].first), out[i].to_string(), declared.to_string(),
+                       ranges),
+           {.location = where});
+    }
+    out[i] = declared;
+  }
+  return out;
 }
 
 void Tracer::refuse_recursion() const {

@@ -11,7 +11,29 @@
 #include "frontend/builder/builder.h"
 #include "ir/graph/check.h"
 
-namespace braze::detail {
+namespace braze {
+
+namespace codes {
+inline constexpr Code kSpecMismatch{"spec-mismatch", ErrorKind::InvalidArgument,
+                                    "An argument does not fit its declaration."};
+}  // namespace codes
+
+namespace detail {
+
+/// The type of one array of the arguments, in the form that a call is compared with.
+class LeafSignature {
+ public:
+  explicit LeafSignature(const Spec& spec);
+  bool admits(const Array& array) const;
+  bool admits(size_t axis, int64_t extent) const;
+
+ private:
+  struct Extent {
+    int64_t least, greatest, divisor;
+  };
+  DType dtype_;
+  std::vector<Extent> extents_;
+};
 
 /// One function, and what its calls have in common.
 struct Tracer {
@@ -23,6 +45,8 @@ struct Tracer {
   mutable std::mutex mutex = {};
 
   std::string argument_name(int position) const;
+  /// The types to compile for: by position of the argument what was declared, else what came.
+  std::vector<Spec> leaf_specs(const TracedCall& call, const std::vector<Spec>& specs) const;
   /// Throws unless all donated arguments are there.
   void check_donations(const TracedCall& call) const;
   /// Throws if this thread is tracing the function already.
@@ -44,4 +68,5 @@ struct Tracer {
 /// What `check` says of a result.
 CheckReport report_of(const CheckResult& result);
 
-}  // namespace braze::detail
+}  // namespace detail
+}  // namespace braze

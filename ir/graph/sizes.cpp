@@ -36,9 +36,17 @@ std::optional<std::string> single_unknown(const Expr& e, const Sizes& sizes) {
 }
 
 /// Solves dim == given, where `name` is the only symbol of `dim` without a value. False if `dim`
-/// does not depend linearly on it.
+/// does not depend linearly on it, and is no part of what does and is divided without remainder.
 bool solve(const GivenShape& shape, const Expr& dim, int64_t given, const std::string& name,
            Sizes& sizes) {
+  if (dim.kind() == Expr::Kind::FloorDiv) {
+    const auto parts = dim.operands()[1].as_constant();
+    int64_t whole = 0;
+    if (!parts || !dim.operands()[0].is_multiple_of(*parts) ||
+        __builtin_mul_overflow(given, *parts, &whole))
+      return false;
+    return solve(shape, dim.operands()[0], whole, name, sizes);
+  }
   const auto coefficient = dim.coefficient_of(name);
   if (!coefficient || coefficient->uses(name)) return false;
   const int64_t factor = sizes(*coefficient);

@@ -155,6 +155,32 @@ TEST_F(Annotations, FullySharded) {
   EXPECT_EQ(count(text, "all_reduce      over"), 1) << text;
 }
 
+TEST_F(Annotations, DeclaredSizes) {
+  const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 2}});
+  int traced = 0;
+  const auto layer = [&](Tensor x, Tensor up, Tensor down) {
+    ++traced;
+    const Tensor y = x + dot(tanh(dot(x, up)), down);
+    return std::pair{y, mean(square(y))};
+  };
+  const auto f = distribute(layer, mesh,
+                            {.in = {sharded("data"), sharded({none, "model"}), sharded("model")},
+                             .types = {spec(f32, {"n:2..64%2", 4})}});
+  const Array up = random::normal({4, 6}, random::Key(1)),
+              down = random::normal({6, 4}, random::Key(2));
+  for (const int64_t n : {2, 6, 64}) {
+    const Array x = random::normal({n, 4}, random::Key(3));
+    const auto [y, loss] = f(x, up, down);
+    const auto [whole, whole_loss] = jit(layer)(x, up, down);
+    --traced;
+    EXPECT_EQ(y.sharding(), sharded("data"));
+    expect_near(y, whole, 1e-5);
+    EXPECT_NEAR(loss.item(), whole_loss.item(), 1e-5);
+    EXPECT_TRUE(f.check(x, up, down).ok) << n;
+  }
+  EXPECT_EQ(traced, 1);
+}
+
 TEST_F(Annotations, SayNothingOnOneDevice) {
   const auto f = jit([](Tensor x) { return constrain(x, sharded("data")) * 2; });
   EXPECT_EQ(f(ones({3})).to_vector<float>(), (std::vector<float>{2, 2, 2}));

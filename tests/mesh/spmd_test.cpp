@@ -228,6 +228,31 @@ TEST_F(SpmdTest, RefusesWhatIsWrongWithAFix) {
   EXPECT_THAT(error_of([&] { jit(identity)(cut); }), HasSubstr("is spread over the 2 devices"));
 }
 
+// One compilation serves all sizes that are declared; the function sees those of a shard.
+TEST_F(SpmdTest, DeclaredSizes) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  int traced = 0;
+  const auto mean_of = [&](Tensor x, Tensor w) {
+    ++traced;
+    return all_reduce(mean(x * w, 0), "data", Reduction::Mean);
+  };
+  const std::vector<Spec> types = {spec(f32, {"n:2..64%2", 3})};
+  const auto f = spmd(mean_of, mesh, {.in = {sharded("data")}, .types = types});
+  for (const int64_t n : {2, 4, 64}) {
+    EXPECT_EQ(f(ramp({n, 3}), ramp({3})).to_vector<float>()[0], 0);
+    EXPECT_TRUE(f.check(ramp({n, 3}), ramp({3})).ok) << n;
+  }
+  EXPECT_EQ(traced, 1);
+  EXPECT_THAT(f.graph(ramp({4, 3}), ramp({3})), HasSubstr("floordiv(n, 2)"));
+  EXPECT_THAT(error_of([&] { f(ramp({3, 3}), ramp({3})); }), HasSubstr("declared as f32[n, 3]"));
+  const auto odd =
+      spmd(mean_of, mesh, {.in = {sharded("data")}, .types = {spec(f32, {"n:2..64", 3})}});
+  EXPECT_THAT(error_of([&] {
+                odd(ramp({4, 3}), ramp({3}));
+              }),
+              HasSubstr("declare it as a multiple: \"n:2..64%2\""));
+}
+
 TEST_F(SpmdTest, ShowsWhatItDoes) {
   const Mesh mesh = cpu_mesh({{"data", 2}});
   const auto f = spmd([](Tensor x) { return tanh(all_reduce(x * 2, "data")); }, mesh,

@@ -35,7 +35,10 @@ struct SpmdOptions {
   /// those without an entry are replicated. A result that differs between devices which the
   /// sharding takes for equal is an InvalidArgument.
   std::vector<Sharding> out;
-  std::vector<int> donate = {};          ///< positions of arguments that a call takes over
+  std::vector<int> donate = {};  ///< positions of arguments that a call takes over
+  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}): one
+  /// compilation serves all sizes. The devices divide an extent that is cut.
+  std::vector<Spec> types = {};
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
   CompileOptions compile = {};           ///< how to compile what was traced
@@ -44,7 +47,10 @@ struct SpmdOptions {
 struct DataParallelOptions {
   /// Positions of the arguments whose first axis is cut. All others are replicated.
   std::vector<int> batch;
-  std::vector<int> donate = {};          ///< positions of arguments that a call takes over
+  std::vector<int> donate = {};  ///< positions of arguments that a call takes over
+  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}): one
+  /// compilation serves all sizes. The devices divide an extent that is cut.
+  std::vector<Spec> types = {};
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
   CompileOptions compile = {};           ///< how to compile what was traced
@@ -59,7 +65,10 @@ struct DistributeOptions {
   /// arrays. Those without an entry take over the sharding of the argument whose memory they take
   /// over, or go as they are made.
   std::vector<std::optional<Sharding>> out = {};
-  std::vector<int> donate = {};          ///< positions of arguments that a call takes over
+  std::vector<int> donate = {};  ///< positions of arguments that a call takes over
+  /// Declared types of whole arguments, by position, such as spec(f32, {"n:2..64%2", 64}): one
+  /// compilation serves all sizes. The devices divide an extent that is cut.
+  std::vector<Spec> types = {};
   std::string name = "main";             ///< as JitOptions::name
   std::vector<std::string> inputs = {};  ///< names of the arguments in messages
   CompileOptions compile = {};           ///< how to compile what was traced
@@ -205,6 +214,7 @@ Spmd<F> data_parallel(F function, Mesh mesh, DataParallelOptions options = {},
   SpmdOptions spread{.in = {},
                      .out = {},
                      .donate = std::move(options.donate),
+                     .types = std::move(options.types),
                      .name = std::move(options.name),
                      .inputs = std::move(options.inputs),
                      .compile = std::move(options.compile)};
@@ -226,6 +236,7 @@ Spmd<F> distribute(F function, Mesh mesh, DistributeOptions options = {},
   SpmdOptions spread{.in = {},
                      .out = {},
                      .donate = std::move(options.donate),
+                     .types = std::move(options.types),
                      .name = std::move(options.name),
                      .inputs = std::move(options.inputs),
                      .compile = std::move(options.compile)};
