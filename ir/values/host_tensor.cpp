@@ -138,17 +138,13 @@ std::byte* HostTensor::at(int64_t i) { return const_cast<std::byte*>(std::as_con
 double HostTensor::get_double(int64_t i) const {
   const std::byte* p = at(i);
   return visit_dtype(dtype_, [&]<DType D>() -> double {
-    if constexpr (D == DType::F16)
-      return f16_to_float(load<uint16_t>(p));
-    else if constexpr (D == DType::BF16)
-      return bf16_to_float(load<uint16_t>(p));
-    else if constexpr (D == DType::F8E4M3)
+    if constexpr (D == DType::F8E4M3)
       return f8e4m3_to_float(load<uint8_t>(p));
     else if constexpr (D == DType::F8E5M2)
       return f8e5m2_to_float(load<uint8_t>(p));
     else if constexpr (D == DType::Bool)
       return load<uint8_t>(p) != 0;
-    else
+    else  // float16 and bfloat16 convert exactly
       return static_cast<double>(load<ElementOf<D>>(p));
   });
 }

@@ -9,18 +9,16 @@
 #include <type_traits>
 #include <utility>
 
+#include "braze/half.h"
+
 namespace braze {
 
 /// The kind of values of an element type. `Stored` floats are for storage only: they can be
 /// converted, moved and compared as bits; arithmetic needs a conversion first.
 enum class NumberKind : uint8_t { Boolean, Signed, Unsigned, Float, Stored };
 
-// The bits of formats for which C++ has no number type.
+// The bits of formats that are for storage only.
 
-/// An element of f16.
-enum class F16Bits : uint16_t {};
-/// An element of bf16.
-enum class BF16Bits : uint16_t {};
 /// An element of f8e4m3.
 enum class F8E4M3Bits : uint8_t {};
 /// An element of f8e5m2.
@@ -45,8 +43,8 @@ enum class F8E5M2Bits : uint8_t {};
   BRAZE_DTYPE(I32, "i32", Signed, int32_t, 0, 0, false, "I32", "i4")            \
   BRAZE_DTYPE(I64, "i64", Signed, int64_t, 0, 0, false, "I64", "i8")            \
   BRAZE_DTYPE(U32, "u32", Unsigned, uint32_t, 0, 0, false, "U32", "u4")         \
-  BRAZE_DTYPE(F16, "f16", Float, F16Bits, 5, 10, true, "F16", "f2")             \
-  BRAZE_DTYPE(BF16, "bf16", Float, BF16Bits, 8, 7, true, "BF16", "V2")          \
+  BRAZE_DTYPE(F16, "f16", Float, float16, 5, 10, true, "F16", "f2")             \
+  BRAZE_DTYPE(BF16, "bf16", Float, bfloat16, 8, 7, true, "BF16", "V2")          \
   BRAZE_DTYPE(F32, "f32", Float, float, 8, 23, true, "F32", "f4")               \
   BRAZE_DTYPE(F64, "f64", Float, double, 11, 52, true, "F64", "f8")             \
   BRAZE_DTYPE(I8, "i8", Signed, int8_t, 0, 0, false, "I8", "i1")                \

@@ -12,7 +12,6 @@
 #include "braze/device.h"
 #include "braze/dtype.h"
 #include "braze/error.h"
-#include "braze/half.h"
 #include "braze/stream.h"
 
 namespace braze {
@@ -20,15 +19,6 @@ namespace braze {
 class HostTensor;
 class Mesh;
 class Sharding;
-
-template <>
-struct DTypeOf<float16> {
-  static constexpr DType value = DType::F16;
-};
-template <>
-struct DTypeOf<bfloat16> {
-  static constexpr DType value = DType::BF16;
-};
 
 /// Memory of the host program that an Array is made over.
 struct ForeignMemory {
