@@ -3,6 +3,7 @@
 
 #include <atomic>
 #include <chrono>
+#include <cstdio>
 #include <future>
 #include <mutex>
 #include <numeric>
@@ -466,6 +467,35 @@ TEST_F(Cuda, ThreadsSubmitToTheirStreamsAtTheSameTime) {
   fake_cuda()->at_launch = nullptr;
   EXPECT_EQ(wrong, 0);
   EXPECT_EQ(launching, 2);
+}
+
+TEST_F(Cuda, CallsOfManyThreadsAreRightAndCounted) {
+  const Watchdog watchdog("threads that call");
+  constexpr int64_t kSmall = 1 << 10;
+  constexpr int kCalls = 2000;
+  const Array one = filled(kSmall, 1, gpu_);
+  one.wait();
+  for (const int count : {1, 2, 4}) {
+    std::vector<Executable> sums;
+    for (int t = 0; t < count; ++t) sums.push_back(gpu_add_program().load(gpu_));
+    std::atomic<int> wrong{0};
+    std::vector<std::thread> threads;
+    const auto begin = std::chrono::steady_clock::now();
+    for (int t = 0; t < count; ++t) {
+      threads.emplace_back([&, t] {
+        const StreamGuard guard{Stream(gpu_)};
+        Array y = one;
+        for (int i = 0; i < kCalls; ++i)
+          y = sums[static_cast<size_t>(t)].run(std::vector{i % 100 ? y : one, one})[0];
+        wrong += y.to_vector<float>() != std::vector<float>(kSmall, (kCalls - 1) % 100 + 2);
+      });
+    }
+    for (std::thread& thread : threads) thread.join();
+    const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(wrong, 0);
+    std::printf("%d threads with streams of their own: %.0f calls a second\n", count,
+                count * kCalls / taken.count());
+  }
 }
 
 /// Keeps the first launch of all in the driver until it is let go.
