@@ -224,6 +224,7 @@ class TreeBuilder {
     }
     if (form && form->is_dot && root.task.kind == LoopTask::Kind::Dot) take_factors(body);
     if (form && form->monoid) root.task.monoid = *form->monoid;
+    if (form && form->placement) root.task.replaces = !form->monoid;
     if (form) root.task.arg_max = form->arg_max.value_or(false);
     if (!form) root.task.at = at;
     root.task.location = graph_[node].location;

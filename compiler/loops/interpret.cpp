@@ -475,6 +475,7 @@ class TreeInterpreter {
       first = number;
       return state.values.set_bits(element, term);
     }
+    if (task.replaces) return state.values.set_bits(element, term);
     const auto combine = machine_function(info(monoid_of(task)).combine, dtype, dtype);
     state.values.set_bits(element, combine(before, term, 0));
   }

@@ -361,7 +361,8 @@ class TreeParser {
 
   void place(LoopTask& task) {
     task.kind = LoopTask::Kind::Place;
-    task.monoid = monoid();
+    task.replaces = scanner_.accept("set");
+    if (!task.replaces) task.monoid = monoid();
     task.body.results.push_back(known(term()));
     scanner_.expect("at");
     task.body.results.push_back(known(term()));

@@ -282,8 +282,8 @@ class TreePrinter {
         out = fmt::format("{}dot {}, {}{}", made(task), result(0), result(1), over);
         break;
       case LoopTask::Kind::Place:
-        out =
-            fmt::format("{}place {} {} at {}", made(task), name(task.monoid), result(0), result(1));
+        out = fmt::format("{}place {} {} at {}", made(task),
+                          task.replaces ? "set" : name(task.monoid), result(0), result(1));
         if (!task.along.empty()) out += " along " + axes(task.along);
         out += fmt::format(" from {}{}", result(2), over);
         break;

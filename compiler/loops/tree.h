@@ -110,6 +110,7 @@ struct LoopTask {
   std::vector<size_t> over;
   LoopBody body;
   Monoid monoid{};                          ///< Fold, Scan, Place
+  bool replaces = false;                    ///< Place: no monoid; a term replaces what is there
   bool arg_max = false;                     ///< Arg
   bool reverse = false, exclusive = false;  ///< Scan
   std::vector<size_t> along;                ///< Place: the axes whose digits a place is

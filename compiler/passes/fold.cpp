@@ -19,7 +19,7 @@ bool is_worth_folding(const Graph& graph, const Node& node, const std::vector<No
   // What other devices have is not known here.
   if (node.as<CollectiveOp>()) return false;
   // An index out of range is the interpreter's error, but a device's clamp.
-  if (node.as<GatherOp>() || node.as<ScatterAddOp>()) return false;
+  if (node.as<GatherOp>() || node.as<ScatterOp>()) return false;
   return std::all_of(operands.begin(), operands.end(),
                      [&](NodeId id) { return graph[id].as<ConstantOp>(); });
 }

@@ -9,63 +9,125 @@ namespace braze {
 
 namespace {
 
-// Elements of a result from which on a term takes longer in all of their sums (5e12 comparisons a
-// second on an H100) than alone in its place (0.57 us, if all terms wait for each other there).
-constexpr int64_t kMostElements = 3'000'000;
+// Costs on an H100: a second of 5e12 comparisons, or of 3e12 bytes; and what one term takes alone
+// in its place, if all terms wait for each other there.
+constexpr double kComparisonSeconds = 1 / 5e12, kByteSeconds = 1 / 3e12, kTermSeconds = 0.57e-6;
 
-NodeId as_sum(const Rewriting& step, const ScatterAddOp& op) {
+double most(const Shape& shape) { return static_cast<double>(shape.numel().range().max); }
+
+// Whether all elements at once take less time than terms in their places. A scatter that takes over
+// the memory of x need not touch the rest of it.
+bool pays(const Node& node, const Shape& indices, bool in_place) {
+  const double elements = most(node.type.shape), terms = most(indices);
+  const double bytes = in_place ? 2 * elements * static_cast<double>(size_of(node.type.dtype)) : 0;
+  return elements * terms * kComparisonSeconds + bytes * kByteSeconds < terms * kTermSeconds;
+}
+
+std::vector<int64_t> range(size_t from, size_t count) {
+  std::vector<int64_t> axes(count);
+  std::iota(axes.begin(), axes.end(), static_cast<int64_t>(from));
+  return axes;
+}
+
+// A scatter as a reduction over its terms.
+struct Scatter {
+  const Rewriting& step;
+  const ScatterOp& op;
   Graph& graph = step.result;
-  const SourceLocation where = step.node.location;
-  const NodeId x = step.operands[0], indices = step.operands[1], updates = step.operands[2];
-  const TensorType x_type = graph[x].type;
-  const Shape index_shape = graph[indices].type.shape;
-  const DType index_type = graph[indices].type.dtype;
-  const Expr extent = x_type.shape[static_cast<size_t>(op.axis)];
-  const auto axis = static_cast<size_t>(op.axis), index_rank = index_shape.rank();
+  SourceLocation where = step.node.location;
+  NodeId x = step.operands[0], indices = step.operands[1], updates = step.operands[2];
+  TensorType x_type = graph[x].type;
+  Shape index_shape = graph[indices].type.shape;
+  DType index_type = graph[indices].type.dtype;
+  Expr extent = x_type.shape[static_cast<size_t>(op.axis)];
+  size_t axis = static_cast<size_t>(op.axis), index_rank = index_shape.rank();
 
-  // The space of the sum: the result's axes before `axis`, the indices' axes, then the result's
-  // axes from `axis` on.
-  std::vector<Expr> dims(x_type.shape.begin(), x_type.shape.begin() + op.axis);
-  dims.insert(dims.end(), index_shape.begin(), index_shape.end());
-  dims.insert(dims.end(), x_type.shape.begin() + op.axis, x_type.shape.end());
-  const Shape space(dims);
-  const auto range = [](size_t from, size_t count) {
-    std::vector<int64_t> axes(count);
-    std::iota(axes.begin(), axes.end(), static_cast<int64_t>(from));
-    return axes;
-  };
-  const size_t place = axis + index_rank;  // of the scattered axis
-  const NodeId at = build::iota(graph, {index_type, space}, static_cast<int64_t>(place), where);
-  const NodeId last =
-      build::convert(graph, build::size(graph, extent - 1, where), index_type, where);
-  NodeId clamped = build::map(graph, ElementwiseOp::min, {indices, last}, where);
-  clamped = build::map(graph, ElementwiseOp::max,
-                       {clamped, build::scalar(graph, index_type, 0, where)}, where);
-  const NodeId index = build::broadcast(graph, clamped, space, range(axis, index_rank), where);
-  std::vector<int64_t> update_axes = range(0, place);
-  for (int64_t a : range(place + 1, x_type.shape.rank() - axis - 1)) update_axes.push_back(a);
-  const NodeId spread = build::broadcast(graph, updates, space, update_axes, where);
-  const NodeId hit = build::map(graph, ElementwiseOp::eq, {at, index}, where);
-  const NodeId addend =
-      build::map(graph, ElementwiseOp::select,
-                 {hit, spread, build::scalar(graph, x_type.dtype, 0, where)}, where);
-  // 16-bit updates are summed with x in f32 and rounded once.
-  const DType sum_type = compute_type(x_type.dtype);
-  const NodeId sum =
-      build::reduce(graph, Monoid::Sum, build::convert(graph, addend, sum_type, where),
-                    range(axis, index_rank), where);
-  const NodeId total = build::map(graph, ElementwiseOp::add,
-                                  {build::convert(graph, x, sum_type, where), sum}, where);
-  return build::convert(graph, total, x_type.dtype, where);
+  // The indices, as a gather takes them.
+  NodeId clamped() const {
+    const NodeId last =
+        build::convert(graph, build::size(graph, extent - 1, where), index_type, where);
+    const NodeId below = build::map(graph, ElementwiseOp::min, {indices, last}, where);
+    return build::map(graph, ElementwiseOp::max,
+                      {below, build::scalar(graph, index_type, 0, where)}, where);
+  }
+
+  // In the space of the result's axes before `axis`, the indices' axes, then the result's axes from
+  // `axis` on: the update where its index is the element's, else what changes nothing.
+  NodeId combined() const {
+    std::vector<Expr> dims(x_type.shape.begin(), x_type.shape.begin() + op.axis);
+    dims.insert(dims.end(), index_shape.begin(), index_shape.end());
+    dims.insert(dims.end(), x_type.shape.begin() + op.axis, x_type.shape.end());
+    const Shape space(dims);
+    const size_t place = axis + index_rank;  // of the scattered axis
+    const NodeId at = build::iota(graph, {index_type, space}, static_cast<int64_t>(place), where);
+    const NodeId index = build::broadcast(graph, clamped(), space, range(axis, index_rank), where);
+    std::vector<int64_t> update_axes = range(0, place);
+    for (int64_t a : range(place + 1, x_type.shape.rank() - axis - 1)) update_axes.push_back(a);
+    const NodeId spread = build::broadcast(graph, updates, space, update_axes, where);
+    const NodeId hit = build::map(graph, ElementwiseOp::eq, {at, index}, where);
+    const uint64_t nothing = info(*op.monoid).identity(x_type.dtype);
+    const NodeId term =
+        build::map(graph, ElementwiseOp::select,
+                   {hit, spread, build::scalar_bits(graph, x_type.dtype, nothing, where)}, where);
+    // 16-bit updates are summed with x in f32 and rounded once.
+    const DType wide = accumulation_type(*op.monoid, x_type.dtype);
+    const NodeId total = build::reduce(graph, *op.monoid, build::convert(graph, term, wide, where),
+                                       range(axis, index_rank), where);
+    const NodeId all = build::map(graph, info(*op.monoid).combine,
+                                  {build::convert(graph, x, wide, where), total}, where);
+    return build::convert(graph, all, x_type.dtype, where);
+  }
+
+  // Of each place the number of the last term that is put there, and that term.
+  NodeId replaced() const {
+    const Expr terms = index_shape.numel();
+    const Shape pairs({terms, extent});
+    const NodeId line = build::reshape(graph, clamped(), Shape({terms}), where);
+    const NodeId hit = build::map(graph, ElementwiseOp::eq,
+                                  {build::broadcast(graph, line, pairs, {0}, where),
+                                   build::iota(graph, {index_type, pairs}, 1, where)},
+                                  where);
+    const NodeId none = build::scalar(graph, DType::I32, -1, where);
+    const NodeId number =
+        build::map(graph, ElementwiseOp::select,
+                   {hit, build::iota(graph, {DType::I32, pairs}, 0, where), none}, where);
+    const NodeId last = build::reduce(graph, Monoid::Max, number, {0}, where);
+    const NodeId zero = build::scalar(graph, DType::I32, 0, where);
+    std::vector<Expr> dims(x_type.shape.begin(), x_type.shape.begin() + op.axis);
+    dims.push_back(terms);
+    dims.insert(dims.end(), x_type.shape.begin() + op.axis + 1, x_type.shape.end());
+    const NodeId rows = build::reshape(graph, updates, Shape(std::move(dims)), where);
+    const NodeId term = build::gather(
+        graph, rows, build::map(graph, ElementwiseOp::max, {last, zero}, where), op.axis, where);
+    const NodeId is_there = build::map(graph, ElementwiseOp::ge, {last, zero}, where);
+    return build::map(graph, ElementwiseOp::select,
+                      {build::broadcast(graph, is_there, x_type.shape, {op.axis}, where), term, x},
+                      where);
+  }
+};
+
+// Indices of no element take no gather; numbers of terms are i32.
+bool has_terms(const Shape& indices) {
+  const Interval count = indices.numel().range();
+  return count.min >= 1 && count.max <= INT32_MAX;
 }
 
 }  // namespace
 
 Graph unscatter(const Graph& graph) {
-  return rewrite(graph, [](const Rewriting& step) {
-    const auto* scatter = step.node.as<ScatterAddOp>();
-    const bool small = step.node.type.shape.numel().range().max < kMostElements;
-    return scatter && small ? as_sum(step, *scatter) : step.keep();
+  std::vector<bool> in_place(graph.size());
+  for (const GraphOutput& output : graph.outputs()) {
+    const Node& node = graph[output.node];
+    in_place[output.node.index] = output.updates && node.as<ScatterOp>() &&
+                                  node.operands[0] == graph.inputs()[*output.updates];
+  }
+  return rewrite(graph, [&](const Rewriting& step) {
+    const auto* scatter = step.node.as<ScatterOp>();
+    if (!scatter) return step.keep();
+    const Shape& indices = step.result[step.operands[1]].type.shape;
+    if (!pays(step.node, indices, in_place[step.id.index])) return step.keep();
+    if (scatter->monoid) return Scatter{step, *scatter}.combined();
+    return has_terms(indices) ? Scatter{step, *scatter}.replaced() : step.keep();
   });
 }
 

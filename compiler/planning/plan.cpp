@@ -210,6 +210,17 @@ class Planner {
     launch.buffers = std::move(slots);
     describe_launch(launch, compiled.kernel);
     for (NodeId node : compiled.fusion.nodes) launch.ops.push_back(op_text(node));
+    // Of what terms are placed in where it lies, only their places are touched; terms that take the
+    // place of what is there do not read it.
+    std::optional<NodeId> updated;
+    Expr touched;
+    const auto& placed = compiled.space.placed;
+    if (placed && launch.schedule.find("direct=1") != std::string::npos) {
+      const SpaceTask& task = compiled.space.passes[placed->pass].reduces.front();
+      touched = 1;
+      for (const SpaceAxis& axis : axes_of(compiled.space, placed->pass)) touched *= axis.extent;
+      if (!forms_.find(task.node)->monoid) updated = start_of(forms_, task).node;
+    }
     std::map<uint32_t, Expr> loaded;  // elements of an input that the passes ask for
     for (size_t n = 0; n < compiled.space.passes.size(); ++n) {
       Expr elements = 1;
@@ -219,6 +230,7 @@ class Planner {
       for (const MemoryAccess& load : traced.loads) loaded[load.node.index] += elements;
     }
     for (NodeId node : compiled.fusion.inputs) {
+      if (node == updated) continue;
       // Of what is sliced, or gathered from, less than all may be read.
       const TensorType& type = graph_[node].type;
       const auto asked = loaded.find(node.index);
@@ -227,7 +239,12 @@ class Planner {
       launch.bytes_read +=
           is_part ? asked->second * static_cast<int64_t>(size_of(type.dtype)) : bytes_of(type);
     }
-    for (NodeId node : compiled.fusion.outputs) launch.bytes_written += bytes_of(graph_[node].type);
+    for (NodeId node : compiled.fusion.outputs) {
+      const TensorType& type = graph_[node].type;
+      launch.bytes_written += touched.is_constant(0)
+                                  ? bytes_of(type)
+                                  : touched * static_cast<int64_t>(size_of(type.dtype));
+    }
     program_.launches.push_back(std::move(launch));
   }
 

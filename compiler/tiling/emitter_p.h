@@ -94,8 +94,6 @@ struct Accumulator {
   const LoopForm* form;
   size_t first;  // position in the carried list
 };
-// dtype of the accumulated tiles: arg-reductions of 16-bit values compare in f32.
-DType accumulator_type(const LoopForm& form);
 // The neutral element in that dtype.
 uint64_t identity_bits(const LoopForm& form);
 

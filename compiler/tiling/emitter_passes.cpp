@@ -7,7 +7,11 @@
 
 namespace braze {
 
-DType accumulator_type(const LoopForm& form) { return compute_type(form.accumulator); }
+DType accumulator_type(const LoopForm& form) {
+  // Terms that are not combined stay as they are.
+  const bool combines = form.monoid || form.arg_max;
+  return combines ? compute_type(form.accumulator) : form.accumulator;
+}
 
 uint64_t identity_bits(const LoopForm& form) {
   const Monoid monoid = form.monoid ? *form.monoid : *form.arg_max ? Monoid::Max : Monoid::Min;
@@ -215,7 +219,7 @@ void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<ValueOp
   const DType dtype = accumulator_type(form);
   TileValue value = inliner_.reduction_body(accumulator.task->node, bound(accumulator.task->at),
                                             bound(accumulator.task->reduction));
-  value = widened(value);
+  value = converted(value, dtype);
   ValueOperand& sum = state[accumulator.first];
   const bool padded = inner_dim_ >= 0 && dims_[static_cast<size_t>(inner_dim_)].partial;
   if (form.arg_max) {

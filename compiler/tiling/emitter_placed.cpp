@@ -266,7 +266,9 @@ void PlacedSums::add_term(const TileValue& loaded) {
   std::erase(order, axis_);
   emitter_.walk_parallel(order, 0, blocks_, [&] {
     const std::vector<Expr> sum = at(place);
-    std::vector<ValueOperand> state{load(sum).operand};
+    // A literal is nothing to combine with: the term takes its place.
+    std::vector<ValueOperand> state{
+        form_.monoid ? load(sum).operand : ValueOperand::literal(accumulator_type(form_), 0)};
     emitter_.accumulate({&task_, &form_, 0}, state);
     builder_.store(state[0], memory_, sum, guard());
   });

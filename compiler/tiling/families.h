@@ -10,6 +10,9 @@
 
 namespace braze {
 
+/// The dtype of accumulated tiles: arg-reductions of 16-bit values compare in f32.
+DType accumulator_type(const LoopForm& form);
+
 /// One memory access of a space, with what rules ask of it.
 struct AccessInfo {
   NodeId node;

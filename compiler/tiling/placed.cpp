@@ -38,7 +38,7 @@ bool begins_in_place(const TilingRequest& request, const SpaceTask& placed) {
   const auto alias = request.aliases.find(start_of(request.forms, placed).node);
   return alias != request.aliases.end() && alias->second == placed.node &&
          request.fusion.outputs == std::vector{placed.node} &&
-         form.result == compute_type(form.accumulator);
+         form.result == accumulator_type(form);
 }
 
 class Rule {
@@ -51,8 +51,7 @@ class Rule {
     for (const SpaceAxis& axis : space.parallel)
       extents_.push_back(std::max<int64_t>(planned_extent(axis.extent), 1));
     const SpaceTask& task = space.passes[space.placed->pass].reduces.front();
-    sum_bytes_ =
-        static_cast<int64_t>(size_of(compute_type(request.forms.find(task.node)->accumulator)));
+    sum_bytes_ = static_cast<int64_t>(size_of(accumulator_type(*request.forms.find(task.node))));
     touched_ = accesses(request, space.passes[space.placed->pass]);
     lane_ = space.parallel.back();
     schedule_ = {.family = "placed",

@@ -2,8 +2,8 @@
 // it.
 //
 // Weights stay quantised in memory; the kernels of the products expand them. Keys and values of
-// all tokens so far are kept in arrays of a fixed capacity that each step takes over and adds rows
-// to.
+// all tokens so far are kept in arrays of a fixed capacity that each step takes over and writes
+// rows of.
 #pragma once
 
 #include <braze/braze.h>
@@ -41,7 +41,7 @@ struct Weights {
 };
 BRAZE_TREE(Weights, layers, embedding, unembed, norm)
 
-/// Keys and values [capacity, heads, size] of one layer. Rows that no token has are zeros.
+/// Keys and values [capacity, heads, size] of one layer. Rows that no token has may be anything.
 template <class T>
 struct Cache {
   T keys, values;
@@ -140,7 +140,7 @@ inline Tensor embed(const Weight<Tensor>& table, const Tensor& ids) {
 
 /// What a step knows of its tokens' positions.
 struct Positions {
-  Tensor rows;          // [n]: their rows in the caches
+  Tensor first;         // the first one's row in the caches
   Tensor cosine, sine;  // [n, 1, 2, size / 2]
   Tensor visible;       // [n, 1, m]: whether a token sees row m
   Dim extent;           // of the rows that are looked at
@@ -158,7 +158,7 @@ inline Positions positions_of(const Tensor& start, const Dim& count, const Tenso
   const Array signs = Array::from(std::vector<float>{-1, 1}, {1, 1, 2, 1}, "cpu");
   const Tensor angles = reshape(cast(rows, f32), {count, 1, 1, 1}) * steps;
   const Dim m = extent.dim(0);
-  return {.rows = rows,
+  return {.first = reshape(start, {}),
           .cosine = cos(angles),
           .sine = sin(angles) * signs,
           .visible = reshape(arange(i32, m), {1, 1, m}) <= reshape(rows, {count, 1, 1}),
@@ -181,9 +181,10 @@ inline Tensor attention(const Layer<Tensor>& layer, const Cache<Tensor>& cache, 
   const Tensor keys =
       rotate(reshape(dot(x, matrix(layer.key)), {n, sizes.kv_heads, sizes.head}), at);
   const Tensor values = reshape(dot(x, matrix(layer.value)), {n, sizes.kv_heads, sizes.head});
-  // The rows were zeros.
-  updated.keys = update(cache.keys, scatter_add(cache.keys, at.rows, keys));
-  updated.values = update(cache.values, scatter_add(cache.values, at.rows, values));
+  const Tensor zero = zeros_like(at.first);
+  const std::vector<Tensor> place = {at.first, zero, zero};
+  updated.keys = update(cache.keys, dynamic_update(cache.keys, keys, place));
+  updated.values = update(cache.values, dynamic_update(cache.values, values, place));
   const Tensor all_keys = slice(updated.keys, 0, 0, at.extent);
   const Tensor all_values = slice(updated.values, 0, 0, at.extent);
   const Tensor grouped = reshape(queries, {n, sizes.kv_heads, group, sizes.head});

@@ -130,10 +130,7 @@ class Model {
   int64_t room() const { return context_ - position_; }
 
   /// Begins anew.
-  void forget() {
-    caches_ = llama::make_caches(sizes_, context_, options_.device);
-    position_ = 0;
-  }
+  void forget() { position_ = 0; }
 
   /// Adds these tokens; the one that comes next.
   int32_t next(const std::vector<int32_t>& ids) {

@@ -274,9 +274,78 @@ class Backward {
         build::scatter_add(graph_, zeros(operand_type(0)), node_.operands[1], g_, op.axis, where());
   }
 
-  void visit(const ScatterAddOp& op) {
-    out_[0] = g_;
-    if (wants(2)) out_[2] = build::gather(graph_, g_, node_.operands[1], op.axis, where());
+  void visit(const ScatterOp& op) {
+    if (!op.monoid) return replaced_gradient(op);
+    switch (*op.monoid) {
+      case Monoid::Sum:
+        out_[0] = g_;
+        if (wants(2)) out_[2] = gathered(g_, op);
+        break;
+      case Monoid::Prod:
+        scattered_product_gradient(op);
+        break;
+      case Monoid::Max:
+      case Monoid::Min:
+        scattered_extreme_gradient(op);
+        break;
+      case Monoid::And:
+      case Monoid::Or:
+        break;
+    }
+  }
+
+  /// What stands at the places of a scatter's terms.
+  NodeId gathered(NodeId x, const ScatterOp& op) {
+    return build::gather(graph_, x, node_.operands[1], op.axis, where());
+  }
+  NodeId scattered(std::optional<Monoid> monoid, NodeId x, NodeId updates, const ScatterOp& op) {
+    return build::scatter(graph_, {monoid, op.axis}, x, node_.operands[1], updates, where());
+  }
+
+  /// The last term in each place has the gradient of what it became; x where no term is.
+  void replaced_gradient(const ScatterOp& op) {
+    const TensorType& terms = operand_type(2);
+    out_[0] = scattered(std::nullopt, g_, zeros(terms), op);
+    if (!wants(2)) return;
+    // Terms by their numbers: which is the one that stayed.
+    const NodeId indices = node_.operands[1];
+    const Shape& shape = type(indices).shape;
+    const NodeId number = build::reshape(
+        graph_, build::iota(graph_, {DType::I64, Shape({shape.numel()})}, 0, where()), shape,
+        where());
+    const NodeId none = zeros({DType::I64, Shape({operand_type(0).shape[at(op.axis)]})});
+    const NodeId last = build::scatter(graph_, {std::nullopt, 0}, none, indices, number, where());
+    const NodeId stayed =
+        map(ElementwiseOp::eq, {build::gather(graph_, last, indices, 0, where()), number});
+    Axes64 axes(shape.rank());
+    std::iota(axes.begin(), axes.end(), op.axis);
+    out_[2] =
+        map(ElementwiseOp::select, {build::broadcast(graph_, stayed, terms.shape, axes, where()),
+                                    gathered(g_, op), zeros(terms)});
+  }
+
+  /// The product of all others by a quotient, which is why a zero among them has no gradient here.
+  void scattered_product_gradient(const ScatterOp& op) {
+    out_[0] = scattered(Monoid::Prod, g_, node_.operands[2], op);
+    if (wants(2))
+      out_[2] = map(ElementwiseOp::div,
+                    {gathered(map(ElementwiseOp::mul, {g_, id_}), op), node_.operands[2]});
+  }
+
+  /// x and the terms that are greatest (or least) in their place share the gradient.
+  void scattered_extreme_gradient(const ScatterOp& op) {
+    const NodeId x = node_.operands[0], terms = node_.operands[2];
+    const DType wide = compute_type(type(x).dtype);
+    const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
+    const auto counted = [&](NodeId hit) { return map(ElementwiseOp::select, {hit, one, zero}); };
+    const NodeId stays = map(ElementwiseOp::eq, {x, id_});
+    const NodeId hits = map(ElementwiseOp::eq, {terms, gathered(id_, op)});
+    const NodeId count = scattered(Monoid::Sum, counted(stays), counted(hits), op);
+    const NodeId share = map(ElementwiseOp::div, {convert(g_, wide), count});
+    const DType narrow = type(x).dtype;
+    out_[0] = convert(map(ElementwiseOp::select, {stays, share, zero}), narrow);
+    if (wants(2))
+      out_[2] = convert(map(ElementwiseOp::select, {hits, gathered(share, op), zero}), narrow);
   }
 
   void visit(const ReduceOp& op) {

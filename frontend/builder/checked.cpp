@@ -37,13 +37,13 @@ bool passes_on(ElementwiseOp op) {
 
 /// The position of the operand that holds indices.
 std::optional<size_t> index_operand(const Node& node) {
-  if (node.as<GatherOp>() || node.as<ScatterAddOp>()) return 1;
+  if (node.as<GatherOp>() || node.as<ScatterOp>()) return 1;
   return std::nullopt;
 }
 
 int64_t indexed_axis(const Node& node) {
   const auto* gather = node.as<GatherOp>();
-  return gather ? gather->axis : node.as<ScatterAddOp>()->axis;
+  return gather ? gather->axis : node.as<ScatterOp>()->axis;
 }
 
 bool is_empty(const Shape& shape) {
@@ -295,7 +295,11 @@ class CheckedGraph::Builder {
         return along_contraction(levels, node, *dot, /*is_left=*/i == 0);
       });
     }
-    if (node.as<ScatterAddOp>()) return of_scatter(node, n);
+    if (const auto* scatter = node.as<ScatterOp>()) {
+      // What is put in place, and the greatest and least, are numbers that were there.
+      if (scatter->monoid != Monoid::Sum && scatter->monoid != Monoid::Prod) return std::nullopt;
+      return of_scatter(node, n);
+    }
     return std::nullopt;
   }
 

@@ -210,6 +210,103 @@ Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates
                                           node_of(updates), axis, where));
 }
 
+Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates, Scatter how,
+               int64_t axis, Where call) {
+  const SourceLocation where = place(call);
+  const auto& builder = builder_of_two(x, indices, "scatter", where);
+  builder_of_two(x, updates, "scatter", where);
+  constexpr std::optional<Monoid> kMonoids[] = {std::nullopt, Monoid::Sum, Monoid::Prod,
+                                                Monoid::Max, Monoid::Min};
+  const ScatterOp op{kMonoids[static_cast<size_t>(how)], to_axis(axis, x.rank(), "scatter", where)};
+  return wrap(builder, build::scatter(builder->graph, op, node_of(x), node_of(indices),
+                                      node_of(updates), where));
+}
+
+namespace {
+
+// The places [start, start + count) of an axis, moved to lie within it.
+Tensor places_from(const Tensor& start, const Dim& extent, const Dim& count) {
+  const auto& builder = start.builder();
+  const NodeId most = build::size(builder->graph, to_expr(extent - count));
+  const Tensor first = minimum(maximum(cast(start, i64), 0), wrap(builder, most));
+  return first + arange(i64, count);
+}
+
+void check_part(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes,
+                const char* op, SourceLocation where) {
+  check_rank(starts.size(), x, op, "starts", where);
+  check_rank(sizes.size(), x, op, "sizes", where);
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    builder_of_two(x, starts[i], op, where);
+    if (!is_integer(starts[i].dtype()) || starts[i].rank() != 0)
+      fail(codes::kBadAttribute,
+           fmt::format("{}: the start of axis {} is {}, no integer of rank 0", op, i,
+                       starts[i].to_string()),
+           {.location = where, .node = op});
+    const Dim extent = x.dim(static_cast<int64_t>(i));
+    if (!proves_at_most(to_expr(sizes[i]), to_expr(extent)))
+      fail(codes::kShapeMismatch,
+           fmt::format("{}: a part of {} along axis {} of {}", op, sizes[i].to_string(), i,
+                       x.to_string()),
+           {.location = where, .node = op});
+  }
+}
+
+}  // namespace
+
+Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes,
+                     Where call) {
+  const detail::Place all(call, "dynamic_slice");
+  check_part(x, starts, sizes, "dynamic_slice", place(call));
+  Tensor out = x;
+  for (size_t i = 0; i < sizes.size(); ++i) {
+    const auto axis = static_cast<int64_t>(i);
+    if (x.dim(axis) == sizes[i]) continue;  // it begins at 0
+    out = take(out, places_from(starts[i], x.dim(axis), sizes[i]), axis);
+  }
+  return out;
+}
+
+Tensor dynamic_update(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts,
+                      Where call) {
+  const detail::Place all(call, "dynamic_update");
+  const Dims sizes = update.shape(), shape = x.shape();
+  const SourceLocation where = place(call);
+  builder_of_two(x, update, "dynamic_update", where);
+  if (x.dtype() != update.dtype())
+    fail(codes::kDTypeMismatch,
+         fmt::format("dynamic_update: {} has no part {}", x.to_string(), update.to_string()),
+         {.location = where, .node = "dynamic_update", .fix = "cast the part"});
+  check_part(x, starts, sizes, "dynamic_update", where);
+  size_t first = 0, end = sizes.size();
+  while (first < end && shape[first] == sizes[first]) ++first;
+  while (end > first && shape[end - 1] == sizes[end - 1]) --end;
+  if (first == end) return update;  // all of it
+  // The axes between become one, along which every element has its place.
+  const Dims box(sizes.begin() + static_cast<ptrdiff_t>(first),
+                 sizes.begin() + static_cast<ptrdiff_t>(end));
+  Tensor places;
+  Dim extent = 1;
+  for (size_t i = first; i < end; ++i) {
+    Dims aligned(box.size(), Dim(1));
+    aligned[i - first] = sizes[i];
+    const Tensor along = reshape(places_from(starts[i], shape[i], sizes[i]), aligned);
+    if (i == first) {
+      places = along;
+    } else {
+      const auto& builder = x.builder();
+      places = places * wrap(builder, build::size(builder->graph, to_expr(shape[i]))) + along;
+    }
+    extent = extent * shape[i];
+  }
+  Dims flat(shape.begin(), shape.begin() + static_cast<ptrdiff_t>(first));
+  flat.push_back(extent);
+  flat.insert(flat.end(), shape.begin() + static_cast<ptrdiff_t>(end), shape.end());
+  const auto axis = static_cast<int64_t>(first);
+  return reshape(scatter(reshape(x, flat), broadcast_to(places, box), update, Scatter::Set, axis),
+                 shape);
+}
+
 Tensor one_hot(const Tensor& x, int64_t classes, DType dtype, Where call) {
   const detail::Place all(call);
   const SourceLocation where = place(call);

@@ -24,7 +24,7 @@ struct AxisLoop {
   }
 };
 
-/// gather and scatter_add pair elements of [outer, rows.size(), inner] with elements of `loop`.
+/// gather and scatter pair elements of [outer, rows.size(), inner] with elements of `loop`.
 struct IndexedElement {
   int64_t slice;    ///< element of the gathered or scattered slices
   int64_t element;  ///< element of the tensor that is indexed

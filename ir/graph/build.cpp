@@ -125,9 +125,13 @@ NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocati
   return node(graph, GatherOp{axis}, {x, indices}, {}, where);
 }
 
+NodeId scatter(Graph& graph, ScatterOp attributes, NodeId x, NodeId indices, NodeId updates,
+               SourceLocation where) {
+  return node(graph, attributes, {x, indices, updates}, {}, where);
+}
 NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64_t axis,
                    SourceLocation where) {
-  return node(graph, ScatterAddOp{axis}, {x, indices, updates}, {}, where);
+  return scatter(graph, {Monoid::Sum, axis}, x, indices, updates, where);
 }
 
 NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes,

@@ -50,6 +50,9 @@ NodeId iota(Graph& graph, TensorType type, int64_t axis, SourceLocation where = 
 /// The value of an expression over the sizes, i64; a constant where it is known.
 NodeId size(Graph& graph, Expr value, SourceLocation where = {});
 NodeId gather(Graph& graph, NodeId x, NodeId indices, int64_t axis, SourceLocation where = {});
+NodeId scatter(Graph& graph, ScatterOp attributes, NodeId x, NodeId indices, NodeId updates,
+               SourceLocation where = {});
+/// The scatter of sums.
 NodeId scatter_add(Graph& graph, NodeId x, NodeId indices, NodeId updates, int64_t axis,
                    SourceLocation where = {});
 NodeId reduce(Graph& graph, Monoid monoid, NodeId x, std::vector<int64_t> axes,

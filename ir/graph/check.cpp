@@ -48,7 +48,7 @@ bool uses_math(ElementwiseOp op) {
 
 bool is_reduction(const Node& node) {
   return node.as<ReduceOp>() || node.as<ArgReduceOp>() || node.as<ScanOp>() || node.as<DotOp>() ||
-         node.as<ScatterAddOp>();
+         node.as<ScatterOp>();
 }
 
 bool is_math(const Node& node) {

@@ -14,7 +14,7 @@
 
 namespace braze {
 
-/// Whether `id` depends on a reduction, contraction or scatter_add.
+/// Whether `id` depends on a reduction, contraction or scatter.
 bool has_reduction_upstream(const Graph& graph, NodeId id);
 /// Whether `id` depends on a math row, or on a formula row with one in its body.
 bool has_math_upstream(const Graph& graph, NodeId id);

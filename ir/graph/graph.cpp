@@ -56,7 +56,9 @@ struct HashAttributes {
   void operator()(const IotaOp& op) const { h << op.axis; }
   void operator()(const SizeOp& op) const { h << uint64_t{op.value.hash()}; }
   void operator()(const GatherOp& op) const { h << op.axis; }
-  void operator()(const ScatterAddOp& op) const { h << op.axis; }
+  void operator()(const ScatterOp& op) const {
+    h << (op.monoid ? uint64_t(*op.monoid) + 1 : uint64_t{0}) << op.axis;
+  }
   void operator()(const ReduceOp& op) const { h << uint64_t(op.monoid) << op.axes; }
   void operator()(const ArgReduceOp& op) const { h << uint64_t(op.is_max) << op.axis; }
   void operator()(const ScanOp& op) const {
@@ -99,6 +101,25 @@ bool operator==(const ConstantOp& a, const ConstantOp& b) {
          bytes(*a.value) == bytes(*b.value);
 }
 
+std::string_view scatter_name(std::optional<Monoid> monoid) {
+  if (!monoid) return "scatter_set";
+  switch (*monoid) {
+    case Monoid::Sum:
+      return "scatter_add";
+    case Monoid::Prod:
+      return "scatter_mul";
+    case Monoid::Max:
+      return "scatter_max";
+    case Monoid::Min:
+      return "scatter_min";
+    case Monoid::And:
+      return "scatter_and";
+    case Monoid::Or:
+      return "scatter_or";
+  }
+  BRAZE_CHECK(false, "a monoid");
+}
+
 std::string_view op_name(const Op& op) {
   struct Name {
     std::string_view operator()(const InputOp&) const { return "input"; }
@@ -115,7 +136,7 @@ std::string_view op_name(const Op& op) {
     std::string_view operator()(const IotaOp&) const { return "iota"; }
     std::string_view operator()(const SizeOp&) const { return "size"; }
     std::string_view operator()(const GatherOp&) const { return "gather"; }
-    std::string_view operator()(const ScatterAddOp&) const { return "scatter_add"; }
+    std::string_view operator()(const ScatterOp& op) const { return scatter_name(op.monoid); }
     std::string_view operator()(const ReduceOp&) const { return "reduce"; }
     std::string_view operator()(const ArgReduceOp& arg) const {
       return arg.is_max ? "argmax" : "argmin";

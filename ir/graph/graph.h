@@ -116,11 +116,13 @@ struct GatherOp {
   int64_t axis;
   friend bool operator==(const GatherOp&, const GatherOp&) = default;
 };
-/// scatter_add(x, indices, updates): x plus every slice of `updates` (shaped as gather's result)
-/// added at its index, in increasing row-major order of `indices`.
-struct ScatterAddOp {
-  int64_t axis;
-  friend bool operator==(const ScatterAddOp&, const ScatterAddOp&) = default;
+/// scatter(x, indices, updates): x, with every slice of `updates` (shaped as gather's result)
+/// combined into what is at its index, in increasing row-major order of `indices`. Without a
+/// monoid a slice takes the place of what is there, so that the last one stays.
+struct ScatterOp {
+  std::optional<Monoid> monoid = Monoid::Sum;
+  int64_t axis = 0;
+  friend bool operator==(const ScatterOp&, const ScatterOp&) = default;
 };
 /// Combines along `axes` (increasing), which disappear.
 struct ReduceOp {
@@ -188,9 +190,9 @@ struct ConstrainOp {
 };
 
 using Op = std::variant<InputOp, ConstantOp, MapOp, BroadcastOp, ReshapeOp, TransposeOp, SliceOp,
-                        PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp,
-                        ScatterAddOp, ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp,
-                        CollectiveOp, AxisIndexOp, ConstrainOp>;
+                        PadOp, WindowsOp, ConcatOp, ReverseOp, IotaOp, SizeOp, GatherOp, ScatterOp,
+                        ReduceOp, ArgReduceOp, ScanOp, DotOp, RandomBitsOp, BarrierOp, CollectiveOp,
+                        AxisIndexOp, ConstrainOp>;
 
 struct Node {
   Op op;
@@ -205,6 +207,8 @@ struct Node {
   }
 };
 
+/// "scatter_add", "scatter_set" ...
+std::string_view scatter_name(std::optional<Monoid> monoid);
 /// "add", "reduce", "dot" ...: the op's name in text.
 std::string_view op_name(const Op& op);
 

@@ -291,9 +291,9 @@ struct Inference {
     return {dtype(0), gathered(gather.axis)};
   }
 
-  TensorType operator()(const ScatterAddOp& scatter) const {
+  TensorType operator()(const ScatterOp& scatter) const {
     require_operands(3);
-    require_dtype(0, kNumeric);
+    if (scatter.monoid) require_dtype(0, info(*scatter.monoid).types);
     require_same_dtype(0, 2);
     const Shape expected = gathered(scatter.axis);
     require(shape(2) == expected, codes::kShapeMismatch,

@@ -279,18 +279,25 @@ struct Evaluator {
       result.set_bits(slice, operands[0]->get_bits(element));
   }
 
-  void operator()(const ScatterAddOp& op) {
+  void operator()(const ScatterOp& op) {
     const AxisLoop loop(result.shape(), op.axis);
     const std::vector<int64_t> rows = checked_indices(*operands[1], loop.extent);
+    const DType dtype = result.dtype();
+    if (!op.monoid) {
+      result = *operands[0];
+      for (const auto& [update, element] : indexed_elements(loop, rows))
+        result.set_bits(element, operands[2]->get_bits(update));
+      return;
+    }
     // 16-bit floats accumulate in f32.
-    const DType dtype = result.dtype(), wide = compute_type(dtype);
+    const DType wide = accumulation_type(*op.monoid, dtype);
     const MachineFunction up = machine_function(ElementwiseOp::convert, dtype, wide);
     const MachineFunction down = machine_function(ElementwiseOp::convert, wide, dtype);
-    const MachineFunction add = machine_function(ElementwiseOp::add, wide, wide);
+    const MachineFunction row = machine_function(info(*op.monoid).combine, wide, wide);
     std::vector<uint64_t> totals = all_bits(*operands[0]);
     for (uint64_t& total : totals) total = up(total, 0, 0);
     for (const auto& [update, element] : indexed_elements(loop, rows))
-      totals[element] = add(totals[element], up(operands[2]->get_bits(update), 0, 0), 0);
+      totals[element] = row(totals[element], up(operands[2]->get_bits(update), 0, 0), 0);
     for (int64_t i = 0; i < result.numel(); ++i) result.set_bits(i, down(totals[i], 0, 0));
   }
 

@@ -18,7 +18,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kIndexOutOfRange{"index-out-of-range", ErrorKind::InvalidArgument,
-                                       "An index of gather or scatter_add is out of range."};
+                                       "An index of gather or scatter is out of range."};
 inline constexpr Code kEmptyArgReduce{"empty-arg-reduce", ErrorKind::InvalidArgument,
                                       "argmax and argmin have no result over an empty axis."};
 inline constexpr Code kNeedsMesh{"needs-mesh", ErrorKind::InvalidArgument,

@@ -273,7 +273,7 @@ class Builder {
     return true;
   }
 
-  bool describe(const ScatterAddOp& op) {
+  bool describe(const ScatterOp& op) {
     const auto axis = static_cast<ptrdiff_t>(op.axis);
     Placement placement{.axis = static_cast<size_t>(axis), .indices = 1, .at = {}, .start = 0};
     for (const Expr& extent : operand_type(1).shape) {
@@ -284,8 +284,9 @@ class Builder {
     at.insert(at.end(), placement.at.begin(), placement.at.end());
     at.insert(at.end(), d_.begin() + axis + 1, d_.end());
     form_.placement = std::move(placement);
-    form_.monoid = Monoid::Sum;
-    form_.accumulator = accumulation_type(Monoid::Sum, node_.type.dtype);
+    form_.monoid = op.monoid;
+    form_.accumulator =
+        op.monoid ? accumulation_type(*op.monoid, node_.type.dtype) : node_.type.dtype;
     converted(load(2, std::move(at)), form_.accumulator);
     return true;
   }

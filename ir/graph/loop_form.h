@@ -45,7 +45,8 @@ struct BodyStep {
   std::vector<uint32_t> arguments = {};
 };
 
-/// Where the terms of a placed reduction go. Its body does not depend on `axis`.
+/// Where the terms of a placed reduction go. Its body does not depend on `axis`. Without a monoid a
+/// term takes the place of what is there.
 struct Placement {
   size_t axis = 0;       ///< of the domain
   uint32_t indices = 0;  ///< operand: what it has at `at`, clamped to the axis, is a term's place
@@ -76,7 +77,9 @@ struct LoopForm {
   bool tf32 = false;    ///< factors of its products may be rounded to tf32
   bool is_dot = false;  ///< a contraction: the body ends in the product of its two factors
 
-  bool reduces() const { return monoid.has_value() || arg_max.has_value(); }
+  bool reduces() const {
+    return monoid.has_value() || arg_max.has_value() || placement.has_value();
+  }
 };
 
 /// The loop form of a node; nullopt for those that are read from memory: inputs, dense constants,

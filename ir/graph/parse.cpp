@@ -37,7 +37,13 @@ const std::pair<std::string_view, Op> kOps[] = {
     {"iota", IotaOp{}},
     {"size", SizeOp{}},
     {"gather", GatherOp{}},
-    {"scatter_add", ScatterAddOp{}},
+    {"scatter_set", ScatterOp{std::nullopt}},
+    {"scatter_add", ScatterOp{Monoid::Sum}},
+    {"scatter_mul", ScatterOp{Monoid::Prod}},
+    {"scatter_max", ScatterOp{Monoid::Max}},
+    {"scatter_min", ScatterOp{Monoid::Min}},
+    {"scatter_and", ScatterOp{Monoid::And}},
+    {"scatter_or", ScatterOp{Monoid::Or}},
     {"dot", DotOp{}},
     {"random_bits", RandomBitsOp{}},
     {"barrier", BarrierOp{}},
@@ -293,7 +299,7 @@ class GraphParser {
       void operator()(IotaOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(SizeOp& op) { p.attributes({{"value", p.expression(op.value)}}); }
       void operator()(GatherOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
-      void operator()(ScatterAddOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
+      void operator()(ScatterOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ReduceOp& op) { p.attributes({{"axes", p.integers(op.axes)}}); }
       void operator()(ArgReduceOp& op) { p.attributes({{"axis", p.integer(op.axis)}}); }
       void operator()(ScanOp& op) {

@@ -217,19 +217,34 @@ class ReferenceEvaluator {
       if (!indices.elements[i / loop.inner % lines].known) forget(result_.elements[i], x.dtype);
   }
 
-  void operator()(const ScatterAddOp& op) {
+  void operator()(const ScatterOp& op) {
     const Value &x = *operands_[0], &indices = *operands_[1], &updates = *operands_[2];
     const AxisLoop loop(x.shape, op.axis);
     const auto pairs = indexed_elements(loop, checked_rows(indices, loop.extent));
-    if (!is_floating(x.dtype)) {
+    const bool is_sum = op.monoid == Monoid::Sum, is_prod = op.monoid == Monoid::Prod;
+    if (!is_sum && !is_prod) {
+      result_.elements = x.elements;
+      std::optional<UncertainRow> row;
+      if (op.monoid) row.emplace(info(*op.monoid).combine, x.dtype, x.dtype, relaxed_);
+      for (const auto& [update, element] : pairs) {
+        Uncertain& total = result_.elements[element];
+        total = row ? (*row)(total, updates.elements[update], {}) : updates.elements[update];
+      }
+    } else if (!is_floating(x.dtype)) {
       guess();
       for (size_t i = 0; i < x.elements.size(); ++i) taint(i, x.elements[i]);
       for (const auto& [update, element] : pairs) taint(element, updates.elements[update]);
-    } else {
+    } else if (is_sum) {
       std::vector<UncertainSum> sums(x.elements.size());
       for (size_t i = 0; i < x.elements.size(); ++i) sums[i].add(x.elements[i]);
       for (const auto& [update, element] : pairs) sums[element].add(updates.elements[update]);
       finish(sums);
+    } else {
+      std::vector<UncertainProduct> products(x.elements.size());
+      for (size_t i = 0; i < x.elements.size(); ++i) products[i].multiply(x.elements[i]);
+      for (const auto& [update, element] : pairs)
+        products[element].multiply(updates.elements[update]);
+      finish(products);
     }
     if (!all_known(indices))
       for (Uncertain& e : result_.elements) forget(e, x.dtype);
@@ -434,7 +449,9 @@ bool accumulates(const Node& node) {
     return reduce->monoid == Monoid::Sum || reduce->monoid == Monoid::Prod;
   if (const ScanOp* scan = node.as<ScanOp>())
     return scan->monoid == Monoid::Sum || scan->monoid == Monoid::Prod;
-  return node.as<DotOp>() || node.as<ScatterAddOp>();
+  if (const ScatterOp* scatter = node.as<ScatterOp>())
+    return scatter->monoid == Monoid::Sum || scatter->monoid == Monoid::Prod;
+  return node.as<DotOp>();
 }
 
 Bounded bounded(const Value& x) {

@@ -56,7 +56,7 @@ struct AttributeText {
   std::string operator()(const IotaOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const SizeOp& op) const { return "value: " + op.value.to_string(); }
   std::string operator()(const GatherOp& op) const { return format("axis: {}", op.axis); }
-  std::string operator()(const ScatterAddOp& op) const { return format("axis: {}", op.axis); }
+  std::string operator()(const ScatterOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const ReduceOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const ArgReduceOp& op) const { return format("axis: {}", op.axis); }
   std::string operator()(const ScanOp& op) const {

@@ -278,6 +278,53 @@ TEST(Placed, InPlace) {
   }
 }
 
+// What is put in place is, whatever its type; how much lies there does not matter.
+TEST(Placed, SetsInPlace) {
+  for (const char* dtype : {"f32", "bf16", "i8", "bool", "f64"})
+    for (const int rows : {500, 40000}) {
+      const Graph graph =
+          parse(fmt::format(R"(graph @main(%x: {0}[{1}, 37], %i: i64[6], %u: {0}[6, 37]) {{
+  %y = scatter_set %x, %i, %u {{axis: 0}} : {0}[{1}, 37]
+  return %y updates %x
+}})",
+                            dtype, rows));
+      std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 5);
+      for (int64_t t = 0; t < 6; ++t) inputs[1].set_int(t, t * t % 5);
+      for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
+        const auto program = testing::compile_for(device, graph);
+        ASSERT_EQ(program->launches.size(), 1u);
+        EXPECT_NE(program->launches[0].schedule.find("direct=1"), std::string::npos)
+            << program->launches[0].schedule;
+        const auto bytes = static_cast<int64_t>(size_of(inputs[0].dtype()));
+        EXPECT_EQ(program->launches[0].bytes_written.as_constant(), 6 * 37 * bytes);
+        EXPECT_EQ(program->launches[0].bytes_read.as_constant(), 6 * (37 * bytes + 8));
+        if (rows > 500) continue;
+        EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs))) << dtype;
+      }
+    }
+}
+
+// Each way to combine, where nothing is updated in place and something follows.
+TEST(Placed, EveryCombination) {
+  for (const char* how : {"set", "mul", "max", "min"})
+    for (const char* dtype : {"f32", "f16", "i32"}) {
+      const Graph graph =
+          parse(fmt::format(R"(graph @main(%x: {1}[50, 37], %i: i64[60], %u: {1}[60, 37]) {{
+  %s = scatter_{0} %x, %i, %u {{axis: 0}} : {1}[50, 37]
+  %y = neg %s : {1}[50, 37]
+  return %y
+}})",
+                            how, dtype));
+      std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 5);
+      for (int64_t t = 0; t < 60; ++t) inputs[1].set_int(t, t * 7 % 50);
+      for (const Device& device : {Device("cpu"), Device("sim:cpu"), Device("sim:sm_90")}) {
+        const auto program = testing::compile_for(device, graph);
+        const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));
+        EXPECT_TRUE(result.ok) << how << " " << dtype << " " << result.summary();
+      }
+    }
+}
+
 // Of a sum in 16 bits the accumulators cannot be the result; nor can those of what begins
 // elsewhere.
 TEST(Placed, InPlaceThroughTheChip) {

@@ -222,6 +222,15 @@ TEST_F(Gradients, Indices) {
   check([=](auto x) { return take(x[0], constant(index), 1); }, {random({2, 3})});
   check([=](auto x) { return scatter_add(x[0], constant(index), x[1], 1); },
         {random({2, 3}), random({2, 2, 2})});
+  // Of the terms that go to one place the last stays, or they share.
+  for (const Scatter how : {Scatter::Set, Scatter::Add, Scatter::Mul, Scatter::Max, Scatter::Min})
+    check([=](auto x) { return scatter(x[0], constant(index), x[1], how, 1); },
+          {random({2, 3}), random({2, 2, 2})});
+  const Array start = Array::from(Longs{1}, {});
+  const auto starts = [=] { return std::vector<Tensor>{constant(start), constant(start)}; };
+  check([=](auto x) { return dynamic_slice(x[0], starts(), {2, 3}); }, {random({4, 3})});
+  check([=](auto x) { return dynamic_update(x[0], x[1], starts()); },
+        {random({4, 3}), random({2, 2})});
 }
 
 // ---- Reductions -------------------------------------------------------------------------------
@@ -288,9 +297,10 @@ TEST_F(Gradients, OfRunningExtremesGoToWhereTheyCameFrom) {
     const auto weights = [](const Tensor& t) { return arange(f64, t.shape(), 0) + 1; };
     const auto shape = Longs{std::ssize(x)};
     return to_doubles(jit(grad([=](Tensor t) {
-      return sum(where(how.exclusive ? arange(i64, t.shape(), 0) > 0 : arange(i64, t.shape(), 0) >= 0,
-                       cummax(t, 0, how), 0.0) *
-                 weights(t));
+      return sum(
+          where(how.exclusive ? arange(i64, t.shape(), 0) > 0 : arange(i64, t.shape(), 0) >= 0,
+                cummax(t, 0, how), 0.0) *
+          weights(t));
     }))(Array::from(x, shape)));
   };
   EXPECT_EQ(of({1, 3, 2, 5, 4}, {}), (Doubles{1, 5, 0, 9, 0}));

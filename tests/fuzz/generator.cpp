@@ -471,14 +471,16 @@ class Generator {
   }
 
   void add_scatter() {
-    const NodeId x = any(kNumeric, 1);
+    const auto monoid = random_.pick<std::optional<Monoid>>(
+        {Monoid::Sum, Monoid::Sum, std::nullopt, std::nullopt, Monoid::Max, Monoid::Min});
+    const NodeId x = any(monoid ? info(*monoid).types : kAnyType, 1);
     const int64_t axis = random_.below(rank(x));
     const Expr& extent = shape(x)[static_cast<size_t>(axis)];
     if (least(extent) == 0) return;
     const NodeId indices = indices_within(extent);
     const Shape updates = gathered_shape(shape(x), shape(indices), axis);
     if (!fits(updates)) return;
-    keep(build::scatter_add(graph_, x, indices, of_type({type(x).dtype, updates}), axis));
+    keep(build::scatter(graph_, {monoid, axis}, x, indices, of_type({type(x).dtype, updates})));
   }
 
   void add_reduce() {

@@ -437,6 +437,21 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis,
 /// elsewhere.
 Tensor scatter_add(const Tensor& x, const Tensor& indices, const Tensor& updates, int64_t axis = 0,
                    Where where = Where::current());
+/// What becomes of an element and the updates that go there.
+enum class Scatter : uint8_t { Set, Add, Mul, Max, Min };
+/// The same for other ways to combine an element with updates, one after the other in the order of
+/// the indices; with Set the last one stays. Set takes any dtype, Max and Min ordered ones. The
+/// gradient of Mul divides by the updates, so none of them may be 0 where it is asked for.
+Tensor scatter(const Tensor& x, const Tensor& indices, const Tensor& updates,
+               Scatter how = Scatter::Set, int64_t axis = 0, Where where = Where::current());
+/// A part of x with the extents `sizes` that begins at `starts`, an integer tensor of rank 0 for
+/// each axis. A start is moved so that the part lies within x.
+Tensor dynamic_slice(const Tensor& x, const std::vector<Tensor>& starts, const Dims& sizes,
+                     Where where = Where::current());
+/// x with `update` (of its dtype and rank) in place of the part that begins at `starts`, which are
+/// as for `dynamic_slice`. If x is donated, only the part is written.
+Tensor dynamic_update(const Tensor& x, const Tensor& update, const std::vector<Tensor>& starts,
+                      Where where = Where::current());
 /// Adds a last axis of extent `classes` that is 1 at the index x (an integer tensor), and 0
 /// elsewhere. If x is outside [0, classes), all elements are 0.
 Tensor one_hot(const Tensor& x, int64_t classes, DType dtype = f32, Where where = Where::current());
