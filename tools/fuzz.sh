@@ -1,14 +1,14 @@
 #!/usr/bin/env bash
 # Runs libFuzzer on the readers of untrusted bytes, under the address and undefined behaviour
 # sanitizers. Results of the campaigns so far: tests/fuzz/RESULTS.md.
-# Usage: tools/fuzz.sh INPUTS [graph|tile|kernel|cache_entry|program|package|gguf|json|npy|npz|onnx|safetensors|tokenizer]...
+# Usage: tools/fuzz.sh INPUTS [graph|tile|kernel|cache_entry|program|package|gguf|json|npy|npz|onnx|safetensors|stablehlo|tokenizer]...
 #   Finds go to build/fuzz/finds/, what reaches new code to build/fuzz/corpus/.
 set -euo pipefail
 source "$(dirname "$0")/steps.sh"
 
 inputs=${1:?how many inputs}
 shift
-if [[ $# -eq 0 ]]; then set -- graph tile kernel cache_entry program package gguf json npy npz onnx safetensors tokenizer; fi
+if [[ $# -eq 0 ]]; then set -- graph tile kernel cache_entry program package gguf json npy npz onnx safetensors stablehlo tokenizer; fi
 tools/setup.sh --sanitizers
 step fuzz-configure cmake --preset fuzz
 step fuzz-build cmake --build --preset fuzz

@@ -108,6 +108,8 @@ class Loops {
     if (form_.arg_max && loop >= domain()) return true;
     if (form_.running && (loop == form_.running->axis || loop >= domain())) return true;
     if (form_.placement && loop == form_.placement->axis) return true;
+    // Of terms that are not added, devices would need what the result begins with, and their order.
+    if (form_.placement && loop >= domain() && form_.monoid != Monoid::Sum) return true;
     for (const BodyStep& step : form_.body) {
       if (step.kind == BodyStep::Kind::Index && step.expr.uses(name)) return true;
       for (const RangeCondition& c : step.conditions)

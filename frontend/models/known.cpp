@@ -17,6 +17,8 @@ using Elements = std::vector<Expr>;
 // Beyond these a value is no shape, and computing it would take time.
 constexpr int64_t kMostIntegers = 4096;
 constexpr int64_t kMostElements = int64_t{1} << 22;
+// All that is computed, so that a small file cannot fill the memory.
+constexpr int64_t kMostInAll = int64_t{1} << 26;
 // Floats from here on do not have every whole number.
 constexpr int64_t kMostWholeFloat = int64_t{1} << 24;
 
@@ -264,7 +266,9 @@ std::shared_ptr<const HostTensor> KnownValues::constant(NodeId id) {
     if (node.as<DotOp>() || node.as<RandomBitsOp>()) continue;  // no shape is computed by these
     std::vector<const HostTensor*> operands;
     for (const NodeId operand : node.operands) operands.push_back(constants_[operand].get());
-    if (std::ranges::find(operands, nullptr) == operands.end())
+    if (std::ranges::find(operands, nullptr) != operands.end()) continue;
+    computed_ += *node.type.shape.numel().as_constant();
+    if (computed_ <= kMostInAll)
       value = std::make_shared<const HostTensor>(evaluate(node, operands));
   }
   return constants_[id];

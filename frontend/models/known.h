@@ -42,6 +42,7 @@ class KnownValues {
   const Graph& graph_;
   std::map<NodeId, std::shared_ptr<const HostTensor>> constants_;  // null: not known
   std::map<NodeId, Integers> integers_;
+  int64_t computed_ = 0;  // elements of constants that the file has not itself
 };
 
 }  // namespace braze

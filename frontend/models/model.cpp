@@ -6,6 +6,7 @@
 #include "frontend/builder/builder.h"
 #include "frontend/builder/compiled.h"
 #include "frontend/models/onnx/import.h"
+#include "frontend/models/stablehlo/import.h"
 #include "ir/graph/origins.h"
 #include "ir/program/program.h"
 #include "ir/support/suggest.h"
@@ -17,6 +18,8 @@ namespace braze {
 namespace codes {
 inline constexpr Code kModelCall{"model-call", ErrorKind::InvalidArgument,
                                  "The arguments or results of a call are not those of the model."};
+inline constexpr Code kModelName{"model-name", ErrorKind::InvalidArgument,
+                                 "The name of a file does not say what kind of model it is."};
 }  // namespace codes
 
 namespace {
@@ -26,7 +29,7 @@ Spec spec_of(const TensorType& type) { return spec(type.dtype, to_dims(type.shap
 }  // namespace
 
 struct Model::State {
-  onnx::Imported model;
+  Imported model;
   CompileOptions compile;
 
   // What was made for a device.
@@ -35,7 +38,7 @@ struct Model::State {
     std::vector<Array> weights;
   };
 
-  State(onnx::Imported imported, CompileOptions options)
+  State(Imported imported, CompileOptions options)
       : model(std::move(imported)), compile(std::move(options)) {}
 
   const Graph& graph() const { return model.graph; }
@@ -145,6 +148,13 @@ Model import_bytes(std::span<const std::byte> bytes, const std::string& name,
 
 }  // namespace
 
+Model load_model(const std::string& path, const ImportOptions& options) {
+  if (path.ends_with(".onnx")) return load_onnx(path, options);
+  if (path.ends_with(".mlir")) return load_stablehlo(path, options);
+  fail(codes::kModelName, fmt::format("{} ends neither in .onnx nor in .mlir", quote(path)),
+       {.location = {}, .node = {}, .fix = "call load_onnx or load_stablehlo"});
+}
+
 Model load_onnx(const std::string& path, const ImportOptions& options) {
   const auto file = MappedFile::open_stable(path);
   return import_bytes(file->bytes(), path, path, options);
@@ -153,6 +163,27 @@ Model load_onnx(const std::string& path, const ImportOptions& options) {
 Model parse_onnx(std::span<const std::byte> bytes, const std::string& name,
                  const ImportOptions& options) {
   return import_bytes(bytes, name, "", options);
+}
+
+namespace {
+
+Model import_text(std::string_view text, const std::string& name, const ImportOptions& options) {
+  return Model(std::make_shared<const Model::State>(
+      stablehlo::import_model(stablehlo::parse_module(text, name), name, options),
+      options.compile));
+}
+
+}  // namespace
+
+Model load_stablehlo(const std::string& path, const ImportOptions& options) {
+  const auto file = MappedFile::open_stable(path);
+  const std::span<const std::byte> bytes = file->bytes();
+  return import_text({reinterpret_cast<const char*>(bytes.data()), bytes.size()}, path, options);
+}
+
+Model parse_stablehlo(std::string_view text, const std::string& name,
+                      const ImportOptions& options) {
+  return import_text(text, name, options);
 }
 
 }  // namespace braze

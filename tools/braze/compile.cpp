@@ -161,8 +161,9 @@ Exit compile(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option("FILES", options->files,
-                  "Graph, tile or kernel text, one function each; - is stdin; or one model (.onnx)")
+      .add_option(
+          "FILES", options->files,
+          "Graph, tile or kernel text, one function each; - is stdin; or one model (.onnx, .mlir)")
       .required();
   arguments.add_option("-o,--output", options->output, "The package to write").required();
   arguments

@@ -192,7 +192,7 @@ Exit explain(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "Graph text, or a model (.onnx); - is stdin")
+  arguments.add_option("FILE", options->file, "Graph text, or a model (.onnx, .mlir); - is stdin")
       .required();
   arguments.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
   arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");

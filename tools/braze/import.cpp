@@ -31,7 +31,8 @@ std::string types_text(const std::vector<Model::Value>& values) {
 
 Exit import(const Options& options) {
   if (!is_model(options.file))
-    fail_usage(fmt::format("{} is no model: its name does not end in .onnx", options.file));
+    fail_usage(
+        fmt::format("{} is no model: its name ends neither in .onnx nor in .mlir", options.file));
   const std::string weights =
       std::filesystem::path(options.output).replace_extension(".safetensors").string();
   check_overwrites({{options.file, "is imported"}}, {options.output, weights});
@@ -58,7 +59,7 @@ Exit import(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "A model: .onnx").required();
+  arguments.add_option("FILE", options->file, "A model: .onnx, or .mlir with StableHLO").required();
   arguments
       .add_option("-o,--output", options->output,
                   "The graph text to write; its weights go beside it, as .safetensors")

@@ -57,7 +57,9 @@ Array value_of(const std::string& text) {
 
 }  // namespace
 
-bool is_model(const std::string& path) { return path.ends_with(".onnx"); }
+bool is_model(const std::string& path) {
+  return path.ends_with(".onnx") || path.ends_with(".mlir");
+}
 
 void ModelFlags::add_to(Arguments& arguments) {
   arguments
@@ -75,7 +77,7 @@ void ModelFlags::add_values_to(Arguments& arguments) {
 }
 
 void ModelFlags::refuse_for_others() const {
-  if (!values.empty()) fail_usage("--value is for models (.onnx)");
+  if (!values.empty()) fail_usage("--value is for models (.onnx, .mlir)");
 }
 
 Model ModelFlags::load(const std::string& path, const CompileOptions& compile) const {
@@ -89,7 +91,7 @@ Model ModelFlags::load(const std::string& path, const CompileOptions& compile) c
       const auto [name, text] = halves("--value", flag);
       options.values.insert_or_assign(name, value_of(text));
     }
-    return load_onnx(path, options);
+    return load_model(path, options);
   });
 }
 

@@ -1,4 +1,4 @@
-// model.h — models on the command line: files of ONNX, taken wherever graph text is.
+// model.h — models on the command line: files of ONNX and StableHLO, taken wherever graph text is.
 #pragma once
 
 #include <string>

@@ -282,7 +282,7 @@ std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
       .add_option("FILE", options->file,
-                  "Graph, tile or kernel text, a package, or a model (.onnx); - is stdin")
+                  "Graph, tile or kernel text, a package, or a model (.onnx, .mlir); - is stdin")
       .required();
   arguments.add_device(options->device);
   options->mesh.add_to(arguments);

@@ -1,6 +1,6 @@
 // model.h — models that come as files: loaded, compiled where they are called, and run.
 //
-//   Model m = load_onnx("model.onnx");
+//   Model m = load_model("model.onnx");                 // or "step.mlir": StableHLO, from JAX
 //   Array y = m(x);                                     // one result
 //   std::vector<Array> all = m.run({x, mask});          // in the order of m.outputs()
 //   std::map<std::string, Array> named = m.run({{"x", x}, {"mask", mask}});
@@ -14,6 +14,7 @@
 #include <memory>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "braze/array.h"
@@ -84,6 +85,10 @@ class Model {
   std::shared_ptr<const State> state_;
 };
 
+/// A model in a file: ONNX if its name ends in .onnx, StableHLO if it ends in .mlir.
+/// InvalidArgument for other names; else as below.
+Model load_model(const std::string& path, const ImportOptions& options = {});
+
 /// A model of ONNX: docs/guides/onnx.md says which. Errors: NotFound and DataLoss for a path that
 /// is none and a file cut off; Unsupported, with every node that cannot be imported and why.
 Model load_onnx(const std::string& path, const ImportOptions& options = {});
@@ -91,5 +96,13 @@ Model load_onnx(const std::string& path, const ImportOptions& options = {});
 /// an error.
 Model parse_onnx(std::span<const std::byte> bytes, const std::string& name = "model",
                  const ImportOptions& options = {});
+
+/// A program of StableHLO as text, as JAX prints it: docs/guides/stablehlo.md says which. Arguments
+/// that the program donates are dead after a call. Errors: NotFound, DataLoss for a text that
+/// follows no form of it, and Unsupported, with every operation that cannot be imported and why.
+Model load_stablehlo(const std::string& path, const ImportOptions& options = {});
+/// The same from memory. `name` is for messages.
+Model parse_stablehlo(std::string_view text, const std::string& name = "model",
+                      const ImportOptions& options = {});
 
 }  // namespace braze

@@ -2,6 +2,7 @@
 #include <cmath>
 #include <numbers>
 
+#include "frontend/models/formulas.h"
 #include "frontend/models/onnx/node.h"
 #include "ir/support/text.h"
 
@@ -65,51 +66,6 @@ Tensor clip(OnnxNode& n) {
   if (n.has(1)) x = maximum(x, n[1]);
   if (n.has(2)) x = minimum(x, n[2]);
   return x;
-}
-
-// What is lost where e^x and e^-x are near is kept by expm1.
-Tensor sinh_of(const Tensor& x) {
-  const Tensor e = expm1(abs(x));
-  const Tensor half = exp(abs(x) - std::numbers::ln2);
-  const Tensor y = where(abs(x) < 1, (e + e / (e + 1)) * 0.5, half - 0.25 / half);
-  return where(x < 0, -y, y);
-}
-Tensor asinh_of(const Tensor& x) {
-  const Tensor a = abs(x), square_root = sqrt(a * a + 1);
-  const Tensor y = log1p(a + a * a / (square_root + 1));
-  return where(x < 0, -y, y);
-}
-Tensor acosh_of(const Tensor& x) { return log(x + sqrt((x - 1) * (x + 1))); }
-Tensor atanh_of(const Tensor& x) { return log1p(x * 2 / (1 - x)) * 0.5; }
-Tensor tan_of(const Tensor& x) { return sin(x) / cos(x); }
-Tensor cosh_of(const Tensor& x) {
-  const Tensor half = exp(abs(x) - std::numbers::ln2);
-  return half + 0.25 / half;
-}
-
-// The arc tangent on [0, 1] by its values at eighths: atan(x) = atan(c) + atan((x - c) / (1 + x
-// c)), where the last argument is at most 1/16, so that five terms of the series have all of an
-// f64's first 40 bits and nine all of them.
-Tensor atan_within_one(const Tensor& x) {
-  const Tensor c = round_even(x * 8) / 8;
-  Tensor known = full_like(x, 0.0);
-  for (int i = 1; i <= 8; ++i) known = where(c == i / 8.0, std::atan(i / 8.0), known);
-  const Tensor t = (x - c) / (x * c + 1), s = t * t;
-  Tensor sum = full_like(x, 0.0);
-  for (int i = 8; i >= 1; --i) sum = (sum + (i % 2 ? -1.0 : 1.0) / (2 * i + 1)) * s;
-  return known + (t + t * sum);
-}
-Tensor atan_of(const Tensor& x) {
-  const Tensor a = abs(x);
-  const Tensor y = where(a > 1, std::numbers::pi / 2 - atan_within_one(1 / maximum(a, 1.0)),
-                         atan_within_one(minimum(a, 1.0)));
-  return where(x < 0, -y, y);
-}
-// By half the angle, which is well conditioned everywhere.
-Tensor asin_of(const Tensor& x) { return atan_of(x / (sqrt((1 - x) * (1 + x)) + 1)) * 2.0; }
-Tensor acos_of(const Tensor& x) {
-  const Tensor y = atan_of(sqrt((1 - x) / (1 + x))) * 2.0;
-  return where(x == -1.0, std::numbers::pi, y);
 }
 
 template <Tensor (*f)(const Tensor&)>

@@ -8,10 +8,7 @@
 #include <utility>
 
 #include "frontend/builder/builder.h"
-#include "frontend/builder/finished.h"
 #include "frontend/models/onnx/node.h"
-#include "ir/graph/rewrite.h"
-#include "ir/graph/sizes.h"
 #include "ir/support/scanner.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
@@ -462,26 +459,7 @@ class Importer final : public Surroundings {
       outputs.push_back({detail::node_of(value->tensor), info.name, {}});
     }
     if (outputs.empty()) fail(kOnnxFile, fmt::format("{} has no output", file()));
-    Graph& source = builder_->graph;
-    source.set_outputs(outputs);
-    const std::vector<bool> needed = needed_nodes(source);
-    Imported out{Graph(source.name()), {}};
-    std::map<NodeId, NodeId> copies;
-    for (const NodeId input : inputs_) copies[input] = build::rebuild(out.graph, source[input], {});
-    for (size_t i = 0; i < source.size(); ++i) {
-      const NodeId id(i);
-      if (!needed[i] || copies.contains(id)) continue;
-      const Node& node = source[id];
-      std::vector<NodeId> operands;
-      for (const NodeId operand : node.operands) operands.push_back(copies.at(operand));
-      copies[id] = detail::rebuild_finished(out.graph, node, std::move(operands));
-      if (node.as<InputOp>()) out.weights.push_back(weights_.at(id));
-    }
-    for (GraphOutput& output : outputs) output.node = copies.at(output.node);
-    out.graph.set_outputs(std::move(outputs));
-    out.graph = without_dead_code(out.graph);
-    check_determined(out.graph);
-    return out;
+    return finish_import(builder_->graph, inputs_, weights_, std::move(outputs));
   }
 
   const ModelData& model_;
@@ -495,7 +473,7 @@ class Importer final : public Surroundings {
   std::map<std::string, Expr> symbols_;  // by the names of the file
   std::set<std::string> used_sizes_, used_values_;
   std::vector<NodeId> inputs_;
-  std::map<NodeId, std::shared_ptr<const HostTensor>> weights_;
+  BoundWeights weights_;
   std::vector<std::string> problems_;
   Scope* here_ = nullptr;
   size_t built_ = 0;

@@ -9,24 +9,16 @@
 // error names them all.
 #pragma once
 
-#include <memory>
 #include <string>
-#include <vector>
 
 #include "braze/model.h"
+#include "frontend/models/imported.h"
 #include "frontend/models/onnx/file.h"
-#include "ir/graph/graph.h"
 
 namespace braze::onnx {
 
 /// The lowest and greatest version of ONNX's own operators that is read.
 inline constexpr int64_t kOldestOpset = 7, kNewestOpset = 28;
-
-/// A graph whose inputs are those of the model, then the weights.
-struct Imported {
-  Graph graph;
-  std::vector<std::shared_ptr<const HostTensor>> weights;  ///< of the last inputs
-};
 
 /// `path` is for messages and for data beside the file; "" where the model is no file.
 Imported import_model(const ModelData& model, const std::string& path,

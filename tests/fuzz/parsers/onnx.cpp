@@ -13,7 +13,7 @@ int LLVMFuzzerTestOneInput(const uint8_t* data, size_t size) {
   const auto bytes = std::as_bytes(std::span(data, size));
   fuzz::accepts([&] {
     const onnx::ModelData model = onnx::parse_model(bytes, "input");
-    const onnx::Imported imported = onnx::import_model(model, "", {});
+    const Imported imported = onnx::import_model(model, "", {});
     fail_if_any(verify(imported.graph), "the imported graph");
     if (imported.weights.size() > imported.graph.inputs().size())
       fuzz::stop("more weights than inputs", "");
