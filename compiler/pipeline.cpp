@@ -53,16 +53,17 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kDumpFolder{"dump-folder", ErrorKind::InvalidArgument,
-                                  "The phases of a compilation cannot be written where asked."};
+inline constexpr Code kDumpFolder{
+    "dump-folder", ErrorKind::InvalidArgument,
+    "The steps of a compilation cannot be written to the folder that was given."};
 inline constexpr Code kNoKernel{"no-kernel", ErrorKind::InvalidArgument,
-                                "A schedule is given for a kernel that there is not."};
+                                "A schedule is given for a kernel that does not exist."};
 inline constexpr Code kKernelTarget{"kernel-target", ErrorKind::Unsupported,
                                     "A tile program or kernel is not for this machine."};
 inline constexpr Code kTileKernel{"tile-kernel", ErrorKind::Unsupported,
                                   "A tile program makes a kernel that the machine cannot run."};
 inline constexpr Code kNoMachineCode{"no-machine-code", ErrorKind::Unsupported,
-                                     "A kernel that was typed cannot become machine code."};
+                                     "A kernel that was given as text cannot become machine code."};
 }  // namespace codes
 
 namespace {
@@ -83,8 +84,8 @@ constexpr Pass kPasses[] = {
      .only_gpu = true},
     {"expand", expand, "formula rows become machine and math rows"},
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
-    {"fold", fold, "what depends on constants only is computed"},
-    {"simplify", simplify, "local rewrites that keep every bit"},
+    {"fold", fold, "nodes that depend on constants only are computed"},
+    {"simplify", simplify, "local rewrites that change no bit of a result"},
     {"split_concats", split_concats, "many parts are joined in steps"},
 };
 
@@ -197,7 +198,8 @@ class PhaseViewers {
   }
 
   [[noreturn]] static void fail_dump(const std::string& path, const std::string& why) {
-    fail(codes::kDumpFolder, fmt::format("cannot dump to {}: {}", quote(path), why));
+    fail(codes::kDumpFolder,
+         fmt::format("the steps of the compilation cannot be written to {}: {}", quote(path), why));
   }
 
   const std::string folder_;
@@ -218,8 +220,8 @@ void check_after(const Graph& graph, std::string_view pass) {
   const std::vector<Diagnostic> findings = verify(graph);
   if (findings.empty()) return;
   fail(braze::codes::kInternal,
-       fmt::format("pass {} left a graph with {} findings: {}", pass, findings.size(),
-                   findings.front().message),
+       fmt::format("pass {} made a graph that breaks rules of its language, {} in all: {}", pass,
+                   findings.size(), findings.front().message),
        {findings.front().location, findings.front().context, "please report this"});
 }
 
@@ -229,8 +231,8 @@ void check_after(const Code& code, std::string_view phase) {
   const std::vector<Diagnostic> findings = verify(code);
   if (findings.empty()) return;
   fail(braze::codes::kInternal,
-       fmt::format("{} made @{} with {} findings: {}", phase, code.name, findings.size(),
-                   findings.front().to_string()),
+       fmt::format("{} made @{}, which breaks rules of its language, {} in all: {}", phase,
+                   code.name, findings.size(), findings.front().to_string()),
        {.location = findings.front().location, .node = code.name, .fix = "please report this"});
 }
 
@@ -352,8 +354,9 @@ void check_scheduled_names(const CompileOptions& options, const std::vector<std:
     if (std::find(kernels.begin(), kernels.end(), kernel) != kernels.end()) continue;
     const std::string known = join(kernels, ", ", [](const std::string& name) { return name; });
     fail(codes::kNoKernel,
-         fmt::format("a schedule for {}: there is no kernel of that name", quote(kernel)),
-         {.fix = known.empty() ? "the graph has no kernels" : "kernels: " + known});
+         fmt::format("a schedule is given for {}, but there is no kernel with that name",
+                     quote(kernel)),
+         {.fix = known.empty() ? "the graph has no kernels" : "the kernels are " + known});
   }
 }
 
@@ -368,8 +371,9 @@ void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& 
   } catch (const Error& error) {
     if (!given || error.kind() != ErrorKind::Internal) throw;
     fail(codes::kBadSchedule,
-         fmt::format("schedule of @{}: {} makes no kernel: {}", kernel, *given, error.message()),
-         {.fix = "start from the one that `braze explain` prints"});
+         fmt::format("schedule of @{}: {} does not make a kernel: {}", kernel, *given,
+                     error.message()),
+         {.fix = "start from the schedule that `braze explain` prints"});
   }
 }
 
@@ -418,8 +422,9 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
   if (given && !has_keys(*given) && (by_tree || given->find(' ') != std::string::npos))
     return shown(tile_loops(request, parse_steps(*given, "--schedule")));
   if (given && by_tree)
-    fail(codes::kBadSchedule, fmt::format("schedule of @{}: it is made by steps", name),
-         {.fix = "give steps, as `braze explain` prints them"});
+    fail(codes::kBadSchedule,
+         fmt::format("schedule of @{}: this kernel is scheduled by steps, not by key=value", name),
+         {.fix = "give steps as `braze explain` prints them"});
   if (!given) {
     auto made = tile_loops(request);
     if (auto* tiling = std::get_if<TreeTiling>(&made)) return shown(std::move(*tiling));
@@ -427,7 +432,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
     viewers.show({"refusal", name,
                   [&] { return fmt::format("{}: {}\n", refusal.code->name, refusal.why); }});
     if (space.passes.empty())
-      fail(*refusal.code, fmt::format("@{} has no loop tree: {}", name, refusal.why),
+      fail(*refusal.code, fmt::format("@{} cannot be made from a loop tree: {}", name, refusal.why),
            {.fix = "please report this"});
   }
   viewers.show({"loops", name, [&] {
@@ -535,21 +540,22 @@ void check_target(const Kernel& kernel, const Target& target) {
                 "use the device \"cpu\" or \"sim:cpu\"");
   const Target made_for = find_target(kernel.target).value();
   if (made_for.kind != target.kind)
-    fail_target(kernel, target,
-                fmt::format("it is a kernel for {}, a {}", made_for.name, described(made_for.kind)),
-                fmt::format("use --target {0}, or the device \"sim:{0}\"", made_for.name));
+    fail_target(
+        kernel, target,
+        fmt::format("this kernel was made for {}, a {}", made_for.name, described(made_for.kind)),
+        fmt::format("use the option --target {0}, or the device \"sim:{0}\"", made_for.name));
   Kernel here = kernel;
   here.target = target.name;
   const std::vector<Diagnostic> findings = verify(here);
   if (findings.empty()) return;
   fail_target(kernel, target, findings.front().message,
-              fmt::format("it is a kernel for {}", made_for.name), findings.front().location);
+              fmt::format("this kernel was made for {}", made_for.name), findings.front().location);
 }
 
 void check_target(const TileProgram& tile, const Target& target) {
   if (!tile.pipelined || has_asynchronous_dots(target)) return;
   fail_target(tile, target, "pipelined tile programs need asynchronous copies and products",
-              "use --target sm_90a, or the device \"sim:sm_90a\" or \"interpreter\"");
+              "use the option --target sm_90a, or the device \"sim:sm_90a\" or \"interpreter\"");
 }
 
 // Whether a tile program's kernel fits the machine is seen when there is one.
@@ -558,11 +564,12 @@ void check_lowered(const TileProgram& tile, const Kernel& kernel, const Target& 
   if (findings.empty()) return;
   const Diagnostic& first = findings.front();
   fail(codes::kTileKernel,
-       fmt::format("the tile program @{} makes no kernel for {}: {}", tile.name, target.name,
+       fmt::format("the tile program @{} cannot become a kernel for {}: {}", tile.name, target.name,
                    first.message),
        {.location = first.location,
         .node = first.context,
-        .fix = "ask less of a block or thread; `braze inspect --stage=kernel` shows the kernel"});
+        .fix = "use fewer resources of a block or thread; `braze inspect --stage=kernel` shows the "
+               "kernel"});
 }
 
 // What the verifiers cannot know, a code generator or an assembler finds. Behind a graph that is a

@@ -15,13 +15,13 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kCodegenTarget{"codegen-target", ErrorKind::Unsupported,
-                                     "No code generator serves this target."};
+                                     "No code generator can make code for this target."};
 inline constexpr Code kCodegenKernel{"codegen-kernel", ErrorKind::InvalidArgument,
-                                     "The kernel does not obey the rules of Kernel IR."};
+                                     "The kernel breaks a rule of Kernel IR."};
 inline constexpr Code kLlvmRefused{"llvm-refused", ErrorKind::Internal,
                                    "LLVM refused a kernel that was generated."};
 inline constexpr Code kNvrtcMissing{"nvrtc-missing", ErrorKind::Unsupported,
-                                    "NVRTC was asked for and is not on this machine."};
+                                    "NVRTC was requested, but is not on this machine."};
 inline constexpr Code kNvrtcRefused{"nvrtc-refused", ErrorKind::Internal,
                                     "NVRTC refused a kernel that was generated."};
 }  // namespace codes

@@ -90,7 +90,7 @@ class Plugin : public PtxAssembler {
   Output run(const std::string& ptx, std::string_view architecture) const override {
     PluginApi::Handle handle = nullptr;
     if (api_.create(&handle, ptx.size(), ptx.c_str()) != 0)
-      fail(codes::kPtxAssembler, "nvPTXCompiler does not start");
+      fail(codes::kPtxAssembler, "nvPTXCompiler cannot be started");
     const auto destroy = [this](PluginApi::Handle* h) { api_.destroy(h); };
     const std::unique_ptr<PluginApi::Handle, decltype(destroy)> owner(&handle, destroy);
     const std::string arch = fmt::format("--gpu-name={}", architecture);
@@ -129,7 +129,7 @@ class TemporaryFolder {
     std::string name = (fs::temp_directory_path() / "braze-XXXXXX").string();
     if (!mkdtemp(name.data()))
       fail(codes::kPtxAssembler,
-           fmt::format("cannot make a folder like {}: {}", quote(name), std::strerror(errno)));
+           fmt::format("a folder like {} cannot be made: {}", quote(name), std::strerror(errno)));
     path = name;
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
@@ -152,7 +152,7 @@ void write_file(const fs::path& path, const std::string& text) {
   std::ofstream file(path, std::ios::binary);
   file << text;
   file.close();
-  if (!file) fail(codes::kPtxAssembler, "cannot write " + quote(path.string()));
+  if (!file) fail(codes::kPtxAssembler, "the file cannot be written: " + quote(path.string()));
 }
 
 // Runs a program with both outputs in `log`; its exit status.
@@ -169,7 +169,7 @@ int run_process(const std::vector<std::string>& arguments, const fs::path& log) 
   posix_spawn_file_actions_destroy(&actions);
   if (error)
     fail(codes::kPtxAssembler,
-         fmt::format("cannot start {}: {}", quote(arguments[0]), std::strerror(error)));
+         fmt::format("{} cannot be started: {}", quote(arguments[0]), std::strerror(error)));
   int status = 0;
   while (waitpid(process, &status, 0) < 0)
     if (errno != EINTR) return -1;
@@ -225,11 +225,11 @@ std::unique_ptr<const PtxAssembler> find_assembler() {
   if (choice.empty() || choice == "plugin")
     if (const auto api = load_plugin()) return std::make_unique<Plugin>(*api);
   if (choice == "plugin")
-    fail(codes::kEnvironment,
-         fmt::format("{} is \"plugin\", but {} cannot be loaded", kEnvPtxas.name, kPluginName));
+    fail(codes::kEnvironment, fmt::format("{} is set to \"plugin\", but {} cannot be loaded",
+                                          kEnvPtxas.name, kPluginName));
   if (!choice.empty() && !is_program(choice))
     fail(codes::kEnvironment,
-         fmt::format("{} is {}, which is no program", kEnvPtxas.name, quote(choice)));
+         fmt::format("{} is set to {}, which is not a program", kEnvPtxas.name, quote(choice)));
   const std::string path = choice.empty() ? find_tool("ptxas") : choice;
   return path.empty() ? nullptr : std::make_unique<Process>(path);
 }
@@ -333,14 +333,15 @@ Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view archit
       out.log.find("error") != std::string::npos || out.log.find("fatal") != std::string::npos;
   if (!out.ok && !refused)
     fail(codes::kPtxAssembler,
-         fmt::format("{} failed and {}", name(),
-                     out.log.empty() ? "says nothing" : "says: " + out.log),
+         fmt::format("{} failed, and {}", name(),
+                     out.log.empty() ? "printed nothing" : "printed: " + out.log),
          {.location = {},
           .node = "",
-          .fix = fmt::format("set {} to another assembler, or to none", kEnvPtxas.name)});
+          .fix =
+              fmt::format("set {} to the path of another assembler, or to none", kEnvPtxas.name)});
   if (!out.ok)
     fail(codes::kPtxRefused,
-         fmt::format("{} refuses {}: {}", name(), join(entries, ", ", std::identity()), out.log),
+         fmt::format("{} refused {}: {}", name(), join(entries, ", ", std::identity()), out.log),
          {.location = source_of_fault(ptx, out.log), .node = "", .fix = "please report this"});
   return {std::move(out.cubin), read_ptx_log(out.log, entries)};
 }
@@ -356,13 +357,13 @@ std::filesystem::path library_folder() {
 
 std::string sass_text(const std::string& cubin) {
   const std::string tool = find_tool("nvdisasm");
-  if (tool.empty()) return "// nvdisasm of the CUDA toolkit is not on this machine's PATH\n";
+  if (tool.empty()) return "// nvdisasm of the CUDA toolkit is not in a folder of PATH\n";
   const TemporaryFolder folder;
   const fs::path file = folder.path / "kernel.cubin", text = folder.path / "kernel.sass";
   write_file(file, cubin);
   const int status = run_process({tool, "--print-code", file.string()}, text);
   if (status != 0)
-    return fmt::format("// {} ends with status {}: {}\n", tool, status, read_file(text));
+    return fmt::format("// {} ended with status {}: {}\n", tool, status, read_file(text));
   return read_file(text);
 }
 

@@ -228,7 +228,7 @@ void KernelGraph::raise_levels_after(size_t k) {
     each_reader(lower, [&](size_t reader) {
       if (level_[reader] > level_[lower]) return;
       level_[reader] = level_[lower] + 1;
-      BRAZE_CHECK(level_[reader] < kernels_.size(), "two kernels need each other");
+      BRAZE_CHECK(level_[reader] < kernels_.size(), "two kernels need results of each other");
       open.push_back(reader);
     });
   }
@@ -258,7 +258,8 @@ std::vector<size_t> KernelGraph::order() const {
         for (size_t i = needed->size(); i-- > 0;) {
           const size_t producer = kernel_of((*needed)[i]);
           if (producer == kNone || is_empty((*needed)[i])) continue;  // there are no elements
-          BRAZE_CHECK(!entered[producer] || done[producer], "two kernels need each other");
+          BRAZE_CHECK(!entered[producer] || done[producer],
+                      "two kernels need results of each other");
           if (!entered[producer]) open.push_back(producer);
         }
       }

@@ -15,12 +15,12 @@ inline constexpr Code kRecomputed{
     "recomputed", ErrorKind::Unsupported,
     "The producer is computed again inside this consumer: cheaper than a round trip to memory."};
 // Not fused: cannot be.
-inline constexpr Code kPlaced{
-    "placed", ErrorKind::Unsupported,
-    "A reduction that places its terms by loaded indices shares its kernel with no other one."};
+inline constexpr Code kPlaced{"placed", ErrorKind::Unsupported,
+                              "A reduction that places its terms by loaded indices cannot share "
+                              "its kernel with another reduction."};
 inline constexpr Code kRunning{
     "running", ErrorKind::Unsupported,
-    "A scan shares its kernel with no other reduction than scans along its axis in its direction."};
+    "A scan can share its kernel only with scans along the same axis in the same direction."};
 inline constexpr Code kNestedReduction{
     "nested-reduction", ErrorKind::Unsupported,
     "A reduction would be needed at every step of another reduction's loop."};
@@ -28,27 +28,28 @@ inline constexpr Code kDifferentDomain{"different-domain", ErrorKind::Unsupporte
                                        "The two run over different parallel axes."};
 inline constexpr Code kIndexMap{
     "index-map", ErrorKind::Unsupported,
-    "The consumer reads a reduction through an index map that is no permutation of axes."};
+    "The consumer reads a reduction through an index map that is not a permutation of axes."};
 inline constexpr Code kCollective{"collective", ErrorKind::Unsupported,
-                                  "One of the two is what several devices do together; its "
-                                  "operand and its result are in memory."};
+                                  "One of the two is a collective of several devices; its operand "
+                                  "and its result must be in memory."};
 inline constexpr Code kCycle{"cycle", ErrorKind::Unsupported,
                              "Fusing would make two kernels wait for each other."};
-inline constexpr Code kInlinedSize{"inlined-size", ErrorKind::Unsupported,
-                                   "As one kernel the two would be a very large or long body, or "
-                                   "compute a value at very many places."};
-inline constexpr Code kManyTensors{"many-tensors", ErrorKind::Unsupported,
-                                   "As one kernel the two would read and write very many tensors."};
+inline constexpr Code kInlinedSize{
+    "inlined-size", ErrorKind::Unsupported,
+    "As one kernel, the two would have a very large body, or compute a value in very many places."};
+inline constexpr Code kManyTensors{
+    "many-tensors", ErrorKind::Unsupported,
+    "As one kernel, the two would read and write very many tensors."};
 inline constexpr Code kCrowded{"crowded", ErrorKind::Unsupported,
-                               "Very many kernels share this value; only the nearest in the graph "
-                               "were tried with each other."};
+                               "Very many kernels share this value, and only the nearest in the "
+                               "graph were tried with each other."};
 // Not fused: would be slower.
 inline constexpr Code kRecomputeCost{
     "recompute-cost", ErrorKind::Unsupported,
     "Computing the producer again in every consumer costs more than a round trip to memory."};
 inline constexpr Code kPacked{
     "packed", ErrorKind::Unsupported,
-    "The producer is a factor transposed for the matrix units, which read it from memory."};
+    "The producer is a transposed factor for the matrix units, which read it from memory."};
 inline constexpr Code kParallelism{
     "parallelism", ErrorKind::Unsupported,
     "The fused kernel has too few independent instances to fill the machine."};
@@ -58,10 +59,10 @@ inline constexpr Code kNotAsked{"not-asked", ErrorKind::Unsupported,
                                 "Fusion is switched off for this compilation."};
 // Not an edge between kernels.
 inline constexpr Code kEmpty{"empty", ErrorKind::Unsupported,
-                             "One of the two has no elements: there is nothing to compute."};
+                             "One of the two has no elements, so there is nothing to compute."};
 inline constexpr Code kFromInput{"input", ErrorKind::Unsupported,
                                  "The producer is an input or a constant."};
 inline constexpr Code kWaits{"waits", ErrorKind::Unsupported,
-                             "The consumer waits for the producer, and reads nothing of it."};
+                             "The consumer waits for the producer, but reads nothing of it."};
 
 }  // namespace braze::reasons

@@ -235,7 +235,7 @@ class TreeBuilder {
   // A dot has its factors as they are, in the dtype that they have before they are multiplied.
   static void take_factors(LoopBody& body) {
     const LoopStep& product = body.steps[body.results[0]];
-    BRAZE_CHECK(product.op == ElementwiseOp::mul, "the body of a dot ends in a product");
+    BRAZE_CHECK(product.op == ElementwiseOp::mul, "the body of a dot must end in a product");
     body.results = product.arguments;
     const auto widened = [&](uint32_t step) {
       const LoopStep& s = body.steps[step];

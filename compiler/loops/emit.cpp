@@ -122,7 +122,7 @@ void TreeEmitter::roles() {
                 });
   if (!grid_ || !group_ || group_->levels.size() != 1)
     refuse(grid_ ? grid_->location : SourceLocation(),
-           "a tree with roles is a loop on grid with a loop over one axis on group in it");
+           "a tree with roles must be a loop on grid with one loop on group inside, over one axis");
   const auto role = [&](std::string_view name, Part part, int64_t copies, int64_t registers) {
     CopiesOp op{.name = std::string(name), .copies = copies, .warps = 4, .registers = registers};
     if (copies > 1) {
@@ -148,7 +148,8 @@ void TreeEmitter::roles() {
   for (const LoopLevel& of_grid : grid_->levels)
     if (of_grid.axis == level.axis) outer = of_grid.turn;
   if (outer < level.turn)
-    refuse(group_->location, "groups take parts of what a turn of the loop on grid takes");
+    refuse(group_->location,
+           "the turns of the loop on group must be parts of the turns of the loop on grid");
   if (takes_turns(grid_->body)) {
     token_ = TokenId(code_.tokens.size());
     code_.tokens.push_back({builder_.fresh_name("turn"), outer / level.turn, "mma", 0});
@@ -194,7 +195,9 @@ void TreeEmitter::grid_parts(size_t n) {
   const auto level = std::find_if(grid_->levels.begin(), grid_->levels.end(),
                                   [&](const LoopLevel& l) { return is_tail(part, l.axis); });
   if (tree_.roles || level == grid_->levels.end())
-    refuse(grid_->location, "a loop on grid has parts where tiles reach behind its axes' ends");
+    refuse(
+        grid_->location,
+        "this part of the loop on grid has no emission: tiles reach beyond the ends of its axes");
   const Expr end = axes_[level->axis].begin + level->turn;
   builder_.if_then(
       {{end, IndexComparison::Kind::Le, part.right}},
@@ -240,7 +243,7 @@ void TreeEmitter::deal(const Expr& number) {
       turn[n - 1] = rest;
       break;
     case Deal::Order::Band: {
-      if (n != 2) refuse(grid_->location, "bands are those of two levels");
+      if (n != 2) refuse(grid_->location, "bands need a loop over two axes");
       const Expr in_band = grid_turns_[1] * Expr(order.number);
       const Expr above = builder_.let("above", floordiv(number, in_band) * Expr(order.number));
       const Expr height = builder_.let("height", max(1, min(order.number, grid_turns_[0] - above)));
@@ -427,11 +430,11 @@ void TreeEmitter::loop(const Loop& loop) {
   else if (loop.on == Machine::None)
     stream(loop);
   else
-    refuse(loop.location, "loops on rank or member have no emission");
+    refuse(loop.location, "a loop on rank or member has no emission here");
 }
 
 void TreeEmitter::group(const Loop& loop) {
-  if (part_ == Part::All) refuse(loop.location, "a loop on group needs roles");
+  if (part_ == Part::All) refuse(loop.location, "a loop on group needs the step `roles`");
   if (part_ == Part::Stages) return region(loop.body);
   const LoopLevel& level = loop.levels[0];
   in_turn(level, axes_[level.axis].begin + copy_ * Expr(level.turn), /*shared=*/false,
@@ -469,8 +472,8 @@ Expr TreeEmitter::Stream::begin(const Expr& index) const {
 }
 
 void TreeEmitter::stream(const Loop& loop) {
-  if (loop.levels.size() != 1) refuse(loop.location, "a stream runs over one level");
-  if (loop.parts.size() > 1) refuse(loop.location, "a loop in three parts has no emission yet");
+  if (loop.levels.size() != 1) refuse(loop.location, "a stream must run over one axis");
+  if (loop.parts.size() > 1) refuse(loop.location, "a loop in three parts cannot be emitted yet");
   const auto [axis, length] = loop.levels[0];
   Stream stream{.loop = loop,
                 .low = axes_[axis].begin,
@@ -661,7 +664,7 @@ void TreeEmitter::end_stream(const Stream& stream, int64_t started) {
 Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) const {
   const auto unfit = [&] {
     refuse(stream.loop.location,
-           "a part is cut by an affine comparison that grows true from turn to turn");
+           "the condition of a part must be affine, and must stay true once it is true");
   };
   using Kind = IndexComparison::Kind;
   const bool less = part.kind == Kind::Lt || part.kind == Kind::Le;
@@ -704,7 +707,7 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
   if (!is_scan && task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
-    refuse(task.location, "only folds, dots and scans are carried by a stream");
+    refuse(task.location, "a stream can carry only folds, dots and scans");
   if (is_scan) scans_.insert(task.target);
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
     if (&t != &task) return;
@@ -712,11 +715,9 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
       for (const LoopLevel& level : l->levels) {
         const auto& axes = tree_.values[task.target].axes;
         if (std::find(axes.begin(), axes.end(), level.axis) != axes.end())
-          refuse(
-              task.location,
-              fmt::format("the state %{} is over {}, which a loop inside of the one that carries "
-                          "it runs over",
-                          tree_.values[task.target].name, name_of(level.axis)));
+          refuse(task.location, fmt::format("the state %{} has the axis {}, but a loop inside of "
+                                            "the one that carries it runs over that axis",
+                                            tree_.values[task.target].name, name_of(level.axis)));
       }
   });
   const AxesNow inside = axes_at(task, loop);
@@ -733,7 +734,8 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
     tile = own;
     if (is_asynchronous(task)) {
-      if (tile.extents.size() != 2) refuse(task.location, "a wgmma makes a tile of two axes");
+      if (tile.extents.size() != 2)
+        refuse(task.location, "the result of a wgmma must be a tile of two axes");
       tile.layout = accumulator_layout(tile.extents[1]);
     }
   }

@@ -9,9 +9,8 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kNoEmission{
-    "no-emission", ErrorKind::Unsupported,
-    "A loop tree asks for a tile program that the rules of emission do not make."};
+inline constexpr Code kNoEmission{"no-emission", ErrorKind::Unsupported,
+                                  "A loop tree cannot be emitted as a tile program."};
 }  // namespace codes
 
 /// The tile program of a sound tree: a pipelined one if the tree has roles, else a plain one.

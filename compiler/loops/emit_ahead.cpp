@@ -33,11 +33,11 @@ const LoopTask* TreeEmitter::late_dot(const LoopRegion& region) const {
   };
   if (!tree_.roles || !last || last->kind != LoopTask::Kind::Dot || !is_asynchronous(*last) ||
       last->ahead > 0)
-    refuse_here("a task runs ahead of an asynchronous dot, the last of its loop");
+    refuse_here("a task can run ahead only in a loop that ends in an asynchronous dot");
   for (const LoopItem& item : region) {
     const auto* task = std::get_if<LoopTask>(&item);
     if (!task || task->ahead > 1)
-      refuse_here("a task runs one turn ahead, in a loop without loops inside");
+      refuse_here("a task can run ahead by one turn only, in a loop without loops inside");
   }
   return last;
 }
@@ -62,7 +62,9 @@ void TreeEmitter::in_late_turn(const Stream& stream, const Expr& index,
 void TreeEmitter::stream_ahead(const Stream& stream, const LoopTask& late) {
   const LoopRegion& items = stream.loop.body;
   if (!stream.nonempty || !counters_.empty())
-    refuse(stream.loop.location, "a loop with a task that runs ahead has a turn, and one walk");
+    refuse(stream.loop.location,
+           "a loop with a task that runs ahead must have at least one turn, and no counters around "
+           "it");
   const auto pipes = [&](bool of_late, const std::function<void(Pipe&)>& visit) {
     for (Pipe& pipe : pipes_)
       if (pipe.region == &items && is_late(items, *pipe.stages.front()) == of_late) visit(pipe);

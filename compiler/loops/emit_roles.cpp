@@ -93,7 +93,7 @@ void TreeEmitter::put(Pipe& pipe) {
     const LoopTask& stage = *pipe.stages[i];
     const LoopStep& load = stage.body.steps[stage.body.results[0]];
     if (!load.conditions.empty() || load.otherwise.value_or(0) != 0)
-      refuse(stage.location, "copies have 0 outside of the tensor, and no other conditions");
+      refuse(stage.location, "a copy can have no condition, and must be 0 outside of the tensor");
     // Positions are those of the field, in the order of the value's axes.
     TaskTile tile = tile_of({}, shared_);
     size_t d = 0;
@@ -155,7 +155,7 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
                                                      size_t& own) {
   const LoopStep& s = task.body.steps[task.body.results[factor]];
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
-  if (chip == chips_.end()) refuse(task.location, "a factor of a wgmma is a stage on chip");
+  if (chip == chips_.end()) refuse(task.location, "a factor of a wgmma must be a stage on chip");
   const TaskTile here = tile_of({}, axes_);
   const auto place = substituted(s.at, here);
   std::vector<Expr> offsets;
@@ -171,12 +171,13 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
     }
   }
   if (axes.size() != 2)
-    refuse(task.location, "a factor of a wgmma is a matrix: its own axis and the summed one");
+    refuse(task.location,
+           "a factor of a wgmma must be a matrix, with an axis of its own and the summed axis");
   const auto summed = [&](size_t axis) {
     return std::find(task.over.begin(), task.over.end(), axis) != task.over.end();
   };
   if (summed(axes[0]) == summed(axes[1]))
-    refuse(task.location, "one axis of a factor is summed, the other is its own");
+    refuse(task.location, "one axis of a factor must be summed, and the other must not");
   own = summed(axes[0]) ? axes[1] : axes[0];
   Pipe& pipe = pipes_[pipe_of_.at(s.source)];
   if (!pipe.once) pipe.readers.insert(started_ + 1);
@@ -192,15 +193,17 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
   axes.push_back(rows);
   TaskTile factor = tile_of(axes, axes_);
   if (factor.dims.size() != 2 || factor.dims[0] != rows)
-    refuse(task.location, "the rows of a factor in registers are declared before what is summed");
+    refuse(task.location,
+           "the rows of a factor in registers must be declared before the summed axis");
   lay_as_accumulator(factor);
   return full(body(task.body, task.body.results[0], factor), factor, left.dtype);
 }
 
 void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
-  if (task.swap) refuse(task.location, "swapped factors have no emission yet");
+  if (task.swap) refuse(task.location, "swapped factors cannot be emitted yet");
   TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
-  if (tile.dims.size() != 2) refuse(task.location, "a wgmma makes a tile of two axes");
+  if (tile.dims.size() != 2)
+    refuse(task.location, "the result of a wgmma must be a tile of two axes");
   lay_as_accumulator(tile);
   StartDotOp dot;
   size_t rows = tile.dims[0], columns = kNone;
@@ -215,7 +218,8 @@ void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
   const auto [b, b_last] = factor_window(task, 1, columns);
   if (tile.dims != std::vector<size_t>{rows, columns})
     refuse(task.location,
-           "the rows of a wgmma are declared before its columns, and both are the value's axes");
+           "the rows of a wgmma must be declared before its columns, and both must be the axes of "
+           "the value");
   const bool carried = states_.contains(task.target);
   const ValueType type{body_dtype(task), 1, tile.extents};
   dot.b_window = b;

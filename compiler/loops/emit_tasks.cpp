@@ -75,7 +75,7 @@ std::vector<Expr> TreeEmitter::substituted(const std::vector<Expr>& at, const Ta
     for (const std::string& symbol : e.symbols()) {
       const auto step = loaded_step(symbol);
       if (!step) continue;
-      if (tree_.roles) refuse({}, "a coordinate that is computed has no emission with roles");
+      if (tree_.roles) refuse({}, "a computed coordinate cannot be emitted with roles");
       const ValueOperand& loaded = memo_[*step];
       if (loaded.is_literal()) {
         index.insert_or_assign(symbol, static_cast<int64_t>(loaded.bits));
@@ -111,7 +111,7 @@ ValueType TreeEmitter::type_along(const std::vector<Expr>& at, const TaskTile& t
 void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
   if (!tree_.roles) return;
   Value& made = code_.values[value.index];
-  if (!tile.layout) refuse({}, fmt::format("nothing says the layout of %{}", made.name));
+  if (!tile.layout) refuse({}, fmt::format("nothing determines the layout of %{}", made.name));
   Layout layout = *tile.layout;
   for (size_t d = 0; d < layout.rank(); ++d)
     if (made.type.extents[d] == 1) layout.axes[d].clear();
@@ -394,7 +394,7 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   }
   const auto found = tiles_of_.find(s.source);
   if (found == tiles_of_.end() || (s.before && rescaling_ == Rescaling::InTurn))
-    refuse({}, fmt::format("%{} is not there where it is read", tree_.values[s.source].name));
+    refuse({}, fmt::format("%{} is not available where it is read", tree_.values[s.source].name));
   const bool part = s.before && rescaling_ == Rescaling::ToTotal;
   Tile from = part ? parts_.at(s.source) : found->second;
   if (s.before || rescaling_ == Rescaling::ToTotal)
@@ -425,7 +425,7 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   const LoopValue& value = tree_.values[s.source];
   for (size_t i = 0; i < value.axes.size(); ++i)
     if (!(s.at[i] == tree_.axes[value.axes[i]].index()))
-      refuse({}, fmt::format("%{} is in registers, and read at another index than its own",
+      refuse({}, fmt::format("%{} is in registers, but is read at an index other than its own",
                              value.name));
   ValueId out = from.value;
   const ValueType type = code_[out].type;
@@ -461,7 +461,8 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
     if (part.extents[d] == 1) continue;
     const auto at = std::find(tile.dims.begin(), tile.dims.end(), from.dims[d]);
     if (at == tile.dims.end())
-      refuse({}, fmt::format("%{} has more than the task that reads it", value.name));
+      refuse({},
+             fmt::format("%{} has an axis that the task that reads it does not have", value.name));
     wanted.extents[static_cast<size_t>(at - tile.dims.begin())] = part.extents[d];
   }
   if (wanted == part) return out;
@@ -521,7 +522,7 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
 // --- Tasks --------------------------------------------------------------------------------------
 
 void TreeEmitter::task(const LoopTask& task) {
-  if (task.combine != Combine::None) refuse(task.location, "combined tasks have no emission yet");
+  if (task.combine != Combine::None) refuse(task.location, "combined tasks cannot be emitted yet");
   if (task.rescale && states_.contains(task.target)) rescale(task);
   switch (task.kind) {
     case LoopTask::Kind::Compute: {
@@ -539,7 +540,7 @@ void TreeEmitter::task(const LoopTask& task) {
     case LoopTask::Kind::Dot:
       return is_asynchronous(task) ? start_dot(task) : dot(task);
     default:
-      refuse(task.location, "arg-reductions and placed reductions have no emission yet");
+      refuse(task.location, "arg-reductions and placed reductions cannot be emitted yet");
   }
 }
 
@@ -756,7 +757,7 @@ void TreeEmitter::note_layouts() {
 void TreeEmitter::turned(const LoopTask& task, const Layout& layout) {
   const TaskTile tile = tile_of(axes_of(task), axes_);
   const DType dtype = body_dtype(task);
-  if (layout.rank() != 2) refuse(task.location, "only tiles of two dimensions are turned");
+  if (layout.rank() != 2) refuse(task.location, "only a tile of two dimensions can be transposed");
   TaskTile other = tile;
   Layout lies = layout;
   std::swap(other.dims[0], other.dims[1]);

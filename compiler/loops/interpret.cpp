@@ -243,16 +243,16 @@ class TreeInterpreter {
       fail(codes::kUnfinishedValue, why, {.node = "%" + value.name});
     };
     if (state.progress.empty() && checked_numel(state.shape) == 0) return kNoBits;
-    if (state.progress.empty()) unfinished("no loop before has it");
+    if (state.progress.empty()) unfinished("no loop before this made it");
     const int64_t element = row_major(clamped(std::move(place), state.shape), state.shape);
     const Progress progress = state.progress[static_cast<size_t>(element)];
-    if (progress == Progress::None) unfinished("it was not made at this index");
+    if (progress == Progress::None) unfinished("the loops before did not make it at this index");
     if (!state.first.empty())
       return constant_bits_int(value.dtype, state.first[static_cast<size_t>(element)]);
     uint64_t bits = state.values.get_bits(element);
     if (progress == Progress::Running) {
       if (!at.task.rescale && at.task.kind != LoopTask::Kind::Compute)
-        unfinished("not all of its terms are combined");
+        unfinished("not all of its terms are combined yet");
       // While nothing was seen, bodies use 0 in place of the identity.
       if (s.before)
         bits = state.before.get_bits(element);

@@ -13,7 +13,7 @@ namespace braze {
 namespace codes {
 inline constexpr Code kUnfinishedValue{
     "unfinished-value", ErrorKind::Internal,
-    "A task of a loop tree reads what the loops before it have not finished."};
+    "A task of a loop tree reads a value that the loops before it have not finished."};
 }  // namespace codes
 
 /// Runs a sound tree on its tensors, by their numbers; those that are written may be empty before.

@@ -59,7 +59,7 @@ class TreeParser {
       tree_.phases.push_back(region());
     }
     scanner_.expect("}");
-    if (!scanner_.at_end()) scanner_.fail_here("expected one tree and nothing behind it");
+    if (!scanner_.at_end()) scanner_.fail_here("a file holds one tree, but more text follows it");
     return std::move(tree_);
   }
 
@@ -71,16 +71,17 @@ class TreeParser {
     const std::string_view name = scanner_.peek().text;
     if (scanner_.peek().kind == TokenKind::Identifier && is_reserved_symbol(name))
       scanner_.fail_here(
-          fmt::format("{} has a meaning of its own and cannot be defined", name.substr(0, 60)));
+          fmt::format("{} is a word of the language and cannot be defined", name.substr(0, 60)));
     if (symbols_.contains(name))
-      scanner_.fail_here(fmt::format("{} is defined already", name.substr(0, 60)));
+      scanner_.fail_here(fmt::format("{} is already defined", name.substr(0, 60)));
     return name;
   }
 
   int64_t number(std::string_view what, int64_t most = kMaxMark) {
     const SourceLocation where = scanner_.location();
     const int64_t n = scanner_.expect_integer();
-    if (n < 1 || n > most) fail_at(where, fmt::format("{} are 1 to {}, not {}", what, most, n));
+    if (n < 1 || n > most)
+      fail_at(where, fmt::format("the {} must be from 1 to {}, not {}", what, most, n));
     return n;
   }
   [[noreturn]] static void fail_at(const SourceLocation& where, std::string message) {
@@ -125,7 +126,7 @@ class TreeParser {
     axis.name = scanner_.expect_identifier("the name of an axis");
     scanner_.expect(":");
     axis.extent = parse_expr(scanner_, sizes());
-    if (tree_.axes.size() == kMaxAxes) scanner_.fail_here("a tree has at most 64 axes");
+    if (tree_.axes.size() == kMaxAxes) scanner_.fail_here("a tree can have at most 64 axes");
     axes_.emplace(axis.name, tree_.axes.size());
     tree_.axes.push_back(axis);
     symbols_.emplace(axis.name, axis.index());
@@ -142,7 +143,7 @@ class TreeParser {
     if (in_bounds_ && name.ends_with(".end"))
       if (const auto found = axes_.find(name.substr(0, name.size() - 4)); found != axes_.end())
         return end_symbol(tree_.axes[found->second]);
-    scanner_.fail_here(fmt::format("there is no axis or size {}", name.substr(0, 60)));
+    scanner_.fail_here(fmt::format("{} is not an axis or a size", name.substr(0, 60)));
   }
   Expr index() { return parse_expr(scanner_, sizes()); }
   std::vector<Expr> indices() {
@@ -185,7 +186,7 @@ class TreeParser {
 
   LoopRegion region() {
     LoopRegion out;
-    if (++depth_ > kMaxDepth) scanner_.fail_here("loops are nested too deep");
+    if (++depth_ > kMaxDepth) scanner_.fail_here("loops are nested too deeply");
     scanner_.expect("{");
     while (!scanner_.accept("}")) {
       if (scanner_.at("parallel") || scanner_.at("stream"))
@@ -285,7 +286,7 @@ class TreeParser {
   void let() {
     const std::string_view name = scanner_.expect_identifier("a name such as e0");
     if (!loaded_step(name) || lets_.contains(name))
-      scanner_.fail_here("steps are named e0, e1, .. and each once");
+      scanner_.fail_here("steps must be named e0, e1, .., each once");
     scanner_.expect("=");
     const uint32_t step = known(term());
     lets_.emplace(name, step);
@@ -408,7 +409,7 @@ class TreeParser {
     size_t depth = 1;
     for (const uint32_t argument : step.arguments) depth = std::max(depth, depths_[argument] + 1);
     if (depth > kMaxBodyDepth)
-      scanner_.fail_here("operations of a body are nested too deep; compute a part of it before");
+      scanner_.fail_here("the body is nested too deeply; compute a part of it in a task before");
     depths_.push_back(depth);
     body_->steps.push_back(std::move(step));
     return static_cast<uint32_t>(body_->steps.size() - 1);
@@ -423,7 +424,7 @@ class TreeParser {
   }
   uint32_t known(const Term& term) {
     if (term.literal)
-      term.literal->fail_here("nothing says the dtype of this literal: write f32(..) around it");
+      term.literal->fail_here("nothing gives this literal a dtype; write it as f32(..)");
     return term.step;
   }
 
@@ -468,11 +469,15 @@ class TreeParser {
              DType chosen = DType::F32) {
     const ElementwiseInfo& row = info(op);
     if (terms.size() != row.arity)
-      fail_at(where, fmt::format("{} has {} operands, not {}", row.name, row.arity, terms.size()));
+      fail_at(where, fmt::format("{} takes {} operands, but {} are given", row.name, row.arity,
+                                 terms.size()));
     std::optional<DType> dtype;
     for (size_t i = first_of_one_dtype(op); i < terms.size(); ++i)
       if (!terms[i].literal && !dtype) dtype = body_->steps[terms[i].step].dtype;
-    if (!dtype) fail_at(where, fmt::format("nothing says the dtype of {}'s literals", row.name));
+    if (!dtype)
+      fail_at(where,
+              fmt::format("nothing gives the literals of {} a dtype; write one of them as f32(..)",
+                          row.name));
     LoopStep step{.op = op};
     for (size_t i = 0; i < terms.size(); ++i)
       step.arguments.push_back(fixed(terms[i], i < first_of_one_dtype(op) ? DType::Bool : *dtype));
@@ -494,7 +499,7 @@ class TreeParser {
   Term primary() {
     const SourceLocation where = scanner_.location();
     if (at_literal()) return literal();
-    if (++body_depth_ > kMaxBodyDepth) scanner_.fail_here("the body is nested too deep");
+    if (++body_depth_ > kMaxBodyDepth) scanner_.fail_here("the body is nested too deeply");
     const Term out = operation(where);
     --body_depth_;
     return out;
@@ -533,12 +538,12 @@ class TreeParser {
     constexpr std::string_view kBitcast = "bitcast.";
     if (word.starts_with(kBitcast)) {
       const auto to = parse_dtype(word.substr(kBitcast.size()));
-      if (!to) fail_at(where, "bitcast is written with a dtype, as bitcast.i32(x)");
+      if (!to) fail_at(where, "bitcast needs a dtype, as in bitcast.i32(x)");
       return apply(ElementwiseOp::bitcast, arguments(), where, *to);
     }
     const auto op = parse_elementwise(word);
     if (!op || *op == ElementwiseOp::bitcast || *op == ElementwiseOp::convert)
-      fail_at(where, fmt::format("there is no row {}", quote(word.substr(0, 60))));
+      fail_at(where, fmt::format("{} is not a row", quote(word.substr(0, 60))));
     return apply(*op, arguments(), where);
   }
 
@@ -552,7 +557,7 @@ class TreeParser {
     DType dtype = DType::I32;
     if (word != "index") {
       const auto found = parse_dtype(word.substr(word.find('.') + 1));
-      if (!found) fail_at(where, "index is written with a dtype, as index.i64(i + 1)");
+      if (!found) fail_at(where, "index needs a dtype, as in index.i64(i + 1)");
       dtype = *found;
     }
     scanner_.expect("(");
@@ -595,7 +600,7 @@ class TreeParser {
     const auto found = values_.find(scanner_.peek().text);
     if (found == values_.end())
       scanner_.fail_here(
-          fmt::format("%{} is not made before this", scanner_.peek().text.substr(0, 60)));
+          fmt::format("no task before this makes %{}", scanner_.peek().text.substr(0, 60)));
     scanner_.next();
     const LoopValue& value = tree_.values[found->second];
     LoopStep step{.kind = LoopStep::Kind::Read, .dtype = value.dtype, .source = found->second};

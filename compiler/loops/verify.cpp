@@ -45,10 +45,11 @@ class TreeChecker {
     for (const LoopRegion& phase : tree_.phases) check(phase);
     context_.clear();
     where_ = {};
-    expect(!tree_.phases.empty(), "L1", "a tree has a phase");
-    expect(!tree_.roles || stages_ > 0, "L10", "without stages there is no work for a role");
+    expect(!tree_.phases.empty(), "L1", "the tree has no phase; it needs at least one");
+    expect(!tree_.roles || stages_ > 0, "L10",
+           "there is no stage, so a role for copies would have nothing to do");
     for (size_t v = 0; v < made_.size(); ++v)
-      expect(made_[v] != nullptr, "L1", fmt::format("%{} is made nowhere", tree_.values[v].name));
+      expect(made_[v] != nullptr, "L1", fmt::format("no task makes %{}", tree_.values[v].name));
     check_running();
     return std::move(findings_);
   }
@@ -72,7 +73,7 @@ class TreeChecker {
     for (const LoopAxis& axis : tree_.axes) {
       where_ = axis.location;
       expect(only_sizes(axis.extent), "L3",
-             fmt::format("the extent of axis {} is over sizes alone", axis.name));
+             fmt::format("the extent of axis {} can use sizes only", axis.name));
       expect(symbols.insert(axis.name).second, "L1", fmt::format("{} is defined twice", axis.name));
     }
     for (const LoopTensor& tensor : tree_.tensors) {
@@ -80,9 +81,10 @@ class TreeChecker {
       expect(tensors.insert(tensor.name).second, "L1",
              fmt::format("the tensor {} is declared twice", tensor.name));
       for (const Expr& extent : tensor.type.shape)
-        expect(only_sizes(extent), "L3", fmt::format("the shape of {}", tensor.name));
+        expect(only_sizes(extent), "L3",
+               fmt::format("the shape of {} can use sizes only", tensor.name));
       expect(tensor.strides.empty() || tensor.strides.size() == tensor.type.shape.rank(), "L3",
-             fmt::format("{} has a stride for each axis, or none", tensor.name));
+             fmt::format("{} must have a stride for each axis, or none", tensor.name));
     }
     where_ = {};
     for (const LoopValue& value : tree_.values) {
@@ -90,7 +92,7 @@ class TreeChecker {
       for (const size_t axis : value.axes)
         expect(
             axis < tree_.axes.size() && std::count(value.axes.begin(), value.axes.end(), axis) == 1,
-            "L1", fmt::format("the axes of %{}", value.name));
+            "L1", fmt::format("an axis of %{} does not exist, or is named twice", value.name));
     }
   }
   bool only_sizes(const Expr& e) const {
@@ -104,20 +106,23 @@ class TreeChecker {
     for (const LoopItem& item : region) {
       if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
         where_ = (*loop)->location;
-        expect(!(*loop)->levels.empty(), "L1", "a loop runs over an axis");
+        expect(!(*loop)->levels.empty(), "L1", "a loop must run over at least one axis");
         for (const LoopLevel& level : (*loop)->levels)
-          expect(level.axis < tree_.axes.size() && level.turn >= 1, "L1", "the axis of a loop");
+          expect(level.axis < tree_.axes.size() && level.turn >= 1, "L1",
+                 "the axis of a loop does not exist");
         for (const Deal& deal : (*loop)->deal)
-          expect(deal.axis < tree_.axes.size(), "L1", "the axis of an order");
+          expect(deal.axis < tree_.axes.size(), "L1",
+                 "the axis of an order of turns does not exist");
         check_numbers((*loop)->body);
         continue;
       }
       const auto& task = std::get<LoopTask>(item);
       where_ = task.location;
       expect(task.target < (task.makes_value() ? tree_.values.size() : tree_.tensors.size()), "L1",
-             "what a task makes");
+             "the value or tensor that a task makes does not exist");
       for (const auto* list : {&task.over, &task.along})
-        for (const size_t axis : *list) expect(axis < tree_.axes.size(), "L1", "an axis of a task");
+        for (const size_t axis : *list)
+          expect(axis < tree_.axes.size(), "L1", "an axis of a task does not exist");
       const size_t results = task.kind == LoopTask::Kind::Dot     ? 2
                              : task.kind == LoopTask::Kind::Place ? 3
                                                                   : 1;
@@ -129,16 +134,19 @@ class TreeChecker {
     for (size_t i = 0; i < body.steps.size(); ++i) {
       const LoopStep& s = body.steps[i];
       const bool load = s.kind == LoopStep::Kind::Load, read = s.kind == LoopStep::Kind::Read;
-      expect(!load || s.source < tree_.tensors.size(), "L1", "the tensor of a load");
-      expect(!read || s.source < tree_.values.size(), "L1", "the value of a read");
-      expect(s.kind != LoopStep::Kind::Index || s.at.size() == 1, "L1", "an index is one");
+      expect(!load || s.source < tree_.tensors.size(), "L1", "the tensor of a load does not exist");
+      expect(!read || s.source < tree_.values.size(), "L1", "the value of a read does not exist");
+      expect(s.kind != LoopStep::Kind::Index || s.at.size() == 1, "L1",
+             "an index step needs one index expression");
       expect(s.kind != LoopStep::Kind::Apply || s.arguments.size() == info(s.op).arity, "L1",
-             "a row has as many operands as its arity");
-      for (const uint32_t argument : s.arguments) expect(argument < i, "L1", "an operand");
+             "a row does not have as many operands as it takes");
+      for (const uint32_t argument : s.arguments)
+        expect(argument < i, "L1", "an operand does not come before its step");
     }
-    expect(body.results.size() == results, "L1", "the results of a body");
+    expect(body.results.size() == results, "L1",
+           "the body does not have as many results as its task needs");
     for (const uint32_t result : body.results)
-      expect(result < body.steps.size(), "L1", "the result of a body");
+      expect(result < body.steps.size(), "L1", "a result of the body does not exist");
   }
 
   // --- Loops --------------------------------------------------------------------------------
@@ -173,40 +181,46 @@ class TreeChecker {
                fmt::format("the loop runs over {} twice", axis.name));
       if (const LoopLevel* outer = level_of(level.axis))
         expect(outer->turn % level.turn == 0, "L5",
-               fmt::format("turns of {} do not divide those of {} around them", level.turn,
-                           outer->turn));
+               fmt::format("the turns of {} do not divide the turns of {} of the loop around",
+                           level.turn, outer->turn));
     }
   }
 
   void check_machine(const Loop& loop) {
     if (loop.on == Machine::None) return;
-    expect(loop.parallel, "L7", "turns of a stream run one after the other, on no machine's parts");
+    expect(loop.parallel, "L7",
+           "a stream cannot be dealt to parts of the machine, because its turns run one after the "
+           "other");
     const Machine parent = around_.empty() ? Machine::None : around_.back()->on;
     const bool outermost = around_.empty() || parent == Machine::Member;
     switch (loop.on) {
       case Machine::Grid:
       case Machine::Member:
-        expect(outermost, "L7", "a loop on grid or member stands around all others");
+        expect(outermost, "L7", "a loop on grid or member must stand around all others");
         break;
       case Machine::Rank:
-        expect(parent == Machine::Grid, "L7", "a loop on rank stands directly in one on grid");
+        expect(parent == Machine::Grid, "L7",
+               "a loop on rank must stand directly inside a loop on grid");
         break;
       default:
         expect(parent == Machine::Grid || parent == Machine::Rank, "L7",
-               "a loop on group stands directly in one on rank or grid");
+               "a loop on group must stand directly inside a loop on rank or grid");
     }
   }
 
   void check_bounds(const Loop& loop) {
     if (!loop.bounds) return;
-    expect(loop.levels.size() == 1, "L9", "a loop over several levels has no bounds");
+    expect(loop.levels.size() == 1, "L9", "a loop over several axes cannot have bounds");
     for (const Expr* bound : {&loop.bounds->first, &loop.bounds->second})
       for (std::string name : bound->symbols()) {
         if (sizes_.contains(name)) continue;
         if (name.ends_with(".end")) name.resize(name.size() - 4);
         const size_t axis = axis_named(name);
         const bool around = axis < tree_.axes.size() && level_of(axis, /*groups=*/false);
-        expect(around, "L9", fmt::format("{} is no axis of a loop around, groups aside", name));
+        expect(around, "L9",
+               fmt::format("a bound uses {}, which is not an axis of a loop around (a loop on "
+                           "group does not count)",
+                           name));
       }
   }
   size_t axis_named(std::string_view name) const {
@@ -217,26 +231,29 @@ class TreeChecker {
 
   void check_marks(const Loop& loop) {
     const bool stream = !loop.parallel;
-    expect(loop.ring == 0 || has_stage(loop.body), "L10", "a ring is for stages in the loop");
-    expect(loop.unroll == 0 || stream, "L10", "only a stream is written out");
+    expect(loop.ring == 0 || has_stage(loop.body), "L10",
+           "a loop with a ring must have a stage inside");
+    expect(loop.unroll == 0 || stream, "L10", "only a stream can be unrolled");
     expect(!loop.turns || (stream && in_group()), "L10",
-           "turns are taken by groups, in a stream inside of a loop on group");
+           "only a stream inside of a loop on group can have turns");
     for (const IndexComparison& part : loop.parts) {
       const bool decides =
           std::any_of(loop.levels.begin(), loop.levels.end(), [&](const LoopLevel& level) {
             const std::string& name = tree_.axes[level.axis].name;
             return part.left.uses(name) || part.right.uses(name);
           });
-      expect(decides, "L10", "a part is cut where an axis of the loop decides it");
+      expect(decides, "L10", "the condition of a part must use the axis of the loop");
       for (const Expr* e : {&part.left, &part.right}) check_coordinate(*e, nullptr, 0);
     }
-    expect(loop.deal.empty() || loop.on == Machine::Grid, "L10", "a loop on grid is dealt");
+    expect(loop.deal.empty() || loop.on == Machine::Grid, "L10",
+           "only a loop on grid can be dealt");
     for (size_t i = 0; i < loop.deal.size(); ++i) {
       const Deal& deal = loop.deal[i];
       if (deal.order == Deal::Order::Persistent)
-        expect(i + 1 == loop.deal.size(), "L10", "persistent stands last");
+        expect(i + 1 == loop.deal.size(), "L10", "persistent must be the last order of turns");
       if (deal.order == Deal::Order::Grouped)
-        expect(runs_over(loop, deal.axis), "L10", "the loop runs over the axis that is grouped");
+        expect(runs_over(loop, deal.axis), "L10",
+               "an axis that is grouped must be an axis of the loop");
     }
   }
   static bool has_stage(const LoopRegion& region) {
@@ -293,7 +310,7 @@ class TreeChecker {
       expect(made_[s.source] != nullptr, "L1",
              fmt::format("%{} is read before it is made", value.name));
       expect(!s.before || &body != &task.body, "L11",
-             fmt::format("only a ratio reads what %{} was before", value.name));
+             fmt::format("only a ratio can read the value that %{} had before", value.name));
       reads_.push_back({&task, around_, s.source, &body != &task.body, where_, context_});
     }
   }
@@ -303,22 +320,26 @@ class TreeChecker {
       case LoopStep::Kind::Load: {
         const LoopTensor& tensor = tree_.tensors[s.source];
         expect(s.at.size() == tensor.type.shape.rank(), "L3",
-               fmt::format("{} has {} axes", tensor.name, tensor.type.shape.rank()));
-        expect(s.dtype == tensor.type.dtype, "L2", fmt::format("the dtype of {}", tensor.name));
-        expect(tensor.mode != Mode::Out, "L2", fmt::format("{} is not read", tensor.name));
+               fmt::format("{} has {} axes, but a different number of coordinates is given",
+                           tensor.name, tensor.type.shape.rank()));
+        expect(s.dtype == tensor.type.dtype, "L2",
+               fmt::format("a load of {} does not have its dtype", tensor.name));
+        expect(tensor.mode != Mode::Out, "L2",
+               fmt::format("{} is an `out` tensor and cannot be read", tensor.name));
         return;
       }
       case LoopStep::Kind::Read: {
         const LoopValue& value = tree_.values[s.source];
         expect(s.at.size() == value.axes.size(), "L3",
-               fmt::format("%{} has {} axes", value.name, value.axes.size()));
+               fmt::format("%{} has {} axes, but a different number of coordinates is given",
+                           value.name, value.axes.size()));
         return;
       }
       case LoopStep::Kind::Index:
-        expect(is_integer(s.dtype), "L2", "an index is an integer");
+        expect(is_integer(s.dtype), "L2", "an index must be an integer");
         return;
       case LoopStep::Kind::Inside:
-        expect(s.dtype == DType::Bool, "L2", "a condition is a bool");
+        expect(s.dtype == DType::Bool, "L2", "a condition must be a bool");
         return;
       case LoopStep::Kind::Constant:
         return;
@@ -329,15 +350,16 @@ class TreeChecker {
     for (size_t i = 0; i < s.arguments.size(); ++i) {
       const DType own = body.steps[s.arguments[i]].dtype;
       if (i < first_of_one_dtype(s.op)) {
-        expect(own == DType::Bool, "L2", "where asks a bool");
+        expect(own == DType::Bool, "L2", "the first operand of where must be a bool");
         continue;
       }
       expect(!dtype || *dtype == own, "L2",
-             fmt::format("{} of {} and {}", name(s.op), name(dtype.value_or(own)), name(own)));
+             fmt::format("{} cannot combine {} and {}; its operands must have one dtype",
+                         name(s.op), name(dtype.value_or(own)), name(own)));
       dtype = own;
     }
     expect(dtype && info(s.op).types.contains(*dtype), "L2",
-           fmt::format("{} is not defined for {}", name(s.op), name(dtype.value_or(s.dtype))));
+           fmt::format("{} is not defined on {}", name(s.op), name(dtype.value_or(s.dtype))));
   }
 
   // Over axes, sizes, and integer steps of `body` before step `limit`.
@@ -347,7 +369,9 @@ class TreeChecker {
       const auto step = loaded_step(name);
       const bool before = step && body && *step < limit;
       expect(before && is_integer(body->steps[*step].dtype), "L3",
-             fmt::format("{} in a coordinate is no axis, size or integer step before it", name));
+             fmt::format(
+                 "a coordinate uses {}, which is not an axis, a size or an integer step before it",
+                 name));
     }
   }
 
@@ -360,11 +384,13 @@ class TreeChecker {
     if (task.kind == LoopTask::Kind::Store) {
       const LoopTensor& tensor = tree_.tensors[task.target];
       expect(first == tensor.type.dtype, "L2",
-             fmt::format("{} is stored to {}, which holds {}; convert it", name(first), tensor.name,
-                         name(tensor.type.dtype)));
+             fmt::format("a value of {} is stored to {}, which holds {}; convert it", name(first),
+                         tensor.name, name(tensor.type.dtype)));
       expect(task.at.size() == tensor.type.shape.rank(), "L3",
-             fmt::format("{} has {} axes", tensor.name, tensor.type.shape.rank()));
-      expect(tensor.mode != Mode::In, "L2", fmt::format("{} is not written", tensor.name));
+             fmt::format("{} has {} axes, but a different number of coordinates is given",
+                         tensor.name, tensor.type.shape.rank()));
+      expect(tensor.mode != Mode::In, "L2",
+             fmt::format("{} is an `in` tensor and cannot be written", tensor.name));
       for (const Expr& e : task.at)
         check_coordinate(e, &task.body, static_cast<uint32_t>(task.body.steps.size()));
       return;
@@ -374,34 +400,35 @@ class TreeChecker {
       expect(value.dtype == first, "L2", fmt::format("%{} is {}", value.name, name(first)));
     if (task.kind == LoopTask::Kind::Stage) {
       expect(task.body.steps[task.body.results[0]].kind == LoopStep::Kind::Load, "L2",
-             "a stage copies what is loaded");
+             "a stage must copy what one load reads");
       expect(value.storage != Storage::Registers, "L2",
-             fmt::format("%{} is a copy on chip or in a workspace", value.name));
+             fmt::format("the copy %{} must be on chip or in a workspace", value.name));
     }
     if (task.kind == LoopTask::Kind::Dot)
       expect(first == dtype_of(task, 1) && kNumeric.contains(first), "L2",
-             "the factors of a dot are numbers of one dtype");
+             "the factors of a dot must be numbers of one dtype");
     if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Scan ||
         task.kind == LoopTask::Kind::Place)
       expect(info(task.monoid).types.contains(first), "L2",
-             fmt::format("{} is not defined for {}", name(task.monoid), name(first)));
+             fmt::format("{} is not defined on {}", name(task.monoid), name(first)));
     if (task.kind == LoopTask::Kind::Arg)
       expect(is_integer(value.dtype) && kOrdered.contains(first), "L2",
-             fmt::format("the result is an index, the values have an order: {} of {}",
-                         name(value.dtype), name(first)));
+             fmt::format(
+                 "an arg-reduction needs an integer result and values with an order, not {} and {}",
+                 name(value.dtype), name(first)));
     if (task.kind == LoopTask::Kind::Place) {
-      expect(is_integer(dtype_of(task, 1)), "L2", "a place is an integer");
+      expect(is_integer(dtype_of(task, 1)), "L2", "a place must be an integer");
       expect(dtype_of(task, 2) == first || value.dtype == dtype_of(task, 2), "L2",
-             "terms are added to what is of their dtype");
+             "the terms do not have the dtype of what they are added to");
       for (const size_t axis : task.along)
-        expect(contains(value.axes, axis), "L4", "a place is along axes of the value");
+        expect(contains(value.axes, axis), "L4", "a value can be placed only along its own axes");
     }
     if (task.kind == LoopTask::Kind::Scan)
       expect(task.over.size() == 1 && contains(value.axes, task.over[0]), "L4",
-             "a scan is over one axis of its value");
+             "a scan must run along one axis of its value");
     if (task.rescale)
       expect(task.rescale->steps[task.rescale->results[0]].dtype == body_dtype(task), "L2",
-             "the ratio has the dtype in which the state is combined");
+             "the ratio does not have the dtype in which the state is combined");
   }
 
   // The axes that the body of a task may vary along, inside of its tile.
@@ -424,16 +451,16 @@ class TreeChecker {
       const LoopValue& value = tree_.values[task.target];
       own.insert(value.axes.begin(), value.axes.end());
       for (const size_t axis : task.over)
-        expect(
-            task.kind == LoopTask::Kind::Scan || !contains(value.axes, axis), "L4",
-            fmt::format("%{} is over {} and combined along it", value.name, tree_.axes[axis].name));
+        expect(task.kind == LoopTask::Kind::Scan || !contains(value.axes, axis), "L4",
+               fmt::format("%{} has the axis {}, but is combined along it", value.name,
+                           tree_.axes[axis].name));
     }
     for (const std::string& name : used) {
       const size_t axis = axis_named(name);
       if (axis == tree_.axes.size() || own.contains(axis)) continue;
       const LoopLevel* level = level_of(axis);
       expect(level && level->turn == 1, "L4",
-             fmt::format("the body differs along {}, which is no axis of the task", name));
+             fmt::format("the body depends on {}, which is not an axis of the task", name));
     }
     for (const size_t axis : own) {
       if (contains(task.along, axis) || level_of(axis)) continue;
@@ -456,13 +483,13 @@ class TreeChecker {
                               ? loop->on == Machine::Rank
                               : task.combine != Combine::None && loop->on == Machine::Grid;
         expect(fits, "L8",
-               fmt::format("the loop over {} is parallel and this is state of it: it is combined "
-                           "by rank where the loop is on rank, by ticket or phase on grid",
+               fmt::format("this is state of the parallel loop over {}, so it must be combined: by "
+                           "rank if the loop is on rank, by ticket or phase if it is on grid",
                            tree_.axes[axis].name));
       }
     }
     expect(task.combine == Combine::None || combined, "L8",
-           "no parallel loop around has parts of this to combine");
+           "this is marked as combined, but no parallel loop around makes parts of it");
   }
 
   bool streams_over(const std::vector<size_t>& axes) const {
@@ -475,18 +502,18 @@ class TreeChecker {
   void check_marks(const LoopTask& task) {
     const bool dot = task.kind == LoopTask::Kind::Dot;
     expect(dot || (task.unit == Unit::None && !task.swap && !task.tf32), "L10",
-           "only a dot is done by a unit");
-    expect(!task.swap || task.unit == Unit::Wgmma, "L10", "factors of a wgmma are swapped");
+           "only a dot can have a unit");
+    expect(!task.swap || task.unit == Unit::Wgmma, "L10", "only a wgmma can have swapped factors");
     expect(!task.rescale || dot || task.kind == LoopTask::Kind::Fold, "L10",
-           "a fold or a dot is rescaled");
+           "only a fold or a dot can be rescaled");
     expect(!task.rescale || streams_over(task.over), "L10",
-           "no loop around carries a state that could be rescaled");
+           "no loop around carries a state that the ratio could rescale");
     expect(task.combine == Combine::None || dot || task.kind == LoopTask::Kind::Fold ||
                task.kind == LoopTask::Kind::Arg,
-           "L10", "a fold or a dot is combined");
+           "L10", "only a fold, a dot or an arg-reduction can be combined");
     const bool stream = !around_.empty() && !around_.back()->parallel;
     expect(task.ahead == 0 || (stream && task.makes_value()), "L10",
-           "a task of a stream runs ahead");
+           "only a task of a stream can run ahead");
   }
 
   // --- Running values -----------------------------------------------------------------------
@@ -523,7 +550,7 @@ class TreeChecker {
         running.insert(read.reader->target);
       else
         expect(read.reader->rescale.has_value(), "L11",
-               fmt::format("%{} is not finished here, and nothing rescales what reads it",
+               fmt::format("%{} is not final here, and the task that reads it is not rescaled",
                            tree_.values[read.value].name));
     }
   }

@@ -77,7 +77,7 @@ class CpuLowering : public Lowering {
   void lower_arg_fold(const ArgFoldOp& op, const Statement& s) override {
     ValueOperand values = mapped(op.values), indices = mapped(op.indices);
     const ValueType& tile = tile_[op.values.value].type;
-    BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction has one axis");
+    BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction must have one axis");
     const auto axis = static_cast<size_t>(op.axes[0]);
     const bool along_lanes = axis + 1 == tile.rank();
     const ValueType type = type_of(values);

@@ -23,8 +23,9 @@ namespace {
 
 constexpr Code kSharedMemory{"shared-memory", ErrorKind::Unsupported,
                              "A kernel needs more on-chip storage than a block can have."};
-constexpr Code kLayouts{"layouts-disagree", ErrorKind::InvalidArgument,
-                        "The layouts of a tile program put tiles that meet in different places."};
+constexpr Code kLayouts{
+    "layouts-disagree", ErrorKind::InvalidArgument,
+    "The layouts of a tile program put tiles that are combined in different threads."};
 constexpr int64_t kDefaultWarps = 4;
 constexpr int64_t kSharedAlign = 128;
 constexpr int64_t kMostLanes = 64;  // of a value of the Kernel IR
@@ -68,7 +69,7 @@ class GpuLowering : public Lowering {
     lowered.shared_bytes = shared_;
     if (shared_ <= target_.l1_bytes) return;
     fail(kSharedMemory,
-         fmt::format("kernel @{} needs {} bytes of shared memory; {} has {} for a block",
+         fmt::format("kernel @{} needs {} bytes of shared memory, but a block of {} has only {}",
                      tile_.name, shared_, target_.name, target_.l1_bytes),
          {{}, {}, "choose a schedule with smaller tiles"});
   }
@@ -89,10 +90,13 @@ class GpuLowering : public Lowering {
       if (own.array == other.array && own.spread == other.spread && own.lanes == other.lanes)
         continue;
       fail(kLayouts,
-           fmt::format("kernel @{}: axis {} of {} lies at {}, that of {} at {}", tile_.name, axis,
-                       part.to_string(), layout(part).to_string(), whole.to_string(),
-                       layout(whole).to_string()),
-           {s.location, {}, "define a layout that fits both, before others"});
+           fmt::format("kernel @{}: axis {} of {} has the layout {}, but that of {} has {}, so "
+                       "their elements are in different threads",
+                       tile_.name, axis, part.to_string(), layout(part).to_string(),
+                       whole.to_string(), layout(whole).to_string()),
+           {s.location,
+            {},
+            "define one layout that fits both, and put it before the other layouts"});
     }
   }
 
@@ -679,10 +683,10 @@ class GpuLowering : public Lowering {
       const bool own = std::find(private_.begin(), private_.end(), id) != private_.end();
       if (tile_[id].space != MemorySpace::Local || own || !lies_in_blocks(tile)) return;
       fail(kLayouts,
-           fmt::format("kernel @{}: buffer %{} holds {} at {}, and threads of other blocks would "
-                       "touch it",
+           fmt::format("kernel @{}: buffer %{} holds {} with the layout {}, so threads of other "
+                       "blocks would access it",
                        tile_.name, tile_[id].name, tile.to_string(), layout(tile).to_string()),
-           {s.location, {}, "blocks exchange values by `reduce` alone"});
+           {s.location, {}, "exchange values between blocks by `reduce` only"});
     };
     for_each_statement(phase, [&](const Statement& s) {
       if (const auto* load = s.as<LoadOp>()) check(load->memory, result_type(s), s);
@@ -750,7 +754,7 @@ class GpuLowering : public Lowering {
   }
 
   void lower_arg_fold(const ArgFoldOp& op, const Statement& s) override {
-    BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction has one axis");
+    BRAZE_CHECK(op.axes.size() == 1, "an arg-reduction must have one axis");
     const auto axis = static_cast<size_t>(op.axes[0]);
     const ValueType& tile = tile_[op.values.value].type;
     ValueOperand values = mapped(op.values), indices = mapped(op.indices);
@@ -1135,9 +1139,10 @@ class GpuLowering : public Lowering {
     for (const ValueType& tile : {from, to})
       if (lies_in_blocks(tile))
         fail(kLayouts,
-             fmt::format("kernel @{}: a view of {} at {} would move elements between blocks",
-                         tile_.name, tile.to_string(), layout(tile).to_string()),
-             {{}, {}, "leave the digits b on one axis, as they are"});
+             fmt::format(
+                 "kernel @{}: a view of {} with the layout {} would move elements between blocks",
+                 tile_.name, tile.to_string(), layout(tile).to_string()),
+             {{}, {}, "leave the digits of blocks (b) on one axis, unchanged"});
     return false;
   }
 
@@ -1181,7 +1186,8 @@ class GpuLowering : public Lowering {
   void lower_dot(const TileDotOp& op, const Statement& s) override {
     constexpr int64_t kDepth = 8;
     if (op.a_buffer || op.b_buffer || !op.tf32 || op.contract_a != 1 || op.contract_b != 0)
-      not_lowered("a dot without tf32, or of other axes than the last and the first,", s);
+      not_lowered(
+          "a dot without tf32, or a dot that does not contract the last axis with the first,", s);
     const ValueType& left = tile_[op.a.value].type;
     const ValueType& right = tile_[op.b.value].type;
     const ValueType& sums = result_type(s);
@@ -1200,10 +1206,10 @@ class GpuLowering : public Lowering {
         same_digits(digits(right, 1), {columns.array, right_columns, blocks});
     if (!fits)
       fail(kLayouts,
-           fmt::format("kernel @{}: no dot of warps is of {} {}, {} {} and {} {}", tile_.name,
-                       left.to_string(), layout(left).to_string(), right.to_string(),
+           fmt::format("kernel @{}: no matrix instruction of a warp takes {} {}, {} {} and {} {}",
+                       tile_.name, left.to_string(), layout(left).to_string(), right.to_string(),
                        layout(right).to_string(), sums.to_string(), layout(sums).to_string()),
-           {s.location, {}, "lay the tiles out as matrices of 16 x 8 sums"});
+           {s.location, {}, "give the tiles layouts of matrices of 16 x 8 sums"});
     const ValueOperand x = scalars(mapped(op.a)), y = scalars(mapped(op.b));
     std::vector<ValueOperand> sum = array_elements(scalars(mapped(op.c)));
     for (int64_t i = 0; i < rows.array; i += 2) {
@@ -1246,7 +1252,7 @@ class GpuLowering : public Lowering {
   // --- Tickets: D26 -----------------------------------------------------------------------------
 
   void lower_ticket(const TicketOp& op, const Statement& s) override {
-    if (cluster_ > 1) not_lowered("a ticket of a cluster", s);
+    if (cluster_ > 1) not_lowered("a ticket in a kernel with clusters", s);
     const MemoryId counter = memories_[op.memory.index];
     const Expr at = offset(op.memory, op.at, renamed_);
     const MemoryId result = exchange(DType::Bool, 1);

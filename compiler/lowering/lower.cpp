@@ -15,7 +15,7 @@ namespace braze {
 namespace {
 
 constexpr Code kNotLowered{"not-lowered", ErrorKind::Unsupported,
-                           "The lowering for this target has no rule for the operation."};
+                           "The lowering for this target has no rule for an operation."};
 
 constexpr Code kTileSize{"tile-size", ErrorKind::Unsupported,
                          "A thread would hold more elements of a tile than a value can have."};
@@ -604,7 +604,7 @@ ValueOperand ProgramLowering::shuffled(Instruction shuffle, const ValueOperand& 
 
 void ProgramLowering::not_lowered(std::string_view what, const Statement& s) const {
   fail(kNotLowered,
-       fmt::format("tile program {}: {} has no lowering to a kernel for {}", tile_.name, what,
+       fmt::format("tile program {}: {} cannot be lowered to a kernel for {}", tile_.name, what,
                    target_.name),
        {s.location, {}, {}});
 }
@@ -616,10 +616,10 @@ void check_sizes(const Kernel& kernel, const Region& region) {
     for (const ValueId result : s.results)
       if (const Value& value = kernel[result]; value.type.count() > kMostElements)
         fail(kTileSize,
-             fmt::format(
-                 "kernel @{}: one thread or task would hold %{}, {}; it can hold {} elements",
-                 kernel.name, value.name, value.type.to_string(), kMostElements),
-             {s.location, {}, "take smaller tiles, or more threads for them"});
+             fmt::format("kernel @{}: one thread or task would hold %{}, {}, but it can hold only "
+                         "{} elements",
+                         kernel.name, value.name, value.type.to_string(), kMostElements),
+             {s.location, {}, "use smaller tiles, or more threads for them"});
     for (const Region* inner : regions_of(s)) check_sizes(kernel, *inner);
   }
 }

@@ -10,8 +10,9 @@ namespace braze {
 
 namespace {
 
-constexpr Code kBlockLimits{"block-limits", ErrorKind::Unsupported,
-                            "A pipelined program needs more than a block of its target has."};
+constexpr Code kBlockLimits{
+    "block-limits", ErrorKind::Unsupported,
+    "A pipelined program needs more resources than a block of its target has."};
 constexpr int64_t kMostWarps = 32;
 constexpr int64_t kGroupWarps = 4;
 constexpr int64_t kMostBarriers = 16;
@@ -118,8 +119,9 @@ void PipelinedLowering::note_roles(const Phase& phase) {
     barrier += tile_[token->token].count;
   }
   if (warps <= kMostWarps && barrier <= kMostBarriers) return;
-  fail(kBlockLimits, fmt::format("kernel @{}: {} warps and {} barriers; a block has {} and {}",
-                                 tile_.name, warps, barrier, kMostWarps, kMostBarriers));
+  fail(kBlockLimits,
+       fmt::format("kernel @{} needs {} warps and {} barriers, but a block has only {} and {}",
+                   tile_.name, warps, barrier, kMostWarps, kMostBarriers));
 }
 
 // D11, D18: what threads must copy, and channels whose slots other blocks write into too.
@@ -155,7 +157,7 @@ MemoryId PipelinedLowering::mbarriers(std::string_view name, int64_t count) {
 }
 
 void PipelinedLowering::place_buffer(Memory&, int64_t) {
-  fail(codes::kInternal, "a buffer of a pipelined program stands in a role");
+  fail(codes::kInternal, "a buffer of a pipelined program must stand in a role");
 }
 
 // D7, D10.
@@ -204,8 +206,8 @@ void PipelinedLowering::place_shared(Phase& lowered) {
   lowered.shared_bytes = end;
   if (end <= target_.l1_bytes) return;
   fail(kBlockLimits,
-       fmt::format("kernel @{} needs {} bytes of shared memory; {} has {} for a block", tile_.name,
-                   end, target_.name, target_.l1_bytes),
+       fmt::format("kernel @{} needs {} bytes of shared memory, but a block of {} has only {}",
+                   tile_.name, end, target_.name, target_.l1_bytes),
        {.fix = "choose a schedule with smaller tiles or fewer stages"});
 }
 
@@ -322,8 +324,9 @@ int64_t PipelinedLowering::passer(const TurnToken& token, TokenId id) const {
       if (pass->element.substitute(op.symbol, copy).is_constant(token.first)) found = copy;
   });
   if (!found)
-    fail(kBlockLimits, fmt::format("kernel @{}: no copy of {} is known to pass element {} of %{}",
-                                   tile_.name, op.name, token.first, token.name));
+    fail(kBlockLimits,
+         fmt::format("kernel @{}: it is not known which copy of {} passes element {} of %{} first",
+                     tile_.name, op.name, token.first, token.name));
   return *found;
 }
 

@@ -362,16 +362,18 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
   const Matrix m = matrix(place.tile);
   const ValueType part = memory_type(tile_[op.window]);
   auto whole_box = box(op.memory, op.at, op.guard, part);
-  if (!whole_box) not_lowered("a store.start that no tensor map can make", s);
+  if (!whole_box) not_lowered("a store.start whose addresses no tensor map can describe", s);
   Box& whole = *whole_box;
   const int64_t columns = part.extents.back();
   const bool panels = columns % m.panel == 0 && place.offsets.back().is_multiple_of(m.panel);
   if (part.rank() != 2 || !panels || whole.extents.back() != columns)
-    not_lowered("a store of a part that is no whole panels", s);
+    not_lowered("a store of a part that does not consist of whole panels", s);
   const auto bytes = static_cast<int64_t>(size_of(tile_[place.tile].dtype));
   if (!origin(place).is_multiple_of(kBoxAlign / bytes) ||
       (columns > m.panel && m.panel_elements() * bytes % kBoxAlign != 0))
-    not_lowered(fmt::format("a store of a part at no multiple of {} bytes", kBoxAlign), s);
+    not_lowered(
+        fmt::format("a store of a part that does not begin at a multiple of {} bytes", kBoxAlign),
+        s);
   whole.extents.back() = m.panel;
   const TensorMapId map = tensor_map(op.memory, whole.extents, tile_[place.tile].swizzle);
   by_first_thread([&] {

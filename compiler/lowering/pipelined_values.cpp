@@ -422,7 +422,8 @@ ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& va
                                            const Digit& digit, const std::vector<Digit>& others) {
   if (digit.resource == Resource::Warp) return fold_warps(monoid, value, digit, others);
   if (!std::has_single_bit(static_cast<uint64_t>(digit.extent)))
-    not_lowered(fmt::format("a reduction over {} lanes, no power of two,", digit.extent));
+    not_lowered(
+        fmt::format("a reduction over {} lanes, which is not a power of two,", digit.extent));
   ValueOperand out = value;
   for (int64_t step = digit.extent / 2; step >= 1; step /= 2)
     out = row(info(monoid).combine, {out, swapped(out, digit.stride * step)});
@@ -495,7 +496,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
     return digits;
   };
   const auto before = digits_in_order(from), after = digits_in_order(tile);
-  if (before.size() != after.size()) not_lowered("a reshape that cuts the digits of a layout", s);
+  if (before.size() != after.size()) not_lowered("a reshape that splits a digit of a layout", s);
   const ValueOperand value = as_array(from, axes_of(from));
   auto axes = axes_of(from);
   for (RegisterDigit& axis : axes)
@@ -522,7 +523,7 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
         outermost = i;
     const bool whole = outermost < axes.size() && axes[outermost].extent % ratio == 0 &&
                        offset.is_multiple_of(axes[outermost].weight);
-    if (!whole) not_lowered("a slice that cuts several digits", s);
+    if (!whole) not_lowered("a slice that splits several digits of a layout", s);
     cut[outermost].extent /= ratio;
     offsets[outermost] = floordiv(offset, axes[outermost].weight);
   }

@@ -120,7 +120,7 @@ class Planner {
 
   uint32_t mesh_axis(const MeshAxis& axis) const {
     const auto found = std::ranges::find(program_.mesh, axis);
-    BRAZE_CHECK(found != program_.mesh.end(), "the program has the axes of its graph");
+    BRAZE_CHECK(found != program_.mesh.end(), "the program does not have an axis of its graph");
     return static_cast<uint32_t>(found - program_.mesh.begin());
   }
 
@@ -174,7 +174,7 @@ class Planner {
     std::vector<State> states(fusions_.size());
     const std::function<void(size_t)> visit = [&](size_t k) {
       if (states[k] == State::Done) return;
-      BRAZE_CHECK(states[k] == State::Waiting, "two kernels must run before each other");
+      BRAZE_CHECK(states[k] == State::Waiting, "two kernels need results of each other");
       states[k] = State::Entered;
       for (const auto* needed : {&fusions_[k].fusion.after, &fusions_[k].fusion.inputs})
         for (NodeId value : *needed)
@@ -379,8 +379,9 @@ Program plan(const LoopForms& forms, const std::vector<CompiledFusion>& fusions,
 }
 
 namespace codes {
-inline constexpr Code kKernelParameter{"kernel-parameter", ErrorKind::Unsupported,
-                                       "A kernel has a parameter that a program cannot pass."};
+inline constexpr Code kKernelParameter{
+    "kernel-parameter", ErrorKind::Unsupported,
+    "A program cannot pass a value for a parameter of the kernel."};
 }  // namespace codes
 
 Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifact,
@@ -390,7 +391,7 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
          fmt::format("kernel @{}: the parameter %{} {}", signature.name, name, why));
   };
   for (const ValueId scalar : signature.scalar_parameters)
-    refuse(signature[scalar].name, "is a scalar");
+    refuse(signature[scalar].name, "is a scalar, which a program cannot pass");
   Program program;
   program.name = signature.name;
   program.target = target;
@@ -403,7 +404,8 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
   };
   for (const Memory& memory : signature.memories) {
     if (memory.space != MemorySpace::Parameter) continue;
-    if (!memory.strides.empty()) refuse(memory.name, "has strides of its own");
+    if (!memory.strides.empty())
+      refuse(memory.name, "has strides of its own, which a program cannot pass");
     const TensorType type{memory.dtype, Shape(memory.shape)};
     std::optional<uint32_t> updates;
     if (memory.mode == Mode::InOut) updates = static_cast<uint32_t>(program.inputs.size());

@@ -81,31 +81,32 @@ class Checker {
   void check_family() const {
     const std::vector<std::string> known = families();
     if (std::find(known.begin(), known.end(), schedule_.family) != known.end()) return;
-    refuse(schedule_.family.empty() ? "it has no family"
-                                    : fmt::format("family={} does not suit it", schedule_.family),
-           "families that do: " + list_text(known));
+    refuse(schedule_.family.empty()
+               ? "it names no family"
+               : fmt::format("family={} cannot be used for this kernel", schedule_.family),
+           "use one of these families: " + list_text(known));
   }
 
   void check_axes() const {
     for (const auto& [key, list] :
          {std::pair("block", &schedule_.block), {"tile", &schedule_.tile}})
       if (list->size() != rank_)
-        refuse(fmt::format("{} has {} entries", key, list->size()),
-               fmt::format("one for each of the {} parallel axes", rank_));
+        refuse(fmt::format("{} has the wrong number of entries, {}", key, list->size()),
+               fmt::format("give one entry for each of the {} parallel axes", rank_));
     for (size_t p = 0; p < rank_; ++p) {
       const int64_t block = schedule_.block[p], tile = schedule_.tile[p];
       if (block < 1 || tile < 1 || block % tile != 0)
-        refuse(fmt::format("block {} and tile {} of axis {}", block, tile, p),
-               "both are at least 1, and the block is a multiple of the tile");
+        refuse(fmt::format("the block {} and the tile {} of axis {} do not fit each other", block,
+                           tile, p),
+               "both must be at least 1, and the block must be a multiple of the tile");
     }
     const bool by_lanes = schedule_.family == "column" || is_dot();
     const int64_t least = by_lanes ? 0 : -1;
     const int64_t most = schedule_.family == "row" ? -1 : static_cast<int64_t>(rank_) - 1;
     if (schedule_.lane_axis < least || schedule_.lane_axis > most)
       refuse(fmt::format("lane={}", schedule_.lane_axis),
-             least == most
-                 ? fmt::format("the lane axis of family {} is {}", schedule_.family, least)
-                 : fmt::format("lanes are along axis {} to {}", least, most));
+             least == most ? fmt::format("for family={}, use lane={}", schedule_.family, least)
+                           : fmt::format("give an axis from {} to {}", least, most));
   }
 
   // Terms are added along the last axis only, as vectors or one by one.
@@ -113,10 +114,11 @@ class Checker {
     if (!space_.placed) return;
     const bool by_lanes = schedule_.lane_axis == static_cast<int64_t>(rank_) - 1;
     if ((by_lanes || schedule_.lane_axis == -1) && !has_rows()) return;
-    refuse("the tile",
-           fmt::format("tiles are 1 but along the last axis, with lane={}, or everywhere "
-                       "with lane=-1",
-                       rank_ - 1));
+    refuse(
+        "the tile is not possible for a placed reduction",
+        fmt::format(
+            "use tiles of 1 on all axes but the last, with lane={}; or on all axes, with lane=-1",
+            rank_ - 1));
   }
 
   // Keys that change nothing here would mislead.
@@ -128,9 +130,11 @@ class Checker {
       bool given, means;
       std::string_view needs;
     } rules[] = {
-        {"inner", schedule_.inner_tile != 1, has_inner_axes(), "reductions, or stores along rows"},
-        {"unroll", schedule_.unroll != 1, has_inner_axes() && !pipelined, "loops that reduce"},
-        {"split", schedule_.split != 1, splits(), "one pass of reductions alone"},
+        {"inner", schedule_.inner_tile != 1, has_inner_axes(),
+         "a kernel with reductions, or with stores along rows"},
+        {"unroll", schedule_.unroll != 1, has_inner_axes() && !pipelined,
+         "a kernel with loops that reduce"},
+        {"split", schedule_.split != 1, splits(), "a kernel with one pass of reductions only"},
         {"pack", schedule_.pack, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
         {"stage", schedule_.stage, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
         {"by_row", schedule_.by_row, is_dot() && has_rows(), "family=dot with rows in a tile"},
@@ -155,7 +159,8 @@ class Checker {
                            request_.target.name),
                fmt::format("leave it out; it needs {}", rule.needs));
     if (on_gpu_ && !pipelined && schedule_.threads.empty())
-      refuse("a GPU needs threads", "threads=, one power of two for each dimension of the tiles");
+      refuse("a schedule for a GPU needs threads=",
+             "add threads= with one power of two for each dimension of the tiles");
   }
 
   bool splits() const { return !space_.placed && splittable(request_, space_); }
@@ -163,7 +168,8 @@ class Checker {
   void check_numbers() const {
     const auto in_range = [&](std::string_view key, int64_t value, int64_t least, int64_t most) {
       if (value < least || value > most)
-        refuse(fmt::format("{}={}", key, value), fmt::format("{} is {} to {}", key, least, most));
+        refuse(fmt::format("{}={}", key, value),
+               fmt::format("{} must be from {} to {}", key, least, most));
     };
     in_range("inner", schedule_.inner_tile, 1, INT64_MAX);
     in_range("unroll", schedule_.unroll, 1, kMostUnrolled);
@@ -178,9 +184,9 @@ class Checker {
     if (!std::all_of(threads.begin(), threads.end(), is_power_of_two) ||
         (!threads.empty() &&
          (product(threads) > kMostThreads || product(threads) % kWarpThreads != 0)))
-      refuse("threads",
-             fmt::format("threads are powers of two, {} to {} in all", kWarpThreads, kMostThreads));
-    if (!is_power_of_two(schedule_.vector)) refuse("vector", "vector is a power of two");
+      refuse("threads", fmt::format("use powers of two whose product is from {} to {}",
+                                    kWarpThreads, kMostThreads));
+    if (!is_power_of_two(schedule_.vector)) refuse("vector", "use a power of two for vector");
   }
 
   void check_size() const {
@@ -192,8 +198,8 @@ class Checker {
                              ? INT64_MAX  // these have few forms
                              : kMostThreadElements * product(schedule_.threads) * schedule_.cluster;
     if (elements > most)
-      refuse(fmt::format("tiles of {} elements", elements),
-             fmt::format("tile and inner multiply to {} at most", most));
+      refuse(fmt::format("the tiles have {} elements, which is too many", elements),
+             fmt::format("choose tile and inner so that their product is at most {}", most));
   }
 
   const TilingRequest& request_;

@@ -7,8 +7,9 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kBadSchedule{"bad-schedule", ErrorKind::InvalidArgument,
-                                   "A schedule's text is malformed or does not fit its kernel."};
+inline constexpr Code kBadSchedule{
+    "bad-schedule", ErrorKind::InvalidArgument,
+    "The text of a schedule is malformed or does not fit its kernel."};
 }  // namespace codes
 
 /// InvalidArgument, with what would fit, if `schedule` has keys without a meaning for the kernel or

@@ -303,7 +303,7 @@ void TileEmitter::bind_parallel_tile(TileDim& dim) {
 TiledKernel emit_tiles(const TilingRequest& request, const Space& space, const Schedule& schedule) {
   BRAZE_CHECK(schedule.tile.size() == space.parallel.size() &&
                   schedule.block.size() == space.parallel.size(),
-              "the schedule does not fit the space");
+              "the schedule does not have the axes of the kernel");
   TiledKernel kernel = TileEmitter(request, space, schedule).emit();
   remove_dead_code(kernel.program);
   return kernel;

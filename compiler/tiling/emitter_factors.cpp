@@ -24,14 +24,14 @@ void TileEmitter::plan_factors() {
   const SpaceAxis* row = nullptr;
   for (const SpaceAxis& axis : space_.parallel)
     if (row_dim() && axis.symbol.symbol_name() == row_dim()->axis) row = &axis;
-  BRAZE_CHECK(row && schedule_.lane_axis >= 0, "a contraction has rows and lanes");
+  BRAZE_CHECK(row && schedule_.lane_axis >= 0, "a contraction must have rows and lanes");
   factors_ =
       factors(request_, space_, space_.parallel[static_cast<size_t>(schedule_.lane_axis)], *row);
   if (schedule_.mma && !sums_matrix_products(request_, space_, factors_))
     refuse(kScheduleThreads,
-           "the kernel sums no products of two factors in 16-bit floats, or in f32 where tf32 "
-           "will do",
-           "leave out mma=");
+           "matrix units sum products of two factors of 16-bit floats, or of f32 if tf32 is "
+           "allowed; this kernel has none",
+           "remove mma= from the schedule");
 }
 
 // Panels of the lanes' factor, as wide as a tile: [batch axes, panel, inner axes, lane]. The inner

@@ -26,9 +26,9 @@ void TileEmitter::emit_on_matrix_units() {
   const auto product = matrix_product(request_, space_);
   if (!product)
     refuse(kScheduleThreads,
-           "the kernel is no product of two matrices in 16-bit floats that copies in bulk can "
-           "fetch",
-           "leave out stages=");
+           "stages= needs a product of two matrices of 16-bit floats that bulk copies can fetch; "
+           "this kernel is none",
+           "remove stages= from the schedule");
   result_.program.pipelined = true;
   result_.program.target = request_.target.name;
   PipelinedDot dot(builder_, space_, *product, schedule_,

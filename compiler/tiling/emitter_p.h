@@ -41,8 +41,9 @@ using Bindings = std::unordered_map<std::string, Expr>;
 inline constexpr int64_t kMatrixDepth = 8;  // steps of one product of matrices in a warp
 inline constexpr int64_t kMostSlots = 8;    // of slices
 
-inline constexpr Code kScheduleThreads{"schedule-threads", ErrorKind::InvalidArgument,
-                                       "A schedule deals out threads in a way that no block has."};
+inline constexpr Code kScheduleThreads{
+    "schedule-threads", ErrorKind::InvalidArgument,
+    "A schedule asks for threads or units in a way that a block cannot serve."};
 
 std::vector<Expr> substitute(const std::vector<Expr>& exprs, const Bindings& bindings);
 

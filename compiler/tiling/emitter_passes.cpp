@@ -343,7 +343,7 @@ void TileEmitter::emit_partial_phase() {
   for (const SpaceAxis& axis : space_.parallel) shape.push_back(axis.extent);
   for (const SpaceTask& task : pass.reduces) {
     const LoopForm* form = request_.forms.find(task.node);
-    BRAZE_CHECK(!form->arg_max, "arg-reductions are not split");
+    BRAZE_CHECK(!form->arg_max, "an arg-reduction cannot be split");
     partials_.push_back(builder_.add_memory({.name = "partial",
                                              .space = MemorySpace::Workspace,
                                              .mode = Mode::InOut,

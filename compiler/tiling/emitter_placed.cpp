@@ -8,8 +8,9 @@ namespace braze {
 
 namespace {
 
-constexpr Code kScheduleDirect{"schedule-direct", ErrorKind::InvalidArgument,
-                               "A schedule adds where the kernel's result cannot be."};
+constexpr Code kScheduleDirect{
+    "schedule-direct", ErrorKind::InvalidArgument,
+    "A schedule asks for sums in the memory of the result, which the kernel does not allow."};
 
 }  // namespace
 
@@ -293,7 +294,9 @@ void TileEmitter::emit_placed_phase() {
   // Sums can be in the memory of the result if it is all that follows, in their dtype.
   if (schedule_.direct &&
       (request_.fusion.outputs != std::vector{task.node} || form.result != accumulator_type(form)))
-    refuse(kScheduleDirect, "its sums are not the kernel's one result", "leave out direct=");
+    refuse(kScheduleDirect,
+           "direct= needs sums that are the only result of the kernel, in its dtype",
+           "remove direct= from the schedule");
   emit_instances([&](const std::vector<Expr>& blocks) { PlacedSums(*this, blocks).emit(); });
 }
 

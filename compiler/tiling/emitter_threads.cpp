@@ -39,8 +39,10 @@ void TileEmitter::plan_threads() {
   if (schedule_.mma) deals = deals && deals_matrices(schedule_, dims_);
   if (schedule_.slice > 0 || schedule_.mma) deals = deals && deals_slices(schedule_, dims_);
   if (!deals)
-    refuse(kScheduleThreads, fmt::format("{} counts of threads, {} in all, for {} tile dimensions",
-                                         schedule_.threads.size(), threads, dims_.size()));
+    refuse(kScheduleThreads,
+           fmt::format(
+               "threads= has {} entries, {} threads in all, which does not fit {} tile dimensions",
+               schedule_.threads.size(), threads, dims_.size()));
   result_.program.warps = threads / kWarpThreads;
   result_.program.registers = schedule_.registers;
   plan_cluster();
@@ -55,8 +57,9 @@ void TileEmitter::plan_cluster() {
     refuse(kScheduleThreads,
            fmt::format("a cluster of {} blocks cannot share inner={} on {}", schedule_.cluster,
                        schedule_.inner_tile, request_.target.name),
-           fmt::format("clusters have 1, 2, 4 .. or {} blocks, which divide `inner` of rows",
-                       request_.target.cluster_blocks));
+           fmt::format(
+               "use clusters of 1, 2, 4 .. or {} blocks that divide `inner`, in a family of rows",
+               request_.target.cluster_blocks));
   result_.program.cluster = schedule_.cluster;
 }
 

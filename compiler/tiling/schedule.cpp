@@ -109,13 +109,15 @@ Schedule parse_schedule(std::string_view text) {
     if (word.empty()) continue;
     const size_t equals = word.find('=');
     if (equals == std::string_view::npos)
-      fail(codes::kBadSchedule, fmt::format("schedule: '{}' is not key=value", word));
+      fail(codes::kBadSchedule,
+           fmt::format("schedule: '{}' does not have the form key=value", word));
     const std::string_view name = word.substr(0, equals);
     const auto* key = std::find_if(std::begin(kKeys), std::end(kKeys),
                                    [&](const Key& k) { return k.name == name; });
     if (key == std::end(kKeys))
-      fail(codes::kBadSchedule, fmt::format("schedule: there is no key '{}'", name),
-           {.fix = "keys: " + join(kKeys, " ", [](const Key& k) { return std::string(k.name); })});
+      fail(codes::kBadSchedule, fmt::format("schedule: '{}' is not a key", name),
+           {.fix = "the keys are " +
+                   join(kKeys, " ", [](const Key& k) { return std::string(k.name); })});
     if (!given.insert(name).second)
       fail(codes::kBadSchedule, fmt::format("schedule: {} is given twice", name));
     key->set(schedule, word.substr(equals + 1), name);

@@ -20,7 +20,7 @@ constexpr Family kGpuFamilies[] = {schedule_placed, schedule_pipelined_dot,
                                    schedule_gpu_contraction, schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
-                         "No schedule family accepts the fusion."};
+                         "No family of schedules can serve the kernel."};
 
 // Results that the last-level cache cannot hold until they are read need not pass through it: a
 // line that is written whole without being read first costs half the traffic. Sizes that are not
@@ -46,7 +46,7 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space) {
       return *schedule;
     }
   }
-  fail(kNoFamily, fmt::format("no schedule family accepts kernel {}", request.name));
+  fail(kNoFamily, fmt::format("no family of schedules can serve kernel {}", request.name));
 }
 
 Space tiling_space(const LoopForms& forms, const Fusion& fusion) {

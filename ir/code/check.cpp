@@ -68,7 +68,7 @@ void CodeChecker::run() {
   check_memories();
   for (size_t p = 0; p < code_.phases.size(); ++p) check_phase(p);
   statement_ = nullptr;
-  expect(!code_.phases.empty(), rules_.names, "a kernel has a phase");
+  expect(!code_.phases.empty(), rules_.names, "this kernel has no phase; it needs at least one");
   check_kernel();
 }
 
@@ -89,7 +89,7 @@ void CodeChecker::define(ValueId value) {
 }
 void CodeChecker::define_symbol(const std::string& name) {
   expect(!is_position(name), rules_.names,
-         fmt::format("{} is a position and cannot be defined", name));
+         fmt::format("{} names a position of a tile and cannot be defined", name));
   expect(symbols_.insert(name).second, rules_.names,
          fmt::format("the symbol {} is defined twice", name));
 }
@@ -104,8 +104,9 @@ void CodeChecker::check_symbols() {
     define_symbol(symbol.symbol_name());
     sizes_.insert(symbol.symbol_name());
     expect(range.min >= 0 && range.min <= range.max && range.max <= kMaxSymbol, rules_.symbols,
-           fmt::format("the symbol {} has the range {}..{}", symbol.symbol_name(), range.min,
-                       range.max));
+           fmt::format("the symbol {} has the range {}..{}, which is empty, or has values below 0 "
+                       "or above the greatest size",
+                       symbol.symbol_name(), range.min, range.max));
   }
 }
 
@@ -115,9 +116,10 @@ void CodeChecker::check_memories() {
     for (const Expr& e : exprs) {
       for (const std::string& symbol : e.symbols())
         expect(sizes_.contains(symbol), rules_.extents,
-               fmt::format("a {} of %{} uses {}, which is no size", what, memory.name, symbol));
+               fmt::format("the {} of %{} uses {}, which is not a symbol of the kernel", what,
+                           memory.name, symbol));
       expect(proves_at_most(0, e), rules_.extents,
-             fmt::format("a {} of %{} may be negative: {}", what, memory.name, e.to_string()));
+             fmt::format("the {} of %{} may be negative: {}", what, memory.name, e.to_string()));
     }
   };
   for (size_t i = 0; i < code_.memories.size(); ++i) {
@@ -129,20 +131,21 @@ void CodeChecker::check_memories() {
     sizes(memory, memory.shape, "extent");
     sizes(memory, memory.strides, "stride");
     expect(memory.strides.empty() || memory.strides.size() == memory.shape.size(), rules_.extents,
-           fmt::format("%{} has as many strides as extents", memory.name));
+           fmt::format("%{} needs one stride for each extent", memory.name));
     check_align(memory.align, rules_.extents, fmt::format("%{}", memory.name));
   }
   for (const ValueId scalar : code_.scalar_parameters) {
     define(scalar);
     expect(type_of(scalar).rank() == 0 && type_of(scalar).lanes == 1, rules_.type,
-           fmt::format("the parameter %{} is a scalar", code_[scalar].name));
+           fmt::format("the parameter %{} must be a scalar with one lane", code_[scalar].name));
   }
 }
 
 void CodeChecker::check_align(int64_t align, const char* rule, std::string_view what) {
   const bool is_power = align >= 0 && (align & (align - 1)) == 0;
   expect(is_power && align <= kMostAlign, rule,
-         fmt::format("the alignment {} of {}: a power of two up to {}", align, what, kMostAlign));
+         fmt::format("the alignment {} of {} is not a power of two from 1 to {}", align, what,
+                     kMostAlign));
 }
 
 // --- Index expressions
@@ -157,25 +160,28 @@ void CodeChecker::check_index(const Expr& e, const ValueType* positions) {
                                       [&](const Value& v) { return v.name == symbol.substr(1); });
       if (found == code_.values.end()) continue;
       wide |= size_of(found->type.dtype) == 8;
-      expect(is_integer(found->type.dtype), rules_.index, fmt::format("{} is no integer", symbol));
+      expect(is_integer(found->type.dtype), rules_.index,
+             fmt::format("{} is not an integer", symbol));
       const bool fits = positions ? broadcasts(found->type, *positions)
                                   : found->type.rank() == 0 && found->type.lanes == 1;
-      expect(
-          fits, rules_.index,
-          fmt::format("{} : {} has no element for each position", symbol, found->type.to_string()));
+      expect(fits, rules_.index,
+             fmt::format("{} : {} does not have one element for each position of the result",
+                         symbol, found->type.to_string()));
     } else if (is_position(symbol)) {
       const bool lane = symbol == "lane";
       const bool known = positions && (lane || std::stoul(symbol.substr(1)) < positions->rank());
-      expect(known, rules_.positions, fmt::format("{} has no meaning here", symbol));
+      expect(
+          known, rules_.positions,
+          fmt::format("{} has no meaning here, because the result has no such position", symbol));
     } else {
       expect(symbols_.contains(symbol), rules_.names,
              fmt::format("the symbol {} is not defined here", symbol));
     }
   }
   expect(wide || all_bounded(e), rules_.index,
-         fmt::format("{} may not fit 64 bits", e.to_string()));
+         fmt::format("{} may not fit in 64 bits", e.to_string()));
   expect(divisors_positive(e), rules_.index,
-         fmt::format("a divisor in {} is not proven positive", e.to_string()));
+         fmt::format("a divisor in {} cannot be proven positive", e.to_string()));
 }
 
 void CodeChecker::check_condition(const Condition& condition, const ValueType* positions) {
@@ -190,16 +196,18 @@ void CodeChecker::check_guard(const Guard& guard, const ValueType& type) {
   if (!guard.mask) return;
   const ValueType& mask = type_of(guard.mask);
   expect(mask.dtype == DType::Bool && broadcasts(mask, type), rules_.guards,
-         fmt::format("a mask of {} for {}", mask.to_string(), type.to_string()));
+         fmt::format("the mask has the type {}, which is not a bool that broadcasts to {}",
+                     mask.to_string(), type.to_string()));
   expect(letter_ == 'd' || mask.lanes == type.lanes, rules_.guards,
-         "a mask has the lanes of its access");
+         "the mask and its access have different numbers of lanes");
 }
 
 void CodeChecker::check_place(MemoryId id, const std::vector<Expr>& at, const ValueType& type) {
   const Memory& memory = code_[id];
   expect(memories_.contains(id), rules_.names, fmt::format("%{} is not defined here", memory.name));
   expect(at.size() == memory.shape.size(), rules_.places,
-         fmt::format("{} coordinates for a rank of {}", at.size(), memory.shape.size()));
+         fmt::format("the access has {} coordinates, but its memory has {} axes", at.size(),
+                     memory.shape.size()));
   for (const Expr& e : at) check_index(e, &type);
 }
 
@@ -211,12 +219,13 @@ void CodeChecker::check_bounds(MemoryId id, const std::vector<Expr>& at) {
     const Interval range = place.range();
     const bool outside =
         range.max < 0 || range.min >= std::max<int64_t>(memory.shape[axis].range().max, 1);
-    const std::string text = fmt::format("coordinate {} of %{}, extent {}", at[axis].to_string(),
-                                         memory.name, memory.shape[axis].to_string());
-    expect(!outside || branches_ > 0, rules_.bounds, text + ", is outside");
+    const std::string text =
+        fmt::format("coordinate {} of %{}, which has the extent {} there,", at[axis].to_string(),
+                    memory.name, memory.shape[axis].to_string());
+    expect(!outside || branches_ > 0, rules_.bounds, text + "is outside");
     if (outside || proves_in_bounds(place, memory.shape[axis], bounds_)) continue;
     Diagnostic note{&codes::kUnprovenAccess, statement_->location, to_text(code_, *statement_),
-                    fmt::format("{}: {}, is not proven inside", rules_.bounds, text)};
+                    fmt::format("{}: {} cannot be proven to be inside", rules_.bounds, text)};
     notes.push_back(std::move(note));
   }
 }
@@ -232,7 +241,7 @@ void CodeChecker::check_phase(size_t p) {
   for (const GridAxis& axis : phase.grid) {
     for (const std::string& symbol : axis.extent.symbols())
       expect(sizes_.contains(symbol), rules_.extents,
-             fmt::format("the grid uses {}, which is no size", symbol));
+             fmt::format("the grid uses {}, which is not a symbol of the kernel", symbol));
     expect(proves_at_most(0, axis.extent), rules_.extents,
            fmt::format("the grid extent {} may be negative", axis.extent.to_string()));
     define_symbol(axis.symbol);
@@ -249,11 +258,11 @@ void CodeChecker::check_phase(size_t p) {
     bool equal = before.size() == phase.grid.size();
     for (size_t i = 0; equal && i < before.size(); ++i)
       equal = before[i].extent == phase.grid[i].extent;
-    expect(equal, rules_.barrier, "phases beside a block barrier have one grid");
+    expect(equal, rules_.barrier, "a block barrier stands between two phases with different grids");
   }
   check_region(phase.body, {}, nullptr, nullptr);
   statement_ = nullptr;
-  expect(phase.body.yields.empty(), rules_.loops, "a phase yields nothing");
+  expect(phase.body.yields.empty(), rules_.loops, "a phase cannot yield values");
   bounds_.clear();
   symbols_ = symbols;
 }
@@ -295,13 +304,15 @@ void CodeChecker::check(const Statement& statement) {
 }
 
 bool CodeChecker::is_value(const ValueOperand& operand) {
-  expect(!operand.is_literal(), rules_.literals, "nothing fixes the type of this literal");
+  expect(!operand.is_literal(), rules_.literals,
+         "a literal cannot stand here, because nothing gives it a type");
   return !operand.is_literal();
 }
 
 void CodeChecker::expect_type(const ValueType& expected) {
   expect(result_type() == expected, rules_.operands,
-         fmt::format("the result is {}, not {}", expected.to_string(), result_type().to_string()));
+         fmt::format("the result has the type {}, but {} is written", expected.to_string(),
+                     result_type().to_string()));
 }
 
 bool CodeChecker::axis_of(int64_t axis, const ValueType& type) {
@@ -317,15 +328,16 @@ void CodeChecker::check_common(const Statement& s) {
     lets_.insert_or_assign(let->symbol, lets_.empty() ? let->value : let->value.substitute(lets_));
   } else if (const auto* iota = s.as<IndexOp>()) {
     check_index(iota->value, &result_type());
-    expect(is_integer(result_type().dtype), rules_.operands, "iota makes integers");
+    expect(is_integer(result_type().dtype), rules_.operands,
+           "the result of iota must be an integer type");
   } else if (const auto* test = s.as<TestOp>()) {
     check_condition(test->condition, &result_type());
-    expect(result_type().dtype == DType::Bool, rules_.operands, "test makes bool");
+    expect(result_type().dtype == DType::Bool, rules_.operands, "the result of test must be bool");
   } else if (const auto* load = s.as<LoadOp>()) {
     check_place(load->memory, load->at, result_type());
     check_guard(load->guard, result_type());
     expect(result_type().dtype == code_[load->memory].dtype, rules_.places,
-           "a load has the dtype of its memory");
+           "the dtype of the result is not that of the memory");
     if (!load->guard) check_bounds(load->memory, load->at);
     check_access(load->memory, load->at, load->guard, result_type(), false);
   } else if (const auto* store = s.as<StoreOp>()) {
@@ -334,9 +346,10 @@ void CodeChecker::check_common(const Statement& s) {
         store->value.is_literal() ? ValueType{store->value.dtype, 1, {}} : type_of(store->value);
     check_place(store->memory, store->at, type);
     check_guard(store->guard, type);
-    expect(type.dtype == memory.dtype, rules_.places, "a store has the dtype of its memory");
+    expect(type.dtype == memory.dtype, rules_.places,
+           "the dtype of the value is not that of the memory");
     expect(memory.space != MemorySpace::Parameter || memory.mode != Mode::In, rules_.places,
-           fmt::format("%{} is `in`", memory.name));
+           fmt::format("%{} is an `in` parameter and cannot be stored to", memory.name));
     if (!store->guard) check_bounds(store->memory, store->at);
     check_access(store->memory, store->at, store->guard, type, true);
   } else if (const auto* row = s.as<RowOp>()) {
@@ -354,7 +367,7 @@ void CodeChecker::check_common(const Statement& s) {
   } else if (const auto* branch = s.as<IfOp>()) {
     check_branch(*branch);
   } else if (!s.as<ConstOp>()) {
-    expect(false, rules_.operands, "this statement is of another language");
+    expect(false, rules_.operands, "this statement belongs to another language");
   }
 }
 
@@ -368,15 +381,16 @@ void CodeChecker::declare(MemoryId id) {
   for (const Expr& extent : memory.shape) {
     const int64_t n = extent.as_constant().value_or(0);
     expect(n >= 1 && n <= kMostBytes, rules_.type,
-           fmt::format("the extent {} of a buffer", extent.to_string()));
+           fmt::format("the extent {} of a buffer is not a constant from 1 to 2^28",
+                       extent.to_string()));
     bytes = std::min<int64_t>(bytes * std::clamp<int64_t>(n, 1, kMostBytes), 4 * kMostBytes);
   }
-  expect(bytes <= kMostBytes, rules_.type, "a buffer has at most 2^28 bytes");
+  expect(bytes <= kMostBytes, rules_.type, "a buffer cannot have more than 2^28 bytes");
 }
 
 void CodeChecker::check_row_types(const RowOp& op) {
   expect(op.operands.size() == info(op.op).arity, rules_.operands,
-         fmt::format("{} has {} operands", name(op.op), info(op.op).arity));
+         fmt::format("{} takes {} operands", name(op.op), info(op.op).arity));
   if (op.operands.size() != info(op.op).arity) return;
   const bool select = op.op == ElementwiseOp::select;
   std::optional<DType> dtype;
@@ -386,14 +400,16 @@ void CodeChecker::check_row_types(const RowOp& op) {
     any_value |= !o.is_literal();
     const DType own = o.is_literal() ? o.dtype : type_of(o).dtype;
     if (select && i == 0) {
-      expect(own == DType::Bool, rules_.operands, "select asks a bool");
+      expect(own == DType::Bool, rules_.operands, "the first operand of select must be bool");
       continue;
     }
     expect(!dtype || *dtype == own, rules_.operands,
-           fmt::format("{} of {} and {}", name(op.op), name(dtype.value_or(own)), name(own)));
+           fmt::format("{} cannot combine {} and {}; its operands must have one dtype", name(op.op),
+                       name(dtype.value_or(own)), name(own)));
     dtype = own;
   }
-  expect(any_value, rules_.literals, "nothing fixes the type of these literals");
+  expect(any_value, rules_.literals,
+         "one operand must be a value, because literals alone have no type");
   if (!any_value) return;
   const ValueType& result = result_type();
   std::vector<int64_t> extents;
@@ -407,47 +423,54 @@ void CodeChecker::check_row_types(const RowOp& op) {
       extents[i] = std::max(extents[i], type.extents[i]);
   }
   expect(extents == result.extents, rules_.operands,
-         fmt::format("{} is larger than its operands", result.to_string()));
+         fmt::format("the result {} is larger than its operands", result.to_string()));
   const DType expected = result_dtype(info(op.op).result, *dtype, result.dtype);
   expect(result.dtype == expected, rules_.operands,
-         fmt::format("{} makes {}, not {}", name(op.op), name(expected), name(result.dtype)));
+         fmt::format("the result of {} is {}, but {} is written", name(op.op), name(expected),
+                     name(result.dtype)));
   expect(info(op.op).types.contains(*dtype), rules_.operands,
-         fmt::format("there is no {} of {}", name(op.op), name(*dtype)));
+         fmt::format("{} is not defined on {}", name(op.op), name(*dtype)));
   expect(!is_half(*dtype) || is_move(op.op), rules_.operands,
-         fmt::format("{} of {}: 16-bit floats are for storage only", name(op.op), name(*dtype)));
+         fmt::format("{} cannot compute in {}; convert 16-bit floats to f32 first", name(op.op),
+                     name(*dtype)));
   if (op.op == ElementwiseOp::bitcast)
     expect(size_of(*dtype) == size_of(result.dtype) && *dtype != DType::Bool &&
                result.dtype != DType::Bool,
-           rules_.operands, fmt::format("bitcast from {} to {}", name(*dtype), name(result.dtype)));
+           rules_.operands,
+           fmt::format("bitcast from {} to {} is not possible; it needs two dtypes of one size "
+                       "other than bool",
+                       name(*dtype), name(result.dtype)));
 }
 
 void CodeChecker::check_fold(const FoldOp& op) {
   if (!is_value(op.operand)) return;
   ValueType type = type_of(op.operand);
   expect(info(op.monoid).types.contains(type.dtype) && !is_half(type.dtype), rules_.operands,
-         fmt::format("there is no {} of {}", name(op.monoid), name(type.dtype)));
+         fmt::format("{} is not defined on {}", name(op.monoid), name(type.dtype)));
   std::set<int64_t> seen;
   for (const int64_t axis : op.axes) {
     if (!axis_of(axis, type)) return;
-    expect(seen.insert(axis).second, rules_.axes, fmt::format("axis {} is folded twice", axis));
+    expect(seen.insert(axis).second, rules_.axes, fmt::format("axis {} is named twice", axis));
     type.extents[static_cast<size_t>(axis)] = 1;
   }
   if (op.lanes) type.lanes = 1;
-  expect(!op.cluster || code_.pipelined, rules_.operands, "only blocks of a cluster fold together");
+  expect(!op.cluster || code_.pipelined, rules_.operands,
+         "`cluster` is for pipelined programs only");
   expect_type(type);
 }
 
 void CodeChecker::check_offsets(const std::vector<Expr>& offsets, const ValueType& from,
                                 const ValueType& to) {
   const bool same_rank = offsets.size() == from.rank() && from.rank() == to.rank();
-  expect(same_rank, rules_.axes, "there is one offset for every axis");
+  expect(same_rank, rules_.axes,
+         "the slice needs one offset for each axis, and an operand of the result's rank");
   for (size_t i = 0; same_rank && i < to.rank(); ++i) {
     for (const std::string& symbol : offsets[i].symbols())
       expect(statics_.contains(symbol), rules_.axes,
-             fmt::format("{} is no symbol of a static loop", symbol));
+             fmt::format("{} is not the symbol of a static loop", symbol));
     const Interval range = offsets[i].range();
     expect(range.min >= 0 && range.max <= from.extents[i] - to.extents[i], rules_.axes,
-           fmt::format("axis {} of the slice leaves {}", i, from.to_string()));
+           fmt::format("the slice is not inside {1} along axis {0}", i, from.to_string()));
   }
 }
 
@@ -455,12 +478,13 @@ void CodeChecker::check_view(const ViewOp& op) {
   if (!is_value(op.operand)) return;
   const ValueType &from = type_of(op.operand), &to = result_type();
   expect(from.dtype == to.dtype && from.lanes == to.lanes, rules_.operands,
-         fmt::format("a view of {} as {}", from.to_string(), to.to_string()));
+         fmt::format("a view cannot change the dtype or the lanes, from {} to {}", from.to_string(),
+                     to.to_string()));
   const bool same_rank = from.rank() == to.rank() && op.arguments.size() == to.rank();
   switch (op.kind) {
     case ViewKind::Reshape:
       expect(from.count() == to.count(), rules_.axes,
-             fmt::format("{} has another number of elements than {}", from.to_string(),
+             fmt::format("{} and {} have different numbers of elements", from.to_string(),
                          to.to_string()));
       break;
     case ViewKind::Broadcast:
@@ -474,15 +498,18 @@ void CodeChecker::check_view(const ViewOp& op) {
         right = op.arguments[i] >= 0 && op.arguments[i] < static_cast<int64_t>(to.rank()) &&
                 to.extents[i] == from.extents[static_cast<size_t>(op.arguments[i])];
       expect(right, rules_.axes,
-             fmt::format("{} transposed is not {}", from.to_string(), to.to_string()));
+             fmt::format("{}, transposed, does not have the type {}", from.to_string(),
+                         to.to_string()));
       break;
     }
     case ViewKind::Slice:
       if (!op.offsets.empty()) return check_offsets(op.offsets, from, to);
-      expect(same_rank, rules_.axes, "a slice has an offset for every axis");
+      expect(same_rank, rules_.axes,
+             "the slice needs one offset for each axis, and an operand of the result's rank");
       for (size_t i = 0; same_rank && i < to.rank(); ++i)
         expect(op.arguments[i] >= 0 && op.arguments[i] <= from.extents[i] - to.extents[i],
-               rules_.axes, fmt::format("axis {} of the slice leaves {}", i, from.to_string()));
+               rules_.axes,
+               fmt::format("the slice is not inside {1} along axis {0}", i, from.to_string()));
       break;
   }
 }
@@ -490,18 +517,20 @@ void CodeChecker::check_view(const ViewOp& op) {
 void CodeChecker::check_carried(const std::vector<std::pair<ValueId, ValueOperand>>& carried,
                                 const std::vector<ValueOperand>& yields) {
   expect(yields.size() == carried.size(), rules_.loops,
-         fmt::format("{} yielded, {} carried", yields.size(), carried.size()));
+         fmt::format("the body yields {} values, but the loop carries {}", yields.size(),
+                     carried.size()));
   expect(statement_->results.empty() || statement_->results.size() == carried.size(), rules_.loops,
-         "as many results as carried values");
+         "the loop needs one result for each carried value, or none");
   for (size_t i = 0; i < std::min(carried.size(), yields.size()); ++i) {
     const ValueType& type = type_of(carried[i].first);
     const bool first = carried[i].second.is_literal() || type_of(carried[i].second) == type;
     const bool yielded =
         yields[i].is_literal() ? yields[i].dtype == type.dtype : type_of(yields[i]) == type;
     const bool result = i >= statement_->results.size() || result_type(i) == type;
-    expect(
-        first && yielded && result, rules_.loops,
-        fmt::format("%{} : {} changes its type", code_[carried[i].first].name, type.to_string()));
+    expect(first && yielded && result, rules_.loops,
+           fmt::format(
+               "the first value, the yielded value or the result of %{} does not have its type {}",
+               code_[carried[i].first].name, type.to_string()));
   }
 }
 
@@ -509,11 +538,11 @@ bool CodeChecker::check_loop_bounds(const ForOp& op) {
   for (const Expr* e : {&op.low, &op.high, &op.step}) check_index(*e, nullptr);
   const Interval step = op.step.range();
   expect(step.min >= 1, rules_.loops,
-         fmt::format("the step {} is not proven positive", op.step.to_string()));
+         fmt::format("the step {} cannot be proven positive", op.step.to_string()));
   bool small = step.max <= kMostStep;
   for (const Expr* e : {&op.low, &op.high})
     small = small && -kMostBound <= e->range().min && e->range().max <= kMostBound;
-  expect(small, rules_.loops, "the bounds of a loop stay within 2^60, its step within 2^50");
+  expect(small, rules_.loops, "the bounds of this loop may exceed 2^60, or its step 2^50");
   return small && step.min >= 1;
 }
 
@@ -536,11 +565,14 @@ void CodeChecker::check_loop(const ForOp& op) {
   if (op.is_static) {
     const auto low = op.low.as_constant(), high = op.high.as_constant(),
                step = op.step.as_constant();
-    expect(low && high && step && *high - *low <= kMostStaticTurns * *step, rules_.loops,
-           fmt::format("a static loop has constant bounds and at most {} turns", kMostStaticTurns));
+    expect(
+        low && high && step && *high - *low <= kMostStaticTurns * *step, rules_.loops,
+        fmt::format("a static loop needs constant bounds and a constant step, and at most {} turns",
+                    kMostStaticTurns));
     statics_.insert(op.symbol);
   }
-  expect(op.unroll >= 0, rules_.loops, fmt::format("a loop unrolled {} times", op.unroll));
+  expect(op.unroll >= 0, rules_.loops,
+         fmt::format("a loop cannot be unrolled {} times", op.unroll));
   const int64_t copies = std::clamp<int64_t>(copies_of(op), 1, kMostCopies + 1);
   const int64_t outside = copies_;
   copies_ = std::min(copies_ * copies, kMostCopies + 1);
@@ -556,7 +588,7 @@ void CodeChecker::check_branch(const IfOp& op) {
   check_condition(op.condition, nullptr);
   if (op.flag)
     expect(type_of(op.flag) == ValueType{DType::Bool, 1, {}}, rules_.loops,
-           "`if` asks a bool scalar");
+           "the condition of `if` must be a bool scalar");
   ++branches_;
   check_region(*op.then, {}, nullptr, nullptr);
   if (op.otherwise) check_region(*op.otherwise, {}, nullptr, nullptr);
@@ -569,9 +601,9 @@ void CodeChecker::check_branch(const IfOp& op) {
                                            : type_of(region.yields[i]) == result_type(i);
     return same;
   };
-  expect(count == 0 || op.otherwise, rules_.loops, "an `if` with results has two regions");
+  expect(count == 0 || op.otherwise, rules_.loops, "an `if` with results needs an `else`");
   expect(yields(*op.then) && (!op.otherwise || yields(*op.otherwise)), rules_.loops,
-         "both regions yield the results' types");
+         "a region of this `if` does not yield values of the results' types");
 }
 
 }  // namespace braze

@@ -15,11 +15,13 @@ namespace {
 ValueType broadcast_type(const ValueType& a, const ValueType& b) {
   if (a.rank() == 0) return {a.dtype, std::max(a.lanes, b.lanes), b.extents};
   if (b.rank() == 0) return {a.dtype, std::max(a.lanes, b.lanes), a.extents};
-  BRAZE_CHECK(a.rank() == b.rank(), fmt::format("rows of {} and {}", a.to_string(), b.to_string()));
+  BRAZE_CHECK(a.rank() == b.rank(), fmt::format("a row combines {} and {}, which do not broadcast",
+                                                a.to_string(), b.to_string()));
   ValueType out{a.dtype, std::max(a.lanes, b.lanes), a.extents};
   for (size_t i = 0; i < out.extents.size(); ++i) {
     BRAZE_CHECK(a.extents[i] == b.extents[i] || a.extents[i] == 1 || b.extents[i] == 1,
-                fmt::format("rows of {} and {}", a.to_string(), b.to_string()));
+                fmt::format("a row combines {} and {}, which do not broadcast", a.to_string(),
+                            b.to_string()));
     out.extents[i] = std::max(a.extents[i], b.extents[i]);
   }
   return out;
@@ -126,7 +128,7 @@ ValueType row_type(const KernelCode& code, ElementwiseOp op,
     if (operand.is_literal()) continue;
     type = type ? broadcast_type(*type, code[operand.value].type) : code[operand.value].type;
   }
-  BRAZE_CHECK(type.has_value(), fmt::format("{} of literals only", name(op)));
+  BRAZE_CHECK(type.has_value(), fmt::format("{} has only literals as operands", name(op)));
   const auto dtype_of = [&](const ValueOperand& o) {
     return o.is_literal() ? o.dtype : code[o.value].type.dtype;
   };
@@ -164,7 +166,7 @@ std::vector<ValueType> instruction_types(const KernelCode& code, const Instructi
   const InstructionInfo& row = info(op.instruction);
   BRAZE_CHECK(!values.empty() || row.result < InstructionResult::First ||
                   row.result == InstructionResult::Fragment,
-              fmt::format("{} lacks a value", row.text));
+              fmt::format("{} has no operand that is a value", row.text));
   switch (row.result) {
     case InstructionResult::None:
       return {};

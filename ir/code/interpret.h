@@ -23,23 +23,26 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kOutOfBounds{"out-of-bounds", ErrorKind::Device,
-                                   "An access leaves its tensor or buffer."};
+                                   "An access is outside of its tensor or buffer."};
 inline constexpr Code kUninitialisedRead{"uninitialised-read", ErrorKind::Device,
                                          "An element is read before it is written."};
-inline constexpr Code kInstanceRace{"instance-race", ErrorKind::Device,
-                                    "Two instances of a phase touch one element, and one writes."};
+inline constexpr Code kInstanceRace{
+    "instance-race", ErrorKind::Device,
+    "Two instances of a phase access one element, and at least one of them writes it."};
 inline constexpr Code kStoredTwice{"stored-twice", ErrorKind::Device,
-                                   "Two elements of one store go to one place."};
-inline constexpr Code kMisaligned{"misaligned", ErrorKind::Device,
-                                  "An address lacks the alignment that was promised."};
+                                   "Two elements of one store have the same address."};
+inline constexpr Code kMisaligned{
+    "misaligned", ErrorKind::Device,
+    "An address does not have the alignment that the program states."};
 inline constexpr Code kNotWritten{"not-written", ErrorKind::Device,
                                   "A kernel leaves elements of an output unwritten."};
 inline constexpr Code kBadLaunch{"bad-launch", ErrorKind::Device,
-                                 "A launch has memory or scalars that the kernel does not allow."};
-inline constexpr Code kProtocol{"protocol", ErrorKind::Device,
-                                "The roles of a program break the rules between them."};
+                                 "A launch passes memory or scalars that the kernel cannot take."};
+inline constexpr Code kProtocol{
+    "protocol", ErrorKind::Device,
+    "The roles of a program break a rule about channels, tokens, dots or stores."};
 inline constexpr Code kNotForCpu{"not-for-cpu", ErrorKind::Unsupported,
-                                 "A kernel for a GPU is asked to run as one for a CPU."};
+                                 "A kernel for a GPU was given to the interpreter for CPUs."};
 }  // namespace codes
 
 /// A program compiled for interpretation.

@@ -71,7 +71,7 @@ class CodeInterpreter::Engine {
     for (const Phase& phase : code.phases)
       if (phase.block > 0)
         fail(codes::kNotForCpu,
-             fmt::format("kernel @{} is for a GPU: only its simulator runs it", code.name));
+             fmt::format("kernel @{} is for a GPU, so only the simulator can run it", code.name));
     // Steps refer to values and memories by address: all contexts are counted first.
     size_t contexts = 1;
     for (const Phase& phase : code.phases) contexts += copies_of(phase).size();
@@ -197,14 +197,16 @@ class CodeInterpreter::Engine {
       return false;
     };
     if (scalars.size() != code_.symbols.size() + code_.scalar_parameters.size())
-      return bad(fmt::format("{} scalars instead of {}", scalars.size(),
+      return bad(fmt::format("the launch passes {} scalars, but the kernel takes {}",
+                             scalars.size(),
                              code_.symbols.size() + code_.scalar_parameters.size()));
     for (size_t i = 0; i < code_.symbols.size(); ++i) {
       const Expr& symbol = code_.symbols[i];
       symbols_[i] = scalars[i];
       if (!symbol.range().contains(scalars[i]) || scalars[i] % symbol.divisor() != 0)
-        return bad(
-            fmt::format("{} = {} is outside of its range", symbol.symbol_name(), scalars[i]));
+        return bad(fmt::format(
+            "{} = {} is not in the range of this symbol, or not a multiple of its divisor",
+            symbol.symbol_name(), scalars[i]));
     }
     for (size_t i = 0; i < code_.scalar_parameters.size(); ++i) {
       const ValueId id = code_.scalar_parameters[i];
@@ -223,10 +225,11 @@ class CodeInterpreter::Engine {
       if (given < memories.size()) {
         const std::span<std::byte> bound = memories[given++];
         if (bound.size() < bytes)
-          return bad(fmt::format("%{} has {} bytes, needs {}", memory.name, bound.size(), bytes));
+          return bad(fmt::format("the memory for %{} has {} bytes, but {} are needed", memory.name,
+                                 bound.size(), bytes));
         state.data = bound.data();
       } else if (memory.space == MemorySpace::Parameter) {
-        return bad(fmt::format("no memory for %{}", memory.name));
+        return bad(fmt::format("the launch passes no memory for %{}", memory.name));
       } else {
         own_storage(state);
         if (memory.zeroed) std::fill(state.own.begin(), state.own.end(), 0);
@@ -245,7 +248,8 @@ class CodeInterpreter::Engine {
       for (auto* who : {&state.writer, &state.reader, &state.other_reader}) who->assign(count, 0);
     }
     if (given != memories.size())
-      return bad(fmt::format("{} memories instead of {}", memories.size(), given));
+      return bad(fmt::format("the launch passes {} pieces of memory, but the kernel takes {}",
+                             memories.size(), given));
     return true;
   }
 
@@ -357,7 +361,7 @@ class CodeInterpreter::Engine {
       if (missing == 0) continue;
       seen_.erase({nullptr, codes::kNotWritten.name});
       report(codes::kNotWritten,
-             fmt::format("kernel @{}: {} elements of the output %{} are not written, first {}",
+             fmt::format("kernel @{} does not write {} elements of the output %{}; the first is {}",
                          code_.name, missing, memory.name, element_text(MemoryId(i), first)));
     }
   }
@@ -557,8 +561,9 @@ class CodeInterpreter::Engine {
         if (at[i] < 0 || at[i] >= extent) {
           active[i] = 0;
           if (access.clip) continue;
-          report(codes::kOutOfBounds, fmt::format("coordinate {} of %{} is {}, its extent {}", axis,
-                                                  code_[access.id].name, at[i], extent));
+          report(codes::kOutOfBounds,
+                 fmt::format("coordinate {} of %{} is {}, but the extent there is {}", axis,
+                             code_[access.id].name, at[i], extent));
         }
         places[i] += at[i] * stride;
       }
@@ -577,7 +582,7 @@ class CodeInterpreter::Engine {
       const auto address = memory.base + static_cast<uintptr_t>(access.places[i] * bytes);
       if (address % static_cast<uintptr_t>(access.align) != 0)
         report(codes::kMisaligned,
-               fmt::format("the address of {} is no multiple of {}",
+               fmt::format("the address of {} is not a multiple of {}",
                            element_text(access.id, access.places[i]), access.align));
     }
   }
@@ -594,7 +599,7 @@ class CodeInterpreter::Engine {
     if (unordered(memory.writer[place]))
       report(codes::kInstanceRace,
              element_text(id, static_cast<int64_t>(place)) +
-                 " is read here and written by another instance of the phase");
+                 " is read here, and another instance of the phase writes it");
     uint32_t& reader = memory.reader[place];
     if (reader != thread_->number && reader > base_) memory.other_reader[place] = reader;
     reader = thread_->number;
@@ -603,14 +608,14 @@ class CodeInterpreter::Engine {
     memory.initialised[place] = 1;
     if (memory.stored_by[place] == store_)
       report(codes::kStoredTwice,
-             "two elements go to " + element_text(id, static_cast<int64_t>(place)));
+             "two elements of this store go to " + element_text(id, static_cast<int64_t>(place)));
     memory.stored_by[place] = store_;
     if (memory.writer.empty()) return;
     if (unordered(memory.writer[place]) || unordered(memory.reader[place]) ||
         unordered(memory.other_reader[place]))
       report(codes::kInstanceRace,
              element_text(id, static_cast<int64_t>(place)) +
-                 " is written here and touched by another instance of the phase");
+                 " is written here, and another instance of the phase accesses it");
     memory.writer[place] = thread_->number;
   }
 
@@ -1138,7 +1143,9 @@ class CodeInterpreter::Engine {
 
   template <class ForGpu>
   Step compile(const ForGpu&, const Statement&) {
-    fail(codes::kNotForCpu, fmt::format("kernel @{} has statements of a GPU", code_.name));
+    fail(codes::kNotForCpu,
+         fmt::format("kernel @{} has statements for GPUs, so only the simulator can run it",
+                     code_.name));
   }
 
   // --- Pipelined programs: interpret_pipelined.cpp

@@ -62,7 +62,9 @@ Digit digit(Scanner& scanner) {
   digit.extent = scanner.expect_integer();
   if (letter == kLetters.npos || read.ec != std::errc() || read.ptr != end || digit.stride < 1 ||
       digit.stride > kMaxElements || digit.extent < 2 || digit.extent > kMaxElements)
-    fail(codes::kSyntax, "a digit of a layout is b, w, l or r, its stride, \":\" and its extent",
+    fail(codes::kSyntax,
+         "a digit of a layout is b, w, l or r, followed by its stride, \":\" and its extent, as in "
+         "l4:8",
          {.location = where, .node = "", .fix = ""});
   digit.resource = static_cast<Resource>(letter);
   return digit;
@@ -87,7 +89,7 @@ class CodeParser {
     do phase();
     while (!scanner_.at("}"));
     scanner_.expect("}");
-    if (!scanner_.at_end()) scanner_.fail_here("expected one kernel and nothing behind it");
+    if (!scanner_.at_end()) scanner_.fail_here("a file holds one kernel, but more text follows it");
   }
 
  private:
@@ -107,7 +109,7 @@ class CodeParser {
    public:
     explicit Nested(CodeParser& parser) : parser_(parser) {
       if (parser_.scopes_.size() > kMaxDepth)
-        parser_.scanner_.fail_here("regions are nested too deep");
+        parser_.scanner_.fail_here("regions are nested too deeply");
       parser_.scopes_.emplace_back();
     }
     Nested(const Nested&) = delete;
@@ -134,10 +136,10 @@ class CodeParser {
     const SourceLocation where = scanner_.location();
     const std::string_view name = scanner_.expect_identifier("the name of a symbol");
     if (symbols_.contains(name))
-      fail_at(where, fmt::format("the symbol {} is defined already", name));
+      fail_at(where, fmt::format("the symbol {} is already defined", name));
     if (is_position(name) ||
         std::find(std::begin(kReserved), std::end(kReserved), name) != std::end(kReserved))
-      fail_at(where, fmt::format("{} has a meaning of its own and cannot be defined", name));
+      fail_at(where, fmt::format("{} is a word of the language and cannot name a symbol", name));
     return name;
   }
   void define(std::string_view name, Expr symbol) {
@@ -192,23 +194,23 @@ class CodeParser {
     const std::string_view word = scanner_.expect_identifier("a type such as f32[64]");
     const size_t cross = is_tile() ? word.npos : word.find('x');
     const auto found = parse_dtype(word.substr(0, cross));
-    if (!found) fail_at(where, fmt::format("there is no type {}", quote(word.substr(0, 40))));
+    if (!found) fail_at(where, fmt::format("{} is not a type", quote(word.substr(0, 40))));
     out.dtype = *found;
     if (cross != word.npos) {
       const std::string_view digits = word.substr(cross + 1);
       const auto end = digits.data() + digits.size();
       const auto result = std::from_chars(digits.data(), end, out.lanes);
       if (result.ec != std::errc() || result.ptr != end || out.lanes < 1 || out.lanes > 1024)
-        fail_at(where, "lanes are a power of two from 1 to 64");
+        fail_at(where, "the number of lanes is not a power of two from 1 to 64");
     }
     if (scanner_.at("[")) out.extents = integers("[", "]");
     int64_t count = out.lanes;
     for (const int64_t extent : out.extents) {
-      if (extent < 1) fail_at(where, "extents are at least 1");
+      if (extent < 1) fail_at(where, "an extent is less than 1");
       if (extent > kMaxElements || (count *= extent) > kMaxElements)
-        fail_at(where, "a value has at most 2^20 elements");
+        fail_at(where, "a value cannot have more than 2^20 elements");
     }
-    if (out.rank() > kMaxRank) fail_at(where, "a type has too many extents");
+    if (out.rank() > kMaxRank) fail_at(where, "the type has too many extents");
     return out;
   }
 
@@ -237,12 +239,14 @@ class CodeParser {
   }
   Expr position(std::string_view name) {
     if (!positions_)
-      scanner_.fail_here(fmt::format("{} has no meaning here: nothing has positions", name));
+      scanner_.fail_here(fmt::format(
+          "{} has no meaning here, because no tile stands here whose position it could be", name));
     if (name == "lane") return lane_symbol(positions_->lanes);
     size_t axis = kMaxRank;
     std::from_chars(name.data() + 1, name.data() + name.size(), axis);
     if (axis >= positions_->rank())
-      scanner_.fail_here(fmt::format("{} has no axis of {}", name, positions_->to_string()));
+      scanner_.fail_here(
+          fmt::format("{} names an axis that {} does not have", name, positions_->to_string()));
     return position_symbol(name[0], axis, positions_->extents[axis]);
   }
   Expr index() {
@@ -264,7 +268,7 @@ class CodeParser {
     out.left = index();
     size_t kind = 0;
     while (kind < std::size(kKinds) && !scanner_.at(kKinds[kind])) ++kind;
-    if (kind == std::size(kKinds)) scanner_.fail_here("expected a comparison");
+    if (kind == std::size(kKinds)) scanner_.fail_here("expected a comparison such as < or ==");
     scanner_.next();
     out.kind = static_cast<IndexComparison::Kind>(kind);
     out.right = index();
@@ -320,7 +324,7 @@ class CodeParser {
 
   static uint64_t bits_of(const Literal& literal, DType dtype) {
     const auto unfit = [&] {
-      fail_at(literal.where, fmt::format("this is no literal of {}", name(dtype)));
+      fail_at(literal.where, fmt::format("this literal is not a value of {}", name(dtype)));
     };
     const bool whole = literal.kind == Literal::Kind::Integer;
     switch (literal.kind) {
@@ -380,7 +384,7 @@ class CodeParser {
     }
     if (least < 0 || least > greatest || greatest > kMaxSymbol || divisor < 1 ||
         greatest / divisor * divisor < least)
-      fail_at(where, fmt::format("the symbol {} has no values that a size can have", name));
+      fail_at(where, fmt::format("the range of the symbol {} contains no possible size", name));
     define(name, Expr::symbol(name, {least, greatest}, divisor));
     code_.symbols.push_back(lookup(name));
   }
@@ -420,7 +424,7 @@ class CodeParser {
     if (is_tile() && scanner_.accept("strides")) memory.strides = indices();
     if (scanner_.accept("align")) memory.align = scanner_.expect_integer();
     if (!work && !code_.memories.empty() && code_.memories.back().space == MemorySpace::Workspace)
-      fail_at(where, "`work` parameters stand behind all others");
+      fail_at(where, "`work` parameters must follow all other parameters");
     add_memory(token, where, std::move(memory));
   }
 
@@ -466,18 +470,20 @@ class CodeParser {
       else if (is_tile() && scanner_.accept("registers"))
         code_.registers = registers();
       else
-        scanner_.fail_here("expected the attributes of a kernel, or \"{\"");
+        scanner_.fail_here("expected an attribute of the kernel, or \"{\"");
     }
-    if (!is_tile() && code_.target.empty()) scanner_.fail_here("a kernel has a target");
+    if (!is_tile() && code_.target.empty())
+      scanner_.fail_here("the kernel does not name its target");
     if (is_tile() && code_.target.empty() == code_.pipelined)
-      scanner_.fail_here("a tile program has a target if and only if it is pipelined");
+      scanner_.fail_here("a pipelined tile program must name a target, and a plain one cannot");
   }
 
   int64_t power_of_two(std::string_view what, int64_t most) {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
     if (count < 1 || count > most || !std::has_single_bit(static_cast<uint64_t>(count)))
-      fail_at(where, fmt::format("the {} are 1, 2, 4, .. or {}, not {}", what, most, count));
+      fail_at(where,
+              fmt::format("the number of {} is 1, 2, 4, .. or {}, not {}", what, most, count));
     return count;
   }
 
@@ -486,7 +492,8 @@ class CodeParser {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
     if (count < kLeast || count > kMost)
-      fail_at(where, fmt::format("a thread has {} to {} registers, not {}", kLeast, kMost, count));
+      fail_at(where,
+              fmt::format("a thread can have {} to {} registers, not {}", kLeast, kMost, count));
     return count;
   }
 
@@ -544,7 +551,7 @@ class CodeParser {
     }
     for (const auto& [name, extent] : axes) {
       if (symbols_.contains(name))
-        scanner_.fail_here(fmt::format("the grid has two axes {}", name));
+        scanner_.fail_here(fmt::format("the grid has two axes with the name {}", name));
       out.grid.push_back({std::string(name), extent});
       define(name, grid_symbol(name, extent));
     }
@@ -564,7 +571,7 @@ class CodeParser {
     scanner_.expect(":");
     out.cluster_size = scanner_.expect_integer();
     if (out.cluster_size < 1 || out.cluster_size > 16)
-      fail_at(where, "a cluster has 1 to 16 blocks");
+      fail_at(where, "a cluster can have 1 to 16 blocks");
     scanner_.expect(")");
     define(name, grid_symbol(name, out.cluster_size));
   }
@@ -577,7 +584,7 @@ class CodeParser {
     const SourceLocation where = scanner_.location();
     out.block = scanner_.expect_integer();
     if (out.block < 1 || out.block > kMaxBlock)
-      fail_at(where, fmt::format("a block has 1 to {} threads", kMaxBlock));
+      fail_at(where, fmt::format("a block can have 1 to {} threads", kMaxBlock));
     define("tid", thread_symbol(out.block));
     if (scanner_.accept("shared")) out.shared_bytes = scanner_.expect_integer();
     if (scanner_.accept("registers")) out.registers = scanner_.expect_integer();
@@ -603,13 +610,15 @@ class CodeParser {
           const Term yielded = term();
           const size_t i = out.yields.size();
           if (yielded.literal && i >= given.size())
-            fail_at(yielded.literal->where, "nothing fixes the dtype of this literal");
+            fail_at(yielded.literal->where,
+                    "nothing gives this literal a dtype; write the value as a `const` with a type "
+                    "first");
           out.yields.push_back(operand(yielded, i < given.size() ? given[i].dtype : DType::F32));
         } while (scanner_.accept(","));
         break;
       }
       if (!scanner_.at_line_start() && !out.statements.empty())
-        scanner_.fail_here("a statement begins a line");
+        scanner_.fail_here("a statement must begin on a new line");
       statement(out);
     }
     scanner_.expect("}");
@@ -640,11 +649,11 @@ class CodeParser {
       else if (special)
         instruction(*special, made, results);
       else
-        fail_at(where, fmt::format("there is no statement {}", quote(word.substr(0, 40))));
+        fail_at(where, fmt::format("{} is not a statement", quote(word.substr(0, 40))));
     }
     if (made.results.size() != results.size() && !made.as<BufferOp>() && !made.as<WindowOp>())
-      fail_at(made.location,
-              fmt::format("{} has {} results, not {}", word, made.results.size(), results.size()));
+      fail_at(made.location, fmt::format("{} has {} results, but {} names are given", word,
+                                         made.results.size(), results.size()));
     out.statements.push_back(std::move(made));
   }
 
@@ -719,12 +728,13 @@ class CodeParser {
       s.results.push_back(new_value(result.token, result.where, type()));
       code_.values[s.results.back().index].layout = type_layout();
     }
-    if (results.empty()) fail_at(s.location, "the result needs a name");
+    if (results.empty()) fail_at(s.location, "the result of this statement needs a name");
   }
   void give_types(Statement& s, const std::vector<Result>& results,
                   const std::vector<ValueType>& types) {
     if (results.size() != types.size() && !results.empty())
-      fail_at(s.location, fmt::format("{} names for {} results", results.size(), types.size()));
+      fail_at(s.location,
+              fmt::format("{} names are given for {} results", results.size(), types.size()));
     for (size_t i = 0; i < results.size(); ++i)
       s.results.push_back(new_value(results[i].token, results[i].where, types[i]));
   }
@@ -745,7 +755,7 @@ class CodeParser {
       scanner_.next();
     }
     scanner_ = here;
-    scanner_.fail_here("this statement lacks its type");
+    scanner_.fail_here("this statement needs its type at the end, as in `: f32[64]`");
   }
   // Calls `parse` where position symbols mean those of `type`.
   template <class F>
@@ -883,8 +893,8 @@ class CodeParser {
     do terms.push_back(term());
     while (scanner_.accept(","));
     if (terms.size() != info(op).arity)
-      fail_at(s.location,
-              fmt::format("{} has {} operands, not {}", name(op), info(op).arity, terms.size()));
+      fail_at(s.location, fmt::format("{} takes {} operands, but {} are given", name(op),
+                                      info(op).arity, terms.size()));
     result_types(s, results);
     const size_t first = op == ElementwiseOp::select ? 1 : 0;
     std::optional<DType> fixed;
@@ -894,7 +904,9 @@ class CodeParser {
     RowOp made{op, {}};
     for (size_t i = 0; i < terms.size(); ++i) {
       if (terms[i].literal && i >= first && !fixed)
-        fail_at(terms[i].literal->where, "nothing fixes the dtype of this literal");
+        fail_at(
+            terms[i].literal->where,
+            "nothing gives this literal a dtype; write the value as a `const` with a type first");
       made.operands.push_back(
           operand(terms[i], i < first ? DType::Bool : fixed.value_or(DType::F32)));
     }
@@ -908,7 +920,9 @@ class CodeParser {
 
   void reduce(Statement& s, const std::vector<Result>& results) {
     if (scanner_.at("argmin") || scanner_.at("argmax")) {
-      if (!is_tile()) scanner_.fail_here("a kernel spells an arg-reduction out");
+      if (!is_tile())
+        scanner_.fail_here(
+            "kernels have no argmin and argmax; write them as comparisons and selects");
       ArgFoldOp op;
       op.is_max = scanner_.next().text == "argmax";
       op.values = plain_operand();
@@ -929,7 +943,7 @@ class CodeParser {
   }
   Monoid monoid() {
     const auto found = parse_monoid(scanner_.peek().text);
-    if (!found) scanner_.fail_here("expected sum, prod, min, max, and, or");
+    if (!found) scanner_.fail_here("expected sum, prod, min, max, and or or");
     scanner_.next();
     return *found;
   }
@@ -940,7 +954,7 @@ class CodeParser {
     op.operand = plain_operand();
     const SourceLocation where = scanner_.location();
     const std::vector<int64_t> along = axes();
-    if (along.size() != 1) fail_at(where, "a scan has one axis");
+    if (along.size() != 1) fail_at(where, "a scan runs along one axis");
     op.axis = along[0];
     op.reverse = scanner_.accept("reverse");
     op.exclusive = scanner_.accept("exclusive");
@@ -972,7 +986,7 @@ class CodeParser {
     if (scanner_.accept("contract")) {
       const SourceLocation where = scanner_.location();
       const std::vector<int64_t> pair = integers("(", ")");
-      if (pair.size() != 2) fail_at(where, "contract has two axes");
+      if (pair.size() != 2) fail_at(where, "contract takes two axes, one of each operand");
       op.contract_a = pair[0];
       op.contract_b = pair[1];
     }
@@ -990,7 +1004,7 @@ class CodeParser {
   }
 
   void buffer(Statement& s, const std::vector<Result>& results) {
-    if (results.size() != 1) fail_at(s.location, "a buffer needs one name");
+    if (results.size() != 1) fail_at(s.location, "the buffer needs one name");
     Memory memory{.name = std::string(results[0].token.text),
                   .space = MemorySpace::Local,
                   .mode = Mode::InOut};
@@ -1005,7 +1019,7 @@ class CodeParser {
     if (!is_tile() && scanner_.accept("align")) memory.align = scanner_.expect_integer();
     if (!is_tile() && scanner_.accept("at")) {
       memory.scratch_offset = scanner_.expect_integer();
-      if (memory.scratch_offset < 0) scanner_.fail_here("a place in scratch is not negative");
+      if (memory.scratch_offset < 0) scanner_.fail_here("a place in scratch cannot be negative");
     }
     s.op = BufferOp{add_memory(results[0].token, results[0].where, std::move(memory))};
   }
@@ -1170,10 +1184,11 @@ class CodeParser {
     scanner_.expect("..");
     op.end = scanner_.expect_integer();
     if (op.begin < 0 || op.end <= op.begin || op.end > kMaxBlock / 32)
-      fail_at(s.location, fmt::format("a role has warps from 0 to {}", kMaxBlock / 32));
+      fail_at(s.location, fmt::format("the warps of a role are a range FIRST..END, within 0..{}",
+                                      kMaxBlock / 32));
     if (scanner_.accept("registers")) op.registers = scanner_.expect_integer();
     const Nested scope(*this);
-    if (symbols_.contains("rtid")) fail_at(s.location, "a role stands in no other");
+    if (symbols_.contains("rtid")) fail_at(s.location, "a role cannot stand inside another role");
     define("rtid", role_thread_symbol(op.end - op.begin));
     op.body = region("", {});
     s.op = std::move(op);
@@ -1253,20 +1268,21 @@ class CodeParser {
     const SourceLocation where = scanner_.location();
     memory.swizzle = scanner_.expect_integer();
     if (memory.swizzle != 32 && memory.swizzle != 64 && memory.swizzle != 128)
-      fail_at(where, "a swizzle has 32, 64 or 128 bytes");
+      fail_at(where, "the swizzle must be 32, 64 or 128 bytes");
   }
   /// How many of what was started may still be under way.
   int64_t in_flight() {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
-    if (count < 0) fail_at(where, "none or more stay in flight");
+    if (count < 0)
+      fail_at(where, "the number of operations that may stay in flight cannot be negative");
     return count;
   }
   int64_t few(std::string_view what) {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
     if (count < 1 || count > kMostCopies)
-      fail_at(where, fmt::format("{} from 1 to {}", what, kMostCopies));
+      fail_at(where, fmt::format("the {} must be from 1 to {}", what, kMostCopies));
     return count;
   }
 
@@ -1275,14 +1291,14 @@ class CodeParser {
     const SourceLocation where = scanner_.location();
     Channel out{std::string(scanner_.expect_value())};
     scanner_.expect("depth");
-    out.depth = few("a depth is");
+    out.depth = few("depth of a channel");
     scanner_.expect("from");
     out.producer = scanner_.expect_identifier("the name of a role");
     scanner_.expect("to");
     out.receiver = scanner_.expect_identifier("the name of a role");
     if (scanner_.accept("only")) {
       const Nested scope(*this);
-      if (symbols_.contains("item")) fail_at(where, "the symbol item is defined already");
+      if (symbols_.contains("item")) fail_at(where, "the symbol item is already defined");
       define("item", item_symbol());
       scanner_.expect("(");
       out.only = index();
@@ -1313,7 +1329,7 @@ class CodeParser {
     const SourceLocation where = scanner_.location();
     TurnToken out{std::string(scanner_.expect_value())};
     scanner_.expect("[");
-    out.count = few("a token has elements");
+    out.count = few("number of a token's elements");
     scanner_.expect("]");
     scanner_.expect("among");
     out.among = scanner_.expect_identifier("the name of a role");
@@ -1333,12 +1349,12 @@ class CodeParser {
       const std::string_view symbol = new_symbol();
       op.symbol = symbol;
       scanner_.expect(":");
-      op.copies = few("a role has copies");
+      op.copies = few("number of a role's copies");
       define(symbol, grid_symbol(symbol, op.copies));
       scanner_.expect(")");
     }
     scanner_.expect("warps");
-    op.warps = few("a copy has warps");
+    op.warps = few("number of a copy's warps");
     if (scanner_.accept("registers")) op.registers = scanner_.expect_integer();
     op.body = region("", {});
     s.op = std::move(op);
@@ -1348,7 +1364,7 @@ class CodeParser {
   ValueType constant_type(MemoryId id) const {
     const MemorySpace space = code_[id].space;
     if (space != MemorySpace::Field && space != MemorySpace::Window && space != MemorySpace::Local)
-      scanner_.fail_here(fmt::format("%{} does not lie on the chip", code_[id].name));
+      scanner_.fail_here(fmt::format("%{} is not on-chip memory", code_[id].name));
     return memory_type(code_[id]);
   }
 
@@ -1375,7 +1391,7 @@ class CodeParser {
     Op op{named<TokenId>("a token"), {}, {}};
     const SourceLocation where = scanner_.location();
     const std::vector<Expr> at = indices();
-    if (at.size() != 2) fail_at(where, "a turn is [element, item]");
+    if (at.size() != 2) fail_at(where, "a turn is written [element, item]");
     op.element = at[0];
     op.item = at[1];
     s.op = std::move(op);
@@ -1386,7 +1402,7 @@ class CodeParser {
     CopyOp op;
     const Scanner here = scanner_;
     for (int depth = 0; depth > 0 || !scanner_.at(",");) {
-      if (scanner_.at_end()) scanner_.fail_here("a copy ends with \", %channel.field\"");
+      if (scanner_.at_end()) scanner_.fail_here("a copy must end with \", %channel.field\"");
       if (scanner_.at("(") || scanner_.at("[")) ++depth;
       if (scanner_.at(")") || scanner_.at("]")) --depth;
       scanner_.next();
@@ -1406,7 +1422,7 @@ class CodeParser {
   }
 
   void window(Statement& s, const std::vector<Result>& results) {
-    if (results.size() != 1) fail_at(s.location, "a view needs one name");
+    if (results.size() != 1) fail_at(s.location, "the view needs one name");
     WindowOp op;
     op.source = memory();
     if (scanner_.at("[")) op.item = item_of();
@@ -1499,7 +1515,7 @@ Layout parse_layout(Scanner& scanner) {
     while (scanner.peek().kind == TokenKind::Identifier) axis.push_back(digit(scanner));
   } while (scanner.accept("|"));
   scanner.expect(")");
-  if (out.rank() > kMaxRank) scanner.fail_here("a layout has too many axes");
+  if (out.rank() > kMaxRank) scanner.fail_here("the layout has too many axes");
   return out;
 }
 

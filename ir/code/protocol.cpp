@@ -133,7 +133,8 @@ bool Protocol::put(size_t copy, ChannelId channel, int64_t item) {
   }
   const int64_t next = static_cast<int64_t>(own.puts.size());
   expect(item == next, "P10", [&] {
-    return fmt::format("{} is put where item {} is due", item_text(channel, item), next);
+    return fmt::format("{} is put, but item {} is the next one to put", item_text(channel, item),
+                       next);
   });
   own.puts.emplace_back(statement_, item);
   return true;
@@ -154,8 +155,9 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
   int64_t due = last_got + 1;
   while (due < std::min(item, kMostSkipped + last_got) && !receives(copy, channel, due)) ++due;
   expect(item == due && receives(copy, channel, item), "P10", [&] {
-    return fmt::format("{} gets {}, {}", copies_of_[copy].to_string(), item_text(channel, item),
-                       item == due ? "which is another's" : fmt::format("item {} is due", due));
+    return fmt::format("{} gets {}, but {}", copies_of_[copy].to_string(), item_text(channel, item),
+                       item == due ? "that item belongs to another copy"
+                                   : fmt::format("item {} is the next one to get", due));
   });
   auto& own = state(copy, channel);
   auto& items = own.items;
@@ -170,8 +172,8 @@ bool Protocol::get(size_t copy, ChannelId channel, int64_t item) {
     for (const auto& [other, receipt] : before->second.receipts)
       expect(me.turns[other] >= receipt.event, "P19", [&] {
         return fmt::format(
-            "{} gets {} and nothing of the receivers' own orders that behind the get "
-            "of item {}, which lay in the same slot",
+            "{} gets {}, but no get, pass or take of the receivers ensures that item {}, which "
+            "uses the same slot, was gotten before",
             copies_of_[copy].to_string(), item_text(channel, item), item - depth);
       });
   }
@@ -188,18 +190,22 @@ void Protocol::release(size_t copy, ChannelId channel, int64_t item) {
   const auto held = receipts.find(copy);
   const bool holds = held != receipts.end() && !held->second.released;
   expect(holds, "P10", [&] {
-    return fmt::format("{} releases {}, which it does not hold", copies_of_[copy].to_string(),
+    return fmt::format("{} releases {}, but does not hold it", copies_of_[copy].to_string(),
                        item_text(channel, item));
   });
   const auto last = me.released.find(channel);
   expect(last == me.released.end() || last->second < item, "P10", [&] {
-    return fmt::format("{} is released behind a later one", item_text(channel, item));
+    return fmt::format("{} is released after a later item; items must be released in order",
+                       item_text(channel, item));
   });
   me.released[channel] = item;
   for (const Dot& dot : me.dots)
     expect(std::find(dot.reads.begin(), dot.reads.end(), Item(channel, item)) == dot.reads.end(),
-           "P13",
-           [&] { return fmt::format("a dot in flight reads {}", item_text(channel, item)); });
+           "P13", [&] {
+             return fmt::format(
+                 "a dot in flight still reads {}; a dot.wait must come before the release",
+                 item_text(channel, item));
+           });
   if (!holds) return;
   event(copy);
   held->second.released = true;
@@ -215,7 +221,7 @@ void Protocol::expect_held(size_t copy, ChannelId channel, int64_t item) {
     held = receipt != found->second.receipts.end() && !receipt->second.released;
   }
   expect(held, "P4", [&] {
-    return fmt::format("{} does not hold {}", copies_of_[copy].to_string(),
+    return fmt::format("{} uses {}, but does not hold it", copies_of_[copy].to_string(),
                        item_text(channel, item));
   });
 }
@@ -228,20 +234,22 @@ void Protocol::pass(size_t copy, TokenId token, int64_t element, int64_t item) {
   const auto turn_text = [&] {
     return fmt::format("%{}[{}, {}]", code_[token].name, element, item);
   };
-  expect(element >= 0 && element < code_[token].count, "P14",
-         [&] { return fmt::format("{} is no element of the token", turn_text()); });
+  expect(element >= 0 && element < code_[token].count, "P14", [&] {
+    return fmt::format("{} names an element that the token does not have", turn_text());
+  });
   expect(!turn.passer || *turn.passer == copy, "P14", [&] {
-    return fmt::format("{} is passed by {}, the turn before by {}", turn_text(),
+    return fmt::format("{} is passed by {}, but the turn before was passed by {}", turn_text(),
                        copies_of_[copy].to_string(),
                        copies_of_[turn.passer.value_or(copy)].to_string());
   });
   expect(item == turn.passed + 1, "P14", [&] {
-    return fmt::format("{} is passed where item {} is due", turn_text(), turn.passed + 1);
+    return fmt::format("{} is passed, but item {} is the next one to pass", turn_text(),
+                       turn.passed + 1);
   });
   const bool taken = turn.passed < 0 || (turn.taken >= turn.passed && turn.taker &&
                                          me.knows[*turn.taker] >= turn.take_event);
   expect(taken, "P14", [&] {
-    return fmt::format("{} may be passed before the turn before is taken", turn_text());
+    return fmt::format("{} may be passed before the previous turn is taken", turn_text());
   });
   event(copy);
   turn.passer = copy;
@@ -258,12 +266,13 @@ bool Protocol::take(size_t copy, TokenId token, int64_t element, int64_t item) {
     return fmt::format("%{}[{}, {}]", code_[token].name, element, item);
   };
   expect(!turn.taker || *turn.taker == copy, "P14", [&] {
-    return fmt::format("{} is taken by {}, the turn before by {}", turn_text(),
+    return fmt::format("{} is taken by {}, but the turn before was taken by {}", turn_text(),
                        copies_of_[copy].to_string(),
                        copies_of_[turn.taker.value_or(copy)].to_string());
   });
   expect(item == turn.taken + 1, "P14", [&] {
-    return fmt::format("{} is taken where item {} is due", turn_text(), turn.taken + 1);
+    return fmt::format("{} is taken, but item {} is the next one to take", turn_text(),
+                       turn.taken + 1);
   });
   if (turn.passed < item) return waits(copy);
   join(me.knows, turn.knows);
@@ -296,8 +305,8 @@ void Protocol::wait_dots(size_t copy, int64_t pending) {
 void Protocol::expect_settled(size_t copy, int64_t dot, ValueId value) {
   expect(dot == 0, "P7", [&] {
     return fmt::format(
-        "%{} is in flight: {} dots were started after its own, and no dot.wait has "
-        "given it",
+        "%{} is still in flight: {} dots were started after its own, and no dot.wait has waited "
+        "for it",
         code_[value].name, copies_[copy].started - dot);
   });
 }
@@ -315,8 +324,10 @@ void Protocol::expect_free(size_t copy, const ChipRange& range) {
   const auto& stores = copies_[copy].stores;
   expect(std::none_of(stores.begin(), stores.end(),
                       [&](const ChipRange& other) { return overlap(range, other); }),
-         "P9",
-         [&] { return fmt::format("a store.start may still read %{}", code_[range.buffer].name); });
+         "P9", [&] {
+           return fmt::format("a store.start may still read %{}; a store.wait must come before",
+                              code_[range.buffer].name);
+         });
 }
 
 // --- Meetings and ends --------------------------------------------------------------------------
@@ -344,7 +355,8 @@ void Protocol::end_role(size_t copy) {
   CopyState& me = copies_[copy];
   me.ended = true;
   for (const Dot& dot : me.dots)
-    report_(dot.by, "P7", "this dot is in flight at the end of the role");
+    report_(dot.by, "P7",
+            "this dot is still in flight at the end of the role; a dot.wait must come after it");
 }
 
 void Protocol::end() {
@@ -356,25 +368,26 @@ void Protocol::end() {
         const auto receipt = item.receipts.find(copy);
         if (receipt == item.receipts.end())
           report_(item.by, "P11",
-                  fmt::format("{} is put and {} never gets it", item_text(id, number),
+                  fmt::format("{} is put, but {} never gets it", item_text(id, number),
                               copies_of_[copy].to_string()));
         else if (!receipt->second.released)
           report_(receipt->second.by, "P10",
-                  fmt::format("{} never releases {}", copies_of_[copy].to_string(),
+                  fmt::format("{} gets {}, but never releases it", copies_of_[copy].to_string(),
                               item_text(id, number)));
       }
     }
     const auto first = channels_.find({0, id});
     if (multicast_.contains(id) && first != channels_.end() && channel.puts != first->second.puts)
-      report_(channel.puts.empty() ? first->second.puts[0].first : channel.puts[0].first, "P16",
-              fmt::format("block {} does not put the items of %{} that block 0 puts, and they are "
-                          "multicast",
-                          block, code_[id].name));
+      report_(
+          channel.puts.empty() ? first->second.puts[0].first : channel.puts[0].first, "P16",
+          fmt::format(
+              "block {} and block 0 put different items of %{}, which is multicast to all blocks",
+              block, code_[id].name));
   }
   for (const auto& [where, turn] : turns_)
     if (turn.by && turn.passed > turn.taken + 1)
       report_(turn.by, "P14",
-              fmt::format("items of %{}[{}] are passed and never taken",
+              fmt::format("items of %{}[{}] are passed, but never taken",
                           code_[where.second.first].name, where.second.second));
 }
 
@@ -392,22 +405,23 @@ void Protocol::stuck() {
       if (!copies_[other].ended) continue;
       if (me.waits_for && mine.block == theirs.block &&
           theirs.role->name == code_[me.waits_for->first].producer) {
-        report_(
-            me.waits_at, "P11",
-            fmt::format("{} is never put", item_text(me.waits_for->first, me.waits_for->second)));
+        report_(me.waits_at, "P11",
+                fmt::format("{} is waited for, but never put",
+                            item_text(me.waits_for->first, me.waits_for->second)));
         explained = true;
       }
       if (me.meets && theirs.role == mine.role && theirs.number == mine.number) {
-        report_(me.waits_at, "P17",
-                fmt::format("block {} ends after {} such reductions, block {} does more",
-                            theirs.block, copies_[other].meetings, mine.block));
+        report_(
+            me.waits_at, "P17",
+            fmt::format("block {} ends after {} such reductions, but block {} waits for one more",
+                        theirs.block, copies_[other].meetings, mine.block));
         explained = true;
       }
     }
   }
   if (!explained)
     report_(first, "P12",
-            fmt::format("no copy can move: here and elsewhere wait {}",
+            fmt::format("no role can continue: these wait for each other: {}",
                         braze::join(waiting, ", ", [](const std::string& text) { return text; })));
 }
 

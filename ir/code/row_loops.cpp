@@ -41,7 +41,7 @@ void select_loop(Bits* out, const Bits* x, const Bits* y, const Bits* z, size_t 
 
 RowLoop::RowLoop(ElementwiseOp op, DType operand, DType result)
     : function_(machine_function(op, operand, result)) {
-  BRAZE_CHECK(function_, "a row on operands that it does not have");
+  BRAZE_CHECK(function_, "a row is applied to a dtype on which it is not defined");
   if (op == ElementwiseOp::select) loop_ = select_loop;
   if (operand != DType::F32) return;
   switch (op) {

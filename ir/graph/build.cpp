@@ -18,7 +18,7 @@ NodeId node(Graph& graph, Op op, std::vector<NodeId> operands, const TensorType&
 NodeId input(Graph& graph, std::string name, TensorType type, SourceLocation where,
              std::vector<MeshAxis> varying) {
   if (graph.find_input(name))
-    fail(codes::kBadAttribute, fmt::format("there are two inputs called {}", quote(name)),
+    fail(codes::kBadAttribute, fmt::format("there are two inputs with the name {}", quote(name)),
          {.location = where, .node = "input", .fix = "rename one"});
   return node(graph, InputOp{std::move(name), std::move(varying)}, {}, type, where);
 }

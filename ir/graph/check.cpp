@@ -89,8 +89,8 @@ std::string CheckResult::summary() const {
 CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
                           std::span<const HostTensor> got, Precision precision) {
   if (got.size() != graph.outputs().size())
-    fail(codes::kBadInputs, fmt::format("graph '{}' has {} outputs and {} were given", graph.name(),
-                                        graph.outputs().size(), got.size()));
+    fail(codes::kBadInputs, fmt::format("graph '{}' has {} outputs, but {} results were given",
+                                        graph.name(), graph.outputs().size(), got.size()));
   std::optional<std::vector<HostTensor>> interpreted;  // each made when first needed
   std::optional<std::vector<Bounded>> referenced;
   CheckResult result;

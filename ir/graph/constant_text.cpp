@@ -52,7 +52,7 @@ class ConstantParser {
  public:
   ConstantParser(Scanner& scanner, const TensorType& type) : scanner_(scanner), dtype_(type.dtype) {
     if (!type.shape.is_static())
-      scanner_.fail_here(format("a constant of the symbolic type {}", type.to_string()));
+      scanner_.fail_here(format("a constant cannot have the symbolic type {}", type.to_string()));
     dims_ = type.shape.static_dims();
     numel_ = checked_numel(dims_);
   }
@@ -70,8 +70,8 @@ class ConstantParser {
     const uint64_t bits = element();
     if (numel_ > kMaxListed)
       scanner_.fail_here(
-          format("a scalar fills at most {} elements, not {}; use a constant of rank 0 "
-                 "and broadcast",
+          format("one number can fill at most {} elements, not {}; use a constant of rank 0 and "
+                 "broadcast it",
                  kMaxListed, numel_));
     elements_.assign(static_cast<size_t>(numel_), bits);
     return from_elements();
@@ -88,8 +88,8 @@ class ConstantParser {
     const auto [negative, magnitude] = scanner_.expect_whole_number();
     const auto bits = integer_bits(dtype_, negative, magnitude);
     if (!bits)
-      scanner_.fail_here(
-          format("{}{} before this does not fit {}", negative ? "-" : "", magnitude, name(dtype_)));
+      scanner_.fail_here(format("{}{} before this is not a value of {}", negative ? "-" : "",
+                                magnitude, name(dtype_)));
     return *bits;
   }
 
@@ -123,7 +123,7 @@ class ConstantParser {
   HostTensor from_elements() {
     if (static_cast<int64_t>(elements_.size()) != numel_)
       scanner_.fail_here(
-          format("{} elements before this, where the type has {}", elements_.size(), numel_));
+          format("{} elements stand before this, but the type has {}", elements_.size(), numel_));
     HostTensor tensor(dtype_, dims_);
     for (size_t i = 0; i < elements_.size(); ++i)
       tensor.set_bits(static_cast<int64_t>(i), elements_[i]);
@@ -136,8 +136,8 @@ class ConstantParser {
     if (digits % 2 != 0 || digits / 2 % static_cast<int64_t>(size_of(dtype_)) != 0 ||
         digits / 2 / static_cast<int64_t>(size_of(dtype_)) != numel_)
       scanner_.fail_here(
-          format("{} hexadecimal digits before this, where {} elements of {} need {} each", digits,
-                 numel_, name(dtype_), 2 * size_of(dtype_)));
+          format("{} hexadecimal digits stand before this, but {} elements of {} need {} each",
+                 digits, numel_, name(dtype_), 2 * size_of(dtype_)));
     HostTensor tensor(dtype_, dims_);
     for (size_t i = 0; i < text.size(); ++i) {
       const int digit = hex_digit(text[i]);
@@ -153,7 +153,7 @@ class ConstantParser {
   int hex_digit(char c) const {
     if (c >= '0' && c <= '9') return c - '0';
     if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-    scanner_.fail_here("the text before this has other characters than 0-9 and a-f");
+    scanner_.fail_here("the text before this has characters other than 0-9 and a-f");
   }
 
   Scanner& scanner_;

@@ -37,8 +37,9 @@ struct Inference {
   DType dtype(size_t i) const { return operands[i]->dtype; }
 
   void require_operands(size_t count) const {
-    require(operands.size() == count, codes::kBadAttribute,
-            format("takes {} operand{}, not {}", count, count == 1 ? "" : "s", operands.size()));
+    require(
+        operands.size() == count, codes::kBadAttribute,
+        format("the op takes {} operand{}, not {}", count, count == 1 ? "" : "s", operands.size()));
   }
   void require_dtype(size_t i, TypeSet types) const {
     if (types.contains(dtype(i))) return;
@@ -58,7 +59,7 @@ struct Inference {
   }
   void require_axis(int64_t axis, size_t rank) const {
     require(0 <= axis && axis < static_cast<int64_t>(rank), codes::kBadAttribute,
-            format("axis {} is not within rank {}", axis, rank));
+            format("axis {} does not exist, because the rank is {}", axis, rank));
   }
   void require_increasing(const Axes& axes, size_t rank) const {
     for (const int64_t axis : axes) require_axis(axis, rank);
@@ -66,8 +67,9 @@ struct Inference {
             format("the axes {} are not increasing", axes_text(axes)));
   }
   void require_length(size_t length, std::string_view what) const {
-    require(length == shape(0).rank(), codes::kBadAttribute,
-            format("{} has {} entries for rank {}", what, length, shape(0).rank()));
+    require(
+        length == shape(0).rank(), codes::kBadAttribute,
+        format("{} has {} entries, but the operand has rank {}", what, length, shape(0).rank()));
   }
 
   TensorType operator()(const InputOp& input) const {
@@ -84,7 +86,7 @@ struct Inference {
   TensorType operator()(const MapOp& map) const {
     const ElementwiseInfo& row = info(map.op);
     require(!row.inner, codes::kBadAttribute,
-            format("{} is a row for the bodies of others and no op of graphs", row.name));
+            format("{} is a row for the bodies of other rows, not an op of graphs", row.name));
     require_operands(row.arity);
     size_t first = 0;
     if (map.op == ElementwiseOp::select) {
@@ -102,9 +104,10 @@ struct Inference {
     if (row.result == ResultRule::Chosen) result = wanted.dtype;
     if (map.op == ElementwiseOp::bitcast)
       require(have_same_bits(result, dtype(0)), codes::kDTypeMismatch,
-              size_of(result) == size_of(dtype(0)) ? "bool has no bits of another dtype"
-                                                   : format("{} has another size", name(result)),
-              "use convert");
+              size_of(result) == size_of(dtype(0))
+                  ? "bool cannot be bitcast"
+                  : format("{} has a different size", name(result)),
+              "use convert, which keeps the value");
     return {result, shape(0)};
   }
 
@@ -116,8 +119,8 @@ struct Inference {
       const Expr& from = shape(0)[i];
       const Expr& to = wanted.shape[static_cast<size_t>(broadcast.axes[i])];
       require(from == to || from.is_constant(1), codes::kShapeMismatch,
-              format("axis {} has extent {} and cannot become {} of {}", i, from.to_string(),
-                     to.to_string(), wanted.shape.to_string()));
+              format("axis {} has extent {}, which cannot be broadcast to {} of {}", i,
+                     from.to_string(), to.to_string(), wanted.shape.to_string()));
     }
     return {dtype(0), wanted.shape};
   }
@@ -127,8 +130,8 @@ struct Inference {
     check_size(wanted);  // so that the product cannot overflow
     const Expr from = shape(0).numel(), to = wanted.shape.numel();
     require(from == to, codes::kShapeMismatch,
-            format("{} elements cannot become {} of {}", from.to_string(), to.to_string(),
-                   wanted.shape.to_string()));
+            format("{} elements cannot be reshaped to the {} of {}", from.to_string(),
+                   to.to_string(), wanted.shape.to_string()));
     return {dtype(0), wanted.shape};
   }
 
@@ -155,12 +158,12 @@ struct Inference {
     for (size_t i = 0; i < slice.starts.size(); ++i) {
       const Expr &start = slice.starts[i], &limit = slice.limits[i], &extent = shape(0)[i];
       require(slice.strides[i] >= 1, codes::kBadAttribute,
-              format("stride {} is below 1", slice.strides[i]), "use reverse");
+              format("the stride {} is below 1", slice.strides[i]), "use reverse");
       require(
           proves_at_most(0, start) && proves_at_most(start, limit) && proves_at_most(limit, extent),
           codes::kBadAttribute,
-          format("axis {}: 0 <= {} <= {} <= {} does not always hold", i, start.to_string(),
-                 limit.to_string(), extent.to_string()));
+          format("axis {}: 0 <= {} <= {} <= {} (0, start, limit, extent) cannot be proven", i,
+                 start.to_string(), limit.to_string(), extent.to_string()));
       dims.push_back(ceildiv(limit - start, slice.strides[i]));
     }
     return {dtype(0), Shape(std::move(dims))};
@@ -169,7 +172,8 @@ struct Inference {
   TensorType operator()(const PadOp& pad) const {
     require_operands(2);
     require_same_dtype(0, 1);
-    require(shape(1).rank() == 0, codes::kShapeMismatch, "the fill value is no scalar");
+    require(shape(1).rank() == 0, codes::kShapeMismatch,
+            "the fill value, operand 1, must be a scalar");
     require_length(pad.low.size(), "low");
     require_length(pad.high.size(), "high");
     require_length(pad.interior.size(), "interior");
@@ -179,8 +183,9 @@ struct Inference {
       require(proves_at_most(0, pad.low[i]) && proves_at_most(0, pad.high[i]) &&
                   pad.interior[i] >= 0 && pad.interior[i] <= kMaxElements,
               codes::kBadAttribute,
-              format("axis {}: padding of {}, {} and {} may be negative or is too large", i,
-                     pad.low[i].to_string(), pad.high[i].to_string(), pad.interior[i]),
+              format("axis {}: the padding {}, {} and {} (low, high, interior) may be negative or "
+                     "is too large",
+                     i, pad.low[i].to_string(), pad.high[i].to_string(), pad.interior[i]),
               "use slice");
       const Expr gaps = pad.interior[i] == 0 ? Expr(0) : max(extent - 1, 0) * pad.interior[i];
       dims.push_back(pad.low[i] + extent + gaps + pad.high[i]);
@@ -191,25 +196,29 @@ struct Inference {
   TensorType operator()(const WindowsOp& window) const {
     require_operands(2);
     require_same_dtype(0, 1);
-    require(shape(1).rank() == 0, codes::kShapeMismatch, "the fill value is no scalar");
+    require(shape(1).rank() == 0, codes::kShapeMismatch,
+            "the fill value, operand 1, must be a scalar");
     const size_t rank = shape(0).rank(), count = window.axes.size();
     require_increasing(window.axes, rank);
     for (const Axes* list : {&window.taps, &window.strides, &window.dilations, &window.gaps})
       require(list->size() == count, codes::kBadAttribute,
-              format("{} axes have {} taps, strides, dilations or gaps", count, list->size()));
+              format("there are {} axes, but {} taps, strides, dilations or gaps", count,
+                     list->size()));
     require(window.low.size() == count, codes::kBadAttribute,
-            format("{} axes have {} entries of low", count, window.low.size()));
-    require(wanted.shape.rank() == rank, codes::kShapeMismatch,
-            format("the result {} has another rank", wanted.shape.to_string()));
+            format("there are {} axes, but {} entries of low", count, window.low.size()));
+    require(
+        wanted.shape.rank() == rank, codes::kShapeMismatch,
+        format("the result {} does not have the rank of the operand", wanted.shape.to_string()));
     Shape result = shape(0);
     for (size_t i = 0; i < count; ++i) {
       const auto axis = static_cast<size_t>(window.axes[i]);
       const int64_t tap = window.taps[i];
       require_axis(tap, rank);
       require(!std::binary_search(window.axes.begin(), window.axes.end(), tap),
-              codes::kBadAttribute, format("axis {} is a tap and has a window itself", tap));
+              codes::kBadAttribute,
+              format("axis {} is a tap, so it cannot have a window itself", tap));
       require(window.strides[i] >= 1 && window.gaps[i] >= 1, codes::kBadAttribute,
-              format("axis {}: stride {} or gap {} is below 1", axis, window.strides[i],
+              format("axis {}: the stride {} or the gap {} is below 1", axis, window.strides[i],
                      window.gaps[i]),
               "use reverse");
       result[axis] = wanted.shape[axis];
@@ -223,7 +232,8 @@ struct Inference {
       require(fits(result[axis], window.strides[i]) && fits(shape(0)[axis], window.gaps[i]) &&
                   fits(shape(0)[static_cast<size_t>(tap)], window.dilations[i]) &&
                   proves_at_most(low, kReach) && proves_at_most(-kReach, low),
-              codes::kBadAttribute, format("axis {}: the window reaches too far", axis));
+              codes::kBadAttribute,
+              format("axis {}: the positions of the window are too large", axis));
     }
     require(result == wanted.shape, codes::kShapeMismatch,
             format("the result {} differs from the operand in an axis without a window",
@@ -232,17 +242,17 @@ struct Inference {
   }
 
   TensorType operator()(const ConcatOp& concat) const {
-    require(!operands.empty(), codes::kBadAttribute, "takes at least one operand");
+    require(!operands.empty(), codes::kBadAttribute, "the op takes at least one operand");
     require_axis(concat.axis, shape(0).rank());
     const auto axis = static_cast<size_t>(concat.axis);
     Shape result = shape(0);
     for (size_t i = 1; i < operands.size(); ++i) {
       require_same_dtype(0, i);
       require(shape(i).rank() == result.rank(), codes::kShapeMismatch,
-              format("the ranks of operands 0 and {} differ", i));
+              format("operands 0 and {} have different ranks", i));
       for (size_t k = 0; k < result.rank(); ++k)
         require(k == axis || shape(i)[k] == result[k], codes::kShapeMismatch,
-                format("operands 0 and {} differ in axis {}", i, k));
+                format("operands 0 and {} have different extents along axis {}", i, k));
       result[axis] += shape(i)[axis];
     }
     return {dtype(0), result};
@@ -257,7 +267,7 @@ struct Inference {
   TensorType operator()(const IotaOp& iota) const {
     require_operands(0);
     require(kNumeric.contains(wanted.dtype), codes::kDTypeMismatch,
-            format("{} has no indices", name(wanted.dtype)));
+            format("iota cannot count in {}", name(wanted.dtype)));
     require_axis(iota.axis, wanted.shape.rank());
     return wanted;
   }
@@ -278,8 +288,8 @@ struct Inference {
     const bool looks_up = shape(1).numel().range().max > 0 &&
                           std::find(shape(1).begin(), shape(1).end(), extent) == shape(1).end();
     require(!looks_up || proves_at_most(1, extent), codes::kShapeMismatch,
-            format("axis {} may be empty, and an index has no place in it", axis),
-            extent.is_constant(0) ? "" : "declare its size from 1 on");
+            format("axis {} may be empty, and then no index is valid", axis),
+            extent.is_constant(0) ? "" : "declare a size that is at least 1");
     std::vector<Expr> dims(shape(0).begin(), shape(0).begin() + axis);
     dims.insert(dims.end(), shape(1).begin(), shape(1).end());
     dims.insert(dims.end(), shape(0).begin() + axis + 1, shape(0).end());
@@ -297,7 +307,8 @@ struct Inference {
     require_same_dtype(0, 2);
     const Shape expected = gathered(scatter.axis);
     require(shape(2) == expected, codes::kShapeMismatch,
-            format("the updates are {}, not {}", shape(2).to_string(), expected.to_string()));
+            format("the updates have the shape {}, but the indices need {}", shape(2).to_string(),
+                   expected.to_string()));
     return type(0);
   }
 
@@ -318,7 +329,7 @@ struct Inference {
     require_axis(arg.axis, shape(0).rank());
     const auto axis = static_cast<size_t>(arg.axis);
     require(proves_at_most(1, shape(0)[axis]), codes::kShapeMismatch,
-            format("axis {} may be empty", axis));
+            format("axis {} may be empty, and then there is no element to choose", axis));
     std::vector<Expr> dims = shape(0).dims();
     dims.erase(dims.begin() + arg.axis);
     return {DType::I64, Shape(std::move(dims))};
@@ -342,21 +353,21 @@ struct Inference {
     append_free(dims, shape(0), dot.batch_left, dot.contract_left);
     append_free(dims, shape(1), dot.batch_right, dot.contract_right);
     require(accumulates_as(dtype(0), wanted.dtype), codes::kDTypeMismatch,
-            format("the result cannot be {}", name(wanted.dtype)),
-            "the result has the operands' dtype, f32 for 16-bit floats, or for integers a wider "
-            "dtype that holds them");
-    require(!dot.tf32 || dtype(0) == DType::F32, codes::kDTypeMismatch, "tf32 is for f32 operands");
+            format("the dtype of the result cannot be {}", name(wanted.dtype)),
+            "give the result the operands' dtype, f32 for 16-bit floats, or a wider integer dtype "
+            "that holds them");
+    require(!dot.tf32 || dtype(0) == DType::F32, codes::kDTypeMismatch, "tf32 needs f32 operands");
     return {wanted.dtype, Shape(std::move(dims))};
   }
   void require_pairs(const Axes& left, const Axes& right, std::string_view what) const {
     require(left.size() == right.size(), codes::kBadAttribute,
-            format("{} axes {} x {} are not pairs", what, axes_text(left), axes_text(right)));
+            format("the {} axes {} x {} are not pairs", what, axes_text(left), axes_text(right)));
     for (size_t i = 0; i < left.size(); ++i) {
       require_axis(left[i], shape(0).rank());
       require_axis(right[i], shape(1).rank());
       require(shape(0)[static_cast<size_t>(left[i])] == shape(1)[static_cast<size_t>(right[i])],
               codes::kShapeMismatch,
-              format("{} axes {} and {} differ in extent", what, left[i], right[i]));
+              format("the {} axes {} and {} have different extents", what, left[i], right[i]));
     }
   }
   // Appends the extents of the axes that are neither batched nor contracted, and checks that no
@@ -377,12 +388,13 @@ struct Inference {
 
   TensorType operator()(const RandomBitsOp&) const {
     require_operands(1);
-    require(type(0) == TensorType{DType::U32, {2}}, codes::kDTypeMismatch, "the key is not u32[2]");
+    require(type(0) == TensorType{DType::U32, {2}}, codes::kDTypeMismatch,
+            "the key must be u32[2]");
     return {DType::U32, wanted.shape};
   }
 
   TensorType operator()(const BarrierOp&) const {
-    require(!operands.empty(), codes::kBadAttribute, "takes at least 1 operand, not 0");
+    require(!operands.empty(), codes::kBadAttribute, "the op takes at least one operand");
     return type(0);
   }
 
@@ -394,13 +406,14 @@ struct Inference {
     require(has_offset ? collective.offset >= 0 && collective.offset < collective.axis.size
                        : collective.offset == 0,
             codes::kBadAttribute,
-            format("{} {} is not below the {} devices along {}", offset_word(collective.kind),
-                   collective.offset, collective.axis.size, collective.axis.name));
+            format("the {} {} must be below {}, the number of devices along {}",
+                   offset_word(collective.kind), collective.offset, collective.axis.size,
+                   collective.axis.name));
     const bool has_blocks = collective.kind == CollectiveKind::AllGather ||
                             collective.kind == CollectiveKind::ReduceScatter ||
                             collective.kind == CollectiveKind::AllToAll;
     if (!has_blocks) return type(0);
-    require(shape(0).rank() > 0, codes::kShapeMismatch, "a scalar has no blocks",
+    require(shape(0).rank() > 0, codes::kShapeMismatch, "a scalar cannot be divided into blocks",
             "reshape it to one element");
     std::vector<Expr> dims = shape(0).dims();
     if (collective.kind == CollectiveKind::AllGather) {
@@ -408,16 +421,16 @@ struct Inference {
       return {dtype(0), Shape(std::move(dims))};
     }
     require(dims[0].is_multiple_of(collective.axis.size), codes::kShapeMismatch,
-            format("the first axis, {}, does not divide into the {} devices along {}",
+            format("the first axis, {}, cannot be divided by the {} devices along {}",
                    dims[0].to_string(), collective.axis.size, collective.axis.name),
-            "pad it to a multiple");
+            "pad the axis to a multiple");
     if (collective.kind == CollectiveKind::ReduceScatter)
       dims[0] = floordiv(dims[0], collective.axis.size);
     return {dtype(0), Shape(std::move(dims))};
   }
   void require_mesh_axis(const MeshAxis& axis) const {
     require(!axis.name.empty() && axis.size >= 1 && axis.size <= kMostDevices, codes::kBadAttribute,
-            format("an axis of a mesh has a name and 1 to {} devices", kMostDevices));
+            format("an axis of a mesh needs a name and 1 to {} devices", kMostDevices));
   }
 
   TensorType operator()(const AxisIndexOp& index) const {
@@ -450,7 +463,7 @@ struct Inference {
         reject_size(format("has the extent {}, which may be negative", extent.to_string()));
       if (__builtin_mul_overflow(elements, std::max<int64_t>(range.max, 1), &elements) ||
           elements > kMaxElements)
-        reject_size("may have too many elements");
+        reject_size("may have more elements than a tensor can have");
     }
   }
 };

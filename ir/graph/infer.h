@@ -11,15 +11,15 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kShapeMismatch{"shape-mismatch", ErrorKind::InvalidArgument,
-                                     "Operand shapes do not fit the op."};
+                                     "The shapes of the operands do not fit the op."};
 inline constexpr Code kDTypeMismatch{
     "dtype-mismatch", ErrorKind::InvalidArgument,
-    "Operand dtypes do not fit the op; there is no implicit promotion."};
+    "The dtypes of the operands do not fit the op; there is no implicit promotion."};
 inline constexpr Code kBadAttribute{"bad-attribute", ErrorKind::InvalidArgument,
                                     "An attribute of the op is out of range."};
 inline constexpr Code kBadExtent{
     "bad-extent", ErrorKind::InvalidArgument,
-    "A tensor type has an extent that may be negative, an unbounded one, or too many elements."};
+    "A tensor type has an extent that may be negative or has no bound, or too many elements."};
 }  // namespace codes
 
 /// Limits of a tensor type, so that sizes in bytes and offsets are far from overflow.

@@ -107,7 +107,7 @@ HostTensor evaluate_machine_row(ElementwiseOp op, Operands operands, DType resul
     step[k] = k < operands.size() && !is_scalar(operands[k]);
   }
   const MachineFunction row = machine_function(op, operands.back()->dtype(), result_type);
-  BRAZE_CHECK(row, std::string(name(op)) + " has no such dtypes");
+  BRAZE_CHECK(row, std::string(name(op)) + " is not defined on these dtypes");
   for (size_t i = 0; i < static_cast<size_t>(result.numel()); ++i)
     result.set_bits(i, row(bits[0][i * step[0]], bits[1][i * step[1]], bits[2][i * step[2]]));
   return result;
@@ -315,7 +315,8 @@ struct Evaluator {
     const HostTensor& x = *operands[0];
     const AxisLoop loop(x.shape(), op.axis);
     if (loop.extent == 0 && result.numel() > 0)
-      fail(codes::kEmptyArgReduce, fmt::format("axis {} has no element to choose", op.axis),
+      fail(codes::kEmptyArgReduce,
+           fmt::format("axis {} is empty, so there is no element to choose", op.axis),
            {node.location, node.label, {}});
     for (int64_t i = 0; i < result.numel(); ++i) {
       const auto at = [&](int64_t k) { return loop.element(i, k); };
@@ -408,7 +409,7 @@ double evaluate_math(ElementwiseOp op, double x, double y) {
     case ElementwiseOp::pow:
       return std::pow(x, y);
     default:
-      BRAZE_CHECK(false, std::string(name(op)) + " is no math row");
+      BRAZE_CHECK(false, std::string(name(op)) + " is not a math row");
       return 0;
   }
 }
@@ -435,9 +436,9 @@ HostTensor evaluate(const Node& node, std::span<const HostTensor* const> operand
 
 void fail_needs_mesh(const Node& node) {
   fail(codes::kNeedsMesh,
-       fmt::format("{} is for the devices of a mesh, and this graph runs on one device alone",
+       fmt::format("{} is for the devices of a mesh, but this graph runs on one device alone",
                    op_name(node.op)),
-       {node.location, node.label, "run it over a mesh: spmd, or `braze run --mesh`"});
+       {node.location, node.label, "run it over a mesh, with spmd or `braze run --mesh`"});
 }
 
 void check_index(const Node& node, int64_t index, int64_t position, int64_t extent) {

@@ -22,7 +22,7 @@ inline constexpr Code kIndexOutOfRange{"index-out-of-range", ErrorKind::InvalidA
 inline constexpr Code kEmptyArgReduce{"empty-arg-reduce", ErrorKind::InvalidArgument,
                                       "argmax and argmin have no result over an empty axis."};
 inline constexpr Code kNeedsMesh{"needs-mesh", ErrorKind::InvalidArgument,
-                                 "A graph for the devices of a mesh was run on one alone."};
+                                 "A graph for the devices of a mesh was run on one device alone."};
 }  // namespace codes
 
 /// The outputs of `graph` for `inputs`, in order. Nodes that no output needs are not computed.

@@ -117,7 +117,7 @@ struct SourceFinder {
 
   template <class Other>
   std::vector<Source> operator()(const Other&) const {
-    BRAZE_CHECK(false, "not a movement op");
+    BRAZE_CHECK(false, "this op is not a movement op");
     return {};
   }
 };

@@ -77,11 +77,11 @@ class GraphParser {
     while (scanner_.peek().kind == TokenKind::Value) parse_node();
     parse_outputs();
     scanner_.expect("}");
-    if (!scanner_.at_end()) scanner_.fail_here("expected nothing behind the graph");
+    if (!scanner_.at_end()) scanner_.fail_here("a file holds one graph, but more text follows it");
     // All that is left to find are outputs that do not go together.
     std::vector<Diagnostic> findings = verify(graph_);
     for (Diagnostic& finding : findings) finding.location = return_location_;
-    fail_if_any(findings, "the graph is not sound");
+    fail_if_any(findings, "the graph breaks rules of its language");
     check_declarations();
     check_mesh();
     return std::move(graph_);
@@ -90,7 +90,7 @@ class GraphParser {
  private:
   Expr symbol(std::string_view name) const {
     const auto found = symbols_.find(name);
-    if (found == symbols_.end()) scanner_.fail_here(format("unknown symbol {}", name));
+    if (found == symbols_.end()) scanner_.fail_here(format("the symbol {} is not declared", name));
     return found->second;
   }
   TensorType parse_type() {
@@ -105,7 +105,7 @@ class GraphParser {
   NodeId parse_value() {
     const auto found = values_.find(scanner_.peek().text);
     if (scanner_.peek().kind == TokenKind::Value && found == values_.end())
-      scanner_.fail_here(format("%{} is not defined before its use", scanner_.peek().text),
+      scanner_.fail_here(format("%{} is not defined before this use", scanner_.peek().text),
                          codes::kUndefinedOperand);
     scanner_.expect_value();
     return found->second;
@@ -143,7 +143,8 @@ class GraphParser {
     const std::string_view name = scanner_.peek().text;
     const auto found = mesh_sizes_.find(name);
     if (found == mesh_sizes_.end())
-      scanner_.fail_here(format("no axis {} of the mesh is declared", quote(name.substr(0, 60))));
+      scanner_.fail_here(
+          format("the axis {} of the mesh is not declared", quote(name.substr(0, 60))));
     scanner_.next();
     return {std::string(name), found->second};
   }
@@ -211,8 +212,8 @@ class GraphParser {
     TensorType inferred = infer_type(op, types, type, here);
     if (inferred != type)
       fail(codes::kWrongType,
-           format("the type written is {}, but {} gives {}", type.to_string(), op_name(op),
-                  inferred.to_string()),
+           format("the written type is {}, but the result of {} has the type {}", type.to_string(),
+                  op_name(op), inferred.to_string()),
            {.location = type_location, .node = std::string(name)});
     std::string label = is_number(token.text) ? "" : std::string(token.text);
     define(token, graph_.add({std::move(op), std::move(operands), std::move(inferred), where,
@@ -244,7 +245,7 @@ class GraphParser {
     const auto monoid = parse_monoid(combine);
     if (!monoid)
       fail(codes::kSyntax,
-           format("{} is no monoid; known are sum, prod, max, min, and, or", combine),
+           format("{} is not a monoid; the monoids are sum, prod, max, min, and, or", combine),
            {.location = at});
     return *monoid;
   }
@@ -257,7 +258,7 @@ class GraphParser {
     for (int kind = 0; kind <= static_cast<int>(CollectiveKind::AllToAll); ++kind)
       known.emplace_back(braze::name(static_cast<CollectiveKind>(kind)));
     name = name.substr(0, 60);
-    fail(codes::kSyntax, format("unknown op {}{}", quote(name), did_you_mean(name, known)),
+    fail(codes::kSyntax, format("there is no op {}{}", quote(name), did_you_mean(name, known)),
          {.location = here});
   }
 
@@ -339,7 +340,7 @@ class GraphParser {
       size_t i = 0;
       while (i < known.size() && (seen[i] || !scanner_.at(known[i].name))) ++i;
       if (i == known.size())
-        scanner_.fail_here("an attribute that the op does not have, or has twice");
+        scanner_.fail_here("this attribute does not belong to the op, or it is given twice");
       seen[i] = true;
       scanner_.next();
       scanner_.expect(":");
@@ -415,7 +416,7 @@ class GraphParser {
   uint32_t parse_u32() {
     const int64_t value = scanner_.expect_integer();
     if (value < 0 || value > UINT32_MAX)
-      scanner_.fail_here("the number before this is no line or column");
+      scanner_.fail_here("the number before this is not a line or column");
     return static_cast<uint32_t>(value);
   }
 
@@ -438,7 +439,7 @@ class GraphParser {
     const auto& inputs = graph_.inputs();
     // Inputs are the first nodes, in order.
     if (updated.index >= inputs.size())
-      fail(codes::kBadOutput, "only an input can be updated", {.location = here});
+      fail(codes::kBadOutput, "an output can update an input only", {.location = here});
     output.updates = updated.index;
     return output;
   }
@@ -472,7 +473,8 @@ Expr parse_symbol(Scanner& scanner) {
     const char* end = digits.data() + digits.size();
     if (std::from_chars(digits.data(), end, divisor).ptr != end) divisor = 0;
   }
-  if (min > max || divisor < 1) scanner.fail_here("the symbol before this has no values");
+  if (min > max || divisor < 1)
+    scanner.fail_here("the range of the symbol before this has no values");
   return Expr::symbol(name, {min, max}, divisor);
 }
 
@@ -481,7 +483,7 @@ MeshAxis parse_mesh_axis(Scanner& scanner) {
   scanner.expect(":");
   const int64_t size = scanner.expect_integer();
   if (size < 1 || size > kMostDevices)
-    scanner.fail_here(format("an axis of a mesh has 1 to {} devices", kMostDevices));
+    scanner.fail_here(format("an axis of a mesh must have 1 to {} devices", kMostDevices));
   return {std::string(name), size};
 }
 

@@ -345,7 +345,9 @@ class ReferenceEvaluator {
     if (!all_known(*operands_[0]))
       for (Uncertain& e : result_.elements) e = Uncertain::guess(e.bits);
   }
-  void operator()(const InputOp&) { BRAZE_CHECK(false, "an input is given"); }
+  void operator()(const InputOp&) {
+    BRAZE_CHECK(false, "an input has no operands to compute from");
+  }
   void operator()(const CollectiveOp&) { fail_needs_mesh(node_); }
   void operator()(const AxisIndexOp&) { fail_needs_mesh(node_); }
   void operator()(const ConstantOp& op) { result_ = exactly(*op.value); }

@@ -26,7 +26,8 @@ class ShardBuilder {
         devices_(static_cast<size_t>(device_count(mesh))),
         values_(devices_, std::vector<NodeId>(graph.size())) {
     for (const MeshAxis& axis : graph.mesh_axes())
-      BRAZE_CHECK(std::ranges::find(mesh, axis) != mesh.end(), "the mesh has the graph's axes");
+      BRAZE_CHECK(std::ranges::find(mesh, axis) != mesh.end(),
+                  "the mesh does not have the axes of the graph");
     all_.graph = Graph(graph.name());
   }
 

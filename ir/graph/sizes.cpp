@@ -13,8 +13,9 @@ std::string shape_text(std::span<const int64_t> dims) {
 }
 
 [[noreturn]] void reject(const GivenShape& shape, const std::string& why) {
-  fail(codes::kBadInputs, fmt::format("input '{}' is declared {} and was given {}: {}", shape.name,
-                                      shape.declared->to_string(), shape_text(shape.given), why));
+  fail(codes::kBadInputs,
+       fmt::format("input '{}' is declared as {}, but {} was given: {}", shape.name,
+                   shape.declared->to_string(), shape_text(shape.given), why));
 }
 
 std::string range_text(const Expr& symbol) {
@@ -73,11 +74,12 @@ bool solve_some(std::span<const GivenShape> shapes, Sizes& sizes) {
 void check_symbol(std::span<const GivenShape> shapes, const Expr& symbol, const Sizes& sizes) {
   const std::string& name = symbol.symbol_name();
   if (!sizes.has(name))
-    fail(codes::kBadInputs, fmt::format("the shapes of the inputs do not determine size {}", name));
+    fail(codes::kBadInputs,
+         fmt::format("the shapes of the inputs do not determine the size {}", name));
   const int64_t value = sizes(name);
   if (symbol.range().contains(value) && value % std::max<int64_t>(symbol.divisor(), 1) == 0) return;
   const std::string why =
-      fmt::format("{} = {}, but {} is {}", name, value, name, range_text(symbol));
+      fmt::format("{} = {}, but {} must be {}", name, value, name, range_text(symbol));
   for (const GivenShape& shape : shapes)
     for (const Expr& dim : shape.declared->dims())
       if (dim.uses(name)) reject(shape, why);
@@ -125,7 +127,7 @@ std::vector<int64_t> Sizes::operator()(const Shape& shape) const {
 Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbols) {
   for (const GivenShape& shape : shapes)
     if (shape.given.size() != shape.declared->rank())
-      reject(shape, fmt::format("rank {} is needed", shape.declared->rank()));
+      reject(shape, fmt::format("its rank must be {}", shape.declared->rank()));
   Sizes sizes;
   while (solve_some(shapes, sizes)) {
   }
@@ -136,14 +138,14 @@ Sizes bind_sizes(std::span<const GivenShape> shapes, std::span<const Expr> symbo
 
 Sizes check_inputs(const Graph& graph, std::span<const HostTensor> inputs) {
   if (inputs.size() != graph.inputs().size())
-    fail(codes::kBadInputs, fmt::format("graph '{}' has {} inputs and was given {}", graph.name(),
+    fail(codes::kBadInputs, fmt::format("graph '{}' has {} inputs, but {} were given", graph.name(),
                                         graph.inputs().size(), inputs.size()));
   std::vector<GivenShape> shapes;
   for (size_t i = 0; i < inputs.size(); ++i) {
     const Node& node = graph[graph.inputs()[i]];
     const std::string& name = node.as<InputOp>()->name;
     if (inputs[i].dtype() != node.type.dtype)
-      fail(codes::kBadInputs, fmt::format("input '{}' is {} and was given {} elements", name,
+      fail(codes::kBadInputs, fmt::format("input '{}' is {}, but {} elements were given", name,
                                           node.type.to_string(), braze::name(inputs[i].dtype())));
     shapes.push_back({name, &node.type.shape, inputs[i].shape()});
   }
@@ -172,7 +174,7 @@ void check_determined(std::string_view function, std::span<const Shape* const> i
                       std::span<const Expr> symbols) {
   if (const auto symbol = undetermined_symbol(inputs, symbols))
     fail(codes::kUndeterminedSize,
-         fmt::format("no input of @{} has the extent {}, so that no call determines it", function,
+         fmt::format("no input of @{} has the extent {}, so no call can determine it", function,
                      symbol->symbol_name()),
          {.location = {},
           .node = std::string(function),

@@ -15,10 +15,10 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kBadInputs{"bad-inputs", ErrorKind::InvalidArgument,
-                                 "The inputs of a call do not fit the graph's."};
+                                 "The inputs of a call do not fit the inputs of the graph."};
 inline constexpr Code kUndeterminedSize{
     "undetermined-size", ErrorKind::InvalidArgument,
-    "A size that outputs need is in no input's shape, so that no call could determine it."};
+    "The outputs need a size that is in no input's shape, so no call could determine it."};
 }  // namespace codes
 
 /// A value for every size symbol.

@@ -59,8 +59,8 @@ class Verifier {
       const TensorType expected = infer_type(node.op, types, node.type, node.location);
       if (expected != node.type)
         report(codes::kWrongType,
-               fmt::format("the type is {}, but the op gives {}", node.type.to_string(),
-                           expected.to_string()),
+               fmt::format("the type is {}, but the result of the op has the type {}",
+                           node.type.to_string(), expected.to_string()),
                id);
     } catch (const Error& error) {
       report(error.code(), error.message(), id);
@@ -73,11 +73,12 @@ class Verifier {
       if (!is_new &&
           (known->second.range() != expr.range() || known->second.divisor() != expr.divisor()))
         report(codes::kSymbolConflict,
-               fmt::format("the symbol {} has another range than before", expr.symbol_name()), id);
+               fmt::format("the symbol {} occurs with two different ranges", expr.symbol_name()),
+               id);
       if (is_new && is_reserved_symbol(expr.symbol_name()))
         report(
             codes::kReservedSymbol,
-            fmt::format("{} has a meaning of its own and cannot name a size", expr.symbol_name()),
+            fmt::format("{} is a word of the language and cannot name a size", expr.symbol_name()),
             id);
     }
     for (const Expr& operand : expr.operands()) check_symbols(operand, id);
@@ -89,7 +90,8 @@ class Verifier {
       const std::string& name = graph_[id].as<InputOp>()->name;
       if (name.empty()) report(codes::kBadInput, "an input has no name", id);
       if (!names.insert(name).second)
-        report(codes::kBadInput, fmt::format("there are two inputs called {}", quote(name)), id);
+        report(codes::kBadInput, fmt::format("there are two inputs with the name {}", quote(name)),
+               id);
     }
   }
 
@@ -105,10 +107,10 @@ class Verifier {
       for (const MeshAxis& axis : named) {
         if (sizes.emplace(axis.name, axis.size).first->second != axis.size)
           report(codes::kMeshConflict,
-                 fmt::format("the axis {} of the mesh has another size than before", axis.name),
+                 fmt::format("the axis {} of the mesh occurs with two different sizes", axis.name),
                  NodeId(i));
         if (!here.insert(axis.name).second)
-          report(codes::kMeshConflict, fmt::format("varies over the axis {} twice", axis.name),
+          report(codes::kMeshConflict, fmt::format("the axis {} is named twice", axis.name),
                  NodeId(i));
       }
     }
@@ -120,9 +122,10 @@ class Verifier {
     for (const GraphOutput& output : graph_.outputs()) {
       if (!output.name.empty() && !names.insert(output.name).second)
         report(codes::kBadOutput,
-               fmt::format("there are two outputs called {}", quote(output.name)), output.node);
+               fmt::format("there are two outputs with the name {}", quote(output.name)),
+               output.node);
       if (output.node.index >= graph_.size()) {
-        report(codes::kBadOutput, "an output is no node of the graph", output.node);
+        report(codes::kBadOutput, "an output is not a node of the graph", output.node);
         continue;
       }
       if (!output.updates) continue;

@@ -50,7 +50,7 @@ Expr::Expr(int64_t value) {
 Expr::Expr(std::shared_ptr<const Node> node) : node_(std::move(node)) {}
 
 Expr Expr::symbol(std::string_view name, Interval range, int64_t divisor) {
-  BRAZE_CHECK(divisor > 0, "the divisor of a symbol is positive");
+  BRAZE_CHECK(divisor > 0, "the divisor of a symbol must be positive");
   Node n;
   n.kind = Kind::Symbol;
   n.name = name;
@@ -60,7 +60,7 @@ Expr Expr::symbol(std::string_view name, Interval range, int64_t divisor) {
 }
 
 Expr Expr::index(std::string_view name, const Expr& extent, int64_t divisor) {
-  BRAZE_CHECK(divisor > 0, "the divisor of a symbol is positive");
+  BRAZE_CHECK(divisor > 0, "the divisor of a symbol must be positive");
   const int64_t most = node(extent).range.max;
   Node n;
   n.kind = Kind::Symbol;
@@ -83,7 +83,8 @@ std::optional<int64_t> Expr::as_constant() const {
 }
 
 const std::string& Expr::symbol_name() const {
-  BRAZE_CHECK(node_->kind == Kind::Symbol, "only a symbol has a name");
+  BRAZE_CHECK(node_->kind == Kind::Symbol,
+              "this index expression is not a symbol, so it has no name");
   return node_->name;
 }
 
@@ -118,7 +119,7 @@ bool Expr::uses(std::string_view symbol) const {
 }
 
 int64_t Expr::evaluate(const std::function<int64_t(std::string_view)>& lookup) const {
-  constexpr const char* kOverflow = "the value of an index expression does not fit 64 bits";
+  constexpr const char* kOverflow = "the value of an index expression does not fit in 64 bits";
   const Node& n = *node_;
   const auto operand = [&](size_t i) { return n.operands[i].evaluate(lookup); };
   switch (n.kind) {

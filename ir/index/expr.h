@@ -33,11 +33,12 @@ class Scanner;
 
 namespace codes {
 inline constexpr Code kIndexOverflow{"index-overflow", ErrorKind::InvalidArgument,
-                                     "A constant of an index expression does not fit 64 bits."};
+                                     "A constant of an index expression does not fit in 64 bits."};
 inline constexpr Code kIndexDivisor{"index-divisor", ErrorKind::InvalidArgument,
                                     "An index expression divides by a number below 1."};
-inline constexpr Code kIndexTooLarge{"index-too-large", ErrorKind::ResourceExhausted,
-                                     "An index expression has too many terms or is too deep."};
+inline constexpr Code kIndexTooLarge{
+    "index-too-large", ErrorKind::ResourceExhausted,
+    "An index expression has too many terms or is nested too deeply."};
 }  // namespace codes
 
 /// The integers from `min` to `max`, both included. Saturates at the limits of int64_t, which then

@@ -158,14 +158,14 @@ class Parser {
       if (name == "ceildiv") return ceildiv(operands[0], operands[1]);
       if (name == "mod") return mod(operands[0], operands[1]);
     }
-    scanner_.fail_here(fmt::format("no function \"{}\" of {} index expressions", name.substr(0, 60),
-                                   operands.size()));
+    scanner_.fail_here(fmt::format("there is no function \"{}\" of {} index expressions",
+                                   name.substr(0, 60), operands.size()));
   }
 
   template <class F>
   Expr nested(F&& parse) {
     constexpr int kMaxDepth = 200;
-    if (++depth_ > kMaxDepth) scanner_.fail_here("the index expression is nested too deep");
+    if (++depth_ > kMaxDepth) scanner_.fail_here("the index expression is nested too deeply");
     Expr value = parse();
     --depth_;
     return value;

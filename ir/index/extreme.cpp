@@ -14,7 +14,7 @@ using Node = Expr::Node;
 
 /// min if `sign` is 1, max if -1: the alternative for which sign * value is least.
 Expr extreme(std::vector<Expr> alternatives, int sign) {
-  BRAZE_CHECK(!alternatives.empty(), "min and max need an alternative");
+  BRAZE_CHECK(!alternatives.empty(), "min and max need at least one operand");
   const Kind kind = sign > 0 ? Kind::Min : Kind::Max;
   std::vector<Expr> all;
   for (Expr& e : alternatives) {

@@ -23,7 +23,7 @@ constexpr uint16_t kMaxDepth = 400;
 }  // namespace
 
 void fail_overflow() {
-  fail(codes::kIndexOverflow, "a constant of the index expression does not fit 64 bits");
+  fail(codes::kIndexOverflow, "a constant of the index expression does not fit in 64 bits");
 }
 
 void fail_too_large() { fail(codes::kIndexTooLarge, "the index expression has too many terms"); }

@@ -84,22 +84,27 @@ class GpuRules {
     const Memory& memory = code_[map.memory];
     const auto size = static_cast<int64_t>(size_of(map.dtype));
     expect(memory.space == MemorySpace::Parameter && memory.dtype == map.dtype, "G7",
-           wrong(fmt::format("%{} is no parameter of its dtype", memory.name)));
+           wrong(fmt::format("%{} is not a parameter of the map's dtype", memory.name)));
     expect(!map.box.empty() && map.box.size() == map.extents.size() && map.box.size() <= 5, "G7",
-           wrong("a rank from 1 to 5, the same for extents and box"));
+           wrong("it needs a box of 1 to 5 axes, and as many extents"));
     if (map.box.empty() || map.box.size() != map.extents.size()) return;
     for (const int64_t extent : map.box)
-      expect(extent >= 1 && extent <= 256, "G7", wrong(fmt::format("a box extent of {}", extent)));
+      expect(extent >= 1 && extent <= 256, "G7",
+             wrong(fmt::format("the box extent {} is not from 1 to 256", extent)));
     if (!findings_.empty()) return;
     const int64_t inner = map.box.back() * size;
-    expect(is_swizzle(map.swizzle), "G7", wrong(fmt::format("a swizzle of {}", map.swizzle)));
+    expect(is_swizzle(map.swizzle), "G7",
+           wrong(fmt::format("the swizzle {} is not 0, 32, 64 or 128", map.swizzle)));
     expect(inner % 16 == 0 && (map.swizzle == 0 || inner <= map.swizzle), "G7",
-           wrong(fmt::format("{} bytes of the innermost box extent", inner)));
+           wrong(fmt::format("the innermost box extent has {} bytes, which must be a multiple of "
+                             "16 and not more than the swizzle",
+                             inner)));
     Expr stride = size;
     for (size_t axis = map.extents.size(); axis-- > 1;) {
       stride *= map.extents[axis];
       expect(stride.is_multiple_of(16), "G7",
-             wrong(fmt::format("the byte stride {} is no multiple of 16", stride.to_string())));
+             wrong(fmt::format("the byte stride {} cannot be proven to be a multiple of 16",
+                               stride.to_string())));
     }
   }
 
@@ -111,14 +116,16 @@ class GpuRules {
     const int64_t given = std::min(kRegisterFile / phase.block / 8 * 8, kMostRegisters);
     registers_ = phase.registers > 0 ? phase.registers : given;
     expect(phase.block % kWarp == 0, "G5",
-           fmt::format("{} threads are no whole warps", phase.block));
+           fmt::format("{} threads are not a multiple of the 32 of a warp", phase.block));
     expect(phase.cluster.empty() || target_.cluster_blocks > 1, "G1",
            fmt::format("{} has no clusters", code_.target));
     expect(phase.shared_bytes >= 0 && phase.shared_bytes <= target_.l1_bytes, "G2",
-           fmt::format("{} bytes of shared memory; a block of {} has {}", phase.shared_bytes,
-                       code_.target, target_.l1_bytes));
+           fmt::format("the phase uses {} bytes of shared memory, but a block of {} has only {}",
+                       phase.shared_bytes, code_.target, target_.l1_bytes));
     expect(phase.registers <= kMostRegisters && phase.registers * phase.block <= kRegisterFile,
-           "G3", fmt::format("{} registers for {} threads", phase.registers, phase.block));
+           "G3",
+           fmt::format("{} registers for each of {} threads are more than the machine has",
+                       phase.registers, phase.block));
     active_.assign(static_cast<size_t>(phase.block), 1);
     barrier_threads_.clear();
     initialised_.clear();
@@ -136,9 +143,9 @@ class GpuRules {
       const Statement& s = region.statements[i];
       statement_ = &s;
       if (s.as<RoleOp>())
-        expect(depth == 0, "G3", "a role stands at the top of a phase");
+        expect(depth == 0, "G3", "a role must stand at the top of a phase");
       else
-        expect(depth > 0 || roles_.empty(), "G3", "roles stand last in the phase");
+        expect(depth > 0 || roles_.empty(), "G3", "no statement can follow the roles of a phase");
       check(s, depth);
     }
     lets_ = lets;
@@ -185,20 +192,20 @@ class GpuRules {
   }
 
   void check_access(MemoryId memory, const std::optional<Expr>& rank) {
-    expect(!code_[memory].mbarrier, "G1", "an mbarrier is no memory to load or store");
+    expect(!code_[memory].mbarrier, "G1", "an mbarrier cannot be loaded or stored");
     if (rank) check_rank(memory, *rank);
   }
   // The kernels of plain programs, which have no roles, leave it to the code generators to cut.
   void check_vector(const ValueType& type) {
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
-    expect(
-        roles_.empty() || bytes <= kMostVectorBytes, "G1",
-        fmt::format("an access of {} bytes; a thread moves {} at once", bytes, kMostVectorBytes));
+    expect(roles_.empty() || bytes <= kMostVectorBytes, "G1",
+           fmt::format("the access has {} bytes, but a thread moves at most {} at once", bytes,
+                       kMostVectorBytes));
   }
   void check_rank(MemoryId memory, const Expr& rank) {
     expect(code_[memory].space == MemorySpace::Shared, "G1",
-           fmt::format("%{} is not shared: other blocks have none", code_[memory].name));
-    expect(!phase_->cluster.empty(), "G1", "there is no cluster and so no other block");
+           fmt::format("%{} is not shared memory, so no other block has it", code_[memory].name));
+    expect(!phase_->cluster.empty(), "G1", "the phase has no cluster, so there is no other block");
     const Interval range = plain(rank).range();
     expect(range.max >= 0 && range.min < phase_->cluster_size, "G1",
            fmt::format("the cluster has no block {}", rank.to_string()));
@@ -217,10 +224,10 @@ class GpuRules {
     if (memory.space != MemorySpace::Shared) return;
     const int64_t begin = memory.scratch_offset, end = begin + bytes_of(memory);
     expect(begin >= 0 && end <= phase_->shared_bytes, "G2",
-           fmt::format("%{} ends at byte {}, the block has {}", memory.name, end,
+           fmt::format("%{} ends at byte {}, but the block has only {} bytes", memory.name, end,
                        phase_->shared_bytes));
     expect(begin % static_cast<int64_t>(size_of(memory.dtype)) == 0, "G2",
-           fmt::format("%{} at {} is not aligned", memory.name, begin));
+           fmt::format("%{} at byte {} is not aligned to its dtype", memory.name, begin));
     for (const SharedRange& other : shared_)
       expect(end <= other.begin || other.end <= begin, "G2",
              fmt::format("%{} overlaps %{}", memory.name, other.name));
@@ -243,17 +250,18 @@ class GpuRules {
   void check_role(const RoleOp& role, size_t depth) {
     const int64_t warps = phase_->block / kWarp;
     expect(role.end <= warps, "G3",
-           fmt::format("warps {} to {} of {}", role.begin, role.end, warps));
+           fmt::format("the role takes warps {} to {}, but the block has only {}", role.begin,
+                       role.end, warps));
     for (const RoleOp* other : roles_)
       expect(role.end <= other->begin || other->end <= role.begin, "G3",
-             fmt::format("{} shares warps with {}", role.name, other->name));
+             fmt::format("the role {} shares warps with the role {}", role.name, other->name));
     if (role.registers > 0) {
       expect(capability_ >= 90, "G1",
-             fmt::format("registers do not move between the roles of {}", code_.target));
+             fmt::format("{} cannot move registers between roles", code_.target));
       expect(role.begin % 4 == 0 && role.end % 4 == 0, "G3",
-             "a role with registers has whole groups of 4 warps");
+             "a role that states its registers must take whole groups of 4 warps");
       expect(role.registers % 8 == 0 && role.registers >= 24 && role.registers <= 256, "G3",
-             fmt::format("{} registers: a multiple of 8 from 24 to 256", role.registers));
+             fmt::format("{} registers are not a multiple of 8 from 24 to 256", role.registers));
     }
     roles_.push_back(&role);
     const auto before = active_;
@@ -282,7 +290,7 @@ class GpuRules {
     asked += registers_ * (phase_->block - threads);
     const int64_t given = registers_ * phase_->block;
     expect(asked <= given, "G3",
-           fmt::format("the roles ask for {} registers, the launch gives {}", asked, given));
+           fmt::format("the roles ask for {} registers, but the launch has only {}", asked, given));
   }
 
   // --- G4
@@ -319,9 +327,11 @@ class GpuRules {
                  end = active_.begin() + std::min(first + together, phase_->block);
       const auto here = std::count(begin, end, 1);
       if (here == 0 || (here == end - begin && here == together)) continue;
-      expect(false, "G4",
-             fmt::format("only {} threads of the {} from {} reach this", here,
-                         meeting == Meeting::Warp ? "warp" : "group", first));
+      expect(
+          false, "G4",
+          fmt::format(
+              "only {} threads of the {} that begins at thread {} reach this statement; all must",
+              here, meeting == Meeting::Warp ? "warp" : "group", first));
       return;
     }
   }
@@ -336,13 +346,13 @@ class GpuRules {
   void check_instruction(const InstructionOp& op, const Statement& s) {
     const InstructionInfo& row = info(op.instruction);
     expect(row.capability <= capability_, "G1",
-           fmt::format("{} has no {}", code_.target, row.text));
+           fmt::format("{} does not have the instruction {}", code_.target, row.text));
     check_meeting(row.meeting);
     const Letters letters{row.operands};
     const bool many = row.operands.ends_with('V');
     const bool complete = many ? op.operands.size() >= row.operands.size()
                                : op.operands.size() == row.operands.size();
-    expect(complete, "G1", fmt::format("{} has {} operands", row.text, row.operands.size()));
+    expect(complete, "G1", fmt::format("{} takes {} operands", row.text, row.operands.size()));
     if (!complete) return;
     const size_t before = findings_.size();
     for (size_t i = 0; i < op.operands.size(); ++i) check_operand(letters[i], op.operands[i]);
@@ -363,21 +373,22 @@ class GpuRules {
     const auto* value = std::get_if<ValueOperand>(&operand);
     const auto* e = std::get_if<Expr>(&operand);
     const auto* map = std::get_if<MapPlace>(&operand);
-    if (value && value->is_literal()) return expect(false, "G1", "an operand must be a value");
+    if (value && value->is_literal())
+      return expect(false, "G1", "an operand must be a value, not a literal");
     switch (letter) {
       case 'i':
-        return expect(e, "G1", "an integer is expected");
+        return expect(e, "G1", "an operand must be an integer expression");
       case '#':
-        return expect(e && is_constant(*e), "G1", "a constant is expected");
+        return expect(e && is_constant(*e), "G1", "an operand must be a constant");
       case 'v':
       case 'V':
-        return expect(value, "G1", "a value is expected");
+        return expect(value, "G1", "an operand must be a value");
       case 't':
       case 'T': {
-        expect(map, "G1", "a tensor map is expected");
+        expect(map, "G1", "an operand must be a tensor map");
         if (!map || letter == 'T') return;
         return expect(map->at.size() == code_[map->map].box.size(), "G1",
-                      "one coordinate for each axis of the map");
+                      "the tensor map needs one coordinate for each axis");
       }
       case 'M':
         if (value) return;
@@ -385,7 +396,7 @@ class GpuRules {
       default:
         break;
     }
-    expect(place, "G1", "a place is expected");
+    expect(place, "G1", "an operand must be a place in memory");
     if (place) check_place(letter, *place);
   }
 
@@ -395,26 +406,27 @@ class GpuRules {
         memory.space == MemorySpace::Parameter || memory.space == MemorySpace::Workspace;
     const bool remote = letter == 'q' || letter == 'n';
     const bool matrix = letter == 'M' || letter == 'B';
-    expect(!place.rank || remote, "G1", "this place is in the block's own memory");
+    expect(!place.rank || remote, "G1", "this operand must be in the block's own memory");
     if (place.rank && remote) check_rank(place.memory, *place.rank);
     if (letter == 'P')
       return expect(device, "G1", fmt::format("%{} is not in device memory", memory.name));
     const bool barrier = letter == 'm' || letter == 'n';
     expect(memory.space == MemorySpace::Shared && memory.mbarrier == barrier, "G1",
-           fmt::format("%{} is no {}", memory.name, barrier ? "mbarrier" : "shared memory"));
+           fmt::format("%{} is not {}", memory.name, barrier ? "an mbarrier" : "shared memory"));
     const Interval range = plain(place.at).range();
     expect(range.max >= 0 && range.min < std::max<int64_t>(memory.shape[0].range().max, 1), "K7",
-           fmt::format("element {} of %{}, length {}", place.at.to_string(), memory.name,
-                       memory.shape[0].to_string()));
-    expect(place.matrix.has_value() == matrix, "G1", "the layout of a matrix belongs to wgmma");
+           fmt::format("element {} of %{} is outside; the length is {}", place.at.to_string(),
+                       memory.name, memory.shape[0].to_string()));
+    expect(place.matrix.has_value() == matrix, "G1",
+           "an operand of wgmma, and no other, needs the layout of a matrix");
     const auto bytes = static_cast<int64_t>(size_of(memory.dtype));
     expect(!matrix || (place.at * bytes).is_multiple_of(16), "G2",
-           fmt::format("%{}[{}] is not aligned to 16 bytes, as a matrix is", memory.name,
-                       place.at.to_string()));
+           fmt::format("%{}[{}] cannot be proven to be aligned to 16 bytes, which a matrix needs",
+                       memory.name, place.at.to_string()));
     if (matrix && place.matrix)
       expect(is_swizzle(place.matrix->swizzle) &&
                  (place.matrix->k_major || place.matrix->swizzle != 0),
-             "G1", fmt::format("a swizzle of {}", place.matrix->swizzle));
+             "G1", fmt::format("the swizzle {} is not 0, 32, 64 or 128", place.matrix->swizzle));
   }
 
   template <class T>
@@ -426,27 +438,28 @@ class GpuRules {
   }
 
   void expect_value(ValueId v, const ValueType& type) {
-    expect(
-        type_of(v) == type, "G1",
-        fmt::format("%{} is {}, not {}", code_[v].name, type_of(v).to_string(), type.to_string()));
+    expect(type_of(v) == type, "G1",
+           fmt::format("%{} has the type {}, but {} is needed", code_[v].name,
+                       type_of(v).to_string(), type.to_string()));
   }
 
   void check_types(const InstructionOp& op, const Statement& s) {
     const DType fragment_dtype = s.results.empty() ? DType::BF16 : type_of(s.results[0]).dtype;
     const auto types = instruction_types(code_, op, fragment_dtype);
     expect(types.size() == s.results.size(), "G1",
-           fmt::format("{} results, not {}", types.size(), s.results.size()));
+           fmt::format("the instruction has {} results, but {} names are given", types.size(),
+                       s.results.size()));
     for (size_t i = 0; i < std::min(types.size(), s.results.size()); ++i)
       expect_value(s.results[i], types[i]);
     switch (op.instruction) {
       case Instruction::ldmatrix_x4:
       case Instruction::ldmatrix_x4_trans:
-        expect(is_half(fragment_dtype), "G1", "ldmatrix gives 16-bit floats");
+        expect(is_half(fragment_dtype), "G1", "ldmatrix loads 16-bit floats only");
         return;
       case Instruction::stmatrix_x4:
       case Instruction::stmatrix_x4_trans: {
         const DType dtype = type_of(value(op, 1)).dtype;
-        expect(is_half(dtype), "G1", "stmatrix stores 16-bit floats");
+        expect(is_half(dtype), "G1", "stmatrix stores 16-bit floats only");
         return expect_value(value(op, 1), fragment(dtype, 4));
       }
       case Instruction::tma_load:
@@ -458,19 +471,20 @@ class GpuRules {
       case Instruction::cp_async_bulk_load:
         return expect(
             code_[operand<Place>(op, 0).memory].dtype == code_[operand<Place>(op, 1).memory].dtype,
-            "G1", "a copy between two dtypes");
+            "G1", "the source and the target of the copy have different dtypes");
       case Instruction::st_async: {
         const ValueType& type = type_of(value(op, 1));
         const int64_t bytes = type.count() * type.lanes * static_cast<int64_t>(size_of(type.dtype));
         expect(type.dtype == code_[operand<Place>(op, 0).memory].dtype, "G1",
-               "st.async has the dtype of its memory");
+               "the dtype of st.async's value is not that of its memory");
         return expect(bytes == 4 || bytes == 8 || bytes == 16, "G1",
                       fmt::format("st.async stores 4, 8 or 16 bytes, not {}", bytes));
       }
       case Instruction::ex2_approx:
       case Instruction::rcp_approx:
       case Instruction::tanh_approx:
-        return expect(type_of(value(op, 0)).dtype == DType::F32, "G1", "approximations are of f32");
+        return expect(type_of(value(op, 0)).dtype == DType::F32, "G1",
+                      "approximations take f32 only");
       default:
         break;
     }
@@ -485,22 +499,23 @@ class GpuRules {
 
   void check_box(const MapPlace& map, const Place& place) {
     const TensorMap& box = code_[map.map];
-    expect(code_[place.memory].dtype == box.dtype, "G1", "a box has the dtype of its memory");
+    expect(code_[place.memory].dtype == box.dtype, "G1",
+           "the dtype of the tensor map is not that of the memory");
     check_aligned(place, align_of_swizzle(box.swizzle));
   }
 
   void check_wgmma(const InstructionOp& op) {
     const DType dtype = matrix_dtype(op.instruction);
     expect(op.columns >= 8 && op.columns <= 256 && op.columns % 8 == 0, "G1",
-           fmt::format("n = {}: a multiple of 8 up to 256", op.columns));
+           fmt::format("n = {} is not a multiple of 8 from 8 to 256", op.columns));
     expect_value(value(op, 2), {DType::F32, 1, {op.columns / 2}});
     for (size_t i = 0; i < 2; ++i) {
       const auto* place = std::get_if<Place>(&op.operands[i]);
       if (!place) continue;
       expect(code_[place->memory].dtype == dtype, "G1",
-             fmt::format("%{} is no memory of {}", code_[place->memory].name, name(dtype)));
+             fmt::format("the dtype of %{} is not {}", code_[place->memory].name, name(dtype)));
       expect(place->matrix->k_major || dtype != DType::F32, "G1",
-             "tf32 operands have the contracted axis innermost");
+             "tf32 operands must have the contracted axis innermost");
     }
     // G6: registers written by other instructions are ordered by a fence.
     const auto made_by = [&](ValueId v) {
@@ -508,13 +523,14 @@ class GpuRules {
       return found == makers_.end() ? nullptr : found->second;
     };
     const InstructionOp* sum = made_by(value(op, 2));
-    expect(sum && (sum->instruction == Instruction::wgmma_fence || is_wgmma(sum->instruction)),
-           "G6", fmt::format("no wgmma.fence gives the accumulator %{}", code_[value(op, 2)].name));
+    expect(
+        sum && (sum->instruction == Instruction::wgmma_fence || is_wgmma(sum->instruction)), "G6",
+        fmt::format("the accumulator %{} must come from a wgmma.fence", code_[value(op, 2)].name));
     if (const auto* a = std::get_if<ValueOperand>(&op.operands[0])) {
       expect_value(a->value, fragment(dtype, 4));
       const InstructionOp* maker = made_by(a->value);
       expect(maker && maker->instruction == Instruction::wgmma_fence, "G6",
-             fmt::format("no wgmma.fence gives the operand %{}", code_[a->value].name));
+             fmt::format("the operand %{} must come from a wgmma.fence", code_[a->value].name));
     }
   }
 
@@ -532,7 +548,7 @@ class GpuRules {
       case Instruction::mbarrier_init:
         initialised_.insert(operand<Place>(op, 0).memory);
         return expect(constant(1).value_or(0) >= 1, "G1",
-                      "an mbarrier counts at least one arrival");
+                      "the count of an mbarrier must be at least 1");
       case Instruction::mbarrier_expect: {
         const Interval range = plain(operand<Expr>(op, 1)).range();
         expect(range.max >= 1 && range.min <= kMostBytes, "G1",
@@ -543,7 +559,8 @@ class GpuRules {
       case Instruction::bulk_wait:
       case Instruction::bulk_wait_read:
       case Instruction::wgmma_wait:
-        return expect(constant(0).value_or(0) >= 0, "G1", "a number of groups is not negative");
+        return expect(constant(0).value_or(0) >= 0, "G1",
+                      "the number of groups cannot be negative");
       default:
         break;
     }
@@ -556,19 +573,22 @@ class GpuRules {
   void check_barrier(const Expr& id, int64_t threads) {
     const Interval range = id.range();
     expect(range.min >= 0 && range.max <= 15, "G5",
-           fmt::format("barrier {}: there are 0 to 15", id.to_string()));
+           fmt::format("barrier {} does not exist; a block has barriers 0 to 15", id.to_string()));
     expect(threads >= kWarp && threads % kWarp == 0 && threads <= phase_->block, "G5",
-           fmt::format("a barrier of {} threads in a block of {}", threads, phase_->block));
+           fmt::format(
+               "a barrier of {} threads is not possible in a block of {}; it takes whole warps",
+               threads, phase_->block));
     if (range.min < 0 || range.max > 15) return;
     for (int64_t i = range.min; i <= range.max; ++i) {
       const auto [known, added] = barrier_threads_.try_emplace(i, threads);
       expect(known->second == threads, "G5",
-             fmt::format("barrier {} counts {} threads here and {} elsewhere", i, threads,
+             fmt::format("barrier {} counts {} threads here, but {} elsewhere", i, threads,
                          known->second));
     }
-    expect(range.min > 0 || !in_role_, "G3", "barrier 0 is the whole block's: not in a role");
+    expect(range.min > 0 || !in_role_, "G3",
+           "barrier 0 is for the whole block and cannot be used in a role");
     expect(range.max > 0 || threads == phase_->block, "G5",
-           fmt::format("barrier 0 counts the whole block, {} threads", phase_->block));
+           fmt::format("barrier 0 must count the whole block, {} threads", phase_->block));
   }
 
   // --- G6
@@ -594,7 +614,8 @@ class GpuRules {
   }
   void settled(ValueId v) {
     expect(!flight_.contains(v), "G6",
-           fmt::format("%{} is in flight: a wgmma.wait gives it", code_[v].name));
+           fmt::format("%{} is still in flight; use the result of a wgmma.wait instead",
+                       code_[v].name));
   }
 
   // --- G9
@@ -622,7 +643,8 @@ class GpuRules {
         {&codes::kRegisterBudget,
          {},
          "@" + code_.name,
-         fmt::format("G9: values take up to {} registers, a thread has {}", most, budget)});
+         fmt::format("G9: the values of a thread take up to {} registers, but it has only {}", most,
+                     budget)});
   }
   void number(const Region& region, int64_t& now,
               std::map<ValueId, std::pair<int64_t, int64_t>>& lives) {

@@ -194,7 +194,8 @@ void Simulator::Engine::check_operands(const std::vector<ValueId>& reads,
   for (const ValueId v : reads) {
     if (warp.flight[v.index] != 0)
       report(codes::kUndefinedValue,
-             fmt::format("%{} is still in flight: no wgmma.wait has given it", code_[v].name),
+             fmt::format("%{} is still in flight, because no wgmma.wait has waited for it",
+                         code_[v].name),
              &warp);
     if (warp.undefined[v.index] == 0) continue;
     for (const ValueId result : passes_on) warp.undefined[result.index] = 1;
@@ -636,14 +637,16 @@ bool Simulator::Engine::bind(std::span<const std::span<std::byte>> memories,
   };
   const size_t sizes = code_.symbols.size();
   if (scalars.size() != sizes + code_.scalar_parameters.size())
-    return bad(fmt::format("{} scalars instead of {}", scalars.size(),
+    return bad(fmt::format("the launch passes {} scalars, but the kernel takes {}", scalars.size(),
                            sizes + code_.scalar_parameters.size()));
   symbols_.assign(slot_uniform_.size(), Lanes{});
   for (size_t i = 0; i < sizes; ++i) {
     const Expr& symbol = code_.symbols[i];
     symbols_[i].fill(scalars[i]);
     if (!symbol.range().contains(scalars[i]) || scalars[i] % symbol.divisor() != 0)
-      return bad(fmt::format("{} = {} is outside of its range", symbol.symbol_name(), scalars[i]));
+      return bad(fmt::format(
+          "{} = {} is not in the range of this symbol, or not a multiple of its divisor",
+          symbol.symbol_name(), scalars[i]));
   }
   scalar_bits_.clear();
   for (size_t i = 0; i < code_.scalar_parameters.size(); ++i) {
@@ -664,10 +667,11 @@ bool Simulator::Engine::bind(std::span<const std::span<std::byte>> memories,
     if (given < memories.size()) {
       const std::span<std::byte> bound = memories[given++];
       if (bound.size() < bytes)
-        return bad(fmt::format("%{} has {} bytes, needs {}", memory.name, bound.size(), bytes));
+        return bad(fmt::format("the memory for %{} has {} bytes, but {} are needed", memory.name,
+                               bound.size(), bytes));
       state.data = bound.data();
     } else if (memory.space == MemorySpace::Parameter) {
-      return bad(fmt::format("no memory for %{}", memory.name));
+      return bad(fmt::format("the launch passes no memory for %{}", memory.name));
     } else {
       state.own.assign((bytes + 7) / 8 + 8, 0);
       const auto address = reinterpret_cast<uintptr_t>(state.own.data());
@@ -685,7 +689,8 @@ bool Simulator::Engine::bind(std::span<const std::span<std::byte>> memories,
     state.log.clear();
   }
   if (given != memories.size())
-    return bad(fmt::format("{} memories instead of {}", memories.size(), given));
+    return bad(fmt::format("the launch passes {} pieces of memory, but the kernel takes {}",
+                           memories.size(), given));
   return true;
 }
 
@@ -815,7 +820,10 @@ bool Simulator::Engine::run_warp(Warp& warp, const std::vector<Step>& steps) {
     if (status != Status::Jumped) ++warp.at;
     if (status == Status::Yielded) return false;
     if (++warp.statements > kMostStatements) {
-      report(codes::kEndless, fmt::format("more than {} statements", kMostStatements), &warp);
+      report(codes::kEndless,
+             fmt::format("the warp ran more than {} statements, so its loop probably never ends",
+                         kMostStatements),
+             &warp);
       stopped_ = true;
       return true;
     }
@@ -833,7 +841,7 @@ void Simulator::Engine::report_deadlock(const std::vector<Step>& steps) {
       if (warp.done || told == 4) continue;
       step_ = &steps[warp.at];
       const size_t before = findings_.size();
-      report(codes::kDeadlock, "nothing that this waits for can happen any more", &warp);
+      report(codes::kDeadlock, "what this statement waits for can no longer happen", &warp);
       told += findings_.size() > before;
     }
   for (const Block& block : blocks_)
@@ -841,9 +849,10 @@ void Simulator::Engine::report_deadlock(const std::vector<Step>& steps) {
       if (barrier.bytes != 0 && barrier.pending == 0) {
         step_ = nullptr;
         report(codes::kMbarrierBytes,
-               fmt::format("{} of block {} has {} bytes too many or too few in phase {}: {}",
-                           barrier.name, block.rank, std::abs(barrier.bytes), barrier.phase,
-                           barrier.bytes > 0 ? "not all copies came" : "more came than expected"));
+               fmt::format("{} of block {} is wrong by {} bytes in phase {}: {}", barrier.name,
+                           block.rank, std::abs(barrier.bytes), barrier.phase,
+                           barrier.bytes > 0 ? "fewer bytes came than were expected"
+                                             : "more bytes came than were expected"));
       }
 }
 
@@ -859,8 +868,8 @@ void Simulator::Engine::check_remote_accesses(const Block& block) {
     const auto& readers = block.log.readers(i);
     if (safe(block.log.writer(i)) && std::all_of(readers.begin(), readers.end(), safe)) continue;
     report(codes::kPendingCopies,
-           fmt::format("kernel @{}: block {} may end while another still uses {}", code_.name,
-                       block.rank, shared_text(static_cast<int64_t>(i * granule_))));
+           fmt::format("kernel @{}: block {} may end while another block still uses its {}",
+                       code_.name, block.rank, shared_text(static_cast<int64_t>(i * granule_))));
     return;
   }
 }
@@ -872,22 +881,23 @@ void Simulator::Engine::finish_cluster() {
     for (const auto& [byte, barrier] : block.mbarriers) {
       if (barrier.bytes != 0)
         report(codes::kMbarrierBytes,
-               fmt::format("kernel @{}: {} ends with {} bytes {}", code_.name, barrier.name,
+               fmt::format("kernel @{}: at the end, {} has {} bytes {}", code_.name, barrier.name,
                            std::abs(barrier.bytes),
                            barrier.bytes > 0 ? "that never came" : "that nobody expected"));
       if (barrier.pending != barrier.count && barrier.bytes == 0)
-        report(codes::kMbarrierMisuse,
-               fmt::format("kernel @{}: {} ends with {} of {} arrivals of a phase", code_.name,
-                           barrier.name, barrier.count - barrier.pending, barrier.count));
+        report(
+            codes::kMbarrierMisuse,
+            fmt::format("kernel @{}: at the end, {} has {} of the {} arrivals of a phase",
+                        code_.name, barrier.name, barrier.count - barrier.pending, barrier.count));
       if (barrier.copied > barrier.waited)
         report(codes::kPendingCopies,
-               fmt::format("kernel @{}: nobody waits for the last copies that complete on {}",
+               fmt::format("kernel @{}: no thread waits for the last copies that complete on {}",
                            code_.name, barrier.name));
     }
     for (const WarpGroup& group : block.groups)
       if (group.open || group.waited < group.committed)
         report(codes::kPendingCopies,
-               fmt::format("kernel @{}: a wgmma still runs at the end", code_.name));
+               fmt::format("kernel @{}: a wgmma is still running at the end", code_.name));
     for (const Warp& warp : block.warps) {
       if (warp.at_cluster)
         report(codes::kBarrierMisuse,
@@ -898,7 +908,7 @@ void Simulator::Engine::finish_cluster() {
                                        [](const auto& group) { return !group.empty(); });
         if (loads || copies.bulk_open || copies.bulk_read < copies.bulk_committed)
           report(codes::kPendingCopies,
-                 fmt::format("kernel @{}: thread {} ends while its copies use shared memory",
+                 fmt::format("kernel @{}: thread {} ends while its copies still use shared memory",
                              code_.name, warp.index * kWarpLanes + lane));
       }
     }
@@ -914,7 +924,7 @@ void Simulator::Engine::check_outputs() {
     if (missing == 0) continue;
     seen_.erase({nullptr, codes::kNotWritten.name});
     report(codes::kNotWritten,
-           fmt::format("kernel @{}: {} elements of the output %{} are not written, first {}",
+           fmt::format("kernel @{} does not write {} elements of the output %{}; the first is {}",
                        code_.name, missing, memory.name,
                        std::find(written.begin(), written.end(), 0) - written.begin()));
   }

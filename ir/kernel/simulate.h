@@ -21,24 +21,28 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kThreadRace{"thread-race", ErrorKind::Device,
-                                  "Two accesses of one place, one a store, are not ordered."};
-inline constexpr Code kNoProxyFence{
-    "no-proxy-fence", ErrorKind::Device,
-    "An asynchronous copy or wgmma reads what was stored without fence.proxy.async."};
-inline constexpr Code kDivergence{"divergence", ErrorKind::Device,
-                                  "An instruction of a warp or group lacks some of its threads."};
+inline constexpr Code kThreadRace{
+    "thread-race", ErrorKind::Device,
+    "Two accesses of one element, of which at least one is a store, are not ordered."};
+inline constexpr Code kNoProxyFence{"no-proxy-fence", ErrorKind::Device,
+                                    "An asynchronous copy or wgmma reads what a thread stored "
+                                    "without a fence.proxy.async between."};
+inline constexpr Code kDivergence{
+    "divergence", ErrorKind::Device,
+    "Some threads of a warp or group do not execute an instruction that all must execute."};
 inline constexpr Code kBarrierMisuse{"barrier-misuse", ErrorKind::Device,
                                      "A named barrier is used with different counts."};
 inline constexpr Code kMbarrierMisuse{"mbarrier-misuse", ErrorKind::Device,
                                       "An mbarrier is used in a way that its state forbids."};
-inline constexpr Code kMbarrierBytes{"mbarrier-bytes", ErrorKind::Device,
-                                     "The bytes that an mbarrier expects are not those it gets."};
+inline constexpr Code kMbarrierBytes{
+    "mbarrier-bytes", ErrorKind::Device,
+    "The number of bytes that an mbarrier expects differs from the number that it gets."};
 inline constexpr Code kUndefinedValue{"undefined-value", ErrorKind::Device,
-                                      "A value is read that is undefined or still in flight."};
+                                      "A value that is read is undefined or still in flight."};
 inline constexpr Code kPendingCopies{"pending-copies", ErrorKind::Device,
                                      "A block ends while something asynchronous uses its memory."};
-inline constexpr Code kDeadlock{"deadlock", ErrorKind::Device, "All warps wait."};
+inline constexpr Code kDeadlock{"deadlock", ErrorKind::Device,
+                                "All warps wait for events that can no longer happen."};
 inline constexpr Code kEndless{"endless", ErrorKind::Device,
                                "A warp runs more statements than the simulator allows."};
 }  // namespace codes

@@ -129,7 +129,7 @@ void Simulator::Engine::advance(Mbarrier& barrier) {
   barrier.pending = barrier.count;
   if (barrier.phase >= barrier.waited + 2)
     report(codes::kMbarrierMisuse,
-           barrier.name + " completes a second phase that nobody has waited for");
+           barrier.name + " completes a second phase before any thread has waited for the first");
 }
 
 void Simulator::Engine::complete_bytes(Mbarrier& barrier, int64_t bytes, Warp& warp, int lane) {
@@ -137,7 +137,9 @@ void Simulator::Engine::complete_bytes(Mbarrier& barrier, int64_t bytes, Warp& w
   barrier.bytes -= bytes;
   if (std::abs(barrier.bytes) > kMostBytes)
     report(codes::kMbarrierBytes,
-           fmt::format("{} is {} bytes away from zero", barrier.name, std::abs(barrier.bytes)),
+           fmt::format(
+               "the bytes of {} are {} away from zero, which is more than an mbarrier can count",
+               barrier.name, std::abs(barrier.bytes)),
            &warp, lane);
   advance(barrier);
 }
@@ -146,7 +148,7 @@ void Simulator::Engine::arrive(Mbarrier& barrier, Warp& warp, uint32_t lanes) {
   const int lane = std::countr_zero(lanes);
   if (barrier.pending == 0) {
     report(codes::kMbarrierMisuse,
-           fmt::format("{} gets more arrivals than the {} of a phase", barrier.name, barrier.count),
+           fmt::format("{} gets more than the {} arrivals of a phase", barrier.name, barrier.count),
            &warp, lane);
     return;
   }
@@ -164,7 +166,7 @@ Mbarrier* Simulator::Engine::mbarrier_at(Operands& operands, size_t operand, War
   const auto thread = static_cast<int>(lane);
   if (element < 0 || element >= length) {
     report(codes::kOutOfBounds,
-           fmt::format("{} is used, its length is {}", place_text(one.memory, element), length),
+           fmt::format("{} is used, but the length is {}", place_text(one.memory, element), length),
            &warp, thread);
     return nullptr;
   }
@@ -173,18 +175,18 @@ Mbarrier* Simulator::Engine::mbarrier_at(Operands& operands, size_t operand, War
   if (!block) return nullptr;
   const auto found = block->mbarriers.find(memory.scratch_offset + 8 * element);
   if (found == block->mbarriers.end()) {
-    report(codes::kMbarrierMisuse, place_text(one.memory, element) + " is used before its init",
-           &warp, thread);
+    report(codes::kMbarrierMisuse,
+           place_text(one.memory, element) + " is used before its mbarrier.init", &warp, thread);
     return nullptr;
   }
   Mbarrier& barrier = found->second;
   const Warp* const self = &warp;
   if (!knows(thread_actor(warp, &self, lane), barrier.init))
     report(codes::kThreadRace,
-           barrier.name + " is used here with nothing that orders it behind its init", &warp,
-           thread);
+           barrier.name + " is used here, and nothing ensures that its mbarrier.init came before",
+           &warp, thread);
   if ((by_others || block != warp.block) && !barrier.fenced)
-    report(codes::kNoProxyFence, barrier.name + " is used with no fence.mbarrier_init", &warp,
+    report(codes::kNoProxyFence, barrier.name + " is used without a fence.mbarrier_init", &warp,
            thread);
   return &barrier;
 }
@@ -238,7 +240,9 @@ void Simulator::Engine::copy_box(const TensorMap& map, const std::vector<int64_t
           continue;
         }
         if (element >= length) {
-          report(codes::kOutOfBounds, place_text(map.memory, element) + " is copied", &warp, lane);
+          report(codes::kOutOfBounds,
+                 place_text(map.memory, element) + " is copied, but is outside of the tensor",
+                 &warp, lane);
           continue;
         }
         touch_device(map.memory, element, device, !load, warp, lane);
@@ -256,7 +260,7 @@ Status Simulator::Engine::group_meets(Warp& warp,
   WarpGroup& group = warp.block->groups[warp.index / kGroupWarps];
   if (warp.stage != 0) return group.meetings == warp.meeting ? Status::Blocked : Status::Next;
   if (group.at && group.at != step_) {
-    report(codes::kDivergence, "the warps of a group are at different statements", &warp);
+    report(codes::kDivergence, "the warps of a group execute different statements here", &warp);
     stopped_ = true;
     return Status::Blocked;
   }
@@ -292,13 +296,13 @@ struct InstructionTable {
   static NamedBarrier* join_barrier(Engine& e, Operands& o, Warp& w) {
     const int64_t id = o.integer(0, w, first_lane(w)), threads = o.constant(1, w);
     if (id < 0 || id >= static_cast<int64_t>(kNamedBarriers)) {
-      e.report(codes::kBarrierMisuse, fmt::format("there is no barrier {}", id), &w);
+      e.report(codes::kBarrierMisuse, fmt::format("the block has no barrier {}", id), &w);
       return nullptr;
     }
     NamedBarrier& barrier = w.block->barriers[static_cast<size_t>(id)];
     if (barrier.threads != 0 && barrier.threads != threads)
       e.report(codes::kBarrierMisuse,
-               fmt::format("barrier {} counts {} threads here and {} elsewhere", id, threads,
+               fmt::format("barrier {} counts {} threads here, but {} elsewhere", id, threads,
                            barrier.threads),
                &w);
     barrier.threads = threads;
@@ -335,7 +339,8 @@ struct InstructionTable {
     size_t all = 0;
     for (const Block& block : e.blocks_) all += block.warps.size();
     if (w.at_cluster)
-      e.report(codes::kBarrierMisuse, "a second arrival with no cluster.wait between", &w);
+      e.report(codes::kBarrierMisuse,
+               "the warp arrives a second time without a cluster.wait between", &w);
     w.at_cluster = true;
     const Knowledge told = w.clock.release(w.mask);
     if (tell) barrier.arriving.join(told);
@@ -355,7 +360,7 @@ struct InstructionTable {
   }
   static Status cluster_wait(Engine& e, Operands&, Warp& w) {
     if (!w.at_cluster) {
-      e.report(codes::kBarrierMisuse, "a wait with no cluster.arrive before it", &w);
+      e.report(codes::kBarrierMisuse, "the warp waits without a cluster.arrive before", &w);
       return Status::Next;
     }
     w.stage = 1;
@@ -411,7 +416,7 @@ struct InstructionTable {
     if (element >= 0 && element * size + bytes <= length * size)
       return memory.scratch_offset + element * size;
     e.report(codes::kOutOfBounds,
-             fmt::format("{} bytes from {}, its length is {}", bytes,
+             fmt::format("{} bytes from {} on are used, but the length is {}", bytes,
                          e.place_text(one.memory, element), length),
              &w, static_cast<int>(lane));
     return -1;
@@ -420,7 +425,7 @@ struct InstructionTable {
                             size_t lane) {
     if (byte % align != 0)
       e.report(codes::kMisaligned,
-               fmt::format("the {} at byte {} is no multiple of {}", what, byte, align), &w,
+               fmt::format("the {} at byte {} is not aligned to {} bytes", what, byte, align), &w,
                static_cast<int>(lane));
   }
 
@@ -433,7 +438,7 @@ struct InstructionTable {
     const int64_t element = o.all[operand].index.threads(w.scope())[lane], count = bytes / size;
     if (element < 0 || element + count > memory.length) {
       e.report(codes::kOutOfBounds,
-               fmt::format("{} elements from {}, its length is {}", count,
+               fmt::format("{} elements from {} on are used, but the length is {}", count,
                            e.place_text(id, element), memory.length),
                &w, static_cast<int>(lane));
       return false;
@@ -456,8 +461,10 @@ struct InstructionTable {
     for_each_lane(w.mask, [&](size_t lane) {
       const int64_t read = o.integer(3, w, lane);
       if (read < 0 || read > bytes)
-        return e.report(codes::kOutOfBounds, fmt::format("{} of {} bytes are read", read, bytes),
-                        &w, static_cast<int>(lane));
+        return e.report(
+            codes::kOutOfBounds,
+            fmt::format("the copy reads {} bytes, which is not from 0 to its {}", read, bytes), &w,
+            static_cast<int>(lane));
       const int64_t byte = shared_byte(e, o, 0, w, lane, bytes);
       if (byte < 0) return;
       check_aligned(e, byte, bytes, "target", w, lane);
@@ -511,7 +518,8 @@ struct InstructionTable {
       const int64_t byte = shared_byte(e, o, 0, w, lane, bytes);
       if (!barrier || byte < 0) return;
       if (bytes < kChunk || bytes % kChunk != 0)
-        e.report(codes::kMisaligned, fmt::format("{} bytes are no multiple of 16", bytes), &w,
+        e.report(codes::kMisaligned,
+                 fmt::format("the copy has {} bytes, which is not a multiple of 16", bytes), &w,
                  static_cast<int>(lane));
       check_aligned(e, byte, kChunk, "target", w, lane);
       const Warp* const self = &w;
@@ -631,7 +639,7 @@ struct InstructionTable {
           rank ? e.block_of_rank(rank->threads(w.scope())[lane], w, thread) : w.block;
       if (!barrier || !block || byte < 0) return;
       if (barrier->home != block)
-        e.report(codes::kMbarrierMisuse, "the mbarrier is of another block than the place", &w,
+        e.report(codes::kMbarrierMisuse, "the mbarrier and the target are in different blocks", &w,
                  thread);
       check_aligned(e, byte, bytes, "target", w, lane);
       const Warp* const self = &w;
@@ -657,8 +665,8 @@ struct InstructionTable {
       const auto [found, made] = w.block->mbarriers.try_emplace(byte);
       if (!made || count < 1)
         return e.report(codes::kMbarrierMisuse,
-                        made ? fmt::format("a count of {}", count)
-                             : e.place_text(one.memory, element) + " has its init already",
+                        made ? fmt::format("the count {} is below 1", count)
+                             : e.place_text(one.memory, element) + " is initialised a second time",
                         &w, static_cast<int>(lane));
       Mbarrier& barrier = found->second;
       barrier.home = w.block;
@@ -690,8 +698,9 @@ struct InstructionTable {
       barrier->bytes += bytes;
       if (bytes < 0 || std::abs(barrier->bytes) > kMostBytes)
         e.report(codes::kMbarrierBytes,
-                 fmt::format("{} expects {} bytes", barrier->name, barrier->bytes), &w,
-                 static_cast<int>(lane));
+                 fmt::format("{} would expect {} bytes, which an mbarrier cannot count",
+                             barrier->name, barrier->bytes),
+                 &w, static_cast<int>(lane));
       e.arrive(*barrier, w, uint32_t{1} << lane);
     });
     return Status::Next;
@@ -707,9 +716,10 @@ struct InstructionTable {
       if (!barrier) return;
       const auto parity = static_cast<uint32_t>(o.integer(1, w, lane));
       if (w.stage != 0 && barrier->phase >= w.phases[lane] + 2)
-        e.report(codes::kMbarrierMisuse,
-                 fmt::format("{} went on by more than a phase while this waits", barrier->name), &w,
-                 static_cast<int>(lane));
+        e.report(
+            codes::kMbarrierMisuse,
+            fmt::format("{} completed more than one phase while this thread waited", barrier->name),
+            &w, static_cast<int>(lane));
       w.phases[lane] = w.stage == 0 ? barrier->phase : w.phases[lane];
       const uint32_t bit = uint32_t{1} << lane;
       if ((barrier->phase & 1) == (parity & 1)) {
@@ -987,8 +997,8 @@ auto Simulator::Engine::instruction(const InstructionOp& op, const Statement& s)
       if (meeting != Meeting::Thread) {
         if (w.mask != w.threads)
           report(codes::kDivergence,
-                 fmt::format("only {} of {} threads of the warp are here", std::popcount(w.mask),
-                             std::popcount(w.threads)),
+                 fmt::format("only {} of the warp's {} threads execute this statement; all must",
+                             std::popcount(w.mask), std::popcount(w.threads)),
                  &w);
         w.clock.meet();
       }

@@ -77,18 +77,18 @@ const std::vector<int64_t>& Simulator::Engine::locate(Access& access, Warp& warp
     if (!active[i]) continue;
     const auto lane = static_cast<int>(i % kWarpLanes);
     if (at[i] < 0 || at[i] >= length) {
-      report(
-          codes::kOutOfBounds,
-          fmt::format("{} is touched, its length is {}", place_text(access.memory, at[i]), length),
-          &warp, lane);
+      report(codes::kOutOfBounds,
+             fmt::format("{} is accessed, but the length is {}", place_text(access.memory, at[i]),
+                         length),
+             &warp, lane);
       continue;
     }
     places[i] = at[i];
     const bool first = i / kWarpLanes % static_cast<size_t>(access.lanes) == 0;
     if (first && access.align > 1 && (base + at[i] * bytes) % access.align != 0)
       report(codes::kMisaligned,
-             fmt::format("the address of {} is no multiple of {}", place_text(access.memory, at[i]),
-                         access.align),
+             fmt::format("the address of {} is not a multiple of {}",
+                         place_text(access.memory, at[i]), access.align),
              &warp, lane);
   }
   return places;
@@ -112,7 +112,7 @@ Block* Simulator::Engine::block_of_rank(int64_t rank, Warp& warp, int lane) {
   }
   Block& block = blocks_[static_cast<size_t>(rank)];
   if (&block != warp.block && block.running == 0)
-    report(codes::kPendingCopies, fmt::format("block {} has ended", rank), &warp, lane);
+    report(codes::kPendingCopies, fmt::format("block {} has already ended", rank), &warp, lane);
   return &block;
 }
 
@@ -120,8 +120,8 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
                                      bool write, Warp& warp, int lane) {
   if (byte < 0 || byte + bytes > static_cast<int64_t>(block.shared.size())) {
     report(codes::kOutOfBounds,
-           fmt::format("bytes {} to {} of shared memory, which has {}", byte, byte + bytes,
-                       block.shared.size()),
+           fmt::format("bytes {} to {} of shared memory are accessed, but the block has only {}",
+                       byte, byte + bytes, block.shared.size()),
            &warp, lane);
     return;
   }
@@ -142,12 +142,12 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
     const auto where = [&] { return shared_text(static_cast<int64_t>(i * granule_)); };
     if (clash == AccessLog::Clash::Store)
       report(codes::kThreadRace,
-             where() + (write ? " is written here and" : " is read here and") +
-                 " written elsewhere, with nothing to order the two",
+             where() + (write ? " is written here, and it is" : " is read here, and it is") +
+                 " written by another thread; nothing orders the two",
              &warp, lane);
     if (clash == AccessLog::Clash::Load)
-      report(codes::kThreadRace, where() + " is written here while it may still be read elsewhere",
-             &warp, lane);
+      report(codes::kThreadRace,
+             where() + " is written here, while another thread may still read it", &warp, lane);
     if (write) continue;
     if (writer.run == 0)
       report(codes::kUninitialisedRead, where() + " is read before it is written", &warp, lane);
@@ -157,7 +157,10 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
     if (!storing) continue;  // written asynchronously itself
     const auto fence = storing->clock.fence_behind(writer);
     if (!fence || !knows(actor, *fence))
-      report(codes::kNoProxyFence, where() + " was stored, and no fence.proxy.async stands between",
+      report(codes::kNoProxyFence,
+             where() +
+                 " was stored by a thread without a fence.proxy.async between that and this "
+                 "asynchronous access",
              &warp, lane);
   }
 }
@@ -178,9 +181,10 @@ void Simulator::Engine::touch_device(MemoryId id, int64_t place, const Actor& ac
       write ? memory.log.write(i, actor.stamp, known) : memory.log.read(i, actor.stamp, known);
   if (clash != AccessLog::Clash::None)
     report(codes::kThreadRace,
-           place_text(id, place) + (write ? " is written here and " : " is read here and ") +
+           place_text(id, place) +
+               (write ? " is written here, and it is " : " is read here, and it is ") +
                (clash == AccessLog::Clash::Store ? "written" : "read") +
-               " elsewhere, with nothing to order the two",
+               " by another thread; nothing orders the two",
            &warp, lane);
   if (!write && !memory.initialised[i])
     report(codes::kUninitialisedRead, place_text(id, place) + " is read before it is written",

@@ -41,29 +41,30 @@ class KernelChecker : public CodeChecker {
 
   void check_type(const ValueType& type) override {
     expect(is_power_of_two(type.lanes) && type.lanes <= 64, "K3",
-           fmt::format("{} lanes", type.lanes));
+           fmt::format("the number of lanes, {}, is not a power of two from 1 to 64", type.lanes));
     expect(type.rank() <= 6, "K3", fmt::format("{} has a rank above 6", type.to_string()));
     int64_t count = 1;
     for (const int64_t extent : type.extents) {
-      expect(extent >= 1, "K3", fmt::format("the extents of {}", type.to_string()));
+      expect(extent >= 1, "K3", fmt::format("an extent of {} is less than 1", type.to_string()));
       count = std::min<int64_t>(count * std::clamp<int64_t>(extent, 1, 257), 257);
     }
     expect(count <= 256, "K3", fmt::format("{} has more than 256 elements", type.to_string()));
   }
 
   void check_row(const RowOp& op) override {
-    expect(is_machine(op.op), "K4", fmt::format("{} is no machine row", name(op.op)));
+    expect(is_machine(op.op), "K4",
+           fmt::format("{} is not a machine row; kernels have only those", name(op.op)));
     for (const ValueOperand& o : op.operands)
       expect(o.is_literal() || type_of(o).lanes == result_type().lanes, "K4",
-             fmt::format("{} of {} and {} lanes", name(op.op), result_type().lanes,
-                         o.is_literal() ? 1 : type_of(o).lanes));
+             fmt::format("{} has a result of {} lanes, but an operand of {}", name(op.op),
+                         result_type().lanes, o.is_literal() ? 1 : type_of(o).lanes));
   }
 
   bool check_own(const Statement& s) override {
     if (const auto* splat = s.as<SplatOp>()) {
       if (!is_value(splat->operand)) return true;
       ValueType type = type_of(splat->operand);
-      expect(type.lanes == 1, "K4", "splat spreads one lane");
+      expect(type.lanes == 1, "K4", "the operand of splat must have one lane");
       type.lanes = result_type().lanes;
       expect_type(type);
     } else if (const auto* lane = s.as<LaneOp>()) {
@@ -75,22 +76,24 @@ class KernelChecker : public CodeChecker {
     } else if (const auto* pack = s.as<PackOp>()) {
       const ValueType& type = result_type();
       expect(static_cast<int64_t>(pack->operands.size()) == type.count(), "K10",
-             fmt::format("{} operands for {}", pack->operands.size(), type.to_string()));
+             fmt::format("{} operands are given for the elements of {}", pack->operands.size(),
+                         type.to_string()));
       for (const ValueOperand& o : pack->operands)
         expect(o.is_literal() ? o.dtype == type.dtype
                               : type_of(o) == ValueType{type.dtype, type.lanes, {}},
-               "K4", "pack takes elements of the array");
+               "K4", "an operand of pack does not have the type of an element");
     } else if (const auto* atomic = s.as<AtomicOp>()) {
       check_atomic(*atomic);
     } else if (const auto* loop = s.as<WhileOp>()) {
       check_while(*loop);
     } else if (const auto* role = s.as<RoleOp>()) {
       static const std::string kSymbol = "rtid";
-      expect(gpu_, "K14", "roles are for GPUs");
+      expect(gpu_, "K14", "only a kernel for a GPU can have roles");
       const Expr range[2] = {0, 32 * (role->end - role->begin) - 1};
       check_region(*role->body, {}, &kSymbol, range);
     } else if (const auto* special = s.as<InstructionOp>()) {
-      expect(gpu_, "K14", fmt::format("{} is an instruction of GPUs", name(special->instruction)));
+      expect(gpu_, "K14",
+             fmt::format("{} is an instruction for GPUs only", name(special->instruction)));
       for_each_expr(s, [&](const Expr& e) { check_index(e, nullptr); });
     } else if (const auto* regroup = s.as<RegroupOp>()) {
       if (!is_value(regroup->operand)) return true;
@@ -112,15 +115,17 @@ class KernelChecker : public CodeChecker {
     expect_type(type);
     if (!op.insert || op.element.is_literal()) return;
     type.lanes = 1;
-    expect(type_of(op.element) == type, "K4", fmt::format("the element is {}", type.to_string()));
+    expect(type_of(op.element) == type, "K4",
+           fmt::format("the element must have the type {}", type.to_string()));
   }
 
   void check_shuffle(const ShuffleOp& op) {
     if (!is_value(op.a) || !is_value(op.b)) return;
     ValueType type = type_of(op.a);
-    expect(type_of(op.b) == type, "K4", "shuffle takes two values of one type");
+    expect(type_of(op.b) == type, "K4", "the operands of shuffle must have one type");
     for (const int64_t lane : op.lanes)
-      expect(lane >= 0 && lane < 2 * type.lanes, "K10", fmt::format("there is no lane {}", lane));
+      expect(lane >= 0 && lane < 2 * type.lanes, "K10",
+             fmt::format("the operands have no lane {}", lane));
     type.lanes = static_cast<int32_t>(op.lanes.size());
     expect_type(type);
   }
@@ -133,11 +138,12 @@ class KernelChecker : public CodeChecker {
       check_offsets(op.positions, type, one);
       return expect_type({type.dtype, type.lanes, {}});
     }
-    expect(op.at.size() == type.rank(), "K10",
-           fmt::format("{} positions in {}", op.at.size(), type.to_string()));
+    expect(
+        op.at.size() == type.rank(), "K10",
+        fmt::format("{} positions are given for the axes of {}", op.at.size(), type.to_string()));
     for (size_t i = 0; i < std::min(op.at.size(), type.rank()); ++i)
       expect(op.at[i] >= 0 && op.at[i] < type.extents[i], "K10",
-             fmt::format("position {} is outside {}", op.at[i], type.to_string()));
+             fmt::format("position {} is outside of {}", op.at[i], type.to_string()));
     expect_type({type.dtype, type.lanes, {}});
   }
 
@@ -146,23 +152,27 @@ class KernelChecker : public CodeChecker {
     check_place(op.memory, {op.at}, {});
     const bool shared = memory.space == MemorySpace::Workspace ||
                         (memory.space == MemorySpace::Parameter && memory.mode == Mode::InOut);
-    expect(shared, "K13", fmt::format("%{} is neither `work` nor `inout`", memory.name));
+    expect(shared, "K13",
+           fmt::format("%{} is neither a `work` nor an `inout` parameter, so it cannot be the "
+                       "memory of an atomic",
+                       memory.name));
     expect(is_integer(memory.dtype) && size_of(memory.dtype) >= 4, "K13",
-           "atomics are on integers of 32 or 64 bits");
+           "an atomic needs integers of 32 or 64 bits");
     const ValueType type{memory.dtype, 1, {}};
     expect(result_type() == type && (op.value.is_literal() || type_of(op.value) == type), "K13",
-           fmt::format("operand and result are {}", type.to_string()));
+           fmt::format("the operand and the result must have the type {}", type.to_string()));
   }
 
   void check_while(const WhileOp& op) {
     std::vector<ValueId> inside;
     for (const auto& [value, first] : op.carried) inside.push_back(value);
     check_region(*op.body, inside, nullptr, nullptr);
-    expect(!op.body->yields.empty(), "K11", "`while` continues with a bool");
+    expect(!op.body->yields.empty(), "K11",
+           "the body of `while` must first yield a bool that says whether to continue");
     if (op.body->yields.empty()) return;
     const ValueOperand& more = op.body->yields[0];
     expect(more.is_literal() || type_of(more) == ValueType{DType::Bool, 1, {}}, "K11",
-           "`while` continues with a bool scalar");
+           "the first value that the body of `while` yields must be a bool scalar");
     check_carried(op.carried, {op.body->yields.begin() + 1, op.body->yields.end()});
   }
 
@@ -170,11 +180,12 @@ class KernelChecker : public CodeChecker {
                     const ValueType& type, bool store) override {
     const auto align = store ? statement_->as<StoreOp>()->align : statement_->as<LoadOp>()->align;
     const auto& rank = store ? statement_->as<StoreOp>()->rank : statement_->as<LoadOp>()->rank;
-    expect(gpu_ || !rank, "K14", "a CPU has no blocks");
+    expect(gpu_ || !rank, "K14", "only a kernel for a GPU can access another block's memory");
     check_align(align, "K9", "an access");
     if (at.size() != 1) return;
     if (store && type.lanes > 1)
-      expect(guard || at[0].uses("lane") || gathers(at[0]), "K8", "all lanes go to one place");
+      expect(guard || at[0].uses("lane") || gathers(at[0]), "K8",
+             "all lanes of this store have one address");
     // A constant distance from an aligned base that is no multiple contradicts the promise.
     const Memory& memory = code_[id];
     const auto bytes = static_cast<int64_t>(size_of(memory.dtype));
@@ -182,7 +193,8 @@ class KernelChecker : public CodeChecker {
     if (const auto offset = first.as_constant();
         offset && is_power_of_two(align) && base_align(memory) >= align)
       expect(*offset * bytes % align == 0, "K9",
-             fmt::format("offset {} contradicts the alignment {}", *offset * bytes, align));
+             fmt::format("the offset of {} bytes contradicts the alignment {}", *offset * bytes,
+                         align));
   }
   static bool gathers(const Expr& e) {
     const auto symbols = e.symbols();
@@ -200,10 +212,12 @@ class KernelChecker : public CodeChecker {
     const Memory& memory = code_[op.memory];
     check_align(memory.align, "K12", fmt::format("%{}", memory.name));
     const bool near = memory.scratch_offset <= kMostScratch;
-    expect(near, "K12", fmt::format("%{} at {}", memory.name, memory.scratch_offset));
+    expect(near, "K12",
+           fmt::format("the place of %{} in scratch, {}, is too large", memory.name,
+                       memory.scratch_offset));
     if (!near) return;
     if (memory.space == MemorySpace::Shared)
-      return expect(gpu_, "K14", "a CPU has no shared memory");
+      return expect(gpu_, "K14", "only a kernel for a GPU can have shared memory");
     if (memory.shape.size() != 1) return;  // a finding of check_kernel
     const int64_t bytes =
         memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
@@ -213,13 +227,14 @@ class KernelChecker : public CodeChecker {
     if (gpu_)
       return expect(
           live_bytes_ <= kMostLocal, "G2",
-          fmt::format("{} bytes of local memory; a thread has {}", live_bytes_, kMostLocal));
+          fmt::format("the kernel uses {} bytes of local memory, but a thread has only {}",
+                      live_bytes_, kMostLocal));
     const int64_t scratch = code_.phases[phase_].scratch_bytes;
     expect(range.begin < 0 ? live_bytes_ <= scratch || scratch == 0 : range.end <= scratch, "K12",
-           fmt::format("scratch of {} bytes is too small", scratch));
+           fmt::format("the scratch of {} bytes is too small for its buffers", scratch));
     if (range.begin < 0) return;
     expect(range.begin % std::max<int64_t>(64, memory.align) == 0, "K12",
-           fmt::format("%{} at {} is not aligned", memory.name, range.begin));
+           fmt::format("%{} at byte {} of scratch is not aligned", memory.name, range.begin));
     for (size_t i = 0; i + 1 < live_.size(); ++i)
       expect(live_[i].begin < 0 || range.end <= live_[i].begin || live_[i].end <= range.begin,
              "K12", fmt::format("%{} overlaps another alloc", memory.name));
@@ -234,17 +249,20 @@ class KernelChecker : public CodeChecker {
   void check_kernel() override {
     const auto target = find_target(code_.target);
     expect(target && !target->simulated && target->kind != TargetKind::Interpreter, "K14",
-           fmt::format("there is no machine {}", quote(code_.target)));
+           fmt::format("the target {} is not a machine with code of its own", quote(code_.target)));
     for (const Phase& phase : code_.phases) {
       expect((phase.block > 0) == gpu_, "K14",
-             gpu_ ? "a phase for a GPU has a block" : "only a phase for a GPU has a block");
+             gpu_ ? "a phase of a kernel for a GPU must state its block"
+                  : "a phase of a kernel for a CPU cannot have a block");
       expect(phase.scratch_bytes >= 0 && phase.scratch_bytes <= kMostScratch, "K12",
-             fmt::format("scratch of {} bytes", phase.scratch_bytes));
+             fmt::format("the scratch of {} bytes is negative or too large", phase.scratch_bytes));
     }
     for (const TensorMap& map : code_.tensor_maps)
-      expect(gpu_, "K14", fmt::format("the tensor map %{} is for GPUs", map.name));
+      expect(gpu_, "K14",
+             fmt::format("only a kernel for a GPU can have a tensor map such as %{}", map.name));
     for (const Memory& memory : code_.memories)
-      expect(memory.shape.size() == 1, "K2", fmt::format("%{} has one dimension", memory.name));
+      expect(memory.shape.size() == 1, "K2",
+             fmt::format("%{} must have one dimension", memory.name));
   }
 
   static bool is_gpu(const Kernel& kernel) {

@@ -84,19 +84,20 @@ void ContainerWriter::write(const std::function<void(std::span<const std::byte>)
 Container::Container(std::span<const std::byte> file, std::string_view name) : name_(name) {
   Header header;
   if (!as_text(file).starts_with(kContainerMagic))
-    fail(codes::kNoContainer, fmt::format("{} is no package", quote(name)),
-         {.fix = "`braze compile` makes packages"});
-  if (file.size() < sizeof(header)) damaged("it ends within its header");
+    fail(codes::kNoContainer, fmt::format("{} is not a package", quote(name)),
+         {.fix = "make a package with `braze compile`"});
+  if (file.size() < sizeof(header)) damaged("the file ends within its header");
   std::memcpy(&header, file.data(), sizeof(header));
   if (header.version != kVersion)
     fail(codes::kContainerVersion,
-         fmt::format("{} is of version {}; this Braze reads version {}", quote(name),
-                     header.version, kVersion),
+         fmt::format("{} has the format of version {}, but this Braze reads version {}",
+                     quote(name), header.version, kVersion),
          {.fix = "compile it again, or use the Braze that made it"});
   if (header.file_bytes != file.size())
-    damaged(fmt::format("it has {} bytes instead of {}", file.size(), header.file_bytes));
+    damaged(fmt::format("the file has {} bytes, but its header says {}", file.size(),
+                        header.file_bytes));
   if (header.sections > (file.size() - sizeof(header)) / sizeof(Row))
-    damaged("its table is longer than itself");
+    damaged("its table is longer than the file");
   read_table(file, header.sections);
 }
 
@@ -106,25 +107,27 @@ void Container::read_table(std::span<const std::byte> file, uint32_t count) {
   std::vector<Row> rows(count);
   if (count > 0)
     std::memcpy(rows.data(), file.data() + sizeof(header), std::span(rows).size_bytes());
-  if (hash128(head_bytes(header, rows)) != header.hash) damaged("its table has changed");
+  if (hash128(head_bytes(header, rows)) != header.hash)
+    damaged("the checksum of its table does not match");
   uint64_t end = sizeof(header) + std::span(rows).size_bytes();
   for (const Row& row : rows) {
     if (row.offset != aligned(end) || row.offset > file.size() ||
         row.size > file.size() - row.offset)
-      damaged("its sections are not one behind the other");
+      damaged("its sections are not in order or exceed the file");
     const auto gap = file.subspan(end, row.offset - end);
     if (std::ranges::any_of(gap, [](std::byte b) { return b != std::byte{0}; }))
-      damaged("something stands between its sections");
+      damaged("there are unexpected bytes between its sections");
     sections_.push_back(file.subspan(row.offset, row.size));
     hashes_.push_back(row.hash);
     end = row.offset + row.size;
   }
-  if (end != file.size()) damaged("something stands behind its sections");
+  if (end != file.size()) damaged("there are unexpected bytes after its sections");
 }
 
 std::span<const std::byte> Container::section(uint32_t i) const {
-  if (i >= sections_.size()) damaged(fmt::format("it has no section {}", i));
-  if (hash_of(sections_[i]) != hashes_[i]) damaged(fmt::format("section {} has changed", i));
+  if (i >= sections_.size()) damaged(fmt::format("the section {} is missing", i));
+  if (hash_of(sections_[i]) != hashes_[i])
+    damaged(fmt::format("the checksum of section {} does not match", i));
   return sections_[i];
 }
 
@@ -132,7 +135,7 @@ std::string_view Container::text(uint32_t i) const { return as_text(section(i));
 
 void Container::damaged(std::string_view what) const {
   fail(codes::kContainerDamaged, fmt::format("{} is damaged: {}", quote(name_), what),
-       {.fix = "copy or compile it again"});
+       {.fix = "copy the file again, or compile it again"});
 }
 
 }  // namespace braze

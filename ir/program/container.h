@@ -22,9 +22,10 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kNoContainer{"not-a-package", ErrorKind::InvalidArgument,
-                                   "A file is no package of Braze's."};
-inline constexpr Code kContainerVersion{"package-version", ErrorKind::Unsupported,
-                                        "A package is of a version that this Braze does not read."};
+                                   "A file is not a package of Braze."};
+inline constexpr Code kContainerVersion{
+    "package-version", ErrorKind::Unsupported,
+    "A package has a format version that this Braze does not read."};
 inline constexpr Code kContainerDamaged{"package-damaged", ErrorKind::DataLoss,
                                         "A package is truncated or altered."};
 }  // namespace codes

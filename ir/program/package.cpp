@@ -23,7 +23,8 @@ std::string numbers_text(const std::vector<uint32_t>& numbers) {
 // All code of a program is of one format; a program without kernels has none.
 std::string format_of(const Program& program) {
   for (const Artifact& artifact : program.artifacts)
-    BRAZE_CHECK(artifact.format != "function", "code that is only good in this process");
+    BRAZE_CHECK(artifact.format != "function",
+                "the program holds code that is valid in this process only");
   const bool is_gpu = program.target.kind == TargetKind::Gpu && !program.target.simulated;
   // What the driver still has to compile decides where the whole can be loaded.
   for (const Artifact& artifact : program.artifacts)
@@ -80,7 +81,7 @@ class PackageReader::Parser {
     }
     while (scanner_.accept("function")) out_.functions_.push_back(parse_function());
     while (scanner_.accept("weights")) parse_weights();
-    if (!scanner_.at_end()) scanner_.fail_here("expected nothing behind the manifest");
+    if (!scanner_.at_end()) scanner_.fail_here("more text follows the manifest");
   }
 
  private:
@@ -95,15 +96,16 @@ class PackageReader::Parser {
   Function parse_function() {
     Function function{.name = std::string(scanner_.expect_symbol())};
     for (const Function& other : out_.functions_)
-      if (other.name == function.name) scanner_.fail_here("a function is there twice");
+      if (other.name == function.name)
+        scanner_.fail_here("a function with this name is already defined");
     while (scanner_.accept("weight")) {
       const uint32_t input = number();
       for (const WeightBinding& other : function.weights)
-        if (other.input == input) scanner_.fail_here("an input has two weights");
+        if (other.input == input) scanner_.fail_here("this input already has a weight");
       function.weights.push_back({input, string()});
     }
     while (scanner_.accept("variant")) function.variants.push_back(parse_variant());
-    if (function.variants.empty()) scanner_.fail_here("a function without a program");
+    if (function.variants.empty()) scanner_.fail_here("the function before this has no program");
     return function;
   }
 
@@ -133,7 +135,7 @@ class PackageReader::Parser {
     // It is looked for in the package's own folder and nowhere else.
     if (out_.weight_file_.empty() || out_.weight_file_.find('/') != std::string::npos ||
         out_.weight_file_.starts_with('.'))
-      scanner_.fail_here("the weights before this are no plain file name");
+      scanner_.fail_here("the weights before this must be a file name without folders");
   }
 
   PackageReader& out_;
@@ -175,7 +177,7 @@ Program decode(std::span<const std::byte> bytes, std::string_view name) {
   const PackageReader reader(bytes, name);
   const auto& functions = reader.functions();
   if (functions.size() != 1 || functions.front().variants.size() != 1)
-    fail(codes::kContainerDamaged, format("{} is not one program", quote(name)));
+    fail(codes::kContainerDamaged, format("{} does not hold exactly one program", quote(name)));
   return reader.program(functions.front().variants.front());
 }
 

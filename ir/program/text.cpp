@@ -160,15 +160,17 @@ class ProgramParser {
     while (scanner_.accept("lines")) parse_lines();
     while (!scanner_.at_end()) parse_launch();
     out_.report = as_text(next_blob());
-    if (blob_ != blobs_.size()) scanner_.fail_here("there are more blobs than the program names");
-    fail_if_any(verify(out_), "the program is not sound");
+    if (blob_ != blobs_.size())
+      scanner_.fail_here("there are more blobs than the program refers to");
+    fail_if_any(verify(out_), "the program breaks rules of its language");
     return std::move(out_);
   }
 
  private:
   Expr symbol(std::string_view name) const {
     const auto found = symbols_.find(name);
-    if (found == symbols_.end()) scanner_.fail_here(format("unknown symbol {}", quote(name)));
+    if (found == symbols_.end())
+      scanner_.fail_here(format("the symbol {} is not declared", quote(name)));
     return found->second;
   }
   Expr expression() { return parse_expr(scanner_, lookup_); }
@@ -206,7 +208,8 @@ class ProgramParser {
     return out;
   }
   std::span<const std::byte> next_blob() {
-    if (blob_ == blobs_.size()) scanner_.fail_here("there are fewer blobs than the program names");
+    if (blob_ == blobs_.size())
+      scanner_.fail_here("there are fewer blobs than the program refers to");
     return blobs_[blob_++];
   }
   // One of the words, by its place in the list.
@@ -220,7 +223,7 @@ class ProgramParser {
 
   void parse_declaration() {
     const std::string_view name = scanner_.peek().text;
-    if (symbols_.contains(name)) scanner_.fail_here("a symbol is declared twice");
+    if (symbols_.contains(name)) scanner_.fail_here("this symbol is already declared");
     out_.symbols.push_back(parse_symbol(scanner_));
     symbols_.emplace(name, out_.symbols.back());
   }
@@ -262,7 +265,8 @@ class ProgramParser {
   }
 
   void parse_slot() {
-    if (number<uint32_t>() != out_.slots.size()) scanner_.fail_here("slots are numbered from 0");
+    if (number<uint32_t>() != out_.slots.size())
+      scanner_.fail_here("slots must be numbered from 0 on, in order");
     scanner_.expect(":");
     Slot slot;
     constexpr std::string_view kPlaces[] = {"input", "output", "constant", "place", "arena"};
@@ -303,7 +307,7 @@ class ProgramParser {
     const auto size = number<uint64_t>();
     scanner_.expect("B");
     artifact.code = as_text(next_blob());
-    if (artifact.code.size() != size) scanner_.fail_here("the code has another size");
+    if (artifact.code.size() != size) scanner_.fail_here("the code does not have the written size");
   }
   void parse_facts(Artifact& artifact) {
     CodeFacts facts{.registers = number<int>()};
@@ -319,12 +323,12 @@ class ProgramParser {
   void parse_constant() {
     const TensorType type = parse_type(scanner_, lookup_);
     const std::span<const std::byte> blob = next_blob();
-    if (!type.shape.is_static()) scanner_.fail_here("the shape of a constant is symbolic");
+    if (!type.shape.is_static()) scanner_.fail_here("the shape of a constant cannot be symbolic");
     std::vector<int64_t> shape = type.shape.static_dims();
     const auto count = static_cast<uint64_t>(checked_numel(shape));
     // Before memory is taken for it.
     if (count > blob.size() || count * size_of(type.dtype) != blob.size())
-      scanner_.fail_here("the constant has another size");
+      scanner_.fail_here("the constant does not have the size of its type");
     auto value = std::make_shared<HostTensor>(type.dtype, std::move(shape));
     std::copy(blob.begin(), blob.end(), value->data());
     if (type.dtype == DType::Bool) make_bools({value->data(), value->size_bytes()});

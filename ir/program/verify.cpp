@@ -36,11 +36,12 @@ class Verifier {
     const std::string context = fmt::format("slot {}", i);
     const auto holds = [&](size_t count) {
       if (slot.index < count) return true;
-      report(context, "a slot names an argument, result or constant too many");
+      report(context, "the slot refers to an argument, result or constant that does not exist");
       return false;
     };
     const auto is_type = [&](const TensorType& type) {
-      if (slot.type != type) report(context, "a slot has not the type of its argument or result");
+      if (slot.type != type)
+        report(context, "the slot does not have the type of its argument or result");
     };
     switch (slot.kind) {
       case Slot::Kind::Input:
@@ -57,7 +58,8 @@ class Verifier {
         break;
       case Slot::Kind::Temporary:
         if (!slot.offset.is_multiple_of(kArenaAlignment))
-          report(context, fmt::format("an offset is no multiple of {}", kArenaAlignment));
+          report(context,
+                 fmt::format("the offset of the slot is not a multiple of {}", kArenaAlignment));
         break;
     }
   }
@@ -65,21 +67,21 @@ class Verifier {
   void check_constant(const std::string& context, const Slot& slot) {
     const auto& value = program_.constants[slot.index];
     if (!value)
-      report(context, "a constant is missing");
+      report(context, "the constant is missing");
     else if (slot.type != TensorType{value->dtype(), Shape::of(value->shape())})
-      report(context, "a slot has not the type of its constant");
+      report(context, "the slot does not have the type of its constant");
   }
 
   void check_output(size_t i) {
     const ProgramOutput& output = program_.outputs[i];
     const std::string context = fmt::format("output {}", i);
     if (output.slot >= program_.slots.size())
-      report(context, "an output names a slot that is not there");
+      report(context, "the output refers to a slot that does not exist");
     if (!output.updates) return;
     if (*output.updates >= program_.inputs.size())
-      report(context, "an output updates no input");
+      report(context, "the output updates an input that does not exist");
     else if (program_.inputs[*output.updates].type != output.type)
-      report(context, "an output updates an input of another type");
+      report(context, "the output updates an input of a different type");
   }
 
   // How results come to their arrays: each outlives the call, and no two own one memory.
@@ -97,7 +99,7 @@ class Verifier {
       const std::string context = fmt::format("output {}", i);
       if (slot.kind == Slot::Kind::Temporary || slot.kind == Slot::Kind::Place ||
           (slot.kind == Slot::Kind::Output && slot.index > i))
-        report(context, fmt::format("output {} is no slot that outlives the call", i));
+        report(context, fmt::format("output {} is a slot that does not outlive the call", i));
       if (slot.kind == Slot::Kind::Input && donated[slot.index])
         report(context, "an input is both returned and updated");
     }
@@ -107,14 +109,15 @@ class Verifier {
     for (size_t i = 0; i < program_.mesh.size(); ++i) {
       const MeshAxis& axis = program_.mesh[i];
       if (axis.name.empty() || axis.size < 1 || axis.size > kMostDevices)
-        report("mesh", fmt::format("an axis of the mesh has 1 to {} devices", kMostDevices));
+        report("mesh", fmt::format("an axis of the mesh must have a name and 1 to {} devices",
+                                   kMostDevices));
       if (i > 0 && !(program_.mesh[i - 1].name < axis.name))
-        report("mesh", "the axes of the mesh are not in order of their names");
+        report("mesh", "the axes of the mesh are not in the order of their names");
     }
     for (const ProgramInput& input : program_.inputs)
       for (const uint32_t axis : input.varying)
         if (axis >= program_.mesh.size())
-          report(input.name, "an input varies along no axis of the mesh");
+          report(input.name, "the input varies along an axis that the mesh does not have");
   }
 
   void check_artifact(const Artifact& artifact) {
@@ -123,10 +126,10 @@ class Verifier {
     };
     if (artifact.format == "image") {
       for (const uint64_t entry : artifact.entries)
-        if (entry >= artifact.code.size()) return wrong("an entry outside its code");
+        if (entry >= artifact.code.size()) return wrong("an entry that is outside of its code");
     }
     if (!artifact.facts.empty() && artifact.facts.size() != artifact.entry_names.size())
-      wrong("facts of another number of phases than it has");
+      wrong("facts for a number of phases other than its own");
   }
 
   void check_launch(const Launch& launch) {
@@ -134,15 +137,17 @@ class Verifier {
     const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
     for (const auto* list : {&launch.buffers, &launch.zeroed}) {
       for (const uint32_t slot : *list)
-        if (slot >= program_.slots.size()) return wrong("a launch names a slot that is not there");
+        if (slot >= program_.slots.size())
+          return wrong("the launch refers to a slot that does not exist");
     }
     if (launch.artifact == Launch::kCopy) {
-      if (launch.buffers.size() != 2) wrong("a copy that is not between two slots");
+      if (launch.buffers.size() != 2) wrong("a copy must be between two slots");
       return;
     }
     if (launch.artifact == Launch::kCollective) return check_collective(launch, context);
-    if (launch.artifact >= program_.artifacts.size()) return wrong("a launch without an artifact");
-    if (launch.scratch_bytes < 0) wrong("a launch with negative scratch");
+    if (launch.artifact >= program_.artifacts.size())
+      return wrong("the launch refers to an artifact that does not exist");
+    if (launch.scratch_bytes < 0) wrong("the scratch of the launch is negative");
     check_phases(launch, program_.artifacts[launch.artifact], context);
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
   }
@@ -151,22 +156,24 @@ class Verifier {
   void check_collective(const Launch& launch, const std::string& context) {
     const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
     const Collective& c = launch.collective;
-    if (c.axis >= program_.mesh.size()) return wrong("a collective along no axis of the mesh");
+    if (c.axis >= program_.mesh.size())
+      return wrong("the collective is along an axis that the mesh does not have");
     if (launch.buffers.size() != 2 || launch.buffers[0] == launch.buffers[1])
-      return wrong("a collective that is not between two slots");
+      return wrong("a collective must be between two slots");
     const MeshAxis& axis = program_.mesh[c.axis];
     const TensorType &from = program_.slots[launch.buffers[0]].type,
                      &to = program_.slots[launch.buffers[1]].type;
     try {
       const CollectiveOp op{c.kind, axis, c.monoid, c.offset};
       const TensorType* operand = &from;
-      if (infer_type(op, {&operand, 1}, to) != to) wrong("a collective of another type");
+      if (infer_type(op, {&operand, 1}, to) != to)
+        wrong("the slots of the collective do not have the types that it needs");
     } catch (const Error& error) {
       wrong(error.message());
     }
     const Slot& target = program_.slots[launch.buffers[1]];
     if (target.kind == Slot::Kind::Constant || target.kind == Slot::Kind::Place)
-      wrong("a collective writes to a constant");
+      wrong("the collective writes to a constant");
   }
 
   void check_phases(const Launch& launch, const Artifact& artifact, const std::string& context) {
@@ -175,17 +182,17 @@ class Verifier {
     const bool has_phases = is_gpu || artifact.format == "image";
     if ((has_phases && launch.instances.size() != phases) ||
         (is_gpu && launch.gpu.size() != phases))
-      report(context, fmt::format("kernel @{} has another number of phases than its launch",
+      report(context, fmt::format("kernel @{} and its launch have different numbers of phases",
                                   artifact.kernel));
   }
 
   void check_map(const TensorMapRecipe& map, const Launch& launch, const std::string& context) {
     if (map.buffer >= launch.buffers.size())
-      return report(context, "a tensor map of a buffer that is not there");
+      return report(context, "a tensor map refers to a buffer that does not exist");
     const bool fits = map.extents.size() == map.box.size() &&
                       std::all_of(map.box.begin(), map.box.end(),
                                   [](int64_t extent) { return extent >= 1 && extent <= 256; });
-    if (!fits) report(context, "a tensor map whose box is none");
+    if (!fits) report(context, "the box of a tensor map is not valid");
   }
 
   // Sizes are found from the inputs, so each symbol must be declared.

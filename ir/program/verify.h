@@ -9,8 +9,9 @@
 namespace braze {
 
 namespace codes {
-inline constexpr Code kMalformedProgram{"malformed-program", ErrorKind::DataLoss,
-                                        "A program refers to something that it does not have."};
+inline constexpr Code kMalformedProgram{
+    "malformed-program", ErrorKind::DataLoss,
+    "A program refers to something that does not exist, or contradicts itself."};
 }  // namespace codes
 
 /// Everything about `program` that the runtime relies on and sizes do not decide. What they do

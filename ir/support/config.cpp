@@ -32,7 +32,8 @@ void check(const Config& config) {
                        *config.threads));
   if (config.cache && *config.cache != "on" && *config.cache != "readonly" &&
       *config.cache != "off")
-    refuse(fmt::format("the cache is \"on\", \"readonly\" or \"off\", not \"{}\"", *config.cache));
+    refuse(fmt::format("the cache must be \"on\", \"readonly\" or \"off\", not \"{}\"",
+                       *config.cache));
 }
 
 }  // namespace
@@ -48,10 +49,10 @@ void configure(Config config) {
   const std::lock_guard lock(p.mutex);
   if (p.fixed.load() || p.given)
     fail(codes::kConfiguredLate,
-         p.given ? "Braze has been configured already"
-                 : "Braze has been used already, by what it was then configured",
-         {.fix = "call configure() once, before anything else of Braze; set_cpu_threads, "
-                 "set_memory_limit and DeviceGuard serve later"});
+         p.given ? "Braze was already configured"
+                 : "Braze was already used, with the configuration of that time",
+         {.fix = "call configure() once, before anything else of Braze; later, use "
+                 "set_cpu_threads, set_memory_limit and DeviceGuard"});
   p.config = std::move(config);
   p.given = true;
 }

@@ -10,7 +10,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kBadSetting{"bad-setting", ErrorKind::InvalidArgument,
-                                  "A setting has a value that cannot be."};
+                                  "A setting has a value that is not possible."};
 inline constexpr Code kConfiguredLate{"configured-late", ErrorKind::InvalidArgument,
                                       "The configuration was set after Braze had been used."};
 }  // namespace codes

@@ -13,7 +13,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kEnvironment{"environment", ErrorKind::InvalidArgument,
-                                   "An environment variable has a value that cannot be."};
+                                   "An environment variable has a value that is not possible."};
 }  // namespace codes
 
 struct EnvVariable {
@@ -22,9 +22,9 @@ struct EnvVariable {
 };
 
 inline constexpr EnvVariable kEnvDebug{"BRAZE_DEBUG",
-                                       "0 to 5: how much the compiler says on stderr"};
-inline constexpr EnvVariable kEnvDump{"BRAZE_DUMP",
-                                      "folder that receives every phase of every compilation"};
+                                       "0 to 5: how much the compiler prints to stderr"};
+inline constexpr EnvVariable kEnvDump{
+    "BRAZE_DUMP", "folder that receives the text of every step of every compilation"};
 inline constexpr EnvVariable kEnvThreads{"BRAZE_THREADS", "worker threads of the CPU devices"};
 inline constexpr EnvVariable kEnvCpuDevices{"BRAZE_CPU_DEVICES",
                                             "how many CPU devices exist (default 1)"};

@@ -34,12 +34,12 @@ void refuse_if_forked() {
   if (!is_forked()) [[likely]]
     return;
   fail(codes::kForkedChild,
-       "this process was forked from one that had used Braze; the threads and queues of its "
-       "devices stayed there",
+       "this process was forked from one that had used Braze, and the threads and queues of the "
+       "devices do not exist here",
        {.location = {},
         .node = "",
-        .fix = "fork before the first use of Braze, or have the child execute a program of its own "
-               "(exec, posix_spawn)"});
+        .fix = "fork before the first use of Braze, or let the child execute a program (exec, "
+               "posix_spawn)"});
 }
 
 int fork_count() {

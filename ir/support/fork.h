@@ -13,7 +13,7 @@ namespace braze {
 namespace codes {
 inline constexpr Code kForkedChild{
     "forked-child", ErrorKind::Device,
-    "A process uses Braze's devices although it was forked from one that had used them."};
+    "A process uses Braze, but was forked from one that had already used it."};
 }  // namespace codes
 
 /// Says that this process has, from now on, what does not outlive a fork.

@@ -223,7 +223,7 @@ int64_t Scanner::expect_integer() {
   const uint64_t limit = static_cast<uint64_t>(INT64_MAX) + (number.negative ? 1 : 0);
   if (number.magnitude > limit)
     fail_at(start,
-            fmt::format("{}{} does not fit 64 bits", number.negative ? "-" : "",
+            fmt::format("{}{} does not fit in 64 bits", number.negative ? "-" : "",
                         excerpt(std::to_string(number.magnitude))),
             codes::kSyntax);
   // Negated as unsigned, so that the smallest integer needs no case of its own.
@@ -240,7 +240,8 @@ WholeNumber Scanner::expect_whole_number() {
   uint64_t magnitude = 0;
   const auto result = std::from_chars(digits.data(), digits.data() + digits.size(), magnitude);
   if (result.ec != std::errc()) {
-    fail_at(start, fmt::format("{}{} does not fit 64 bits", negative ? "-" : "", excerpt(digits)),
+    fail_at(start,
+            fmt::format("{}{} does not fit in 64 bits", negative ? "-" : "", excerpt(digits)),
             codes::kSyntax);
   }
   next();
@@ -261,7 +262,8 @@ double Scanner::expect_number() {
     const auto format = hex ? std::chars_format::hex : std::chars_format::general;
     const char* const begin = digits.data() + (hex ? 2 : 0);
     if (std::from_chars(begin, digits.data() + digits.size(), value, format).ec != std::errc()) {
-      fail_at(start, fmt::format("{} is out of the range of f64", excerpt(digits)), codes::kSyntax);
+      fail_at(start, fmt::format("{} is outside of the range of f64", excerpt(digits)),
+              codes::kSyntax);
     }
   } else {
     fail_here(fmt::format("expected a number, found {}", describe(token_)));
@@ -314,8 +316,9 @@ void expect_header(Scanner& scanner, std::string_view what) {
   scanner.expect("braze");
   const SourceLocation location = scanner.location();
   if (const int64_t version = scanner.expect_integer(); version != 1) {
-    fail(codes::kTextVersion, fmt::format("this is text of version {}; known is 1", version),
-         {.location = location, .node = "", .fix = "use the Braze version that wrote the file"});
+    fail(codes::kTextVersion,
+         fmt::format("this is text of version {}, but this Braze reads version 1", version),
+         {.location = location, .node = "", .fix = "use the version of Braze that wrote the file"});
   }
   if (!scanner.at(what)) {
     scanner.fail_here(

@@ -134,14 +134,15 @@ std::string instant_text(std::string_view category, std::string_view name, int64
 bool Timeline::open(const std::string& path, const TraceOptions& options) {
   const std::lock_guard lock(mutex_);
   if (file_ >= 0 && owner_ == getpid()) {
-    warn(fmt::format("no second timeline: {} is being written", quote(path_)));
+    warn(
+        fmt::format("a second timeline cannot be started while {} is being written", quote(path_)));
     return false;
   }
   path_ = with_process_id(path);
   // Not to wait for a reader, should it be a pipe.
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
   if (file_ < 0) {
-    warn(fmt::format("no timeline: {} cannot be written: {}", quote(path_), std::strerror(errno)));
+    warn(fmt::format("the timeline {} cannot be written: {}", quote(path_), std::strerror(errno)));
     return false;
   }
   is_whole_ = true;
@@ -167,7 +168,8 @@ void Timeline::close() {
   if (file_ < 0) return;
   stop_watching();
   if (dropped_ > 0) {
-    const std::string what = fmt::format("{} events left out: the file is full", dropped_);
+    const std::string what =
+        fmt::format("{} events were left out, because the file is full", dropped_);
     append(instant_text("trace", what, owner_, thread_id(), 'g', {}));
     warn(fmt::format("timeline {}: {}", quote(path_), what));
   }
@@ -213,7 +215,7 @@ void Timeline::flush() {
 }
 
 void Timeline::give_up(const char* why) {
-  warn(fmt::format("the timeline ends here: {} cannot be written: {}", quote(path_), why));
+  warn(fmt::format("the timeline ends here, because {} cannot be written: {}", quote(path_), why));
   stop_watching();
   ::close(file_);
   file_ = -1;
@@ -393,7 +395,7 @@ namespace trace {
 SpanRecorder::SpanRecorder() {
   Recorded& recorded = Recorded::get();
   const std::lock_guard lock(recorded.mutex);
-  BRAZE_CHECK(!recorded.is_on, "spans are being recorded already");
+  BRAZE_CHECK(!recorded.is_on, "spans are already being recorded");
   recorded.is_on = true;
   // In a child that is forked, another thread may have held the lock for ever.
   static const bool prepared = pthread_atfork(nullptr, nullptr, stop_recording) == 0;
@@ -432,8 +434,7 @@ void TraceSpan::end() noexcept {
       Recorded& recorded = Recorded::get();
       const std::lock_guard lock(recorded.mutex);
       if (recorded.is_on)
-        recorded.spans.push_back(
-            {event_->category, event_->name, thread_id(), event_->begin, end});
+        recorded.spans.push_back({event_->category, event_->name, thread_id(), event_->begin, end});
     }
   } catch (const std::bad_alloc&) {
     // A timeline with a gap is better than no program.

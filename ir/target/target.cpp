@@ -146,9 +146,10 @@ Target parse_target(std::string_view text) {
   const std::string_view name = next_word();
   std::optional<Target> target = find_target(name);
   if (!target) {
-    fail(codes::kTargetText,
-         fmt::format("there is no target {}; the targets are {}, and sim:... of these", quote(name),
-                     join(rows(), ", ", [](const Target& row) { return row.name; })));
+    fail(
+        codes::kTargetText,
+        fmt::format("{} is not a target; the targets are {}, and each of these with sim: before it",
+                    quote(name), join(rows(), ", ", [](const Target& row) { return row.name; })));
   }
   while (!text.empty()) {
     const std::string_view word = next_word();
@@ -157,7 +158,10 @@ Target parse_target(std::string_view text) {
     const std::string_view value = word.substr(std::min(equals + 1, word.size()));
     bool read = false;
     for (const Field& field : kFields) read |= field.name == key && field.read(*target, value);
-    if (!read) fail(codes::kTargetText, fmt::format("cannot read {} of a target", quote(word)));
+    if (!read)
+      fail(codes::kTargetText,
+           fmt::format("{} is not a field of a target with its value, such as cores=8",
+                       quote(word)));
   }
   return *target;
 }

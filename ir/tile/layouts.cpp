@@ -51,7 +51,10 @@ void TileLayouts::expect_same_threads(const Layout& a, const Layout& b, const St
   bool same = a.rank() == b.rank();
   for (size_t axis = 0; same && axis < a.rank(); ++axis)
     same = same_digits(a.axes[axis], b.axes[axis]);
-  expect(same, s, fmt::format("elements at {} and at {}", a.to_string(), b.to_string()));
+  expect(same, s,
+         fmt::format(
+             "the operands have the layouts {} and {}, but elements must lie in the same threads",
+             a.to_string(), b.to_string()));
 }
 
 void TileLayouts::walk(const Region& region) {
@@ -90,8 +93,8 @@ void TileLayouts::infer(const Statement& s) {
     set(result, written(s));
     if (const auto* reshape = s.as<ViewOp>(); reshape && reshape->kind == ViewKind::Reshape)
       expect(same_digits(flattened(of(reshape->operand)), flattened((*this)[result])), s,
-             fmt::format("a reshape from {} to {} moves elements", of(reshape->operand).to_string(),
-                         (*this)[result].to_string()));
+             fmt::format("a reshape from {} to {} would move elements between threads",
+                         of(reshape->operand).to_string(), (*this)[result].to_string()));
   }
 }
 
@@ -100,12 +103,14 @@ Layout TileLayouts::written(const Statement& s) {
   const Value& value = program_[s.results[0]];
   if (!value.layout) {
     expect(value.type.count() == 1, s,
-           fmt::format("where does {} lie? A layout is missing", value.type.to_string()));
+           fmt::format("the type {} needs a layout, because it has more than one element",
+                       value.type.to_string()));
     return without_digits(value.type.rank());
   }
   const Layout& layout = value.layout->layout;
   expect(has_extents(layout, value.type.extents), s,
-         fmt::format("the layout {} is not one of {}", layout.to_string(), value.type.to_string()));
+         fmt::format("the layout {} does not have the extents of {}", layout.to_string(),
+                     value.type.to_string()));
   return has_extents(layout, value.type.extents) ? layout : without_digits(value.type.rank());
 }
 
@@ -129,8 +134,9 @@ void TileLayouts::infer_row(const RowOp& op, const Statement& s) {
       expect(program_[operand.value].type.extents[axis] == 1 ||
                  same_digits(of(operand).axes[axis], out.axes[axis]),
              s,
-             fmt::format("axis {} of an operand at {}, of the result at {}", axis,
-                         of(operand).to_string(), out.to_string()));
+             fmt::format("axis {} of an operand with the layout {} does not lie in the threads of "
+                         "the result, which has the layout {}",
+                         axis, of(operand).to_string(), out.to_string()));
   }
   renumber_registers(out);
   set(s.results[0], std::move(out));
@@ -156,8 +162,10 @@ Layout TileLayouts::sliced(const Layout& from, const ValueType& to, const Statem
       rest /= cut;
       if (digits[0].extent == 1) digits.erase(digits.begin());
     }
-    expect(out.extent(axis) == to.extents[axis], s,
-           fmt::format("a slice of axis {} of {} cuts through threads", axis, from.to_string()));
+    expect(
+        out.extent(axis) == to.extents[axis], s,
+        fmt::format("a slice along axis {} of {} would not take the same elements from each thread",
+                    axis, from.to_string()));
   }
   renumber_registers(out);
   return out;

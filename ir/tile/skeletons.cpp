@@ -35,7 +35,8 @@ class SteeredByValues {
     if (!steered || !has_protocol(s) || s.as<CopiesOp>()) return;
     found_ = true;
     note_(&s, "P15",
-          "loaded values steer this: order, pairing and progress of the roles are promises");
+          "a loaded value decides about this statement, so the order and pairing of puts, gets and "
+          "turns cannot be checked here");
   }
   bool depends(const Expr& e) const {
     const auto used = e.symbols();

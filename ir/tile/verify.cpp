@@ -33,11 +33,11 @@ class TileChecker : public CodeChecker {
                                    .barrier = "T15"};
 
   void check_type(const ValueType& type) override {
-    expect(type.lanes == 1, "T21", "a tile has no lanes");
+    expect(type.lanes == 1, "T21", "a type of a tile program cannot have lanes");
     int64_t count = 1;
     for (const int64_t extent : type.extents) {
       expect(extent >= 1 && extent <= 1 << 20, "T5",
-             fmt::format("the extents of {}", type.to_string()));
+             fmt::format("an extent of {} is not from 1 to 2^20", type.to_string()));
       count = std::min<int64_t>(count * std::clamp<int64_t>(extent, 1, 1 << 20), 1 << 21);
     }
     expect(count <= 1 << 20, "T5", fmt::format("{} has more than 2^20 elements", type.to_string()));
@@ -55,7 +55,7 @@ class TileChecker : public CodeChecker {
       check_ticket(*ticket);
     } else if (s.as<AwaitOp>()) {
       expect(phase_ == 0 && depth_ == 1, "T17",
-             "await_predecessors stands at the top of the first phase");
+             "await_predecessors must stand at the top of the first phase");
     } else {
       return check_pipelined(s);
     }
@@ -99,7 +99,8 @@ class TileChecker : public CodeChecker {
     } else {
       return false;
     }
-    expect(code_.pipelined, "T21", "this program is not pipelined");
+    expect(code_.pipelined, "T21",
+           "this statement is for pipelined programs, and this program is not pipelined");
     return true;
   }
 
@@ -108,7 +109,7 @@ class TileChecker : public CodeChecker {
     const Memory& memory = code_[id];
     const bool constant = std::all_of(memory.shape.begin(), memory.shape.end(),
                                       [](const Expr& e) { return e.as_constant().has_value(); });
-    expect(constant, "T5", fmt::format("%{} is not on chip", memory.name));
+    expect(constant, "T5", fmt::format("%{} is not on-chip memory", memory.name));
     return constant;
   }
 
@@ -121,16 +122,18 @@ class TileChecker : public CodeChecker {
     if (!is_value(op.values) || !is_value(op.indices)) return;
     ValueType values = type_of(op.values), indices = type_of(op.indices);
     expect(is_integer(indices.dtype) && indices.extents == values.extents, "T7",
-           "the indices are integers in the extents of the values");
+           "the indices must be integers with the extents of the values");
     expect(kOrdered.contains(values.dtype), "T7",
-           fmt::format("there is no order of {}", name(values.dtype)));
-    expect(op.axes.size() == 1, "T12", "an arg-reduction has one axis");
+           fmt::format("values of {} have no order", name(values.dtype)));
+    expect(op.axes.size() == 1, "T12", "an arg-reduction is along one axis");
     for (const int64_t axis : op.axes) {
       if (!axis_of(axis, values) || !axis_of(axis, indices)) return;
       values.extents[static_cast<size_t>(axis)] = indices.extents[static_cast<size_t>(axis)] = 1;
     }
     expect(statement_->results.size() == 2 && result_type(0) == values && result_type(1) == indices,
-           "T7", "the results are a value and an index");
+           "T7",
+           "an arg-reduction has two results, the values and the indices, with extent 1 along the "
+           "axis");
   }
 
   std::optional<ValueType> side(const ValueOperand& operand, MemoryId buffer) {
@@ -139,7 +142,7 @@ class TileChecker : public CodeChecker {
     for (const Expr& extent : code_[buffer].shape)
       type.extents.push_back(extent.as_constant().value_or(0));
     expect(code_[buffer].space == MemorySpace::Local, "T9",
-           fmt::format("%{} is no buffer", code_[buffer].name));
+           fmt::format("%{} is not a buffer", code_[buffer].name));
     return type;
   }
 
@@ -148,19 +151,21 @@ class TileChecker : public CodeChecker {
     if (!a || !b || !is_value(op.c)) return;
     const bool axes =
         a->rank() == 2 && b->rank() == 2 && (op.contract_a | 1) == 1 && (op.contract_b | 1) == 1;
-    expect(axes, "T12", "a dot has rank 2");
+    expect(axes, "T12", "the operands of a dot must be matrices, contracted along axis 0 or 1");
     if (!axes) return;
     const auto at = [](const ValueType& type, int64_t axis) {
       return type.extents[static_cast<size_t>(axis)];
     };
-    expect(at(*a, op.contract_a) == at(*b, op.contract_b), "T12", "the contracted extents agree");
+    expect(at(*a, op.contract_a) == at(*b, op.contract_b), "T12",
+           "the contracted axes have different extents");
     const bool f64 = a->dtype == DType::F64;
     expect(is_arithmetic_float(a->dtype) && is_arithmetic_float(b->dtype) &&
                f64 == (b->dtype == DType::F64),
-           "T7", "a dot of floats");
+           "T7", "the operands of a dot must be floats, both f64 or neither");
     const ValueType result{
         f64 ? DType::F64 : DType::F32, 1, {at(*a, 1 - op.contract_a), at(*b, 1 - op.contract_b)}};
-    expect(type_of(op.c) == result, "T7", fmt::format("the accumulator is {}", result.to_string()));
+    expect(type_of(op.c) == result, "T7",
+           fmt::format("the accumulator must be {}", result.to_string()));
     expect_type(result);
   }
 
@@ -169,8 +174,9 @@ class TileChecker : public CodeChecker {
     check_place(op.memory, op.at, {});
     check_index(op.count, nullptr);
     expect(memory.space == MemorySpace::Workspace && memory.dtype == DType::I32 && memory.zeroed,
-           "T16", "a ticket is an i32 workspace with `zero`");
-    expect(op.count.range().min >= 1, "T16", "a ticket has at least one arrival");
+           "T16", "a ticket must be an i32 workspace with `zero`");
+    expect(op.count.range().min >= 1, "T16",
+           "the number of arrivals of a ticket must be at least 1");
     tickets_.insert(op.memory);
   }
 
@@ -180,7 +186,8 @@ class TileChecker : public CodeChecker {
     if (!store) {
       const bool known = memory.space != MemorySpace::Workspace || memory.zeroed ||
                          stored_.contains(id) || stored_here(id);
-      expect(known, "T18", fmt::format("%{} is loaded and stored nowhere before", memory.name));
+      expect(known, "T18",
+             fmt::format("%{} is loaded here, but nothing was stored to it before", memory.name));
       return;
     }
     stored_.insert(id);
@@ -190,7 +197,7 @@ class TileChecker : public CodeChecker {
       if (axis.extent.as_constant().value_or(1) <= 1) continue;
       const bool varies =
           std::any_of(at.begin(), at.end(), [&](const Expr& e) { return depends(e, axis.symbol); });
-      expect(varies, "T20", fmt::format("every {} stores to the same place", axis.symbol));
+      expect(varies, "T20", fmt::format("all values of {} store to the same place", axis.symbol));
     }
   }
   // A store further down in this phase: a loop's next turn sees it.

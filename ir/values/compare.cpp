@@ -78,7 +78,7 @@ double widest_bound(DType dtype, const HostTensor& value) {
 std::string bounded_summary(const Comparison& result, const HostTensor& got,
                             const Bounded& expected) {
   if (result.coverage.vacuous() && result.ok)
-    return fmt::format("nothing judged: {} of {} elements have a bound that is too wide",
+    return fmt::format("no element was judged: {} of {} elements have a bound that is too wide",
                        result.coverage.unjudged, result.elements);
   std::string text = "equal";
   if (const int64_t i = result.worst; i >= 0)

@@ -121,15 +121,15 @@ void HostTensor::allocate() {
     memory = std::aligned_alloc(kAlignment, (bytes + kAlignment - 1) / kAlignment * kAlignment);
   }
   if (!memory) {
-    fail(codes::kTooLarge,
-         fmt::format("no memory for a host tensor {}{}", name(dtype_), shape_text(shape_)));
+    fail(codes::kTooLarge, fmt::format("there is not enough memory for a host tensor {}{}",
+                                       name(dtype_), shape_text(shape_)));
   }
   data_.reset(static_cast<std::byte*>(memory));
 }
 
 const std::byte* HostTensor::at(int64_t i) const {
   BRAZE_CHECK(0 <= i && i < numel_,
-              fmt::format("element {} of a tensor with {} elements", i, numel_));
+              fmt::format("element {} is outside of a tensor with {} elements", i, numel_));
   return data_.get() + static_cast<size_t>(i) * size_of(dtype_);
 }
 

@@ -15,7 +15,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kNegativeExtent{"negative-extent", ErrorKind::InvalidArgument,
-                                      "A shape has an extent below zero."};
+                                      "A shape has a negative extent."};
 inline constexpr Code kTooLarge{"too-large", ErrorKind::ResourceExhausted,
                                 "A tensor is larger than the memory for it."};
 }  // namespace codes

@@ -621,7 +621,7 @@ std::string error_of(const Graph& graph, const std::string& device, const std::s
 
 TEST(TypedSchedules, KernelsHaveToExist) {
   const std::string error = error_of(softmax(), "sim:cpu", "nope", "family=row");
-  EXPECT_NE(error.find("there is no kernel of that name"), std::string::npos) << error;
+  EXPECT_NE(error.find("there is no kernel with that name"), std::string::npos) << error;
   EXPECT_NE(error.find(testing::compile_for("sim:cpu", softmax())->launches[0].name),
             std::string::npos)
       << error;
@@ -634,20 +634,20 @@ TEST(TypedSchedules, ErrorsSayWhatFits) {
       {"", "row, column"},
       {"family=roww block=8 tile=1", "row, column"},
       {"family=dot block=8 tile=1 lane=0", "row, column"},
-      {"family=row block=8,8 tile=1,1", "one for each of the 1 parallel axes"},
+      {"family=row block=8,8 tile=1,1", "give one entry for each of the 1 parallel axes"},
       {"family=row block=0 tile=1", "at least 1"},
       {"family=row block=8 tile=3", "multiple of the tile"},
-      {row + "lane=7 inner=64", "the lane axis of family row is -1"},
-      {"family=column block=8 tile=8 lane=1", "the lane axis of family column is 0"},
+      {row + "lane=7 inner=64", "for family=row, use lane=-1"},
+      {"family=column block=8 tile=8 lane=1", "for family=column, use lane=0"},
       {row + "inner=64 threads=32", "threads has no meaning"},
       {row + "inner=64 vector=4", "vector has no meaning"},
       {row + "inner=64 cluster=16", "cluster has no meaning"},
       {row + "inner=64 split=3", "split has no meaning"},
-      {row + "inner=0", "inner is 1"},
-      {row + "inner=1099511627776", "multiply to"},
+      {row + "inner=0", "inner must be from 1"},
+      {row + "inner=1099511627776", "so that their product"},
       {row + "inner=64 inner=32", "given twice"},
       {row + "inner=64 pack=2", "0 or 1"},
-      {row + "inner=64 colour=2", "there is no key"},
+      {row + "inner=64 colour=2", "is not a key"},
   };
   for (const auto& [schedule, expected] : cases) {
     const std::string error = error_of(softmax(), "sim:cpu", kernel, schedule);
@@ -661,7 +661,7 @@ TEST(TypedSchedules, ThreadsArePowersOfTwo) {
     const std::string error =
         error_of(softmax(), "sim:sm_90", kernel,
                  fmt::format("family=row block=1 tile=1 lane=-1 inner=96 threads={}", threads));
-    EXPECT_NE(error.find("threads are powers of two, 32 to 1024 in all"), std::string::npos)
+    EXPECT_NE(error.find("use powers of two whose product is from 32 to 1024"), std::string::npos)
         << threads << "\n"
         << error;
   }
@@ -676,7 +676,7 @@ TEST(TypedSchedules, PlacedSumsHaveTilesAlongTheLastAxisOnly) {
   for (const char* tile : {"32,16 lane=1", "16,1 lane=0", "32,32 lane=-1", "1,16 lane=-1"}) {
     const std::string error =
         error_of(graph, "sim:cpu", kernel, fmt::format("family=placed block=64,64 tile={}", tile));
-    EXPECT_NE(error.find("along the last axis"), std::string::npos) << tile << "\n" << error;
+    EXPECT_NE(error.find("on all axes but the last"), std::string::npos) << tile << "\n" << error;
   }
 }
 

@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
-"""Checks the pages: check.py ROOT [BRAZE]
+"""Checks the pages: check.py ROOT [BRAZE [--write]]
 
 - Every relative link of every tracked page leads to a file, and its anchor to a heading of that file.
 - Every command of a `console` block prints what the page shows, when BRAZE is the tool of the build.
+- The commands and options in docs/reference/cli.md are those of the tool's help. `--write` makes them so.
 - Every path of the form `folder/file` in README.md and CONTRIBUTING.md exists.
 """
 import os
@@ -12,6 +13,7 @@ import sys
 
 ROOT = os.path.abspath(sys.argv[1])
 BRAZE = os.path.abspath(sys.argv[2]) if len(sys.argv) > 2 else None
+WRITE = "--write" in sys.argv[3:]
 FOLDERS = ("docs", "tests", "bench", "examples", "tools")
 faults = []
 
@@ -54,14 +56,64 @@ def check_links(page):
             faults.append(f"{page}: {file} has no heading #{anchor}")
 
 
+def printed(command):
+    environment = dict(os.environ, PATH=os.path.dirname(BRAZE) + os.pathsep + os.environ["PATH"])
+    done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
+    return (done.stdout + done.stderr).strip()
+
+
 def check_commands(page):
     for block in re.findall(r"^```console\n(.*?)^```", read(page), re.DOTALL | re.MULTILINE):
         for part in re.split(r"^\$ ", block, flags=re.MULTILINE)[1:]:
             command, _, shown = part.partition("\n")
-            environment = dict(os.environ, PATH=os.path.dirname(BRAZE) + os.pathsep + os.environ["PATH"])
-            done = subprocess.run(["bash", "-c", command], cwd=ROOT, env=environment, capture_output=True, text=True)
-            if (done.stdout + done.stderr).strip() != shown.strip():
-                faults.append(f"{page}: $ {command}\nprints\n{done.stdout}{done.stderr}")
+            output = printed(command)
+            if output != shown.strip():
+                faults.append(f"{page}: $ {command}\nprints\n{output}")
+
+
+def entries(help_text, title):
+    """What the help lists below a title: pairs of a name and a text."""
+    listed = re.search(rf"^{title}:.*\n((?:  .*\n)*)", help_text + "\n", re.MULTILINE)
+    return re.findall(r"^  (\S.*?)  +(\S.*)$", listed[1], re.MULTILINE) if listed else []
+
+
+def commands_page():
+    """The subcommands, and for each its examples, arguments and options, in Markdown."""
+
+    def cell(text):
+        return text.replace("|", "\\|")
+
+    commands = entries(printed("braze --help"), "Subcommands")
+    lines = ["| command | what it does |", "| --- | --- |"]
+    lines += [f"| [`braze {name}`](#braze-{name}) | {cell(purpose)} |" for name, purpose in commands]
+    for name, purpose in commands:
+        text = printed(f"braze {name} --help")
+        examples = re.search(r"^Examples:\n((?:  .*\n)*)", text, re.MULTILINE)
+        usage = re.search(r"^Usage: (.*)$", text, re.MULTILINE)
+        lines += ["", f"### braze {name}", "", purpose, "", "```", usage[1], "", *(line.strip() for line in
+                  examples[1].splitlines()), "```", "", "| argument | meaning |", "| --- | --- |"]
+        for title in ("Positionals", "Options"):
+            for argument, meaning in entries(text, title):
+                argument = re.sub(r" (TEXT|REQUIRED|U?INT|FLOAT)\b(:\S+)?", "", argument)
+                if not argument.startswith("-h"):
+                    lines.append(f"| `{cell(argument)}` | {cell(meaning)} |")
+    return "\n".join(lines)
+
+
+def check_help(page):
+    text = read(page)
+    begin, end = "<!-- from the tool's help -->\n", "<!-- end of the help -->\n"
+    if begin not in text or end not in text:
+        faults.append(f"{page}: the marks around the help are missing")
+        return
+    before, _, rest = text.partition(begin)
+    shown, _, behind = rest.partition(end)
+    made = commands_page() + "\n"
+    if shown != made and WRITE:
+        with open(os.path.join(ROOT, page), "w") as file:
+            file.write(before + begin + made + end + behind)
+    elif shown != made:
+        faults.append(f"{page}: the options are not those of the tool; run tests/docs/check.py ROOT BRAZE --write")
 
 
 def check_paths(page):
@@ -76,6 +128,8 @@ for name in sorted(set(pages())):
     check_links(name)
     if BRAZE:
         check_commands(name)
+if BRAZE:
+    check_help("docs/reference/cli.md")
 for name in ("README.md", "CONTRIBUTING.md"):
     check_paths(name)
 for fault in faults:

@@ -329,7 +329,7 @@ TEST_F(BuilderTest, IntegerProductsInAWiderDtype) {
   EXPECT_EQ(wide.to_vector<int32_t>(), (std::vector<int32_t>{29084, -28956, -22800, 22700}));
   EXPECT_EQ(wrapped.to_vector<int8_t>(), (std::vector<int8_t>{-100, -28, -16, -84}));
   EXPECT_CONTAINS(error_of([&] { jit([](Tensor a) { return dot(a, a, f32); })(x); }),
-                  "the result cannot be f32");
+                  "the dtype of the result cannot be f32");
 }
 
 TEST_F(BuilderTest, StoredFloatsAreCastBeforeAnythingIsComputed) {

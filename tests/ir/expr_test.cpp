@@ -316,7 +316,7 @@ TEST(Expr, Errors) {
   for (int i = 0; i < 6; ++i) power = power + "*" + power;
   EXPECT_EQ(code_of(power), "index-too-large");
   EXPECT_THAT([] { parse("x*x").evaluate([](std::string_view) { return int64_t{1} << 40; }); },
-              testing::ThrowsMessage<Error>(testing::HasSubstr("does not fit 64 bits")));
+              testing::ThrowsMessage<Error>(testing::HasSubstr("does not fit in 64 bits")));
   EXPECT_THAT([] { parse("mod(x, n)").evaluate([](std::string_view) { return int64_t{0}; }); },
               testing::ThrowsMessage<Error>(testing::HasSubstr("divides by a number below 1")));
 }

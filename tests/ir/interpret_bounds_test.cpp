@@ -558,7 +558,7 @@ TEST(Compare, WideBoundsJudgeNothing) {
   EXPECT_TRUE(none.ok);
   EXPECT_TRUE(none.coverage.vacuous());
   EXPECT_EQ(none.coverage.share(), 0);
-  EXPECT_EQ(none.summary(), "nothing judged: 4 of 5 elements have a bound that is too wide");
+  EXPECT_EQ(none.summary(), "no element was judged: 4 of 5 elements have a bound that is too wide");
 
   // What lies beyond a wide bound is wrong all the same.
   got.set_double(1, 4);
@@ -617,7 +617,7 @@ TEST(Check, CountsWhatItJudged) {
   EXPECT_EQ(check.coverage().judged, 4);
   EXPECT_EQ(check.coverage().unjudged, 2);
   EXPECT_TRUE(check.outputs[2].comparison.coverage.vacuous());
-  EXPECT_NE(check.summary().find("output 'bits' (bound): nothing judged"), std::string::npos)
+  EXPECT_NE(check.summary().find("output 'bits' (bound): no element was judged"), std::string::npos)
       << check.summary();
 }
 

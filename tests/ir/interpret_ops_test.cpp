@@ -346,21 +346,22 @@ TEST_F(Sizing, SolvesLinearExtents) {
 
 TEST_F(Sizing, ErrorsNameInputSymbolAndRange) {
   EXPECT_EQ(error({{n}}, {{65}}),
-            "input 'x0' is declared [n] and was given [65]: n = 65, but n is in 1..64");
+            "input 'x0' is declared as [n], but [65] was given: n = 65, but n must be in 1..64");
   EXPECT_EQ(
       error({{m}}, {{12}}),
-      "input 'x0' is declared [m] and was given [12]: m = 12, but m is a multiple of 8 in 8..64");
+      "input 'x0' is declared as [m], but [12] was given: m = 12, but m must be a multiple of 8 "
+      "in 8..64");
   EXPECT_EQ(error({{n}, {n, 2}}, {{3}, {4, 2}}),
-            "input 'x1' is declared [n, 2] and was given [4, 2]: axis 0 must be 3, not 4 (n = 3 "
-            "from the other extents)");
+            "input 'x1' is declared as [n, 2], but [4, 2] was given: axis 0 must be 3, not 4 (n = "
+            "3 from the other extents)");
   EXPECT_EQ(error({{2, 3}}, {{2, 4}}),
-            "input 'x0' is declared [2, 3] and was given [2, 4]: axis 1 must be 3, not 4");
+            "input 'x0' is declared as [2, 3], but [2, 4] was given: axis 1 must be 3, not 4");
   EXPECT_EQ(error({{4 * n}}, {{6}}),
-            "input 'x0' is declared [4*n] and was given [6]: no integer n makes 4*n equal 6");
+            "input 'x0' is declared as [4*n], but [6] was given: no integer n makes 4*n equal 6");
   EXPECT_EQ(error({{2}}, {{2, 2}}),
-            "input 'x0' is declared [2] and was given [2, 2]: rank 1 is needed");
-  EXPECT_EQ(error({{n + m}}, {{19}}), "the shapes of the inputs do not determine size m");
-  EXPECT_EQ(error({{2}}, {}), "graph 'main' has 1 inputs and was given 0");
+            "input 'x0' is declared as [2], but [2, 2] was given: its rank must be 1");
+  EXPECT_EQ(error({{n + m}}, {{19}}), "the shapes of the inputs do not determine the size m");
+  EXPECT_EQ(error({{2}}, {}), "graph 'main' has 1 inputs, but 0 were given");
 }
 
 TEST_F(Sizing, OneGraphServesARangeOfShapes) {

@@ -142,23 +142,24 @@ TEST(ProgramText, WhatIsWrongIsSaid) {
   };
   wrong("braze 1 program", "braze 2 program", "text-version", "version");
   wrong("artifact @dot_add: cubin", "artifact @dot_add: function", "syntax", "a format of code");
-  wrong("cubin 6 B", "cubin 7 B", "syntax", "another size");
-  wrong("constant f32[3]", "constant f32[4]", "syntax", "another size");
-  wrong("constant f32[3]", "constant f32[4611686018427387904]", "syntax", "another size");
+  wrong("cubin 6 B", "cubin 7 B", "syntax", "the written size");
+  wrong("constant f32[3]", "constant f32[4]", "syntax", "the size of its type");
+  wrong("constant f32[3]", "constant f32[4611686018427387904]", "syntax", "the size of its type");
   wrong("constant f32[3]", "constant f32[n]", "syntax", "symbolic");
-  wrong("slot 1: input 1", "slot 1: input 9", "malformed-program", "too many");
+  wrong("slot 1: input 1", "slot 1: input 9", "malformed-program", "does not exist");
   wrong("slot 2: output 0 f32[n]", "slot 2: output 0 f32[m]", "malformed-program",
-        "not the type of its argument");
-  wrong("buffers [0, 3, 4]", "buffers [0, 3, 99]", "malformed-program", "not there");
+        "does not have the type of its argument");
+  wrong("buffers [0, 3, 4]", "buffers [0, 3, 99]", "malformed-program", "does not exist");
   wrong("arena[64*", "arena[65*", "malformed-program", "multiple of 64");
-  wrong("instances [", "instances [1, ", "malformed-program", "another number of phases");
-  wrong("instances [", "instances [k, ", "syntax", "unknown symbol");
+  wrong("instances [", "instances [1, ", "malformed-program", "different numbers of phases");
+  wrong("instances [", "instances [k, ", "syntax", "is not declared");
   wrong("tensormap buffer 0", "tensormap buffer 3", "malformed-program", "tensor map");
   wrong("box [64, 64]", "box [64, 257]", "malformed-program", "box");
   wrong("constant bool[0, 7]\n", "", "syntax", "more blobs");
-  wrong("constant f32[3]", "constant f32[3] constant f32[3]", "syntax", "another size");
+  wrong("constant f32[3]", "constant f32[3] constant f32[3]", "syntax", "the size of its type");
   wrong("scratch 128", "scratch -1", "syntax", "out of range");
-  wrong("updates input 1", "updates input 7", "malformed-program", "updates no input");
+  wrong("updates input 1", "updates input 7", "malformed-program",
+        "updates an input that does not exist");
   wrong("[7, 9:4", "[7, -9:4", "syntax", "out of range");
 }
 

@@ -149,13 +149,13 @@ TEST(Scanner, MalformedInput) {
       {"\x7f", skip_all, "test.braze:1:1 unexpected byte 0x7f"},
       {"\x1b[0m", skip_all, "test.braze:1:1 unexpected byte 0x1b"},
       {"9223372036854775808", integer,
-       "test.braze:1:1 \"9223372036854775808\" does not fit 64 bits"},
+       "test.braze:1:1 \"9223372036854775808\" does not fit in 64 bits"},
       {"-9223372036854775809", integer,
-       "test.braze:1:1 -\"9223372036854775809\" does not fit 64 bits"},
+       "test.braze:1:1 -\"9223372036854775809\" does not fit in 64 bits"},
       {"1.5", integer, "test.braze:1:1 expected an integer, found \"1.5\""},
       {"-x", integer, "test.braze:1:2 expected an integer, found \"x\""},
       {"", integer, "test.braze:1:1 expected an integer, found the end of the text"},
-      {"1e999", number, "test.braze:1:1 \"1e999\" is out of the range of f64"},
+      {"1e999", number, "test.braze:1:1 \"1e999\" is outside of the range of f64"},
       {"-", number, "test.braze:1:2 expected a number, found the end of the text"},
       {"%3", identifier, "test.braze:1:1 expected an op, found \"%3\""},
       {"@f", identifier, "test.braze:1:1 expected an op, found \"@f\""},
@@ -177,7 +177,7 @@ TEST(Scanner, Header) {
   const auto graph = [](Scanner& s) { expect_header(s, "graph"); };
   EXPECT_EQ(message_of("braze 1 graph\n", graph), "none");
   EXPECT_EQ(message_of("braze 2 graph", graph),
-            "test.braze:1:7 this is text of version 2; known is 1");
+            "test.braze:1:7 this is text of version 2, but this Braze reads version 1");
   EXPECT_EQ(message_of("braze 1 kernel", graph),
             "test.braze:1:9 expected a text of kind \"graph\", found \"kernel\"");
   EXPECT_EQ(message_of("", graph), "test.braze:1:1 expected \"braze\", found the end of the text");

@@ -59,7 +59,7 @@ TEST(Shape, Numel) {
       [] {
         return (Shape{INT64_MAX, INT64_MAX}).numel();
       },
-      testing::ThrowsMessage<Error>(testing::HasSubstr("does not fit 64 bits")));
+      testing::ThrowsMessage<Error>(testing::HasSubstr("does not fit in 64 bits")));
 }
 
 TEST(Shape, StaticAndSymbolic) {

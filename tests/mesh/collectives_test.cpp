@@ -232,13 +232,13 @@ std::string refusal(const std::string& text) {
 
 TEST(CollectivesRefused, WhatDoesNotFit) {
   EXPECT_THAT(refusal(one_op("reduce_scatter sum %x {over: data}", "f32[3]", "f32[1]")),
-              HasSubstr("does not divide into the 2 devices along data"));
+              HasSubstr("cannot be divided by the 2 devices along data"));
   EXPECT_THAT(refusal(one_op("all_gather %x {over: data}", "f32[]", "f32[2]")),
-              HasSubstr("a scalar has no blocks"));
+              HasSubstr("a scalar cannot be divided into blocks"));
   EXPECT_THAT(refusal(one_op("all_reduce sum %x {over: rows}", "f32[3]", "f32[3]")),
-              HasSubstr("no axis \"rows\" of the mesh is declared"));
+              HasSubstr("the axis \"rows\" of the mesh is not declared"));
   EXPECT_THAT(refusal(one_op("permute %x {over: data, shift: 2}", "f32[3]", "f32[3]")),
-              HasSubstr("shift 2 is not below the 2 devices along data"));
+              HasSubstr("the shift 2 must be below 2, the number of devices along data"));
   EXPECT_THAT(refusal(one_op("all_reduce sum %x {over: data}", "bool[3]", "bool[3]")),
               HasSubstr("operand 0 is bool"));
   EXPECT_THAT(refusal("mesh data: 0\ngraph @g() {\n  return\n}\n"), HasSubstr("1 to 4096 devices"));
@@ -253,7 +253,7 @@ TEST(CollectivesRefused, AnAxisOfTwoSizes) {
       {{build::collective(graph, {CollectiveKind::AllReduce, {"data", 4}}, x), "y", {}}});
   const std::vector<Diagnostic> findings = verify(graph);
   ASSERT_EQ(findings.size(), 1u);
-  EXPECT_THAT(findings[0].message, HasSubstr("another size than before"));
+  EXPECT_THAT(findings[0].message, HasSubstr("two different sizes"));
 }
 
 TEST(CollectivesRefused, OneDeviceAlone) {

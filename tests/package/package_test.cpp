@@ -180,7 +180,7 @@ TEST_F(Packages, FindTheirWeightsBesideThem) {
   EXPECT_THAT(error_of([&] {
                 linear.load("cpu")(filled({65, 3}, 0));
               }),
-              HasSubstr("n = 65, but n is in 1..64"));
+              HasSubstr("n = 65, but n must be in 1..64"));
   EXPECT_THAT(
       error_of([&] { linear.load("cpu")(); }),
       AllOf(HasSubstr("takes 1 argument, 0 given"), HasSubstr("give, in this order, x: f32[")));

@@ -66,7 +66,7 @@ TEST(Config, IsGivenOnceAndBeforeAnythingElse) {
   const auto late = [] {
     filled(4, 1);
     EXPECT_THAT(error_of([] { configure({}); }),
-                AllOf(StartsWith("configured-late"), HasSubstr("used already")));
+                AllOf(StartsWith("configured-late"), HasSubstr("already used")));
   };
   const auto after_an_error = [] {
     EXPECT_THAT(error_of([] { configure({.threads = 0}); }),

@@ -170,7 +170,7 @@ TEST(Simulator, RunsKernelsAndSaysWhatTheyBreak) {
   EXPECT_THAT(memory, testing::Each(5.f));
   EXPECT_THAT(error_of([&] { launch("2*i"); }),
               AllOf(StartsWith("simulated-fault"), HasSubstr("@fill"), HasSubstr("%y[2*i]"),
-                    HasSubstr("i = 1"), HasSubstr("model.cpp:7"), HasSubstr("not written")));
+                    HasSubstr("i = 1"), HasSubstr("model.cpp:7"), HasSubstr("does not write")));
 }
 
 }  // namespace

@@ -205,12 +205,12 @@ TEST_F(Trace, WhatDoesNotFitIsCounted) {
   for (int i = 0; i < kSpans; ++i) const TraceSpan span("one of many");
   testing::internal::CaptureStderr();
   const std::vector<TraceEvent> events = stop_and_read();
-  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("events left out"));
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("events were left out"));
   EXPECT_LT(std::filesystem::file_size(path_), 21'000u);
   const size_t written = in_category(events, "user").size();
   EXPECT_GT(written, 50u);
   EXPECT_EQ(events.back().name,
-            std::to_string(kSpans - written) + " events left out: the file is full");
+            std::to_string(kSpans - written) + " events were left out, because the file is full");
 }
 
 TEST_F(Trace, FilesThatCannotBeWrittenAreOneWarning) {

@@ -82,7 +82,9 @@ kernel @g7(%x: in global bf16[4096], %m: tensormap(%x: bf16[64, 64] box[64, 64] 
                                      "kernel");
   const auto findings = verify(kernel);
   ASSERT_EQ(findings.size(), 1U);
-  EXPECT_NE(findings[0].message.find("G7: the tensor map %m: 128 bytes"), std::string::npos);
+  EXPECT_NE(
+      findings[0].message.find("G7: the tensor map %m: the innermost box extent has 128 bytes"),
+      std::string::npos);
 }
 
 TEST(SimulatedKernels, GemmThroughCpAsync) {

@@ -47,8 +47,8 @@ double median_seconds(const Runnable& runnable, const Inputs& inputs, int64_t re
 }
 
 Exit run(const Options& options) {
-  if (options.file.empty()) fail_usage("name a package; `braze-run --help` shows how");
-  if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  if (options.file.empty()) fail_usage("give the package to run; `braze-run --help` shows how");
+  if (options.repeat < 0) fail_usage("--repeat must be a number of calls, at least 1");
   std::vector<ReadFile> read = options.package.files();
   read.push_back({options.file, "runs"});
   check_overwrites(read, options.output.paths());
@@ -86,18 +86,18 @@ void add(Arguments& arguments, Options& options) {
   options.inputs.add_to(arguments);
   options.output.add_to(arguments);
   options.package.add_to(arguments);
-  arguments.add_option("--repeat", options.repeat, "Calls to time");
+  arguments.add_option("--repeat", options.repeat, "Number of calls to time");
   arguments.add_flag("--json", options.json, "Print JSON");
-  arguments.add_flag("--devices", options.devices, "List the devices and stop");
+  arguments.add_flag("--devices", options.devices, "List the devices and exit");
   arguments
       .add_option("--completion", options.completion,
-                  "Print a script that completes options in bash, zsh or fish, and stop")
+                  "Print a script that completes options in bash, zsh or fish, and exit")
       .offers(shells());
-  arguments.add_flag("--manual", options.manual, "Print the manual page and stop");
+  arguments.add_flag("--manual", options.manual, "Print the manual page and exit");
 }
 
 constexpr std::string_view kName = "braze-run";
-constexpr std::string_view kPurpose = "Runs a function of a package that `braze compile` made.";
+constexpr std::string_view kPurpose = "Runs a function of a package made by `braze compile`.";
 
 ToolDescription describe() {
   ToolDescription description{{std::string(kName),
@@ -106,7 +106,7 @@ ToolDescription describe() {
                                "  braze-run digits.bzp --symbol n=64 --device cuda:0 --repeat 100\n"
                                "  braze-run --manual | man -l -\n",
                                {kHelp, kVersion}},
-                              "run functions that are compiled",
+                              "run compiled functions",
                               {}};
   Options unused;
   for (ArgumentDescription& argument :

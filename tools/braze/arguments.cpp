@@ -25,8 +25,8 @@ std::string integer_fault(const std::string& text) {
   const char* const end = text.data() + text.size();
   const auto [rest, error] = std::from_chars(text.data(), end, value);
   if (error == std::errc() && rest == end) return "";
-  return fmt::format("{} is no integer from {} to {}", text, std::numeric_limits<Integer>::min(),
-                     std::numeric_limits<Integer>::max());
+  return fmt::format("{} is not an integer from {} to {}", text,
+                     std::numeric_limits<Integer>::min(), std::numeric_limits<Integer>::max());
 }
 
 }  // namespace
@@ -60,7 +60,7 @@ Argument Arguments::add(const std::string& name, Value& value, const std::string
   if constexpr (std::is_integral_v<Value>)
     option.check(integer_fault<Value>);
   else
-    option.check([](const std::string& word) { return word.empty() ? "nothing is given" : ""; });
+    option.check([](const std::string& word) { return word.empty() ? "the value is empty" : ""; });
   return {option, descriptions_.back()};
 }
 
@@ -83,7 +83,7 @@ Argument Arguments::add_option(const std::string& name, uint64_t& value, const s
 Argument Arguments::add_device(std::string& device, const std::string& before) {
   return add("--device", device,
              fmt::format("{}cpu, cuda:0, sim:cpu ... (default: {})", before,
-                         device.empty() ? "the first GPU, else the CPU" : device));
+                         device.empty() ? "the first GPU, or the CPU if there is none" : device));
 }
 Argument Arguments::add_flag(const std::string& name, bool& value, const std::string& text) {
   descriptions_.push_back({.names = split_names(name), .text = text, .flag = true});

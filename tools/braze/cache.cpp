@@ -55,12 +55,12 @@ std::chrono::seconds parse_age(const std::string& text) {
   for (const auto& unit : kUnits)
     if (value >= 0 && value < 1e6 && end != text.c_str() && end[0] == unit.letter && end[1] == '\0')
       return std::chrono::seconds(static_cast<int64_t>(value * unit.seconds));
-  fail_usage(fmt::format("--older-than is a time such as 30d, 12h, 5m or 10s, not {}", text));
+  fail_usage(fmt::format("--older-than must be a time such as 30d, 12h, 5m or 10s, not {}", text));
 }
 
 uint64_t parse_size(const std::string& text) {
   if (const auto bytes = parse_bytes(text)) return *bytes;
-  fail_usage(fmt::format("--max-size is a number of bytes, such as 512M or 2G, not {}", text));
+  fail_usage(fmt::format("--max-size must be a number of bytes, such as 512M or 2G, not {}", text));
 }
 
 uint64_t bytes_of(const Files& files) {
@@ -110,7 +110,7 @@ Exit stat(const Options& options) {
   line("size", fmt::format("{} of {}", bytes_text(bytes_of(entries)),
                            bytes_text(cache.settings.max_bytes)));
   if (!entries.empty())
-    line("used", fmt::format("{}; the longest unused {}", age_text(entries.back().used),
+    line("used", fmt::format("{}; the oldest {}", age_text(entries.back().used),
                              age_text(entries.front().used)));
   if (orphans > 0) line("unfinished", count_text(orphans, "file"));
   return Exit::Ok;
@@ -125,7 +125,7 @@ SignedBytes parts_of(const CacheFolder::Reading& file) {
 // Why an entry is not used; empty if it is.
 std::string fault_of(const CacheView& cache, const CacheFolder::Reading& file,
                      const std::string& name) {
-  if (file.error == std::errc::no_such_file_or_directory) return "there is no such entry";
+  if (file.error == std::errc::no_such_file_or_directory) return "the cache has no such entry";
   if (file.error && !file.untrusted) return file.error.message();
   const EntryView entry = view_entry(file, name, cache.settings.trusted);
   if (!entry.fault.empty()) return std::string(entry.fault);
@@ -199,7 +199,8 @@ Exit verify(const Options& options) {
   } else {
     fmt::print("{}, {} faulty\n", count_text(entries.size(), "program"), faulty);
     if (untrusted > 0)
-      fmt::print("  by keys that are not trusted here: {}\n", count_text(untrusted, "program"));
+      fmt::print("  signed by keys that are not trusted here: {}\n",
+                 count_text(untrusted, "program"));
     for (const auto& [key, count] : signers)
       fmt::print("  signed by {}: {}\n", key, count_text(count, "program"));
   }
@@ -229,7 +230,7 @@ Unremoved remove_all(const CacheFolder& folder, Files& files) {
 
 Exit prune(const Options& options) {
   if (!options.all && options.max_size.empty() && options.older_than.empty())
-    fail_usage("what is to go? --max-size, --older-than or --all says it");
+    fail_usage("prune needs --max-size, --older-than or --all to say what to remove");
   const uint64_t max_bytes = options.all                ? 0
                              : options.max_size.empty() ? UINT64_MAX
                                                         : parse_size(options.max_size);
@@ -344,7 +345,7 @@ Exit explain_key(const Options& options, const CacheKey& key) {
     return Exit::Ok;
   }
   fmt::print("miss: {} ({})\n", name, fault);
-  if (!near.empty()) fmt::print("what is nearest (+ asked for, - kept):\n");
+  if (!near.empty()) fmt::print("the nearest entries (+ requested, - in the cache):\n");
   for (const Neighbour& neighbour : near) print_neighbour(neighbour);
   return Exit::Ok;
 }
@@ -357,7 +358,7 @@ bool is_entry_name(const std::string& text) {
 
 Exit show_entry(const Options& options) {
   const CacheView cache = usable_cache();
-  if (!cache.folder) throw Failure{Exit::BadFile, options.source + ": nothing is kept yet"};
+  if (!cache.folder) throw Failure{Exit::BadFile, options.source + ": the cache is empty"};
   const CacheFolder::Reading file = cache.folder->read(options.source);
   const std::string fault = any_fault_of(cache, file, options.source);
   if (!fault.empty()) throw Failure{Exit::BadFile, fmt::format("{}: {}", options.source, fault)};
@@ -405,26 +406,27 @@ std::vector<std::string> action_names() {
 void check_options(const Options& options) {
   const bool prunes = options.action == "prune";
   if (options.remove && options.action != "verify")
-    fail_usage("--delete is of `braze cache verify`");
+    fail_usage("--delete is an option of `braze cache verify` only");
   if (!prunes &&
       (options.all || options.dry_run || !options.max_size.empty() || !options.older_than.empty()))
-    fail_usage("--all, --max-size, --older-than and --dry-run are of `braze cache prune`");
+    fail_usage(
+        "--all, --max-size, --older-than and --dry-run are options of `braze cache prune` only");
   const bool removes = options.remove || (prunes && !options.dry_run);
   if (removes && CacheSettings::of_process().mode == CacheMode::ReadOnly)
-    fail_usage("BRAZE_CACHE is readonly: nothing is removed");
+    fail_usage("nothing is removed, because BRAZE_CACHE is readonly");
 }
 
 Exit act(const Options& options) {
   check_options(options);
   const bool explains = options.action == "explain";
   if (explains && options.source.empty())
-    fail_usage("what is to be explained? A file of a program, or an entry's name, says it");
+    fail_usage("explain needs the file of a program, or the name of an entry");
   if (!explains && !options.source.empty())
-    fail_usage(fmt::format("cache {} takes no file", options.action));
+    fail_usage(fmt::format("cache {} does not take a file", options.action));
   for (const auto& [action, run] : kActions)
     if (action == options.action) return run(options);
   const std::vector<std::string> names = action_names();
-  fail_usage(fmt::format("there is no action {}; the actions are {}{}", options.action,
+  fail_usage(fmt::format("{} is not an action; the actions are {}{}", options.action,
                          fmt::join(names, ", "), did_you_mean(options.action, names)));
 }
 
@@ -434,13 +436,14 @@ std::function<Exit()> add(Arguments& arguments) {
       .required()
       .offers(action_names());
   arguments.add_option("FILE", options->source,
-                       "explain: graph, tile or kernel text, or an entry's name");
-  arguments.add_flag("--delete", options->remove, "verify: remove what is faulty");
-  arguments.add_option("--max-size", options->max_size, "prune: bytes that may stay, such as 512M");
+                       "explain: graph, tile or kernel text, or the name of an entry");
+  arguments.add_flag("--delete", options->remove, "verify: remove the faulty entries");
+  arguments.add_option("--max-size", options->max_size,
+                       "prune: the size to which the cache is reduced, such as 512M");
   arguments.add_option("--older-than", options->older_than,
-                       "prune: what was not used for 30d, 12h, 5m ...");
-  arguments.add_flag("--all", options->all, "prune: everything");
-  arguments.add_flag("--dry-run", options->dry_run, "prune: only say what would go");
+                       "prune: remove what was not used for 30d, 12h, 5m ...");
+  arguments.add_flag("--all", options->all, "prune: remove everything");
+  arguments.add_flag("--dry-run", options->dry_run, "prune: only say what would be removed");
   arguments.add_device(options->device, "explain: ");
   options->compile.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
@@ -456,8 +459,7 @@ CacheView view_cache() {
     view.refusal = why;
     view.state = "off: " + why;
   };
-  if (!view.settings.sign_fault.empty())
-    view.state += ", signs nothing: " + view.settings.sign_fault;
+  if (!view.settings.sign_fault.empty()) view.state += ", cannot sign: " + view.settings.sign_fault;
   if (!view.settings.refusal.empty()) {
     refuse(view.settings.refusal);
     return view;
@@ -471,7 +473,7 @@ CacheView view_cache() {
     if (view.folder->shared()) view.state += ", shared: signed programs only";
   } catch (const Error& error) {
     if (&error.code() == &codes::kFileMissing)
-      view.state += ", nothing is kept yet";
+      view.state += ", empty";
     else
       refuse(error.message() + (error.fix().empty() ? "" : fmt::format(" ({})", error.fix())));
   }
@@ -486,11 +488,11 @@ std::string summary(const CacheView& cache) {
                      bytes_text(cache.settings.max_bytes));
 }
 
-const Command kCache = {"cache", "Looks after what is kept of earlier compilations.",
-                        "  braze cache stat\n"
-                        "  braze cache verify --delete          # every entry, whole or gone\n"
-                        "  braze cache prune --older-than 30d --max-size 512M\n"
-                        "  braze cache explain softmax.braze    # hit or miss, and what differs\n",
-                        add};
+const Command kCache = {
+    "cache", "Shows, checks and prunes the cache of compiled programs.",
+    "  braze cache stat\n  braze cache verify --delete          # checks every entry, and removes "
+    "the faulty\n  braze cache prune --older-than 30d --max-size 512M\n  braze cache explain "
+    "softmax.braze    # hit or miss, and what differs\n",
+    add};
 
 }  // namespace braze::tool

@@ -36,7 +36,7 @@ int report_failures(std::string_view tool, const std::function<int()>& work) {
   try {
     const int exit = work();
     if (std::fflush(stdout) == 0 && !std::ferror(stdout)) return exit;
-    return report(Exit::BadFile, "stdout takes no more: what was printed is not whole");
+    return report(Exit::BadFile, "writing to stdout failed, so the output is not complete");
   } catch (const Failure& failure) {
     return report(failure.exit, failure.text);
   } catch (const Error& error) {

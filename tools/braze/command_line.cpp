@@ -12,7 +12,7 @@ namespace braze::tool {
 namespace {
 
 constexpr std::string_view kPurpose =
-    "Compiles tensor graphs to fused kernels, runs them, and shows how.";
+    "Compiles tensor graphs to fused kernels, runs them, and shows every step.";
 
 // Help that begins with what one came for: examples.
 class Help : public CLI::Formatter {
@@ -58,7 +58,7 @@ std::string explain_usage(const CLI::ParseError& error, const CLI::App& app) {
 void check_command(const std::string& name) {
   const std::vector<std::string> names = command_names();
   if (!name.starts_with("-") && std::find(names.begin(), names.end(), name) == names.end())
-    fail_usage(fmt::format("there is no subcommand {}{}", name, did_you_mean(name, names)));
+    fail_usage(fmt::format("{} is not a subcommand{}", name, did_you_mean(name, names)));
 }
 
 }  // namespace

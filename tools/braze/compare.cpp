@@ -129,7 +129,7 @@ std::string judged_text(const Verdict& verdict) {
   const std::string judged = fmt::format("{}% judged", std::floor(1000 * coverage.share()) / 10);
   if (coverage.nonfinite == 0) return judged;
   return fmt::format("{}, {} of {} NaN or infinite",
-                     coverage.judged + coverage.unjudged > 0 ? judged : "nothing finite",
+                     coverage.judged + coverage.unjudged > 0 ? judged : "no finite value",
                      coverage.nonfinite, verdict.comparison.elements);
 }
 
@@ -165,7 +165,7 @@ Exit compare_devices(const Options& options) {
   const Way first(options.a, options.compile), second(options.b, options.compile);
   if (first.device.kind() == DeviceKind::Interpreter &&
       second.device.kind() == DeviceKind::Interpreter)
-    fail_usage("the interpreter is what others are compared with: name another device beside it");
+    fail_usage("the interpreter cannot be compared with itself; name another device as well");
   const Side a = run_on(graph, first, options.inputs);
   const Side b = run_on(graph, second, options.inputs);
   const Inputs inputs = make_inputs(*a.program, options.inputs);
@@ -177,27 +177,28 @@ Exit compare_devices(const Options& options) {
     ok = ok && !v.differs() && (!v.vacuous() || options.allow_unjudged);
     if (!v.vacuous()) continue;
     fmt::print(
-        stderr, "braze: nothing of output '{}' on {} could be judged{}\n", v.output, v.subject,
-        options.allow_unjudged ? ""
-                               : "; other --inputs or --precision strict may leave less open, and "
-                                 "--allow-unjudged accepts it");
+        stderr, "braze: no element of output '{}' on {} could be judged{}\n", v.output, v.subject,
+        options.allow_unjudged
+            ? ""
+            : "; other --inputs or --precision strict may help, and --allow-unjudged accepts this");
   }
   return ok ? Exit::Ok : Exit::Mismatch;
 }
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
+  arguments.add_option("FILE", options->file, "Graph text; - stands for stdin").required();
   arguments
-      .add_option("A", options->a,
-                  "A device: cpu, sim:cpu, interpreter ... and behind commas options of its own "
-                  "for compiling")
+      .add_option(
+          "A", options->a,
+          "A device: cpu, sim:cpu, interpreter ..., and after commas its own options for compiling")
       .required();
-  arguments.add_option("B", options->b, "Another one, or the same with other options").required();
+  arguments.add_option("B", options->b, "Another device, or the same with other options")
+      .required();
   options->inputs.add_to(arguments);
   options->compile.add_to(arguments);
   arguments.add_flag("--allow-unjudged", options->allow_unjudged,
-                     "Only warn of an output of which nothing could be judged");
+                     "Only warn if no element of an output could be judged");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return compare_devices(*options); };
 }
@@ -205,7 +206,7 @@ std::function<Exit()> add(Arguments& arguments) {
 }  // namespace
 
 const Command kCompare = {
-    "compare", "Compares the results of two devices, and each with what is right.",
+    "compare", "Compares the results of two devices with each other and with the correct values.",
     "  braze compare softmax.braze cpu interpreter\n"
     "  braze compare softmax.braze cpu sim:cpu --inputs random:7\n"
     "  braze compare step.braze cpu interpreter --inputs x=batch.npy --symbol n=3\n"

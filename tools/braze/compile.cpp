@@ -44,8 +44,8 @@ std::vector<std::string> split_targets(const std::vector<std::string>& lists) {
     for (size_t begin = 0; begin <= list.size();) {
       const size_t end = std::min(list.find(',', begin), list.size());
       if (begin == end)
-        fail_usage(fmt::format("--target is machines with commas between: one of {} is empty",
-                               quote(list)));
+        fail_usage(fmt::format(
+            "--target takes machines with commas between, but one of {} is empty", quote(list)));
       targets.push_back(list.substr(begin, end - begin));
       begin = end + 1;
     }
@@ -64,7 +64,7 @@ PackOptions pack_options(const Options& options) {
   for (const std::string& text : options.bind) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      fail_usage(fmt::format("--bind is INPUT=TENSOR, not {}", text));
+      fail_usage(fmt::format("--bind must be INPUT=TENSOR, not {}", text));
     pack.bind[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return pack;
@@ -87,8 +87,8 @@ std::vector<PackSource> sources_of(const Options& options) {
 void add_model(const Options& options, std::vector<PackSource>& sources, PackOptions& pack) {
   if (std::ranges::none_of(options.files, is_model)) return options.model.refuse_for_others();
   if (options.files.size() != 1)
-    fail_usage("a model is compiled alone: its weights are the package's");
-  if (!options.weights.empty()) fail_usage("a model brings its weights: --weights is for text");
+    fail_usage("compile a model alone, because its weights become the weights of the package");
+  if (!options.weights.empty()) fail_usage("--weights is for text; a model has its own weights");
   const auto model = std::make_shared<const Model>(options.model.load(options.files[0]));
   sources.push_back(
       {model->graph().name(), [model](const Target& target, const CompileOptions& compile) {
@@ -124,7 +124,7 @@ void warn_of_folder(const Options& options) {
   const fs::path here = fs::absolute(options.output).parent_path();
   const fs::path beside = here / fs::path(options.weights).filename();
   if (fs::equivalent(beside, options.weights, error)) return;
-  fmt::print(stderr, "braze: the package looks for its weights beside itself: copy {} to {}\n",
+  fmt::print(stderr, "braze: the package looks for its weights in its own folder; copy {} to {}\n",
              options.weights, here.string());
 }
 
@@ -161,29 +161,31 @@ Exit compile(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option(
-          "FILES", options->files,
-          "Graph, tile or kernel text, one function each; - is stdin; or one model (.onnx, .mlir)")
+      .add_option("FILES", options->files,
+                  "Graph, tile or kernel text, one function in each file; - stands for stdin; or "
+                  "one model (.onnx, .mlir)")
       .required();
-  arguments.add_option("-o,--output", options->output, "The package to write").required();
+  arguments.add_option("-o,--output", options->output, "Package to write").required();
   arguments
       .add_option("--target", options->targets,
-                  "Machines, with commas between: x86-64-v3, x86-64-v4, sm_80, sm_90a, sim:... "
-                  "(default: this processor)")
+                  "Machines to compile for, with commas between: x86-64-v3, x86-64-v4, sm_80, "
+                  "sm_90a, sim:... (default: this processor)")
       .repeatable();
   arguments.add_option(
       "--weights", options->weights,
-      "Safetensors file, or index of several: inputs get the tensors of their names");
+      "Safetensors file, or index of several files; inputs get the tensors of their names");
   arguments.add_flag("--embed-weights", options->embed,
-                     "Put the weights into the package; else they lie beside it");
-  arguments.add_option("--bind", options->bind, "INPUT=TENSOR, where the names differ")
+                     "Put the weights into the package; otherwise they stay in a file beside it");
+  arguments
+      .add_option("--bind", options->bind,
+                  "INPUT=TENSOR: the tensor of an input, if the names differ")
       .repeatable();
   arguments.add_flag("--no-assembler", options->no_assembler,
-                     "Leave GPU code as PTX, which the driver compiles where it is loaded");
+                     "Leave GPU code as PTX, which the CUDA driver compiles when it is loaded");
   arguments.add_option("--sign", options->sign_key,
                        "Secret key (`braze key new`) that signs the package");
   arguments.add_flag("--trust", options->trust,
-                     "Take tile and kernel text from files that other users can write");
+                     "Accept tile and kernel text from files that other users can write");
   arguments.add_option("--header", options->header, "C header to write, for programs in C");
   options->compile.add_to(arguments);
   options->model.add_to(arguments);

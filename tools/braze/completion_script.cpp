@@ -233,8 +233,8 @@ std::vector<std::string> shells() {
 std::string completion_script(const std::string& shell, const ToolDescription& description) {
   for (const Shell& known : kShells)
     if (known.name == shell) return known.script(description);
-  fail_usage(fmt::format("there are completions for {}, not for {}{}", fmt::join(shells(), ", "),
-                         shell, did_you_mean(shell, shells())));
+  fail_usage(fmt::format("completions exist for {}, not for {}{}", fmt::join(shells(), ", "), shell,
+                         did_you_mean(shell, shells())));
 }
 
 }  // namespace braze::tool

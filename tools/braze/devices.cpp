@@ -49,7 +49,7 @@ std::string target_text(const Device& device) {
 }
 
 Exit list_devices(bool as_json) {
-  std::vector<std::vector<std::string>> rows = {{"device", "what it is", "target"}};
+  std::vector<std::vector<std::string>> rows = {{"device", "description", "target"}};
   std::vector<std::string> items;
   for (const Device& device : devices()) {
     const std::string kind = kind_text(device);

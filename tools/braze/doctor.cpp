@@ -76,7 +76,7 @@ TestResult self_test(const Device& device) {
     const std::chrono::duration<double> taken = std::chrono::steady_clock::now() - start;
     if (!check.ok || check.coverage().vacuous()) return {device.name(), false, check.summary()};
     return {device.name(), true,
-            fmt::format("compiled in {}, all in {}", seconds_text(program->compile_seconds),
+            fmt::format("compiled in {}, {} in total", seconds_text(program->compile_seconds),
                         seconds_text(taken.count()))};
   } catch (const Error& error) {
     return {device.name(), false, error.what()};
@@ -112,12 +112,13 @@ void add_target(std::vector<Fact>& facts) {
 
 std::string assembler_text() {
   constexpr const char* kFix =
-      "NVIDIA's assembler inside of Braze is faster: run `tools/setup.sh --gpu` and build again";
+      "NVIDIA's assembler inside Braze is faster; run `tools/setup.sh --gpu` and build again for "
+      "it";
   const PtxAssembler* assembler = ptx_assembler();
   if (!assembler)
-    return fmt::format("none: the CUDA driver compiles PTX each time it is loaded. {}", kFix);
+    return fmt::format("none; the CUDA driver compiles PTX each time it is loaded. {}", kFix);
   if (!assembler->is_in_process())
-    return fmt::format("{}, a process of its own for each program. {}", assembler->name(), kFix);
+    return fmt::format("{}, started as a process for each program. {}", assembler->name(), kFix);
   return assembler->name();
 }
 
@@ -125,32 +126,33 @@ std::string assembler_text() {
 void add_gpus(std::vector<Fact>& facts) {
   facts.push_back({"PTX assembler", assembler_text()});
   facts.push_back(
-      {"NVRTC", nvrtc_name().empty() ? "none: --codegen nvrtc needs libnvrtc.so" : nvrtc_name()});
+      {"NVRTC", nvrtc_name().empty() ? "none; --codegen nvrtc needs libnvrtc.so" : nvrtc_name()});
   facts.push_back({"NVTX", nvtx::is_built_in()
                                ? "ranges for profilers"
-                               : "none: built without its headers (CUDA toolkit, or the wheel "
-                                 "nvidia-nvtx)"});
+                               : "none; this Braze was built without its headers (from the CUDA "
+                                 "toolkit, or the wheel nvidia-nvtx)"});
   facts.push_back({"NCCL", nccl_text()});
   const std::vector<std::string> plugins = mpi_plugins();
   facts.push_back({"MPI", plugins.empty()
-                              ? std::string("none: no plugin is built; `tools/setup.sh --mpi` "
+                              ? std::string("none; no plugin is built; `tools/setup.sh --mpi` "
                                             "installs what it needs")
                               : "plugins " + join(plugins, ", ",
                                                   [](const std::string& file) { return file; })});
   const CudaSystem& system = CudaSystem::get();
   if (!system.missing().empty()) {
     facts.push_back(
-        {"GPUs", fmt::format("none: {}. All other devices work without", system.missing())});
+        {"GPUs", fmt::format("none: {}. All other devices work without it", system.missing())});
     return;
   }
   facts.push_back({"CUDA driver", fmt::format("serves CUDA {}", system.driver_version())});
   for (size_t i = 0; i < system.gpus().size(); ++i) {
     const GpuFacts& gpu = system.gpus()[i];
     const std::optional<Target> target = gpu_target(gpu);
-    facts.push_back({fmt::format("cuda:{}", i),
-                     fmt::format("{}, compute capability {} ({}), {}, {} multiprocessors", gpu.name,
-                                 capability_text(gpu), target ? target->name : "no code fits it",
-                                 bytes_text(gpu.memory_bytes), gpu.multiprocessors)});
+    facts.push_back(
+        {fmt::format("cuda:{}", i),
+         fmt::format("{}, compute capability {} ({}), {}, {} multiprocessors", gpu.name,
+                     capability_text(gpu), target ? target->name : "Braze has no code for it",
+                     bytes_text(gpu.memory_bytes), gpu.multiprocessors)});
   }
   if (const std::string links = gpu_links_text(); !links.empty())
     facts.push_back({"GPU links", links});
@@ -167,8 +169,9 @@ std::vector<Fact> facts_of_machine() {
   add_target(facts);
   add_gpus(facts);
   facts.push_back({"program cache", summary(view_cache())});
-  facts.push_back(
-      {"signatures", has_signatures() ? "Ed25519, by libsodium" : "none: built without libsodium"});
+  facts.push_back({"signatures", has_signatures()
+                                     ? "Ed25519, by libsodium"
+                                     : "none; this Braze was built without libsodium"});
   std::vector<std::string> names;
   for (const Device& device : devices()) names.push_back(device.name());
   facts.push_back({"devices", fmt::format("{}", fmt::join(names, ", "))});
@@ -236,14 +239,14 @@ Exit doctor(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_flag("--env", options->env, "The environment variables that Braze reads");
+  arguments.add_flag("--env", options->env, "Show the environment variables that Braze reads");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return doctor(*options); };
 }
 
 }  // namespace
 
-const Command kDoctor = {"doctor", "Describes this machine and tests Braze on it.",
+const Command kDoctor = {"doctor", "Describes this machine, and tests Braze on it.",
                          "  braze doctor\n"
                          "  braze doctor --env        # environment variables and their values\n",
                          add};

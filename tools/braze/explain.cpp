@@ -30,7 +30,7 @@ struct Options {
 // "a,b", with or without %.
 std::vector<Edge> only(const std::vector<Edge>& edges, const std::string& wanted) {
   const size_t comma = wanted.find(',');
-  if (comma == std::string::npos) fail_usage("--edge names two values: --edge a,b");
+  if (comma == std::string::npos) fail_usage("--edge must name two values, as in --edge a,b");
   const auto value = [](std::string name) { return name.starts_with('%') ? name : "%" + name; };
   const std::string producer = value(wanted.substr(0, comma));
   const std::string consumer = value(wanted.substr(comma + 1));
@@ -192,14 +192,19 @@ Exit explain(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "Graph text, or a model (.onnx, .mlir); - is stdin")
+  arguments
+      .add_option("FILE", options->file,
+                  "Graph text, or a model (.onnx, .mlir); - stands for stdin")
       .required();
-  arguments.add_option("--edge", options->edge, "A,B: only the verdict on the edge from %A to %B");
-  arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
+  arguments.add_option("--edge", options->edge,
+                       "A,B: show only the verdict on the edge from %A to %B");
+  arguments.add_option("--target", options->target,
+                       "Machine to compile for (default: this machine)");
   options->mesh.add_to(arguments);
   options->compile.add_to(arguments);
   options->model.add_to(arguments);
-  arguments.add_flag("--compile", options->times, "Instead, where the time of compiling went");
+  arguments.add_flag("--compile", options->times,
+                     "Show instead how long each step of the compilation took");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return explain(*options); };
 }
@@ -207,7 +212,7 @@ std::function<Exit()> add(Arguments& arguments) {
 }  // namespace
 
 const Command kExplain = {
-    "explain", "Shows the kernels of a program, and why they are what they are.",
+    "explain", "Shows the kernels of a program, and the reason for every edge.",
     "  braze explain softmax.braze\n"
     "  braze explain softmax.braze --edge max,exp     # one verdict, with the costs compared\n"
     "  braze explain block.braze --mesh data=2,model=2 # what each of four devices does\n"

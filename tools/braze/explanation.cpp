@@ -89,7 +89,7 @@ std::string kernels_text(const Program& program) {
                                         [](const Launch& launch) { return launch.is_kernel(); }));
   const size_t codes = program.artifacts.size();
   std::string text = fmt::format("{} kernel{}", kernels, kernels == 1 ? "" : "s");
-  if (codes < kernels) text += fmt::format(" ({} compiled, equal ones once)", codes);
+  if (codes < kernels) text += fmt::format(" ({} compiled, equal kernels once)", codes);
   return text;
 }
 

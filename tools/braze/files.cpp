@@ -33,11 +33,12 @@ void check_overwrites(const std::vector<ReadFile>& read, const std::vector<std::
   for (size_t i = 0; i < written.size(); ++i) {
     for (const ReadFile& file : read)
       if (is_same_file(file.path, written[i]))
-        fail_usage(
-            fmt::format("{} {}, and would be replaced by what is written", file.path, file.what));
+        fail_usage(fmt::format("{} {}, but an output would replace it; choose another output",
+                               file.path, file.what));
     for (size_t j = 0; j < i; ++j)
       if (is_same_file(written[j], written[i]))
-        fail_usage(fmt::format("{} would be written twice", written[i]));
+        fail_usage(fmt::format("two outputs have the same file, {}; choose another for one of them",
+                               written[i]));
   }
 }
 

@@ -31,8 +31,8 @@ std::string types_text(const std::vector<Model::Value>& values) {
 
 Exit import(const Options& options) {
   if (!is_model(options.file))
-    fail_usage(
-        fmt::format("{} is no model: its name ends neither in .onnx nor in .mlir", options.file));
+    fail_usage(fmt::format("{} is not a model, because its name ends neither in .onnx nor in .mlir",
+                           options.file));
   const std::string weights =
       std::filesystem::path(options.output).replace_extension(".safetensors").string();
   check_overwrites({{options.file, "is imported"}}, {options.output, weights});
@@ -59,10 +59,10 @@ Exit import(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "A model: .onnx, or .mlir with StableHLO").required();
+  arguments.add_option("FILE", options->file, "Model (.onnx, or .mlir with StableHLO)").required();
   arguments
       .add_option("-o,--output", options->output,
-                  "The graph text to write; its weights go beside it, as .safetensors")
+                  "Graph text to write; the weights go into a .safetensors file beside it")
       .required();
   options->model.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
@@ -72,7 +72,7 @@ std::function<Exit()> add(Arguments& arguments) {
 }  // namespace
 
 const Command kImport = {
-    "import", "Reads a model, and writes it as graph text and weights.",
+    "import", "Converts a model to graph text and weights.",
     "  braze import model.onnx -o model.braze                      # and model.safetensors\n"
     "  braze import model.onnx -o model.braze --symbol batch=1..64 # the range of a size\n"
     "  braze import model.onnx -o model.braze --symbol batch=1 --value axes=0,1\n",

@@ -67,7 +67,7 @@ class Assignment {
     if (!place.text.empty()) fail_usage(fmt::format("the input {} is given twice", name));
     if (given.text.empty())
       fail_usage(
-          fmt::format("{}= gives no value; give a file, a number or random:SEED,LOW..HIGH", name));
+          fmt::format("{}= has no value; give a file, a number or random:SEED,LOW..HIGH", name));
     place = std::move(given);
   }
 
@@ -84,14 +84,15 @@ class Assignment {
     for (Given& given : given_)
       if (given.text.empty()) given.text = next != unnamed.end() ? *next++ : rest;
     if (next != unnamed.end())
-      fail_usage(fmt::format("no input is left for {}; the inputs are {}", *next,
-                             fmt::join(names_, ", ")));
+      fail_usage(
+          fmt::format("there are more files than inputs, so none is left for {}; the inputs are {}",
+                      *next, fmt::join(names_, ", ")));
     return std::move(given_);
   }
 
  private:
   std::string unknown(const std::string& name) const {
-    return fmt::format("there is no input {}; the inputs are {}{}", name, fmt::join(names_, ", "),
+    return fmt::format("{} is not an input; the inputs are {}{}", name, fmt::join(names_, ", "),
                        did_you_mean(name, names_));
   }
 
@@ -103,8 +104,9 @@ class Assignment {
     for (const auto& [name, array] : arrays)
       if (std::find(names_.begin(), names_.end(), name) == names_.end())
         fail_usage(fmt::format(
-            "{} does not fit: {}{}", path, unknown(name),
-            fitting.empty() ? "" : "\n  fix: take what fits by name: --inputs" + fitting));
+            "{} does not fit the inputs: {}{}", path, unknown(name),
+            fitting.empty() ? ""
+                            : "\n  fix: give the arrays that fit by name: --inputs" + fitting));
   }
 
   const std::vector<std::string> names_;
@@ -119,7 +121,9 @@ std::vector<Given> assign(const Program& program, const std::vector<std::string>
     const std::string name = flag.substr(0, flag.find('='));
     const bool is_named = name.size() < flag.size() && !std::filesystem::exists(flag);
     if (flag.starts_with(kRandom)) {
-      if (rest) fail_usage(fmt::format("all other inputs are given twice: {} and {}", *rest, flag));
+      if (rest)
+        fail_usage(
+            fmt::format("the values of all other inputs are given twice, {} and {}", *rest, flag));
       rest = flag;
     } else if (is_named) {
       assignment.give(name, {flag.substr(name.size() + 1)});
@@ -146,18 +150,18 @@ void check_symbol(const Expr& symbol, int64_t value) {
 void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
   const std::string name = flag.substr(0, flag.find('='));
   const auto value = parse_number<int64_t>(flag.substr(std::min(flag.size(), name.size() + 1)));
-  if (!value) fail_usage(fmt::format("--symbol is NAME=NUMBER, not {}", flag));
+  if (!value) fail_usage(fmt::format("--symbol must be NAME=NUMBER, not {}", flag));
   std::vector<std::string> known;
   for (const Expr& symbol : program.symbols) {
     known.push_back(symbol.symbol_name());
     if (symbol.symbol_name() != name) continue;
     check_symbol(symbol, *value);
     if (sizes.has(name) && sizes(std::string_view(name)) != *value)
-      fail_usage(fmt::format("{} is {}, but {} by the files or a --symbol before", name, *value,
-                             sizes(std::string_view(name))));
+      fail_usage(fmt::format("{} is {} here, but {} by the files or by another --symbol", name,
+                             *value, sizes(std::string_view(name))));
     return sizes.set(name, *value);
   }
-  fail_usage(fmt::format("there is no symbol {}{}", name, did_you_mean(name, known)));
+  fail_usage(fmt::format("{} is not a symbol of the program{}", name, did_you_mean(name, known)));
 }
 
 // A call finds its sizes in the shapes of its arguments, --symbol or not.
@@ -179,7 +183,7 @@ Sizes find_sizes(const Program& program, std::vector<GivenShape> shapes,
   for (const std::string& flag : flags) set_symbol(flag, program, sizes);
   for (const Expr& symbol : program.symbols) {
     if (!sizes.has(symbol.symbol_name()))
-      fail_usage(fmt::format("the size {} is not known; give it: --symbol {}={}",
+      fail_usage(fmt::format("the size {} is not known; give it, as in --symbol {}={}",
                              symbol.symbol_name(), symbol.symbol_name(),
                              symbol.range().max < 64 ? symbol.range().max : 64));
   }
@@ -205,8 +209,8 @@ Random parse_random(std::string_view text) {
   Random random;
   const auto fail_random = [&] {
     fail_usage(
-        fmt::format("{} is no random value; it is random:SEED, random:LOW..HIGH or "
-                    "random:SEED,LOW..HIGH, and a seed is an integer from 0 to 2^64 - 1",
+        fmt::format("{} is not a random value; write random:SEED, random:LOW..HIGH or "
+                    "random:SEED,LOW..HIGH with a seed from 0 to 2^64 - 1",
                     text));
   };
   const size_t comma = rest.find(',');
@@ -346,16 +350,17 @@ HostTensor read_file(const ProgramInput& input, const std::string& path) {
   const std::map<std::string, Array> arrays = read_archive(path);
   const auto found = arrays.find(input.name);
   if (found == arrays.end())
-    throw Failure{Exit::BadFile, fmt::format("{} holds no array {}", path, input.name)};
+    throw Failure{Exit::BadFile, fmt::format("{} does not hold an array {}", path, input.name)};
   return found->second.to_host();
 }
 
 void check_dtype(const ProgramInput& input, const HostTensor& value, const std::string& path) {
   if (value.dtype() == input.type.dtype) return;
-  throw Failure{Exit::BadFile,
-                fmt::format("{} holds {}, but the input {} is {}\n  fix: save a.astype({})", path,
-                            name(value.dtype()), input.name, input.type.to_string(),
-                            numpy_dtype(input.type.dtype))};
+  throw Failure{
+      Exit::BadFile,
+      fmt::format("{} holds {}, but the input {} is {}\n  fix: save the array as a.astype({})",
+                  path, name(value.dtype()), input.name, input.type.to_string(),
+                  numpy_dtype(input.type.dtype))};
 }
 
 }  // namespace
@@ -367,7 +372,8 @@ void InputFlags::add_to(Arguments& arguments) {
                   "NAME=random:SEED,LOW..HIGH, or random:SEED,LOW..HIGH for all others (default "
                   "random:0; either part may be left out)")
       .several();
-  arguments.add_option("--symbol", symbols, "NAME=NUMBER: a size that no file gives").several();
+  arguments.add_option("--symbol", symbols, "NAME=NUMBER: a size that the files do not determine")
+      .several();
 }
 
 std::vector<std::string> InputFlags::paths() const {

@@ -93,7 +93,7 @@ Exit inspect(const Options& options) {
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
     if (!options.stage.empty() || !options.kernel.empty() || !options.target.empty())
-      fail_usage("--stage, --kernel and --target are for text: a package is compiled already");
+      fail_usage("--stage, --kernel and --target are for text; a package is already compiled");
     return inspect_package(options.file, options.package, options.json);
   }
   options.package.refuse_for_text();
@@ -123,8 +123,8 @@ Exit inspect(const Options& options) {
     throw;
   }
   const auto refuse = [](std::string_view what, const std::string& wrong, const auto& known) {
-    fail_usage(fmt::format("there is no {} {}; there are {}{}", what, wrong, fmt::join(known, ", "),
-                           did_you_mean(wrong, known)));
+    fail_usage(fmt::format("there is no {} {}; choose one of {}{}", what, wrong,
+                           fmt::join(known, ", "), did_you_mean(wrong, known)));
   };
   if (phases.empty()) {
     if (std::find(stages.begin(), stages.end(), options.stage) == stages.end() &&
@@ -139,14 +139,15 @@ Exit inspect(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option("FILE", options->file, "Graph, tile or kernel text, or a package; - is stdin")
+      .add_option("FILE", options->file,
+                  "Graph, tile or kernel text, or a package; - stands for stdin")
       .required();
   arguments.add_option("--stage", options->stage,
                        "graph, a pass (expand, fold ...), fusion, tile, kernel, llvm, asm (CPU), "
-                       "cuda, ptx, sass (GPU) or program; "
-                       "without it, a list of what there is");
-  arguments.add_option("--kernel", options->kernel, "Only this kernel");
-  arguments.add_option("--target", options->target, "Machine to compile for (default: this one)");
+                       "cuda, ptx, sass (GPU) or program (default: list the steps)");
+  arguments.add_option("--kernel", options->kernel, "Show only this kernel");
+  arguments.add_option("--target", options->target,
+                       "Machine to compile for (default: this machine)");
   options->compile.add_to(arguments);
   options->package.add_to(arguments);
   arguments.add_flag("--json", options->json, "Print JSON");
@@ -156,13 +157,12 @@ std::function<Exit()> add(Arguments& arguments) {
 }  // namespace
 
 const Command kInspect = {
-    "inspect", "Shows what came out of every step of a compilation, or what is in a package.",
-    "  braze inspect softmax.braze                      # the steps and kernels there are\n"
-    "  braze inspect softmax.braze --stage=fusion\n"
-    "  braze inspect softmax.braze --stage=asm --kernel max_exp_sum --target x86-64-v3\n"
-    "  braze inspect softmax.braze --dump phases/       # all of them, as files\n"
-    "  braze inspect softmax.braze --stage=loops --schedule 'split i 8; on i grid'\n"
-    "  braze inspect digits.bzp                         # what is in a package\n",
+    "inspect", "Shows the result of every step of a compilation, or the contents of a package.",
+    "  braze inspect softmax.braze                      # a list of the steps and kernels\n  braze "
+    "inspect softmax.braze --stage=fusion\n  braze inspect softmax.braze --stage=asm --kernel "
+    "max_exp_sum --target x86-64-v3\n  braze inspect softmax.braze --dump phases/       # all "
+    "steps, as files\n  braze inspect softmax.braze --stage=loops --schedule 'split i 8; on i "
+    "grid'\n  braze inspect digits.bzp                         # the contents of a package\n",
     add};
 
 }  // namespace braze::tool

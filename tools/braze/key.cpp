@@ -24,7 +24,7 @@ struct KeyOptions {
 
 Exit make_key(const KeyOptions& options) {
   if (options.action != "new")
-    fail_usage(fmt::format("there is no action {}; there is new", options.action));
+    fail_usage(fmt::format("{} is not an action; the only action is new", options.action));
   const SecretKey key = SecretKey::generate();
   blame(Exit::BadFile, [&] { key.write(options.file); });
   const std::string public_file = options.file + ".pub", text = key.public_key().to_string();
@@ -34,8 +34,10 @@ Exit make_key(const KeyOptions& options) {
                  {"key", json::string(text)}});
     return Exit::Ok;
   }
-  fmt::print("{}: secret, for your eyes only; it signs\n{}: for those who trust you\n  {}\n",
-             options.file, public_file, text);
+  fmt::print(
+      "{}: the secret key, which signs; keep it to yourself\n{}: the public key, for those who "
+      "trust you\n  {}\n",
+      options.file, public_file, text);
   return Exit::Ok;
 }
 
@@ -45,7 +47,7 @@ std::function<Exit()> add_key(Arguments& arguments) {
       .required()
       .offers({"new"});
   arguments
-      .add_option("KEYFILE", options->file, "Secret key to write; the public one is KEYFILE.pub")
+      .add_option("KEYFILE", options->file, "Secret key to write; the public key is KEYFILE.pub")
       .required();
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return make_key(*options); };
@@ -96,18 +98,20 @@ Exit sign(const SignOptions& options) {
 
 std::function<Exit()> add_sign(Arguments& arguments) {
   auto options = std::make_shared<SignOptions>();
-  arguments.add_option("PACKAGE", options->package, "The .bzp file; another's signature goes")
+  arguments
+      .add_option("PACKAGE", options->package, "The .bzp file; an earlier signature is replaced")
       .required();
-  arguments.add_option("--key", options->key, "Secret key, as `braze key new` makes").required();
-  arguments.add_option("-o,--output", options->output, "File to write (default: in its place)");
+  arguments.add_option("--key", options->key, "Secret key, made by `braze key new`").required();
+  arguments.add_option("-o,--output", options->output,
+                       "File to write (default: replace the package)");
   arguments.add_flag("--json", options->json, "Print JSON");
   return [options] { return sign(*options); };
 }
 
 }  // namespace
 
-const Command kKey = {"key", "Makes a key that signs packages and cache entries.",
-                      "  braze key new release.key        # and release.key.pub\n", add_key};
+const Command kKey = {"key", "Makes a pair of keys for packages and cache entries.",
+                      "  braze key new release.key        # also makes release.key.pub\n", add_key};
 
 const Command kSign = {"sign", "Signs a package, so that those who have the public key trust it.",
                        "  braze sign digits.bzp --key release.key\n"

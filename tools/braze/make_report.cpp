@@ -21,7 +21,7 @@ namespace {
 
 namespace codes {
 inline constexpr Code kReportFile{"report-file", ErrorKind::InvalidArgument,
-                                  "A report cannot be written where asked."};
+                                  "A report cannot be written to the file that was given."};
 }  // namespace codes
 
 struct Options {
@@ -54,13 +54,14 @@ void write(const std::string& path, const std::string& page) {
   file << page;
   if (!file.flush())
     blame(Exit::Usage,
-          [&] { fail(codes::kReportFile, fmt::format("cannot write {}", quote(path))); });
+          [&] { fail(codes::kReportFile, fmt::format("{} cannot be written", quote(path))); });
 }
 
 Exit make_report(const Options& options) {
-  if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  if (options.repeat < 0) fail_usage("--repeat must be a number of calls, 0 or more");
   if (!options.target.empty() && !options.device.empty())
-    fail_usage("--target is a machine to estimate for, --device one to measure on: give one");
+    fail_usage(
+        "give either --target, the machine to estimate for, or --device, the device to measure on");
   std::vector<ReadFile> read = {{options.file, "is the graph"}};
   for (const std::string& path : options.inputs.paths()) read.push_back({path, "holds inputs"});
   check_overwrites(read, {options.output});
@@ -88,13 +89,14 @@ Exit make_report(const Options& options) {
 
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
-  arguments.add_option("FILE", options->file, "Graph text; - is stdin").required();
-  arguments.add_option("-o,--output", options->output, "The file of HTML to write").required();
+  arguments.add_option("FILE", options->file, "Graph text; - stands for stdin").required();
+  arguments.add_option("-o,--output", options->output, "HTML file to write").required();
   arguments.add_device(options->device);
   arguments.add_option("--target", options->target,
-                       "Machine to compile for; times are estimated, nothing runs");
-  arguments.add_option("--repeat", options->repeat,
-                       "Calls to time (default 20); 0: times are estimated, nothing runs");
+                       "Machine to compile for; times are then estimated, and nothing runs");
+  arguments.add_option(
+      "--repeat", options->repeat,
+      "Number of calls to time (default 20); 0: times are estimated, and nothing runs");
   options->inputs.add_to(arguments);
   options->compile.add_to(arguments);
   return [options] { return make_report(*options); };
@@ -103,7 +105,7 @@ std::function<Exit()> add(Arguments& arguments) {
 }  // namespace
 
 const Command kReport = {
-    "report", "Writes a page of HTML: kernels, the reason for every edge, times and memory.",
+    "report", "Writes an HTML page with kernels, the reason for every edge, times and memory.",
     "  braze report softmax.braze -o softmax.html                  # measured on this machine\n"
     "  braze report softmax.braze -o softmax.html --target sm_90a  # estimated for another\n"
     "  braze report model.braze -o r.html --symbol n=64 --repeat 100\n",

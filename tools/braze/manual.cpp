@@ -19,6 +19,6 @@ std::function<Exit()> add(Arguments&) {
 }  // namespace
 
 const Command kManual = {"manual", "Prints the manual page.",
-                         "  braze manual | man -l -                # reads it\n", add};
+                         "  braze manual | man -l -                # shows it\n", add};
 
 }  // namespace braze::tool

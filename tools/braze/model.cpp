@@ -27,7 +27,7 @@ std::optional<int64_t> integer(std::string_view text) {
 std::pair<std::string, std::string> halves(const std::string& option, const std::string& flag) {
   const size_t equals = flag.rfind('=');
   if (equals == std::string::npos || equals == 0 || equals + 1 == flag.size())
-    fail_usage(fmt::format("{} is NAME=..., not {}", option, flag));
+    fail_usage(fmt::format("{} must be NAME=..., not {}", option, flag));
   return {flag.substr(0, equals), flag.substr(equals + 1)};
 }
 
@@ -48,7 +48,7 @@ Array value_of(const std::string& text) {
     const size_t end = std::min(text.find(',', begin), text.size());
     const auto number = integer(std::string_view(text).substr(begin, end - begin));
     if (!number)
-      fail_usage(fmt::format("--value is NAME=a.npy or NAME=1,2,3, not {}", quote(text)));
+      fail_usage(fmt::format("--value must be NAME=a.npy or NAME=1,2,3, not {}", quote(text)));
     numbers.push_back(*number);
     begin = end + 1;
   }
@@ -64,7 +64,7 @@ bool is_model(const std::string& path) {
 void ModelFlags::add_to(Arguments& arguments) {
   arguments
       .add_option("--symbol", symbols,
-                  "NAME=16 or NAME=1..64: of a model, a size that its file leaves open")
+                  "NAME=16 or NAME=1..64: a size that the file of a model leaves open")
       .several();
   add_values_to(arguments);
 }
@@ -72,7 +72,7 @@ void ModelFlags::add_to(Arguments& arguments) {
 void ModelFlags::add_values_to(Arguments& arguments) {
   arguments
       .add_option("--value", values,
-                  "NAME=a.npy or NAME=1,2,3: of a model, an input that is a constant")
+                  "NAME=a.npy or NAME=1,2,3: an input of a model that becomes a constant")
       .several();
 }
 

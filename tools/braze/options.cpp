@@ -34,7 +34,8 @@ Value parse_choice(std::string_view option, const std::string& text,
   std::string either = known[0];
   for (size_t i = 1; i < known.size(); ++i)
     either += (i + 1 < known.size() ? ", " : " or ") + known[i];
-  fail_usage(fmt::format("{} is {}, not {}{}", option, either, text, did_you_mean(text, known)));
+  fail_usage(
+      fmt::format("{} must be {}, not {}{}", option, either, text, did_you_mean(text, known)));
 }
 
 }  // namespace
@@ -42,14 +43,16 @@ Value parse_choice(std::string_view option, const std::string& text,
 void CompileFlags::add_to(Arguments& arguments) {
   arguments.add_option("--precision", precision, "strict, standard (default) or fast")
       .offers(names_of(kPrecisions));
-  arguments.add_flag("--no-fuse", no_fuse, "One kernel per op");
-  arguments.add_flag("--fuse-all", fuse_all, "Fuse whatever can be one kernel, however slow");
+  arguments.add_flag("--no-fuse", no_fuse, "Make one kernel for each op");
+  arguments.add_flag("--fuse-all", fuse_all,
+                     "Fuse everything that can be one kernel, even if it is slower");
   arguments
-      .add_option("--schedule", schedules, "KERNEL=TEXT: a schedule as `braze explain` prints it")
+      .add_option("--schedule", schedules,
+                  "KERNEL=TEXT: the schedule of a kernel, as `braze explain` prints it")
       .repeatable();
   arguments.add_option("--codegen", codegen, "Code for GPUs: ptx (default) or nvrtc")
       .offers(names_of(kCodeGenerators));
-  arguments.add_option("--dump", dump, "Folder that receives every phase of the compilation");
+  arguments.add_option("--dump", dump, "Folder for the text of every step of the compilation");
 }
 
 CompileOptions CompileFlags::options() const {
@@ -62,7 +65,7 @@ CompileOptions CompileFlags::options() const {
   for (const std::string& text : schedules) {
     const size_t equals = text.find('=');
     if (equals == std::string::npos || equals == 0)
-      fail_usage(fmt::format("--schedule is KERNEL=TEXT, not {}", text));
+      fail_usage(fmt::format("--schedule must be KERNEL=TEXT, not {}", text));
     options.schedules[text.substr(0, equals)] = text.substr(equals + 1);
   }
   return options;
@@ -86,8 +89,9 @@ void CompileFlags::set(const std::string& option) {
   }
   if (name == "schedule" && equals != std::string::npos)
     return schedules.push_back(option.substr(equals + 1));
-  fail_usage(fmt::format("{} is no option of a device, such as cpu,precision=fast,no-fuse{}",
-                         option, did_you_mean(name, known)));
+  fail_usage(
+      fmt::format("{} is not an option of a device; an example is cpu,precision=fast,no-fuse{}",
+                  option, did_you_mean(name, known)));
 }
 
 void CompileFlags::refuse_for_package() const {
@@ -99,7 +103,7 @@ void CompileFlags::refuse_for_package() const {
                                                      {"--schedule", !schedules.empty()},
                                                      {"--dump", !dump.empty()}};
   for (const auto& [option, is_given] : given)
-    if (is_given) fail_usage(fmt::format("{} is for text: a package is compiled already", option));
+    if (is_given) fail_usage(fmt::format("{} is for text; a package is already compiled", option));
 }
 
 Device find_device(const std::string& text) {
@@ -122,8 +126,8 @@ Target find_target_of(const std::string& text) {
     known.push_back(row.name);
     known.push_back("sim:" + row.name);
   }
-  fail_usage(fmt::format("there is no target {}; the targets are {}{}", text,
-                         fmt::join(known, ", "), did_you_mean(text, known)));
+  fail_usage(fmt::format("{} is not a target; the targets are {}{}", text, fmt::join(known, ", "),
+                         did_you_mean(text, known)));
 }
 
 }  // namespace braze::tool

@@ -19,13 +19,14 @@ bool is_package(const std::string& path) {
 }
 
 void PackageFlags::add_to(Arguments& arguments) {
-  arguments.add_option("--function", function, "Of a package with several functions");
-  arguments.add_option("--weights", weights, "Safetensors file in place of the package's weights");
-  arguments.add_flag("--trust", trust, "Take code from a file that other users can write");
+  arguments.add_option("--function", function, "Function to run, if the package has several");
+  arguments.add_option("--weights", weights,
+                       "Safetensors file to use instead of the package's weights");
+  arguments.add_flag("--trust", trust, "Accept code from a file that other users can write");
   arguments
       .add_option("--trust-key", trust_keys,
-                  "Public key, or folder of them: take only a package that one of them signed, "
-                  "whoever can write it")
+                  "Public key, or folder of keys: accept only a package that one of them signed, "
+                  "whoever can write the file")
       .repeatable();
 }
 
@@ -35,12 +36,14 @@ void PackageFlags::refuse_for_text(bool is_code) const {
                                  : trust && !is_code   ? "--trust"
                                  : !trust_keys.empty() ? "--trust-key"
                                                        : "";
-  if (!given.empty()) fail_usage(fmt::format("{} is for packages, and this is text", given));
+  if (!given.empty()) fail_usage(fmt::format("{} is for packages, but this is text", given));
 }
 
 Package PackageFlags::load(const std::string& path) const {
   if (trust && !trust_keys.empty())
-    fail_usage("--trust takes any package, --trust-key only those that are signed: give one");
+    fail_usage(
+        "give either --trust, which accepts any package, or --trust-key, which accepts only signed "
+        "packages");
   return blame(Exit::BadFile, [&] {
     return Package::load(path,
                          {.weights = weights, .trust_any_owner = trust, .trust_keys = trust_keys});

@@ -209,7 +209,7 @@ class Page {
     fact("compiled in", seconds_text(data_.compile.elapsed));
     put("</table>\n");
     if (!measured_ && !program_.symbols.empty())
-      put("<p class=note>Estimated times are of the largest sizes.</p>\n");
+      put("<p class=note>Estimated times are for the largest sizes.</p>\n");
   }
 
   // --- The graph, folded by kernel
@@ -233,9 +233,10 @@ class Page {
     const int columns = *std::max_element(used.begin(), used.end());
     const auto x = [&](size_t i) { return 8 + column[i] * (kWidth + kAcross); };
     const auto y = [&](size_t i) { return 8 + depth[i] * (kHeight + kDown); };
-    put("<p class=note>A box is a kernel, and darker the more of the time it takes; it leads to "
-        "its ops. A line is a value that goes through memory.</p>\n<div class=wide><svg id=picture "
-        "width={} height={} role=img aria-label=\"kernels and the values between them\">\n",
+    put("<p class=note>A box is a kernel, with a link to its ops. The more time it takes, the "
+        "darker it is. A line is a value that goes through memory.</p>\n<div class=wide><svg "
+        "id=picture width={} height={} role=img aria-label=\"kernels and the values between "
+        "them\">\n",
         16 + columns * (kWidth + kAcross), 16 + static_cast<int>(used.size()) * (kHeight + kDown));
     for (size_t i = 0; i < fused.size(); ++i) {
       for (const size_t from : fused[i].reads) {
@@ -295,8 +296,9 @@ class Page {
           bytes_text(static_cast<uint64_t>(row.bytes)), memory_share(row), row.flops,
           arithmetic_share(row));
     }
-    put("</table></div>\n<p class=note>Bytes are what a kernel reads of every input, once, and "
-        "every output once; what fits a cache can go faster than memory.</p>\n");
+    put("</table></div>\n<p class=note>The bytes count what a kernel reads of every input and "
+        "writes of every output, once each. Data that fits into a cache can be faster than "
+        "memory.</p>\n");
     for (const Row& row : rows_) kernel(row);
     rest_of_edges();
   }
@@ -413,12 +415,12 @@ class Page {
     heading("memory", "Memory");
     const auto text = [](double bytes) { return bytes_text(static_cast<uint64_t>(bytes)); };
     const auto arena = static_cast<double>(data_.sizes(program_.arena_bytes));
-    put("<p>Inputs {}, constants {}, results {} besides those that take the place of inputs, "
-        "temporaries {}.</p>\n",
+    put("<p>Inputs: {}. Constants: {}. Results, without those that take over the memory of inputs: "
+        "{}. Temporaries: {}.</p>\n",
         text(inputs), text(constants), text(outputs), text(arena));
     if (lives.empty() || arena <= 0) return;
-    put("<p class=note>The temporaries of a call: from left to right its launches, from the bottom "
-        "to the top addresses.</p>\n");
+    put("<p class=note>The temporaries of a call. Its launches go from left to right, and "
+        "addresses from the bottom to the top.</p>\n");
     const double step = std::clamp(900.0 / static_cast<double>(rows_.size()), 6.0, 120.0);
     constexpr double kHeight = 240;
     put("<div class=wide><svg id=arena width={:.0f} height={:.0f} role=img aria-label=\"temporary "

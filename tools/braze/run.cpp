@@ -33,7 +33,7 @@ namespace {
 namespace codes {
 inline constexpr Code kUnsignedText{
     "unsigned-text", ErrorKind::InvalidArgument,
-    "Tile or kernel text, which is code, would run where only signed code may."};
+    "Tile or kernel text, which is code, was to run although only signed code is allowed."};
 }  // namespace codes
 
 struct Options {
@@ -57,11 +57,12 @@ struct Options {
 void refuse_where_keys_decide(const std::string& path) {
   blame(Exit::BadFile, [&] {
     if (!trusted_keys().empty())
-      fail(codes::kUnsignedText,
-           fmt::format("{} is code, and where keys decide whose code runs (BRAZE_TRUST_KEYS), text "
-                       "does not, for it cannot be signed",
-                       quote(path)),
-           {.fix = "if you trust it, make a signed package of it: `braze compile --sign`"});
+      fail(
+          codes::kUnsignedText,
+          fmt::format(
+              "{} is code, and text cannot be signed, but BRAZE_TRUST_KEYS allows signed code only",
+              quote(path)),
+          {.fix = "if you trust it, make a signed package from it with `braze compile --sign`"});
   });
 }
 
@@ -100,7 +101,7 @@ Runnable load(std::shared_ptr<const Program> program, const Device& device) {
 
 Job make_checked(const Source& source, const Options& options, const Device& device) {
   const auto* graph = std::get_if<Graph>(&source);
-  if (!graph) fail_usage("--checked is for graphs: tile and kernel text has no ops to name");
+  if (!graph) fail_usage("--checked is for graphs; tile and kernel text has no ops to name");
   // Before more is added to it.
   blame(Exit::Compile,
         [&] { fail_if_any(verify(*graph), fmt::format("the graph {}", quote(graph->name()))); });
@@ -128,12 +129,13 @@ Job make_job(const Options& options, const Device& device) {
   if (options.mesh.is_given()) return make_mesh_job(options, device);
   if (is_package(options.file)) {
     options.compile.refuse_for_package();
-    if (options.checked) fail_usage("--checked is for text: a package is compiled already");
+    if (options.checked) fail_usage("--checked is for text; a package is already compiled");
     return {load_runnable(options.package, options.file, device)};
   }
   if (is_model(options.file)) {
     options.package.refuse_for_text();
-    if (options.checked) fail_usage("--checked is for text: import the model first");
+    if (options.checked)
+      fail_usage("--checked is for text; convert the model with `braze import` first");
     ModelFlags flags = options.model;
     flags.symbols = options.inputs.symbols;
     return {load_runnable(flags.load(options.file, options.compile.options()), device)};
@@ -209,7 +211,7 @@ void check_files(const Options& options) {
 
 // What is wrong with it was said on stderr.
 [[noreturn]] void fail_trace(const std::string& path) {
-  throw Failure{Exit::BadFile, fmt::format("--trace {}: there is no whole timeline", path)};
+  throw Failure{Exit::BadFile, fmt::format("--trace {}: the timeline is not complete", path)};
 }
 
 // The import has set the others.
@@ -223,7 +225,7 @@ std::vector<std::string> sizes_left_open(const Program& program,
 }
 
 Exit run(const Options& options) {
-  if (options.repeat < 0) fail_usage("--repeat is a number of calls");
+  if (options.repeat < 0) fail_usage("--repeat must be a number of calls, at least 1");
   check_files(options);
   if (!options.trace.empty() && !start_trace(options.trace)) fail_trace(options.trace);
   const Device device = options.device.empty() ? default_device() : find_device(options.device);
@@ -281,19 +283,19 @@ Exit run(const Options& options) {
 std::function<Exit()> add(Arguments& arguments) {
   auto options = std::make_shared<Options>();
   arguments
-      .add_option("FILE", options->file,
-                  "Graph, tile or kernel text, a package, or a model (.onnx, .mlir); - is stdin")
+      .add_option(
+          "FILE", options->file,
+          "Graph, tile or kernel text, a package, or a model (.onnx, .mlir); - stands for stdin")
       .required();
   arguments.add_device(options->device);
   options->mesh.add_to(arguments);
   options->inputs.add_to(arguments);
   options->output.add_to(arguments);
-  arguments.add_flag(
-      "--checked", options->checked,
-      "Stop at the first op that takes an index out of range, makes a NaN, or makes an "
-      "infinity of finite numbers; computes as --precision strict");
-  arguments.add_option("--repeat", options->repeat, "Calls to time");
-  arguments.add_option("--trace", options->trace, "File that receives a timeline for Perfetto");
+  arguments.add_flag("--checked", options->checked,
+                     "Stop at the first op that takes an index out of range, makes a NaN, or makes "
+                     "an infinity from finite numbers; implies --precision strict");
+  arguments.add_option("--repeat", options->repeat, "Number of calls to time");
+  arguments.add_option("--trace", options->trace, "File for a timeline, which Perfetto shows");
   options->compile.add_to(arguments);
   options->package.add_to(arguments);
   options->model.add_values_to(arguments);

@@ -26,9 +26,9 @@ namespace codes {
 inline constexpr Code kSourceFile{"source-file", ErrorKind::DataLoss,
                                   "A source file cannot be read."};
 inline constexpr Code kNoSource{"no-source", ErrorKind::InvalidArgument,
-                                "A package stands where source text is needed."};
+                                "A package was given where text is needed."};
 inline constexpr Code kGraphOnly{"graph-only", ErrorKind::Unsupported,
-                                 "The command serves graph text only."};
+                                 "The command works on graph text only."};
 }  // namespace codes
 
 constexpr std::string_view kStdin = "-";
@@ -43,8 +43,8 @@ std::string read_text(const std::string& path) {
   if (!file && errno == ENOENT) fail_open(path, errno);
   // A folder opens, and fails when it is read.
   if (!file || file.peek() == std::ifstream::traits_type::eof())
-    fail(codes::kSourceFile, fmt::format("cannot read {}: {}", quote(path),
-                                         errno ? std::strerror(errno) : "it is empty"));
+    fail(codes::kSourceFile, fmt::format("{} cannot be read: {}", quote(path),
+                                         errno ? std::strerror(errno) : "the file is empty"));
   return all(file);
 }
 
@@ -69,10 +69,10 @@ bool is_code(std::string_view text, const std::string& path) {
 void refuse_package(std::string_view text, const std::string& path) {
   if (!text.starts_with(kContainerMagic)) return;
   if (path == kStdin)
-    fail(codes::kNoSource, "stdin is a package, and packages are taken from files only",
-         {.fix = "write it to a file, and give `braze run` or `braze inspect` its path"});
-  fail(codes::kNoSource, fmt::format("{} is a package, which is compiled already", quote(path)),
-       {.fix = "`braze run` and `braze inspect` take packages"});
+    fail(codes::kNoSource, "stdin holds a package, but a package must be in a file",
+         {.fix = "write it to a file, and give its path to `braze run` or `braze inspect`"});
+  fail(codes::kNoSource, fmt::format("{} is a package, which is already compiled", quote(path)),
+       {.fix = "use `braze run` or `braze inspect` for packages"});
 }
 
 Source parse_source(const std::string& text, const std::string& path) {
@@ -109,7 +109,7 @@ Graph read_graph(const std::string& path, std::string_view command, std::string*
   });
   if (auto* graph = std::get_if<Graph>(&source)) return std::move(*graph);
   fail(codes::kGraphOnly,
-       fmt::format("{} is no graph, and `braze {}` serves graphs only", quote(path), command));
+       fmt::format("{} is not a graph, and `braze {}` works on graphs only", quote(path), command));
 }
 
 Program compile_source(const Source& source, const Target& target, const CompileOptions& options) {

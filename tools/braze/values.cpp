@@ -93,7 +93,7 @@ void write_folder(const std::string& folder, const std::vector<std::string>& nam
                   const std::vector<Array>& values) {
   std::error_code error;
   std::filesystem::create_directories(folder, error);
-  if (error) fail_usage(fmt::format("cannot make the folder {}: {}", folder, error.message()));
+  if (error) fail_usage(fmt::format("the folder {} cannot be made: {}", folder, error.message()));
   const std::vector<std::string> files = file_names(names);
   for (size_t i = 0; i < names.size(); ++i)
     save_npy((std::filesystem::path(folder) / (files[i] + ".npy")).string(), values[i]);
@@ -150,7 +150,7 @@ OutputFiles::OutputFiles(const OutputFlags& flags, std::vector<std::string> name
 size_t OutputFiles::find_output(const std::string& name) const {
   const auto found = std::find(names_.begin(), names_.end(), name);
   if (found == names_.end())
-    fail_usage(fmt::format("there is no output {}; the outputs are {}{}", name,
+    fail_usage(fmt::format("{} is not an output; the outputs are {}{}", name,
                            fmt::join(names_, ", "), did_you_mean(name, names_)));
   return static_cast<size_t>(found - names_.begin());
 }
@@ -159,12 +159,13 @@ OutputFiles::File OutputFiles::all_of(const std::string& path) const {
   if (is_archive(path) || is_folder(path)) return {path, {}};
   if (!is_npy(path))
     fail_usage(
-        fmt::format("--output {} is no kind of file that holds arrays: end it in .npz, "
-                    ".safetensors or .npy, or in / for a folder",
+        fmt::format("--output {} is not a kind of file that holds arrays; the name must end in "
+                    ".npz, .safetensors or .npy, or in / for a folder",
                     path));
   if (names_.size() != 1)
-    fail_usage(fmt::format("--output {} holds one array; say which: NAME={}, of {}", path, path,
-                           fmt::join(names_, ", ")));
+    fail_usage(
+        fmt::format("--output {} can hold one array only; write NAME={} with one of the names {}",
+                    path, path, fmt::join(names_, ", ")));
   return {path, 0};
 }
 
@@ -172,8 +173,8 @@ OutputFiles::File OutputFiles::one_of(const std::string& path, const std::string
   const size_t output = find_output(name);
   if (!is_archive(path) && !is_npy(path))
     fail_usage(
-        fmt::format("--output {}={} is no kind of file that holds arrays: end it in .npy, "
-                    ".npz or .safetensors",
+        fmt::format("--output {}={} is not a kind of file that holds arrays; the name must end in "
+                    ".npy, .npz or .safetensors",
                     name, path));
   return {path, output};
 }

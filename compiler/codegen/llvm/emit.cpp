@@ -45,7 +45,7 @@ thread_local const Kernel* generated = nullptr;
 // LLVM may not go on after this and its state is lost, so the process ends: by a signal, as after
 // other bugs, and not by exit(), which would run what others left for the end of their process.
 void stop_at_fatal_error(void*, const char* reason, bool) {
-  write_log(LogLevel::Error, fmt::format("LLVM cannot go on with kernel @{}: {}",
+  write_log(LogLevel::Error, fmt::format("LLVM failed on kernel @{}: {}",
                                          generated ? generated->name : "?", reason));
   std::abort();
 }
@@ -83,7 +83,7 @@ class Reports : public llvm::DiagnosticHandler {
   void fail_if_any() const {
     if (!error_) return;
     fail(codes::kLlvmRefused,
-         fmt::format("LLVM refuses kernel @{}: {}", generated->name, error_->message),
+         fmt::format("LLVM refused kernel @{}: {}", generated->name, error_->message),
          {.location = error_->location, .node = "", .fix = "please report this"});
   }
 
@@ -151,7 +151,7 @@ std::string generate(llvm::Module& module, llvm::TargetMachine& target, Emission
   const auto type = emission == Emission::Object ? llvm::CodeGenFileType::ObjectFile
                                                  : llvm::CodeGenFileType::AssemblyFile;
   BRAZE_CHECK(!target.addPassesToEmitFile(passes, stream, nullptr, type, /*DisableVerify=*/true),
-              "the target machine writes no such file");
+              "LLVM cannot write such a file for this target");
   passes.run(module);
   return std::string(bytes.data(), bytes.size());
 }

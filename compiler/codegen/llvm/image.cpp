@@ -163,8 +163,8 @@ const X86& machine_of(const Target& target) {
   static const X86 v3(false, 32), v4(true, 64);
   if (target.name == "x86-64-v3") return v3;
   if (target.name == "x86-64-v4") return v4;
-  fail(codes::kCodegenTarget, "no machine code can be made for target " + target.name +
-                                  "; known are x86-64-v3 and x86-64-v4");
+  fail(codes::kCodegenTarget, "machine code cannot be made for target " + target.name +
+                                  ", only for x86-64-v3 and x86-64-v4");
 }
 
 const llvm::Target& x86() {
@@ -213,7 +213,7 @@ std::map<uint64_t, uint64_t> lay_out(const ElfObject& object, std::string& image
     const uint32_t type = llvm::object::ELFSectionRef(section).getType();
     if (!(flags & llvm::ELF::SHF_ALLOC) || section.getSize() == 0) continue;
     if (type == llvm::ELF::SHT_X86_64_UNWIND || type == llvm::ELF::SHT_NOTE) continue;
-    BRAZE_CHECK(!(flags & llvm::ELF::SHF_WRITE), "an image has no writable section");
+    BRAZE_CHECK(!(flags & llvm::ELF::SHF_WRITE), "an image cannot have a writable section");
     sections.push_back(section);
   }
   std::stable_sort(sections.begin(), sections.end(), [](const auto& a, const auto& b) {
@@ -243,10 +243,11 @@ void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offse
       if (home == object.section_end())
         check_failed(
             "defined",
-            fmt::format("kernel @{} would import {}", kernel, value_of(symbol->getName()).str()),
+            fmt::format("kernel @{} would need the function {}, but an image has no imports",
+                        kernel, value_of(symbol->getName()).str()),
             std::source_location::current());
       const auto base = offsets.find(home->getIndex());
-      BRAZE_CHECK(base != offsets.end(), "a relocation leads out of the image");
+      BRAZE_CHECK(base != offsets.end(), "a relocation points outside of the image");
       const uint64_t place = at->second + relocation.getOffset();
       const int64_t addend = value_of(llvm::object::ELFRelocationRef(relocation).getAddend());
       const auto value = static_cast<int64_t>(base->second + value_of(symbol->getValue())) +
@@ -255,7 +256,7 @@ void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offse
         case llvm::ELF::R_X86_64_PC32:
         case llvm::ELF::R_X86_64_PLT32: {
           const auto narrow = static_cast<int32_t>(value);
-          BRAZE_CHECK(narrow == value, "an image is larger than 2 GiB");
+          BRAZE_CHECK(narrow == value, "an image cannot be larger than 2 GiB");
           std::memcpy(&image[place], &narrow, sizeof narrow);
           break;
         }
@@ -263,8 +264,10 @@ void relocate(const ElfObject& object, const std::map<uint64_t, uint64_t>& offse
           std::memcpy(&image[place], &value, sizeof value);
           break;
         default:
-          check_failed("relative", fmt::format("relocation {} in an image", relocation.getType()),
-                       std::source_location::current());
+          check_failed(
+              "relative",
+              fmt::format("an image cannot have a relocation of type {}", relocation.getType()),
+              std::source_location::current());
       }
     }
   }

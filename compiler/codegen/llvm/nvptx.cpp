@@ -175,7 +175,7 @@ class Nvptx : public Machine {
 void use_short_pointers() {
   auto& options = llvm::cl::getRegisteredOptions();
   const auto found = options.find("nvptx-short-ptr");
-  BRAZE_CHECK(found != options.end(), "LLVM has no option nvptx-short-ptr");
+  BRAZE_CHECK(found != options.end(), "this LLVM has no option nvptx-short-ptr");
   static_cast<llvm::cl::opt<bool>*>(found->second)->setValue(true);
 }
 
@@ -199,7 +199,7 @@ const GpuRow& row_of(const Target& target) {
                                  [&](const GpuRow& r) { return r.name == target.name; });
   if (row != std::end(kGpus)) return *row;
   fail(codes::kCodegenTarget,
-       fmt::format("no PTX can be made for target {}; known are {}", target.name,
+       fmt::format("PTX cannot be made for target {}, only for {}", target.name,
                    join(kGpus, " and ", [](const GpuRow& r) { return r.name; })));
 }
 

@@ -55,7 +55,7 @@ void RegionUses::values_in(const Expr& e, std::vector<ValueId>& out) const {
 
 ValueId RegionUses::value_named(const std::string& symbol) const {
   const auto it = values_by_name_.find(std::string_view(symbol).substr(1));
-  BRAZE_CHECK(it != values_by_name_.end(), "no value " + symbol);
+  BRAZE_CHECK(it != values_by_name_.end(), "there is no value " + symbol);
   return it->second;
 }
 

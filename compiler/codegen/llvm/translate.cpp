@@ -240,7 +240,7 @@ void Translator::emit(const Statement& s) {
   } else if (!s.results.empty()) {
     defer(s);
   } else if (!s.as<AwaitOp>()) {
-    not_kernel_ir(kernel_, s, "a statement that no code generator knows");
+    not_kernel_ir(kernel_, s, "this statement has no translation to LLVM");
   }
 }
 

@@ -43,7 +43,7 @@ bool has_one_lane(Value* mask) {
 // `op` is a LoadOp or a StoreOp.
 template <class Op>
 Translator::Access Translator::make_access(const Op& op, const ValueType& type) {
-  BRAZE_CHECK(op.at.size() == 1, "memory in Kernel IR has one coordinate");
+  BRAZE_CHECK(op.at.size() == 1, "memory in Kernel IR must have one coordinate");
   Access access;
   access.memory = op.memory;
   access.type = type;

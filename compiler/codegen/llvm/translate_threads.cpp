@@ -309,7 +309,7 @@ void Translator::emit_by_element(const InstructionOp& op, const Statement& s) {
 
 char Translator::letter_of(const ValueType& type, const Statement& s) const {
   const auto letter = register_letter(type);
-  if (!letter) not_kernel_ir(kernel_, s, "no instruction takes " + type.to_string());
+  if (!letter) not_kernel_ir(kernel_, s, "no instruction can take " + type.to_string());
   return *letter;
 }
 
@@ -345,7 +345,7 @@ Value* Translator::descriptor(const Place& place) {
   const MatrixLayout& layout = *place.matrix;
   const Memory& memory = kernel_[place.memory];
   const Expr bytes = place.at * Expr(static_cast<int64_t>(size_of(memory.dtype)));
-  BRAZE_CHECK(bytes.is_multiple_of(16), "a matrix operand begins at a multiple of 16 bytes");
+  BRAZE_CHECK(bytes.is_multiple_of(16), "a matrix operand must begin at a multiple of 16 bytes");
   Value* address = b_.CreatePtrToInt(phase_.pointers[place.memory.index], b_.getInt32Ty());
   Value* base = b_.CreateLShr(b_.CreateAnd(address, kDescriptorAddress), 4);
   Value* at =

@@ -135,7 +135,7 @@ Value* Translator::emit_element(const Statement& s, const ValueType& type, int64
   if (const auto* op = s.as<ViewOp>()) return emit_view(*op, type, i);
   if (s.as<UndefOp>()) return llvm::UndefValue::get(register_type(type));
   if (const auto* op = s.as<RegroupOp>()) return emit_regroup(op->operand, type, i);
-  not_kernel_ir(kernel_, s, "an operation that no code generator knows");
+  not_kernel_ir(kernel_, s, "this operation has no translation to LLVM");
 }
 
 Value* Translator::emit_view(const ViewOp& op, const ValueType& type, int64_t i) {

@@ -245,7 +245,7 @@ class Printer {
 
   ValueId value_named(const std::string& symbol) const {
     const auto it = values_by_name_.find(std::string_view(symbol).substr(1));
-    BRAZE_CHECK(it != values_by_name_.end(), "no value " + symbol);
+    BRAZE_CHECK(it != values_by_name_.end(), "there is no value " + symbol);
     return it->second;
   }
 
@@ -465,7 +465,7 @@ class Printer {
       rename(id, spread(op->operand, type));
       return;
     }
-    refuse(s, "an operation that no code generator knows");
+    refuse(s, "this operation has no translation to CUDA C++");
   }
 
   // Names of lane-elements by element and lane.
@@ -890,7 +890,7 @@ class Printer {
 
   char letter_of(const ValueType& type, const Statement& s) const {
     const auto letter = register_letter(type);
-    if (!letter) refuse(s, "no instruction takes " + type.to_string());
+    if (!letter) refuse(s, "no instruction can take " + type.to_string());
     return *letter;
   }
 

@@ -92,11 +92,11 @@ const NvrtcApi* nvrtc() {
 
 const NvrtcApi& require_nvrtc() {
   if (const NvrtcApi* api = nvrtc()) return *api;
-  fail(codes::kNvrtcMissing, "libnvrtc.so cannot be opened on this machine",
+  fail(codes::kNvrtcMissing, "libnvrtc.so cannot be loaded on this machine",
        {.location = {},
         .node = "",
-        .fix = "install NVRTC (CUDA toolkit, or the wheel nvidia-cuda-nvrtc), or use "
-               "--codegen ptx, which needs none"});
+        .fix = "install NVRTC (from the CUDA toolkit, or the wheel nvidia-cuda-nvrtc), or use "
+               "--codegen ptx, which does not need it"});
 }
 
 // A text that NVRTC gives with its size, the zero at its end included.
@@ -144,7 +144,7 @@ std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* 
   status = api.compile(program, std::size(options), options);
   if (status != 0)
     fail(codes::kNvrtcRefused,
-         fmt::format("{} refuses kernel @{} ({}): {}", nvrtc_name(), kernel.name,
+         fmt::format("{} refused kernel @{} ({}): {}", nvrtc_name(), kernel.name,
                      api.error_text(status), read_text(program, api.log_size, api.log)),
          {.location = {}, .node = "", .fix = "please report this"});
   std::string ptx = read_text(program, api.ptx_size, api.ptx);

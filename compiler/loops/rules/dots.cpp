@@ -57,7 +57,7 @@ bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
 
 std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
   Cascade out;
-  if (tree.phases.size() != 1) return no_rule("a cascade of dots has one phase");
+  if (tree.phases.size() != 1) return no_rule("a cascade of dots must have one phase");
   const LoopRegion* region = &tree.phases[0];
   while (region->size() == 1) {
     const auto* loop = std::get_if<Box<Loop>>(&region->front());
@@ -68,14 +68,14 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
   for_each_task(*region, [&](const LoopTask& task, const auto&) {
     if (task.kind == LoopTask::Kind::Dot) out.dots.push_back(&task);
   });
-  if (out.dots.size() < 2) return no_rule("no rule serves single dots");
+  if (out.dots.size() < 2) return no_rule("no rule can choose the steps for a single dot");
   const LoopTask& last = *out.dots.back();
   // The walk: what the last dot sums and the first makes.
   const auto& made = tree.values[out.dots.front()->target].axes;
   std::optional<size_t> walk;
   for (const size_t axis : last.over)
     if (contains(made, axis)) walk = axis;
-  if (!walk) return no_rule("the last dot sums no axis of what the first makes");
+  if (!walk) return no_rule("the last dot does not sum along an axis of what the first makes");
   out.walk = *walk;
   // Rows: the innermost parallel axis that the left factors of all dots have and the right have
   // not.
@@ -88,7 +88,7 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
     });
     if (fits && (!rows || planned_extent(tree, axis) >= planned_extent(tree, *rows))) rows = axis;
   }
-  if (!rows) return no_rule("no parallel axis is that of the rows of all dots");
+  if (!rows) return no_rule("the dots have no parallel axis of rows in common");
   out.rows = *rows;
   return out;
 }
@@ -105,7 +105,7 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
   if (type.shape.rank() == 0 || type.shape.rank() > 5)
     return no_rule("a factor has too many dimensions for an asynchronous copy");
   if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes))
-    return no_rule("rows of a factor are no multiple of 16 bytes");
+    return no_rule("the rows of a factor are not a multiple of 16 bytes");
   // Each coordinate is one axis, at most one tiled one in each.
   for (const Expr& e : load.at) {
     size_t along = 0;
@@ -117,14 +117,14 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
       const auto slope = e.coefficient_of(symbol);
       if (!slope || !slope->is_constant(1)) return no_rule("a factor is read with strides");
     }
-    if (along > 1) return no_rule("a factor is read along two axes in one dimension");
+    if (along > 1) return no_rule("one coordinate of a factor depends on two axes");
   }
   // What a turn copies beyond the walk's end is 0, or there is nothing.
   for (size_t d = 0; d < load.at.size(); ++d) {
     const LoopAxis& axis = tree.axes[walk];
     if (!load.at[d].uses(axis.name)) continue;
     const bool ends = load.at[d] == axis.index() && type.shape[d] == axis.extent;
-    if (!ends) return no_rule("a factor goes on behind the end of the walk");
+    if (!ends) return no_rule("a factor has elements beyond the end of the summed axis");
   }
   return std::nullopt;
 }
@@ -158,7 +158,7 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
     if (auto refusal = legal(out.tree, split)) return refusal;
     const int64_t before = loops();
     out.take(split);
-    if (loops() == before) return no_rule("the walk is one turn");
+    if (loops() == before) return no_rule("the loop has one turn only");
     const WholeStep whole{{name, n + 1}};
     if (auto refusal = legal(out.tree, whole)) return refusal;
     out.take(whole);
@@ -272,9 +272,9 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     for (size_t factor = 0; factor < 2; ++factor) {
       const LoopTask only = with_factor(*dot, factor);
       const LoopStep& last = only.body.steps[only.body.results[0]];
-      if (!is_half(last.dtype)) return no_rule("asynchronous dots have factors of 16 bits here");
+      if (!is_half(last.dtype)) return no_rule("asynchronous dots need factors of 16 bits here");
       if (!is_load(last)) {
-        if (factor == 1) return no_rule("a right factor is computed");
+        if (factor == 1) return no_rule("the right factor of a dot is computed, not loaded");
         continue;
       }
       if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk)) return refusal;
@@ -317,7 +317,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
                       static_cast<double>(planned_extent(out.tree, cascade.walk));
   int64_t turn = kMostTurn;
   while (turn > 16 && !fits(turn)) turn /= 2;
-  if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit");
+  if (!fits(turn)) return no_rule("the sums or the copies of a turn do not fit into the machine");
 
   for (size_t i = 0; i + 1 < cascade.nest.size(); ++i)
     if (cascade.nest[i] == cascade.rows)
@@ -396,7 +396,8 @@ std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target) {
   const auto found = find_cascade(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
   draw_factors(out);
-  if (!has_asynchronous_dots(target)) return no_rule("no rule serves dots without a matrix unit");
+  if (!has_asynchronous_dots(target))
+    return no_rule("no rule can choose the steps for dots without a matrix unit");
   // Its tasks are those of the tree as it was.
   const LoopTree before = out.tree;
   return take_asynchronous(out, std::get<Cascade>(find_cascade(before)), target);

@@ -106,7 +106,7 @@ std::optional<ReductionNest> collapsed_reductions(Scheduled& out) {
 }
 
 Refusal unserved_reduction(const LoopTree& tree) {
-  std::string what = "walks that nest otherwise than along rows or columns";
+  std::string what = "loops that do not run along rows or columns";
   bool loops = false;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -116,7 +116,7 @@ Refusal unserved_reduction(const LoopTree& tree) {
       for (const Loop* loop : around) loops |= !loop->parallel;
     });
   if (!loops && what.starts_with("walks")) what = "reductions of one element";
-  return {&codes::kNoRule, "no rule serves " + what, ""};
+  return {&codes::kNoRule, "no rule can choose the steps for " + what, ""};
 }
 
 bool compute_alike(const LoopTree& tree, const ReductionNest& nest) {

@@ -93,9 +93,9 @@ std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& tar
   const auto nest = collapsed_reductions(out);
   if (!nest) return unserved_reduction(out.tree);
   if (compute_alike(out.tree, *nest))
-    return Refusal{&codes::kNoRule, "no rule keeps what several walks compute alike", ""};
+    return Refusal{&codes::kNoRule, "no rule can keep a value that several loops compute", ""};
   if (sums_products(*nest))
-    return Refusal{&codes::kNoRule, "no rule adds products before they are rounded", ""};
+    return Refusal{&codes::kNoRule, "no rule can add products before they are rounded", ""};
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);

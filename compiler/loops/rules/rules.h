@@ -13,7 +13,7 @@ namespace braze {
 
 namespace codes {
 inline constexpr Code kNoRule{"no-rule", ErrorKind::Unsupported,
-                              "No rule chooses the steps of such a loop tree yet."};
+                              "No rule can choose the steps of such a loop tree yet."};
 }  // namespace codes
 
 /// A tree, and the steps that made it of the first one.

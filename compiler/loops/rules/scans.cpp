@@ -201,7 +201,9 @@ std::optional<Refusal> tile_scans(Scheduled& out, const Target& target) {
     collapse_axes(out, nest->lines);
     nest = scan_nest(out.tree);
   }
-  if (!nest) return Refusal{&codes::kNoRule, "no rule serves scans beside other loops", ""};
+  if (!nest)
+    return Refusal{&codes::kNoRule, "no rule can choose the steps for a scan beside other loops",
+                   ""};
   const bool gpu = target.kind == TargetKind::Gpu;
   const ScanTile tile =
       gpu ? tile_of_gpu(out.tree, *nest, target) : tile_of_cpu(out.tree, *nest, target);

@@ -85,7 +85,8 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     mark_streaming(out, target);
     return out;
   }
-  if (!nest_axes(tree)) return no_rule("no rule serves several loops side by side");
+  if (!nest_axes(tree))
+    return no_rule("no rule can choose the steps for several loops side by side");
   Scheduled out{std::move(tree)};
   collapse_axes(out, nest_axes(out.tree).value());
   if (target.kind == TargetKind::Gpu)

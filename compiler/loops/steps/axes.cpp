@@ -19,8 +19,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const LastStep& step) {
     for_each_task(phase,
                   [&](const LoopTask& task, const auto&) { bound |= task.layout.has_value(); });
   if (!bound) return std::nullopt;
-  return Refusal{&codes::kMarked, "layouts have the dimensions of tiles as they are",
-                 "take this step before `bind`"};
+  return Refusal{
+      &codes::kMarked,
+      "a task already has a layout, which is for the dimensions of the tiles as they are",
+      "take this step before `bind`"};
 }
 
 LoopTree take(LoopTree tree, const LastStep& step) {
@@ -79,16 +81,16 @@ std::optional<Refusal> legal(const LoopTree& tree, const LeadStep& step) {
   if (auto refusal = marked(tree, loop)) return refusal;
   if (loop.bounds || loop.levels.size() != 1 || loop.on != Machine::None || loop.down ||
       is_cut(loops_around(tree, *place), loop.levels[0].axis))
-    return Refusal{
-        &codes::kBoundsDepend,
-        fmt::format("`{}` is bounded, dealt, or a part of its axis", to_text(tree, loop)),
-        "name a loop over all of one axis"};
+    return Refusal{&codes::kBoundsDepend,
+                   fmt::format("`{}` has bounds, is dealt, or runs over a part of its axis only",
+                               to_text(tree, loop)),
+                   "name a loop that runs over all of one axis"};
   if (!first_of_row(tree, *place, *tensor))
-    return Refusal{&codes::kNotAffine,
-                   fmt::format("{} is not read or written element by element along {} from one "
-                               "place on",
-                               step.tensor, step.loop.axis),
-                   "name the last axis of a tensor, in single turns of the axes before it"};
+    return Refusal{
+        &codes::kNotAffine,
+        fmt::format("{} is not read or written along {} by single elements that begin at one place",
+                    step.tensor, step.loop.axis),
+        "name the last axis of a tensor, and take the axes before it in single turns"};
   return std::nullopt;
 }
 

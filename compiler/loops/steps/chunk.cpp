@@ -22,7 +22,7 @@ std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& plac
     const auto* task = std::get_if<LoopTask>(&region[i]);
     if (task && (task->kind == LoopTask::Kind::Stage || task->kind == LoopTask::Kind::Compute))
       continue;
-    return Refusal{&codes::kBetween, "every chunk would do what stands before the loop",
+    return Refusal{&codes::kBetween, "every chunk would repeat what stands before the loop",
                    "chunk the first loop, or merge the loops"};
   }
   return std::nullopt;
@@ -50,13 +50,16 @@ std::optional<Refusal> refuse_states(const LoopTree& tree, const Loop& loop, Com
     const std::string& name = tree.values[task.target].name;
     const bool combines = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
     if (!combines || task.combine != Combine::None)
-      refusal = Refusal{&codes::kIsState, fmt::format("parts of %{} are not combined", name),
-                        "folds and dots are, once, and by phases one scan"};
+      refusal = Refusal{&codes::kIsState, fmt::format("the parts of %{} cannot be combined", name),
+                        "chunk a loop with folds or dots that are not chunked yet; `phase` "
+                        "combines one scan too"};
   });
   if (refusal) return refusal;
   if (!carries)
-    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` carries nothing", to_text(tree, loop)),
-                   "split the loop, and put turns on grid"};
+    return Refusal{
+        &codes::kKindsDiffer,
+        fmt::format("`{}` carries no state that chunks could share", to_text(tree, loop)),
+        "split the loop, and put one of the two on grid"};
   return std::nullopt;
 }
 
@@ -68,8 +71,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
   const Loop& loop = loop_at(tree, *place);
   if (loop.parallel || loop.levels.size() != 1)
     return Refusal{&codes::kKindsDiffer,
-                   fmt::format("`{}` is no stream over one level", to_text(tree, loop)),
-                   "chunks are those of a stream"};
+                   fmt::format("`{}` is not a stream over one level", to_text(tree, loop)),
+                   "name a stream over one axis"};
   if (auto refusal = marked(tree, loop)) return refusal;
   if (loop.bounds)
     return Refusal{&codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, loop)),
@@ -77,28 +80,30 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
   const auto around = loops_around(tree, *place);
   const bool outermost = around.empty() && step.how != Combine::Rank;
   if (!outermost && (around.size() != 1 || around[0]->on != Machine::Grid))
-    return Refusal{&codes::kNesting,
-                   fmt::format("`{}` does not stand right in a loop on grid", to_text(tree, loop)),
-                   "take the loops around it `on` grid first, and groups later"};
+    return Refusal{
+        &codes::kNesting,
+        fmt::format("`{}` must stand directly inside a loop on grid", to_text(tree, loop)),
+        "put the loops around it `on` grid first, and groups later"};
   if (!around.empty())
     if (auto refusal = marked(tree, *around[0])) return refusal;
   if (is_cut(around, loop.levels[0].axis))
-    return Refusal{&codes::kLevelsDiffer, "the loop around runs over the same axis",
+    return Refusal{&codes::kLevelsDiffer, "the loop around it runs over the same axis",
                    "chunk the axis before it is split"};
   if (auto refusal = stands_before(tree, *place)) return refusal;
   const bool alone = region_of(tree, *place).size() == 1 && tree.phases[0].size() == 1;
   if (step.how == Combine::Phase && only_scan(loop) && !alone)
-    return Refusal{&codes::kBetween, "every phase of a scan would do what stands beside the loop",
-                   "chunk a scan that is alone"};
+    return Refusal{&codes::kBetween,
+                   "every phase of the scan would repeat what stands beside the loop",
+                   "chunk a scan that is alone in its kernel"};
   // A part of the machine inside would have to go on as a whole.
   for (const LoopItem& item : region_of(tree, *place))
     if (const auto* inner = std::get_if<Box<Loop>>(&item); inner && (*inner)->on != Machine::None)
-      return Refusal{&codes::kNesting, "a part of the machine goes on by itself",
-                     "take groups and ranks later"};
+      return Refusal{&codes::kNesting, "a loop inside is already dealt to a part of the machine",
+                     "deal loops to groups and ranks after this step"};
   const auto target = find_target(tree.target);
   if (step.how == Combine::Rank && target && step.number > target->cluster_blocks)
     return Refusal{&codes::kNoRoom,
-                   fmt::format("a cluster has up to {} blocks", target->cluster_blocks),
+                   fmt::format("a cluster can have at most {} blocks", target->cluster_blocks),
                    "take fewer chunks, or another way to combine them"};
   return refuse_states(tree, loop, step.how);
 }

@@ -15,7 +15,7 @@ std::optional<Refusal> several_levels(const LoopTree& tree, const Loop& loop) {
   if (loop.levels.size() == 1) return std::nullopt;
   return Refusal{&codes::kLevelsDiffer,
                  fmt::format("`{}` runs over several axes", to_text(tree, loop)),
-                 "cut its levels before they are one loop"};
+                 "split its axes before they become one loop"};
 }
 
 // Partial states of a parallel loop are combined over its turns as they are.
@@ -27,7 +27,7 @@ std::optional<Refusal> combines(const LoopTree& tree, const Loop& loop) {
         out = Refusal{&codes::kHasState,
                       fmt::format("%{} combines the turns of `{}`", tree.values[task.target].name,
                                   to_text(tree, loop)),
-                      "cut the loop before its parts are combined"};
+                      "split the loop before its parts are combined"};
   });
   return out;
 }
@@ -46,25 +46,25 @@ std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step) {
   const auto [axis, turn] = loop.levels[0];
   if (step.turn <= turn || step.turn % turn != 0)
     return Refusal{&codes::kNotConstant,
-                   fmt::format("{} is no multiple of {}, what `{}` takes in a turn", step.turn,
-                               turn, to_text(tree, loop)),
+                   fmt::format("{} is not a larger multiple of {}, which `{}` takes in a turn",
+                               step.turn, turn, to_text(tree, loop)),
                    fmt::format("take {} or another multiple", 2 * turn)};
   const auto around = loops_around(tree, *place);
   const Expr all = extent_in(tree, around, axis);
   if (is_cut(around, axis) && !all.is_multiple_of(step.turn))
     return Refusal{&codes::kLevelsDiffer,
-                   fmt::format("{} does not divide {}, what the loop around has of {} in a turn",
+                   fmt::format("{} does not divide {}, which a turn of the loop around takes of {}",
                                step.turn, all.to_string(), tree.axes[axis].name),
-                   "take a divisor of that"};
+                   "take a divisor of that number"};
   if (loop.on == Machine::Group)
     if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
   bool parts_inside = false;
   visit_loops(loop.body, [&](const Loop& inner) { parts_inside |= inner.on != Machine::None; });
   if (loop.on != Machine::None && parts_inside)
-    return Refusal{
-        &codes::kNesting,
-        fmt::format("in `{}` stand loops on other parts of the machine", to_text(tree, loop)),
-        "cut it before they are dealt"};
+    return Refusal{&codes::kNesting,
+                   fmt::format("`{}` has loops inside that are dealt to other parts of the machine",
+                               to_text(tree, loop)),
+                   "split it before they are dealt"};
   return std::nullopt;
 }
 
@@ -96,19 +96,19 @@ std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
   if (!own_axes(tree, task).contains(*axis) || contains(task.along, *axis) ||
       contains(task.over, *axis))
     return Refusal{&codes::kNotAnAxis,
-                   fmt::format("{} has no tiles along {}", step.made.to_string(), step.axis),
-                   "name an axis of what is made"};
+                   fmt::format("{} has no tile along {}", step.made.to_string(), step.axis),
+                   "name an axis of what the task makes"};
   const auto around = loops_around(tree, *place);
   const auto all = extent_in(tree, around, *axis).as_constant();
   if (!all)
     return Refusal{&codes::kNotConstant,
-                   fmt::format("the tile along {} is not constant", step.axis),
+                   fmt::format("the extent of the tile along {} is not constant", step.axis),
                    "split the loop over it first"};
   if (is_cut(around, *axis) && *all % step.turn != 0)
-    return Refusal{
-        &codes::kLevelsDiffer,
-        fmt::format("{} does not divide {}, the tile along {}", step.turn, *all, step.axis),
-        "take a divisor of that"};
+    return Refusal{&codes::kLevelsDiffer,
+                   fmt::format("{} does not divide {}, the extent of the tile along {}", step.turn,
+                               *all, step.axis),
+                   "take a divisor of that number"};
   return std::nullopt;
 }
 
@@ -137,30 +137,32 @@ std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step) {
   const std::string& name = tree.axes[axis].name;
   if (loop.on != Machine::None)
     return Refusal{&codes::kNesting,
-                   fmt::format("parts of the machine take the turns of `{}`", to_text(tree, loop)),
-                   "split it, and take the inner loop"};
+                   fmt::format("the turns of `{}` are already dealt to parts of the machine",
+                               to_text(tree, loop)),
+                   "split the loop, and name the inner one"};
   if (!extent_in(tree, loops_around(tree, *place), axis).as_constant())
     return Refusal{&codes::kNotConstant,
-                   fmt::format("{} has {} indices", name, tree.axes[axis].extent.to_string()),
-                   fmt::format("split {} by a constant, and take the inner loop", name)};
+                   fmt::format("the axis {} has {} indices, which is not a constant", name,
+                               tree.axes[axis].extent.to_string()),
+                   fmt::format("split {} by a constant, and name the inner loop", name)};
   if (loop.bounds)
     return Refusal{&codes::kBoundsDepend,
-                   fmt::format("`{}` does not take all of {}", to_text(tree, loop), name),
-                   "split it, and take the inner loop"};
+                   fmt::format("`{}` does not run over all of {}", to_text(tree, loop), name),
+                   "split the loop, and name the inner one"};
   if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
   bool cut = false;
   visit_loops(loop.body, [&](const Loop& inner) { cut |= runs_over(inner, axis); });
   if (cut)
-    return Refusal{&codes::kLevelsDiffer, fmt::format("loops over {} stand inside", name),
-                   "take the inner loops first"};
+    return Refusal{&codes::kLevelsDiffer, fmt::format("loops over {} stand inside this loop", name),
+                   "name the inner loops first"};
   std::optional<Refusal> refusal;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
     if (!task.makes_value() || !axes_used(tree, task).contains(axis)) return;
     if (contains(task.over, axis) || contains(tree.values[task.target].axes, axis)) return;
     refusal = Refusal{&codes::kNotAnAxis,
-                      fmt::format("%{} differs along {}, which is no axis of it",
+                      fmt::format("%{} depends on {}, but does not have that axis",
                                   tree.values[task.target].name, name),
-                      "the value must have the axis"};
+                      "name a loop over an axis of the value"};
   });
   if (refusal) return refusal;
   if (auto other = reads_other_turns(tree, loop.body, axis)) return other;
@@ -351,29 +353,29 @@ std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step) {
   const Loop &outer = loop_at(tree, *place), &inner = loop_at(tree, *child);
   if (only_child(outer) != &inner)
     return Refusal{&codes::kBetween,
-                   fmt::format("{} is not all that stands in {}", step.inner.to_string(),
+                   fmt::format("{} is not the only item in {}", step.inner.to_string(),
                                step.outer.to_string()),
-                   "name a loop and its only child"};
+                   "name a loop and the only loop inside it"};
   for (const Loop* loop : {&outer, &inner}) {
     if (auto refusal = several_levels(tree, *loop)) return refusal;
     if (auto refusal = marked(tree, *loop)) return refusal;
     if (loop->levels[0].turn != 1 || loop->on != Machine::None || loop->bounds)
       return Refusal{&codes::kLevelsDiffer,
-                     fmt::format("`{}` is cut, bounded or dealt already", to_text(tree, *loop)),
-                     "collapse axes before other steps"};
+                     fmt::format("`{}` is already split, bounded or dealt", to_text(tree, *loop)),
+                     "take this step before others"};
   }
   if (outer.parallel != inner.parallel || outer.down != inner.down)
-    return Refusal{
-        &codes::kKindsDiffer,
-        fmt::format("{} and {} are unlike", step.outer.to_string(), step.inner.to_string()),
-        "make both streams, or both parallel"};
+    return Refusal{&codes::kKindsDiffer,
+                   fmt::format("{} and {} are loops of different kinds", step.outer.to_string(),
+                               step.inner.to_string()),
+                   "make both streams, or both parallel"};
   if (outer.levels[0].axis == inner.levels[0].axis ||
       tree.axes[inner.levels[0].axis].extent.range().min < 1 || !collapsed(tree, *place))
     return Refusal{&codes::kSeenApart,
-                   fmt::format("{} and {} do not stand everywhere as {}*{} + {}",
+                   fmt::format("{} and {} are not used everywhere as {}*{} + {}",
                                step.outer.to_string(), step.inner.to_string(), step.outer.axis,
                                tree.axes[inner.levels[0].axis].extent.to_string(), step.inner.axis),
-                   "these axes stay two"};
+                   "leave these two axes as they are"};
   return std::nullopt;
 }
 

@@ -16,18 +16,17 @@ std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step) {
   const Loop& loop = loop_at(tree, *place);
   if (loop.on != Machine::Grid)
     return Refusal{&codes::kNotGrid, fmt::format("`{}` is not on grid", to_text(tree, loop)),
-                   fmt::format("take `on {} grid` first", step.loop.to_string())};
+                   fmt::format("take the step `on {} grid` first", step.loop.to_string())};
   for (size_t i = 0; i < step.orders.size(); ++i) {
     const DealOrder& order = step.orders[i];
     if (order.order == Deal::Order::Persistent && i + 1 < step.orders.size())
-      return Refusal{&codes::kBadDeal, "something stands behind persistent",
-                     "write persistent last"};
+      return Refusal{&codes::kBadDeal, "another order follows persistent", "write persistent last"};
     if (order.order != Deal::Order::Grouped) continue;
     const auto axis = find_axis(tree, order.axis);
     if (!axis || !runs_over(loop, *axis))
       return Refusal{&codes::kBadDeal,
                      fmt::format("`{}` does not run over {}", to_text(tree, loop), order.axis),
-                     "group an axis of the loop"};
+                     "name an axis of the loop"};
   }
   return std::nullopt;
 }
@@ -49,7 +48,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step) {
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
   if (loop.parallel)
-    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is no stream", to_text(tree, loop)),
+    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is not a stream", to_text(tree, loop)),
                    "name a stream"};
   auto around = loops_around(tree, *place);
   while (!around.empty() && around.back()->on != Machine::Group) around.pop_back();
@@ -63,9 +62,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const TurnsStep& step) {
     }
     if (count == 2) return std::nullopt;
   }
-  return Refusal{&codes::kGroups,
-                 fmt::format("`{}` does not stand in two groups", to_text(tree, loop)),
-                 "put half of a tile `on` group first"};
+  return Refusal{
+      &codes::kGroups,
+      fmt::format("`{}` does not stand inside a loop that two groups take", to_text(tree, loop)),
+      "put a loop over two halves of a tile `on` group first"};
 }
 
 LoopTree take(const LoopTree& tree, const TurnsStep& step) {
@@ -96,13 +96,13 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
   }
   if (!any || loop.parallel)
     return Refusal{&codes::kNoCopies,
-                   fmt::format("`{}` is no stream with stages", to_text(tree, loop)),
-                   fmt::format("take `stage .. {}` first", step.loop.to_string())};
+                   fmt::format("`{}` is not a stream with stages", to_text(tree, loop)),
+                   fmt::format("take the step `stage .. {}` first", step.loop.to_string())};
   const auto target = find_target(tree.target);
   if (target && bytes.range().max * step.slots > target->l1_bytes)
     return Refusal{&codes::kNoRoom,
-                   fmt::format("{} slots of {} bytes; there are {}", step.slots, bytes.to_string(),
-                               target->l1_bytes),
+                   fmt::format("{} slots of {} bytes are needed, but only {} bytes are on chip",
+                               step.slots, bytes.to_string(), target->l1_bytes),
                    "take fewer slots or smaller turns"};
   return std::nullopt;
 }
@@ -119,11 +119,13 @@ std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step) {
   const auto stage =
       find_task(tree, [](const LoopTask& task) { return task.kind == LoopTask::Kind::Stage; });
   if (!stage)
-    return Refusal{&codes::kNoCopies, "without stages there is no work for a role",
-                   "take `stage` first"};
+    return Refusal{&codes::kNoCopies,
+                   "there is no stage, so a role for copies would have nothing to do",
+                   "take the step `stage` first"};
   constexpr int64_t kMost = 255;
   if (step.stages > kMost || step.rest > kMost)
-    return Refusal{&codes::kNoRoom, "a thread has at most 255 registers", "take fewer"};
+    return Refusal{&codes::kNoRoom, "a thread can have at most 255 registers",
+                   "take fewer registers"};
   return std::nullopt;
 }
 
@@ -172,17 +174,18 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
   const ItemPlace place = maker_of(tree, *value);
   const LoopTask& task = task_at(tree, place);
   if (task.kind != LoopTask::Kind::Dot)
-    return Refusal{&codes::kNotADot, fmt::format("%{} is no dot", step.value), "name a dot"};
+    return Refusal{&codes::kNotADot, fmt::format("%{} is not a dot", step.value), "name a dot"};
   const auto refuse = [&](std::string why, std::string fix) {
     return Refusal{&codes::kUnitShape, std::move(why), std::move(fix)};
   };
   if (step.swap && step.unit != Unit::Wgmma)
-    return refuse("only factors of a wgmma are swapped", "leave `swap` out");
+    return refuse("only the factors of a wgmma can be swapped", "leave `swap` out");
   if (step.unit == Unit::Fma) return std::nullopt;
   const DType dtype = task.body.steps[task.body.results[0]].dtype;
   if (!is_half(dtype) && !(dtype == DType::F32 && task.tf32))
-    return refuse(fmt::format("the factors are {}", name(dtype)),
-                  "matrix units multiply f16, bf16, and f32 where tf32 is allowed");
+    return refuse(
+        fmt::format("a matrix unit cannot multiply factors of {}", name(dtype)),
+        "matrix units multiply f16, bf16, and f32 if tf32 is allowed; use fma for others");
   const UnitShape& shape = step.unit == Unit::Mma ? kMma : kWgmma;
   DotTile tile = dot_tile(tree, place);
   if (step.swap) std::swap(tile.left, tile.right);
@@ -190,10 +193,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step) {
                          int64_t most) -> std::optional<Refusal> {
     const auto n = extent.as_constant();
     if (n && *n % multiple == 0 && *n <= most) return std::nullopt;
-    return refuse(fmt::format("the tile has {} {}", extent.to_string(), what),
-                  most == INT64_MAX
-                      ? fmt::format("make it a multiple of {}", multiple)
-                      : fmt::format("make it a multiple of {} up to {}", multiple, most));
+    return refuse(
+        fmt::format("the tile has {} {}, which the unit cannot take", extent.to_string(), what),
+        most == INT64_MAX ? fmt::format("make it a multiple of {}", multiple)
+                          : fmt::format("make it a multiple of {} up to {}", multiple, most));
   };
   if (auto refusal = check("rows", tile.left, shape.rows, INT64_MAX)) return refusal;
   if (auto refusal = check("columns", tile.right, shape.columns, shape.most_columns))
@@ -219,14 +222,16 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
   const LoopTask& task = task_at(tree, place);
   const auto around = loops_around(tree, place);
   if (around.empty() || around.back()->parallel)
-    return Refusal{&codes::kKindsDiffer, fmt::format("%{} is made in no stream", step.value),
-                   "a task of a stream runs ahead"};
+    return Refusal{&codes::kKindsDiffer, fmt::format("%{} is not made in a stream", step.value),
+                   "name a value that a stream makes"};
   const Loop& loop = *around.back();
   if (task.combine != Combine::None ||
       std::any_of(task.over.begin(), task.over.end(),
                   [&](size_t axis) { return runs_over(loop, axis); }))
-    return Refusal{&codes::kCarried, fmt::format("%{} is state of the loop", step.value),
-                   "what one turn makes alone runs ahead"};
+    return Refusal{
+        &codes::kCarried,
+        fmt::format("%{} is state of the loop, so a turn needs the turn before", step.value),
+        "name a value that one turn makes alone"};
   const std::set<size_t> made = values_made(loop.body);
   std::optional<Refusal> refusal;
   for (const LoopStep& s : task.body.steps) {
@@ -235,17 +240,20 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
     const bool early =
         source.kind == LoopTask::Kind::Stage ? loop.ring > step.turns : source.ahead >= step.turns;
     if (!early)
-      refusal = Refusal{&codes::kCarried,
-                        fmt::format("%{} reads %{}, which is not there so early", step.value,
-                                    tree.values[s.source].name),
-                        fmt::format("give the loop a ring of {} slots, or take what it reads ahead",
-                                    step.turns + 1)};
+      refusal = Refusal{
+          &codes::kCarried,
+          fmt::format("%{} reads %{}, which is not ready so early", step.value,
+                      tree.values[s.source].name),
+          fmt::format(
+              "give the loop a ring of {} slots, or take the step `ahead` for what it reads",
+              step.turns + 1)};
   }
   if (refusal) return refusal;
   constexpr int64_t kMostTurns = 2;  // each is a copy of the task before the loop
   if (step.turns > kMostTurns)
-    return Refusal{&codes::kCopies, fmt::format("{} turns are peeled", step.turns),
-                   fmt::format("take at most {}", kMostTurns)};
+    return Refusal{&codes::kCopies,
+                   fmt::format("{} turns would be copied before the loop", step.turns),
+                   fmt::format("take at most {} turns", kMostTurns)};
   return std::nullopt;
 }
 
@@ -284,18 +292,20 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
   const Loop& loop = loop_at(tree, *place);
   const auto condition = bound_to(tree, step.condition);
   if (!condition)
-    return Refusal{&codes::kNoSuchName, "the condition speaks of more than axes and sizes",
-                   "use names of the tree"};
+    return Refusal{&codes::kNoSuchName, "the condition uses a name that is not an axis or a size",
+                   "use the names of axes and sizes of the tree"};
   const std::string& axis = step.loop.axis;
   const auto slope = (condition->left - condition->right).coefficient_of(axis);
   const auto sign = slope ? slope->as_constant().value_or(0) : 0;
   if (sign == 0 && !is_congruence(*condition, axis))
-    return Refusal{&codes::kNotAffine,
-                   fmt::format("the condition does not grow or fall with {} at a known rate", axis),
-                   "compare sums of multiples of indices, or a remainder with a constant"};
+    return Refusal{
+        &codes::kNotAffine,
+        fmt::format("the two sides of the condition do not grow with {} at a constant rate", axis),
+        "compare sums of constant multiples of indices, or a remainder with a constant"};
   constexpr size_t kMostConditions = 2;  // three bodies
   if (loop.parts.size() >= kMostConditions)
-    return Refusal{&codes::kCopies, "the loop would be emitted as four", "leave this one out"};
+    return Refusal{&codes::kCopies, "the body of the loop would be emitted four times",
+                   "leave this step out"};
   return std::nullopt;
 }
 
@@ -317,9 +327,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
   for (const size_t axis : axes) {
     const auto extent = extent_in(tree, loops_around(tree, *place), axis).as_constant();
     if (!extent)
-      return Refusal{&codes::kNotConstant,
-                     fmt::format("the tile along {} is not constant", tree.axes[axis].name),
-                     "split the loop over it first"};
+      return Refusal{
+          &codes::kNotConstant,
+          fmt::format("the extent of the tile along {} is not constant", tree.axes[axis].name),
+          "split the loop over it first"};
     if (*extent > 1) extents.push_back(*extent);
   }
   // A tile of one element has no digits; its layout is written (-).
@@ -328,9 +339,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step) {
   for (size_t d = 0; fits && d < extents.size(); ++d) fits = step.layout.extent(d) == extents[d];
   if (!fits)
     return Refusal{&codes::kDigits,
-                   fmt::format("the tile of {} is [{}]", step.made.to_string(),
+                   fmt::format("the tile of {} has the extents [{}]", step.made.to_string(),
                                join(extents, ", ", [](int64_t e) { return std::to_string(e); })),
-                   "give digits whose numbers multiply to these"};
+                   "give digits whose extents multiply to these"};
   return std::nullopt;
 }
 

@@ -294,20 +294,26 @@ class Merger {
                     [&](const LoopLevel& level) { return contains(task.over, level.axis); });
     const auto refuse = [&](std::string why) { out.refusal = not_separable(task, std::move(why)); };
     if (!sums || !over || over_inside(task, inside))
-      return refuse("only sums over the merged loop, and no loop inside of it, are rescaled");
-    if (task.rescale || task.combine != Combine::None) return refuse("it is rescaled already");
-    if (body_dtype(task) != compute_type(tree_.values[y].dtype)) return refuse("the dtypes differ");
+      return refuse("only a sum over the merged loop itself can be rescaled");
+    if (task.rescale || task.combine != Combine::None)
+      return refuse("it is already rescaled or combined");
+    if (body_dtype(task) != compute_type(tree_.values[y].dtype))
+      return refuse("its dtype is not that of the running value");
     // The ratio is one number for an element of the state.
     for (const size_t axis : tree_.values[y].axes)
-      if (!contains(value.axes, axis)) return refuse("the running value has an axis more");
-    if (!reads_own(task, y)) return refuse("the running value is read at another index");
+      if (!contains(value.axes, axis))
+        return refuse("the running value has an axis that the sum does not have");
+    if (!reads_own(task, y))
+      return refuse("the running value is read at an index other than the sum's own");
     const Separation separation(tree_, y, computed_);
     std::optional<Dependence> found;
     for (const uint32_t result : task.body.results) {
       if (!separation.reads(task.body, result)) continue;
       if (found) return refuse("both factors read the running value");
       found = separation.factor(task.body, result);
-      if (!found) return refuse("its body is no product of a factor of each");
+      if (!found)
+        return refuse(
+            "its body is not a product of a factor with the running value and a factor without it");
     }
     out.ratios.emplace(task.target, ratio(tree_, y, found.value()));
   }
@@ -331,13 +337,13 @@ class Merger {
 
   Refusal needs_final(size_t value, const LoopTask& task) const {
     return {&codes::kNeedsFinal,
-            fmt::format("`{}` reads %{}, which is there after the last turn alone",
+            fmt::format("`{}` reads %{}, which is ready only after the last turn",
                         to_text(tree_, task), tree_.values[value].name),
-            "the loops stay two"};
+            "leave the two loops as they are"};
   }
   Refusal not_separable(const LoopTask& task, std::string why) const {
     return {&codes::kNotSeparable, fmt::format("`{}`: {}", to_text(tree_, task), why),
-            "the loops stay two, or the graph is written otherwise"};
+            "leave the two loops as they are, or write the graph in another form"};
   }
 
   const LoopTree& tree_;
@@ -376,9 +382,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const MergeStep& step) {
   ++behind.items.back();
   if (behind.phase != other->phase || behind.items != other->items)
     return Refusal{&codes::kBetween,
-                   fmt::format("{} does not stand right behind {}", step.second.to_string(),
+                   fmt::format("{} does not stand directly after {}", step.second.to_string(),
                                step.first.to_string()),
-                   "name two loops, one right behind the other"};
+                   "name two loops, the second directly after the first"};
   const Loop &first = loop_at(tree, *place), &second = loop_at(tree, *other);
   for (const Loop* loop : {&first, &second})
     if (auto refusal = marked(tree, *loop)) return refusal;
@@ -386,15 +392,17 @@ std::optional<Refusal> legal(const LoopTree& tree, const MergeStep& step) {
       first.down != second.down)
     return Refusal{
         &codes::kLevelsDiffer,
-        fmt::format("`{}` and `{}` do not run alike", to_text(tree, first), to_text(tree, second)),
-        "cut, bound and turn both alike"};
+        fmt::format("`{}` and `{}` do not run over the same turns", to_text(tree, first),
+                    to_text(tree, second)),
+        "split both alike, give both the same bounds, and run both in the same direction"};
   for (const Loop* loop : {&first, &second}) {
     std::optional<Refusal> refusal;
     for_each_task(loop->body, [&](const LoopTask& task, const auto&) {
       if (task.combine != Combine::None)
-        refusal = Refusal{&codes::kHasState,
-                          fmt::format("%{} is combined of parts", tree.values[task.target].name),
-                          "merge the loops before they are cut into chunks"};
+        refusal = Refusal{
+            &codes::kHasState,
+            fmt::format("%{} is combined from the parts of chunks", tree.values[task.target].name),
+            "merge the loops before they are cut into chunks"};
     });
     if (refusal) return refusal;
   }
@@ -404,7 +412,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const MergeStep& step) {
         return Refusal{
             &codes::kMemoryOrder,
             fmt::format("{} is read and written by these loops", tree.tensors[tensor].name),
-            "the loops stay two"};
+            "leave the two loops as they are"};
   return Merger(tree, first, second).run().refusal;
 }
 

@@ -19,13 +19,13 @@ std::optional<Refusal> not_parent_and_child(const LoopTree& tree, const LoopName
   if (only_child(l) != &k)
     return Refusal{
         &codes::kBetween,
-        fmt::format("{} is not all that stands in {}", inner.to_string(), outer.to_string()),
-        "name a loop and its only child"};
+        fmt::format("{} is not the only item in {}", inner.to_string(), outer.to_string()),
+        "name a loop and the only loop inside it"};
   for (const LoopLevel& level : l.levels)
     if (runs_over(k, level.axis))
-      return Refusal{&codes::kLevelsDiffer,
-                     fmt::format("both run over {}", tree.axes[level.axis].name),
-                     "levels of one axis stay loops of their own, the larger outside"};
+      return Refusal{
+          &codes::kLevelsDiffer, fmt::format("both loops run over {}", tree.axes[level.axis].name),
+          "leave the loops over one axis as they are, the one with larger turns outside"};
   if (auto refusal = marked(tree, l)) return refusal;
   return marked(tree, k);
 }
@@ -44,9 +44,9 @@ std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
     for (const size_t axis : task.over)
       if (runs_over(loop, axis) && task.combine != Combine::None)
         out = Refusal{&codes::kHasState,
-                      fmt::format("%{} is combined of the turns of `{}`",
+                      fmt::format("%{} is combined from the turns of `{}`",
                                   tree.values[task.target].name, to_text(tree, loop)),
-                      "the loop stays as the combination needs it"};
+                      "leave the loop as the combination needs it"};
   });
   return out;
 }
@@ -59,9 +59,9 @@ std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
     for (const size_t axis : axes_used(tree, task))
       if (runs_over(loop, axis) && !contains(tree.values[task.target].axes, axis))
         out = Refusal{&codes::kNotAnAxis,
-                      fmt::format("%{} is a copy for one {}", tree.values[task.target].name,
-                                  tree.axes[axis].name),
-                      "take `stage` after `on`"};
+                      fmt::format("%{} is a copy for one index of {}",
+                                  tree.values[task.target].name, tree.axes[axis].name),
+                      "take the step `stage` after `on`"};
   });
   return out;
 }
@@ -75,24 +75,26 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
   const Loop& outer = loop_at(tree, find_loop(tree, step.outer).value());
   const Loop& inner = *only_child(outer);
   if (outer.on != Machine::None || inner.on != Machine::None)
-    return Refusal{&codes::kNesting, "parts of the machine take their turns",
-                   "change the order before `on`"};
+    return Refusal{&codes::kNesting,
+                   "the turns of these loops are already dealt to parts of the machine",
+                   "take this step before `on`"};
   if (inner.bounds)
     for (const LoopLevel& level : outer.levels) {
       const LoopAxis& axis = tree.axes[level.axis];
       for (const Expr* bound : {&inner.bounds->first, &inner.bounds->second})
         if (bound->uses(axis.name) || bound->uses(end_symbol(axis).symbol_name()))
           return Refusal{&codes::kBoundsDepend,
-                         fmt::format("the bounds of `{}` are those of a turn of {}",
+                         fmt::format("the bounds of `{}` depend on the turn of {}",
                                      to_text(tree, inner), axis.name),
-                         "the loop stays inside"};
+                         "leave this loop inside"};
     }
   std::optional<Refusal> refusal;
   for_each_task(inner.body, [&](const LoopTask& task, const auto&) {
     if (task.rescale)
-      refusal = Refusal{&codes::kCarried,
-                        fmt::format("%{} follows a running value", tree.values[task.target].name),
-                        "change the order before the loops are merged"};
+      refusal =
+          Refusal{&codes::kCarried,
+                  fmt::format("%{} is rescaled by a running value", tree.values[task.target].name),
+                  "take this step before the loops are merged"};
     if (task.kind != LoopTask::Kind::Scan) return;
     const bool over = runs_over(outer, task.over[0]) || runs_over(inner, task.over[0]);
     bool other = false;
@@ -100,9 +102,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
       for (const LoopLevel& level : loop->levels)
         other |= !contains(tree.values[task.target].axes, level.axis);
     if (over && other)
-      refusal = Refusal{&codes::kScanOrder,
-                        fmt::format("%{} is a scan in these loops", tree.values[task.target].name),
-                        "the loops of a scan stay in their order"};
+      refusal =
+          Refusal{&codes::kScanOrder,
+                  fmt::format("%{} is a scan along these loops", tree.values[task.target].name),
+                  "leave the loops of a scan in their order"};
   });
   if (refusal) return refusal;
   for (const Loop* loop : {&outer, &inner})
@@ -130,18 +133,18 @@ std::optional<Refusal> legal(const LoopTree& tree, const TupleStep& step) {
   const Loop& outer = loop_at(tree, find_loop(tree, step.outer).value());
   const Loop& inner = *only_child(outer);
   if (outer.parallel != inner.parallel || outer.down != inner.down)
-    return Refusal{
-        &codes::kKindsDiffer,
-        fmt::format("{} and {} are unlike", step.outer.to_string(), step.inner.to_string()),
-        "make both streams, or both parallel"};
+    return Refusal{&codes::kKindsDiffer,
+                   fmt::format("{} and {} are loops of different kinds", step.outer.to_string(),
+                               step.inner.to_string()),
+                   "make both streams, or both parallel"};
   if (outer.bounds || inner.bounds)
-    return Refusal{&codes::kBoundsDepend, "a loop over several levels has no bounds",
-                   "keep the loop with bounds apart"};
+    return Refusal{&codes::kBoundsDepend, "a loop over several axes cannot have bounds",
+                   "leave the loop with bounds as it is"};
   if (inner.on != Machine::None)
-    return Refusal{
-        &codes::kNesting,
-        fmt::format("`{}` is a part of `{}`", to_text(tree, inner), to_text(tree, outer)),
-        "make them one loop before `on`"};
+    return Refusal{&codes::kNesting,
+                   fmt::format("`{}` is already dealt to a part of the machine inside `{}`",
+                               to_text(tree, inner), to_text(tree, outer)),
+                   "take this step before `on`"};
   return std::nullopt;
 }
 
@@ -161,8 +164,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
   const Loop& loop = loop_at(tree, *place);
   if (!loop.parallel)
     return Refusal{&codes::kHasState,
-                   fmt::format("the turns of `{}` have an order", to_text(tree, loop)),
-                   "take a parallel loop, or `chunk` this one"};
+                   fmt::format("the turns of `{}` must run in order", to_text(tree, loop)),
+                   "name a parallel loop, or take the step `chunk` for this one"};
   if (auto refusal = combined_over(tree, loop)) return refusal;
   const auto around = loops_around(tree, *place);
   const Machine parent = around.empty() ? Machine::None : around.back()->on;
@@ -179,19 +182,21 @@ std::optional<Refusal> legal(const LoopTree& tree, const OnStep& step) {
     }
   };
   if (!stands() || has_machine_inside(loop))
-    return Refusal{&codes::kNesting, fmt::format("`{}` does not stand there", to_text(tree, loop)),
-                   "grid and member stand around all else, rank directly in grid, group directly "
-                   "in rank or grid; begin with the outermost"};
+    return Refusal{&codes::kNesting,
+                   fmt::format("`{}` does not stand where that part of the machine could take it",
+                               to_text(tree, loop)),
+                   "loops on grid and member stand around all others, on rank directly inside "
+                   "grid, on group directly inside rank or grid; begin with the outermost"};
   if (step.machine == Machine::Group)
     for (const LoopLevel& level : loop.levels)
       if (auto refusal = bounds_use(tree, loop.body, level.axis)) return refusal;
   if (step.machine == Machine::Group)
     if (auto refusal = copies_without(tree, loop)) return refusal;
   if (loop.on == Machine::None) return std::nullopt;
-  return Refusal{
-      &codes::kNesting,
-      fmt::format("a part of the machine takes the turns of `{}` already", to_text(tree, loop)),
-      "say once who takes them"};
+  return Refusal{&codes::kNesting,
+                 fmt::format("the turns of `{}` are already dealt to a part of the machine",
+                             to_text(tree, loop)),
+                 "take one step `on` for each loop"};
 }
 
 LoopTree take(LoopTree tree, const OnStep& step) {
@@ -206,14 +211,16 @@ std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step) {
   if (!place) return no_such("loop", step.loop.to_string());
   const Loop& loop = loop_at(tree, *place);
   if (!loop.parallel)
-    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is a stream", to_text(tree, loop)),
-                   "leave it as it is"};
+    return Refusal{&codes::kKindsDiffer,
+                   fmt::format("`{}` is already a stream", to_text(tree, loop)),
+                   "leave this step out"};
   if (auto refusal = marked(tree, loop)) return refusal;
   if (auto refusal = combined_over(tree, loop)) return refusal;
   if (loop.on != Machine::None)
     return Refusal{&codes::kNesting,
-                   fmt::format("parts of the machine take the turns of `{}`", to_text(tree, loop)),
-                   "decide between `serial` and `on`"};
+                   fmt::format("the turns of `{}` are already dealt to parts of the machine",
+                               to_text(tree, loop)),
+                   "take either the step `serial` or the step `on`"};
   return std::nullopt;
 }
 
@@ -232,8 +239,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step) {
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
     if (task.kind == LoopTask::Kind::Scan && runs_over(loop, task.over[0]))
       refusal = Refusal{&codes::kScanOrder,
-                        fmt::format("%{} is a scan in this loop", tree.values[task.target].name),
-                        "the loop of a scan runs as the scan does"};
+                        fmt::format("%{} is a scan along this loop", tree.values[task.target].name),
+                        "leave the direction of the scan's loop as it is"};
   });
   if (refusal) return refusal;
   for (const LoopLevel& level : loop.levels)

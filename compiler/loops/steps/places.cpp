@@ -245,7 +245,7 @@ std::string unused_axis(const LoopTree& tree, const std::string& wanted) {
 
 Refusal no_such(std::string_view what, const std::string& name) {
   return {&codes::kNoSuchName, fmt::format("there is no {} {}", what, name),
-          "print the tree that the steps before make, and name what stands in it"};
+          "print the tree that the steps before this make, and use a name that stands in it"};
 }
 
 std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop) {
@@ -256,8 +256,9 @@ std::optional<Refusal> marked(const LoopTree& tree, const Loop& loop) {
   if (loop.ring == 0 && loop.unroll == 0 && !loop.turns && loop.deal.empty() &&
       loop.parts.empty() && !early)
     return std::nullopt;
-  return Refusal{&codes::kMarked, fmt::format("`{}` has marks", to_text(tree, loop)),
-                 "take the steps that mark a loop after those that change it"};
+  return Refusal{&codes::kMarked,
+                 fmt::format("`{}` has marks that this step would make wrong", to_text(tree, loop)),
+                 "take steps that mark a loop after the steps that change it"};
 }
 
 std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region, size_t axis) {
@@ -270,7 +271,7 @@ std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region
       if (bound->uses(name) || bound->uses(end))
         out = Refusal{
             &codes::kBoundsDepend,
-            fmt::format("the bounds of `{}` are those of a turn of {}", to_text(tree, loop), name),
+            fmt::format("the bounds of `{}` depend on the turn of {}", to_text(tree, loop), name),
             "take this step before the loop has bounds"};
   });
   return out;
@@ -286,9 +287,9 @@ std::optional<Refusal> reads_other_turns(const LoopTree& tree, const LoopRegion&
     for (size_t i = 0; i < value.axes.size(); ++i)
       if (value.axes[i] == axis && !(s.at[i] == tree.axes[axis].index()))
         out = Refusal{&codes::kOtherTurn,
-                      fmt::format("%{} is read at {} along {}", value.name, s.at[i].to_string(),
-                                  tree.axes[axis].name),
-                      "the order of these turns stays as it is"};
+                      fmt::format("%{} is read at {} along {}, which another turn makes",
+                                  value.name, s.at[i].to_string(), tree.axes[axis].name),
+                      "leave the order of these turns as it is"};
   });
   return out;
 }
@@ -302,8 +303,8 @@ std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegi
   visit_steps(region, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
     if (written.contains(s.source))
       out = Refusal{&codes::kMemoryOrder,
-                    fmt::format("{} is read and written here", tree.tensors[s.source].name),
-                    "the order of these turns stays as it is"};
+                    fmt::format("{} is both read and written here", tree.tensors[s.source].name),
+                    "leave the order of these turns as it is"};
   });
   return out;
 }

@@ -88,14 +88,16 @@ std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, b
   const auto loads = ways_of_reading(tree, site);
   if (loads.empty())
     return Refusal{&codes::kNoSuchName,
-                   fmt::format("`{}` reads nothing of {}", to_text(tree, loop), name),
+                   fmt::format("`{}` does not read {}", to_text(tree, loop), name),
                    "name a tensor that it reads"};
   if (tree.tensors[site.tensor].mode != Mode::In)
-    return Refusal{&codes::kMemoryOrder, fmt::format("{} is read and written", name),
-                   "only what the kernel does not write is copied"};
+    return Refusal{&codes::kMemoryOrder,
+                   fmt::format("the kernel writes {}, so a copy could be out of date", name),
+                   "name a tensor that the kernel does not write"};
   if (!site.groups && loop.on == Machine::Group)
-    return Refusal{&codes::kNesting, "a copy is for all groups",
-                   "name a loop outside or inside of the one on group"};
+    return Refusal{&codes::kNesting,
+                   "the copy serves all groups, so it cannot stand at the loop on group",
+                   "name a loop outside or inside of the loop on group"};
   const auto around = loops_of_copy(tree, site);
   for (const LoopStep& load : loads) {
     for (const Expr& e : load.at)
@@ -103,25 +105,29 @@ std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, b
         if (loaded_step(symbol) && !find_axis(tree, symbol))
           return Refusal{&codes::kComputedAddress,
                          fmt::format("{} is read at an index that is loaded", name),
-                         "only what is read at affine coordinates is copied"};
+                         "name a tensor that is read at affine coordinates only"};
     const std::vector<size_t> axes = axes_of_copy(tree, site, load);
     for (const Expr& e : load.at)
       if (boxes && !is_interval(tree, e, varying_axes(tree, site, e)))
-        return Refusal{&codes::kNotABox, fmt::format("a turn reads {} at {}", name, e.to_string()),
-                       "only intervals are copied"};
+        return Refusal{
+            &codes::kNotABox,
+            fmt::format("a turn reads {} at {}, which is not an interval", name, e.to_string()),
+            "name a tensor, or a loop, whose turns read intervals"};
     for (const RangeCondition& c : load.conditions)
       for (const Expr* e : {&c.value, &c.min, &c.limit})
         for (const size_t axis : varying_axes(tree, site, *e))
           if (!contains(axes, axis))
             return Refusal{
                 &codes::kNotABox,
-                fmt::format("whether {} is read depends on {}", name, tree.axes[axis].name),
-                "only intervals are copied"};
+                fmt::format("whether {} is read depends on {}, so a turn does not read an interval",
+                            name, tree.axes[axis].name),
+                "name a tensor, or a loop, whose turns read intervals"};
     for (const size_t axis : axes)
       if (!extent_in(tree, around, axis, site.groups).as_constant())
         return Refusal{&codes::kNotConstant,
-                       fmt::format("a turn reads all of {}", tree.axes[axis].name),
-                       fmt::format("name a loop inside of the one over {}", tree.axes[axis].name)};
+                       fmt::format("a turn reads all of {}, whose extent is not constant",
+                                   tree.axes[axis].name),
+                       fmt::format("name a loop inside of the loop over {}", tree.axes[axis].name)};
   }
   return std::nullopt;
 }
@@ -258,25 +264,27 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
   if (!value) return no_such("value", "%" + step.value);
   if (task_at(tree, maker_of(tree, *value)).kind == LoopTask::Kind::Stage &&
       step.storage == Storage::Registers)
-    return Refusal{&codes::kNoRoom, fmt::format("%{} is a copy for all threads", step.value),
-                   "keep it on chip"};
+    return Refusal{
+        &codes::kNoRoom,
+        fmt::format("%{} is a copy for all threads, so it cannot be in registers", step.value),
+        "keep it on chip"};
   if (step.storage == Storage::Workspace) return std::nullopt;
   const auto around = loops_of_life(tree, *value);
   Expr bytes = static_cast<int64_t>(size_of(tree.values[*value].dtype));
   for (const size_t axis : tree.values[*value].axes) {
     const Expr extent = extent_in(tree, around, axis);
     if (!extent.as_constant())
-      return Refusal{
-          &codes::kNotConstant,
-          fmt::format("%{} is read where all of {} is needed", step.value, tree.axes[axis].name),
-          "keep it in the workspace, or merge the loops that read it"};
+      return Refusal{&codes::kNotConstant,
+                     fmt::format("a reader of %{} needs all of {}, whose extent is not constant",
+                                 step.value, tree.axes[axis].name),
+                     "keep it in the workspace, or merge the loops that read it"};
     bytes *= extent;
   }
   const auto target = find_target(tree.target);
   if (step.storage == Storage::Chip && target && bytes.range().max > target->l1_bytes)
     return Refusal{&codes::kNoRoom,
-                   fmt::format("%{} takes {} bytes; there are {}", step.value, bytes.to_string(),
-                               target->l1_bytes),
+                   fmt::format("%{} takes {} bytes, but only {} are on chip", step.value,
+                               bytes.to_string(), target->l1_bytes),
                    "take smaller tiles"};
   return std::nullopt;
 }
@@ -362,25 +370,25 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
   };
   if (values_made(reader.body).contains(*value))
     return refuse(codes::kIsState,
-                  fmt::format("%{} is made in `{}`", step.value, to_text(tree, reader)),
-                  "name a loop behind the one that makes it");
+                  fmt::format("%{} is made inside `{}` itself", step.value, to_text(tree, reader)),
+                  "name a loop after the one that makes it");
   const Again copy = again(tree, step);
   if (copy.maker.phase != copy.reader.phase)
-    return refuse(codes::kNesting, fmt::format("%{} is made in another phase", step.value),
-                  "values cross phases in the workspace");
+    return refuse(codes::kNesting, fmt::format("%{} is made in a different phase", step.value),
+                  "keep it in the workspace instead");
   const LoopTask& task = task_at(tree, copy.maker);
   auto around = loops_around(tree, *place);
   around.push_back(&reader);
   if (task.kind == LoopTask::Kind::Stage)
-    return refuse(codes::kMarked, fmt::format("%{} is a copy", step.value),
-                  "take `stage` for each loop, after this step");
+    return refuse(codes::kMarked, fmt::format("%{} is a copy of a tensor", step.value),
+                  "take the step `stage` for each loop instead, after this step");
   if (task.combine != Combine::None ||
       std::any_of(task.over.begin(), task.over.end(),
                   [&](size_t axis) { return is_cut(around, axis); }))
-    return refuse(
-        codes::kIsState,
-        fmt::format("%{} is over what `{}` takes by turns", step.value, to_text(tree, reader)),
-        "merge the loops");
+    return refuse(codes::kIsState,
+                  fmt::format("%{} combines all of what `{}` takes in turns", step.value,
+                              to_text(tree, reader)),
+                  "merge the loops instead");
   for (const Loop* loop : copy.loops) {
     if (loop->bounds)
       return refuse(codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, *loop)),
@@ -388,16 +396,18 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
     for (const LoopLevel& level : loop->levels)
       if (is_cut(around, level.axis) &&
           !extent_in(tree, around, level.axis).is_multiple_of(level.turn))
-        return refuse(codes::kLevelsDiffer,
-                      fmt::format("%{} is made in turns of `{}`", step.value, to_text(tree, *loop)),
-                      "cut both loops alike");
+        return refuse(
+            codes::kLevelsDiffer,
+            fmt::format("%{} is made in the turns of `{}`, which do not fit those of the reader",
+                        step.value, to_text(tree, *loop)),
+            "split both loops alike");
   }
   for (const LoopStep& s : task.body.steps)
     if (s.kind == LoopStep::Kind::Load && tree.tensors[s.source].mode != Mode::In)
-      return refuse(
-          codes::kMemoryOrder,
-          fmt::format("%{} reads {}, which is written", step.value, tree.tensors[s.source].name),
-          "it is computed where it is");
+      return refuse(codes::kMemoryOrder,
+                    fmt::format("%{} reads {}, which the kernel writes", step.value,
+                                tree.tensors[s.source].name),
+                    "leave it where it is computed");
   // What the copy reads must be there: nothing of the loops that are not copied.
   std::set<size_t> inside;
   for (const auto* list : {&copy.loops, &copy.met})
@@ -406,9 +416,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
   for (const LoopStep& s : task.body.steps)
     if (s.kind == LoopStep::Kind::Read && inside.contains(s.source))
       return refuse(codes::kIsState,
-                    fmt::format("%{} is made of %{}, in loops of its own", step.value,
+                    fmt::format("%{} is made from %{}, which has loops of its own", step.value,
                                 tree.values[s.source].name),
-                    fmt::format("take `again %{}` first", tree.values[s.source].name));
+                    fmt::format("take the step `again %{}` first", tree.values[s.source].name));
   std::optional<Refusal> refusal;
   for_each_task(reader.body, [&](const LoopTask& reading, const auto&) {
     const std::vector<bool> start = steps_of_start(reading);
@@ -416,9 +426,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
       if (start[i] && reading.body.steps[i].kind == LoopStep::Kind::Read &&
           reading.body.steps[i].source == *value)
         refusal = refuse(codes::kIsState,
-                         fmt::format("%{} begins with %{}, before its loops",
+                         fmt::format("%{} needs %{} before its loops begin",
                                      tree.values[reading.target].name, step.value),
-                         "it stays where it is");
+                         "leave it where it is");
   });
   if (refusal) return refusal;
   visit_steps(reader.body, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
@@ -427,9 +437,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
       const size_t axis = tree.values[*value].axes[i];
       if (is_cut(copy.turns, axis) && !(s.at[i] == tree.axes[axis].index()))
         refusal = refuse(codes::kOtherTurn,
-                         fmt::format("%{} is read at {} along {}", step.value, s.at[i].to_string(),
-                                     tree.axes[axis].name),
-                         "it is kept for all turns");
+                         fmt::format("%{} is read at {} along {}, which another turn makes",
+                                     step.value, s.at[i].to_string(), tree.axes[axis].name),
+                         "leave it where it is, for all turns");
     }
   });
   return refusal;

@@ -96,31 +96,33 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
   const ItemPlace place = maker_of(tree, *value);
   const LoopTask& task = task_at(tree, place);
   if (task.kind != LoopTask::Kind::Dot)
-    return Refusal{&codes::kNotADot, fmt::format("%{} is no dot", step.value), "name a dot"};
+    return Refusal{&codes::kNotADot, fmt::format("%{} is not a dot", step.value), "name a dot"};
   if (task.rescale || task.combine != Combine::None || task.unit != Unit::None || task.ahead > 0)
-    return Refusal{&codes::kMarked, fmt::format("%{} has marks", step.value),
+    return Refusal{&codes::kMarked,
+                   fmt::format("%{} has marks that this step would make wrong", step.value),
                    "take this step before others"};
   const auto drawn = find_drawn(tree, task);
   if (!drawn)
     return Refusal{
         &codes::kNotSeparable,
-        fmt::format("no factor of %{} is a product with what does not vary along {}", step.value,
-                    join(task.over, ", ", [&](size_t a) { return tree.axes[a].name; })),
-        "it stays as it is"};
+        fmt::format("no factor of %{} is a product with a part that does not vary along {}",
+                    step.value, join(task.over, ", ", [&](size_t a) { return tree.axes[a].name; })),
+        "leave it as it is"};
   for (const size_t axis : task.over)
     if (tree.axes[axis].extent.range().min < 1)
       return Refusal{
           &codes::kNotSeparable,
-          fmt::format("{} may have no index, and a sum of nothing is 0", tree.axes[axis].name),
-          "it stays as it is"};
+          fmt::format("the axis {} may be empty, and then the sum must be 0 whatever the factor is",
+                      tree.axes[axis].name),
+          "leave it as it is"};
   std::optional<Refusal> refusal;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& reader, const auto&) {
       for (const LoopStep& s : reader.body.steps)
         if (s.kind == LoopStep::Kind::Read && s.source == *value && speaks_of_loads(reader.body))
           refusal = Refusal{&codes::kComputedAddress,
-                            fmt::format("what reads %{} computes addresses", step.value),
-                            "it stays as it is"};
+                            fmt::format("a task that reads %{} computes addresses", step.value),
+                            "leave it as it is"};
     });
   return refusal;
 }
@@ -187,10 +189,10 @@ class WhereFalse {
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
       const auto changes = [&](std::string why) {
         if (!out)
-          out = Refusal{
-              &codes::kIsState,
-              fmt::format("where the condition is false, `{}` {}", to_text(tree_, task), why),
-              "all turns are taken"};
+          out =
+              Refusal{&codes::kIsState,
+                      fmt::format("if the condition is false, `{}` {}", to_text(tree_, task), why),
+                      "leave this step out, so that all turns are taken"};
       };
       const bool carried =
           std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
@@ -209,10 +211,10 @@ class WhereFalse {
         const DType dtype = body_dtype(task);
         const double identity = bits_to_double(dtype, info(task.monoid).identity(dtype));
         if (body.kind != Known::Kind::Number || body.number != identity)
-          return changes("combines what is no identity");
+          return changes("combines a value that is not known to be the monoid's identity");
         if (task.monoid == Monoid::Max || task.monoid == Monoid::Min) running_.insert(task.target);
       } else {
-        changes("is no fold or dot");
+        changes("is not a fold or a dot");
       }
     });
     return out;
@@ -365,16 +367,16 @@ std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step) {
   if (auto refusal = marked(tree, loop)) return refusal;
   const auto condition = with_axes(tree, step.condition);
   if (!condition)
-    return Refusal{&codes::kNoSuchName, "the condition speaks of more than axes and sizes",
-                   "use names of the tree"};
+    return Refusal{&codes::kNoSuchName, "the condition uses a name that is not an axis or a size",
+                   "use the names of axes and sizes of the tree"};
   if (loop.levels.size() != 1 || loop.parallel)
     return Refusal{&codes::kKindsDiffer,
-                   fmt::format("`{}` is no stream over one axis", to_text(tree, loop)),
+                   fmt::format("`{}` is not a stream over one axis", to_text(tree, loop)),
                    "name a stream"};
   const auto limits = limits_of(tree, *condition, loop.levels[0].axis);
   if (!limits)
     return Refusal{&codes::kNotAffine,
-                   fmt::format("the condition bounds {} by no sum of other indices",
+                   fmt::format("the condition does not bound {} by a sum of other indices",
                                tree.axes[loop.levels[0].axis].name),
                    "compare sums of indices"};
   // Bounds speak of turns of loops around.
@@ -387,7 +389,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step) {
           !is_cut(around, axis))
         return Refusal{&codes::kBoundsDepend,
                        fmt::format("no loop around runs over {}", tree.axes[axis].name),
-                       "cut that axis first"};
+                       "split that axis first"};
   return WhereFalse(tree, *condition).run(loop);
 }
 

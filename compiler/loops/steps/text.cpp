@@ -70,7 +70,7 @@ class StepReader {
       const char* end = word.data() + word.size();
       const auto read = std::from_chars(word.data() + dot + 1, end, name.number);
       if (read.ec != std::errc() || read.ptr != end || name.number < 1)
-        scanner_.fail_here("a loop is named by its axis and a number from 1, as j.2");
+        scanner_.fail_here("a loop is named by its axis and a number from 1 on, as in j.2");
     }
     name.axis = scanner_.expect_identifier("the name of a loop").substr(0, dot);
   }
@@ -86,7 +86,7 @@ class StepReader {
     const char* end = token.text.data() + token.text.size();
     const auto result = std::from_chars(token.text.data(), end, read);
     if (result.ec != std::errc() || result.ptr != end || read < 1 || read > kMaxNumber)
-      scanner_.fail_here(fmt::format("numbers of steps are 1 to {}", kMaxNumber));
+      scanner_.fail_here(fmt::format("a number of a step must be from 1 to {}", kMaxNumber));
     scanner_.next();
     number = read;
   }
@@ -166,7 +166,7 @@ LoopTreeSteps parse_steps(Scanner& scanner) {
       step_names(names);
       scanner.fail_here(fmt::format("expected a step: {}", fmt::join(names, ", ")));
     }
-    if (out.size() == kMaxSteps) scanner.fail_here("a schedule has at most 4096 steps");
+    if (out.size() == kMaxSteps) scanner.fail_here("a schedule can have at most 4096 steps");
     out.push_back({std::move(*kind), location});
     if (!scanner.accept(";")) break;
   }
@@ -203,8 +203,8 @@ LoopTree take(const LoopTree& tree, const LoopTreeStep& step) {
          {.location = step.location, .node = "", .fix = refusal->fix});
   LoopTree out = std::visit([&](const auto& kind) { return take(tree, kind); }, step.kind);
   const auto findings = verify(out);
-  BRAZE_CHECK(findings.empty(),
-              fmt::format("{} makes an unsound tree: {}", to_text(step), findings[0].to_string()));
+  BRAZE_CHECK(findings.empty(), fmt::format("the step {} made a tree that breaks a rule: {}",
+                                            to_text(step), findings[0].to_string()));
   return out;
 }
 
