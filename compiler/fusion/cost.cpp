@@ -15,13 +15,13 @@ namespace braze {
 
 namespace {
 
-// Vector code reaches about this share of the machine's multiply-add rate outside contractions,
-// whose operations are mostly single adds and multiplies.
+// The share of the machine's multiply-add rate that vector code reaches outside of contractions,
+// where most operations are single additions and multiplications.
 constexpr double kElementwiseEfficiency = 0.25;
 constexpr double kContractionEfficiency = 0.8;
-// Matrix units multiply 16-bit numbers this much faster.
+// How much faster matrix units multiply 16-bit numbers.
 constexpr double kMatrixSpeed = 14;
-// Of the shorter of memory and compute time, the share that the other does not hide.
+// The share of the shorter one of memory time and compute time that the longer one does not hide.
 constexpr double kNotOverlapped = 0.25;
 
 // Elements of tiles in flight that keep the memory of a multiprocessor busy: 20 KiB, at 4 bytes, is
@@ -41,9 +41,9 @@ double bytes_of(const Graph& graph, NodeId node) {
          static_cast<double>(size_of(type.dtype));
 }
 
-// The accumulators that share what is computed of a factor: along the lanes and along the other
-// axes of a tile. Instructions of a CPU work on whole vectors; threads of a GPU each for
-// themselves.
+// The number of accumulators that share what is computed of a factor: those along the lanes, and
+// those along the other axes of a tile. Instructions of a CPU work on whole vectors, but each
+// thread of a GPU computes for itself.
 struct RegisterBlock {
   double lanes = 1, rows = 1;
 };
@@ -62,7 +62,7 @@ RegisterBlock register_block(const Schedule& schedule, const Target& target) {
     return std::max(elements / static_cast<double>(threads), 1.0);
   };
   const std::vector<int64_t>& threads = schedule.threads;
-  if (threads.empty()) return block;  // matrix units: a block's factors lie in shared memory
+  if (threads.empty()) return block;  // matrix units read a block's factors from shared memory
   block.lanes = share(block.lanes, threads.back());
   if (threads.size() > 1) block.rows = share(block.rows, threads.front());
   return block;
@@ -73,8 +73,9 @@ bool any_uses(const std::vector<Expr>& at, const SpaceAxis& axis) {
                      [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
 }
 
-// How often a register block computes the factor at `at` itself. Panels of the lanes' factor are
-// made once for all that read them; rows on chip once for all lanes of a block, in vectors.
+// How many times a register block computes the factor at `at` itself. Panels of the lanes' factor
+// are made once for all their readers, and rows on chip are made once for all lanes of a block, in
+// vectors.
 double computed_share(const Space& space, const Schedule& schedule, const Target& target,
                       const std::vector<Expr>& at) {
   const auto lane = static_cast<size_t>(schedule.lane_axis);
@@ -91,8 +92,9 @@ double computed_share(const Space& space, const Schedule& schedule, const Target
   return 1 / std::max(blocks, 1.0);
 }
 
-// Operations an element of a contraction, with its multiply-adds (2 operations a lane, whole
-// vectors) as the unit. What a factor costs to compute is paid once for a block of accumulators.
+// The number of operations for an element of a contraction, in units of its multiply-adds (2
+// operations for each lane, whole vectors). The cost of computing a factor is divided among the
+// accumulators of a block.
 double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
                          const SpaceTask& task, const Schedule& schedule, const Target& target) {
   const auto lane = static_cast<size_t>(schedule.lane_axis);
@@ -134,8 +136,8 @@ double busy_share(double instances, double tile, const Target& target) {
   return std::min(busy, instances * tile / (cores * kElementsToFill));
 }
 
-// Every instance of a placed reduction compares all places with its own, vectors of them at once,
-// and begins with what the terms are added to.
+// Every instance of a placed reduction compares all places with its own, a vector of places at
+// once, and begins with the value that the terms are added to.
 double placing_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
                      const Target& target, double instances) {
   constexpr double kCompareOperations = 4;  // of a vector of places
@@ -145,11 +147,11 @@ double placing_flops(const LoopForms& forms, const Fusion& fusion, const Space& 
          instances * extent_product(pass.inner) * kCompareOperations / target.vector_lanes(8);
 }
 
-// What the passes of a kernel do.
+// The work of the passes of a kernel.
 struct Work {
-  double flops = 0, seconds = 0;  // of computing, by the whole machine
-  double cached_again = 0;  // bytes of passes after the first that only the shared cache holds
-  double read_again = 0;    // and those that it does not hold either
+  double flops = 0, seconds = 0;  // time of computing on the whole machine
+  double cached_again = 0;        // bytes of later passes that only the shared cache holds
+  double read_again = 0;  // bytes of later passes that the shared cache does not hold either
 };
 
 Work work_of(const TilingRequest& request, const Space& space, const Schedule& schedule,
@@ -159,7 +161,7 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   const Target& target = request.target;
   const bool contraction = schedule.family == "dot";
   const double rows_at_once = std::min(instances, static_cast<double>(target.cores));
-  // What is the same along vectors is computed once; threads of a GPU compute it each for itself.
+  // What is the same along vectors is computed once. Each thread of a GPU computes it for itself.
   std::string lane;
   double vectors_a_block = 1;
   if (target.kind == TargetKind::Cpu && schedule.lane_axis >= 0) {
@@ -205,16 +207,17 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
   return work;
 }
 
-// What fits the shared cache was left there by the kernel before, or is on its next use. `cached`:
-// what that cache holds besides, `again`: what it does not hold when it is read again.
+// Data that fits into the shared cache is there because of the kernel before, or stays there for
+// its next use. `cached` is what the cache holds besides, and `again` is what it does not hold when
+// it is read again.
 double moving_seconds(double bytes, const Target& target, double cached = 0, double again = 0) {
   const double resident = std::min(bytes, static_cast<double>(target.l3_bytes));
   return (resident + cached) / target.cache_bytes_per_second +
          (bytes - resident + again) / target.memory_bytes_per_second;
 }
 
-// Of the passes after the first, those that read again what the first has read: a tree keeps what
-// fits, and walks once for several passes where it can.
+// The passes after the first that read again what the first has read. A loop tree keeps what fits,
+// and if it can, it walks once for several passes.
 double share_read_again(const TilingRequest& request, const Space& space) {
   const auto passes = std::count_if(space.passes.begin(), space.passes.end(),
                                     [](const Pass& pass) { return !pass.inner.empty(); });
@@ -227,8 +230,8 @@ double share_read_again(const TilingRequest& request, const Space& space) {
   return std::min((walks - 1) / static_cast<double>(passes - 1), 1.0);
 }
 
-// What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share
-// some.
+// The part of the machine that a tile of scans occupies. A core of a CPU walks whole lines, and all
+// threads of a block share some lines.
 double running_instances(const Space& space, const Target& target) {
   const double lines = extent_product(space.parallel);
   if (target.kind != TargetKind::Gpu) return lines;
@@ -294,7 +297,7 @@ std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusio
   auto made = tile_loops({forms, fusion, target, "estimate"});
   if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
   const auto& tiling = std::get<TreeTiling>(made);
-  // Nothing else serves it: what the program takes of the machine must be there.
+  // No other form can make this kernel, so the machine must have what the tile program needs.
   if (const auto findings = verify(tiling.tiled.program); !findings.empty())
     return Refusal{&codes::kNoEmission, findings.front().message, ""};
   const TreeWork work = work_of(tiling.tree, target);

@@ -15,9 +15,9 @@
 namespace braze {
 
 struct Cost {
-  double bytes_read = 0;  ///< every input once
+  double bytes_read = 0;  ///< each input counts once
   double bytes_written = 0;
-  double flops = 0;      ///< machine operations, recomputation included
+  double flops = 0;      ///< machine operations, including what is recomputed
   double instances = 1;  ///< independent pieces of work
   double seconds = 0;
 
@@ -30,12 +30,12 @@ struct Cost {
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
                              const Target& target);
 
-/// The cost of a Fusion that only a loop tree can say, or why none can.
+/// The cost of a Fusion that only a loop tree can express, or the reason why no loop tree can.
 std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusion& fusion,
                                              const Target& target);
 
-/// Operations to compute `node` once at one index, through the nodes that are `inside` and no
-/// reductions.
+/// The number of operations to compute `node` once at one index, through the nodes that are
+/// `inside`, but not through reductions.
 double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node);
 
 }  // namespace braze

@@ -8,13 +8,15 @@
 
 namespace braze {
 
-/// A set of nodes computed by one kernel. Values inside that are no output never reach memory; a
-/// cheap node may be computed in several Fusions.
+/// A set of nodes that one kernel computes. Values inside that are not outputs never reach memory.
+/// A cheap node may be computed in several Fusions.
 struct Fusion {
-  std::vector<NodeId> nodes;    ///< computed here, in graph order
-  std::vector<NodeId> inputs;   ///< read from memory: graph inputs, constants, outputs of others
+  std::vector<NodeId> nodes;  ///< computed here, in graph order
+  std::vector<NodeId>
+      inputs;  ///< read from memory: graph inputs, constants, outputs of other Fusions
   std::vector<NodeId> outputs;  ///< written to memory
-  std::vector<NodeId> after;    ///< outputs of others that exist before, though not read here
+  std::vector<NodeId>
+      after;  ///< outputs of other Fusions that must exist before, although they are not read here
 };
 
 }  // namespace braze

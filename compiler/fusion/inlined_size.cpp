@@ -11,7 +11,7 @@ namespace {
 
 constexpr double kMathLength = 18;  // of a math row, in machine rows
 
-// The length of a node's own body. Index maps count: the walk goes through them too.
+// The length of a node's own body. Index maps count, because the inliner walks through them too.
 double own_length(const LoopForm& form) {
   double length = 1;
   for (const BodyStep& step : form.body)
@@ -25,8 +25,8 @@ double operations(const Expr& e) {
   return count;
 }
 
-// All that a node's own body is made of, with the arithmetic of its indices: a sum of many sizes is
-// long.
+// The size of a node's own body, including the arithmetic of its indices, since an expression over
+// many sizes is long.
 double own_size(const LoopForm& form) {
   double size = 0;
   for (const BodyStep& step : form.body) {
@@ -52,8 +52,8 @@ bool in_place(const LoopForm& form, const BodyStep& load) {
   return true;
 }
 
-// The places at which nodes are computed; users come before what they are made of. Users that read
-// a value in place share it, all others have one each.
+// The places at which nodes are computed. Users come before their operands. Users that read a value
+// in place share one place, and every other user has a place of its own.
 class Places {
  public:
   double of(NodeId node) const {
@@ -91,7 +91,7 @@ double inlined_length(const LoopForms& forms, const std::vector<double>& lengths
 double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node) {
   double size = 0;
   Places places;
-  std::set<NodeId, std::greater<>> open{node};  // users before what they are made of
+  std::set<NodeId, std::greater<>> open{node};  // users before their operands
   while (!open.empty() && size <= kLargestBody) {
     const NodeId next = *open.begin();
     open.erase(open.begin());

@@ -1,8 +1,8 @@
-// inlined_size.h — how much the inliner makes of nodes that are computed inside their users.
+// inlined_size.h — how much code the inliner makes of nodes that are computed inside their users.
 //
-// A value that is wanted at several places (both halves of a concatenation, the neighbours of a
-// stencil) is computed at each of them, and what it is made of as often again: without a bound the
-// code would grow by a factor with every level, and the walk as deep as the graph.
+// A value that is read at several places (both halves of a concatenation, the neighbours of a
+// stencil) is computed at each of them, and so are its operands. Without a bound, the code would
+// grow by a factor with every level, and the walk would be as deep as the graph.
 #pragma once
 
 #include <vector>
@@ -11,22 +11,24 @@
 
 namespace braze {
 
-/// Operations that follow each other in one body, at most.
+/// The greatest number of operations that follow each other in one body.
 inline constexpr double kLongestBody = 600;
-/// Operations that a body spends on one value that it computes at several places, at most.
+/// The greatest number of operations that a body spends on one value that it computes at several
+/// places.
 inline constexpr double kMostCopied = 1024;
-/// Operations of one body, at most: what a code generator takes well below a second for.
+/// The greatest number of operations of one body. A code generator needs well below a second for
+/// it.
 inline constexpr double kLargestBody = 1200;
 
-/// The longest chain of operations that ends in `node`, given those of its operands that are
-/// computed with it: `lengths[i]` of node i, 0 if it is not.
+/// The length of the longest chain of operations that ends in `node`. `lengths[i]` is that of node
+/// i, or 0 if node i is not computed with its users.
 double inlined_length(const LoopForms& forms, const std::vector<double>& lengths, NodeId node);
 
-/// The size of the body of `node` with all that is computed inside of it: `inlined[i]` says whether
-/// node i is computed with its users. Counting stops above kLargestBody.
+/// The size of the body of `node`, with all nodes that are computed inside of it: `inlined[i]` says
+/// whether node i is computed with its users. Counting stops above kLargestBody.
 double inlined_size(const LoopForms& forms, const std::vector<bool>& inlined, NodeId node);
-/// The same without a walk, and never less, given the sizes of the operands; 0 of what is not
-/// inlined.
+/// An upper bound of the same size, without a walk, from the sizes of the operands; the size of an
+/// operand that is not inlined is 0.
 double most_inlined_size(const LoopForms& forms, const std::vector<double>& sizes, NodeId node);
 
 /// Marks the nodes that would be computed at too many places unless they were roots themselves.

@@ -42,7 +42,7 @@ class LoopForms {
       : graph_(graph), forms_(graph.size()), known_(graph.size()) {}
 
   const Graph& graph() const { return graph_; }
-  /// Null if the node has none.
+  /// Null if the node has no loop form.
   const LoopForm* find(NodeId node) const {
     if (!known_[node.index]) {
       forms_[node.index] = loop_form(graph_, node);
@@ -62,11 +62,11 @@ class Inliner {
  public:
   using Value = typename Sink::Value;
 
-  /// `inside[i]` says whether node i is computed by this kernel; others are loaded.
+  /// `inside[i]` says whether this kernel computes node i; other nodes are loaded.
   Inliner(const LoopForms& forms, const std::vector<bool>& inside, Sink& sink)
       : forms_(forms), inside_(inside), sink_(sink) {}
 
-  /// The value of `node` at `at`, under conditions that hold wherever it matters.
+  /// The value of `node` at `at`, under conditions that hold wherever the value matters.
   Value value(NodeId node, const std::vector<Expr>& at, const Conditions& conditions = {}) {
     const LoopForm* form = inside_[node.index] ? forms_.find(node) : nullptr;
     if (form && form->reduces()) return sink_.reduced(node, at, conditions);
@@ -87,8 +87,8 @@ class Inliner {
     return body(node, *forms_.find(node), at, reduction, {});
   }
 
-  /// Of a placed reduction: the index, not clamped, at which the term at `reduction` is added, and
-  /// what the terms are added to at `at`.
+  /// For a placed reduction: the index, not clamped, at which the term at `reduction` is added, and
+  /// the value at `at` to which the terms are added.
   Value place(NodeId node, const std::vector<Expr>& reduction) {
     const Placement& placement = *forms_.find(node)->placement;
     std::unordered_map<std::string, Expr> bindings;
@@ -102,11 +102,12 @@ class Inliner {
     return value(forms_.graph()[node].operands[forms_.find(node)->placement->start], at);
   }
 
-  /// Forgets values; call where earlier ones went out of scope.
+  /// Forgets values. To be called where earlier values went out of scope.
   void forget() { memo_.clear(); }
 
  private:
-  // Compared as a whole: two questions with one hash would share a value, and nobody would see it.
+  // The keys are compared as a whole. If two questions with one hash shared a value, nothing would
+  // reveal the error.
   struct Question {
     NodeId node;
     std::vector<Expr> at;

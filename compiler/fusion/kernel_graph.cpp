@@ -9,8 +9,8 @@ namespace braze {
 
 namespace {
 
-// Readers of one value that are all tried with each other; without a bound the search would take
-// the square of their number.
+// The greatest number of readers of one value that are all tried with each other. Without this
+// bound the search would take the square of their number.
 constexpr size_t kMostReaders = 32;
 
 }  // namespace
@@ -32,7 +32,7 @@ KernelGraph::KernelGraph(const LoopForms& forms, const std::vector<bool>& live,
     if (leaves(only, {&k, 1})) kernels_[k].fusion.outputs = {only};
     for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after})
       for (NodeId value : *needed)
-        if (kernel_of(value) != kNone)  // of a lower number
+        if (kernel_of(value) != kNone)  // which has a lower number
           level_[k] = std::max(level_[k], level_[kernel_of(value)] + 1);
   }
 }
@@ -61,7 +61,7 @@ void KernelGraph::make_kernel(NodeId root, const std::vector<bool>& is_root) {
     for (uint32_t i = 0; i < graph_[node].operands.size(); ++i) {
       const NodeId operand = graph_[node].operands[i];
       if (form && std::ranges::find(form->waits_for, i) != form->waits_for.end()) {
-        // A root or a source; of these only the kernels of roots are waited for.
+        // A root or a source. Only the kernels of roots must run before.
         if (is_root[operand.index]) waited.push_back(operand);
         continue;
       }
@@ -101,7 +101,7 @@ void KernelGraph::add_readers(size_t k, NodeId value, std::vector<NodeId>& roots
     roots.insert(roots.end(), readers.begin(), readers.end());
     return;
   }
-  // The nearest on either side; roots that are one kernel by now count once.
+  // The nearest kernels on either side. Roots that are in one kernel by now count once.
   const auto add_nearest = [&](auto next, auto end) {
     size_t last = k;
     for (size_t added = 0; next != end && added < kMostReaders / 2; ++next) {
@@ -238,8 +238,8 @@ std::vector<size_t> KernelGraph::order() const {
   std::vector<size_t> order, open, firsts;
   for (size_t k = 0; k < kernels_.size(); ++k)
     if (alive_[k]) firsts.push_back(k);
-  // As the graph has them, whichever were merged: what was written one after the other is used so,
-  // and need not live for long.
+  // The order of the graph is kept, whichever kernels merged: values that were written one after
+  // the other are usually used so, and need not live for long.
   std::ranges::sort(firsts, {}, [&](size_t k) { return kernels_[k].roots.back(); });
   std::vector<bool> entered(kernels_.size()), done(kernels_.size());
   for (const size_t first : firsts) {
@@ -253,7 +253,7 @@ std::vector<size_t> KernelGraph::order() const {
         continue;
       }
       entered[k] = true;
-      // What is waited for comes first, so that what is read need not live so long.
+      // What must run before comes first, so that values that are read need not live so long.
       for (const auto* needed : {&kernels_[k].fusion.inputs, &kernels_[k].fusion.after}) {
         for (size_t i = needed->size(); i-- > 0;) {
           const size_t producer = kernel_of((*needed)[i]);

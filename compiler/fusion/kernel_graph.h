@@ -1,8 +1,8 @@
-// kernel_graph.h — the kernels to be of a partition, and which of them reads what.
+// kernel_graph.h — the kernels of a partition under construction, and which of them reads which.
 //
-// Every root, a value that has a reason to exist, begins as a kernel of its own; the cheap nodes
-// between are computed in each kernel that needs them. Kernels are numbered as they are made; two
-// that merge are replaced by a new one.
+// Every root, a value that must exist in memory, begins as a kernel of its own. The cheap nodes
+// between the roots are computed in each kernel that needs them. Kernels are numbered in the order
+// in which they are made, and a new kernel replaces two that merge.
 #pragma once
 
 #include <span>
@@ -14,28 +14,29 @@
 
 namespace braze {
 
-/// Whether a node is in memory before the program runs: an input, a dense constant, the place of
+/// Whether a node is in memory before the program runs: an input, a dense constant, or the place of
 /// the device.
 bool is_source(const LoopForms& forms, NodeId node);
-/// Whether no loop makes a node of its operands: devices do it together, from memory to memory.
+/// Whether no loop computes the node from its operands, because the devices compute it together,
+/// from memory to memory.
 bool is_collective(const LoopForms& forms, NodeId node);
 
-/// A kernel to be.
+/// A kernel of the partition.
 struct Candidate {
   Fusion fusion;              ///< nodes and inputs in graph order
   std::vector<NodeId> roots;  ///< in graph order
   Cost cost;
-  const Code* refusal = nullptr;  ///< why it merges with no other; it has no cost then
+  const Code* refusal = nullptr;  ///< why it merges with no other kernel; it has no cost then
 };
 
 class KernelGraph {
  public:
   static constexpr size_t kNone = SIZE_MAX;
 
-  /// `live[i]`: node i is computed; `root[i]`: it begins as a kernel.
+  /// `live[i]` says that node i is computed, and `root[i]` that it begins as a kernel.
   KernelGraph(const LoopForms& forms, const std::vector<bool>& live, const std::vector<bool>& root);
 
-  /// Kernels made so far, dead ones included.
+  /// The number of kernels made so far, including those that were replaced.
   size_t size() const { return kernels_.size(); }
   bool alive(size_t k) const { return alive_[k]; }
   Candidate& operator[](size_t k) { return kernels_[k]; }
@@ -47,16 +48,16 @@ class KernelGraph {
   std::vector<size_t> homes(NodeId node) const { return kernels_with(homes_[node.index]); }
   /// Roots whose first kernels read a root or input.
   const std::vector<NodeId>& readers(NodeId value) const { return read_by_[value.index]; }
-  /// Kernels that share an edge or an input with `k`. Of the many that may share one value, only
-  /// those are neighbours that stand nearest in the graph.
+  /// Kernels that share an edge or an input with `k`. If many share one value, only those that
+  /// stand nearest in the graph are neighbours.
   std::vector<size_t> neighbours(size_t k) const;
   /// The kernels through which one of these needs another, in order of their numbers. These cannot
   /// be one kernel without those.
   std::vector<size_t> between(std::span<const size_t> kernels) const;
 
-  /// These as one, not measured yet.
+  /// One kernel in place of these, whose cost is not measured yet.
   Candidate united(std::span<const size_t> kernels) const;
-  /// Puts `merged` in place of these; its number.
+  /// Puts `merged` in place of these kernels, and returns its number.
   size_t replace(std::span<const size_t> kernels, Candidate merged);
 
   /// The kernels in an order in which they can run.
@@ -67,7 +68,7 @@ class KernelGraph {
   bool is_empty(NodeId node) const { return graph_[node].type.shape.numel().range().max == 0; }
   void add_readers(size_t k, NodeId value, std::vector<NodeId>& roots) const;
   std::vector<size_t> kernels_with(const std::vector<NodeId>& roots) const;
-  /// Whether a root must reach memory if these are one kernel.
+  /// Whether a root must reach memory if these kernels become one.
   bool leaves(NodeId root, std::span<const size_t> kernels) const;
   template <class Visit>
   void each_reader(size_t k, Visit&& visit) const;
@@ -78,12 +79,12 @@ class KernelGraph {
   std::vector<bool> is_output_;
   std::vector<Candidate> kernels_;
   std::vector<bool> alive_;
-  std::vector<size_t> level_;      // of a kernel: greater than those of all that it reads from
-  std::vector<size_t> kernel_of_;  // of a root
+  std::vector<size_t> level_;  // of a kernel: greater than that of every kernel that it reads from
+  std::vector<size_t> kernel_of_;           // of a root
   std::vector<std::vector<NodeId>> homes_;  // of a node: roots whose first kernel computes it
   std::vector<std::vector<NodeId>>
       read_by_;                       // of a root or input: roots whose first kernel reads it
-  mutable std::vector<size_t> seen_;  // of a kernel or node: the search that met it last
+  mutable std::vector<size_t> seen_;  // of a kernel or node: the last search that reached it
   mutable size_t search_ = 0;
 };
 

@@ -19,16 +19,16 @@ namespace braze {
 
 namespace {
 
-// A value that several kernels need is computed in each of them up to this many operations an
-// element.
+// A value that several kernels need is computed in each of them if it takes at most this many
+// operations for an element.
 constexpr double kCheapFlops = 4;
-// Tensors that one kernel reads and writes, at most: each takes a pointer, and memory serves only
-// so many streams at once.
+// The greatest number of tensors that one kernel reads and writes. Each takes a pointer, and memory
+// serves only so many streams at once.
 constexpr size_t kMostTensors = 128;
-// A choice of one out of this many values computes so much in vain that these have kernels of their
-// own, if they cost something.
+// A choice of one out of this many values computes so many values for nothing that those that cost
+// something have kernels of their own.
 constexpr double kFewChoices = 4;
-// Kernels that are tried as one at once, at most.
+// The greatest number of kernels that are tried as one at once.
 constexpr size_t kMostOfCascade = 16;
 // Kernels between two, at most, that are tried as one with them.
 constexpr size_t kMostBetween = 4;
@@ -40,7 +40,7 @@ struct Merge {
   double saving = 0;  ///< seconds
 };
 
-using Pair = std::pair<size_t, size_t>;  // of kernels, in order of their numbers
+using Pair = std::pair<size_t, size_t>;  // of kernels, in the order of their numbers
 
 class Search {
  public:
@@ -90,7 +90,7 @@ class Search {
     add_roots_by_places(forms_, live_, root);
     const std::vector<size_t> users = count_users();
     const std::vector<bool> spread = spread_values();
-    // Nodes through which a body continues; up to roots, so that a chain is counted once.
+    // The nodes through which a body continues, up to roots, so that a chain is counted once.
     std::vector<bool> inlined(graph_.size());
     std::vector<double> lengths(graph_.size()), sizes(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
@@ -130,7 +130,7 @@ class Search {
     return root;
   }
 
-  // What makes up most of the body of `node` and can be computed elsewhere.
+  // The node that makes up most of the body of `node` and can be computed elsewhere.
   std::optional<NodeId> largest_part(NodeId node, const std::vector<bool>& inlined,
                                      const std::vector<double>& sizes) const {
     std::optional<NodeId> largest;
@@ -146,8 +146,9 @@ class Search {
     return largest;
   }
 
-  // Whether a node is a factor transposed for a product on matrix units: these read tf32 along the
-  // contracted axis only, so an index map in its place would keep the product from them.
+  // Whether a node is a factor that was transposed for a product on matrix units. These read tf32
+  // along the contracted axis only, so an index map in place of the node would keep the product
+  // from them.
   bool packs(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
     const auto* transpose = graph_[factor].as<TransposeOp>();
@@ -160,7 +161,8 @@ class Search {
       for (const Expr& extent : *extents) work *= static_cast<double>(extent.range().max);
     return last >= 0 && transpose->permutation.back() != last && work >= kLeastAsynchronousDot;
   }
-  // Whether a node of one kernel is a factor that the other's product reads from memory.
+  // Whether a node of one kernel is a factor that the product in the other kernel reads from
+  // memory.
   bool packs(const Candidate& producer, const Candidate& consumer) const {
     return std::any_of(
         consumer.fusion.nodes.begin(), consumer.fusion.nodes.end(), [&](NodeId user) {
@@ -186,8 +188,9 @@ class Search {
     return count;
   }
 
-  // Values that a user reads more often than they have elements: what is broadcast or gathered, the
-  // factors of contractions, parts of many, and indices that place terms.
+  // Values that a user reads more often than they have elements: those that are broadcast or
+  // gathered, the factors of contractions, the parts of a concatenation of many, and the indices
+  // that place terms.
   std::vector<bool> spread_values() const {
     const auto most = [](const std::vector<Expr>& extents) {
       double product = 1;
@@ -221,8 +224,8 @@ class Search {
                        [](const BodyStep& s) { return s.kind == BodyStep::Kind::Apply; });
   }
 
-  // Values that a contraction reads again and again. Computed inside it they would be computed as
-  // often; as kernels of their own they can join what makes their operands.
+  // Values that a contraction reads again and again. If they were computed inside it, they would be
+  // computed as often. As kernels of their own they can join the kernel that makes their operands.
   std::vector<bool> reread_values() const {
     std::vector<bool> reread(graph_.size());
     for (size_t i = 0; i < graph_.size(); ++i) {
@@ -257,7 +260,7 @@ class Search {
     return unused('d', form.domain) || unused('r', form.reduction);
   }
 
-  // The cost of a kernel, or why it is none.
+  // The cost of a kernel, or the reason why it cannot be one.
   void measure(Candidate& kernel, std::string* detail = nullptr) {
     if (kernel.fusion.outputs.empty()) {
       kernel.refusal = &reasons::kEmpty;
@@ -314,9 +317,9 @@ class Search {
             saving};
   }
 
-  // The kernels between a dot and the dots that its factors are made of, itself included, and those
-  // that reduce the same values: a cascade pays as a whole, or not at all. Empty: there is no other
-  // dot.
+  // The kernels between a dot and the dots that its factors are made of, including itself, and
+  // those that reduce the same values. Such a cascade saves time as a whole or not at all. The list
+  // is empty if there is no other dot.
   std::vector<size_t> cascade_of(NodeId dot) const {
     std::set<size_t> out = {kernels_.kernel_of(dot)};
     bool several = false;
@@ -347,7 +350,8 @@ class Search {
     return {out.begin(), out.end()};
   }
 
-  // A dot whose factor is made of another's sums by reductions along what it sums.
+  // A dot whose factor is made, by reductions along the axis that it sums, from the sums of another
+  // dot.
   void merge_cascades() {
     for (size_t i = 0; i < graph_.size(); ++i) {
       const NodeId node(i);
@@ -380,7 +384,7 @@ class Search {
   // Merges wait in order of what they save for each kernel that there is less; of equal ones, the
   // oldest kernels come first.
   void merge_all() {
-    // What a cascade sums is rounded otherwise than the graph says.
+    // A cascade rounds its sums in another way than the graph says.
     if (options_.relaxed) merge_cascades();
     using Rank = std::pair<double, std::vector<size_t>>;  // what the merge costs, and of whom it is
     std::map<Rank, Candidate> waiting;
@@ -470,8 +474,8 @@ class Search {
   KernelGraph kernels_;
   Prices prices_;
   size_t tried_ = 0;
-  std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay apart
-  std::map<NodeId, Merge> refused_cascades_;  // by root: of the first that it was tried in
+  std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay separate
+  std::map<NodeId, Merge> refused_cascades_;  // by root: of the first cascade in which it was tried
 };
 
 std::string node_text(const Graph& graph, NodeId node) {

@@ -24,19 +24,20 @@ struct EdgeReason {
 };
 
 struct Partition {
-  /// In an order in which they can run. Values without elements are nobody's output.
+  /// Fusions in an order in which they can run. Values without elements are not the output of any
+  /// Fusion.
   std::vector<Fusion> fusions;
-  std::vector<Cost> costs;  ///< of each
+  std::vector<Cost> costs;  ///< of each Fusion
   std::vector<EdgeReason> edges;
-  // What the search took.
+  // How much the search did.
   size_t tried = 0;   ///< pairs of kernels
-  size_t priced = 0;  ///< kernels looked at; equal ones count once
+  size_t priced = 0;  ///< kernels whose cost was computed; equal ones count once
 };
 
 struct PartitionOptions {
   bool fuse = true;     ///< false: every node that computes is a kernel of its own
-  bool by_cost = true;  ///< false: whatever can be one kernel is, however slow
-  bool relaxed = true;  ///< what is only summed may be rounded elsewhere
+  bool by_cost = true;  ///< false: everything that can be one kernel is one, even if it is slower
+  bool relaxed = true;  ///< values that are only summed may be rounded elsewhere
 };
 
 Partition partition(const LoopForms& forms, const Target& target,

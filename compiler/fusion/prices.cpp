@@ -14,12 +14,12 @@ namespace braze {
 
 namespace {
 
-// Whether the two are computed alike. Values of constants decide no cost.
+// Whether the two are computed in the same way. The values of constants do not change a cost.
 bool same_form(const Node& a, const Node& b) {
   return a.type == b.type && ((a.as<ConstantOp>() && b.as<ConstantOp>()) || a.op == b.op);
 }
 
-// Numbers things from 0, equal ones alike.
+// Gives numbers from 0 on, the same number to equal things.
 template <class Equal>
 class Numbers {
  public:
@@ -69,7 +69,7 @@ Prices::Key Prices::key_of(const Fusion& fusion) {
     place_[fusion.inputs[i].index] = nodes + i;
     key.push_back(loaded_[fusion.inputs[i].index]);
   }
-  // What is waited for costs nothing.
+  // Waiting costs nothing.
   for (NodeId node : fusion.after) place_[node.index] = UINT32_MAX;
   for (NodeId node : fusion.nodes) {
     const std::vector<NodeId>& operands = graph_[node].operands;
@@ -125,7 +125,7 @@ Price Prices::find(const Fusion& fusion) const {
     price.why = std::get<Refusal>(by_tree).why;
     return price;
   }
-  // What one loop along the scans' axis cannot walk is not one kernel.
+  // Scans along axes that one loop cannot walk are not one kernel.
   if (std::get<Space>(found).running && !serves_scans(build_loops(forms_, fusion, "price")))
     return {&reasons::kRunning, fusion.nodes.front(), fusion.nodes.back()};
   const auto cost = estimate(forms_, fusion, std::get<Space>(found), target_);

@@ -1,7 +1,7 @@
-// prices.h — what kernels cost, with equal ones priced once.
+// prices.h — the costs of kernels, where equal kernels are priced once.
 //
-// Layers that repeat make kernels that differ only in which nodes they are of. A price is kept by
-// structure: ops, types and edges, compared as a whole.
+// Layers that repeat make kernels that differ only in their nodes. A price is kept by structure:
+// ops, types and edges, which are compared as a whole.
 #pragma once
 
 #include <cstdint>
@@ -15,21 +15,21 @@
 
 namespace braze {
 
-/// The cost of a kernel, or why it is none and the two nodes that do not go together.
+/// The cost of a kernel, or the reason why it cannot be one, with the two nodes that do not fit.
 struct Price {
   const Code* refusal = nullptr;
   NodeId first = {}, second = {};
   Cost cost = {};
-  std::string why = {};  ///< what the loop tree says of a refusal
+  std::string why = {};  ///< the reason that the loop tree gave
 };
 
 class Prices {
  public:
   Prices(const LoopForms& forms, const Target& target);
 
-  /// Of a Fusion that has outputs.
+  /// For a Fusion that has outputs.
   Price of(const Fusion& fusion);
-  /// How many kernels had to be looked at.
+  /// The number of kernels whose cost was computed.
   size_t looked_at() const { return known_.size(); }
 
  private:
@@ -46,7 +46,7 @@ class Prices {
   std::vector<uint32_t> computed_;  // of a node: the number of its op, attributes and type
   std::vector<uint32_t> loaded_;    // of a node: the number of its type
   std::vector<uint32_t> place_;     // of a node: where it stands in the Fusion at hand
-  // Prices speak of nodes by their place in the Fusion.
+  // Prices name nodes by their position in the Fusion.
   std::map<Key, Price> known_;
 };
 

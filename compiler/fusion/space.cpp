@@ -29,8 +29,8 @@ double operation_cost(ElementwiseOp op) {
 
 namespace {
 
-// Records what an evaluation touches. A value knows whether it varies along the innermost loop:
-// what does not is computed once, outside of it.
+// Records what an evaluation accesses. A value knows whether it varies along the innermost loop,
+// because a value that does not vary is computed once, outside of the loop.
 class Tracer {
  public:
   struct Value {
@@ -73,7 +73,7 @@ class Tracer {
   }
 
   std::span<const SharedValue> kept;  // values that need no computing
-  std::string_view loop;              // symbols of the innermost loop begin so; empty: no loop
+  std::string_view loop;  // symbols of the innermost loop begin with this; empty: no loop
 
   std::vector<MemoryAccess> loads;
   std::vector<std::pair<NodeId, std::vector<Expr>>> reductions;
@@ -100,7 +100,7 @@ class Tracer {
   int loaded_ = 0;
 };
 
-// Something whose axes must find their place in the space: a reduction inside, or an output.
+// A node whose axes must be found in the space: a reduction inside, or an output.
 struct Anchor {
   NodeId node;
   bool reduces = false;
@@ -153,7 +153,7 @@ class SpaceFinder {
     const LoopForm* form = forms_.find(node);
     anchor.reduces = form && form->reduces();
     if (form && form->running) anchor.running = &*form->running;
-    // No loop runs over the places of a placed reduction; one does over the axis of a scan.
+    // No loop runs over the places of a placed reduction. One loop runs over the axis of a scan.
     const std::optional<size_t> own = anchor.running ? anchor.running->axis : placed_axis(anchor);
     const Shape& shape = forms_.graph()[node].type.shape;
     for (size_t axis = 0; axis < shape.rank(); ++axis)
@@ -192,8 +192,8 @@ class SpaceFinder {
     return form && form->placement ? std::optional(form->placement->axis) : std::nullopt;
   }
 
-  // A placed reduction walks all of its terms for a block of places: no loop of another reduction
-  // is like that.
+  // A placed reduction walks all of its terms for a block of places. No loop of another reduction
+  // does that.
   bool placed_alone() {
     const auto placed = std::find_if(anchors_.begin(), anchors_.end(),
                                      [&](const Anchor& a) { return placed_axis(a).has_value(); });
@@ -205,7 +205,7 @@ class SpaceFinder {
     return true;
   }
 
-  // A scan's loop runs one way, and what it carries is read in the turn that it is made in.
+  // A scan's loop runs in one direction, and the value that it carries is read in the same turn.
   bool running_together() {
     const auto scan =
         std::find_if(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.running; });
@@ -222,7 +222,8 @@ class SpaceFinder {
     return true;
   }
 
-  // Traces every anchor; where it reads another one plainly, their axes are the same.
+  // Traces every anchor. Where an anchor reads another one without an index map, their axes are the
+  // same.
   bool join_by_demand() {
     if (!placed_alone()) return false;
     for (Anchor& anchor : anchors_) {  // graph order: producers first
@@ -252,8 +253,8 @@ class SpaceFinder {
     return true;
   }
 
-  // What others may load as well: each place once, at axes and at constants. A coordinate that is
-  // made of axes is none of another anchor's.
+  // Loads that other anchors may have as well: each place once, at axes and at constants. A
+  // coordinate that combines axes cannot be the same in another anchor.
   static std::vector<MemoryAccess> plain_loads(std::vector<MemoryAccess> loads) {
     const auto is_plain = [](const Expr& e) {
       const auto symbols = e.symbols();
@@ -269,8 +270,8 @@ class SpaceFinder {
     return loads;
   }
 
-  // Reductions that no value connects run together with what reads the same memory at the same
-  // parallel axes: the mean and the maximum of rows, the sums of a product's columns.
+  // Reductions that no value connects run together with those that read the same memory at the same
+  // parallel axes: the mean and the maximum of rows, or the sums of a product's columns.
   void join_by_common_loads() {
     for (size_t i = 1; i < anchors_.size(); ++i) {
       for (size_t j = 0; j < i; ++j)
@@ -296,8 +297,9 @@ class SpaceFinder {
     return false;
   }
 
-  // The axes of the two domains that both loads use at one place; none unless these are all axes of
-  // a reduction's domain, and no axis is parallel in one and reduced in another reduction.
+  // The axes of the two domains that both loads use at one place. The list is empty unless these
+  // are all axes of a reduction's domain, and no axis is parallel in one reduction and reduced in
+  // another.
   std::vector<std::pair<int, int>> common_axes(const Anchor& a, const MemoryAccess& x,
                                                const Anchor& b, const MemoryAccess& y) {
     const auto within = [](const std::vector<int>& axes, int axis) {
@@ -346,7 +348,7 @@ class SpaceFinder {
     return std::any_of(anchors_.begin(), anchors_.end(), [](const Anchor& a) { return a.reduces; });
   }
 
-  // Without reductions, outputs of one shape run side by side whether or not they are connected.
+  // Without reductions, outputs of one shape are computed side by side, connected or not.
   void join_outputs_of_equal_shape() {
     if (has_reductions()) return;
     const Anchor& first = anchors_.front();
@@ -494,8 +496,8 @@ class SpaceFinder {
     space.running = true;
   }
 
-  // Passes in order of level. Reductions that are outputs are stored in a last pass without inner
-  // axes, or in the one that exists.
+  // Passes are in the order of their level. Reductions that are outputs are stored in a last pass
+  // without inner axes, or in the last pass that exists.
   void sort_passes(Space& space) {
     std::vector<size_t> order(space.passes.size());
     std::iota(order.begin(), order.end(), size_t{0});
@@ -631,7 +633,7 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     std::vector<Expr> at;
     size_t pass;
   };
-  // The cost of a node's body down to loads and reductions.
+  // The cost of a node's body, down to loads and reductions.
   std::map<uint32_t, double> costs;
   const std::function<double(NodeId)> cost = [&](NodeId node) -> double {
     const LoopForm* form = inside[node.index] ? forms.find(node) : nullptr;
@@ -645,13 +647,15 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     }
     return costs[node.index] = total;
   };
-  const auto varies = [&](const Visit& visit) {  // along its pass; else recomputing it is cheap
-    const auto& inner = space.passes[visit.pass].inner;
-    return std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
-      return std::any_of(inner.begin(), inner.end(),
-                         [&](const SpaceAxis& axis) { return e.uses(axis.symbol.symbol_name()); });
-    });
-  };
+  const auto varies =
+      [&](const Visit& visit) {  // if it does not vary along its pass, recomputing it is cheap
+        const auto& inner = space.passes[visit.pass].inner;
+        return std::any_of(visit.at.begin(), visit.at.end(), [&](const Expr& e) {
+          return std::any_of(inner.begin(), inner.end(), [&](const SpaceAxis& axis) {
+            return e.uses(axis.symbol.symbol_name());
+          });
+        });
+      };
   const auto visits_of = [&](size_t n, const std::vector<SharedValue>& kept) {
     Tracer tracer;
     tracer.kept = kept;
@@ -662,7 +666,7 @@ std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fus
     return std::move(tracer.visited);
   };
 
-  // A pass that computes again what an earlier one computed reads it from there instead. Users are
+  // A pass that would compute again what an earlier pass computed reads it instead. Users are
   // visited before their operands, so the outermost such value is found first and hides the others.
   std::vector<SharedValue> chosen;
   std::vector<Visit> earlier;

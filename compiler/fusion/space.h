@@ -42,22 +42,22 @@ struct Pass {
 struct Space {
   std::vector<SpaceAxis> parallel;
   std::vector<Pass> passes;
-  /// The pass whose only reduction is placed, and the parallel axis of the places.
+  /// The pass whose only reduction is placed, and the parallel axis of its places.
   struct Placed {
     size_t pass = 0, axis = 0;
   };
   std::optional<Placed> placed = {};
-  /// The only pass is that of scans along its one inner axis, and of what is stored of them.
+  /// The only pass has scans along its one inner axis, and the stores of what they make.
   bool running = false;
 };
 
-/// The axes over which a pass computes: the parallel ones, but for that of the places of a placed
-/// reduction, then the inner ones.
+/// The axes over which a pass computes: the parallel axes, without the axis of the places of a
+/// placed reduction, and then the inner axes.
 std::vector<SpaceAxis> axes_of(const Space& space, size_t pass);
-/// Whether nothing is reduced, and all results have the parallel axes: such kernels go by the loop
-/// tree.
+/// Whether nothing is reduced and all results have the parallel axes. Such kernels are made from
+/// loop trees.
 bool is_pointwise(const Space& space);
-/// What the terms of a placed reduction are added to, at its coordinates.
+/// The value that the terms of a placed reduction are added to, at its coordinates.
 SpaceTask start_of(const LoopForms& forms, const SpaceTask& placed);
 
 /// Why nodes do not share a space; a code of fusion/reasons.h and the nodes concerned.
@@ -70,7 +70,7 @@ struct NoSpace {
 /// Finds the space of `fusion`.
 std::variant<Space, NoSpace> find_space(const LoopForms& forms, const Fusion& fusion);
 
-/// What one element of a pass touches, found by inlining.
+/// What one element of a pass accesses, found by inlining.
 struct MemoryAccess {
   NodeId node;
   std::vector<Expr> at;
@@ -79,9 +79,10 @@ struct MemoryAccess {
 };
 struct PassTrace {
   std::vector<MemoryAccess> loads;
-  std::vector<NodeId> reduced;  ///< inner reductions it reads
-  double flops = 0;             ///< machine operations an element, math rows at their rough length
-  double uniform_flops = 0;     ///< those that are the same along the innermost loop
+  std::vector<NodeId> reduced;  ///< inner reductions that it reads
+  double flops =
+      0;  ///< machine operations for an element; math rows count by their approximate length
+  double uniform_flops = 0;  ///< those that are the same along the innermost loop
 };
 /// A value that several passes compute at the same coordinates and that is worth keeping.
 struct SharedValue {
@@ -92,31 +93,31 @@ struct SharedValue {
 std::vector<SharedValue> shared_values(const LoopForms& forms, const Fusion& fusion,
                                        const Space& space);
 
-/// A node's value at coordinates over the space's symbols.
+/// The value of a node at coordinates over the space's symbols.
 struct ValueAt {
   NodeId node;
   std::vector<Expr> at;
 };
-/// What a task evaluates unconditionally: users before what they are made of, values in memory
-/// last. What `kept` values are made of is left out.
+/// What a task evaluates unconditionally, users before their operands and values in memory last.
+/// Operands of `kept` values are left out.
 std::vector<ValueAt> visited_values(const LoopForms& forms, const Fusion& fusion,
                                     const SpaceTask& task, std::span<const SharedValue> kept);
 
-/// Traces the evaluation of one task, or of a whole pass, in which tasks share what they have in
-/// common and values in `kept` count as there already. `inside[i]`: node i is part of the kernel.
-/// The innermost loop of a pass without inner axes is along the symbol `lane`, if one is named.
+/// Traces the evaluation of one task, or of a whole pass. The tasks of a pass share what they have
+/// in common, and values in `kept` are already available. `inside[i]` says that node i is part of
+/// the kernel. If `lane` names a symbol, it is the innermost loop of a pass without inner axes.
 PassTrace trace(const LoopForms& forms, const std::vector<bool>& inside, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const SpaceTask& task);
 PassTrace trace(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
                 std::span<const SharedValue> kept = {}, std::string_view lane = {});
 
-/// Machine operations of a row, math rows at their rough length.
+/// The number of machine operations of a row; math rows count by their approximate length.
 double operation_cost(ElementwiseOp op);
 
 /// The element offset of an access in its row-major tensor.
 Expr linear_offset(const std::vector<Expr>& at, const Shape& shape);
 
-/// `flags[i]`: node i is in the list.
+/// `flags[i]` says that node i is in the list.
 std::vector<bool> membership(const Graph& graph, const std::vector<NodeId>& nodes);
 
 }  // namespace braze
