@@ -1,4 +1,4 @@
-// approximate.h — local rewrites of fast precision, which can be seen.
+// approximate.h — local rewrites for fast precision, which change results slightly.
 #pragma once
 
 #include "ir/graph/graph.h"

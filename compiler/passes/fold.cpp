@@ -16,7 +16,7 @@ bool is_worth_folding(const Graph& graph, const Node& node, const std::vector<No
   if (node.as<BroadcastOp>() || operands.empty() || !node.type.shape.is_static()) return false;
   const auto elements = node.type.shape.numel().as_constant();
   if (!elements || *elements > kMostElements) return false;
-  // What other devices have is not known here.
+  // The values of other devices are not known here.
   if (node.as<CollectiveOp>()) return false;
   // An index out of range is the interpreter's error, but a device's clamp.
   if (node.as<GatherOp>() || node.as<ScatterOp>()) return false;

@@ -1,4 +1,4 @@
-// match.h — what the rules of several passes look for.
+// match.h — patterns that the rules of several passes look for.
 #pragma once
 
 #include <optional>
@@ -7,7 +7,7 @@
 
 namespace braze {
 
-/// The value of a constant that is the same everywhere, through broadcasts.
+/// The value of a constant whose elements are all equal, also through broadcasts.
 inline std::optional<double> splat(const Graph& graph, NodeId id) {
   while (graph[id].as<BroadcastOp>()) id = graph[id].operands[0];
   const auto* constant = graph[id].as<ConstantOp>();

@@ -10,14 +10,15 @@ namespace braze {
 
 namespace {
 
-// Uses of each element from which on a copy is worth its time.
+// The number of uses of each element from which on a copy is worth its time.
 constexpr double kLeastUses = 512;
 
 bool contains(const std::vector<int64_t>& axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
 }
 
-// How often the product uses each element of an operand: the free elements of the other one.
+// How many times the product uses each element of an operand: the number of free elements of the
+// other operand.
 double uses(const Shape& other, const std::vector<int64_t>& batch,
             const std::vector<int64_t>& contract) {
   double out = 1;

@@ -5,9 +5,9 @@
 
 namespace braze {
 
-/// The graph with factors of large tf32 products transposed where their contracted axes are not the
-/// innermost, for machines whose matrix units read tf32 along those only. Fusion leaves what it
-/// makes in memory.
+/// The graph in which factors of large tf32 products are transposed if their contracted axes are
+/// not the innermost ones, for machines whose matrix units can read tf32 only along those. Fusion
+/// leaves the transposed factors in memory.
 Graph pack_factors(const Graph& graph);
 
 }  // namespace braze

@@ -33,7 +33,7 @@ struct Site {
   bool is_zero_for_add(size_t i) const { return floats() ? is(i, -0.0) : is(i, 0.0); }
 };
 
-// A rule gives what replaces the node, or nothing.
+// A rule returns what replaces the node, or nothing.
 using Replacement = std::optional<NodeId>;
 
 Replacement first_if(const Site& s, bool fires) {
@@ -43,7 +43,7 @@ Replacement second_if(const Site& s, bool fires) {
   return fires ? Replacement(s.operands[1]) : std::nullopt;
 }
 
-// The operand of operand 0, where that is the same op: undoing it twice is doing nothing.
+// The operand of operand 0, if operand 0 is the same op: doing it twice changes nothing.
 Replacement undo(const Site& s, ElementwiseOp op) {
   const auto* inner = s.operand_as<MapOp>(0);
   return inner && inner->op == op ? Replacement(s.operand(0).operands[0]) : std::nullopt;
@@ -131,7 +131,7 @@ Replacement simplify(const Site& s, const SliceOp& op) {
   return first_if(s, whole);
 }
 
-// A window over what the same value was put around is a window that reaches further.
+// A window over a padding with the same value is a window that reaches further.
 Replacement window_of_pad(const Site& s, const WindowsOp& op) {
   const auto* pad = s.operand_as<PadOp>(0);
   if (!pad || s.operand(0).operands[1] != s.operands[1]) return std::nullopt;
@@ -171,11 +171,11 @@ Replacement simplify(const Site& s, const ConstrainOp&) { return s.operands[0]; 
 Replacement simplify(const Site& s, const ConcatOp&) { return first_if(s, s.operands.size() == 1); }
 Replacement simplify(const Site& s, const ReverseOp& op) { return first_if(s, op.axes.empty()); }
 Replacement simplify(const Site& s, const ReduceOp& op) {
-  // Without axes only a change of dtype would be left, and there is none.
+  // Without axes only a change of dtype could remain, and there is none.
   return first_if(s, op.axes.empty() && s.operand(0).type == s.node.type);
 }
 Replacement simplify(const Site& s, const ScanOp& op) {
-  // Of one element, or of none.
+  // A reduction of one element, or of none.
   const Shape& shape = s.node.type.shape;
   const bool alone = shape[static_cast<size_t>(op.axis)].range().max <= 1;
   if (!alone && shape.numel().range().max > 0) return std::nullopt;
@@ -193,7 +193,7 @@ Replacement simplify(const Site&, const Other&) {
 }  // namespace
 
 Graph simplify(const Graph& graph) {
-  // Operands are simple when their users are met, so that one sweep is enough.
+  // Operands are simplified before their users, so one sweep is enough.
   return rewrite(graph, [](const Rewriting& step) {
     const Site site{step.result, step.node, step.operands};
     if (const Replacement found =

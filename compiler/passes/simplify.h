@@ -1,4 +1,4 @@
-// simplify.h — local rewrites that keep every bit.
+// simplify.h — local rewrites that change no bit of a result.
 #pragma once
 
 #include "ir/graph/graph.h"

@@ -11,8 +11,9 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kTile = 128;        // rows and columns of a tile, roughly
-constexpr int64_t kLeastSum = 1024;   // terms of a partial sum that are worth writing it
+constexpr int64_t kTile = 128;  // rows and columns of a tile, approximately
+constexpr int64_t kLeastSum =
+    1024;  // the number of terms from which on a partial sum is worth writing
 constexpr int64_t kSumMultiple = 64;  // of the terms, for bulk copies
 
 int64_t elements(const Shape& shape, const std::vector<int64_t>& axes) {
@@ -31,8 +32,8 @@ std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& b
   return out;
 }
 
-// Into how many parts the first contracted axis is cut; 1 for not at all. Few enough that all parts
-// run at the same time.
+// The number of parts into which the first contracted axis is divided; 1 if it stays whole. The
+// number is small enough that all parts run at the same time.
 int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const DotOp& dot,
                  const Target& target) {
   const Shape& left = graph[operands[0]].type.shape;
@@ -52,7 +53,7 @@ int64_t parts_of(const Graph& graph, const std::vector<NodeId>& operands, const 
   return 1;
 }
 
-// `x` with the axis as two: its parts, and the places within one.
+// `x` with the axis as two axes: the parts, and the places within a part.
 NodeId cut(Graph& graph, NodeId x, size_t axis, int64_t parts, const SourceLocation& where) {
   std::vector<Expr> dims = graph[x].type.shape.dims();
   dims[axis] = floordiv(dims[axis], parts);
@@ -60,7 +61,7 @@ NodeId cut(Graph& graph, NodeId x, size_t axis, int64_t parts, const SourceLocat
   return build::reshape(graph, x, Shape(std::move(dims)), where);
 }
 
-// The axes after a cut of `axis`, whose second half keeps its part in the list.
+// The axes after `axis` was divided in two; the second of the two stays in the list.
 std::vector<int64_t> shifted(std::vector<int64_t> axes, int64_t axis) {
   for (int64_t& a : axes) a += a >= axis;
   return axes;

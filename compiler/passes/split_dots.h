@@ -6,8 +6,8 @@
 
 namespace braze {
 
-/// The graph with products of 16-bit floats that have too few tiles to occupy the target cut along
-/// a contracted axis: a batch of partial products in f32, and their sum.
+/// The graph in which products of 16-bit floats with too few tiles to occupy the target are divided
+/// along a contracted axis: a batch of partial products in f32, and their sum.
 Graph split_dots(const Graph& graph, const Target& target);
 
 }  // namespace braze

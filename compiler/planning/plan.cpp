@@ -24,7 +24,7 @@ std::string label_of(const Graph& graph, NodeId node) {
   return fmt::format("{}.{}", op_name(graph[node].op), node.index);
 }
 
-// What the kernel itself says about its launch.
+// Facts about a launch that the kernel itself states.
 void describe_launch(Launch& launch, const Kernel& kernel) {
   launch.scalars = kernel.symbols;
   for (const Phase& phase : kernel.phases) {
@@ -45,8 +45,8 @@ void describe_launch(Launch& launch, const Kernel& kernel) {
   launch.schedule = kernel.schedule;
 }
 
-// Hands out ranges of the arena. Sizes may be symbolic, so a free range is reused only where it is
-// proven large enough.
+// Hands out ranges of the arena. Sizes may be symbolic, so a free range is reused only if it is
+// proven to be large enough.
 class Arena {
  public:
   Expr allocate(const Expr& bytes) {
@@ -147,7 +147,7 @@ class Planner {
                     output.name.empty() ? label_of(graph_, output.node) : output.name});
       program_.outputs.push_back({output.name, type, slot, output.updates});
     }
-    // A kernel writes to one place only: in place of an input before all others.
+    // A kernel writes a value to one place only. In place of an input is preferred to all others.
     for (const bool in_place : {true, false}) {
       for (uint32_t o = 0; o < graph_.outputs().size(); ++o) {
         const GraphOutput& output = graph_.outputs()[o];
@@ -274,7 +274,7 @@ class Planner {
     program_.launches.push_back(std::move(launch));
   }
 
-  // A value without elements has no writer, but it has a place.
+  // A value without elements has no writer, but it still has a place.
   uint32_t slot_of(NodeId node) {
     const auto found = slot_of_.find(node.index);
     if (found != slot_of_.end()) return found->second;
@@ -282,9 +282,9 @@ class Planner {
                add_slot({Slot::Kind::Temporary, 0, graph_[node].type, 0, label_of(graph_, node)});
   }
 
-  // An output that is an input or a constant, is returned twice, or is not written in place. What
-  // is returned of an input is copied before anything can write over it; what goes over an input is
-  // copied after all else.
+  // An output that is an input or a constant, that is returned twice, or that is not written in
+  // place. An input that is returned is copied before anything can overwrite it; a value that
+  // replaces an input is copied after everything else.
   void save_sources() {
     for (const auto& [node, to] : unplaced_) {
       if (graph_[node].type.shape.numel().range().max == 0) continue;
@@ -367,8 +367,8 @@ class Planner {
   std::map<uint32_t, uint32_t> slot_of_;  // node -> slot
   std::map<const Artifact*, uint32_t> artifact_of_;
   std::vector<std::pair<NodeId, uint32_t>>
-      unplaced_;  // results that no kernel writes to their slot
-  std::vector<std::pair<uint32_t, uint32_t>> copies_;  // slots, after the last kernel
+      unplaced_;  // results that no kernel writes into their slot
+  std::vector<std::pair<uint32_t, uint32_t>> copies_;  // slots to copy after the last kernel
 };
 
 }  // namespace
@@ -417,7 +417,7 @@ Program plan(const KernelCode& signature, const Kernel& kernel, Artifact artifac
       add_slot(Slot::Kind::Input, program.inputs.size() - 1, memory);
       continue;
     }
-    // The memory that an output takes over is its input's.
+    // An output that updates an input takes over its memory.
     if (updates) program.slots.push_back({Slot::Kind::Input, *updates, type, 0, memory.name});
     add_slot(Slot::Kind::Output, program.outputs.size(), memory);
     program.outputs.push_back({memory.name, type, launch.buffers.back(), updates});

@@ -13,9 +13,9 @@ namespace braze {
 
 /// One Fusion with its code.
 struct CompiledFusion : PlacedFusion {
-  std::vector<NodeId> parameters;  ///< nodes behind the kernel's memory parameters
+  std::vector<NodeId> parameters;  ///< nodes of the kernel's memory parameters
   Kernel kernel;
-  std::shared_ptr<const Artifact> code;  ///< one for all kernels that are equal but for names
+  std::shared_ptr<const Artifact> code;  ///< shared by all kernels that are equal except for names
 };
 
 /// Makes the Program. It gives memory to every value that needs some, updates in place where no

@@ -50,7 +50,7 @@ class Decision {
     return std::find(inputs.begin(), inputs.end(), node) != inputs.end();
   }
 
-  // Whether fusion `later` needs what `earlier` makes, or must wait for it.
+  // Whether Fusion `later` needs a value of `earlier`, or must wait for it.
   bool depends(size_t later, size_t earlier) const {
     std::vector<size_t> open{later};
     std::set<size_t> seen;
@@ -70,7 +70,8 @@ class Decision {
   }
 
   // The kernel reads the input only in the pass that writes the output, and there only at the index
-  // of the store; or, before that pass, as what a placed reduction begins with.
+  // of the store. A placed reduction may also read it before that pass, as the value that it begins
+  // with.
   bool elementwise(size_t k, NodeId input, NodeId output) const {
     const PlacedFusion& placed_fusion = fusions_[k];
     const auto loads_elsewhere = [&](const SpaceTask& task, const Expr* stored) {
