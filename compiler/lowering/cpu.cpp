@@ -117,7 +117,8 @@ class CpuLowering : public Lowering {
     define(s.results[0], value);
   }
 
-  // A shift by less than a vector takes lanes of the one before as well; others are whole vectors'.
+  // A shift by less than a vector also takes lanes of the vector before. Other shifts move whole
+  // vectors.
   ValueOperand scan_vectors(const TileScanOp& op, const ValueOperand& value, int64_t extent,
                             uint64_t padding) {
     const int32_t lanes = type_of(value).lanes;
@@ -147,8 +148,8 @@ class CpuLowering : public Lowering {
     return packed(std::move(out), type);
   }
 
-  // Makes every vector, which stand in the scan's order, of what lies `by` elements before it and
-  // of itself; `first` lies before the first.
+  // Makes every vector, in the order of the scan, from the elements that lie `by` places before its
+  // own and from itself. `first` stands for what lies before the first element.
   template <class Make>
   void shift(const TileScanOp& op, std::vector<ValueOperand>& vectors, int32_t by, uint64_t first,
              Make&& make) {

@@ -1,9 +1,9 @@
-// gpu.cpp — plain tile programs for a GPU: sections 7.3, 7.5 and 10 of
-// docs/ir/languages.md. An instance is a thread block or a cluster of them; a layout says
-// which thread of which block holds each element of a tile, in which register.
+// gpu.cpp — lowers plain tile programs for a GPU: sections 7.3, 7.5 and 10 of
+// docs/ir/languages.md. An instance is a thread block or a cluster of blocks. A layout says which
+// thread of which block holds each element of a tile, and in which register.
 //
-// A tile keeps its axes: the outermost register digit of an axis is an extent of the array, the
-// innermost one of the last axis are the lanes of vector accesses.
+// A tile keeps its axes: the outermost register digit of an axis is an extent of the array, and the
+// innermost register digit of the last axis is the lanes of vector accesses.
 #include <algorithm>
 #include <array>
 #include <bit>
@@ -30,7 +30,7 @@ constexpr int64_t kDefaultWarps = 4;
 constexpr int64_t kSharedAlign = 128;
 constexpr int64_t kMostLanes = 64;  // of a value of the Kernel IR
 
-// How an axis's digits lie: an array in registers, threads and blocks, lanes of a vector access.
+// The digits of an axis: an array in registers, threads and blocks, and lanes of a vector access.
 struct AxisDigits {
   int64_t array = 1;
   std::vector<Digit> spread;  // the most significant first
@@ -82,7 +82,7 @@ class GpuLowering : public Lowering {
     return found->second;
   }
 
-  // The elements of `part` must lie where those of `whole` do: every axis that it has.
+  // Along every axis that `part` has, its elements must lie where those of `whole` lie.
   void check_agrees(const ValueType& part, const ValueType& whole, const Statement& s) const {
     for (size_t axis = 0; axis < part.rank() && part.rank() == whole.rank(); ++axis) {
       if (part.extents[axis] == 1 || part.extents[axis] != whole.extents[axis]) continue;
@@ -105,7 +105,7 @@ class GpuLowering : public Lowering {
       if (!operand.is_literal()) check_agrees(tile_[operand.value].type, result_type(s), s);
   }
 
-  // A row that lies in one thread may have any extent; not all of them are a vector's.
+  // A row that lies in one thread may have any extent, but not every extent is that of a vector.
   static bool is_vector(int64_t extent) {
     return std::has_single_bit(static_cast<uint64_t>(extent)) && extent <= kMostLanes;
   }
@@ -140,7 +140,8 @@ class GpuLowering : public Lowering {
 
   bool padded(const ValueType&, const ValueType&) const override { return false; }
 
-  // Where a bound is a multiple of the lanes, as what precedes it, it parts no vector.
+  // If a bound is a multiple of the lanes, and the coordinate's other terms are too, the bound does
+  // not divide a vector.
   Condition per_vector(Condition condition, int32_t lanes) const override {
     const auto begins = [&](const Expr& e) {
       const Expr first = e.substitute("lane", 0);
@@ -157,12 +158,13 @@ class GpuLowering : public Lowering {
     return condition;
   }
 
-  // The threads of a block are numbered, and the blocks of a cluster.
+  // The number of a thread in its block, or of a block in its cluster.
   static bool of_block(const Digit& digit) { return digit.resource == Resource::Block; }
   static int64_t number_stride(const Digit& digit) {
     return of_block(digit) ? digit.stride : thread_stride(digit);
   }
-  // The value that `extent` numbers `stride` apart have in this thread or block.
+  // In this thread or block, the value of a digit with `extent` values that are `stride` numbers
+  // apart.
   Expr number_value(bool block, int64_t stride, int64_t extent) const {
     return mod(floordiv(block ? rank_ : thread_, stride), extent);
   }
@@ -177,7 +179,7 @@ class GpuLowering : public Lowering {
     int64_t weight = 1;
     if (own.lanes > 1) sum += lane_symbol(static_cast<int32_t>(own.lanes));
     weight *= own.lanes;
-    // Digits whose numbers follow each other are one digit.
+    // Digits whose numbers follow each other are combined to one digit.
     for (size_t i = own.spread.size(); i-- > 0;) {
       const bool block = of_block(own.spread[i]);
       const int64_t stride = number_stride(own.spread[i]);
@@ -198,7 +200,7 @@ class GpuLowering : public Lowering {
       std::copy_if(axis.begin(), axis.end(), std::back_inserter(out), is_spread);
     return out;
   }
-  // Those of the block's threads, or of the cluster's blocks, by their strides.
+  // The digits of the block's threads, or of the cluster's blocks, by their strides.
   static std::vector<Digit> numbered(const std::vector<Digit>& digits, bool block) {
     std::vector<Digit> out;
     std::copy_if(digits.begin(), digits.end(), std::back_inserter(out),
@@ -208,7 +210,7 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // D5: of the threads that hold an element, one stores it.
+  // D5: of all threads that hold an element, one stores it.
   Condition single_store(const ValueType& tile) const override {
     const std::vector<Digit> used = spread_digits(tile);
     Condition out = first_of(used, false);
@@ -218,10 +220,10 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // Of threads (blocks) that agree in the digits `used`, the first: all other digits are 0.
+  // Of the threads (blocks) that agree in the digits `used`, the first: all its other digits are 0.
   Condition first_of(const std::vector<Digit>& used, bool block) const {
     Condition out;
-    int64_t next = 1;  // stride of the first digit not looked at
+    int64_t next = 1;  // stride of the first digit that was not visited
     const auto skip_to = [&](int64_t stride) {
       if (stride > next)
         out.push_back({number_value(block, next, stride / next), IndexComparison::Kind::Eq, 0});
@@ -250,7 +252,7 @@ class GpuLowering : public Lowering {
     return memory.space != MemorySpace::Parameter || memory.mode != Mode::In;
   }
 
-  // The slots of such memory that were touched since the last barrier; nullopt: any of them.
+  // The slots of such memory that were accessed since the last barrier; nullopt: any of them.
   using Slots = std::vector<std::optional<Expr>>;
   struct Pending {
     Slots stored, loaded;
@@ -278,7 +280,7 @@ class GpuLowering : public Lowering {
                        [&](const auto& touched) { return may_meet(touched, slot); });
   }
 
-  // D16. A buffer whose elements are each touched by one thread only needs no barrier.
+  // D16. A buffer needs no barrier if each of its elements is accessed by one thread only.
   void before_access(MemoryId memory, bool store, const std::optional<Expr>& slot) override {
     if (!passes_values(kernel_[memory]) || is_private(memory)) return;
     land(memory, slot);
@@ -287,7 +289,7 @@ class GpuLowering : public Lowering {
     Pending::insert(store ? now.stored : now.loaded, slot);
   }
   void wait_for_threads(MemoryId memory, bool store, const std::optional<Expr>& slot) {
-    // What the turn before did to memory that a loop declares.
+    // What the previous turn did to memory that a loop declares.
     if (seen_.insert(memory).second && !loops_.empty()) pending_[memory] = Pending::everything();
     const Pending& before = pending_[memory];
     if (may_meet(before.stored, slot) || (store && may_meet(before.loaded, slot))) {
@@ -298,8 +300,8 @@ class GpuLowering : public Lowering {
     }
   }
 
-  // Places that asynchronous copies may still be writing to. A thread waits for its groups in the
-  // order in which it began them; a barrier then shows them to the others.
+  // Places to which asynchronous copies may still write. A thread waits for its groups in the order
+  // in which it started them; a barrier then makes them visible to the others.
   struct Copied {
     MemoryId memory;  // of the tile program
     std::optional<Expr> slot;
@@ -309,14 +311,14 @@ class GpuLowering : public Lowering {
 
   // A loop whose turns are being lowered.
   struct Turns {
-    std::set<std::string> symbols;        // that differ between turns
+    std::set<std::string> symbols;        // those that differ between turns
     std::map<MemoryId, Pending> skipped;  // what is pending if no turn runs
-    std::optional<size_t> copies = {};    // groups under way between turns at most
+    std::optional<size_t> copies = {};    // greatest number of groups under way between turns
     Group targets = {};                   // of the copies
   };
 
-  // What a turn does is pending when the next begins. Loads of what was stored before the loop
-  // take one barrier in front of it.
+  // The accesses of a turn are pending when the next turn begins. Loads of what was stored before
+  // the loop need one barrier in front of it.
   void enter_loop(const ForOp& loop) override {
     Turns turns{{loop.symbol}, {}};
     for_each_statement(*loop.body, [&](const Statement& s) {
@@ -375,7 +377,7 @@ class GpuLowering : public Lowering {
     loops_.pop_back();
     for (Group& group : under_way_)
       for (Copied& copied : group) copied.slot = within(copied.slot, turns);
-    // If no turn ran, those before the loop still are.
+    // If no turn ran, what was pending before the loop still is.
     while (under_way_.size() < turns.copies.value_or(0))
       under_way_.insert(under_way_.begin(), turns.targets);
     for (auto& [memory, pending] : pending_)
@@ -384,7 +386,8 @@ class GpuLowering : public Lowering {
     for (const auto& [memory, before] : turns.skipped) pending_[memory].add(before);
   }
 
-  // Both branches of an `if` begin alike, and what either leaves pending is so behind it.
+  // Both branches of an `if` begin with the same state, and what either leaves pending is pending
+  // after it.
   struct Branches {
     std::map<MemoryId, Pending> before, after;
     std::vector<Group> under_way;
@@ -402,7 +405,7 @@ class GpuLowering : public Lowering {
 
   // --- Asynchronous copies: D29 -----------------------------------------------------------------
 
-  // Before an access: the copies that may meet it have landed.
+  // Before an access, the copies that may overlap with it must be complete.
   void land(MemoryId memory, const std::optional<Expr>& slot) {
     const auto meets = [&](const Group& group) {
       return std::any_of(group.begin(), group.end(), [&](const Copied& copied) {
@@ -414,13 +417,13 @@ class GpuLowering : public Lowering {
     wait_for_copies(static_cast<size_t>(youngest - under_way_.rbegin()));
     barrier();
   }
-  // Until `left` groups may be under way at most.
+  // Waits until at most `left` groups may be under way.
   void wait_for_copies(size_t left) {
     if (under_way_.size() <= left) return;
     builder_.instruction(Instruction::cp_async_wait, {Expr(static_cast<int64_t>(left))});
     under_way_.erase(under_way_.begin(), under_way_.end() - static_cast<std::ptrdiff_t>(left));
   }
-  // The same for all; the next access meets them at a barrier.
+  // All threads wait alike, and a barrier before the next access makes the copies visible.
   void end_copies() {
     for (const Group& group : under_way_)
       for (const Copied& copied : group)
@@ -428,8 +431,9 @@ class GpuLowering : public Lowering {
     wait_for_copies(0);
   }
 
-  // A turn begins with the copies of the turns before it under way, as many as there are before the
-  // loop that the same turns would have made. Copies further inside end with each turn.
+  // A turn begins while the copies of the turns before it are under way, as many as the copies
+  // before the loop that these turns would have made. Copies in loops further inside end with each
+  // turn.
   void enter_copies(const ForOp& loop, Turns& turns) {
     const std::vector<Group> groups = copies_of(*loop.body);
     bool inside = false;
@@ -490,7 +494,7 @@ class GpuLowering : public Lowering {
     return at - first;
   }
 
-  // Copies side by side are one group, but for those to one memory.
+  // Copies side by side are one group, except for copies to the same memory.
   bool joins(const Group& group, const Region& region, size_t at) {
     if (!is_copy(region, at)) return false;
     const MemoryId target = region.statements[at + 1].as<StoreOp>()->memory;
@@ -516,15 +520,16 @@ class GpuLowering : public Lowering {
       if (is_copy(region, at) || has_copies_inside(region.statements[at])) return true;
     return false;
   }
-  // In branches there are none: what may be under way behind them would differ.
+  // Branches have no asynchronous copies, since it would not be known which are under way after
+  // them.
   bool has_copies_inside(const Statement& s) {
     const auto regions = regions_of(s);
     return !s.as<IfOp>() && std::any_of(regions.begin(), regions.end(),
                                         [&](const Region* region) { return has_copies(*region); });
   }
 
-  // Whether what the statement loads only passes to a buffer, by the next one and as it lies. That
-  // is decided once, for loops look ahead.
+  // Whether the next statement stores what the statement loads, with the same layout, to a buffer,
+  // and nothing else uses it. This is decided once, because loops look ahead.
   bool is_copy(const Region& region, size_t at) {
     if (at + 1 >= region.statements.size()) return false;
     const Statement& s = region.statements[at];
@@ -568,7 +573,7 @@ class GpuLowering : public Lowering {
            std::all_of(condition.begin(), condition.end(), whole);
   }
 
-  // A vector at a time; of one that its condition leaves out no byte is read.
+  // One vector at a time. No byte is read of a vector that its condition excludes.
   void copy(const LoadOp& load, const StoreOp& store, const ValueType& tile) {
     const ValueType type = lower_type(tile);
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
@@ -623,9 +628,9 @@ class GpuLowering : public Lowering {
     pending_.clear();
   }
 
-  // Memory of the tile program whose every access gives each element to the same thread: at
-  // (base + d_k) with one layout, bases being multiples of the tile's extents, after coordinates
-  // that all threads agree on.
+  // Memory of the tile program for which every access gives each element to the same thread:
+  // accesses at (base + d_k) with one layout, with bases that are multiples of the tile's extents,
+  // after coordinates that are the same for all threads.
   void note_private_buffers(const Region& phase) {
     private_.clear();
     std::map<uint32_t, std::vector<int64_t>> shape;  // of the tiles that access a memory
@@ -662,14 +667,14 @@ class GpuLowering : public Lowering {
           note(store->memory, store->at, tile_[store->value.value].type);
       }
     });
-    // Of device memory, what is only loaded or only stored passes nothing between threads.
+    // Device memory that is only loaded or only stored passes nothing between threads.
     const auto one_way = [&](MemoryId id) {
       return tile_[id].space != MemorySpace::Local && !(loaded.contains(id) && stored.contains(id));
     };
     for (const auto& [memory, is_shared] : shared)
       if (!is_shared || one_way(MemoryId(memory))) private_.push_back(MemoryId(memory));
   }
-  // Whether the elements of an access, whichever they are, have this coordinate in common.
+  // Whether all elements of an access have this coordinate in common.
   bool same_for_all(const Expr& e) const {
     const std::vector<std::string> names = e.symbols();
     return std::none_of(names.begin(), names.end(), [&](const std::string& name) {
@@ -677,7 +682,8 @@ class GpuLowering : public Lowering {
     });
   }
 
-  // Each block of a cluster has its own copy of a buffer, and must find there what it loads.
+  // Each block of a cluster has its own copy of a buffer, so it must have stored there itself what
+  // it loads.
   void check_buffers(const Region& phase) const {
     const auto check = [&](MemoryId id, const ValueType& tile, const Statement& s) {
       const bool own = std::find(private_.begin(), private_.end(), id) != private_.end();
@@ -704,8 +710,8 @@ class GpuLowering : public Lowering {
                        [&](MemoryId tile) { return memories_[tile.index] == memory; });
   }
 
-  // A place for values that pass between threads, of its own for each exchange: only the turns of a
-  // loop share one.
+  // A place for values that pass between threads. Each exchange has its own place, and only the
+  // turns of a loop share one.
   MemoryId exchange(DType dtype, int64_t count) {
     Memory memory{.name = "exchange",
                   .space = MemorySpace::Local,
@@ -761,7 +767,7 @@ class GpuLowering : public Lowering {
     indices = splat_to(indices, type_of(values));
     const AxisDigits own = digits(tile, axis);
     check_agrees(folded(tile, axis), tile, s);
-    // The winner does not depend on the order: what is near comes first.
+    // The winner does not depend on the order, so values that are near are combined first.
     std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
     if (own.lanes > 1) std::tie(values, indices) = arg_fold_lanes(op.is_max, values, indices);
     std::vector<Digit> others = spread_digits(folded(tile, axis));
@@ -790,8 +796,8 @@ class GpuLowering : public Lowering {
     define(s.results[1], indices);
   }
 
-  // L12: along registers of a thread, lanes of a warp or warps of a block; what lies along several
-  // of them goes through shared memory, step by step.
+  // L12: along registers of a thread, lanes of a warp or warps of a block. A scan along several of
+  // them goes through shared memory, step by step.
   void lower_scan(const TileScanOp& op, const Statement& s) override {
     const ValueOperand value = mapped(op.operand);
     const ValueType& tile = tile_[op.operand.value].type;
@@ -820,7 +826,8 @@ class GpuLowering : public Lowering {
     return builder_.regroup(scan_array(op, builder_.regroup(value, scalars), axis), type);
   }
 
-  // Whether the digit's value in this thread is at least `n`, counted in the scan's order.
+  // Whether the value of the digit in this thread is at least `n`, counted in the order of the
+  // scan.
   ValueOperand at_least(const TileScanOp& op, const Digit& digit, int64_t n) {
     const Expr at = digit_value(digit);
     const Expr order = op.reverse ? Expr(digit.extent - 1) - at : at;
@@ -842,12 +849,12 @@ class GpuLowering : public Lowering {
     return row(ElementwiseOp::select, {flag(at_least(op, digit, 1), value), before(1), identity});
   }
 
-  // A condition as a row with `like` takes it.
+  // A condition in the form in which a row with `like` can use it.
   ValueOperand flag(const ValueOperand& condition, const ValueOperand& like) {
     return splat_to(condition, type_of(like));
   }
 
-  // Every thread scans what all warps have, and takes its own.
+  // Every thread scans the values of all warps, and takes its own result.
   ValueOperand scan_warps(const TileScanOp& op, const ValueOperand& value, const Digit& digit,
                           std::vector<Digit> others, const Statement& s) {
     const ValueOperand all = gathered(value, digit, others, s);
@@ -871,7 +878,7 @@ class GpuLowering : public Lowering {
     return out;
   }
 
-  // All threads store their elements at their numbers, and load those `shift` before them.
+  // All threads store their elements by number, and load the elements `shift` before them.
   ValueOperand scan_shared(const TileScanOp& op, ValueOperand value, const ValueType& tile) {
     const MemoryId place = exchange(tile.dtype, tile.count());
     const ValueType type = type_of(value);
@@ -903,12 +910,12 @@ class GpuLowering : public Lowering {
     return op.exclusive ? before(1, info(op.monoid).identity(tile.dtype)) : value;
   }
 
-  // Where values meet that warps or blocks hold: element n of thread t of the digit's value v lies
-  // at (v*count + n)*threads + t.
+  // The place where values of warps or blocks are exchanged: element n of thread t of the digit's
+  // value v lies at (v*count + n)*threads + t.
   struct Meeting {
     int64_t count = 1;    // elements of a thread
     int64_t threads = 1;  // that hold different elements
-    Expr thread;          // this one's number among them
+    Expr thread;          // the number of this thread among them
     Expr at(const Expr& value, const Expr& element) const {
       return (value * Expr(count) + element) * Expr(threads) + thread;
     }
@@ -934,7 +941,7 @@ class GpuLowering : public Lowering {
   }
 
   // The values of all warps, or of all blocks, along `digit`, as one more array axis. `others` are
-  // the digits whose threads hold other elements.
+  // the digits of threads that hold other elements.
   ValueOperand gathered(const ValueOperand& value, const Digit& digit,
                         const std::vector<Digit>& others, const Statement& s) {
     const ValueType type = type_of(value);
@@ -967,17 +974,17 @@ class GpuLowering : public Lowering {
 
   // --- Clusters: D20 ----------------------------------------------------------------------------
 
-  // The exchanges of a phase. Each has its places and its mbarriers, made before the blocks of the
-  // cluster first meet.
+  // The exchanges of a phase. Each has places and mbarriers of its own, which are made before the
+  // blocks of the cluster first meet.
   struct ClusterExchange {
     Region prologue;
     MemoryId mbarriers;
     int64_t count = 0;         // of mbarriers
-    bool waits = false;        // the first meeting is behind
+    bool waits = false;        // whether the first meeting is over
     bool waits_first = false;  // in the prologue
   };
 
-  // Every block sends its value to all, which count the bytes that land.
+  // Every block sends its value to all blocks, which count the bytes that arrive.
   ValueOperand gathered_from_blocks(const ValueOperand& value, const Digit& digit,
                                     const std::vector<Digit>& others, const Meeting& at,
                                     const Statement& s) {
@@ -990,7 +997,8 @@ class GpuLowering : public Lowering {
     const MemoryId mbarriers = cluster_exchange_.mbarriers;
     const Expr turn = turn_number(s);
     wait_for_cluster();
-    if (!enclosing().empty()) cluster_barrier();  // all have read what the turn before sent
+    if (!enclosing().empty())
+      cluster_barrier();  // all blocks have read what the previous turn sent
     builder_.if_then({{thread_, IndexComparison::Kind::Eq, 0}}, [&] {
       builder_.instruction(
           Instruction::mbarrier_expect,
@@ -1007,7 +1015,8 @@ class GpuLowering : public Lowering {
                                                      Place{mbarriers, met, rank}});
       }
     };
-    // Threads that hold the same values send to a block each, if there are enough side by side.
+    // Threads that hold the same values each send to one block, if there are enough such threads
+    // side by side.
     const std::vector<Digit> holding = numbered(others, false);
     const int64_t alike = holding.empty() ? threads_ : thread_stride(holding.front());
     Condition senders = first_of(others, false);
@@ -1027,7 +1036,7 @@ class GpuLowering : public Lowering {
     return load_meeting(place, digit, at, type);
   }
 
-  // How often the statement ran before in this phase.
+  // How many times the statement has already run in this phase.
   Expr turn_number(const Statement& s) const {
     Expr turn;
     std::vector<Expr> outer;
@@ -1051,14 +1060,14 @@ class GpuLowering : public Lowering {
   MemoryId add_meeting(DType dtype, int64_t count) {
     builder_.enter(cluster_exchange_.prologue);
     if (cluster_exchange_.count == 0)
-      cluster_exchange_.mbarriers = builder_.mbarriers("met", 1, 0);  // begin_cluster knows more
+      cluster_exchange_.mbarriers = builder_.mbarriers("met", 1, 0);  // begin_cluster decides
     const MemoryId id = builder_.shared_memory("blocks", dtype, count, shared_);
     builder_.leave();
     claim_shared(count * static_cast<int64_t>(size_of(dtype)));
     return id;
   }
 
-  // Before the first access to another block's memory: all of them run, and their mbarriers are
+  // Before the first access to another block's memory: all blocks run, and their mbarriers are
   // ready.
   void wait_for_cluster() {
     if (cluster_exchange_.waits) return;
@@ -1093,7 +1102,7 @@ class GpuLowering : public Lowering {
                            std::make_move_iterator(prologue.statements.end()));
   }
 
-  // Without its last array axis, of extent 1.
+  // The value without its last array axis, which has extent 1.
   ValueOperand dropped(const ValueOperand& value) {
     ValueType type = type_of(value);
     type.extents.pop_back();
@@ -1102,7 +1111,7 @@ class GpuLowering : public Lowering {
 
   // --- Views ------------------------------------------------------------------------------------
 
-  // A digit of the flattened tile, neighbours that count on joined.
+  // A digit of the flattened tile. Neighbours that count on are joined.
   struct FlatDigit {
     bool spread = false, block = false;
     int64_t stride = 0;  // of threads or blocks
@@ -1146,7 +1155,7 @@ class GpuLowering : public Lowering {
     return false;
   }
 
-  // Whether every axis that is cut lies in the registers of each thread.
+  // Whether every axis that is sliced lies in the registers of each thread.
   bool slices_registers(const ValueType& from, const ValueType& to) const {
     for (size_t axis = 0; axis < from.rank(); ++axis) {
       const AxisDigits own = digits(from, axis), other = digits(to, axis);
@@ -1174,15 +1183,15 @@ class GpuLowering : public Lowering {
     return to.lanes == lanes ? cut : ValueOperand(emit(LaneOp{false, cut, {}, lane}, to, s));
   }
 
-  // Threads of a warp then read a column from different banks, which are 4 bytes wide.
+  // The threads of a warp then read a column from different banks, which are 4 bytes wide.
   int64_t row_padding(const ValueType& tile) const override {
     return std::max<int64_t>(4 / static_cast<int64_t>(size_of(tile.dtype)), 1);
   }
 
   // --- Dots -------------------------------------------------------------------------------------
 
-  // Tiles that lie as `warp_dot_layouts` says: each warp multiplies its own matrices, 16 x 8 and
-  // 8 x 8 of tf32.
+  // For tiles with the layouts of `warp_dot_layouts`: each warp multiplies its own matrices, 16 x 8
+  // and 8 x 8 in tf32.
   void lower_dot(const TileDotOp& op, const Statement& s) override {
     constexpr int64_t kDepth = 8;
     if (op.a_buffer || op.b_buffer || !op.tf32 || op.contract_a != 1 || op.contract_b != 0)
@@ -1217,7 +1226,7 @@ class GpuLowering : public Lowering {
           {element(x, 2 * i), element(x, 2 * i + 2), element(x, 2 * i + 1), element(x, 2 * i + 3)});
       for (int64_t n = 0; n < columns.array * blocks; ++n) {
         const ValueOperand b = packed({element(y, n), element(y, columns.array * blocks + n)});
-        // The matrix's columns lie `blocks` apart.
+        // The columns of the matrix are `blocks` apart.
         const auto first =
             static_cast<size_t>((i * columns.array + n / blocks) * vector + n % blocks);
         const auto below = first + static_cast<size_t>(columns.array * vector);
@@ -1286,8 +1295,8 @@ class GpuLowering : public Lowering {
 
   const int64_t threads_;
   const Expr thread_;
-  const int64_t cluster_;  // blocks of an instance
-  Expr rank_;              // of this one
+  const int64_t cluster_;  // number of blocks of an instance
+  Expr rank_;              // number of threads of a block
   ClusterExchange cluster_exchange_;
   mutable std::map<std::vector<int64_t>, Layout> layouts_;  // by extents of tiles
   int64_t shared_ = 0;
@@ -1298,7 +1307,7 @@ class GpuLowering : public Lowering {
   std::vector<Turns> loops_;       // the innermost last
   std::vector<Branches> branches_;
   std::vector<Group> under_way_;              // copies, the oldest first
-  std::map<const Statement*, bool> decided_;  // whether a load begins a copy
+  std::map<const Statement*, bool> decided_;  // whether the load begins an asynchronous copy
   std::vector<int64_t> uses_;                 // of values of the phase
 };
 

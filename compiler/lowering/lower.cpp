@@ -200,7 +200,7 @@ Expr ProgramLowering::offset(MemoryId memory, const std::vector<Expr>& at,
   return sum;
 }
 
-// L6: what is known of the address of lane 0.
+// L6: facts about the address of lane 0.
 int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   const Memory& m = tile_[memory];
   const int64_t bytes = static_cast<int64_t>(size_of(m.dtype));
@@ -213,7 +213,8 @@ int64_t ProgramLowering::alignment(MemoryId memory, const Expr& at) const {
   return align > bytes ? align : 0;
 }
 
-// L3: lanes beyond the tile's innermost extent take no part; nor do threads that `more` leaves out.
+// L3: lanes beyond the tile's innermost extent do not take part, nor do threads that `more`
+// excludes.
 Guard Lowering::lower_guard(const Guard& guard, const ValueType& tile, const ValueType& lowered,
                             const Positions& map, Condition more) {
   Guard out;
@@ -408,8 +409,8 @@ ValueOperand Lowering::joined(const ValueOperand& a, const ValueOperand& b, size
   return builder_.append(PackOp{elements}, {type}, "pack")[0];
 }
 
-// LLVM 22 takes the wrong lane where of a whole vector of f64, turned by some lanes and compared
-// with itself, only the first is used; of halves it does not.
+// LLVM 22 takes the wrong lane if a whole vector of f64 is rotated by some lanes and compared with
+// itself, and only the first result is used. It is correct for halves of vectors.
 ValueOperand Lowering::some_lanes(const ValueOperand& value, int32_t first, int32_t count) {
   ValueType type = type_of(value);
   type.lanes = count;

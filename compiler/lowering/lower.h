@@ -9,8 +9,8 @@
 
 namespace braze {
 
-/// Lowers a plain tile program for a CPU or a GPU, or a pipelined one for its target. Unsupported
-/// if a rule is missing; Internal for a program that its verifier would refuse.
+/// Lowers a plain tile program for a CPU or a GPU, or a pipelined program for its target. The error
+/// is Unsupported if a rule is missing, and Internal if the verifier would reject the program.
 Kernel lower(const TileProgram& program, const Target& target);
 
 }  // namespace braze

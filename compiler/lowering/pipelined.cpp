@@ -46,7 +46,7 @@ Kernel PipelinedLowering::run() {
   return std::move(kernel_);
 }
 
-// Symbols keep their names, so no other may take them.
+// Symbols keep their names, so nothing else may take them.
 void PipelinedLowering::reserve_symbols(const Region& region) {
   for_each_statement(region, [&](const Statement& s) {
     if (const auto* let = s.as<LetOp>()) builder_.fresh_name(let->symbol);
@@ -84,8 +84,8 @@ void PipelinedLowering::lower_phase(const Phase& phase) {
   kernel_.phases.push_back(std::move(lowered));
 }
 
-// D1, D14: warps and barriers in order of declaration. Dots and registers are of four warps from a
-// multiple of four on, so roles of such groups come first.
+// D1, D14: warps and barriers in the order of declaration. Dots and states of registers need groups
+// of four warps that begin at a multiple of four, so roles with such groups come first.
 void PipelinedLowering::note_roles(const Phase& phase) {
   int64_t warps = 0, barrier = 1;
   replicated_ = replicated_copies(phase);
@@ -124,7 +124,8 @@ void PipelinedLowering::note_roles(const Phase& phase) {
                    tile_.name, warps, barrier, kMostWarps, kMostBarriers));
 }
 
-// D11, D18: what threads must copy, and channels whose slots other blocks write into too.
+// D11, D18: copies that threads must do themselves, and channels into whose slots other blocks
+// write too.
 void PipelinedLowering::note_copies(const Region& region) {
   for_each_statement(region, [&](const Statement& s) {
     const auto* put = s.as<PutOp>();
@@ -186,7 +187,7 @@ const PipelinedLowering::Role& PipelinedLowering::role_named(const std::string& 
   return *found;
 }
 
-// Warps that release an item.
+// The warps that release an item.
 int64_t PipelinedLowering::receivers(const Channel& channel) const {
   const CopiesOp& role = *role_named(channel.receiver).op;
   return role.warps * (channel.only ? 1 : role.copies);
@@ -251,7 +252,7 @@ void PipelinedLowering::init_slot(const LoweredChannel& channel, const Expr& slo
 
 // --- Roles --------------------------------------------------------------------------------------
 
-// D9: nothing but what thread 0 does.
+// D9: only what thread 0 does.
 bool PipelinedLowering::only_puts(const Region& region) const {
   return std::all_of(region.statements.begin(), region.statements.end(), [&](const Statement& s) {
     if (s.as<LetOp>() || s.as<PutOp>()) return true;
@@ -297,7 +298,7 @@ void PipelinedLowering::role_symbols(const Expr& rtid) {
   role_.lane = define(builder_.fresh_name("l"), mod(rtid, kWarpThreads));
 }
 
-// D14: the copy that passes the first element gives it once.
+// D14: the copy that passes the first element passes it once before the loop.
 void PipelinedLowering::pass_first_turns() {
   for (const auto& [id, barrier] : turn_barriers_) {
     const TurnToken& token = tile_[id];
@@ -330,8 +331,8 @@ int64_t PipelinedLowering::passer(const TurnToken& token, TokenId id) const {
   return *found;
 }
 
-// D17, D15. All items are received and released before the roles meet (P11), so that nobody
-// signals a block that has left.
+// D17, D15. All items are received and released before the roles meet (P11), so that no block
+// signals one that has ended.
 void PipelinedLowering::end_role() {
   if (role_.stores_start)
     by_first_thread([&] { builder_.instruction(Instruction::bulk_wait_read, {Expr(0)}); });
@@ -371,7 +372,7 @@ void PipelinedLowering::lower_op(const LetOp& op, const Statement&) {
   builder_.append(LetOp{op.symbol, uniform(op.value)}, {});
 }
 
-// What a turn leaves is pending when the next begins.
+// The accesses of a turn are pending when the next turn begins.
 void PipelinedLowering::note_loop(const Region& body) {
   for_each_statement(body, [&](const Statement& s) {
     const auto note = [&](MemoryId tile, bool stored, bool loaded) {
@@ -435,7 +436,7 @@ void PipelinedLowering::lower_op(const ForOp& op, const Statement& s) {
   if (counts) body.yields.push_back(meetings_);
   builder_.leave();
   loop.body = std::move(body);
-  if (proves_less(loop.low, loop.high) != true) state_.add(before);  // no turn may run
+  if (proves_less(loop.low, loop.high) != true) state_.add(before);  // if no turn runs
   const auto results = builder_.append(
       std::move(loop), types, s.results.empty() ? "for" : tile_[s.results[0]].name, s.location);
   if (counts) meetings_ = results.back();
@@ -494,7 +495,7 @@ void PipelinedLowering::lower_op(const PutOp& op, const Statement&) {
       builder_.instruction(Instruction::mbarrier_expect, {full, Expr(lowered.bytes)});
       lower_region(*op.body);
     });
-  } else {  // D11: all arrive behind their own copies
+  } else {  // D11: all threads arrive after their own copies
     wait();
     lower_region(*op.body);
     builder_.instruction(Instruction::fence_proxy_async);

@@ -28,7 +28,7 @@ class PipelinedLowering : public ProgramLowering {
  private:
   // --- Phases, roles, channels: pipelined.cpp ---------------------------------------------------
 
-  // An object in shared memory. Objects are placed when all of them are known.
+  // An object in shared memory. Objects get their places when all of them are known.
   struct SharedObject {
     MemoryId memory;
     int64_t bytes = 0, align = 128;
@@ -36,17 +36,17 @@ class PipelinedLowering : public ProgramLowering {
   struct LoweredChannel {
     MemoryId full, empty;
     int64_t bytes = 0;     // of an item
-    int64_t writers = 1;   // blocks that write into a slot of this one
+    int64_t writers = 1;   // number of blocks that write into a slot of this block
     int64_t releases = 0;  // arrivals that empty a slot
-    int64_t fills = 1;     // arrivals that fill a slot: of thread 0, or of all who copy
+    int64_t fills = 1;     // arrivals that fill a slot: of thread 0, or of all threads that copy
   };
-  // The role whose copies run the current statements.
+  // The role whose copies execute the current statements.
   struct Role {
     const CopiesOp* op = nullptr;
     int64_t first_warp = 0;
     int64_t first_barrier = 0;  // id of copy 0
     Expr copy, thread, warp, lane;
-    bool one_thread = false;  // all statements stand under "thread 0"
+    bool one_thread = false;  // all statements stand under the condition "thread 0"
     bool stores_start = false;
     bool puts = false;
     bool copies = false;  // by all threads
@@ -59,7 +59,7 @@ class PipelinedLowering : public ProgramLowering {
   struct BarrierState {
     std::map<MemoryId, Pending> buffers;
     bool store_waited = false;
-    /// After a branch, the accesses of both ways count.
+    /// After a branch, the accesses of both sides count.
     void add(const BarrierState& other) {
       for (const auto& [memory, pending] : other.buffers) {
         buffers[memory].stored |= pending.stored;
@@ -120,7 +120,7 @@ class PipelinedLowering : public ProgramLowering {
     std::vector<RegisterDigit> axes;
     bool flat = false;  // one array axis for all digits
   };
-  // The places of a tile's elements in the array, perhaps with neighbouring elements as lanes.
+  // The places of a tile's elements in the array; neighbouring elements may be lanes.
   struct ArrayForm {
     std::vector<RegisterDigit> axes;
     int64_t lanes = 1;
@@ -178,7 +178,7 @@ class PipelinedLowering : public ProgramLowering {
   };
   // The last two axes of a buffer or field, divided into panels.
   struct Matrix {
-    int64_t rows = 1, columns = 1, panel = 1;  // elements; `panel` of a row
+    int64_t rows = 1, columns = 1, panel = 1;  // elements; `panel` of them in a row
     int64_t elements() const { return rows * columns; }
     int64_t panel_elements() const { return rows * panel; }
   };
@@ -203,7 +203,8 @@ class PipelinedLowering : public ProgramLowering {
   struct Box {
     std::vector<Expr> at;
     std::vector<int64_t> extents;
-    std::optional<size_t> row;  // the tensor's axis of the part's last but one, if it has extent
+    std::optional<size_t>
+        row;  // the tensor's axis for the second last axis of the part, if that has an extent
   };
   std::optional<Box> box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard,
                          const ValueType& part) const;
@@ -246,7 +247,8 @@ class PipelinedLowering : public ProgramLowering {
   void lower_op(const ArgFoldOp&, const Statement& s) {
     not_lowered("reduce argmin and argmax in a role", s);
   }
-  // Heads of phases were seen to before; a verifier keeps what is another language's out.
+  // The statements at the head of a phase were handled before, and the verifier excludes those of
+  // another language.
   template <class Other>
   void lower_op(const Other&, const Statement& s) {
     not_lowered("an operation of another level", s);
@@ -255,7 +257,7 @@ class PipelinedLowering : public ProgramLowering {
   const TileLayouts layouts_;
   std::vector<TileValue> tiles_;
   std::map<ValueId, uint64_t> constants_;                   // tiles that are one literal
-  std::map<ValueId, std::vector<RegisterDigit>> frames_;    // axes that rows want of a load
+  std::map<ValueId, std::vector<RegisterDigit>> frames_;    // the axes that rows want from a load
   std::map<ValueId, std::vector<ValueOperand>> in_flight_;  // register operands of a dot
   std::map<std::pair<ValueId, std::vector<int64_t>>, std::pair<ValueOperand, uint64_t>> shapes_;
 

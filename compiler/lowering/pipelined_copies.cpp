@@ -1,5 +1,5 @@
-// pipelined_copies.cpp — buffers and slots on the chip, and what goes in and out of them in bulk:
-// D2, D4, D9 to D11, D16 to D18.
+// pipelined_copies.cpp — buffers and slots on chip, and the bulk copies to and from them: D2, D4,
+// D9 to D11, D16 to D18.
 #include <algorithm>
 
 #include "compiler/lowering/pipelined.h"
@@ -9,12 +9,12 @@ namespace braze {
 
 namespace {
 
-constexpr int64_t kChunkBytes = 16;  // what a swizzle moves
+constexpr int64_t kChunkBytes = 16;  // unit of bytes that a swizzle moves
 constexpr int64_t kMostBoxExtent = 256;
 constexpr int64_t kMapAlign = 16;   // of addresses and strides
 constexpr int64_t kBoxAlign = 128;  // of a box on the chip
 
-// Which row decides how a chunk moves, and how many chunks a panel has: section 7.3.
+// The row that decides how a chunk moves, and the number of chunks of a panel: section 7.3.
 Expr swizzle_phase(const Expr& row, int64_t swizzle) {
   return mod(floordiv(row, 128 / swizzle), swizzle / kChunkBytes);
 }
@@ -37,7 +37,7 @@ PipelinedLowering::Matrix PipelinedLowering::matrix(MemoryId tile) const {
   return out;
 }
 
-// A buffer as a whole is a window of itself. Each copy has its own: D2.
+// A buffer as a whole is a window of itself. Each copy of the role has its own buffer: D2.
 PipelinedLowering::OnChip PipelinedLowering::on_chip(MemoryId tile) const {
   if (const auto window = windows_.find(tile); window != windows_.end()) return window->second;
   const ValueType type = memory_type(tile_[tile]);
@@ -74,7 +74,7 @@ void PipelinedLowering::lower_op(const WindowOp& op, const Statement&) {
   windows_[op.window] = place;
 }
 
-// The first element of a part that begins at a whole panel: of the kernel's memory object.
+// The first element, in the kernel's memory object, of a part that begins at a whole panel.
 Expr PipelinedLowering::origin(const OnChip& place) const {
   const Matrix m = matrix(place.tile);
   const auto rank = place.offsets.size();
@@ -112,8 +112,8 @@ Expr PipelinedLowering::chip_address(const OnChip& place, const std::vector<Expr
          mod(within, chunk_elements);
 }
 
-// Whether the lanes of an access are an aligned vector: a swizzle moves whole chunks, which are no
-// smaller.
+// Whether the lanes of an access are an aligned vector. A swizzle moves whole chunks, which are not
+// smaller than a vector.
 bool PipelinedLowering::chip_neighbours(const OnChip& place, const std::vector<Expr>& at,
                                         const ArrayForm& form) const {
   OnChip element = place;
@@ -149,9 +149,10 @@ void PipelinedLowering::before_async_read(const OnChip& place) {
 
 // --- Bulk copies: D11, D18 ----------------------------------------------------------------------
 
-// How many of the positions of an axis, which has `left` of them below what outer axes of the
-// tensor have taken, the coordinate `step` runs through as a digit: all, or those of a composed
-// axis, as floordiv(d, 8) and mod(d, 8) are of rows that are 8x8 pixels. 0: none.
+// How many of the positions of an axis the coordinate `step` runs through as a digit. `left`
+// positions remain below those that outer axes of the tensor have taken. It runs through all, or
+// through those of a composed axis, as floordiv(d, 8) and mod(d, 8) do for rows that are 8x8
+// pixels. 0 means none.
 static int64_t digit_extent(const Expr& step, const Expr& d, int64_t left) {
   for (int64_t extent = left; extent > 1; --extent)
     if (left % extent == 0 && (step - floordiv(mod(d, left), left / extent)).is_constant(0))
@@ -159,7 +160,7 @@ static int64_t digit_extent(const Expr& step, const Expr& d, int64_t left) {
   return 0;
 }
 
-// Each axis of the tensor is fixed or runs along an axis of the part or a digit of it, in order.
+// Each axis of the tensor is fixed, or runs along an axis of the part or a digit of it, in order.
 std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
                                                              const std::vector<Expr>& at,
                                                              const Guard& guard,
@@ -174,7 +175,7 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
     zero.insert_or_assign("d" + std::to_string(axis), 0);
   Box out;
   size_t next = 0;   // axis of the part
-  int64_t left = 1;  // of its positions: those that no axis of the tensor has taken
+  int64_t left = 1;  // the number of its positions that no axis of the tensor has taken
   const auto skip_taken = [&] {
     while (left == 1 && next < part.rank()) {
       left = part.extents[next];
@@ -203,7 +204,7 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
   return out;
 }
 
-// One for each tensor, box and swizzle.
+// One tensor map for each tensor, box and swizzle.
 TensorMapId PipelinedLowering::tensor_map(MemoryId memory, std::vector<int64_t> extents,
                                           int64_t swizzle) {
   const Memory& tensor = tile_[memory];
@@ -232,7 +233,7 @@ void PipelinedLowering::each_panel(int64_t panels, const std::function<void(cons
       panels);
 }
 
-// Coordinates over the last two axes of a field, at the matrix of a number.
+// Coordinates over the last two axes of a field, for the matrix with a given number.
 static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType& type,
                                    int64_t number) {
   Positions map;
@@ -243,8 +244,8 @@ static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType&
   return out;
 }
 
-// What a tensor map sees of the matrix of a number, cut in panels and among the blocks that share
-// it; none if there is no such map.
+// What a tensor map copies for the matrix with a given number, cut into panels and divided among
+// the blocks that share it; none if there is no such map.
 std::optional<PipelinedLowering::Box> PipelinedLowering::field_box(const CopyOp& op,
                                                                    int64_t number) const {
   const Memory& field = tile_[op.field];
@@ -305,7 +306,7 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement&) {
     by_first_thread(copy_all);
 }
 
-// D11: what no tensor map sees. Every thread of the producer loads and stores its part.
+// D11: copies that no tensor map can make. Every thread of the producer loads and stores its part.
 void PipelinedLowering::copy_by_threads(const CopyOp& op) {
   const Memory& field = tile_[op.field];
   const ValueType type = memory_type(field);
@@ -343,7 +344,7 @@ void PipelinedLowering::copy_by_threads(const CopyOp& op) {
   builder_.store(value, to.memory, {chip_address(to, everywhere, own)}, {single_store(layout), {}});
 }
 
-// Of an item, those that are counted as they land.
+// The bytes of an item that are counted when they arrive.
 int64_t PipelinedLowering::bulk_bytes(const PutOp& op) const {
   int64_t out = 0;
   for (const Statement& s : op.body->statements) {
@@ -395,7 +396,7 @@ void PipelinedLowering::lower_op(const WaitStoreOp& op, const Statement&) {
 
 // --- Matrices of 16-bit elements: D4 ------------------------------------------------------------
 
-// The layout of accumulators, and a part of panels that takes it in place.
+// The layout of accumulators, and a part of panels that can be stored from it directly.
 bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) const {
   const ValueType& type = tile_[op.value.value].type;
   const Layout& layout = layouts_[op.value.value];
@@ -407,7 +408,7 @@ bool PipelinedLowering::stores_matrices(const StoreOp& op, const OnChip& place) 
   return type.extents[1] % 16 == 0 && layout == accumulator_layout(type.extents[1]) && aligned;
 }
 
-// Four 8x8 matrices at a time: two column blocks of 16 rows; lane l addresses row mod(l, 16) of
+// Four 8x8 matrices at a time, two column blocks of 16 rows. Lane l addresses row mod(l, 16) of
 // column block floordiv(l, 16).
 void PipelinedLowering::store_matrices(const StoreOp& op, const OnChip& place, const Statement&) {
   const ValueId tile = op.value.value;

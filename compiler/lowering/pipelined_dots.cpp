@@ -8,7 +8,8 @@ namespace braze {
 
 namespace {
 
-// The instruction for operands of a dtype, and how much of the contracted axis one takes.
+// The instruction for operands of a dtype, and the extent of the contracted axis that one
+// instruction takes.
 struct MatrixInstruction {
   Instruction instruction;
   int64_t depth;
@@ -46,7 +47,7 @@ Place PipelinedLowering::matrix_operand(MemoryId window, int64_t contracted, int
   return {place.memory, origin(place) + ahead, {}, layout};
 }
 
-// D21: what a dot adds to.
+// D21: the value that a dot adds to.
 ValueOperand PipelinedLowering::accumulator(const StartDotOp& op) {
   const ValueId c = op.c.value;
   const bool zero = op.fresh && op.fresh_when.empty();
@@ -54,7 +55,7 @@ ValueOperand PipelinedLowering::accumulator(const StartDotOp& op) {
   return builder_.undefined({DType::F32, 1, {array_type(DType::F32, axes_of(c)).count()}});
 }
 
-// D23: an operand in registers, 8 elements (tf32: 4) of a thread for each k-step.
+// D23: an operand in registers; a thread holds 8 elements (4 in tf32) for each k-step.
 std::vector<ValueOperand> PipelinedLowering::fragments(const ValueOperand& tile, int64_t steps) {
   const auto axes = axes_of(tile.value);
   const ValueOperand array = as_array(tile, axes);
@@ -115,7 +116,7 @@ void PipelinedLowering::lower_op(const StartDotOp& op, const Statement& s) {
   const ValueId result = s.results[0];
   set(result, sum, axes_of(result), /*flat=*/true);
   in_flight_[result] = {ready.begin() + 1, ready.end()};
-  // Who stores to what the dot read must wait for all warps.
+  // A thread that stores to what the dot read must wait for all warps.
   for (const MemoryId window : {op.a_window, op.b_window})
     if (window && tile_[on_chip(window).tile].space == MemorySpace::Local)
       state_.buffers[on_chip(window).memory].loaded = true;
@@ -130,7 +131,7 @@ void PipelinedLowering::lower_op(const WaitDotOp& op, const Statement& s) {
   const auto waited = builder_.instruction(Instruction::wgmma_wait, operands);
   size_t next = op.operands.size();
   for (size_t i = 0; i < op.operands.size(); ++i) {
-    // What comes out of the wait is what stays alive.
+    // The results of the wait are the values that stay alive.
     std::vector<ValueOperand> alive;
     for (size_t n = in_flight_[op.operands[i].value].size(); n-- > 0;)
       alive.emplace_back(waited[next++]);

@@ -26,7 +26,7 @@ bool PipelinedLowering::has_meeting(const Region& region) {
   return std::any_of(region.statements.begin(), region.statements.end(), meets);
 }
 
-// The number of the next reduction over the cluster: loops and branches carry it.
+// The number of the next reduction over the cluster, which loops and branches carry.
 void PipelinedLowering::begin_meetings(const Region& role) {
   meetings_ = {};
   if (!has_meeting(role)) return;
@@ -35,8 +35,8 @@ void PipelinedLowering::begin_meetings(const Region& role) {
   plain_barriers_.emplace_back(meeting_barriers_, 2 * role_.op->copies);
 }
 
-// Two buffers and mbarriers alternate: who is at reduction n + 1 knows that all have read those of
-// n - 1.
+// Two buffers and mbarriers alternate: a block that is at reduction n + 1 knows that all blocks
+// have read the values of n - 1.
 void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   const ValueId tile = op.operand.value;
   const auto axes = axes_of(tile);
@@ -59,7 +59,7 @@ void PipelinedLowering::fold_cluster(const FoldOp& op, const Statement& s) {
   by_first_thread([&] {
     builder_.instruction(Instruction::mbarrier_expect, {barrier, Expr(blocks * part * bytes)});
   });
-  // Lanes that hold the same send to a block each.
+  // Lanes that hold the same value each send it to one block.
   const bool spare = blocks <= kWarpThreads && !uses(layout, Resource::Lane);
   Condition senders = single_store(layout);
   if (spare) {

@@ -1,5 +1,5 @@
-// pipelined_moves.cpp — elements that change threads: relayout and scan, by way of on-chip storage
-// of the copy.
+// pipelined_moves.cpp — elements that change threads: relayout and scan, through on-chip storage of
+// the copy.
 #include <algorithm>
 
 #include "compiler/lowering/pipelined.h"
@@ -31,17 +31,17 @@ Expr element_number(const ValueType& type, const Positions& positions) {
 
 }  // namespace
 
-// The place through which elements of a tile change threads, one for each copy of the role.
+// The place through which elements of a tile change threads. Each copy of the role has one.
 PipelinedLowering::Exchange PipelinedLowering::exchange(const ValueType& tile) {
   const int64_t count = tile.count();
   return {shared("exchange", tile.dtype, role_.op->copies * count, 128, exchanges_),
           role_.copy * Expr(count)};
 }
 
-// Leaves all elements of `value`, which lies as `tile` does, at their numbers.
+// Stores all elements of `value`, which has the layout of `tile`, by their numbers.
 void PipelinedLowering::leave(const Exchange& place, const ValueOperand& value, ValueId tile) {
   const ArrayForm own = form(tile, axes_of(tile), 1);
-  copy_barrier();  // the turn before has read it
+  copy_barrier();  // the previous turn has read it
   builder_.store(value, place.memory,
                  {place.base + element_number(tile_[tile].type, own.positions)},
                  {single_store(layouts_[tile]), {}});
@@ -64,8 +64,8 @@ void PipelinedLowering::lower_op(const RelayoutOp& op, const Statement& s) {
       axes);
 }
 
-// Step s adds to each element that `s` places before it, as long as there is one: the identity
-// stands for those that there are not, which changes no bit.
+// Step s adds to each element the element `s` places before it, if there is one. The identity
+// stands for the others, and changes no bit.
 void PipelinedLowering::lower_op(const TileScanOp& op, const Statement& s) {
   const ValueId from = op.operand.value, to = s.results[0];
   const ValueType& type = tile_[from].type;

@@ -1,4 +1,4 @@
-// pipelined_values.cpp — tiles in registers, and their way from and to memory: D3 to D6, D25.
+// pipelined_values.cpp — tiles in registers, and how they are loaded and stored: D3 to D6, D25.
 #include <algorithm>
 #include <bit>
 #include <numeric>
@@ -29,7 +29,7 @@ std::vector<RegisterDigit> without_units(std::vector<RegisterDigit> axes) {
   return axes;
 }
 
-// `axes` in the order and with the places of `frame`; what a tile lacks has extent 1.
+// `axes` in the order and with the places of `frame`; an axis that the tile lacks has extent 1.
 std::vector<RegisterDigit> framed(const std::vector<RegisterDigit>& axes,
                                   const std::vector<RegisterDigit>& frame) {
   std::vector<RegisterDigit> out = frame;
@@ -42,7 +42,7 @@ std::vector<RegisterDigit> framed(const std::vector<RegisterDigit>& axes,
   return out;
 }
 
-// Sums of rounded numbers depend on their order; all else may be folded as is cheapest.
+// Sums of rounded numbers depend on their order. All other folds may use the cheapest order.
 bool order_matters(Monoid monoid, DType dtype) {
   return is_floating(dtype) && (monoid == Monoid::Sum || monoid == Monoid::Prod);
 }
@@ -116,7 +116,7 @@ ValueOperand PipelinedLowering::as_flat(ValueId tile) {
   return own.flat ? own.value : reshaped(as_array(tile, axes), count);
 }
 
-// Loads take the axes that the first row to use them wants.
+// Loads use the axes that the first row that reads them wants.
 void PipelinedLowering::note_frames(const Region& region) {
   for (const Statement& s : region.statements) {
     if (const auto* row = s.as<RowOp>()) {
@@ -176,8 +176,8 @@ PipelinedLowering::ArrayForm PipelinedLowering::form(const Layout& layout, DType
   return out;
 }
 
-// D4: neighbours at the end of the innermost axis become lanes, as many as the address's alignment
-// allows and no guard can part.
+// D4: neighbours at the end of the innermost axis become lanes, as many as the alignment of the
+// address allows and no guard can divide.
 PipelinedLowering::ArrayForm PipelinedLowering::vector_form(ValueId tile,
                                                             const std::vector<RegisterDigit>& axes,
                                                             MemoryId memory,
@@ -217,7 +217,7 @@ bool PipelinedLowering::guard_parts(const Guard& guard, const ArrayForm& form) c
   });
 }
 
-// D5: of threads that hold the same element, those whose other digits are 0 store it.
+// D5: of the threads that hold the same element, the one whose other digits are 0 stores it.
 Condition PipelinedLowering::single_store(const Layout& layout) const {
   Condition out;
   const auto unused = [&](Resource resource, const Expr& number, int64_t count) {
@@ -282,7 +282,7 @@ Guard PipelinedLowering::lower_guard(const Guard& guard, MemoryId memory,
 
 // --- Statements ---------------------------------------------------------------------------------
 
-// Literals until something needs an array of them.
+// A literal stays a literal until something needs an array of it.
 void PipelinedLowering::lower_op(const ConstOp& op, const Statement& s) {
   if (result_type(s).rank() == 0) return set(s.results[0], emit(op, result_type(s), s), {});
   constants_[s.results[0]] = op.bits;
@@ -360,7 +360,7 @@ void PipelinedLowering::lower_op(const RowOp& op, const Statement& s) {
                            : ValueOperand::literal(tile_[operand.value].type.dtype, bits->second));
     all_literal = all_literal && operands.back().is_literal();
   }
-  // Literals have no extents: what none of the others has needs an array.
+  // Literals have no extents. An axis that no other operand has needs an array.
   const auto covered = [&](size_t axis) {
     return axes[axis].extent == 1 ||
            std::any_of(operands.begin(), operands.end(), [&](const ValueOperand& operand) {
@@ -430,7 +430,7 @@ ValueOperand PipelinedLowering::fold_digit(Monoid monoid, const ValueOperand& va
   return out;
 }
 
-// All warps store what they have, each thread loads what belongs to it from all.
+// All warps store what they have, and each thread loads what it needs from all of them.
 ValueOperand PipelinedLowering::fold_warps(Monoid monoid, const ValueOperand& value,
                                            const Digit& digit, const std::vector<Digit>& others) {
   const ValueType type = type_of(value);
@@ -447,7 +447,7 @@ ValueOperand PipelinedLowering::fold_warps(Monoid monoid, const ValueOperand& va
   };
   Layout storing{{others}};
   storing.axes[0].push_back(digit);
-  copy_barrier();  // the turn before has read it
+  copy_barrier();  // the previous turn has read it
   builder_.store(value, place, {at(thread_digit(digit))}, {single_store(storing), {}});
   copy_barrier();
   ValueType all = type;
@@ -482,7 +482,7 @@ void PipelinedLowering::lower_op(const ViewOp& op, const Statement& s) {
     case ViewKind::Reshape:
       break;
   }
-  // The digits stay in order; their axes and weights are named anew.
+  // The digits keep their order; their axes and weights get new names.
   const ValueId from = op.operand.value;
   if (constants_.contains(from)) {
     constants_[tile] = constants_.at(from);
@@ -553,8 +553,8 @@ void PipelinedLowering::slice(const ViewOp& op, const Statement& s) {
 
 // --- Loops --------------------------------------------------------------------------------------
 
-// Accumulators are carried as one array: those that a dot of the body, or of a loop in it, takes or
-// gives.
+// Accumulators are carried as one array: those that a dot of the body, or of a loop inside it,
+// takes or gives.
 bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
   const ValueId inside = op.carried[i].first;
   bool flat = false;
@@ -576,7 +576,7 @@ bool PipelinedLowering::carries_flat(const ForOp& op, size_t i) const {
 }
 
 // D21: the first value is read by one dot, which takes it as zero in the first turn of a loop that
-// runs.
+// runs at least once.
 bool PipelinedLowering::only_zero(const ForOp& op, size_t i) const {
   const auto& [inside, first] = op.carried[i];
   if (first.is_literal() || !constants_.contains(first.value)) return false;
