@@ -11,7 +11,7 @@ namespace {
 
 // a / b if b divides a for all sizes.
 std::optional<Expr> exact_quotient(const Expr& a, const Expr& b) {
-  if (a == b && !a.is_constant(0)) return Expr(1);  // also of a size that may be 0
+  if (a == b && !a.is_constant(0)) return Expr(1);  // also if a size is 0
   if (b.range().min < 1) return std::nullopt;
   const Expr quotient = floordiv(a, b);
   if (!(quotient * b == a)) return std::nullopt;
@@ -101,7 +101,8 @@ std::optional<Axes::Part> Axes::part(const Expr& term) const {
   }
 }
 
-// The coordinate as digits in mixed radix, least significant first; none if it is anything else.
+// The coordinate as digits in mixed radix, the least significant first; none if it has another
+// form.
 std::optional<std::vector<Axes::Part>> Axes::parts(const Expr& coordinate) const {
   std::vector<Part> found, out;
   const auto take = [&](const Expr& term) {
@@ -125,14 +126,14 @@ std::optional<std::vector<Axes::Part>> Axes::parts(const Expr& coordinate) const
   return out;
 }
 
-// Makes a border between the digits of the axis below `weight` and those above it.
+// Puts a border between the digits of the axis below `weight` and those above it.
 bool Axes::cut_at(size_t axis, const Expr& weight) {
   const auto all = digits(axis);
   Expr below = 1;
   for (size_t i = all.size(); i-- > 0;) {
     if (below == weight) return true;
     const Expr next = below * nodes_[all[i]].extent;
-    // An extent that may be zero divides nothing, itself included.
+    // An extent that may be zero divides nothing, not even itself.
     if (weight == next || exact_quotient(weight, next)) {
       below = next;
       continue;
@@ -162,8 +163,9 @@ std::vector<size_t> Axes::digits_between(size_t axis, const Expr& low, const Exp
   return out;
 }
 
-// Digit by digit from the least significant; a longer one is cut. Two digits of one owner are never
-// one axis: a matrix times itself has the same tensor along two axes.
+// Digit by digit, from the least significant; the longer of two digits is cut. Two digits of one
+// owner are never joined: in a matrix times itself, one tensor has the same extent along two
+// different axes.
 void Axes::join(std::vector<size_t> a, std::vector<size_t> b) {
   while (!a.empty() && !b.empty()) {
     const size_t x = root(a.back()), y = root(b.back());

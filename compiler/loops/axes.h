@@ -19,11 +19,12 @@ class Axes {
  public:
   /// A new axis of `owner`: of one root, or one tensor in memory. Returns its number.
   size_t add(const Expr& extent, size_t owner);
-  /// The index along the axis, as coordinates are written.
+  /// The index along the axis, in the form that coordinates use.
   Expr symbol(size_t axis) const;
 
-  /// `axis` is read at `coordinate`, an expression over symbols. What the equation says of whole
-  /// digits is taken; what it says otherwise (strides, distances, indices read at run time) is not.
+  /// `axis` is read at `coordinate`, an expression over symbols. The equation joins axes as far as
+  /// it speaks of whole digits. Other parts (strides, distances, indices read at run time) join
+  /// nothing.
   void equate(size_t axis, const Expr& coordinate);
 
   /// The digits of an axis, most significant first. Digits with one number are one axis.
@@ -33,9 +34,9 @@ class Axes {
  private:
   struct Node {
     Expr extent;
-    size_t joined;  // another node, or itself
+    size_t joined;  // another owner, or itself
     std::set<size_t> owners = {};
-    size_t outer = 0, inner = 0;  // the digits that it was cut into; both 0: none
+    size_t outer = 0, inner = 0;  // the digits into which it was cut; both 0: none
     bool cut() const { return outer != inner; }
   };
   // `coefficient` times the digit of an axis from `low` on, of `extent` values.

@@ -57,7 +57,7 @@ struct BodySink {
                  .op = op,
                  .arguments = {arguments.begin(), arguments.end()}});
   }
-  // Arithmetic on indices is an index, where no integer wraps around.
+  // Arithmetic on indices stays an index if no integer can wrap around.
   std::optional<Expr> as_index(ElementwiseOp op, std::span<const Value> arguments, DType result) {
     if (!is_integer(result)) return std::nullopt;
     std::vector<Expr> at;
@@ -94,7 +94,7 @@ struct BodySink {
     };
     if (is_half(result)) value = in_f32(ElementwiseOp::convert, {value});
     const Value log2_e = constant(DType::F32, constant_bits(DType::F32, 1.4426950408889634));
-    // A difference from what was reduced takes one operation an element.
+    // A difference from a reduced value costs one operation for each element.
     const LoopStep difference = (*steps)[value];
     const bool from_total = difference.kind == LoopStep::Kind::Apply &&
                             difference.op == ElementwiseOp::sub &&
@@ -110,7 +110,7 @@ struct BodySink {
     if (!is_half(result)) return value;
     return push({.dtype = result, .op = ElementwiseOp::convert, .arguments = {value}});
   }
-  // What is out of range is clamped.
+  // An index out of range is clamped.
   Expr as_index(Value value, const Expr& extent) {
     const Value bounds[] = {index(extent - 1, DType::I64), constant(DType::I64, 0)};
     const Value most[] = {value, bounds[0]};
@@ -128,19 +128,19 @@ struct BodySink {
   const Graph* graph = nullptr;
   const std::vector<NodeId>* stored = nullptr;
   const std::vector<bool>* relaxed = nullptr;
-  NodeId origin = {};                                              // whose form is walked
+  NodeId origin = {};                                              // the node whose form is walked
   std::vector<std::pair<NodeId, std::vector<Expr>>> visited = {};  // of `stored`
 };
 
-/// A value that has loops of its own: a reduction, or what is stored.
+/// A node that has loops of its own: a reduction, or a node that is stored.
 struct Root {
   NodeId node;
   LoopTask task;
   std::vector<size_t> domain, reduction;  // of Axes; kNone for extents of 1 and for places
   std::vector<size_t> loops;              // axes of the tree that its loops run over
-  std::set<size_t> reduced;               // those of them that it combines
-  std::optional<size_t> running;          // or that a scan goes along
-  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;  // results that it computes as well
+  std::set<size_t> reduced;               // those of them that it reduces
+  std::optional<size_t> running;          // those of them that a scan runs along
+  std::vector<std::pair<NodeId, std::vector<Expr>>> visited;  // results that it stores as well
 };
 constexpr size_t kNone = SIZE_MAX;
 
@@ -182,7 +182,7 @@ class TreeBuilder {
   }
 
  private:
-  // `form` is that of a reduction; without one the node's value is stored.
+  // `form` is that of a reduction. Without a form, the node's value is stored.
   void add_root(NodeId node, const LoopForm* form) {
     const size_t number = roots_.size();
     Root root;
@@ -214,7 +214,7 @@ class TreeBuilder {
     Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
     if (form && form->placement) {
-      // First what the sums begin with: it is asked for before their terms are there.
+      // What the sums begin with comes first, because it is read before there are terms.
       const uint32_t start = inliner.start(node, at);
       const uint32_t place = inliner.place(node, symbols(root.reduction));
       body.results = {inliner.reduction_body(node, at, symbols(root.reduction)), place, start};
@@ -232,7 +232,7 @@ class TreeBuilder {
     roots_.push_back(std::move(root));
   }
 
-  // A dot has its factors as they are, in the dtype that they have before they are multiplied.
+  // A dot takes its factors in the dtype that they have before they are multiplied.
   static void take_factors(LoopBody& body) {
     const LoopStep& product = body.steps[body.results[0]];
     BRAZE_CHECK(product.op == ElementwiseOp::mul, "the body of a dot must end in a product");
@@ -255,7 +255,7 @@ class TreeBuilder {
     return out;
   }
 
-  // What a root reads says which axes are one.
+  // The reads of a root say which axes are one.
   void add_equations(size_t r) {
     for (const LoopStep& s : roots_[r].task.body.steps) {
       const NodeId node{s.source};
@@ -271,8 +271,8 @@ class TreeBuilder {
       }
     }
   }
-  // So that one loop may store several results: what is made of another result runs over its axes,
-  // and so do results of equal extents.
+  // One loop may store several results. A result that is made from another one therefore runs over
+  // its axes, and results of equal extents share axes.
   void join_stores() {
     std::vector<size_t> stores;
     for (size_t r = 0; r < roots_.size(); ++r)
@@ -297,13 +297,15 @@ class TreeBuilder {
       }
     }
   }
-  // A scan goes along one axis: where there is one, no access to memory cuts axes into digits.
+  // A scan runs along one axis. In a kernel with scans, accesses to memory therefore do not cut
+  // axes into digits.
   bool may_cut() const {
     return std::none_of(roots_.begin(), roots_.end(),
                         [](const Root& root) { return root.task.kind == LoopTask::Kind::Scan; });
   }
-  // All that is stored beside a scan is walked with it, as the space of the Fusion says: where a
-  // root computes again what another stores, they are at one place, wherever they read memory.
+  // Everything that is stored beside a scan is walked with it, as the space of the Fusion says. If
+  // a root computes again what another root stores, both are at one place, wherever they read
+  // memory.
   void join_running() {
     for (const Root& root : roots_) {
       for (const LoopStep& s : root.task.body.steps)
@@ -331,8 +333,8 @@ class TreeBuilder {
       }
   }
 
-  // Axes of the tree are the digits that loops run over, in the order of the results, then of
-  // what is summed.
+  // Axes of the tree are the digits that loops run over: those of the results in order, then those
+  // that are summed.
   void number_axes() {
     std::set<std::string> taken;
     for (const Expr& symbol : graph_.symbols()) taken.insert(symbol.symbol_name());
@@ -355,7 +357,7 @@ class TreeBuilder {
     for (Root& root : roots_) rename(root, index);
   }
 
-  // The index along an axis, put together from its digits.
+  // The index along the axis, composed of its digits.
   Expr whole(size_t axis) const {
     Expr out;
     for (const size_t digit : axes_.digits(axis))
@@ -379,7 +381,7 @@ class TreeBuilder {
     for (size_t i = 0; i < root.domain.size(); ++i) {
       if (root.domain[i] == kNone) continue;
       for (const size_t digit : axes_.digits(root.domain[i])) {
-        // No loop runs over the places of a placed reduction: its terms name them.
+        // No loop runs over the places of a placed reduction, because its terms name their places.
         const bool placed = task.kind == LoopTask::Kind::Place && form->placement->axis == i;
         (placed ? task.along : root.loops).push_back(axis_of_.at(digit));
       }
@@ -433,7 +435,7 @@ class TreeBuilder {
     }
   }
 
-  // The sizes that the kernel speaks of, in the order of the graph.
+  // The sizes that the kernel uses, in the order of the graph.
   void name_sizes() {
     std::set<std::string> used;
     const auto note = [&](const Expr& e) {
@@ -454,7 +456,7 @@ class TreeBuilder {
       if (used.contains(symbol.symbol_name())) tree_.symbols.push_back(symbol);
   }
 
-  // From nodes to tensors and values, which are read at a coordinate for each of their digits.
+  // Replaces nodes by tensors and values, which are read at a coordinate for each of their digits.
   void resolve(Root& root) {
     LoopTask& task = root.task;
     task.target = task.makes_value() ? value_of_.at(root.node) : written_.at(root.node);
@@ -570,15 +572,15 @@ class TreeBuilder {
       return roots_[r].reduced.contains(axis) || roots_[r].running == axis;
     });
   }
-  // Whether scans of the run go along the axis this way.
+  // Whether scans of the run go along the axis in this direction.
   bool goes(const std::vector<size_t>& run, size_t axis, bool reverse) const {
     return std::any_of(run.begin(), run.end(), [&](size_t r) {
       return roots_[r].running == axis && roots_[r].task.reverse == reverse;
     });
   }
 
-  // The axis of the next loop around all roots of a run: one without state before others, then the
-  // outermost of the last root.
+  // The axis of the next loop around all roots of a run. An axis without state comes before others,
+  // and then the outermost axis of the last root.
   std::optional<size_t> shared_axis(const std::vector<size_t>& run,
                                     const std::vector<std::vector<size_t>>& left) const {
     std::optional<size_t> with_state;
@@ -614,7 +616,7 @@ class TreeBuilder {
       loop.parallel = !carries(run, *axis);
       loop.levels = {{*axis}};
       loop.down = goes(run, *axis, true);
-      // A task leaves its root when it is placed, and its body is asked for until then.
+      // A task leaves its root when it is placed. Until then, others ask for its body.
       loop.body = nest(run, inner);
       out.emplace_back(std::move(loop));
     }
@@ -631,7 +633,7 @@ class TreeBuilder {
   Axes axes_;
   LoopTree tree_;
   std::vector<Root> roots_;
-  std::map<NodeId, size_t> root_of_;              // that computes a reduction
+  std::map<NodeId, size_t> root_of_;              // the root that computes a reduction
   std::map<NodeId, size_t> value_of_;             // of the tree
   std::map<NodeId, size_t> read_, written_;       // tensors of the tree
   std::map<NodeId, std::vector<size_t>> memory_;  // axes of tensors

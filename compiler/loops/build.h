@@ -8,9 +8,10 @@
 
 namespace braze {
 
-/// The tree of the kernel that `fusion` describes: each loop as far out as values allow, and
-/// nothing decided. `aliases`: inputs whose memory an output takes over, and that output.
-/// `relaxed`: nodes that may be of another form, where there is a faster one for cascades of dots.
+/// The tree of the kernel that `fusion` describes, with each loop as far out as the values allow,
+/// and without any choice of a schedule. `aliases` are inputs whose memory an output takes over,
+/// with that output. `relaxed` are nodes that may take another form if that is faster for cascades
+/// of dots.
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
                      const std::map<NodeId, NodeId>& aliases = {},
                      const std::vector<bool>* relaxed = nullptr);

@@ -12,7 +12,7 @@ namespace braze {
 
 namespace {
 
-// The turns of an axis' loops, the outermost first.
+// The turns of the loops over an axis, the outermost first.
 std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine) {
   std::vector<int64_t> out;
   const std::function<void(const LoopRegion&)> walk = [&](const LoopRegion& region) {
@@ -33,7 +33,7 @@ std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine
 
 namespace {
 
-// Of a tree with reductions: each task by itself, at all its indices.
+// For a tree with reductions: each task by itself, at all its indices.
 TreeWork work_of_tasks(const LoopTree& tree) {
   TreeWork out;
   const auto indices = [&](const LoopTask& wanted) {
@@ -93,7 +93,8 @@ TreeWork work_of(const LoopTree& tree, const Target& target) {
       along = std::max(share / target.vector_lanes(4), 1.0);
     }
   }
-  // What is the same along vectors is computed once; threads of a GPU compute it each for itself.
+  // A value that does not vary along the vectors is computed once. Each thread of a GPU computes it
+  // for itself.
   const Operations each = operations(tree, lane);
   out.operations = elements * (each.varying + each.uniform / along);
   return out;

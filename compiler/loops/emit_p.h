@@ -27,10 +27,12 @@ class TreeEmitter {
  private:
   static constexpr size_t kNone = SIZE_MAX;  // a dimension of extent 1
 
-  /// Whose statements are made: a program without roles has one walk for all of them.
+  /// The part of a program for which statements are made. A program without roles has one walk for
+  /// everything.
   enum class Part : uint8_t { All, Stages, Rest };
 
-  /// Of an axis: where the present turn begins, and how much it takes; 0: no loop runs over it.
+  /// Where the present turn of an axis begins, and how many indices it takes; 0: no loop runs over
+  /// the axis.
   struct AxisNow {
     Expr begin;
     int64_t turn = 0;
@@ -38,7 +40,7 @@ class TreeEmitter {
   };
   using AxesNow = std::vector<AxisNow>;
 
-  /// What a step of a body is at the place at hand. Tasks of one region have equal ones in common.
+  /// The value of a step of a body at the present place. Tasks of one region share equal values.
   struct Question {
     LoopStep step;  // over symbols of the program
     std::vector<ValueOperand> operands;
@@ -63,30 +65,30 @@ class TreeEmitter {
   struct TaskTile {
     std::vector<size_t> dims;
     std::vector<int64_t> extents;
-    std::vector<Digit> digits;                    // that they are of their axes
+    std::vector<Digit> digits;                    // of their axes that the tile has
     std::unordered_map<std::string, Expr> index;  // of every axis, by name
     std::optional<Layout> layout = {};            // of tiles with all dimensions
   };
-  /// What a loop that is being walked counts.
+  /// A counter of the turns of a loop that is being walked.
   struct Counter {
     Expr index, count;
   };
-  /// Stages of one region, which go through one channel.
+  /// Stages of one region that share one channel.
   struct Pipe {
     ChannelId channel;
     const LoopRegion* region;
     std::vector<const LoopTask*> stages;
     bool once = false;          // copied before the walk over tiles
-    std::optional<Expr> held;   // the item
-    size_t depth = 0;           // loops that are counted around the get
+    std::optional<Expr> held;   // the number of the item
+    size_t depth = 0;           // counters of loops around the get
     std::set<int64_t> readers;  // dots in flight that read it
   };
 
   [[noreturn]] void refuse(const SourceLocation& where, const std::string& message) const;
   const std::string& name_of(size_t axis) const { return tree_.axes[axis].name; }
 
-  /// Of the symbols that count an axis' turns. No name that the lowering makes is like it: it takes
-  /// over those of a program as they are.
+  /// The names of symbols that count the turns of an axis. The lowering makes no such names, and it
+  /// keeps the names of a program.
   std::string turn_name(size_t axis) const { return name_of(axis) + "_turn"; }
 
   // --- The walk (emit.cpp)
@@ -99,12 +101,12 @@ class TreeEmitter {
   void loop(const Loop& loop);
   void group(const Loop& loop);
   void stream(const Loop& loop);
-  /// A stream as it is walked. Where no channel counts its turns, the loop's index is that of the
-  /// axis, from `low` to `high`.
+  /// A stream that is being walked. If no channel counts its turns, the index of the loop is that
+  /// of the axis, from `low` to `high`.
   struct Stream {
     const Loop& loop;
     Expr low, high, turns;
-    bool nonempty;  // it surely has a turn
+    bool nonempty;  // whether it surely has a turn
     bool by_axis;
     std::vector<const LoopTask*> carried;
     Expr first() const { return by_axis ? low : Expr(0); }
@@ -126,7 +128,7 @@ class TreeEmitter {
   Expr turns_of(const Loop& loop, size_t level);
   std::pair<Expr, Expr> bounds_of(const Loop& loop) const;
   int64_t extent_of(size_t axis, const AxesNow& axes) const;
-  /// Runs `body` with a turn of a level; its axis begins at `begin`.
+  /// Runs `body` with a turn of a level, whose axis begins at `begin`.
   void in_turn(const LoopLevel& level, const Expr& begin, bool shared,
                const std::function<void()>& body);
   Expr item() const;
@@ -153,7 +155,7 @@ class TreeEmitter {
   ValueOperand widened(const ValueOperand& operand, DType dtype);
   ValueOperand converted(const ValueOperand& operand, DType from, DType to);
   ValueOperand read(const LoopStep& s, const TaskTile& tile);
-  /// Whether a running value has seen nothing yet; null: it always has.
+  /// Whether a running value has seen no element yet; null: it always has.
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
@@ -171,12 +173,12 @@ class TreeEmitter {
   Guard clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
                 const Shape& shape) const;
   Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile);
-  /// Where a tile may reach behind the ends of axes.
+  /// Where a tile may reach beyond the ends of axes.
   Condition before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const;
-  /// With `nothing` in place of what lies behind the ends of the axes.
+  /// The value with `nothing` in place of elements beyond the ends of the axes.
   ValueId without_tail(ValueId value, const std::vector<size_t>& axes, const TaskTile& tile,
                        uint64_t nothing);
-  /// The dtype that a state is computed in: 16-bit floats are storage only.
+  /// The dtype in which a state is computed. 16-bit floats are for storage only.
   static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
   void fold(const LoopTask& task);
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
@@ -226,46 +228,47 @@ class TreeEmitter {
   const Loop* grid_ = nullptr;
   std::vector<Expr> grid_turns_;  // of each level
   bool by_level_ = false;         // the grid has an axis for each; these are its symbols
-  Expr block_, tiles_;            // the grid's symbol, and its turns
+  Expr block_, tiles_;            // the grid's symbol, and its number of turns
   int64_t persistent_ = 0;
   const Loop* group_ = nullptr;
-  Expr copy_;              // of the role that a group is
-  AxesNow axes_, shared_;  // shared: without loops on group
+  Expr copy_;              // of the role whose copies are the groups
+  AxesNow axes_, shared_;  // the same for all groups: without loops on group
   std::vector<Counter> counters_;
-  std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and what is next there
-  std::vector<IndexComparison> decided_;                    // what holds in these parts of loops
-  std::map<size_t, Tile> tiles_of_;                         // by value
-  /// Of as much of an axis as scans and folds have in a tile.
+  std::vector<std::pair<const LoopRegion*, size_t>> path_;  // of regions, and the next number there
+  std::vector<IndexComparison> decided_;  // conditions that hold in the present parts of loops
+  std::map<size_t, Tile> tiles_of_;       // by value
+  /// For the part of an axis that scans and folds have in a tile.
   std::map<std::pair<size_t, int64_t>, std::vector<Digit>> digits_;
   std::set<size_t> scans_;                 // values
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
-  std::map<size_t, ValueId> states_;       // by value: what a loop around carries
+  std::map<size_t, ValueId> states_;       // by value: the state that a loop around carries
   std::map<size_t, TaskTile> state_tiles_;
-  std::map<size_t, ValueId> before_;    // and what it was before this turn
-  std::map<size_t, uint64_t> nothing_;  // what a reduction of no terms is
-  /// What a read of a running value, and of what it was before, is: in a turn, where the parts of
-  /// a state are brought to the total, and where guarded totals become what they are.
+  std::map<size_t, ValueId> before_;    // and the state before this turn
+  std::map<size_t, uint64_t> nothing_;  // the result of a reduction of no terms
+  /// What a read of a running value, and of its value before, means: its present value in a turn;
+  /// where the parts of a state are brought to the total; and where guarded totals are replaced by
+  /// true ones.
   enum class Rescaling : uint8_t { InTurn, ToTotal, Unguarded };
   Rescaling rescaling_ = Rescaling::InTurn;
   std::map<size_t, Tile> parts_;          // of totals, as threads or lanes had them
-  std::map<size_t, size_t> state_depth_;  // loops that were counted where it began
-  std::set<size_t> parted_;    // running values that lanes and threads have each their own of
-  std::set<size_t> unfolded_;  // states that keep digits of what they fold apart
-  Region front_;               // of the role: its buffers
+  std::map<size_t, size_t> state_depth_;  // counters of loops around its beginning
+  std::set<size_t> parted_;               // running values of which each lane or thread has its own
+  std::set<size_t> unfolded_;             // states that keep digits of what they fold apart
+  Region front_;                          // of the role: its buffers
   std::map<const LoopTask*, MemoryId> buffers_;
-  std::vector<ValueOperand> memo_;                              // of the body at hand
+  std::vector<ValueOperand> memo_;                              // of the present body
   std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a computed index
-  std::map<ValueId, ValueId> widened_;                          // f32 of 16-bit values
-  std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of nothing
+  std::map<ValueId, ValueId> widened_;                          // f32 values of 16-bit values
+  std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of the identity
   std::unordered_map<uint64_t, std::vector<Question>> asked_;  // in this scope, by hash
   uint64_t scope_ = 0;
   // Roles.
   std::vector<Pipe> pipes_;
   std::map<size_t, size_t> pipe_of_;  // by value
-  std::map<size_t, int64_t> flying_;  // dots by value: their numbers, from 1
+  std::map<size_t, int64_t> flying_;  // dots by value, with their numbers from 1 on
   int64_t started_ = 0;
-  std::set<size_t> from_registers_;  // dots in flight whose left factor is a tile
+  std::set<size_t> from_registers_;  // dots in flight whose left factor is a tile in registers
   /// The turn that groups take one after the other.
   struct GroupTurn {
     Expr item;

@@ -20,7 +20,7 @@ int64_t row_major(std::span<const int64_t> at, std::span<const int64_t> shape) {
   return out;
 }
 
-// What of an axis the loops around have left: all of it, or what their present turns take.
+// The part of an axis that the loops around leave: all of it, or what their present turns take.
 struct Range {
   int64_t begin = 0, end = 0;
 };
@@ -57,14 +57,14 @@ class TreeInterpreter {
  private:
   enum class Progress : uint8_t { None, Running, Done };
 
-  /// What a value has so far.
+  /// The state of a value so far.
   struct State {
     std::vector<int64_t> shape;
-    HostTensor values, before;       // in the dtype that it combines in; before this turn
+    HostTensor values, before;       // in the dtype in which it combines, before this turn
     std::vector<Progress> progress;  // of each element
-    std::vector<int64_t> first;      // of an arg-reduction: where the value is
-    HostTensor carried;              // of a scan: the total so far, at 0 of its axis
-    std::optional<uint64_t> none;    // what a reduction of no terms is
+    std::vector<int64_t> first;      // of an arg-reduction: the index of the value
+    HostTensor carried;              // of a scan: the total so far, at index 0 of its axis
+    std::optional<uint64_t> none;    // the result of a reduction of no terms
   };
 
   // --- Loops --------------------------------------------------------------------------------
@@ -79,7 +79,8 @@ class TreeInterpreter {
   }
 
   void run(const Loop& loop) {
-    // The states that begin with this loop. Partial ones are combined before what stands behind.
+    // The states that begin with this loop. Partial states are combined before the statements after
+    // it run.
     std::vector<const LoopTask*> begun;
     size_t split = 0;
     bool last_goes_on = false;
@@ -116,7 +117,8 @@ class TreeInterpreter {
     for (const LoopItem& inner : std::get<Box<Loop>>(item)->body) each_task(inner, visit);
   }
 
-  // The turns of the levels from `level` on; `only_last` of those that partial states came from.
+  // The turns of the levels from `level` on; only the last turn of levels whose partial states were
+  // combined (`only_last`).
   void turns(const Loop& loop, size_t level, size_t first, size_t last, bool only_last) {
     if (level == loop.levels.size()) return run(loop.body, first, last);
     const auto [axis, turn] = loop.levels[level];
@@ -153,12 +155,12 @@ class TreeInterpreter {
 
   // --- Bodies -------------------------------------------------------------------------------
 
-  // Steps are computed when they are asked for, once an element.
+  // Steps are computed when they are needed, once for each element.
   struct Evaluation {
     const LoopTask& task;
     const LoopBody& body;
-    bool last_rescale = false;  // from a guarded total to what it is
-    bool guarded = false;       // it was one
+    bool last_rescale = false;  // from a guarded total to the true one
+    bool guarded = false;       // whether the total was guarded
     std::vector<uint64_t> bits = std::vector<uint64_t>(body.steps.size());
     std::vector<bool> known = std::vector<bool>(body.steps.size());
   };
@@ -190,7 +192,7 @@ class TreeInterpreter {
       if (at[i] < 0 || at[i] >= shape[i]) return false;
     return true;
   }
-  // Indices that were read at run time stay within the tensor, as on devices.
+  // Indices that were read at run time stay within the tensor, as they do on devices.
   static std::vector<int64_t> clamped(std::vector<int64_t> at, std::span<const int64_t> shape) {
     for (size_t i = 0; i < at.size(); ++i)
       at[i] = std::clamp<int64_t>(at[i], 0, std::max<int64_t>(shape[i] - 1, 0));
@@ -253,7 +255,7 @@ class TreeInterpreter {
     if (progress == Progress::Running) {
       if (!at.task.rescale && at.task.kind != LoopTask::Kind::Compute)
         unfinished("not all of its terms are combined yet");
-      // While nothing was seen, bodies use 0 in place of the identity.
+      // While a running value has seen no element, bodies use 0 in place of the identity.
       if (s.before)
         bits = state.before.get_bits(element);
       else if (bits == state.none)
@@ -271,7 +273,7 @@ class TreeInterpreter {
 
   // --- Tasks --------------------------------------------------------------------------------
 
-  // All positions of the axes in their ranges, the last axis fastest.
+  // All positions of the axes in their ranges, with the last axis fastest.
   template <class Visit>
   void each(const std::vector<size_t>& axes, const std::vector<Range>& ranges, const Visit& visit,
             size_t n = 0) {
@@ -282,8 +284,8 @@ class TreeInterpreter {
       each(axes, ranges, visit, n + 1);
     index_[axis] = now;
   }
-  // Axes that the task does not run over stand at the beginning of their range: of loops of single
-  // turns that is their index.
+  // Axes that the task does not run over stand at the beginning of their range, which is the index
+  // in loops of single turns.
   void stand(const std::vector<Range>& ranges) {
     for (size_t i = 0; i < ranges.size(); ++i) index_[i] = ranges[i].begin;
   }
@@ -465,7 +467,7 @@ class TreeInterpreter {
     const int64_t element = element_of(task);
     const uint64_t before = state.values.get_bits(element);
     if (task.kind == LoopTask::Kind::Arg) {
-      int64_t number = 0;  // of the term; of equal ones the first is the result
+      int64_t number = 0;  // of the term; of equal terms the first is the result
       for (const size_t axis : task.over)
         number = number * sizes_(tree_.axes[axis].extent) + index_[axis];
       int64_t& first = state.first[static_cast<size_t>(element)];
@@ -480,7 +482,8 @@ class TreeInterpreter {
     state.values.set_bits(element, combine(before, term, 0));
   }
 
-  // Sets the indices of the axes that the place is along; false if it is none of this turn's.
+  // Sets the indices of the axes along which the place lies; false if the place is outside of this
+  // turn.
   bool go_to_place(const LoopTask& task, Evaluation& at) {
     const uint32_t step = task.body.results[1];
     int64_t extent = 1;
@@ -497,7 +500,7 @@ class TreeInterpreter {
     return true;
   }
 
-  // NaN counts as greatest and as least, and the first of equal values stays.
+  // NaN counts as the greatest and as the least value, and the first of equal values stays.
   static bool beats(bool greatest, DType dtype, uint64_t value, uint64_t best) {
     const auto is = [&](ElementwiseOp op, uint64_t a, uint64_t b) {
       return machine_function(op, dtype, DType::Bool)(a, b, 0) != 0;
@@ -512,11 +515,11 @@ class TreeInterpreter {
   std::vector<HostTensor>& tensors_;
   std::map<std::string, size_t, std::less<>> axis_of_;
   std::vector<State> states_;   // by value
-  std::vector<int64_t> index_;  // of each axis, at the element at hand
-  std::vector<int> loops_;      // around, over each axis
-  // What the loops around leave of each axis; and without loops on group.
+  std::vector<int64_t> index_;  // of each axis, for the present element
+  std::vector<int> loops_;      // loops around, over each axis
+  // The part of each axis that the loops around leave; and the same without loops on group.
   std::vector<Range> range_, shared_;
-  std::vector<size_t> combined_;  // axes that partial states were just combined over
+  std::vector<size_t> combined_;  // axes along which partial states were just combined
 };
 
 }  // namespace

@@ -16,12 +16,12 @@ namespace braze {
 namespace {
 
 constexpr size_t kMaxDepth = 64;       // of loops
-constexpr size_t kMaxBodyDepth = 200;  // of operations in each other
+constexpr size_t kMaxBodyDepth = 200;  // of operations inside each other
 constexpr size_t kMaxAxes = 64;
 constexpr int64_t kMaxTurn = int64_t{1} << 24;
 constexpr int64_t kMaxMark = 1 << 20;
 
-// A step of the body at hand, or a literal that waits for its dtype.
+// A step of the present body, or a literal that waits for its dtype.
 struct Term {
   uint32_t step = 0;
   std::optional<Scanner> literal;
@@ -415,7 +415,7 @@ class TreeParser {
     return static_cast<uint32_t>(body_->steps.size() - 1);
   }
 
-  // The literal is read again, as the text of its dtype.
+  // The literal is read again, as text of its dtype.
   uint32_t fixed(const Term& term, DType dtype) {
     if (!term.literal) return term.step;
     Scanner scanner = *term.literal;
@@ -617,9 +617,9 @@ class TreeParser {
   LoopTree tree_;
   std::map<std::string, Expr, std::less<>> symbols_;  // sizes and axes
   std::map<std::string, size_t, std::less<>> axes_, tensors_, values_;
-  std::map<std::string, uint32_t, std::less<>> lets_;  // steps of the body at hand
+  std::map<std::string, uint32_t, std::less<>> lets_;  // steps of the present body
   LoopBody* body_ = nullptr;
-  std::vector<size_t> depths_;  // of its steps
+  std::vector<size_t> depths_;  // of the body's steps
   size_t depth_ = 0, body_depth_ = 0;
   bool in_bounds_ = false;
 };

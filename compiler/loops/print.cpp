@@ -41,7 +41,7 @@ class TreePrinter {
     return out_ + "}\n";
   }
 
-  // With its `let`s.
+  // The index expression with its `let`s.
   std::string task(const LoopTask& t) {
     print(t);
     out_.pop_back();
@@ -125,7 +125,7 @@ class TreePrinter {
 
   // --- Bodies -------------------------------------------------------------------------------
 
-  // Steps of a coordinate by the names that they have in the text.
+  // The steps of a coordinate, by the names that they have in the text.
   Expr renamed(const Expr& e) const { return e.substitute(lets_); }
   std::string coordinates(const std::vector<Expr>& at) const {
     std::vector<Expr> out;
@@ -156,7 +156,7 @@ class TreePrinter {
     return own ? out : out + coordinates(s.at);
   }
 
-  // What stands for a step where it is used, between operators that bind as tightly as `around`.
+  // The text of a step where it is used, between operators that bind as tightly as `around`.
   std::string step(const LoopBody& body, uint32_t number, int around) {
     if (number < named_.size() && !named_[number].empty()) return named_[number];
     const LoopStep& s = body.steps[number];
@@ -214,7 +214,7 @@ class TreePrinter {
     return fmt::format("{}({})", word, list);
   }
 
-  // Steps that take operations and are used more than once, and those that coordinates use, have a
+  // Steps that are operations and are used more than once, and steps that coordinates use, have a
   // line of their own before the task.
   void print_lets(const LoopTask& task) {
     const LoopBody& body = task.body;
@@ -320,7 +320,7 @@ class TreePrinter {
   }
 
   const LoopTree& tree_;
-  std::vector<std::string> named_;              // steps of the task at hand that have a line
+  std::vector<std::string> named_;  // steps of the present task that have a line of their own
   std::unordered_map<std::string, Expr> lets_;  // their symbols in coordinates, by step
   std::string out_;
   int depth_ = 0;

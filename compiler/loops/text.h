@@ -14,8 +14,8 @@ std::string to_text(const LoopTree& tree);
 std::string to_text(const LoopTree& tree, const LoopTask& task);
 std::string to_text(const LoopTree& tree, const Loop& loop);
 
-/// Reads a file with one tree. Names and syntax are checked here, all else by `verify`. The text is
-/// untrusted: sizes and depth are bounded, every error names line and column.
+/// Reads a file with one tree. Names and syntax are checked here, everything else by `verify`. The
+/// text is untrusted: sizes and depth are limited, and every error names line and column.
 LoopTree parse_loops(std::string_view text, std::string_view file_name);
 
 }  // namespace braze

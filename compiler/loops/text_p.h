@@ -7,7 +7,7 @@
 
 namespace braze {
 
-// By the numbers of the enumerations.
+// Indexed by the numbers of the enumerations.
 inline constexpr std::string_view kModeNames[] = {"in", "out", "inout"};
 inline constexpr std::string_view kStorageNames[] = {"registers", "chip", "workspace"};
 inline constexpr std::string_view kCombineNames[] = {"", "rank", "ticket", "phase"};
@@ -33,10 +33,10 @@ inline constexpr InfixRow kInfixRows[] = {
     {ElementwiseOp::mul, "*", kFactorBinds},     {ElementwiseOp::div, "/", kFactorBinds}};
 const InfixRow* infix_row(ElementwiseOp op);
 
-/// Operands from this one on have one dtype.
+/// The operands from this one on have one dtype.
 constexpr size_t first_of_one_dtype(ElementwiseOp op) { return op == ElementwiseOp::select; }
 
-/// Of a value whose text says none.
+/// For a value whose text states none.
 DType default_dtype(const LoopTask& task);
 
 }  // namespace braze

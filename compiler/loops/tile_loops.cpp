@@ -8,7 +8,8 @@ namespace braze {
 namespace {
 
 LoopTree first_tree(const TilingRequest& request) {
-  const bool special = request.target.kind == TargetKind::Gpu;  // a unit of its own for 2^x
+  const bool special =
+      request.target.kind == TargetKind::Gpu;  // machines with a unit of its own for 2^x
   return build_loops(request.forms, request.fusion, request.name, request.aliases,
                      special ? request.relaxed : nullptr);
 }

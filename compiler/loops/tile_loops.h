@@ -1,4 +1,5 @@
-// tile_loops.h — Fusion + Target -> tile program, by a loop tree: build, rules, steps, emission.
+// tile_loops.h — makes a tile program from a Fusion and a Target by a loop tree: build, rules,
+// steps, emission.
 #pragma once
 
 #include <variant>
@@ -8,13 +9,13 @@
 
 namespace braze {
 
-/// What became of a Fusion, or why this way does not serve it yet.
+/// The result for a Fusion, or why no loop tree can serve it yet.
 struct TreeTiling {
   LoopTree tree;  ///< after the steps
   TiledKernel tiled;
 };
 std::variant<TreeTiling, Refusal> tile_loops(const TilingRequest& request);
-/// By steps that somebody gave. What is wrong with them is an error.
+/// Uses steps that the user gave. A fault in them is an error.
 TreeTiling tile_loops(const TilingRequest& request, const LoopTreeSteps& steps);
 
 }  // namespace braze

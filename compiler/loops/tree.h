@@ -1,13 +1,17 @@
 // tree.h — the loop tree: one kernel as loops over axes, with tasks in them.
 //
-// docs/design/0003-loop-tree.md defines it. A tree says what is computed where, and in marks what
-// emission does with it. It stands on its own: tensors and values are declared in it, bodies name
-// them by number. Text is exact both ways (text.h), `verify` finds all that is wrong, `interpret`
-// runs it, `build` makes the first one of a kernel, and steps are functions from tree to tree.
+// docs/design/0003-loop-tree.md defines it. A tree says what is computed where, and its marks say
+// what emission makes of it. It is complete in itself: it declares its tensors and values, and
+// bodies name them by number. Its text is exact both ways (text.h), `verify` finds everything that
+// is
+// wrong, `interpret` runs it, `build` makes the first tree of a kernel, and steps are functions
+// from
+// tree to tree.
 //
 // An axis in an index expression is always the whole index along it, whatever loops stand around.
-// The tile of a task has, of each axis, what the innermost loop over it takes in a turn; an axis
-// without a loop around is there whole.
+// Along each axis, the tile of a task has what a turn of the innermost loop over that axis takes.
+// An
+// axis without a loop around is there as a whole.
 #pragma once
 
 #include <functional>
@@ -25,7 +29,7 @@
 
 namespace braze {
 
-/// A range of integers that values are indexed by. Its index is the symbol of its name.
+/// A range of integers that index values. Its index is the symbol with its name.
 struct LoopAxis {
   std::string name;
   Expr extent;
@@ -40,7 +44,7 @@ struct LoopTensor {
   TensorType type;
   std::vector<Expr> strides = {};  ///< in elements; empty: row-major
   int64_t align = 0;               ///< bytes; 0: the dtype's size
-  NodeId node = {};                ///< that it holds, where the tree was made of a graph
+  NodeId node = {};                ///< the node that it holds, if the tree was made from a graph
   SourceLocation location = {};
 };
 
@@ -49,8 +53,8 @@ enum class Storage : uint8_t { Registers, Chip, Workspace };
 /// What a task computes, at each index of its axes.
 struct LoopValue {
   std::string name;  ///< without %
-  /// A reduction combines in the dtype of its body (of a dot: f32 for 16-bit factors), and is
-  /// rounded to this one where it is read.
+  /// A reduction combines in the dtype of its body (a dot with 16-bit factors: f32), and is rounded
+  /// to this dtype where it is read.
   DType dtype = DType::F32;
   std::vector<size_t> axes;
   Storage storage = Storage::Registers;
@@ -61,7 +65,7 @@ struct LoopValue {
 /// One step of a body; steps are numbered in order.
 struct LoopStep {
   enum class Kind : uint8_t {
-    Load,      ///< of a tensor at `at`; where `conditions` fail: `otherwise`, or unspecified
+    Load,      ///< of a tensor at `at`; if `conditions` fail: `otherwise`, or unspecified
     Read,      ///< of a value, at `at` along its axes
     Index,     ///< `at[0]` as an integer of `dtype`
     Constant,  ///< `bits` of `dtype`
@@ -71,10 +75,10 @@ struct LoopStep {
   Kind kind = Kind::Apply;
   DType dtype = DType::F32;
   size_t source = 0;          ///< Load: the tensor; Read: the value
-  bool before = false;        ///< Read: as it was before this turn of its loop
-  std::vector<Expr> at = {};  ///< over axes, sizes, and "e<k>": the integer of step k
+  bool before = false;        ///< Read: its value before this turn of its loop
+  std::vector<Expr> at = {};  ///< over axes, sizes, and "e<k>", the integer of step k
   std::vector<RangeCondition> conditions = {};
-  /// Load. Without conditions: what lies outside of the tensor.
+  /// Load without conditions: the value of elements outside of the tensor.
   std::optional<uint64_t> otherwise = {};
   uint64_t bits = 0;
   ElementwiseOp op{};
@@ -82,68 +86,69 @@ struct LoopStep {
   friend bool operator==(const LoopStep&, const LoopStep&) = default;
 };
 
-/// An expression over the rows of the op table, or several with steps in common.
+/// An expression over the rows of the op table, or several expressions that share steps.
 struct LoopBody {
   std::vector<LoopStep> steps;
   std::vector<uint32_t> results;  ///< steps
 };
 
-/// How partial states of parallel turns are combined, always in the order of the turns.
+/// How partial states of parallel turns are combined; always in the order of the turns.
 enum class Combine : uint8_t { None, Rank, Ticket, Phase };
 enum class Unit : uint8_t { None, Fma, Mma, Wgmma };
 
-/// One computation, at one index of each of its axes.
+/// One computation, for one index of each of its axes.
 struct LoopTask {
   enum class Kind : uint8_t {
     Compute,  ///< the body
     Fold,     ///< the body, combined by a monoid over `over`
     Arg,      ///< the index along `over` at which the body is greatest or least
-    Scan,     ///< the body, combined with all before it along `over`
+    Scan,     ///< the body, combined with all elements before it along `over`
     Dot,      ///< the sum over `over` of the product of the two results of the body
-    Place,    ///< terms (result 0) combined with what result 2 is at the place that result 1 names
+    Place,    ///< terms (result 0), combined with result 2, at the place that result 1 names
     Stage,    ///< a copy of the body, which is a load
-    Store,    ///< the body, to a tensor
+    Store,    ///< stores the body to a tensor
   };
   Kind kind = Kind::Store;
   size_t target = 0;     ///< the value made; Store: the tensor
-  std::vector<Expr> at;  ///< Store: of the tensor, over axes and the steps of the body
+  std::vector<Expr> at;  ///< Store: coordinates in the tensor, over axes and the steps of the body
   std::vector<size_t> over;
   LoopBody body;
   Monoid monoid{};                          ///< Fold, Scan, Place
   bool replaces = false;                    ///< Place: no monoid; a term replaces what is there
   bool arg_max = false;                     ///< Arg
   bool reverse = false, exclusive = false;  ///< Scan
-  std::vector<size_t> along;                ///< Place: the axes whose digits a place is
+  std::vector<size_t> along;                ///< Place: the axes whose digits form a place
   // Marks.
-  std::optional<LoopBody> rescale;  ///< what the state is multiplied by before each turn
+  std::optional<LoopBody>
+      rescale;  ///< the factor by which the state is multiplied before each turn
   Combine combine = Combine::None;
   Unit unit = Unit::None;
-  bool swap = false;  ///< the right factor's own axis is rows of the unit
+  bool swap = false;  ///< the right factor's own axis is the rows of the unit
   bool tf32 = false;
-  int64_t ahead = 0;  ///< turns that it runs early
+  int64_t ahead = 0;  ///< number of turns that it runs early
   // Marks of a store.
-  std::optional<Layout> layout = {};  ///< of what is stored
+  std::optional<Layout> layout = {};  ///< of the stored tensor
   CacheHint cache = CacheHint::None;
   SourceLocation location = {};
 
   bool makes_value() const { return kind != Kind::Store; }
-  /// Whether turns of loops over `over` change one state.
+  /// Whether the turns of loops over `over` change one state.
   bool has_state() const {
     return kind == Kind::Fold || kind == Kind::Arg || kind == Kind::Dot || kind == Kind::Place ||
            kind == Kind::Scan;
   }
 };
 
-/// An axis, and how much of it a turn takes.
+/// An axis, and how many of its indices a turn takes.
 struct LoopLevel {
   size_t axis = 0;
   int64_t turn = 1;
 };
 
-/// Who takes the turns of a parallel loop.
+/// The part of the machine that takes the turns of a parallel loop.
 enum class Machine : uint8_t { None, Grid, Rank, Group, Member };
 
-/// How the turns of a grid's loops are numbered: section 5 of the page.
+/// How the turns of a grid's loops are numbered: section 5 of 0003.
 struct Deal {
   enum class Order : uint8_t { Rows, Columns, Band, Grouped, Longest, Persistent };
   Order order = Order::Rows;
@@ -156,24 +161,27 @@ using LoopItem = std::variant<LoopTask, Box<Loop>>;
 using LoopRegion = std::vector<LoopItem>;
 
 struct Loop {
-  bool parallel = false;          ///< no turn needs another; else they carry the state of tasks
+  bool parallel =
+      false;  ///< whether no turn needs another; else the turns carry the state of tasks
   std::vector<LoopLevel> levels;  ///< the outermost first
   Machine on = Machine::None;
-  /// Of a loop over one level: where its axis begins and ends. In them an axis is the beginning of
-  /// its present turn and "<axis>.end" its end; loops on group do not count.
+  /// For a loop over one level: where its axis begins and ends. In these bounds, an axis stands for
+  /// the beginning of its present turn and "<axis>.end" for its end; loops on group do not count.
   std::optional<std::pair<Expr, Expr>> bounds = {};
-  bool down = false;  ///< from the last turn to the first
+  bool down = false;  ///< whether it runs from the last turn to the first
   // Marks.
-  int64_t ring = 0;    ///< slots for the stages inside
-  int64_t unroll = 0;  ///< turns that are written out
+  int64_t ring = 0;    ///< number of slots for the stages inside
+  int64_t unroll = 0;  ///< number of turns that are unrolled
   bool turns = false;  ///< groups start their dots one after the other
   std::vector<Deal> deal = {};
-  std::vector<IndexComparison> parts = {};  ///< emission cuts the loop where they are decided
+  std::vector<IndexComparison> parts =
+      {};  ///< conditions; emission cuts the loop where they become decided
   LoopRegion body = {};
   SourceLocation location = {};
 };
 
-/// Stages are the work of one role, all else that of another: a thread's registers in each.
+/// Stages are the work of one role, and everything else that of another. Each number is the
+/// registers of a thread.
 struct LoopRoles {
   int64_t stages = 0, rest = 0;
 };
@@ -184,14 +192,14 @@ struct LoopTree {
   std::vector<LoopTensor> tensors;
   std::vector<LoopAxis> axes;
   std::vector<LoopValue> values;
-  std::string target;  ///< empty: none in particular
+  std::string target;  ///< empty: no target in particular
   std::optional<LoopRoles> roles = {};
   std::vector<LoopRegion> phases;
 };
 
-/// The dtype that a task combines in, or computes.
+/// The dtype in which a task combines or computes.
 DType body_dtype(const LoopTask& task);
-/// The number of the step that the symbol "e<k>" of a coordinate stands for. No size has such a
+/// The number of the step for which the symbol "e<k>" of a coordinate stands. No size has such a
 /// name.
 std::optional<uint32_t> loaded_step(std::string_view symbol);
 /// The symbol of step k in coordinates.
@@ -199,12 +207,12 @@ Expr loaded_symbol(uint32_t step, int64_t limit = int64_t{1} << 47);
 /// "<axis>.end" in the bounds of a loop.
 Expr end_symbol(const LoopAxis& axis);
 
-/// What a step compares, if that is two indices or an index and a constant.
+/// What a step compares, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
 
 /// Equal steps have equal hashes.
 uint64_t hash_of(const LoopStep& step);
-/// By step: whether results or coordinates need it.
+/// For each step, whether results or coordinates need it.
 std::vector<bool> needed_steps(const LoopBody& body);
 /// Removes steps that neither results nor coordinates need.
 void remove_dead_steps(LoopBody& body);

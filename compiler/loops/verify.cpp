@@ -1,17 +1,17 @@
 // verify.cpp — the rules of loop trees.
 //
-//   L1  names are unique, numbers are those of what there is; a value is made by one task, before
-//       it is read
-//   L2  operands of rows have one dtype, that the row takes; results fit what they go to
+//   L1  names are unique, and numbers refer to what exists; one task makes a value, before it is
+//   read
+//   L2  the operands of a row have one dtype, which the row takes; results fit their destination
 //   L3  an access has a coordinate for each axis, over axes, sizes and integer steps before it
 //   L4  a task's body is at one index of the task's own axes, and of loops of single turns around
-//   L5  a turn is what divides the turn of the loop around it over the same axis
-//   L6  tiles have constant extents: an axis of a task that no loop around runs over is constant
+//   L5  the turn of a loop divides the turn of the loop around it over the same axis
+//   L6  tiles have constant extents: an axis of a task without a loop around it is constant
 //   L7  rank stands directly in grid, group in rank or grid; only parallel loops have a machine
-//   L8  what a parallel loop's axis is summed over has `combine`, on grid or on rank
+//   L8  a sum over the axis of a parallel loop has `combine`, and the loop is on grid or on rank
 //   L9  a loop's bounds are over axes of the loops around it
-//   L10 marks stand where they mean something
-//   L11 a running value is read by what is rescaled alone
+//   L10 marks stand where they have a meaning
+//   L11 only values that are rescaled read a running value
 #include "compiler/loops/verify.h"
 
 #include <algorithm>
@@ -101,7 +101,7 @@ class TreeChecker {
                        [&](const std::string& name) { return sizes_.contains(name); });
   }
 
-  // So that what comes then can follow them.
+  // So that the checks that follow can rely on them.
   void check_numbers(const LoopRegion& region) {
     for (const LoopItem& item : region) {
       if (const auto* loop = std::get_if<Box<Loop>>(&item)) {
@@ -271,7 +271,7 @@ class TreeChecker {
     return std::any_of(loop.levels.begin(), loop.levels.end(),
                        [&](const LoopLevel& level) { return level.axis == axis; });
   }
-  // The innermost level of an axis in the loops around; null if none runs over it.
+  // The innermost level of an axis in the loops around; null if no loop runs over it.
   const LoopLevel* level_of(size_t axis, bool groups = true) const {
     for (size_t i = around_.size(); i-- > 0;)
       for (const LoopLevel& level : around_[i]->levels)
@@ -431,7 +431,7 @@ class TreeChecker {
              "the ratio does not have the dtype in which the state is combined");
   }
 
-  // The axes that the body of a task may vary along, inside of its tile.
+  // The axes along which the body of a task may vary, inside of its tile.
   void check_tile(const LoopTask& task) {
     std::set<size_t> own(task.over.begin(), task.over.end());
     std::set<std::string> used;
@@ -470,7 +470,7 @@ class TreeChecker {
     }
   }
 
-  // The loops around by which partial states are combined.
+  // The loops around over which partial states are combined.
   void check_state(const LoopTask& task) {
     if (!task.has_state()) return;
     bool combined = false;
@@ -527,7 +527,7 @@ class TreeChecker {
     std::string context;
   };
 
-  // Whether a task stands in the loops that combine the state of another.
+  // Whether a task stands in the loops that combine the state of another task.
   bool inside_of(const ReadOfValue& read) const {
     const LoopTask* maker = made_[read.value];
     if (!maker || !maker->has_state() || maker->combine != Combine::None) return false;
@@ -539,7 +539,7 @@ class TreeChecker {
   }
 
   void check_running() {
-    // Values that were computed of running ones.
+    // Values that were computed from running values.
     std::set<size_t> running;
     for (const ReadOfValue& read : reads_) {
       where_ = read.where;

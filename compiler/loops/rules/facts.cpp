@@ -48,12 +48,12 @@ std::vector<TreeAccess> accesses(const LoopTree& tree) {
 Operations operations(const LoopTree& tree, std::optional<size_t> lane,
                       const std::function<double(const LoopTask&)>& times) {
   Operations out;
-  double weight = 1;  // of the task at hand
+  double weight = 1;  // of the present task
   struct Known {
     LoopStep step;
     bool varies;
   };
-  std::vector<Known> known;  // their arguments are numbers of these
+  std::vector<Known> known;  // their arguments are numbers of these steps
   std::unordered_multimap<uint64_t, uint32_t> by_hash;
   const auto along_lane = [&](const Expr& e) {
     if (e.uses(tree.axes[*lane].name)) return true;
@@ -137,7 +137,7 @@ size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& acces
   return best;
 }
 
-// Whether `count` neighbours along the axis, from a multiple of `count` on, are one element.
+// Whether `count` neighbours along the axis, from a multiple of `count` on, are the same element.
 static bool is_constant_along(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
   const Expr within = Expr::symbol("vector.element", {0, count - 1});
   const Expr turn = Expr::symbol("vector.turn", {0, axis.extent.range().max / count});
@@ -150,7 +150,8 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
   size_t least = kAccessBytes;
   for (const TreeAccess& access : accesses) {
     if (access.stride(axis) != 1) {
-      // Neighbours that lie apart are separate accesses, however many a thread has.
+      // Neighbours that are apart in memory are separate accesses, however many of them a thread
+      // has.
       while (vector > 1 && access.stride(axis) > 1 && !is_constant_along(access, axis, vector))
         vector /= 2;
       continue;

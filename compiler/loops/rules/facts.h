@@ -1,4 +1,4 @@
-// facts.h — what rules ask of a tree.
+// facts.h — facts about a tree that rules use.
 #pragma once
 
 #include <vector>
@@ -13,19 +13,21 @@ struct TreeAccess {
   Expr offset;       ///< in elements, over axes
   size_t bytes = 4;  ///< of one element
   bool store = false;
-  bool irregular = false;  ///< conditional, or at an index that is loaded
+  bool irregular = false;  ///< under a condition, or at an index that is loaded
 
-  /// 1: contiguous along the axis; 0: constant; others are strides, 2 also if not linear.
+  /// 1: contiguous along the axis; 0: constant along it; other numbers are strides, and 2 also
+  /// stands for an access that is not linear.
   int64_t stride(const LoopAxis& axis) const;
 };
 
-/// All loads and stores, those of one place only once.
+/// All loads and stores; several at one place count once.
 std::vector<TreeAccess> accesses(const LoopTree& tree);
 std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task);
 
-/// Machine operations at one index of all loops, math rows at their rough length; what tasks have
-/// in common once. Those that vary along an axis, and those that are the same; without one, all
-/// vary. `times`: how often a task runs, 1 without it.
+/// Machine operations at one index of all loops, where math rows count by their approximate length,
+/// and what tasks have in common counts once. The result separates operations that vary along an
+/// axis from those that do not; without an axis, all vary. `times` says how many times a task runs;
+/// without it, once.
 struct Operations {
   double varying = 0, uniform = 0;
 };
@@ -33,19 +35,20 @@ Operations operations(const LoopTree& tree, std::optional<size_t> lane = {},
                       const std::function<double(const LoopTask&)>& times = {});
 
 /// The axes of a first tree that is one nest of parallel loops around all tasks, the outermost
-/// first; none if it is anything else.
+/// first; none if the tree has another form.
 std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree);
 
-/// The axis along which vectors run best, of those in `axes` the innermost of those as good: by the
-/// bytes of accesses that are contiguous or constant along it, and the share of full lanes.
+/// The axis of `axes` along which vectors run best; of equally good axes, the innermost. It is
+/// chosen by the bytes of accesses that are contiguous or constant along it, and by the share of
+/// full lanes.
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                       const std::vector<size_t>& axes, int64_t lanes);
 
-/// Neighbours along the axis that one thread should access together: as many as 16 bytes hold, if
-/// all contiguous accesses are then aligned.
+/// The number of neighbours along the axis that one thread should access together: as many as 16
+/// bytes hold, if all contiguous accesses are aligned then.
 int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis);
 
-/// The extent to plan for: the extent or, if symbolic, its greatest value; at least 1.
+/// The extent to plan for: the extent itself or, if it is symbolic, its greatest value; at least 1.
 int64_t planned_extent(const LoopTree& tree, size_t axis);
 
 }  // namespace braze

@@ -1,4 +1,4 @@
-// reductions.cpp — what the rules for reductions share on all machines.
+// reductions.cpp — what the rules for reductions on all machines share.
 #include "compiler/loops/rules/reductions.h"
 
 #include <algorithm>
@@ -37,7 +37,8 @@ std::optional<Walk> as_walk(const Loop& outermost) {
   }
 }
 
-// Where an output takes over an input, all that reads the input stands beside the store or before.
+// If an output takes over the memory of an input, everything that reads the input must stand before
+// the store or beside it.
 bool reads_what_is_overwritten(const LoopRegion& region) {
   std::set<size_t> written;
   bool out = false;
@@ -50,7 +51,7 @@ bool reads_what_is_overwritten(const LoopRegion& region) {
       for (const LoopStep& s : task.body.steps)
         out |= s.kind == LoopStep::Kind::Load && written.contains(s.source);
     });
-    // Stores side by side have their values first.
+    // Of stores side by side, all values are computed before the first store.
     const bool more = !as_loop(region[i]) && i + 1 < region.size() && !as_loop(region[i + 1]);
     if (more) continue;
     for (size_t k = 0; k <= i; ++k)
@@ -85,7 +86,7 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
     if (!walk) return std::nullopt;
     out.walks.push_back(std::move(*walk));
   }
-  // What is innermost in one walk is so in all.
+  // The axis that is innermost in one walk must be innermost in all.
   for (const Walk& walk : out.walks)
     for (const Walk& other : out.walks)
       for (const size_t axis : walk.axes)
@@ -120,11 +121,11 @@ Refusal unserved_reduction(const LoopTree& tree) {
 }
 
 bool compute_alike(const LoopTree& tree, const ReductionNest& nest) {
-  constexpr double kWorthKeeping = 5;  // operations: more than a store and a load
+  constexpr double kWorthKeeping = 5;  // operations: more than those of a store and a load
   struct Known {
     LoopStep step;  // its arguments are numbers of these
     double cost = 0;
-    bool varies = false;  // along its walk
+    bool varies = false;  // whether it varies along its walk
   };
   std::vector<Known> known;
   bool out = false;
@@ -165,7 +166,7 @@ WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
   };
   WalkFacts out;
   out.lines = product(nest.lines);
-  // It decides.
+  // The longest walk decides.
   const Walk& main = *std::max_element(
       nest.walks.begin(), nest.walks.end(),
       [&](const Walk& a, const Walk& b) { return product(a.axes) < product(b.axes); });

@@ -10,8 +10,8 @@ namespace {
 
 constexpr int64_t kTaskElements = 16'384;
 constexpr int64_t kTasksOfCore = 4;
-// A reduction with few results is cut into chunks, whose number is part of the schedule and not of
-// the machine, since it orders the sum.
+// A reduction with few results is cut into chunks. Their number is part of the schedule and does
+// not depend on the machine, because it determines the order of the sum.
 constexpr int64_t kFewTasks = 8;
 constexpr int64_t kMostChunks = 16;
 constexpr int64_t kChunkElements = 16'384;
@@ -74,7 +74,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
     out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
 }
 
-// Where the precision allows it, a core adds products by fma: the tree does not say where that is.
+// If the precision allows it, a core adds products by fma. The tree cannot express where.
 bool sums_products(const ReductionNest& nest) {
   for (const Walk& walk : nest.walks)
     for (const LoopTask* task : walk.tasks) {
@@ -99,7 +99,7 @@ std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& tar
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
-  // Several vectors in flight hide latency where there are registers for them.
+  // Several vectors in flight hide latency if there are enough registers for them.
   const int64_t lanes = target.vector_lanes(4);
   const int64_t wide = lanes * (target.vector_registers >= 32 ? 4 : 2);
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, lanes);

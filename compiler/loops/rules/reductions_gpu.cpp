@@ -1,6 +1,6 @@
-// reductions_gpu.cpp — reductions on a GPU. Along rows: a row, or several, in the registers of a
-// block or of a cluster if it fits, else walked by the whole block. Along columns: lanes on
-// neighbouring columns, warps on rows, folded between warps at the end.
+// reductions_gpu.cpp — reductions on a GPU. Along rows: a row, or several, stays in the registers
+// of a block or of a cluster if it fits, and else the whole block walks it. Along columns: lanes
+// are on neighbouring columns and warps on rows, and warps are folded at the end.
 #include <algorithm>
 #include <bit>
 #include <map>
@@ -22,7 +22,7 @@ constexpr int64_t kMostKeptBytes = 160;
 // Bytes of an input that a thread should have, two accesses: kernels are slower with one, and no
 // faster with four, which take twice the code.
 constexpr int64_t kFewBytes = 32;
-// Threads of each block of a cluster that shares a row: the first that can.
+// Threads of each block of a cluster that shares a row: the first number that works.
 constexpr int64_t kClusterThreads[] = {256, 512};
 // Elements of a thread at each step of a row that is walked once, and several times: to follow a
 // running value costs something in each step. Those that follow one need registers, of which small
@@ -66,7 +66,7 @@ struct TiledAxis {
   std::vector<Digit> digits;
 };
 
-// What is folded and stored lies so.
+// The layout of what is folded and stored.
 void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
   const LoopTree& tree = out.tree;
   std::vector<std::pair<MadeName, Layout>> bound;
@@ -92,7 +92,7 @@ void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
       std::set<size_t> axes = own_axes(tree, task);
       axes.insert(task.over.begin(), task.over.end());
       const bool value = task.makes_value();
-      // What is stored along a folded axis lies as the terms do.
+      // What is stored along a folded axis has the layout of the terms.
       const auto along = [&](size_t axis) {
         const auto extent = extent_in(tree, around, axis).as_constant();
         return folded.contains(axis) && extent.value_or(1) > 1;
@@ -105,7 +105,7 @@ void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
   for (auto& [made, layout] : bound) out.try_take(BindStep{made, std::move(layout)});
 }
 
-// Few blocks and much to reduce: every block takes a chunk.
+// There are few blocks and much to reduce, so every block takes a chunk.
 bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
                   const Target& target) {
   return facts.one_pass && instances < 2 * target.cores && per_instance >= 2 * kChunkElements;
@@ -134,12 +134,12 @@ struct Row {
   int64_t lead_step = 1;
 };
 
-// Neighbours along the row that one thread should access together. What pads the row to a multiple
-// of all threads' vectors takes registers and instructions, of which narrow elements have more for
-// each byte: 7 % of a row of 2 bytes and 14 % of one of 4 is the price of longer vectors, unless a
-// warp would access less than 128 bytes. Where the row begins matters less: its tiles may begin
-// before it (`lead`).
-// `kept`: elements that a thread may keep of a row that stays in registers, else 0.
+// The number of neighbours along the row that one thread should access together. The padding of a
+// row to a multiple of all threads' vectors costs registers and instructions, and narrow elements
+// have more of these for each byte. Longer vectors are worth 7 % of a row of 2-byte elements and 14
+// % of one of 4-byte elements, or more if a warp would otherwise access less than 128 bytes. Where
+// the row begins matters less, because its tiles may begin before it (`lead`). `kept` is the number
+// of elements that a thread may keep of a row that stays in registers, else 0.
 int64_t row_vector(const WalkFacts& facts, const LoopAxis& axis, int64_t threads, int64_t kept,
                    bool may_lead) {
   constexpr int64_t kLaneBytes = 4;
@@ -165,8 +165,8 @@ int64_t row_vector(const WalkFacts& facts, const LoopAxis& axis, int64_t threads
   return vector;
 }
 
-// The tensor that has most bytes along the row, and a place in its lines that differs from row to
-// row.
+// The tensor that has the most bytes along the row, and whose place in its memory lines differs
+// from row to row.
 void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& axis, Row& row) {
   size_t least = kLineBytes;
   for (const TreeAccess& access : facts.touched)
@@ -190,7 +190,7 @@ void choose_lead(const LoopTree& tree, const WalkFacts& facts, const LoopAxis& a
     lead = first;
     row.lead = tree.tensors[tensor].name;
   }
-  // All of a tensor within one line: it would begin at the same place for every row.
+  // A tensor that lies within one memory line would begin at the same place for every row.
   for (const TreeAccess& access : facts.touched)
     if (!access.irregular && access.stride(axis) == 1) {
       const Expr first = access.offset.substitute(axis.name, 0);
@@ -281,8 +281,9 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
                kMostKeptBytes / std::max<int64_t>(bytes_read_again(tree, nest, facts.along), 1)),
       out.vector, kMostKept);
   const int64_t few = kFewBytes / static_cast<int64_t>(least);
-  // A warp for itself needs no barriers; longer rows take as many threads as they can use: the
-  // power of two nearest to few elements each, unless that were more than a thread can keep.
+  // A warp that works alone needs no barriers. A longer row takes as many threads as it can use:
+  // the power of two that gives each thread about a few elements, unless a thread could not keep
+  // that many.
   if (length > kWarpThreads * kept) {
     const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
     out.along = std::clamp(ceil_power_of_two(wanted), kWarpThreads, kMostThreads);
@@ -290,10 +291,10 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
   const bool single = std::all_of(nest.walks.begin(), nest.walks.end(),
                                   [](const Walk& walk) { return walk.axes.size() == 1; });
   out.resident = single && length <= out.along * kept;
-  const bool again = single && facts.walks > 1;  // what a walk reads, a later one reads too
+  const bool again = single && facts.walks > 1;  // a later walk reads again what this one reads
   if (!out.resident && again) {
-    // Several blocks keep what one cannot, small ones, so that a multiprocessor loads for one while
-    // it stores for another.
+    // Several small blocks keep what one block cannot, so that a multiprocessor loads for one block
+    // while it stores for another.
     for (const int64_t threads : kClusterThreads) {
       const int64_t blocks = ceil_power_of_two(ceil_divide(length, threads * kept));
       if (blocks > target.cluster_blocks) continue;
@@ -327,7 +328,7 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
   std::vector<std::string> lines;
   for (const size_t line : nest.lines) lines.push_back(name(line));
   const std::string along = name(facts.along);
-  // Of the walks along other axes: the same threads.
+  // Walks along other axes use the same threads.
   std::vector<TiledAxis> tiled;
   const auto add = [&](const std::string& axis, int64_t vector, int64_t tile) {
     const int64_t lanes = std::min(row.along, kWarpThreads);
@@ -386,8 +387,8 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
 
 // --- Columns ------------------------------------------------------------------------------------
 
-// Lanes on columns; warps on the rows that are reduced, as far as the columns alone do not fill the
-// machine.
+// Lanes are on columns. Warps are on the rows that are reduced, if the columns alone do not fill
+// the machine.
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
                   const Target& target) {
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
@@ -425,7 +426,7 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   chunk_walk(out, nest, facts, instances, facts.elements * across * vector, tile, target);
   if (tile > 1) part_walks(out, along, tile);
   if (out.tree.phases.size() > 1) {
-    // The totals of chunks: warps on them.
+    // Warps reduce the totals of chunks.
     const LoopAxis& chunk = out.tree.axes.back();
     const int64_t chunks = *chunk.extent.as_constant();
     const int64_t shared = std::min(rows, chunks);

@@ -58,7 +58,7 @@ void mark_streaming(Scheduled& out, const Target& target) {
       bytes +=
           tensor.type.shape.numel().range().min * static_cast<int64_t>(size_of(tensor.type.dtype));
   if (bytes < target.l3_bytes) return;
-  // An update in place has its lines in the cache already.
+  // An update in place finds its lines in the cache.
   for (size_t i = 0; i < out.tree.tensors.size(); ++i)
     if (out.tree.tensors[i].mode == Mode::Out)
       out.take(CacheStep{out.tree.tensors[i].name, CacheHint::Stream});

@@ -1,5 +1,5 @@
-// tiles_cpu.cpp — loops without reductions on a CPU: vectors along one axis, tasks long enough to
-// pay for their start and short enough to balance.
+// tiles_cpu.cpp — loops without reductions on a CPU: vectors along one axis, and tasks that are
+// long enough to be worth their start and short enough for a good balance.
 #include <algorithm>
 
 #include "compiler/loops/rules/facts.h"
@@ -13,9 +13,11 @@ constexpr double kTaskOperations = 40'000;
 constexpr int64_t kLeastElements = 1024;
 constexpr int64_t kMostElements = 32'768;
 constexpr int64_t kMostExtent = int64_t{1} << 50;
-// Lanes that lie apart are loaded one by one: code of more such loads takes LLVM seconds.
+// Lanes that are apart in memory are loaded one by one. LLVM needs seconds for code with more such
+// loads.
 constexpr int64_t kMostLoadsOfLanes = 1024;
-// What a turn of a task takes across and along the lanes, where neighbours across share lines.
+// How much a turn of a task takes across the lanes and along them, if neighbours across share
+// memory lines.
 constexpr int64_t kSquare = 64;
 
 }  // namespace
@@ -28,7 +30,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   const int64_t lanes = target.vector_lanes(4);
   const size_t lane = best_lane_axis(tree, touched, axes, lanes);
   const int64_t extent = planned_extent(tree, lane);
-  // Four vectors in flight hide latency where there are registers for them.
+  // Four vectors in flight hide latency if there are enough registers for them.
   int64_t tile = lanes * (target.vector_registers >= 32 ? 4 : 2);
   while (tile > lanes && tile / 2 >= extent) tile /= 2;
   const auto apart = std::count_if(touched.begin(), touched.end(), [&](const TreeAccess& access) {
@@ -37,7 +39,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   });
   while (tile > lanes && apart * tile > kMostLoadsOfLanes) tile /= 2;
 
-  // What a task takes of each axis.
+  // The part of each axis that a task takes.
   int64_t total = 1;
   for (const size_t axis : axes) total = std::min(total * planned_extent(tree, axis), kMostExtent);
   const double work = std::max(operations(tree).varying, 1.0);
@@ -63,7 +65,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
     }
   }
 
-  // The loops of tasks outside, those of a task in the same order inside.
+  // The loops over tasks are outside, and the loops of a task are inside in the same order.
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   std::vector<std::string> outer;
   std::vector<bool> cut(tree.axes.size());
@@ -80,7 +82,7 @@ void tile_for_cpu(Scheduled& out, const Target& target) {
   for (size_t i = 1; i < outer.size(); ++i) out.take(TupleStep{{outer[0]}, {outer[i]}});
   if (!outer.empty()) out.take(OnStep{{outer[0]}, Machine::Grid});
 
-  // Vectors. Whole ones need no masks.
+  // Vectors that are all whole need no masks.
   LoopName walk{name(lane), cut[lane] ? 2 : 1};
   const Expr end = tree.axes[lane].extent;
   if (cut[lane] && block[lane] == tile) {

@@ -1,5 +1,5 @@
-// tiles_gpu.cpp — loops without reductions on a GPU: threads along one axis, each with a few
-// neighbours, so that a warp touches whole lines.
+// tiles_gpu.cpp — loops without reductions on a GPU: threads run along one axis, each with a few
+// neighbours, so that a warp accesses whole memory lines.
 #include <algorithm>
 #include <bit>
 
@@ -12,7 +12,8 @@ namespace braze {
 namespace {
 
 constexpr int64_t kBlockThreads = 256;
-// Blocks a multiprocessor should have before its threads do more than one vector each.
+// The number of blocks that a multiprocessor should have before its threads take more than one
+// vector each.
 constexpr int64_t kBlocksPerCore = 16;
 
 int64_t power_of_two(int64_t n) {
@@ -24,7 +25,8 @@ bool crosses(const LoopTree& tree, const TreeAccess& access, size_t lane, size_t
          access.stride(tree.axes[axis]) == 1 && planned_extent(tree, axis) >= kWarpThreads;
 }
 
-// The axis along which threads read neighbours where those along the lanes would jump.
+// The axis along which threads read neighbours, if neighbours along the lanes are far apart in
+// memory.
 std::optional<size_t> crossing_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                                     const std::vector<size_t>& axes, size_t lane) {
   if (planned_extent(tree, lane) < kWarpThreads) return std::nullopt;
@@ -34,13 +36,13 @@ std::optional<size_t> crossing_axis(const LoopTree& tree, const std::vector<Tree
   return std::nullopt;
 }
 
-// A block's tile of a first tree's nest, and how its threads share it.
+// The tile that a block takes of a first tree's nest, and how its threads share it.
 struct BlockTile {
   size_t lane = 0;
   std::optional<size_t> other;  // the axis of its rows
   int64_t tile = 1, rows = 1;
   int64_t along = 1, across = 1;  // threads
-  int64_t vector = 1;             // neighbours along the lanes in one of them
+  int64_t vector = 1;             // neighbours along the lanes in one thread
   bool turned = false;            // loads along the rows
 };
 
@@ -51,7 +53,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   const size_t lane = out.lane = best_lane_axis(tree, touched, axes, kWarpThreads);
   out.other = crossing_axis(tree, touched, axes, lane);
   if (out.other) {
-    // Square tiles that are turned on their way.
+    // Square tiles that are transposed on their way.
     out.tile = out.rows = out.along = kWarpThreads;
     out.across = kBlockThreads / kWarpThreads;
     out.turned = true;
@@ -62,18 +64,18 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
     total = std::min(total * planned_extent(tree, axis), int64_t{1} << 40);
   const int64_t extent = planned_extent(tree, lane);
   out.vector = vector_along(touched, tree.axes[lane]);
-  // Few elements: rather more threads than long vectors.
+  // With few elements, more threads are better than long vectors.
   int64_t threads = kBlockThreads;
   while (threads > 64 && total / threads < 2 * target.cores) threads /= 2;
   while (out.vector > 1 && total / (threads * out.vector) < 2 * target.cores) out.vector /= 2;
   out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
-  // What a row does not fill takes rows beside it, along the longest other axis.
+  // A block that a row does not fill takes rows beside it, along the longest other axis.
   for (size_t i = axes.size(); i-- > 0;)
     if (axes[i] != lane &&
         (!out.other || planned_extent(tree, axes[i]) > planned_extent(tree, *out.other)))
       out.other = axes[i];
   if (out.other && out.along < threads) {
-    // Neighbours lie in a thread along the last dimension only.
+    // Neighbours can be in one thread along the last dimension only.
     if (*out.other > lane) out.vector = 1;
     out.along = std::min(threads, power_of_two((extent + out.vector - 1) / out.vector));
     out.rows = out.across =
@@ -81,7 +83,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   }
   out.tile = out.along * out.vector;
   const int64_t used = std::max(out.across * out.along, kWarpThreads);
-  // Two vectors in flight where there is enough to do.
+  // Two vectors in flight if there is enough work.
   if (extent >= 2 * out.tile && total / (2 * used * out.vector) >= kBlocksPerCore * target.cores)
     out.tile *= 2;
   if (out.across * out.along < kWarpThreads) out.along *= kWarpThreads / (out.across * out.along);

@@ -39,8 +39,8 @@ LoopTree take(LoopTree tree, const LastStep& step) {
 
 namespace {
 
-// The number of x's element at which the axis begins, if it is one for a turn of the loop and
-// grows with the axis by 1.
+// The number of x's element at which the axis begins, if that is one number for a turn of the loop
+// and grows by 1 along the axis.
 std::optional<Expr> first_of_row(const LoopTree& tree, const ItemPlace& place, size_t tensor) {
   const Loop& loop = loop_at(tree, place);
   const std::string& axis = tree.axes[loop.levels[0].axis].name;

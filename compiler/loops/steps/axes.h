@@ -1,11 +1,12 @@
-// axes.h — steps on how axes lie in tiles: `last` and `lead`.
+// axes.h — steps that change how axes lie in tiles: `last` and `lead`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `last i`: i becomes the last dimension of all tiles that have it, along which vectors lie.
+/// `last i`: i becomes the last dimension of all tiles that have it. Vectors lie along the last
+/// dimension.
 struct LastStep {
   static constexpr std::string_view kName = "last";
   std::string axis;
@@ -14,8 +15,9 @@ struct LastStep {
 std::optional<Refusal> legal(const LoopTree& tree, const LastStep& step);
 LoopTree take(LoopTree tree, const LastStep& step);
 
-/// `lead j x 64`: turns of j begin where the number of x's element is a multiple of 64: the first
-/// one before the axis does, where rows of x have any length. What is there is masked.
+/// `lead j x 64`: turns of j begin where the number of x's element is a multiple of 64. The first
+/// turn may begin before the axis does, because rows of x can have any length. Elements before the
+/// axis are masked.
 struct LeadStep {
   static constexpr std::string_view kName = "lead";
   LoopName loop;

@@ -15,7 +15,7 @@ bool is_over(const LoopTask& task, const Loop& loop) {
                      [&](size_t axis) { return runs_over(loop, axis); });
 }
 
-// What every chunk would do, and must not.
+// Work that every chunk would repeat, but must not.
 std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& place) {
   const LoopRegion& region = region_of(tree, place);
   for (size_t i = 0; i < place.items.back(); ++i) {
@@ -28,7 +28,7 @@ std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& plac
   return std::nullopt;
 }
 
-// The scan that is all that a loop carries, and computes, but for what it stores.
+// The scan that is the only state and the only value of a loop, apart from its stores.
 const LoopTask* only_scan(const Loop& loop) {
   const LoopTask* scan = nullptr;
   for (const LoopItem& item : loop.body) {
@@ -95,7 +95,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
     return Refusal{&codes::kBetween,
                    "every phase of the scan would repeat what stands beside the loop",
                    "chunk a scan that is alone in its kernel"};
-  // A part of the machine inside would have to go on as a whole.
+  // A part of the machine inside would have to continue as a whole.
   for (const LoopItem& item : region_of(tree, *place))
     if (const auto* inner = std::get_if<Box<Loop>>(&item); inner && (*inner)->on != Machine::None)
       return Refusal{&codes::kNesting, "a loop inside is already dealt to a part of the machine",
@@ -110,9 +110,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
 
 namespace {
 
-// Reads of a value become reads of what is combined of it and of what `add` appends.
+// Reads of a value become reads of its combined form and of what `add` appends.
 void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(uint32_t)>& add) {
-  // Steps are numbered in order: each is moved to behind those that were put in before it.
+  // Steps are numbered in order, so each moves behind those that were inserted before it.
   LoopBody old = std::move(body);
   body = {};
   std::vector<uint32_t> now;
@@ -132,7 +132,7 @@ void replace_reads(LoopBody& body, size_t value, const std::function<uint32_t(ui
   for (const uint32_t result : old.results) body.results.push_back(now[result]);
 }
 
-// Phases: every chunk is folded, the totals are scanned, and every chunk is scanned from there.
+// Phases: every chunk is folded, the totals are scanned, and every chunk is scanned from there on.
 LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   const LoopTask scan = *only_scan(loop_at(out, place));
   const DType dtype = body_dtype(scan);
@@ -187,7 +187,7 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
     middle.emplace_back(std::move(lines));
   }
 
-  // What a store reads of the chunk begins with what came before it.
+  // What a store reads of the chunk begins with the value before the chunk.
   out.values[scan.target].dtype = dtype;
   const ElementwiseOp combine = info(scan.monoid).combine;
   change_tasks(loop_at(out, place).body, [&](LoopTask& task) {
@@ -213,7 +213,7 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
   return out;
 }
 
-// Whether what the loop carries is folded by a phase of its own: sums that nothing rescales, with
+// Whether a phase of its own can fold what the loop carries: sums that nothing rescales, with
 // nothing before the loop.
 bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   const Loop& loop = loop_at(tree, place);
@@ -225,8 +225,8 @@ bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   return out;
 }
 
-// Phases: every chunk is folded into a workspace, and then the chunks are, in front of what follows
-// the loop. `place` is that of the loop in the loop on grid, which has the chunks.
+// Phases: every chunk is folded into a workspace, and then the chunks are combined, before what
+// follows the loop. `place` is that of the loop in the loop on grid, which has the chunks.
 LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
   Loop second = loop_at(out, {place.phase, {place.items[0]}});
   std::erase_if(second.levels, [&](const LoopLevel& level) { return level.axis == chunk; });

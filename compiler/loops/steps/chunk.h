@@ -1,12 +1,13 @@
-// chunk.h — the step `chunk`: a streamed reduction, dealt to several instances.
+// chunk.h — the step `chunk`: several instances share a streamed reduction.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `chunk j 8 ticket`: 8 instances, or ranks of a cluster, take a part of the turns of j each. What
-/// the loop carried is combined in the order of the parts; with `rank` all go on, else the last.
+/// `chunk j 8 ticket`: 8 instances, or ranks of a cluster, each take a part of the turns of j. The
+/// states are combined in the order of the parts. With `rank` all instances continue with the
+/// result, else the last one to arrive does.
 struct ChunkStep {
   static constexpr std::string_view kName = "chunk";
   LoopName loop;

@@ -176,7 +176,7 @@ LoopTree take(LoopTree tree, const WholeStep& step) {
   LoopRegion body = std::move(std::get<Box<Loop>>(*at)->body);
   const auto behind = region.erase(at);
   region.insert(behind, std::make_move_iterator(body.begin()), std::make_move_iterator(body.end()));
-  // What no loop carries any more is right at once.
+  // A state that no loop carries any more is final at once.
   std::set<const LoopTask*> carried;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -222,8 +222,8 @@ struct Collapsing {
     e = e - *of_a * i - *of_b * j + *of_b * joined;
     seen_apart |= speaks(e);
   }
-  // Coordinates that speak of a and b stand for one number, of which they are the digits, where
-  // nothing lies between the rows of the tensor.
+  // Coordinates that use a and b as the digits of one number, if nothing lies between the rows of
+  // the tensor.
   void change(std::vector<Expr>& at, const LoopTensor& tensor) {
     size_t first = 0, last = at.size();
     while (first < last && !speaks(at[first])) ++first;
@@ -246,7 +246,7 @@ struct Collapsing {
     }
     at[first] = number;
   }
-  // In a list of axes b comes right behind a; a stands for both.
+  // In a list of axes, b follows directly after a; a then stands for both.
   void change(std::vector<size_t>& axes) {
     const auto at = std::find(axes.begin(), axes.end(), a);
     if (at == axes.end() || std::next(at) == axes.end() || *std::next(at) != b)
@@ -257,7 +257,7 @@ struct Collapsing {
   void change(LoopBody& body) {
     for (LoopStep& s : body.steps) {
       if (s.kind == LoopStep::Kind::Read) {
-        // The axes of the value are still as they were.
+        // The axes of the value are still the old ones.
         const auto& axes = tree.values[s.source].axes;
         const auto at = std::find(axes.begin(), axes.end(), a);
         if (at != axes.end()) {
@@ -302,8 +302,8 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
   for (LoopRegion& phase : out.tree.phases)
     change_tasks(phase, [&](LoopTask& task) { out.change(task); });
   for (LoopValue& value : out.tree.values) out.change(value.axes);
-  // Wherever both stand as these two do, they are joined. Other loops over one of them, and bounds,
-  // see them apart.
+  // They are joined wherever both stand as these two do. Other loops over one of them, and bounds,
+  // see two axes.
   const auto uncut = [](const Loop& l) {
     return l.levels.size() == 1 && l.levels[0].turn == 1 && l.on == Machine::None && !l.bounds;
   };
@@ -337,7 +337,7 @@ std::optional<Collapsing> collapsed(const LoopTree& tree, const ItemPlace& place
     });
   out.seen_apart |= loops != joined;
   if (out.seen_apart) return std::nullopt;
-  // The joined axis takes the number of a; those behind b move up.
+  // The joined axis takes the number of a; axes after b move up.
   out.tree.axes[out.a] = both;
   renumber_axes(out.tree, [&](size_t axis) { return axis - (axis > out.b); });
   out.tree.axes.erase(out.tree.axes.begin() + static_cast<std::ptrdiff_t>(out.b));

@@ -1,13 +1,12 @@
-// levels.h — steps on the levels of one axis: `split`, `slabs`, `whole`, and `collapse` of two
-// axes.
+// levels.h — steps on the levels of axes: `split`, `slabs`, `whole`, and `collapse` of two axes.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `split j 128`: turns of 128, and inside them turns of the old size; `padded` also where the axis
-/// is shorter than that, so that tiles are as long.
+/// `split j 128`: turns of 128, and inside them turns of the old size. With `padded`, also if the
+/// axis is shorter than that, so that tiles have this size.
 struct SplitStep {
   static constexpr std::string_view kName = "split";
   LoopName loop;
@@ -37,7 +36,7 @@ struct SlabsStep {
 std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step);
 LoopTree take(const LoopTree& tree, const SlabsStep& step);
 
-/// `whole j.2`: the loop goes, and what it ran over becomes a dimension of the tiles inside.
+/// `whole j.2`: the loop is removed, and its axis becomes a dimension of the tiles inside.
 struct WholeStep {
   static constexpr std::string_view kName = "whole";
   LoopName loop;
@@ -57,8 +56,8 @@ struct CollapseStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const CollapseStep& step);
 LoopTree take(const LoopTree& tree, const CollapseStep& step);
-/// Whether the step is legal, and all that is read runs through both axes as well: no index needs
-/// the digits of the joined one.
+/// Whether the step is legal and every access also runs through both axes, so that no index needs
+/// the digits of the joined axis.
 bool runs_through(const LoopTree& tree, const CollapseStep& step);
 
 }  // namespace braze

@@ -139,10 +139,10 @@ LoopTree take(const LoopTree& tree, const RolesStep& step) {
 
 namespace {
 
-// What one instruction of a unit multiplies: tiles are whole multiples of it.
+// What one instruction of a unit multiplies. Tiles must be whole multiples of it.
 struct UnitShape {
   int64_t rows, columns, most_columns;
-  int64_t summed_bytes;  // along the summed axes
+  int64_t summed_bytes;  // bytes along the summed axes
 };
 constexpr UnitShape kMma{16, 8, INT64_MAX, 32}, kWgmma{64, 8, 256, 32};
 
@@ -249,7 +249,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step) {
               step.turns + 1)};
   }
   if (refusal) return refusal;
-  constexpr int64_t kMostTurns = 2;  // each is a copy of the task before the loop
+  constexpr int64_t kMostTurns = 2;  // each turn is a copy of the task before the loop
   if (step.turns > kMostTurns)
     return Refusal{&codes::kCopies,
                    fmt::format("{} turns would be copied before the loop", step.turns),
@@ -267,7 +267,7 @@ LoopTree take(const LoopTree& tree, const AheadStep& step) {
 
 namespace {
 
-// The condition with the axes and sizes of the tree; nullopt if it speaks of anything else.
+// The condition with the axes and sizes of the tree; nullopt if it uses anything else.
 std::optional<IndexComparison> bound_to(const LoopTree& tree, const IndexComparison& condition) {
   std::unordered_map<std::string, Expr> symbols;
   for (const LoopAxis& axis : tree.axes) symbols.insert_or_assign(axis.name, axis.index());
@@ -302,7 +302,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step) {
         &codes::kNotAffine,
         fmt::format("the two sides of the condition do not grow with {} at a constant rate", axis),
         "compare sums of constant multiples of indices, or a remainder with a constant"};
-  constexpr size_t kMostConditions = 2;  // three bodies
+  constexpr size_t kMostConditions = 2;  // makes three bodies
   if (loop.parts.size() >= kMostConditions)
     return Refusal{&codes::kCopies, "the body of the loop would be emitted four times",
                    "leave this step out"};

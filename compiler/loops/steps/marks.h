@@ -1,5 +1,5 @@
-// marks.h — steps that change nothing but what emission makes of a tree: `deal`, `turns`, `ring`,
-// `roles`, `unit`, `ahead`, `part`, `bind`, `cache`.
+// marks.h — steps that only change what emission makes of a tree: `deal`, `turns`, `ring`, `roles`,
+// `unit`, `ahead`, `part`, `bind`, `cache`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -26,7 +26,7 @@ struct DealStep {
 std::optional<Refusal> legal(const LoopTree& tree, const DealStep& step);
 LoopTree take(const LoopTree& tree, const DealStep& step);
 
-/// `turns l`: two groups start the dots of l one after the other.
+/// `turns l`: two groups start the dots of l, one after the other.
 struct TurnsStep {
   static constexpr std::string_view kName = "turns";
   LoopName loop;
@@ -48,10 +48,11 @@ struct RingStep {
 std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step);
 LoopTree take(const LoopTree& tree, const RingStep& step);
 
-/// `roles 40 232`: stages become the work of one role, all else that of another.
+/// `roles 40 232`: stages become the work of one role, and everything else the work of another
+/// role.
 struct RolesStep {
   static constexpr std::string_view kName = "roles";
-  int64_t stages = 0, rest = 0;  ///< a thread's registers
+  int64_t stages = 0, rest = 0;  ///< registers of a thread
   void fields(auto& visit) {
     visit(stages);
     visit(rest);
@@ -60,7 +61,7 @@ struct RolesStep {
 std::optional<Refusal> legal(const LoopTree& tree, const RolesStep& step);
 LoopTree take(const LoopTree& tree, const RolesStep& step);
 
-/// `unit %v wgmma swap`: how a dot is done, and which axis is rows.
+/// `unit %v wgmma swap`: which unit computes a dot, and which axis is the rows.
 struct UnitStep {
   static constexpr std::string_view kName = "unit";
   std::string value;
@@ -75,7 +76,7 @@ struct UnitStep {
 std::optional<Refusal> legal(const LoopTree& tree, const UnitStep& step);
 LoopTree take(const LoopTree& tree, const UnitStep& step);
 
-/// `ahead %v 1`: the task that makes v runs a turn of its loop early.
+/// `ahead %v 1`: the task that makes v runs one turn of its loop early.
 struct AheadStep {
   static constexpr std::string_view kName = "ahead";
   std::string value;
@@ -92,7 +93,7 @@ LoopTree take(const LoopTree& tree, const AheadStep& step);
 struct PartStep {
   static constexpr std::string_view kName = "part";
   LoopName loop;
-  IndexComparison condition;  ///< over symbols of any range; the tree's are put in their place
+  IndexComparison condition;  ///< over symbols of any range; the symbols of the tree replace them
   void fields(auto& visit) {
     visit(loop);
     visit(condition);
@@ -101,7 +102,7 @@ struct PartStep {
 std::optional<Refusal> legal(const LoopTree& tree, const PartStep& step);
 LoopTree take(LoopTree tree, const PartStep& step);
 
-/// `bind y (w1:8 l1:32 r1:4)`: which thread and register holds what of a task's tile.
+/// `bind y (w1:8 l1:32 r1:4)`: which thread and register holds which element of a task's tile.
 struct BindStep {
   static constexpr std::string_view kName = "bind";
   MadeName made;
@@ -114,7 +115,7 @@ struct BindStep {
 std::optional<Refusal> legal(const LoopTree& tree, const BindStep& step);
 LoopTree take(LoopTree tree, const BindStep& step);
 
-/// `cache y stream`: what is stored is not read again soon.
+/// `cache y stream`: what is stored will not be read again soon.
 struct CacheStep {
   static constexpr std::string_view kName = "cache";
   std::string tensor;

@@ -23,7 +23,7 @@ struct Dependence {
   friend bool operator==(const Dependence&, const Dependence&) = default;
 };
 
-// Finds out how bodies of a loop depend on y. Nullopt: in no way that separates.
+// Finds how the bodies of a loop depend on y; nullopt if in no way that separates.
 class Separation {
  public:
   Separation(const LoopTree& tree, size_t y, const std::map<size_t, const LoopTask*>& computed)
@@ -40,7 +40,7 @@ class Separation {
                        [&](uint32_t argument) { return reads(body, argument); });
   }
 
-  // As a factor of a product.
+  // The expression as a factor of a product.
   std::optional<Dependence> factor(const LoopBody& body, uint32_t number) const {
     if (!reads(body, number)) return Dependence{};
     const LoopStep& s = body.steps[number];
@@ -79,7 +79,7 @@ class Separation {
     return maker == computed_.end() ? nullptr : maker->second;
   }
 
-  // Of a row of two operands of which one reads y.
+  // For a row with two operands of which one reads y.
   std::optional<Dependence> of_one(const LoopBody& body, const LoopStep& s,
                                    std::optional<Dependence> (Separation::*how)(const LoopBody&,
                                                                                 uint32_t)
@@ -92,7 +92,7 @@ class Separation {
   static bool is_zero(const LoopStep& s) {
     return s.kind == LoopStep::Kind::Constant && bits_to_double(s.dtype, s.bits) == 0;
   }
-  // Both have one factor of y, or are 0.
+  // Both operands have one factor of y, or are 0.
   std::optional<Dependence> alike(const LoopBody& body, uint32_t a, uint32_t b) const {
     const auto of_a = factor(body, a), of_b = factor(body, b);
     if (is_zero(body.steps[a])) return of_b;
@@ -100,7 +100,7 @@ class Separation {
     return of_a == of_b ? of_a : std::nullopt;
   }
 
-  // As a term of a sum.
+  // The expression as a term of a sum.
   std::optional<Dependence> term(const LoopBody& body, uint32_t number) const {
     if (!reads(body, number)) return Dependence{};
     const LoopStep& s = body.steps[number];
@@ -143,7 +143,7 @@ class Separation {
   const std::map<size_t, const LoopTask*>& computed_;
 };
 
-// op(constants * (y - y')), which a state is multiplied by when y was y' before.
+// op(constants * (y - y')), by which a state is multiplied if y was y' before.
 LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
   const LoopValue& value = tree.values[y];
   const DType dtype = compute_type(value.dtype);
@@ -177,7 +177,7 @@ LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
 
 struct Merging {
   std::optional<Refusal> refusal = {};
-  std::map<size_t, LoopBody> ratios = {};  // of sums in the second loop, by value
+  std::map<size_t, LoopBody> ratios = {};  // ratios of sums in the second loop, by value
 };
 
 class Merger {
@@ -197,7 +197,7 @@ class Merger {
 
   Merging run() {
     Merging out;
-    std::map<size_t, size_t> running;  // computed values that follow a running one
+    std::map<size_t, size_t> running;  // computed values that follow a running value
     for_each_task(first_.body, [&](const LoopTask& task, const auto&) {
       if (task.kind != LoopTask::Kind::Compute) return;
       for (const LoopStep& s : task.body.steps) {
@@ -240,7 +240,7 @@ class Merger {
         out.refusal = needs_final(y, task);
       }
     });
-    // What was computed of a running value means nothing behind the loop.
+    // A value that was computed from a running value means nothing after the loop.
     for (const auto& [value, y] : running)
       for (const LoopRegion& phase : tree_.phases)
         for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
@@ -254,7 +254,7 @@ class Merger {
   }
 
  private:
-  // Whether a turn of the first loop leaves what this reads.
+  // Whether a turn of the first loop leaves the value that this reads.
   bool is_there(const LoopStep& s) const {
     const LoopTask& maker = *makers_.at(s.source);
     const LoopValue& value = tree_.values[s.source];
@@ -268,7 +268,7 @@ class Merger {
     return true;
   }
 
-  // Whether loops inside of the merged one change a state more than once a turn.
+  // Whether loops inside of the merged loop change a state more than once in a turn.
   static bool over_inside(const LoopTask& task, const std::vector<const Loop*>& inside) {
     return std::any_of(task.over.begin(), task.over.end(),
                        [&](size_t axis) { return is_cut(inside, axis); });
@@ -299,7 +299,7 @@ class Merger {
       return refuse("it is already rescaled or combined");
     if (body_dtype(task) != compute_type(tree_.values[y].dtype))
       return refuse("its dtype is not that of the running value");
-    // The ratio is one number for an element of the state.
+    // The ratio is one number for each element of the state.
     for (const size_t axis : tree_.values[y].axes)
       if (!contains(value.axes, axis))
         return refuse("the running value has an axis that the sum does not have");
@@ -318,7 +318,7 @@ class Merger {
     out.ratios.emplace(task.target, ratio(tree_, y, found.value()));
   }
 
-  // Through what was computed of it, too.
+  // Also through values that were computed from it.
   bool reads_own(const LoopTask& task, size_t y) const {
     for (const LoopStep& s : task.body.steps) {
       if (s.kind != LoopStep::Kind::Read) continue;

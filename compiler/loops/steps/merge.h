@@ -5,7 +5,7 @@
 
 namespace braze {
 
-/// `merge l k`: k, which stands right behind l and runs over the same turns, becomes a part of l.
+/// `merge l k`: k, which stands directly after l and runs over the same turns, becomes a part of l.
 /// Sums in k that read the final value of a maximum or minimum in l follow its running value, if
 /// they separate.
 struct MergeStep {

@@ -9,7 +9,7 @@ namespace braze {
 
 namespace {
 
-// What `reorder` and `tuple` ask alike of two loops, one right inside the other.
+// What `reorder` and `tuple` require of two loops, one directly inside the other.
 std::optional<Refusal> not_parent_and_child(const LoopTree& tree, const LoopName& outer,
                                             const LoopName& inner) {
   const auto place = find_loop(tree, outer), child = find_loop(tree, inner);
@@ -37,7 +37,7 @@ bool has_machine_inside(const Loop& loop) {
   });
 }
 
-// States that the turns of a parallel loop have parts of.
+// States of which the turns of a parallel loop have parts.
 std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -51,7 +51,7 @@ std::optional<Refusal> combined_over(const LoopTree& tree, const Loop& loop) {
   return out;
 }
 
-// A copy is for all groups: it has the axes that differ from one to another.
+// A copy is for all groups, so it must have the axes that differ between groups.
 std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
   std::optional<Refusal> out;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {

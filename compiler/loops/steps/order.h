@@ -6,7 +6,7 @@
 
 namespace braze {
 
-/// `reorder l k`: l and its only child k change places.
+/// `reorder l k`: l and the only loop inside it, k, change places.
 struct ReorderStep {
   static constexpr std::string_view kName = "reorder";
   LoopName outer, inner;
@@ -18,7 +18,7 @@ struct ReorderStep {
 std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step);
 LoopTree take(LoopTree tree, const ReorderStep& step);
 
-/// `tuple l k`: l and its only child k become one loop over the levels of both.
+/// `tuple l k`: l and the only loop inside it, k, become one loop over the levels of both.
 struct TupleStep {
   static constexpr std::string_view kName = "tuple";
   LoopName outer, inner;
@@ -30,7 +30,7 @@ struct TupleStep {
 std::optional<Refusal> legal(const LoopTree& tree, const TupleStep& step);
 LoopTree take(LoopTree tree, const TupleStep& step);
 
-/// `on l grid`: who takes the turns of a parallel loop.
+/// `on l grid`: which part of the machine takes the turns of a parallel loop.
 struct OnStep {
   static constexpr std::string_view kName = "on";
   LoopName loop;
@@ -52,7 +52,7 @@ struct SerialStep {
 std::optional<Refusal> legal(const LoopTree& tree, const SerialStep& step);
 LoopTree take(LoopTree tree, const SerialStep& step);
 
-/// `reverse l`: its turns run from the last to the first.
+/// `reverse l`: the turns run from the last to the first.
 struct ReverseStep {
   static constexpr std::string_view kName = "reverse";
   LoopName loop;

@@ -8,7 +8,7 @@
 
 namespace braze {
 
-/// Why a step is not legal, and what would be.
+/// Why a step is not legal, and what would be legal.
 struct Refusal {
   const Code* code;
   std::string why;

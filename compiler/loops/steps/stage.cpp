@@ -10,7 +10,7 @@ namespace braze {
 
 namespace {
 
-// Where a copy of what is read of a tensor stands, and what it is of.
+// Where a copy of a part of a tensor stands, and what it copies.
 struct CopySite {
   size_t tensor;
   ItemPlace loop;
@@ -21,7 +21,7 @@ bool same_load(const LoopStep& a, const LoopStep& b) {
   return a.at == b.at && a.conditions == b.conditions && a.otherwise == b.otherwise;
 }
 
-// The loads of the tensor in the loop, each way of reading it once.
+// The loads of the tensor in the loop; each form of access once.
 std::vector<LoopStep> ways_of_reading(const LoopTree& tree, const CopySite& site) {
   std::vector<LoopStep> out;
   for_each_task(loop_at(tree, site.loop).body, [&](const LoopTask& task, const auto&) {
@@ -60,7 +60,8 @@ std::vector<size_t> varying_axes(const LoopTree& tree, const CopySite& site, con
   return out;
 }
 
-// A coordinate that runs through an interval: along one axis, or the digits of one number.
+// Whether a coordinate runs through an interval: along one axis, or through the digits of one
+// number.
 bool is_interval(const LoopTree& tree, const Expr& e, const std::vector<size_t>& axes) {
   Expr below = 1;
   for (size_t i = axes.size(); i-- > 0;) {
@@ -81,7 +82,7 @@ std::vector<size_t> axes_of_copy(const LoopTree& tree, const CopySite& site, con
   return out;
 }
 
-// `boxes`: what is copied is a box of the tensor; a value in registers may be of any elements.
+// `boxes`: the copy must be a box of the tensor. A value in registers may hold any elements.
 std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, bool boxes) {
   const Loop& loop = loop_at(tree, site.loop);
   const std::string& name = tree.tensors[site.tensor].name;
@@ -140,7 +141,7 @@ bool is_load(const LoopItem& item) {
          task->body.steps[0].kind == LoopStep::Kind::Load;
 }
 
-// The top of a loop, behind what is loaded there already.
+// The top of a loop, after the loads that already stand there.
 LoopRegion::iterator top_of(Loop& loop) {
   return std::find_if_not(loop.body.begin(), loop.body.end(), is_load);
 }
@@ -166,7 +167,7 @@ void read_copies(LoopTree& tree, Loop& loop, size_t tensor, const LoopStep& load
   });
 }
 
-// The load as the copy does it, which has no index along axes of one element.
+// The load in the form that the copy has, without an index along axes of one element.
 LoopStep without_single_axes(const LoopTree& tree, const CopySite& site, LoopStep load) {
   const auto around = loops_of_copy(tree, site);
   for (size_t axis = 0; axis < tree.axes.size(); ++axis) {
@@ -241,7 +242,8 @@ LoopTree take(const LoopTree& tree, const LoadStep& step) {
 
 namespace {
 
-// The loops that stand around the maker and all readers of a value: it lives in a turn of them.
+// The loops that stand around the maker and all readers of a value. The value lives in a turn of
+// them.
 std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
   std::vector<const Loop*> out = loops_around(tree, maker_of(tree, value));
   for (const LoopRegion& phase : tree.phases)
@@ -303,9 +305,9 @@ namespace {
 struct Again {
   size_t value;
   ItemPlace maker, reader;         // reader: the loop
-  std::vector<const Loop*> loops;  // around the maker, that the copy needs as well
-  std::vector<const Loop*> met;    // around the maker, whose turns the reader runs over itself
-  std::vector<const Loop*> turns;  // around the readers alone: the copy is of their turns
+  std::vector<const Loop*> loops;  // around the maker, and needed by the copy as well
+  std::vector<const Loop*> met;    // around the maker; the reader runs over their turns itself
+  std::vector<const Loop*> turns;  // around the readers only: the copy is inside their turns
 };
 
 bool same_turns(const Loop& a, const Loop& b) {
@@ -343,7 +345,7 @@ size_t reads_of(const LoopRegion& region, size_t value) {
   return out;
 }
 
-// Removes an item, and the loops that held nothing else.
+// Removes an item, and the loops that contained nothing else.
 void remove_item(LoopTree& tree, ItemPlace place) {
   while (!place.items.empty()) {
     LoopRegion& region = region_of(tree, place);
@@ -408,7 +410,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const AgainStep& step) {
                     fmt::format("%{} reads {}, which the kernel writes", step.value,
                                 tree.tensors[s.source].name),
                     "leave it where it is computed");
-  // What the copy reads must be there: nothing of the loops that are not copied.
+  // What the copy reads must be available, and not made by loops that are not copied.
   std::set<size_t> inside;
   for (const auto* list : {&copy.loops, &copy.met})
     for (const Loop* loop : *list) inside.merge(values_made(loop->body));

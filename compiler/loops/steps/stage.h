@@ -1,11 +1,12 @@
-// stage.h — steps on where values come from and where they live: `stage`, `load`, `keep`, `again`.
+// stage.h — steps on where values come from and where they are kept: `stage`, `load`, `keep`,
+// `again`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `stage x l`: a copy on chip, at the top of l, of what a turn of l reads of tensor x.
+/// `stage x l`: a copy on chip, at the top of l, of the part of tensor x that a turn of l reads.
 struct StageStep {
   static constexpr std::string_view kName = "stage";
   std::string tensor;
@@ -20,7 +21,7 @@ struct StageStep {
 std::optional<Refusal> legal(const LoopTree& tree, const StageStep& step);
 LoopTree take(const LoopTree& tree, const StageStep& step);
 
-/// `keep %v chip`: where a value lives.
+/// `keep %v chip`: the storage in which a value is kept.
 struct KeepStep {
   static constexpr std::string_view kName = "keep";
   std::string value;
@@ -33,7 +34,7 @@ struct KeepStep {
 std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step);
 LoopTree take(const LoopTree& tree, const KeepStep& step);
 
-/// `load x l`: a task at the top of l loads what a turn of l reads of tensor x, once.
+/// `load x l`: a task at the top of l loads, once, the part of tensor x that a turn of l reads.
 struct LoadStep {
   static constexpr std::string_view kName = "load";
   std::string tensor;
@@ -47,7 +48,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step);
 LoopTree take(const LoopTree& tree, const LoadStep& step);
 
 /// `again %v k`: readers in k compute v themselves, by a copy of its task and of the loops that
-/// only it needs.
+/// only this task needs.
 struct AgainStep {
   static constexpr std::string_view kName = "again";
   std::string value;

@@ -14,12 +14,12 @@ namespace braze {
 
 namespace {
 
-// A product or quotient in a factor of a dot, of which one operand is drawn out.
+// A product or quotient in a factor of a dot, one of whose operands is drawn out.
 struct Drawn {
   uint32_t row;             // the step
   uint32_t stays, leaves;   // its operands
   size_t factor;            // of the dot
-  std::optional<DType> as;  // what the product was converted to
+  std::optional<DType> as;  // the dtype to which the product was converted
 };
 
 bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
@@ -61,7 +61,7 @@ std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
   return std::nullopt;
 }
 
-// Copies a step of a body, and what it is made of, behind the steps of another.
+// Copies a step of a body, with its operands, behind the steps of another body.
 uint32_t copy_step(const LoopBody& from, uint32_t number, LoopBody& to,
                    const std::unordered_map<std::string, Expr>& at) {
   LoopStep s = from.steps[number];
@@ -134,7 +134,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   const LoopBody with = task.body;
   const LoopStep row = with.steps[drawn.row];
   const DType old = tree.values[value].dtype;
-  // The dot is of what stays, as it was converted; its sum is not rounded before it is read.
+  // The dot multiplies what stays, converted as before. Its sum is not rounded before it is read.
   LoopBody& body = task.body;
   body.results[drawn.factor] =
       convert_to(body, drawn.stays, drawn.as.value_or(with.steps[drawn.row].dtype));
@@ -171,7 +171,7 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
 
 namespace {
 
-// What a body is where a condition is false: a number that is known, 0 times what is finite, or
+// The value of a body where a condition is false: a known number, 0 times a finite number, or
 // anything.
 struct Known {
   enum class Kind : uint8_t { Anything, Number } kind = Kind::Anything;
@@ -183,7 +183,7 @@ class WhereFalse {
   WhereFalse(const LoopTree& tree, const IndexComparison& condition)
       : tree_(tree), condition_(condition) {}
 
-  /// All tasks of the loop in order; why one of them does not stay as it is.
+  /// Visits all tasks of the loop in order, and finds why one of them would change.
   std::optional<Refusal> run(const Loop& loop) {
     std::optional<Refusal> out;
     for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
@@ -247,8 +247,8 @@ class WhereFalse {
       }
       case ElementwiseOp::sub:
       case ElementwiseOp::add: {
-        // -inf and a running extreme, in place of whose identity bodies use 0; where that is no
-        // number, what has made it so is none either.
+        // -inf and a running extreme, in place of whose identity bodies use 0. If the extreme is
+        // not a number, the value that made it so is not a number either.
         const Known a = argument(0), b = argument(1);
         if (s.op == ElementwiseOp::sub && is_infinite(a) && a.number < 0 &&
             is_running(body, s.arguments[1]))
@@ -299,7 +299,7 @@ class WhereFalse {
     return s.kind == LoopStep::Kind::Read && running_.contains(s.source);
   }
 
-  // Whether a condition cannot hold where the one at hand does not.
+  // Whether a condition cannot hold where the present condition does not.
   bool is_false(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
     if (s.kind != LoopStep::Kind::Apply) return false;
@@ -315,7 +315,7 @@ class WhereFalse {
   std::set<size_t> running_;
 };
 
-// The loops' bounds where the condition, `axis <= limit` or `axis >= limit`, may hold.
+// The bounds of the loop between which the condition, `axis <= limit` or `axis >= limit`, may hold.
 struct Limits {
   std::optional<Expr> low, high;
 };
@@ -334,7 +334,7 @@ std::optional<Limits> limits_of(const LoopTree& tree, const IndexComparison& con
   if (!slope || !(slope->is_constant(1) || slope->is_constant(-1))) return std::nullopt;
   const bool up = slope->is_constant(1);
   Expr rest = above.substitute(name, 0);  // axis <= -rest, or axis >= rest
-  // The widest over the turns of other axes.
+  // The widest bounds over the turns of other axes.
   for (size_t other = 0; other < tree.axes.size(); ++other) {
     const std::string& symbol = tree.axes[other].name;
     if (!rest.uses(symbol)) continue;
@@ -379,7 +379,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const SkipStep& step) {
                    fmt::format("the condition does not bound {} by a sum of other indices",
                                tree.axes[loop.levels[0].axis].name),
                    "compare sums of indices"};
-  // Bounds speak of turns of loops around.
+  // Bounds use the turns of the loops around.
   const auto around = loops_around(tree, *place);
   for (size_t axis = 0; axis < tree.axes.size(); ++axis)
     for (const auto* e : {&limits->low, &limits->high})

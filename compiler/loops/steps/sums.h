@@ -1,12 +1,12 @@
-// sums.h — steps on what sums and their loops may leave out: `draw`, `skip`.
+// sums.h — steps that leave out a part of sums and loops: `draw`, `skip`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
 
 namespace braze {
 
-/// `draw %v`: what a factor of the dot is multiplied by or divided by, and does not vary along what
-/// is summed, is drawn out of the sum: those who read v take it.
+/// `draw %v`: a multiplier or divisor of a factor of the dot that does not vary along the summed
+/// axis is drawn out of the sum, and applied by the readers of v.
 struct DrawStep {
   static constexpr std::string_view kName = "draw";
   std::string value;
@@ -15,12 +15,12 @@ struct DrawStep {
 std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step);
 LoopTree take(LoopTree tree, const DrawStep& step);
 
-/// `skip j (j <= i)`: the loop begins and ends where the condition may hold; in turns in which it
-/// is false everywhere nothing would change.
+/// `skip j (j <= i)`: the loop begins and ends where the condition may hold. Turns in which it is
+/// false everywhere must change nothing.
 struct SkipStep {
   static constexpr std::string_view kName = "skip";
   LoopName loop;
-  IndexComparison condition;  ///< over symbols of any range; the tree's are put in their place
+  IndexComparison condition;  ///< over symbols of any range; the symbols of the tree replace them
   void fields(auto& visit) {
     visit(loop);
     visit(condition);

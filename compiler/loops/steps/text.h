@@ -1,10 +1,11 @@
-// text.h — a schedule: the steps that were taken of a kernel's first tree, as a value and as text.
+// text.h — a schedule: the steps that were taken from a kernel's first tree, as a value and as
+// text.
 //
 //   split i 128; split i.2 64; whole i.3; on i grid; on i.2 group; stage x j; ring j 4
 //
-// Loops are named by their axis: `j` is the first loop over j in the order of the tree's text, j.2
-// the second. Values have their %, tensors and axes have none. A new kind of step is a struct with
-// its name and fields, `legal` and `take`, and an entry in the list here.
+// Loops are named by their axis: `j` is the first loop over j in the order of the tree's text, and
+// j.2 is the second. Names of values begin with %; names of tensors and axes do not. A new kind of
+// step is a struct with its name and fields, `legal` and `take`, and an entry in the list here.
 #pragma once
 
 #include <string>
@@ -38,14 +39,14 @@ using LoopTreeSteps = std::vector<LoopTreeStep>;
 /// Reads steps joined by `;`. The text is untrusted.
 LoopTreeSteps parse_steps(std::string_view text, std::string_view file_name);
 LoopTreeSteps parse_steps(Scanner& scanner);
-/// Canonical; reads back.
+/// The canonical text, which reads back.
 std::string to_text(const LoopTreeStep& step);
 std::string to_text(const LoopTreeSteps& steps);
 
 /// Why a step does not apply to this tree; nullopt if it does.
 std::optional<Refusal> legal(const LoopTree& tree, const LoopTreeStep& step);
-/// The tree after legal steps. An illegal one is an error of the code of its refusal that names the
-/// step, the reason and what would be legal.
+/// The tree after legal steps. An illegal step is an error with the code of its refusal; it names
+/// the step, the reason, and what would be legal.
 LoopTree take(const LoopTree& tree, const LoopTreeStep& step);
 LoopTree take(const LoopTree& tree, const LoopTreeSteps& steps);
 
