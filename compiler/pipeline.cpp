@@ -68,12 +68,12 @@ inline constexpr Code kNoMachineCode{"no-machine-code", ErrorKind::Unsupported,
 
 namespace {
 
-/// A function from Graph to Graph, in the order in which they run.
+/// A function from Graph to Graph. They run in this order.
 struct Pass {
   std::string_view name;
   Graph (*run)(const Graph&);
   std::string_view purpose;
-  bool only_fast = false;  // changes what can be seen
+  bool only_fast = false;  // changes results
   bool only_gpu = false;
 };
 
@@ -89,7 +89,7 @@ constexpr Pass kPasses[] = {
     {"split_concats", split_concats, "many parts are joined in steps"},
 };
 
-/// Model bytes of a tensor.
+/// The model bytes of a tensor.
 Expr bytes_of(const TensorType& type) {
   return type.shape.numel() * Expr(static_cast<int64_t>(size_of(type.dtype)));
 }
@@ -138,7 +138,7 @@ Program interpreter_program(const Graph& whole) {
   return program;
 }
 
-// What the file of a phase in the dump folder ends with.
+// The end of the name of a step's file in the dump folder.
 std::string_view file_extension(std::string_view stage) {
   constexpr std::pair<std::string_view, std::string_view> kExtensions[] = {
       {"fusion", "txt"}, {"refusal", "txt"}, {"llvm", "ll"},   {"asm", "s"},
@@ -148,7 +148,7 @@ std::string_view file_extension(std::string_view stage) {
   return "braze";
 }
 
-// From which BRAZE_DEBUG on a phase is printed: summaries before details.
+// The level of BRAZE_DEBUG from which on a step is printed: summaries come before details.
 int64_t debug_level(std::string_view stage) {
   constexpr std::pair<std::string_view, int64_t> kLevels[] = {
       {"program", 1}, {"fusion", 2}, {"unscheduled", 4}, {"loops", 3}, {"tile", 4}, {"kernel", 4},
@@ -158,8 +158,8 @@ int64_t debug_level(std::string_view stage) {
   return 3;  // graphs
 }
 
-// Shows every phase to whoever wants it: the observer, the log, and files numbered in order. Texts
-// are made only when somebody reads them.
+// Shows every step to whoever asked for it: the observer, the log, and files numbered in order.
+// Texts are made only if somebody reads them.
 class PhaseViewers {
  public:
   PhaseViewers(std::string folder, const CompileOptions& options)
@@ -208,7 +208,7 @@ class PhaseViewers {
   int number_ = 0;
 };
 
-// What `make` makes, with the time that it takes on the timeline.
+// Calls `make`, and records its time on the timeline.
 template <class Make>
 auto in_span(std::string_view category, std::string_view name, std::string_view subject,
              Make&& make) {
@@ -225,7 +225,8 @@ void check_after(const Graph& graph, std::string_view pass) {
        {findings.front().location, findings.front().context, "please report this"});
 }
 
-// A tile program or kernel that breaks a rule of its language is a bug of the phase that made it.
+// If a tile program or kernel breaks a rule of its language, that is a bug of the step that made
+// it.
 template <class Code>
 void check_after(const Code& code, std::string_view phase) {
   const std::vector<Diagnostic> findings = verify(code);
@@ -280,7 +281,7 @@ void parallel_for(size_t count, unsigned threads, const std::function<void(size_
   if (error) std::rethrow_exception(error);
 }
 
-// What somebody typed for a kernel; null: nothing.
+// The schedule that the user gave for a kernel; null if there is none.
 const std::string* given_schedule(const CompileOptions& options, const std::string& kernel) {
   const auto found = options.schedules.find(kernel);
   return found == options.schedules.end() ? nullptr : &found->second;
@@ -301,7 +302,7 @@ Artifact generate(const Kernel& kernel, const Target& target, const CompileOptio
                                             : generate_gpu(kernel, target, assembly);
 }
 
-// The text of a kernel with numbers in place of names, most of which come from people's labels.
+// The text of a kernel with numbers in place of names, most of which come from labels of the user.
 std::string with_numbers(std::string_view text) {
   const auto in_name = [&](size_t i) {
     return i < text.size() && (std::isalnum(static_cast<unsigned char>(text[i])) || text[i] == '_');
@@ -320,8 +321,8 @@ std::string with_numbers(std::string_view text) {
   return out;
 }
 
-// What decides the code of a kernel. What the simulator says of a kernel names its values, so that
-// there each kernel has its own.
+// Everything that determines the code of a kernel. The simulator's reports name values, so for the
+// simulator each kernel has its own code.
 std::string code_key(const Kernel& kernel, const Target& target) {
   if (target.simulated) return kernel.name;
   Kernel nameless = kernel;
@@ -330,7 +331,7 @@ std::string code_key(const Kernel& kernel, const Target& target) {
   return with_numbers(to_text(nameless));
 }
 
-// Makes code, once for all kernels that are equal but for names, on all cores.
+// Makes code on all cores, once for all kernels that are equal except for names.
 void generate_all(std::vector<CompiledFusion>& compiled, const Target& target,
                   const CompileOptions& options) {
   std::unordered_map<std::string, std::vector<size_t>> kernels_of;
@@ -360,8 +361,8 @@ void check_scheduled_names(const CompileOptions& options, const std::vector<std:
   }
 }
 
-// Not every number of a schedule that somebody typed is known to fit before there is code: rules of
-// the languages that it breaks (room on chip, say) are errors of the schedule.
+// Not every number of a user's schedule can be checked before there is code. If the code breaks a
+// rule of its language (for example the room on chip), that is an error of the schedule.
 template <class Make>
 void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& options,
                                Make&& make) {
@@ -377,8 +378,8 @@ void refuse_schedule_if_broken(const std::string& kernel, const CompileOptions& 
   }
 }
 
-// The steps from a tile program to machine code, but for the last, which runs on many threads. What
-// they make is not verified yet.
+// The steps from a tile program to machine code, without the last, which runs on many threads.
+// Their results are not verified yet.
 Kernel lower_shown(const TileProgram& program, const Target& target, PhaseViewers& viewers) {
   const TraceSpan span("lowering", "lower", program.name);
   viewers.show("tile", program, program.name);
@@ -404,7 +405,7 @@ void show_code(const Kernel& kernel, const Target& target, const CompileOptions&
       {"sass", kernel.name, [&] { return gpu_machine_text(generate(kernel, target, options)); }});
 }
 
-// By the loop tree where that serves the kernel, else by the middle that it replaces.
+// By a loop tree if that can serve the kernel, else by the schedule families that it replaces.
 TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
                          const CompileOptions& options, PhaseViewers& viewers) {
   const std::string& name = request.name;
@@ -417,7 +418,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
     return std::move(tiling.tiled);
   };
   const std::string* given = given_schedule(options, name);
-  // Nothing else serves these.
+  // Nothing else can serve these kernels.
   const bool by_tree = is_pointwise(space) || space.running || space.passes.empty();
   if (given && !has_keys(*given) && (by_tree || given->find(' ') != std::string::npos))
     return shown(tile_loops(request, parse_steps(*given, "--schedule")));
@@ -441,7 +442,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
   return tile(request, space, given ? std::optional(parse_schedule(*given)) : std::nullopt);
 }
 
-// `source` has origins; `locations` are what stands there.
+// The locations in `source` are numbers of nodes; `locations` are the true ones.
 Program compiled_program(const Graph& source, std::span<const SourceLocation> locations,
                          const Target& target, const CompileOptions& options,
                          PhaseViewers& viewers) {
@@ -490,7 +491,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   return program;
 }
 
-// The graph in a file of its own, and the command that compiles it again.
+// Writes the graph to a file of its own, and returns the command that compiles it again.
 std::string write_reproducer(const Graph& graph, const Target& target,
                              const CompileOptions& options) {
   const std::string text = to_text(graph);
@@ -513,7 +514,7 @@ std::string write_reproducer(const Graph& graph, const Target& target,
   return command;
 }
 
-// With BRAZE_DUMP every compilation of the process has a folder of its own.
+// With BRAZE_DUMP, every compilation of the process has a folder of its own.
 std::string dump_folder(const std::string& name, const CompileOptions& options) {
   if (!options.dump_folder.empty()) return options.dump_folder;
   const auto folder = read_env(kEnvDump);
@@ -532,8 +533,8 @@ std::string_view described(TargetKind kind) { return kind == TargetKind::Gpu ? "
        {.location = where, .node = "", .fix = std::string(fix)});
 }
 
-// A kernel names the machine that it was made for. Another one runs it too if it is of that kind
-// and has all that the kernel uses.
+// A kernel names the machine for which it was made. Another machine can run it too, if it is of the
+// same kind and has everything that the kernel uses.
 void check_target(const Kernel& kernel, const Target& target) {
   if (target.kind == TargetKind::Interpreter)
     fail_target(kernel, target, "it is a kernel, and the interpreter runs graphs and tile programs",
@@ -558,7 +559,7 @@ void check_target(const TileProgram& tile, const Target& target) {
               "use the option --target sm_90a, or the device \"sim:sm_90a\" or \"interpreter\"");
 }
 
-// Whether a tile program's kernel fits the machine is seen when there is one.
+// Whether a tile program's kernel fits the machine is known when the kernel exists.
 void check_lowered(const TileProgram& tile, const Kernel& kernel, const Target& target) {
   const std::vector<Diagnostic> findings = verify(kernel);
   if (findings.empty()) return;
@@ -572,8 +573,9 @@ void check_lowered(const TileProgram& tile, const Kernel& kernel, const Target& 
                "kernel"});
 }
 
-// What the verifiers cannot know, a code generator or an assembler finds. Behind a graph that is a
-// bug of ours; of what somebody typed it says that this cannot be.
+// A code generator or an assembler finds what the verifiers cannot know. For a kernel that was made
+// from a graph this is a bug of Braze; for a kernel that the user gave, the error says that it
+// cannot be compiled.
 template <class Make>
 Program refused_as_typed(const KernelCode& code, const Target& target, Make&& make) {
   try {
@@ -601,7 +603,7 @@ Program kernel_program(const KernelCode& signature, const Kernel& kernel, const 
   });
 }
 
-// Runs `make` and notes how long it took.
+// Runs `make` and records its time.
 template <class Make>
 Program timed(const std::string& name, const Target& target, Make&& make) {
   TraceSpan span("compile", "compile", name);
@@ -615,7 +617,8 @@ Program timed(const std::string& name, const Target& target, Make&& make) {
 }  // namespace
 
 std::string key_text(const CompileOptions& options) {
-  // All members by name: one that is added has to be here, in the key or on purpose not.
+  // All members by name, so that a new member must be added here: to the key, or to those that are
+  // left out on purpose.
   const auto& [precision, fuse, by_cost, schedules, gpu_code, assemble, dump_folder, observer] =
       options;
   std::string text =
@@ -623,7 +626,7 @@ std::string key_text(const CompileOptions& options) {
                   fuse, by_cost, static_cast<int>(gpu_code), assemble);
   for (const auto& [kernel, schedule] : schedules)
     text += fmt::format("schedule {} {}\n", quote(kernel), quote(schedule));
-  // These look on.
+  // These only observe.
   static_cast<void>(dump_folder), static_cast<void>(observer);
   return text;
 }

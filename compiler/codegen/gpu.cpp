@@ -1,4 +1,4 @@
-// gpu.cpp — Kernel IR to an Artifact for a GPU: a code generator, then an assembler.
+// gpu.cpp — makes an Artifact for a GPU from Kernel IR: a code generator, then an assembler.
 #include <algorithm>
 
 #include "braze/trace.h"
@@ -12,8 +12,8 @@ namespace braze {
 namespace {
 
 // ptxas (12.9 and 13.0, for sm_90) joins two signed minima or maxima of 32 bits to one instruction
-// of three operands and drops the sign of an operand that is a negation: max(a, -b, c) becomes
-// max(a, b, c). A complement and one has the same value and is no negation to it.
+// with three operands, and drops the sign of an operand that is a negation: max(a, -b, c) becomes
+// max(a, b, c). A complement plus one has the same value, and ptxas does not see a negation in it.
 std::string without_negations(std::string_view ptx) {
   constexpr std::string_view kNegation = "neg.s32";
   std::string out;
@@ -41,14 +41,15 @@ std::string without_negations(std::string_view ptx) {
 
 std::string gpu_entry_name(const Kernel& kernel, size_t phase) {
   std::string name = fmt::format("{}_p{}", kernel.name, phase);
-  // PTX has no dots in names, and none begins with a digit, which a kernel's cannot either.
+  // Names in PTX have no dots and do not begin with a digit. Names of kernels do not begin with one
+  // either.
   std::replace(name.begin(), name.end(), '.', '_');
   return name;
 }
 
 namespace {
 
-// The artifact of PTX: a cubin where there is an assembler.
+// The artifact made from PTX: a cubin if there is an assembler.
 Artifact assembled(const Kernel& kernel, const Target& target, std::string_view ptx,
                    Assembly assembly, CodegenTimes& times) {
   Artifact artifact;

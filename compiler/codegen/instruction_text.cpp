@@ -9,7 +9,7 @@ namespace braze::codegen {
 
 namespace {
 
-// An instruction being written: the placeholders of its operands and results.
+// An instruction under construction, with the placeholders of its operands and results.
 class Writer {
  public:
   Writer(const InstructionOp& instruction, const std::vector<AsmOperand>& given,
@@ -57,7 +57,8 @@ class Writer {
   }
 
  private:
-  // A fence or wait returns its values, a wgmma its accumulator, in the registers they came in.
+  // A fence or wait returns its values, and a wgmma its accumulator, in the registers in which they
+  // came.
   void tie(std::string_view letters) {
     const bool values = info(op.instruction).result == InstructionResult::Tied;
     text.ties.assign(text.inputs.size(), -1);
@@ -154,7 +155,7 @@ std::string tensor_store(Writer& w) {
 
 std::string copy_async(Writer& w) {
   const int64_t bytes = w.operands[2].constant.value_or(16);
-  // Only copies of 16 bytes may leave out the first cache.
+  // Only copies of 16 bytes may bypass the first cache.
   return fmt::format("cp.async.{}.shared.global [{}], [{}], {}, {};", bytes == 16 ? "cg" : "ca",
                      w.in(0), w.in(1), bytes, w.in(3));
 }
@@ -284,7 +285,7 @@ static_assert(in_order(), "every instruction has its row, in the order of instru
 }  // namespace
 
 std::optional<char> register_letter(const ValueType& type) {
-  // 0: no instruction takes it.
+  // 0: no instruction can take it.
   constexpr DTypeTable<char> kLetters = {
       {DType::Bool, 'r'}, {DType::I8, 0},     {DType::U8, 0},     {DType::I16, 0},
       {DType::U16, 0},    {DType::I32, 'r'},  {DType::U32, 'r'},  {DType::I64, 'l'},

@@ -33,7 +33,7 @@ namespace fs = std::filesystem;
 
 // --- The plugin ----------------------------------------------------------------------------------
 
-// As nvPTXCompiler's documentation declares its functions; all return 0 for success.
+// Functions as nvPTXCompiler's documentation declares them. All return 0 for success.
 struct PluginApi {
   using Handle = void*;
   int (*get_version)(unsigned* major, unsigned* minor);
@@ -122,7 +122,7 @@ class Plugin : public PtxAssembler {
 
 // --- A process -----------------------------------------------------------------------------------
 
-// A new folder that nobody else may enter, removed with what is in it.
+// A new folder that nobody else may enter. It is removed with its contents.
 class TemporaryFolder {
  public:
   TemporaryFolder() {
@@ -155,7 +155,7 @@ void write_file(const fs::path& path, const std::string& text) {
   if (!file) fail(codes::kPtxAssembler, "the file cannot be written: " + quote(path.string()));
 }
 
-// Runs a program with both outputs in `log`; its exit status.
+// Runs a program with both of its outputs in `log`, and returns its exit status.
 int run_process(const std::vector<std::string>& arguments, const fs::path& log) {
   std::vector<char*> argv;
   for (const std::string& argument : arguments) argv.push_back(const_cast<char*>(argument.c_str()));
@@ -204,7 +204,7 @@ class Process : public PtxAssembler {
 
 bool is_program(const fs::path& path) { return access(path.c_str(), X_OK) == 0; }
 
-// A program of the CUDA toolkit; empty if it is nowhere.
+// The path of a program of the CUDA toolkit; empty if it is not found.
 std::string find_tool(const char* name) {
   std::vector<fs::path> folders;
   for (const char* variable : {"CUDA_HOME", "CUDA_PATH"})
@@ -255,8 +255,8 @@ int64_t number_before(std::string_view line, std::string_view unit) {
   return value;
 }
 
-// The source of the line of PTX that a log names first: what the last `.loc` before it says. Files
-// are numbered behind the code.
+// The source line of the first line of PTX that a log names: that of the last `.loc` before it. The
+// files are listed after the code.
 SourceLocation source_of_fault(const std::string& ptx, std::string_view log) {
   const size_t named = log.find("line ");
   if (named == std::string_view::npos) return {};
@@ -278,7 +278,7 @@ SourceLocation source_of_fault(const std::string& ptx, std::string_view log) {
   return {};
 }
 
-// "(C7510)" and its like: a warning with a number is about speed or a promise not kept.
+// "(C7510)" and the like: a warning with a number is about speed or a promise that was not kept.
 bool is_advice(std::string_view line) {
   return line.find("(C7") != std::string_view::npos ||
          line.find("warning") != std::string_view::npos;
@@ -306,7 +306,7 @@ std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std:
     log.remove_prefix(std::min(line.size() + 1, log.size()));
     if (const auto entry = quoted_after(line, "Compiling entry function '")) select(*entry);
     if (is_advice(line)) {
-      // Most name their function; one that does not is about all of them.
+      // Most warnings name their function. A warning that does not is about all of them.
       CodeFacts* about = nullptr;
       for (size_t i = 0; i < entries.size(); ++i)
         if (line.find("'" + entries[i] + "'") != std::string_view::npos) about = &facts[i];
@@ -328,7 +328,7 @@ std::vector<CodeFacts> read_ptx_log(std::string_view log, const std::vector<std:
 Assembled PtxAssembler::assemble(const std::string& ptx, std::string_view architecture,
                                  const std::vector<std::string>& entries) const {
   Output out = run(ptx, architecture);
-  // An assembler that finds fault with the text says so.
+  // An assembler that rejects the text says why.
   const bool refused =
       out.log.find("error") != std::string::npos || out.log.find("fatal") != std::string::npos;
   if (!out.ok && !refused)

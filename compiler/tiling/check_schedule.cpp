@@ -11,7 +11,8 @@ namespace braze {
 
 namespace {
 
-// A tile is code: operations on each of its vectors (CPU), on each element of a thread (GPU).
+// A tile becomes code: operations on each of its vectors (CPU), or on each element of a thread
+// (GPU).
 constexpr int64_t kMostTileElements = 4096;
 constexpr int64_t kMostThreadElements = 256;
 constexpr int64_t kMostThreads = 1024;   // of a block
@@ -63,7 +64,7 @@ class Checker {
     return std::any_of(space_.passes.begin(), space_.passes.end(),
                        [](const Pass& pass) { return !pass.inner.empty(); });
   }
-  // A parallel axis besides the lanes' along which tiles have rows.
+  // A parallel axis, other than the axis of the lanes, along which tiles have rows.
   bool has_rows() const {
     for (size_t p = 0; p < rank_; ++p)
       if (schedule_.tile[p] > 1 && static_cast<int64_t>(p) != schedule_.lane_axis) return true;
@@ -121,7 +122,7 @@ class Checker {
             rank_ - 1));
   }
 
-  // Keys that change nothing here would mislead.
+  // Keys that change nothing for this kernel would mislead.
   void check_meaning() const {
     const bool pipelined = this->pipelined();
     const bool copies = is_dot() && !pipelined && has_rows();

@@ -1,4 +1,4 @@
-// check_schedule.h — whether a schedule that somebody typed fits its kernel and its machine.
+// check_schedule.h — checks whether a schedule that the user gave fits its kernel and its machine.
 #pragma once
 
 #include "braze/error.h"
@@ -13,7 +13,7 @@ inline constexpr Code kBadSchedule{
 }  // namespace codes
 
 /// InvalidArgument, with what would fit, if `schedule` has keys without a meaning for the kernel or
-/// values that are out of range. What the rules choose passes.
+/// values that are out of range. A schedule that the rules choose always passes.
 void check_schedule(const TilingRequest& request, const Space& space, const Schedule& schedule);
 
 }  // namespace braze

@@ -41,7 +41,7 @@ void merge(std::vector<SpaceAxis>& axes, const Expr& apart, int64_t longest,
     const Expr merged =
         Expr::symbol(outer.symbol.symbol_name() + "." + inner.symbol.symbol_name().substr(2),
                      {0, std::max<int64_t>(extent.range().max, 1) - 1});
-    const Expr divisor = max(inner.extent, 1);  // without elements there is nothing to index
+    const Expr divisor = max(inner.extent, 1);  // without elements, nothing is indexed
     const Replacements split = {{outer.symbol.symbol_name(), floordiv(merged, divisor)},
                                 {inner.symbol.symbol_name(), mod(merged, divisor)}};
     replace(offsets, split);

@@ -24,7 +24,7 @@ int64_t rows_of_tile(int64_t extent, int64_t most) {
   int64_t best = 1;
   double best_cost = 1e300;
   for (int64_t rows = 1; rows <= most; ++rows) {
-    // Every tile loads its lanes' operand once: charge that besides the rows themselves.
+    // Every tile loads its lanes' operand once; the cost of that is added to the cost of the rows.
     const double tiles = static_cast<double>((extent + rows - 1) / rows);
     const double cost = tiles * (static_cast<double>(rows) + 2.0);
     if (cost <= best_cost) {
@@ -123,7 +123,7 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   schedule.unroll = 4;
 
   // Blocks: enough instances for the cores, each with enough work. All cores read the panels of a
-  // block again for each tile of rows: they share half of the last-level cache.
+  // block again for each tile of rows, so together they may use half of the last-level cache.
   const double flops_per_tile =
       2.0 * static_cast<double>(schedule.tile[lane] * schedule.tile[row] * k);
   int64_t batches = 1;
@@ -147,8 +147,8 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   schedule.block[row] =
       std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[row];
 
-  // Copies pay when the inner loop would read badly, or often: across the vectors, with operations
-  // on the way, or from too large an array to stay in the second-level cache.
+  // Copies pay if the inner loop would read badly, or often: across the vectors, with operations on
+  // the way, or from an array that is too large for the second-level cache.
   bool across = false, computed = false, rows_computed = false;
   int64_t bytes = 0, row_factors = 0, reused = m_tiles * batches;
   for (const Factor& f : factors(request, space, space.parallel[lane], space.parallel[row])) {

@@ -14,7 +14,7 @@ void collect_symbols(const Expr& e, std::map<std::string, Expr>& found) {
   for (const Expr& operand : e.operands()) collect_symbols(operand, found);
 }
 
-// The graph's symbols that the kernel's shapes and bodies mention, in its order.
+// The graph's symbols that the kernel's shapes and bodies use, in the order of the graph.
 std::vector<Expr> size_symbols(const TilingRequest& request) {
   const Graph& graph = request.forms.graph();
   std::map<std::string, Expr> found;
@@ -261,12 +261,12 @@ void TileEmitter::walk_tiles(size_t p, const Expr& low, const Body& next) {
     staged_.resize(staged);
   };
   const bool whole = axis.extent.is_multiple_of(tile);
-  // Rows are clamped, and what is on chip needs no masks: one program serves whole tiles and
+  // Rows are clamped, and values on chip need no masks, so one program serves whole tiles and
   // others.
   if (whole || !dim.lane || schedule_.slice > 0)
     return loop_or_once(low, high, tile, block == tile,
                         [&](const Expr& base) { at_tile(base, !whole); });
-  // Whole tiles without masks, then at most one with.
+  // Whole tiles without masks, then at most one tile with a mask.
   if (block == tile)
     return builder_.if_then(
         {{low + tile, IndexComparison::Kind::Le, axis.extent}}, [&] { at_tile(low, false); },

@@ -1,8 +1,10 @@
 // emitter.h — from a Fusion, its space and a Schedule to a tile program.
 //
-// All loop-shaped families share this emitter: they differ only in the Schedule. Values become
-// tiles with one dimension per tiled axis, of extent 1 where a value does not depend on the axis,
-// so the inner loop of a contraction appears by itself as fma of [m, 1] and [1, n] tiles.
+// All loop-shaped families share this emitter and differ only in the Schedule. Values become tiles
+// with
+// one dimension for each tiled axis, with extent 1 if a value does not depend on the axis. The
+// inner
+// loop of a contraction is therefore an fma of [m, 1] and [1, n] tiles, without any special case.
 #pragma once
 
 #include <map>
@@ -23,14 +25,14 @@ struct TiledKernel {
   std::vector<NodeId> parameters;
 };
 
-/// Everything a tiling rule knows.
+/// Everything that a tiling rule needs to know.
 struct TilingRequest {
   const LoopForms& forms;
   const Fusion& fusion;
   const Target& target;
   std::string name;                       ///< of the kernel
   std::map<NodeId, NodeId> aliases = {};  ///< inputs that an output takes over -> that output
-  /// By node: whether it need not be rounded where the graph says (ir/graph/reference.h). Null:
+  /// By node: whether it need not be rounded where the graph says so (ir/graph/reference.h). Null:
   /// none.
   const std::vector<bool>* relaxed = nullptr;
 };

@@ -1,5 +1,4 @@
-// emitter_matrix_units.cpp — what goes around a pipelined dot: its outputs, and the passes behind
-// it.
+// emitter_matrix_units.cpp — what surrounds a pipelined dot: its outputs, and the passes after it.
 
 #include <algorithm>
 
@@ -21,7 +20,7 @@ bool lies_along(const std::vector<Expr>& at, const Expr& row, const Expr& lane) 
 
 }  // namespace
 
-// The skeleton multiplies; the passes behind it run on one slab of its sums at a time.
+// The skeleton multiplies. The passes after it run on one slab of its sums at a time.
 void TileEmitter::emit_on_matrix_units() {
   const auto product = matrix_product(request_, space_);
   if (!product)
@@ -69,7 +68,7 @@ void TileEmitter::emit_on_matrix_units() {
                      PipelinedDot::epilogue_rows(schedule_, dtype));
 }
 
-// Outputs whose matrices have rows and lanes in order go out in bulk.
+// Outputs whose matrices have rows and lanes in order are stored by bulk copies.
 void TileEmitter::stage_outputs(const MatrixProduct& product) {
   const Expr &row = space_.parallel[product.row].symbol,
              &lane = space_.parallel[product.lane].symbol;

@@ -37,8 +37,8 @@ void TileEmitter::emit_passes(bool first_from_partials) {
   reduced_.clear();
 }
 
-// The passes after a contraction on one row of its tile at a time: code for all of them at once
-// would be long, and need more registers than there are.
+// The passes after a contraction run on one row of its tile at a time. Code for all rows at once
+// would be long, and would need more registers than there are.
 void TileEmitter::emit_row_by_row() {
   TileDim& row = *row_dim();
   const TileDim whole = row;
@@ -99,7 +99,7 @@ void TileEmitter::emit_pass(size_t n, const Expr& low, const std::optional<Expr>
     accumulators.push_back({&task, form, state.size()});
     const DType dtype = accumulator_type(*form);
     const uint64_t identity = identity_bits(*form);
-    // Where a tile covers the row, its values are the sum: there is nothing to add them to.
+    // If a tile covers the whole row, its values are the sum.
     if (covered && !form->arg_max)
       state.push_back(ValueOperand::literal(dtype, identity));
     else
@@ -132,7 +132,7 @@ std::vector<ValueOperand> TileEmitter::inner_loops(const Pass& pass, size_t dept
                                                    std::vector<ValueOperand> state) {
   if (depth == pass.inner.size()) return inner_step(pass, accumulators, state);
   const SpaceAxis& axis = pass.inner[depth];
-  if (axis.extent.range().max <= 0) return state;  // an empty sum; its body may have no meaning
+  if (axis.extent.range().max <= 0) return state;  // an empty sum, whose body may have no meaning
   const Expr first = depth == 0 ? low : Expr(0);
   const Expr end = depth == 0 && high ? *high : axis.extent;
   const bool innermost = depth + 1 == pass.inner.size();
@@ -207,7 +207,8 @@ std::vector<ValueOperand> TileEmitter::inner_step(const Pass& pass,
                                                   std::vector<ValueOperand> state) {
   keep_values();
   for (const Accumulator& accumulator : accumulators) accumulate(accumulator, state);
-  // All values before the first store: an output may take over the memory of an input.
+  // All values are computed before the first store, because an output may take over the memory of
+  // an input.
   std::vector<TileValue> values;
   for (const SpaceTask& task : pass.stores) values.push_back(evaluate({task.node, task.at}));
   for (size_t i = 0; i < values.size(); ++i) store_output(pass.stores[i], values[i]);
@@ -245,8 +246,8 @@ void TileEmitter::accumulate(const Accumulator& accumulator, std::vector<ValueOp
   sum = full(builder_.row(info(*form.monoid).combine, {sum, padded_addend()}), dtype);
 }
 
-// Whether a sum of products may take them as they are before rounding: those of the op that sums,
-// and values of their own which nothing else needs rounded.
+// Whether a sum of products may take them before they are rounded: those of the op that sums, and
+// products that nothing else needs in rounded form.
 bool TileEmitter::may_join(NodeId sum, const LoopForm& form) const {
   if (form.body.back().kind == BodyStep::Kind::Apply) return true;
   NodeId summed = graph_[sum].operands[0];

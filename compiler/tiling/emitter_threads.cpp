@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// Matrices of 16 x 8 sums and 8 steps. Operands must differ in extents from the sums.
+// Matrices of 16 x 8 sums and 8 steps. The extents of operands must differ from those of the sums.
 bool deals_matrices(const Schedule& schedule, const std::vector<TileDim>& dims) {
   const bool vectors = schedule.vector == 2 || schedule.vector == 4 || schedule.vector == 8;
   return schedule.slice > 0 && schedule.slice % kMatrixDepth == 0 && vectors && dims.size() == 2 &&
@@ -85,8 +85,9 @@ void TileEmitter::add_layout(Layout layout) {
   if (!known) all.push_back({fmt::format("t{}", all.size()), std::move(layout)});
 }
 
-// Rows of odd length begin anywhere in a line of memory. Their tiles begin where the line does, or
-// the vector if there is no room for more, so that vectors are whole and no two warps share a line.
+// Rows of odd length begin anywhere in a line of memory. Their tiles begin where the memory line
+// does, or the vector if there is no room for more, so that vectors are whole and no two warps
+// share a line.
 void TileEmitter::plan_lead() {
   constexpr int64_t kLineBytes = 128;
   const bool by_row = inner_dim_ >= 0 && dims_.size() == 1 && schedule_.slice == 0;
@@ -118,7 +119,7 @@ void TileEmitter::plan_lead() {
   };
   while (step > schedule_.vector && !fits()) step /= 2;
   if (!fits()) return;
-  // Most bytes decide; what begins elsewhere is not aligned.
+  // The tensor with most bytes decides. Accesses to tensors that begin elsewhere are not aligned.
   std::unordered_map<std::string, size_t> bytes;
   size_t most = 0;
   for (const Access& access : found) {

@@ -84,7 +84,7 @@ TileValue TileSink::apply(ElementwiseOp op, std::span<const Value> arguments, DT
     return constant(
         result, evaluate_machine(op, arguments.back().dtype, result, bits[0], bits[1], bits[2]));
   }
-  // Moving 16-bit values needs no arithmetic; all else is computed in f32 and rounded once.
+  // Moves of 16-bit values need no arithmetic. Everything else is computed in f32 and rounded once.
   const bool moves = op == ElementwiseOp::select || op == ElementwiseOp::bitcast;
   std::vector<ValueOperand> operands;
   for (const Value& argument : arguments)
@@ -144,7 +144,7 @@ ValueType TileEmitter::full_type(DType dtype) const {
   return tile_type(dtype, std::vector<bool>(dims_.size(), true));
 }
 
-// Which dimensions an expression depends on, through positions and through loaded indices.
+// The dimensions on which an expression depends, through positions and through loaded indices.
 void TileEmitter::note_uses(const Expr& e, std::vector<bool>& uses) const {
   for (const std::string& symbol : e.symbols()) {
     if (symbol[0] == '%') {
@@ -280,8 +280,8 @@ void TileEmitter::plan_kept_values() {
   }
 }
 
-// Bytes for the values that passes share: on a CPU they should leave the cache some room, on a
-// GPU the sums that threads exchange need little.
+// The number of bytes for values that passes share. On a CPU they should leave the cache some room;
+// on a GPU the sums that threads exchange need little.
 int64_t TileEmitter::kept_room() const {
   constexpr int64_t kExchangeBytes = 4096;
   int64_t room =

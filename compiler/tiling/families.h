@@ -1,4 +1,4 @@
-// families.h — the schedule families: one rule each, one file each.
+// families.h — the schedule families. Each has one rule, in one file.
 #pragma once
 
 #include <functional>
@@ -23,16 +23,17 @@ struct AccessInfo {
   bool indirect = false;  ///< at an index that is loaded
 
   bool uses(const SpaceAxis& axis) const { return offset.uses(axis.symbol.symbol_name()); }
-  /// 1: contiguous along the axis; 0: constant; others are strides, 2 also if not linear.
+  /// 1: contiguous along the axis; 0: constant along it; other numbers are strides, and 2 also
+  /// stands for an access that is not linear.
   int64_t stride(const SpaceAxis& axis) const;
 };
 
-/// Tells `each` of all loads and stores of a pass.
+/// Passes all loads and stores of a pass to `each`.
 void for_each_access(const LoopForms& forms, const Fusion& fusion, const Pass& pass,
                      const std::function<void(const MemoryAccess& access, bool store)>& each);
-/// All loads and stores of a pass, those of one place only once.
+/// All loads and stores of a pass; several at one place count once.
 std::vector<AccessInfo> accesses(const TilingRequest& request, const Pass& pass);
-/// Machine operations an element of a pass.
+/// Machine operations for an element of a pass.
 double flops_per_element(const TilingRequest& request, const Pass& pass);
 
 /// An operand of a contraction: it varies along the reduced axes and along one of two parallel
@@ -40,7 +41,7 @@ double flops_per_element(const TilingRequest& request, const Pass& pass);
 struct Factor {
   ValueAt value;
   bool lanes = false;     ///< along the axis of the vectors, else along that of the rows
-  bool computed = false;  ///< takes operations, if only a conversion
+  bool computed = false;  ///< needs operations, at least a conversion
   bool across = false;    ///< lies in memory along the innermost reduced axis
   int64_t vector = 1;     ///< GPU: neighbours in memory that one thread should read together
 };
@@ -58,11 +59,11 @@ std::vector<ValueAt> product_of(const TilingRequest& request, const SpaceTask& t
 bool sums_matrix_products(const TilingRequest& request, const Space& space,
                           const std::vector<Factor>& found);
 
-/// How well vectors run along `axis`: bytes of accesses that are contiguous or constant along it,
-/// as a share of all, times the share of full lanes.
+/// How well vectors run along `axis`: the share of bytes in accesses that are contiguous or
+/// constant along it, times the share of full lanes.
 double lane_quality(const std::vector<AccessInfo>& accesses, const SpaceAxis& axis, int64_t lanes);
 
-/// The axis along which vectors run best, the innermost of those as good; 0 and -1 if there is
+/// The axis along which vectors run best; of equally good axes, the innermost. 0 and -1 if there is
 /// none.
 struct LaneAxis {
   size_t index = 0;
@@ -74,7 +75,7 @@ LaneAxis best_lane_axis(const std::vector<AccessInfo>& accesses, const std::vect
 /// The pass with the most inner work.
 const Pass& longest_pass(const Space& space);
 
-/// The extent to plan for: the extent or, if symbolic, its greatest value.
+/// The extent to plan for: the extent itself or, if it is symbolic, its greatest value.
 int64_t planned_extent(const Expr& extent);
 
 /// The least power of two that is not below `n`.
@@ -82,7 +83,7 @@ int64_t ceil_power_of_two(int64_t n);
 
 /// The product of the planned extents, at least 1 each.
 int64_t planned_elements(const std::vector<SpaceAxis>& axes);
-/// Whether the space is one pass of reductions that chunks of it can share out.
+/// Whether the space is one pass of reductions that can be cut into chunks.
 bool splittable(const TilingRequest& request, const Space& space);
 /// The parallel axes (lanes, rows) of a product of factors that each run along one of them only,
 /// lanes along the one with more contiguous accesses; none if every pair of axes shares a load, or

@@ -26,9 +26,9 @@ struct Schedule {
   bool by_row = false;         ///< what follows a contraction sees one row of a tile at a time
   int64_t scan = 1;            ///< terms of a placed reduction whose places are compared at once
   bool direct = false;         ///< its sums are in the memory of the result, not on chip
-  bool stream = false;         ///< results are not read again soon
-  // GPU: the block's threads, dealt to the dimensions of its tiles (the parallel axes with a tile
-  // larger than 1, the lane axis last but for a tiled inner axis that is the lanes' itself).
+  bool stream = false;         ///< results will not be read again soon
+  // GPU: the block's threads, divided among the dimensions of its tiles. These are the parallel
+  // axes with a tile larger than 1, with the lane axis last, or before a tiled inner axis.
   std::vector<int64_t> threads;  ///< powers of two; their product is a multiple of 32
   int64_t vector = 1;            ///< neighbours along the last dimension in one thread
   bool mma = false;              ///< products of slices by the warps' matrix units

@@ -14,7 +14,7 @@ namespace {
 
 using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
-// In order of preference.
+// In the order of preference.
 constexpr Family kCpuFamilies[] = {schedule_placed, schedule_contraction, schedule_reduction};
 constexpr Family kGpuFamilies[] = {schedule_placed, schedule_pipelined_dot,
                                    schedule_gpu_contraction, schedule_gpu_reduction};
@@ -23,8 +23,8 @@ constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
                          "No family of schedules can serve the kernel."};
 
 // Results that the last-level cache cannot hold until they are read need not pass through it: a
-// line that is written whole without being read first costs half the traffic. Sizes that are not
-// known count as their least.
+// line that is written as a whole without being read first costs half the traffic. Unknown sizes
+// count as their least value.
 bool outlives_cache(const TilingRequest& request) {
   int64_t bytes = 0;
   for (NodeId output : request.fusion.outputs) {
@@ -51,9 +51,9 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space) {
 
 Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
   auto found = find_space(forms, fusion);
-  if (std::holds_alternative<NoSpace>(found)) return {};  // only a loop tree says it
+  if (std::holds_alternative<NoSpace>(found)) return {};  // only a loop tree can express it
   auto& space = std::get<Space>(found);
-  // Scans are tiled by a loop tree, which merges axes itself.
+  // A loop tree tiles scans, and merges axes itself.
   return space.running ? std::move(space) : collapse(forms, fusion, space);
 }
 

@@ -1,7 +1,7 @@
-// tile.h — Fusion + Target + Schedule -> tile program.
+// tile.h — makes a tile program from a Fusion, a Target and a Schedule.
 //
-// A family is a rule that fills in a Schedule for the fusions it suits; families.h lists them. The
-// first family that accepts a fusion tiles it.
+// A family is a rule that fills in a Schedule for the fusions that it suits; families.h lists the
+// families. The first family that accepts a fusion tiles it.
 #pragma once
 
 #include <optional>
@@ -17,7 +17,8 @@ Schedule choose_schedule(const TilingRequest& request, const Space& space);
 /// the fusion's reason, if its nodes share none.
 Space tiling_space(const LoopForms& forms, const Fusion& fusion);
 
-/// Tiles a fusion; by `schedule` if given, else by the rules. InvalidArgument if that does not fit.
+/// Tiles a fusion by `schedule`, or by the rules if it is null. InvalidArgument if the schedule
+/// does not fit.
 TiledKernel tile(const TilingRequest& request, const Space& space,
                  const std::optional<Schedule>& schedule = {});
 

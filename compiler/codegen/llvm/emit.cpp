@@ -39,18 +39,20 @@ namespace {
 
 // --- What LLVM reports ---------------------------------------------------------------------------
 
-// The kernel that this thread generates code for.
+// The kernel for which this thread generates code.
 thread_local const Kernel* generated = nullptr;
 
-// LLVM may not go on after this and its state is lost, so the process ends: by a signal, as after
-// other bugs, and not by exit(), which would run what others left for the end of their process.
+// LLVM cannot continue after this error, and its state is lost, so the process ends. It ends by a
+// signal, as after other bugs, and not by exit(), which would run the code that others left for the
+// end of their process.
 void stop_at_fatal_error(void*, const char* reason, bool) {
   write_log(LogLevel::Error, fmt::format("LLVM failed on kernel @{}: {}",
                                          generated ? generated->name : "?", reason));
   std::abort();
 }
 
-// Collects what LLVM reports of a kernel, where it would print, and end the process at an error.
+// Collects LLVM's messages about a kernel. Without it, LLVM would print them and end the process at
+// an error.
 class Reports : public llvm::DiagnosticHandler {
  public:
   explicit Reports(const Kernel& kernel) {
@@ -63,11 +65,11 @@ class Reports : public llvm::DiagnosticHandler {
   }
   ~Reports() override { generated = nullptr; }
 
-  // Warnings and remarks are about speed.
+  // Warnings and remarks are about speed only.
   bool handleDiagnostics(const llvm::DiagnosticInfo& info) override {
     if (info.getSeverity() != llvm::DS_Error || error_) return true;
     error_.emplace();
-    // Printed, it would have its number in the text.
+    // In print, the location would appear as a number in the text.
     if (const auto* assembly = llvm::dyn_cast<llvm::DiagnosticInfoInlineAsm>(&info)) {
       error_->message = assembly->getMsgStr().str();
       if (const uint64_t place = assembly->getLocCookie())
@@ -118,7 +120,7 @@ void optimize(llvm::Module& module, llvm::TargetMachine& machine) {
     if (!function.isDeclaration()) passes.run(function, functions);
 }
 
-// What holds for every function, whichever file made it.
+// Attributes that every function needs, whichever file made it.
 void set_attributes(llvm::Module& module, const Machine& machine) {
   for (llvm::Function& function : module) {
     if (function.isDeclaration()) continue;

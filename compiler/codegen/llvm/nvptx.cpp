@@ -35,7 +35,8 @@ using llvm::Value;
 constexpr const char* kTriple = "nvptx64-nvidia-cuda";
 constexpr unsigned kGlobal = 1, kShared = 3;  // address spaces
 
-// A target and the PTX version that first had all that its kernels use: older drivers read it too.
+// A target, and the first PTX version that has everything that its kernels use, so that older
+// drivers can read it too.
 struct GpuRow {
   std::string_view name;
   const char* ptx;
@@ -69,7 +70,8 @@ class Nvptx : public Machine {
                  const Body& body) const override {
     Names names;
     names.emplace_back("tid", special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_tid_x, phase.block));
-    // No more blocks than that are launched, so that 32 bits hold every number and extent.
+    // At most this many blocks are launched, so that 32 bits are enough for every number and
+    // extent.
     Value* number = special(b, llvm::Intrinsic::nvvm_read_ptx_sreg_ctaid_x, INT32_MAX);
     if (phase.cluster_size > 1) {
       Value* size = b.getInt32(static_cast<uint32_t>(phase.cluster_size));
@@ -135,7 +137,8 @@ class Nvptx : public Machine {
       function->addParamAttr(i, llvm::Attribute::getWithByValType(b.getContext(), map));
       function->addParamAttr(i,
                              llvm::Attribute::getWithAlignment(b.getContext(), llvm::Align(128)));
-      // Without it the map would be copied to the stack, where no copy engine finds it.
+      // Without this attribute the map would be copied to the stack, where no copy engine can find
+      // it.
       function->addParamAttr(i, llvm::Attribute::get(b.getContext(), "nvvm.grid_constant"));
     }
     return function;
@@ -144,7 +147,8 @@ class Nvptx : public Machine {
   static void set_launch_bounds(const Phase& phase, llvm::Function& function) {
     function.addFnAttr("nvvm.maxntid", std::to_string(phase.block));
     if (phase.registers > 0) function.addFnAttr("nvvm.maxnreg", std::to_string(phase.registers));
-    // Registers move between roles only if the launch gives a block all that it may have.
+    // Registers can move between roles only if the launch gives a block all registers that it may
+    // have.
     for (const Statement& s : phase.body.statements)
       if (const auto* role = s.as<RoleOp>(); role && role->registers > 0)
         function.addFnAttr("nvvm.minctasm", "1");
@@ -171,7 +175,7 @@ class Nvptx : public Machine {
   }
 };
 
-// Pointers to shared memory of 32 bits are an option of LLVM's command line only.
+// Pointers to shared memory of 32 bits are an option on LLVM's command line only.
 void use_short_pointers() {
   auto& options = llvm::cl::getRegisteredOptions();
   const auto found = options.find("nvptx-short-ptr");
@@ -203,7 +207,7 @@ const GpuRow& row_of(const Target& target) {
                    join(kGpus, " and ", [](const GpuRow& r) { return r.name; })));
 }
 
-// One for each thread and target, as it serves one at a time.
+// One for each thread and target, because it serves one kernel at a time.
 llvm::TargetMachine& target_machine(const GpuRow& row) {
   thread_local std::map<std::string_view, std::unique_ptr<llvm::TargetMachine>> machines;
   std::unique_ptr<llvm::TargetMachine>& machine = machines[row.name];

@@ -18,9 +18,9 @@ namespace [[gnu::visibility("hidden")]] codegen {
 class RegionUses {
  public:
   struct Uses {
-    std::vector<ValueId> values;  ///< defined outside
+    std::vector<ValueId> values;  ///< defined outside of the region
     std::unordered_set<uint32_t> stored;
-    bool stores_all = false;  ///< an atomic orders everything
+    bool stores_all = false;  ///< an atomic orders all accesses
   };
 
   explicit RegionUses(const Kernel& kernel);

@@ -89,13 +89,13 @@ Value* extreme_float(Row& r, bool is_max) {
   Value *x = r.x, *y = r.y;
   if (constant_float(x)) std::swap(x, y);
   if (const llvm::APFloat* c = constant_float(y); c && !c->isNaN()) {
-    // The constant first: NaN in x comes through, and only a zero can still be wrong.
+    // With the constant first, a NaN in x comes through, and only a zero can still be wrong.
     Value* chosen = first_if(r, wins, y, x);
     if (!c->isZero() || c->isNegative() == is_max) return chosen;
     if (is_max) return b.CreateFAdd(chosen, y);  // max(-0, +0): -0 + +0 is +0, NaN stays
   }
-  // Both orders differ only if an operand is NaN or both are zero. Joining the bits of both gives
-  // -0 for zeros (or), +0 (and); `or` keeps a NaN, `and` does not.
+  // The two orders differ only if an operand is NaN or both are zero. Joining the bits of both
+  // results gives -0 for zeros (or), or +0 (and); `or` keeps a NaN, and `and` does not.
   llvm::Type* bits = r.type_of(r.type == DType::F64 ? DType::I64 : DType::I32);
   llvm::Type* type = r.type_of(r.type);
   Value* one = b.CreateBitCast(first_if(r, wins, x, y), bits);
@@ -120,15 +120,15 @@ Value* extreme(Row& r, bool is_max) {
 
 // --- Division ------------------------------------------------------------------------------------
 
-// Quotient of integers whose divisor is neither 0 nor -1 under the least x.
+// The quotient of integers whose divisor is neither 0, nor -1 for the least x.
 Value* quotient(Row& r, Value* divisor) {
   auto& b = r.b;
   const bool short_vector = r.lanes > 1 && size_of(r.type) < 8 && !r.machine.simt;
   if (!short_vector || is_constant_integer(divisor))
     return r.is_signed() ? b.CreateSDiv(r.x, divisor) : b.CreateUDiv(r.x, divisor);
-  // There is no vector division of integers; a float of at least their width and a bit holds the
-  // operands and enough of the quotient: of n bits, it differs from the next integer by 2^-n of
-  // itself at least.
+  // There is no vector division of integers. A float that is wider than they are by a bit or more
+  // holds the operands and enough of the quotient: a quotient of n bits differs from the next
+  // integer by at least 2^-n of itself.
   llvm::Type* real = r.type_of(size_of(r.type) < 4 ? DType::F32 : DType::F64);
   llvm::Type* type = r.type_of(r.type);
   if (r.is_signed())
@@ -138,7 +138,7 @@ Value* quotient(Row& r, Value* divisor) {
                         type);
 }
 
-// The divisor with 1 in place of all that traps; `is_zero` says where it was 0.
+// The divisor, with 1 in place of every divisor that would trap; `is_zero` says where it was 0.
 Value* safe_divisor(Row& r, Value*& is_zero) {
   auto& b = r.b;
   Value* one = r.integer(r.type, 1);
@@ -162,7 +162,7 @@ Value* divide(Row& r) {
 
 // --- Rows for bodies -----------------------------------------------------------------------------
 
-// A machine's approximation, which takes one scalar.
+// An approximation of the machine, which takes one scalar.
 Value* by_lanes(Row& r, ID id, llvm::ArrayRef<llvm::Type*> types) {
   auto& b = r.b;
   if (r.lanes == 1) return b.CreateIntrinsic(id, types, {r.x});
@@ -186,7 +186,7 @@ Value* inverse(Row& r) {
   return r.call(llvm::Intrinsic::fma, {y, remainder, y});
 }
 
-// x = n + t, 2^x = 2^n 2^t. The sum with 1.5 * 2^23 holds n in its low bits; beyond +-127 the power
+// x = n + t, 2^x = 2^n 2^t. The sum with 1.5 * 2^23 holds n in its low bits. Beyond +-127 the power
 // is 0 or infinity.
 Value* approx_exp2(Row& r) {
   // 2^t for |t| <= 1/2 to 2^-23.3, highest order first; tools/math/fit.py made it.
@@ -209,7 +209,7 @@ Value* approx_exp2(Row& r) {
   return b.CreateFMul(p, b.CreateBitCast(power, r.type_of(DType::F32)));
 }
 
-// fmod of scalars by long division of the significands, a function of the image of its own.
+// fmod of scalars by long division of the significands, as a function of its own in the image.
 //
 //   m e   significand and exponent of |x| and |y|;  r   the remainder so far;  d   exponents to go
 llvm::Function* fmod_function(llvm::Module& module, DType type) {
@@ -316,7 +316,7 @@ Value* remainder(Row& r) {
 Value* shift_left(Row& r) {
   Value* within = r.b.CreateICmpULT(r.y, r.integer(r.type, r.width()));
   Value* zero = r.integer(r.type, 0);
-  // A machine may look at the low half of a 64-bit count only.
+  // A machine may look only at the low half of a 64-bit count.
   Value* const own = r.width() == 64 ? r.b.CreateAnd(r.y, r.integer(r.type, 63)) : r.y;
   if (!is_constant_integer(r.y)) return r.b.CreateSelect(within, r.b.CreateShl(r.x, own), zero);
   Value* count = r.b.CreateSelect(within, r.y, zero);
@@ -344,7 +344,7 @@ Value* compare(Row& r, llvm::CmpInst::Predicate real, llvm::CmpInst::Predicate w
 
 // --- Conversion ----------------------------------------------------------------------------------
 
-// Two bf16 in one word: an instruction widens each.
+// Two bf16 values in one word; one instruction widens each.
 Value* widen_pairs(Row& r, Value* bits) {
   auto& b = r.b;
   const int32_t pairs = r.lanes / 2;
@@ -366,8 +366,9 @@ Value* widen_half(Row& r, Value* bits, DType from) {
   return b.CreateBitCast(b.CreateShl(word, r.integer(DType::I32, 16)), r.type_of(DType::F32));
 }
 
-// As the bits of an f32, a short float whose exponents do not reach the top is so many powers of
-// two too small, be it normal or not. The others are the upper half of an f16.
+// A short float whose exponents do not reach the top is read as the bits of an f32. It is then too
+// small by a fixed power of two, whether it is normal or not. The other short floats are the upper
+// half of an f16.
 Value* widen_stored(Row& r, Value* bits, DType from) {
   auto& b = r.b;
   const DTypeInfo& format = info(from);
@@ -393,8 +394,8 @@ Value* widen_short(Row& r, Value* bits, DType from) {
   return is_half(from) ? widen_half(r, bits, from) : widen_stored(r, bits, from);
 }
 
-// The 16-bit floats that `wide` holds in f32: what a vector was widened from, or a literal that
-// loses nothing. Null for other values.
+// The 16-bit floats that `wide` holds in f32: the vector that was widened, or a literal that loses
+// nothing. Null for other values.
 Value* narrowed_exactly(Row& r, Value* wide, DType to) {
   auto& b = r.b;
   llvm::Type* type = r.shaped(to == DType::F16 ? b.getHalfTy() : b.getBFloatTy());
@@ -425,9 +426,10 @@ bool is_short_factor(Value* x) {
          std::fmod(std::ldexp(literal->convertToDouble(), 16), 1.0) == 0;
 }
 
-// The sum, difference or product of 16-bit floats that f32 computed and `to` shall hold, computed
-// in pairs of 16 bits: f32 has more than twice their bits and one, so that its own rounding never
-// shows. Below its normal numbers it does: in products of bf16. Null for other values.
+// The sum, difference or product of 16-bit floats that f32 computed and that `to` shall hold,
+// computed in pairs of 16 bits instead. f32 has more than twice their bits and one, so its own
+// rounding never shows, except below its normal numbers: in products of bf16. Null for other
+// values.
 Value* arithmetic_in_pairs(Row& r, Value* x, DType to) {
   auto* operation = llvm::dyn_cast<llvm::BinaryOperator>(x);
   if (!operation || r.lanes % 2 != 0) return nullptr;
@@ -444,9 +446,9 @@ Value* arithmetic_in_pairs(Row& r, Value* x, DType to) {
   return r.b.CreateBitCast(r.b.CreateBinOp(code, left, right), r.type_of(to));
 }
 
-// Round to nearest even on the bits, as below. Subnormal numbers are what the sum with a number
-// whose last place is theirs adds to its bits. What is beyond all numbers is infinity, or without
-// one NaN.
+// Rounds to nearest even on the bits, as below. A subnormal number comes from the sum with a number
+// whose last place is that of the subnormal numbers. A value beyond all numbers is infinity, or NaN
+// if the dtype has no infinity.
 Value* narrow_stored(Row& r, Value* x, DType to) {
   auto& b = r.b;
   const DTypeInfo& format = info(to);
@@ -481,8 +483,8 @@ Value* narrow_f32(Row& r, Value* x, DType to) {
   llvm::Type* half = r.type_of(to);
   if (to == DType::F16) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getHalfTy())), half);
   if (r.machine.simt) return b.CreateBitCast(b.CreateFPTrunc(x, r.shaped(b.getBFloatTy())), half);
-  // Round to nearest even on the bits; a carry into the exponent is right up to infinity. NaN
-  // would round away: it is cut instead, and made quiet.
+  // Rounds to nearest even on the bits; a carry into the exponent is right up to infinity. NaN
+  // could round to another value, so it is truncated instead, and made quiet.
   const auto word = [&](uint64_t value) { return r.integer(DType::I32, value); };
   Value* bits = b.CreateBitCast(x, r.type_of(DType::I32));
   Value* odd = b.CreateAnd(b.CreateLShr(bits, word(16)), word(1));
@@ -508,17 +510,17 @@ Value* round_to_odd(Row& r, Value* x) {
 }
 
 // A 64-bit integer as a double that rounds to 16 bits as the integer itself would: bits that a
-// double cannot hold are gathered in its last place.
+// double cannot hold are joined into its last place.
 Value* sticky_double(Row& r, Value* x, DType from) {
   auto& b = r.b;
   const bool with_sign = is_signed_integer(from);
   const auto number = [&](uint64_t value) { return r.integer(DType::I64, value); };
-  // In two's complement as well: the low 11 bits count if any of them does.
+  // This is right in two's complement as well: the low 11 bits count if any of them is set.
   Value* low = b.CreateAnd(x, number(0x7ff));
   Value* some = b.CreateICmpNE(low, number(0));
   Value* cut = b.CreateAnd(x, number(~uint64_t{0x7ff}));
-  // Between 2^53 and 2^63 a double's last place is 2 to 2^10, to 2^64 it is 2^11: only with that
-  // bit and up it is exact.
+  // Between 2^53 and 2^63, the last place of a double is 2 to 2^10, and up to 2^64 it is 2^11. The
+  // value is exact only from that bit up.
   Value* sticky = b.CreateSelect(some, b.CreateOr(cut, number(with_sign ? 0x400 : 0x800)), cut);
   Value* magnitude = with_sign ? b.CreateBinaryIntrinsic(llvm::Intrinsic::abs, x, b.getFalse()) : x;
   Value* exact = b.CreateICmpULT(magnitude, number(uint64_t{1} << 53));
@@ -532,7 +534,7 @@ Value* from_integer(Row& r, Value* x, DType from, DType to) {
   return is_signed_integer(from) ? r.b.CreateSIToFP(x, type) : r.b.CreateUIToFP(x, type);
 }
 
-// f32 to i32 with the machine's own answer to what is out of range: the least integer.
+// f32 to i32 with the machine's own result for values out of range: the least integer.
 Value* truncate_f32(Row& r, Value* x) {
   auto& b = r.b;
   const int32_t native = r.machine.avx512 ? 16 : 8;
@@ -568,7 +570,7 @@ Value* truncate_f32(Row& r, Value* x) {
   return parts[0];
 }
 
-// PTX conversions saturate. They give 0 for NaN where neither side has 64 bits.
+// Conversions of PTX saturate. They give 0 for NaN if neither side has 64 bits.
 Value* saturate(Row& r, Value* x, DType from, DType to) {
   auto& b = r.b;
   using namespace llvm::Intrinsic;
@@ -596,7 +598,7 @@ Value* to_integer(Row& r, Value* x, DType from, DType to) {
   llvm::Type* type = r.type_of(to);
   const int width = static_cast<int>(8 * size_of(to));
   const bool with_sign = is_signed_integer(to);
-  if (width < 32) {  // by way of i32, which saturates too
+  if (width < 32) {  // through i32, which saturates too
     const int64_t most = (int64_t{1} << (width - with_sign)) - 1, least = with_sign ? -most - 1 : 0;
     Value* word = to_integer(r, x, from, DType::I32);
     word =
@@ -612,11 +614,12 @@ Value* to_integer(Row& r, Value* x, DType from, DType to) {
   Value* too_big = b.CreateFCmpOGE(x, limit);
   Value* most = r.integer(to, with_sign ? (uint64_t{1} << (width - 1)) - 1 : ~uint64_t{0});
   if (from == DType::F32 && to == DType::I32 && r.lanes > 1) {
-    // Too big: the least integer is the complement of the greatest. NaN: cleared.
+    // If the value is too big, the least integer is the complement of the greatest. For NaN the
+    // result is 0.
     Value* raw = b.CreateXor(truncate_f32(r, x), b.CreateSExt(too_big, type));
     return b.CreateSelect(b.CreateFCmpORD(x, x), raw, r.integer(to, 0));
   }
-  // Out of range is taken out before the conversion, which would be poison there.
+  // Values out of range are removed before the conversion, which would be poison for them.
   if (!with_sign) {
     Value* within = b.CreateAnd(b.CreateFCmpOGT(x, zero), b.CreateFCmpOLT(x, limit));
     Value* raw = b.CreateFPToUI(b.CreateSelect(within, x, zero), type);

@@ -1,4 +1,4 @@
-// translate.cpp — phases, regions, control; when a value is emitted.
+// translate.cpp — phases, regions and control, and when a value is emitted.
 #include <llvm/IR/MDBuilder.h>
 
 #include <algorithm>
@@ -13,7 +13,7 @@ namespace braze::codegen {
 
 namespace {
 
-// Chains longer than this are emitted where they stand, which bounds the recursion.
+// Chains longer than this are emitted where they stand, which limits the recursion.
 constexpr int kMaxPendingDepth = 64;
 
 }  // namespace
@@ -93,7 +93,7 @@ void Translator::bind_parameters() {
 
 // --- Memory --------------------------------------------------------------------------------------
 
-// Distinct memories do not overlap: every access names its own scope and all the others.
+// Distinct memories do not overlap: every access names its own scope and excludes all others.
 void Translator::make_alias_scopes() {
   llvm::MDBuilder md(context_);
   llvm::MDNode* domain = md.createAnonymousAliasScopeDomain(kernel_.name);
@@ -149,7 +149,7 @@ void Translator::place(MemoryId id) {
 
 // --- Line information ----------------------------------------------------------------------------
 
-// Profilers show the user's lines beside a GPU's instructions; nothing reads those of an image.
+// Profilers show the user's lines beside a GPU's instructions. Nothing reads the lines of an image.
 void Translator::describe(const Region& body) {
   scope_ = nullptr;
   if (!machine_.simt || body.statements.empty()) return;
@@ -244,7 +244,7 @@ void Translator::emit(const Statement& s) {
   }
 }
 
-// Notes where a value is made; its elements follow at their first use.
+// Notes where a value is made. Its elements follow at their first use.
 void Translator::defer(const Statement& s) {
   const ValueId id = s.results[0];
   int depth = 1;
@@ -259,7 +259,8 @@ void Translator::defer(const Statement& s) {
   if (depth >= kMaxPendingDepth) force(id);
 }
 
-// Before control enters a nested region: what it uses, and loads that its stores could change.
+// Before control enters a nested region, emits the values that it uses, and loads that its stores
+// could change.
 void Translator::prepare(const Region& region) {
   const RegionUses::Uses& uses = uses_.of(region);
   for (ValueId id : uses.values) force(id);
@@ -279,7 +280,7 @@ void Translator::force_loads(const std::function<bool(MemoryId)>& concerns) {
 void Translator::force(ValueId id) {
   Slot& slot = slots_[id.index];
   if (!slot.statement) return;
-  if (slot.statement->as<ConstOp>()) return;  // costs nothing anywhere
+  if (slot.statement->as<ConstOp>()) return;  // it costs nothing on any machine
   for (size_t i = 0; i < slots_[id.index].elements.size(); ++i)
     element(id, static_cast<int64_t>(i));
   slots_[id.index].statement = nullptr;
@@ -347,7 +348,7 @@ void Translator::emit_for(const ForOp& loop, const Statement& s) {
           *by = fit(index(loop.step), type);
     Value* next = from;
     if (copies > 1) {
-      // A turn of the long loop needs all its copies to be within: k + (copies - 1) * step <
+      // A turn of the long loop requires all its copies to be in range: k + (copies - 1) * step <
       // high.
       Value* reach = b_.CreateNSWMul(by, number(type, copies - 1));
       Value* last = b_.CreateNSWSub(to, reach);
@@ -359,7 +360,7 @@ void Translator::emit_for(const ForOp& loop, const Statement& s) {
   for (size_t i = 0; i < s.results.size(); ++i) bind(s.results[i], values[i]);
 }
 
-// Holds every k, and the first that is not run.
+// Wide enough for every k and for the first k that is not run.
 llvm::IntegerType* Translator::loop_type(const ForOp& loop, int64_t copies) {
   const Interval low = loop.low.range(), high = loop.high.range(), step = loop.step.range();
   if (!is_narrow(low) || !is_narrow(high) || !is_narrow(step) || !is_narrow({0, copies}))
@@ -370,7 +371,7 @@ llvm::IntegerType* Translator::loop_type(const ForOp& loop, int64_t copies) {
 }
 
 // for (k = from; k < to; k += copies * by), tested at the end of each turn. Updates `values` to
-// what they are after it; returns the first k that was not run.
+// their values after it, and returns the first k that was not run.
 Value* Translator::rotated_loop(const ForOp& loop, Value* from, Value* to, Value* by,
                                 int64_t copies, Carried& values, int64_t turns) {
   BasicBlock* before = b_.GetInsertBlock();

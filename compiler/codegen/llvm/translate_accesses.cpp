@@ -1,10 +1,17 @@
-// translate_accesses.cpp — loads and stores of a CPU's vectors; addresses and guards of all.
+// translate_accesses.cpp — loads and stores of a CPU's vectors, and the addresses and guards of all
+// machines.
 //
-// An index is split into  rest + sum(c_i * e_i) + c * lane  where that is possible; `rest` is
-// evaluated once. Of a guard, what does not depend on `lane` selects the address: the element's, or
-// that of a dummy which holds the fill. What does is a mask. AVX2 has no masks for small elements
-// and slow masked stores: where the guard is a count of elements, the tail of a tensor, it goes
-// through a copy on the stack instead, so that full accesses pay for one branch and no mask.
+// An index is split into  rest + sum(c_i * e_i) + c * lane  if that is possible; `rest` is
+// evaluated
+// once. The part of a guard that does not depend on `lane` selects the address: that of the
+// element,
+// or that of a dummy which holds the fill value. The part that does depend on it is a mask. AVX2
+// has no
+// masks for small elements, and slow masked stores. If the guard is a count of elements, the tail
+// of a
+// tensor, the access therefore goes through a copy on the stack, so that full accesses cost one
+// branch
+// and no mask.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/MDBuilder.h>
@@ -18,13 +25,14 @@ namespace braze::codegen {
 
 namespace {
 
-// Lanes are compared in 32 bits: counts beyond this are as good as infinite.
+// Lanes are compared in 32 bits. Counts beyond this limit act like infinite ones.
 constexpr int64_t kManyLanes = 1 << 20;
-// Tails beyond these go by masks: the copy must stay in the first cache, and its loop short.
+// Longer tails use masks: the copy must stay in the first cache, and its loop must be short.
 constexpr int64_t kMaxTailBytes = 4096;
 constexpr int64_t kMaxTailGroups = 16;
 
-// Whether `diff` lanes, as many as are left at lane 0, are always none or all of a vector.
+// Whether `diff`, the number of lanes that are left at lane 0, always covers no lane or all lanes
+// of a vector.
 bool cuts_whole_vectors(const Expr& diff, int32_t lanes) {
   return diff.substitute({{"lane", Expr(0)}}).is_multiple_of(lanes);
 }
@@ -93,7 +101,7 @@ Value* Translator::address_from(MemoryId memory, Value* base, Value* index) {
   return b_.CreateGEP(memory_type(context_, kernel_[memory].dtype, 1), base, index);
 }
 
-// The address of lane 0 of an element (of `lane`, where given).
+// The address of lane 0 of an element (or of `lane`, if given).
 Value* Translator::address(Access& access, int64_t i, std::optional<int32_t> lane) {
   llvm::Type* unit = memory_type(context_, kernel_[access.memory].dtype, 1);
   if (access.tail) {
@@ -117,7 +125,7 @@ Value* Translator::address(Access& access, int64_t i, std::optional<int32_t> lan
   return address_of(access.memory, index(access.at, position));
 }
 
-// The base moved along the axes whose strides are no constants.
+// The base, moved along the axes whose strides are not constant.
 Value* Translator::row_address(Access& access, std::vector<int64_t> at) {
   const Affine& address = *access.address;
   for (size_t d = 0; d < at.size(); ++d)
@@ -130,7 +138,7 @@ Value* Translator::row_address(Access& access, std::vector<int64_t> at) {
   return row;
 }
 
-// How the lanes of an access lie in memory, if it is the same for all elements.
+// How the lanes of an access lie in memory, if that is the same for all elements.
 std::optional<int64_t> Translator::lane_stride(const Access& access) const {
   if (access.type.lanes == 1) return 1;
   if (access.address) return access.address->lane;
@@ -143,7 +151,7 @@ std::optional<int64_t> Translator::lane_stride(const Access& access) const {
   return coefficient ? coefficient->as_constant() : std::nullopt;
 }
 
-// All lanes' indices as a vector, where a vector value steers them.
+// The indices of all lanes as a vector, if a vector value determines them.
 Value* Translator::gathered_index(Access& access, int64_t i) {
   if (access.address || access.type.lanes == 1) return nullptr;
   std::vector<ValueId> named;
@@ -225,7 +233,7 @@ Value* Translator::count_mask(Access::Part& part, int64_t offset, int32_t lanes)
     few = b_.CreateBinaryIntrinsic(llvm::Intrinsic::smax, few, i64(-kManyLanes));
     part.many = splat(b_.CreateTrunc(few, b_.getInt32Ty()), lanes);
   }
-  // An offset beyond all counts is met as if it were exact.
+  // An offset beyond all counts is treated as if it were exact.
   const int64_t from = std::clamp<int64_t>(-offset, -4 * kManyLanes, 4 * kManyLanes);
   return b_.CreateICmpSGT(part.many, lane_numbers(b_.getInt32Ty(), lanes, from));
 }
@@ -260,7 +268,7 @@ llvm::MDNode* Translator::unlikely() {
   return llvm::MDBuilder(context_).createUnlikelyBranchWeights();
 }
 
-// Where stores go that must not happen: 512 bytes of stack hold the widest vector.
+// Memory for stores that must not happen: 512 bytes of stack hold the widest vector.
 Value* Translator::dummy() {
   if (!dummy_) {
     llvm::IRBuilder<> at(entry_, entry_->begin());
@@ -290,7 +298,7 @@ int64_t Translator::first_of_group(const Access& access, const Tail& tail, int64
   return flatten(unflatten(g, tail.groups), access.type.extents);
 }
 
-// Whether an access is cut off by one count that runs as its places in memory do.
+// Whether an access ends at one count that runs in the order of its places in memory.
 std::shared_ptr<Translator::Tail> Translator::find_tail(const Access& access) const {
   if (machine_.avx512 || machine_.simt || !access.address || access.address->lane != 1 ||
       access.mask)
@@ -351,7 +359,7 @@ void Translator::copy_tail(const Access& access, const Tail& tail, Value* count,
   b_.SetInsertPoint(after);
 }
 
-// Chooses where the access finds its places, and for a load fills the copy.
+// Chooses where the access finds its places and, for a load, fills the copy.
 void Translator::open_tail(Access& access, std::optional<uint64_t> fill) {
   const std::shared_ptr<Tail> tail = find_tail(access);
   if (!tail) return;
@@ -366,7 +374,7 @@ void Translator::open_tail(Access& access, std::optional<uint64_t> fill) {
     made->setAlignment(llvm::Align(64));
     tail->copy = made;
   }
-  // Guards that see no lane still choose the address, group by group.
+  // Guards that do not depend on a lane still choose the address, group by group.
   for (int64_t g = 0; g < rows; ++g) {
     const int64_t offset = access.address->offset(unflatten(g, tail->groups));
     Value* row = row_address(access, unflatten(g, tail->groups));
@@ -406,12 +414,12 @@ void Translator::open_tail(Access& access, std::optional<uint64_t> fill) {
     }
   }
   std::erase_if(access.parts, [](const Access::Part& part) { return part.by_lane; });
-  // Places on the stack are aligned as the first of them is only.
+  // Places on the stack are aligned only as the first of them is.
   access.align = static_cast<int64_t>(size_of(dtype));
   access.tail = tail;
 }
 
-// After the stores: what went to the copy goes to memory.
+// After the stores, the contents of the copy go to memory.
 void Translator::close_tail(Access& access) {
   const Tail& tail = *access.tail;
   BasicBlock *cut = block("cut"), *joined = block("joined");
@@ -443,7 +451,8 @@ Value* Translator::load_element(Access& access, uint64_t fill, int64_t i) {
   const ValueType& type = access.type;
   const auto stride = lane_stride(access);
   if (stride == 0 && type.lanes > 1) {
-    // One address for all lanes: a scalar, splat; a mask that differs by lane chooses after.
+    // All lanes have one address: a scalar access and a splat. A mask that differs between lanes
+    // selects afterwards.
     Value* mask = lane_mask(access, i);
     Value* condition = element_condition(access, i);
     if (mask) {
@@ -485,7 +494,7 @@ Value* Translator::load_vector(Access& access, uint64_t fill, int64_t i) {
   return from_memory(load, type.dtype);
 }
 
-// Scalar loads, lane by lane: strided, gathered, or masked where the machine has no masks.
+// Scalar loads, lane by lane: strided, gathered, or masked if the machine has no masks.
 Value* Translator::load_lanes(Access& access, uint64_t fill, int64_t i) {
   const ValueType& type = access.type;
   Value* condition = element_condition(access, i);
@@ -525,7 +534,7 @@ void Translator::store_element(Access& access, Value* value, int64_t i) {
   const auto stride = lane_stride(access);
   Value* condition = element_condition(access, i);
   Value* mask = lane_mask(access, i);
-  // A mask of one lane is a scalar store. (Where it meets a narrowing, LLVM 22 makes of it a
+  // A masked store of one lane is a scalar store. (If it follows a narrowing, LLVM 22 makes it a
   // store of the whole wide element.)
   if (stride != 1 || (mask && (!has_masked_access(type.dtype) || has_one_lane(mask))))
     return store_lanes(access, value, i, condition, mask);
@@ -553,7 +562,7 @@ void Translator::store_past_caches(const Access& access, Value* bits, Value* at)
       std::iota(numbers.begin(), numbers.end(), first);
       part = b_.CreateShuffleVector(bits, numbers);
     }
-    // Merged with what makes the value, it would go through the caches.
+    // If it were merged with the instruction that makes the value, it would go through the caches.
     if (bytes < 8 && lanes * bytes >= 16) part = opaque(part);
     auto* store = b_.CreateAlignedStore(
         part, b_.CreateConstGEP1_64(b_.getInt8Ty(), at, static_cast<uint64_t>(first * bytes)),
@@ -564,7 +573,7 @@ void Translator::store_past_caches(const Access& access, Value* bits, Value* at)
   }
 }
 
-// The value, in one register, from where nothing is known of it: a store would else merge with a
+// The value in one register, of which LLVM knows nothing. A store would otherwise merge with a
 // narrowing before it.
 Value* Translator::opaque(Value* value) {
   auto* type = llvm::FunctionType::get(value->getType(), {value->getType()}, false);

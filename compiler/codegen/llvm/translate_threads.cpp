@@ -1,6 +1,7 @@
-// translate_threads.cpp — loads and stores of one GPU thread, its instructions, its roles.
+// translate_threads.cpp — loads and stores of one GPU thread, its instructions, and its roles.
 //
-// A thread branches around what its guard excludes; elements with one guard share the branch.
+// A thread branches around elements that its guard excludes. Elements with one guard share the
+// branch.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/IntrinsicsNVPTX.h>
@@ -29,8 +30,8 @@ std::string vector_suffix(size_t words) {
 
 // --- Accesses ------------------------------------------------------------------------------------
 
-// All addresses and conditions of an access, so that its instructions stand close together.
-// Equal conditions are one value.
+// All addresses and conditions of an access, so that its instructions are close together. Equal
+// conditions are one value.
 std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) {
   const ValueType& type = access.type;
   const auto stride = lane_stride(access);
@@ -97,9 +98,9 @@ std::vector<Value*> Translator::guard_terms(Access& access, int64_t i, int32_t l
   return terms;
 }
 
-// Emits body(from, to) for each run of pieces with one condition, under a branch if they have
-// one, then joined(from, to, block before the branch, block at the end of its body). Where a
-// vector is not there as a whole, apart(piece) is emitted before that join.
+// Emits body(from, to) for each run of pieces with one condition, under a branch if they have one,
+// and then joined(from, to, block before the branch, block at the end of its body). If a vector
+// does not exist as a whole, apart(piece) is emitted before that join.
 template <class Body, class Apart, class Joined>
 void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, const Apart& apart,
                          const Joined& joined) {
@@ -151,7 +152,8 @@ std::vector<Value*> Translator::load_elements(const LoadOp& op, const ValueType&
   return out;
 }
 
-// What each piece moves, as it is in memory; `fill` where its condition does not hold.
+// The value that each piece moves, in the form that it has in memory; `fill` if its condition does
+// not hold.
 std::vector<Value*> Translator::load_pieces(const Access& access, const std::vector<Piece>& parts,
                                             uint64_t fill) {
   const DType dtype = access.type.dtype;
@@ -179,8 +181,8 @@ std::vector<Value*> Translator::load_pieces(const Access& access, const std::vec
   return loaded;
 }
 
-// Data that is used once should not push other data out of the caches, which LLVM cannot say.
-// The words of such an access, or 0 if it is an ordinary one.
+// The words of an access that should not push other data out of the caches because its data is used
+// once, which LLVM cannot express; 0 for an ordinary access.
 size_t Translator::streamed_words(const Access& access, const Piece& piece) const {
   const bool on_device = kernel_[access.memory].space == MemorySpace::Parameter ||
                          kernel_[access.memory].space == MemorySpace::Workspace;
@@ -263,7 +265,7 @@ void Translator::store_pieces(const Access& access, const std::vector<Piece>& pa
 
 // --- Instructions --------------------------------------------------------------------------------
 
-// Shared memory at the same place in the block of that rank.
+// The same place in the shared memory of the block with that rank.
 Value* Translator::of_block(Value* pointer, const Expr& rank, const Position& position) {
   Value* number = fit(index(rank, position), b_.getInt32Ty());
   return b_.CreateIntrinsic(llvm::Intrinsic::nvvm_mapa_shared_cluster, {pointer, number});
@@ -289,7 +291,7 @@ void Translator::emit_instruction(const InstructionOp& op, const Statement& s) {
   }
 }
 
-// A shuffle moves one register: each element of an array has its own.
+// A shuffle moves one register, so each element of an array has its own shuffle.
 void Translator::emit_by_element(const InstructionOp& op, const Statement& s) {
   const auto& value = std::get<ValueOperand>(op.operands[0]);
   const ValueType& type = type_of(s.results[0]);
@@ -340,7 +342,8 @@ void Translator::add_operand(char letter, const InstructionOperand& operand, Reg
   }
 }
 
-// Of a matrix in shared memory, in units of 16 bytes; constant steps become one addition.
+// The descriptor of a matrix in shared memory, in units of 16 bytes. Constant steps become one
+// addition.
 Value* Translator::descriptor(const Place& place) {
   const MatrixLayout& layout = *place.matrix;
   const Memory& memory = kernel_[place.memory];
@@ -367,7 +370,7 @@ llvm::Type* Translator::asm_type(char letter) {
   }
 }
 
-// Pairs of 16 bits are one register, bool is 0 or 1.
+// Pairs of 16 bits are one register, and bool is 0 or 1.
 Value* Translator::to_register(Value* value, char letter) {
   if (value->getType()->isIntegerTy(1)) return b_.CreateZExt(value, b_.getInt32Ty());
   return b_.CreateBitCast(value, asm_type(letter));
@@ -413,8 +416,8 @@ std::vector<Value*> Translator::inline_asm(const AsmText& text, const std::vecto
 
 // --- Roles ---------------------------------------------------------------------------------------
 
-// Roles stand last in a phase: each ends its threads. The number of the warp comes by a shuffle,
-// so that the assembler knows the branch to be uniform.
+// Roles stand last in a phase, and each ends its threads. The number of the warp comes from a
+// shuffle, so that the assembler knows that the branch is uniform.
 void Translator::emit_role(const RoleOp& role) {
   prepare(*role.body);
   Value* warp = b_.CreateLShr(fit(symbols_.at("tid"), b_.getInt32Ty()), 5);
@@ -435,7 +438,7 @@ void Translator::emit_role(const RoleOp& role) {
   b_.SetInsertPoint(next);
 }
 
-// Registers per thread from here on, where they differ from those of the launch.
+// The registers of a thread from here on, if they differ from those of the launch.
 void Translator::set_registers(int64_t registers) {
   if (registers == 0) return;
   const int64_t at_launch = code_->registers > 0

@@ -37,7 +37,7 @@ Value* Translator::row(ElementwiseOp op, DType operand, DType result, int32_t la
                   std::span<Value* const>(operands.begin(), operands.size()));
 }
 
-// bool is a byte in memory; any that is not 0 reads as true.
+// bool is a byte in memory; every byte except 0 reads as true.
 Value* Translator::from_memory(Value* value, DType dtype) {
   if (dtype != DType::Bool) return value;
   return b_.CreateICmpNE(value, llvm::Constant::getNullValue(value->getType()));
@@ -172,8 +172,8 @@ Value* Translator::emit_regroup(const ValueOperand& operand, const ValueType& ty
   return out;
 }
 
-// Scalars that are about to be narrowed to 16 bits, narrowed together: the machine converts
-// pairs. Null if the operand is something else.
+// Scalars that are about to be narrowed to 16 bits are narrowed together, because the machine
+// converts pairs. Null if the operand is something else.
 Value* Translator::emit_packed(const ValueOperand& operand, const ValueType& type, int64_t i) {
   if (operand.is_literal() || !is_half(type.dtype) || lanes_of(operand) != 1) return nullptr;
   const Slot& slot = slots_[operand.value.index];
@@ -296,7 +296,7 @@ Value* Translator::fit(Value* value, llvm::IntegerType* type) {
   return b_.CreateSExtOrTrunc(value, shape);
 }
 
-// A uniform expression, evaluated once in the scopes that see it.
+// A uniform expression, evaluated once in the scopes in which it is visible.
 Value* Translator::index(const Expr& e) {
   if (auto constant = e.as_constant()) return number(index_type(e), *constant);
   if (e.kind() != Expr::Kind::Symbol)
@@ -312,8 +312,8 @@ Value* Translator::index(const Expr& e, const Position& position) {
   return is_positional(e) ? fit(compute(e, &position), index_type(e)) : index(e);
 }
 
-// The value of an expression, of some width that holds it. Sums and products may be computed in
-// the width of the result, since what wraps around on the way comes back.
+// The value of an expression, in some width that can hold it. Sums and products may be computed in
+// the width of the result, because a value that wraps around on the way comes back.
 Value* Translator::compute(const Expr& e, const Position* position) {
   const auto operands = e.operands();
   const auto operand = [&](size_t i, llvm::IntegerType* type) {

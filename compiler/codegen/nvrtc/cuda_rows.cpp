@@ -4,7 +4,8 @@
 //   r.type        their dtype (of y and z for select); short floats are their bits
 //   r.result      the result's dtype
 //
-// The compiler is told neither to contract nor to approximate, so operators on floats are the rows.
+// The compiler is told neither to contract nor to approximate, so operators on floats are exactly
+// the rows.
 #include <cmath>
 #include <cstring>
 
@@ -34,7 +35,7 @@ std::string infix(std::string_view op, const Row& r) {
   return fmt::format("({} {} {})", r.x, op, r.y);
 }
 
-// Integers wrap, which signed operators of C++ do not promise.
+// Integers wrap, which signed operators in C++ do not promise.
 std::string arithmetic(std::string_view op, std::string_view wrapping, const Row& r) {
   return r.is_float() ? infix(op, r) : call(wrapping, r);
 }
@@ -47,7 +48,7 @@ std::string logic(std::string_view op, const Row& r) {
   return fmt::format("{}{}", r.type == DType::Bool ? "(bool)" : "", infix(op, r));
 }
 
-// A function that is named alike for float, with an f, and double.
+// A function with the same name for float, with an f at the end, and for double.
 std::string real_function(std::string_view name, const Row& r) {
   return fmt::format("{}{}({})", name, r.type == DType::F32 ? "f" : "", r.x);
 }
@@ -59,7 +60,7 @@ std::string narrow(DType to, const std::string& x) {
   return fmt::format("b::f32_to_{}({})", name(to), x);
 }
 
-// Shorter integers become `int` by themselves.
+// Shorter integers become `int` implicitly.
 std::string integer_to_real(DType from, DType to, const std::string& x) {
   const bool is_long = size_of(from) == 8;
   const std::string_view integer = is_unsigned_integer(from) && size_of(from) >= 4

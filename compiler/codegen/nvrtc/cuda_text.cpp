@@ -1,13 +1,13 @@
-// cuda_text.cpp — Kernel IR as CUDA C++, one function per phase.
+// cuda_text.cpp — Kernel IR as CUDA C++, with one function for each phase.
 //
-// Every lane of every element of a value is a C++ expression: a variable that was assigned once, a
-// literal, or that of another value where an operation only renames (views, pack, splat, regroup).
-// What loops and branches carry are variables.
+// Every lane of every element of a value is a C++ expression: a variable that is assigned once, a
+// literal, or the expression of another value if an operation only renames (views, pack, splat,
+// regroup). What loops and branches carry are variables.
 //
 //   m<i>   memory i (a pointer)        v<i>_<k>   lane-element k of value i
 //   s_<n>  index symbol n              t<i>       a tensor map
 //
-// Index expressions are `int` where interval analysis proves that they fit, else `i64`.
+// Index expressions are `int` if interval analysis proves that they fit, else `i64`.
 #include <algorithm>
 #include <functional>
 #include <map>
@@ -86,7 +86,7 @@ class Printer {
     return static_cast<size_t>(type.count() * type.lanes);
   }
 
-  /// Lane-element k of an operand of `lanes`; a literal is the same everywhere.
+  /// Lane-element k of an operand of `lanes`. All elements of a literal are the same.
   std::string element(const ValueOperand& o, size_t k) const {
     return o.is_literal() ? cuda_literal(o.dtype, o.bits) : names_[o.value.index].at(k);
   }
@@ -164,7 +164,7 @@ class Printer {
     return name;
   }
 
-  // As `int` or `i64`, as index_type says; over position symbols, which are numbers here.
+  // As `int` or `i64`, by index_type; position symbols are numbers here.
   std::string index(const Expr& e, const Position& position = {}) const {
     return print(place(e, position), position);
   }
@@ -213,7 +213,8 @@ class Printer {
     return {};
   }
 
-  // Signed operators must not overflow on the way: 32 bits are taken if every partial result fits.
+  // Signed operators must not overflow on the way, so 32 bits are used only if every partial result
+  // fits.
   template <class Join>
   std::string chain(const Expr& e, std::string_view op, const Join& join_two,
                     const Position& position) const {
@@ -265,7 +266,7 @@ class Printer {
                        kOperators[static_cast<size_t>(c.kind)],
                        narrow ? print(right, position) : wide(right, position));
   }
-  // Without what the ranges of threads and loops prove.
+  // Leaves out what the ranges of threads and loops prove.
   std::string all_of(const Condition& condition, const Position& position) const {
     std::vector<std::string> terms;
     for (const IndexComparison& c : condition) {
@@ -325,7 +326,7 @@ class Printer {
                                                const auto* role = s.as<RoleOp>();
                                                return role && role->registers > 0;
                                              });
-    // A bound on registers can be given only as the blocks that share a multiprocessor's.
+    // A limit on registers can be given only as the number of blocks that share a multiprocessor.
     const int64_t blocks = phase.registers > 0 ? (65536 + phase.registers * phase.block - 1) /
                                                      (phase.registers * phase.block)
                                                : moves_registers;
@@ -530,7 +531,7 @@ class Printer {
     });
   }
 
-  // The machine narrows two floats at once.
+  // The machine can narrow two floats at once.
   void narrow_pairs(const ValueOperand& operand, ValueId id) {
     const ValueType& type = type_of(id);
     Names names;
@@ -609,7 +610,7 @@ class Printer {
     int64_t lanes = 1;
     bool splat = false;
     std::string condition = {};
-    std::vector<Piece> apart = {};  // what to move of a vector that is not there as a whole
+    std::vector<Piece> apart = {};  // what to move of a vector that does not exist as a whole
   };
 
   // Whether the lanes of an access exist or not together.
@@ -692,7 +693,7 @@ class Printer {
     return fmt::format("({} + {})", base, index(op.at[0], piece.position));
   }
 
-  // The C++ type that moves some bytes at once: words of at most 32 bits.
+  // The C++ type that moves some bytes at once, in words of at most 32 bits.
   struct Transfer {
     std::string_view type;
     size_t words = 1, word_bytes = 4;
@@ -712,7 +713,7 @@ class Printer {
     }
   }
 
-  // A vector goes in accesses of at most 16 bytes, and of no more than its alignment.
+  // A vector moves in accesses of at most 16 bytes, and not more than its alignment.
   static size_t access_lanes(const ValueType& type, int64_t lanes, int64_t align) {
     const auto size = static_cast<int64_t>(size_of(type.dtype));
     if (lanes == 1) return 1;
@@ -835,7 +836,7 @@ class Printer {
 
   void atomic(const AtomicOp& op, ValueId id) {
     const DType dtype = kernel_[op.memory].dtype;
-    // There is no signed 64-bit addition, and none is needed.
+    // There is no signed 64-bit addition, and it is not needed.
     const std::string_view type = dtype == DType::I64 && !op.is_max ? "u64" : cuda_type(dtype);
     const std::string_view fence = op.acquire_release ? "__threadfence();" : "";
     if (op.acquire_release) line("{}", fence);
@@ -867,7 +868,7 @@ class Printer {
     }
   }
 
-  // A shuffle moves one register: each element of an array has its own.
+  // A shuffle moves one register, so each element of an array has its own shuffle.
   void by_element(const InstructionOp& op, const Statement& s) {
     const ValueType& type = type_of(s.results[0]);
     const char letter = letter_of(type, s);
@@ -976,7 +977,7 @@ class Printer {
     return names;
   }
   static std::string as_input(const std::string& input, char letter) {
-    // A float goes into a register for bits (of tf32, or moved by a shuffle) as it is.
+    // A float goes unchanged into a register for bits (of tf32, or for a shuffle).
     return letter == 'f' || letter == 'd'
                ? input
                : fmt::format("b::word{}({})", letter == 'l' ? 64 : 32, input);
@@ -1004,8 +1005,8 @@ class Printer {
     return out;
   }
 
-  // Roles stand last in a phase: each ends its threads. The number of the warp comes by a shuffle,
-  // so that the assembler knows the branch to be uniform.
+  // Roles stand last in a phase, and each ends its threads. The number of the warp comes from a
+  // shuffle, so that the assembler knows that the branch is uniform.
   void role(const RoleOp& op) {
     open("if (const u32 warp = __shfl_sync(~0u, s_tid >> 5, 0); warp >= {} && warp < {}) {{",
          op.begin, op.end);
@@ -1029,7 +1030,7 @@ class Printer {
   void begin_carried(const Carried& carried) {
     for (const auto& [id, first] : carried) declare(id, spread(first, type_of(id)));
   }
-  // All at once, as a yield may name another's old value.
+  // All at once, because a yield may name the old value of another variable.
   void next_carried(const Carried& carried, const ValueOperand* yields) {
     std::vector<std::pair<std::string, std::string>> moves;
     for (size_t i = 0; i < carried.size(); ++i) {

@@ -1,4 +1,5 @@
-// nvrtc.cpp — CUDA C++ to PTX by NVRTC, opened at run time from declarations of our own.
+// nvrtc.cpp — compiles CUDA C++ to PTX by NVRTC, which is opened at run time from declarations of
+// our own.
 #include <dlfcn.h>
 
 #include <cstdlib>
@@ -17,7 +18,7 @@ namespace braze {
 
 namespace {
 
-// As NVRTC's documentation declares its functions; all but the last return 0 for success.
+// Functions as NVRTC's documentation declares them. All but the last return 0 for success.
 struct NvrtcApi {
   using Program = void*;
   int (*version)(int* major, int* minor) = nullptr;
@@ -53,8 +54,8 @@ std::string path_of(const NvrtcApi& api) {
   return dladdr(reinterpret_cast<const void*>(api.create), &library) ? library.dli_fname : "";
 }
 
-// NVRTC opens a second library by its name alone, where the system looks for libraries. One that
-// lies beside it is found if it is loaded already.
+// NVRTC opens a second library by its name alone, where the system looks for libraries. A library
+// that lies beside NVRTC is found if it is already loaded.
 void load_builtins(const NvrtcApi& api) {
   const std::string path = path_of(api);
   const std::string folder = path.substr(0, path.rfind('/') + 1);
@@ -99,7 +100,7 @@ const NvrtcApi& require_nvrtc() {
                "--codegen ptx, which does not need it"});
 }
 
-// A text that NVRTC gives with its size, the zero at its end included.
+// A text that NVRTC returns with its size, which includes the zero at the end.
 std::string read_text(NvrtcApi::Program program, int (*size_of_text)(NvrtcApi::Program, size_t*),
                       int (*read)(NvrtcApi::Program, char*)) {
   size_t size = 0;
@@ -136,7 +137,7 @@ std::string nvrtc_ptx(const Kernel& kernel, const Target& target, CodegenTimes* 
   if (status != 0) fail(codes::kNvrtcRefused, api.error_text(status));
   const auto destroy = [&api](NvrtcApi::Program* p) { api.destroy(p); };
   const std::unique_ptr<NvrtcApi::Program, decltype(destroy)> owner(&program, destroy);
-  // "sm_90a" is the machine, "compute_90a" its PTX. Rounding is as the kernel says it.
+  // "sm_90a" is the machine and "compute_90a" its PTX. The kernel determines all rounding.
   const std::string architecture = "--gpu-architecture=compute_" + target.name.substr(3);
   const char* options[] = {architecture.c_str(), "--fmad=false", "--prec-div=true",
                            "--prec-sqrt=true",   "--ftz=false",  "--generate-line-info",
