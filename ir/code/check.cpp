@@ -13,14 +13,14 @@ namespace {
 
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 constexpr int64_t kMostStaticTurns = 256;
-// Of one statement. Loops within loops multiply, and code is as long as they make it.
+// Copies of one statement. Loops inside loops multiply, and the code is as long as they make it.
 constexpr int64_t kMostCopies = 4096;
-// A page. No machine promises more, and LLVM takes little more.
+// The size of a page. No machine promises a greater alignment, and LLVM accepts little more.
 constexpr int64_t kMostAlign = 4096;
-// Of a loop: sums and differences of such numbers, and 256 steps, stay within 64 bits.
+// Bounds of a loop: sums and differences of such numbers, and of 256 steps, stay within 64 bits.
 constexpr int64_t kMostBound = int64_t{1} << 60, kMostStep = int64_t{1} << 50;
 
-// Rows that 16-bit floats take part in: moving, conversion.
+// Rows that can take 16-bit floats: moves and conversions.
 bool is_move(ElementwiseOp op) {
   return op == ElementwiseOp::select || op == ElementwiseOp::bitcast ||
          op == ElementwiseOp::convert;
@@ -297,7 +297,7 @@ void CodeChecker::check(const Statement& statement) {
   statement_ = &statement;
   for_each_value(statement, [&](ValueId value) { use(value); });
   const size_t before = findings.size();
-  // What follows reads types that a wrong name would have wrong too.
+  // The checks that follow read types, which a wrong name would make wrong too.
   if (findings.size() == before && !check_own(statement)) check_common(statement);
   statement_ = &statement;
   for (const ValueId result : statement.results) define(result);
@@ -546,7 +546,7 @@ bool CodeChecker::check_loop_bounds(const ForOp& op) {
   return small && step.min >= 1;
 }
 
-// How many copies of its body the loop is expanded to; 0 for a loop without a turn.
+// The number of copies of its body to which the loop is expanded; 0 for a loop without a turn.
 int64_t CodeChecker::copies_of(const ForOp& op) {
   const auto low = op.low.as_constant(), high = op.high.as_constant(), step = op.step.as_constant();
   const bool whole = op.is_static || op.unroll == 0;

@@ -1,4 +1,4 @@
-// check.h — the rules that Tile IR and Kernel IR share, and the frame for those of each.
+// check.h — the rules that Tile IR and Kernel IR share, and the frame for the rules of each.
 //
 // Findings carry the number of their rule in docs/ir/languages.md, sections 3.4 and 4.4.
 #pragma once
@@ -30,7 +30,8 @@ inline constexpr Code kRegisterBudget{"register-budget", ErrorKind::InvalidArgum
 Diagnostic broken_rule(const KernelCode& code, const Statement* statement, const char* rule,
                        const std::string& message);
 
-/// Walks a program and checks the common rules. The languages add theirs by the virtual functions.
+/// Walks a program and checks the common rules. Each language adds its own rules by the virtual
+/// functions.
 class CodeChecker {
  public:
   virtual ~CodeChecker() = default;
@@ -42,7 +43,8 @@ class CodeChecker {
   std::vector<Diagnostic> notes;
 
  protected:
-  /// The numbers of the common rules in one language; nullptr has none.
+  /// The numbers of the common rules in one language; nullptr if the language does not have the
+  /// rule.
   struct Rules {
     const char *names, *symbols, *index, *extents, *type, *positions, *operands, *literals, *places,
         *guards, *bounds, *axes, *loops, *barrier;
@@ -53,7 +55,8 @@ class CodeChecker {
   virtual void check_kernel() {}
   virtual void check_type(const ValueType& type) = 0;
   virtual void check_row(const RowOp&) {}
-  /// A statement of one of the languages only; false if it is not of this one.
+  /// Checks a statement of one of the languages only; false if the statement is not of this
+  /// language.
   virtual bool check_own(const Statement& statement) = 0;
   virtual void check_access(MemoryId, const std::vector<Expr>&, const Guard&, const ValueType&,
                             bool /*store*/) {}
@@ -61,23 +64,23 @@ class CodeChecker {
   virtual void leave_region(const Region&) {}
   virtual void note_loop(const ForOp&) {}
 
-  /// A finding at the current statement unless `holds`.
+  /// Reports a finding at the current statement unless `holds`.
   void expect(bool holds, const char* rule, const std::string& message);
   const ValueType& type_of(ValueId id) const { return code_[id].type; }
   const ValueType& type_of(const ValueOperand& operand) const { return code_[operand.value].type; }
   const ValueType& result_type(size_t i = 0) const { return code_[statement_->results[i]].type; }
-  /// An operand must be a value; false, with a finding, if it is a literal.
+  /// An operand must be a value. If it is a literal, the function reports it and returns false.
   bool is_value(const ValueOperand& operand);
   void expect_type(const ValueType& expected);
   bool axis_of(int64_t axis, const ValueType& type);
   void use(ValueId value);
   void check_index(const Expr& e, const ValueType* positions);
-  /// Offsets of a part `to` of `from`, over symbols of static loops.
+  /// Checks the offsets of a part `to` of `from`, over symbols of static loops.
   void check_offsets(const std::vector<Expr>& offsets, const ValueType& from, const ValueType& to);
   void check_condition(const Condition& condition, const ValueType* positions);
   void check_guard(const Guard& guard, const ValueType& type);
   void check_bounds(MemoryId memory, const std::vector<Expr>& at);
-  /// Notes the name of a memory object on the chip, and that it is visible from here.
+  /// Notes the name of an on-chip memory object, and that it is visible from here on.
   void declare(MemoryId memory);
   void check_place(MemoryId memory, const std::vector<Expr>& at, const ValueType& type);
   void check_carried(const std::vector<std::pair<ValueId, ValueOperand>>& carried,
@@ -91,9 +94,9 @@ class CodeChecker {
   const char letter_;
   const Statement* statement_ = nullptr;
   size_t phase_ = 0;
-  size_t depth_ = 0;                            // of regions below the phase
-  size_t branches_ = 0;                         // `if`s around
-  std::unordered_map<std::string, Expr> lets_;  // in terms of what they were made of
+  size_t depth_ = 0;                            // depth of regions below the phase
+  size_t branches_ = 0;                         // number of `if`s around
+  std::unordered_map<std::string, Expr> lets_;  // in terms of the symbols from which they were made
 
  private:
   void check_symbols();
@@ -112,14 +115,14 @@ class CodeChecker {
   void define_symbol(const std::string& name);
   bool is_position(const std::string& name) const;
 
-  std::unordered_set<std::string> names_;    // all %names met
+  std::unordered_set<std::string> names_;    // all %names so far
   std::unordered_set<std::string> sizes_;    // size symbols
   std::unordered_set<std::string> symbols_;  // visible
   std::unordered_set<std::string> statics_;  // symbols of the static loops around
   std::unordered_set<std::string> values_;   // visible, with %
   std::set<MemoryId> memories_;              // visible
   std::vector<SymbolBound> bounds_;          // of loop and grid symbols
-  int64_t copies_ = 1;                       // of a statement, by the unrolled loops around it
+  int64_t copies_ = 1;  // copies of a statement, by the unrolled loops around it
 };
 
 /// "f32[8]" fits "f32[8, 1]"-like rows: every extent of `from` is that of `to` or 1, or it has

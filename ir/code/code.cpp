@@ -185,7 +185,7 @@ std::vector<ValueType> instruction_types(const KernelCode& code, const Instructi
 }
 
 std::string CodeBuilder::fresh_name(std::string_view hint) {
-  // Digits that end a hint would run into the number.
+  // Digits at the end of a hint would run into the number.
   std::string base(hint.empty() ? "v" : hint);
   for (char& c : base)
     if (!std::isalnum(static_cast<unsigned char>(c)) && c != '_') c = '_';

@@ -52,7 +52,8 @@ struct ValueType {
 struct Value {
   std::string name;  ///< without %; unique in the kernel
   ValueType type;
-  /// Pipelined Tile IR: where the elements lie, as written; a name alone means the one defined.
+  /// For pipelined Tile IR: where the elements lie, as written. A name alone means the layout with
+  /// that name.
   std::optional<NamedLayout> layout = {};
 };
 
@@ -78,13 +79,13 @@ struct IndexComparison {
   friend bool operator==(const IndexComparison&, const IndexComparison&) = default;
 };
 bool holds(IndexComparison::Kind kind, int64_t left, int64_t right);
-/// Whether the ranges of the symbols prove an ordering. Of == and != nothing is proved.
+/// Whether the ranges of the symbols prove an ordering. For == and != nothing is proved.
 bool holds_always(const IndexComparison& comparison);
-/// All of them hold.
+/// A condition holds if all of these comparisons hold.
 using Condition = std::vector<IndexComparison>;
 
-/// Which elements of an access take place: a condition per element, a bool value, those inside the
-/// tensor (others read 0), or all.
+/// Which elements of an access take place: a condition for each element, a bool value, the elements
+/// inside the tensor (others read 0), or all.
 struct Guard {
   Condition condition;
   ValueId mask;
@@ -130,7 +131,7 @@ struct TensorMap {
   int64_t swizzle = 0;             ///< bytes: 0 (none), 32, 64, 128
 };
 
-/// A ring of slots through which one copy of a role gives items to the copies of another.
+/// A ring of slots through which one copy of a role passes items to the copies of another role.
 struct Channel {
   std::string name;
   int64_t depth = 1;
@@ -155,7 +156,8 @@ struct Region {
   std::vector<ValueOperand> yields;
 };
 
-// The operations. `results` and `location` stand in Statement; types of results in the kernel.
+// The operations. `results` and `location` are members of Statement; the types of results are in
+// the kernel.
 
 struct LetOp {
   std::string symbol;
@@ -235,7 +237,7 @@ struct ForOp {
   Expr low, high, step = 1;
   int64_t unroll = 1;
   std::vector<std::pair<ValueId, ValueOperand>> carried =
-      {};  ///< value in the body, its first value
+      {};  ///< a value in the body, and its first value
   Box<Region> body = {};
   bool is_static = false;  ///< expanded by expand_static_loops: its symbol counts as a constant
 };
@@ -295,11 +297,11 @@ struct RoleOp {
   Box<Region> body = {};  ///< may use the symbol rtid
 };
 struct UndefOp {};
-/// The same elements in row-major order over array, then lanes.
+/// The same elements in row-major order, first over the array, then over the lanes.
 struct RegroupOp {
   ValueOperand operand;
 };
-/// How a matrix operand lies in shared memory, as the descriptor of a wgmma says it.
+/// How a matrix operand lies in shared memory, in the terms of a wgmma descriptor.
 struct MatrixLayout {
   bool k_major = true;              ///< the contracted axis is innermost (`k`), or the other (`mn`)
   int64_t leading = 0, stride = 0;  ///< bytes: `lbo`, `sbo`
@@ -390,7 +392,7 @@ struct StartDotOp {
   bool fresh = false;         ///< the accumulator is taken as zero if
   Condition fresh_when = {};  ///< this holds
 };
-/// Results are the operands; at most `pending` younger dots run on.
+/// Results are the operands. At most `pending` younger dots may still run.
 struct WaitDotOp {
   int64_t pending = 0;
   std::vector<ValueOperand> operands = {};
@@ -440,7 +442,7 @@ enum class PhaseBarrier : uint8_t { Grid, Block };
 struct Phase {
   std::vector<GridAxis> grid;
   Region body;
-  PhaseBarrier barrier = PhaseBarrier::Grid;  ///< to the phase before
+  PhaseBarrier barrier = PhaseBarrier::Grid;  ///< between the phase before and this one
   int64_t scratch_bytes = 0;                  ///< Kernel IR on a CPU
   // Kernel IR on a GPU.
   int64_t block = 0;         ///< threads of a block; 0: not for a GPU
@@ -492,7 +494,7 @@ Expr value_symbol(const KernelCode& code, ValueId value);
 /// Position symbols "d<axis>", "e<axis>" and "lane", with the range of the type they index.
 Expr position_symbol(char letter, size_t axis, int64_t extent);
 Expr lane_symbol(int32_t lanes);
-/// The symbol of a loop, a grid axis and a `let`, with the range that the bounds give it.
+/// The symbol of a loop, a grid axis or a `let`, with the range that follows from the bounds.
 Expr loop_symbol(std::string_view name, const Expr& low, const Expr& high, const Expr& step);
 Expr grid_symbol(std::string_view name, const Expr& extent);
 Expr let_symbol(std::string_view name, const Expr& value);
@@ -512,7 +514,7 @@ ValueType row_type(const KernelCode& code, ElementwiseOp op,
 std::vector<ValueType> instruction_types(const KernelCode& code, const InstructionOp& op,
                                          DType dtype = DType::BF16);
 
-/// Removes operations whose results nobody uses, loads included.
+/// Removes operations whose results nobody uses, including loads.
 void remove_dead_code(KernelCode& code);
 
 /// Appends statements to code under construction, with fresh names and derived types. The one way
@@ -521,7 +523,7 @@ class CodeBuilder {
  public:
   explicit CodeBuilder(KernelCode& code) : code_(code) {}
 
-  /// Statements go to the end of `region` from now on. The builder keeps a stack.
+  /// From now on, statements are appended to `region`. The builder keeps a stack of regions.
   void enter(Region& region) {
     regions_.push_back(&region);
     scopes_.push_back(++scopes_made_);

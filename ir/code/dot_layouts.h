@@ -1,4 +1,4 @@
-// dot_layouts.h — how the tiles of a dot lie that the matrix units of single warps multiply.
+// dot_layouts.h — the layouts of tiles for a dot that the matrix units of single warps multiply.
 #pragma once
 
 #include <cstdint>

@@ -114,7 +114,7 @@ size_t IndexProgram::add(const Expr& e, const IndexContext& context) {
       node.slot = context.slot(name);
     }
   } else {
-    // The terms of each form side by side: tables are then added up once and for all.
+    // Terms of one form stand side by side, so that tables are added up once and for all.
     std::vector<std::pair<Form, size_t>> operands;
     for (const Expr& operand : e.operands()) {
       const size_t i = add(operand, context);
@@ -130,7 +130,7 @@ size_t IndexProgram::add(const Expr& e, const IndexContext& context) {
       node.form = std::max(node.form, form);
       if (form == Form::Table) tables.push_back(i);
     }
-    // A constant among table terms belongs to the table; a symbol makes an array of the whole.
+    // A constant among table terms is added to the table. A symbol makes an array of the whole.
     const bool all_known = std::all_of(node.operands.begin(), node.operands.end(), [&](size_t i) {
       return nodes_[i].form == Form::Table || nodes_[i].kind == Expr::Kind::Constant;
     });

@@ -1,12 +1,15 @@
-// interpret.h — runs tile programs and kernels over host memory and checks what they promise.
+// interpret.h — runs tile programs and kernels over host memory, and checks what they promise.
 //
-// One engine serves both languages: a value is an array of elements, a statement is compiled once
-// to a step over whole arrays. Machine rows mean what ir/ops/machine_semantics.h says, other rows
-// their bodies, folds the order of the language page, so that a tile program, its kernel and the
-// code made from that agree bit for bit.
+// One engine serves both languages: a value is an array of elements, and a statement is compiled
+// once
+// to a step over whole arrays. Machine rows have the meaning of ir/ops/machine_semantics.h, other
+// rows
+// that of their bodies, and folds use the order of the language page. A tile program, its kernel
+// and the
+// code made from it therefore agree bit for bit.
 //
-// Instances run one after the other, in order. What other orders would break is found by keeping
-// for every element who read and wrote it in this phase.
+// Instances run one after the other, in order. Faults that other orders would show are found by
+// keeping, for every element, who read and wrote it in this phase.
 #pragma once
 
 #include <cstddef>
@@ -72,8 +75,8 @@ struct BrokenRule {
   std::string message;
 };
 /// Runs the control and index expressions of a pipelined program, without its values, for the given
-/// sizes: three instances of each phase, a few thousand steps of each copy. What values steer must
-/// hold no statement that others wait for (see has_protocol).
+/// sizes: three instances of each phase, and a few thousand steps of each copy. Loaded values must
+/// not decide about statements that others wait for (see has_protocol).
 std::vector<BrokenRule> run_skeleton(const KernelCode& code, std::span<const int64_t> sizes);
 /// True for the statements by which copies of roles depend on each other, and for those around
 /// them.

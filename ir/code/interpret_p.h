@@ -47,13 +47,13 @@ struct MemoryState {
   std::byte* data = nullptr;
   DType dtype = DType::F32;
   std::vector<int64_t> shape, strides;
-  int64_t length = 0;    // elements
+  int64_t length = 0;    // number of elements
   uintptr_t base = 0;    // for alignment
   Bits own;              // storage of workspaces and buffers
-  bool tracked = false;  // elements begin uninitialised, or instances share them
+  bool tracked = false;  // whether elements begin uninitialised, or instances share them
   std::vector<uint8_t> initialised;
   std::vector<uint32_t> writer, reader, other_reader;  // instances
-  std::vector<uint64_t> stored_by;                     // the store that wrote last
+  std::vector<uint64_t> stored_by;                     // the store that last wrote each element
   // A window of a buffer or slot: elements are those of `whole`, counted from `first`.
   MemoryState* whole = nullptr;
   int64_t first = 0;
@@ -72,7 +72,7 @@ class CodeInterpreter::Engine {
       if (phase.block > 0)
         fail(codes::kNotForCpu,
              fmt::format("kernel @{} is for a GPU, so only the simulator can run it", code.name));
-    // Steps refer to values and memories by address: all contexts are counted first.
+    // Steps refer to values and memories by address, so all contexts are counted first.
     size_t contexts = 1;
     for (const Phase& phase : code.phases) contexts += copies_of(phase).size();
     values_.resize(contexts * code.values.size());
@@ -97,7 +97,7 @@ class CodeInterpreter::Engine {
     }
   }
 
-  /// What a skeleton has broken.
+  /// The rules that a skeleton has broken.
   std::vector<BrokenRule> broken_rules;
 
   void run_skeleton(std::span<const int64_t> sizes) {
@@ -124,17 +124,18 @@ class CodeInterpreter::Engine {
   struct Block {
     std::vector<std::pair<const Statement*, Step>> steps;
   };
-  // A region that is being run. At its end `again` says whether it is to be run once more.
+  // A region that is being run. At its end, `again` says whether it must run once more.
   struct Activation {
     const Block* block = nullptr;
     size_t next = 0;
     const std::function<bool()>* again = nullptr;
   };
-  // One sequential program: an instance, or a copy of a role in one. What it did since it last told
-  // others what it did is known under one number.
+  // One sequential program: an instance, or a copy of a role in an instance. The accesses since it
+  // last told others what it did are known under one number.
   struct Thread {
     uint32_t number = 0;
-    std::unordered_set<uint32_t> ordered;  // numbers known to be done with what this one may see
+    std::unordered_set<uint32_t>
+        ordered;  // numbers that are known to be finished for everything that this one may see
     std::vector<Activation> stack;
     bool waits = false;  // the step must be tried again
     uint64_t steps = 0;
@@ -147,7 +148,7 @@ class CodeInterpreter::Engine {
     Block head, body;
     std::vector<std::optional<IndexProgram>> only;  // by channel, over the symbol `item`
     size_t item_slot = 0;
-    std::vector<std::tuple<MemoryId, MemoryState*, int64_t>> fields;  // and depths
+    std::vector<std::tuple<MemoryId, MemoryState*, int64_t>> fields;  // channels and their depths
   };
   struct CompiledPhase {
     std::vector<IndexProgram> extents;
@@ -278,8 +279,8 @@ class CodeInterpreter::Engine {
   void run_phase(size_t p) {
     phase_ = p;
     const CompiledPhase& phase = phases_[p];
-    // Behind a block barrier the instance of the same number continues; behind a grid barrier all
-    // are new.
+    // After a block barrier, the instance with the same number continues. After a grid barrier, all
+    // instances are new.
     if (p > 0 && (code_.pipelined || code_.phases[p].barrier == PhaseBarrier::Grid)) {
       base_ = instances_;
       arrivals_.clear();
@@ -290,7 +291,7 @@ class CodeInterpreter::Engine {
       extents.push_back(extent.scalar(symbols_));
       count *= std::max<int64_t>(extents.back(), 0);
     }
-    // The skeletons of the first, the last and one between.
+    // The skeletons of the first instance, the last, and one between them.
     const int64_t step = skeleton_ ? std::max<int64_t>((count - 1) / 2, 1) : 1;
     for (int64_t i = 0; i < count && findings_.size() < kMostFindings; i += step) {
       int64_t rest = i;
@@ -306,7 +307,7 @@ class CodeInterpreter::Engine {
     if (!code_.pipelined) instances_ = std::max(instances_, base_ + static_cast<uint32_t>(count));
   }
 
-  // Runs until the end (true) or to a step that has to wait.
+  // Runs until the end (true), or to a step that has to wait (false).
   bool advance(Thread& thread) {
     thread_ = &thread;
     std::vector<Activation>& stack = thread.stack;
@@ -334,7 +335,7 @@ class CodeInterpreter::Engine {
     }
     return true;
   }
-  // Skeletons run so many steps at most.
+  // The greatest number of steps of a skeleton.
   bool exhausted() const { return skeleton_ && thread_->steps > kMostSkeletonSteps; }
   void enter(const Block& block, const std::function<bool()>* again = nullptr) {
     thread_->stack.push_back({&block, 0, again});
@@ -370,7 +371,8 @@ class CodeInterpreter::Engine {
   // -----------------------------------------------------------------
 
   size_t new_slot(const std::string& name) {
-    slots_[name] = symbols_.size();  // a later symbol of the same name lives where this one is gone
+    slots_[name] = symbols_.size();  // a later symbol with the same name takes the place of one
+                                     // that is out of scope
     symbols_.push_back(0);
     return symbols_.size() - 1;
   }
@@ -414,7 +416,7 @@ class CodeInterpreter::Engine {
     }
   }
 
-  // An operand seen as an array of another type.
+  // An operand, broadcast as an array of another type.
   class Source {
    public:
     Source() = default;
@@ -444,7 +446,7 @@ class CodeInterpreter::Engine {
   ValueType type_of(const ValueOperand& operand) const {
     return operand.is_literal() ? ValueType{operand.dtype, 1, {}} : code_[operand.value].type;
   }
-  // Of the context that is being compiled; scalar parameters are everyone's.
+  // Values of the context that is being compiled. Scalar parameters are shared by all.
   size_t value_index(ValueId id) const {
     const auto& shared = code_.scalar_parameters;
     const bool own = std::find(shared.begin(), shared.end(), id) == shared.end();
@@ -460,7 +462,7 @@ class CodeInterpreter::Engine {
     return memory.space == MemorySpace::Local || memory.space == MemorySpace::Field ||
            memory.space == MemorySpace::Window;
   }
-  // Buffers are a copy's, fields a block's.
+  // Each copy has its own buffers, and each block its own fields.
   MemoryState& memory(MemoryId id) {
     const Memory& declared = code_[id];
     const size_t context = declared.space == MemorySpace::Field ? field_context_
@@ -511,7 +513,7 @@ class CodeInterpreter::Engine {
     };
   }
 
-  // The places of an access, one an element; -1 where it does not take place.
+  // The places of an access, one for each element; -1 for elements that take no part.
   struct Access {
     MemoryId id;
     MemoryState* memory = nullptr;

@@ -1,6 +1,6 @@
-// interpret_pipelined.cpp — pipelined tile programs: the copies of roles run in turns, each until
-// it has to wait. What asynchronous operations move is moved when they start; the protocol says who
-// may look at it.
+// interpret_pipelined.cpp — runs pipelined tile programs: the copies of roles run in turns, each
+// until it has to wait. Asynchronous operations move their data when they start; the protocol says
+// who may access it.
 #include "ir/code/interpret_p.h"
 #include "ir/code/walk.h"
 
@@ -83,7 +83,7 @@ void CodeInterpreter::Engine::compile_roles(const Phase& phase, CompiledPhase& c
   }
 }
 
-// True if the statement is done with; else it is compiled as in a plain program.
+// True if the statement is handled here; else it is compiled as in a plain program.
 bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block) {
   const auto add = [&](Step step) {
     block.steps.emplace_back(&s, std::move(step));
@@ -135,7 +135,7 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
     if (const auto* relayout = s.as<RelayoutOp>()) return add(moved(relayout->operand, s, {}));
     return false;
   }
-  // Values are left out.
+  // Skeletons run without values.
   if (const auto* let = s.as<LetOp>()) {
     const auto symbols = let->value.symbols();
     const bool known = std::none_of(symbols.begin(), symbols.end(), [&](const std::string& name) {
@@ -146,7 +146,7 @@ bool CodeInterpreter::Engine::append_pipelined(const Statement& s, Block& block)
   return !(s.as<BufferOp>() || ((s.as<ForOp>() || s.as<IfOp>()) && has_protocol(s)));
 }
 
-// P4, P7, P9: what a statement reads has settled and is held, what it overwrites is free.
+// P4, P7, P9: what a statement reads is settled and held, and what it overwrites is free.
 void CodeInterpreter::Engine::append_checks(const Statement& s, Block& block) {
   std::vector<ValueId> operands;
   if ((s.as<ForOp>() || s.as<IfOp>()) && !has_protocol(s) && skeleton_)
@@ -399,7 +399,7 @@ CodeInterpreter::Engine::Step CodeInterpreter::Engine::start_store(const StartSt
   };
 }
 
-// Each block leaves its part; who comes last lets all go on.
+// Each block leaves its part. The last block to arrive lets all continue.
 CodeInterpreter::Engine::Step CodeInterpreter::Engine::cluster_fold(const FoldOp& op,
                                                                     const Statement& s) {
   const DType dtype = type_of(op.operand).dtype;

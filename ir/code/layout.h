@@ -40,21 +40,21 @@ struct NamedLayout {
 /// a warp digit by 32 s.
 inline constexpr int64_t kWarpThreads = 32;
 bool is_thread_digit(const Digit& digit);
-/// Threads, or the blocks of a cluster.
+/// The number of a digit among threads, or among the blocks of a cluster.
 bool is_spread(const Digit& digit);
 int64_t thread_stride(const Digit& digit);
 
-/// Gives the register digits dense strides in the order of the strides they have.
+/// Gives the register digits dense strides, in the order of their present strides.
 void renumber_registers(Layout& layout);
 
-/// A digit that is an axis of a thread's array, and where it stands in the tile's index.
+/// A digit that is an axis of a thread's array, and its place in the tile's index.
 struct RegisterDigit {
   size_t axis = 0;
   int64_t weight = 1;  ///< in the index of the axis
   int64_t extent = 1;
   friend bool operator==(const RegisterDigit&, const RegisterDigit&) = default;
 };
-/// The greatest stride first.
+/// The digits, the greatest stride first.
 std::vector<RegisterDigit> register_digits(const Layout& layout);
 
 /// Where the accumulator of m64 x `columns` lies, and an operand of 16-bit elements (tf32: of 32

@@ -1,7 +1,9 @@
-// parse.cpp — from text to structured code. One function an operation, found by its keyword.
+// parse.cpp — from text to structured code, with one function for each operation, found by its
+// keyword.
 //
-// Names and syntax are decided here; types, ranges and all other rules are the verifiers'. Nothing
-// is allocated that the text does not pay for: types and regions are bounded.
+// Names and syntax are decided here; types, ranges and all other rules are for the verifiers.
+// Memory
+// grows only with the length of the text, because types and regions are limited.
 #include <algorithm>
 #include <bit>
 #include <charconv>
@@ -32,7 +34,7 @@ constexpr int64_t kMostBlocks = 8;   // of a cluster on every machine that has c
 constexpr int64_t kMostCopies = 32;  // of a role, slots of a channel, elements of a token
 constexpr int64_t kMaxSymbol = (int64_t{1} << 47) - 1;
 
-// A number as it stands in the text; its dtype is known later.
+// A number as it stands in the text. Its dtype is known later.
 struct Literal {
   enum class Kind : uint8_t { Boolean, Integer, Number, Bits };
   Kind kind = Kind::Number;
@@ -49,7 +51,7 @@ struct Term {
   std::optional<Literal> literal;
 };
 
-// "l4:8": lanes 4 apart, 8 of them.
+// "l4:8": a digit of 8 lanes that are 4 apart.
 Digit digit(Scanner& scanner) {
   constexpr std::string_view kLetters = "bwlr";
   const SourceLocation where = scanner.location();
@@ -104,7 +106,7 @@ class CodeParser {
   struct Scope {
     std::vector<std::string_view> symbols, names;
   };
-  // Opens a scope for as long as it lives.
+  // Opens a scope for its lifetime.
   class Nested {
    public:
     explicit Nested(CodeParser& parser) : parser_(parser) {
@@ -315,7 +317,7 @@ class CodeParser {
     }
     out.number = scanner_.expect_number();
     out.single = static_cast<float>(out.number);
-    // Decimal to f32 in one step: by way of f64 it would round twice.
+    // Reads decimal to f32 in one step. Through f64 it would be rounded twice.
     float direct = 0;
     const bool decimal = token.kind != TokenKind::Identifier && !token.text.starts_with("0x");
     if (decimal && std::from_chars(token.text.data(), end, direct).ec == std::errc())
@@ -361,7 +363,7 @@ class CodeParser {
     return term.literal ? ValueOperand::literal(dtype, bits_of(*term.literal, dtype))
                         : ValueOperand(term.value);
   }
-  // An operand whose dtype nothing else fixes.
+  // An operand whose dtype nothing else determines.
   ValueOperand plain_operand() { return value(); }
 
   // --- The head of a kernel
@@ -505,7 +507,7 @@ class CodeParser {
     code_.layouts.push_back(std::move(named));
   }
 
-  // Behind a type of a pipelined program: "@name" or the digits.
+  // After a type of a pipelined program: "@name" or the digits.
   std::optional<NamedLayout> type_layout() {
     if (!code_.pipelined || scanner_.at_line_start()) return std::nullopt;
     if (scanner_.at("(")) return NamedLayout{"", parse_layout(scanner_)};
@@ -720,7 +722,7 @@ class CodeParser {
     return kKeywords;
   }
 
-  // ": type" and the names that get it.
+  // ": type", and the results that get it.
   void result_types(Statement& s, const std::vector<Result>& results) {
     scanner_.expect(":");
     for (const Result& result : results) {
@@ -739,7 +741,7 @@ class CodeParser {
       s.results.push_back(new_value(results[i].token, results[i].where, types[i]));
   }
 
-  // The type behind this statement's ":": position symbols need it before it is reached.
+  // The type after this statement's ":". Position symbols need it before the parser reaches it.
   ValueType type_ahead() {
     const Scanner here = scanner_;
     int depth = 0;
@@ -757,7 +759,7 @@ class CodeParser {
     scanner_ = here;
     scanner_.fail_here("this statement needs its type at the end, as in `: f32[64]`");
   }
-  // Calls `parse` where position symbols mean those of `type`.
+  // Calls `parse` while position symbols are those of `type`.
   template <class F>
   void with_positions(const ValueType& type, F&& parse) {
     positions_ = type;
@@ -839,7 +841,7 @@ class CodeParser {
     return out;
   }
 
-  // Integers, or expressions of symbols that count as constants.
+  // Integers, or expressions over symbols that count as constants.
   void constants(std::string_view open, std::string_view close, std::vector<int64_t>& numbers,
                  std::vector<Expr>& exprs) {
     scanner_.expect(open);
@@ -887,7 +889,7 @@ class CodeParser {
     s.op = std::move(op);
   }
 
-  // A literal has the dtype of the operands that are none, or of the result.
+  // A literal has the dtype of the operands that are not literals, or of the result.
   void row(ElementwiseOp op, Statement& s, const std::vector<Result>& results) {
     std::vector<Term> terms;
     do terms.push_back(term());
@@ -1202,7 +1204,7 @@ class CodeParser {
     result_types(s, results);
   }
 
-  // The letters of the row say what stands where; the last may repeat if it is 'V'.
+  // The letters of the row say which operand stands where; the last may repeat if it is 'V'.
   void instruction(const NamedInstruction& named, Statement& s,
                    const std::vector<Result>& results) {
     InstructionOp op{named.instruction, {}, named.columns};
@@ -1270,7 +1272,7 @@ class CodeParser {
     if (memory.swizzle != 32 && memory.swizzle != 64 && memory.swizzle != 128)
       fail_at(where, "the swizzle must be 32, 64 or 128 bytes");
   }
-  /// How many of what was started may still be under way.
+  /// The number of started operations that may still be under way.
   int64_t in_flight() {
     const SourceLocation where = scanner_.location();
     const int64_t count = scanner_.expect_integer();
@@ -1360,7 +1362,7 @@ class CodeParser {
     s.op = std::move(op);
   }
 
-  // The type of what a window shows; parameters have no constant extents.
+  // The type of the memory that a window shows. The extents of parameters are not constant.
   ValueType constant_type(MemoryId id) const {
     const MemorySpace space = code_[id].space;
     if (space != MemorySpace::Field && space != MemorySpace::Window && space != MemorySpace::Local)
@@ -1397,7 +1399,7 @@ class CodeParser {
     s.op = std::move(op);
   }
 
-  // The field behind the comma says what position symbols mean in front of it.
+  // The field after the comma determines the position symbols before it.
   void copy(Statement& s, const std::vector<Result>&) {
     CopyOp op;
     const Scanner here = scanner_;
@@ -1494,7 +1496,7 @@ class CodeParser {
   std::unordered_map<std::string_view, Named> visible_;  // %names
   std::unordered_set<std::string_view> known_;           // all %names of the kernel
   std::optional<ValueType> positions_;                   // what position symbols refer to
-  std::deque<std::string> field_names_;                  // "channel.field": no text has them whole
+  std::deque<std::string> field_names_;  // "channel.field", which no text contains as one token
 };
 
 template <class Code>

@@ -1,4 +1,5 @@
-// print.cpp — from structured code to text. One overload an operation, in the order of the grammar.
+// print.cpp — from structured code to text, with one overload for each operation, in the order of
+// the grammar.
 #include <bit>
 #include <cmath>
 
@@ -24,7 +25,7 @@ std::string condition_text(const Condition& condition) {
   });
 }
 
-// A literal that reads back to the same bits; NaNs with a payload of their own as bits.
+// A literal that reads back to the same bits. NaNs with a payload of their own are written as bits.
 std::string literal_text(DType dtype, uint64_t bits) {
   if (dtype == DType::Bool) return bits ? "true" : "false";
   if (!is_floating(dtype)) return integer_text(dtype, bits);
@@ -159,7 +160,7 @@ class Printer {
                     const std::optional<Expr>& rank = {}) const {
     return "%" + code_[memory].name + (rank ? "@" + rank_text(*rank) : "") + list(at);
   }
-  // A name or number stands alone, all else in parentheses.
+  // A name or number stands alone, and everything else in parentheses.
   static std::string rank_text(const Expr& rank) {
     const bool alone = rank.operands().empty() && rank.as_constant().value_or(0) >= 0;
     return alone ? rank.to_string() : "(" + rank.to_string() + ")";

@@ -44,7 +44,8 @@ void find_multicast(const Region& region, const std::set<const CopyOp*>& replica
   }
 }
 
-constexpr int64_t kMostSkipped = 4096;  // items of others between two of a receiver
+constexpr int64_t kMostSkipped =
+    4096;  // greatest number of items of others between two items of a receiver
 
 bool overlap(const ChipRange& a, const ChipRange& b) {
   if (a.buffer != b.buffer) return false;
@@ -86,7 +87,7 @@ Protocol::Protocol(const KernelCode& code, const Phase& phase, std::vector<RoleC
     const TurnToken& token = code[turns->token];
     for (int64_t block = 0; block < phase.cluster_size; ++block) {
       TurnState& first = turns_[{block, {turns->token, token.first}}];
-      first.passed = 0;  // as the roles begin
+      first.passed = 0;  // when the roles begin
       first.knows = first.turns = Clock(copies_.size());
     }
   }
@@ -301,7 +302,7 @@ void Protocol::wait_dots(size_t copy, int64_t pending) {
   }
 }
 
-// A name stays in flight: where its value is once the dot is done, a dot.wait says.
+// A name stays in flight. The name of its value after the dot is the result of a dot.wait.
 void Protocol::expect_settled(size_t copy, int64_t dot, ValueId value) {
   expect(dot == 0, "P7", [&] {
     return fmt::format(

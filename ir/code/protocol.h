@@ -1,7 +1,7 @@
-// protocol.h — what the copies of the roles of one instance owe each other: the state of channels,
+// protocol.h — the rules between the copies of the roles of one instance: the state of channels,
 // tokens, dots and stores of a pipelined phase, and the rules P4, P7, P9 to P14, P16, P17 and P19
-// of docs/ir/languages.md over it. The interpreter runs it with values, the verifier with
-// the skeletons of the roles.
+// of docs/ir/languages.md. The interpreter runs it with values, and the verifier with the skeletons
+// of the roles.
 #pragma once
 
 #include <cstdint>
@@ -19,8 +19,9 @@
 
 namespace braze {
 
-/// Copies that all blocks of a cluster make alike, since their place does not depend on the rank:
-/// they are multicast (10.3 of the language page). Control around them is not looked at.
+/// Copies that all blocks of a cluster make in the same way, because their place does not depend on
+/// the rank. They are multicast (10.3 of the language page). Control flow around them is not
+/// considered.
 std::set<const CopyOp*> replicated_copies(const Phase& phase);
 
 /// One of the sequential programs of an instance.
@@ -48,10 +49,10 @@ class Protocol {
   Protocol(const KernelCode& code, const Phase& phase, std::vector<RoleCopy> copies, Report report,
            Only only);
 
-  /// The statement that the calls which follow are about.
+  /// The statement to which the following calls belong.
   void at(const Statement* statement) { statement_ = statement; }
 
-  // Those that return a bool return false if the copy has to wait; they are called again then.
+  // Functions that return a bool return false if the copy has to wait. They are called again then.
   bool put(size_t copy, ChannelId channel, int64_t item);
   void fill(size_t copy, ChannelId channel, int64_t item);  ///< all of the put's copies are made
   bool get(size_t copy, ChannelId channel, int64_t item);
@@ -65,7 +66,7 @@ class Protocol {
   int64_t start_dot(size_t copy, std::vector<Item> reads);
   void wait_dots(size_t copy, int64_t pending);
   bool in_flight(size_t copy, int64_t dot) const { return dot > copies_[copy].settled; }
-  /// `value` is read; it comes from `dot`, or from none if that is 0.
+  /// `value` is read. It comes from the dot numbered `dot`, or from none if that is 0.
   void expect_settled(size_t copy, int64_t dot, ValueId value);
 
   void start_store(size_t copy, ChipRange range);
@@ -80,7 +81,7 @@ class Protocol {
   void stuck();  ///< no copy can move
 
  private:
-  // Of each copy, how many of its events are known.
+  // For each copy, how many of its events are known.
   using Clock = std::vector<int64_t>;
   struct Receipt {
     const Statement* by = nullptr;
@@ -95,7 +96,7 @@ class Protocol {
     std::map<size_t, Receipt> receipts;  // by copy
   };
   struct ChannelState {
-    /// What lay in the slot of `item`, a number that a text may have chosen.
+    /// The item that was in the slot of `item`, a number that a text may have chosen.
     auto before(int64_t item, int64_t depth) const {
       const bool is_first = item < std::numeric_limits<int64_t>::min() + depth;
       return is_first ? items.end() : items.find(item - depth);
@@ -119,11 +120,11 @@ class Protocol {
   struct CopyState {
     int64_t events = 0;
     Clock knows;
-    Clock turns;  // what gets, passes and takes of its own order before it (P19)
+    Clock turns;  // the gets, passes and takes that its own order puts before it (P19)
     std::map<ChannelId, int64_t> got, released;  // the last items
-    std::deque<Dot> dots;                        // that may run
+    std::deque<Dot> dots;                        // dots that may still run
     int64_t started = 0, settled = 0;
-    std::deque<ChipRange> stores;  // that may still read
+    std::deque<ChipRange> stores;  // stores that may still read
     int64_t meetings = 0;
     bool meets = false, ended = false;
     const Statement* waits_at = nullptr;
@@ -135,7 +136,7 @@ class Protocol {
   };
   using MeetingKey = std::pair<std::pair<const CopiesOp*, int64_t>, int64_t>;
 
-  /// Asks for the message only if there is something to report.
+  /// Makes the message only if there is something to report.
   template <class Message>
   void expect(bool holds, const char* rule, const Message& message) {
     if (!holds) report_(statement_, rule, message());

@@ -16,7 +16,7 @@ class RowLoop {
  public:
   RowLoop() = default;
   RowLoop(ElementwiseOp op, DType operand, DType result);
-  /// `out` may be an operand. Operands beyond the arity are null.
+  /// `out` may be one of the operands. Operands beyond the arity are null.
   void run(uint64_t* out, const uint64_t* x, const uint64_t* y, const uint64_t* z, size_t n) const;
 
  private:
@@ -45,8 +45,8 @@ class RowProgram {
   };
   static constexpr size_t kChunk = 256;
   struct Slot {
-    int operand = -1;            // one of the row's, or
-    std::vector<uint64_t> bits;  // a chunk of a constant or of an intermediate value
+    int operand = -1;            // an operand of the row, or
+    std::vector<uint64_t> bits;  // a part of a constant or of an intermediate value
   };
   std::vector<Slot> slots_;
   std::vector<Step> steps_;

@@ -9,9 +9,9 @@ namespace braze {
 
 namespace {
 
-// What names mean in one turn of a loop.
+// The meaning of names in one turn of a loop.
 struct Renaming {
-  std::unordered_map<std::string, Expr> symbols;  // %names included
+  std::unordered_map<std::string, Expr> symbols;  // including %names
   std::unordered_map<ValueId, ValueId> values;
   std::unordered_map<MemoryId, MemoryId> memories;
 };
@@ -68,7 +68,7 @@ class Expander {
     return made;
   }
 
-  // A value for what may be a literal.
+  // The value of what may be a literal.
   ValueId as_value(const ValueOperand& operand, const ValueType& type, Region& out) {
     if (!operand.is_literal()) return operand.value;
     const ValueId made(code_.values.size());
@@ -81,7 +81,7 @@ class Expander {
     return operand.is_literal() ? operand : ValueOperand(value(operand.value, names));
   }
 
-  // Regions inside see the names of those around, so each gets a Renaming of its own.
+  // Regions inside see the names of the regions around, so each gets a Renaming of its own.
   Region copy(const Region& region, Renaming names, bool rename) {
     Region out;
     append(region, names, rename, out);
@@ -119,7 +119,7 @@ class Expander {
   }
 
   Statement copy(const Statement& statement, Renaming& names, bool rename) {
-    // Regions are copied below: a statement without them is cheap to copy.
+    // Regions are copied below, so a statement without them is cheap to copy.
     Statement made = statement;
     for_each_value_id(made, [&](ValueId& id) { id = value(id, names); });
     for_each_expr(made, [&](Expr& e) { e = e.substitute(names.symbols); });

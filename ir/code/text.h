@@ -13,8 +13,8 @@ namespace braze {
 std::string to_text(const TileProgram& program);
 std::string to_text(const Kernel& kernel);
 
-/// Reads a file with one kernel. Names and syntax are checked here, all else by `verify`. The text
-/// is untrusted: sizes and depth are bounded, every error names line and column.
+/// Reads a file with one kernel. Names and syntax are checked here, everything else by `verify`.
+/// The text is untrusted: sizes and depth are limited, and every error names line and column.
 TileProgram parse_tile(std::string_view text, std::string_view file_name);
 Kernel parse_kernel(std::string_view text, std::string_view file_name);
 

@@ -8,8 +8,9 @@ namespace braze {
 
 namespace {
 
-// One overload an operation: `f(ValueOperand&)` for operands, `v(ValueId&)` for values that cannot
-// be literals, `e(Expr&)` for index expressions. Works on const and mutable statements alike.
+// One overload for each operation: `f(ValueOperand&)` for operands, `v(ValueId&)` for values that
+// cannot be literals, `e(Expr&)` for index expressions. It works on const and mutable statements
+// alike.
 template <class F, class V, class E>
 struct Visitor {
   F f;
@@ -175,7 +176,8 @@ bool changes_state(Instruction instruction) {
   }
 }
 
-// Collects what live statements read, from the end backwards; what nobody read is dropped.
+// Collects what live statements read, from the end backwards. Statements whose results nobody read
+// are removed.
 class DeadCode {
  public:
   explicit DeadCode(KernelCode& code) : code_(code) {}

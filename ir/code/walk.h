@@ -1,4 +1,5 @@
-// walk.h — what a statement reads: its operands and index expressions, nested regions not included.
+// walk.h — what a statement reads: its operands and index expressions, without those of nested
+// regions.
 #pragma once
 
 #include <functional>
@@ -7,7 +8,7 @@
 
 namespace braze {
 
-/// Calls `visit` for every value operand (literals left out).
+/// Calls `visit` for every value operand, but not for literals.
 void for_each_value(const Statement& statement, const std::function<void(ValueId)>& visit);
 /// Calls `visit` for every operand that may be replaced.
 void for_each_operand(Statement& statement, const std::function<void(ValueOperand&)>& visit);

@@ -36,7 +36,7 @@ std::vector<IndexedElement> indexed_elements(const AxisLoop& loop, std::span<con
 void for_each_line(const ScanOp& op, std::span<const int64_t> shape,
                    const std::function<void(std::span<const int64_t>)>& visit);
 
-/// For every element of a tensor the element of the reduction over `axes` that it counts for.
+/// For every element of a tensor, the element of the reduction over `axes` to which it contributes.
 std::vector<int64_t> reduction_targets(std::span<const int64_t> shape,
                                        std::span<const int64_t> axes);
 
@@ -50,7 +50,7 @@ struct MatrixProducts {
                  std::span<const int64_t> right_shape);
 };
 
-/// `elements` in the order that `order` lists.
+/// `elements` in the order of `order`.
 template <class T>
 std::vector<T> pack(const std::vector<T>& elements, std::span<const int64_t> order) {
   std::vector<T> packed;

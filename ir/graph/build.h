@@ -62,7 +62,7 @@ NodeId scan(Graph& graph, ScanOp attributes, NodeId x, SourceLocation where = {}
 NodeId dot(Graph& graph, NodeId left, NodeId right, DotOp attributes,
            std::optional<DType> result = {}, SourceLocation where = {});
 NodeId random_bits(Graph& graph, NodeId key, Shape shape, SourceLocation where = {});
-/// The value of x once `others` exist.
+/// The value of x, computed after `others` exist.
 NodeId barrier(Graph& graph, NodeId x, std::span<const NodeId> others, BarrierOp attributes = {},
                SourceLocation where = {});
 

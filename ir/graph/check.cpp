@@ -23,7 +23,7 @@ bool any_upstream(const Graph& graph, NodeId id, const std::function<bool(const 
   return false;
 }
 
-/// Runs a body for nothing but the rows that it applies.
+/// Runs a body only to see which rows it applies.
 class MathFinder : public ScalarEmitter {
  public:
   bool found = false;
@@ -91,7 +91,7 @@ CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs
   if (got.size() != graph.outputs().size())
     fail(codes::kBadInputs, fmt::format("graph '{}' has {} outputs, but {} results were given",
                                         graph.name(), graph.outputs().size(), got.size()));
-  std::optional<std::vector<HostTensor>> interpreted;  // each made when first needed
+  std::optional<std::vector<HostTensor>> interpreted;  // both are made when first needed
   std::optional<std::vector<Bounded>> referenced;
   CheckResult result;
   for (size_t i = 0; i < got.size(); ++i) {

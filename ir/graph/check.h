@@ -1,7 +1,8 @@
-// check.h — whether what an implementation returned for a graph is right.
+// check.h — whether the results of an implementation are right.
 //
-// Where the promises leave no choice, bit for bit what the interpreter returns; elsewhere within
-// the bounds of the reference. Tests, fuzzing and `braze compare` all ask here.
+// If the promises leave no choice, they must equal the interpreter's bit for bit; elsewhere they
+// must be
+// within the bounds of the reference. Tests, fuzzing and `braze compare` all use this.
 #pragma once
 
 #include <span>
@@ -18,8 +19,9 @@ namespace braze {
 bool has_reduction_upstream(const Graph& graph, NodeId id);
 /// Whether `id` depends on a math row, or on a formula row with one in its body.
 bool has_math_upstream(const Graph& graph, NodeId id);
-/// Whether every implementation must give `id` bit for bit as the interpreter does: neither of the
-/// above, and no bits of floats as integers, for the bits of a NaN are no one's promise.
+/// Whether every implementation must compute `id` bit for bit as the interpreter does: neither of
+/// the above holds, and it is not made from bits of floats as integers, because nobody promises the
+/// bits of a NaN.
 bool is_exact(const Graph& graph, NodeId id);
 
 struct OutputCheck {
@@ -29,17 +31,17 @@ struct OutputCheck {
 };
 
 struct CheckResult {
-  bool ok = true;  ///< nothing is out of its bound
+  bool ok = true;  ///< no element is out of its bound
   std::vector<OutputCheck> outputs;
 
-  /// Of all outputs.
+  /// The summary of all outputs.
   Coverage coverage() const;
   /// One line per output: "out 'y' (bound): max error 0.31 of its bound at [3, 17]: ...".
   std::string summary() const;
 };
 
-/// Judges `got`, the outputs of an implementation for `inputs`. In fast precision nothing has to be
-/// exact.
+/// Judges `got`, the outputs of an implementation for `inputs`. In fast precision no output has to
+/// be exact.
 CheckResult check_outputs(const Graph& graph, std::span<const HostTensor> inputs,
                           std::span<const HostTensor> got,
                           Precision precision = Precision::Standard);

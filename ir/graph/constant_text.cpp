@@ -13,8 +13,8 @@ namespace {
 
 using fmt::format;
 
-// A scalar fills at most this many elements, so that short text cannot ask for much memory; a
-// larger constant of one value is a scalar and a broadcast. Longer lists are written as bytes.
+// A single number fills at most this many elements, so that short text cannot ask for much memory.
+// A larger constant of one value is a scalar and a broadcast. Longer lists are written as bytes.
 constexpr int64_t kMaxListed = 64;
 
 // A NaN with sign or payload has no decimal text.
@@ -93,7 +93,7 @@ class ConstantParser {
     return *bits;
   }
 
-  // Behind "[", up to and with "]".
+  // Reads what follows "[", up to and including "]".
   int64_t flat() {
     int64_t count = 0;
     while (!scanner_.accept("]")) {

@@ -96,7 +96,7 @@ void collect_symbols(const Expr& expr, std::map<std::string, Expr>& found) {
 
 bool operator==(const ConstantOp& a, const ConstantOp& b) {
   if (a.value == b.value) return true;
-  // Bits, not numbers: -0 is not 0, and a NaN is itself.
+  // Bits are compared, not numbers: -0 differs from 0, and a NaN equals itself.
   return a.value->dtype() == b.value->dtype() && a.value->shape() == b.value->shape() &&
          bytes(*a.value) == bytes(*b.value);
 }

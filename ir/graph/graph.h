@@ -158,8 +158,8 @@ struct DotOp {
 struct RandomBitsOp {
   friend bool operator==(const RandomBitsOp&, const RandomBitsOp&) = default;
 };
-/// The value of operand 0, once all other operands exist, of which nothing is read. What is made
-/// from it is another value than the same made from operand 0, and is computed later.
+/// The value of operand 0, computed after all other operands exist, of which nothing is read. A
+/// node made from it is not the same as a node made from operand 0, and is computed later.
 struct BarrierOp {
   /// Between the other operands and operand 0 stands what a gradient computes again instead of
   /// keeping it. Only graphs under construction have this.

@@ -284,7 +284,7 @@ struct Inference {
             format("the indices are {}, not i32 or i64", name(dtype(1))),
             "insert convert(indices, i64)");
     const Expr& extent = shape(0)[static_cast<size_t>(axis)];
-    // Without indices, or where their number is 0 when the axis is empty, nothing is looked up.
+    // Without indices, or if their number is 0 whenever the axis is empty, nothing is looked up.
     const bool looks_up = shape(1).numel().range().max > 0 &&
                           std::find(shape(1).begin(), shape(1).end(), extent) == shape(1).end();
     require(!looks_up || proves_at_most(1, extent), codes::kShapeMismatch,
@@ -371,7 +371,7 @@ struct Inference {
     }
   }
   // Appends the extents of the axes that are neither batched nor contracted, and checks that no
-  // axis is both or is there twice.
+  // axis is both or is named twice.
   void append_free(std::vector<Expr>& dims, const Shape& from, const Axes& batch,
                    const Axes& contract) const {
     std::vector<bool> taken(from.rank());

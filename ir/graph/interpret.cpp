@@ -82,7 +82,7 @@ HostTensor evaluate_formula(ElementwiseOp op, Operands operands, DType result) {
 
 bool is_scalar(const HostTensor* x) { return x->shape().empty(); }
 
-/// The shape of the operands that are no scalars.
+/// The shape of the operands that are not scalars.
 Dims common_shape(Operands operands) {
   const auto shaped = std::find_if_not(operands.begin(), operands.end(), is_scalar);
   return shaped == operands.end() ? Dims{} : (*shaped)->shape();
@@ -113,8 +113,8 @@ HostTensor evaluate_machine_row(ElementwiseOp op, Operands operands, DType resul
   return result;
 }
 
-// Sums, products and contractions. An accumulator takes elements as its Element type and rounds
-// once to the result; the three of them differ only in precision.
+// Sums, products and contractions. An accumulator takes elements as its Element type, and rounds
+// once to the result. The three accumulators differ only in precision.
 
 /// Integers, modulo 2^64.
 struct IntegerAccumulator {
@@ -176,7 +176,7 @@ void accumulate(const ReduceOp& op, const HostTensor& x, std::span<const int64_t
   for (int64_t i = 0; i < result.numel(); ++i) totals[i].store(result, i);
 }
 
-/// max, min, and, or: exact, so any order will do.
+/// max, min, and, or are exact, so any order gives the same result.
 void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int64_t> targets,
              HostTensor& result) {
   const MachineFunction row = machine_function(monoid.combine, x.dtype(), x.dtype());
@@ -187,7 +187,7 @@ void combine(const MonoidInfo& monoid, const HostTensor& x, std::span<const int6
   for (int64_t i = 0; i < result.numel(); ++i) result.set_bits(i, totals[i]);
 }
 
-/// Sum or product of the elements of each line up to every one of them.
+/// The sum or product of the elements of each line, up to every element.
 template <class Accumulator>
 void accumulate(const ScanOp& op, const HostTensor& x, HostTensor& result) {
   const bool is_sum = op.monoid == Monoid::Sum;
@@ -234,8 +234,8 @@ void contract(const HostTensor& left, const HostTensor& right, const MatrixProdu
       }
 }
 
-/// True if element `candidate` takes the place of element `best` before it: it is greater (less),
-/// or the first NaN.
+/// True if element `candidate` replaces element `best` before it: it is greater (less), or the
+/// first NaN.
 template <class T>
 bool wins(bool is_max, T candidate, T best) {
   if (best != best) return false;
@@ -473,7 +473,7 @@ std::vector<HostTensor> interpret(const Graph& graph, std::span<const HostTensor
     computed[i] = evaluate(node, operands, sizes);
     values[i] = &computed[i];
     for (NodeId operand : node.operands)
-      if (--uses[operand.index] == 0) computed[operand.index] = {};  // its last use
+      if (--uses[operand.index] == 0) computed[operand.index] = {};  // after its last use
   }
 
   std::vector<HostTensor> outputs;

@@ -9,7 +9,7 @@ namespace braze {
 namespace {
 
 Expr axis_symbol(char letter, size_t axis, const Expr& extent) {
-  // An empty axis has no index at all; any range will do for a loop that never runs.
+  // An empty axis has no index, so any range is right for a loop that never runs.
   const int64_t last = std::max<int64_t>(extent.range().max, 1);
   return Expr::symbol(letter + std::to_string(axis), {0, last == INT64_MAX ? INT64_MAX : last - 1});
 }
@@ -31,7 +31,7 @@ std::vector<Expr> delinearize(Expr position, const Shape& shape) {
     if (axis == 0) {
       index[axis] = position;
     } else {
-      const Expr extent = max(shape[axis], 1);  // one that may be 0 is no divisor
+      const Expr extent = max(shape[axis], 1);  // an extent that may be 0 cannot be a divisor
       index[axis] = mod(position, extent);
       position = floordiv(position, extent);
     }
@@ -125,7 +125,7 @@ class Builder {
                  .dtype = DType::Bool,
                  .conditions = std::move(conditions)});
   }
-  /// Operand 0 where the conditions hold, operand 1 (a scalar) elsewhere.
+  /// Operand 0 if the conditions hold, and operand 1 (a scalar) elsewhere.
   void load_or_fill(std::vector<Expr> at, std::vector<RangeCondition> conditions) {
     if (conditions.empty()) {
       load(0, std::move(at));
@@ -224,7 +224,7 @@ class Builder {
     const auto axis = static_cast<size_t>(op.axis);
     std::optional<uint32_t> chosen;
     Expr begin;
-    // Each part is selected over the parts before it where the index has reached its range.
+    // Each part is selected instead of the parts before it if the index has reached its range.
     for (uint32_t i = 0; i < node_.operands.size(); ++i) {
       const Expr& extent = operand_type(i).shape[axis];
       auto at = d_;

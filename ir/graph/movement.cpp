@@ -136,7 +136,7 @@ std::vector<int64_t> dense_strides(std::span<const int64_t> shape) {
 
 std::vector<int64_t> strided_offsets(std::span<const int64_t> shape,
                                      std::span<const int64_t> strides, int64_t base) {
-  // Each axis, outermost first, replaces every offset so far by one per index.
+  // Each axis, outermost first, replaces every offset so far by one offset for each index.
   Dims offsets{base};
   for (size_t axis = 0; axis < shape.size(); ++axis) {
     Dims finer;

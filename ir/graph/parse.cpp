@@ -15,14 +15,14 @@ namespace {
 
 using fmt::format;
 
-// A reader of `name: value` pairs in braces: each once, in any order.
+// A reader of `name: value` pairs in braces, each at most once, in any order.
 struct Attribute {
   std::string_view name;
   std::function<void()> read;
   bool optional = false;
 };
 
-// The ops that are neither elementwise nor read something before their operands.
+// The ops that are not elementwise and need nothing read before their operands.
 const std::pair<std::string_view, Op> kOps[] = {
     {"argmax", ArgReduceOp{true, 0}},
     {"argmin", ArgReduceOp{false, 0}},
@@ -78,7 +78,7 @@ class GraphParser {
     parse_outputs();
     scanner_.expect("}");
     if (!scanner_.at_end()) scanner_.fail_here("a file holds one graph, but more text follows it");
-    // All that is left to find are outputs that do not go together.
+    // Only outputs that do not fit each other can still be wrong.
     std::vector<Diagnostic> findings = verify(graph_);
     for (Diagnostic& finding : findings) finding.location = return_location_;
     fail_if_any(findings, "the graph breaks rules of its language");
@@ -390,7 +390,7 @@ class GraphParser {
     };
   }
 
-  // A literal is read when its type, which comes behind it, is known.
+  // A literal is read when its type, which follows it, is known.
   void skip_literal() {
     while (!scanner_.at_end() && !scanner_.at(":") && !scanner_.at("}")) scanner_.next();
   }
@@ -402,7 +402,7 @@ class GraphParser {
     return value;
   }
 
-  // loc("file":line:column), which is optional, as is the column.
+  // loc("file":line:column). It is optional, and so is the column.
   std::optional<SourceLocation> parse_location() {
     if (!scanner_.accept("loc")) return std::nullopt;
     scanner_.expect("(");

@@ -25,7 +25,7 @@ struct Value {
   std::vector<Uncertain> elements;
 
   bool is_scalar() const { return shape.empty(); }
-  /// Element i, or the only one.
+  /// Element i, or the only element.
   const Uncertain& at(size_t i) const { return elements[is_scalar() ? 0 : i]; }
 };
 
@@ -39,7 +39,7 @@ Value exactly(const HostTensor& x) {
   return value;
 }
 
-/// The tensor as it most likely is.
+/// The tensor with the most likely values.
 HostTensor likely(const Value& x) {
   HostTensor tensor(x.dtype, x.shape);
   for (size_t i = 0; i < x.elements.size(); ++i)
@@ -111,14 +111,16 @@ Value evaluate_rows(ElementwiseOp op, Operands operands, DType result, bool rela
 
 // Sums and contractions.
 
-/// How results of `result` accumulate operands of `operand`. Matrix units, which take 16-bit and
-/// tf32 operands, cut off sums where others round them, so that their unit is twice as large.
+/// How results of dtype `result` accumulate operands of dtype `operand`. Matrix units, which take
+/// 16-bit and tf32 operands, truncate sums where other units round them, so their unit is twice as
+/// large.
 Accumulation accumulation(DType operand, DType result, bool matrix_unit, bool relaxed) {
   const double unit = operand == DType::F64 ? 0x1p-53 : matrix_unit ? 0x1p-23 : 0x1p-24;
   return {compute_type(operand), unit, result, relaxed};
 }
 
-/// An f32 operand as a matrix unit may take it: with 10 bits behind the point, rounded or cut off.
+/// An f32 operand in the form in which a matrix unit may take it: with 10 bits after the point,
+/// rounded or truncated.
 Uncertain as_tf32(const Uncertain& x) {
   constexpr uint64_t kDropped = (1 << 13) - 1;
   if (x.is_anything() || (x.known && (!std::isfinite(x.value) || (x.bits & kDropped) == 0)))
@@ -172,7 +174,7 @@ UncertainSum finite_dot(const DotSide& x, size_t first_x, const DotSide& y, size
   return sum;
 }
 
-/// With infinities, NaN or unbounded elements: term by term, as the rules for mul have it.
+/// With infinities, NaN or unbounded elements: term by term, by the rules for mul.
 UncertainSum any_dot(const DotSide& x, size_t first_x, const DotSide& y, size_t first_y,
                      size_t depth) {
   const UncertainRow mul(ElementwiseOp::mul, DType::F64, DType::F64, false);
@@ -364,7 +366,7 @@ class ReferenceEvaluator {
   }
 
  private:
-  /// The result as the interpreter has it, taken as known until tainted.
+  /// The result of the interpreter, which counts as known until it is tainted.
   void guess() {
     std::vector<HostTensor> tensors;
     std::vector<const HostTensor*> pointers;
@@ -397,8 +399,8 @@ class ReferenceEvaluator {
     }
   }
 
-  /// A scan of x: `add` takes an element into the total, which begins as `first`; `finish` makes a
-  /// result of it.
+  /// A scan of x: `add` takes an element into the total, which begins as `first`, and `finish`
+  /// makes a result of it.
   template <class Total, class Add, class Finish>
   void run(const ScanOp& op, const Value& x, const Total& first, Add&& add, Finish&& finish) {
     for_each_line(op, x.shape, [&](std::span<const int64_t> line) {
@@ -417,7 +419,7 @@ class ReferenceEvaluator {
   bool surely_loses(bool is_max, const Value& x, int64_t candidate, int64_t best,
                     bool before) const {
     const Uncertain &c = x.elements[candidate], &b = x.elements[best];
-    if (c.known && b.known) return true;  // the interpreter chose
+    if (c.known && b.known) return true;  // the interpreter chose it
     if (!is_floating(x.dtype) || c.is_anything() || b.is_anything())
       return b.known && std::isnan(b.value) && !before;
     if (std::isnan(b.value)) return true;
@@ -425,7 +427,7 @@ class ReferenceEvaluator {
     return is_max ? c.high <= b.low : c.low >= b.high;
   }
 
-  /// The indices as they most likely are; those that are not known are brought within the axis.
+  /// The most likely indices. Those that are not known are brought within the axis.
   std::vector<int64_t> checked_rows(const Value& indices, int64_t extent) const {
     std::vector<int64_t> rows;
     for (const Uncertain& e : indices.elements) {
@@ -444,7 +446,7 @@ class ReferenceEvaluator {
   Value result_;
 };
 
-/// Whether the node adds up or multiplies floats, so that its order of doing so is left open.
+/// Whether the node adds up or multiplies floats, so that the order of doing so is not determined.
 bool accumulates(const Node& node) {
   if (!is_floating(node.type.dtype)) return false;
   if (const ReduceOp* reduce = node.as<ReduceOp>())
@@ -481,11 +483,11 @@ std::vector<bool> relaxed_nodes(const Graph& graph, Precision precision) {
   if (precision != Precision::Standard)
     return std::vector<bool>(graph.size(), precision == Precision::Fast);
   const std::vector<bool> needed = needed_nodes(graph);
-  std::vector<bool> seen(graph.size());  // by an output, not only through accumulations
+  std::vector<bool> seen(graph.size());  // an output reads it, not only through accumulations
   for (const GraphOutput& output : graph.outputs()) seen[output.node.index] = true;
   for (size_t i = graph.size(); i-- > 0;) {
     const Node& node = graph[NodeId(i)];
-    // A comparison, an index, an integer: what they are made of decides them.
+    // The operands of a comparison, an index or an integer decide its value, so they are observed.
     seen[i] = seen[i] || (needed[i] && !is_floating(node.type.dtype));
     if (seen[i] && !accumulates(node))
       for (NodeId operand : node.operands) seen[operand.index] = true;
@@ -509,7 +511,7 @@ std::vector<Bounded> reference(const Graph& graph, std::span<const HostTensor> i
     for (NodeId operand : node.operands) operands.push_back(&values[operand.index]);
     values[i] = ReferenceEvaluator(node, operands, sizes, relaxed[i]).run();
     for (NodeId operand : node.operands)
-      if (--uses[operand.index] == 0) values[operand.index] = {};  // its last use
+      if (--uses[operand.index] == 0) values[operand.index] = {};  // after its last use
   }
 
   std::vector<Bounded> outputs;

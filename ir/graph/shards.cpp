@@ -142,7 +142,7 @@ class ShardBuilder {
   const Graph& graph_;
   const std::span<const MeshAxis> mesh_;
   const size_t devices_;
-  std::vector<std::vector<NodeId>> values_;  // of each device, of each node
+  std::vector<std::vector<NodeId>> values_;  // for each device, for each node
   AllShards all_;
 };
 
@@ -167,7 +167,7 @@ bool contains(const AxisSet& axes, std::string_view name) {
 AxisSet varying_over(const Node& node, std::span<const AxisSet* const> operands) {
   if (const auto* input = node.as<InputOp>()) return sorted(input->varying);
   if (const auto* index = node.as<AxisIndexOp>()) return {index->axis};
-  // Of the others a barrier reads nothing.
+  // A barrier reads nothing of its other operands.
   if (node.as<BarrierOp>()) return *operands[0];
   AxisSet all;
   for (const AxisSet* operand : operands)

@@ -14,14 +14,14 @@
 
 namespace braze {
 
-/// Axes of a mesh by name, each once.
+/// Axes of a mesh, each once, by name.
 using AxisSet = std::vector<MeshAxis>;
 
 AxisSet united(const AxisSet& a, const AxisSet& b);
 AxisSet without(const AxisSet& a, const AxisSet& b);
 bool contains(const AxisSet& axes, std::string_view name);
 
-/// The axes over which `node` varies, if its operands vary over `operands`: along all others its
+/// The axes over which `node` varies if its operands vary over `operands`. Along all other axes its
 /// value is the same on every device.
 AxisSet varying_over(const Node& node, std::span<const AxisSet* const> operands);
 /// The same for all nodes.
@@ -55,7 +55,7 @@ struct AllShards {
   /// devices between which an input does not vary share one.
   std::vector<std::vector<uint32_t>> inputs;
 };
-/// `mesh` has all axes that the graph names, and maybe others.
+/// `mesh` has all axes that the graph names, and may have others.
 AllShards all_shards(const Graph& graph, std::span<const MeshAxis> mesh);
 /// The inputs of `all` for those of every device.
 std::vector<HostTensor> inputs_of(const AllShards& all,

@@ -11,7 +11,7 @@ namespace {
 
 using fmt::format;
 
-// Whether "%text" is one token, and no number: numbers are for values without a name.
+// Whether "%text" is one token and not a number: numbers are for values without a name.
 bool is_value_name(std::string_view text) {
   constexpr size_t kLongest = 80;
   const auto is_word = [](char c) {
@@ -32,7 +32,7 @@ std::string list_text(const std::vector<Expr>& values) {
   return format("[{}]", join(values, ", ", [](const Expr& e) { return e.to_string(); }));
 }
 
-// What stands in braces, without them.
+// The contents of the braces, without the braces.
 struct AttributeText {
   std::string operator()(const BroadcastOp& op) const { return "axes: " + list_text(op.axes); }
   std::string operator()(const TransposeOp& op) const {
@@ -111,7 +111,7 @@ GraphPrinter::GraphPrinter(const Graph& graph, GraphTextOptions options)
                    !is_value_name(node.label) && used_by_map[i] && !used_otherwise[i];
   }
 
-  // Inputs choose their names first, since theirs are part of the graph's meaning.
+  // Inputs choose their names first, since their names are part of the graph's meaning.
   std::unordered_set<std::string> taken;
   for (const NodeId input : graph.inputs()) {
     const std::string& name = graph[input].as<InputOp>()->name;

@@ -17,7 +17,7 @@ using Row = ElementwiseOp;
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 constexpr double kNaN = std::numeric_limits<double>::quiet_NaN();
 
-/// What a reference computed in double may itself be off, libm included.
+/// The error that a reference computed in double may itself have, including that of libm.
 constexpr double kReferenceUlps = 2;
 
 struct Format {
@@ -56,7 +56,7 @@ RoundingError rounding_error(bool is_math, DType dtype, bool is_convert, bool re
   if (is_half(dtype)) {
     if (is_convert) return {0.5, 0};
     if (relaxed) return {0.5, 4};
-    return is_math ? RoundingError{0.5, 0} : RoundingError{0.5, 0.5};  // by way of f32
+    return is_math ? RoundingError{0.5, 0} : RoundingError{0.5, 0.5};  // through f32
   }
   if (is_convert) return {0.5, 0};
   if (relaxed) return {4, 0};
@@ -101,8 +101,8 @@ Uncertain Uncertain::anything(double estimate) {
 double Uncertain::radius() const { return known ? 0 : std::max(high - value, value - low); }
 
 Uncertain rounded(const Uncertain& x, DType dtype, RoundingError error, bool relaxed) {
-  // A factor that is rounded elsewhere, before or after a scaling, lies elsewhere between its
-  // powers of two: there the relative error counts, which is up to twice as large.
+  // A factor that is rounded elsewhere, before or after a scaling, has another position between its
+  // powers of two. There the relative error counts, which is up to twice as large.
   const auto unit = [&](DType type, double at) {
     return relaxed ? std::max(ulp(type, 0), std::ldexp(std::abs(at), 1 - format(type).precision))
                    : ulp(type, at);
@@ -146,7 +146,7 @@ Uncertain UncertainRow::operator()(const Uncertain& x, const Uncertain& y,
   bool all_known = !is_math_;
   for (size_t i = 0; i < arity_; ++i) all_known &= operands[i]->known;
   const bool nan_bits =
-      op_ == Row::bitcast && std::isnan(x.value);  // which NaN it is, no one promises
+      op_ == Row::bitcast && std::isnan(x.value);  // nothing promises which NaN it is
   if (all_known && !nan_bits && !(relaxed_ && rounds_))
     return Uncertain::exactly(result_, exact_(x.bits, y.bits, z.bits));
 
@@ -215,12 +215,12 @@ Uncertain UncertainRow::to_integer(const Uncertain& x) const {
   if (x.is_anything()) return Uncertain::guess(of(x.value));
   if (result_ == DType::Bool && x.may_be(0) && x.low != x.high)
     return Uncertain::guess(of(x.value));
-  // Truncation is monotone: equal ends decide.
+  // Truncation is monotone, so equal ends decide.
   return of(x.low) == of(x.high) ? Uncertain::exactly(result_, of(x.value))
                                  : Uncertain::guess(of(x.value));
 }
 
-/// A known number in a format that may or may not be rounded to.
+/// A known number in a format to which it may or may not be rounded.
 Uncertain UncertainRow::relaxed_convert(const Uncertain& x) const {
   const double value = is_floating(operand_) ? x.value : bits_to_double(operand_, x.bits);
   const uint64_t bits = exact_(x.bits, 0, 0);
@@ -256,7 +256,7 @@ Uncertain UncertainRow::real(const Uncertain* const operands[3]) const {
   return of_corners(operands);
 }
 
-/// Of a row that is monotone in each operand where the operands lie.
+/// For a row that is monotone in each operand within the operands' intervals.
 Uncertain UncertainRow::of_corners(const Uncertain* const operands[3]) const {
   const Uncertain &x = *operands[0], &y = *operands[1], &z = *operands[2];
   const double value = at(x.value, y.value, z.value);
@@ -314,14 +314,14 @@ Uncertain UncertainRow::remainder(const Uncertain& x, const Uncertain& y) const 
   return Uncertain::between(value, x.low < 0 ? -limit : 0, x.high > 0 ? limit : 0);
 }
 
-/// Nowhere steeper than 1.
+/// Its slope is at most 1 everywhere.
 Uncertain UncertainRow::sine_or_cosine(const Uncertain& x) const {
   const double value = evaluate_math(op_, x.value), radius = x.radius();
   return settle(value, std::max(value - radius, -1.0), std::min(value + radius, 1.0), false);
 }
 
-/// x^y is monotone in both operands where x is positive, and in x alone on each side of 0. Where a
-/// sign or a NaN may turn on what is not known, nothing is promised.
+/// x^y is monotone in both operands if x is positive, and in x alone on each side of 0. If a sign
+/// or a NaN may depend on what is not known, nothing is promised.
 Uncertain UncertainRow::power(const Uncertain* const operands[3]) const {
   const Uncertain &x = *operands[0], &y = *operands[1];
   const double value = at(x.value, y.value, 0);

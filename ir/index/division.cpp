@@ -55,7 +55,7 @@ bool take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
   const int64_t k = for_each_term(a, [&](int64_t coefficient, const Expr& base) {
     const bool is_multiple = product_divisor(coefficient, node(base).divisor) % c == 0;
     if (!is_multiple || coefficient % c == 0) {
-      // Towards zero: a coefficient keeps its sign, and so does what the ends of the range say.
+      // Towards zero, so that a coefficient keeps its sign, and the ends of the range stay true.
       if (const int64_t q = coefficient / c) {
         quotient.add(q, base);
         found = true;
@@ -63,8 +63,8 @@ bool take_constant_multiples(Expr& a, int64_t c, Linear& quotient) {
       if (coefficient %= c) kept.terms.push_back({coefficient, base});
       return;
     }
-    // c divides the values, though not the coefficient: divide the atoms that make it so. An atom
-    // alone is what floordiv itself is asked for.
+    // c divides the values, but not the coefficient, so the atoms that make it so are divided. An
+    // atom alone is the case of floordiv itself.
     if (coefficient == 1 && node(base).kind != Kind::Product && node(a).kind != Kind::Sum) {
       kept.terms.push_back({coefficient, base});
       return;
@@ -104,7 +104,7 @@ bool take_symbolic_multiples(Expr& a, const Expr& b, Linear& quotient) {
     if (found) a = std::move(kept).build();
     return found;
   }
-  // A sum divides where its first term does and all others then cancel too.
+  // A sum is divisible if its first term is and all others then cancel too.
   const Linear terms(a);
   const size_t b_terms = Linear(b).terms.size();
   for (const auto& [coefficient, base] : terms.terms) {
@@ -120,7 +120,8 @@ bool take_symbolic_multiples(Expr& a, const Expr& b, Linear& quotient) {
   return false;
 }
 
-/// Moves the multiples of `b` in `a` to `quotient`, also those that show only when others are gone.
+/// Moves the multiples of `b` in `a` to `quotient`, including those that appear only after others
+/// were moved.
 void take_multiples(Expr& a, const Expr& b, Linear& quotient) {
   const std::optional<int64_t> c = b.as_constant();
   while (c ? take_constant_multiples(a, *c, quotient) : take_symbolic_multiples(a, b, quotient)) {

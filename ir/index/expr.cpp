@@ -1,5 +1,5 @@
-// Nodes, and what an expression can be asked. The rules that make the canonical form are in
-// sum.cpp, division.cpp and extreme.cpp, what can be proven in proof.cpp.
+// Nodes, and the questions that an expression answers. The rules that make the canonical form are
+// in sum.cpp, division.cpp and extreme.cpp; what can be proven is in proof.cpp.
 
 #include "ir/index/expr.h"
 
@@ -26,7 +26,7 @@ Expr make_constant(int64_t value) {
   return make(std::move(n));
 }
 
-/// The constants that make up most operands are made once and never freed.
+/// The constants that most operands are. They are made once and never freed.
 const Expr& constant(int64_t value, Expr& storage) {
   constexpr int64_t kFirst = -64;
   constexpr int64_t kLast = 1024;
@@ -128,7 +128,7 @@ int64_t Expr::evaluate(const std::function<int64_t(std::string_view)>& lookup) c
     case Kind::Symbol:
       return lookup(n.name);
     case Kind::Sum: {
-      // Partial sums may leave 64 bits where the whole does not.
+      // Partial sums may exceed 64 bits even if the whole sum does not.
       __int128 sum = 0;
       for (size_t i = 0; i < n.operands.size(); ++i) sum += operand(i);
       BRAZE_CHECK(INT64_MIN <= sum && sum <= INT64_MAX, kOverflow);

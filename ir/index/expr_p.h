@@ -1,4 +1,4 @@
-// expr_p.h — what an Expr is made of. Private to ir/index.
+// expr_p.h — the nodes of an Expr. Private to ir/index.
 #pragma once
 
 #include <cstdint>
@@ -14,7 +14,7 @@ namespace braze {
 
 /// An immutable node with everything that the analysis knows about it.
 struct Expr::Node {
-  /// What occurs in the expression; each is a reason for the prover to look closer.
+  /// What occurs in the expression. Each flag is a reason for the prover to look closer.
   enum Flag : uint8_t {
     kDivision = 1,  // floordiv, mod
     kChoice = 2,    // min, max
@@ -96,7 +96,7 @@ inline std::span<const Expr> factors(const Expr& base) {
 /// Three-way structural comparison.
 int compare(const Expr& a, const Expr& b);
 
-// A hostile text can ask for any amount of work; index maps need a fraction of this.
+// A hostile text could ask for any amount of work. Index maps need a fraction of this.
 inline constexpr size_t kMaxTerms = 2048;
 
 [[noreturn]] void fail_overflow();

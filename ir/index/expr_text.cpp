@@ -48,7 +48,8 @@ void print_magnitude(int64_t coefficient, const Expr& base, std::string& out) {
 
 void print_sum(const Expr& e, std::string& out) {
   Linear sum(e);
-  // As one writes an address: what is added before what is subtracted, large strides first.
+  // In the order in which one writes an address: what is added before what is subtracted, and large
+  // strides first.
   std::stable_sort(sum.terms.begin(), sum.terms.end(), [](const Term& a, const Term& b) {
     if ((a.coefficient < 0) != (b.coefficient < 0)) return b.coefficient < 0;
     if (a.coefficient != b.coefficient) return magnitude(a.coefficient) > magnitude(b.coefficient);
@@ -96,12 +97,12 @@ class Parser {
       : scanner_(scanner), lookup_(lookup) {}
 
   Expr sum() {
-    // The whole sum is built at once: rewriting sees the terms that the printed sum had.
+    // The whole sum is built at once, so that rewriting sees the terms that the printed sum had.
     Linear total;
     bool negative = false;
     bool first = true;
     while (true) {
-      // "- 5" is one literal, for 2^63 exists only below zero.
+      // "- 5" is read as one literal, because 2^63 exists only below zero.
       const bool literal = scanner_.at("-") && scanner_.peek_second().kind == TokenKind::Integer;
       if (literal) {
         negative = false;

@@ -1,5 +1,5 @@
-// min and max: nested ones are flattened, alternatives that cannot win are dropped, and what all
-// alternatives share, a term or a factor, is taken out.
+// min and max: nested ones are flattened, alternatives that cannot win are dropped, and a term or
+// factor that all alternatives share is taken out.
 
 #include <algorithm>
 
@@ -28,7 +28,7 @@ Expr extreme(std::vector<Expr> alternatives, int sign) {
   all.erase(std::unique(all.begin(), all.end()), all.end());
   if (all.size() > kMaxTerms) fail_too_large();
 
-  // An alternative goes if another one is never worse. Of two equal ones the first stays.
+  // An alternative is dropped if another one is never worse. Of two equal ones the first stays.
   constexpr size_t kMaxCompared = 32;
   const auto never_worse = [&](const Expr& a, const Expr& b) {
     return sign > 0 ? proves_at_most(a, b) : proves_at_most(b, a);
@@ -46,7 +46,7 @@ Expr extreme(std::vector<Expr> alternatives, int sign) {
   }
   if (all.size() == 1) return std::move(all.front());
 
-  // Terms that all share come out, and so does a common factor of what is left.
+  // Terms that all alternatives share are taken out, and so is a common factor of what remains.
   Linear shared(all.front());
   for (size_t i = 1; i < all.size(); ++i) {
     const Linear other(all[i]);

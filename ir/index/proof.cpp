@@ -79,7 +79,7 @@ Direction direction(const Expr& e, const std::string& symbol) {
         } else if (r.max <= 0) {
           negative = !negative;
         } else if (r.min < 0) {
-          // Of either sign: fine only as long as nothing it scales moves.
+          // It may have either sign, which is fine only if nothing that it scales moves.
           if (e.uses(symbol)) return Direction::Unknown;
         }
       }
@@ -90,7 +90,7 @@ Direction direction(const Expr& e, const std::string& symbol) {
   return Direction::Unknown;
 }
 
-/// Proofs calculate, calculations ask for proofs. An inner proof gets a fraction of the steps of
+/// Proofs compute, and computations ask for proofs. An inner proof gets a fraction of the steps of
 /// the outer one, and none below that.
 class Fuel {
  public:
@@ -115,7 +115,7 @@ class Prover {
     const Node& n = node(e);
     if (n.range.min >= 0) return true;
     if (n.range.max < 0 && bounds_.empty()) return false;
-    // A sum of plain symbols takes the ends of its interval: there is nothing more to find.
+    // A sum of plain symbols is at the ends of its interval, so there is nothing more to find.
     if (n.flags == 0 && bounds_.empty()) return false;
     if (depth > kMaxDepth || !fuel_.take()) return false;
 
@@ -177,7 +177,7 @@ class Prover {
 
   /// Whether the bounds of another symbol in `e` use `name`, directly or through others.
   bool is_bound_of_another(const Expr& e, const std::string& name, int depth = 0) const {
-    if (depth > kMaxDepth) return true;  // a circle, or as bad
+    if (depth > kMaxDepth) return true;  // a circle, or something as bad
     const Node& n = node(e);
     if (n.kind != Kind::Symbol) {
       return std::any_of(n.operands.begin(), n.operands.end(), [&](const Expr& operand) {
@@ -226,7 +226,7 @@ class Prover {
     if (node(division).kind == Kind::Mod) {
       return nonnegative(positive ? others : others + times * (c - 1), depth + 1);
     }
-    if (!c.as_constant()) return false;  // products with a symbol would pile up
+    if (!c.as_constant()) return false;  // products with a symbol would accumulate
     // e is an integer, so e >= 0 follows from c*e >= 1 - c.
     return nonnegative(c * others + (c - 1) + times * (positive ? x - (c - 1) : x), depth + 1);
   }
@@ -298,7 +298,7 @@ Interval Expr::range() const {
       }
     }
   } catch (const Error&) {
-    // Too large to look closer at: the numeric interval holds.
+    // The expression is too large for a closer look, so the numeric interval holds.
   }
   return range;
 }

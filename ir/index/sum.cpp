@@ -24,7 +24,7 @@ using Kind = Expr::Kind;
 using Node = Expr::Node;
 
 // Rules that build expressions inside rules could nest without end in hostile text, where every
-// level multiplies the work; index maps nest two or three deep.
+// level multiplies the work. Index maps nest two or three deep.
 struct Nesting {
   static constexpr int kLimit = 8;
   static thread_local int depth;
@@ -77,7 +77,8 @@ Linear without(const Linear& sum, std::initializer_list<const Division*> divisio
   return rest;
 }
 
-/// Whether the first term of `e` occurs in `sum` with any coefficient: a cheap test before work.
+/// Whether the first term of `e` occurs in `sum` with any coefficient: a cheap test before the real
+/// work.
 bool shares_first_term(const Linear& sum, const Expr& e) {
   const Expr* first = nullptr;
   for_each_term(e, [&](int64_t, const Expr& base) {
@@ -292,7 +293,7 @@ std::optional<Expr> common_factor(const Linear& sum) {
   return std::nullopt;
 }
 
-/// What a common factor tells of a sum: n*n - n is n times n - 1, which is not negative.
+/// What a common factor says about a sum: n*n - n is n times n - 1, which is not negative.
 Interval factored_range(const Linear& sum, Interval range) {
   if (sum.constant != 0) return range;
   const std::optional<Expr> factor = common_factor(sum);

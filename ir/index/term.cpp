@@ -15,7 +15,7 @@ namespace {
 using Kind = Expr::Kind;
 using Node = Expr::Node;
 
-// Far beyond what index maps need; they bound the work that a hostile text can cause.
+// Far more than index maps need. They limit the work that a hostile text can cause.
 constexpr size_t kMaxFactors = 64;
 constexpr uint32_t kMaxSize = 50'000;
 constexpr uint16_t kMaxDepth = 400;

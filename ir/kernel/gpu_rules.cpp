@@ -47,7 +47,7 @@ DType matrix_dtype(Instruction i) {
       return DType::F32;
   }
 }
-// 16-bit operands come as pairs.
+// 16-bit operands come in pairs.
 ValueType fragment(DType dtype, int64_t registers) {
   return {dtype, dtype == DType::F32 ? 1 : 2, {registers}};
 }
@@ -61,7 +61,7 @@ class GpuRules {
 
   std::vector<Diagnostic> run() {
     for (const TensorMap& map : code_.tensor_maps) check_map(map);
-    if (!findings_.empty()) return std::move(findings_);  // instructions reckon with the maps
+    if (!findings_.empty()) return std::move(findings_);  // instructions need the facts of the maps
     for (const Phase& phase : code_.phases) check_phase(phase);
     return std::move(findings_);
   }
@@ -195,7 +195,7 @@ class GpuRules {
     expect(!code_[memory].mbarrier, "G1", "an mbarrier cannot be loaded or stored");
     if (rank) check_rank(memory, *rank);
   }
-  // The kernels of plain programs, which have no roles, leave it to the code generators to cut.
+  // Code generators divide the accesses of plain programs' kernels, which have no roles.
   void check_vector(const ValueType& type) {
     const int64_t bytes = type.lanes * static_cast<int64_t>(size_of(type.dtype));
     expect(roles_.empty() || bytes <= kMostVectorBytes, "G1",
@@ -233,7 +233,7 @@ class GpuRules {
              fmt::format("%{} overlaps %{}", memory.name, other.name));
     shared_.push_back({depth, begin, end, memory.name});
   }
-  // What is known of a place's address must not contradict the alignment.
+  // What is known about the address of a place must not contradict the alignment.
   void check_aligned(const Place& place, int64_t align) {
     const Memory& memory = code_[place.memory];
     const Expr inside = plain(place.at) * static_cast<int64_t>(size_of(memory.dtype));
@@ -295,8 +295,8 @@ class GpuRules {
 
   // --- G4
 
-  // Threads that a condition over thread numbers alone leaves out. What depends on more may differ
-  // too: the simulator sees it.
+  // Threads that are excluded by a condition over thread numbers alone. Conditions over more may
+  // differ too, which the simulator sees.
   void narrow(const Condition& condition, bool negated) {
     if (condition.empty()) return;
     std::vector<std::pair<Expr, Expr>> sides;
@@ -593,7 +593,7 @@ class GpuRules {
 
   // --- G6
 
-  // Values that are surely in flight: what a wgmma gives and what a fence makes of it.
+  // Values that are certainly in flight: the result of a wgmma, and what a fence makes of it.
   void check_flight(const Statement& s) {
     const auto* special = s.as<InstructionOp>();
     if (special && is_wgmma(special->instruction)) {
@@ -620,7 +620,7 @@ class GpuRules {
 
   // --- G9
 
-  // Registers that the values of a region need at once, by first and last use. Values that a
+  // The registers that the values of a region need at once, by first and last use. Values that a
   // loop takes from outside live to its end.
   void note_registers(const Region& body) {
     std::map<ValueId, std::pair<int64_t, int64_t>> lives;

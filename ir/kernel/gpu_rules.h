@@ -1,4 +1,4 @@
-// gpu_rules.h — what a kernel for a GPU must hold besides the rules of all kernels: G1 to G9 of
+// gpu_rules.h — the rules for kernels for GPUs besides the rules of all kernels: G1 to G9 of
 // docs/ir/languages.md.
 #pragma once
 

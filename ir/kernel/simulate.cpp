@@ -28,7 +28,7 @@ void for_each_lane(uint32_t mask, const Visit& visit) {
   for (; mask != 0; mask &= mask - 1) visit(static_cast<size_t>(std::countr_zero(mask)));
 }
 
-// Operations that only move elements: what is undefined stays so.
+// Operations that only move elements, so that what is undefined stays undefined.
 bool is_move(const Statement& s) {
   return s.as<ViewOp>() || s.as<GetOp>() || s.as<PackOp>() || s.as<RegroupOp>() ||
          s.as<SplatOp>() || s.as<LaneOp>() || s.as<ShuffleOp>();
@@ -188,7 +188,7 @@ void Simulator::Engine::emit(const Statement& s, std::vector<Step>& steps) {
                    }});
 }
 
-// What is in flight, or undefined, may only be passed on.
+// A value that is in flight, or undefined, may only be passed on.
 void Simulator::Engine::check_operands(const std::vector<ValueId>& reads,
                                        const std::vector<ValueId>& passes_on, Warp& warp) {
   for (const ValueId v : reads) {
@@ -204,7 +204,7 @@ void Simulator::Engine::check_operands(const std::vector<ValueId>& reads,
   }
 }
 
-// Copied aside first, since an operand may be another's target. Only active threads take part.
+// Copied first, because an operand may be the target of another. Only active threads take part.
 std::function<void(Warp&)> Simulator::Engine::assign(const std::vector<ValueOperand>& from,
                                                      const std::vector<ValueId>& to) {
   auto sources = std::make_shared<std::vector<Source>>();
@@ -400,7 +400,7 @@ void Simulator::Engine::emit_role(const RoleOp& op, const Statement& s, std::vec
   };
 }
 
-// Result element i is operand element map[i]; without a map each its own.
+// Result element i is operand element map[i]; without a map, operand element i.
 auto Simulator::Engine::moved(const ValueOperand& operand, const Statement& s,
                               std::vector<uint32_t> map) -> Run {
   if (operand.is_literal()) {
@@ -720,7 +720,7 @@ void Simulator::Engine::run_phase(size_t p) {
   }
 }
 
-// Storage for the blocks of one cluster; the clusters of a phase use it in turn.
+// Storage for the blocks of one cluster, which the clusters of a phase use in turn.
 void Simulator::Engine::start_cluster(size_t p) {
   const Phase& phase = code_.phases[p];
   const size_t warps = (static_cast<size_t>(phase.block) + kWarpLanes - 1) / kWarpLanes;
@@ -805,7 +805,7 @@ void Simulator::Engine::run_cluster(size_t p) {
   if (!stopped_) finish_cluster();
 }
 
-// Runs until the warp waits or ends; true if that was more than polling.
+// Runs until the warp waits or ends; true if it did more than poll.
 bool Simulator::Engine::run_warp(Warp& warp, const std::vector<Step>& steps) {
   bool moved_on = false;
   while (warp.at < steps.size()) {
@@ -856,7 +856,7 @@ void Simulator::Engine::report_deadlock(const std::vector<Step>& steps) {
       }
 }
 
-// A block may end only when it knows that the others are done with its memory.
+// A block may end only when it knows that the other blocks have finished with its memory.
 void Simulator::Engine::check_remote_accesses(const Block& block) {
   const auto safe = [&](const Stamp& stamp) {
     const Warp* const by = stamp.run == 0 ? nullptr : warp_of(stamp.agent);

@@ -1,4 +1,4 @@
-// simulate_instructions.cpp — what each row of the instruction table does on the simulated GPU.
+// simulate_instructions.cpp — the effect of each row of the instruction table on the simulated GPU.
 #include <algorithm>
 #include <bit>
 #include <cmath>
@@ -15,7 +15,7 @@ namespace braze {
 namespace {
 
 constexpr int64_t kMostBytes = (1 << 20) - 1;  // that an mbarrier can count
-constexpr int64_t kChunk = 16;                 // bytes that no swizzle parts
+constexpr int64_t kChunk = 16;                 // bytes that no swizzle separates
 
 template <class Visit>
 void for_each_lane(uint32_t mask, const Visit& visit) {
@@ -404,8 +404,8 @@ struct InstructionTable {
 
   // --- Asynchronous copies
 
-  // The byte of a place in shared memory that an access of `bytes` bytes begins at; -1 if it leaves
-  // its object.
+  // The byte of a place in shared memory at which an access of `bytes` bytes begins; -1 if the
+  // access is not inside its object.
   static int64_t shared_byte(Engine& e, Operands& o, size_t operand, Warp& w, size_t lane,
                              int64_t bytes) {
     const auto& one = o.all[operand];
@@ -429,7 +429,8 @@ struct InstructionTable {
                static_cast<int>(lane));
   }
 
-  // Reads `bytes` bytes of device memory from an element on; false if that leaves it.
+  // Reads `bytes` bytes of device memory from an element on; false if that is outside of the
+  // memory.
   static bool read_device(Engine& e, Operands& o, size_t operand, Warp& w, size_t lane,
                           int64_t bytes, int64_t align, std::byte* to) {
     const MemoryId id = o.all[operand].memory;
@@ -486,7 +487,7 @@ struct InstructionTable {
     for_each_lane(w.mask, [&](size_t lane) { e.copies_of(w, lane).groups.emplace_back(); });
     return Status::Next;
   }
-  // What has landed counts from now on as stored by the thread itself.
+  // From now on, what has arrived counts as stored by the thread itself.
   static Status cp_async_wait(Engine& e, Operands& o, Warp& w) {
     const auto kept = static_cast<size_t>(o.constant(0, w));
     for_each_lane(w.mask, [&](size_t lane) {
@@ -505,7 +506,7 @@ struct InstructionTable {
     return Status::Next;
   }
 
-  // On behalf of the copies that complete on an mbarrier in its present phase.
+  // The agent of the copies that complete on an mbarrier in its present phase.
   static Actor copy_actor(Engine& e, const Mbarrier& barrier, const Warp* const* self,
                           size_t lane) {
     return {{e.run_, barrier.phase + 1, 0, barrier.agent, 0, false}, self, 1, lane, true};
@@ -708,7 +709,7 @@ struct InstructionTable {
 
   // Lets those of `lanes` pass whose phase is over; returns the others.
   static uint32_t try_lanes(Engine& e, Operands& o, Warp& w, uint32_t lanes) {
-    // Lanes that wait for one mbarrier learn together: mostly all of them.
+    // Lanes that wait for one mbarrier learn together; mostly these are all lanes.
     std::vector<std::pair<Mbarrier*, uint32_t>> passed;
     uint32_t left = 0;
     for_each_lane(lanes, [&](size_t lane) {
@@ -830,7 +831,7 @@ struct InstructionTable {
     const size_t depth = dtype == DType::F32 ? 8 : 16;
     Matrix a(16, depth), b(depth, 8), c(16, 8);
     read_a(w.values[o.all[0].value.index], dtype, 0, a);
-    // B lies like the transposed upper half of A.
+    // B has the layout of the transposed upper half of A.
     const WarpValue& bits = w.values[o.all[1].value.index];
     for (size_t i = 0; i < bits.size(); ++i) {
       const size_t r = i / kWarpLanes, thread = i % kWarpLanes;
@@ -928,7 +929,7 @@ struct InstructionTable {
     return multiply_in_group(e, o, w, DType::F32);
   }
 
-  // Results are the operands; those of groups beyond `done` stay in flight.
+  // Results are the operands. Those of groups beyond `done` stay in flight.
   static void tie(Operands& o, size_t first, Warp& w, uint32_t done) {
     for (size_t i = 0; i < o.results.size(); ++i) {
       const size_t from = o.all[first + i].value.index, to = o.results[i].index;

@@ -39,7 +39,7 @@ std::string Simulator::Engine::place_text(MemoryId id, int64_t place) const {
   return fmt::format("element {} of %{}", place, code_[id].name);
 }
 
-// The object that a byte of shared memory belongs to, for people.
+// The object to which a byte of shared memory belongs, for messages.
 std::string Simulator::Engine::shared_text(int64_t byte) const {
   for (size_t i = 0; i < code_.memories.size(); ++i) {
     const Memory& memory = code_.memories[i];
@@ -127,7 +127,7 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
   }
   const size_t first = static_cast<size_t>(byte) / granule_,
                last = static_cast<size_t>(byte + bytes - 1) / granule_;
-  Stamp seen;  // granules side by side have mostly one history
+  Stamp seen;  // neighbouring granules mostly have one history
   const auto known = [&](const Stamp& stamp) {
     if (stamp == seen) return true;
     const bool known_now = knows(actor, stamp);
@@ -154,7 +154,7 @@ void Simulator::Engine::touch_shared(Block& block, int64_t byte, int64_t bytes, 
     if (!actor.async || writer.run == 0 || writer == fenced) continue;
     fenced = writer;
     const Warp* const storing = warp_of(writer.agent);
-    if (!storing) continue;  // written asynchronously itself
+    if (!storing) continue;  // it was written asynchronously itself
     const auto fence = storing->clock.fence_behind(writer);
     if (!fence || !knows(actor, *fence))
       report(codes::kNoProxyFence,
@@ -293,7 +293,7 @@ auto Simulator::Engine::atomic(const AtomicOp& op, const Statement& s) -> Run {
     for (size_t lane = 0; lane < kWarpLanes; ++lane) {
       if (places[lane] < 0) continue;
       const uint32_t bit = uint32_t{1} << lane;
-      if (orders) {  // acquire what all told that came before, then tell
+      if (orders) {  // acquires what all earlier atomics released, then releases
         auto& met = atomics_[{access->memory, places[lane]}];
         for (const auto& [run, told] : met) {
           if (run == run_)

@@ -186,7 +186,8 @@ class KernelChecker : public CodeChecker {
     if (store && type.lanes > 1)
       expect(guard || at[0].uses("lane") || gathers(at[0]), "K8",
              "all lanes of this store have one address");
-    // A constant distance from an aligned base that is no multiple contradicts the promise.
+    // A constant distance from an aligned base that is not a multiple of the alignment contradicts
+    // the promise.
     const Memory& memory = code_[id];
     const auto bytes = static_cast<int64_t>(size_of(memory.dtype));
     const Expr first = at[0].substitute("lane", 0);
@@ -218,7 +219,7 @@ class KernelChecker : public CodeChecker {
     if (!near) return;
     if (memory.space == MemorySpace::Shared)
       return expect(gpu_, "K14", "only a kernel for a GPU can have shared memory");
-    if (memory.shape.size() != 1) return;  // a finding of check_kernel
+    if (memory.shape.size() != 1) return;  // check_kernel reports it
     const int64_t bytes =
         memory.shape.at(0).as_constant().value_or(0) * static_cast<int64_t>(size_of(memory.dtype));
     const Range range{depth_, memory.scratch_offset, memory.scratch_offset + bytes};
@@ -284,7 +285,7 @@ class KernelChecker : public CodeChecker {
 std::vector<Diagnostic> verify(const Kernel& kernel, std::vector<Diagnostic>* notes) {
   KernelChecker checker(kernel);
   checker.run();
-  // The rules of GPUs read types and names that must be right.
+  // The rules of GPUs read types and names, which must be right.
   if (checker.is_for_gpu() && checker.findings.empty())
     checker.findings = check_gpu_rules(kernel, checker.notes);
   if (notes) *notes = std::move(checker.notes);

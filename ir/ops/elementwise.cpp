@@ -14,7 +14,8 @@ namespace {
 Scalar zero(const Scalar& x) { return x.constant(0); }
 Scalar one(const Scalar& x) { return x.constant(1); }
 
-// How much of the gradient of r = min(a, b) or max(a, b) is a's: all, nothing, or half at a tie.
+// The share of the gradient of r = min(a, b) or max(a, b) that a receives: all, nothing, or half if
+// the two are equal.
 Scalar share(const Scalar& a, const Scalar& b, const Scalar& r) {
   return select(eq(a, b), a.constant(0.5), select(eq(a, r), one(a), zero(a)));
 }
@@ -118,7 +119,7 @@ Scalar emit_elementwise(ElementwiseOp op, std::span<const Scalar> operands) {
   const ElementwiseInfo& row = info(op);
   const auto context = [&] { return "in the body of " + std::string(row.name); };
   BRAZE_CHECK(operands.size() == row.arity && row.result != ResultRule::Chosen, context());
-  // The condition of select is the one operand of another dtype.
+  // The condition of select is the only operand of another dtype.
   const bool has_condition = op == ElementwiseOp::select;
   if (has_condition) BRAZE_CHECK(operands[0].dtype() == DType::Bool, context());
   const DType dtype = operands.back().dtype();

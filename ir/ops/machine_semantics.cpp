@@ -73,7 +73,8 @@ uint64_t store(T value) {
   }
 }
 
-// Integers are computed in uint64_t, where everything wraps, and cut to their width by store().
+// Integers are computed in uint64_t, where everything wraps, and truncated to their width by
+// store().
 
 template <class T>
 T divide(T x, T y) {
@@ -177,8 +178,8 @@ uint64_t apply(uint64_t x_bits, [[maybe_unused]] uint64_t y_bits,
   if constexpr (op == approx_exp2) return store<D>(flushed(static_cast<T>(std::exp2(double(x)))));
 }
 
-// An integer as a double that rounds to any shorter format as the integer itself would: bits that
-// a double cannot hold are gathered in its last place.
+// An integer as a double that rounds to any shorter format as the integer itself would: bits that a
+// double cannot hold are joined into its last place.
 template <class T>
 double to_double_sticky(T value) {
   constexpr uint64_t kLost = (1 << 11) - 1;

@@ -26,7 +26,7 @@ std::string format_of(const Program& program) {
     BRAZE_CHECK(artifact.format != "function",
                 "the program holds code that is valid in this process only");
   const bool is_gpu = program.target.kind == TargetKind::Gpu && !program.target.simulated;
-  // What the driver still has to compile decides where the whole can be loaded.
+  // The code that the driver must still compile decides where the whole program can be loaded.
   for (const Artifact& artifact : program.artifacts)
     if (artifact.format == "ptx") return "ptx";
   if (!program.artifacts.empty()) return program.artifacts.front().format;
@@ -132,7 +132,7 @@ class PackageReader::Parser {
     }
     scanner_.expect("beside");
     out_.weight_file_ = string();
-    // It is looked for in the package's own folder and nowhere else.
+    // The file is looked for in the package's own folder and nowhere else.
     if (out_.weight_file_.empty() || out_.weight_file_.find('/') != std::string::npos ||
         out_.weight_file_.starts_with('.'))
       scanner_.fail_here("the weights before this must be a file name without folders");
@@ -144,7 +144,8 @@ class PackageReader::Parser {
 
 PackageReader::PackageReader(std::span<const std::byte> file, std::string_view name)
     : name_(name), container_(file, name) {
-  const auto last = static_cast<uint32_t>(container_.size() - 1);  // damaged if there is none
+  const auto last =
+      static_cast<uint32_t>(container_.size() - 1);  // fails as damaged if there is none
   Parser(*this, container_.text(last), name_).parse();
 }
 

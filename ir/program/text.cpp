@@ -212,7 +212,7 @@ class ProgramParser {
       scanner_.fail_here("there are fewer blobs than the program refers to");
     return blobs_[blob_++];
   }
-  // One of the words, by its place in the list.
+  // The position of one of the words in the list.
   size_t word(std::span<const std::string_view> words, std::string_view what) {
     const std::string_view given = scanner_.peek().text;
     const auto found = std::find(words.begin(), words.end(), given);
@@ -289,7 +289,7 @@ class ProgramParser {
     Artifact artifact;
     artifact.kernel = scanner_.expect_symbol();
     scanner_.expect(":");
-    // "function" is not among them: an address is good in one process only.
+    // "function" is not among them, because an address is valid in one process only.
     constexpr std::string_view kFormats[] = {"graph", "tile", "kernel", "image", "ptx", "cubin"};
     artifact.format = kFormats[word(kFormats, "a format of code")];
     parse_code(artifact);
@@ -326,7 +326,7 @@ class ProgramParser {
     if (!type.shape.is_static()) scanner_.fail_here("the shape of a constant cannot be symbolic");
     std::vector<int64_t> shape = type.shape.static_dims();
     const auto count = static_cast<uint64_t>(checked_numel(shape));
-    // Before memory is taken for it.
+    // Checked before memory is allocated for it.
     if (count > blob.size() || count * size_of(type.dtype) != blob.size())
       scanner_.fail_here("the constant does not have the size of its type");
     auto value = std::make_shared<HostTensor>(type.dtype, std::move(shape));

@@ -84,9 +84,9 @@ class Verifier {
       report(context, "the output updates an input of a different type");
   }
 
-  // How results come to their arrays: each outlives the call, and no two own one memory.
+  // How results come to their arrays: each must outlive the call, and no two may own one memory.
   void check_results() {
-    if (!findings_.empty()) return;  // they are about what is not there
+    if (!findings_.empty()) return;  // the checks below need what is missing
     std::vector<bool> donated(program_.inputs.size());
     for (const ProgramOutput& output : program_.outputs) {
       if (!output.updates) continue;
@@ -152,7 +152,8 @@ class Verifier {
     for (const TensorMapRecipe& map : launch.tensor_maps) check_map(map, launch, context);
   }
 
-  // The sizes of both slots follow from the kind, and what is written is not what is read.
+  // The sizes of both slots follow from the kind, and the slot that is written is not the one that
+  // is read.
   void check_collective(const Launch& launch, const std::string& context) {
     const auto wrong = [&](std::string_view what) { report(context, std::string(what)); };
     const Collective& c = launch.collective;

@@ -14,7 +14,7 @@ constexpr int kMaxThreads = 1024;
 
 struct Process {
   std::mutex mutex;
-  std::atomic<bool> fixed{false};  // somebody has read it
+  std::atomic<bool> fixed{false};  // whether somebody has read it
   bool given = false;
   Config config;
 };
@@ -76,7 +76,7 @@ void write_log(LogLevel level, std::string_view text) noexcept {
     const std::string line = fmt::format("{}{}\n", prefix, text);
     std::fwrite(line.data(), 1, line.size(), stderr);
   } catch (...) {
-    // A log that lacks a line is better than no program.
+    // A log that lacks a line is better than a program that fails.
   }
 }
 

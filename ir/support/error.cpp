@@ -87,7 +87,7 @@ void fail_if_any(const std::vector<Diagnostic>& diagnostics, std::string_view wh
   if (diagnostics.size() == 1) {
     fail(code, fmt::format("{}: {}", what, first.message), {first.location, first.context, ""});
   }
-  // A broken program can have a finding per node; a reader needs the first few.
+  // A broken program can have a finding for each node; a reader needs the first few.
   constexpr size_t kShown = 20;
   std::string message = fmt::format("{}: {} findings", what, diagnostics.size());
   for (size_t i = 0; i < std::min(kShown, diagnostics.size()); ++i) {

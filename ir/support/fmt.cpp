@@ -1,5 +1,5 @@
-// fmt.cpp — the functions of fmt that all files share, compiled once instead of in each of them.
-// fmt's own library is not used: deployed programs shall need no libfmt.so.
+// fmt.cpp — the functions of fmt that all files share, compiled once instead of in each file. The
+// library of fmt itself is not used, so that deployed programs do not need libfmt.so.
 #include <fmt/format-inl.h>
 
 FMT_BEGIN_NAMESPACE

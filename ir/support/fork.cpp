@@ -8,7 +8,7 @@ namespace braze {
 
 namespace {
 
-// Written by a child before it has threads; the handler must not do more than that.
+// A child writes it before it has threads. The handler must not do more than that.
 std::atomic<int> forks{0};
 std::atomic<bool> has_threads{false}, forked{false};
 

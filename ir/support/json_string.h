@@ -6,7 +6,7 @@
 
 namespace braze {
 
-/// `text` as a JSON string with its quotes. Bytes that are no UTF-8 become U+FFFD.
+/// `text` as a JSON string with its quotes. Bytes that are not UTF-8 become U+FFFD.
 std::string json_string(std::string_view text);
 
 }  // namespace braze

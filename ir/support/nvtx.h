@@ -6,7 +6,7 @@
 
 namespace braze::nvtx {
 
-/// Whether this build can make ranges: it was made where NVTX's headers were found.
+/// Whether this build can make ranges, because NVTX's headers were found.
 bool is_built_in();
 /// Whether ranges are made, because a profiler listens.
 bool is_listening();

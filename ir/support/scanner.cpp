@@ -19,11 +19,11 @@ bool is_hex_digit(char c) { return is_digit(c) || (c >= 'a' && c <= 'f'); }
 bool is_word_start(char c) { return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_'; }
 bool is_word(char c) { return is_word_start(c) || is_digit(c); }
 
-/// The character at `i`, or NUL behind the end. NUL is no part of any token.
+/// The character at `i`, or NUL after the end. NUL is not part of any token.
 char at_or_nul(std::string_view text, size_t i) { return i < text.size() ? text[i] : '\0'; }
 
-/// The end of a name that continues at `i`. A dot belongs to the name only if the name goes on
-/// behind it, so that "n..m" is a range and "dot.start" one word.
+/// The end of a name that continues at `i`. A dot belongs to the name only if the name continues
+/// after it, so "n..m" is a range and "dot.start" one word.
 size_t skip_word(std::string_view text, size_t i) {
   while (is_word(at_or_nul(text, i)) ||
          (at_or_nul(text, i) == '.' && is_word(at_or_nul(text, i + 1)))) {
@@ -53,7 +53,7 @@ size_t skip_hex(std::string_view text, size_t i) {
   return is_digit(at_or_nul(text, digits)) ? skip_digits(text, digits) : i;
 }
 
-/// Text for a message: untrusted, so of bounded length and without control characters.
+/// Text for a message. It is untrusted, so its length is limited and it has no control characters.
 std::string excerpt(std::string_view text) {
   constexpr size_t kLimit = 60;
   const std::string shown = quote(text.substr(0, kLimit));

@@ -6,8 +6,8 @@
 
 namespace braze {
 
-/// A path as one word of a command: as it is where that will do, else in quotes. Neither the shell
-/// nor the terminal takes anything in it for a command.
+/// A path as one word of a command: unchanged if possible, else in quotes. Neither the shell nor
+/// the terminal reads anything in it as a command.
 std::string shell_path(std::string_view path);
 
 }  // namespace braze

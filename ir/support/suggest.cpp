@@ -30,12 +30,12 @@ size_t edit_distance(std::string_view a, std::string_view b) {
 
 std::string did_you_mean(std::string_view wrong, const std::vector<std::string>& known) {
   const std::string* best = nullptr;
-  // One letter in three may be wrong; of a word of one letter nothing would be left.
+  // One letter in three may be wrong. Of a word of one letter nothing would remain.
   size_t least = wrong.size() < 2 ? 0 : std::max<size_t>(1, wrong.size() / 3) + 1;
   for (const std::string& candidate : known) {
     // Of a list: of two arguments it returns references, here to sizes that are gone.
     const auto [shorter, longer] = std::minmax({wrong.size(), candidate.size()});
-    if (longer - shorter >= least) continue;  // no need to look: names may come from files
+    if (longer - shorter >= least) continue;  // not worth a search: names may come from files
     const size_t distance = edit_distance(wrong, candidate);
     if (distance >= least) continue;
     least = distance;

@@ -46,7 +46,7 @@ std::string with_process_id(std::string path) {
 void stop_watching() { detail::trace_watchers &= static_cast<uint8_t>(~kTimeline); }
 void stop_recording() { detail::trace_watchers &= static_cast<uint8_t>(~kRecorder); }
 
-/// The file, and what is on its way there.
+/// The file, and the text that was not written to it yet.
 class Timeline {
  public:
   static Timeline& get() {
@@ -66,8 +66,8 @@ class Timeline {
     const std::lock_guard lock(mutex_);
     return is_whole_;
   }
-  /// The process that stands for a device, introduced if it is new; as is its row of this number,
-  /// unless that is negative.
+  /// The process number that stands for a device, which is introduced if it is new; so is its row
+  /// with this number, unless the number is negative.
   int64_t process_of(const trace::Track& track);
 
  private:
@@ -111,7 +111,7 @@ std::string metadata(std::string_view what, int64_t process, int64_t thread,
 
 std::string name_member(std::string_view name) { return "\"name\":" + json_string(name); }
 
-// What events of all kinds begin with.
+// The text with which events of all kinds begin.
 std::string head(char phase, std::string_view category, std::string_view name, int64_t process,
                  int64_t thread, int64_t time) {
   return fmt::format(R"({{"ph":"{}","cat":{},"name":{},"pid":{},"tid":{},"ts":{})", phase,
@@ -139,7 +139,7 @@ bool Timeline::open(const std::string& path, const TraceOptions& options) {
     return false;
   }
   path_ = with_process_id(path);
-  // Not to wait for a reader, should it be a pipe.
+  // So that opening a pipe does not wait for a reader.
   file_ = ::open(path_.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_NONBLOCK | O_CLOEXEC, 0666);
   if (file_ < 0) {
     warn(fmt::format("the timeline {} cannot be written: {}", quote(path_), std::strerror(errno)));
@@ -198,13 +198,13 @@ void Timeline::append(std::string_view event) {
 
 void Timeline::flush() {
   std::string_view rest = piece_;
-  const off_t begin = lseek(file_, 0, SEEK_CUR);  // -1 of what is no file
+  const off_t begin = lseek(file_, 0, SEEK_CUR);  // -1 if it is not a file
   while (!rest.empty()) {
     const ssize_t written = write(file_, rest.data(), rest.size());
     if (written < 0 && errno == EINTR) continue;
     if (written < 0) {
       const int error = errno;
-      // What is there ends with a whole event; of a device nothing can be taken back.
+      // The file ends with a complete event. What was written to a device cannot be taken back.
       [[maybe_unused]] const bool is_cut = begin >= 0 && ftruncate(file_, begin) == 0;
       give_up(std::strerror(error));
       break;
@@ -242,7 +242,7 @@ int64_t Timeline::process_of(const trace::Track& track) {
   return process;
 }
 
-// The first event of a thread says what it is called.
+// The first event of a thread gives the name of the thread.
 void introduce_thread(Timeline& timeline) {
   thread_local uint64_t introduced = 0;
   if (introduced == timeline.number()) return;
@@ -397,7 +397,7 @@ SpanRecorder::SpanRecorder() {
   const std::lock_guard lock(recorded.mutex);
   BRAZE_CHECK(!recorded.is_on, "spans are already being recorded");
   recorded.is_on = true;
-  // In a child that is forked, another thread may have held the lock for ever.
+  // In a forked child, the lock could be held for ever by a thread that does not exist there.
   static const bool prepared = pthread_atfork(nullptr, nullptr, stop_recording) == 0;
   static_cast<void>(prepared);
   detail::decide_watchers();
@@ -437,7 +437,7 @@ void TraceSpan::end() noexcept {
         recorded.spans.push_back({event_->category, event_->name, thread_id(), event_->begin, end});
     }
   } catch (const std::bad_alloc&) {
-    // A timeline with a gap is better than no program.
+    // A timeline with a gap is better than a program that fails.
   }
   delete event_;
 }

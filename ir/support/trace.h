@@ -1,10 +1,12 @@
-// trace.h — events of the timeline that are no spans of a thread; braze/trace.h has those.
+// trace.h — events of the timeline other than spans of a thread, which braze/trace.h has.
 //
 // An event becomes a line of JSON where it happens and goes into one buffer, which is written to
-// the file piece by piece. The format is the array form of the Trace Event Format: a file that
-// lacks its end, because the process died, still opens. Times are those of the host's steady clock.
+// the
+// file piece by piece. The format is the array form of the Trace Event Format, which viewers open
+// even
+// if its end is missing because the process died. Times are those of the host's steady clock.
 //
-// Everything here is thread-safe and does nothing while no timeline is written.
+// Everything here is thread-safe, and does nothing while no timeline is written.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +20,7 @@ namespace braze::trace {
 
 namespace detail {
 enum Watcher : uint8_t { kTimeline = 1, kProfiler = 2, kUndecided = 4, kRecorder = 8 };
-/// Looks at the environment, once; then who watches.
+/// Reads the environment, once, and then returns who watches.
 uint8_t decide_watchers();
 
 inline uint8_t watchers() {
@@ -62,7 +64,7 @@ void add_span(const Track& track, std::string_view category, std::string_view na
               int64_t end, const Arguments& arguments);
 /// A moment, now, on this thread.
 void add_instant(std::string_view category, std::string_view name, const Arguments& arguments);
-/// The same on a track.
+/// The same, on a track.
 void add_instant(const Track& track, std::string_view category, std::string_view name,
                  const Arguments& arguments);
 /// From now on the device's counter "`name` `unit`" is `value`.
@@ -85,7 +87,7 @@ class SpanRecorder {
   SpanRecorder(const SpanRecorder&) = delete;
   SpanRecorder& operator=(const SpanRecorder&) = delete;
 
-  /// What was kept so far, in the order in which it ended.
+  /// The spans that were kept so far, in the order in which they ended.
   std::vector<EndedSpan> take();
 };
 
@@ -101,7 +103,7 @@ void set_hooks(Hooks hooks);
 /// are torn down.
 void stop_at_exit();
 
-/// Whether all of the last timeline could be written; if not, a line on stderr said why.
+/// Whether all of the last timeline could be written. If not, a line on stderr has said why.
 bool is_whole();
 
 }  // namespace braze::trace

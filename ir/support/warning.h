@@ -1,11 +1,11 @@
-// warning.h — what the user should know although nothing failed.
+// warning.h — messages that the user should see although nothing failed.
 #pragma once
 
 #include <string_view>
 
 namespace braze {
 
-/// Tells the log (braze/config.h). Whoever warns does so once for each cause.
+/// Passes a warning to the log (braze/config.h). The caller warns once for each cause.
 void warn(std::string_view text);
 
 }  // namespace braze

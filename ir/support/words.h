@@ -1,4 +1,4 @@
-// words.h — what messages and files call things: counts, and names for what has none.
+// words.h — words for messages and files: counts, and names for what has none.
 #pragma once
 
 #include <cstddef>

@@ -1,4 +1,4 @@
-// features.h — what machines have, for rules that depend on it.
+// features.h — features of machines on which rules depend.
 #pragma once
 
 #include "ir/target/target.h"

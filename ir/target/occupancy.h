@@ -7,7 +7,7 @@
 
 namespace braze {
 
-/// What a block takes of its multiprocessor.
+/// The resources of its multiprocessor that a block uses.
 struct BlockNeeds {
   int64_t threads = 0;       ///< 1 to 1024
   int64_t registers = 0;     ///< of a thread, as the assembler reports them

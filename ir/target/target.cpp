@@ -19,8 +19,8 @@ namespace {
 
 constexpr std::string_view kSimulatedPrefix = "sim:";
 
-// Sizes and speeds are those of a small machine of the class, two cores of a server; the runtime
-// puts the host's in their place.
+// Sizes and speeds are those of a small machine of the class, two cores of a server. The runtime
+// replaces them by those of the host.
 const std::vector<Target>& rows() {
   static const std::vector<Target> table = [] {
     Target v3;
@@ -64,7 +64,7 @@ const std::vector<Target>& rows() {
     sm_90a.l1_bytes = 227 << 10;
     sm_90a.l2_bytes = 256 << 10;
     sm_90a.l3_bytes = 50 << 20;
-    sm_90a.cluster_blocks = 8;  // more is a property of the GPU
+    sm_90a.cluster_blocks = 8;  // a limit of the GPU allows no more
     sm_90a.memory_bytes_per_second = 3.35e12;
     sm_90a.cache_bytes_per_second = 7e12;
     sm_90a.flops_per_second = 67e12;

@@ -11,8 +11,8 @@ namespace {
 
 Layout without_digits(size_t rank) { return {std::vector<std::vector<Digit>>(rank)}; }
 
-// The digits of an axis say the same threads and numbers of registers; where a register lies in the
-// array may differ.
+// Whether the digits of an axis name the same threads and numbers of registers. The place of a
+// register in the array may differ.
 bool same_digits(const std::vector<Digit>& a, const std::vector<Digit>& b) {
   return std::equal(a.begin(), a.end(), b.begin(), b.end(), [](const Digit& x, const Digit& y) {
     return x.resource == y.resource && x.extent == y.extent &&
@@ -60,7 +60,7 @@ void TileLayouts::expect_same_threads(const Layout& a, const Layout& b, const St
 void TileLayouts::walk(const Region& region) {
   for (const Statement& s : region.statements) {
     infer(s);
-    if (s.as<ForOp>() || s.as<IfOp>()) continue;  // walked already
+    if (s.as<ForOp>() || s.as<IfOp>()) continue;  // it was walked before
     for (const Region* inner : regions_of(s)) walk(*inner);
   }
 }
@@ -98,7 +98,7 @@ void TileLayouts::infer(const Statement& s) {
   }
 }
 
-// The layout that stands behind the type. Tiles of one element need none.
+// The layout that follows the type. Tiles of one element need none.
 Layout TileLayouts::written(const Statement& s) {
   const Value& value = program_[s.results[0]];
   if (!value.layout) {
@@ -114,7 +114,8 @@ Layout TileLayouts::written(const Statement& s) {
   return has_extents(layout, value.type.extents) ? layout : without_digits(value.type.rank());
 }
 
-// Axes come from an operand that has them; registers from one that has all, if there is one.
+// Axes come from an operand that has them, and registers from an operand that has all of them, if
+// there is one.
 void TileLayouts::infer_row(const RowOp& op, const Statement& s) {
   const ValueType& type = program_[s.results[0]].type;
   Layout out = without_digits(type.rank());
@@ -149,7 +150,7 @@ Layout TileLayouts::folded(const FoldOp& op) const {
   return out;
 }
 
-// Register digits are cut, the outermost of an axis in part.
+// Register digits are sliced, the outermost digit of an axis partly.
 Layout TileLayouts::sliced(const Layout& from, const ValueType& to, const Statement& s) {
   Layout out = from;
   for (size_t axis = 0; axis < out.rank(); ++axis) {

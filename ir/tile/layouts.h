@@ -1,5 +1,5 @@
-// layouts.h — where the tiles of a pipelined program lie: section 7.3 of
-// docs/ir/languages.md. Some types name their layout, all others follow.
+// layouts.h — the layouts of the tiles of a pipelined program: section 7.3 of docs/ir/languages.md.
+// Some types name their layout; all other layouts follow from these.
 #pragma once
 
 #include <functional>

@@ -309,7 +309,7 @@ class PipelineRules {
                          dot_operand_layout(depth, tf32).to_string()));
   }
 
-  // Swizzled, from a whole panel and a multiple of eight rows on.
+  // It is swizzled, and the view begins at a whole panel and a multiple of eight rows.
   void check_operand(MemoryId id) {
     const auto window = windows_.find(id);
     const MemoryId source = window == windows_.end() ? id : window->second->source;

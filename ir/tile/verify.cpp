@@ -104,7 +104,7 @@ class TileChecker : public CodeChecker {
     return true;
   }
 
-  // What is on chip has constant extents, which all that follows relies on.
+  // On-chip memory has constant extents, on which all later checks rely.
   bool expect_on_chip(MemoryId id) {
     const Memory& memory = code_[id];
     const bool constant = std::all_of(memory.shape.begin(), memory.shape.end(),
@@ -200,7 +200,7 @@ class TileChecker : public CodeChecker {
       expect(varies, "T20", fmt::format("all values of {} store to the same place", axis.symbol));
     }
   }
-  // A store further down in this phase: a loop's next turn sees it.
+  // A store later in this phase, which the next turn of a loop sees.
   bool stored_here(MemoryId id) const { return stores(code_.phases[phase_].body, id); }
   static bool stores(const Region& region, MemoryId id) {
     return std::any_of(region.statements.begin(), region.statements.end(), [&](const Statement& s) {
@@ -212,7 +212,7 @@ class TileChecker : public CodeChecker {
     });
   }
 
-  // Through lets, loop bounds and values: any of these may carry the grid variable.
+  // Through lets, loop bounds and values, each of which may depend on the grid variable.
   bool depends(const Expr& e, const std::string& symbol) const {
     const auto symbols = e.symbols();
     return std::any_of(symbols.begin(), symbols.end(), [&](const std::string& s) {

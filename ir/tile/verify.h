@@ -9,7 +9,7 @@
 namespace braze {
 
 /// Everything wrong with `program`; empty if it is sound. Accesses that are not proven to stay
-/// inside go to `notes`, where that is given. Never throws.
+/// inside go to `notes`, if that is given. Never throws.
 std::vector<Diagnostic> verify(const TileProgram& program,
                                std::vector<Diagnostic>* notes = nullptr);
 

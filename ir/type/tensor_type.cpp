@@ -10,7 +10,7 @@ Shape Shape::of(std::span<const int64_t> dims) {
 }
 
 Expr Shape::numel() const {
-  // An empty tensor has none, whatever its other extents would multiply to.
+  // An empty tensor has no elements, whatever the product of its other extents is.
   for (const Expr& extent : dims_) {
     if (extent.is_constant(0)) return 0;
   }

@@ -12,7 +12,7 @@ namespace {
 
 constexpr double kInfinity = std::numeric_limits<double>::infinity();
 
-/// A bound says something of an element up to this share of the greatest magnitude in its tensor.
+/// A bound is useful for an element up to this share of the greatest magnitude in its tensor.
 constexpr double kTellingShare = 0.1;
 
 std::string index_text(const std::vector<int64_t>& shape, int64_t element) {
@@ -65,8 +65,8 @@ double median(std::vector<double>& values) {
   return *middle;
 }
 
-/// The widest bound that judges an element: what is no wider than the smallest number above zero is
-/// always told apart.
+/// The widest bound that judges an element. A bound that is not wider than the smallest number
+/// above zero always does.
 double widest_bound(DType dtype, const HostTensor& value) {
   double greatest = 0;
   for (int64_t i = 0; i < value.numel(); ++i)

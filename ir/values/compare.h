@@ -19,19 +19,19 @@ struct Bounded {
 /// How many elements a comparison says something of. Every element is one of the three.
 struct Coverage {
   int64_t judged = 0;
-  /// The bound says next to nothing: it is infinite, or exceeds a tenth of the greatest finite
-  /// magnitude in the tensor. Wrong is only what lies beyond it.
+  /// The bound says almost nothing: it is infinite, or exceeds a tenth of the greatest finite
+  /// magnitude in the tensor. Only values beyond such a bound are wrong.
   int64_t unjudged = 0;
-  int64_t nonfinite = 0;  ///< must be infinite or NaN, and are compared as such
+  int64_t nonfinite = 0;  ///< elements that must be infinite or NaN, and are compared as such
 
-  /// Of the elements that are finite, the share that was judged; 1 if there are none.
+  /// The share of finite elements that were judged; 1 if there are none.
   double share() const;
-  /// Whether nothing was judged though something should have been.
+  /// Whether no element was judged although some should have been.
   bool vacuous() const { return judged == 0 && unjudged > 0; }
   Coverage& operator+=(const Coverage& other);
 };
 
-/// What a comparison found. `worst` is the element that is furthest out.
+/// The result of a comparison. `worst` is the element that is furthest from its value.
 struct Comparison {
   bool ok = true;  ///< no element is out of its bound
   int64_t elements = 0;
@@ -48,8 +48,8 @@ struct Comparison {
   int64_t worst = -1;
   std::string text;
 
-  /// "equal", or "max error 0.31 of its bound at [3, 17]: got 1.5, expected 1.4 +- 0.3"; what was
-  /// not judged is said behind it.
+  /// "equal", or "max error 0.31 of its bound at [3, 17]: got 1.5, expected 1.4 +- 0.3", followed
+  /// by what was not judged.
   const std::string& summary() const { return text; }
 };
 

@@ -15,7 +15,7 @@ uint16_t round_to(double value) {
   constexpr int kSign = kExponent + kFraction;
   constexpr int kBias = (1 << (kExponent - 1)) - 1;
   constexpr uint16_t kTop = ((1 << kExponent) - 1) << kFraction;
-  // What no number reaches: infinity, or without one NaN.
+  // The result beyond all numbers: infinity, or NaN if the format has no infinity.
   constexpr uint16_t kBeyond = info(D).infinities ? kTop : (1 << kSign) - 1;
   constexpr uint16_t kQuiet = info(D).infinities ? 1 << (kFraction - 1) : kBeyond;
   constexpr uint64_t kHidden = 1ull << 52;
@@ -76,7 +76,7 @@ uint8_t double_to_f8e5m2(double value) {
 float f8e4m3_to_float(uint8_t bits) {
   const uint32_t magnitude = bits & 0x7f, sign = static_cast<uint32_t>(bits & 0x80) << 24;
   if (magnitude == 0x7f) return std::bit_cast<float>(sign | 0x7fc00000);
-  // As the bits of an f32 it is 2^120 times too small, be it normal or not.
+  // Read as the bits of an f32, it is too small by 2^120, whether it is normal or not.
   const float value = std::bit_cast<float>(magnitude << 20) * 0x1p120f;
   return sign ? -value : value;
 }

@@ -28,7 +28,7 @@ int64_t wrap_to_int(double value) {
   return static_cast<int64_t>(rest < 0 ? 0 - magnitude : magnitude);
 }
 
-/// Towards zero; the nearest integer of i64 where there is none, 0 for NaN.
+/// Truncates towards zero. Out of range, it gives the nearest integer of i64, and 0 for NaN.
 int64_t saturate_to_int(double value) {
   if (std::isnan(value)) return 0;
   if (value >= 0x1p63) return INT64_MAX;
@@ -36,8 +36,8 @@ int64_t saturate_to_int(double value) {
   return static_cast<int64_t>(value);
 }
 
-/// A double that a format of at most 51 bits rounds as it would round `value`: to odd, so that what
-/// is lost here still decides a tie there.
+/// A double that a format of at most 51 bits rounds as it would round `value`. It is rounded to
+/// odd, so that the lost bits still decide a tie.
 double for_one_rounding(int64_t value) {
   constexpr int64_t kExact = int64_t{1} << 53;
   if (-kExact <= value && value <= kExact) return static_cast<double>(value);
@@ -227,7 +227,7 @@ std::string HostTensor::element_text(int64_t i) const {
 
 std::string HostTensor::to_string(int64_t limit) const {
   if (!data_ && shape_.empty()) return "no tensor";
-  // Beyond the limit each axis shows its ends; the budget bounds tensors of many short axes too.
+  // Beyond the limit each axis shows its ends. The budget also limits tensors of many short axes.
   constexpr int64_t kEnds = 3;
   const bool elide = shown_items(shape_) > limit;
   int64_t budget = limit;

@@ -24,7 +24,7 @@ inline constexpr Code kTooLarge{"too-large", ErrorKind::ResourceExhausted,
 /// tensor without elements has none.
 class HostTensor {
  public:
-  /// No tensor: no elements, and only assignment gives it some. A moved-from tensor is one too.
+  /// The empty state: no elements, until it is assigned. A moved-from tensor is in this state.
   HostTensor() = default;
   /// ResourceExhausted if the size overflows or memory is short.
   HostTensor(DType dtype, std::vector<int64_t> shape);
