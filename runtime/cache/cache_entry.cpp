@@ -51,7 +51,7 @@ std::vector<std::pair<std::string, Lines>> parts_of(std::string_view text) {
   return parts;
 }
 
-// What `lines` has and `others` has not, repeated lines counted.
+// The lines that `lines` has and `others` does not have; repeated lines are counted.
 Lines without(const Lines& lines, Lines others) {
   std::sort(others.begin(), others.end());
   Lines out;

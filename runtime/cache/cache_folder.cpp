@@ -54,7 +54,7 @@ bool is_trusted(const struct stat& facts) {
          (facts.st_mode & (S_IWGRP | S_IWOTH)) == 0;
 }
 
-// A signal that would end the process is not how a cache says that it is full.
+// A cache that is full must not end the process by a signal.
 bool exceeds_file_limit(size_t bytes) {
   rlimit limit{};
   return getrlimit(RLIMIT_FSIZE, &limit) == 0 && limit.rlim_cur != RLIM_INFINITY &&
@@ -75,7 +75,7 @@ std::error_code write_all(int fd, std::string_view bytes) {
 std::string_view fault_of(int fd, uint64_t size) {
   std::string header(kEntryHeaderBytes, '\0');
   const ssize_t got = pread(fd, header.data(), header.size(), 0);
-  if (got != static_cast<ssize_t>(header.size())) return {};  // reading it says what is wrong
+  if (got != static_cast<ssize_t>(header.size())) return {};  // reading it reports what is wrong
   const std::string_view fault = header_fault(header, size);
   if (fault.empty() || size < kSignatureFileBytes) return fault;
   return header_fault(header, size - kSignatureFileBytes).empty() ? std::string_view() : fault;
@@ -92,11 +92,11 @@ std::error_code read_all(int fd, std::string& bytes) {
   return {};
 }
 
-// Folders that are not there yet are for this user alone, whatever the umask.
+// Folders that do not exist yet are made for this user only, whatever the umask is.
 void make_folders(const std::filesystem::path& path) {
   if (mkdir(path.c_str(), 0700) == 0 || errno != ENOENT || !path.has_parent_path() ||
       path.parent_path() == path)
-    return;  // what is wrong shows when it is opened
+    return;  // opening it reports what is wrong
   make_folders(path.parent_path());
   mkdir(path.c_str(), 0700);
 }
@@ -136,7 +136,7 @@ CacheFolder::Reading CacheFolder::read(const std::string& name) const {
     out.untrusted = shared_ || !is_trusted(facts);
     out.used = time_of(facts);
     out.owner = facts.st_uid;
-    // Files can say that they are of any size, and hold nothing.
+    // Files can claim to have any size, and hold nothing.
     out.fault = fault_of(file.get(), static_cast<uint64_t>(facts.st_size));
     if (!out.fault.empty()) return out;
     out.bytes.resize(static_cast<size_t>(facts.st_size));
@@ -163,14 +163,15 @@ std::error_code CacheFolder::write(const std::string& name, std::string_view byt
   if (!file) return last_error();
   if (const std::error_code error = write_all(file.get(), bytes)) return error;
   if (sync && fdatasync(file.get()) != 0) return last_error();
-  return file.close() ? std::error_code() : last_error();  // where network folders say they failed
+  return file.close() ? std::error_code()
+                      : last_error();  // network folders report failed writes here
 }
 
-// The first of two writers wins; the other's file is as good and goes.
+// The first of two writers wins. The file of the other is as good, and is removed.
 std::error_code CacheFolder::link(const std::string& temporary, const std::string& name) const {
   const int at = folder_.get();
   if (linkat(at, temporary.c_str(), at, name.c_str(), 0) == 0 || errno == EEXIST) return {};
-  // Not every file system has links.
+  // Some file systems have no links.
   if (renameat2(at, temporary.c_str(), at, name.c_str(), RENAME_NOREPLACE) == 0 || errno == EEXIST)
     return {};
   return renameat(at, temporary.c_str(), at, name.c_str()) == 0 ? std::error_code() : last_error();
@@ -194,7 +195,7 @@ std::vector<CacheFolder::File> CacheFolder::orphans(std::chrono::seconds age) co
 }
 
 std::vector<CacheFolder::File> CacheFolder::files(bool (*wanted)(std::string_view)) const {
-  // A descriptor of its own, as a folder that is read has a position.
+  // A descriptor of its own, because a folder that is read has a position.
   const int fd = openat(folder_.get(), ".", O_RDONLY | O_DIRECTORY | O_CLOEXEC);
   if (fd < 0) return {};
   const std::unique_ptr<DIR, int (*)(DIR*)> folder(fdopendir(fd), closedir);

@@ -37,10 +37,10 @@ uint64_t size_of(std::string_view text) {
 std::filesystem::path absolute_path(const char* variable) {
   const char* const value = std::getenv(variable);
   const std::filesystem::path path(value ? value : "");
-  return path.is_absolute() ? path : std::filesystem::path();  // as the XDG standard has it
+  return path.is_absolute() ? path : std::filesystem::path();  // as the XDG standard defines it
 }
 
-// The error of `work` and the way out, in a line; empty if there is none.
+// The error of `work` and its fix, in one line; empty if there is none.
 template <class Work>
 std::string fault_of(Work&& work) {
   try {
@@ -53,7 +53,7 @@ std::string fault_of(Work&& work) {
 
 std::string default_folder() {
   if (const auto caches = absolute_path("XDG_CACHE_HOME"); !caches.empty()) return caches / "braze";
-  // A home that does not exist, as services have it, is not made.
+  // A home folder that does not exist, as for services, is not made.
   std::error_code error;
   const auto home = absolute_path("HOME");
   if (!home.empty() && std::filesystem::is_directory(home, error)) return home / ".cache" / "braze";
@@ -87,7 +87,7 @@ CacheSettings CacheSettings::of_process() {
       settings.sign_key = std::make_shared<const SecretKey>(SecretKey::read(*path));
       settings.trusted.push_back(settings.sign_key->public_key());
     });
-    // Where nothing is written nobody needs it.
+    // A key that signs is not needed if nothing is written.
     if (!fault.empty() && settings.mode == CacheMode::On)
       settings.sign_fault = fmt::format("{} is {}: {}", kEnvCacheSignKey.name, quote(*path), fault);
   }

@@ -11,12 +11,12 @@ namespace braze {
 
 namespace {
 
-// How exact "least recently used" is: a change of a file for every use would be too dear.
+// The accuracy of "least recently used": changing a file at every use would cost too much.
 constexpr auto kTouchAfter = std::chrono::hours(24);
 // No writer takes this long for one file.
 constexpr auto kOrphanAge = std::chrono::hours(1);
 
-// The folder takes no files now, nor will it soon.
+// Whether the folder takes no files now, and will not take any soon.
 bool is_lasting(std::error_code error) {
   constexpr int kLasting[] = {ENOSPC, EDQUOT, EROFS, EACCES, EPERM, EFBIG};
   return std::find(std::begin(kLasting), std::end(kLasting), error.value()) != std::end(kLasting);
@@ -32,7 +32,7 @@ EntryView view_entry(const CacheFolder::Reading& file, std::string_view name,
   EntryView entry =
       parse_entry({reinterpret_cast<const char*>(parts.content.data()), parts.content.size()});
   if (!entry.fault.empty()) return entry;
-  // Left there, it would keep its place from the entry that belongs there.
+  // If it stayed, it would block the entry that belongs there.
   if (entry.name() != name) return {.fault = "it is the entry of another name"};
   if (trusted.empty()) {
     if (file.untrusted) entry.fault = "others could have written it";
@@ -71,7 +71,7 @@ void DiskCache::open_folder() {
     folder_ = CacheFolder::open(settings_.folder, settings_.mode == CacheMode::On,
                                 !settings_.trusted.empty());
   } catch (const Error& error) {
-    // Where nothing may be made, there may be nothing.
+    // If nothing may be made, there may be nothing.
     if (settings_.mode == CacheMode::ReadOnly && error.kind() == ErrorKind::NotFound) return;
     const std::string fix = error.fix().empty() ? "" : fmt::format(" ({})", error.fix());
     warn_once(fmt::format("the cache of compiled programs is off: {}{}", error.message(), fix));
@@ -82,7 +82,7 @@ void DiskCache::warn_once(const std::string& text) {
   std::call_once(warned_, [&] { warn_(text + "; BRAZE_CACHE=off silences this"); });
 }
 
-// What others alone can remove would keep a program from the cache for ever.
+// A file that only others can remove would keep a program out of the cache for ever.
 void DiskCache::note_blocked(const CacheFolder::Reading& file, const std::string& name,
                              std::string_view fault) {
   if (folder_->shared())
@@ -104,7 +104,7 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
   const std::string name = key.name();
   CacheFolder::Reading file = folder->read(name);
   if (file.error == std::errc::no_such_file_or_directory) return miss();
-  // What could not be read today may be whole tomorrow.
+  // A file that could not be read today may be readable tomorrow.
   if (file.error && !file.untrusted) {
     if (file.error == std::errc::permission_denied) note_blocked(file, name, "it cannot be read");
     const std::lock_guard lock(mutex_);
@@ -114,7 +114,7 @@ std::optional<std::string> DiskCache::load(const CacheKey& key) try {
   }
   const EntryView entry = view_entry(file, name, settings_.trusted);
   if (!entry.fault.empty()) {
-    // What is whole and signed in a shared folder may be of use to others.
+    // A complete and signed file in a shared folder may be useful to others.
     const bool is_signed = split_signature(std::as_bytes(std::span(file.bytes))).signer.has_value();
     const bool stays = folder->shared() && is_signed && !entry.key.empty();
     const bool removed = !stays && writable() && !folder->remove(name);
@@ -153,7 +153,7 @@ void DiskCache::store(const CacheKey& key, std::string_view payload) try {
   {
     const std::lock_guard lock(mutex_);
     ++stats_.stored;
-    // One process may fill a sixteenth more than the rest know of.
+    // One process may fill a sixteenth more than the others know.
     look = unaccounted_bytes_ > settings_.max_bytes / 16;
     unaccounted_bytes_ = look ? 0 : unaccounted_bytes_ + file.size();
   }
@@ -176,13 +176,13 @@ void DiskCache::note_write_error(std::error_code error) {
   warn_once(fmt::format("new entries are not stored in {}: {}", settings_.folder, error.message()));
 }
 
-// Other processes may do the same at the same time: they see the same order, and a file that is
-// gone already counts as removed.
+// Other processes may do the same at the same time. They see the same order, and a file that is
+// already gone counts as removed.
 void DiskCache::make_room() {
   for (const CacheFolder::File& file : folder_->orphans(kOrphanAge)) folder_->remove(file.name);
   uint64_t evicted = 0;
-  // A little more than needed, or else the next store would have to look again.
-  // What others put there, and they alone can remove, is not at the cost of this user's.
+  // Removes a little more than needed, so that the next store need not look again. Files of others,
+  // which only they can remove, do not count against this user.
   std::vector<CacheFolder::File> entries = folder_->entries();
   std::erase_if(entries, [](const CacheFolder::File& file) { return !file.removable; });
   if (superfluous(entries, settings_.max_bytes).empty()) return;

@@ -39,7 +39,7 @@ class MemoryCache {
   /// exception they try themselves.
   template <class Make>
   Value get_or_make(const Hash128& key, Make&& make) {
-    std::list<Key> gone;  // destroyed without the lock, for that may take long
+    std::list<Key> gone;  // destroyed without the lock, because that may take long
     std::unique_lock lock(mutex_);
     for (auto found = entries_.find(key); found != entries_.end(); found = entries_.find(key)) {
       const std::shared_ptr<Entry> entry = found->second;
@@ -66,7 +66,7 @@ class MemoryCache {
       ++stats_.made;
       entry->value.emplace(std::move(value));
       made_.notify_all();
-      // After a clear() the key may be someone else's by now.
+      // After a clear() the key may belong to another thread by now.
       if (is_current(key, entry)) {
         entry->place = place.begin();
         entry->is_kept = true;

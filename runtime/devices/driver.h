@@ -1,4 +1,5 @@
-// driver.h — what a kind of device does for the rest of the runtime; one folder implements it.
+// driver.h — what each kind of device implements for the rest of the runtime, in a folder of its
+// own.
 #pragma once
 
 #include <cstdint>
@@ -38,10 +39,9 @@ class DeviceStream {
   DeviceStream(const DeviceStream&) = delete;
   DeviceStream& operator=(const DeviceStream&) = delete;
 
-  /// Of its memory in the device's allocator. No two streams have the same, one after the other
-  /// neither.
+  /// The number of its memory in the device's allocator. Numbers are never used twice.
   uint32_t pool() const { return pool_; }
-  /// The driver's own object for it, a CUstream.
+  /// The driver's own object for the stream, a CUstream.
   virtual void* native() const = 0;
 
  private:
@@ -126,7 +126,7 @@ class DeviceDriver {
   const Device& device() const { return device_; }
   const std::string& name() const { return name_; }
   Allocator& allocator() { return allocator_; }
-  /// What arrays have been used by streams that do not own their memory is kept under this.
+  /// Guards the record of the streams that used arrays whose memory they do not own.
   std::mutex& uses_mutex() { return uses_mutex_; }
   WorkQueue& queue() { return queue_; }
 
@@ -134,31 +134,33 @@ class DeviceDriver {
   /// How well code in `format` (see Artifact) for `target` suits this device: more is better,
   /// nullopt if it does not run here.
   virtual std::optional<int> suitability(const Target& target, std::string_view format) const = 0;
-  /// Unsupported if this device cannot run the program, and why. Keeps the program alive.
+  /// Throws Unsupported, with the reason, if this device cannot run the program. Keeps the program
+  /// alive.
   virtual std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) = 0;
 
   /// Whether the device's memory is the host's.
   virtual bool has_host_memory() const { return true; }
   /// Blocks until everything submitted so far is complete, then rethrows the first error since the
-  /// last call of this.
+  /// last call of this function.
   virtual void synchronize() { queue_.synchronize(); }
 
-  /// A further stream: a new one, or one of the host application's, by the driver's own object for
-  /// it. Null on a device that does one thing at a time. Unsupported for a `foreign` one there.
+  /// A further stream: a new one, or one of the host application, given by the driver's own object
+  /// for it. Null on a device that does one thing at a time, where a `foreign` stream is
+  /// Unsupported.
   virtual StreamRef make_stream(std::optional<void*> foreign);
   /// The driver's own object for the main stream; null if there is none.
   virtual void* main_stream() const { return nullptr; }
 
-  // Of streams, by any thread.
+  // Functions for streams, which any thread may call.
 
-  /// Behind everything in `stream`; null if the device has no queue of its own.
+  /// A fence after everything in `stream`; null if the device has no queue of its own.
   virtual std::shared_ptr<Fence> fence(DeviceStream* /*stream*/) { return nullptr; }
-  /// What comes later into `stream` waits for `fence`, which is not null and of any device of this
+  /// Later work in `stream` waits for `fence`, which is not null and can be of any device of this
   /// kind.
   virtual void wait_for(DeviceStream* stream, Fence& fence);
-  /// The same for an event of the host application's. Unsupported where there are none.
+  /// The same for an event of the host application. Unsupported on devices without events.
   virtual void wait_for_native(DeviceStream* stream, void* event);
-  /// Lets go of `owner` once everything in `stream` and before `fences` is complete. Never blocks.
+  /// Releases `owner` when everything in `stream` and before `fences` is complete. Never blocks.
   virtual void release_after(DeviceStream* /*stream*/,
                              std::vector<std::shared_ptr<Fence>> /*fences*/,
                              std::shared_ptr<const void> owner) noexcept {
@@ -173,23 +175,27 @@ class DeviceDriver {
                          const Rows& rows);
   virtual std::shared_ptr<Stopwatch> start_stopwatch(DeviceStream* /*stream*/) { return nullptr; }
 
-  // By any thread. Work that makes the source has been executed, and nothing else touches the
-  // destination. `after` is that work's fence; null if it has none, or is not known.
+  // Any thread may call it. The work that makes the source has been executed, and nothing else
+  // accesses the destination. `after` is the fence of that work; null if it has none, or if it is
+  // not known.
   /// In `stream`.
   virtual void copy_from_host(DeviceStream* stream, std::byte* to, std::span<const std::byte> from);
   virtual void copy_to_host(std::span<std::byte> to, const std::byte* from, Fence* after);
-  /// Host memory that the device copies from and to at full speed while the host goes on;
-  /// ResourceExhausted if there is none left. `free_pinned` when nothing of it is under way.
+  /// Host memory from and to which the device copies at full speed while the host continues;
+  /// ResourceExhausted if there is none left. `free_pinned` may be called when no copy from or to
+  /// it is under way.
   virtual std::byte* allocate_pinned(size_t size);
   virtual void free_pinned(std::byte* data, size_t size) noexcept;
-  /// Between pinned memory and the device's, which `stream` owns. Behind `after`, or if that is
-  /// null, behind what is in `stream`; the fence tells when it is complete, null: it is.
+  /// Copies between pinned memory and memory of the device, which `stream` owns. It comes after
+  /// `after` or, if that is null, after everything in `stream`. The fence tells when it is
+  /// complete; null means that it is complete.
   virtual std::shared_ptr<Fence> copy_pinned(DeviceStream* stream, std::byte* to,
                                              const std::byte* from, size_t size, bool to_host,
                                              Fence* after);
   /// Whether `data` is memory of this device; of a host device: any.
   virtual bool owns(const void* /*data*/) const { return true; }
-  /// From another device. The copy may still be under way; who reads `to` later is behind it.
+  /// Copies from another device. The copy may still be under way; later reads of `to` come after
+  /// it.
   virtual void copy_from_device(std::byte* to, DeviceDriver& source, const std::byte* from,
                                 size_t size, Fence* after);
 
@@ -201,7 +207,7 @@ class DeviceDriver {
   std::mutex uses_mutex_;
 };
 
-/// Throws kUnsupportedProgram: `device` has no way to run `artifact`.
+/// Throws kUnsupportedProgram: `device` cannot run `artifact`.
 [[noreturn]] void fail_unsupported_format(const DeviceDriver& driver, const Artifact& artifact,
                                           std::string_view accepted);
 

@@ -32,7 +32,7 @@ class Registry {
 
   Device parse(std::string_view text);
   DeviceDriver& driver(const Device& device);
-  /// GPUs among them only if they are asked for: to look for them opens CUDA's driver.
+  /// Includes GPUs only if they are asked for, because looking for them opens CUDA's driver.
   std::vector<Device> devices(bool with_gpus = true);
   int count(DeviceKind kind);
   /// Calls `visit(DeviceDriver&)` for every device in use.
@@ -42,8 +42,8 @@ class Registry {
     for (const auto& [name, driver] : drivers_)
       if (driver) visit(*driver);
   }
-  /// The one that `configure` named, else the first GPU that code is generated for, else the first
-  /// CPU.
+  /// The device that `configure` named, else the first GPU for which code can be generated, else
+  /// the first CPU.
   Device first_choice();
 
   int cpu_device_count() const { return cpu_count_.load(std::memory_order_relaxed); }

@@ -1,4 +1,4 @@
-// captured_error.h — a failure on one thread, kept to be thrown on others.
+// captured_error.h — an error on one thread, kept so that other threads can throw it.
 #pragma once
 
 #include <memory>
@@ -7,13 +7,14 @@
 
 namespace braze {
 
-/// Immutable and shareable. Unlike a std::exception_ptr it throws a copy of its own to each thread
-/// that asks, so that no two threads handle one exception object.
+/// Immutable and shareable. Unlike a std::exception_ptr, it throws a separate copy on each thread,
+/// so that no two threads handle one exception object.
 class CapturedError {
  public:
   CapturedError() = default;
-  /// The exception being handled. One that is no Error becomes Internal; std::bad_alloc becomes
-  /// ResourceExhausted, and so does an error for whose copy there is no memory.
+  /// The exception that is being handled. If it is not an Error, it becomes Internal.
+  /// std::bad_alloc becomes ResourceExhausted, and so does an error for whose copy there is no
+  /// memory.
   static CapturedError current() noexcept;
 
   explicit operator bool() const { return error_ != nullptr || out_of_memory_; }
@@ -27,7 +28,7 @@ class CapturedError {
   [[noreturn]] void fail_again() const;
 
   std::shared_ptr<const Error> error_;
-  bool out_of_memory_ = false;  // the host was, so that this is all that is kept
+  bool out_of_memory_ = false;  // the host had no memory, so nothing else is kept
 };
 
 }  // namespace braze

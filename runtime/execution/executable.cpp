@@ -43,7 +43,7 @@ struct Executable::Impl {
     place_constants();
   }
 
-  /// Copies to the device those constants that cannot be used where they are.
+  /// Copies those constants to the device that it cannot use where they are.
   void place_constants() {
     std::vector<bool> wanted(program->constants.size(), !driver.has_host_memory());
     for (const ResultPlan& result : plan.results()) {
@@ -56,7 +56,7 @@ struct Executable::Impl {
     if (!wanted.empty() || !places.empty()) placed = driver.fence(nullptr);
   }
 
-  /// Kernels do not write there.
+  /// Kernels do not write to constants.
   void* constant_address(size_t index) const {
     if (constants[index].valid()) return constants[index].state()->data;
     return const_cast<std::byte*>(program->constants[index]->data());
@@ -79,8 +79,8 @@ namespace {
 
 using StateRef = std::shared_ptr<Array::State>;
 
-/// One execution: holds what it touches until it is done. It takes its memory before it is
-/// submitted, that of the host too, so that a shortage comes before anything has happened.
+/// One execution, which holds what it uses until it is done. It takes all its memory before it is
+/// submitted, also that of the host, so that a shortage shows before anything has happened.
 class Call : public Work {
  public:
   std::shared_ptr<const Executable::Impl> executable;
@@ -102,7 +102,7 @@ class Call : public Work {
     pinned_ = true;
   }
 
-  /// Once everything above is set.
+  /// To be called once everything above is set.
   void prepare() {
     const size_t slots = executable->program->slots.size();
     addresses_.resize(slots + executable->most_buffers);
@@ -120,7 +120,7 @@ class Call : public Work {
     }
   }
 
-  /// Also breaks the circle of a call that never came to run: results keep their call.
+  /// Also breaks the cycle of a call that never ran: results keep their call.
   void release() noexcept override {
     unpin();
     arguments.clear();
@@ -150,7 +150,7 @@ class Call : public Work {
       try {
         end();  // some of it may be under way
       } catch (const std::exception&) {
-        // What failed before is what counts.
+        // An earlier failure counts.
       }
       throw;
     }
@@ -176,8 +176,8 @@ class Call : public Work {
 
   uint32_t pool() const { return pool_of(stream.get()); }
 
-  /// Lets the call come behind what makes its arguments in other streams and, where it overwrites
-  /// them, behind what reads them there.
+  /// Makes the call wait for what makes its arguments in other streams and, if it overwrites them,
+  /// for what reads them there.
   void await_other_streams() {
     DeviceDriver& driver = executable->driver;
     DeviceStream* const here = stream.get();
@@ -204,12 +204,12 @@ class Call : public Work {
     const auto launches = [this] { launch_all(); };
     try {
       if (are_launches_watched() || together) {
-        launches();  // each is to be seen, or what others do is no part of a recording
+        launches();  // each launch must be visible, or the work of other devices cannot be recorded
       } else {
         executable->code->call(stream.get(), slots(), binding->symbols, launches);
       }
     } catch (const std::bad_alloc&) {
-      // Interpreters, simulators and CUDA's driver take memory of the host as they go.
+      // Interpreters, simulators and CUDA's driver allocate host memory while they run.
       fail(codes::kOutOfMemory,
            fmt::format("the host has no memory left to run @{} on {}", executable->program->name,
                        executable->driver.name()),
@@ -356,7 +356,7 @@ class Call : public Work {
   bool pinned_ = false;
 };
 
-/// Memory of others, or that others read, is not Braze's to overwrite.
+/// Braze must not overwrite memory of others, or memory that others read.
 void check_owners(const Plan& plan, std::span<const Array> arguments) {
   const std::vector<bool>& donated = plan.donated();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -373,7 +373,7 @@ void check_owners(const Plan& plan, std::span<const Array> arguments) {
   }
 }
 
-/// A donated argument must be passed once only, since another parameter would see it change.
+/// A donated argument may be passed only once, because another parameter would see it change.
 void check_aliases(const Plan& plan, std::span<const Array> arguments) {
   const std::vector<bool>& donated = plan.donated();
   for (size_t i = 0; i < arguments.size(); ++i) {
@@ -407,7 +407,8 @@ std::vector<Array> prepare(const std::shared_ptr<Call>& call,
   check_aliases(plan, arguments);
   for (const Array& argument : arguments) argument.state()->check_alive();
 
-  // All memory is taken before anything happens: a failure here leaves the arguments as they were.
+  // All memory is allocated before anything happens, so a failure here leaves the arguments as they
+  // were.
   Allocator& allocator = impl.driver.allocator();
   const std::span<const ResultPlan> results = plan.results();
   call->executable = executable;
@@ -419,7 +420,7 @@ std::vector<Array> prepare(const std::shared_ptr<Call>& call,
   for (const Array& argument : arguments) call->arguments.push_back(argument.state());
   call->results.resize(results.size());
   std::vector<Array> out(results.size());
-  // The memory of a donated argument joins its result at the very end.
+  // The memory of a donated argument moves to its result at the very end.
   std::vector<Buffer> fresh(results.size());
   for (size_t i = 0; i < results.size(); ++i) {
     if (results[i].kind != ResultPlan::Kind::Fresh) continue;
@@ -460,7 +461,7 @@ std::vector<Array> prepare(const std::shared_ptr<Call>& call,
   return out;
 }
 
-/// Submits a call that was prepared. If it throws, nothing has happened.
+/// Submits a prepared call. If it throws, nothing has happened.
 void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments, double seconds) {
   const Executable::Impl& impl = *call->executable;
   const Plan& plan = impl.plan;
@@ -481,7 +482,7 @@ void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments,
   impl.driver.queue().submit(call, seconds, admit, pool_of(call->stream.get()));
 }
 
-// Apart, for a span of the timeline would take registers from it.
+// A function of its own, because a span of the timeline would take registers from it.
 [[gnu::noinline]] std::vector<Array> start_new_call(
     const std::shared_ptr<const Executable::Impl>& executable, std::span<const Array> arguments) {
   const auto call = std::make_shared<Call>();
@@ -540,7 +541,7 @@ void check_arguments(const PreparedCall& prepared) {
 }
 
 void submit_call(const PreparedCall& prepared) {
-  // The others wait for this part, so that its thread is worth waking.
+  // The other devices wait for this part, so waking its thread is worth the cost.
   constexpr double kLong = 1;
   submit(std::static_pointer_cast<Call>(prepared.work), prepared.arguments, kLong);
 }

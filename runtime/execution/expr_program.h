@@ -1,7 +1,7 @@
-// expr_program.h — many Exprs compiled to one straight line of integer operations.
+// expr_program.h — compiles many Exprs to one straight line of integer operations.
 //
-// The sizes, offsets and scalars of a call share most of their subexpressions; each is computed
-// once, without names or trees.
+// The sizes, offsets and scalars of a call share most of their subexpressions. Each of these is
+// computed once, without names or trees.
 #pragma once
 
 #include <cstdint>
@@ -25,9 +25,9 @@ class ExprProgram {
   /// `symbols` are the names that expressions may use, in the order of the values given to `run`.
   explicit ExprProgram(std::span<const Expr> symbols);
 
-  /// Has `e` computed; returns where `run` puts its value.
+  /// Adds the computation of `e`, and returns where `run` puts its value.
   uint32_t add(const Expr& e);
-  /// All values for these values of the symbols.
+  /// Computes all values, for these values of the symbols.
   std::vector<int64_t> run(std::span<const int64_t> symbols) const;
 
  private:

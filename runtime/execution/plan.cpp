@@ -14,7 +14,8 @@ namespace {
 // A program for n:1..64 keeps the binding of every size.
 constexpr size_t kMostBindings = 64;
 
-// A parallel region costs about this; waking sleeping threads costs more, which the pool weighs.
+// The cost of a parallel region, approximately. Waking sleeping threads costs more; the pool takes
+// that into account.
 constexpr double kRegionSeconds = 2e-6;
 
 [[noreturn]] void malformed(const Program& program, std::string_view what) {
@@ -196,7 +197,8 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
     b.offsets.push_back(0);
     if (slot.kind != Slot::Kind::Temporary || b.slot_bytes[i] == 0) continue;
     b.offsets[i] = amount(slot_offsets_[i]);
-    // A plan that leaves its arena would corrupt the heap; this costs nothing, once per size.
+    // A plan that leaves its arena would corrupt the heap. The check costs nothing, because it runs
+    // once for each size.
     if (b.offsets[i] > b.arena_bytes || b.slot_bytes[i] > b.arena_bytes - b.offsets[i]) {
       malformed(p, fmt::format("slot {} leaves the arena", i));
     }
@@ -228,7 +230,7 @@ std::shared_ptr<const Binding> Plan::make_binding(std::span<const Array> argumen
     const double one_core =
         std::max(static_cast<double>(launch.bytes) * cores / target_.cache_bytes_per_second,
                  static_cast<double>(launch.flops) * cores / target_.flops_per_second);
-    // Amounts that are not given say nothing.
+    // Figures that are not given mean nothing.
     const bool tiny = one_core > 0 && one_core < 2 * kRegionSeconds;
     launch.serial = most <= 1 || tiny;
     launch.seconds = launch.empty ? 0 : one_core;

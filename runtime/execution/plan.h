@@ -28,12 +28,12 @@ inline constexpr Code kDonatedTwice{"donated-twice", ErrorKind::InvalidArgument,
                                     "A donated argument is passed to the same call twice."};
 }  // namespace codes
 
-/// Everything about a call that the extents of its arguments decide. Immutable.
+/// Everything about a call that follows from the extents of its arguments. Immutable.
 struct Binding {
   struct LaunchValues {
     std::vector<int64_t> scalars, instances;
     std::vector<uint64_t> sizes;  ///< bytes of each buffer
-    bool empty = false;           ///< no instance at all
+    bool empty = false;           ///< it has no instance
     bool serial = false;          ///< not worth several threads
     double seconds = 0;           ///< estimate
     uint64_t bytes = 0, flops = 0;
@@ -54,8 +54,8 @@ struct Binding {
   MemoryPlan memory;
 };
 
-/// Throws kArgument, naming the inputs: a call gave `given` arguments, and needs one for each input
-/// of the program that `bound` (by input; it may be empty) holds no array for.
+/// Throws kArgument, naming the inputs: a call passed `given` arguments, but the program needs one
+/// for each input for which `bound` (by input; it may be empty) holds no array.
 [[noreturn]] void fail_argument_count(const Program& program, size_t given,
                                       std::span<const Array> bound);
 
@@ -72,10 +72,10 @@ struct ResultPlan {
   uint32_t index = 0;
 };
 
-/// Immutable but for its cache of bindings, which is internally synchronised.
+/// Immutable, except for its cache of bindings, which is internally synchronised.
 class Plan {
  public:
-  /// DataLoss if the program refers to something that it does not have.
+  /// DataLoss if the program refers to something that does not exist.
   Plan(std::shared_ptr<const Program> program, const DeviceDriver& driver);
 
   const Program& program() const { return *program_; }

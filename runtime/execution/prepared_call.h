@@ -1,5 +1,5 @@
-// prepared_call.h — a call of an Executable that has its memory and is not submitted yet: the parts
-// of a call on several devices are prepared all before any is submitted.
+// prepared_call.h — a call of an Executable that has its memory and is not submitted yet. All parts
+// of a call on several devices are prepared before any of them is submitted.
 #pragma once
 
 #include <memory>
@@ -28,9 +28,9 @@ PreparedCall prepare_call(const Executable& executable, std::span<const Array> a
 void join_call(const PreparedCall& prepared, std::shared_ptr<Together> together);
 /// Throws if an argument was donated meanwhile.
 void check_arguments(const PreparedCall& prepared);
-/// Enqueues it; where the device has a background thread, that one is woken.
+/// Enqueues it. If the device has a background thread, that thread is woken.
 void submit_call(const PreparedCall& prepared);
-/// It will not be submitted: lets go of what it holds.
+/// It will not be submitted: releases what it holds.
 void drop_call(const PreparedCall& prepared) noexcept;
 
 }  // namespace braze

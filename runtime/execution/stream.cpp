@@ -11,7 +11,7 @@ namespace {
 
 thread_local std::vector<Stream> guards;
 
-/// Nothing; where it stands is the point.
+/// It does nothing; only its position counts.
 class Marker : public Work {
  public:
   Marker(DeviceDriver& driver, StreamRef stream) : driver_(driver), stream_(std::move(stream)) {}
@@ -24,7 +24,7 @@ class Marker : public Work {
   const StreamRef stream_;
 };
 
-/// Holds what comes behind it until an event of another device.
+/// Holds later work until an event of another device.
 class Gate : public Work {
  public:
   explicit Gate(Event event) : event_(std::move(event)) {}
@@ -82,7 +82,7 @@ Event Stream::record() const {
   driver_->queue().submit(
       marker, 0, [] {}, pool_of(stream_.get()));
   if (driver_->has_host_memory()) return Event(std::make_shared<Event::State>(*driver_, marker));
-  // Calls of this thread that another one submits for it are before it.
+  // Calls of this thread that another thread submits for it come before.
   driver_->queue().wait(*marker);
   marker->rethrow();
   return Event(std::make_shared<Event::State>(*driver_, marker->fence()));
@@ -137,7 +137,7 @@ PinnedMemory::State::~State() {
     try {
       use->wait();
     } catch (const std::exception&) {
-      return;  // a device that failed may still write there
+      return;  // a failed device may still write there
     }
   }
   driver.free_pinned(data, size);

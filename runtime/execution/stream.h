@@ -1,4 +1,4 @@
-// stream.h — what is behind the handles of braze/stream.h.
+// stream.h — the state behind the handles of braze/stream.h.
 #pragma once
 
 #include <memory>
@@ -10,33 +10,33 @@
 
 namespace braze {
 
-/// A fence, or work of which nobody knows yet whether it has been executed.
+/// A fence, or work that may not have been executed yet.
 struct Event::State {
   State(DeviceDriver& of, std::shared_ptr<Fence> at) : driver(of), fence(std::move(at)) {}
   State(DeviceDriver& of, std::shared_ptr<Work> behind) : driver(of), work(std::move(behind)) {}
 
   DeviceDriver& driver;
-  std::shared_ptr<Fence> fence;  // null where `work` is not
+  std::shared_ptr<Fence> fence;  // null if `work` is not null
   std::shared_ptr<Work> work;    // of a device without a queue of its own
 };
 
 struct PinnedMemory::State {
   State(DeviceDriver& of, size_t bytes);
   ~State();
-  /// Notes a copy from it or to it.
+  /// Notes a copy from the memory or to it.
   void add_use(std::shared_ptr<Fence> fence);
 
   DeviceDriver& driver;
   const size_t size;
   std::byte* const data;
   std::mutex mutex;
-  std::vector<std::shared_ptr<Fence>> uses;  // those that may be under way
+  std::vector<std::shared_ptr<Fence>> uses;  // those that may still be under way
 };
 
-/// As a StreamGuard's beginning and end.
+/// Called at the beginning and end of a StreamGuard.
 void enter_stream(Stream stream);
 void leave_stream() noexcept;
-/// The stream that this thread's calls on the device go into.
+/// The stream for this thread's calls on the device.
 StreamRef current_stream_of(const DeviceDriver& driver);
 
 }  // namespace braze

@@ -12,18 +12,19 @@ namespace braze {
 
 namespace {
 
-// More pending work than this makes the submitting thread help: pending calls hold memory.
+// If more work than this is pending, the submitting thread helps, because pending calls hold
+// memory.
 constexpr size_t kMostPending = 64;
 
-// A thread that submits does this much work of others that submit while it is at it. To relieve it
+// A thread that submits does this much work of other threads that submit meanwhile. Relieving it
 // costs two changes of threads.
 constexpr size_t kMostForOthers = 32;
 
 // Work longer than this is worth the system call that wakes the background thread.
 constexpr double kWorthWaking = 50e-6;
 
-// After work was seen the background thread looks again this often, for this many times, and only
-// then sleeps until it is woken. Callers that mostly wait for their results thus never wake it.
+// After it saw work, the background thread looks again at this interval, this many times, and then
+// sleeps until it is woken. Callers that mostly wait for their results therefore never wake it.
 constexpr auto kDoze = std::chrono::microseconds(200);
 constexpr int kDozes = 250;
 
@@ -53,7 +54,7 @@ void Work::run() noexcept {
 
 WorkQueue::~WorkQueue() {
   if (is_forked()) {
-    // The thread stayed in the parent; its handle can be neither joined nor destroyed.
+    // The thread stayed in the parent process. Its handle can be neither joined nor destroyed.
     new std::thread(std::move(worker_));
     return;
   }
@@ -132,7 +133,7 @@ void WorkQueue::wake(double seconds) noexcept {
       worker_ = std::thread([this] { serve(); });
       worker_state_ = Worker::Dozing;
     } catch (const std::exception&) {
-      // No thread to be had, or no memory for one: whoever waits does the work.
+      // If there is no thread, or no memory for one, whoever waits does the work.
     }
   } else if (worker_state_ == Worker::Asleep ||
              (worker_state_ == Worker::Dozing && seconds > kWorthWaking)) {
@@ -158,7 +159,7 @@ void WorkQueue::wait(const Work& work) {
     if (!lane.running) {
       run_front(lock, work.lane_);
     } else if (!patient) {
-      // Another thread is at it, and may be done before this one could fall asleep.
+      // Another thread executes the work, and may finish before this one could fall asleep.
       lock.unlock();
       spin_until_done(work);
       lock.lock();

@@ -34,7 +34,7 @@ class Fence {
   virtual ~Fence() = default;
   /// Blocks until everything before it is complete. Throws if some of it failed.
   virtual void wait() = 0;
-  /// Whether everything before it is complete, or some of it failed.
+  /// Whether everything before it is complete, or a part of it failed.
   virtual bool done() = 0;
   /// The driver's own object for it, a CUevent; null if there is none.
   virtual void* native() const { return nullptr; }
@@ -50,28 +50,29 @@ class Verdict {
   virtual void confirm() = 0;
 };
 
-/// Something to do once, and the event of its completion. Thread-safe after it was submitted.
+/// Something that is done once, and the event of its completion. Thread-safe after it was
+/// submitted.
 class Work {
  public:
   virtual ~Work() = default;
 
   bool done() const { return done_.load(std::memory_order_acquire); }
-  /// Rethrows what `execute` threw; only once done.
+  /// Rethrows what `execute` threw; only once it is done.
   void rethrow() const { error_.rethrow(); }
   const CapturedError& error() const { return error_; }
-  /// Where the work stands in the device's own queue; null if there is none. Only once done.
+  /// Its point in the device's own queue; null if there is none. Only once it is done.
   const std::shared_ptr<Fence>& fence() const { return fence_; }
   /// Throws if the result is none after all; only once done, and the fence passed.
   void confirm() const {
     if (verdict_) verdict_->confirm();
   }
 
-  /// Executes and keeps the error. Called once, by a stream.
+  /// Executes the work and keeps its error. A stream calls it once.
   void run() noexcept;
 
  protected:
   virtual void execute() = 0;
-  /// Lets go of everything that was needed to execute, before the work counts as done.
+  /// Releases everything that was needed for executing, before the work counts as done.
   virtual void release() noexcept {}
 
   std::shared_ptr<Fence> fence_;      ///< set by `execute`
@@ -85,11 +86,10 @@ class Work {
   uint64_t number_ = 0;  // among all submissions to the queue
 };
 
-/// In a child that was forked from a process with a WorkQueue, what would wait is an error
-/// (fork.h).
+/// In a child that was forked from a process with a WorkQueue, waiting is an error (fork.h).
 class WorkQueue {
  public:
-  /// Who does the work: a background thread or whoever waits; or the thread that submits.
+  /// Which thread does the work: a background thread or whoever waits; or the thread that submits.
   enum class Mode : uint8_t { Background, Immediate };
 
   explicit WorkQueue(Mode mode) : mode_(mode) { note_threads(); }
@@ -119,8 +119,8 @@ class WorkQueue {
     }
   }
 
-  /// Has a background thread, which work that waits for another device's needs; false if there is
-  /// none to be had.
+  /// Requires a background thread, for work that waits for another device; false if there can be
+  /// none.
   bool has_worker();
 
   /// Blocks until `work`, which was submitted here, is done.

@@ -26,7 +26,7 @@ FileWriter::FileWriter(std::string path, mode_t permissions) : path_(std::move(p
 }
 
 void FileWriter::create(mode_t permissions) {
-  // Those of the file in place of which it appears may be fewer, so at first nobody else reads it.
+  // The file that it replaces may have fewer permissions, so at first nobody else may read it.
   struct stat facts {};
   if (stat(target_.c_str(), &facts) == 0) permissions &= 0600;
   // Not std::random_device: the one of a newer libstdc++ asks for a newer glibc.
@@ -57,8 +57,8 @@ FileWriter::~FileWriter() {
   if (!temporary_.empty()) unlink(temporary_.c_str());
 }
 
-// What is to appear is the file that the links lead to, there already or not. In a folder where all
-// may make files, a link of another user could lead to any file of this one.
+// The file that appears is the one to which the links lead, whether it exists or not. In a folder
+// in which everybody may make files, a link of another user could lead to any file of this user.
 void FileWriter::follow_links() {
   constexpr int kMostLinks = 40;  // as the kernel
   target_ = path_;

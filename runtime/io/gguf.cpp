@@ -73,7 +73,7 @@ class Reader {
     if (number >= kKinds) malformed(fmt::format("a value has the unknown kind {}", number));
     return static_cast<Kind>(number);
   }
-  /// Goes behind a value.
+  /// Skips a value.
   void skip(Kind kind, int depth = 0) {
     if (kind == Kind::String) {
       string();
@@ -163,7 +163,7 @@ struct GgufFile::State {
     fail(codes::kGgufMetadata,
          fmt::format("{} has no {} in its metadata{}", path, quote(key), did_you_mean(key, names)));
   }
-  /// The elements of a list, each by `read`, whose kind is one that `wanted` accepts.
+  /// The elements of a list, each read by `read`, whose kind is one that `wanted` accepts.
   template <class T, class Wanted, class Read>
   std::vector<T> list(std::string_view key, std::string_view what, const Wanted& wanted,
                       const Read& read) const {
@@ -262,9 +262,8 @@ void GgufFile::State::read_tensors(Reader& reader, uint64_t count, uint64_t alig
   }
 }
 
-// The data lie one behind another in the order of the header, each from a multiple of the alignment
-// on. Behind a tensor of a type that is not known, whose size is not known either, the next one
-// says where it is.
+// The data follow each other in the order of the header, each from a multiple of the alignment on.
+// The size of an unknown type is not known, so the next tensor says where it begins.
 void GgufFile::State::place_tensors(uint64_t begin, uint64_t alignment,
                                     const std::vector<uint64_t>& offsets) {
   const uint64_t available = bytes.size() > begin ? bytes.size() - begin : 0;

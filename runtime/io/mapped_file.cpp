@@ -22,7 +22,7 @@ namespace {
   fail(codes::kFileChanged, fmt::format("{} changed its size while it was opened", quote(path)));
 }
 
-// A file without contents can say that it is of any size.
+// A file without contents can claim to have any size.
 void check_memory(uint64_t size, const std::string& path) {
   const uint64_t pages = static_cast<uint64_t>(sysconf(_SC_PHYS_PAGES));
   const uint64_t memory = pages * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
@@ -36,7 +36,7 @@ void check_memory(uint64_t size, const std::string& path) {
 }  // namespace
 
 MappedFile::MappedFile(uint64_t size, int mapped, std::string path) : path_(std::move(path)) {
-  if (size == 0) return;  // an empty mapping is none
+  if (size == 0) return;  // an empty file has no mapping
   void* const start =
       mapped < 0 ? mmap(nullptr, size, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0)
                  : mmap(nullptr, size, PROT_READ, MAP_PRIVATE, mapped, 0);
@@ -88,7 +88,7 @@ std::shared_ptr<const MappedFile> MappedFile::copy(const std::string& path) {
   return copied;
 }
 
-// Once more after the mapping: a size that changed would make the span a lie.
+// Checked once more after the mapping, because a size that changed would make the span wrong.
 std::shared_ptr<const MappedFile> MappedFile::map(const Descriptor& file, const std::string& path) {
   const std::shared_ptr<const MappedFile> mapped(
       new MappedFile(size_of(file, path), file.get(), path));

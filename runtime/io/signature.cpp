@@ -21,9 +21,9 @@
 #ifdef BRAZE_HAS_SODIUM
 #include <sodium.h>
 
-// libsodium calls this where its contract is broken. The one in its archive lies beside
-// sodium_init, which brings in all of the library, several times what signatures need; they need no
-// preparation.
+// libsodium calls this if its contract is broken. The function in its archive comes with
+// sodium_init, which brings in the whole library, several times what signatures need. Signatures
+// need no preparation.
 extern "C" __attribute__((weak)) void sodium_misuse() { std::abort(); }
 #endif
 
@@ -170,7 +170,7 @@ struct Signer::State {
     return signature;
   }
   bool verify(std::span<const std::byte> signature, const PublicKey& key) {
-    // libsodium reads it only, but does not say so.
+    // libsodium only reads it, but its declaration does not say so.
     auto* const bytes = reinterpret_cast<const unsigned char*>(signature.data());
     return crypto_sign_ed25519ph_final_verify(&sodium, const_cast<unsigned char*>(bytes),
                                               key.bytes.data()) == 0;
@@ -359,7 +359,7 @@ std::array<std::byte, kTrailerBytes> read_end(const std::string& path) {
   std::array<std::byte, kTrailerBytes> end = {};
   const Descriptor file = open_file(path);
   const uint64_t size = size_of(file, path);
-  if (size < end.size()) return end;  // zeros are no signature
+  if (size < end.size()) return end;  // zeros cannot be a signature
   if (pread(file.get(), end.data(), end.size(), static_cast<off_t>(size - end.size())) < 0)
     fail_open(path, errno);
   return end;

@@ -58,10 +58,10 @@ struct PublicKey {
 
 using PublicKeys = std::vector<PublicKey>;
 
-/// The keys that files have to be signed by: those of `paths`, else those that BRAZE_TRUST_KEYS
-/// names; none where neither names any. A path is a public key's, or that of a folder whose files
-/// *.pub are; kNoKey if a folder has none, so that an empty folder does not mean no demand. Errors
-/// that come of BRAZE_TRUST_KEYS name it.
+/// The keys by which files must be signed: those of `paths`, or else those that BRAZE_TRUST_KEYS
+/// names; none if neither names any. A path is that of a public key, or of a folder whose files
+/// *.pub are public keys. kNoKey if a folder has none, so that an empty folder cannot cancel the
+/// demand. Errors that come from BRAZE_TRUST_KEYS name it.
 PublicKeys trusted_keys(const std::vector<std::string>& paths = {});
 
 /// "a.pub:keys" in its parts; kNoKey if there are none.
@@ -71,14 +71,14 @@ std::vector<std::string> split_paths(std::string_view list);
 class SecretKey {
  public:
   static SecretKey generate();
-  /// Errors: those of open_trusted_file; kNoKey; kKeyExposed unless its owner alone can read it.
+  /// Errors: those of open_trusted_file; kNoKey; kKeyExposed unless only its owner can read it.
   static SecretKey read(const std::string& path);
   SecretKey(const SecretKey&) = default;
   SecretKey& operator=(const SecretKey&) = default;
   ~SecretKey();
 
-  /// Makes two files, never in place of others: `path`, for its owner alone (0600), and
-  /// `path`.pub. Errors: kKeyExists, kFileUnwritable.
+  /// Makes two files, and never replaces others: `path`, for its owner only (0600), and `path`.pub.
+  /// Errors: kKeyExists, kFileUnwritable.
   void write(const std::string& path) const;
   const PublicKey& public_key() const { return public_key_; }
 
@@ -88,7 +88,7 @@ class SecretKey {
   explicit SecretKey(const Seed& seed);
 
   Seed seed_ = {};
-  std::array<unsigned char, 64> bytes_ = {};  // libsodium's form of it
+  std::array<unsigned char, 64> bytes_ = {};  // the key in libsodium's form
   PublicKey public_key_;
 };
 
@@ -100,7 +100,7 @@ class Signer {
 
   /// The next bytes of the file.
   void append(std::span<const std::byte> bytes);
-  /// What comes behind them.
+  /// The bytes that follow the file's own.
   std::string finish();
 
   struct State;  // libsodium's
@@ -110,30 +110,32 @@ class Signer {
   std::unique_ptr<State> state_;
 };
 
-inline constexpr size_t kSignatureFileBytes = 104;  ///< how much longer a signed file is
+inline constexpr size_t kSignatureFileBytes = 104;  ///< how much longer a signature makes a file
 
 /// A file's bytes in their parts.
 struct SignedBytes {
-  std::span<const std::byte> content;    ///< all of them where nobody signed
-  std::optional<PublicKey> signer = {};  ///< who is said to have signed: proves nothing
+  std::span<const std::byte> content;    ///< all bytes, if nobody signed
+  std::optional<PublicKey> signer = {};  ///< the claimed signer, which proves nothing
   std::span<const std::byte> covered = {};
   std::span<const std::byte> signature = {};
 };
 
 SignedBytes split_signature(std::span<const std::byte> file);
 
-/// Why the file counts as signed by none of `trusted`; empty: one of them signed it as it is.
+/// The reason why the file does not count as signed by one of `trusted`; empty if one of them
+/// signed it as it is.
 std::string_view signature_fault(const SignedBytes& file, const PublicKeys& trusted);
 
-/// Who demands a signature, and what he can do who cannot meet the demand: both for messages.
+/// Who demands a signature, and what the user can do who cannot meet the demand. Both are for
+/// messages.
 struct SignatureDemand {
   std::string by;       ///< a name: "BRAZE_TRUST_KEYS"
-  std::string way_out;  ///< goes on after "or"
+  std::string way_out;  ///< continues after "or"
 };
 
-/// Opens a file that one of `trusted` signed, whoever owns it. What others can write could change
-/// after it was judged: that is judged as a copy in memory, for which the last bytes have to name
-/// one of `trusted` first. Errors: those of MappedFile; kFileSignature.
+/// Opens a file that one of `trusted` signed, whoever owns it. A file that others can write could
+/// change after it was checked. It is therefore checked as a copy in memory, which is made only if
+/// the last bytes of the file name one of `trusted`. Errors: those of MappedFile; kFileSignature.
 std::shared_ptr<const MappedFile> open_signed(const std::string& path, const PublicKeys& trusted,
                                               const SignatureDemand& demand);
 

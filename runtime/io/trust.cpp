@@ -56,8 +56,8 @@ void check_passage(const struct stat& facts, const std::string& path) {
   if ((facts.st_mode & S_ISVTX) == 0) check_not_writable(facts, path);
 }
 
-// Follows a path from / one name at a time, holding the folder that it has come to, so that
-// nothing judged can be exchanged for another before it is passed.
+// Follows a path from / one name at a time, and holds the folder that it has reached, so that
+// nothing that was checked can be exchanged before it is passed.
 class Walk {
  public:
   explicit Walk(const std::string& path) {
@@ -75,7 +75,7 @@ class Walk {
     while (names_.size() > left) step();
   }
 
-  /// Opens the one name left, which must not be a link.
+  /// Opens the last name, which must not be a link.
   Descriptor open_last(int flags) {
     BRAZE_CHECK(names_.size() == 1, "a path has a last name");
     const std::string path = path_of(names_.front());
@@ -121,7 +121,9 @@ class Walk {
     if (!S_ISDIR(facts.st_mode)) fail_open(path, ENOTDIR);
     check_passage(facts, path);
     folder_ = std::move(next);
-    at_ = std::filesystem::path(path).lexically_normal().string();  // at_ has no links, so .. is so
+    at_ = std::filesystem::path(path)
+              .lexically_normal()
+              .string();  // at_ has no links, so .. is right
   }
 
   void follow(const Descriptor& link, const struct stat& facts, const std::string& path) {
@@ -135,7 +137,7 @@ class Walk {
     if (to.is_absolute()) restart();
   }
 
-  std::deque<std::string> names_;  // still to go
+  std::deque<std::string> names_;  // names that are still to be followed
   Descriptor folder_;
   std::string at_;  // its path, without links
   int links_ = 0;
@@ -147,7 +149,7 @@ Descriptor open_trusted_file(const std::string& path) {
   Walk walk(path);
   walk.enter(1);
   const std::string last = walk.last_path();
-  // Not to wait for the other end, should it be a pipe.
+  // So that opening a pipe does not wait for its other end.
   Descriptor file = walk.open_last(O_RDONLY | O_NONBLOCK);
   size_of(file, path);
   const struct stat facts = facts_of(file.get(), last);

@@ -1,19 +1,21 @@
-// trust.h — from which files Braze takes code.
+// trust.h — decides from which files Braze takes code.
 //
-// A checksum proves that a file is whole, not who wrote it. Machine code is therefore taken only
+// A checksum proves that a file is complete, not who wrote it. Machine code is therefore taken only
 // from a file that nobody but this user and root can have written:
 //
-//   1. The file is regular and no symbolic link, and belongs to this user (the effective one) or
+//   1. The file is regular and not a symbolic link, and belongs to this user (the effective one) or
 //      to root. Neither its group nor others may write to it.
-//   2. So it is for every folder on the way from / to it. A folder where everybody may make files
-//      but only remove his own (one with the sticky bit, such as /tmp) is a passage, too: what
-//      lies in it is safe by its own owner and mode.
-//   3. Symbolic links among the folders are followed if they belong to this user or to root; the
-//      folders that they lead through are judged alike.
+//   2. The same holds for every folder on the way from
+// to the file. A folder in which everybody may
+//      make files, but remove only his own (one with the sticky bit, such as /tmp), may be on the
+//      way
+//      too: a file in it is protected by its own owner and mode.
+//   3. Symbolic links among the folders are followed if they belong to this user or to root. The
+//      folders to which they lead must obey the same rules.
 //
-// Or from one that a trusted key has signed: signature.h.
+// Or it is taken from a file that a trusted key has signed: signature.h.
 //
-// Access control lists are covered: their mask is what the group's bits show.
+// Access control lists are covered, because their mask is what the group's bits show.
 #pragma once
 
 #include <string>
@@ -29,10 +31,11 @@ inline constexpr Code kFileUntrusted{
 }  // namespace codes
 
 /// Opens a file for reading by the rules above. Errors: those of open_file, or kFileUntrusted,
-/// whose text names the rule that is broken and the way out.
+/// whose text names the broken rule and the fix.
 Descriptor open_trusted_file(const std::string& path);
 
-/// Opens a folder by the same rules; it must not be a symbolic link itself, nor sticky.
+/// Opens a folder by the same rules. It must not itself be a symbolic link, nor have the sticky
+/// bit.
 Descriptor open_trusted_folder(const std::string& path);
 
 }  // namespace braze

@@ -40,7 +40,7 @@ uint32_t crc_of(uint32_t crc, std::span<const std::byte> bytes) {
 
 // --- Reading -----------------------------------------------------------------------------------
 
-/// Little-endian fields, one after another, of bytes that are known to be there.
+/// Little-endian fields, one after another, in bytes that are known to exist.
 class Fields {
  public:
   explicit Fields(std::span<const std::byte> bytes) : bytes_(bytes) {}
@@ -104,7 +104,7 @@ class ArchiveReader {
            Fields(bytes_.subspan(at)).u32() == signature;
   }
 
-  // The end record is the last thing in the file: no array's archive has a comment.
+  // The end record must be the last thing in the file, because archives of arrays have no comment.
   uint64_t find_end() const {
     if (bytes_.size() >= kEndSize && has_signature(bytes_.size() - kEndSize, kEnd))
       return bytes_.size() - kEndSize;
@@ -196,7 +196,7 @@ class ArchiveReader {
     return member;
   }
 
-  // The extra field holds, in this order, the values that the entry itself has no place for.
+  // The extra field holds, in this order, the values for which the entry itself has no room.
   void read_zip64(std::span<const std::byte> extra, std::array<uint64_t*, 3> values) const {
     Fields fields(extra);
     bool seen = false;
@@ -263,7 +263,7 @@ std::vector<ZipMember> parse_zip(std::span<const std::byte> bytes, std::string_v
   return ArchiveReader(bytes, file).read();
 }
 
-// zlib counts in 32 bits; more is given to it in parts.
+// zlib counts in 32 bits, so longer data is passed to it in parts.
 constexpr size_t kMostAtOnce = 1 << 30;
 
 struct ZipMemberReader::State {
@@ -285,7 +285,7 @@ struct ZipMemberReader::State {
     packed = packed.subspan(out.size());
   }
 
-  /// As many bytes as there are, up to those that `out` takes.
+  /// As many bytes as exist, but not more than `out` takes.
   size_t unpack(std::span<std::byte> out) {
     size_t done = 0;
     while (done < out.size() && !ended) {
@@ -339,7 +339,7 @@ void ZipMemberReader::finish() {
 
 namespace {
 
-/// Little-endian fields that are written.
+/// Little-endian fields under construction.
 struct Record {
   std::string bytes;
 
@@ -397,7 +397,8 @@ void ZipWriter::put(std::string_view bytes) {
   size_ += bytes.size();
 }
 
-// What the local header and the directory have in common, from the version to the extra's size.
+// What the local header and the directory have in common, from the version to the size of the extra
+// field.
 std::string ZipWriter::fields_of(const Entry& entry, bool zip64) const {
   Record record;
   record.u16(zip64 ? kVersion64 : kVersion).u16(is_ascii(entry.name) ? 0 : kUtf8);

@@ -1,11 +1,13 @@
-// zip.h — ZIP archives of stored and deflated members, ZIP64 included: what .npz files are made of.
+// zip.h — ZIP archives of stored and deflated members, including ZIP64, as in .npz files.
 // Specification: APPNOTE.TXT 6.3.10 of PKWARE.
 //
-// Archives are untrusted. One is accepted only if it can be read in one way: the end record is the
-// end of the file, the central directory ends where that begins, and the members lie one after
-// another from the first byte to the directory, each once, with local headers that agree with it.
-// Nothing is ever extracted to a file. Sizes are those that the bytes which are there can have been
-// made from: deflate turns at most 1032 bytes into one.
+// Archives are untrusted. An archive is accepted only if it can be read in one way: the end record
+// is the
+// end of the file, the central directory ends where the end record begins, and the members lie one
+// after another from the first byte to the directory, each once, with local headers that agree with
+// it. Nothing is ever extracted to a file. A size must be possible for the bytes that exist:
+// deflate
+// turns one byte into at most 1032.
 #pragma once
 
 #include <cstddef>
@@ -67,7 +69,7 @@ class ZipWriter {
  public:
   using Append = std::function<void(std::span<const std::byte>)>;
 
-  /// Sizes and offsets from `zip64_from` on are written as ZIP64 has them.
+  /// Sizes and offsets from `zip64_from` on are written in the form of ZIP64.
   explicit ZipWriter(Append append, uint64_t zip64_from = 0xffffffff);
 
   /// A member of these parts.

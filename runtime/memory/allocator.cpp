@@ -17,17 +17,17 @@ namespace {
 constexpr size_t kSmallest = 64;          // one cache line
 constexpr size_t kFine = 1024;            // multiples of a cache line up to here
 constexpr size_t kFromSystem = 64 << 10;  // whole pages from here on
-constexpr size_t kWhole = 1 << 20;        // larger blocks may be cut
+constexpr size_t kWhole = 1 << 20;        // larger blocks may be divided
 constexpr size_t kHugePage = 2 << 20;
 constexpr size_t kPage = 4096;
 
 constexpr uint64_t kWindow = 4096;          // requests; several steps of a large training loop
-constexpr uint64_t kAlwaysKept = 64 << 20;  // not worth to be given back
+constexpr uint64_t kAlwaysKept = 64 << 20;  // smaller ones are not worth giving back
 
 constexpr size_t round_up(size_t value, size_t step) { return (value + step - 1) / step * step; }
 
-/// Which list has the free blocks of a size. Those of up to kWhole have one size a list, and of any
-/// two lists the later one has the larger blocks.
+/// The number of the list that has the free blocks of a size. Blocks of up to kWhole have one list
+/// for each size. Of any two lists, the later one has the larger blocks.
 size_t bin_of(size_t size) {
   if (size <= kFine) return size / kSmallest - 1;
   const size_t octave = std::bit_width(size) - 1;  // size is in [2^octave, 2^(octave + 1))
@@ -58,7 +58,7 @@ std::byte* HostMemory::allocate(size_t size) {
 void HostMemory::free(std::byte* data, size_t size) noexcept {
   if (size < kFromSystem) return std::free(data);
   const size_t mapped = round_up(size, kPage);
-  // A hole may be one mapping more than the system allows; then the addresses stay taken.
+  // A hole may need one mapping more than the system allows. Then the addresses stay reserved.
   if (munmap(data, mapped) != 0) madvise(data, mapped, MADV_DONTNEED);
 }
 
@@ -82,13 +82,14 @@ struct Buffer::Block : Link<ByAge>, Link<BySize> {
 };
 
 Buffer::~Buffer() {
-  // A forked child does not touch the parent's devices, whose locks may be held for ever.
+  // A forked child does not use the parent's devices, whose locks may be held for ever.
   if (block_ && !is_forked()) block_->owner->release(block_);
 }
 
 std::byte* Buffer::data() const { return block_ ? block_->data : nullptr; }
 
-/// The time of a call of the source, which is made without the lock. What it moves counts as held.
+/// Accounts for a call of the source, which is made without the lock. The bytes that it moves count
+/// as held.
 class Allocator::SourceCall : public Link<ByTurn> {
  public:
   SourceCall(Allocator& allocator, Lock& lock, uint64_t bytes)
@@ -166,8 +167,8 @@ uint64_t Allocator::held() const {
   return stats_.live_bytes + stats_.cached_bytes + bytes_under_way_;
 }
 
-/// With `live` bytes in use, those in use and in the cache together. It is bounded where it is
-/// cheap to free.
+/// With `live` bytes in use, the limit for the sum of used and cached bytes. It applies where
+/// freeing is cheap.
 uint64_t Allocator::most_held(uint64_t live) const {
   if (!frees_parts_) return UINT64_MAX;
   const uint64_t peak = std::max({window_peak_, last_window_peak_, live});
@@ -260,7 +261,7 @@ void Allocator::put_into_cache(Buffer::Block* block) {
   stats_.cached_bytes += block->size;
   block->is_free = true;
   block->insert_before(cached_);
-  // Small parts of a large block wait until they are one with what lies next to them.
+  // Small parts of a large block wait until their neighbours are free too.
   if (block->size > kWhole || (!block->before && !block->after)) {
     block->insert_before(*bins_[bin_of(block->size)].next);
   } else {
@@ -304,12 +305,12 @@ void Allocator::release(Buffer::Block* block) noexcept {
     trim(lock, most_cached);
 }
 
-// Under the lock, so that changes are told in their order.
+// Under the lock, so that changes are reported in their order.
 void Allocator::count_live() const noexcept {
   try {
     trace::add_count(device_, "live", "bytes", stats_.live_bytes);
   } catch (const std::bad_alloc&) {
-    // A timeline that lacks a moment is better than no program.
+    // A timeline that lacks a moment is better than a program that fails.
   }
 }
 
@@ -327,8 +328,9 @@ void Allocator::trace_retry(std::string_view what, size_t size, const Label& lab
   trace::add_instant("memory", what, arguments);
 }
 
-/// Gives back what is cached until `size` more bytes are within the limit. False if they cannot be:
-/// no other thread's use of the memory or of the cache in between makes a request fail that fits.
+/// Gives back cached memory until `size` more bytes are within the limit; false if that is
+/// impossible. A request that fits does not fail because another thread uses memory or the cache
+/// meanwhile.
 bool Allocator::make_room(Lock& lock, size_t size) {
   while (limit_ && held() + size > *limit_) {
     if (stats_.live_bytes + size > *limit_) return false;
@@ -340,8 +342,8 @@ bool Allocator::make_room(Lock& lock, size_t size) {
   return true;
 }
 
-/// Gives back the oldest free blocks, until at most `most_cached` bytes of them are left. Whether
-/// there were any.
+/// Gives back the oldest free blocks until at most `most_cached` bytes of them are left. Returns
+/// whether there were any.
 bool Allocator::trim(Lock& lock, uint64_t most_cached) {
   Link<ByAge> doomed;
   uint64_t bytes = 0;
@@ -365,7 +367,8 @@ bool Allocator::trim(Lock& lock, uint64_t most_cached) {
   return true;
 }
 
-/// Returns when the calls of the source that are under way have ended: what they free is there.
+/// Returns when the present calls of the source have ended, so that the memory that they free is
+/// available.
 void Allocator::await_source_calls(Lock& lock) {
   const uint64_t later = source_calls_begun_;
   source_call_ended_.wait(lock, [&] {

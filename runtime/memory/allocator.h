@@ -1,21 +1,29 @@
-// allocator.h — memory of one device: buffers, and the allocator that keeps freed ones for reuse.
+// allocator.h — the memory of one device: buffers, and the allocator that keeps freed buffers for
+// reuse.
 //
-// Sizes are rounded up: to multiples of 64 up to 1 KiB, then to eight sizes an octave, and from
-// 16 MiB on to multiples of 2 MiB. A freed block of up to 1 MiB serves later requests of its size.
-// A larger one also serves smaller requests: it is cut, the rest stays free, and neighbours that
-// are free become one block again. Reused memory is not cleared. Statistics count whole blocks, so
-// that they are what the process holds.
+// Sizes are rounded up: to multiples of 64 up to 1 KiB, then to eight sizes an octave, and from 16
+// MiB on
+// to multiples of 2 MiB. A freed block of up to 1 MiB serves later requests of its size. A larger
+// block
+// also serves smaller requests: it is divided, and neighbours that are free become one block again.
+// Reused memory is not cleared. Statistics count whole blocks, so they show what the process holds.
 //
-// A cache of host memory is bounded: what was in use at once within the last few thousand requests,
-// a quarter of that and 64 MiB are kept, and what is freed beyond goes back to the system, the
-// oldest first. To give back memory of a GPU would make it wait, so that there only a shortage or
-// `empty_cache` does.
+// The cache of host memory is limited. It keeps what was in use at once within the last few
+// thousand
+// requests, a quarter of that, and 64 MiB. Memory that is freed beyond that goes back to the
+// system, the
+// oldest first. Giving back memory of a GPU would make the GPU wait, so only a shortage or
+// `empty_cache`
+// does it there.
 //
-// Blocks belong to pools, one for each stream of the device: a block serves again in its own only,
-// where what comes next comes behind. The limit, the statistics and the cache are common.
+// Blocks belong to pools, one for each stream of the device. A block is reused only in its own
+// pool,
+// where the next use comes after the previous one. The limit, the statistics and the cache are
+// common.
 //
-// Memory is taken from the source and given back without the lock. Meanwhile it counts as held, so
-// that threads together keep within a limit.
+// Calls of the source are made without the lock. Meanwhile their memory counts as held, so all
+// threads
+// together stay within a limit.
 #pragma once
 
 #include <array>
@@ -40,7 +48,7 @@ inline constexpr Code kOutOfMemory{"out-of-memory", ErrorKind::ResourceExhausted
                                    "A device has no memory left, or the limit set for it is met."};
 }  // namespace codes
 
-/// What a piece of memory is for, in the user's words; null is an array made by the user.
+/// The purpose of a piece of memory, in the user's words; null is an array made by the user.
 using Label = std::shared_ptr<const std::string>;
 
 /// Where an allocator gets its memory. Thread-safe.
@@ -50,13 +58,13 @@ class MemorySource {
   /// Memory aligned to 64 bytes, or null.
   virtual std::byte* allocate(size_t size) = 0;
   virtual void free(std::byte* data, size_t size) noexcept = 0;
-  /// Whether parts of a block of more than 1 MiB, in multiples of 128 KiB, may be freed one by one,
-  /// and to free is cheap. Otherwise blocks are freed whole, and only when memory is short.
+  /// Whether freeing is cheap, and parts of a block of more than 1 MiB, in multiples of 128 KiB,
+  /// may be freed one by one. Otherwise blocks are freed as a whole, and only when memory is short.
   virtual bool frees_parts() const { return false; }
 };
 
-/// Memory of the host. Large blocks are aligned to pages and ask for huge ones, so that the first
-/// touch costs few page faults.
+/// Memory of the host. Large blocks are aligned to pages and ask for huge pages, so that the first
+/// access costs few page faults.
 class HostMemory : public MemorySource {
  public:
   std::byte* allocate(size_t size) override;
@@ -66,8 +74,8 @@ class HostMemory : public MemorySource {
 
 class Allocator;
 
-/// A member of the list that it is linked into, or the head of a list. Lists of blocks take no
-/// memory, so that to free a block cannot fail.
+/// A member of the list into which it is linked, or the head of a list. Lists of blocks need no
+/// memory, so freeing a block cannot fail.
 template <class List>
 struct Link {
   Link() = default;
@@ -90,9 +98,10 @@ struct Link {
   Link* next = this;
 };
 
-struct ByAge;   ///< blocks in use, or those in the cache: the oldest first
-struct ByTurn;  ///< calls of the source that are under way: the first begun first
-struct BySize;  ///< free blocks of about one size: the last freed first, for it is the warmest
+struct ByAge;   ///< blocks in use, or blocks in the cache, the oldest first
+struct ByTurn;  ///< present calls of the source, the first begun first
+struct BySize;  ///< free blocks of about one size; the last one freed comes first, because it is
+                ///< the warmest
 
 /// Owns a block of memory on a device, or nothing.
 class Buffer {
@@ -118,18 +127,18 @@ class Buffer {
 /// Thread-safe. Must outlive its buffers.
 class Allocator {
  public:
-  /// `drain` finishes the device's pending work, which may free memory.
+  /// `drain` completes the device's pending work, which may free memory.
   Allocator(std::string device, std::unique_ptr<MemorySource> source, std::function<void()> drain,
             std::optional<uint64_t> limit);
   ~Allocator();
   Allocator(const Allocator&) = delete;
   Allocator& operator=(const Allocator&) = delete;
 
-  /// Uninitialised memory, aligned to 64 bytes. When memory is short, returns what is cached to the
+  /// Uninitialised memory, aligned to 64 bytes. If memory is short, it returns cached memory to the
   /// system, then waits for pending work, and then throws ResourceExhausted with the largest live
   /// allocations.
   Buffer allocate(size_t bytes, const Label& label, uint32_t pool = 0);
-  /// What `pool` has becomes the main pool's, in whose order all its uses are by now.
+  /// Moves the memory of `pool` to the main pool. All its uses are in the main pool's order by now.
   void give_to_main_pool(uint32_t pool);
 
   /// The bytes that a request takes, rounded up.
@@ -141,8 +150,8 @@ class Allocator {
   void empty_cache();
   void set_limit(std::optional<uint64_t> bytes);
 
-  /// Fault injection: of the requests from now on, the one behind `served` others finds no memory,
-  /// however often it tries; nullopt: none.
+  /// Fault injection: from now on, the request after `served` others finds no memory, however often
+  /// it tries; nullopt: none does.
   void fail_request(std::optional<uint64_t> served);
 
  private:
@@ -151,7 +160,7 @@ class Allocator {
   static constexpr size_t kBins = 16 + 8 * 54;
   using Lock = std::unique_lock<std::mutex>;
 
-  // Those that get a lock may let go of it in between.
+  // Functions that receive a lock may release it meanwhile.
   Buffer::Block* try_allocate(Lock& lock, size_t size, const Label& label, uint32_t pool);
   Buffer::Block* find(size_t size, uint32_t pool);
   Buffer::Block* take(Buffer::Block* block, size_t size);

@@ -19,7 +19,7 @@ Array::State& state_of(const std::shared_ptr<Array::State>& state) {
   return *state;
 }
 
-/// Bytes of a tensor; ResourceExhausted if that is no number.
+/// The bytes of a tensor; ResourceExhausted if they exceed 64 bits.
 size_t checked_bytes(DType dtype, std::span<const int64_t> shape) {
   size_t bytes = 0;
   if (__builtin_mul_overflow(static_cast<size_t>(checked_numel(shape)), size_of(dtype), &bytes)) {
@@ -56,10 +56,10 @@ Array::State::~State() {
       driver.release_after(home.get(), std::move(fences), std::move(owner));
       return;
     }
-    // Who gets the memory next comes behind those that used it.
+    // The next user of the memory comes after those that used it before.
     for (const Use& use : uses) driver.wait_for(home.get(), *use.fence);
   } catch (const std::exception&) {
-    // A device that is lost computes nothing any more.
+    // A lost device no longer computes anything.
   }
 }
 
@@ -95,7 +95,7 @@ void Array::State::check_alive() const {
 }
 
 void Array::State::wait() const {
-  // What is in the host's memory by now can still be read there.
+  // Data that is already in host memory can still be read there.
   if (!driver.has_host_memory()) refuse_if_forked();
   if (!ready) return;
   if (!ready->done()) driver.queue().wait(*ready);
@@ -123,7 +123,7 @@ Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                  const Label& label) {
   DeviceDriver& driver = Registry::get().driver(device);
   const size_t bytes = checked_bytes(dtype, shape);
-  // What no graph named is told apart by its type.
+  // A value that no graph named is identified by its type.
   const auto named = label ? label
                            : std::make_shared<const std::string>(
                                  fmt::format("an array {}", type_text(dtype, shape)));
@@ -145,8 +145,8 @@ Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device
 
 namespace {
 
-/// An array that `copy(stream, data)` fills in this thread's current stream; it returns a fence
-/// behind it, or null where the stream is the main one.
+/// An array that `copy(stream, data)` fills in this thread's current stream. `copy` returns a fence
+/// after the copy, or null if the stream is the main one.
 template <class Copy>
 Array upload(DType dtype, std::vector<int64_t> shape, const Device& device, Copy&& copy) {
   const Stream in = current_stream(device);
@@ -213,7 +213,7 @@ Device Array::device() const { return state_of(state()).driver.device(); }
 
 Array Array::to(const Device& device) const {
   if (spread_) {
-    // A replicated one may be there already.
+    // A replicated value may already be there.
     for (const Array& shard : spread_->shards)
       if (spread_->sharding.is_replicated() && shard.valid() && shard.device() == device)
         return shard;

@@ -1,4 +1,4 @@
-// array_state.h — what an Array handle refers to.
+// array_state.h — the state to which an Array handle refers.
 #pragma once
 
 #include <atomic>
@@ -12,7 +12,7 @@
 
 namespace braze {
 
-/// In place of a stream's pool: copies out, which have an order of their own.
+/// Stands for a stream's pool: copies out, which have an order of their own.
 inline constexpr uint32_t kCopiesOutPool = UINT32_MAX;
 
 namespace codes {
@@ -39,13 +39,13 @@ inline constexpr Code kForeignDonated{
 /// pins to go before it begins. A reader's own wait cannot be for that call, which comes after the
 /// value.
 struct Array::State {
-  /// How far another stream than the memory's own has got with it.
+  /// How far a stream other than the memory's own has got with the memory.
   struct Use {
     uint32_t pool;  ///< of the stream
     std::shared_ptr<Fence> fence;
   };
 
-  /// `data` is the buffer's, or that of a buffer which comes later, by donation.
+  /// `data` belongs to the buffer, or to a buffer that comes later, by donation.
   State(DType dtype, std::vector<int64_t> shape, DeviceDriver& driver, std::byte* data,
         Buffer buffer, std::shared_ptr<Work> ready);
 
@@ -58,12 +58,12 @@ struct Array::State {
   const int64_t numel;
   DeviceDriver& driver;
   std::byte* const data;
-  const std::shared_ptr<Work> ready;  ///< null if the value was there from the beginning
+  const std::shared_ptr<Work> ready;  ///< null if the value existed from the beginning
 
-  std::shared_ptr<const void> owner;  ///< of memory that is no buffer's; fixed too
-  /// Whose memory it is; null: the main stream's. Set before anybody else sees the array.
+  std::shared_ptr<const void> owner;  ///< owner of memory that is not a buffer's; fixed too
+  /// The owner of the memory; null: the main stream. Set before anybody else sees the array.
   StreamRef home;
-  StreamRef made_in;      ///< where the value is made; the main stream, if `ready` is null
+  StreamRef made_in;      ///< the stream that makes the value; the main stream if `ready` is null
   std::vector<Use> uses;  ///< guarded by the driver's uses_mutex()
   Buffer buffer;          ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
@@ -77,7 +77,7 @@ struct Array::State {
   /// Throws kDonatedArray if donated.
   void check_alive() const;
   /// Waits until the work that makes the value has been executed, and rethrows its failure. The
-  /// value may still be computing in the device's own queue, with copies of it behind.
+  /// value may still be under computation in the device's own queue; copies of it come after that.
   void wait() const;
   /// Notes that a stream uses the memory until `fence`.
   void add_use(uint32_t pool, std::shared_ptr<Fence> fence);
@@ -91,7 +91,7 @@ struct Array::State {
   }
   /// Blocks until nobody has a pin.
   void await_readers() const;
-  /// Where it is then in that queue; null if nowhere.
+  /// The value's fence in that queue; null if there is none.
   Fence* fence() const { return ready ? ready->fence().get() : nullptr; }
 };
 
@@ -108,7 +108,7 @@ class ArrayPin {
   Array::State& state_;
 };
 
-/// What is in a device's own queue already, before `fence`.
+/// What was in the device's own queue before `fence`.
 class Submitted : public Work {
  public:
   explicit Submitted(std::shared_ptr<Fence> fence) {
@@ -123,8 +123,8 @@ class Submitted : public Work {
 /// An array of uninitialised memory, for the caller to fill before anyone sees it.
 Array make_array(DType dtype, std::vector<int64_t> shape, const Device& device, const Label& label);
 
-/// An array over memory of the host that `owner` keeps and nobody writes, aligned to 64 bytes; on a
-/// device whose memory is the host's. To donate it is an error.
+/// An array over host memory that `owner` keeps and nobody writes, aligned to 64 bytes, on a device
+/// whose memory is the host's. Donating it is an error.
 Array borrow_array(DType dtype, std::vector<int64_t> shape, const Device& device,
                    std::span<const std::byte> bytes, std::shared_ptr<const void> owner);
 

@@ -63,7 +63,7 @@ std::function<void()> deleter_of(Managed* tensor) {
 }
 
 Array import(const DLTensor& tensor, std::function<void()> release, bool may_copy) {
-  // Lets go of the tensor if it does not become memory of an array.
+  // Releases the tensor if it does not become the memory of an array.
   const std::shared_ptr<void> owner(nullptr, [&release](void*) {
     if (release) release();
   });
@@ -85,7 +85,7 @@ Array import(const DLTensor& tensor, std::function<void()> release, bool may_cop
 struct Lent {
   Array array;
   std::vector<int64_t> shape, strides;
-  StreamRef stream;  // in which the receiver uses it
+  StreamRef stream;  // the stream in which the receiver uses it
 };
 
 template <class Managed>
@@ -97,7 +97,7 @@ void take_back(Managed* tensor) noexcept {
       auto used = state.driver.fence(lent->stream.get());
       if (state.home != lent->stream) state.add_use(pool_of(lent->stream.get()), std::move(used));
     } catch (const std::exception&) {
-      // A device that is lost computes nothing any more.
+      // A lost device no longer computes anything.
     }
   }
   state.lent.fetch_sub(1);

@@ -1,4 +1,4 @@
-// foreign.cpp — arrays over memory that is not Braze's.
+// foreign.cpp — arrays over memory that Braze does not own.
 #include <algorithm>
 #include <cstring>
 
@@ -14,7 +14,7 @@ namespace braze {
 
 namespace {
 
-constexpr size_t kAlignment = 64;  // of what kernels are given
+constexpr size_t kAlignment = 64;  // alignment of what kernels are given
 
 // A GPU takes some microseconds for each copy of rows.
 constexpr int64_t kMostCopies = 1 << 16;
@@ -210,7 +210,7 @@ void say_copied(const ForeignMemory& memory, std::string_view why) {
 }  // namespace
 
 Array Array::borrow(ForeignMemory memory) {
-  // The memory is let go of whatever happens from here on.
+  // The memory is released, whatever happens from here on.
   std::shared_ptr<const void> owner;
   if (memory.release) {
     owner = std::shared_ptr<const void>(
@@ -262,7 +262,7 @@ Array Array::borrow(ForeignMemory memory) {
       memory.dtype, memory.shape, driver, static_cast<std::byte*>(memory.data), Buffer(),
       stream ? std::make_shared<Submitted>(driver.fence(stream.get())) : nullptr);
   state->home = state->made_in = stream;
-  // Memory without an owner of its own is still not Braze's.
+  // Memory without an owner of its own still does not belong to Braze.
   state->owner = owner ? std::move(owner) : std::shared_ptr<const void>(state.get(), [](auto*) {});
   return Array(std::move(state));
 }

@@ -33,7 +33,7 @@ class Printer {
         [&](std::string_view punctuation, size_t depth) {
           out += punctuation;
           if (punctuation == ",") {
-            // Between rows a line break, between matrices an empty line besides.
+            // A line break between rows, and an empty line as well between matrices.
             const size_t inner = value_.shape().size() - depth;
             out += inner > 0 ? std::string(inner, '\n') + std::string(depth, ' ') : " ";
           }
@@ -66,7 +66,7 @@ class Printer {
 
   std::string element(int64_t i) const {
     if (!is_floating(value_.dtype())) return value_.element_text(i);
-    // Digits that all numbers of the dtype have.
+    // The number of digits that all numbers of the dtype have.
     const int digits = size_of(value_.dtype()) == 8 ? 8 : size_of(value_.dtype()) == 4 ? 6 : 4;
     return fmt::format("{:.{}g}", value_.get_double(i), digits);
   }

@@ -1,4 +1,4 @@
-// c_api.h — what the functions of braze/c.h and braze/c_compile.h share.
+// c_api.h — what the functions of braze/c.h and braze/c_compile.h have in common.
 #pragma once
 
 #include <cstddef>
@@ -33,7 +33,7 @@ inline constexpr Code kOptionsSize{"options-size", ErrorKind::InvalidArgument,
                                    "A structure of options does not say which version it is of."};
 }  // namespace codes
 
-/// Exceptions of `work` become a status and this thread's last error.
+/// Turns exceptions of `work` into a status and this thread's last error.
 braze_status c_guarded(const std::function<void()>& work) noexcept;
 
 template <class T>
@@ -45,9 +45,9 @@ T& c_need(T* pointer, std::string_view name) {
 /// Throws kOptionsSize.
 [[noreturn]] void fail_options_size(std::string_view name, size_t given, size_t first, size_t here);
 
-/// What a program gave, which may be older than this library: members that it does not know are
-/// zero. `first`: the size that the structure had at first, so that no demand is cut off. A larger
-/// size would be members that are unknown here, and a demand that is dropped without a word.
+/// The structure that a program passed, which may be older than this library: members that it does
+/// not know are zero. `first` is the size that the structure had at first, so that no demand is cut
+/// off. A larger size would mean members that are unknown here, which must not be ignored silently.
 template <class Options>
 Options c_options(const Options& given, std::string_view name, size_t first) {
   const bool is_whole = given.size % alignof(Options) == 0;  // else it would cut a member

@@ -36,7 +36,7 @@ std::string variants_text(const PackageReader::Function& function) {
   });
 }
 
-// The one that suits the device best.
+// The variant that suits the device best.
 const PackageReader::Variant& choose(const PackageReader::Function& function,
                                      const DeviceDriver& driver) {
   const PackageReader::Variant* best = nullptr;
@@ -54,7 +54,7 @@ const PackageReader::Variant& choose(const PackageReader::Function& function,
        {.node = function.name, .fix = "compile it with --target for this machine"});
 }
 
-// A tensor of the file on the device: in place where that can be.
+// A tensor of the file on the device, in place if possible.
 Array place(const std::shared_ptr<const SafetensorsFile>& file, const StoredTensor& tensor,
             const Device& device, bool has_host_memory) {
   const bool in_place = has_host_memory && tensor.dtype != DType::Bool && !tensor.bytes.empty() &&
@@ -70,7 +70,7 @@ void check_weight(const std::string& weight, const ProgramInput& input, DType dt
   bool fits = dtype == input.type.dtype && shape.size() == input.type.shape.rank();
   for (size_t i = 0; fits && i < shape.size(); ++i) {
     const auto extent = input.type.shape[i].as_constant();
-    fits = !extent || *extent == shape[i];  // a call checks what is symbolic
+    fits = !extent || *extent == shape[i];  // a call checks symbolic extents
   }
   if (!fits)
     fail(codes::kWeightType,
@@ -248,7 +248,7 @@ LoadedFunction PackagedFunction::load(const Device& device) const {
 
 namespace {
 
-// A name with a typo would leave its weight out without a word.
+// Without this check, a name with a typo would silently leave its weight out.
 void check_names(const PackageReader::Function& function,
                  const std::map<std::string, Array>& weights) {
   std::vector<std::string> known;
@@ -280,7 +280,7 @@ LoadedFunction PackagedFunction::load(const Device& device,
 
 namespace {
 
-// The program's arguments: weights, and what the call gives.
+// The arguments of the program: weights, and those of the call.
 std::vector<Array> all_arguments(const LoadedFunction::State& state,
                                  std::span<const Array> arguments) {
   const auto free = std::ranges::count_if(state.bound, [](const Array& a) { return !a.valid(); });

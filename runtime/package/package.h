@@ -1,4 +1,4 @@
-// package.h — what the handles of braze/package.h refer to.
+// package.h — the state to which the handles of braze/package.h refer.
 #pragma once
 
 #include <memory>
@@ -58,11 +58,11 @@ struct PackagedFunction::State {
 struct LoadedFunction::State {
   Executable executable;
   PackagedVariant variant;
-  std::vector<Array> bound;  // by input of the program; empty where a call gives it
+  std::vector<Array> bound;  // by input of the program; empty if a call gives it
 };
 
-/// kWeightType unless a tensor of this type can be the value of `input`. `holder`: where it is
-/// from.
+/// kWeightType unless a tensor of this type can be the value of `input`. `holder` says where it
+/// comes from.
 void check_weight(const std::string& weight, const ProgramInput& input, DType dtype,
                   const std::vector<int64_t>& shape, std::string_view holder);
 

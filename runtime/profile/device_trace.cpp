@@ -13,7 +13,7 @@ namespace braze {
 
 namespace {
 
-// Stopwatches hold objects of the driver: those of events longer ago are read.
+// Stopwatches hold objects of the driver, so those of older events are read early.
 constexpr size_t kMostPending = 1024;
 
 struct LaneText {
@@ -69,7 +69,7 @@ class PendingEvents {
     const std::lock_guard lock(mutex_);
     if (!event.watch) return write(event);
     static const bool connected = [] {
-      // The driver of the queue is open by now, and still is then.
+      // The driver of the queue is open by now, and stays open.
       trace::stop_at_exit();
       return true;
     }();
@@ -100,7 +100,7 @@ class PendingEvents {
 
   void write(const DeviceEvent& event) {
     const double seconds = 1e-9 * static_cast<double>(event.end - event.begin);
-    // What one queue did did not overlap, whatever the clocks' error makes of it.
+    // Work of one queue did not overlap, whatever the error of the clocks suggests.
     int64_t& last = ends_[{event.driver, event.lane}];
     const int64_t begin = std::max(event.begin, last);
     last = begin + event.end - event.begin;
@@ -114,7 +114,8 @@ class PendingEvents {
 
   std::mutex mutex_;
   std::deque<DeviceEvent> events_;
-  std::map<std::pair<const DeviceDriver*, Lane>, int64_t> ends_;  // of what was written last
+  std::map<std::pair<const DeviceDriver*, Lane>, int64_t>
+      ends_;  // of the last one that was written
 };
 
 void begin_devices() {
@@ -134,7 +135,7 @@ void DeviceSpan::end() noexcept {
     if (event_.watch) event_.watch->stop();
     trace_event(std::move(event_));
   } catch (const std::exception&) {
-    // A timeline with a gap is better than no program.
+    // A timeline with a gap is better than a program that fails.
   }
 }
 

@@ -1,7 +1,8 @@
-// device_trace.h — what devices do, on the timeline (ir/support/trace.h).
+// device_trace.h — the work of devices on the timeline (ir/support/trace.h).
 //
-// Work of a device with a queue of its own is timed by that device, and written to the timeline
-// when its times are known; of other devices, by the thread that does it.
+// A device with a queue of its own measures its work, which is written to the timeline when its
+// times are
+// known. On other devices, the thread that does the work measures it.
 #pragma once
 
 #include <cstdint>
@@ -27,8 +28,8 @@ struct DeviceEvent {
   DeviceDriver* driver = nullptr;
   Lane lane = Lane::Work;
   std::string_view name;                       ///< of `program`, or for ever
-  uint64_t bytes = 0;                          ///< moved; of a launch: model bytes
-  std::shared_ptr<Stopwatch> watch = nullptr;  ///< stopped; null: it is the times below
+  uint64_t bytes = 0;                          ///< bytes moved; for a launch: model bytes
+  std::shared_ptr<Stopwatch> watch = nullptr;  ///< stopped; if null, the times below hold
   int64_t begin = 0, end = 0;                  ///< of trace::now()
   // Of a launch.
   std::shared_ptr<const Program> program = nullptr;
@@ -65,7 +66,7 @@ class DeviceSpan {
   DeviceEvent event_;
 };
 
-/// Says on the device's row that host and device times agree to `nanoseconds`.
+/// Records on the device's row that host and device times agree to `nanoseconds`.
 void trace_clock_error(const DeviceDriver& driver, int64_t nanoseconds);
 
 /// Lets the timeline begin with the memory in use and end with the work under way. Called once.

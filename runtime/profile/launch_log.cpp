@@ -13,7 +13,7 @@ namespace {
 
 constexpr size_t kMostRecords = 65536;
 
-// Stopwatches hold objects of the driver: those of launches longer ago are read.
+// Stopwatches hold objects of the driver, so those of older launches are read early.
 constexpr ptrdiff_t kMostRunning = 1024;
 
 /// Names are looked up when someone asks, not at every launch.
@@ -22,7 +22,7 @@ struct Record {
   Device device;
   uint32_t launch;
   double seconds;
-  std::shared_ptr<Stopwatch> watch;  // null once `seconds` holds what it says
+  std::shared_ptr<Stopwatch> watch;  // null once `seconds` holds its result
   uint64_t bytes, flops;
 
   void read_watch() {
@@ -81,7 +81,7 @@ void LaunchTimer::stop() noexcept {
                         values.flops});
     }
   } catch (const std::exception&) {
-    // A record that lacks a launch is better than no program.
+    // A record that lacks a launch is better than a program that fails.
   }
 }
 

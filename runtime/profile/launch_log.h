@@ -13,11 +13,11 @@ namespace braze {
 
 bool are_launches_recorded();
 
-/// Whether launches are made one by one, since somebody looks at each.
+/// Whether launches are made one by one, because somebody looks at each.
 inline bool are_launches_watched() { return are_launches_recorded() || trace::is_on(); }
 
-/// Times one launch from its construction to its destruction, if launches are watched: on the
-/// device where it has a queue of its own, else on the host.
+/// Times one launch from its construction to its destruction, if launches are watched. A device
+/// with a queue of its own measures it; else the host does.
 class LaunchTimer {
  public:
   /// Keeps references to the arguments.

@@ -12,7 +12,7 @@ namespace braze {
 
 namespace {
 
-// Well above the caches of a GPU; and so much that a copy's start does not matter.
+// Well above the caches of a GPU, and so large that the start of a copy does not matter.
 constexpr size_t kFarCopy = 256 << 20, kNearCopy = 16 << 20;
 constexpr int kRounds = 5;
 
@@ -25,7 +25,7 @@ class TimedCopies : public Work {
         from_(driver.allocator().allocate(bytes, nullptr)),
         to_(driver.allocator().allocate(bytes, nullptr)) {}
 
-  /// The shortest; only once done.
+  /// The shortest time; only once all are done.
   double seconds() const {
     double best = 0;
     for (const auto& watch : watches_) {
@@ -68,7 +68,7 @@ std::optional<double> copy_speed(DeviceDriver& driver, size_t bytes) {
 
 int threads_of(const Target& target) { return std::clamp(target.cores, 1, usable_cores()); }
 
-// The size of the last cache is that of one of a processor's, of which it may have several.
+// The size of the last cache is that of one processor's cache, and there may be several.
 double far_bytes(const Target& target) {
   return std::max(128.0 * (1 << 20), 4.0 * static_cast<double>(target.l3_bytes));
 }

@@ -18,8 +18,8 @@ constexpr std::string_view kFunction = "function";
 // Calls longer than this are worth waking threads that sleep.
 constexpr double kWorthWaking = 20e-6;
 
-/// A thread's part of scratch memory: whole pages, so that none shares a line, or a page's worth of
-/// prefetching, with another.
+/// The part of scratch memory of one thread: whole pages, so that no part shares a line, or a
+/// page's worth of prefetching, with another.
 size_t part_of_thread(int64_t scratch_bytes) {
   return (static_cast<size_t>(scratch_bytes) + 4095) / 4096 * 4096;
 }
@@ -73,7 +73,7 @@ class LoadedKernels : public LoadedProgram {
   const std::shared_ptr<const Program> program_;
   std::vector<CodeImage> images_;
   std::vector<std::vector<KernelFunction>> phases_;  // by artifact
-  int64_t scratch_bytes_ = 0;                        // the most that a launch wants
+  int64_t scratch_bytes_ = 0;                        // the most that one launch needs
 };
 
 }  // namespace
@@ -133,8 +133,8 @@ std::shared_ptr<const Scratch> CpuDriver::reserve_scratch(int64_t bytes) {
     if (scratch_ && scratch_->size >= size) return scratch_;
     smaller.swap(scratch_);
   }
-  smaller.reset();  // its memory may be what the larger one needs
-  // Without the lock, since the allocator may wait for calls that are queued.
+  smaller.reset();  // the larger one may need its memory
+  // Without the lock, because the allocator may wait for calls that are queued.
   auto larger = std::make_shared<Scratch>();
   larger->memory = allocator().allocate(
       size, std::make_shared<const std::string>(fmt::format("scratch of {} threads", threads)));

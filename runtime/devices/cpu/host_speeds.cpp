@@ -16,12 +16,12 @@ namespace braze {
 
 namespace {
 
-// Work is repeated until a try takes so long that its start does not matter, and tried for so long
-// that one is not disturbed.
+// Work is repeated until a try takes so long that its start does not matter, and is tried until one
+// try is likely to be undisturbed.
 constexpr double kSecondsOfATry = 1e-3, kSecondsOfAll = 20e-3;
 
-/// Seconds of `work` on every thread at once: processor time of the slowest, for other processes
-/// may want the same processors; of several tries the least.
+/// The seconds of `work` on all threads at once: processor time of the slowest thread, because
+/// other processes may want the same processors; of several tries, the least.
 template <class Work>
 double seconds_on_all(ThreadPool& pool, const Work& work) {
   const int threads = pool.threads();
@@ -31,7 +31,7 @@ double seconds_on_all(ThreadPool& pool, const Work& work) {
     std::atomic<double> slowest{0};
     pool.run(threads, true, [&](int64_t begin, int64_t end, int) {
       for (int64_t piece = begin; piece < end; ++piece) {
-        // At once, unless the others are kept from it.
+        // All threads begin at once, unless the system keeps one from it.
         ++arrived;
         WallClock waiting;
         for (double waited = 0; arrived < threads && waited < kSecondsOfATry;)
@@ -51,8 +51,8 @@ double seconds_on_all(ThreadPool& pool, const Work& work) {
 
 #if defined(__x86_64__)
 
-// Ten independent chains keep two units of latency four, or five, busy. They are written in
-// assembly so that they stay in registers however this file is compiled.
+// Ten independent chains keep two units with a latency of four or five busy. They are written in
+// assembly, so that they stay in registers however this file is compiled.
 #define BRAZE_MULTIPLY_ADDS                                                                      \
   asm volatile(                                                                                  \
       "vfmadd213ps %10, %10, %0\n\tvfmadd213ps %10, %10, %1\n\t"                                 \
@@ -80,10 +80,10 @@ __attribute__((target("avx512f"))) void multiply_add_512(int64_t rounds) {
 
 #undef BRAZE_MULTIPLY_ADDS
 
-constexpr size_t kStep = 128;  // bytes that `move` takes at once
+constexpr size_t kStep = 128;  // bytes that `move` moves at once
 
-/// Copies what both have, then reads or writes the rest; in multiples of kStep. Past the caches:
-/// written to memory without a place there.
+/// Copies what both ranges have, then reads or writes the rest, in multiples of kStep. Beyond the
+/// caches, it writes to memory without allocating lines in them.
 __attribute__((target("avx2"))) void move(std::byte* to, size_t written, const std::byte* from,
                                           size_t read, bool past_caches) {
   const size_t both = std::min(read, written);

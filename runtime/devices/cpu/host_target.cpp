@@ -15,7 +15,8 @@ namespace braze {
 
 namespace {
 
-// What the psABI levels add to the one before, as far as code generators use it. The best first.
+// What each psABI level adds to the one before, as far as code generators use it. The best level
+// comes first.
 struct Level {
   std::string_view target;
   std::vector<std::string_view> features;
@@ -47,14 +48,14 @@ std::string first_line(const std::string& path) {
   return line;
 }
 
-/// "512K" or "32M" in bytes; 0 if it says nothing.
+/// "512K" or "32M" in bytes; 0 if the text is not a size.
 int64_t parse_size(const std::string& text) {
   char* end = nullptr;
   const int64_t value = std::strtoll(text.c_str(), &end, 10);
   return value * (*end == 'K' ? 1 << 10 : *end == 'M' ? 1 << 20 : 1);
 }
 
-/// Fills the cache sizes in, as far as the system tells them.
+/// Fills in the cache sizes, as far as the system reports them.
 void read_caches(Target& target) {
   int64_t* const sizes[] = {&target.l1_bytes, &target.l2_bytes, &target.l3_bytes};
   for (int index = 0; index < 8; ++index) {

@@ -22,15 +22,16 @@ namespace {
 
 constexpr uint32_t kOpen = 1u << 31;
 
-// A piece is this part of an even share of what is left: large ones first, since taking one costs
-// a contended line, small ones last, since the slowest thread decides when a region ends.
+// A piece is this part of an even share of what is left. Pieces are large at first, because taking
+// one costs a contended cache line, and small at last, because the slowest thread decides when a
+// region ends.
 constexpr int64_t kPieces = 4;
 
-// How long a worker spins for the next region. Long enough for the gap between two kernels of one
-// program, short against a scheduler's time slice.
+// How long a worker spins for the next region: long enough for the gap between two kernels of one
+// program, and short compared with a time slice of the scheduler.
 constexpr auto kSpin = std::chrono::microseconds(50);
 
-// A leader that waits longer than this many turns for a worker lets other threads run: the worker
+// A leader that has waited this many turns for a worker lets other threads run, because the worker
 // may have lost its core.
 constexpr int kPatience = 256;
 
@@ -38,7 +39,7 @@ constexpr int kPatience = 256;
 
 ThreadPool::~ThreadPool() {
   if (is_forked()) {
-    // The threads stayed in the parent; their handles can be neither joined nor destroyed.
+    // The threads stayed in the parent process. Their handles can be neither joined nor destroyed.
     new std::vector<std::thread>(std::move(workers_));
     return;
   }
@@ -59,7 +60,8 @@ void ThreadPool::start() {
       workers_.emplace_back([this, worker] { serve(worker); });
     }
   } catch (const std::exception&) {
-    // No more threads to be had, or no memory for them: those that there are will do.
+    // If there are no more threads, or there is no memory for them, the existing threads do the
+    // work.
   }
 }
 
@@ -149,7 +151,7 @@ uint32_t ThreadPool::await_region(uint32_t seen) {
       if (changed()) return region_.load();
       relax();
     }
-    // On a busy machine the leader may be waiting for this very core.
+    // On a busy machine, the leader may be waiting for this very core.
     std::this_thread::yield();
   } while (std::chrono::steady_clock::now() < end);
   std::unique_lock lock(mutex_);

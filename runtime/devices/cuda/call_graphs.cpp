@@ -11,20 +11,20 @@ namespace braze {
 
 namespace {
 
-// With fewer the launches themselves are as fast.
+// Fewer launches are as fast without a graph.
 constexpr size_t kFewestSteps = 3;
 
 constexpr size_t kMostEntries = 32;
 
-// To record costs as much as some calls. A program whose records are repeated less often than this
-// has addresses that do not come again.
+// Recording costs as much as some calls. If the records of a program are repeated less often than
+// this, its addresses do not come again.
 constexpr int kTrial = 64;
 constexpr int kWorthRepeats = 4;
 
 }  // namespace
 
 CallGraphs::~CallGraphs() {
-  if (is_forked()) return;  // as the driver's other objects, it is the parent's
+  if (is_forked()) return;  // like the driver's other objects, it belongs to the parent
   const CudaContext::Scope scope(context_);
   for (const Entry& entry : entries_) {
     if (entry.graph) context_.api().graph_exec_destroy(entry.graph);
@@ -73,7 +73,7 @@ void CallGraphs::note_failure(const std::string& why) noexcept {
         context_.device(), program_, why, pause_));
     warned_ = true;
   } catch (const std::bad_alloc&) {
-    // The next failure may find memory for its text.
+    // The next failure may find memory for its message.
   }
 }
 
@@ -105,7 +105,7 @@ bool CallGraphs::call(cuda::CUstream stream, std::span<void* const> slots,
   }
   const cuda::CUresult result = context_.api().graph_launch(entry->graph, stream);
   if (result != cuda::CUDA_SUCCESS) {
-    // Nothing of it has been done. If it is the GPU that is at fault, the launches will say so.
+    // Nothing of the call has been done. If the GPU is at fault, the launches will report it.
     drop_graph(*entry);
     note_failure(cuda::error_text(context_.api(), result));
     launches();

@@ -1,9 +1,11 @@
-// call_graphs.h — whole calls of a program, recorded so that the driver takes them at once.
+// call_graphs.h — records whole calls of a program, so that the driver takes them at once.
 //
-// A launch costs the host about two microseconds, a recorded call of any number of launches little
-// more than one. A record holds addresses. The allocator gives the same ones again and again to a
-// program that is called in a loop, so a call whose addresses were seen before is recorded, and
-// repeated when they come once more.
+// A launch costs the host about two microseconds. A recorded call costs little more than one, for
+// any
+// number of launches. A record holds addresses. The allocator gives the same addresses again and
+// again
+// to a program that is called in a loop. A call whose addresses were seen before is therefore
+// recorded, and the record is repeated when they occur again.
 #pragma once
 
 #include <cstdint>
@@ -28,7 +30,7 @@ class CallGraphs {
   CallGraphs(const CallGraphs&) = delete;
   CallGraphs& operator=(const CallGraphs&) = delete;
 
-  /// Whether the program has enough launches.
+  /// Whether the program has enough launches to be worth recording.
   static bool is_worth_it(const Program& program);
 
   /// Does the call in `stream`; whether by a record rather than by `launches`. A call that cannot
@@ -38,13 +40,14 @@ class CallGraphs {
             const std::function<void()>& launches);
 
  private:
-  // A failure may pass (memory of the host or the GPU) or stay (a driver that cannot record).
+  // A failure may be temporary (memory of the host or the GPU) or permanent (a driver that cannot
+  // record).
   static constexpr int kFirstPause = 16, kLongestPause = 1 << 14;
 
   struct Entry {
     std::vector<void*> slots;
     std::vector<int64_t> symbols;
-    cuda::CUgraphExec graph = nullptr;  // null while it was seen but once
+    cuda::CUgraphExec graph = nullptr;  // null while it was seen only once
   };
 
   Entry* find(std::span<void* const> slots, std::span<const int64_t> symbols);
@@ -57,8 +60,8 @@ class CallGraphs {
   std::list<Entry> entries_;  // the last used first
   int recorded_ = 0;
   int repeated_ = 0;
-  bool are_rare_ = false;  // addresses come again too rarely for records to be worth it
-  int pause_ = 0;          // calls until the next attempt, after one that failed
+  bool are_rare_ = false;  // whether addresses repeat too rarely for records to be worth it
+  int pause_ = 0;          // calls until the next attempt, after a failed one
   int next_pause_ = kFirstPause;
   bool warned_ = false;
 };

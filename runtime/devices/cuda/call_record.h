@@ -1,8 +1,9 @@
-// call_record.h — what a call puts into a GPU's queue, kept to be put there later.
+// call_record.h — what a call puts into a GPU's queue, kept so that it can be put there later.
 //
-// While the driver captures a stream nothing of ours may fail: a capture that is left open takes
-// whatever comes into the stream. So a call is first kept here, which may throw and takes memory,
-// and then handed to the driver, which does neither.
+// While the driver captures a stream, no code of Braze may fail: a capture that stays open would
+// take
+// everything that comes into the stream. A call is therefore first kept here, which may throw and
+// allocates memory, and then handed to the driver, which does neither.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,8 @@ namespace braze {
 
 class CallRecord {
  public:
-  /// `config` without its stream; its attributes outlive this. Parameters in this order.
+  /// `config` is without its stream; its attributes must outlive this object. Parameters come in
+  /// this order.
   void add_launch(const cuda::CUlaunchConfig& config, cuda::CUfunction function,
                   std::span<void* const> buffers, std::span<const int64_t> scalars,
                   std::span<const cuda::CUtensorMap> maps);
@@ -27,7 +29,8 @@ class CallRecord {
     steps_.emplace_back(Copy{to, from, size});
   }
 
-  /// Puts everything into `stream`, up to the first call that fails, whose result it returns.
+  /// Puts everything into `stream`, up to the first driver call that fails, whose result it
+  /// returns.
   cuda::CUresult issue(const cuda::Api& api, cuda::CUstream stream) noexcept;
 
  private:

@@ -14,7 +14,8 @@ namespace braze {
 
 namespace {
 
-/// Whether an error stays: every later call of the context returns it, and its memory is lost.
+/// Whether an error is permanent: every later call of the context returns it, and its memory is
+/// lost.
 bool is_fault(cuda::CUresult result) {
   switch (result) {
     case cuda::CUDA_ERROR_ECC_UNCORRECTABLE:
@@ -82,7 +83,8 @@ CudaFence::CudaFence(CudaContext& context, cuda::CUstream stream) : context_(con
 CudaFence::~CudaFence() {
   if (is_forked()) return;
   {
-    // An event that is recorded anew forgets what it stood for; who waits for that does so still.
+    // An event that is recorded anew no longer stands for its earlier point. Whoever already waits
+    // for that point still does.
     const std::lock_guard lock(context_.mutex_);
     if (context_.events_.size() < CudaContext::kKeptEvents) {
       context_.events_.push_back(event_);
@@ -127,7 +129,7 @@ CudaStream::CudaStream(CudaContext& context, Allocator& allocator,
 CudaStream::~CudaStream() {
   if (is_forked()) return;
   const CudaContext::Scope scope(context_);
-  // No array is in its memory any more, so nobody adds to `last_`.
+  // No array is in its memory any more, so nothing is added to `last_`.
   if (last_) context_.api().stream_wait_event(context_.work(), last_->event(), 0);
   allocator_.give_to_main_pool(pool());
   {
@@ -243,7 +245,7 @@ void CudaContext::enable_peer(const CudaContext& peer) {
   peers_.push_back(&peer);
   int can = 0;
   api_.device_can_access_peer(&can, index_, peer.index_);
-  // If this fails, copies take a way through the host.
+  // If this fails, copies go through the host.
   if (can) api_.ctx_enable_peer_access(peer.context_, 0);
 }
 
@@ -266,7 +268,7 @@ std::vector<std::string> CudaContext::suspects() const {
   const uint64_t oldest = launches_ > kRemembered ? launches_ - kRemembered : 0;
   for (uint64_t i = oldest; i < launches_; ++i) {
     const Launched& launched = launched_[i % kRemembered];
-    // How far other streams are is not counted.
+    // How far other streams are does not count.
     if (i < complete_ && launched.in_main) continue;
     const Launch* launch = &launched.program->launches[launched.launch];
     if (std::find(found.begin(), found.end(), launch) != found.end()) continue;

@@ -1,8 +1,8 @@
-// cuda_context.h — one GPU's primary context: its queues, fences, and what went wrong on it.
+// cuda_context.h — the primary context of one GPU: its queues, its fences, and the errors on it.
 //
-// The primary context is the one that the CUDA runtime uses, so that Braze shares a GPU's memory
-// and modules with other libraries of the process. It is made current for the length of a call
-// only.
+// The CUDA runtime uses the primary context too, so Braze shares a GPU's memory and modules with
+// other
+// libraries of the process. The context is current only while a call needs it.
 #pragma once
 
 #include <array>
@@ -36,7 +36,7 @@ class CudaContext;
 /// A point in one of a GPU's queues.
 class CudaFence : public Fence {
  public:
-  /// Still to be recorded in `stream`. In a Scope.
+  /// A fence that will be recorded in `stream`. In a Scope.
   CudaFence(CudaContext& context, cuda::CUstream stream);
   ~CudaFence() override;
 
@@ -54,13 +54,13 @@ class CudaFence : public Fence {
   uint64_t number_ = 0;
 };
 
-/// A stream beside that of work.
+/// A stream beside the main stream.
 class CudaStream : public DeviceStream {
  public:
-  /// A new one, or one of the host application's, which stays its own. `allocator` is the device's.
-  /// In a Scope.
+  /// A new stream, or a stream of the host application, which keeps owning it. `allocator` is the
+  /// device's. In a Scope.
   CudaStream(CudaContext& context, Allocator& allocator, std::optional<cuda::CUstream> foreign);
-  /// Its memory is the main stream's from then on.
+  /// From then on its memory belongs to the main stream.
   ~CudaStream() override;
 
   void* native() const override { return stream_; }
@@ -78,12 +78,12 @@ class CudaStream : public DeviceStream {
 /// Thread-safe, and lives as long as the process.
 class CudaContext {
  public:
-  /// `device` is its name in messages.
+  /// `device` is the name in messages.
   CudaContext(const cuda::Api& api, int index, std::string device);
   CudaContext(const CudaContext&) = delete;
   CudaContext& operator=(const CudaContext&) = delete;
 
-  /// Makes the context current on this thread, and at the end what was current before.
+  /// Makes the context current on this thread, and restores the previous one at the end.
   class Scope {
    public:
     explicit Scope(const CudaContext& context);
@@ -99,7 +99,7 @@ class CudaContext {
   const cuda::Api& api() const { return api_; }
   cuda::CUcontext handle() const { return context_; }
   const std::string& device() const { return device_; }
-  /// The main stream: launches, and all else that writes the GPU's memory.
+  /// The main stream: launches, and everything else that writes the GPU's memory.
   cuda::CUstream work() const { return work_; }
   /// The main stream for null.
   cuda::CUstream native(const DeviceStream* stream) const {
@@ -111,7 +111,7 @@ class CudaContext {
   /// Copies out of the GPU, which need not wait for work that came later than what they copy.
   cuda::CUstream reads() const { return reads_; }
 
-  /// Nothing is put there that waits for something.
+  /// A stream that never waits for anything.
   cuda::CUstream idle() const { return idle_; }
 
   struct Recorded {
@@ -121,15 +121,16 @@ class CudaContext {
   /// Records what `body` puts into `recording()`. Nothing of it is done. In a Scope.
   Recorded record(const std::function<void()>& body);
 
-  /// Behind everything in `stream`. In a Scope.
+  /// A fence after everything in `stream`. In a Scope.
   std::shared_ptr<CudaFence> fence(cuda::CUstream stream);
-  /// Notes how far Braze has used a stream: what is freed waits for that. Null for `work`.
+  /// Notes how far Braze has used a stream. Memory that is freed waits for that point. Null stands
+  /// for `work`.
   void note_used(CudaStream* stream, std::shared_ptr<CudaFence> fence);
-  /// Blocks until what uses the GPU's memory is complete, in all streams. In a Scope.
+  /// Blocks until everything that uses the GPU's memory is complete, in all streams. In a Scope.
   cuda::CUresult finish_work();
 
-  /// Throws what `result` stands for, if it is no success: ResourceExhausted or Device. `what` was
-  /// tried.
+  /// Throws the error that `result` stands for, if it is not success: ResourceExhausted or Device.
+  /// `what` says what was tried.
   void check(cuda::CUresult result, std::string_view what) {
     if (result != cuda::CUDA_SUCCESS) [[unlikely]]
       fail_with(result, what);
@@ -142,7 +143,7 @@ class CudaContext {
   /// Blocks until all queues are empty.
   void synchronize();
 
-  /// Lets other GPUs' memory be read and written directly, where the machine can.
+  /// Allows direct access to the memory of other GPUs, if the machine can do that.
   void enable_peer(const CudaContext& peer);
 
  private:
@@ -153,9 +154,9 @@ class CudaContext {
     uint32_t launch = 0;
     bool in_main = true;
   };
-  // Unused events that are kept, for which there is room from the beginning.
+  // The number of unused events that are kept. There is room for them from the beginning.
   static constexpr size_t kKeptEvents = 1024;
-  // Launches that are remembered; a fault is traced to one of them.
+  // The number of launches that are remembered, so that a fault can be traced to one of them.
   static constexpr size_t kRemembered = 64;
 
   void note_complete(uint64_t launches);
@@ -178,12 +179,12 @@ class CudaContext {
   mutable std::mutex mutex_;
   std::vector<cuda::CUevent> events_;  // unused
   std::vector<CudaStream*> streams_;   // beside the main one
-  uint32_t pools_ = 0;                 // given to streams so far
+  uint32_t pools_ = 0;                 // streams that were given out so far
   std::vector<const CudaContext*> peers_;
-  std::array<Launched, kRemembered> launched_;  // ring, by number of the launch
-  uint64_t launches_ = 0;                       // so far
-  uint64_t complete_ = 0;                       // of those
-  std::string fault_;                           // of the first fault; empty while there is none
+  std::array<Launched, kRemembered> launched_;  // a ring, by number of the launch
+  uint64_t launches_ = 0;                       // launches so far
+  uint64_t complete_ = 0;                       // of those, how many are known to be complete
+  std::string fault_;                           // of the first fault; empty if there is none
 };
 
 /// What a launch of `program` computes, with the user's lines: "kernel @add, which computes add.3 :

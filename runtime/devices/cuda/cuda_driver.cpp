@@ -12,9 +12,9 @@ namespace {
 
 cuda::CUdeviceptr address(const std::byte* data) { return reinterpret_cast<uintptr_t>(data); }
 
-/// Device memory, for the caching allocator. Not the driver's own pools (cuMemAllocAsync): the
-/// cache above reuses memory in the order of the queue already, and a second cache below it would
-/// hide what is free.
+/// Device memory for the caching allocator. The driver's own pools (cuMemAllocAsync) are not used:
+/// the cache above them already reuses memory in the order of the queue, and a second cache below
+/// it would hide what is free.
 class CudaMemory : public MemorySource {
  public:
   explicit CudaMemory(std::shared_ptr<CudaContext> context)
@@ -31,7 +31,8 @@ class CudaMemory : public MemorySource {
 
   void free(std::byte* data, size_t) noexcept override {
     const CudaContext::Scope scope(context_);
-    // Unlike reuse, this is not in the order of a stream: what uses the memory must be complete.
+    // Unlike reuse, this does not follow the order of a stream, so everything that uses the memory
+    // must be complete.
     context_.finish_work();
     context_.api().mem_free(address(data));
   }
@@ -61,7 +62,7 @@ class TimedEvent {
     return context_.api().event_record(event_, stream);
   }
   cuda::CUresult wait() const { return context_.api().event_synchronize(event_); }
-  /// Nanoseconds from another to this, both complete; 0 if one failed.
+  /// Nanoseconds from another event to this one, both complete; 0 if one failed.
   double since(const TimedEvent& other) const {
     float milliseconds = 0;
     const auto result = context_.api().event_elapsed_time(&milliseconds, other.event_, event_);
@@ -75,8 +76,8 @@ class TimedEvent {
 
 }  // namespace
 
-// The GPU says only how far two events are apart, in a float of milliseconds, and its clock and the
-// host's drift apart. So an anchor is good for a second.
+// The GPU only reports the distance between two events, in a float of milliseconds, and its clock
+// drifts from the host's. An anchor is therefore valid for a second.
 class ClockAnchor {
  public:
   static constexpr int64_t kLifetime = 1'000'000'000;
@@ -97,7 +98,7 @@ class ClockAnchor {
     }
   }
 
-  /// On the host's clock; it was `error` earlier or later at most.
+  /// The time on the host's clock; the true time is at most `error` earlier or later.
   int64_t time() const { return time_; }
   int64_t error() const { return error_; }
   bool is_old() const { return trace::now() - time_ > kLifetime; }
@@ -131,7 +132,7 @@ std::shared_ptr<CudaContext> open_context(const Device& device, const CudaSystem
 
 class CudaStopwatch : public Stopwatch {
  public:
-  /// In a Scope. Without an anchor it does not know when it began.
+  /// In a Scope. Without an anchor, the time at which it began is not known.
   CudaStopwatch(CudaContext& context, cuda::CUstream stream,
                 std::shared_ptr<const ClockAnchor> anchor)
       : context_(context),
@@ -189,7 +190,7 @@ const Target& CudaDriver::target() {
 std::optional<int> CudaDriver::suitability(const Target& target, std::string_view format) const {
   const bool is_cubin = format == "cubin";
   if ((!is_cubin && format != "ptx") || !why_not(gpu_, target).empty()) return std::nullopt;
-  // Machine code runs on GPUs of its own generation only, PTX on later ones too.
+  // Machine code runs on GPUs of its own generation only. PTX also runs on later ones.
   const bool is_own = target_ && target.name == target_->name;
   if (is_cubin && gpu_.major != capability_major(target)) return std::nullopt;
   return 2 * is_own + is_cubin;
@@ -287,7 +288,7 @@ void CudaDriver::release_after(DeviceStream* stream, std::vector<std::shared_ptr
   try {
     fences.push_back(fence(stream));
   } catch (const std::exception&) {
-    // A device that is lost, or no memory for an event: what there is must do.
+    // The device is lost, or there is no memory for an event, so the present state must do.
   }
   releaser_.add(std::move(fences), std::move(owner));
 }
@@ -383,7 +384,7 @@ void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std
   if (!peer) return DeviceDriver::copy_from_device(to, source, from, size, after);
   CudaContext& there = *peer->context_;
   const cuda::Api& api = context_->api();
-  // What was in the memory of `to` before may be in use.
+  // The previous contents of `to` may still be in use.
   const std::shared_ptr<Fence> free = fence(nullptr);
   const std::shared_ptr<Fence> made = after ? nullptr : peer->fence(nullptr);
   const auto event = [](Fence& fence) { return static_cast<CudaFence&>(fence).event(); };
@@ -401,7 +402,7 @@ void CudaDriver::copy_from_device(std::byte* to, DeviceDriver& source, const std
                                       there.handle(), size, there.reads()),
                 "a copy to another device");
     copied = there.fence(there.reads());
-    // The source may be freed from now on, and its memory written by what comes later.
+    // From now on the source may be freed, and later work may write to its memory.
     there.check(api.stream_wait_event(there.work(), copied->event(), 0), "ordering a copy");
   }
   const CudaContext::Scope scope(*context_);

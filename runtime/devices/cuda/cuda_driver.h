@@ -1,11 +1,14 @@
 // cuda_driver.h — the devices "cuda:0", "cuda:1" ...: NVIDIA GPUs through the CUDA driver.
 //
-// What writes a GPU's memory stands in its main stream (CudaContext::work), in the order in which
-// the host submits it: launches, fills, copies in; calls may have a stream of their own. A buffer
-// is freed after all its uses are in the stream that owns it, so whoever gets its memory there next
-// comes behind them, and the allocator needs to wait for nothing. Another stream that used it is
-// waited for before (Array::State). Copies out have a stream of their own, and hold their source
-// until they are complete.
+// Everything that writes a GPU's memory is in its main stream (CudaContext::work), in the order in
+// which the host submits it: launches, fills, and copies in. Calls may have a stream of their own.
+// A
+// buffer is freed after all its uses are in the stream that owns it. Whoever gets its memory next
+// in
+// that stream comes after them, so the allocator need not wait. If another stream used the buffer,
+// the
+// owning stream waits for it first (Array::State). Copies out have a stream of their own, and hold
+// their source until they are complete.
 #pragma once
 
 #include <map>
@@ -28,7 +31,7 @@ class CudaDriver : public DeviceDriver {
   /// `device` is one of system.gpus(), and `system` lives as long as the process.
   CudaDriver(Device device, const CudaSystem& system);
 
-  /// Unsupported if no row of the table of targets is for this GPU.
+  /// Unsupported if no row of the table of targets fits this GPU.
   const Target& target() override;
   std::optional<int> suitability(const Target& target, std::string_view format) const override;
   std::unique_ptr<LoadedProgram> load(std::shared_ptr<const Program> program) override;
@@ -78,7 +81,8 @@ class CudaDriver : public DeviceDriver {
 
   std::mutex anchor_mutex_;
   std::shared_ptr<const ClockAnchor> anchor_;
-  // Under a timeline copies to and from the host take turns, so that each has its own time.
+  // While a timeline is recorded, copies to and from the host take turns, so that each has a time
+  // of its own.
   std::mutex copies_in_, copies_out_;
 };
 

@@ -23,7 +23,7 @@ constexpr int64_t kMostCluster = 16;
 constexpr int64_t kPortableCluster = 8;  // larger ones are a property of the GPU
 constexpr size_t kLogBytes = 16 << 10;
 
-/// A module of the driver's.
+/// A module of the CUDA driver.
 class Module {
  public:
   Module(CudaContext& context, const Artifact& artifact);
@@ -161,7 +161,7 @@ class TensorMaps {
   ExprProgram extents_;
   std::vector<uint32_t> registers_;  // of all extents
   std::vector<cuda::CUtensorMap> maps_;
-  // What `maps_` were encoded for.
+  // The sizes and addresses for which `maps_` were encoded.
   std::vector<void*> addresses_;
   std::vector<int64_t> symbols_;
   bool encoded_ = false;
@@ -197,7 +197,7 @@ cuda::CUtensorMap TensorMaps::encode(CudaContext& context, const Program& progra
                                      const Launch& launch, const TensorMapRecipe& recipe,
                                      std::span<const int64_t> extents, void* address) {
   cuda::CUtensorMap map{};
-  // No copy of an empty tensor takes place, and no map describes one.
+  // An empty tensor is never copied, and no map can describe it.
   if (std::ranges::find(extents, 0) != extents.end()) return map;
   if (const std::string fault = tensor_map_fault(recipe, extents); !fault.empty()) {
     fail(codes::kUnsupportedProgram,
@@ -267,7 +267,7 @@ CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
 
 CudaKernels::~CudaKernels() {
   if (is_forked()) return;
-  // Their last launches may still run.
+  // The last launches may still be running.
   const CudaContext::Scope scope(context_);
   context_.finish_work();
 }

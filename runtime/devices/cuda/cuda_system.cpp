@@ -33,7 +33,7 @@ GpuFacts read_facts(const cuda::Api& api, int index) {
   gpu.shared_bytes = attribute(cuda::CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR);
   gpu.l2_bytes = attribute(cuda::CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE);
   gpu.clock_hz = 1e3 * attribute(cuda::CU_DEVICE_ATTRIBUTE_CLOCK_RATE);
-  // Memory sends twice a clock, on all pins.
+  // Memory sends two bits per clock on every pin.
   gpu.memory_bytes_per_second = 2 * 1e3 * attribute(cuda::CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE) *
                                 attribute(cuda::CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH) / 8;
   return gpu;

@@ -43,7 +43,7 @@ std::string capability_text(const GpuFacts& gpu);
 /// of targets runs on it.
 std::optional<Target> gpu_target(const GpuFacts& gpu);
 
-/// Why `gpu` cannot run code for `target`; empty if it can.
+/// The reason why `gpu` cannot run code for `target`; empty if it can.
 std::string why_not(const GpuFacts& gpu, const Target& target);
 
 /// The first digit of the compute capability that machine code for `target` needs.
@@ -52,8 +52,8 @@ int capability_major(const Target& target);
 /// Immutable.
 class CudaSystem {
  public:
-  /// Of this process: BRAZE_CUDA_DRIVER, else the system's driver; opened at first use, never
-  /// closed.
+  /// The system of this process: BRAZE_CUDA_DRIVER, else the system's driver. It is opened at first
+  /// use and never closed.
   static const CudaSystem& get();
   /// With the driver called `library`.
   explicit CudaSystem(const std::string& library);
@@ -63,7 +63,7 @@ class CudaSystem {
 
   /// Null if there is no GPU that can be used.
   const cuda::Api* api() const { return api_.get(); }
-  /// In one sentence, why there is no GPU; empty if there is one.
+  /// One sentence that says why there is no GPU; empty if there is one.
   const std::string& missing() const { return missing_; }
   /// "12.4": the CUDA that the driver serves; empty if there is no driver.
   const std::string& driver_version() const { return driver_version_; }
@@ -72,7 +72,8 @@ class CudaSystem {
   bool reaches(int from, int to) const;
   /// The first GPU that code is generated for, if there is one.
   std::optional<int> first_usable() const { return first_usable_; }
-  /// fork_count() when the driver was opened: it serves no child of that process.
+  /// The value of fork_count() when the driver was opened. The driver does not work in children of
+  /// that process.
   int forks() const { return forks_; }
 
  private:

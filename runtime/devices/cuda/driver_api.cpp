@@ -9,7 +9,7 @@ namespace braze::cuda {
 
 namespace {
 
-// Since CUDA 12.0; older drivers have one of fewer parameters.
+// Since CUDA 12.0; the function of older drivers has fewer parameters.
 using GetProcAddress = CUresult (*)(const char* name, void** function, int version, uint64_t flags,
                                     int* status);
 using DriverGetVersion = CUresult (*)(int* version);
@@ -23,7 +23,7 @@ OpenedDriver missing(std::string why, int version = 0) {
   return {nullptr, version, std::move(why)};
 }
 
-/// The name of the first function that the driver has not, if any.
+/// The name of the first function that the driver does not have, if any.
 const char* load_functions(GetProcAddress get, Api& api) {
   const char* absent = nullptr;
   const auto load = [&](const char* name, int version, auto& function) {

@@ -1,8 +1,9 @@
-// driver_api.h — the CUDA driver, declared by ourselves and opened at run time.
+// driver_api.h — the CUDA driver, declared by Braze itself and opened at run time.
 //
-// One binary thus serves machines with and without a GPU, and needs no CUDA toolkit to be built.
-// Types and constants have the toolkit's names, within braze::cuda; a test compares them with the
-// toolkit's cuda.h where there is one.
+// One binary therefore serves machines with and without a GPU, and building it needs no CUDA
+// toolkit.
+// Types and constants have the toolkit's names, inside braze::cuda. A test compares them with the
+// toolkit's cuda.h if it is there.
 #pragma once
 
 #include <cstddef>
@@ -97,12 +98,13 @@ struct Api {
 inline constexpr int kOldestDriver = 12000;
 
 struct OpenedDriver {
-  std::unique_ptr<const Api> api;  ///< initialised; null if there is none that can be used
+  std::unique_ptr<const Api> api;  ///< initialised; null if there is no usable driver
   int version = 0;                 ///< 1000 * major + 10 * minor of its CUDA; 0 if unknown
-  std::string missing;             ///< one sentence: why there is none
+  std::string missing;             ///< one sentence that says why there is none
 };
 
-/// Opens the driver called `library` as dlopen finds it. It stays open to the end of the process.
+/// Opens the driver called `library` as dlopen finds it. It stays open until the end of the
+/// process.
 OpenedDriver open_driver(const std::string& library);
 
 /// "CUDA_ERROR_ILLEGAL_ADDRESS (an illegal memory access was encountered)".

@@ -1,8 +1,10 @@
 // nccl.h — NVIDIA's library of collectives between GPUs, opened at run time.
 //
-// It is taken, in this order: where this process has it already, as beside PyTorch; where
-// BRAZE_NCCL says; from the system's library path; from the site-packages of a Python on this
-// machine.
+// It is searched in this order: among the libraries that this process has opened, as beside
+// PyTorch;
+// at the place that BRAZE_NCCL names; in the system's library path; in the site-packages of a
+// Python on
+// this machine.
 #pragma once
 
 #include <memory>
@@ -24,19 +26,19 @@ inline constexpr Code kNcclType{"nccl-type", ErrorKind::Unsupported,
 
 namespace cuda {
 
-/// Sends and receives within groups, bf16.
+/// Version in which sends and receives within groups and bf16 exist.
 inline constexpr int kOldestNccl = 21003;
 
 struct OpenedNccl {
   std::unique_ptr<const NcclApi> api;  ///< null: `missing` says why
   int version = 0;
   std::string file;     ///< where it was found
-  std::string missing;  ///< in one sentence, with where it can be had
+  std::string missing;  ///< one sentence that also says where it is available
 };
 
 /// The library in this file.
 OpenedNccl open_nccl(const std::string& library);
-/// Of this process; opened at first use, never closed.
+/// The library of this process, opened at first use and never closed.
 const OpenedNccl& nccl();
 /// "2.28.9".
 std::string nccl_version_text(int version);

@@ -45,9 +45,10 @@ struct GroupComms {
   std::vector<ncclComm_t> comms;  // null for devices of other processes
 };
 
-/// The communicators of a mesh. They live until one part of a call fails, for whoever waits for
-/// that part in a kernel waits for ever: then all are aborted, and the next call makes new ones.
-/// They are not destroyed at the end of the process, where NCCL's own end may have come before.
+/// The communicators of a mesh. They live until one part of a call fails. A kernel that waits for
+/// that part would wait for ever, so all communicators are then aborted, and the next call makes
+/// new ones. They are not destroyed at the end of the process, because NCCL's own end may have come
+/// before.
 class Communicators {
  public:
   Communicators(std::span<const MeshAxis> mesh, std::span<const Device> devices, Ranks* ranks) {
@@ -70,7 +71,7 @@ class Communicators {
     }
   }
 
-  /// The group and the place in it.
+  /// The group, and the place in it.
   std::pair<const GroupComms*, size_t> seat(size_t axis, int64_t device) const {
     for (const GroupComms& group : by_axis_[axis]) {
       const auto found = std::ranges::find(group.members, device);
@@ -80,7 +81,8 @@ class Communicators {
     return {};
   }
 
-  /// Frees the communicators, also while other threads wait in a call of them, which then fails.
+  /// Frees the communicators, even while other threads wait in one of their calls, which then
+  /// fails.
   void abort(const CapturedError& why) noexcept {
     const std::lock_guard lock(mutex_);
     if (aborted_) return;
@@ -95,7 +97,7 @@ class Communicators {
     const std::lock_guard lock(mutex_);
     return aborted_;
   }
-  /// No communicator may be called any more: throws why.
+  /// Communicators may no longer be called: throws the reason.
   void refuse_if_aborted() {
     const std::lock_guard lock(mutex_);
     if (aborted_) why_.rethrow();

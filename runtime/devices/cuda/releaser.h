@@ -1,8 +1,10 @@
-// releaser.h — lets go of memory of others once the GPU is done with it.
+// releaser.h — releases memory of others when the GPU no longer uses it.
 //
-// Braze's own memory is reused in the order of a stream, and nobody waits. What the host
-// application does with its memory is not in that order, so a thread waits for the GPU and then
-// tells it. The thread begins with the first such memory.
+// Braze's own memory is reused in the order of a stream, and nobody waits. The host application
+// does
+// not follow that order, so a thread waits for the GPU and then calls the deleter. The thread
+// starts
+// with the first such memory.
 #pragma once
 
 #include <deque>
@@ -24,8 +26,8 @@ class Releaser {
   Releaser(const Releaser&) = delete;
   Releaser& operator=(const Releaser&) = delete;
 
-  /// Lets go of `owner` behind `fences`, which may have failed. Never blocks. What cannot be noted
-  /// for want of memory stays with the process.
+  /// Releases `owner` after `fences`, which may have failed. Never blocks. If there is no memory to
+  /// note the release, the owner stays until the process ends.
   void add(std::vector<std::shared_ptr<Fence>> fences, std::shared_ptr<const void> owner) noexcept;
 
  private:

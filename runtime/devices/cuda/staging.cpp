@@ -40,7 +40,7 @@ void Uploads::copy(std::byte* to, std::span<const std::byte> from, cuda::CUstrea
 
 std::byte* Uploads::reserve(size_t size) {
   if (next_ + size > kRing) {
-    // What is left of the ring's end is older than all of its beginning.
+    // What is left at the ring's end is older than everything at its beginning.
     while (!pieces_.empty() && pieces_.front().begin >= next_) finish_oldest();
     next_ = 0;
   }
@@ -90,7 +90,7 @@ void Downloads::copy_through(std::byte* buffer, std::span<std::byte> to, const s
       std::memcpy(part(i - 1).data(), half(i - 1), part(i - 1).size());
     }
   }
-  after.wait();  // passed by now, which tells that the launches before it are complete
+  after.wait();  // it has passed by now, which shows that the launches before it are complete
 }
 
 std::byte* Downloads::take_buffer() {

@@ -1,7 +1,7 @@
 // staging.h — pinned host memory through which bytes travel to and from a GPU.
 //
-// A GPU copies at full speed, and while the host goes on, only from and to memory that is pinned,
-// which that of callers is not.
+// A GPU copies at full speed, while the host continues, only from and to pinned memory. Memory of
+// callers is not pinned.
 #pragma once
 
 #include <cstddef>
@@ -24,7 +24,7 @@ class Uploads {
   void copy(std::byte* to, std::span<const std::byte> from, cuda::CUstream stream);
 
  private:
-  /// A part of the ring that is still read.
+  /// A part of the ring that the GPU may still read.
   struct Piece {
     size_t begin, end;
     std::shared_ptr<CudaFence> fence;
@@ -45,7 +45,7 @@ class Downloads {
  public:
   explicit Downloads(CudaContext& context) : context_(context) {}
 
-  /// Copies what was made before `after`, for which the queue of copies out waits already. In a
+  /// Copies what was made before `after`, for which the queue of copies out already waits. In a
   /// Scope.
   void copy(std::span<std::byte> to, const std::byte* from, CudaFence& after);
 
@@ -57,7 +57,7 @@ class Downloads {
   CudaContext& context_;
   std::mutex mutex_;
   std::vector<std::byte*> unused_;  // pinned buffers of two halves
-  std::vector<std::byte*> lost_;    // those that a GPU which failed may still write
+  std::vector<std::byte*> lost_;    // buffers that a failed GPU may still write
 };
 
 }  // namespace braze

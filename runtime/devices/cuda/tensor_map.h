@@ -1,4 +1,4 @@
-// tensor_map.h — what a TensorMapRecipe becomes in the words of the CUDA driver.
+// tensor_map.h — translates a TensorMapRecipe to the terms of the CUDA driver.
 #pragma once
 
 #include <cstdint>
@@ -10,7 +10,7 @@
 
 namespace braze {
 
-/// The arguments of cuTensorMapEncodeTiled but the address. Axes stand innermost first.
+/// The arguments of cuTensorMapEncodeTiled without the address. The innermost axis comes first.
 struct TensorMapArguments {
   static constexpr uint32_t kMostAxes = 5;
 
@@ -27,7 +27,7 @@ struct TensorMapArguments {
 TensorMapArguments tensor_map_arguments(const TensorMapRecipe& recipe,
                                         std::span<const int64_t> extents);
 
-/// What the hardware forbids in `recipe` whatever the extents, in a few words; empty if nothing.
+/// What the hardware forbids in `recipe` for any extents, in a few words; empty if nothing.
 std::string tensor_map_fault(const TensorMapRecipe& recipe);
 /// The same for these extents.
 std::string tensor_map_fault(const TensorMapRecipe& recipe, std::span<const int64_t> extents);

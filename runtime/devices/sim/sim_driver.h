@@ -13,8 +13,8 @@ inline constexpr Code kSimulatedFault{"simulated-fault", ErrorKind::Device,
                                       "The simulator found a kernel that breaks a rule."};
 }  // namespace codes
 
-/// The machines that can be simulated: "cpu" is the host's own target, so that its results are
-/// those of the device "cpu"; the others are rows of the table.
+/// The machines that can be simulated. "cpu" is the host's own target, so its results are those of
+/// the device "cpu". The others are rows of the table.
 std::span<const std::string_view> simulated_machines();
 
 /// Loads artifacts of the format "kernel" and, a level above, "tile" for their interpreters. A
