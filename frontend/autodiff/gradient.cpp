@@ -29,8 +29,8 @@ Axes64 other_axes(size_t rank, const Axes64& a, const Axes64& b = {}) {
   return out;
 }
 
-/// The nodes that `ends` depend on, themselves included, in order; of what `stops` depend on only
-/// themselves. Ids are topological.
+/// The nodes on which `ends` depend, including themselves, in order. Of what `stops` depend on,
+/// only `stops` are included. Ids are in topological order.
 std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends,
                               std::span<const NodeId> stops = {}) {
   std::vector<bool> reached(graph.size()), is_stop(graph.size());
@@ -47,17 +47,18 @@ std::vector<NodeId> ancestors(const Graph& graph, std::span<const NodeId> ends,
   return out;
 }
 
-/// What `count` elements take up with `gap` others between each two. There may be none.
+/// The length of `count` elements with `gap` others between each two. There may be none.
 Expr with_gaps(const Expr& count, int64_t gap) { return count + max(count - 1, 0) * gap; }
 
-/// The vector-Jacobian products of one node. Nodes are copied out of the graph first, for adding
-/// to it moves them.
+/// The vector-Jacobian products of one node. Nodes are copied out of the graph first, because
+/// adding to the graph moves them.
 class Backward {
  public:
   Backward(Graph& graph, NodeId id, NodeId gradient)
       : graph_(graph), id_(id), node_(graph[id]), g_(gradient) {}
 
-  /// The gradient of each operand; an empty id means none. Only those `wanted` need be there.
+  /// The gradient of each operand; an empty id means none. Only the gradients of `wanted` operands
+  /// are needed.
   std::vector<NodeId> operands(const std::vector<bool>& wanted) {
     wanted_ = &wanted;
     out_.assign(node_.operands.size(), NodeId());
@@ -76,7 +77,8 @@ class Backward {
     return build::map(graph_, op, std::move(operands), where());
   }
   NodeId convert(NodeId x, DType to) {
-    // Through f32 and back is nothing: what returns to 16 bits unchanged was never converted.
+    // Conversion to f32 and back changes nothing, so a value that returns to 16 bits unchanged
+    // counts as not converted.
     if (type(x).dtype == to) return x;
     const MapOp* map = graph_[x].as<MapOp>();
     if (map && map->op == ElementwiseOp::convert) {
@@ -88,7 +90,7 @@ class Backward {
   NodeId zeros(const TensorType& like) {
     return build::broadcast_to(graph_, scalar(like.dtype, 0), like.shape, where());
   }
-  /// The reduced tensor `x` spread over `axes` again.
+  /// The reduced tensor `x`, broadcast along `axes` again.
   NodeId spread(NodeId x, const Shape& shape, const Axes64& axes) {
     return build::broadcast(graph_, x, shape, other_axes(shape.rank(), axes), where());
   }
@@ -126,7 +128,7 @@ class Backward {
 
   void visit(const BroadcastOp& op) {
     const TensorType x = operand_type(0);
-    // Sum over the axes that are new, and over those that were stretched from an extent of 1.
+    // The sum over the new axes, and over those that were stretched from an extent of 1.
     Axes64 summed = other_axes(node_.type.shape.rank(), op.axes);
     for (size_t i = 0; i < op.axes.size(); ++i)
       if (!(x.shape[i] == node_.type.shape[at(op.axes[i])])) summed.push_back(op.axes[i]);
@@ -194,7 +196,7 @@ class Backward {
     }
   }
 
-  /// The gradient of a filler, which is at every place that no element of operand 0 came to.
+  /// The gradient of the fill value, which is at every place that holds no element of operand 0.
   template <class Fill>
   NodeId filled_share(Fill&& filled) {
     const TensorType x = operand_type(0);
@@ -222,8 +224,8 @@ class Backward {
   // How a value is spread says nothing of its gradient, which follows from its own users.
   void visit(const ConstrainOp&) { out_[0] = g_; }
 
-  // What devices do together. An operand's gradient is that of the sum of what all devices compute:
-  // what several of them do with one value is summed up by the walk.
+  // Collectives. The gradient of an operand is that of the sum over what all devices compute; the
+  // walk sums up what several of them do with one value.
   void visit(const AxisIndexOp&) {}
   void visit(const CollectiveOp& op) {
     const TensorType x = operand_type(0);
@@ -257,7 +259,7 @@ class Backward {
     }
   }
 
-  /// Of the blocks of the gradient, each `extent` long, the one at the device's place.
+  /// The block of the gradient, one of those with `extent`, at the place of the device.
   NodeId own_block(const MeshAxis& axis, const Expr& extent) {
     const NodeId place = build::axis_index(graph_, axis, where());
     const NodeId first = map(ElementwiseOp::mul, {place, build::size(graph_, extent, where())});
@@ -368,8 +370,8 @@ class Backward {
     }
   }
 
-  /// The product of all others, from products of pairs, of pairs of pairs and so on: without
-  /// division, so that it holds at zeros, and so do its own gradients. Symbolic extents are padded
+  /// The product of all others, from products of pairs, of pairs of pairs and so on. It uses no
+  /// division, so it is right at zeros, and so are its own gradients. Symbolic extents are padded
   /// to the power of two above their range.
   NodeId product_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
     const DType wide = compute_type(x_type.dtype);
@@ -445,7 +447,7 @@ class Backward {
                         where());
   }
 
-  /// Split equally among the elements that are the greatest or least.
+  /// Divided equally among the elements that are the greatest or least.
   NodeId extreme_gradient(NodeId x, const TensorType& x_type, const Axes64& axes) {
     const DType wide = compute_type(x_type.dtype);
     const NodeId zero = scalar(wide, 0), one = scalar(wide, 1);
@@ -476,8 +478,8 @@ class Backward {
     }
   }
 
-  /// At each index along the scan's axis what x has `distance` steps later in the scan's order, and
-  /// `fill` behind its end.
+  /// At each index along the scan's axis, the element of x that comes `distance` steps later in the
+  /// scan's order, and `fill` after its end.
   NodeId later(NodeId x, const ScanOp& op, int64_t distance, double fill) {
     const TensorType x_type = type(x);
     const size_t rank = x_type.shape.rank();
@@ -494,17 +496,17 @@ class Backward {
                         where());
   }
 
-  /// The gradient of the scan that is not exclusive: the last element counts for none of an
-  /// exclusive one.
+  /// The gradient of the inclusive scan. In an exclusive scan, the last element contributes to
+  /// nothing.
   NodeId gradient_of_inclusive(const ScanOp& op) {
     const NodeId g = convert(g_, compute_type(node_.type.dtype));
     return op.exclusive ? later(g, op, 1, 0) : g;
   }
 
-  /// x[j] counts for y[i] with the product of all others up to i: of those before j, and of those
-  /// between. What comes from behind is S[j] = g[j] + x[j+1] * S[j+1], which pairs of steps, pairs
-  /// of pairs and so on sum up: without division, so that it holds at zeros, and so do its own
-  /// gradients.
+  /// x[j] contributes to y[i] with the product of all others up to i: of those before j, and of
+  /// those between. The sums from behind are S[j] = g[j] + x[j+1] * S[j+1]. Pairs of steps, pairs
+  /// of pairs and so on add them up without division, so they are right at zeros, and so are their
+  /// own gradients.
   NodeId running_product_gradient(const ScanOp& op) {
     const NodeId x = convert(node_.operands[0], compute_type(node_.type.dtype));
     const Expr extent = type(x).shape[at(op.axis)];
@@ -519,8 +521,8 @@ class Backward {
     return convert(map(ElementwiseOp::mul, {before, sum}), node_.type.dtype);
   }
 
-  /// To the element that the running extreme was last taken from: of equal ones the latest, and of
-  /// NaNs, which stay, too.
+  /// The gradient goes to the element from which the running extreme was last taken: the latest of
+  /// equal ones, and of NaNs, which remain too.
   NodeId running_extreme_gradient(const ScanOp& op) {
     const NodeId x = node_.operands[0];
     const TensorType x_type = type(x);
@@ -530,13 +532,13 @@ class Backward {
     const NodeId y = op.exclusive ? build::scan(graph_, inclusive, x, where()) : id_;
     const NodeId taken = map(ElementwiseOp::logical_or,
                              {map(ElementwiseOp::eq, {x, y}), map(ElementwiseOp::is_nan, {x})});
-    // Where it stands along the axis; the first one is always taken.
+    // Its index along the axis. The first element is always taken.
     const NodeId own = build::iota(graph_, {DType::I64, shape}, op.axis, where());
     const double none = op.reverse ? 0x1p62 : -1;
     const NodeId candidate = map(ElementwiseOp::select, {taken, own, scalar(DType::I64, none)});
     const Monoid latest = op.reverse ? Monoid::Min : Monoid::Max;
     const NodeId source = build::scan(graph_, {latest, op.axis, op.reverse}, candidate, where());
-    // Where that is among all elements in row-major order.
+    // Its index among all elements in row-major order.
     Expr inner = 1;
     for (size_t i = at(op.axis) + 1; i < shape.rank(); ++i) inner *= shape[i];
     const Shape line({shape.numel()});
@@ -554,8 +556,9 @@ class Backward {
   }
 
   void visit(const DotOp& op) {
-    // The gradient has the result's axes: batch, free left, free right. Its free axes of one side
-    // contract with that side's; then the axes are put back in the operand's order.
+    // The gradient has the result's axes: batch, free left, free right. The free axes of one
+    // operand contract with those of that operand. Then the axes are put back into the order of the
+    // other operand.
     const size_t batch = op.batch_left.size();
     const Axes64 free_left =
         other_axes(operand_type(0).shape.rank(), op.batch_left, op.contract_left);
@@ -569,8 +572,8 @@ class Backward {
                              free_left, op.contract_left, batch, op.tf32);
   }
 
-  /// For operand `side`, whose axes are `batch`, `free` and `contract`, and the other one's
-  /// likewise. `other_at`: where the other's free axes begin in the gradient.
+  /// For operand `side`, with the axes `batch`, `free` and `contract`, and the same for the other
+  /// one. `other_at` is where the other's free axes begin in the gradient.
   NodeId dot_gradient(size_t side, const Axes64& batch, const Axes64& free, const Axes64& contract,
                       const Axes64& other_batch, const Axes64& other_free,
                       const Axes64& other_contract, size_t other_at, bool tf32) {
@@ -610,7 +613,7 @@ class Backward {
   std::vector<NodeId> out_;
 };
 
-/// What all devices combine otherwise than by a sum, as a reduction of what they gather.
+/// Collectives that do not combine by a sum, written as a reduction of what they gather.
 NodeId expand_collective(Graph& graph, const CollectiveOp& op, NodeId x, SourceLocation where) {
   std::vector<Expr> dims = graph[x].type.shape.dims();
   CollectiveOp moved{CollectiveKind::AllGather, op.axis};
@@ -625,8 +628,8 @@ NodeId expand_collective(Graph& graph, const CollectiveOp& op, NodeId x, SourceL
   return build::reduce(graph, op.monoid, build::collective(graph, moved, rows, where), {0}, where);
 }
 
-/// `loss` with the formula rows that are differentiated through their body replaced by it, and so
-/// collectives.
+/// `loss`, in which formula rows that are differentiated through their body are replaced by it, and
+/// collectives likewise.
 NodeId expand_bodies(Graph& graph, NodeId loss) {
   std::map<NodeId, NodeId> replacement;
   for (const NodeId id : ancestors(graph, {&loss, 1})) {
@@ -659,11 +662,11 @@ bool recomputes(const Node& node) {
   return barrier && barrier->recompute;
 }
 
-/// One walk from results back to inputs. What is computed again on the way is differentiated by a
-/// walk of its own.
+/// One walk from results back to inputs. A region that is computed again on the way is
+/// differentiated by a walk of its own.
 class Walk {
  public:
-  /// Ends at `inputs`; gradients flow to those that are `wanted`.
+  /// Ends at `inputs`; gradients are made for those that are `wanted`.
   Walk(Graph& graph, NodeGradients results, std::span<const NodeId> inputs,
        const std::vector<bool>& wanted)
       : graph_(graph), varying_(graph), gradients_(std::move(results)), carries_(graph.size()) {
@@ -676,7 +679,7 @@ class Walk {
       carries_[inputs[i].index] = wanted[i];
     }
     std::erase_if(order_, [&](NodeId id) { return is_input[id.index]; });
-    // What the gradient flows through: floating values that depend on an input.
+    // The nodes through which the gradient flows: floating values that depend on an input.
     for (const NodeId id : order_) {
       const Node& node = graph_[id];
       for (const NodeId operand : node.operands)
@@ -705,10 +708,10 @@ class Walk {
     return {barrier.operands.begin() + 1, barrier.operands.end()};
   }
 
-  // A value that devices share is used by each of them in its own way where it meets what they do
-  // not share. What it gets from there is summed up over them once all is there.
+  // Where a value that devices share meets values that they do not share, each device uses it in
+  // its own way. Its gradient from there is summed up over the devices when it is complete.
 
-  /// `more` is a part on each of the devices along `axes`.
+  /// `more` is a part of the gradient on each of the devices along `axes`.
   void add(NodeId node, NodeId more, const AxisSet& axes, SourceLocation where) {
     if (axes.empty()) return add_gradient(graph_, gradients_, node, more, where);
     for (auto& [known, sum] : partial_[node]) {
@@ -733,7 +736,8 @@ class Walk {
       add_gradient(graph_, gradients_, node, summed(part, axes, where), where);
   }
 
-  /// What was gathered along an axis needs of the sums over that axis each device's block only.
+  /// The gradient of what was gathered along an axis: of the sums over that axis, each device needs
+  /// its own block only.
   void scatter(NodeId id) {
     const Node node = graph_[id];
     const auto* op = node.as<CollectiveOp>();
@@ -771,8 +775,8 @@ class Walk {
         add(operands[i], parts[i], without(here, varying_.of(operands[i])), where);
   }
 
-  /// Several results of one region are met one by one. At the last of them all their gradients are
-  /// there: the region is computed again once these exist, and differentiated as a whole.
+  /// The results of one region are met one by one. At the last of them, all their gradients exist.
+  /// The region is then computed again, after these, and differentiated as a whole.
   void visit_region(NodeId id) {
     const SourceLocation where = graph_[id].location;
     const Boundary inputs = boundary(graph_[id]);
@@ -805,7 +809,7 @@ class Walk {
   Graph& graph_;
   VaryingAxes varying_;
   NodeGradients gradients_;
-  /// What will be gradients once it is summed up over these axes.
+  /// Values that become gradients when they are summed up over these axes.
   std::map<NodeId, std::vector<std::pair<AxisSet, NodeId>>> partial_;
   std::vector<NodeId> order_;
   std::vector<bool> carries_;

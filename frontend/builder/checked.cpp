@@ -17,16 +17,16 @@ namespace {
 
 constexpr int64_t kNowhere = std::numeric_limits<int64_t>::max();
 
-// How bad a value is. An op went wrong where its result is worse than all of its operands.
+// How bad a value is. An op went wrong if its result is worse than all of its operands.
 enum Level : int64_t { kFinite, kInfinite, kNan };
-// Where the first value went wrong is one number, of which the least is the first: the node of the
-// source times kNodes, plus the element's row-major number times kLevels, plus the level.
+// One number says where the first value went wrong; the least number is the first. It is the node
+// of the source times kNodes, plus the element's row-major number times kLevels, plus the level.
 constexpr int64_t kLevels = 4;
 constexpr int64_t kNodes = int64_t{1} << 44;
-// Ops that one reduction serves. In long regions each mark waits for all before it, and fusion
-// takes twice as long.
+// The number of ops that one reduction serves. In long regions each mark waits for all marks before
+// it, and fusion takes twice as long.
 constexpr int kMostNodes = 8;
-// Beside it, a sum of infinities among values that are added up counts nothing.
+// Beside this value, a sum of infinities among added values counts as nothing.
 constexpr int64_t kNanWeight = int64_t{1} << 40;
 
 /// Ops whose results are bits of an operand.
@@ -139,10 +139,10 @@ class CheckedGraph::Builder {
   }
 
  private:
-  /// Which elements of a value somebody reads.
+  /// The elements of a value that somebody reads.
   struct Demand {
     bool any = false;
-    std::optional<NodeId> only;  ///< where this is true; empty: everywhere
+    std::optional<NodeId> only;  ///< true for those elements; empty: for all
   };
 
   void copy() {
@@ -165,11 +165,11 @@ class CheckedGraph::Builder {
     }
   }
 
-  /// The indices of `node` in i64, which holds every extent.
+  /// The indices of `node` in i64, which can hold every extent.
   NodeId wide_indices(const Node& node) {
     return build::convert(graph_, copies_[node.operands[1].index], DType::I64, node.location);
   }
-  /// The last index of the axis that `node` reads or writes through them.
+  /// The last index of the axis that `node` reads or writes with them.
   NodeId last_index(const Node& node) {
     const Shape& shape = source_[node.operands[0]].type.shape;
     return build::size(graph_, shape[static_cast<size_t>(indexed_axis(node))] - 1, node.location);
@@ -230,7 +230,8 @@ class CheckedGraph::Builder {
     outputs.push_back({index, {}, {}});
   }
 
-  /// Ops on the elements of one shape that read one another: one reduction serves them all.
+  /// Ops on the elements of one shape that read each other's results. One reduction serves all of
+  /// them.
   struct Region {
     const Node* first;
     int nodes;     ///< how many are marked
@@ -278,8 +279,8 @@ class CheckedGraph::Builder {
     return n.reduce(Monoid::Min, n.where(is_marked, places, n.integer(kNowhere)));
   }
 
-  /// The worst level among what each element of a result is made of. Empty for ops that make
-  /// nothing new.
+  /// The worst level among the operands of each element of a result. Empty for ops that make no new
+  /// values.
   std::optional<NodeId> operands(const Node& node, const Notation& n) {
     if (const auto* map = node.as<MapOp>()) {
       if (passes_on(map->op)) return std::nullopt;
@@ -308,7 +309,7 @@ class CheckedGraph::Builder {
     return n.map(ElementwiseOp::max, {n.reduce(Monoid::Max, levels, axes), n.integer(kFinite)});
   }
 
-  /// The worst of the operands that are floats, each brought to the result's shape by
+  /// The worst level of the operands that are floats, each brought to the result's shape by
   /// `spread(levels, operand)`.
   template <class Spread>
   NodeId worst(const Node& node, const Notation& n, Spread&& spread) {
@@ -350,7 +351,7 @@ class CheckedGraph::Builder {
     return build::broadcast(graph_, out, node.type.shape, axes, node.location);
   }
 
-  /// Levels go the way of the numbers, as weights that tell apart what was added up.
+  /// Levels are combined as the numbers are, as weights that tell apart what was added up.
   NodeId of_scatter(const Node& node, const Notation& n) {
     const auto weights = [&](size_t operand) {
       return n.level(copies_[node.operands[operand].index], 1, kNanWeight);
@@ -371,7 +372,7 @@ class CheckedGraph::Builder {
   std::vector<NodeId> copies_;
   std::vector<Demand> demands_;
   std::vector<bool> is_constant_;
-  std::vector<bool> leaves_constants_;  // read by more than what depends on constants alone
+  std::vector<bool> leaves_constants_;  // read by more than nodes that depend on constants only
   std::vector<std::optional<size_t>> region_of_;
 
   std::vector<Region> regions_;

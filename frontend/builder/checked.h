@@ -1,17 +1,19 @@
 // checked.h — checked mode: a graph that looks for its own first mistake.
 //
 // The graph of the user gets further results, which say where something first went wrong. They are
-// ordinary nodes, so every device computes them by the ordinary compiler, and the host
-// reads them after the call. What is reported:
+// ordinary nodes, so every device computes them with the ordinary compiler, and the host reads them
+// after the call. It reports:
 //
 // - an index of gather or scatter_add that is outside of its axis (the call itself clamps it);
-// - a NaN made by an op none of whose operands is NaN there;
-// - an infinity made by an op whose operands are finite there. Infinities of constants and
-//   arguments, and what movement, select, min and max pass on, are meant;
-// - a NaN in an argument, or in what depends on constants alone.
+// - a NaN made by an op if none of its operands is NaN there;
+// - an infinity made by an op if its operands are finite there. Infinities in constants and
+//   arguments,
+//   and those that movement, select, min and max pass on, are intended;
+// - a NaN in an argument, or in a value that depends on constants only.
 //
-// Infinities of what depends on constants alone are meant, too. Where nothing but selects reads a
-// value, elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
+// Infinities in values that depend on constants only are intended too. If only selects read a
+// value,
+// elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
 #pragma once
 
 #include <span>
@@ -30,24 +32,26 @@ inline constexpr Code kNotFinite{"not-finite", ErrorKind::InvalidArgument,
                                  "its op was."};
 }  // namespace codes
 
-/// A graph and the same with its checks.
+/// A graph, and the same graph with its checks.
 class CheckedGraph {
  public:
   explicit CheckedGraph(const Graph& source);
 
-  /// The source with more outputs behind its own. To be compiled as Precision::Strict: in others a
-  /// value that only a check reads could be another than what the results are made of.
+  /// The source, with more outputs after its own. It must be compiled as Precision::Strict: in
+  /// other precisions, a value that only a check reads could differ from the value from which the
+  /// results are made.
   const Graph& graph() const { return graph_; }
-  /// How many outputs are the source's.
+  /// The number of outputs that belong to the source.
   size_t result_count() const { return result_count_; }
 
-  /// Runs `executable`, which is `graph()` compiled; waits, and returns the source's results.
-  /// InvalidArgument with the op, its line, the element and what was found there for the first node
-  /// that went wrong; arguments that the call was to take over are gone then, too.
+  /// Runs `executable`, which is `graph()` compiled, waits, and returns the source's results. If a
+  /// node went wrong, it throws InvalidArgument with the first such op, its line, the element, and
+  /// what was found there. Arguments that the call was to take over are gone then, too.
   std::vector<Array> run(const Executable& executable, std::span<const Array> arguments) const;
 
  private:
-  /// Indices that can be out of range. One output says where the first is, the next what it is.
+  /// Indices that can be out of range. One output says where the first one is, and the next one its
+  /// value.
   struct IndexCheck {
     NodeId node;  ///< of the source
     size_t output = 0;
@@ -61,9 +65,9 @@ class CheckedGraph {
 
   Graph source_, graph_;
   size_t result_count_ = 0;
-  std::vector<bool> of_constants_;        // by node of the source: it depends on them alone
+  std::vector<bool> of_constants_;        // by node of the source: whether it depends on them only
   std::vector<IndexCheck> index_checks_;  // in the order of the source's nodes
-  size_t first_value_ = 0;  // this output and those behind it say which value went wrong first
+  size_t first_value_ = 0;  // this output and those after it say which value went wrong first
 };
 
 }  // namespace braze

@@ -9,9 +9,9 @@
 
 namespace braze {
 
-/// `graph` compiled for `device` and loaded on it. Compiled once for an equal graph, target and
-/// options, and loaded once for each device and place in the user's source. Thread-safe; different
-/// graphs are compiled at the same time.
+/// `graph`, compiled for `device` and loaded on it. It is compiled once for an equal graph, target
+/// and options, and loaded once for each device and place in the user's source. Thread-safe;
+/// different graphs are compiled at the same time.
 Executable compiled_executable(const Graph& graph, const Device& device,
                                const CompileOptions& options);
 

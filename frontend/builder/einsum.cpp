@@ -12,8 +12,8 @@ namespace braze {
 
 namespace {
 
-// An axis is called by its letter. The axes of "..." are numbers below zero, the last one is -1,
-// so that those of several operands meet as they broadcast.
+// The name of an axis is its letter. The axes of "..." have numbers below zero, and the last one is
+// -1, so that those of several operands meet as they broadcast.
 using Label = int;
 using Labels = std::vector<Label>;
 
@@ -131,7 +131,7 @@ class Einsum {
 
   // ---- Bringing operands into form ------------------------------------------------------------
 
-  /// Where two axes have one name, one axis along which both run.
+  /// If two axes have one name, one axis along both remains.
   void take_diagonals(Term& term) {
     for (size_t i = 0; i < term.labels.size(); ++i)
       while (true) {
@@ -156,7 +156,7 @@ class Einsum {
     Dims shape = last.shape();
     shape.pop_back();
     shape.back() = extent * extent;
-    // Of n * n elements every (n+1)th.
+    // Every (n+1)th of n * n elements.
     const Tensor flat = reshape(last, shape);
     const Tensor diagonal = extent.is_constant()
                                 ? slice(flat, -1, 0, extent * extent, extent.value() + 1)
@@ -172,8 +172,8 @@ class Einsum {
     return detail::wrap(builder, build::size(builder->graph, to_expr(extent), where_));
   }
 
-  /// Leaves out the axes of extent 1 that meet others of their name, and checks that all others
-  /// are equal.
+  /// Removes axes of extent 1 that meet others with their name, and checks that all others are
+  /// equal.
   void broadcast() {
     std::map<Label, Dim> extents;
     for (const Term& term : terms_)

@@ -145,7 +145,7 @@ Tensor elementwise(ElementwiseOp op, std::span<const Operand> operands, Where ca
   }
 #include "frontend/elementwise_functions.inc"
 
-// The operators have no room for a location; their operands bring it.
+// Operators have no room for a location; their operands bring it.
 #define BRAZE_OPERATOR(symbol, op)                                      \
   Tensor operator symbol(const Operand& x, const Operand& y) {          \
     const Operand operands[] = {x, y};                                  \
@@ -200,8 +200,8 @@ Tensor bitcast(const Tensor& x, DType dtype, Where where) {
 
 namespace {
 
-/// x^exponent for a positive exponent, from its highest bit down: square, and multiply where the
-/// bit is set.
+/// x^exponent for a positive exponent, from its highest bit down: square, and multiply if the bit
+/// is set.
 Tensor product_power(const Tensor& x, int64_t exponent) {
   Tensor power = x;
   for (int bit = std::bit_width(static_cast<uint64_t>(exponent)) - 1; --bit >= 0;) {
@@ -223,7 +223,7 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   const SourceLocation at = detail::place(where);
   builder_of(x, "pow", at);
   const auto like_x = [&](const Tensor& power) { return x.is_number() ? as_number(power) : power; };
-  // Within the integers that f64 has all of.
+  // Within the range in which f64 has all integers.
   constexpr int64_t kGreatest = int64_t{1} << 53;
   if (exponent < -kGreatest || exponent > kGreatest)
     fail(codes::kBadNumber, fmt::format("pow: the exponent {} is out of range", exponent),
@@ -242,14 +242,15 @@ Tensor detail::integer_power(const Tensor& x, int64_t exponent, Where where) {
   DType wide = compute_type(dtype);
   if (1 < exponent && exponent <= 4)
     return like_x(cast(product_power(cast(x, wide), exponent), dtype));
-  // An exponent that its dtype rounds would be another one: even for odd, say.
+  // An exponent that its dtype rounds would become another one; for example, it could become even
+  // instead of odd.
   wide = has_integer(dtype, exponent) ? dtype : has_integer(wide, exponent) ? wide : DType::F64;
   return like_x(cast(braze::pow(cast(x, wide), static_cast<double>(exponent)), dtype));
 }
 
 Tensor stop_gradient(const Tensor& x, Where where) {
   const detail::Place place(where);
-  // Through a dtype on which nothing is differentiable; the pair is removed when the function is
+  // Through a dtype on which nothing is differentiable. The pair is removed when the function is
   // complete.
   switch (x.dtype()) {
     case DType::F64:

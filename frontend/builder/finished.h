@@ -7,9 +7,9 @@
 
 namespace braze::detail {
 
-/// The node for `node`, of a graph under construction, on operands of a graph that is finished:
-/// what only gradients look at (`stop_gradient`, parts to compute again) has no node of its own.
-/// Bitcasts that cancel are left behind, dead.
+/// The node for `node`, of a graph under construction, on operands of a finished graph. Nodes that
+/// only gradients consider (`stop_gradient`, parts to compute again) have no node of their own.
+/// Bitcasts that cancel remain, as dead nodes.
 NodeId rebuild_finished(Graph& graph, const Node& node, std::vector<NodeId> operands);
 
 }  // namespace braze::detail

@@ -18,7 +18,7 @@ size_t at_axis(int64_t axis) { return static_cast<size_t>(axis); }
   fail(codes::kBadAttribute, why, {.location = where, .node = "x[{...}]", .fix = std::move(fix)});
 }
 
-/// A negative number counts from the end; an expression means what it says.
+/// A negative number counts from the end; an expression is taken as it is.
 Dim from_start(const Dim& at, const Dim& extent) {
   return at.is_constant() && at.value() < 0 ? extent + at : at;
 }
@@ -51,7 +51,7 @@ void check_count(const char* op, int64_t count, SourceLocation where) {
          {.location = where, .node = op});
 }
 
-/// `x` with what keeps an element of a matrix, given its row and its column.
+/// `x` with only the elements of a matrix that a function of row and column keeps.
 template <class Keeps>
 Tensor triangle(const char* op, const Tensor& x, Where where, Keeps keeps) {
   const detail::Place all(where, op);
@@ -95,7 +95,7 @@ Tensor Tensor::operator[](std::initializer_list<Index> indices) const {
     if (part.step == 0)
       fail_index(fmt::format("x[{{...}}]: the step of axis {} is 0", axis), at, "1 takes all");
     if (part.step < 0) {
-      // Places count from the end of an axis that is turned round.
+      // Places count from the end on an axis that is reversed.
       backwards.push_back(static_cast<int64_t>(axis));
       start = extent - 1 - start;
       stop = part.stop ? extent - 1 - stop : extent;
@@ -203,7 +203,7 @@ Tensor take_along_axis(const Tensor& x, const Tensor& indices, int64_t axis, Whe
           .node = "take_along_axis",
           .fix = "give indices of i32 or i64 with the axes of x; on axes other than the indexed "
                  "one, extents are those of x or 1"});
-  // As places in all of x, of which one out of range is none.
+  // As places in all of x; a place that is out of range is none.
   const auto along = [&](const Expr& value) {
     return detail::wrap(builder, build::size(builder->graph, value, at));
   };

@@ -42,7 +42,7 @@ struct Specialization {
   Device device;
   std::vector<LeafSignature> leaves;
   std::shared_ptr<const Graph> graph;
-  std::optional<CheckedGraph> checked;  // in checked mode: what `executable` was made of
+  std::optional<CheckedGraph> checked;  // in checked mode: what `executable` was made from
   Executable executable;
   std::shared_ptr<const void> skeleton;
 
@@ -85,7 +85,7 @@ struct JitCore::State {
 
 JitCore::JitCore(std::vector<Spec> specs, JitOptions options, std::source_location where)
     : state_(std::make_unique<State>(std::move(specs), std::move(options), where)) {
-  // It stands in graph text and names the folder of a dump.
+  // The name stands in the graph's text and names the folder of a dump.
   constexpr size_t kLongest = 100;
   const std::string& name = state_->options.name;
   if (!is_name(name) || name.size() > kLongest)

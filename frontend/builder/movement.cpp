@@ -124,7 +124,7 @@ Tensor slice(const Tensor& x, const Dims& starts, const Dims& limits, std::vecto
   check_rank(starts.size(), x, "slice", "starts", where);
   check_rank(limits.size(), x, "slice", "limits", where);
   check_rank(strides.size(), x, "slice", "strides", where);
-  // A negative number counts from the end; an expression means what it says.
+  // A negative number counts from the end; an expression is taken as it is.
   const auto resolve = [&](const Dims& places) {
     std::vector<Expr> out;
     for (size_t i = 0; i < places.size(); ++i) {
@@ -315,7 +315,7 @@ Tensor one_hot(const Tensor& x, int64_t classes, DType dtype, Where call) {
     fail(codes::kDTypeMismatch,
          fmt::format("one_hot: {} is not of an integer dtype", x.to_string()),
          {.location = where, .node = "one_hot", .fix = "cast it to i32 or i64"});
-  // A short dtype may not have the numbers of all classes.
+  // A short dtype may not be able to represent all classes.
   const Tensor wide = size_of(x.dtype()) < 4 ? cast(x, i32) : x;
   const Tensor index =
       wrap(builder, build::iota(builder->graph, {wide.dtype(), Shape{Expr(classes)}}, 0, where));

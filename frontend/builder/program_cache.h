@@ -1,4 +1,4 @@
-// program_cache.h — programs by everything that decides them, on the disk.
+// program_cache.h — programs on disk, by everything that determines them.
 #pragma once
 
 #include <functional>
@@ -13,29 +13,29 @@
 
 namespace braze {
 
-/// Everything that decides the program of a source: its text, for a graph without the user's lines;
-/// the target; the options; the builds of Braze's libraries and the compilers and assemblers at
-/// hand.
+/// Everything that determines the program of a source: its text, for a graph without the user's
+/// lines; the target; the options; the builds of Braze's libraries, and the compilers and
+/// assemblers of this machine.
 CacheKey program_key(const Graph& graph, const Target& target, const CompileOptions& options);
 CacheKey program_key(const TileProgram& tile, const Target& target, const CompileOptions& options);
 CacheKey program_key(const Kernel& kernel, const Target& target, const CompileOptions& options);
 
-/// Whether a compilation with these options may be left out: not if an observer or a dump folder is
-/// to see it.
+/// Whether a compilation with these options may be skipped: not if an observer or a dump folder
+/// must see it.
 bool may_be_cached(const CompileOptions& options);
 
-/// The program kept under `key`, or that of `make`, which is then kept. `compile_seconds` is what
-/// it took, either way. An entry that cannot be read is made anew. With BRAZE_DUMP or BRAZE_DEBUG
-/// everything is. Throws what `make` throws.
+/// The program stored under `key`, or that of `make`, which is then stored. `compile_seconds` is
+/// the time, either way. An entry that cannot be read is made anew. With BRAZE_DUMP or BRAZE_DEBUG
+/// every program is. Throws what `make` throws.
 std::shared_ptr<const Program> cached_program(const CacheKey& key,
                                               const std::function<Program()>& make,
                                               DiskCache& cache = DiskCache::of_process());
 
-/// `program`, which was compiled of a graph equal to `source`, with the lines of `source`.
+/// `program`, which was compiled from a graph equal to `source`, with the lines of `source`.
 std::shared_ptr<const Program> with_locations_of(const Graph& source,
                                                  std::shared_ptr<const Program> program);
 
-/// As `compile`, but for what is there already.
+/// Like `compile`, except for programs that already exist.
 template <class Source>
 std::shared_ptr<const Program> cached_program(const Source& source, const Target& target,
                                               const CompileOptions& options,

@@ -22,7 +22,7 @@
 namespace braze::random {
 namespace {
 
-/// Random bits that make one uniform number: as many as the dtype keeps below 1.
+/// Random bits for one uniform number: as many as the dtype keeps below 1.
 int uniform_bits(DType dtype) { return std::min(info(dtype).fraction, 23) + 1; }
 
 void check_floating(DType dtype, const char* what, SourceLocation where) {
@@ -90,7 +90,7 @@ std::pair<Tensor, Tensor> two_words(const Tensor& key, const Dims& shape) {
   return {reshape(slice(words, 0, 0, 1), shape), reshape(slice(words, 0, 1, 2), shape)};
 }
 
-/// `function` of the scalar that stands for x. Functions made of machine rows give the same bits
+/// `function` of the scalar that stands for x. Functions made of machine rows have the same bits
 /// everywhere; the interpreter's own logarithm and cosine are those of the host's library.
 template <class Function>
 Tensor of_scalars(const Tensor& x, Function function) {
@@ -98,7 +98,7 @@ Tensor of_scalars(const Tensor& x, Function function) {
   return detail::wrap(x.builder(), GraphEmitter::node(function(emitter.value(detail::node_of(x)))));
 }
 
-/// The cosine of the angle that is `word` (u32) parts in 2^32 of a turn: n quarters and a rest.
+/// The cosine of an angle of `word` (u32) parts in 2^32 of a turn: n quarters and a rest.
 Scalar cosine_of_turn(const Scalar& word, DType dtype) {
   const Scalar half_turns = convert(bitcast(word, DType::I32), dtype) * 0x1p-31;
   const Scalar n = round_even(half_turns * 2.0);
@@ -199,8 +199,8 @@ Array reshaped(const Array& flat, std::vector<int64_t> shape) {
   return Array(std::move(same));
 }
 
-/// An Array of what `draw` builds. The function is compiled for any number of elements: that of the
-/// memory that the result takes over, which is its first argument.
+/// An Array of what `draw` builds. The function is compiled for any number of elements, namely that
+/// of the memory that the result takes over, which is its first argument.
 Array drawn(const char* name, Draw draw, std::vector<int64_t> shape, Key key,
             const std::vector<double>& parameters, DType dtype, const Device& device) {
   const auto function = [draw](Tensor memory, Tensor k, Tensor p) {
@@ -224,8 +224,8 @@ Array drawn(const char* name, Draw draw, std::vector<int64_t> shape, Key key,
                   std::move(shape));
 }
 
-/// `value` (f64) rounded down to `dtype`: the nearest might be the end of an interval, and its ends
-/// would get half of what the numbers between them get.
+/// `value` (f64), rounded down to `dtype`. The nearest number might be the end of an interval, and
+/// ends would get half of what the numbers between them get.
 Tensor rounded_down(const Tensor& value, DType dtype) {
   if (dtype == DType::F64) return value;
   const int kept = dtype == DType::F32 ? 24 : uniform_bits(dtype);

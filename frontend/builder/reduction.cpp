@@ -1,4 +1,4 @@
-// reduction.cpp — sums and their kind, and contractions.
+// reduction.cpp — sums and other reductions, and contractions.
 #include <algorithm>
 #include <limits>
 #include <numeric>
@@ -110,7 +110,7 @@ Tensor logsumexp(const Tensor& x, const Axes& axes, bool keepdims, Where where) 
   const detail::Place place(where);
   check_floating(x, "logsumexp");
   const Tensor greatest = stop_gradient(max(x, axes, true));
-  // An infinite maximum shifts nothing: inf - inf would be NaN.
+  // An infinite maximum is not subtracted, because inf - inf would be NaN.
   const Tensor shift =
       braze::where(abs(greatest) < std::numeric_limits<double>::infinity(), greatest, 0);
   const Tensor total = log(sum(exp(x - shift), axes, true)) + shift;
@@ -188,7 +188,7 @@ Tensor dot(const Tensor& x, const Tensor& y, std::optional<DType> result, Where 
              where);
   DotAxes axes{.contract_left = {-1}, .contract_right = {y_axis}, .result = result};
 
-  // The usual case: no axes of y before its last two, so those of x just pass through.
+  // The usual case: y has no axes before its last two, so those of x just pass through.
   if (y.rank() <= 2) return dot_general(x, y, axes);
   if (x.rank() <= 2) {
     // Result axes come as m, batch of y, n; the batch belongs first.

@@ -1,4 +1,4 @@
-// signature_history.h — what the arguments had apart for which a function was compiled.
+// signature_history.h — what differed between the arguments for which a function was compiled.
 #pragma once
 
 #include <cstddef>
@@ -13,8 +13,8 @@ class SignatureHistory {
  public:
   void add(const std::string& what, const std::string& value);
 
-  /// What took more than one value, the most changeable first: "axis 0 of arg0 was 1, 2, 3". A few
-  /// of them, and no long ones; empty if nothing changed.
+  /// What took more than one value, the most variable first: "axis 0 of arg0 was 1, 2, 3". It names
+  /// only a few, and no long ones; empty if nothing changed.
   std::string changes() const;
 
  private:

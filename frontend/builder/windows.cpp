@@ -49,8 +49,8 @@ void check(const char* op, const Window& w) {
            "sizes are 0 or more, strides and gaps 1 or more, all of them below 2^30");
 }
 
-/// Windows whose numbers are given: the taps are new axes in front of axis `tap_axis` of x, or at
-/// the end. A negative dilation counts from the last tap's place.
+/// Windows whose numbers are given. The taps are new axes before axis `tap_axis` of x, or at the
+/// end. A negative dilation counts from the last tap's place.
 Tensor windows_of(const Tensor& x, const std::vector<Window>& list, const Dims& counts,
                   const Operand& fill, const char* op, size_t tap_axis) {
   const SourceLocation where = place(Where::current());
@@ -286,8 +286,8 @@ struct Convolution {
   }
 };
 
-/// Rank, dtypes and channels. `own`: the axis of the filters that counts the results of all groups,
-/// or of one if `share`.
+/// Checks rank, dtypes and channels. `own` is the axis of the filters that counts the results of
+/// all groups, or of one group if `share`.
 void check_filters(const char* op, const Spatial& s, const Tensor& filters, int64_t groups,
                    bool transposed) {
   const Tensor& x = s.x;
@@ -326,7 +326,7 @@ std::vector<int64_t> taps_of(const Spatial& s, const Tensor& filters) {
   return sizes;
 }
 
-/// A window as long as the whole padded axis at most, where that is known.
+/// A window may be as long as the whole padded axis, if that is known.
 void check_fits(const char* op, const Tensor& x, const Window& w) {
   const Dim all = places(x.dim(w.axis), w);
   if (all.is_constant() && all.value() < span(w).value() && all.value() >= 0 &&
@@ -370,7 +370,7 @@ Dims pool_counts(const Spatial& s, const std::vector<Window>& list, bool ceil_mo
   Dims counts;
   for (const Window& w : list) {
     const Dim extent = s.x.dim(w.axis);
-    // The last window begins before the padding behind.
+    // The last window begins before the padding at the end.
     const Dim all = ceil_div(places(extent, w) - span(w), w.stride) + Dim(1);
     counts.push_back(not_negative(least(all, ceil_div(extent + w.low, w.stride))));
   }
@@ -498,7 +498,7 @@ Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
   const DType wide = compute_type(x.dtype());
   const Tensor total = sum(cast(windows_of(x, list, counts, 0, "avg_pool", x.rank()), wide),
                            tap_axes(x, list.size()));
-  // How many places a window covers is a product of numbers, one for each axis.
+  // The number of places that a window covers is a product of numbers, one for each axis.
   Tensor result = total;
   int64_t whole = 1;
   for (size_t i = 0; i < list.size(); ++i) {
@@ -510,7 +510,7 @@ Tensor avg_pool(const Tensor& x, const std::vector<int64_t>& sizes, const PoolOp
       continue;
     }
     Dim covered = x.dim(w.axis);
-    if (options.count_include_pad) {  // of a window beyond the padding, what is before its end
+    if (options.count_include_pad) {  // of a window beyond the padding, the part before its end
       covered = covered + w.low + w.high;
       w.low = Dim(0);
     }

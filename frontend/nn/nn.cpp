@@ -18,7 +18,7 @@ struct Fans {
   double in, out;
 };
 
-/// Of a weight [in, out]; axes before the last two multiply both.
+/// For a weight [in, out]; axes before the last two multiply both.
 Fans fans(const std::vector<int64_t>& shape) {
   if (shape.empty()) return {1, 1};
   double spread = 1;
@@ -34,7 +34,7 @@ Initializer scaled_normal(double (*variance)(Fans)) {
   };
 }
 
-/// The same variance: a uniform number on [-b, b) has b^2 / 3.
+/// For the same variance: a uniform number on [-b, b) has the variance b^2 / 3.
 Initializer scaled_uniform(double (*variance)(Fans)) {
   return [variance](const std::vector<int64_t>& shape, DType dtype, random::Key key) {
     const double bound = std::sqrt(3 * variance(fans(shape)));
@@ -114,7 +114,7 @@ Parameters batch_norm_statistics(int64_t channels) {
 
 namespace {
 
-/// 16-bit floats are computed in f32 where a function of many ops would round in between.
+/// 16-bit floats are computed in f32 if a function of many ops would round in between.
 Tensor widen(const Tensor& x) { return cast(x, compute_type(x.dtype())); }
 
 /// Differences to the maximum. The shift changes no result, so no gradient flows through it.
@@ -185,7 +185,7 @@ Tensor cross_entropy(const Tensor& logits, const Tensor& labels, int64_t ignore_
   const int64_t classes = z.dim(-1).value();
   const Tensor chosen = sum(braze::where(one_hot(labels, classes, boolean), z, 0), -1);
   const Tensor loss = log(sum(exp(z), -1)) - chosen;
-  // The shift cancels only where a class is chosen, so the other rows have to be left out whole.
+  // The shift cancels only where a class is chosen, so the other rows must be left out as a whole.
   const Tensor label = cast(labels, i64);
   const Tensor is_class = (label >= 0) & (label < classes), counts = label != ignore_index;
   const Tensor other = braze::where(counts, full_like(loss, NAN), 0);
@@ -252,7 +252,7 @@ Tensor group_norm(const Tensor& x, int64_t groups, const Tensor& scale, const Te
 
 namespace {
 
-/// The axis of the channels, and what has one number for each of them as x has them.
+/// The axis of the channels, and a vector with one number for each of them in the shape of x.
 struct ByChannel {
   int64_t axis;
   Dims shape;

@@ -41,7 +41,7 @@ void add_master_weights(Parameters& state, const Parameters& parameters,
     if (is_half(array.dtype())) state.add(master_name(name), widen(array));
 }
 
-/// What `state` has by this name, in the dtype of the steps of `w`.
+/// The part of `state` with this name, in the dtype of the steps of `w`.
 const Tensor& state_of(const Weights& state, const std::string& name, const Tensor& w) {
   const Tensor& value = state.at(name);
   if (value.dtype() == wide_type(w)) return value;
@@ -70,8 +70,8 @@ struct Stepped {
   }
 };
 
-/// A number or Tensor that an optimizer is given. Numbers are computed with here, so that they are
-/// rounded once; Tensors in the graph.
+/// A number or Tensor that an optimizer takes. Numbers are computed here, so that they are rounded
+/// once; Tensors are computed in the graph.
 class Option {
  public:
   Option(const char* name, const Operand& value) : value_(value) {
@@ -97,7 +97,7 @@ class Option {
   Operand in(DType dtype) const {
     return is_number() ? Operand(number_) : Operand(cast(value_.tensor(), dtype));
   }
-  /// `formula`, which takes and gives a double or a Tensor, of the value.
+  /// `formula` of the value. It takes and returns a double or a Tensor.
   template <class Formula>
   Operand of(DType dtype, Formula formula) const {
     return is_number() ? Operand(formula(number_)) : Operand(formula(cast(value_.tensor(), dtype)));
@@ -117,7 +117,7 @@ Operand shrinking(const Option& rate, const Option& decay, DType dtype) {
   return 1 - rate.in(dtype).tensor() * decay.in(dtype);
 }
 
-/// The gradient with the pull of a decay that is coupled to it.
+/// The gradient, with the pull of a decay that is coupled to it.
 Tensor decayed(const Tensor& g, const Option& decay, const Tensor& w) {
   return decay.is(0) ? g : g + decay.in(w.dtype()) * w;
 }
@@ -216,7 +216,7 @@ std::pair<Weights, Weights> adamw(const Weights& parameters, const Weights& grad
 
 namespace {
 
-// Of numbers what the elementwise functions are of Tensors.
+// For numbers, the same functions that the elementwise functions are for Tensors.
 double minimum(double x, double y) { return std::min(x, y); }
 double where(bool condition, double x, double y) { return condition ? x : y; }
 
@@ -347,7 +347,7 @@ Unscaled unscale(const Weights& gradients, const Weights& scale, const LossScale
   }
   const Tensor steps = scale.at("steps") + 1, grows = steps >= options.interval;
   const Tensor grown = braze::where(grows, factor * options.growth, factor);
-  // A scale without a finite number behind it stays.
+  // A scale whose next value would not be finite stays.
   const Tensor kept = braze::where(grown < INFINITY, grown, factor);
   out.scale.add("scale", braze::where(finite, kept, factor * options.backoff));
   out.scale.add("steps", braze::where(finite & !grows, steps, 0));

@@ -30,16 +30,16 @@ constexpr DTypeTable<CType> kCTypes = {
     {DType::F8E5M2, {"uint8_t", "BRAZE_F8E5M2"}},
 };
 
-// Names that C takes and that no two things of one scope share.
+// Names that C allows, different for all things in one scope.
 class Names {
  public:
-  /// `taken`: what the scope has names for already.
+  /// `taken`: names that the scope already has.
   explicit Names(std::set<std::string> taken) : used_(std::move(taken)) {}
 
   std::string add(std::string_view text) {
     std::string name;
     for (const char c : text) name += std::isalnum(static_cast<unsigned char>(c)) ? c : '_';
-    // Nothing that is reserved has an underscore at its end.
+    // No reserved name ends in an underscore.
     if (name.empty() || std::isdigit(static_cast<unsigned char>(name[0])) || is_reserved(name))
       name += '_';
     if (std::isdigit(static_cast<unsigned char>(name[0]))) name.insert(0, 1, '_');
@@ -144,7 +144,7 @@ class FunctionWriter {
                                [&](const WeightBinding& w) { return w.input == input; });
   }
 
-  // Weights bring the sizes of the others.
+  // Weights determine the sizes of the others.
   bool is_parameter(const Expr& symbol) const {
     for (size_t i = 0; i < program_.inputs.size(); ++i)
       for (const Expr& extent : program_.inputs[i].type.shape)

@@ -33,7 +33,7 @@ constexpr std::string_view kPortable = "sm_80";
 
 bool is_gpu(const Target& target) { return target.kind == TargetKind::Gpu && !target.simulated; }
 
-// What is compiled for one function: a target, and whether GPU code is assembled.
+// One compilation of a function: for a target, with or without assembling GPU code.
 struct Build {
   Target target;
   bool assemble = true;
@@ -87,7 +87,7 @@ class Binder {
     return out;
   }
 
-  /// InvalidArgument if a name of `given` was that of no input.
+  /// InvalidArgument if a name in `given` is not that of an input.
   void finish(const std::vector<std::string>& inputs) const {
     if (unused_.empty()) return;
     fail(codes::kPackWeights, format("there is no input {} to bind{}", quote(*unused_.begin()),
@@ -139,7 +139,7 @@ PackedWeights weights_of(const std::string& path, const PackOptions& options,
 
 using Facts = std::vector<std::pair<std::string, std::string>>;
 
-// What made the code, and how it was allowed to.
+// What made the code, and which options it had.
 Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) {
   Facts facts = {{"maker", "braze " BRAZE_VERSION},
                  {"precision", std::string(name(options.precision))}};
@@ -149,7 +149,7 @@ Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) 
     std::istringstream lines(toolchain_text(build.target, compile));
     for (std::string line; std::getline(lines, line);) {
       const size_t blank = line.find(' ');
-      // The name and version, not the file it was on this machine.
+      // The name and version, without the file's path on this machine.
       const std::string value = line.substr(std::min(blank, line.size() - 1) + 1);
       const std::pair fact(line.substr(0, blank), value.substr(0, value.find(',')));
       if (fact.second == "none") continue;
@@ -159,7 +159,7 @@ Facts facts_of(const std::vector<Build>& builds, const CompileOptions& options) 
   return facts;
 }
 
-// A call finds its sizes in the shapes of what it is given.
+// A call finds its sizes in the shapes of its arguments.
 void check_sizes(const Program& program) {
   std::vector<const Shape*> shapes;
   for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
@@ -205,7 +205,7 @@ PackSummary save_package(const std::string& path, const std::vector<PackSource>&
   if (weights) binder.emplace(*weights, options.bind);
   if (!weights && !options.bind.empty())
     fail(codes::kPackWeights, "weights are bound, but no weight file is given");
-  std::error_code is_missing;  // a file that is not there is no other file's either
+  std::error_code is_missing;  // a missing file is not the same as another one
   if (weights && std::filesystem::equivalent(path, options.weights, is_missing))
     fail(codes::kPackWeights,
          fmt::format("{} holds the weights, and the package would replace it", quote(path)));

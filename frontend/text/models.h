@@ -1,4 +1,4 @@
-// models.h — what turns a piece of text into ids: merged pairs, or the longest pieces.
+// models.h — turns a piece of text into ids: by merged pairs, or by the longest pieces.
 #pragma once
 
 #include <array>
@@ -26,20 +26,22 @@ class TextModel {
   virtual void encode(std::string_view piece, std::vector<int32_t>& ids) const = 0;
 };
 
-/// Byte pair encoding: a piece is bytes or characters, of which the pair that comes first in a list
-/// is joined again and again, the leftmost one of several.
+/// Byte pair encoding: a piece is bytes or characters. The pair that comes first in a list is
+/// joined again and again, the leftmost one first.
 class PairModel final : public TextModel {
  public:
   struct Options {
-    bool bytes = false;          ///< single bytes to begin with, else characters
-    bool whole_pieces = false;   ///< a piece that is a token is that token, whatever pairs it has
-    bool byte_fallback = false;  ///< a character that is no token is its bytes, "<0x0A>" each ...
+    bool bytes = false;         ///< single bytes to begin with, else characters
+    bool whole_pieces = false;  ///< a piece that is a token is that token, whatever its pairs are
+    bool byte_fallback =
+        false;  ///< a character that is not a token becomes its bytes, "<0x0A>" each ...
     std::optional<int32_t> unknown;  ///< ... or this; nullopt: nothing
-    bool fuse_unknown = false;       ///< several of them in a row are one
+    bool fuse_unknown = false;       ///< several of them in a row become one
   };
   PairModel(Vocabulary vocabulary, Options options);
 
-  /// Joins these two, all pairs added before going first. False if one of the three is no token.
+  /// Joins these two; pairs that are added earlier come first. False if one of the three is not a
+  /// token.
   bool add_pair(std::string_view left, std::string_view right);
 
   void encode(std::string_view piece, std::vector<int32_t>& ids) const override;
@@ -62,8 +64,8 @@ class PairModel final : public TextModel {
   std::unordered_map<uint64_t, Joined> pairs_;
 };
 
-/// WordPiece: the longest token that a word begins with, then the longest with the prefix of
-/// continuations, and so on; a word that leaves a rest is unknown as a whole.
+/// WordPiece: the longest token with which a word begins, then the longest one with the prefix of
+/// continuations, and so on. A word that leaves a rest is unknown as a whole.
 class WordModel final : public TextModel {
  public:
   WordModel(Vocabulary vocabulary, std::string prefix, int32_t unknown, size_t most_characters)

@@ -1,4 +1,4 @@
-// normalize.h — one text for the many ways of writing it, by utf8proc.
+// normalize.h — one form for the many ways of writing a text, by utf8proc.
 #pragma once
 
 #include <cstdint>
@@ -12,9 +12,9 @@ enum class UnicodeForm : uint8_t { C, D, KC, KD };
 // All of these take UTF-8.
 
 std::string normalized(std::string_view text, UnicodeForm form);
-/// Each character by itself, as its own mapping says.
+/// Maps each character by itself.
 std::string lowercase(std::string_view text);
-/// Without the marks that take no place of their own (category Mn).
+/// Removes the marks that take no place of their own (category Mn).
 std::string without_marks(std::string_view text);
 
 /// What BERT does before it looks for words.

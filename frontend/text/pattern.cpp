@@ -14,7 +14,8 @@ namespace braze {
 
 namespace {
 
-// Unicode's White_Space. PCRE2's own \s has U+180E as well, which is none since Unicode 6.3.
+// Unicode's White_Space. PCRE2's own \s also has U+180E, which is not white space since Unicode
+// 6.3.
 constexpr std::string_view kSpace =
     R"(\t-\r \x{85}\x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000})";
 
@@ -102,7 +103,7 @@ void Pattern::each(std::string_view text, const Found& found) const {
       const PCRE2_SPTR mark = pcre2_get_mark(match.get());
       found(begin, end, mark == nullptr ? -1 : std::atoi(reinterpret_cast<const char*>(mark)));
       at = end;
-    } else {  // of no characters: on with the next one
+    } else {  // a match of no characters: continue at the next one
       at = begin + 1;
       while (at < text.size() && (text[at] & 0xc0) == 0x80) ++at;
     }

@@ -18,9 +18,9 @@ class Pattern {
   /// A pattern that matches this text.
   static std::string literal(std::string_view text);
 
-  /// Calls found(begin, end, mark) for every match in `text`, which is UTF-8, from left to right;
-  /// `mark` is the number N of the (*MARK:N) that the match went through, else -1. Matches of no
-  /// characters are passed over. kTokenizerLimit where matching would take too long.
+  /// Calls found(begin, end, mark) for every match in `text`, which is UTF-8, from left to right.
+  /// `mark` is the number N of the (*MARK:N) that the match passed, else -1. Matches of no
+  /// characters are skipped. kTokenizerLimit if matching would take too long.
   using Found = std::function<void(size_t begin, size_t end, int mark)>;
   void each(std::string_view text, const Found& found) const;
 

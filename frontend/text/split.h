@@ -10,23 +10,23 @@
 
 namespace braze {
 
-/// What becomes of the matches of a pattern.
+/// What happens to the matches of a pattern.
 enum class Matches : uint8_t {
   Removed,
   Isolated,            ///< a piece of their own
   MergedWithPrevious,  ///< part of the piece before
-  MergedWithNext,      ///< part of the piece behind
-  Contiguous,          ///< a piece of their own, with those that follow at once
+  MergedWithNext,      ///< part of the piece after
+  Contiguous,          ///< a piece of their own, joined with matches that follow at once
 };
 
 /// One step.
 struct SplitStep {
   Pattern pattern;
   Matches matches = Matches::Isolated;
-  bool inverted = false;  ///< what lies between the matches counts as matches, and they as between
+  bool inverted = false;  ///< swaps matches and what lies between them
 };
 
-/// The pieces of `text`, which lie in it, from left to right; none is empty.
+/// The pieces of `text`, from left to right. They are views of it, and none is empty.
 std::vector<std::string_view> split(std::string_view text, const SplitStep& step);
 
 }  // namespace braze

@@ -68,7 +68,8 @@ std::optional<std::string> bytes_of_name(std::string_view name) {
     const auto lead = static_cast<uint8_t>(name[at]);
     unsigned c = lead;
     if (length == 2) c = (lead & 0x1fu) << 6 | (static_cast<uint8_t>(name[at + 1]) & 0x3fu);
-    // Bytes that print stand for themselves, the others in turn for the characters from U+0100 on.
+    // Printable bytes stand for themselves; the characters from U+0100 on stand for the others, in
+    // turn.
     const auto prints = [](unsigned byte) {
       return (byte >= 0x21 && byte <= 0x7e) || (byte >= 0xa1 && byte <= 0xff && byte != 0xad);
     };

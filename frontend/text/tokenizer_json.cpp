@@ -1,7 +1,7 @@
 // tokenizer_json.cpp — tokenizer.json: https://huggingface.co/docs/tokenizers
 //
-// Each part of the file is an object with a "type". What Braze does not know is an error that names
-// it. "truncation" and "padding" are the caller's matter and not read.
+// Each part of the file is an object with a "type". An error names a type that Braze does not know.
+// "truncation" and "padding" are left to the caller, and are not read.
 #include <algorithm>
 #include <cmath>
 #include <limits>
@@ -41,7 +41,7 @@ class Builder {
       words(model);
     else
       unknown("model", kind);
-    // Whatever the characters of the others stand for, these are spelt as they are.
+    // These characters are spelt as they are, whatever the others stand for.
     for (const AddedToken& t : added) state_->bytes[static_cast<size_t>(t.id)] = t.name;
     each_step(root_["decoder"], "decoders", [this](auto& step) { decoder(step); });
     state_->add_tokens(added);
@@ -72,7 +72,7 @@ class Builder {
   }
   int32_t whole(const JsonValue& value, std::string_view what) const {
     const double* const number = value.number();
-    constexpr double kMost = 1 << 24;  // tokens; every file has far fewer
+    constexpr double kMost = 1 << 24;  // tokens; every real file has far fewer
     if (!number || *number < 0 || *number > kMost || *number != std::floor(*number))
       malformed(fmt::format("{} must be an integer of at most {}", what, kMost));
     return static_cast<int32_t>(*number);
@@ -97,7 +97,7 @@ class Builder {
   void add_name(const std::string& name, int32_t id) {
     const auto at = static_cast<size_t>(id);
     if (at >= state_->names.size()) {
-      // Numbers with great gaps would take memory that the file does not pay for.
+      // Numbers with great gaps would take more memory than the size of the file justifies.
       if (at > 4 * (most_ids_ + 1))
         malformed(fmt::format("the id {} is far beyond the number of tokens", id));
       state_->names.resize(at + 1);
@@ -230,7 +230,7 @@ class Builder {
     }
   }
 
-  // Blanks become another character, which stands in front of the text as well.
+  // Blanks become another character, which also stands before the text.
   void blanks(const JsonValue& step) {
     const std::string blank =
         step["replacement"].string() ? string(step, "replacement") : std::string(kBlank);
@@ -254,7 +254,7 @@ class Builder {
       if (model[affix].string() && !model[affix].string()->empty()) unknown("BPE with a", affix);
     std::optional<int32_t> unknown_token;
     if (model["unk_token"].string()) unknown_token = token(*model["unk_token"].string());
-    // As bytes, tokens are what their names stand for.
+    // In bytes, tokens are what their names stand for.
     const auto name = [this](const std::string& text) {
       return bytes_ ? bytes_of_name(text) : std::optional(text);
     };

@@ -1,4 +1,4 @@
-// tokenizer_p.h — the parts of a tokenizer, in the order in which a text goes through them.
+// tokenizer_p.h — the parts of a tokenizer, in the order in which a text passes them.
 #pragma once
 
 #include <functional>
@@ -24,7 +24,8 @@ struct AddedToken {
   bool normalized = false;                       ///< looked for in the normalised text
 };
 
-/// The added tokens of one kind: the leftmost in a text, the longest of several.
+/// The added tokens of one kind. The leftmost one in a text is found first, and the longest of
+/// several.
 class AddedTokens {
  public:
   AddedTokens() = default;
@@ -48,11 +49,11 @@ class AddedTokens {
   std::vector<int32_t> ids_;  // by the number that the pattern marks them with
 };
 
-/// What ids become text by.
+/// How ids become text.
 enum class Spelling : uint8_t {
-  Bytes,       ///< the tokens' bytes one behind another
+  Bytes,       ///< the tokens' bytes, one after another
   FirstBlank,  ///< the same, without a blank at the beginning
-  Words,       ///< tokens that continue a word follow at once, others behind a blank
+  Words,       ///< tokens that continue a word follow at once, others after a blank
 };
 
 struct Tokenizer::State {
@@ -85,7 +86,7 @@ struct Tokenizer::State {
 Tokenizer::State::Cut cut_by(SplitStep step);
 /// Cuts at white space, which is dropped, and around each mark of punctuation, as BERT does.
 void cut_at_words(Tokenizer::State& state);
-/// The token's bytes, where each character of its name stands for one; nullopt if one does not.
+/// The token's bytes, if each character of its name stands for one; nullopt if one does not.
 std::optional<std::string> bytes_of_name(std::string_view name);
 /// The pattern of GPT-2, which byte level tokenizers use if they have no other.
 extern const char* const kWordsOfGpt2;
