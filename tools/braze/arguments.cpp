@@ -18,7 +18,8 @@ std::vector<std::string> split_names(const std::string& names) {
   return CLI::detail::split(names, ',');
 }
 
-// What does not fit the type is refused: CLI11 takes the nearest number that does.
+// A number that does not fit the type is refused, because CLI11 would take the nearest number that
+// fits.
 template <class Integer>
 std::string integer_fault(const std::string& text) {
   Integer value{};

@@ -1,6 +1,7 @@
-// arguments.h — what a command takes: it reads the command line, and describes itself.
+// arguments.h — the arguments of a command: it reads the command line, and describes itself.
 //
-// CLI11 does the reading. It stands behind this header because its own take seconds to compile.
+// CLI11 does the reading. It is hidden behind this header, because its own headers take seconds to
+// compile.
 #pragma once
 
 #include <cstdint>
@@ -25,7 +26,7 @@ struct ArgumentDescription {
   bool positional() const { return !names.front().starts_with('-'); }
 };
 
-/// An option or a positional argument that was added, for what more there is to say of it.
+/// An option or a positional argument that was added, for further settings.
 class Argument {
  public:
   Argument(CLI::Option& option, ArgumentDescription& description)
@@ -36,7 +37,7 @@ class Argument {
   Argument& several();
   /// May be given more than once, each time with one word.
   Argument& repeatable();
-  /// Words that completions offer; the command itself judges what it is given.
+  /// Words that completions offer. The command itself checks its values.
   Argument& offers(std::vector<std::string> words);
 
  private:
@@ -44,8 +45,8 @@ class Argument {
   ArgumentDescription& description_;
 };
 
-/// The arguments of one command. A name with dashes is an option, one without is positional; what
-/// is given ends up in `value`, which must live until the command has run.
+/// The arguments of one command. A name with dashes is an option, and a name without is positional.
+/// The value is stored in `value`, which must live until the command has run.
 class Arguments {
  public:
   explicit Arguments(CLI::App& app) : app_(app) {}
@@ -55,7 +56,7 @@ class Arguments {
                       const std::string& text);
   Argument add_option(const std::string& name, int64_t& value, const std::string& text);
   Argument add_option(const std::string& name, uint64_t& value, const std::string& text);
-  /// --device. The default that its text names is what `device` holds; empty: default_device().
+  /// --device. Its text names the default that `device` holds; if it is empty, default_device().
   Argument add_device(std::string& device, const std::string& before = "");
   Argument add_flag(const std::string& name, bool& value, const std::string& text);
 
@@ -69,14 +70,14 @@ class Arguments {
   std::deque<ArgumentDescription> descriptions_;  // Argument refers to its element
 };
 
-/// What every command takes besides, and what every tool does.
+/// What every command also takes, and what every tool does.
 extern const ArgumentDescription kHelp, kVersion;
 
 /// What `add` adds.
 std::deque<ArgumentDescription> describe_arguments(const std::function<void(Arguments&)>& add);
 
 /// Reads the command line of a program without subcommands, which takes what `add` adds. False
-/// after --help and --version; what cannot be is a usage failure.
+/// after --help and --version. Wrong arguments are a usage failure.
 bool read_arguments(const std::string& program, const std::string& purpose,
                     const std::function<void(Arguments&)>& add, int argc, char** argv);
 

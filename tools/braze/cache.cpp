@@ -1,5 +1,5 @@
-// cache.cpp — braze cache: what is kept of earlier compilations, whether it is whole, and why a
-// program was not found.
+// cache.cpp — braze cache: shows the compiled programs that are kept, checks them, and explains why
+// a program was not found.
 #include "tools/braze/cache.h"
 
 #include <fmt/format.h>
@@ -73,7 +73,7 @@ double seconds_since(CacheClock::time_point used) {
   return std::chrono::duration<double>(CacheClock::now() - used).count();
 }
 
-// For commands that work in the folder, which is none where nothing is kept yet.
+// For commands that work in the folder. The cache has no folder if nothing was stored yet.
 CacheView usable_cache() {
   CacheView cache = view_cache();
   if (!cache.refusal.empty()) throw Failure{Exit::BadFile, "the cache is " + cache.state};
@@ -122,7 +122,7 @@ SignedBytes parts_of(const CacheFolder::Reading& file) {
   return split_signature(std::as_bytes(std::span(file.bytes)));
 }
 
-// Why an entry is not used; empty if it is.
+// The reason why an entry is not used; empty if it is used.
 std::string fault_of(const CacheView& cache, const CacheFolder::Reading& file,
                      const std::string& name) {
   if (file.error == std::errc::no_such_file_or_directory) return "the cache has no such entry";
@@ -137,7 +137,7 @@ std::string fault_of(const CacheView& cache, const CacheFolder::Reading& file,
   return {};
 }
 
-// The same, or what is wrong with the signature, though nobody's is asked for.
+// The same, or what is wrong with the signature, although no signature is demanded.
 std::string any_fault_of(const CacheView& cache, const CacheFolder::Reading& file,
                          const std::string& name) {
   std::string fault = fault_of(cache, file, name);
@@ -147,8 +147,8 @@ std::string any_fault_of(const CacheView& cache, const CacheFolder::Reading& fil
   return fault;
 }
 
-// Whether an entry is of use to those who trust its maker, though not here: whole, signed, and
-// where many share.
+// Whether an entry is useful to those who trust its maker, although not here: it is complete,
+// signed, and in a shared folder.
 bool is_anothers(const CacheView& cache, const CacheFolder::Reading& file) {
   const SignedBytes parts = parts_of(file);
   const PublicKeys& trusted = cache.settings.trusted;
@@ -162,7 +162,7 @@ Exit verify(const Options& options) {
   const Files entries = cache.folder ? cache.folder->entries() : Files();
   std::vector<std::string> items;
   size_t faulty = 0, removed = 0, untrusted = 0;
-  std::map<std::string, size_t> signers;  // how many programs each has signed
+  std::map<std::string, size_t> signers;  // the number of programs that each has signed
   for (const CacheFolder::File& file : entries) {
     const CacheFolder::Reading reading = cache.folder->read(file.name);
     const std::string fault = any_fault_of(cache, reading, file.name);
@@ -214,7 +214,8 @@ struct Unremoved {
   std::error_code why;  // of the last
 };
 
-// Leaves those in `files` that are removed. Who was faster with one had the same in mind.
+// Leaves those in `files` that are removed. A file that another process removed first counts as
+// removed.
 Unremoved remove_all(const CacheFolder& folder, Files& files) {
   Unremoved stayed;
   std::erase_if(files, [&](const CacheFolder::File& file) {
@@ -263,7 +264,7 @@ Exit prune(const Options& options) {
 
 // --- explain -------------------------------------------------------------------------------------
 
-// Another program's key, and where it differs.
+// The key of another program, and how it differs.
 struct Neighbour {
   CacheFolder::File file;
   std::vector<KeyDifference> parts;
@@ -275,7 +276,7 @@ struct Neighbour {
   }
 };
 
-// The entries whose keys are most like `key`, the most like first.
+// The entries whose keys are most similar to `key`, the most similar first.
 std::vector<Neighbour> neighbours(const CacheView& cache, const std::string& key) {
   constexpr size_t kShown = 3;
   std::vector<Neighbour> found;
@@ -402,7 +403,7 @@ std::vector<std::string> action_names() {
   return names;
 }
 
-// Options belong to actions, and what may only be read stays as it is.
+// Options belong to actions, and a read-only cache stays as it is.
 void check_options(const Options& options) {
   const bool prunes = options.action == "prune";
   if (options.remove && options.action != "verify")

@@ -1,4 +1,4 @@
-// cache.h — the cache on disk, as the tool sees it.
+// cache.h — the cache on disk, for the commands of the tool.
 #pragma once
 
 #include <optional>
@@ -12,9 +12,9 @@ namespace braze::tool {
 /// The cache that the environment describes.
 struct CacheView {
   CacheSettings settings;
-  std::optional<CacheFolder> folder = {};  ///< none where there is none yet, or it is refused
-  std::string refusal = {};                ///< why it is
-  std::string state = {};  ///< "on", "readonly", "off", "on, nothing is kept yet", "off: ..."
+  std::optional<CacheFolder> folder = {};  ///< none if it does not exist yet, or is refused
+  std::string refusal = {};                ///< the reason why it is refused
+  std::string state = {};                  ///< "on", "readonly", "off", "on, empty", "off: ..."
 };
 
 CacheView view_cache();

@@ -31,7 +31,7 @@ int report_failures(std::string_view tool, const std::function<int()>& work) {
                text);
     return static_cast<int>(exit);
   };
-  // What outgrows the limit of file sizes is an error of that write, not the end of the tool.
+  // Exceeding the limit of file sizes is an error of that write, and does not end the tool.
   std::signal(SIGXFSZ, SIG_IGN);
   try {
     const int exit = work();
@@ -44,7 +44,7 @@ int report_failures(std::string_view tool, const std::function<int()>& work) {
   } catch (const std::bad_alloc&) {
     return report(Exit::Device, "out of memory");
   } catch (const std::exception& error) {
-    // fmt throws where stdout takes no more.
+    // fmt throws if writing to stdout fails.
     if (std::ferror(stdout)) return report(Exit::BadFile, fmt::format("stdout: {}", error.what()));
     return report(Exit::Internal, error.what());
   }

@@ -50,7 +50,7 @@ inline constexpr std::string_view kExitCodes =
     "Exit codes: 0 ok, 1 internal error, 2 usage, 3 bad input file, 4 unsupported,\n"
     "5 compile error, 6 device or out of memory, 7 results differ.\n";
 
-/// A failure with the exit code that it has where it happened.
+/// A failure with its exit code, which is known where it happened.
 struct Failure {
   Exit exit;
   std::string text;
@@ -58,11 +58,11 @@ struct Failure {
 
 [[noreturn]] void fail_usage(std::string text);
 
-/// The exit code of an error that arose while nothing in particular was going on.
+/// The exit code of an error for which no other code was chosen.
 Exit exit_of(const Error& error);
 
-/// Runs `work`. What is an invalid argument to the library is, at this place, `exit`; an
-/// environment variable is not at this place.
+/// Runs `work`. An invalid argument to the library has, here, the exit code `exit`, unless it is an
+/// environment variable.
 template <class Work>
 auto blame(Exit exit, Work&& work) -> decltype(work()) {
   try {
@@ -73,14 +73,14 @@ auto blame(Exit exit, Work&& work) -> decltype(work()) {
   }
 }
 
-/// The exit code of `work`; what it throws is said on stderr, after the name of the tool.
+/// The exit code of `work`. An exception becomes a message on stderr, after the name of the tool.
 int report_failures(std::string_view tool, const std::function<int()>& work);
 
 struct Command {
   std::string_view name;
   std::string_view purpose;
   std::string_view examples;
-  /// Adds what the command takes; the result runs it once the command line is read.
+  /// Adds what the command takes. The result runs the command after the command line was read.
   std::function<Exit()> (*add)(Arguments& arguments);
 };
 

@@ -14,7 +14,7 @@ namespace {
 constexpr std::string_view kPurpose =
     "Compiles tensor graphs to fused kernels, runs them, and shows every step.";
 
-// Help that begins with what one came for: examples.
+// Help that begins with what most users look for: examples.
 class Help : public CLI::Formatter {
  public:
   Help() { column_width(34); }
@@ -40,7 +40,7 @@ std::vector<std::string> option_names(const CLI::App& app) {
   return names;
 }
 
-// What CLI11 says, and the option that was meant.
+// The message of CLI11, and the option that was probably meant.
 std::string explain_usage(const CLI::ParseError& error, const CLI::App& app) {
   std::string text = error.what();
   const std::vector<CLI::App*> chosen = app.get_subcommands();

@@ -10,7 +10,7 @@ namespace braze::tool {
 /// The description of all that `commands()` lists.
 ToolDescription describe_tool();
 
-/// Reads the command line and runs what it asks for. What cannot be is a usage failure.
+/// Reads the command line and runs the command. Wrong arguments are a usage failure.
 Exit run_tool(int argc, char** argv);
 
 }  // namespace braze::tool

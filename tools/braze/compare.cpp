@@ -1,5 +1,5 @@
-// compare.cpp — braze compare: do two devices, or two ways to compile, give the right results, and
-// the same?
+// compare.cpp — braze compare: are the results of two devices, or of two ways to compile, correct
+// and equal?
 #include <fmt/format.h>
 #include <unistd.h>
 
@@ -48,7 +48,7 @@ struct Way {
   }
 };
 
-/// What one of them returned.
+/// The results of one of the two.
 struct Side {
   Way way;
   std::shared_ptr<const Program> program;
@@ -87,10 +87,10 @@ bool run_same_kernels(const Side& a, const Side& b) {
   return x == y && x.kind != TargetKind::Interpreter && a.way.compile == b.way.compile;
 }
 
-// A device against what the graph means.
+// Compares a device with what the graph means.
 void judge(const Graph& graph, std::span<const HostTensor> inputs, const Side& side,
            std::vector<Verdict>& verdicts) {
-  if (side.way.device.kind() == DeviceKind::Interpreter) return;  // it is the meaning
+  if (side.way.device.kind() == DeviceKind::Interpreter) return;  // its results are the meaning
   const CheckResult result = check_outputs(graph, inputs, side.outputs, side.program->precision);
   const std::vector<std::string> names = output_names(graph.outputs());
   for (size_t i = 0; i < names.size(); ++i) {
@@ -108,7 +108,7 @@ std::vector<Verdict> judge_all(const Graph& graph, std::span<const HostTensor> i
   const bool same = run_same_kernels(a, b);
   const std::vector<std::string> names = output_names(graph.outputs());
   for (size_t i = 0; i < a.outputs.size(); ++i) {
-    // Devices with kernels of their own are each judged by what they may be.
+    // Devices with kernels of their own are each judged by their own bounds.
     verdicts.push_back({names[i], fmt::format("{} and {}", a.way.name, b.way.name),
                         same ? "same bits" : "distance", compare(a.outputs[i], b.outputs[i]),
                         same});
@@ -124,7 +124,7 @@ std::string verdict_text(const Verdict& verdict) {
 
 std::string judged_text(const Verdict& verdict) {
   if (!verdict.judges) return "";
-  // Rounded down: what is not all does not read as all.
+  // Rounded down, so that less than everything never reads as 100.
   const Coverage& coverage = verdict.comparison.coverage;
   const std::string judged = fmt::format("{}% judged", std::floor(1000 * coverage.share()) / 10);
   if (coverage.nonfinite == 0) return judged;
@@ -171,7 +171,7 @@ Exit compare_devices(const Options& options) {
   const Inputs inputs = make_inputs(*a.program, options.inputs);
   const std::vector<Verdict> verdicts = judge_all(graph, inputs.values, a, b);
   options.json ? print_json(verdicts) : print_text(verdicts);
-  std::fflush(stdout);  // messages come behind it
+  std::fflush(stdout);  // messages follow it
   bool ok = true;
   for (const Verdict& v : verdicts) {
     ok = ok && !v.differs() && (!v.vacuous() || options.allow_unjudged);

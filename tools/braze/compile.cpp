@@ -1,4 +1,4 @@
-// compile.cpp — braze compile: functions for several machines into one package.
+// compile.cpp — braze compile: compiles functions for several machines into one package.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -83,7 +83,8 @@ std::vector<PackSource> sources_of(const Options& options) {
   return sources;
 }
 
-// A model brings its weights: they are written beside the package, whatever they become there.
+// A model has its own weights. They are written beside the package, even if they are embedded
+// later.
 void add_model(const Options& options, std::vector<PackSource>& sources, PackOptions& pack) {
   if (std::ranges::none_of(options.files, is_model)) return options.model.refuse_for_others();
   if (options.files.size() != 1)
@@ -101,7 +102,8 @@ void add_model(const Options& options, std::vector<PackSource>& sources, PackOpt
 }
 
 void write_header(const Options& options) {
-  // What was written is described, by one who reads it; whose keys are trusted plays no part.
+  // The written package is read again to describe it. Which keys are trusted does not matter for
+  // that.
   const Package package(
       std::make_shared<const Package::State>(MappedFile::open(options.output), PackageOptions{}));
   FileWriter file(options.header);
@@ -136,7 +138,7 @@ Exit compile(const Options& options) {
   PackOptions pack = pack_options(options);
   add_model(options, sources, pack);
   const PackSummary summary = save_package(options.output, sources, pack);
-  // Embedded ones stay beside it only if they were there before.
+  // Embedded weights stay beside the package only if they were there before.
   if (options.embed && options.weights.empty() && !pack.weights.empty())
     std::filesystem::remove(pack.weights);
   if (!options.header.empty()) write_header(options);

@@ -18,8 +18,8 @@ constexpr size_t kMostKernels = 10;
 
 double seconds(int64_t nanoseconds) { return static_cast<double>(nanoseconds) * 1e-9; }
 
-// "generate softmax" is the step "generate" of the kernel "softmax"; what the whole compilation
-// does outside of all steps is "other".
+// "generate softmax" is the step "generate" of the kernel "softmax". The step "other" is the time
+// of the compilation outside of all steps.
 std::string step_of(const trace::EndedSpan& span) {
   return span.category == "compile" ? "other" : span.name.substr(0, span.name.find(' '));
 }
@@ -36,7 +36,7 @@ CompileTimes compile_times(const std::function<void()>& compile) {
   std::vector<trace::EndedSpan> spans = recorder.take();
   CompileTimes out;
   if (spans.empty()) return out;
-  // Spans of a thread nest: the outer one begins first, or ends last.
+  // Spans of a thread nest: the outer one begins first or, at equal beginnings, ends last.
   std::sort(spans.begin(), spans.end(), [](const auto& a, const auto& b) {
     return std::tuple(a.thread, a.begin, -a.end) < std::tuple(b.thread, b.begin, -b.end);
   });
@@ -76,9 +76,9 @@ CompileTimes compile_times(const std::function<void()>& compile) {
 }
 
 std::string to_text(const CompileTimes& times) {
-  std::string out = fmt::format("compiled in {}: {} of work on {} thread{}\n",
-                                seconds_text(times.elapsed), seconds_text(times.work),
-                                times.threads, times.threads == 1 ? "" : "s");
+  std::string out =
+      fmt::format("compiled in {}: {} of work on {} thread{}\n", seconds_text(times.elapsed),
+                  seconds_text(times.work), times.threads, times.threads == 1 ? "" : "s");
   std::vector<std::vector<std::string>> rows{{"step", "work", "share", "times"}};
   for (const StepTime& step : times.steps)
     rows.push_back({step.step, seconds_text(step.seconds), share_text(step.seconds, times.work),

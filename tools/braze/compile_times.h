@@ -1,4 +1,4 @@
-// compile_times.h — where the time of a compilation went.
+// compile_times.h — how long each step of a compilation took.
 #pragma once
 
 #include <functional>
@@ -7,7 +7,7 @@
 
 namespace braze::tool {
 
-/// Work of a kind. Seconds of all threads that did it, less what they spent in steps within it.
+/// Work of one kind: the seconds of all threads that did it, without the steps inside it.
 struct StepTime {
   std::string step;
   double seconds = 0;

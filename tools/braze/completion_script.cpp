@@ -21,7 +21,7 @@ Words options_of(const CommandDescription& command) {
   return words;
 }
 
-// What completions offer where no option is; nothing: files.
+// What completions offer at a place without an option; nothing means files.
 Words offers_of(const CommandDescription& command) {
   Words words;
   for (const ArgumentDescription& argument : command.arguments)
@@ -36,7 +36,7 @@ Words names_of(const std::vector<CommandDescription>& commands) {
   return names;
 }
 
-// The commands; of a tool without any, itself as one without a name.
+// The commands. A tool without commands is one command without a name.
 std::vector<CommandDescription> commands_of(const ToolDescription& description) {
   if (!description.commands.empty()) return description.commands;
   CommandDescription only = description.tool;
@@ -124,7 +124,7 @@ constexpr std::string_view kZshCommands = R"(  local -a commands=(
 {arguments}  esac
 )";
 
-// `text` where zsh gives brackets and colons a meaning.
+// `text` at a place where zsh gives brackets and colons a meaning.
 std::string zsh_text(std::string_view text) {
   std::string out;
   for (char c : text) {

@@ -30,7 +30,7 @@ std::string kind_text(const Device& device) {
   return "";
 }
 
-// A device that this host cannot serve says why.
+// A device that this host cannot use says why.
 std::string target_text(const Device& device) {
   try {
     const Target& target = device.target();

@@ -40,7 +40,8 @@ struct Fact {
   std::string value;
 };
 
-/// Elementwise rows, a math row, a reduction and a contraction, in sizes that no vector divides.
+/// Elementwise rows, a math row, a reduction and a contraction, in sizes that are not multiples of
+/// a vector.
 constexpr std::string_view kSelfTest = R"(braze 1 graph
 graph @self_test(%x: f32[37, 51], %w: f32[51, 19]) {
   %0 = dot %x, %w {contract: [1] x [0]} : f32[37, 19]

@@ -46,7 +46,7 @@ std::vector<Edge> only(const std::vector<Edge>& edges, const std::string& wanted
   return found;
 }
 
-// What the assembler of a GPU kernel says of its phases, and what fits a multiprocessor.
+// The assembler's report about the phases of a GPU kernel, and how they fit a multiprocessor.
 void print_facts(const Program& program, const Launch& launch) {
   for (const PhaseFacts& phase : phase_facts(program, launch)) {
     fmt::print(

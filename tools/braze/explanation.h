@@ -1,5 +1,5 @@
-// explanation.h — what a compilation made of a graph, as data: `braze explain` and `braze report`
-// show it.
+// explanation.h — the result of a compilation as data, which `braze explain` and `braze report`
+// show.
 #pragma once
 
 #include <set>
@@ -18,24 +18,24 @@ struct Edge {
   std::string producer, consumer;
   std::string where;  ///< the consumer's line
   const Code* reason = nullptr;
-  std::string costs;  ///< those that were compared
+  std::string costs;  ///< the costs that were compared
 };
 
-/// A kernel as the fuser sees it. What it is in the end, `Program::launches` say.
+/// A kernel as the fuser sees it. `Program::launches` say what it became.
 struct FusedKernel {
   std::string name;              ///< as of its launch
-  std::set<std::string> values;  ///< those that it computes
-  std::vector<size_t> reads;     ///< the kernels whose results it takes
+  std::set<std::string> values;  ///< the nodes that it computes
+  std::vector<size_t> reads;     ///< the kernels whose results it reads
   Cost cost;                     ///< estimated, at the largest sizes
 };
 
 struct Explanation {
   Program program;
   std::vector<Edge> edges;
-  std::vector<FusedKernel> kernels;  ///< in an order in which they can run; of kernels only
+  std::vector<FusedKernel> kernels;  ///< kernels only, in an order in which they can run
 };
 
-/// Compiles the graph, and not from the cache, which keeps no reasons. What is wrong with it is a
+/// Compiles the graph, without the cache, which keeps no reasons. An error in the graph is a
 /// Failure with Exit::Compile.
 Explanation explained(const Graph& graph, const Target& target, CompileOptions options);
 
@@ -46,15 +46,15 @@ struct PhaseFacts {
   int64_t resident_blocks = 0;
   std::vector<std::string> warnings;
 
-  /// Of the threads that a multiprocessor can hold, those that it does.
+  /// The share of the threads that a multiprocessor can hold.
   double occupancy() const;
 };
 std::vector<PhaseFacts> phase_facts(const Program& program, const Launch& launch);
 
-/// "12 kernels", and of how many codes where some share one.
+/// "12 kernels", and the number of different codes if some share one.
 std::string kernels_text(const Program& program);
 
-/// "64 KiB", or the expression where it depends on a size.
+/// "64 KiB", or the expression if it depends on a size.
 std::string amount(const Expr& e, std::string (*text)(uint64_t));
 std::string flops_text(uint64_t flops);
 std::string instances_text(const Launch& launch);

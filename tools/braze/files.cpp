@@ -12,7 +12,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// Where a file would appear: its path behind all links, those too that lead to nothing yet.
+// The path at which a file would appear, behind all links, including links to files that do not
+// exist yet.
 fs::path destination(fs::path path) {
   constexpr int kMostLinks = 40;  // as the kernel
   std::error_code error;

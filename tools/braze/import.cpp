@@ -1,4 +1,4 @@
-// import.cpp — braze import: a model as graph text, with its weights beside it.
+// import.cpp — braze import: converts a model to graph text, with its weights beside it.
 #include <fmt/format.h>
 
 #include <filesystem>

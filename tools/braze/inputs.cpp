@@ -36,7 +36,7 @@ std::vector<std::string> names_of(const std::vector<ProgramInput>& inputs) {
   return names;
 }
 
-// What an input is to be.
+// The value of an input, as given.
 struct Given {
   std::string text = "";  // "a.npy", "all.npz", "random:1", "0.5"; empty: nothing yet
   std::optional<HostTensor> value = {};  // of the file, once it is read
@@ -54,7 +54,7 @@ std::map<std::string, Array> read_archive(const std::string& path) {
   });
 }
 
-// The inputs of a program, by name and in order, and what the flags give them.
+// The inputs of a program, by name and in order, and their values from the flags.
 class Assignment {
  public:
   explicit Assignment(const Program& program)
@@ -78,7 +78,7 @@ class Assignment {
     for (const auto& [name, array] : arrays) give(name, {path, array.to_host()});
   }
 
-  // The inputs without a value, in order: these, then `rest`.
+  // Values for the inputs that have none, in order: these, then `rest`.
   std::vector<Given> fill(const std::vector<std::string>& unnamed, const std::string& rest) && {
     auto next = unnamed.begin();
     for (Given& given : given_)
@@ -164,7 +164,7 @@ void set_symbol(const std::string& flag, const Program& program, Sizes& sizes) {
   fail_usage(fmt::format("{} is not a symbol of the program{}", name, did_you_mean(name, known)));
 }
 
-// A call finds its sizes in the shapes of its arguments, --symbol or not.
+// A call finds its sizes in the shapes of its arguments, with or without --symbol.
 void check_callable(const Program& program, const std::vector<GivenShape>& weights) {
   std::vector<const Shape*> shapes;
   for (const ProgramInput& input : program.inputs) shapes.push_back(&input.type.shape);
@@ -172,7 +172,7 @@ void check_callable(const Program& program, const std::vector<GivenShape>& weigh
   blame(Exit::BadFile, [&] { check_determined(program.name, shapes, program.symbols); });
 }
 
-// Sizes by the weights and the files that were read, `shapes`, then by --symbol.
+// Sizes from the weights and the files that were read, `shapes`, then from --symbol.
 Sizes find_sizes(const Program& program, std::vector<GivenShape> shapes,
                  const std::vector<std::optional<HostTensor>>& files,
                  const std::vector<std::string>& flags) {
@@ -201,7 +201,7 @@ Sizes find_sizes(const Program& program, std::vector<GivenShape> shapes,
 // "random:SEED", "random:LOW..HIGH" or "random:SEED,LOW..HIGH".
 struct Random {
   uint64_t seed = 0;
-  std::string_view low = {}, high = {};  // empty: those of the dtype
+  std::string_view low = {}, high = {};  // empty: the bounds of the dtype
 };
 
 Random parse_random(std::string_view text) {
@@ -229,7 +229,7 @@ Random parse_random(std::string_view text) {
   return random;
 }
 
-// A bound as a number that elements can be.
+// A bound as a number that elements can have.
 template <class T>
 T bound(const ProgramInput& input, std::string_view text) {
   const std::optional<T> value = parse_number<T>(text);
@@ -243,7 +243,7 @@ T bound(const ProgramInput& input, std::string_view text) {
   return *value;
 }
 
-// LOW and HIGH of an input, of a Random without them `least` and `most`.
+// LOW and HIGH of an input; `least` and `most` for a Random without them.
 template <class T>
 std::pair<T, T> range_of(const ProgramInput& input, const Random& random, T least, T most) {
   if (random.low.empty()) return {least, most};
@@ -270,8 +270,8 @@ void draw(const HostTensor& value, uint64_t seed, std::string_view name, const S
   }
 }
 
-// Floats are uniform from LOW to HIGH, if not said otherwise from -1 to 1. Integers may be both,
-// and are 0 to 3, so that they serve as indices too.
+// Floats are uniform from LOW to HIGH, by default from -1 to 1. Integers include both ends, and are
+// 0 to 3 by default, so that they can be indices too.
 void fill_random(HostTensor& value, const ProgramInput& input, const Random& random) {
   if (is_floating(value.dtype())) {
     const auto [low, high] = range_of<double>(input, random, -1, 1);
@@ -342,7 +342,8 @@ std::string_view numpy_dtype(DType dtype) {
 HostTensor read_file(const ProgramInput& input, const std::string& path) {
   if (!is_archive(path))
     return blame(Exit::BadFile, [&] { return load_npy(path, Device("cpu")).to_host(); });
-  // Of weights that one tensor alone: others may be of types that Braze does not have.
+  // Only that tensor of the weights is read, because others may have types that Braze does not
+  // have.
   if (!path.ends_with(".npz"))
     return blame(Exit::BadFile, [&] {
       return load_safetensors(path, Device("cpu"), {input.name}).at(input.name).to_host();

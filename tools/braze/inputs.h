@@ -18,7 +18,7 @@ struct InputFlags {
   std::vector<std::string> symbols;
 
   void add_to(Arguments& arguments);
-  /// What is given, without the names of inputs: files, and what no file is called.
+  /// Values without the name of an input: files, and values that are not the name of a file.
   std::vector<std::string> paths() const;
 };
 
@@ -27,13 +27,13 @@ struct Inputs {
   Sizes sizes;  ///< of every symbol of the program
 };
 
-/// An input that no flag gives a value is random, seed 0. `weights`: shapes of arguments beside the
-/// inputs of `program`, which give sizes too. Usage failure for flags that do not fit the program;
-/// Exit::BadFile for files that do not.
+/// An input without a value from a flag is random, with seed 0. `weights` are shapes of arguments
+/// beside the inputs of `program`, which determine sizes too. Usage failure for flags that do not
+/// fit the program; Exit::BadFile for files that do not.
 Inputs make_inputs(const Program& program, const InputFlags& flags,
                    const std::vector<GivenShape>& weights = {});
 
-/// The largest size of every symbol of the program, but for those that `symbols` say.
+/// The largest size of every symbol of the program, except for those that `symbols` give.
 Sizes largest_sizes(const Program& program, const std::vector<std::string>& symbols);
 
 }  // namespace braze::tool

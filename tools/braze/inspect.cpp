@@ -1,4 +1,4 @@
-// inspect.cpp — braze inspect: what came out of every step of a compilation.
+// inspect.cpp — braze inspect: shows the result of every step of a compilation.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -34,7 +34,7 @@ bool is_wanted(const Options& options, const CompilePhase& phase) {
   return (options.stage.empty() || options.stage == phase.stage) && is_of_kernel(options, phase);
 }
 
-// The tree in `text` after the steps that are for this kernel: `KERNEL=STEPS`, or steps for all.
+// The tree in `text` after the steps for this kernel: `KERNEL=STEPS`, or steps for all kernels.
 std::string after_steps(const std::string& text, std::string_view kernel,
                         const std::vector<std::string>& schedules) {
   LoopTree tree = parse_loops(text, "tree");
@@ -53,7 +53,7 @@ void insert_once(std::vector<std::string>& names, std::string_view name) {
     names.emplace_back(name);
 }
 
-// Without a stage: which ones there are.
+// Without a stage: lists the stages.
 void print_overview(const std::vector<Phase>& phases) {
   std::vector<std::vector<std::string>> rows = {{"stage", "kernel", "lines"}};
   for (const Phase& phase : phases) {
@@ -63,7 +63,7 @@ void print_overview(const std::vector<Phase>& phases) {
   fmt::print("{}", table(rows));
 }
 
-// Several texts of one stage are told apart by a comment of their language.
+// A comment, in the language of the texts, separates several texts of one stage.
 void print_texts(const std::vector<Phase>& phases) {
   for (const Phase& phase : phases) {
     const std::string_view comment = phase.stage == "llvm"  ? ";"
@@ -99,7 +99,8 @@ Exit inspect(const Options& options) {
   options.package.refuse_for_text();
   std::vector<Phase> phases;
   std::vector<std::string> stages, kernels;  // seen
-  // What is given for trees is steps, and changes only what is shown: first trees with them.
+  // A schedule given for trees is steps. It changes only what is shown: the first trees after these
+  // steps.
   CompileFlags flags = options.compile;
   std::vector<std::string> steps;
   if (options.stage == "loops") steps.swap(flags.schedules);
@@ -118,7 +119,7 @@ Exit inspect(const Options& options) {
   const Source source = read_source(options.file);
   try {
     compile_source(source, find_target_of(options.target), compile);
-  } catch (...) {  // what came before the error is what one is looking for
+  } catch (...) {  // the steps before the error are what the user looks for
     print_phases(options, phases);
     throw;
   }

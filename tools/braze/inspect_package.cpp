@@ -1,4 +1,4 @@
-// inspect_package.cpp — what is in a package.
+// inspect_package.cpp — the contents of a package.
 
 #include <fmt/format.h>
 
@@ -32,7 +32,7 @@ std::vector<Described> describe(const PackageReader& reader,
   return out;
 }
 
-// What a call adds to the device's memory, in the symbols of its sizes.
+// The device memory that a call needs, in the symbols of its sizes.
 Expr peak_bytes(const Program& program) {
   Expr bytes = program.arena_bytes;
   for (const ProgramOutput& output : program.outputs) {
@@ -48,7 +48,7 @@ const WeightBinding* weight_of(const PackageReader::Function& function, size_t i
   return nullptr;
 }
 
-// Without a name all functions are.
+// Without a name, all functions.
 bool is_wanted(const PackageFlags& flags, const PackageReader::Function& function) {
   return flags.function.empty() || function.name == flags.function;
 }
@@ -60,7 +60,7 @@ std::string weights_text(const PackageReader& reader) {
   return "none";
 }
 
-// Who signed the file, and whether that holds.
+// Who signed the file, and whether the signature is valid.
 struct Signed {
   std::string by;  // his public key; empty if nobody did
   std::string_view verdict;

@@ -1,4 +1,5 @@
-// key.cpp — braze key: a pair of keys. braze sign: a package that says who made it.
+// key.cpp — braze key: makes a pair of keys. braze sign: signs a package, so that it shows who made
+// it.
 #include <fmt/format.h>
 
 #include <filesystem>
@@ -60,7 +61,7 @@ struct SignOptions {
   bool json = false;
 };
 
-// All of a package, checked: what is damaged is not vouched for.
+// Checks all of a package, because a damaged one must not be signed.
 void read_whole(std::span<const std::byte> bytes, const std::string& path) {
   const PackageReader reader(bytes, path);
   reader.weight_bytes();
@@ -77,13 +78,13 @@ Exit sign(const SignOptions& options) {
   const std::string& output = options.output.empty() ? options.package : options.output;
   check_overwrites({{options.key, "holds the secret key"}}, {output});
   const SecretKey key = blame(Exit::BadFile, [&] { return SecretKey::read(options.key); });
-  // Nor is what others can have written.
+  // A package that others can have written must not be signed either.
   const auto file = blame(Exit::BadFile, [&] { return MappedFile::open_trusted(options.package); });
   const auto content = split_signature(file->bytes()).content;
   blame(Exit::BadFile, [&] { read_whole(content, options.package); });
   Signer signer(key);
   signer.append(content);
-  // Who may not read the package may not read it signed.
+  // Users who may not read the package may not read the signed one.
   FileWriter writer(output, permissions_of(options.package) & FileWriter::kCode);
   writer.append(content);
   writer.append(signer.finish());

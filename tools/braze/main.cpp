@@ -1,4 +1,4 @@
-// main.cpp — braze: run, look inside, and judge what the compiler does.
+// main.cpp — braze: runs programs, shows their compilation, and checks their results.
 #include "tools/braze/command_line.h"
 
 namespace braze::tool {

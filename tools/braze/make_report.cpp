@@ -31,7 +31,8 @@ struct Options {
   CompileFlags compile;
 };
 
-// Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
+// Donated arguments are dead after a call, so each call gets new ones, made before the clock
+// starts.
 double timed_call(const Runnable& runnable, const Inputs& inputs) {
   const std::vector<Array> arguments = runnable.arguments(inputs.values);
   return seconds_of([&] { return runnable.executable.run(arguments); });
@@ -44,7 +45,7 @@ void measure_into(ReportData& data, const Options& options, const Device& device
   const Inputs inputs = make_inputs(*program, options.inputs);
   data.sizes = inputs.sizes;
   data.device = device.name();
-  timed_call(runnable, inputs);  // the first one finds nothing warm
+  timed_call(runnable, inputs);  // the first call finds nothing warm
   data.timings = measure([&] { return timed_call(runnable, inputs); }, *program, inputs.sizes,
                          device, options.repeat);
 }

@@ -57,7 +57,7 @@ std::string entries(const CommandDescription& command) {
   return join(command.arguments, "", entry);
 }
 
-// `start`, then what the command takes.
+// `start`, followed by the positional arguments of the command.
 std::string usage(const std::string& start, const CommandDescription& command) {
   std::string line = start;
   for (const ArgumentDescription& argument : command.arguments) {
@@ -74,7 +74,7 @@ std::string section(const std::string& tool, const CommandDescription& command) 
                      entries(command), unbroken(command.examples));
 }
 
-// The commands; of a tool without any, how itself is used.
+// The commands. For a tool without commands, its own examples.
 std::string commands(const ToolDescription& description) {
   const CommandDescription& tool = description.tool;
   if (description.commands.empty()) return fmt::format(".SH EXAMPLES\n{}", unbroken(tool.examples));

@@ -13,19 +13,19 @@ namespace braze::tool {
 
 class Arguments;
 
-/// Whether the file is called as models are.
+/// Whether the name of the file is that of a model.
 bool is_model(const std::string& path);
 
-/// --symbol and --value: what is known of a model besides its file.
+/// --symbol and --value: facts about a model that its file does not determine.
 struct ModelFlags {
   std::vector<std::string> symbols, values;
 
   void add_to(Arguments& arguments);
-  /// --value alone, for commands whose --symbol has a meaning for texts, too.
+  /// Only --value, for commands whose --symbol has a meaning for texts too.
   void add_values_to(Arguments& arguments);
-  /// Usage failure if one was given, for a file that is no model.
+  /// Usage failure if one was given for a file that is not a model.
   void refuse_for_others() const;
-  /// What is wrong with the file is a Failure with Exit::BadFile.
+  /// A fault in the file is a Failure with Exit::BadFile.
   Model load(const std::string& path, const CompileOptions& compile = {}) const;
 };
 

@@ -22,15 +22,15 @@ struct CompileFlags {
 
   void add_to(Arguments& arguments);
   CompileOptions options() const;
-  /// Takes one option as it stands behind a device: "precision=fast", "no-fuse".
+  /// Takes one option that follows a device: "precision=fast", "no-fuse".
   void set(const std::string& option);
-  /// Usage failure if any was given: packages are compiled already.
+  /// Usage failure if any was given, because packages are already compiled.
   void refuse_for_package() const;
 
   friend bool operator==(const CompileFlags&, const CompileFlags&) = default;
 };
 
-/// `text` as a device, or a usage failure that names the devices there are.
+/// `text` as a device, or a usage failure that names the existing devices.
 Device find_device(const std::string& text);
 
 /// "x86-64-v3", "sim:x86-64-v4", or the text of a Target; empty: what the device "cpu" has.

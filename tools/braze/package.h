@@ -1,4 +1,4 @@
-// package.h — packages on the command line: telling them from texts, looking into them.
+// package.h — packages on the command line: how they are told from texts, and how they are loaded.
 #pragma once
 
 #include <string>
@@ -15,8 +15,8 @@ namespace braze::tool {
 
 class Arguments;
 
-/// Whether the file is called as packages are, or begins as they do. By its name too: whoever can
-/// exchange a package must not get its rules exchanged by what he writes.
+/// Whether the file has the name of a package, or begins like one. The name counts too: a person
+/// who can replace a package must not change the rules for it by what he writes.
 bool is_package(const std::string& path);
 
 /// --function, --weights, --trust, --trust-key: which function of a package, and how it is loaded.
@@ -26,21 +26,21 @@ struct PackageFlags {
   std::vector<std::string> trust_keys;
 
   void add_to(Arguments& arguments);
-  /// Usage failure if any was given, for a file that is no package.
-  /// `is_code`: tile or kernel text, for which --trust says something.
+  /// Usage failure if any was given for a file that is not a package. `is_code`: tile or kernel
+  /// text, for which --trust has a meaning.
   void refuse_for_text(bool is_code = false) const;
-  /// What is wrong with the file is a Failure with Exit::BadFile.
+  /// A fault in the file is a Failure with Exit::BadFile.
   Package load(const std::string& path) const;
   /// What is read besides.
   std::vector<ReadFile> files() const;
 };
 
-/// An executable, and those of its arguments that a package's weights are.
+/// An executable, and the arguments that come from the package's weights.
 struct Runnable {
   Executable executable;
   std::vector<Array> bound;  ///< by input; empty where a call gives the value
 
-  /// The program as one sees it who gives its inputs: name, symbols, inputs that are not bound.
+  /// The program as the caller sees it: name, symbols, and inputs that are not bound.
   Program free_inputs() const;
   /// The shapes of the inputs that are bound.
   std::vector<GivenShape> weight_shapes() const;

@@ -1,4 +1,4 @@
-// report.h — tables, colours and JSON: how the tool says things.
+// report.h — tables, colours and JSON in the output of the tool.
 #pragma once
 
 #include <string>

@@ -267,7 +267,7 @@ class Page {
   // --- Kernels
   // ------------------------------------------------------------------------------------
 
-  // What of the machine's speed a kernel has, by memory and by arithmetic.
+  // The share of the machine's speed that a kernel reaches, for memory and for arithmetic.
   std::string memory_share(const Row& row) const {
     if (row.timing) return percent(row.timing->least, row.seconds());
     return row.fused ? percent(row.bytes / program_.target.memory_bytes_per_second, row.seconds())
@@ -369,7 +369,7 @@ class Page {
     put("</table>\n");
   }
 
-  // Of values that no kernel computes.
+  // Edges to values that no kernel computes.
   void rest_of_edges() {
     std::vector<const Edge*> rest;
     for (const Edge& edge : data_.explanation.edges)

@@ -17,8 +17,8 @@ namespace braze::tool {
 struct ReportData {
   Explanation explanation;
   CompileTimes compile;
-  Timings timings;     ///< none: times are estimates
-  std::string device;  ///< that they were measured on
+  Timings timings;     ///< none if times are estimates
+  std::string device;  ///< the device of the measurement
   Sizes sizes;         ///< of all symbols, for memory and shares
   std::string file;    ///< the graph's
   std::string text;    ///< what it holds

@@ -1,4 +1,4 @@
-// run.cpp — braze run: runs a program once, or often enough to time it.
+// run.cpp — braze run: runs a program once, or as often as needed to time it.
 #include <fmt/format.h>
 
 #include "braze/array.h"
@@ -152,7 +152,8 @@ Job make_job(const Options& options, const Device& device) {
 // --- Time
 // -----------------------------------------------------------------------------------------
 
-// Donated arguments die in a call, so each call gets fresh ones, made before the clock starts.
+// Donated arguments are dead after a call, so each call gets new ones, made before the clock
+// starts.
 double timed_call(const Job& job, const Inputs& inputs) {
   const std::vector<Array> arguments = job.arguments(inputs.values);
   return seconds_of([&] { return job.run(arguments); });
@@ -198,7 +199,7 @@ std::string timings_json(const std::vector<Timing>& timings) {
 // --- The command
 // ----------------------------------------------------------------------------------
 
-// Results may be written in place of inputs, which are read by then.
+// Results may replace files of inputs, which were read before.
 void check_files(const Options& options) {
   std::vector<ReadFile> read = options.package.files();
   read.push_back({options.file, "runs"});
@@ -209,7 +210,7 @@ void check_files(const Options& options) {
     check_overwrites({{path, "holds inputs"}}, {options.trace});
 }
 
-// What is wrong with it was said on stderr.
+// A message on stderr has said what is wrong with it.
 [[noreturn]] void fail_trace(const std::string& path) {
   throw Failure{Exit::BadFile, fmt::format("--trace {}: the timeline is not complete", path)};
 }

@@ -41,7 +41,7 @@ std::string read_text(const std::string& path) {
   if (path == kStdin) return all(std::cin);
   std::ifstream file(path, std::ios::binary);
   if (!file && errno == ENOENT) fail_open(path, errno);
-  // A folder opens, and fails when it is read.
+  // A folder can be opened, and fails when it is read.
   if (!file || file.peek() == std::ifstream::traits_type::eof())
     fail(codes::kSourceFile, fmt::format("{} cannot be read: {}", quote(path),
                                          errno ? std::strerror(errno) : "the file is empty"));
@@ -54,7 +54,7 @@ std::string read_trusted_text(const std::string& path) {
   return {begin, file->bytes().size()};
 }
 
-// "graph", "tile", "kernel"; what else stands there is for the parser of graphs to refuse.
+// "graph", "tile", "kernel". The parser of graphs refuses everything else.
 std::string_view language_of(std::string_view text, const std::string& path) {
   Scanner scanner(text, path);
   if (scanner.next().text != "braze" || scanner.next().text != "1") return "graph";
@@ -96,7 +96,8 @@ Source read_runnable_source(const std::string& path, bool trust_any_owner) {
     const std::string text = read_text(path);
     refuse_package(text, path);
     if (trust_any_owner || path == kStdin || !is_code(text, path)) return parse_source(text, path);
-    // Read again, through the descriptor that is judged: the path may lead elsewhere by now.
+    // The file is read again through the descriptor that was checked, because the path may lead
+    // elsewhere by now.
     return parse_source(read_trusted_text(path), path);
   });
 }
