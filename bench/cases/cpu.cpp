@@ -24,7 +24,7 @@
 namespace braze {
 namespace {
 
-// Numbers to compute with; which ones does not matter.
+// Numbers to compute with. Their values do not matter.
 Array data(std::vector<int64_t> shape, DType dtype = f32) {
   return random::normal(std::move(shape), random::Key(1), 0, 1, dtype);
 }
@@ -47,8 +47,8 @@ void measure(benchmark::State& state, F f, double flops, const Arguments&... arg
 
 void copy_cached(char* to, const char* from, size_t size) { std::memcpy(to, from, size); }
 
-// Stores that bypass the caches: they need not read what they overwrite. `size` is a multiple of
-// 64, both places are aligned to it.
+// Stores that bypass the caches, so that they need not read what they overwrite. `size` is a
+// multiple of 64, and both places are aligned to it.
 void copy_streaming(char* to, const char* from, size_t size) {
 #if defined(__x86_64__)
   for (size_t i = 0; i < size; i += sizeof(__m128i))
@@ -60,8 +60,8 @@ void copy_streaming(char* to, const char* from, size_t size) {
 #endif
 }
 
-// What the machine's memory gives to all threads: the greater of the two is the limit of every
-// workload that reads and writes large arrays.
+// The bandwidth of memory for all threads. The greater of the two figures limits every workload
+// that reads and writes large arrays.
 void copy(benchmark::State& state, void (*copy_part)(char*, const char*, size_t)) {
   constexpr size_t kPart = size_t{1} << 20, kParts = 64;
   HostMemory memory;
@@ -151,8 +151,8 @@ void skinny_gemm(benchmark::State& state) {
 }
 BENCHMARK(skinny_gemm)->UseRealTime();
 
-// A table of embeddings, and what the gradients of a batch of tokens do to it: rows of many tokens
-// and of none.
+// A table of embeddings, and the gradients of a batch of tokens for it: some rows have many tokens,
+// and others have none.
 constexpr int64_t kTableRows = 50'000, kTableWidth = 512, kTokens = 8'192;
 
 Array tokens() {
@@ -255,7 +255,7 @@ void warm_start_digits_step(benchmark::State& state) {
 }
 BENCHMARK(warm_start_digits_step)->UseRealTime()->Unit(benchmark::kMillisecond);
 
-// Tracing and differentiation, which every start does.
+// Tracing and differentiation, which every start of a program does.
 void trace_digits_step(benchmark::State& state) {
   const bench::Digits digits;
   for (auto _ : state)

@@ -131,7 +131,7 @@ void digits_step(benchmark::State& state) {
   state.counters["us"] = Counter(1e-6, Counter::kIsIterationInvariantRate | Counter::kInvert);
 }
 
-// What a call takes of the host while the device keeps up: 64 in a row, then waited for.
+// The host time of a call while the device keeps up: 64 calls in a row, then a wait.
 void call_overhead(benchmark::State& state) {
   constexpr int kInARow = 64;
   auto f = jit([](Tensor x) { return x + 1.0; });
@@ -152,7 +152,8 @@ void cold_compile(benchmark::State& state, const std::string& graph_text, GpuCod
   const Target target = default_device().target();
   CompileOptions options;
   options.gpu_code = code;
-  benchmark::DoNotOptimize(compile(graph, target, options));  // first-use initialisation is apart
+  benchmark::DoNotOptimize(
+      compile(graph, target, options));  // first-use initialisation is not measured
   for (auto _ : state) benchmark::DoNotOptimize(compile(graph, target, options));
 }
 

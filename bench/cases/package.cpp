@@ -1,5 +1,5 @@
-// package.cpp — what shipping costs: compiling the digits classifier for four machines, opening the
-// package, loading its function with weights beside it on each device that is here.
+// package.cpp — the cost of shipping: compiling the digits classifier for four machines, opening
+// the package, and loading its function with weights beside it on each device of this machine.
 #include <benchmark/benchmark.h>
 #include <stdlib.h>
 
@@ -43,7 +43,7 @@ struct Files {
 };
 
 void pack(benchmark::State& state, const Files& files) {
-  files.package(true);  // first-use initialisation is apart
+  files.package(true);  // first-use initialisation is not measured
   for (auto _ : state) files.pack(files.folder / "again.bzp", true);
 }
 

@@ -1,8 +1,8 @@
-// inner_loop.cpp — what the code generator makes of the loops that carry the speed of everything:
-// the inner loop of a packed dot, against the machine's peak, and the time that compiling takes.
+// inner_loop.cpp — measures the loops on which the speed of everything depends: the inner loop of a
+// packed dot, compared with the machine's peak, and the time of compiling it.
 //
 // Usage: bench-inner-loop [--dot-asm | --dot-llvm | --pointwise-asm | --pointwise-llvm]
-// With an option, prints code instead.
+// With an option, it prints code instead.
 #include <algorithm>
 #include <cstdio>
 #include <string_view>

@@ -1,5 +1,5 @@
-// kinds.cpp — what each kind of workload takes and builds. Beside nothing but the public builder,
-// as a user would write it; peers_torch.py and peers_jax.py say the same in their languages.
+// kinds.cpp — the inputs and results of each kind of workload, built with the public builder only,
+// as a user would write them. peers_torch.py and peers_jax.py have the same in their languages.
 #include <cmath>
 
 #include "bench/sweep/workloads.h"
@@ -92,7 +92,7 @@ Inputs layer_norm_inputs(S s) {
   inputs.push_back(values("shift", s.dtype(), {s["cols"]}));
   return inputs;
 }
-// With a residual, what was normed is a result too.
+// With a residual, the sum that was normed is a result too.
 Results normed(W in, const std::function<Tensor(const Tensor&)>& norm) {
   if (!in.contains("residual")) return {{norm(in["x"])}};
   const Tensor sum = in["x"] + in["residual"];
@@ -302,7 +302,7 @@ Results roll(S s, W in) {
   return {{concat({slice(x, axis, size - by, size), slice(x, axis, 0, size - by)}, axis)}};
 }
 Results flip(S s, W in) { return {{reverse(in["x"], s["axis"])}}; }
-// Each value, and its four neighbours, where there are any.
+// Each value and its four neighbours, if they exist.
 Results stencil(S s, W in) {
   const Extents shape = s.list("shape");
   const Tensor x = pad(in["x"], {1, 1}, {1, 1});
@@ -341,7 +341,7 @@ Results quantize_blocks(S, W in) {
   const Tensor step = maximum(max(abs(x), -1, true) / 127.0, 1e-12);
   return {{cast(clamp(round_even(x / step), -127.0, 127.0) * step, in["x"].dtype())}};
 }
-// Eight 4-bit numbers lie in each i32, and `group` numbers share a scale.
+// Each i32 holds eight 4-bit numbers, and `group` numbers share a scale.
 Inputs packed_inputs(S s) {
   const int64_t words = s["words"], per_group = s["group"] / 8;
   return {
@@ -667,7 +667,7 @@ Inputs block_weights(S s, const std::string& prefix) {
   Inputs inputs;
   const auto matrix = [&](const std::string& name, int64_t from, int64_t to) {
     inputs.push_back(weight(prefix + name + ".weight", s.dtype(), {from, to}, from));
-    // A bias of the keys adds the same to all scores of a query: it changes nothing.
+    // A bias of the keys adds the same number to all scores of a query, so it would change nothing.
     if (!is_llama && name != "k")
       inputs.push_back(between(prefix + name + ".bias", s.dtype(), {to}, -0.1, 0.1));
   };

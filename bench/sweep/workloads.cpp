@@ -113,7 +113,7 @@ Build gradient_of(const Build& build, const std::vector<std::string>& wanted,
   };
 }
 
-// The type of the first result, as an input in whose direction gradients are taken.
+// The type of the first result: that of the input in whose direction gradients are taken.
 Input direction_like(const std::string& graph) {
   const Graph forward = parse_graph(graph, "workload");
   const TensorType& type = forward[forward.outputs()[0].node].type;

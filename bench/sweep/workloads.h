@@ -1,9 +1,12 @@
-// workloads.h — the workloads of the sweep: the rows of workloads.txt, and what each kind builds.
+// workloads.h — the workloads of the sweep: the rows of workloads.txt, and the kinds that build
+// them.
 //
-// A row names a kind and its settings. A kind says which inputs that makes and, once Braze has the
-// ops for it, builds the result through the public builder. The peers (peers_torch.py,
-// peers_jax.py) have a function of the same name, and learn rows and inputs from `bench-sweep
-// list`, so that each fact stands once.
+// A row names a kind and its settings. The kind defines the inputs and, if Braze has the ops for
+// it,
+// builds the result with the public builder. The peers (peers_torch.py, peers_jax.py) have a
+// function
+// of the same name, and learn rows and inputs from `bench-sweep list`, so that each fact stands
+// once.
 #pragma once
 
 #include <cstdint>
@@ -18,7 +21,7 @@
 
 namespace braze::sweep {
 
-/// What decides the sizes: the kind of device, or that every row shall be checked quickly.
+/// What determines the sizes: the kind of device, or a quick check of every row.
 enum class Scale : uint8_t { Gpu, Cpu, Check };
 
 /// The settings of a row, `key=value`.
@@ -33,8 +36,8 @@ class Settings {
   std::vector<int64_t> list(std::string_view key) const;
   std::string text(std::string_view key, std::string_view fallback) const;
   DType dtype() const;  ///< of the key "dtype"; without it f32
-  /// The same with extents that a reference in doubles computes in little time. Greater ones stay
-  /// greater, and what they leave when divided by 8 stays the same.
+  /// The same with extents that a reference in doubles computes in little time. Greater extents
+  /// stay greater, and their remainder modulo 8 stays the same.
   Settings shrunk() const;
   const std::map<std::string, std::string, std::less<>>& values() const { return values_; }
 
@@ -55,8 +58,8 @@ using Inputs = std::vector<Input>;
 /// How to make the inputs of a row, and its results from them.
 struct Kind {
   std::function<Inputs(const Settings&)> inputs;
-  /// Nothing where Braze lacks an op that the row needs. Empty for kinds of which that holds
-  /// always.
+  /// Empty for kinds that Braze cannot build. It may also return nothing, for rows that need an op
+  /// that Braze does not have.
   std::function<std::optional<std::vector<Tensor>>(const Settings&, const Weights&)> build;
 };
 /// All kinds by name.
@@ -76,18 +79,18 @@ struct Workload {
 /// Reads workloads.txt. InvalidArgument names the line that is wrong.
 std::vector<Workload> read_workloads(const std::string& path);
 
-/// A workload at its size: what goes in, and the graph, which is empty where Braze lacks an op.
+/// A workload at its size: its inputs, and its graph, which is empty if Braze lacks an op.
 struct Instance {
   Inputs inputs;
   std::string graph;
 };
 /// With the setting `gradient=x,scale` (`*`: every floating input) the results are the gradients of
-/// the first result by these inputs, in the direction of one more input "direction". Where that
-/// result is a scalar they are it and its gradients.
+/// the first result by these inputs, in the direction of one more input, "direction". If the first
+/// result is a scalar, the results are that scalar and its gradients.
 Instance make_instance(const Workload& workload, Scale scale);
 
-/// Values for an input: a fixed function of the index and `position`, the same everywhere, and not
-/// the same from one input to the next.
+/// Values for an input: a fixed function of the index and of `position`, the same on every machine,
+/// and different for each input.
 Array make_values(const Input& input, size_t position, const Device& device);
 
 /// Bits without a pattern; the place of sample `index` is this modulo the number of elements.
