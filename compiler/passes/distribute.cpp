@@ -256,7 +256,8 @@ class Distributor {
       if (!shape[i].is_multiple_of(known->size))
         refuse(fmt::format("its axis {} has extent {}, which {} devices do not divide", i,
                            shape[i].to_string(), known->size),
-               "pad it, with a mask for what is added");
+               shape[i].as_constant() ? "pad it, with a mask for what is added"
+                                      : fmt::format("declare it as a multiple of {}", known->size));
       const auto own = std::ranges::find(mesh_, axis, &MeshAxis::name);
       if (own != mesh_.end()) cut[i] = static_cast<int>(own - mesh_.begin());
     }

@@ -250,6 +250,28 @@ TEST(Distribute, FullyShardedParameters) {
   EXPECT_THAT(text, HasSubstr("Each device has combined its part only."));
 }
 
+// Between the divided layers the rows are divided too: parts are combined into blocks of rows,
+// which the next layer gathers. That moves what an all_reduce would, and what stands between is
+// divided.
+TEST(Distribute, RowsBetweenDividedLayers) {
+  const Graph graph =
+      parse(R"(graph @g(%x: f32[4, 8], %up: f32[8, 6], %down: f32[6, 8], %w: f32[8, 6]) {
+  %u = dot %x, %up {contract: [1] x [0]} : f32[4, 6]
+  %a = tanh %u : f32[4, 6]
+  %d = dot %a, %down {contract: [1] x [0]} : f32[4, 8]
+  %rows = constrain %d {axes: [model]} : f32[4, 8]
+  %t = tanh %rows : f32[4, 8]
+  %all = constrain %t {axes: []} : f32[4, 8]
+  %y = dot %all, %w {contract: [1] x [0]} : f32[4, 6]
+  return %y as "y"
+}
+)");
+  const Result r = distributed(graph, {{"model", 2}},
+                               {{}, cut({"", "model"}), cut({"model"}), cut({"", "model"})});
+  EXPECT_THAT(r.collectives, ElementsAre("reduce_scatter model partial", "all_gather model said"));
+  EXPECT_EQ(r.made.outputs[0], cut({"", "model"}));
+}
+
 TEST(Distribute, AnAxisOfOneDeviceCutsNothing) {
   const Graph graph = parse(R"(graph @g(%x: f32[4, 8], %w: f32[8, 6]) {
   %y = dot %x, %w {contract: [1] x [0]} : f32[4, 6]
@@ -273,6 +295,7 @@ graph @g(%x: f32[n, 8], %w: f32[8, 6]) {
   EXPECT_TRUE(verify(made.graph).empty());
   ASSERT_EQ(made.collectives.size(), 1u);
   EXPECT_EQ(made.outputs[0], cut({"data"}));
+  EXPECT_THAT(refusal(graph, {{"data", 3}}, in), HasSubstr("declare it as a multiple of 3"));
 }
 
 TEST(Distribute, ConflictsAreErrorsWithAFix) {

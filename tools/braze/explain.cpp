@@ -1,6 +1,7 @@
 // explain.cpp — braze explain: the kernels of a program, and why every edge was or was not fused.
 #include <fmt/format.h>
 
+#include <optional>
 #include <set>
 
 #include "ir/program/text.h"
@@ -137,27 +138,45 @@ std::string edge_json(const Edge& edge) {
                        {"costs", json::string(edge.costs)}});
 }
 
-void print_json(const Program& program, const std::vector<Edge>& edges) {
+std::string collective_json(const InsertedCollective& inserted) {
+  return json::object({{"kind", json::string(std::string(name(inserted.op.kind)))},
+                       {"over", json::string(inserted.op.axis.name)},
+                       {"devices", std::to_string(inserted.op.axis.size)},
+                       {"bytes", json::string(inserted.bytes.to_string())},
+                       {"reason", json::string(inserted.reason->name)},
+                       {"value", json::string(inserted.value)}});
+}
+
+void print_json(const Program& program, const std::vector<Edge>& edges,
+                const std::optional<std::vector<InsertedCollective>>& inserted) {
   std::vector<std::string> launches, reasons;
   for (const Launch& launch : program.launches) launches.push_back(launch_json(program, launch));
   for (const Edge& edge : edges) reasons.push_back(edge_json(edge));
-  json::print({{"program", json::string(program.name)},
-               {"target", json::string(program.target.to_string())},
-               {"precision", json::string(std::string(name(program.precision)))},
-               {"ops", std::to_string(program.ops_before_fusion)},
-               {"codes", std::to_string(program.artifacts.size())},
-               {"kernels", json::array(launches)},
-               {"edges", json::array(reasons)}});
+  json::Members members = {{"program", json::string(program.name)},
+                           {"target", json::string(program.target.to_string())},
+                           {"precision", json::string(std::string(name(program.precision)))},
+                           {"ops", std::to_string(program.ops_before_fusion)},
+                           {"codes", std::to_string(program.artifacts.size())},
+                           {"kernels", json::array(launches)},
+                           {"edges", json::array(reasons)}};
+  if (inserted) {
+    std::vector<std::string> collectives;
+    for (const InsertedCollective& one : *inserted) collectives.push_back(collective_json(one));
+    members.emplace_back("collectives", json::array(collectives));
+  }
+  json::print(members);
 }
 
 Exit explain(const Options& options) {
   if (!is_model(options.file)) options.model.refuse_for_others();
   Graph graph = is_model(options.file) ? options.model.load(options.file).graph()
                                        : read_graph(options.file, "explain");
-  std::string inserted;  // collectives
+  std::string why;  // collectives were inserted
+  std::optional<std::vector<InsertedCollective>> inserted;
   if (options.mesh.is_given()) {
     Distributed distributed = options.mesh.distributed(graph);
-    inserted = distributed.explanation();
+    why = distributed.explanation();
+    inserted = std::move(distributed.collectives);
     graph = std::move(distributed.graph);
   }
   Explanation found;
@@ -177,13 +196,13 @@ Exit explain(const Options& options) {
   std::vector<Edge>& edges = found.edges;
   if (!options.edge.empty()) edges = only(edges, options.edge);
   if (options.json) {
-    print_json(program, edges);
+    print_json(program, edges, inserted);
     return Exit::Ok;
   }
   if (options.edge.empty()) {
     fmt::print("{}: {} ops in {} for {}, {} precision\n", program.name, program.ops_before_fusion,
                kernels_text(program), program.target.name, name(program.precision));
-    if (!inserted.empty()) fmt::print("\n{}", inserted);
+    if (!why.empty()) fmt::print("\n{}", why);
     for (const Launch& launch : program.launches) print_launch(program, launch);
   }
   print_edges(edges);
