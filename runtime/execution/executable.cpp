@@ -466,9 +466,14 @@ void submit(const std::shared_ptr<Call>& call, std::span<const Array> arguments,
   const Executable::Impl& impl = *call->executable;
   const Plan& plan = impl.plan;
   const std::span<const ResultPlan> results = plan.results();
+  const bool overwrites = std::ranges::any_of(
+      results, [](const ResultPlan& r) { return r.kind == ResultPlan::Kind::Updates; });
   const auto admit = [&] {
     // Between this check and the change below no other call is admitted.
     for (const StateRef& argument : call->arguments) argument->check_alive();
+    // Between this one and the change no array is lent either.
+    std::unique_lock lock(impl.driver.uses_mutex(), std::defer_lock);
+    if (overwrites) lock.lock();
     check_owners(plan, arguments);
     call->pin();
     for (size_t i = 0; i < results.size(); ++i) {

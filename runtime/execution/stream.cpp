@@ -2,6 +2,7 @@
 
 #include <algorithm>
 
+#include "ir/support/config.h"
 #include "ir/support/fork.h"
 #include "runtime/devices/registry.h"
 
@@ -108,7 +109,12 @@ void Stream::synchronize() const { record().wait(); }
 
 void enter_stream(Stream stream) { guards.push_back(std::move(stream)); }
 
-void leave_stream() noexcept { guards.pop_back(); }
+void leave_stream() noexcept {
+  if (!guards.empty()) return guards.pop_back();
+  write_log(LogLevel::Error,
+            "a StreamGuard ended on a thread other than the one on which it began, whose calls go "
+            "on in its stream");
+}
 
 StreamGuard::StreamGuard(Stream stream) { enter_stream(std::move(stream)); }
 

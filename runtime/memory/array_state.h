@@ -68,7 +68,9 @@ struct Array::State {
   Buffer buffer;          ///< guarded by the stream's submissions
   std::shared_ptr<const std::string> taken_by;  ///< set before `donated`: the call
   std::atomic<bool> donated{false};
-  std::atomic<int> lent{0};  ///< to how many receivers (dlpack.h); such an array is not donated
+  /// To how many receivers (dlpack.h); such an array is not donated. Both are changed under the
+  /// driver's uses_mutex(), where the other one is looked at.
+  std::atomic<int> lent{0};
   std::atomic<int> pins{0};
 
   size_t size_bytes() const { return static_cast<size_t>(numel) * size_of(dtype); }

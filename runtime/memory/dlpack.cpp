@@ -2,6 +2,8 @@
 
 #include <dlpack/dlpack.h>
 
+#include <mutex>
+
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/execution/stream.h"
@@ -119,7 +121,11 @@ Managed* lend(const Array& array) {
   Array::State& state = *array.state();
   lent->stream = current_stream_of(state.driver);
   lent->array = array;
-  state.lent.fetch_add(1);
+  {
+    const std::lock_guard lock(state.driver.uses_mutex());
+    state.check_alive();
+    state.lent.fetch_add(1);
+  }
   try {
     tensor->dl_tensor.data = const_cast<void*>(array.data());
   } catch (...) {

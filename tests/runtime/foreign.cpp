@@ -5,12 +5,14 @@
 
 #include <atomic>
 #include <cmath>
+#include <memory>
 #include <numeric>
 #include <stdexcept>
 #include <thread>
 
 #include "braze/array.h"
 #include "braze/dlpack.h"
+#include "runtime/execution/stream.h"
 #include "runtime/memory/array_state.h"
 #include "tests/runtime/programs.h"
 
@@ -283,6 +285,38 @@ TEST(Dlpack, ArraysGoOutWithoutACopyAndAreNotDonated) {
   EXPECT_THAT(error_of([&] { to_dlpack(p); }), StartsWith("donated-array"));
 }
 
+TEST(Dlpack, AnArrayIsExportedOrDonatedNeverBoth) {
+  const Executable step = step_program().load();
+  const Array g = filled(64, 1);
+  int exported = 0, donated = 0;
+  for (int round = 0; round < 500; ++round) {
+    const Array p = filled(64, 3);
+    std::atomic<int> ready{0};
+    DLManagedTensorVersioned* out = nullptr;
+    std::thread exporter([&] {
+      ++ready;
+      while (ready < 2) std::this_thread::yield();
+      try {
+        out = to_dlpack(p);
+      } catch (const Error&) {
+      }
+    });
+    ++ready;
+    while (ready < 2) std::this_thread::yield();
+    bool is_donated = true;
+    try {
+      step.run(std::vector{p, g})[0].wait();
+    } catch (const Error&) {
+      is_donated = false;
+    }
+    exporter.join();
+    ASSERT_NE(out != nullptr, is_donated) << round;
+    is_donated ? ++donated : ++exported;
+    if (out) out->deleter(out);
+  }
+  EXPECT_EQ(exported + donated, 500);
+}
+
 TEST(Dlpack, EveryTypeComesBackAsItWent) {
   for (const DType dtype : kAllDTypes) {
     const std::vector<std::byte> bytes(24 * size_of(dtype), std::byte{1});
@@ -326,6 +360,14 @@ TEST(HostStreams, AreOne) {
   EXPECT_TRUE(Event().done());
   EXPECT_THAT(error_of([] { Stream::of_host("cpu", nullptr); }), StartsWith("no-native-streams"));
   EXPECT_THAT(error_of([&] { a.wait_native(nullptr); }), StartsWith("no-native-streams"));
+}
+
+TEST(HostStreams, AGuardThatEndsOnAnotherThreadIsALineOfTheLog) {
+  auto guard = std::make_unique<StreamGuard>(Stream("cpu"));
+  testing::internal::CaptureStderr();
+  std::thread([&] { guard.reset(); }).join();
+  EXPECT_THAT(testing::internal::GetCapturedStderr(), HasSubstr("other than the one"));
+  leave_stream();  // for the next tests
 }
 
 TEST(HostStreams, OneDeviceWaitsForAnother) {
