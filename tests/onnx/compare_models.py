@@ -1,8 +1,9 @@
 """Compares models in .onnx files with ONNX Runtime: how far each is off from f64.
 
 Usage: compare_models.py BRAZE MODEL[,NAME=SIZE...]... Needs onnx, onnxruntime and numpy. BRAZE is the tool; sizes that a file leaves
-open are 2, or what stands behind the model. f64 is the same model with f64 for f32, on Braze's interpreter; ONNX Runtime's results in f32
-show that it is the same function. Ends with 1 if an error, the greatest or the root mean square, is more than 4 times ONNX Runtime's.
+open are 2, or what stands behind the model, which is a number at import then. f64 is the same model with f64 for f32, on Braze's
+interpreter; ONNX Runtime's results in f32 show that it is the same function. Ends with 1 if an error, the greatest or the root mean square,
+is more than 4 times ONNX Runtime's.
 """
 
 import pathlib
@@ -92,8 +93,8 @@ def compare(braze, path, sizes):
         folder = pathlib.Path(name)
         onnx.save(in_f64(onnx.load(path)), folder / "f64.onnx")
         wide = {n: a.astype(np.float64) if a.dtype == np.float32 else a for n, a in inputs.items()}
-        exact = run_braze(braze, folder / "f64.onnx", "interpreter", wide, {}, folder)
-        got = run_braze(braze, path, "cpu", inputs, {}, folder)
+        exact = run_braze(braze, folder / "f64.onnx", "interpreter", wide, sizes, folder)
+        got = run_braze(braze, path, "cpu", inputs, sizes, folder)
         for output in expected:
             ours, theirs = errors(got[output], exact[output]), errors(expected[output], exact[output])
             fits = ours[0] <= 4 * theirs[0] and ours[1] <= 4 * theirs[1]

@@ -198,6 +198,45 @@ def microsoft(folder):
           "zeros": (zeros[:, 0] | zeros[:, 1] << 4)}, [x, skip], [y, both], opset=17, domains=["com.microsoft"])
 
 
+def recurrent(folder):
+    """An LSTM in both directions over sequences of their own lengths, with peepholes, then a GRU backward."""
+    steps, batch, width, hidden = 4, 2, 3, 5
+    x, lengths = floats(steps, batch, width), np.array([4, 2], np.int32)
+    w, r, b, p = floats(2, 4 * hidden, width), floats(2, 4 * hidden, hidden), floats(2, 8 * hidden), floats(2, 3 * hidden)
+    gw, gr, gb = floats(1, 3 * hidden, 2 * hidden), floats(1, 3 * hidden, hidden), floats(1, 6 * hidden)
+    sigmoid = lambda v: 1 / (1 + np.exp(-v))  # noqa: E731
+    y = np.zeros((steps, 2, batch, hidden), np.float32)
+    for d in range(2):
+        h, c = np.zeros((2, batch, hidden), np.float32)
+        for t in range(steps) if d == 0 else reversed(range(steps)):
+            i, o, f, g = np.split(x[t] @ w[d].T + h @ r[d].T + b[d][:4 * hidden] + b[d][4 * hidden:], 4, -1)
+            pi, po, pf = np.split(p[d], 3)
+            new = sigmoid(f + pf * c) * c + sigmoid(i + pi * c) * np.tanh(g)
+            out = sigmoid(o + po * new) * np.tanh(new)
+            inside = (t < lengths)[:, None]
+            y[t, d] = np.where(inside, out, 0)
+            h, c = np.where(inside, out, h), np.where(inside, new, c)
+    z_in = y.transpose(0, 2, 1, 3).reshape(steps, batch, 2 * hidden)
+    h = np.zeros((batch, hidden), np.float32)
+    for t in reversed(range(steps)):
+        xz, xr, xh = np.split(z_in[t] @ gw[0].T + gb[0][:3 * hidden], 3, -1)
+        hz, hr, hh = np.split(h @ gr[0].T + gb[0][3 * hidden:], 3, -1)
+        z, keep = sigmoid(xz + hz), sigmoid(xr + hr)
+        h = (1 - z) * np.tanh(xh + keep * hh) + z * h
+    nodes = [
+        helper.make_node("LSTM", ["x", "w", "r", "b", "lengths", "", "", "p"], ["y"], "both_ways", direction="bidirectional",
+                         hidden_size=hidden),
+        helper.make_node("Transpose", ["y"], ["yt"], "by_step", perm=[0, 2, 1, 3]),
+        helper.make_node("Reshape", ["yt", "shape"], ["z"], "features"),
+        helper.make_node("GRU", ["z", "gw", "gr", "gb"], ["", "last"], "backward", direction="reverse", hidden_size=hidden,
+                         linear_before_reset=1),
+    ]
+    make(folder, "recurrent", nodes, [value("x", [steps, "n", width]), value("lengths", ["n"], TensorProto.INT32)],
+         [value("y", None), value("last", None)],
+         {"w": w, "r": r, "b": b, "p": p, "gw": gw, "gr": gr, "gb": gb, "shape": np.array([0, 0, -1], np.int64)},
+         [x, lengths], [y, h[None].astype(np.float32)])
+
+
 def main(folder):
     dense(folder, False)
     dense(folder, True)
@@ -208,6 +247,7 @@ def main(folder):
     attention(folder)
     indexing(folder)
     microsoft(folder)
+    recurrent(folder)
 
 
 if __name__ == "__main__":

@@ -124,6 +124,10 @@ std::vector<double> OnnxNode::reals(std::string_view name) const {
   if (!found) return {};
   return {found->reals.begin(), found->reals.end()};
 }
+std::vector<std::string> OnnxNode::texts(std::string_view name) const {
+  const Attribute* found = find(name, Attribute::Kind::Strings);
+  return found ? found->texts : std::vector<std::string>();
+}
 const TensorData* OnnxNode::tensor(std::string_view name) const {
   const Attribute* found = find(name, Attribute::Kind::Tensor);
   return found ? found->tensor.get() : nullptr;
@@ -187,7 +191,8 @@ const std::vector<Domain>& domains() {
   static const std::vector<Domain> kDomains = {
       {"",
        {&elementwise_rows(), &movement_rows(), &indexing_rows(), &reduction_rows(), &product_rows(),
-        &layer_rows(), &window_rows(), &attention_rows(), &quantization_rows(), &value_rows()}},
+        &layer_rows(), &window_rows(), &attention_rows(), &quantization_rows(), &recurrent_rows(),
+        &value_rows()}},
       {"com.microsoft", {&microsoft_rows()}},
   };
   return kDomains;

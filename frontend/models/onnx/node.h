@@ -94,6 +94,7 @@ class OnnxNode {
   std::vector<int64_t> integers(std::string_view name,
                                 std::optional<std::vector<int64_t>> otherwise = {}) const;
   std::vector<double> reals(std::string_view name) const;
+  std::vector<std::string> texts(std::string_view name) const;
   const TensorData* tensor(std::string_view name) const;
   const GraphData* graph(std::string_view name) const;
   /// The element type that an attribute gives by its number; refuses those that Braze has not.
@@ -162,6 +163,7 @@ const Rows& layer_rows();
 const Rows& window_rows();
 const Rows& attention_rows();
 const Rows& quantization_rows();
+const Rows& recurrent_rows();
 const Rows& value_rows();
 const Rows& microsoft_rows();
 

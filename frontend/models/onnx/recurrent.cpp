@@ -1,0 +1,251 @@
+// recurrent.cpp — networks that go along a sequence step by step: RNN, GRU, LSTM. The steps are
+// built one after the other; what does not depend on the step before is one product for all.
+#include <algorithm>
+#include <numeric>
+
+#include "frontend/builder/builder.h"
+#include "frontend/models/onnx/node.h"
+#include "ir/support/text.h"
+
+namespace braze::onnx {
+
+namespace {
+
+// Steps that are built one by one.
+constexpr int64_t kMostSteps = 512;
+
+struct Activation {
+  std::string name;
+  double alpha = 0, beta = 0;
+
+  Tensor operator()(const OnnxNode& n, const Tensor& x) const {
+    if (name == "Affine") return x * alpha + beta;
+    if (name == "Elu") return elu(x, alpha);
+    if (name == "HardSigmoid") return clamp(x * alpha + beta, 0.0, 1.0);
+    if (name == "LeakyRelu") return leaky_relu(x, alpha);
+    if (name == "Relu") return relu(x);
+    if (name == "ScaledTanh") return tanh(x * beta) * alpha;
+    if (name == "Sigmoid") return sigmoid(x);
+    if (name == "Softplus") return softplus(x);
+    if (name == "Softsign") return x / (abs(x) + 1.0);
+    if (name == "Tanh") return tanh(x);
+    if (name == "ThresholdedRelu") return where(x > alpha, x, zeros_like(x));
+    n.refuse(fmt::format("there is no activation {}", name));
+  }
+};
+
+// What ONNX takes where no alpha or beta is given.
+Activation with_defaults(const std::string& name) {
+  if (name == "Affine") return {name, 1, 0};
+  if (name == "Elu" || name == "ThresholdedRelu") return {name, 1, 0};
+  if (name == "HardSigmoid") return {name, double{0.2f}, 0.5};
+  if (name == "LeakyRelu") return {name, double{0.01f}, 0};
+  if (name == "ScaledTanh") return {name, 1, 1};
+  return {name, 0, 0};
+}
+
+// Activations by direction; alphas and betas are listed for those that have one.
+std::vector<Activation> activations(const OnnxNode& n, size_t directions,
+                                    const std::vector<std::string>& usual) {
+  std::vector<std::string> names = n.texts("activations");
+  if (names.empty())
+    for (size_t d = 0; d < directions; ++d) names.insert(names.end(), usual.begin(), usual.end());
+  if (names.size() != directions * usual.size())
+    n.refuse(fmt::format("it has {} activations", names.size()));
+  const std::vector<double> alphas = n.reals("activation_alpha"),
+                            betas = n.reals("activation_beta");
+  size_t alpha = 0, beta = 0;
+  std::vector<Activation> out;
+  for (std::string name : names) {
+    // Some files write them in small letters.
+    if (!name.empty() && name[0] >= 'a' && name[0] <= 'z')
+      name[0] = static_cast<char>(name[0] - 32);
+    Activation one = with_defaults(name);
+    constexpr std::string_view kOfTwo[] = {"Affine", "HardSigmoid", "ScaledTanh"};
+    constexpr std::string_view kOfOne[] = {"Elu", "LeakyRelu", "ThresholdedRelu"};
+    const bool two = std::ranges::find(kOfTwo, one.name) != std::end(kOfTwo);
+    if ((two || std::ranges::find(kOfOne, one.name) != std::end(kOfOne)) && alpha < alphas.size())
+      one.alpha = alphas[alpha++];
+    if (two && beta < betas.size()) one.beta = betas[beta++];
+    out.push_back(one);
+  }
+  return out;
+}
+
+// The part [i * size, (i + 1) * size) of an axis.
+Tensor part(const Tensor& x, int64_t axis, int64_t i, const Dim& size) {
+  return slice(x, axis, size * Dim(i), size * Dim(i + 1));
+}
+Tensor row(const Tensor& x, int64_t i) { return squeeze(slice(x, 0, i, i + 1), Axes(0)); }
+
+struct State {
+  Tensor hidden, cell;  // [batch, hidden]; cell of an LSTM alone
+};
+
+// One direction of a network: what a step makes of the state and of its inputs' products [batch,
+// gates * hidden], biases added.
+struct Cell {
+  const OnnxNode& n;
+  Dim hidden;
+  Tensor recurrent;       // [gates * hidden, hidden]
+  Tensor recurrent_bias;  // [gates * hidden]
+  Tensor peepholes;       // [3 * hidden], or none
+  const Activation* act = nullptr;
+  double clip = 0;
+  bool linear_before_reset = false, input_forget = false;
+
+  Tensor clipped(const Tensor& x) const { return clip > 0 ? minimum(maximum(x, -clip), clip) : x; }
+  Tensor gate(const Tensor& x, int64_t i) const { return part(x, -1, i, hidden); }
+  Tensor product(const Tensor& h, const Tensor& weights) const {
+    return dot_general(h, weights,
+                       {.batch_left = {},
+                        .batch_right = {},
+                        .contract_left = {1},
+                        .contract_right = {1},
+                        .result = {}});
+  }
+  Tensor weights_of(int64_t i) const { return part(recurrent, 0, i, hidden); }
+  Tensor bias_of(int64_t i) const { return part(recurrent_bias, 0, i, hidden); }
+
+  State rnn(const Tensor& x, const State& s) const {
+    return {act[0](n, clipped(x + product(s.hidden, recurrent) + recurrent_bias)), {}};
+  }
+
+  // Gates z, r, h.
+  State gru(const Tensor& x, const State& s) const {
+    const auto outer = [&](int64_t i) {
+      return gate(x, i) + product(s.hidden, weights_of(i)) + bias_of(i);
+    };
+    const Tensor z = act[0](n, clipped(outer(0))), r = act[0](n, clipped(outer(1)));
+    const Tensor inner = linear_before_reset
+                             ? gate(x, 2) + r * (product(s.hidden, weights_of(2)) + bias_of(2))
+                             : gate(x, 2) + product(r * s.hidden, weights_of(2)) + bias_of(2);
+    const Tensor h = act[1](n, clipped(inner));
+    return {(1.0 - z) * h + z * s.hidden, {}};
+  }
+
+  // Gates i, o, f, c; peepholes i, o, f.
+  State lstm(const Tensor& x, const State& s) const {
+    const Tensor all = x + product(s.hidden, recurrent) + recurrent_bias;
+    const auto seen = [&](int64_t i, const Tensor& cell) {
+      return peepholes.valid() ? gate(all, i) + gate(peepholes, i) * cell : gate(all, i);
+    };
+    const Tensor i = act[0](n, clipped(seen(0, s.cell)));
+    const Tensor f = input_forget ? 1.0 - i : act[0](n, clipped(seen(2, s.cell)));
+    const Tensor cell = f * s.cell + i * act[1](n, clipped(gate(all, 3)));
+    const Tensor o = act[0](n, clipped(seen(1, cell)));
+    return {o * act[2](n, cell), cell};
+  }
+};
+
+using Step = State (Cell::*)(const Tensor&, const State&) const;
+
+struct Kind {
+  int64_t gates;
+  std::vector<std::string> activations;
+  Step step;
+};
+
+// Operands X, W, R, B, sequence_lens, initial_h, and of an LSTM initial_c and P; results Y, Y_h and
+// of an LSTM Y_c.
+Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
+  const bool batch_first = n.integer("layout", 0) != 0;
+  const Tensor x = batch_first ? transpose(n[0], 0, 1) : n[0];
+  const Tensor &w = n[1], &r = n[2];
+  if (x.rank() != 3 || w.rank() != 3 || r.rank() != 3) n.refuse("its operands have other axes");
+  const std::string direction = n.text("direction", "forward");
+  const size_t directions = direction == "bidirectional" ? 2 : 1;
+  const Dim hidden = r.dim(2), batch = x.dim(1);
+  n.ignore("hidden_size");  // the weights say it
+  if (!x.dim(0).is_constant() || x.dim(0).value() > kMostSteps)
+    n.refuse(fmt::format("a sequence of {} steps: they are built one by one, up to {}",
+                         x.dim(0).to_string(), kMostSteps),
+             x.dim(0).is_constant() ? "" : "give that size a number at import");
+  if (direction != "forward" && direction != "reverse" && directions == 1)
+    n.refuse(fmt::format("the direction is {}", direction));
+  const int64_t steps = x.dim(0).value();
+  const std::vector<Activation> acts = activations(n, directions, kind.activations);
+  const auto of = [&](size_t i, size_t d) { return row(n[i], static_cast<int64_t>(d)); };
+  const Tensor zero = zeros_like(
+      broadcast_to(reshape(slice(reshape(r, {r.numel()}), 0, 0, 1), {1, 1}), {batch, hidden}));
+  const auto initial = [&](size_t i, size_t d) {
+    if (!n.has(i)) return zero;
+    const Tensor all = batch_first ? transpose(n[i], 0, 1) : n[i];
+    return row(all, static_cast<int64_t>(d));
+  };
+  std::vector<Tensors> outputs(directions);
+  Tensors last, last_cells;
+  for (size_t d = 0; d < directions; ++d) {
+    const Dim width = hidden * Dim(kind.gates);
+    Cell cell{.n = n, .hidden = hidden, .recurrent = of(2, d)};
+    cell.act = &acts[d * kind.activations.size()];
+    cell.clip = n.real("clip", 0.0);
+    cell.linear_before_reset = kind.gates == 3 && n.integer("linear_before_reset", 0) != 0;
+    cell.input_forget = has_cell && n.integer("input_forget", 0) != 0;
+    const Tensor biases = n.has(3) ? of(3, d) : Tensor();
+    cell.recurrent_bias =
+        biases.valid()
+            ? part(biases, 0, 1, width)
+            : broadcast_to(reshape(slice(reshape(zero, {zero.numel()}), 0, 0, 1), {1}), {width});
+    if (has_cell && n.has(7)) cell.peepholes = of(7, d);
+    // All steps' inputs at once.
+    Tensor inputs = dot_general(x, of(1, d),
+                                {.batch_left = {},
+                                 .batch_right = {},
+                                 .contract_left = {2},
+                                 .contract_right = {1},
+                                 .result = {}});
+    if (biases.valid()) inputs = inputs + part(biases, 0, 0, width);
+    State state{initial(5, d), has_cell ? initial(6, d) : Tensor()};
+    outputs[d].resize(static_cast<size_t>(steps));
+    const bool backward = direction == "reverse" || d == 1;
+    for (int64_t k = 0; k < steps; ++k) {
+      const int64_t t = backward ? steps - 1 - k : k;
+      State next = (cell.*kind.step)(row(inputs, t), state);
+      Tensor y = next.hidden;
+      if (n.has(4)) {  // sequences of their own lengths: what is behind an end changes nothing
+        const Tensor is_inside = reshape(n[4] > static_cast<int64_t>(t), {batch, 1});
+        y = where(is_inside, next.hidden, zero);
+        next.hidden = where(is_inside, next.hidden, state.hidden);
+        if (has_cell) next.cell = where(is_inside, next.cell, state.cell);
+      }
+      state = next;
+      outputs[d][static_cast<size_t>(t)] = y;
+    }
+    last.push_back(state.hidden);
+    if (has_cell) last_cells.push_back(state.cell);
+  }
+  Tensors by_step;
+  for (int64_t t = 0; t < steps; ++t) {
+    Tensors both;
+    for (const Tensors& list : outputs) both.push_back(list[static_cast<size_t>(t)]);
+    by_step.push_back(stack(both));
+  }
+  // [steps, directions, batch, hidden], or the batch first.
+  const auto placed = [&](const Tensor& y, std::vector<int64_t> order) {
+    return batch_first ? permute(y, std::move(order)) : y;
+  };
+  if (by_step.empty()) n.refuse("a sequence of no steps");
+  Tensors out = {placed(stack(by_step), {2, 0, 1, 3}), placed(stack(last), {1, 0, 2})};
+  if (has_cell) out.push_back(placed(stack(last_cells), {1, 0, 2}));
+  return out;
+}
+
+Tensors rnn(OnnxNode& n) { return recurrent(n, {1, {"Tanh"}, &Cell::rnn}, false); }
+Tensors gru(OnnxNode& n) { return recurrent(n, {3, {"Sigmoid", "Tanh"}, &Cell::gru}, false); }
+Tensors lstm(OnnxNode& n) {
+  return recurrent(n, {4, {"Sigmoid", "Tanh", "Tanh"}, &Cell::lstm}, true);
+}
+
+}  // namespace
+
+const Rows& recurrent_rows() {
+  static const Rows kRows = {
+      {"GRU", gru, 7},
+      {"LSTM", lstm, 7},
+      {"RNN", rnn, 7},
+  };
+  return kRows;
+}
+
+}  // namespace braze::onnx
