@@ -311,7 +311,7 @@ class Backward {
     if (!wants(2)) return;
     // Terms by their numbers: which is the one that stayed.
     const NodeId indices = node_.operands[1];
-    const Shape& shape = type(indices).shape;
+    const Shape shape = type(indices).shape;  // the graph grows
     const NodeId number = build::reshape(
         graph_, build::iota(graph_, {DType::I64, Shape({shape.numel()})}, 0, where()), shape,
         where());
