@@ -273,9 +273,10 @@ std::vector<std::string> Ranks::gather(std::string_view name, std::string_view t
   }
   const std::lock_guard lock(mutex_);
   gathering_.clear();
-  // All are here, so nobody is where the ranks were before.
-  if (!last_gather_.empty()) board_->forget(last_gather_);
-  last_gather_ = name;
+  // All are here, so nobody is where the ranks were before: among calls, or among barriers.
+  std::string& before = gathered_[std::string(name.substr(0, name.find('-')))];
+  if (!before.empty()) board_->forget(before);
+  before = name;
   std::vector<std::string> out;
   for (std::optional<std::string>& theirs : all) out.push_back(std::move(*theirs));
   return out;

@@ -13,6 +13,7 @@
 #include <deque>
 #include <functional>
 #include <list>
+#include <map>
 #include <memory>
 #include <mutex>
 #include <optional>
@@ -78,7 +79,8 @@ class Ranks {
   int local_count() const { return board_->local_count(); }
   Board& board() { return *board_; }
 
-  /// The texts of all ranks, each of which calls this with the same `name`, a new one each time.
+  /// The texts of all ranks, each of which calls this with the same `name`: a kind, "-" and a
+  /// number, new each time. Those of a kind come one after the other.
   std::vector<std::string> gather(std::string_view name, std::string_view text);
   /// The text that `owner` gives, which all of these ranks ask for.
   std::string share(std::string_view name, int owner, const std::function<std::string()>& make);
@@ -142,11 +144,11 @@ class Ranks {
   CapturedError failure_;
   std::atomic<bool> failed_{false};
   bool leaving_ = false;
-  Position position_;        // of the last call that began
-  uint64_t told_ = 0;        // the call that others know of
-  std::deque<Call> calls_;   // under way, the oldest first
-  std::string last_gather_;  // all have been there once they are at the next
-  std::string gathering_;    // what this rank waits for in `gather`, and since when
+  Position position_;                                         // of the last call that began
+  uint64_t told_ = 0;                                         // the call that others know of
+  std::deque<Call> calls_;                                    // under way, the oldest first
+  std::map<std::string, std::string, std::less<>> gathered_;  // the last one of each kind
+  std::string gathering_;  // what this rank waits for in `gather`, and since when
   std::chrono::steady_clock::time_point gathering_since_;
   std::optional<Patience> patience_;  // with the call that is oldest, `patient_with_`
   uint64_t patient_with_ = 0;

@@ -296,9 +296,10 @@ int run(const std::string& scenario, int each) {
     return until_failure(mesh, [&](int i) {
       if (guilty && i == 5) std::exit(0);
     });
-  if (scenario == "sleeps")
+  if (scenario == "sleeps" || scenario == "oversleeps")
     return until_failure(mesh, [&](int i) {
-      if (guilty && i == 5) std::this_thread::sleep_for(std::chrono::seconds(4));
+      const auto time = std::chrono::seconds(scenario == "sleeps" ? 4 : 10);
+      if (guilty && i == 5) std::this_thread::sleep_for(time);
     });
   if (scenario == "no-memory") {
     // One rank takes nearly all that its device may have, and the program needs more.
@@ -324,7 +325,7 @@ int run(const std::string& scenario, int each) {
     }
     return 3;
   }
-  if (scenario == "differs" || scenario == "shapes" || scenario == "order") {
+  if (scenario == "differs" || scenario == "shapes" || scenario == "order" || scenario == "known") {
     const MeshExecutable sum = load(mesh, kAll[0]), most = load(mesh, kAll[1]);
     const Values inputs = inputs_of(mesh, kElements, 0);
     try {
@@ -334,8 +335,9 @@ int run(const std::string& scenario, int each) {
         const int64_t elements = guilty ? 2 * kElements : kElements;
         load(mesh, kAll[0], elements).run(to_mesh(mesh, inputs_of(mesh, elements, 0)));
       } else {
-        // Both are known to all; then one rank makes a call that is new to it.
+        // One is known to all, or both; then one rank makes another call than the others.
         step(mesh, sum, kAll[0], 0);
+        if (scenario == "known") step(mesh, most, kAll[1], 0);
         const auto results = (guilty ? most : sum).run(to_mesh(mesh, inputs));
         for (const auto& device : results)
           for (const Array& result : device) result.wait();
