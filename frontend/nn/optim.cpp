@@ -9,6 +9,7 @@
 #include "braze/creation.h"
 #include "braze/elementwise.h"
 #include "braze/jit.h"
+#include "braze/spmd.h"
 #include "frontend/builder/builder.h"
 #include "ir/support/text.h"
 #include "runtime/mesh/mesh_state.h"
@@ -37,8 +38,13 @@ void add_master_weights(Parameters& state, const Parameters& parameters,
                         const StateOptions& options) {
   static const auto widen = jit([](Tensor x) { return widened(x); });
   if (!options.master_weights) return;
+  // Spread as the array is.
+  const auto widen_parts = [](const Array& array) {
+    return distribute([](Tensor x) { return widened(x); }, array.spread()->mesh)(array);
+  };
   for (const auto& [name, array] : parameters)
-    if (is_half(array.dtype())) state.add(master_name(name), widen(array));
+    if (is_half(array.dtype()))
+      state.add(master_name(name), array.is_spread() ? widen_parts(array) : widen(array));
 }
 
 /// The part of `state` with this name, in the dtype of the steps of `w`.

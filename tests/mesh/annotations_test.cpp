@@ -155,6 +155,16 @@ TEST_F(Annotations, FullySharded) {
   EXPECT_EQ(count(text, "all_reduce      over"), 1) << text;
 }
 
+TEST_F(Annotations, MasterWeightsAreSpreadAsTheParameters) {
+  const Mesh mesh = cpu_mesh({{"data", 2}});
+  const Parameters parts = {
+      {"w", jit([](Tensor x) { return cast(x, bf16); })(ones({4, 3})).to(mesh, sharded("data"))}};
+  const Parameters state = optim::adamw_state(parts, {.master_weights = true});
+  EXPECT_EQ(state["master.w"].dtype(), f32);
+  EXPECT_EQ(state["master.w"].sharding(), sharded("data"));
+  EXPECT_EQ(state["master.w"].to_vector<float>(), std::vector<float>(12, 1));
+}
+
 TEST_F(Annotations, DeclaredSizes) {
   const Mesh mesh = cpu_mesh({{"data", 2}, {"model", 2}});
   int traced = 0;
