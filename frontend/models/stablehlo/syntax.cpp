@@ -638,6 +638,7 @@ class Reader {
       out.result_types = types_or_one();
       return;
     }
+    if (first.empty()) fail_here("an operation has no type");
     // A select writes the condition's type, and that of all else.
     const bool is_select = out.name == "stablehlo.select" && first.size() == 2;
     out.result_types = first.size() == out.results.size()
