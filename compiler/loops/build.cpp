@@ -555,6 +555,11 @@ class TreeBuilder {
               const std::vector<std::vector<size_t>>& left) const {
     if (goes(run, axis, true) && goes(run, axis, false)) return false;
     for (const size_t r : run) {
+      // Terms that replace each other come in their order.
+      const Root& root = roots_[r];
+      const auto reduced = [&](size_t a) { return root.reduced.contains(a); };
+      if (root.task.replaces && reduced(axis) && *std::ranges::find_if(left[r], reduced) != axis)
+        return false;
       if (std::find(left[r].begin(), left[r].end(), axis) == left[r].end()) return false;
       for (const LoopStep& s : roots_[r].task.body.steps) {
         if (s.kind != LoopStep::Kind::Read) continue;
@@ -575,7 +580,10 @@ class TreeBuilder {
   // Whether scans of the run go along the axis in this direction.
   bool goes(const std::vector<size_t>& run, size_t axis, bool reverse) const {
     return std::any_of(run.begin(), run.end(), [&](size_t r) {
-      return roots_[r].running == axis && roots_[r].task.reverse == reverse;
+      const Root& root = roots_[r];
+      // The last of the terms that replace each other stays.
+      const bool replaces = root.task.replaces && root.reduced.contains(axis) && !reverse;
+      return (root.running == axis && root.task.reverse == reverse) || replaces;
     });
   }
 

@@ -168,8 +168,10 @@ class TreePrinter {
       case LoopStep::Kind::Index: {
         const Expr e = renamed(s.at[0]);
         if (s.dtype != DType::I32) return fmt::format("index.{}({})", name(s.dtype), e.to_string());
-        return e.kind() == Expr::Kind::Symbol ? e.to_string()
-                                              : fmt::format("index({})", e.to_string());
+        // Only an axis stands for its index; other names are those of values, which are wider.
+        const bool axis =
+            std::ranges::any_of(tree_.axes, [&](const LoopAxis& a) { return e == a.index(); });
+        return axis ? e.to_string() : fmt::format("index({})", e.to_string());
       }
       case LoopStep::Kind::Constant:
         return fmt::format("{}({})", name(s.dtype), literal_text(s.dtype, s.bits));

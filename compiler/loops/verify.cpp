@@ -409,7 +409,7 @@ class TreeChecker {
              "the factors of a dot must be numbers of one dtype");
     if (task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Scan ||
         task.kind == LoopTask::Kind::Place)
-      expect(info(task.monoid).types.contains(first), "L2",
+      expect(task.replaces || info(task.monoid).types.contains(first), "L2",
              fmt::format("{} is not defined on {}", name(task.monoid), name(first)));
     if (task.kind == LoopTask::Kind::Arg)
       expect(is_integer(value.dtype) && kOrdered.contains(first), "L2",

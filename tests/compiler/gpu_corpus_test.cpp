@@ -25,9 +25,10 @@ size_t wanted_kernels() {
   return (text ? std::strtoul(text, nullptr, 10) : 1500) / kParts;
 }
 
-// No bound is set on the registers of these kernels, but the assembler trades a value or two of a
-// few of them for more threads on a multiprocessor.
-constexpr int64_t kMostSpilled = 32;
+// No bound is set on the registers of these kernels, but the assembler trades values of a few of
+// them for more threads on a multiprocessor. The most of one: a block of 32 threads that stores
+// 1,134 gathered elements beside a sum.
+constexpr int64_t kMostSpilled = 400;
 constexpr size_t kOneIn = 100;
 
 class GpuCorpus : public testing::TestWithParam<std::tuple<GpuCode, uint64_t>> {};
@@ -55,7 +56,8 @@ TEST_P(GpuCorpus, AssemblesWithoutSpills) {
       EXPECT_EQ(artifact.format, "cubin");
       EXPECT_FALSE(artifact.facts.empty());
       for (size_t i = 0; i < artifact.facts.size(); ++i) {
-        EXPECT_LE(artifact.facts[i].spill_bytes, kMostSpilled) << artifact.entry_names[i];
+        EXPECT_LE(artifact.facts[i].spill_bytes, kMostSpilled) << artifact.entry_names[i] << " of\n"
+                                                               << to_text(graph);
         spilling += artifact.facts[i].spill_bytes > 0;
         for (const std::string& warning : artifact.facts[i].warnings) ADD_FAILURE() << warning;
       }

@@ -240,7 +240,7 @@ TEST(LoopTree, ServesReductions) {
     count.print(device);
     // A CPU keeps exponentials, and adds products by fma, which no rule does yet.
     for (const auto& [reason, kernels] : count.refused)
-      EXPECT_TRUE(reason.ends_with("compute alike\n") ||
+      EXPECT_TRUE(reason.ends_with("a value that several loops compute\n") ||
                   reason.ends_with("products before they are rounded\n"))
           << reason;
     EXPECT_TRUE(device == std::string("sim:cpu") || count.by_tree == count.kernels);

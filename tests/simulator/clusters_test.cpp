@@ -249,7 +249,7 @@ TEST(Clusters, MovesBetweenBlocks) {
                       "%b = load %s[d0] : f32[128]\nstore %b, %y[d0]"),
                 target);
       },
-      "threads of other blocks would touch it");
+      "threads of other blocks would access it");
 }
 
 }  // namespace

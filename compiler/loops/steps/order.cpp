@@ -70,6 +70,21 @@ std::optional<Refusal> copies_without(const LoopTree& tree, const Loop& loop) {
 
 // --- reorder ------------------------------------------------------------------------------------
 
+namespace {
+
+// Whether a loop goes through terms of which the last one in a place stays.
+bool replaces_over(const LoopTask& task, const Loop& loop) {
+  return task.replaces &&
+         std::ranges::any_of(task.over, [&](size_t axis) { return runs_over(loop, axis); });
+}
+Refusal last_stays(const LoopTree& tree, const LoopTask& task) {
+  return {&codes::kScanOrder,
+          fmt::format("the last term in a place of %{} stays", tree.values[task.target].name),
+          "leave the order of its terms as it is"};
+}
+
+}  // namespace
+
 std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
   if (auto refusal = not_parent_and_child(tree, step.outer, step.inner)) return refusal;
   const Loop& outer = loop_at(tree, find_loop(tree, step.outer).value());
@@ -95,6 +110,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
           Refusal{&codes::kCarried,
                   fmt::format("%{} is rescaled by a running value", tree.values[task.target].name),
                   "take this step before the loops are merged"};
+    if (replaces_over(task, outer) && replaces_over(task, inner)) refusal = last_stays(tree, task);
     if (task.kind != LoopTask::Kind::Scan) return;
     const bool over = runs_over(outer, task.over[0]) || runs_over(inner, task.over[0]);
     bool other = false;
@@ -241,6 +257,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step) {
       refusal = Refusal{&codes::kScanOrder,
                         fmt::format("%{} is a scan along this loop", tree.values[task.target].name),
                         "leave the direction of the scan's loop as it is"};
+    if (replaces_over(task, loop)) refusal = last_stays(tree, task);
   });
   if (refusal) return refusal;
   for (const LoopLevel& level : loop.levels)
