@@ -118,8 +118,9 @@ void fault_and_tell() {
       EXPECT_THAT(run(gpu_add_program().load("cuda:1"), {there, there})[0].to_vector<float>(),
                   Each(2.f));
     });
-    EXPECT_THAT(error, AnyOf(IsEmpty(), AllOf(StartsWith("kernel-fault: cuda:1 failed"),
-                                              HasSubstr("in kernel @fault"))));
+    EXPECT_THAT(error,
+                AnyOf(IsEmpty(), AllOf(StartsWith("kernel-fault"), HasSubstr("cuda:1 failed"),
+                                       HasSubstr("in kernel @fault"))));
     if (testing::Test::HasFailure()) std::cerr << error;  // all that a death test shows
   }
 }
