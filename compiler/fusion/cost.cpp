@@ -9,6 +9,7 @@
 #include "compiler/loops/tile_loops.h"
 #include "compiler/tiling/tile.h"
 #include "ir/support/text.h"
+#include "ir/target/features.h"
 #include "ir/tile/verify.h"
 
 namespace braze {
@@ -62,7 +63,6 @@ RegisterBlock register_block(const Schedule& schedule, const Target& target) {
     return std::max(elements / static_cast<double>(threads), 1.0);
   };
   const std::vector<int64_t>& threads = schedule.threads;
-  if (threads.empty()) return block;  // matrix units read a block's factors from shared memory
   block.lanes = share(block.lanes, threads.back());
   if (threads.size() > 1) block.rows = share(block.rows, threads.front());
   return block;
@@ -230,8 +230,41 @@ double share_read_again(const TilingRequest& request, const Space& space) {
   return std::min((walks - 1) / static_cast<double>(passes - 1), 1.0);
 }
 
-// The part of the machine that a tile of scans occupies. A core of a CPU walks whole lines, and all
-// threads of a block share some lines.
+// Of a tree that computes all of the fusion; matrix units multiply so much faster than vectors.
+Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, const Target& target,
+             double matrix_speed) {
+  const TreeWork work = work_of(tree, target);
+  Cost cost;
+  for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(graph, node);
+  for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(graph, node);
+  cost.instances = work.instances;
+  cost.flops = work.operations + work.products + work.matrix_products;
+  const double computing = work.operations / (target.flops_per_second * kElementwiseEfficiency) +
+                           (work.products + work.matrix_products / matrix_speed) /
+                               (target.flops_per_second * kContractionEfficiency);
+  const double moving = moving_seconds(cost.bytes_read + cost.bytes_written, target);
+  cost.seconds = target.launch_seconds +
+                 (std::max(moving, computing) + kNotOverlapped * std::min(moving, computing)) /
+                     std::min(cost.instances / std::max(target.cores, 1), 1.0);
+  return cost;
+}
+
+// The tree of products on asynchronous matrix units; none if they are anything else.
+std::optional<LoopTree> products_of(const LoopForms& forms, const Fusion& fusion,
+                                    const Target& target) {
+  const bool any =
+      has_asynchronous_dots(target) && std::ranges::any_of(fusion.nodes, [&](NodeId n) {
+        const LoopForm* form = forms.find(n);
+        return form && form->is_dot;
+      });
+  if (!any) return std::nullopt;
+  Scheduled out{build_loops(forms, fusion, "estimate")};
+  if (tile_products(out, target)) return std::nullopt;
+  return std::move(out.tree);
+}
+
+// What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share
+// some.
 double running_instances(const Space& space, const Target& target) {
   const double lines = extent_product(space.parallel);
   if (target.kind != TargetKind::Gpu) return lines;
@@ -249,6 +282,9 @@ std::string Cost::to_string() const {
 
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
                              const Target& target) {
+  if (const auto tree = products_of(forms, fusion, target))
+    // At the rate of products that no matrix unit serves: with those they are compared.
+    return cost_of(*tree, forms.graph(), fusion, target, 1);
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
@@ -300,20 +336,7 @@ std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusio
   // No other form can make this kernel, so the machine must have what the tile program needs.
   if (const auto findings = verify(tiling.tiled.program); !findings.empty())
     return Refusal{&codes::kNoEmission, findings.front().message, ""};
-  const TreeWork work = work_of(tiling.tree, target);
-  Cost cost;
-  for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
-  for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
-  cost.instances = work.instances;
-  cost.flops = work.operations + work.products + work.matrix_products;
-  const double computing = work.operations / (target.flops_per_second * kElementwiseEfficiency) +
-                           (work.products + work.matrix_products / kMatrixSpeed) /
-                               (target.flops_per_second * kContractionEfficiency);
-  const double moving = moving_seconds(cost.bytes_read + cost.bytes_written, target);
-  cost.seconds = target.launch_seconds +
-                 (std::max(moving, computing) + kNotOverlapped * std::min(moving, computing)) /
-                     std::min(cost.instances / std::max(target.cores, 1), 1.0);
-  return cost;
+  return cost_of(tiling.tree, forms.graph(), fusion, target, kMatrixSpeed);
 }
 
 double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {

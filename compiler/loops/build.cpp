@@ -226,6 +226,7 @@ class TreeBuilder {
     if (form && form->monoid) root.task.monoid = *form->monoid;
     if (form && form->placement) root.task.replaces = !form->monoid;
     if (form) root.task.arg_max = form->arg_max.value_or(false);
+    root.task.tf32 = form && form->is_dot && form->tf32;
     if (!form) root.task.at = at;
     root.task.location = graph_[node].location;
     root.visited = std::move(sink.visited);

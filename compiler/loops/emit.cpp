@@ -89,7 +89,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
   }
   const LoopRegion& body = grid_ ? grid_->body : items;
   if (tree_.roles) {
-    plan_pipes(body, 1, /*in_grid=*/true);
+    plan_pipes(body, grid_ ? std::max<int64_t>(grid_->ring, 1) : 1, /*in_grid=*/true);
     roles();
   } else {
     part_ = Part::All;
@@ -144,7 +144,7 @@ void TreeEmitter::roles() {
     builder_.append(std::move(op), {});
   };
   const LoopLevel level = group_->levels[0];
-  int64_t outer = 0;
+  int64_t outer = extent_of(level.axis, axes_);
   for (const LoopLevel& of_grid : grid_->levels)
     if (of_grid.axis == level.axis) outer = of_grid.turn;
   if (outer < level.turn)
@@ -243,11 +243,17 @@ void TreeEmitter::deal(const Expr& number) {
       turn[n - 1] = rest;
       break;
     case Deal::Order::Band: {
-      if (n != 2) refuse(grid_->location, "bands need a loop over two axes");
+      if (n < 2) refuse(grid_->location, "bands are those of two levels");
+      if (n > 2) {
+        const Expr both = grid_turns_[0] * grid_turns_[1];
+        rest = floordiv(number, both);
+        for (size_t i = n; i-- > 2;) take(i);
+        rest = builder_.let("tile", mod(number, both));
+      }
       const Expr in_band = grid_turns_[1] * Expr(order.number);
-      const Expr above = builder_.let("above", floordiv(number, in_band) * Expr(order.number));
+      const Expr above = builder_.let("above", floordiv(rest, in_band) * Expr(order.number));
       const Expr height = builder_.let("height", max(1, min(order.number, grid_turns_[0] - above)));
-      const Expr inside = builder_.let("inside", mod(number, in_band));
+      const Expr inside = builder_.let("inside", mod(rest, in_band));
       turn[0] = above + mod(inside, height);
       turn[1] = floordiv(inside, height);
       break;
@@ -374,37 +380,38 @@ void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
   path_.emplace_back(&items, 0);
+  const size_t raised = raised_.size();
+  if (tree_.roles && part_ == Part::Rest) raise_loads(items);
   for (size_t i = 0; i < items.size(); ++i) {
     const LoopItem& item = items[i];
     ++path_.back().second;
-    if (is_store(item) && part_ == Part::All) {
-      size_t end = i;
-      while (end < items.size() && is_store(items[end])) ++end;
-      stores(std::span(items).subspan(i, end - i));
-      i = end - 1;
-      continue;
-    }
+    const auto run_end =
+        std::find_if_not(items.begin() + static_cast<std::ptrdiff_t>(i), items.end(), is_store);
+    const auto run = std::span(items).subspan(
+        i, std::max<size_t>(static_cast<size_t>(run_end - items.begin()), i + 1) - i);
     if (part_ == Part::Rest)
       for (Pipe& pipe : pipes_)
         if (pipe.region == &items && !pipe.held &&
-            std::any_of(pipe.stages.begin(), pipe.stages.end(),
-                        [&](const LoopTask* stage) { return reads(item, stage->target); }))
+            std::ranges::any_of(pipe.stages, [&](const LoopTask* stage) {
+              return std::ranges::any_of(
+                  run, [&](const LoopItem& read) { return reads(read, stage->target); });
+            }))
           get(pipe);
-    if (const auto* inner = std::get_if<Box<Loop>>(&item)) {
+    if (is_store(item) && part_ != Part::Stages) {
+      stores(run);
+      i += run.size() - 1;
+      path_.back().second = i + 1;
+    } else if (const auto* inner = std::get_if<Box<Loop>>(&item)) {
       if (part_ != Part::Stages || has_stage((*inner)->body)) loop(**inner);
     } else {
       const auto& t = std::get<LoopTask>(item);
       const bool stage = t.kind == LoopTask::Kind::Stage;
       if (part_ == Part::All && stage) buffered_stage(t);
-      if (part_ != Part::Stages && !stage) {
-        if (is_store(item))
-          stores(std::span(&item, 1));
-        else
-          task(t);
-      }
+      if (part_ != Part::Stages && !stage) task(t);
     }
     if (part_ == Part::Rest) release_read();
   }
+  raised_.resize(raised);
   path_.pop_back();
 }
 
@@ -442,15 +449,27 @@ void TreeEmitter::group(const Loop& loop) {
 }
 
 // Registers are known by name: a loop that takes parts of tiles that were made before it is
-// written out later.
+// written out later. What is kept on chip finds its part by itself.
 bool TreeEmitter::is_static(const Loop& loop) const {
   if (!tree_.roles || part_ != Part::Rest) return false;
-  return std::any_of(loop.levels.begin(), loop.levels.end(), [&](const LoopLevel& level) {
-    return std::any_of(tiles_of_.begin(), tiles_of_.end(), [&](const auto& tile) {
-      const auto& dims = tile.second.dims;
-      return std::find(dims.begin(), dims.end(), level.axis) != dims.end() &&
-             read_in(loop.body, tile.first);
+  return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
+    bool out = false;
+    for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+      out |= !is_kept_on_chip(task) && reads_registers(task, level.axis);
     });
+    return out;
+  });
+}
+
+bool TreeEmitter::is_kept_on_chip(const LoopTask& task) const {
+  return task.kind == LoopTask::Kind::Compute && tree_.values[task.target].storage == Storage::Chip;
+}
+
+// Whether a task takes parts along the axis of tiles in registers that were made before.
+bool TreeEmitter::reads_registers(const LoopTask& task, size_t axis) const {
+  return std::ranges::any_of(tiles_of_, [&](const auto& tile) {
+    return std::ranges::count(tile.second.dims, axis) > 0 &&
+           (reads(task.body, tile.first) || (task.rescale && reads(*task.rescale, tile.first)));
   });
 }
 
@@ -508,6 +527,7 @@ void TreeEmitter::stream(const Loop& loop) {
     return end_states(begun);
   }
   const Expr last = stream.last();
+  if (tree_.roles && part_ == Part::Rest) open_boxes(loop);
   if (constant && loop.unroll == *constant) {
     const Expr step = stream.by_axis ? length : 1;
     for (int64_t i = 0; i < *constant; ++i) turn(stream, stream.first() + step * Expr(i));
@@ -548,6 +568,7 @@ void TreeEmitter::stream(const Loop& loop) {
     if (cuts) decided_.pop_back();
     end_stream(stream, started);
   }
+  send_boxes(loop);
   end_states(begun);
 }
 
@@ -585,10 +606,16 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   if (stream.loop.turns && part_ == Part::Rest) group_turn_ = {item()};
   const Expr begin = stream.begin(index);
   const bool early = stream.loop.bounds && !tree_.roles && !proves_at_most(0, begin);
+  const bool at_run_time = tree_.roles && part_ == Part::Rest && !stream.by_axis &&
+                           !stream.loop.down && stream.turns.as_constant().value_or(1) > 1;
+  if (at_run_time)
+    runtime_turns_.push_back(
+        {stream.loop.levels[0], index, stream.low, *stream.turns.as_constant()});
   in_turn(stream.loop.levels[0], begin, /*shared=*/true, [&] {
     axes_[stream.loop.levels[0].axis].early = early;
     region(stream.loop.body);
   });
+  if (at_run_time) runtime_turns_.pop_back();
   if (!stream.by_axis) counters_.pop_back();
 }
 
@@ -798,7 +825,9 @@ void TreeEmitter::end_state(const LoopTask& task) {
     drop(tile, axes);
   }
   if (task.rescale) state = last_rescale(task, state, tile);
-  define(task, rounded(state, tree_.values[task.target].dtype), tile);
+  // The sums of a matrix unit are rounded part by part, where they are read.
+  const bool later = is_asynchronous(task);
+  define(task, later ? state : rounded(state, tree_.values[task.target].dtype), tile);
 }
 
 TileProgram emit(const LoopTree& tree) { return TreeEmitter(tree).emit(); }

@@ -2,6 +2,7 @@
 //
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
+//   emit_boxes.cpp   results that leave by boxes, values that are kept on chip (E16)
 //   emit_scans.cpp   scans, digit by digit (E18)
 //   emit_ahead.cpp   tasks that run a turn early (E12)
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
@@ -69,7 +70,24 @@ class TreeEmitter {
     std::unordered_map<std::string, Expr> index;  // of every axis, by name
     std::optional<Layout> layout = {};            // of tiles with all dimensions
   };
-  /// A counter of the turns of a loop that is being walked.
+  /// A result that leaves by a box, of which several turns make parts.
+  struct Gathered {
+    OnChip chip;
+    TaskTile tile;  // all of it
+  };
+  /// A load that stands in front of the loops that need it.
+  struct RaisedLoad {
+    LoopStep step;
+    std::vector<int64_t> extents;  // of the tile
+    ValueId value;
+  };
+  /// A stream that is walked at run time, whose tasks keep parts of tiles on chip.
+  struct RuntimeTurn {
+    LoopLevel level;
+    Expr index, low;
+    int64_t count;
+  };
+  /// What a loop that is being walked counts.
   struct Counter {
     Expr index, count;
   };
@@ -123,6 +141,8 @@ class TreeEmitter {
   bool is_implied(size_t axis) const;
   Expr undecided(const Stream& stream, const IndexComparison& part) const;
   bool is_static(const Loop& loop) const;
+  bool is_kept_on_chip(const LoopTask& task) const;
+  bool reads_registers(const LoopTask& task, size_t axis) const;
   void for_static(std::string_view hint, int64_t count,
                   const std::function<void(const Expr&)>& body);
   Expr turns_of(const Loop& loop, size_t level);
@@ -145,7 +165,16 @@ class TreeEmitter {
   void buffered_stage(const LoopTask& task);
   TaskTile tile_of(std::vector<size_t> axes, const AxesNow& axes_now) const;
   std::vector<size_t> axes_of(const LoopTask& task) const;
+  /// What a store has made, and has still to store.
+  struct Stored {
+    const LoopTask& task;
+    ValueId value;
+    TaskTile tile;
+  };
   void stores(std::span<const LoopItem> run);
+  bool share_memory(std::span<const LoopItem> run) const;
+  void store(const Stored& stored);
+  bool ends_with_tiles(size_t axis) const;
   ValueOperand body(const LoopBody& body, uint32_t result, const TaskTile& tile);
   ValueOperand step(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   ValueOperand made(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
@@ -192,11 +221,21 @@ class TreeEmitter {
   void note_layout(const Layout& layout);
   void note_layouts();
   void turned(const LoopTask& task, const Layout& layout);
-  bool moves_by_boxes(const LoopTask& task, const TaskTile& tile) const;
-  void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
   ValueId rounded(ValueId value, DType dtype);
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);
   static std::vector<int64_t> positions(const std::vector<size_t>& axes, const TaskTile& tile);
+
+  // --- Results that leave by boxes, values on chip (emit_boxes.cpp)
+  bool moves_by_boxes(const LoopTask& task, const TaskTile& tile) const;
+  void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
+  MemoryId own_buffer(const LoopTask& task, std::string_view name, DType dtype,
+                      std::vector<int64_t> extents);
+  void send_box(const LoopTask& task, const OnChip& chip, const TaskTile& tile);
+  int64_t boxes_beside() const;
+  void open_boxes(const Loop& loop);
+  void send_boxes(const Loop& loop);
+  void raise_loads(const LoopRegion& items);
+  void keep_on_chip(const LoopTask& task);
 
   // --- Tasks that run ahead (emit_ahead.cpp)
   const LoopTask* late_dot(const LoopRegion& region) const;
@@ -252,15 +291,19 @@ class TreeEmitter {
   enum class Rescaling : uint8_t { InTurn, ToTotal, Unguarded };
   Rescaling rescaling_ = Rescaling::InTurn;
   std::map<size_t, Tile> parts_;          // of totals, as threads or lanes had them
-  std::map<size_t, size_t> state_depth_;  // counters of loops around its beginning
-  std::set<size_t> parted_;               // running values of which each lane or thread has its own
-  std::set<size_t> unfolded_;             // states that keep digits of what they fold apart
-  Region front_;                          // of the role: its buffers
+  std::map<size_t, size_t> state_depth_;  // loops that were counted where it began
+  std::set<size_t> parted_;    // running values that lanes and threads have each their own of
+  std::set<size_t> unfolded_;  // states that keep digits of what they fold apart
+  Region front_;               // of the role: its buffers
+  std::map<const LoopTask*, Gathered> gathered_;
+  std::vector<RaisedLoad> raised_;
+  std::vector<RuntimeTurn> runtime_turns_;
   std::map<const LoopTask*, MemoryId> buffers_;
   std::vector<ValueOperand> memo_;                              // of the present body
   std::map<std::string, std::vector<int64_t>> loaded_extents_;  // by symbol of a computed index
-  std::map<ValueId, ValueId> widened_;                          // f32 values of 16-bit values
-  std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of the identity
+  std::map<ValueId, ValueId> widened_;                          // f32 of 16-bit values
+  std::map<std::pair<ValueId, DType>, ValueId> rounded_;        // sums of dots, as they are read
+  std::map<ValueId, ValueId> guarded_;  // running values, with 0 in place of nothing
   std::unordered_map<uint64_t, std::vector<Question>> asked_;  // in this scope, by hash
   uint64_t scope_ = 0;
   // Roles.

@@ -186,7 +186,8 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
 
 // The left factor of a dot, in registers.
 ValueId TreeEmitter::left_factor(const LoopTask& task) {
-  const LoopStep& left = task.body.steps[task.body.results[0]];
+  const uint32_t number = task.body.results[task.swap ? 1 : 0];
+  const LoopStep& left = task.body.steps[number];
   const TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
   const size_t rows = tile.dims[0];
   std::vector<size_t> axes = task.over;
@@ -196,11 +197,10 @@ ValueId TreeEmitter::left_factor(const LoopTask& task) {
     refuse(task.location,
            "the rows of a factor in registers must be declared before the summed axis");
   lay_as_accumulator(factor);
-  return full(body(task.body, task.body.results[0], factor), factor, left.dtype);
+  return full(body(task.body, number, factor), factor, left.dtype);
 }
 
 void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
-  if (task.swap) refuse(task.location, "swapped factors cannot be emitted yet");
   TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
   if (tile.dims.size() != 2)
     refuse(task.location, "the result of a wgmma must be a tile of two axes");
@@ -208,14 +208,15 @@ void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {
   StartDotOp dot;
   size_t rows = tile.dims[0], columns = kNone;
   bool a_last = true;
-  const LoopStep& left = task.body.steps[task.body.results[0]];
+  const size_t first = task.swap ? 1 : 0;
+  const LoopStep& left = task.body.steps[task.body.results[first]];
   const bool from_chip = left.kind == LoopStep::Kind::Read && chips_.contains(left.source);
   if (from_chip) {
-    std::tie(dot.a_window, a_last) = factor_window(task, 0, rows);
+    std::tie(dot.a_window, a_last) = factor_window(task, first, rows);
   } else {
     dot.a = factor ? factor : left_factor(task);
   }
-  const auto [b, b_last] = factor_window(task, 1, columns);
+  const auto [b, b_last] = factor_window(task, 1 - first, columns);
   if (tile.dims != std::vector<size_t>{rows, columns})
     refuse(task.location,
            "the rows of a wgmma must be declared before its columns, and both must be the axes of "

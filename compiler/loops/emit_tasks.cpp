@@ -120,8 +120,18 @@ void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
 }
 
 // What consumers compute lies as the sums of their dots do.
+// Of tiles with fewer rows than a unit makes each thread has neighbours.
 void TreeEmitter::lay_as_accumulator(TaskTile& tile) const {
-  if (tree_.roles && tile.extents.size() == 2) tile.layout = accumulator_layout(tile.extents[1]);
+  constexpr int64_t kRows = 64;
+  if (!tree_.roles || tile.extents.size() != 2) return;
+  if (tile.extents[0] % kRows == 0) {
+    tile.layout = accumulator_layout(tile.extents[1]);
+    return;
+  }
+  constexpr int64_t kThreads = 4 * kWarpThreads;
+  const int64_t neighbours = std::max<int64_t>(tile.extents[0] * tile.extents[1] / kThreads, 1);
+  const int64_t along = tile.extents[1] / neighbours;
+  tile.layout = spread(tile.extents, {kThreads / along, along}, neighbours);
 }
 
 ValueId TreeEmitter::full(const ValueOperand& operand, const TaskTile& tile, DType dtype) {
@@ -165,10 +175,15 @@ ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const Task
 // What was made in this region is there.
 ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
   if (scope_ != builder_.scope()) forget();
-  if (s.kind == LoopStep::Kind::Read) return step(body, s, tile);
+  // What a turn finds in a buffer of its own stays there; all else that is read may change.
+  const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
+  const bool stays = chip != chips_.end() && !chip->second.item;
+  if (s.kind == LoopStep::Kind::Read && !stays) return step(body, s, tile);
   Question question{s, {}, tile.extents, {}};
   question.step.arguments.clear();
   question.step.at = substituted(s.at, tile);
+  for (const RaisedLoad& raised : raised_)
+    if (raised.step == question.step && raised.extents == tile.extents) return raised.value;
   for (RangeCondition& c : question.step.conditions) {
     const auto at = substituted({c.value, c.min, c.limit}, tile);
     c = {at[0], at[1], at[2]};
@@ -191,6 +206,7 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
 void TreeEmitter::forget() {
   asked_.clear();
   widened_.clear();
+  rounded_.clear();
   guarded_.clear();
   scope_ = builder_.scope();
 }
@@ -327,6 +343,18 @@ Guard TreeEmitter::clipped(const std::vector<Expr>& original, const std::vector<
   return out;
 }
 
+// Whether the grid's tiles along the axis are whole, all of them; where turns are dealt in groups,
+// some lie behind the end.
+bool TreeEmitter::ends_with_tiles(size_t axis) const {
+  if (!tree_.roles || !grid_) return false;
+  const bool grouped = std::ranges::any_of(grid_->deal, [&](const Deal& deal) {
+    return deal.order == Deal::Order::Grouped && deal.axis == axis;
+  });
+  return !grouped && std::ranges::any_of(grid_->levels, [&](const LoopLevel& level) {
+    return level.axis == axis && tree_.axes[axis].extent.is_multiple_of(level.turn);
+  });
+}
+
 // Of a plain program: which positions of a tile are indices of these axes, where not all are.
 Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const {
   Condition out;
@@ -338,7 +366,7 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
     const IndexComparison begun{0, IndexComparison::Kind::Le, index};
     const bool early = axes_[axis].early && !proves_at_most(0, index);
     if (early && std::find(out.begin(), out.end(), begun) == out.end()) out.push_back(begun);
-    if (std::find(out.begin(), out.end(), inside) != out.end()) continue;
+    if (std::find(out.begin(), out.end(), inside) != out.end() || ends_with_tiles(axis)) continue;
     if (!is_decided(tail) && !is_implied(axis) && !proves_less(index, tail.right).value_or(false))
       out.push_back(inside);
   }
@@ -399,7 +427,13 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   Tile from = part ? parts_.at(s.source) : found->second;
   if (s.before || rescaling_ == Rescaling::ToTotal)
     from.value = rounded(guarded(s.source, from.value), tree_.values[s.source].dtype);
-  return read_tile(from, s, tile);
+  const ValueId out = read_tile(from, s, tile);
+  const DType dtype = tree_.values[s.source].dtype;
+  if (code_[out].type.dtype == dtype) return out;
+  if (scope_ != builder_.scope()) forget();
+  const auto [kept, added] = rounded_.try_emplace({out, dtype});
+  if (added) kept->second = rounded(out, dtype);
+  return kept->second;
 }
 
 ValueId TreeEmitter::seen_nothing(size_t value, ValueId running) {
@@ -447,13 +481,27 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
     offsets.back() = axes_[axis].begin - from.begin[d];
   }
   if (cut) {
+    if (scope_ != builder_.scope()) forget();
+    Question question{s, {out}, part.extents, {}};
+    question.step.at = offsets;
+    std::vector<Question>& asked = asked_[hash_combine(hash_of(question.step), out.index)];
+    const auto known = std::ranges::find_if(asked, [&](const Question& other) {
+      return other.step == question.step && other.operands == question.operands &&
+             other.extents == question.extents;
+    });
     ViewOp slice{ViewKind::Slice, out, {}, offsets};
     if (std::all_of(offsets.begin(), offsets.end(),
                     [](const Expr& e) { return e.as_constant(); })) {
       for (const Expr& e : offsets) slice.arguments.push_back(*e.as_constant());
       slice.offsets.clear();
     }
-    out = builder_.append(std::move(slice), {part}, value.name)[0];
+    if (known != asked.end()) {
+      out = known->answer.value;
+    } else {
+      out = builder_.append(std::move(slice), {part}, value.name)[0];
+      question.answer = out;
+      asked.push_back(std::move(question));
+    }
   }
   // Dimensions by axis; what is missing has extent 1.
   ValueType wanted{type.dtype, 1, std::vector<int64_t>(tile.dims.size(), 1)};
@@ -528,6 +576,7 @@ void TreeEmitter::task(const LoopTask& task) {
     case LoopTask::Kind::Compute: {
       if (const auto& layout = tree_.values[task.target].layout; layout && !tree_.roles)
         return turned(task, layout->layout);
+      if (tree_.roles && is_kept_on_chip(task)) return keep_on_chip(task);
       TaskTile tile = tile_of(axes_of(task), axes_);
       lay_as_accumulator(tile);
       const DType dtype = body_dtype(task);
@@ -715,15 +764,10 @@ void TreeEmitter::buffered_stage(const LoopTask& task) {
   chips_[task.target] = std::move(chip);
 }
 
-// Stores side by side. Of a plain program all values are there before the first is stored: an
-// output may take over the memory of an input.
+// Stores side by side. All values are there before the first is stored where one may be that of
+// another: an output may take over the memory of an input.
 void TreeEmitter::stores(std::span<const LoopItem> run) {
-  struct Stored {
-    const LoopTask& task;
-    ValueId value;
-    std::vector<Expr> at;
-    Condition condition;
-  };
+  const bool together = part_ == Part::All || share_memory(run);
   std::vector<Stored> values;
   for (const LoopItem& item : run) {
     const auto& task = std::get<LoopTask>(item);
@@ -732,16 +776,41 @@ void TreeEmitter::stores(std::span<const LoopItem> run) {
     lay_as_accumulator(tile);
     const ValueId value =
         full(body(task.body, task.body.results[0], tile), tile, tensor.type.dtype);
-    if (tree_.roles && moves_by_boxes(task, tile)) {
-      store_through_chip(task, value, tile);
-      continue;
-    }
-    values.push_back({task, value, substituted(task.at, tile), before_ends(tile.dims, tile)});
+    values.push_back({task, value, std::move(tile)});
+    if (!together) store(values.back());
   }
-  for (Stored& s : values)
-    builder_.store(s.value, MemoryId(s.task.target), std::move(s.at), {std::move(s.condition), {}},
-                   s.task.cache);
-  if (!values.empty()) forget();
+  if (together)
+    for (const Stored& s : values) store(s);
+  if (together || part_ == Part::All) forget();
+}
+
+// Whether stores side by side read what others of them write.
+bool TreeEmitter::share_memory(std::span<const LoopItem> run) const {
+  for (const LoopItem& a : run)
+    for (const LoopItem& b : run) {
+      const auto &reader = std::get<LoopTask>(a), &writer = std::get<LoopTask>(b);
+      if (&reader != &writer && std::ranges::any_of(reader.body.steps, [&](const LoopStep& s) {
+            return s.kind == LoopStep::Kind::Load && s.source == writer.target;
+          }))
+        return true;
+    }
+  return false;
+}
+
+void TreeEmitter::store(const Stored& stored) {
+  const auto& [task, value, tile] = stored;
+  if (const auto gathered = gathered_.find(&task); gathered != gathered_.end()) {
+    const auto& [chip, all] = gathered->second;
+    std::vector<Expr> at;
+    for (size_t d = 0; d < tile.dims.size(); ++d)
+      at.push_back(tile.index.at(name_of(tile.dims[d])) - chip.begin[d]);
+    builder_.store(value, chip.memory, std::move(at));
+  } else if (tree_.roles && moves_by_boxes(task, tile)) {
+    store_through_chip(task, value, tile);
+  } else {
+    builder_.store(value, MemoryId(task.target), substituted(task.at, tile),
+                   {before_ends(tile.dims, tile), {}}, task.cache);
+  }
 }
 
 void TreeEmitter::note_layouts() {
@@ -790,54 +859,6 @@ void TreeEmitter::note_layout(const Layout& layout) {
   const bool known = std::any_of(code_.layouts.begin(), code_.layouts.end(),
                                  [&](const NamedLayout& named) { return named.layout == layout; });
   if (!known) code_.layouts.push_back({fmt::format("t{}", code_.layouts.size()), layout});
-}
-
-// Whether a stored tile is whole panels, of a tensor whose rows begin where boxes may, and ends
-// where the tensor does or before.
-bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) const {
-  constexpr int64_t kBytes = 16, kPanel = 128;
-  const TensorType& type = tree_.tensors[task.target].type;
-  const auto size = static_cast<int64_t>(size_of(type.dtype));
-  for (const size_t axis : tile.dims) {
-    if (axis == kNone || before_ends({axis}, tile).empty()) continue;
-    bool ends = false;
-    for (size_t d = 0; d < task.at.size(); ++d)
-      ends |= task.at[d] == tree_.axes[axis].index() && type.shape[d] == tree_.axes[axis].extent;
-    if (!ends) return false;
-  }
-  return tile.extents.size() == 2 && tile.extents.back() * size % kPanel == 0 &&
-         (type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes);
-}
-
-// Through a buffer that the store leaves behind the next one's back: two of them alternate where a
-// role stores more than one.
-void TreeEmitter::store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile) {
-  constexpr int64_t kSwizzle = 128;
-  const LoopTensor& tensor = tree_.tensors[task.target];
-  const bool several = !counters_.empty();
-  const auto [found, added] = buffers_.try_emplace(&task);
-  if (added) {
-    std::vector<int64_t> extents = tile.extents;
-    if (several) extents.insert(extents.begin(), 2);
-    builder_.enter(front_);
-    found->second = builder_.buffer("out", tensor.type.dtype, extents);
-    builder_.leave();
-    code_.memories[found->second.index].swizzle = kSwizzle;
-  }
-  std::vector<Expr> offsets(tile.extents.size() + several, Expr(0));
-  if (several) offsets[0] = mod(item(), 2);
-  const OnChip chip{found->second, std::nullopt, {}, {}};
-  const MemoryId half = several ? window(chip, offsets, tile.extents) : found->second;
-  if (several) builder_.append(WaitStoreOp{1}, {});
-  std::vector<Expr> positions;
-  for (size_t d = 0; d < tile.extents.size(); ++d)
-    positions.push_back(position_symbol('d', d, tile.extents[d]));
-  builder_.store(value, half, positions);
-  const auto at = substituted(task.at, tile);
-  const MemoryId all = several ? half : window(chip, offsets, tile.extents);
-  StartStoreOp start{all, MemoryId(task.target), at};
-  start.guard = clipped(task.at, at, tensor.type.shape);
-  builder_.append(std::move(start), {});
 }
 
 }  // namespace braze

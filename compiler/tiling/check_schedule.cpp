@@ -58,7 +58,6 @@ class Checker {
          {.fix = std::move(fix)});
   }
 
-  bool pipelined() const { return schedule_.stages > 0 && schedule_.slice == 0; }
   bool is_dot() const { return schedule_.family == "dot"; }
   bool has_inner_axes() const {
     return std::any_of(space_.passes.begin(), space_.passes.end(),
@@ -124,34 +123,27 @@ class Checker {
 
   // Keys that change nothing for this kernel would mislead.
   void check_meaning() const {
-    const bool pipelined = this->pipelined();
-    const bool copies = is_dot() && !pipelined && has_rows();
+    const bool copies = is_dot() && has_rows();
     const struct {
       std::string_view key;
       bool given, means;
       std::string_view needs;
     } rules[] = {
-        {"inner", schedule_.inner_tile != 1, has_inner_axes(),
-         "a kernel with reductions, or with stores along rows"},
-        {"unroll", schedule_.unroll != 1, has_inner_axes() && !pipelined,
-         "a kernel with loops that reduce"},
-        {"split", schedule_.split != 1, splits(), "a kernel with one pass of reductions only"},
+        {"inner", schedule_.inner_tile != 1, has_inner_axes(), "reductions, or stores along rows"},
+        {"unroll", schedule_.unroll != 1, has_inner_axes(), "loops that reduce"},
+        {"split", schedule_.split != 1, splits(), "one pass of reductions alone"},
         {"pack", schedule_.pack, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
         {"stage", schedule_.stage, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
         {"by_row", schedule_.by_row, is_dot() && has_rows(), "family=dot with rows in a tile"},
         {"scan", schedule_.scan != 1, space_.placed.has_value(), "family=placed"},
         {"direct", schedule_.direct, space_.placed.has_value(), "family=placed"},
-        {"threads", !schedule_.threads.empty(), on_gpu_ && !pipelined, "a GPU without stages"},
-        {"vector", schedule_.vector != 1, on_gpu_ && !pipelined, "a GPU without stages"},
-        {"registers", schedule_.registers != 0, on_gpu_ && !pipelined, "a GPU without stages"},
+        {"threads", !schedule_.threads.empty(), on_gpu_, "a GPU"},
+        {"vector", schedule_.vector != 1, on_gpu_, "a GPU"},
+        {"registers", schedule_.registers != 0, on_gpu_, "a GPU"},
         {"slice", schedule_.slice != 0, copies && on_gpu_,
          "family=dot with rows in a tile, on a GPU"},
         {"mma", schedule_.mma, schedule_.slice > 0, "slice"},
-        {"stages", schedule_.stages > 0, is_dot() && on_gpu_, "family=dot on a GPU"},
-        {"consumers", schedule_.consumers != 1, pipelined, "stages without slice"},
-        {"form", !schedule_.form.empty(), pipelined, "stages without slice"},
-        {"blocks", schedule_.blocks != 0, pipelined, "stages without slice"},
-        {"band", schedule_.band != 0, pipelined, "stages without slice"},
+        {"stages", schedule_.stages > 0, schedule_.slice > 0, "slice"},
         {"cluster", schedule_.cluster != 1, on_gpu_, "a GPU"},
     };
     for (const auto& rule : rules)
@@ -159,9 +151,8 @@ class Checker {
         refuse(fmt::format("{} has no meaning for family={} on {}", rule.key, schedule_.family,
                            request_.target.name),
                fmt::format("leave it out; it needs {}", rule.needs));
-    if (on_gpu_ && !pipelined && schedule_.threads.empty())
-      refuse("a schedule for a GPU needs threads=",
-             "add threads= with one power of two for each dimension of the tiles");
+    if (on_gpu_ && schedule_.threads.empty())
+      refuse("a GPU needs threads", "threads=, one power of two for each dimension of the tiles");
   }
 
   bool splits() const { return !space_.placed && splittable(request_, space_); }
@@ -194,9 +185,8 @@ class Checker {
     int64_t elements = product(schedule_.tile);
     if (has_inner_axes())
       elements = std::min(elements * std::min(schedule_.inner_tile, int64_t{1} << 20), INT64_MAX);
-    const int64_t most = !on_gpu_ ? kMostTileElements
-                         : schedule_.stages > 0
-                             ? INT64_MAX  // these have few forms
+    const int64_t most = !on_gpu_
+                             ? kMostTileElements
                              : kMostThreadElements * product(schedule_.threads) * schedule_.cluster;
     if (elements > most)
       refuse(fmt::format("the tiles have {} elements, which is too many", elements),

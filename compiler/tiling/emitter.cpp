@@ -72,10 +72,6 @@ TiledKernel TileEmitter::emit() {
   program.symbols = size_symbols(request_);
   for (const Expr& symbol : program.symbols) builder_.fresh_name(symbol.symbol_name());
   add_parameters();
-  if (pipelined()) {
-    emit_on_matrix_units();
-    return std::move(result_);
-  }
   plan_dimensions();
   tile_dims_ = dims_;
   if (on_gpu()) {
@@ -102,18 +98,11 @@ void TileEmitter::add_parameters() {
   for (const auto& [input, output] : request_.aliases) taken_over.emplace(output, input);
   const auto add = [&](NodeId node, Mode mode) {
     const TensorType& type = graph_[node].type;
-    if (pipelined()) {
-      std::vector<NodeId> nodes = {node};
-      if (const auto input = taken_over.find(node); input != taken_over.end())
-        nodes.push_back(input->second);
-      for (NodeId each : nodes) views_.emplace(each, TensorView(request_, space_, nodes));
-    }
     const Memory memory{.name = memory_hint(graph_, node),
                         .space = MemorySpace::Parameter,
                         .mode = mode,
                         .dtype = type.dtype,
-                        .shape = pipelined() ? views_.at(node).shape().dims()
-                                             : std::vector<Expr>{type.shape.numel()},
+                        .shape = {type.shape.numel()},
                         .align = 64};
     memory_of_[{node.index, mode != Mode::In}] = builder_.add_memory(memory);
     result_.parameters.push_back(node);
@@ -149,7 +138,6 @@ void TileEmitter::plan_dimensions() {
 }
 
 std::vector<Expr> TileEmitter::place(NodeId node, std::vector<Expr> at) const {
-  if (pipelined()) return views_.at(node).at(std::move(at));
   return {linear_offset(at, graph_[node].type.shape)};
 }
 

@@ -9,7 +9,6 @@
 //   emitter_factors.cpp       contractions: factors copied to where the inner loop reads them
 //   emitter_slices.cpp        the same on a GPU, slice by slice while others are multiplied
 //   emitter_placed.cpp        reductions whose terms say where they are added
-//   emitter_matrix_units.cpp  what goes around a pipelined dot
 //
 // Notation: K tile dimensions, one per parallel axis with tile > 1 (the lane axis last), then one
 // for the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
@@ -27,13 +26,10 @@
 #include "compiler/fusion/inliner.h"
 #include "compiler/tiling/emitter.h"
 #include "compiler/tiling/families.h"
-#include "compiler/tiling/tensor_view.h"
 #include "ir/code/layout.h"
 
 namespace braze {
 
-class PipelinedDot;
-struct MatrixProduct;
 class TileEmitter;
 
 using Bindings = std::unordered_map<std::string, Expr>;
@@ -263,11 +259,6 @@ class TileEmitter {
   // Placed reductions: a phase of their own.
   void emit_placed_phase();
 
-  // Matrix units: a skeleton multiplies, the passes behind it run on slabs of its sums.
-  bool pipelined() const { return schedule_.stages > 0 && schedule_.slice == 0; }
-  void emit_on_matrix_units();
-  void stage_outputs(const MatrixProduct& product);
-
   const TilingRequest& request_;
   const Space& space_;
   const Schedule& schedule_;
@@ -307,11 +298,6 @@ class TileEmitter {
   // Split reductions.
   bool partial_ = false;
   std::vector<MemoryId> partials_;  // per reduction of the first pass
-
-  // Matrix units.
-  PipelinedDot* dot_ = nullptr;
-  std::map<NodeId, TensorView> views_;
-  std::map<NodeId, size_t> bulk_outputs_;  // and their numbers
 };
 
 }  // namespace braze

@@ -4,7 +4,6 @@
 
 #include "compiler/lowering/rows.h"
 #include "compiler/tiling/emitter_p.h"
-#include "compiler/tiling/pipelined_dot.h"
 
 namespace braze {
 
@@ -223,8 +222,6 @@ ValueOperand TileEmitter::full(ValueOperand value, DType dtype) {
 }
 
 void TileEmitter::store_output(const SpaceTask& task, const TileValue& value) {
-  if (const auto staged = bulk_outputs_.find(task.node); staged != bulk_outputs_.end())
-    return dot_->store(staged->second, full(value.operand, value.dtype));
   // Every active dimension must be in the stored tile, or the store would be incomplete.
   const Condition condition = inside_extents();
   const ValueOperand stored = full(value.operand, value.dtype);

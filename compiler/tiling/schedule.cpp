@@ -64,9 +64,7 @@ constexpr Key kKeys[] = {
     {"stream", set<&Schedule::stream>},    {"threads", set<&Schedule::threads>},
     {"vector", set<&Schedule::vector>},    {"registers", set<&Schedule::registers>},
     {"mma", set<&Schedule::mma>},          {"slice", set<&Schedule::slice>},
-    {"stages", set<&Schedule::stages>},    {"consumers", set<&Schedule::consumers>},
-    {"form", set<&Schedule::form>},        {"cluster", set<&Schedule::cluster>},
-    {"blocks", set<&Schedule::blocks>},    {"band", set<&Schedule::band>}};
+    {"stages", set<&Schedule::stages>},    {"cluster", set<&Schedule::cluster>}};
 
 }  // namespace
 
@@ -88,14 +86,8 @@ std::string Schedule::to_string() const {
   if (registers > 0) out += fmt::format(" registers={}", registers);
   if (mma) out += " mma=1";
   if (slice > 0) out += fmt::format(" slice={}", slice);
-  if (slice > 0 && stages > 0)
-    out += fmt::format(" stages={}", stages);
-  else if (stages > 0)
-    out += fmt::format(" stages={} consumers={} form={} cluster={} blocks={}", stages, consumers,
-                       form, cluster, blocks);
-  else if (cluster != 1)
-    out += fmt::format(" cluster={}", cluster);
-  if (band > 0) out += fmt::format(" band={}", band);
+  if (stages > 0) out += fmt::format(" stages={}", stages);
+  if (cluster != 1) out += fmt::format(" cluster={}", cluster);
   return out;
 }
 

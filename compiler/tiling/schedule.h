@@ -33,15 +33,9 @@ struct Schedule {
   int64_t vector = 1;            ///< neighbours along the last dimension in one thread
   bool mma = false;              ///< products of slices by the warps' matrix units
   int64_t registers = 0;         ///< of a thread at most; 0: as many as the block leaves
-  int64_t slice = 0;  ///< steps of the reduced axis whose factors a block copies on chip; 0: none
-  // GPU: products on matrix units, pipelined (see pipelined_dot.h).
-  int64_t stages = 0;  ///< slots of the ring of factors, or slices, copied ahead; 0: another form
-  int64_t consumers = 1;  ///< groups of four warps that multiply
-  std::string form;       ///< "cooperative": they share a tile; "pingpong": they take turns
-  int64_t blocks = 0;     ///< of the persistent grid
-  int64_t band = 0;       ///< rows of tiles that it walks together, column by column; 0: all
-  // GPU: blocks of a cluster. Those of a product share the factor along the lanes, those of other
-  // families the innermost inner axis.
+  int64_t slice = 0;   ///< steps of the reduced axis whose factors a block copies on chip; 0: none
+  int64_t stages = 0;  ///< slots of the ring of slices copied ahead; 0: none
+  // GPU: blocks of a cluster, which share the innermost inner axis.
   int64_t cluster = 1;
 
   /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.

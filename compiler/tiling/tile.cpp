@@ -5,7 +5,6 @@
 #include "compiler/fusion/reasons.h"
 #include "compiler/tiling/check_schedule.h"
 #include "compiler/tiling/families.h"
-#include "compiler/tiling/pipelined_dot.h"
 #include "ir/support/text.h"
 
 namespace braze {
@@ -16,8 +15,8 @@ using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
 // In the order of preference.
 constexpr Family kCpuFamilies[] = {schedule_placed, schedule_contraction, schedule_reduction};
-constexpr Family kGpuFamilies[] = {schedule_placed, schedule_pipelined_dot,
-                                   schedule_gpu_contraction, schedule_gpu_reduction};
+constexpr Family kGpuFamilies[] = {schedule_placed, schedule_gpu_contraction,
+                                   schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
                          "No family of schedules can serve the kernel."};

@@ -29,13 +29,21 @@ inline std::vector<HostTensor> run(const LoopTree& tree, const LoopTree& built, 
     if (const auto* constant = std::get_if<ConstantOp>(&graph[node].op))
       memory[node] = constant->value.get();
   const Sizes sizes = check_inputs(graph, inputs);
+  // A tree may see the same memory with other dimensions.
+  const auto seen_as = [&](const HostTensor& tensor, const LoopTensor& as) {
+    HostTensor out(tensor.dtype(), sizes(as.type.shape));
+    for (int64_t k = 0; k < out.numel(); ++k) out.set_bits(k, tensor.get_bits(k));
+    return out;
+  };
   std::vector<HostTensor> tensors(built.tensors.size());
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (built.tensors[i].mode == Mode::In) tensors[i] = *memory.at(built.tensors[i].node);
+    if (built.tensors[i].mode == Mode::In)
+      tensors[i] = seen_as(*memory.at(built.tensors[i].node), tree.tensors[i]);
   interpret(tree, sizes, tensors);
   std::map<NodeId, HostTensor> stored;
   for (size_t i = 0; i < tensors.size(); ++i)
-    if (built.tensors[i].mode == Mode::Out) stored[built.tensors[i].node] = tensors[i];
+    if (built.tensors[i].mode == Mode::Out)
+      stored[built.tensors[i].node] = seen_as(tensors[i], built.tensors[i]);
   std::vector<HostTensor> outputs;
   for (const GraphOutput& output : graph.outputs()) {
     const TensorType& type = graph[output.node].type;

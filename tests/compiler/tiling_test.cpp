@@ -380,33 +380,40 @@ TEST(Contractions, LargeOnesReadCopies) {
   }
 }
 
-// Products on matrix units: the variants are given schedules of one graph, of sizes that no tile
-// divides.
+// Products on matrix units: tiles of so many columns, what `grid` and `groups` are, and the loops
+// in between.
+std::string product_steps(const std::string& grid, int64_t columns, int64_t slots,
+                          const std::string& rest) {
+  return fmt::format(
+      "split i 128 padded; split i.2 64 padded; whole i.3; split j {} padded; whole j.2; "
+      "reorder i.2 j; tuple i j; on i grid; on i.2 group; split r 64 padded; whole r.2; stage x r; "
+      "stage w r; ring r {}; roles 40 232; unit %p wgmma{}; deal i {}",
+      columns, slots, rest, grid);
+}
+
+// The variants are given schedules of one graph, of sizes that no tile divides.
 TEST(MatrixUnits, EveryScheduleAgrees) {
   const Graph graph = parse(R"(symbol m: 1..400
-graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %r: f32[m, 328]) {
+graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %o: f32[m, 328]) {
   %p = dot %x, %w {contract: [1] x [0]} : bf16[m, 328]
   %c = broadcast %b {axes: [1]} : bf16[m, 328]
   %s = add %p, %c : bf16[m, 328]
   %y = relu %s : bf16[m, 328]
   %f = convert %s : f32[m, 328]
-  %z = add %f, %r : f32[m, 328]
+  %z = add %f, %o : f32[m, 328]
   return %y, %z
 })");
   const Device device = testing::gpu_or("sim:sm_90");
   const std::string kernel = testing::compile_for(device, graph)->launches[0].name;
-  for (const char* form :
-       {"128,256 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3",
-        "128,64 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3 band=2",
-        "64,64 lane=1 inner=64 stages=3 consumers=1 form=cooperative cluster=1 blocks=5 band=3",
-        "128,192 lane=1 inner=64 stages=2 consumers=2 form=cooperative cluster=2 blocks=4",
-        "64,128 lane=1 inner=64 stages=3 consumers=2 form=pingpong cluster=1 blocks=2 band=2",
-        "128,128 lane=1 inner=64 stages=4 consumers=2 form=pingpong cluster=2 blocks=4 band=1",
-        "128,256 lane=1 inner=64 by_row=1 stages=3 consumers=2 form=cooperative cluster=1 blocks=3",
-        "64,64 lane=1 inner=64 by_row=1 stages=3 consumers=1 form=cooperative cluster=1 blocks=5",
-        "64,192 lane=1 inner=64 by_row=1 stages=3 consumers=2 form=pingpong cluster=2 blocks=4"}) {
-    const std::string text = form, tile = text.substr(0, text.find(' '));
-    const std::string schedule = fmt::format("family=dot block={} tile={}", tile, text);
+  const std::string slabs = "; slabs y j 64 beside", rows = "; slabs y i 16 beside; stage %p j.2";
+  for (const std::string& schedule :
+       {product_steps("rows, persistent 3", 256, 2, slabs),
+        product_steps("band 2, persistent 3", 64, 2, ""),
+        product_steps("band 3, persistent 5", 192, 3, slabs),
+        product_steps("columns, persistent 2", 128, 4, slabs), product_steps("rows", 128, 2, slabs),
+        product_steps("rows, persistent 3", 256, 2, slabs + rows),
+        product_steps("rows, persistent 5", 64, 3, "; slabs y i 16 beside; stage %p i.2"),
+        product_steps("band 1, persistent 4", 192, 2, slabs + rows)}) {
     CompileOptions options;
     options.schedules[kernel] = schedule;
     const auto program = testing::compile_for(device, graph, options);
@@ -420,71 +427,103 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328], %r: f32[m, 328]
   }
 }
 
-// Batches of products, in every place that a batch axis can have in memory, and products of more
-// axes that are matrices when seen with fewer.
-TEST(MatrixUnits, BatchesAgree) {
-  struct Batched {
-    const char* graph;
-    size_t axes;  // that the kernel's tiles have
-  };
+// Products are served by trees with roles, whatever is around them: batches, in every place that a
+// batch axis can have in memory, products of more axes that are matrices when seen with fewer,
+// factors and results in any order.
+TEST(MatrixUnits, WhateverIsAroundThem) {
   const Device device = testing::gpu_or("sim:sm_90");
   for (
-      const Batched& batched : {
-          Batched{R"(symbol b: 1..3
+      const char* text : {
+          R"(symbol b: 1..64
 symbol m: 1..200
 graph @main(%x: bf16[b, m, 72], %w: bf16[b, 72, 136], %r: f32[b, m, 136]) {
   %p = dot %x, %w {batch: [0] x [0], contract: [2] x [1]} : f32[b, m, 136]
   %y = add %p, %r : f32[b, m, 136]
   return %y
 })",
-                  3},
-          {R"(graph @main(%q: f16[2, 130, 3, 64], %k: f16[2, 72, 3, 64]) {
-  %s = dot %q, %k {batch: [0, 2] x [0, 2], contract: [3] x [3]} : f16[2, 3, 130, 72]
-  %y = neg %s : f16[2, 3, 130, 72]
+          R"(graph @main(%q: f16[2, 330, 3, 64], %k: f16[2, 136, 3, 64]) {
+  %s = dot %q, %k {batch: [0, 2] x [0, 2], contract: [3] x [3]} : f16[2, 3, 330, 136]
+  %y = neg %s : f16[2, 3, 330, 136]
   return %y
 })",
-           4},
-          {R"(graph @main(%p: bf16[2, 3, 70, 136], %v: bf16[2, 136, 3, 64]) {
-  %o = dot %p, %v {batch: [0, 1] x [0, 2], contract: [3] x [1]} : bf16[2, 3, 70, 64]
-  %y = transpose %o {permutation: [0, 2, 1, 3]} : bf16[2, 70, 3, 64]
+          R"(graph @main(%p: bf16[2, 3, 330, 136], %v: bf16[2, 136, 3, 64]) {
+  %o = dot %p, %v {batch: [0, 1] x [0, 2], contract: [3] x [1]} : bf16[2, 3, 330, 64]
+  %y = transpose %o {permutation: [0, 2, 1, 3]} : bf16[2, 330, 3, 64]
   return %y, %o
 })",
-           4},
-          {R"(graph @main(%x: bf16[3, 67, 136], %w: bf16[136, 72], %b: bf16[72], %r: bf16[3, 67, 72]) {
-  %p = dot %x, %w {contract: [2] x [0]} : bf16[3, 67, 72]
-  %c = broadcast %b {axes: [2]} : bf16[3, 67, 72]
-  %s = add %p, %c : bf16[3, 67, 72]
-  %y = add %s, %r : bf16[3, 67, 72]
+          R"(graph @main(%x: bf16[3, 167, 136], %w: bf16[136, 264], %b: bf16[264], %r: bf16[3, 167, 264]) {
+  %p = dot %x, %w {contract: [2] x [0]} : bf16[3, 167, 264]
+  %c = broadcast %b {axes: [2]} : bf16[3, 167, 264]
+  %s = add %p, %c : bf16[3, 167, 264]
+  %y = add %s, %r : bf16[3, 167, 264]
   return %y
 })",
-           2},
-          {R"(graph @main(%x: bf16[3, 67, 136], %d: bf16[3, 67, 72]) {
-  %y = dot %x, %d {contract: [0, 1] x [0, 1]} : f32[136, 72]
+          // Sums over two axes that are one in memory, or not.
+          R"(graph @main(%x: bf16[6, 67, 264], %d: bf16[6, 67, 168]) {
+  %y = dot %x, %d {contract: [0, 1] x [0, 1]} : f32[264, 168]
   return %y
 })",
-           2},
+          R"(graph @main(%x: bf16[2, 4, 70, 128], %w: bf16[512, 264]) {
+  %t = transpose %x {permutation: [0, 2, 1, 3]} : bf16[2, 70, 4, 128]
+  %m = reshape %t : bf16[2, 70, 512]
+  %y = dot %m, %w {contract: [2] x [0]} : bf16[2, 70, 264]
+  return %y
+})",
+          // Results that lie along the left factor's own axis.
+          R"(graph @main(%x: bf16[328, 208], %w: bf16[264, 328]) {
+  %p = dot %x, %w {contract: [0] x [1]} : f32[208, 264]
+  %y = transpose %p {permutation: [1, 0]} : f32[264, 208]
+  return %y
+})",
+          // What is written over what is read: all is read first.
+          R"(graph @main(%p: f32[264, 208], %m: f32[264, 208], %x: bf16[328, 208], %d: bf16[328, 264]) {
+  %g = dot %x, %d {contract: [0] x [0]} : f32[208, 264]
+  %t = transpose %g {permutation: [1, 0]} : f32[264, 208]
+  %a = add %m, %t : f32[264, 208]
+  %h = tanh %a : f32[264, 208]
+  %q = sub %p, %h : f32[264, 208]
+  return %a updates %m, %q updates %p
+})",
+          // A sum of one turn, and a factor that no tile changes; one tile of rows.
+          R"(graph @main(%x: bf16[4200, 64], %w: bf16[64, 64]) {
+  %y = dot %x, %w {contract: [1] x [0]} : bf16[4200, 64]
+  return %y
+})",
+          R"(graph @main(%x: bf16[128, 264], %w: bf16[264, 520]) {
+  %y = dot %x, %w {contract: [1] x [0]} : bf16[128, 520]
+  return %y
+})",
+          // A matrix times itself.
+          R"(graph @main(%x: bf16[264, 328]) {
+  %y = dot %x, %x {contract: [1] x [1]} : bf16[264, 264]
+  return %y
+})",
       }) {
-    const Graph graph = parse(batched.graph);
-    const std::string kernel = testing::compile_for(device, graph)->launches[0].name;
-    for (const char* form :
-         {"128,64 lane={} inner=64 stages=2 consumers=2 form=cooperative cluster=1 blocks=3",
-          "64,64 lane={} inner=64 stages=2 consumers=2 form=pingpong cluster=1 blocks=2 band=1",
-          "128,64 lane={} inner=64 stages=2 consumers=2 form=cooperative cluster=2 blocks=4",
-          "64,64 lane={} inner=64 by_row=1 stages=2 consumers=2 form=pingpong cluster=1 "
-          "blocks=2"}) {
-      std::string tile = form;
-      tile = tile.substr(0, tile.find(' '));
-      const std::string rest =
-          fmt::format(fmt::runtime(std::string(form).substr(tile.size())), batched.axes - 1);
-      for (size_t axis = 2; axis < batched.axes; ++axis) tile = "1," + tile;
-      const std::string schedule = fmt::format("family=dot block={0} tile={0}{1}", tile, rest);
-      SCOPED_TRACE(schedule);
-      CompileOptions options;
-      options.schedules[kernel] = schedule;
-      const auto inputs = fuzz::random_inputs(graph, 7);
-      EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
-    }
+    const Graph graph = parse(text);
+    const auto program = testing::compile_for(device, graph);
+    ASSERT_EQ(program->launches.size(), 1u) << text;
+    EXPECT_NE(program->launches[0].schedule.find("wgmma"), std::string::npos)
+        << program->launches[0].schedule;
+    EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 7), device)) << text;
   }
+}
+
+// Two products that share a factor are one kernel.
+TEST(MatrixUnits, GatedProductIsOneKernel) {
+  const Graph graph =
+      parse(R"(graph @main(%x: bf16[200, 328], %w: bf16[328, 264], %g: bf16[328, 264]) {
+  %u = dot %x, %w {contract: [1] x [0]} : bf16[200, 264]
+  %v = dot %x, %g {contract: [1] x [0]} : bf16[200, 264]
+  %s = silu %v : bf16[200, 264]
+  %y = mul %s, %u : bf16[200, 264]
+  return %y
+})");
+  const Device device = testing::gpu_or("sim:sm_90");
+  const auto program = testing::compile_for(device, graph);
+  ASSERT_EQ(program->launches.size(), 1u);
+  EXPECT_NE(program->launches[0].schedule.find("unit %u wgmma; unit %v wgmma"), std::string::npos)
+      << program->launches[0].schedule;
+  EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 7), device));
 }
 
 // Parts of long sums are products of their own, which copy their part only.
@@ -503,7 +542,7 @@ TEST(MatrixUnits, SplitSumsAgree) {
     const Graph graph = parse(text);
     const auto program = testing::compile_for(device, graph);
     ASSERT_EQ(program->launches.size(), 2u);
-    EXPECT_NE(program->launches[0].schedule.find("form=cooperative"), std::string::npos)
+    EXPECT_NE(program->launches[0].schedule.find("wgmma"), std::string::npos)
         << program->launches[0].schedule;
     EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 4), device));
   }
@@ -534,7 +573,7 @@ graph @main(%q: bf16[h, s, 64], %k: bf16[h, s, 64]) {
 })");
   const Device device = testing::gpu_or("sim:sm_90");
   const auto program = testing::compile_for(device, graph);
-  EXPECT_NE(program->launches[0].schedule.find("form=cooperative"), std::string::npos)
+  EXPECT_NE(program->launches[0].schedule.find("wgmma"), std::string::npos)
       << program->launches[0].schedule;
   std::vector<HostTensor> inputs;
   for (uint64_t i = 0; i < 2; ++i) {
@@ -560,7 +599,7 @@ TEST(MatrixUnits, Tf32Agrees) {
 })"}) {
     const Graph graph = parse(text);
     const auto program = testing::compile_for(device, graph);
-    EXPECT_NE(program->launches.back().schedule.find("form=cooperative"), std::string::npos)
+    EXPECT_NE(program->launches.back().schedule.find("wgmma"), std::string::npos)
         << program->launches.back().schedule;
     EXPECT_TRUE(testing::agrees(graph, fuzz::random_inputs(graph, 4), device));
   }
@@ -581,7 +620,7 @@ TEST(MatrixUnits, LongEpiloguesGoRowByRow) {
   for (const std::string dtype : {"bf16", "f32"}) {
     const Graph graph = parse(text(dtype));
     const auto program = testing::compile_for(device, graph);
-    EXPECT_NE(program->launches[0].schedule.find("by_row=1 stages="), std::string::npos)
+    EXPECT_NE(program->launches[0].schedule.find("stage %p"), std::string::npos)
         << program->launches[0].schedule;
     const auto inputs = fuzz::random_inputs(graph, 3);
     const auto result = check_outputs(graph, inputs, testing::run(program, device, inputs));

@@ -205,24 +205,18 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328]) {
     const char* schedule;
     size_t each;
   };
+  const std::string tiles =
+      "split i 128 padded; split i.2 64 padded; whole i.3; split j 64 padded; whole j.2; reorder "
+      "i.2 j; tuple i j; on i grid; on i.2 group; split r 64 padded; whole r.2; stage x r; stage w "
+      "r; ring r 2; roles 40 232; unit %p wgmma; ";
+  const std::string rows = tiles + "deal i rows, persistent 1",
+                    bands = tiles + "deal i band 2, persistent 2",
+                    on_chip = tiles + "slabs s i 16; stage %p i.2; deal i rows, persistent 1";
   Tally tally;
   for (const Planted& planted : {
-           Planted{&product,
-                   "family=dot block=128,64 tile=128,64 lane=1 inner=64 stages=2 consumers=2 "
-                   "form=cooperative cluster=1 blocks=1",
-                   3},
-           {&product,
-            "family=dot block=64,64 tile=64,64 lane=1 inner=64 stages=2 consumers=2 form=pingpong "
-            "cluster=1 blocks=1",
-            3},
-           {&product,
-            "family=dot block=128,64 tile=128,64 lane=1 inner=64 stages=2 consumers=2 "
-            "form=cooperative cluster=2 blocks=2",
-            3},
-           {&product,
-            "family=dot block=64,64 tile=64,64 lane=1 inner=64 by_row=1 stages=2 consumers=1 "
-            "form=cooperative cluster=1 blocks=1",
-            3},
+           Planted{&product, rows.c_str(), 4},
+           {&product, bands.c_str(), 4},
+           {&product, on_chip.c_str(), 4},
            {&softmax, "family=row block=1 tile=1 lane=-1 inner=256 threads=64 cluster=4", 1},
            {&softmax, "family=row block=3 tile=1 lane=-1 inner=256 threads=32 cluster=2", 1},
        }) {

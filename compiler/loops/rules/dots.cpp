@@ -5,8 +5,7 @@
 // their axes is whole. Reductions along the walk follow it by the online rule.
 #include <algorithm>
 
-#include "compiler/loops/rules/facts.h"
-#include "compiler/loops/rules/rules.h"
+#include "compiler/loops/rules/asynchronous.h"
 #include "ir/support/text.h"
 #include "ir/target/features.h"
 
@@ -15,16 +14,14 @@ namespace braze {
 namespace {
 
 // Of asynchronous dots.
-constexpr int64_t kGroupRows = 64;  // of the unit
-constexpr int64_t kGroups = 2;
+using asynchronous::kGroupRows;
+using asynchronous::kGroups;
+using asynchronous::kPanelBytes;
+using asynchronous::kSlab;
 constexpr int64_t kMostTurn = 128;  // of the walk
 constexpr int64_t kSlots = 2;       // of the ring
 constexpr int64_t kCopyRegisters = 24, kGroupRegisters = 240;
 constexpr int64_t kMostGrouped = 8;
-constexpr int64_t kPanelBytes = 128;
-constexpr int64_t kSlab = 64;  // columns of a result that leave together
-
-Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
 
 LoopName name_of(const LoopTree& tree, const Loop& loop) {
   const size_t axis = loop.levels[0].axis;
@@ -44,14 +41,6 @@ struct Cascade {
   size_t rows = 0, walk = 0;
   std::vector<const LoopTask*> dots;  // in order
 };
-
-LoopTask with_factor(const LoopTask& dot, size_t factor) {
-  LoopTask out = dot;
-  out.body.results = {dot.body.results[factor]};
-  out.rescale.reset();
-  remove_dead_steps(out.body);
-  return out;
-}
 
 bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
 
@@ -83,8 +72,8 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
   for (const size_t axis : out.nest) {
     const bool fits = std::ranges::all_of(out.dots, [&](const LoopTask* dot) {
       return contains(tree.values[dot->target].axes, axis) &&
-             axes_used(tree, with_factor(*dot, 0)).contains(axis) &&
-             !axes_used(tree, with_factor(*dot, 1)).contains(axis);
+             axes_of_factor(tree, *dot, 0).contains(axis) &&
+             !axes_of_factor(tree, *dot, 1).contains(axis);
     });
     if (fits && (!rows || planned_extent(tree, axis) >= planned_extent(tree, *rows))) rows = axis;
   }
@@ -94,40 +83,6 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
 }
 
 // --- Asynchronous dots --------------------------------------------------------------------------
-
-// A copy of a tensor's box can be asynchronous.
-std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
-                                     const std::set<size_t>& tiled, size_t walk) {
-  constexpr int64_t kBytes = 16;
-  const TensorType& type = tree.tensors[load.source].type;
-  const auto size = static_cast<int64_t>(size_of(type.dtype));
-  if (!load.conditions.empty()) return no_rule("a factor is read under conditions");
-  if (type.shape.rank() == 0 || type.shape.rank() > 5)
-    return no_rule("a factor has too many dimensions for an asynchronous copy");
-  if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes))
-    return no_rule("the rows of a factor are not a multiple of 16 bytes");
-  // Each coordinate is one axis, at most one tiled one in each.
-  for (const Expr& e : load.at) {
-    size_t along = 0;
-    for (const std::string& symbol : e.symbols()) {
-      const auto axis = find_axis(tree, symbol);
-      if (!axis) return no_rule("a factor is read at an index that is loaded");
-      if (!tiled.contains(*axis)) continue;
-      ++along;
-      const auto slope = e.coefficient_of(symbol);
-      if (!slope || !slope->is_constant(1)) return no_rule("a factor is read with strides");
-    }
-    if (along > 1) return no_rule("one coordinate of a factor depends on two axes");
-  }
-  // What a turn copies beyond the walk's end is 0, or there is nothing.
-  for (size_t d = 0; d < load.at.size(); ++d) {
-    const LoopAxis& axis = tree.axes[walk];
-    if (!load.at[d].uses(axis.name)) continue;
-    const bool ends = load.at[d] == axis.index() && type.shape[d] == axis.extent;
-    if (!ends) return no_rule("a factor has elements beyond the end of the summed axis");
-  }
-  return std::nullopt;
-}
 
 void make_whole(Scheduled& out, const std::set<size_t>& but) {
   for (bool again = true; again;) {
@@ -277,7 +232,7 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
         if (factor == 1) return no_rule("the right factor of a dot is computed, not loaded");
         continue;
       }
-      if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk)) return refusal;
+      if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk, 0)) return refusal;
       Staged copy{out.tree.tensors[last.source].name, false, 2};
       for (const size_t axis : axes_used(out.tree, only)) {
         if (axis == cascade.walk)
@@ -349,7 +304,8 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
   part_walk(out, cascade.walk, turn);
   for (const Staged& s : staged)
-    if (auto refusal = take(StageStep{s.tensor, {s.in_walk ? walk : grid}})) return refusal;
+    if (auto refusal = take(StageStep{{false, s.tensor}, {s.in_walk ? walk : grid}}))
+      return refusal;
   if (auto refusal = take(RingStep{{walk}, kSlots})) return refusal;
   if (auto refusal = take(RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
   for (const std::string& dot : dots)

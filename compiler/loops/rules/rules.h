@@ -16,7 +16,9 @@ inline constexpr Code kNoRule{"no-rule", ErrorKind::Unsupported,
                               "No rule can choose the steps of such a loop tree yet."};
 }  // namespace codes
 
-/// A tree, and the steps that made it from the first tree.
+inline Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
+
+/// A tree, and the steps that made it of the first one.
 struct Scheduled {
   LoopTree tree;
   LoopTreeSteps steps = {};
@@ -44,7 +46,10 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
 /// scans: loops that carry running values, and nothing else.
 bool serves_scans(const LoopTree& tree);
 std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);
-/// dots: one walk in which dots take the results of other dots as factors.
+/// products: dots of factors in memory that run over the same, on asynchronous matrix units, with
+/// what follows them.
+std::optional<Refusal> tile_products(Scheduled& out, const Target& target);
+/// dots: one walk in which dots take what other dots make as factors.
 std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target);
 /// Results that the last-level cache cannot hold until they are read should bypass it.
 void mark_streaming(Scheduled& out, const Target& target);

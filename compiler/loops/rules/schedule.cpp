@@ -19,8 +19,6 @@ void Scheduled::take(StepKind step) {
 
 namespace {
 
-Refusal no_rule(std::string why) { return {&codes::kNoRule, std::move(why), ""}; }
-
 // A reduction of one element is that element.
 bool reduces(const LoopTree& tree) {
   bool out = false;
@@ -70,6 +68,12 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (auto refusal = tile_scans(out, target)) return *refusal;
     mark_streaming(out, target);
     return out;
+  }
+  if (const size_t dots = count_dots(tree); dots > 0 && target.kind == TargetKind::Gpu) {
+    Scheduled out{tree};
+    const auto refusal = tile_products(out, target);
+    if (!refusal) return out;
+    if (dots == 1) return *refusal;
   }
   if (count_dots(tree) > 1) {
     Scheduled out{std::move(tree)};

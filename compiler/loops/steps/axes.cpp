@@ -103,4 +103,88 @@ LoopTree take(LoopTree tree, const LeadStep& step) {
   return tree;
 }
 
+// --- flatten ------------------------------------------------------------------------------------
+
+namespace {
+
+// Sums of multiples of symbols.
+bool is_linear(const Expr& e) {
+  const bool sum = e.kind() == Expr::Kind::Sum || e.kind() == Expr::Kind::Product;
+  return e.kind() == Expr::Kind::Constant || e.kind() == Expr::Kind::Symbol ||
+         (sum && std::ranges::all_of(e.operands(), is_linear));
+}
+
+// The number that the coordinates from `first` to `last` are digits of.
+Expr joined(const std::vector<Expr>& at, const Shape& shape, size_t first, size_t last) {
+  Expr out = at[first];
+  for (size_t d = first + 1; d <= last; ++d) out = out * shape[d] + at[d];
+  return out;
+}
+
+// Dimensions, the first and the last of a run, that all accesses to the tensor run through as one;
+// so they do through one of a single element and its neighbour.
+std::optional<std::pair<size_t, size_t>> run_of(const LoopTree& tree, size_t tensor) {
+  const Shape& shape = tree.tensors[tensor].type.shape;
+  std::vector<const std::vector<Expr>*> accesses;
+  bool fits = tree.tensors[tensor].strides.empty();
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (!task.makes_value() && task.target == tensor) accesses.push_back(&task.at);
+      for (const LoopStep& s : task.body.steps) {
+        if (s.kind != LoopStep::Kind::Load || s.source != tensor) continue;
+        accesses.push_back(&s.at);
+        fits &= !s.otherwise || !s.conditions.empty();  // else what lies outside is asked for
+      }
+    });
+  if (!fits || accesses.empty()) return std::nullopt;
+  for (size_t last = shape.rank(); last-- > 1;)
+    if (shape[last].is_constant(1) || shape[last - 1].is_constant(1))
+      return std::pair(last - 1, last);
+  for (size_t last = shape.rank(); last-- > 1;)
+    for (size_t first = last; first-- > 0;)
+      if (std::ranges::all_of(accesses, [&](const std::vector<Expr>* at) {
+            return is_linear(joined(*at, shape, first, last)) && !is_linear((*at)[first]) &&
+                   !is_linear((*at)[last]);
+          }))
+        return std::pair(first, last);
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const FlattenStep& step) {
+  const auto tensor = find_tensor(tree, step.tensor);
+  if (!tensor) return no_such("tensor", step.tensor);
+  if (run_of(tree, *tensor)) return std::nullopt;
+  return Refusal{&codes::kSeenApart,
+                 fmt::format("no dimensions of {} are run through as one", step.tensor),
+                 "it stays as it is"};
+}
+
+LoopTree take(LoopTree tree, const FlattenStep& step) {
+  const size_t tensor = find_tensor(tree, step.tensor).value();
+  while (const auto run = run_of(tree, tensor)) {
+    const auto [first, last] = *run;
+    const Shape shape = tree.tensors[tensor].type.shape;
+    const auto join = [&](std::vector<Expr>& at) {
+      at[first] = joined(at, shape, first, last);
+      at.erase(at.begin() + static_cast<std::ptrdiff_t>(first) + 1,
+               at.begin() + static_cast<std::ptrdiff_t>(last) + 1);
+    };
+    for (LoopRegion& phase : tree.phases)
+      change_tasks(phase, [&](LoopTask& task) {
+        if (!task.makes_value() && task.target == tensor) join(task.at);
+        for (LoopStep& s : task.body.steps)
+          if (s.kind == LoopStep::Kind::Load && s.source == tensor) join(s.at);
+      });
+    std::vector<Expr> dims = shape.dims();
+    for (size_t d = last; d > first; --d) {
+      dims[d - 1] *= dims[d];
+      dims.erase(dims.begin() + static_cast<std::ptrdiff_t>(d));
+    }
+    tree.tensors[tensor].type.shape = Shape(std::move(dims));
+  }
+  return tree;
+}
+
 }  // namespace braze

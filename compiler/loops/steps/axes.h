@@ -32,4 +32,14 @@ struct LeadStep {
 std::optional<Refusal> legal(const LoopTree& tree, const LeadStep& step);
 LoopTree take(LoopTree tree, const LeadStep& step);
 
+/// `flatten x`: neighbouring dimensions of tensor x that all accesses run through as one become
+/// one, so that copies have fewer.
+struct FlattenStep {
+  static constexpr std::string_view kName = "flatten";
+  std::string tensor;
+  void fields(auto& visit) { visit.tensor(tensor); }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const FlattenStep& step);
+LoopTree take(LoopTree tree, const FlattenStep& step);
+
 }  // namespace braze

@@ -87,18 +87,61 @@ LoopTree take(LoopTree tree, const SplitStep& step) {
 
 // --- slabs --------------------------------------------------------------------------------------
 
+namespace {
+
+// The items that get a loop: the task, or with `beside` all stores side by side with it.
+std::pair<size_t, size_t> slab_run(const LoopTree& tree, const ItemPlace& place, bool beside) {
+  const LoopRegion& region = region_of(tree, place);
+  const auto is_store = [&](size_t i) {
+    const auto* task = std::get_if<LoopTask>(&region[i]);
+    return task && task->kind == LoopTask::Kind::Store;
+  };
+  size_t first = place.items.back(), end = first + 1;
+  if (!beside || !is_store(first)) return {first, end};
+  while (first > 0 && is_store(first - 1)) --first;
+  while (end < region.size() && is_store(end)) ++end;
+  return {first, end};
+}
+
+bool touches(const LoopTask& a, const LoopTask& writer) {
+  const bool writes = !a.makes_value() && a.target == writer.target;
+  return writes || std::ranges::any_of(a.body.steps, [&](const LoopStep& s) {
+           return s.kind == LoopStep::Kind::Load && s.source == writer.target;
+         });
+}
+
+}  // namespace
+
 std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
   const auto place = find_made(tree, step.made);
   if (!place) return no_such("task that makes", step.made.to_string());
   const auto axis = find_axis(tree, step.axis);
   if (!axis) return no_such("axis", step.axis);
-  const LoopTask& task = task_at(tree, *place);
-  if (!own_axes(tree, task).contains(*axis) || contains(task.along, *axis) ||
-      contains(task.over, *axis))
-    return Refusal{&codes::kNotAnAxis,
-                   fmt::format("{} has no tile along {}", step.made.to_string(), step.axis),
-                   "name an axis of what the task makes"};
   const auto around = loops_around(tree, *place);
+  const LoopRegion& region = region_of(tree, *place);
+  const auto [first, end] = slab_run(tree, *place, step.beside);
+  for (size_t i = first; i < end; ++i) {
+    const auto& task = std::get<LoopTask>(region[i]);
+    if (!own_axes(tree, task).contains(*axis) || contains(task.along, *axis) ||
+        contains(task.over, *axis))
+      return Refusal{&codes::kNotAnAxis,
+                     fmt::format("{} has no tiles along {}", step.made.to_string(), step.axis),
+                     "name an axis of what is made"};
+    if (!task.makes_value() && step.beside)
+      if (auto refusal = reads_what_it_writes(tree, region, {*axis})) return refusal;
+  }
+  // Stores side by side see memory as it was before all of them.
+  const auto [all_first, all_end] = slab_run(tree, *place, /*beside=*/true);
+  for (size_t i = all_first; i < all_end; ++i)
+    for (size_t k = all_first; k < all_end; ++k) {
+      const bool apart = (i < first || i >= end) != (k < first || k >= end);
+      const auto &a = std::get<LoopTask>(region[i]), &b = std::get<LoopTask>(region[k]);
+      if (apart && !b.makes_value() && touches(a, b))
+        return Refusal{
+            &codes::kMemoryOrder,
+            fmt::format("{} is written and read side by side", tree.tensors[b.target].name),
+            "take all stores side by side, with `beside`"};
+    }
   const auto all = extent_in(tree, around, *axis).as_constant();
   if (!all)
     return Refusal{&codes::kNotConstant,
@@ -117,11 +160,15 @@ LoopTree take(const LoopTree& tree, const SlabsStep& step) {
   const ItemPlace place = find_made(out, step.made).value();
   const size_t axis = find_axis(out, step.axis).value();
   if (is_one_turn(extent_in(tree, loops_around(tree, place), axis), step.turn)) return out;
-  LoopItem& item = region_of(out, place)[place.items.back()];
+  const auto [first, end] = slab_run(tree, place, step.beside);
+  LoopRegion& region = region_of(out, place);
+  const auto begin = region.begin() + static_cast<std::ptrdiff_t>(first);
+  const auto behind = region.begin() + static_cast<std::ptrdiff_t>(end);
   Loop loop;
   loop.levels = {{axis, step.turn}};
-  loop.body.push_back(std::move(item));
-  item = std::move(loop);
+  loop.body.assign(std::make_move_iterator(begin), std::make_move_iterator(behind));
+  *begin = std::move(loop);
+  region.erase(begin + 1, behind);
   return out;
 }
 
@@ -166,7 +213,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const WholeStep& step) {
   });
   if (refusal) return refusal;
   if (auto other = reads_other_turns(tree, loop.body, axis)) return other;
-  return reads_what_it_writes(tree, loop.body);
+  return reads_what_it_writes(tree, loop.body, {axis});
 }
 
 LoopTree take(LoopTree tree, const WholeStep& step) {

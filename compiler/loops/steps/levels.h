@@ -21,16 +21,19 @@ struct SplitStep {
 std::optional<Refusal> legal(const LoopTree& tree, const SplitStep& step);
 LoopTree take(LoopTree tree, const SplitStep& step);
 
-/// `slabs y f 64`: a stream over turns of 64 of f around the one task that makes y.
+/// `slabs y f 64`: a stream over turns of 64 of f around the one task that makes y; with `beside`
+/// around all stores side by side with it.
 struct SlabsStep {
   static constexpr std::string_view kName = "slabs";
   MadeName made;
   std::string axis;
   int64_t turn = 1;
+  bool beside = false;
   void fields(auto& visit) {
     visit(made);
     visit.axis(axis);
     visit(turn);
+    visit.flag(beside, "beside");
   }
 };
 std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step);

@@ -94,7 +94,8 @@ std::optional<Refusal> legal(const LoopTree& tree, const RingStep& step) {
     for (const size_t axis : value.axes) box *= extent_in(tree, around, axis, /*groups=*/false);
     bytes += box;
   }
-  if (!any || loop.parallel)
+  // A block's turns of a loop on grid come one after the other.
+  if (!any || (loop.parallel && loop.on != Machine::Grid))
     return Refusal{&codes::kNoCopies,
                    fmt::format("`{}` is not a stream with stages", to_text(tree, loop)),
                    fmt::format("take the step `stage .. {}` first", step.loop.to_string())};

@@ -127,7 +127,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReorderStep& step) {
   for (const Loop* loop : {&outer, &inner})
     for (const LoopLevel& level : loop->levels)
       if (auto other = reads_other_turns(tree, inner.body, level.axis)) return other;
-  return reads_what_it_writes(tree, inner.body);
+  std::vector<size_t> axes;
+  for (const Loop* loop : {&outer, &inner})
+    for (const LoopLevel& level : loop->levels) axes.push_back(level.axis);
+  return reads_what_it_writes(tree, inner.body, axes);
 }
 
 LoopTree take(LoopTree tree, const ReorderStep& step) {
@@ -262,7 +265,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const ReverseStep& step) {
   if (refusal) return refusal;
   for (const LoopLevel& level : loop.levels)
     if (auto other = reads_other_turns(tree, loop.body, level.axis)) return other;
-  return reads_what_it_writes(tree, loop.body);
+  std::vector<size_t> axes;
+  for (const LoopLevel& level : loop.levels) axes.push_back(level.axis);
+  return reads_what_it_writes(tree, loop.body, axes);
 }
 
 LoopTree take(const LoopTree& tree, const ReverseStep& step) {

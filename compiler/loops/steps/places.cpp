@@ -1,6 +1,7 @@
 #include "compiler/loops/steps/places.h"
 
 #include <algorithm>
+#include <map>
 
 #include "compiler/loops/text.h"
 #include "ir/support/text.h"
@@ -294,14 +295,49 @@ std::optional<Refusal> reads_other_turns(const LoopTree& tree, const LoopRegion&
   return out;
 }
 
-std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegion& region) {
-  std::set<size_t> written;
+namespace {
+
+// Axes that a coordinate tells apart: it is a sum of their multiples, of which none reaches the
+// next.
+void note_told_apart(const LoopTree& tree, const Expr& e, std::set<size_t>& out) {
+  std::vector<std::pair<int64_t, size_t>> terms;
+  for (const std::string& symbol : e.symbols()) {
+    const auto axis = find_axis(tree, symbol);
+    const auto slope = axis ? e.coefficient_of(symbol) : std::nullopt;
+    if (!axis || !slope || slope->as_constant().value_or(0) < 1) return;
+    terms.emplace_back(*slope->as_constant(), *axis);
+  }
+  std::ranges::sort(terms);
+  int64_t reached = 0;
+  for (const auto& [slope, axis] : terms) {
+    if (slope <= reached) return;
+    const int64_t last = tree.axes[axis].extent.range().max - 1;
+    if (terms.size() > 1 && last > INT32_MAX) return;
+    reached += slope * last;
+  }
+  for (const auto& [slope, axis] : terms) out.insert(axis);
+}
+
+}  // namespace
+
+std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegion& region,
+                                            const std::vector<size_t>& axes) {
+  std::map<size_t, std::vector<std::vector<Expr>>> written;
   for_each_task(region, [&](const LoopTask& task, const auto&) {
-    if (!task.makes_value()) written.insert(task.target);
+    if (!task.makes_value()) written[task.target].push_back(task.at);
   });
+  // All that touches the tensor is at one place, which tells turns of the axes apart.
+  const auto is_own = [&](const std::vector<std::vector<Expr>>& places,
+                          const std::vector<Expr>& at) {
+    std::set<size_t> told_apart;
+    for (const Expr& e : at) note_told_apart(tree, e, told_apart);
+    return std::ranges::all_of(places, [&](const auto& place) { return place == at; }) &&
+           std::ranges::all_of(axes, [&](size_t axis) { return told_apart.contains(axis); });
+  };
   std::optional<Refusal> out;
   visit_steps(region, LoopStep::Kind::Load, [&](const LoopTask&, const LoopStep& s) {
-    if (written.contains(s.source))
+    const auto found = written.find(s.source);
+    if (found != written.end() && !is_own(found->second, s.at))
       out = Refusal{&codes::kMemoryOrder,
                     fmt::format("{} is both read and written here", tree.tensors[s.source].name),
                     "leave the order of these turns as it is"};

@@ -109,7 +109,9 @@ std::optional<Refusal> bounds_use(const LoopTree& tree, const LoopRegion& region
 /// Finds reads, at another index of an axis, of what the same region makes.
 std::optional<Refusal> reads_other_turns(const LoopTree& tree, const LoopRegion& region,
                                          size_t axis);
-/// Finds tensors that the region both reads and writes.
-std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegion& region);
+/// Tensors that the region both reads and writes, but for those of which each turn of these axes
+/// has elements of its own.
+std::optional<Refusal> reads_what_it_writes(const LoopTree& tree, const LoopRegion& region,
+                                            const std::vector<size_t>& axes);
 
 }  // namespace braze

@@ -206,36 +206,129 @@ LoopTree with_copies(const LoopTree& tree, const CopySite& site, LoopTask::Kind 
   return out;
 }
 
-template <class Step>
-std::optional<Refusal> refuse_copy(const LoopTree& tree, const Step& step, bool groups,
-                                   bool boxes) {
-  const auto tensor = find_tensor(tree, step.tensor);
-  if (!tensor) return no_such("tensor", step.tensor);
-  const auto loop = find_loop(tree, step.loop);
-  if (!loop) return no_such("loop", step.loop.to_string());
+std::optional<Refusal> refuse_copy(const LoopTree& tree, const std::string& name,
+                                   const LoopName& loop_name, bool groups, bool boxes) {
+  const auto tensor = find_tensor(tree, name);
+  if (!tensor) return no_such("tensor", name);
+  const auto loop = find_loop(tree, loop_name);
+  if (!loop) return no_such("loop", loop_name.to_string());
   return refuse_copy(tree, CopySite{*tensor, *loop, groups}, boxes);
 }
-template <class Step>
-CopySite site_of(const LoopTree& tree, const Step& step, bool groups) {
-  return {find_tensor(tree, step.tensor).value(), find_loop(tree, step.loop).value(), groups};
+CopySite site_of(const LoopTree& tree, const std::string& tensor, const LoopName& loop,
+                 bool groups) {
+  return {find_tensor(tree, tensor).value(), find_loop(tree, loop).value(), groups};
+}
+
+// --- Copies of values ---------------------------------------------------------------------------
+
+bool reads(const LoopItem& item, size_t value) {
+  bool out = false;
+  LoopRegion alone;
+  alone.push_back(item);
+  visit_steps(alone, LoopStep::Kind::Read,
+              [&](const LoopTask&, const LoopStep& s) { out |= s.source == value; });
+  return out;
+}
+
+LoopRegion::iterator first_reader(Loop& loop, size_t value) {
+  return std::find_if(loop.body.begin(), loop.body.end(),
+                      [&](const LoopItem& item) { return reads(item, value); });
+}
+
+std::optional<Refusal> refuse_copy_of_value(const LoopTree& tree, const StageStep& step) {
+  const auto value = find_value(tree, step.source.name);
+  if (!value) return no_such("value", step.source.to_string());
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  Loop loop = loop_at(tree, *place);
+  const auto reader = first_reader(loop, *value);
+  if (reader == loop.body.end())
+    return Refusal{
+        &codes::kNoSuchName,
+        fmt::format("`{}` reads nothing of {}", to_text(tree, loop), step.source.to_string()),
+        "name a loop that reads it"};
+  const LoopRegion rest(reader, loop.body.end());
+  if (values_made(rest).contains(*value))
+    return Refusal{&codes::kIsState,
+                   fmt::format("{} is read where it is made", step.source.to_string()),
+                   "name a loop behind the one that makes it"};
+  auto around = loops_around(tree, *place);
+  around.push_back(&loop);
+  const LoopTask& maker = task_at(tree, maker_of(tree, *value));
+  if (std::ranges::any_of(maker.over, [&](size_t axis) { return is_cut(around, axis); }))
+    return Refusal{
+        &codes::kIsState,
+        fmt::format("{} is not final in `{}`", step.source.to_string(), to_text(tree, loop)),
+        "name a loop behind the one that carries it"};
+  std::optional<Refusal> begins;
+  for_each_task(rest, [&](const LoopTask& task, const auto&) {
+    const std::vector<bool> start = steps_of_start(task);
+    for (size_t i = 0; i < start.size(); ++i)
+      if (start[i] && task.body.steps[i].kind == LoopStep::Kind::Read &&
+          task.body.steps[i].source == *value)
+        begins = Refusal{&codes::kIsState,
+                         fmt::format("%{} begins with {}, before its loops",
+                                     tree.values[task.target].name, step.source.to_string()),
+                         "it stays where it is"};
+  });
+  if (begins) return begins;
+  for (const size_t axis : tree.values[*value].axes) {
+    if (!extent_in(tree, around, axis).as_constant())
+      return Refusal{&codes::kNotConstant,
+                     fmt::format("a turn reads all of {}", tree.axes[axis].name),
+                     fmt::format("name a loop inside of the one over {}", tree.axes[axis].name)};
+    if (auto refusal = reads_other_turns(tree, rest, axis)) return refusal;
+  }
+  return std::nullopt;
+}
+
+LoopTree with_copy_of_value(const LoopTree& tree, const StageStep& step) {
+  LoopTree out = tree;
+  const size_t value = find_value(out, step.source.name).value();
+  LoopValue copy = out.values[value];
+  copy.name = unused_value(out, copy.name + "s");
+  copy.storage = Storage::Chip;
+  copy.node = {};
+  const std::vector<Expr> at = own_index(out, copy.axes);
+  const size_t rank = copy.axes.size();
+  if (step.transposed && rank > 1) std::swap(copy.axes[rank - 1], copy.axes[rank - 2]);
+  LoopTask task;
+  task.kind = LoopTask::Kind::Compute;
+  task.target = out.values.size();
+  task.body = {{{.kind = LoopStep::Kind::Read, .dtype = copy.dtype, .source = value, .at = at}},
+               {0}};
+  Loop& loop = loop_at(out, find_loop(out, step.loop).value());
+  change_tasks(loop.body, [&](LoopTask& reader) {
+    for (LoopStep& s : reader.body.steps) {
+      if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
+      s.source = task.target;
+      if (step.transposed && rank > 1) std::swap(s.at[rank - 1], s.at[rank - 2]);
+    }
+  });
+  out.values.push_back(std::move(copy));
+  loop.body.insert(first_reader(loop, task.target), std::move(task));
+  return out;
 }
 
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const StageStep& step) {
-  return refuse_copy(tree, step, /*groups=*/false, /*boxes=*/true);
+  if (step.source.is_value) return refuse_copy_of_value(tree, step);
+  return refuse_copy(tree, step.source.name, step.loop, /*groups=*/false, /*boxes=*/true);
 }
 LoopTree take(const LoopTree& tree, const StageStep& step) {
-  return with_copies(tree, site_of(tree, step, /*groups=*/false), LoopTask::Kind::Stage,
-                     Storage::Chip, step.tensor + "s", step.transposed);
+  if (step.source.is_value) return with_copy_of_value(tree, step);
+  return with_copies(tree, site_of(tree, step.source.name, step.loop, /*groups=*/false),
+                     LoopTask::Kind::Stage, Storage::Chip, step.source.name + "s", step.transposed);
 }
 
 std::optional<Refusal> legal(const LoopTree& tree, const LoadStep& step) {
-  return refuse_copy(tree, step, /*groups=*/true, /*boxes=*/false);
+  return refuse_copy(tree, step.tensor, step.loop, /*groups=*/true, /*boxes=*/false);
 }
 LoopTree take(const LoopTree& tree, const LoadStep& step) {
-  return with_copies(tree, site_of(tree, step, /*groups=*/true), LoopTask::Kind::Compute,
-                     Storage::Registers, step.tensor, /*transposed=*/false);
+  return with_copies(tree, site_of(tree, step.tensor, step.loop, /*groups=*/true),
+                     LoopTask::Kind::Compute, Storage::Registers, step.tensor,
+                     /*transposed=*/false);
 }
 
 // --- keep ---------------------------------------------------------------------------------------

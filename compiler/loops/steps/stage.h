@@ -6,14 +6,16 @@
 
 namespace braze {
 
-/// `stage x l`: a copy on chip, at the top of l, of the part of tensor x that a turn of l reads.
+/// `stage x l`: a copy on chip, at the top of l, of what a turn of l reads of tensor x. `stage %v
+/// l`: of what a turn of l reads of a value that is made before, in front of the first that reads
+/// it.
 struct StageStep {
   static constexpr std::string_view kName = "stage";
-  std::string tensor;
+  MadeName source;
   LoopName loop;
   bool transposed = false;  ///< the last two axes of the copy change places
   void fields(auto& visit) {
-    visit.tensor(tensor);
+    visit(source);
     visit(loop);
     visit.flag(transposed, "transposed");
   }

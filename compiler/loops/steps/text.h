@@ -28,7 +28,7 @@ using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
                  LoadStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep, TurnsStep,
-                 AheadStep, PartStep, BindStep, CacheStep, LastStep, LeadStep>;
+                 AheadStep, PartStep, BindStep, CacheStep, LastStep, LeadStep, FlattenStep>;
 
 struct LoopTreeStep {
   StepKind kind;

@@ -1,0 +1,52 @@
+#include "compiler/loops/rules/asynchronous.h"
+
+namespace braze {
+
+LoopTask with_factor(const LoopTask& dot, size_t factor) {
+  LoopTask out = dot;
+  out.body.results = {dot.body.results[factor]};
+  out.rescale.reset();
+  remove_dead_steps(out.body);
+  return out;
+}
+
+std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_t factor) {
+  return axes_used(tree, with_factor(dot, factor));
+}
+
+std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
+                                     const std::set<size_t>& tiled, size_t summed, int64_t turn) {
+  constexpr int64_t kBytes = 16;
+  constexpr size_t kMostRank = 5;
+  const TensorType& type = tree.tensors[load.source].type;
+  const auto size = static_cast<int64_t>(size_of(type.dtype));
+  if (!load.conditions.empty()) return no_rule("a factor is read under conditions");
+  if (type.shape.rank() == 0 || type.shape.rank() > kMostRank)
+    return no_rule("a factor has too many dimensions for an asynchronous copy");
+  if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes))
+    return no_rule("rows of a factor are no multiple of 16 bytes");
+  // Each coordinate is one axis, at most one tiled one in each.
+  for (const Expr& e : load.at) {
+    size_t along = 0;
+    for (const std::string& symbol : e.symbols()) {
+      const auto axis = find_axis(tree, symbol);
+      if (!axis) return no_rule("a factor is read at an index that is loaded");
+      if (!tiled.contains(*axis)) continue;
+      ++along;
+      const auto slope = e.coefficient_of(symbol);
+      if (!slope || !slope->is_constant(1)) return no_rule("a factor is read with strides");
+    }
+    if (along > 1) return no_rule("a factor is read along two axes in one dimension");
+  }
+  // What a turn copies beyond the axis' end is 0, or there is nothing.
+  for (size_t d = 0; d < load.at.size(); ++d) {
+    const LoopAxis& axis = tree.axes[summed];
+    if (!load.at[d].uses(axis.name)) continue;
+    const bool ends = load.at[d] == axis.index() && type.shape[d] == axis.extent;
+    const bool whole = turn > 0 && axis.extent.is_multiple_of(turn);
+    if (!ends && !whole) return no_rule("a factor goes on behind the end of what is summed");
+  }
+  return std::nullopt;
+}
+
+}  // namespace braze

@@ -1,0 +1,400 @@
+// products.cpp — dots of factors in memory on asynchronous matrix units, with what follows them.
+//
+// A persistent grid of blocks walks tiles of the results. One role copies the factors to a ring of
+// slots, two groups of the other multiply half a tile each, and do what follows slab by slab: with
+// sums in registers, or, where much follows, row by row with a slab of sums on chip. Several dots
+// that run over the same share what they both read.
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/loops/rules/asynchronous.h"
+#include "ir/target/features.h"
+
+namespace braze {
+
+namespace {
+
+using asynchronous::kGroupRows;
+using asynchronous::kGroups;
+using asynchronous::kPanelBytes;
+using asynchronous::kSlab;
+constexpr int64_t kRows = kGroups * kGroupRows;  // of a tile
+constexpr int64_t kMostColumns = 256;            // of all sums of a group
+constexpr int64_t kLeastColumns = 128;           // of those of one of several products
+constexpr int64_t kMostSlots = 6, kLeastSlots = 2;
+constexpr int64_t kCopyRegisters = 40, kGroupRegisters = 232;
+constexpr int64_t kBarrierBytes = 1024;
+constexpr int64_t kThreads = 128;     // of a group
+constexpr int64_t kAccessBytes = 16;  // of a thread
+// Operations on each sum up to which code for all sums of a thread is worth its length: more is
+// longer than the cache of instructions, and takes as long to compile.
+constexpr double kMostUnrolled = 12;
+
+struct Products {
+  std::vector<size_t> nest;    // parallel axes around all, the outermost first
+  std::vector<size_t> summed;  // the outermost first
+  std::vector<const LoopTask*> dots, stores;
+  size_t rows = 0, columns = 0;
+  bool swap = false;  // rows are those of the right factor
+};
+
+const Loop* only_loop(const LoopRegion& region) {
+  const auto* loop = region.size() == 1 ? std::get_if<Box<Loop>>(&region.front()) : nullptr;
+  return loop && (*loop)->levels.size() == 1 ? &**loop : nullptr;
+}
+
+bool lies_along(const Expr& e, const LoopAxis& axis) {
+  const auto slope = e.coefficient_of(axis.name);
+  return slope && slope->is_constant(1);
+}
+
+std::optional<Refusal> find_tasks(const LoopTree& tree, Products& out) {
+  if (tree.phases.size() != 1) return no_rule("products have one phase");
+  const LoopRegion* region = &tree.phases[0];
+  for (const Loop* loop; (loop = only_loop(*region)) && loop->parallel; region = &loop->body)
+    out.nest.push_back(loop->levels[0].axis);
+  if (region->empty()) return no_rule("there is no product");
+  const auto* first = std::get_if<Box<Loop>>(&region->front());
+  if (!first) return no_rule("no loop goes along what is summed");
+  for (size_t i = 1; i < region->size(); ++i) {
+    const auto* task = std::get_if<LoopTask>(&(*region)[i]);
+    if (!task || task->makes_value())
+      return no_rule("other loops follow the product: they read what it has of other turns");
+    out.stores.push_back(task);
+  }
+  const Loop* loop = &**first;
+  for (;; loop = only_loop(loop->body)) {
+    if (loop->parallel || loop->levels.size() != 1) return no_rule("a product sums by streams");
+    out.summed.push_back(loop->levels[0].axis);
+    if (!only_loop(loop->body)) break;
+  }
+  for (const LoopItem& item : loop->body) {
+    const auto* task = std::get_if<LoopTask>(&item);
+    if (!task || task->kind != LoopTask::Kind::Dot)
+      return no_rule("what is summed is no product of two factors");
+    out.dots.push_back(task);
+  }
+  return std::nullopt;
+}
+
+// The axis along which most of what is stored is contiguous, if it is one of these.
+std::optional<size_t> stored_along(const LoopTree& tree, const Products& products,
+                                   const std::vector<size_t>& axes) {
+  std::optional<size_t> best;
+  size_t most = 0;
+  for (const size_t axis : axes) {
+    size_t bytes = 0;
+    for (const LoopTask* store : products.stores)
+      if (lies_along(store->at.back(), tree.axes[axis]))
+        bytes += size_of(tree.tensors[store->target].type.dtype);
+    if (bytes > most) best = axis;
+    most = std::max(most, bytes);
+  }
+  return best;
+}
+
+size_t longest(const LoopTree& tree, const std::vector<size_t>& axes) {
+  return *std::ranges::max_element(axes, {}, [&](size_t a) { return planned_extent(tree, a); });
+}
+
+std::variant<Products, Refusal> find_products(const LoopTree& tree) {
+  Products out;
+  if (auto refusal = find_tasks(tree, out)) return *refusal;
+  if (out.stores.empty()) return no_rule("nothing follows the product");
+  for (const LoopTask* store : out.stores)
+    if (store->at.empty()) return no_rule("a result has no dimensions");
+  for (const LoopAxis& axis : tree.axes)
+    if (axis.extent.range().min < 1) return no_rule("an axis may be empty");
+  // Parallel axes that one factor alone runs along, the same ones in all dots.
+  std::vector<size_t> own[2];
+  for (const LoopTask* dot : out.dots) {
+    const std::set<size_t> left = axes_of_factor(tree, *dot, 0),
+                           right = axes_of_factor(tree, *dot, 1);
+    std::vector<size_t> apart[2];
+    for (const size_t axis : out.nest)
+      if (left.contains(axis) != right.contains(axis))
+        apart[right.contains(axis) ? 1 : 0].push_back(axis);
+    if (dot != out.dots.front() && (apart[0] != own[0] || apart[1] != own[1]))
+      return no_rule("products run along unlike axes");
+    own[0] = apart[0];
+    own[1] = apart[1];
+  }
+  // Products that share no factor only take each other's room.
+  const auto factor_of = [&](const LoopTask* dot, size_t factor) -> const LoopStep& {
+    return dot->body.steps[dot->body.results[factor]];
+  };
+  const auto shared = [&](size_t factor) {
+    const LoopStep& first = factor_of(out.dots[0], factor);
+    return std::ranges::all_of(out.dots, [&](const LoopTask* dot) {
+      const LoopStep& s = factor_of(dot, factor);
+      return s.kind == LoopStep::Kind::Load && s.source == first.source && s.at == first.at;
+    });
+  };
+  if (out.dots.size() > 1 && !shared(0) && !shared(1))
+    return no_rule("the products share no factor");
+  if (own[0].empty() || own[1].empty())
+    return no_rule("a factor has no axis of its own: nothing is read twice");
+  std::vector<size_t> both = own[0];
+  both.insert(both.end(), own[1].begin(), own[1].end());
+  out.columns = stored_along(tree, out, both).value_or(longest(tree, own[1]));
+  out.swap = contains(own[0], out.columns);
+  out.rows = longest(tree, own[out.swap ? 1 : 0]);
+  return out;
+}
+
+// What is copied for a turn, each tensor once.
+struct Factors {
+  std::vector<std::string> tensors;
+  int64_t depth = 0;        // of a turn along the innermost summed axis
+  int64_t slot_panels = 0;  // rows or columns of all
+};
+
+std::variant<Factors, Refusal> find_factors(const LoopTree& tree, const Products& products,
+                                            int64_t columns) {
+  Factors out;
+  const size_t along = products.summed.back();
+  for (const LoopTask* dot : products.dots)
+    for (size_t factor = 0; factor < 2; ++factor) {
+      const LoopStep& load = dot->body.steps[dot->body.results[factor]];
+      if (load.kind != LoopStep::Kind::Load) return no_rule("a factor is computed");
+      if (!is_half(load.dtype) && !(load.dtype == DType::F32 && dot->tf32))
+        return no_rule("asynchronous products have factors of 16 bits, or may round to tf32");
+      if (tree.tensors[load.source].mode != Mode::In)
+        return no_rule("a factor's memory is written");
+      const int64_t depth = kPanelBytes / static_cast<int64_t>(size_of(load.dtype));
+      if (out.depth != 0 && out.depth != depth) return no_rule("factors are of unlike sizes");
+      out.depth = depth;
+      const bool is_left = (factor == 0) != products.swap;
+      const size_t own = is_left ? products.rows : products.columns;
+      if (auto refusal = refuse_copies(tree, load, {own, along}, along, depth)) return *refusal;
+      const bool last = lies_along(load.at.back(), tree.axes[along]);
+      if (!last && !lies_along(load.at.back(), tree.axes[own]))
+        return no_rule("a factor is not contiguous along what a turn takes of it");
+      if (!last && load.dtype == DType::F32)
+        return no_rule("tf32 is read along the summed axis only");
+      const std::string& name = tree.tensors[load.source].name;
+      const bool known =
+          std::ranges::count(out.tensors, name) > 0 &&
+          std::ranges::any_of(products.dots, [&](const LoopTask* other) {
+            const LoopStep& same = other->body.steps[other->body.results[factor]];
+            return &same != &load && same.source == load.source && same.at == load.at;
+          });
+      if (!known) out.slot_panels += is_left ? kRows : columns;
+      if (std::ranges::count(out.tensors, name) == 0) out.tensors.push_back(name);
+    }
+  return out;
+}
+
+// How the tiles are.
+struct Tiling {
+  int64_t columns = 128, slots = 0;
+  int64_t rows_at_once = 0;  // that what follows sees of a slab; 0: all, in registers
+  int64_t band = 0;          // rows of tiles that are walked together
+};
+
+// Rows of tiles so that those of all blocks together are about a square; 0 if there are few.
+int64_t band_of(int64_t columns, int64_t blocks, int64_t row_tiles) {
+  const double square = static_cast<double>(blocks * columns) / static_cast<double>(kRows);
+  const auto band = std::max<int64_t>(std::lround(std::sqrt(square)), 1);
+  return row_tiles <= band ? 0 : band;
+}
+
+double operations_after(const LoopTree& tree) {
+  return operations(tree, {}, [](const LoopTask& task) { return task.makes_value() ? 0.0 : 1.0; })
+      .varying;
+}
+
+std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products& products,
+                                            const Target& target) {
+  const auto extent = [&](size_t axis) { return planned_extent(tree, axis); };
+  const int64_t m = extent(products.rows), n = extent(products.columns);
+  double work = 1, tiles = std::ceil(static_cast<double>(m) / kRows);
+  for (const size_t axis : products.nest) {
+    work *= static_cast<double>(extent(axis));
+    if (axis != products.rows && axis != products.columns)
+      tiles *= static_cast<double>(extent(axis));
+  }
+  for (const size_t axis : products.summed) work *= static_cast<double>(extent(axis));
+  if (work < kLeastAsynchronousDot) return no_rule("the product is too small for copies ahead");
+  Tiling out;
+  const auto count = static_cast<int64_t>(products.dots.size());
+  int64_t most = kMostColumns;
+  while (most * count > kMostColumns) most /= 2;
+  if (most < kLeastColumns) return no_rule("the sums of so many products do not fit");
+  // Wide tiles read less, if they leave work for all multiprocessors.
+  out.columns = n <= kSlab ? kSlab : std::min<int64_t>(most, 128);
+  const auto wide = static_cast<double>(most);
+  if (n > out.columns && tiles * std::ceil(static_cast<double>(n) / wide) >= target.cores)
+    out.columns = most;
+  int64_t result_bytes = 0, sum_bytes = 0;
+  DType sums = DType::F32;
+  for (const LoopTask* store : products.stores)
+    result_bytes += static_cast<int64_t>(size_of(tree.tensors[store->target].type.dtype));
+  for (const LoopTask* dot : products.dots) {
+    sums = tree.values[dot->target].dtype;
+    sum_bytes += static_cast<int64_t>(size_of(sums));
+  }
+  if (operations_after(tree) > kMostUnrolled)
+    out.rows_at_once = kThreads * (kAccessBytes / static_cast<int64_t>(size_of(sums))) / kSlab;
+  // As many slots as fit beside two slabs of each result for each group, of which one is written
+  // while the other leaves; or beside one, and the sums.
+  const bool by_rows = out.rows_at_once > 0;
+  const int64_t slabs =
+      kGroups * kGroupRows * kSlab * ((by_rows ? 1 : 2) * result_bytes + (by_rows ? sum_bytes : 0));
+  const auto slots = [&]() -> int64_t {
+    const auto factors = find_factors(tree, products, out.columns);
+    const int64_t slot = std::get<Factors>(factors).slot_panels * kPanelBytes;
+    return (target.l1_bytes - slabs - kBarrierBytes) / slot;
+  };
+  while (slots() < 3 && out.columns > kSlab) out.columns /= 2;
+  if (slots() < kLeastSlots) return no_rule("two turns of the factors do not fit on chip");
+  out.slots = std::min(slots(), kMostSlots);
+  out.band = band_of(out.columns, target.cores, (m + kRows - 1) / kRows);
+  return out;
+}
+
+// Takes steps until one is refused.
+class Taker {
+ public:
+  explicit Taker(Scheduled& out) : out_(out) {}
+  template <class Step>
+  Taker& operator()(Step step) {
+    if (refusal_) return *this;
+    refusal_ = legal(out_.tree, step);
+    if (!refusal_) out_.take(std::move(step));
+    return *this;
+  }
+  const std::optional<Refusal>& refusal() const { return refusal_; }
+
+ private:
+  Scheduled& out_;
+  std::optional<Refusal> refusal_;
+};
+
+int64_t count_loops(const LoopTree& tree, const std::string& axis) {
+  int64_t out = 0;
+  for (const LoopRegion& phase : tree.phases)
+    visit_loops(phase, [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
+  return out;
+}
+
+// Axes that all accesses run through as one become one, and so do dimensions of tensors.
+void join_axes(Scheduled& out) {
+  for (bool again = true; again;) {
+    again = false;
+    std::vector<CollapseStep> pairs;
+    visit_loops(out.tree.phases[0], [&](const Loop& loop) {
+      if (const Loop* child = only_child(loop))
+        pairs.push_back({{out.tree.axes[loop.levels[0].axis].name},
+                         {out.tree.axes[child->levels[0].axis].name}});
+    });
+    for (size_t i = pairs.size(); i-- > 0 && !again;)
+      again = runs_through(out.tree, pairs[i]) && out.try_take(pairs[i]);
+  }
+  std::vector<std::string> tensors;
+  for (const LoopTensor& tensor : out.tree.tensors) tensors.push_back(tensor.name);
+  for (const std::string& tensor : tensors) out.try_take(FlattenStep{tensor});
+}
+
+// What follows, slab by slab; `rows` of a slab at once, or all.
+void cut_stores(Scheduled& out, const std::string& store, const std::string& row,
+                const std::string& column, const Tiling& tiling,
+                const std::vector<std::string>& dots) {
+  const int64_t groups = count_loops(out.tree, row), tiles = count_loops(out.tree, column);
+  const auto cut = [&](const std::string& axis, int64_t turn) {
+    return out.try_take(SlabsStep{{false, store}, axis, turn, /*beside=*/true});
+  };
+  if (!cut(column, kSlab) || tiling.rows_at_once == 0 || !cut(row, tiling.rows_at_once)) return;
+  const bool slabs = count_loops(out.tree, column) > tiles;
+  const LoopName loop = slabs ? LoopName{column, tiles + 1} : LoopName{row, groups};
+  for (const std::string& dot : dots) out.try_take(StageStep{{true, dot}, loop});
+}
+
+std::optional<Refusal> take_products(Scheduled& out, const Products& products,
+                                     const Factors& factors, const Tiling& tiling,
+                                     const Target& target) {
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  const std::string row = name(products.rows), column = name(products.columns);
+  const std::string store = out.tree.tensors[products.stores[0]->target].name;
+  std::vector<std::string> nest = {row, column}, dots, summed;
+  for (const size_t axis : products.nest)
+    if (axis != products.rows && axis != products.columns) nest.push_back(name(axis));
+  for (const size_t axis : products.summed) summed.push_back(name(axis));
+  for (const LoopTask* dot : products.dots) dots.push_back(out.tree.values[dot->target].name);
+  const auto is_constant = [&](const std::string& axis, int64_t n) {
+    return out.tree.axes[*find_axis(out.tree, axis)].extent.is_constant(n);
+  };
+  std::vector<std::string> order;
+  for (const size_t axis : products.nest) order.push_back(name(axis));
+
+  Taker take(out);
+  if (products.rows > products.columns) take(LastStep{column});
+  // Rows outermost, then columns, then what makes matrices of their own.
+  for (size_t i = 0; i < nest.size(); ++i) {
+    auto at = std::ranges::find(order, nest[i]) - order.begin();
+    for (; at > static_cast<std::ptrdiff_t>(i); --at) {
+      const auto k = static_cast<size_t>(at);
+      take(ReorderStep{{order[k - 1]}, {order[k]}});
+      std::swap(order[k - 1], order[k]);
+    }
+  }
+  std::vector<std::string> grid;  // its levels
+  LoopName groups{row};
+  if (!is_constant(row, kRows)) {
+    grid.push_back(row);
+    take(SplitStep{{row}, kRows, true});
+    groups.number = 2;
+  }
+  take(SplitStep{groups, kGroupRows, true})(WholeStep{{row, groups.number + 1}});
+  if (is_constant(column, tiling.columns)) {
+    take(WholeStep{{column}});
+  } else {
+    grid.push_back(column);
+    take(SplitStep{{column}, tiling.columns, true})(WholeStep{{column, 2}});
+  }
+  grid.insert(grid.end(), nest.begin() + 2, nest.end());
+  if (grid.empty()) return no_rule("there is one tile");
+  for (const std::string& axis : grid)
+    if (axis != row) take(ReorderStep{groups, {axis}});
+  for (size_t i = 1; i < grid.size(); ++i) take(TupleStep{{grid[0]}, {grid[i]}});
+  take(OnStep{{grid[0]}, Machine::Grid})(OnStep{groups, Machine::Group});
+  // Turns along the innermost of what is summed.
+  LoopName turns{grid[0]};
+  if (summed.size() > 1) turns = {summed[summed.size() - 2]};
+  if (is_constant(summed.back(), factors.depth)) {
+    take(WholeStep{{summed.back()}});
+  } else {
+    turns = {summed.back()};
+    take(SplitStep{turns, factors.depth, true})(WholeStep{{summed.back(), 2}});
+  }
+  for (const std::string& tensor : factors.tensors) take(StageStep{{false, tensor}, turns});
+  take(RingStep{turns, tiling.slots})(RolesStep{kCopyRegisters, kGroupRegisters});
+  for (const std::string& dot : dots) take(UnitStep{dot, Unit::Wgmma, products.swap});
+  if (take.refusal()) return take.refusal();
+  cut_stores(out, store, row, column, tiling, dots);
+  std::vector<DealOrder> deal = {{Deal::Order::Rows}, {Deal::Order::Persistent, target.cores}};
+  if (tiling.band > 0 && grid.size() > 1 && grid[0] == row && grid[1] == column)
+    deal[0] = {Deal::Order::Band, tiling.band};
+  take(DealStep{{grid[0]}, deal});
+  return take.refusal();
+}
+
+}  // namespace
+
+std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
+  if (!has_asynchronous_dots(target)) return no_rule("the machine has no asynchronous dots");
+  join_axes(out);
+  const auto found = find_products(out.tree);
+  if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
+  const auto& products = std::get<Products>(found);
+  const auto factors = find_factors(out.tree, products, kSlab);
+  if (const auto* refusal = std::get_if<Refusal>(&factors)) return *refusal;
+  const auto tiling = choose_tiling(out.tree, products, target);
+  if (const auto* refusal = std::get_if<Refusal>(&tiling)) return *refusal;
+  // Its tasks are those of the tree as it was.
+  const LoopTree before = out.tree;
+  return take_products(out, std::get<Products>(find_products(before)), std::get<Factors>(factors),
+                       std::get<Tiling>(tiling), target);
+}
+
+}  // namespace braze
