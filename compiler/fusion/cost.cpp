@@ -231,8 +231,9 @@ double share_read_again(const TilingRequest& request, const Space& space) {
 }
 
 // Of a tree that computes all of the fusion; matrix units multiply so much faster than vectors.
+// `small_tiles`: the instances count as if they kept all cores at work.
 Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, const Target& target,
-             double matrix_speed) {
+             double matrix_speed, bool small_tiles) {
   const TreeWork work = work_of(tree, target);
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(graph, node);
@@ -245,7 +246,7 @@ Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, con
   const double moving = moving_seconds(cost.bytes_read + cost.bytes_written, target);
   cost.seconds = target.launch_seconds +
                  (std::max(moving, computing) + kNotOverlapped * std::min(moving, computing)) /
-                     std::min(cost.instances / std::max(target.cores, 1), 1.0);
+                     (small_tiles ? 1 : std::min(cost.instances / std::max(target.cores, 1), 1.0));
   return cost;
 }
 
@@ -283,8 +284,9 @@ std::string Cost::to_string() const {
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
                              const Target& target) {
   if (const auto tree = products_of(forms, fusion, target))
-    // At the rate of products that no matrix unit serves: with those they are compared.
-    return cost_of(*tree, forms.graph(), fusion, target, 1);
+    // At the rate and with the tiles of products that no matrix unit serves: with those they are
+    // compared.
+    return cost_of(*tree, forms.graph(), fusion, target, 1, /*small_tiles=*/true);
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
@@ -336,7 +338,7 @@ std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusio
   // No other form can make this kernel, so the machine must have what the tile program needs.
   if (const auto findings = verify(tiling.tiled.program); !findings.empty())
     return Refusal{&codes::kNoEmission, findings.front().message, ""};
-  return cost_of(tiling.tree, forms.graph(), fusion, target, kMatrixSpeed);
+  return cost_of(tiling.tree, forms.graph(), fusion, target, kMatrixSpeed, false);
 }
 
 double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {

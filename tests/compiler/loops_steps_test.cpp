@@ -159,7 +159,7 @@ void expect_kept(uint64_t seed, std::map<std::string, int>& taken) {
 
 TEST(LoopSteps, KeepTheValuesOfRandomGraphs) {
   std::map<std::string, int> taken;
-  for (uint64_t seed = 0; seed < 250 && !HasFailure(); ++seed) expect_kept(seed, taken);
+  for (uint64_t seed = 0; seed < 400 && !HasFailure(); ++seed) expect_kept(seed, taken);
   // Else what was said above is said of nothing.
   for (const char* name : {"split", "slabs", "whole", "reorder", "tuple", "on", "serial", "reverse",
                            "stage", "load", "keep", "again"})

@@ -214,9 +214,9 @@ graph @main(%x: bf16[m, 136], %w: bf16[136, 328], %b: bf16[328]) {
                     on_chip = tiles + "slabs s i 16; stage %p i.2; deal i rows, persistent 1";
   Tally tally;
   for (const Planted& planted : {
-           Planted{&product, rows.c_str(), 4},
+           Planted{&product, rows.c_str(), 3},
            {&product, bands.c_str(), 4},
-           {&product, on_chip.c_str(), 4},
+           {&product, on_chip.c_str(), 3},
            {&softmax, "family=row block=1 tile=1 lane=-1 inner=256 threads=64 cluster=4", 1},
            {&softmax, "family=row block=3 tile=1 lane=-1 inner=256 threads=32 cluster=2", 1},
        }) {

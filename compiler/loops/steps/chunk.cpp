@@ -28,6 +28,33 @@ std::optional<Refusal> stands_before(const LoopTree& tree, const ItemPlace& plac
   return std::nullopt;
 }
 
+// The parts of chunks become whole where their grid's loop ends: nothing outside of it can read
+// them in the same phase.
+std::optional<Refusal> read_elsewhere(const LoopTree& tree, const ItemPlace& place) {
+  if (place.items.size() < 2) return std::nullopt;
+  const LoopRegion& phase = tree.phases[place.phase];
+  const std::set<size_t> made = values_made(loop_at(tree, place).body);
+  std::optional<Refusal> refusal;
+  for (size_t i = 0; i < phase.size(); ++i) {
+    if (i == place.items[0]) continue;
+    const auto check = [&](const LoopTask& task) {
+      for (const LoopStep& s : task.body.steps)
+        if (s.kind == LoopStep::Kind::Read && made.contains(s.source))
+          refusal =
+              Refusal{&codes::kBetween,
+                      fmt::format("`{}` reads %{} outside of the loop that is dealt to the grid",
+                                  to_text(tree, task), tree.values[s.source].name),
+                      "leave this loop whole"};
+    };
+    if (const auto* alone = std::get_if<LoopTask>(&phase[i]))
+      check(*alone);
+    else
+      for_each_task(std::get<Box<Loop>>(phase[i])->body,
+                    [&](const LoopTask& task, const auto&) { check(task); });
+  }
+  return refusal;
+}
+
 // The scan that is the only state and the only value of a loop, apart from its stores.
 const LoopTask* only_scan(const Loop& loop) {
   const LoopTask* scan = nullptr;
@@ -105,6 +132,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const ChunkStep& step) {
     return Refusal{&codes::kNoRoom,
                    fmt::format("a cluster can have at most {} blocks", target->cluster_blocks),
                    "take fewer chunks, or another way to combine them"};
+  if (auto refusal = read_elsewhere(tree, *place)) return refusal;
   return refuse_states(tree, loop, step.how);
 }
 

@@ -125,7 +125,7 @@ std::optional<Refusal> legal(const LoopTree& tree, const SlabsStep& step) {
     if (!own_axes(tree, task).contains(*axis) || contains(task.along, *axis) ||
         contains(task.over, *axis))
       return Refusal{&codes::kNotAnAxis,
-                     fmt::format("{} has no tiles along {}", step.made.to_string(), step.axis),
+                     fmt::format("{} has no tile along {}", step.made.to_string(), step.axis),
                      "name an axis of what is made"};
     if (!task.makes_value() && step.beside)
       if (auto refusal = reads_what_it_writes(tree, region, {*axis})) return refusal;
