@@ -115,5 +115,8 @@ enum class Emission : uint8_t { LlvmText, Assembly, Object };
 std::string emit(const Kernel& kernel, const Backend& backend, Emission emission,
                  CodegenTimes& times);
 
-}  // namespace gnu::visibility("hidden")]]codegen
+// The formatter would write the attribute into this comment.
+// clang-format off
+}  // namespace codegen
+// clang-format on
 }  // namespace braze

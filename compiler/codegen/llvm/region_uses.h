@@ -38,5 +38,8 @@ class RegionUses {
   std::unordered_map<const Region*, Uses> uses_;
 };
 
-}  // namespace gnu::visibility("hidden")]]codegen
+// The formatter would write the attribute into this comment.
+// clang-format off
+}  // namespace codegen
+// clang-format on
 }  // namespace braze

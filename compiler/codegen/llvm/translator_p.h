@@ -389,5 +389,8 @@ class Translator {
   bool streams_ = false;  // some store did
 };
 
-}  // namespace gnu::visibility("hidden")]]codegen
+// The formatter would write the attribute into this comment.
+// clang-format off
+}  // namespace codegen
+// clang-format on
 }  // namespace braze

@@ -462,7 +462,8 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
   if (!nest) return unserved_reduction(out.tree);
   const WalkFacts facts = facts_of(out.tree, *nest);
   if (rereads_all(out.tree, *nest, facts))
-    return Refusal{&codes::kNoRule, "no rule serves sums that read all their operands again", ""};
+    return Refusal{&codes::kNoRule,
+                   "no rule can choose the steps for sums that read all their operands again", ""};
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads);
