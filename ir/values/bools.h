@@ -1,7 +1,9 @@
 // bools.h — bool in memory: a byte that is 0 or 1.
 //
-// Kernels, interpreters and copies rely on that. Bytes from outside are made so where they enter:
-// any other byte than 0 is true, as it is for NumPy and C.
+// Kernels, interpreters and copies rely on that. Bytes from outside are made so where they enter
+// memory of the host: any other byte than 0 is true, as it is for NumPy and C. Memory of a GPU may
+// hold other bytes, for the host does not see them. The code for GPUs reads them by the same rule,
+// and what an Array copies to the host is made so there (PinnedMemory gets the bytes as they are).
 #pragma once
 
 #include <algorithm>

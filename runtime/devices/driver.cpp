@@ -66,11 +66,20 @@ void DeviceDriver::copy(DeviceStream*, std::byte* to, const std::byte* from, siz
   if (size > 0) std::memcpy(to, from, size);
 }
 
-void DeviceDriver::copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
-                             const Rows& rows) {
-  for (size_t row = 0; row < rows.count; ++row) {
-    const auto at = static_cast<int64_t>(row);
-    copy(stream, to + at * rows.to_pitch, from + at * rows.from_pitch, rows.bytes);
+void DeviceDriver::copy_strided(DeviceStream*, std::byte* to, const std::byte* from,
+                                const StridedCopy& copy) {
+  std::vector<int64_t> at(copy.axes.size(), 0);
+  bool more = true;
+  while (more) {
+    std::memcpy(to, from, copy.bytes);
+    to += copy.bytes;
+    more = false;
+    for (size_t k = at.size(); k-- > 0 && !more;) {
+      const auto [extent, stride] = copy.axes[k];
+      more = ++at[k] < extent;
+      from += more ? stride : stride * (1 - extent);
+      if (!more) at[k] = 0;
+    }
   }
 }
 

@@ -54,14 +54,16 @@ using StreamRef = std::shared_ptr<DeviceStream>;
 /// Of a stream's memory in the allocator, and of its lane in the work queue.
 inline uint32_t pool_of(const DeviceStream* stream) { return stream ? stream->pool() : 0; }
 
-/// Pieces of memory of one size, for a copy: how many, and how far apart they begin. A device may
-/// demand that the distances are at least `bytes`, and at most kMostPitch.
-struct Rows {
-  size_t bytes = 0;  ///< of each
-  size_t count = 1;
-  int64_t to_pitch = 0, from_pitch = 0;  ///< in bytes
+/// A dense copy of strided memory: elements along axes, the outermost first. An element is whatever
+/// is dense, and may be many elements of an array.
+struct StridedCopy {
+  static constexpr size_t kMostAxes = 16;
+  struct Axis {
+    int64_t extent = 1, stride = 0;  ///< the stride is in bytes
+  };
+  size_t bytes = 0;  ///< of an element
+  std::vector<Axis> axes = {};
 };
-inline constexpr int64_t kMostPitch = INT32_MAX;
 
 /// Memory that the launches of a call share besides their buffers.
 struct Scratch {
@@ -171,8 +173,9 @@ class DeviceDriver {
 
   virtual void zero(DeviceStream* stream, std::byte* data, size_t size);
   virtual void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size);
-  virtual void copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
-                         const Rows& rows);
+  /// Of at most kMostAxes axes, none of which is empty.
+  virtual void copy_strided(DeviceStream* stream, std::byte* to, const std::byte* from,
+                            const StridedCopy& copy);
   virtual std::shared_ptr<Stopwatch> start_stopwatch(DeviceStream* /*stream*/) { return nullptr; }
 
   // Any thread may call it. The work that makes the source has been executed, and nothing else

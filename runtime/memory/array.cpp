@@ -255,6 +255,7 @@ void Array::copy_to_host(std::span<std::byte> out) const {
   span.add("bytes", out.size());
   const ArrayPin pin(state);
   state.driver.copy_to_host(out, state.data, state.fence());
+  if (!state.driver.has_host_memory() && state.dtype == DType::Bool) make_bools(out);
   if (state.ready) state.ready->confirm();
 }
 

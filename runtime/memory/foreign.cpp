@@ -16,9 +16,6 @@ namespace {
 
 constexpr size_t kAlignment = 64;  // alignment of what kernels are given
 
-// A GPU takes some microseconds for each copy of rows.
-constexpr int64_t kMostCopies = 1 << 16;
-
 [[noreturn]] void refuse(const ForeignMemory& memory, const std::string& why,
                          const std::string& fix) {
   fail(codes::kForeignMemory,
@@ -27,86 +24,27 @@ constexpr int64_t kMostCopies = 1 << 16;
        {.fix = fix});
 }
 
-/// An axis of the memory: its extent, and how far apart its elements are, here and in dense memory.
-struct Axis {
-  int64_t extent, from, to;  // the distances in bytes
-};
-
-/// A dense copy of strided memory: copies of rows, along further axes.
-struct Gather {
-  Rows rows;
-  std::vector<Axis> loops;  // the outermost first
-  int64_t copies = 1;
-};
-
-/// The axes of more than one element, merged where one continues the other; the innermost last.
-std::vector<Axis> axes_of(const ForeignMemory& memory) {
+/// The copy that makes the memory dense: axes of more than one element, merged where one continues
+/// the next, with what is dense as the element.
+StridedCopy dense_copy_of(const ForeignMemory& memory) {
   const auto size = static_cast<int64_t>(size_of(memory.dtype));
-  std::vector<Axis> axes;  // the innermost first
-  int64_t to = size;
+  StridedCopy copy{.bytes = size_of(memory.dtype)};
+  int64_t dense = size;
   for (size_t i = memory.shape.size(); i-- > 0;) {
     const int64_t extent = memory.shape[i];
     if (extent == 1) continue;
-    const int64_t from = memory.strides.empty() ? to : memory.strides[i] * size;
-    if (!axes.empty() && axes.back().from * axes.back().extent == from)
-      axes.back().extent *= extent;
-    else
-      axes.push_back({extent, from, to});
-    to *= extent;
-  }
-  std::ranges::reverse(axes);
-  return axes;
-}
-
-Gather gather_of(const ForeignMemory& memory) {
-  std::vector<Axis> axes = axes_of(memory);
-  Gather gather{.rows = {.bytes = size_of(memory.dtype)}};
-  const auto element = static_cast<int64_t>(gather.rows.bytes);
-  if (!axes.empty() && axes.back().from == element) {
-    gather.rows.bytes *= static_cast<size_t>(axes.back().extent);
-    axes.pop_back();
-  }
-  // The longest axis whose pieces do not overlap is that of the rows.
-  const auto width = static_cast<int64_t>(gather.rows.bytes);
-  const auto has_rows = [width](const Axis& axis) {
-    return axis.from >= width && axis.to >= width && axis.from <= kMostPitch &&
-           axis.to <= kMostPitch;
-  };
-  auto rows = axes.end();
-  for (auto axis = axes.begin(); axis != axes.end(); ++axis)
-    if (has_rows(*axis) && (rows == axes.end() || rows->extent < axis->extent)) rows = axis;
-  if (rows != axes.end()) {
-    gather.rows.count = static_cast<size_t>(rows->extent);
-    gather.rows.from_pitch = rows->from;
-    gather.rows.to_pitch = rows->to;
-    axes.erase(rows);
-  }
-  for (const Axis& axis : axes) gather.copies *= axis.extent;
-  gather.loops = std::move(axes);
-  return gather;
-}
-
-/// Calls copy(to, from) with the places of each copy of rows.
-template <class Copy>
-void for_each_copy(const Gather& gather, std::byte* to, const std::byte* from, const Copy& copy) {
-  std::vector<int64_t> at(gather.loops.size(), 0);
-  for (int64_t i = 0; i < gather.copies; ++i) {
-    copy(to, from);
-    for (size_t k = at.size(); k-- > 0;) {
-      const Axis& axis = gather.loops[k];
-      to += axis.to;
-      from += axis.from;
-      if (++at[k] < axis.extent) break;
-      to -= axis.to * axis.extent;
-      from -= axis.from * axis.extent;
-      at[k] = 0;
+    const int64_t stride = memory.strides.empty() ? dense : memory.strides[i] * size;
+    dense *= extent;
+    if (copy.axes.empty() && stride == static_cast<int64_t>(copy.bytes)) {
+      copy.bytes *= static_cast<size_t>(extent);
+    } else if (!copy.axes.empty() && copy.axes.back().stride * copy.axes.back().extent == stride) {
+      copy.axes.back().extent *= extent;
+    } else {
+      copy.axes.push_back({extent, stride});
     }
   }
-}
-
-bool is_dense(const ForeignMemory& memory) {
-  const Gather gather = gather_of(memory);
-  return gather.rows.count == 1 && gather.loops.empty();
+  std::ranges::reverse(copy.axes);
+  return copy;
 }
 
 /// How far the first and the last byte are from the first element. Refuses strides with which that
@@ -132,18 +70,12 @@ std::pair<int64_t, int64_t> reach_of(const ForeignMemory& memory, size_t bytes) 
 class DeviceCopy : public Work {
  public:
   DeviceCopy(DeviceDriver& driver, StreamRef stream, std::byte* to, const std::byte* from,
-             Gather gather)
-      : driver_(driver),
-        stream_(std::move(stream)),
-        to_(to),
-        from_(from),
-        gather_(std::move(gather)) {}
+             StridedCopy copy)
+      : driver_(driver), stream_(std::move(stream)), to_(to), from_(from), copy_(std::move(copy)) {}
 
  protected:
   void execute() override {
-    for_each_copy(gather_, to_, from_, [this](std::byte* to, const std::byte* from) {
-      driver_.copy_rows(stream_.get(), to, from, gather_.rows);
-    });
+    driver_.copy_strided(stream_.get(), to_, from_, copy_);
     fence_ = driver_.fence(stream_.get());
   }
 
@@ -152,21 +84,23 @@ class DeviceCopy : public Work {
   const StreamRef stream_;
   std::byte* const to_;
   const std::byte* const from_;
-  const Gather gather_;
+  const StridedCopy copy_;
 };
 
 Array copy_on_device(const ForeignMemory& memory, DeviceDriver& driver, size_t bytes,
                      std::shared_ptr<const void> owner) {
-  Gather gather = gather_of(memory);
-  if (gather.copies > kMostCopies)
-    refuse(memory, fmt::format("it is strided so that a copy of it is {} copies", gather.copies),
+  StridedCopy dense = dense_copy_of(memory);
+  if (dense.axes.size() > StridedCopy::kMostAxes)
+    refuse(memory,
+           fmt::format("it is strided along {} axes, and a GPU copies along at most {}",
+                       dense.axes.size(), StridedCopy::kMostAxes),
            "make it contiguous, in row-major order");
   const StreamRef stream = current_stream(memory.device).stream();
   const Label label = std::make_shared<const std::string>("a copy of memory of others");
   Buffer buffer = driver.allocator().allocate(bytes, label, pool_of(stream.get()));
   std::byte* const to = buffer.data();
   const auto copy = std::make_shared<DeviceCopy>(
-      driver, stream, to, static_cast<const std::byte*>(memory.data), std::move(gather));
+      driver, stream, to, static_cast<const std::byte*>(memory.data), std::move(dense));
   auto state = std::make_shared<Array::State>(memory.dtype, memory.shape, driver, to,
                                               std::move(buffer), copy);
   state->home = state->made_in = stream;
@@ -177,15 +111,10 @@ Array copy_on_device(const ForeignMemory& memory, DeviceDriver& driver, size_t b
   return Array(std::move(state));
 }
 
-Array copy_on_host(const ForeignMemory& memory, size_t bytes) {
+Array copy_on_host(const ForeignMemory& memory, DeviceDriver& driver, size_t bytes) {
   std::vector<std::byte> dense(bytes);
-  const Gather gather = gather_of(memory);
-  for_each_copy(gather, dense.data(), static_cast<const std::byte*>(memory.data),
-                [&rows = gather.rows](std::byte* to, const std::byte* from) {
-                  for (size_t i = 0; i < rows.count; ++i)
-                    std::memcpy(to + static_cast<int64_t>(i) * rows.to_pitch,
-                                from + static_cast<int64_t>(i) * rows.from_pitch, rows.bytes);
-                });
+  driver.copy_strided(nullptr, dense.data(), static_cast<const std::byte*>(memory.data),
+                      dense_copy_of(memory));
   return Array::from_bytes(dense, memory.dtype, memory.shape, memory.device);
 }
 
@@ -236,7 +165,7 @@ Array Array::borrow(ForeignMemory memory) {
   }
 
   const bool on_host = driver.has_host_memory();
-  const bool dense = memory.strides.empty() || bytes == 0 || is_dense(memory);
+  const bool dense = memory.strides.empty() || bytes == 0 || dense_copy_of(memory).axes.empty();
   const bool aligned = reinterpret_cast<uintptr_t>(memory.data) % kAlignment == 0;
   std::string why;
   if (!dense) {
@@ -252,7 +181,7 @@ Array Array::borrow(ForeignMemory memory) {
       refuse(memory, why,
              dense ? "allow a copy (may_copy)"
                    : "make it contiguous, in row-major order, or allow a copy (may_copy)");
-    Array copy = on_host ? copy_on_host(memory, bytes)
+    Array copy = on_host ? copy_on_host(memory, driver, bytes)
                          : copy_on_device(memory, driver, bytes, std::move(owner));
     say_copied(memory, why);
     return copy;

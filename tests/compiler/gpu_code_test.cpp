@@ -12,6 +12,7 @@
 #include "ir/code/text.h"
 #include "ir/kernel/verify.h"
 #include "ir/ops/machine_semantics.h"
+#include "runtime/devices/cuda/strided_copy.h"
 #include "tests/compiler/kernel_runner.h"
 
 namespace braze::test {
@@ -290,6 +291,21 @@ TEST(PtxAssembling, RefusedTextIsAnErrorWithTheReason) {
   } catch (const Error& error) {
     EXPECT_EQ(&error.code(), &codes::kPtxRefused);
     EXPECT_NE(std::string(error.what()).find("nonsense"), std::string::npos) << error.what();
+  }
+}
+
+// The one kernel that the runtime brings itself.
+TEST(PtxAssembling, StridedCopiesAssembleForEveryGpu) {
+  if (!ptx_assembler()) GTEST_SKIP() << kNoAssembler;
+  std::vector<std::string> entries;
+  for (const int unit : StridedCopies::kUnits) entries.push_back(StridedCopies::entry(unit));
+  for (const char* gpu : {"sm_80", "sm_90a"}) {
+    const Assembled made = ptx_assembler()->assemble(StridedCopies::ptx(), gpu, entries);
+    for (const CodeFacts& facts : made.facts) {
+      EXPECT_EQ(facts.spill_bytes, 0) << gpu;
+      EXPECT_EQ(facts.local_bytes, 0) << gpu << ": the parameters were copied";
+      EXPECT_TRUE(facts.warnings.empty()) << gpu;
+    }
   }
 }
 

@@ -1,8 +1,7 @@
 // cuda_context.h — the primary context of one GPU: its queues, its fences, and the errors on it.
 //
 // The CUDA runtime uses the primary context too, so Braze shares a GPU's memory and modules with
-// other
-// libraries of the process. The context is current only while a call needs it.
+// other libraries of the process. The context is current only while a call needs it.
 #pragma once
 
 #include <array>

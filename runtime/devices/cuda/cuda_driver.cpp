@@ -178,7 +178,8 @@ CudaDriver::CudaDriver(Device device, const CudaSystem& system,
       gpu_(system.gpus()[static_cast<size_t>(device.index())]),
       target_(gpu_target(gpu_)),
       uploads_(*context_),
-      downloads_(*context_) {}
+      downloads_(*context_),
+      strided_copies_(*context_) {}
 
 const Target& CudaDriver::target() {
   if (target_) return *target_;
@@ -237,19 +238,10 @@ void CudaDriver::copy(DeviceStream* stream, std::byte* to, const std::byte* from
       "a copy on the device");
 }
 
-void CudaDriver::copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
-                           const Rows& rows) {
-  if (rows.count == 1) return copy(stream, to, from, rows.bytes);
-  cuda::CUDA_MEMCPY2D copies{};
-  copies.srcMemoryType = copies.dstMemoryType = cuda::CU_MEMORYTYPE_DEVICE;
-  copies.srcDevice = address(from);
-  copies.srcPitch = static_cast<size_t>(rows.from_pitch);
-  copies.dstDevice = address(to);
-  copies.dstPitch = static_cast<size_t>(rows.to_pitch);
-  copies.WidthInBytes = rows.bytes;
-  copies.Height = rows.count;
+void CudaDriver::copy_strided(DeviceStream* stream, std::byte* to, const std::byte* from,
+                              const StridedCopy& copy) {
   const CudaContext::Scope scope(*context_);
-  context_->check(context_->api().memcpy_2d_async(&copies, native(stream)), "a copy of rows");
+  strided_copies_.copy(native(stream), to, from, copy);
 }
 
 StreamRef CudaDriver::make_stream(std::optional<void*> foreign) {

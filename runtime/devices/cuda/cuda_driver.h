@@ -2,13 +2,10 @@
 //
 // Everything that writes a GPU's memory is in its main stream (CudaContext::work), in the order in
 // which the host submits it: launches, fills, and copies in. Calls may have a stream of their own.
-// A
-// buffer is freed after all its uses are in the stream that owns it. Whoever gets its memory next
-// in
-// that stream comes after them, so the allocator need not wait. If another stream used the buffer,
-// the
-// owning stream waits for it first (Array::State). Copies out have a stream of their own, and hold
-// their source until they are complete.
+// A buffer is freed after all its uses are in the stream that owns it. Whoever gets its memory next
+// in that stream comes after them, so the allocator need not wait. If another stream used the
+// buffer, the owning stream waits for it first (Array::State). Copies out have a stream of their
+// own, and hold their source until they are complete.
 #pragma once
 
 #include <map>
@@ -19,6 +16,7 @@
 #include "runtime/devices/cuda/cuda_system.h"
 #include "runtime/devices/cuda/releaser.h"
 #include "runtime/devices/cuda/staging.h"
+#include "runtime/devices/cuda/strided_copy.h"
 
 namespace braze {
 
@@ -40,8 +38,8 @@ class CudaDriver : public DeviceDriver {
   void synchronize() override;
   void zero(DeviceStream* stream, std::byte* data, size_t size) override;
   void copy(DeviceStream* stream, std::byte* to, const std::byte* from, size_t size) override;
-  void copy_rows(DeviceStream* stream, std::byte* to, const std::byte* from,
-                 const Rows& rows) override;
+  void copy_strided(DeviceStream* stream, std::byte* to, const std::byte* from,
+                    const StridedCopy& copy) override;
   StreamRef make_stream(std::optional<void*> foreign) override;
   void* main_stream() const override { return context_->work(); }
   const CudaContext& context() const { return *context_; }
@@ -74,6 +72,7 @@ class CudaDriver : public DeviceDriver {
   const std::optional<Target> target_;
   Uploads uploads_;
   Downloads downloads_;
+  StridedCopies strided_copies_;
   Releaser releaser_;
 
   std::mutex foreign_mutex_;

@@ -4,12 +4,12 @@
 #include <mutex>
 #include <vector>
 
-#include "braze/trace.h"
 #include "ir/support/env.h"
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
 #include "runtime/devices/cuda/call_graphs.h"
 #include "runtime/devices/cuda/call_record.h"
+#include "runtime/devices/cuda/cuda_module.h"
 #include "runtime/devices/cuda/tensor_map.h"
 #include "runtime/execution/expr_program.h"
 
@@ -21,61 +21,6 @@ constexpr int64_t kMostBlocks = INT32_MAX;
 constexpr int64_t kMostThreads = 1024;
 constexpr int64_t kMostCluster = 16;
 constexpr int64_t kPortableCluster = 8;  // larger ones are a property of the GPU
-constexpr size_t kLogBytes = 16 << 10;
-
-/// A module of the CUDA driver.
-class Module {
- public:
-  Module(CudaContext& context, const Artifact& artifact);
-  ~Module() {
-    if (is_forked()) return;
-    const CudaContext::Scope scope(context_);
-    context_.api().module_unload(module_);
-  }
-  Module(const Module&) = delete;
-  Module& operator=(const Module&) = delete;
-
-  /// Null if it has no function of this name.
-  cuda::CUfunction find(const std::string& name) const {
-    cuda::CUfunction function = nullptr;
-    const auto result = context_.api().module_get_function(&function, module_, name.c_str());
-    return result == cuda::CUDA_SUCCESS ? function : nullptr;
-  }
-
- private:
-  CudaContext& context_;
-  cuda::CUmodule module_ = nullptr;
-};
-
-Module::Module(CudaContext& context, const Artifact& artifact) : context_(context) {
-  const TraceSpan span("load", "module", artifact.kernel);
-  std::string log(kLogBytes, '\0');
-  cuda::CUjit_option options[] = {cuda::CU_JIT_ERROR_LOG_BUFFER,
-                                  cuda::CU_JIT_ERROR_LOG_BUFFER_SIZE_BYTES};
-  void* values[] = {log.data(), reinterpret_cast<void*>(log.size())};
-  const cuda::CUresult result =
-      context.api().module_load_data_ex(&module_, artifact.code.c_str(), 2, options, values);
-  if (result == cuda::CUDA_SUCCESS) return;
-  const std::string what = fmt::format("loading kernel @{}", artifact.kernel);
-  log.resize(std::min(log.find('\0'), log.size()));
-  switch (result) {
-    case cuda::CUDA_ERROR_INVALID_IMAGE:
-    case cuda::CUDA_ERROR_INVALID_PTX:
-      fail(codes::kCudaFailed, fmt::format("{}: {} failed: {}\n{}", context.device(), what,
-                                           cuda::error_text(context.api(), result), log));
-    case cuda::CUDA_ERROR_NO_BINARY_FOR_GPU:
-    case cuda::CUDA_ERROR_UNSUPPORTED_PTX_VERSION:
-    case cuda::CUDA_ERROR_JIT_COMPILER_NOT_FOUND:
-      fail(codes::kUnsupportedProgram,
-           fmt::format("{}: {} failed: {}\n{}", context.device(), what,
-                       cuda::error_text(context.api(), result), log),
-           {.location = {},
-            .node = "",
-            .fix = "a newer driver, or ptxas on this machine, so that the code is assembled here"});
-    default:
-      context.fail_with(result, what);
-  }
-}
 
 /// An entry function and how to launch it; the grid and the parameters differ from call to call.
 class Entry {
@@ -240,7 +185,7 @@ class CudaKernels : public LoadedProgram {
   const GpuFacts& gpu_;
   const std::shared_ptr<const Program> program_;
   const bool wait_for_each_;
-  std::vector<std::unique_ptr<Module>> modules_;  // by artifact
+  std::vector<std::unique_ptr<CudaModule>> modules_;  // by artifact
 
   // Calls in different streams take turns: a call here, and each of its launches below.
   std::mutex calls_mutex_;
@@ -260,7 +205,7 @@ CudaKernels::CudaKernels(CudaContext& context, const GpuFacts& gpu,
       graphs_(context, program_->name) {
   const CudaContext::Scope scope(context_);
   for (const Artifact& artifact : program_->artifacts) {
-    modules_.push_back(std::make_unique<Module>(context_, artifact));
+    modules_.push_back(std::make_unique<CudaModule>(context_, artifact.code, artifact.kernel));
   }
   for (const Launch& launch : program_->launches) kernels_.push_back(load(launch));
 }

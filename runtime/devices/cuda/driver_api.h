@@ -22,7 +22,6 @@ using CUstream = struct CUstream_st*;
 using CUevent = struct CUevent_st*;
 using CUgraph = struct CUgraph_st*;
 using CUgraphExec = struct CUgraphExec_st*;
-using CUarray = struct CUarray_st*;
 
 enum CUresult : unsigned {};
 enum CUdevice_attribute : unsigned {};
@@ -66,22 +65,6 @@ struct CUlaunchConfig {
   CUstream hStream;
   CUlaunchAttribute* attrs;
   unsigned numAttrs;
-};
-
-struct CUDA_MEMCPY2D {
-  size_t srcXInBytes, srcY;
-  CUmemorytype srcMemoryType;
-  const void* srcHost;
-  CUdeviceptr srcDevice;
-  CUarray srcArray;
-  size_t srcPitch;
-  size_t dstXInBytes, dstY;
-  CUmemorytype dstMemoryType;
-  void* dstHost;
-  CUdeviceptr dstDevice;
-  CUarray dstArray;
-  size_t dstPitch;
-  size_t WidthInBytes, Height;
 };
 
 struct alignas(128) CUtensorMap {

@@ -189,9 +189,9 @@ braze_status braze_array_from_host(braze_dtype dtype, size_t rank, const int64_t
                                    const void* data, const char* device, braze_array** out);
 /** Makes an array over memory of the host program, which must not change until it is released. On a
  * GPU the memory must be ready in the order of this thread's stream (braze_stream_enter). Memory
- * that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Strided
- * memory of a GPU that would take more than 65536 copies of rows is BRAZE_INVALID_ARGUMENT. No call
- * can overwrite the array. */
+ * that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Memory of a
+ * GPU that is strided along more than 16 axes is BRAZE_INVALID_ARGUMENT. No call can overwrite the
+ * array. */
 braze_status braze_array_borrow(const braze_memory* memory, braze_array** out);
 /** The same over a tensor of another library. Its deleter is called when nothing needs it any more,
  * also if no array could be made. BRAZE_UNSUPPORTED for a version, type or device that Braze does

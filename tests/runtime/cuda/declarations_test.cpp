@@ -80,15 +80,6 @@ TEST(CudaDeclarations, Structures) {
   SAME_SIZE(CUlaunchAttribute);
   SAME_MEMBER(CUlaunchAttribute, id);
   SAME_MEMBER(CUlaunchAttribute, value);
-  SAME_SIZE(CUDA_MEMCPY2D);
-  SAME_MEMBER(CUDA_MEMCPY2D, srcMemoryType);
-  SAME_MEMBER(CUDA_MEMCPY2D, srcDevice);
-  SAME_MEMBER(CUDA_MEMCPY2D, srcPitch);
-  SAME_MEMBER(CUDA_MEMCPY2D, dstMemoryType);
-  SAME_MEMBER(CUDA_MEMCPY2D, dstDevice);
-  SAME_MEMBER(CUDA_MEMCPY2D, dstPitch);
-  SAME_MEMBER(CUDA_MEMCPY2D, WidthInBytes);
-  SAME_MEMBER(CUDA_MEMCPY2D, Height);
   SAME_SIZE(CUlaunchConfig);
   SAME_MEMBER(CUlaunchConfig, gridDimX);
   SAME_MEMBER(CUlaunchConfig, gridDimY);

@@ -242,7 +242,40 @@ CUresult run_box(CUcontext context, const FakeLaunch&, const Parameters& p) {
   return CUDA_SUCCESS;
 }
 
+// As StridedCopies::Parameters; the innermost axis first.
+struct FakeStridedCopy {
+  uint64_t to, from, units, axes;
+  struct {
+    uint64_t extent, stride;
+  } axis[17];
+};
+
+// What the text of StridedCopies says, of units of so many bytes.
+template <uint64_t unit>
+CUresult run_strided_copy(CUcontext context, const FakeLaunch&, const Parameters& p) {
+  const auto given = value<FakeStridedCopy>(p[0]);
+  const auto is_there = [&](uint64_t address) {
+    return address % unit == 0 && within(context->blocks, reinterpret_cast<void*>(address), unit);
+  };
+  for (uint64_t i = 0; i < given.units; ++i) {
+    uint64_t rest = i, from = given.from;
+    for (uint64_t k = 0; k < given.axes; ++k) {
+      from += rest % given.axis[k].extent * given.axis[k].stride;
+      rest /= given.axis[k].extent;
+    }
+    const uint64_t to = given.to + i * unit;
+    if (!is_there(to) || !is_there(from)) return CUDA_ERROR_ILLEGAL_ADDRESS;
+    std::memcpy(reinterpret_cast<void*>(to), reinterpret_cast<void*>(from), unit);
+  }
+  return CUDA_SUCCESS;
+}
+
 const std::vector<FakeKernel> kKernels = {
+    {"strided_copy_1", {sizeof(FakeStridedCopy)}, run_strided_copy<1>},
+    {"strided_copy_2", {sizeof(FakeStridedCopy)}, run_strided_copy<2>},
+    {"strided_copy_4", {sizeof(FakeStridedCopy)}, run_strided_copy<4>},
+    {"strided_copy_8", {sizeof(FakeStridedCopy)}, run_strided_copy<8>},
+    {"strided_copy_16", {sizeof(FakeStridedCopy)}, run_strided_copy<16>},
     {"add_p0", {8, 8, 8, 8}, run_add},
     {"rank_p0", {8}, run_rank},
     {"box_p0", {8, 8, 128}, run_box},
@@ -420,25 +453,6 @@ CUresult memcpy_peer_async(CUdeviceptr to, CUcontext to_context, CUdeviceptr fro
     misuse("a copy between the wrong devices");
   }
   return push(stream, [=] { return copy(pointer(to), pointer(from), size, true, true); });
-}
-
-CUresult memcpy_2d_async(const CUDA_MEMCPY2D* given, CUstream stream) {
-  ENTER("cuMemcpy2DAsync");
-  constexpr size_t kMostPitch = INT_MAX;
-  const size_t least = std::min(given->srcPitch, given->dstPitch);
-  const size_t most = std::max(given->srcPitch, given->dstPitch);
-  if (given->WidthInBytes > least || most > kMostPitch) return CUDA_ERROR_INVALID_VALUE;
-  if (given->srcMemoryType != CU_MEMORYTYPE_DEVICE || given->dstMemoryType != CU_MEMORYTYPE_DEVICE)
-    return CUDA_ERROR_INVALID_VALUE;
-  return push(stream, [c = *given] {
-    for (size_t row = 0; row < c.Height; ++row) {
-      const CUresult result =
-          copy(pointer(c.dstDevice + row * c.dstPitch), pointer(c.srcDevice + row * c.srcPitch),
-               c.WidthInBytes, true, true);
-      if (result != CUDA_SUCCESS) return result;
-    }
-    return CUDA_SUCCESS;
-  });
 }
 
 CUresult memset_d8_async(CUdeviceptr to, unsigned char byte, size_t size, CUstream stream) {

@@ -4,6 +4,7 @@
 #include <atomic>
 #include <chrono>
 #include <cstdio>
+#include <cstring>
 #include <future>
 #include <mutex>
 #include <numeric>
@@ -285,7 +286,123 @@ TEST_F(Cuda, StridedForeignMemoryIsRefusedWhereItCannotBeCopied) {
   EXPECT_THAT(refusal({2, 4}, {kFar, 1}), HasSubstr("not in the memory")) << "its last row";
   EXPECT_THAT(refusal({4}, {-kFar}), HasSubstr("not in the memory")) << "its last element";
   EXPECT_THAT(refusal({4, 4}, {INT64_MAX, 1}), HasSubstr("beyond all addresses"));
-  EXPECT_THAT(refusal({1 << 20}, {0}), HasSubstr("1048576 copies"));
+  // Axes of which none continues another.
+  std::vector<int64_t> twos(17, 2), strides(17);
+  for (size_t i = 0; i < strides.size(); ++i) strides[i] = i % 2 ? int64_t{1} << (i / 2) : 3;
+  EXPECT_THAT(refusal(twos, strides), AllOf(HasSubstr("along 17 axes"), HasSubstr("contiguous")));
+}
+
+// Copies whose units are of every size, and more units than threads of the launch.
+TEST_F(Cuda, StridedForeignMemoryOfEveryUnitIsCopied) {
+  Host host;
+  // One more turn of every thread; the fake driver takes its time for each unit.
+  const int64_t rows = fake_cuda() ? 64 : 3001, columns = fake_cuda() ? 100 : 4000;
+  const int64_t count = rows * columns;
+  const Array source = Array::from(counting(count), {count}, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  float* const memory = host.memory(count, source);
+  const StreamGuard guard(theirs);
+  std::vector<std::byte> bytes(static_cast<size_t>(count) * 4);
+  source.copy_to_host(bytes);
+  const auto expect_transposed = [&](DType dtype, int64_t first) {
+    const auto size = static_cast<int64_t>(size_of(dtype));
+    // The rest of a row that does not begin at its first byte.
+    const int64_t width = 4 * columns / size - first;
+    const Array x = Array::borrow({.data = reinterpret_cast<std::byte*>(memory) + first * size,
+                                   .dtype = dtype,
+                                   .shape = {width, rows},
+                                   .strides = {1, 4 * columns / size},
+                                   .device = gpu_});
+    std::vector<std::byte> got(x.size_bytes());
+    x.copy_to_host(got);
+    int64_t wrong = 0;
+    for (int64_t i = 0; i < width; ++i) {
+      for (int64_t j = 0; j < rows; ++j) {
+        const std::byte* const a = got.data() + (i * rows + j) * size;
+        const std::byte* const b = bytes.data() + j * 4 * columns + (i + first) * size;
+        wrong += std::memcmp(a, b, static_cast<size_t>(size)) != 0;
+      }
+    }
+    EXPECT_EQ(wrong, 0) << name(dtype) << ' ' << first;
+  };
+  for (const DType dtype : {DType::I8, DType::F16, DType::F32, DType::F64})
+    for (const int64_t first : {0, 1, 3}) expect_transposed(dtype, first);
+  // 16 bytes at a time: heads before rows.
+  const int64_t heads = columns / 20;
+  const Array x = Array::borrow(
+      {.data = memory, .shape = {heads, rows, 20}, .strides = {20, columns, 1}, .device = gpu_});
+  const Floats got = x.to_vector<float>();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < heads * rows * 20; ++i) {
+    const int64_t h = i / (rows * 20), r = i / 20 % rows, c = i % 20;
+    wrong += got[static_cast<size_t>(i)] != static_cast<float>(r * columns + h * 20 + c);
+  }
+  EXPECT_EQ(wrong, 0);
+  if (fake_cuda()) {
+    const auto ran = [](std::string_view name) {
+      return std::ranges::count(fake_cuda()->executed, name);
+    };
+    for (const char* name : {"strided_copy_1", "strided_copy_2", "strided_copy_4", "strided_copy_8",
+                             "strided_copy_16"})
+      EXPECT_GE(ran(name), 1) << name;
+  }
+}
+
+// Numbers of units that 32 bits do not hold.
+TEST_F(Cuda, StridedForeignMemoryOfManyGigabytesIsCopied) {
+  if (fake_cuda()) GTEST_SKIP() << "a copy of 4 GiB, for GPUs";
+  constexpr int64_t kRows = (1 << 20) + 1, kColumns = 4096;
+  Host host;
+  const Array source = Array::from(counting(kColumns), {kColumns}, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  float* const memory = host.memory(kColumns, source);
+  const StreamGuard guard(theirs);
+  Array x;
+  try {
+    x = Array::borrow({.data = memory,
+                       .dtype = DType::I8,
+                       .shape = {kRows, kColumns},
+                       .strides = {0, 3},
+                       .device = gpu_});
+  } catch (const Error& error) {
+    if (error.kind() != ErrorKind::ResourceExhausted) throw;
+    GTEST_SKIP() << "less than 4 GiB of memory are free";
+  }
+  const std::vector<int8_t> got = x.to_vector<int8_t>();
+  std::vector<std::byte> bytes(kColumns * 4);
+  source.copy_to_host(bytes);
+  int64_t wrong = 0;
+  for (const int64_t row : {int64_t{0}, kRows / 2, kRows - 2, kRows - 1})
+    for (int64_t c = 0; c < kColumns; ++c)
+      wrong += got[static_cast<size_t>(row * kColumns + c)] !=
+               static_cast<int8_t>(bytes[static_cast<size_t>(3 * c)]);
+  EXPECT_EQ(wrong, 0);
+}
+
+// A bool of another library may be any byte: all but 0 are true wherever they are read.
+TEST_F(Cuda, ForeignBoolsOfAnyBytesAreTrue) {
+  Host host;
+  std::vector<std::byte> bytes = {std::byte{0}, std::byte{1},   std::byte{2},   std::byte{0},
+                                  std::byte{4}, std::byte{255}, std::byte{128}, std::byte{0}};
+  const Array source = Array::from_bytes(bytes, DType::U8, {8}, gpu_);
+  const Stream theirs = Stream::of_host(gpu_, host.stream());
+  theirs.wait(Stream::main(gpu_).record());
+  // `memory` copies floats: 8 bytes.
+  float* const memory = host.memory(2, source);
+  const StreamGuard guard(theirs);
+  const Array x =
+      Array::borrow({.data = memory, .dtype = DType::Bool, .shape = {8}, .device = gpu_});
+  EXPECT_EQ(x.to_vector<bool>(), (std::vector<bool>{0, 1, 1, 0, 1, 1, 1, 0}));
+  std::vector<std::byte> got(8);
+  x.copy_to_host(got);
+  for (size_t i = 0; i < bytes.size(); ++i)
+    EXPECT_EQ(got[i], bytes[i] == std::byte{0} ? std::byte{0} : std::byte{1}) << i;
+  EXPECT_EQ(x.to(Device("cpu")).to_host().get_double(5), 1);
+  const PinnedMemory pinned(8, gpu_);
+  x.copy_to_pinned(pinned).wait();
+  EXPECT_EQ(Array::from_pinned(pinned, DType::Bool, {8}, Device("cpu")).to_host().get_double(5), 1);
 }
 
 TEST_F(Cuda, WaitsForEventsOfOthersAndHandsOutItsOwn) {
