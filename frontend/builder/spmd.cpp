@@ -36,7 +36,7 @@ constexpr size_t kMostSpecializations = 128;
 /// One array of the arguments that a specialization serves.
 struct Leaf {
   LeafSignature type;
-  std::optional<Sharding> sharding;  // where it decides what is made
+  std::optional<Sharding> sharding;  // only if it decides what is compiled
 };
 
 }  // namespace
@@ -51,7 +51,7 @@ struct SpmdSpecialization {
   std::shared_ptr<const Graph> graph;  // of one device
   MeshExecutable executable;
   std::shared_ptr<const void> skeleton;
-  std::string collectives;  // those that were inserted
+  std::string collectives;  // the collectives that were inserted, as text
 
   bool admits(uint64_t wanted, std::span<const Array> arguments,
               std::span<const std::optional<Sharding>> shardings) const {
@@ -156,12 +156,12 @@ struct SpmdCore::State {
     return out;
   }
 
-  /// The part of the result at a path, which begins with its number.
+  /// The part of the results that a path names. The path begins with the number of the result.
   static size_t part_of(const std::string& path, size_t parts) {
     return parts == 0 ? 0 : static_cast<size_t>(std::stoul(path.substr(1)));
   }
 
-  /// How the results are spread: as was said, where it is true.
+  /// How the results are spread, as the user said. An error if that is not true.
   std::vector<Sharding> results_of(const Graph& graph, const std::vector<std::string>& paths,
                                    size_t parts) const {
     const std::vector<AxisSet> varying = varying_axes(graph);
@@ -209,7 +209,7 @@ struct SpmdCore::State {
     return out;
   }
 
-  /// How the arguments are spread, where that decides which specialization they need.
+  /// How the arguments are spread, if that decides which specialization serves them.
   std::vector<std::optional<Sharding>> deciding(std::span<const Array> arguments) const {
     std::vector<std::optional<Sharding>> out;
     for (const Array& argument : arguments) {
@@ -275,7 +275,7 @@ struct SpmdCore::State {
     made.graph = std::make_shared<const Graph>(std::move(distributed.graph));
   }
 
-  /// Brings an argument to the mesh.
+  /// Spreads an argument over the mesh.
   void place(Array& argument, const Sharding& sharding,
              const std::pair<int, std::string>& leaf) const {
     if (argument.is_spread() &&

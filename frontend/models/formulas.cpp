@@ -10,8 +10,8 @@ namespace braze {
 namespace {
 
 // The arc tangent on [0, 1] by its values at eighths: atan(x) = atan(c) + atan((x - c) / (1 + x
-// c)), where the last argument is at most 1/16, so that five terms of the series have all of an
-// f64's first 40 bits and nine all of them.
+// c)). The last argument is at most 1/16, so five terms of the series give the first 40 bits of an
+// f64, and nine terms give all bits.
 Tensor atan_within_one(const Tensor& x) {
   const Tensor c = round_even(x * 8) / 8;
   Tensor known = full_like(x, 0.0);
@@ -24,7 +24,7 @@ Tensor atan_within_one(const Tensor& x) {
 
 }  // namespace
 
-// What is lost where e^x and e^-x are near is kept by expm1.
+// expm1 keeps the digits that would be lost where e^x and e^-x are close.
 Tensor sinh_of(const Tensor& x) {
   const Tensor e = expm1(abs(x));
   const Tensor half = exp(abs(x) - std::numbers::ln2);
@@ -50,7 +50,7 @@ Tensor atan_of(const Tensor& x) {
                          atan_within_one(minimum(a, 1.0)));
   return where(x < 0, -y, y);
 }
-// By half the angle, which is well conditioned everywhere.
+// Computed by half the angle, which is well conditioned everywhere.
 Tensor asin_of(const Tensor& x) { return atan_of(x / (sqrt((1 - x) * (1 + x)) + 1)) * 2.0; }
 Tensor acos_of(const Tensor& x) {
   const Tensor y = atan_of(sqrt((1 - x) / (1 + x))) * 2.0;

@@ -1,4 +1,5 @@
-// formulas.h — functions that files of models know and our table of ops does not, for f32 and f64.
+// formulas.h — functions that occur in files of models and are not in our table of ops, for f32 and
+// f64.
 #pragma once
 
 #include "braze/tensor.h"

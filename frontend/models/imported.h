@@ -18,8 +18,8 @@ struct Imported {
 /// Weights of a graph under construction, by their inputs.
 using BoundWeights = std::map<NodeId, std::shared_ptr<const HostTensor>>;
 
-/// What `outputs` need of a graph under construction: without what was known, and without weights
-/// that nothing reads. `inputs` all stay, in that order.
+/// The part of a graph under construction that `outputs` need, without what was known at import and
+/// without weights that nothing reads. All `inputs` stay, in this order.
 Imported finish_import(Graph& source, const std::vector<NodeId>& inputs,
                        const BoundWeights& weights, std::vector<GraphOutput> outputs);
 

@@ -14,12 +14,12 @@ namespace {
 
 using Elements = std::vector<Expr>;
 
-// Beyond these a value is no shape, and computing it would take time.
+// A value beyond these limits is no shape, and computing it would take time.
 constexpr int64_t kMostIntegers = 4096;
 constexpr int64_t kMostElements = int64_t{1} << 22;
-// All that is computed, so that a small file cannot fill the memory.
+// The limit of everything that is computed, so that a small file cannot fill the memory.
 constexpr int64_t kMostInAll = int64_t{1} << 26;
-// Floats from here on do not have every whole number.
+// From here on, floats cannot represent every whole number.
 constexpr int64_t kMostWholeFloat = int64_t{1} << 24;
 
 bool is_small(const TensorType& type, int64_t most) {
@@ -82,13 +82,13 @@ std::optional<Expr> quotient(const Expr& a, const Expr& b, DType dtype) {
   if (b.range().min < 1) return std::nullopt;
   const Expr down = floordiv(a, b);
   if (is_floating(dtype)) return down * b == a ? std::optional(down) : std::nullopt;
-  // Towards zero, as the op: for a constant below it the other way round.
+  // Rounds towards zero, as the op does. For a constant below zero it rounds the other way.
   if (a.range().min >= 0) return down;
   if (a.range().max <= 0) return -floordiv(-a, b);
   return std::nullopt;
 }
 
-// One elementwise op on whole numbers; nullopt where the result is none that is known.
+// One elementwise op on whole numbers; nullopt if the result is not a known whole number.
 std::optional<Expr> apply(ElementwiseOp op, DType dtype, const std::vector<Expr>& x) {
   using enum ElementwiseOp;
   switch (op) {
@@ -145,7 +145,7 @@ std::optional<Expr> apply(ElementwiseOp op, DType dtype, const std::vector<Expr>
   }
 }
 
-// What the interpreter does, on whole numbers. Empty: not known.
+// Does what the interpreter does, on whole numbers. Empty if the result is not known.
 struct IntegerOps {
   const Graph& graph;
   const Node& node;
@@ -239,7 +239,8 @@ struct IntegerOps {
 
 }  // namespace
 
-// All nodes that `id` is computed from, itself among them, in order; what is behind a leaf is not.
+// All nodes from which `id` is computed, including itself, in order. What a leaf is computed from
+// is not included.
 std::vector<NodeId> KnownValues::needed(NodeId id,
                                         const std::function<bool(NodeId)>& is_leaf) const {
   std::set<NodeId> seen = {id};
@@ -263,7 +264,7 @@ std::shared_ptr<const HostTensor> KnownValues::constant(NodeId id) {
     if (const auto* constant = node.as<ConstantOp>()) value = constant->value;
     if (value || node.as<InputOp>() || !is_small(node.type, kMostElements)) continue;
     if (const auto* size = node.as<SizeOp>(); size && !size->value.as_constant()) continue;
-    if (node.as<DotOp>() || node.as<RandomBitsOp>()) continue;  // no shape is computed by these
+    if (node.as<DotOp>() || node.as<RandomBitsOp>()) continue;  // these compute no shapes
     std::vector<const HostTensor*> operands;
     for (const NodeId operand : node.operands) operands.push_back(constants_[operand].get());
     if (std::ranges::find(operands, nullptr) != operands.end()) continue;
@@ -285,7 +286,7 @@ KnownValues::Integers KnownValues::compute_integers(NodeId id) {
   }
   if (operands.size() == node.operands.size() && !node.as<InputOp>() && !node.as<ConstantOp>())
     if (auto value = std::visit(IntegerOps{graph_, node, operands}, node.op)) return value;
-  // Where a step leads through others than whole numbers.
+  // For steps on values that are not whole numbers.
   if (const auto value = constant(id)) return whole_numbers(*value);
   return std::nullopt;
 }

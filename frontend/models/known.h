@@ -1,9 +1,10 @@
 // known.h — which values of a graph under construction are known before it runs.
 //
 // Files of models compute shapes by ordinary ops: the shape of a value, a gather, products, a
-// concatenation. An importer builds these as it builds all else, and asks here where it needs a
-// number: whole numbers as expressions over the sizes, anything else where it depends on constants
-// alone. What turns out to be known this way, and nothing else needs, is dead code.
+// concatenation. An importer builds these like everything else, and asks here where it needs a
+// number. Whole numbers are known as expressions over the sizes. Other values are known if they
+// depend only on constants. Nodes whose value is known in this way, and that nothing else needs,
+// are dead code.
 #pragma once
 
 #include <map>
@@ -21,17 +22,18 @@ class KnownValues {
   /// `graph` may grow while this is used.
   explicit KnownValues(const Graph& graph) : graph_(graph) {}
 
-  /// The value of an input that is a constant all the same: a weight.
+  /// The value of an input that is in fact a constant: a weight.
   void bind(NodeId input, std::shared_ptr<const HostTensor> value) {
     constants_[input] = std::move(value);
   }
 
-  /// The value of a node that depends on constants alone; null for others, and for large ones.
+  /// The value of a node that depends only on constants; null for other nodes, and for large
+  /// values.
   std::shared_ptr<const HostTensor> constant(NodeId id);
-  /// The elements of a node in row-major order, if all are whole numbers known as expressions over
-  /// the sizes; bools are 0 and 1, and floats count where they are whole.
+  /// The elements of a node in row-major order, if all are whole numbers that are known as
+  /// expressions over the sizes. Bools are 0 and 1. Floats that are whole numbers count as such.
   std::optional<std::vector<Expr>> integers(NodeId id);
-  /// The names of the inputs, none of them bound, that a node is computed from.
+  /// The names of the inputs without a value from which a node is computed.
   std::vector<std::string> inputs_of(NodeId id) const;
 
  private:
@@ -42,7 +44,7 @@ class KnownValues {
   const Graph& graph_;
   std::map<NodeId, std::shared_ptr<const HostTensor>> constants_;  // null: not known
   std::map<NodeId, Integers> integers_;
-  int64_t computed_ = 0;  // elements of constants that the file has not itself
+  int64_t computed_ = 0;  // elements of constants that are not in the file itself
 };
 
 }  // namespace braze

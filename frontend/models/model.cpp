@@ -32,7 +32,7 @@ struct Model::State {
   Imported model;
   CompileOptions compile;
 
-  // What was made for a device.
+  // What was loaded for a device.
   struct OnDevice {
     Executable executable;
     std::vector<Array> weights;

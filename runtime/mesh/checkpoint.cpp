@@ -26,7 +26,7 @@ inline constexpr Code kCheckpointArrays{"checkpoint-arrays", ErrorKind::InvalidA
 
 namespace {
 
-/// A block of an array: its first index and the one behind its last, along each axis.
+/// A block of an array: along each axis, its first index and the index after its last one.
 struct Block {
   std::vector<int64_t> begin, end;
 };
@@ -38,7 +38,7 @@ std::string block_name(const std::string& name, const Block& block) {
   return fmt::format("{}[{}]", name, fmt::join(ranges, ", "));
 }
 
-/// The name of the array, and the block, if the name is that of one.
+/// The name of the array and the block, if this is the name of a block.
 std::pair<std::string, std::optional<Block>> parse_name(const std::string& text) {
   const size_t open = text.rfind('[');
   if (open == std::string::npos || !text.ends_with(']')) return {text, std::nullopt};
@@ -143,7 +143,7 @@ HostTensor whole(const SafetensorsFile& file, const std::string& name, const Sto
          fmt::format("{}: the array {} {}", file.path(), quote(name), why),
          {.location = {}, .node = "", .fix = "look for files that are missing, or of another run"});
   };
-  // Blocks that do not meet and have as many elements as the array are the array.
+  // Blocks that do not overlap, and have as many elements as the array, cover the array.
   int64_t elements = 1, held = 0;
   for (const int64_t extent : stored.shape)
     if (__builtin_mul_overflow(elements, extent, &elements)) refuse("is too large");

@@ -25,10 +25,10 @@ namespace {
 
 /// The devices of one group along one axis, in one call.
 struct Group {
-  std::vector<CollectiveArguments> members;  // what each of this process has come with
+  std::vector<CollectiveArguments> members;  // the arguments of each member of this process
   size_t members_here = 0;
   size_t arrived = 0;
-  uint64_t turns = 0;  // how often all had arrived
+  uint64_t turns = 0;  // how many times all members have arrived
 };
 
 /// What all parts of a call share.
@@ -36,7 +36,7 @@ struct Meeting {
   std::mutex mutex;
   ConditionVariable changed;
   CapturedError failure;
-  std::string failed;  // the device; empty: none
+  std::string failed;  // the device that failed; empty if none has
   std::vector<Group> groups;
 
   /// Blocks until all members of the group have arrived.
@@ -160,7 +160,7 @@ bool combines(CollectiveKind kind) {
   return kind == CollectiveKind::AllReduce || kind == CollectiveKind::ReduceScatter;
 }
 
-/// Where that goes in the result, if nothing is combined: an element.
+/// The element of the result where it begins, if nothing is combined.
 uint64_t goes_to(const Collective& what, uint64_t count, uint64_t n, uint64_t from) {
   if (what.kind == CollectiveKind::AllGather) return count * from;
   if (what.kind == CollectiveKind::AllToAll) return count / n * from;
@@ -170,9 +170,10 @@ uint64_t goes_to(const Collective& what, uint64_t count, uint64_t n, uint64_t fr
 class HostPart : public Together {
  public:
   struct Seat {
-    size_t group, place;         // in that group
-    std::vector<Parcel> others;  // of each member: how parcels go there; rank -1: in this process
-    std::vector<int> tags;       // of what comes from there
+    size_t group, place;  // in that group
+    std::vector<Parcel>
+        others;             // for each member, how parcels reach it; rank -1 means this process
+    std::vector<int> tags;  // of the parcels that come from each member
     size_t members_here;
   };
   HostPart(std::shared_ptr<Meeting> meeting, std::string device, std::vector<Seat> seats,
@@ -208,8 +209,8 @@ class HostPart : public Together {
     if (bytes > 0) std::memcpy(to, from, bytes);
   }
 
-  /// This device does its part of what its group has met for. The operands in this process are
-  /// there, and nobody reads results before all parts are done.
+  /// This device does its part of the collective, after its group has met. The operands in this
+  /// process exist, and nobody reads results before all parts are done.
   void do_part(const Seat& seat, std::span<const CollectiveArguments> members) {
     const CollectiveArguments& mine = members[seat.place];
     const Collective& what = mine.what;
@@ -230,8 +231,8 @@ class HostPart : public Together {
     exchange(sent, received);
   }
 
-  /// Each member combines its range of the elements, a piece at a time, and for an all_reduce gives
-  /// the result to all. What comes from other processes is kept for one piece only.
+  /// Each member combines its range of the elements, one piece at a time. For an all_reduce it
+  /// gives the result to all members. Only one piece of what other processes send is kept.
   void combine_all(const Seat& seat, std::span<const CollectiveArguments> members) {
     const CollectiveArguments& mine = members[seat.place];
     const Collective& what = mine.what;
@@ -243,7 +244,7 @@ class HostPart : public Together {
     for (uint64_t k = 0; k < n; ++k)
       longest = std::max(longest, needed(what, mine.count, n, 0, k).count);
     for (uint64_t begin = 0; begin < longest; begin += piece) {
-      // The piece of each member's range.
+      // The piece, within the range of each member.
       const auto part = [&](uint64_t k) {
         const Range range = needed(what, mine.count, n, 0, k);
         const uint64_t skip = std::min(begin, range.count);
@@ -296,7 +297,7 @@ class HostPart : public Together {
     parcels.push_back({other.rank, sends ? other.tag : seat.tags[member], data, size});
   }
 
-  /// Blocks until all parcels are through, or throws if one of the ranks has failed.
+  /// Blocks until all parcels have been sent and received. Throws if one of the ranks has failed.
   void exchange(std::span<const Parcel> sent, std::span<const Parcel> received) {
     if (sent.empty() && received.empty()) return;
     const auto under_way = ranks_->board().exchange(sent, received);
@@ -312,7 +313,7 @@ class HostPart : public Together {
     }
   }
 
-  /// Another device of this process may be what others wait for.
+  /// The others may be waiting for another device of this process.
   void refuse_if_given_up() {
     const std::lock_guard lock(meeting_->mutex);
     meeting_->refuse_if_failed();
@@ -323,11 +324,11 @@ class HostPart : public Together {
   const std::shared_ptr<Meeting> meeting_;
   const std::string device_;
   const std::vector<Seat> seats_;  // along each of the program's axes
-  Ranks* const ranks_;             // null: all devices are of this process
+  Ranks* const ranks_;             // null if all devices belong to this process
 };
 
-// A device does its collectives in order, so that two devices and a direction are enough to tell
-// which parcel is which.
+// A device does its collectives in order, so two devices and a direction are enough to identify a
+// parcel.
 int tag_of(const Device& from, const Device& to) { return from.index() * 64 + to.index(); }
 
 }  // namespace
@@ -350,7 +351,7 @@ std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> me
   std::vector<std::vector<HostPart::Seat>> seats(devices.size());
   for (const MeshAxis& axis : axes) {
     // A group is made by its first member in this process.
-    std::map<int64_t, size_t> groups;  // by the first member of all
+    std::map<int64_t, size_t> groups;  // by the first of all members
     for (size_t device = 0; device < devices.size(); ++device) {
       if (rank_of(device) != here) continue;
       const std::vector<int64_t> group = group_of(mesh, axis.name, static_cast<int64_t>(device));

@@ -44,7 +44,8 @@ int64_t checked_count(const std::vector<MeshAxis>& axes) {
   return count;
 }
 
-/// `count` devices of the default one's kind, behind the first `skipped` if there are so many.
+/// `count` devices of the same kind as the default device, after the first `skipped` ones if there
+/// are enough.
 std::vector<Device> first_devices(const std::vector<MeshAxis>& axes, int64_t count,
                                   int64_t skipped) {
   const DeviceKind kind = default_device().kind();
@@ -71,13 +72,13 @@ std::vector<Device> first_devices(const std::vector<MeshAxis>& axes, int64_t cou
 }
 
 /// Calls `visit(offset in the whole, offset in the shard, bytes)` for every run of bytes of the
-/// shard of `device` that the whole has in one piece.
+/// shard of `device` that is contiguous in the whole.
 template <class Visit>
 void each_run(const Mesh& mesh, const Sharding& sharding, std::span<const int64_t> whole,
               std::span<const int64_t> shard, size_t element, size_t device, Visit&& visit) {
   const std::vector<int64_t> places = places_of(mesh.axes(), static_cast<int64_t>(device));
   std::vector<int64_t> first(whole.size(), 0);
-  size_t cut = 0;  // axes up to the last one that is cut
+  size_t cut = 0;  // the number of axes up to the last one that is cut
   for (size_t axis = 0; axis < sharding.axes().size(); ++axis) {
     const std::string& name = sharding.axes()[axis];
     if (name.empty()) continue;
@@ -85,7 +86,7 @@ void each_run(const Mesh& mesh, const Sharding& sharding, std::span<const int64_
     first[axis] = places[static_cast<size_t>(k)] * shard[axis];
     cut = axis + 1;
   }
-  // What is behind the last axis that is cut is in one piece with that axis.
+  // The axes after the last one that is cut are contiguous with it.
   size_t run = element;
   for (size_t axis = cut == 0 ? 0 : cut - 1; axis < shard.size(); ++axis)
     run *= static_cast<size_t>(shard[axis]);
@@ -138,7 +139,8 @@ Mesh::Mesh(std::vector<MeshAxis> axes) : state_(std::make_shared<State>()) {
               "make it as large as there are processes, or a multiple of that; a mesh of this "
               "process alone names its devices: Mesh(axes, devices)");
   const int64_t share = ranks ? count / ranks->count() : count;
-  // Processes of one host that see the same GPUs share them; CPU devices are each one's own.
+  // Processes of one host that see the same GPUs share them. Each process has CPU devices of its
+  // own.
   const bool shares = ranks && default_device().kind() == DeviceKind::Cuda;
   const std::vector<Device> mine =
       first_devices(axes, share, shares ? ranks->local_rank() * share : 0);
@@ -257,7 +259,7 @@ void gather_to_host(const Array::Spread& spread, std::span<std::byte> out) {
   const Array& mine = *std::ranges::find_if(spread.shards, &Array::valid);
   if (spread.sharding.is_replicated()) return mine.copy_to_host(out);
   std::vector<std::byte> bytes(mine.size_bytes());
-  std::vector<size_t> parts;  // where those begin that are here
+  std::vector<size_t> parts;  // the positions where the shards of this process begin
   for (size_t device = 0; device < spread.shards.size(); ++device) {
     const Array& shard = spread.shards[device];
     if (shard.valid()) shard.copy_to_host(bytes);

@@ -23,7 +23,7 @@ inline constexpr Code kNoThread{"no-thread", ErrorKind::ResourceExhausted,
 namespace {
 
 // Calls on several devices are submitted one after the other, so that they queue in one order on
-// all of them; of any meshes, for these may share devices.
+// all devices. This holds for calls on different meshes too, because these may share devices.
 std::mutex& submission_mutex() {
   static auto* const mutex = new std::mutex;
   return *mutex;
@@ -77,8 +77,8 @@ struct Part {
   PreparedCall call;
 };
 
-/// Each part by a thread of its own: a collective may wait for the others when it is submitted.
-/// What fails is known before anybody has results.
+/// A thread of its own submits each part, because a collective may wait for the others when it is
+/// submitted. Failures are known before anybody has results.
 void submit_on_gpus(const Mesh& mesh, std::span<const Part> parts,
                     std::span<const std::shared_ptr<Together>> together) {
   Mesh::State& state = *mesh.state();
@@ -94,7 +94,8 @@ void submit_on_gpus(const Mesh& mesh, std::span<const Part> parts,
   for (const auto& submission : submissions) submission->rethrow();
 }
 
-/// What ranks compare: all that a program does together with others, and on what.
+/// What ranks compare: everything that a program does together with others, and the devices on
+/// which it does so.
 std::string identity_of(const Program& program) {
   std::string text = program.name;
   const auto add = [&](const auto& all) {
@@ -135,8 +136,8 @@ struct MeshExecutable::Impl {
   Mesh mesh;
   std::shared_ptr<const Program> program;
   std::vector<Executable> parts;  // of each device; empty handles for those of other processes
-  std::string identity, place;    // where several processes run it
-  mutable std::atomic<bool> agreed{false};  // they run the same
+  std::string identity, place;    // only if several processes run it
+  mutable std::atomic<bool> agreed{false};  // whether all are known to run the same program
 
   Impl(Mesh m, std::shared_ptr<const Program> p, std::vector<Executable> e)
       : mesh(std::move(m)), program(std::move(p)), parts(std::move(e)) {
@@ -188,8 +189,8 @@ std::vector<std::vector<Array>> MeshExecutable::run(
   std::vector<std::shared_ptr<Together>> together;
   uint64_t number = 0;
   size_t submitted = 0;
-  // Before anything is submitted a failure is this process's own affair, unless others will submit
-  // what this one cannot.
+  // Before anything is submitted, a failure concerns this process alone, unless other processes
+  // will submit what this one cannot.
   const auto told = [&](auto&& body) {
     try {
       body();
@@ -232,7 +233,7 @@ std::vector<std::vector<Array>> MeshExecutable::run(
       ranks->note_work(number, std::move(works));
     }
   } catch (...) {
-    // Parts that are under way shall not wait for those that will never be.
+    // Parts that are under way must not wait for parts that will never be submitted.
     const CapturedError why = CapturedError::current();
     for (size_t i = submitted; i < parts.size(); ++i) {
       if (!together.empty()) together[parts[i].place]->give_up(why);

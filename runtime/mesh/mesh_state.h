@@ -29,12 +29,14 @@ class Ranks;
 struct Mesh::State {
   std::vector<MeshAxis> axes;
   std::vector<Device> devices;
-  Ranks* ranks = nullptr;  ///< whose devices these are, each having the same number; null: all ours
-  int rank_of(size_t place) const;  ///< 0 where all are ours
+  Ranks* ranks = nullptr;  ///< the processes that own the devices, the same number each; null if
+                           ///< all devices are ours
+  int rank_of(size_t place) const;  ///< 0 if all are ours
   // Of devices with queues of their own, GPUs; made when first needed.
   std::mutex mutex;
-  std::unique_ptr<DeviceLinks> links;            ///< how they do things together
-  std::vector<std::unique_ptr<WorkQueue>> crew;  ///< of each, a thread that submits its part
+  std::unique_ptr<DeviceLinks> links;  ///< their collectives
+  std::vector<std::unique_ptr<WorkQueue>>
+      crew;  ///< for each device, a thread that submits its part
 };
 
 /// An array over a mesh: fixed when it is made.
@@ -46,10 +48,12 @@ struct Array::Spread {
   std::vector<Array> shards;   ///< of each device; empty handles for those of other processes
 };
 
-/// The whole, row-major. Throws kRemoteShard if no device of this process has some of it.
+/// The whole, in row-major order. Throws kRemoteShard if a part of it is on no device of this
+/// process.
 void gather_to_host(const Array::Spread& spread, std::span<std::byte> out);
 
-/// Array over `mesh` of these shards, all of one type; of other processes' devices empty handles.
+/// The Array over `mesh` that consists of these shards, which have one type. The handles of shards
+/// on devices of other processes are empty.
 Array spread_array(const Mesh& mesh, const Sharding& sharding, std::vector<Array> shards);
 
 }  // namespace braze

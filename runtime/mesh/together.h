@@ -28,31 +28,34 @@ struct CollectiveArguments {
 class Together {
  public:
   virtual ~Together() = default;
-  /// Does these collectives along one axis, which is cheaper than one after the other where they
-  /// are small; all devices of the group along the axis do the same ones in the same order. Throws
-  /// if another part of the call has failed. Null if they stand in order with launches; else they
-  /// have begun in a queue of their own, behind the launches so far, and later ones that touch
-  /// their memory come behind this fence. The collectives of a device stand in one such queue.
+  /// Does these collectives, which are all along one axis. For small ones this is cheaper than one
+  /// after the other. All devices of the group along the axis do the same collectives in the same
+  /// order. Throws if another part of the call has failed. Returns null if the collectives are in
+  /// order with launches. Otherwise they run in a queue of their own, after the launches so far,
+  /// and later launches that touch their memory have to wait for the fence that is returned. All
+  /// collectives of a device are in one such queue.
   virtual std::shared_ptr<Fence> run(std::span<const CollectiveArguments> bunch) = 0;
-  /// What comes out about it after it was put into the device's own queue; null: nothing does.
+  /// Tells later whether what was put into the device's own queue has failed; null if nothing can.
   virtual std::shared_ptr<Verdict> verdict() { return nullptr; }
-  /// This part has failed, or will never run: the others shall not wait for it. By any thread.
+  /// Says that this part has failed or will never run, so that the others do not wait for it. Any
+  /// thread may call it.
   virtual void give_up(const CapturedError& why) noexcept = 0;
 };
 
-/// How the devices of a mesh with queues of their own do collectives.
+/// The collectives of a mesh whose devices have queues of their own.
 class DeviceLinks {
  public:
   virtual ~DeviceLinks() = default;
-  /// The parts of one call. `axes`: of the program, which `Collective::axis` counts.
+  /// The parts of one call. `axes` are those of the program; `Collective::axis` is a position among
+  /// them.
   virtual std::vector<std::shared_ptr<Together>> begin(std::span<const MeshAxis> axes) = 0;
 };
 
 class Ranks;
 
-/// The parts of one call on devices whose memory is the host's: each is executed by a thread of its
-/// own, which waits for the others. `mesh`, `devices` and `ranks` as in a Mesh; null for places of
-/// other processes, with which MPI exchanges what is to go there.
+/// The parts of one call on devices whose memory is the host's. Each part is executed by a thread
+/// of its own, which waits for the others. `mesh`, `devices` and `ranks` are those of a Mesh. The
+/// result is null for places of other processes, with which MPI exchanges data.
 std::vector<std::shared_ptr<Together>> meet_on_host(std::span<const MeshAxis> mesh,
                                                     std::span<const Device> devices, Ranks* ranks,
                                                     std::span<const MeshAxis> axes);

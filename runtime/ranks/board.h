@@ -1,5 +1,5 @@
-// board.h — what the processes of a program tell each other: short texts under a name, which stay
-// until they are forgotten; and, where something can carry them, bytes.
+// board.h — what the processes of a program tell each other: short texts under names, which stay
+// until they are forgotten, and bytes, where something can carry them.
 #pragma once
 
 #include <cstddef>
@@ -12,43 +12,43 @@
 
 namespace braze {
 
-/// A range of bytes for another rank, or from one. Those between two ranks with one tag arrive in
-/// the order in which they were sent.
+/// A range of bytes for another rank, or from another rank. Parcels between two ranks with one tag
+/// arrive in the order in which they were sent.
 struct Parcel {
   int rank = 0, tag = 0;
-  std::byte* data = nullptr;  ///< of what is sent only read
+  std::byte* data = nullptr;  ///< only read if the parcel is sent
   size_t size = 0;
 };
 
-/// Thread-safe. One rank's view.
+/// One rank's view of what all ranks have posted. Thread-safe.
 class Board {
  public:
   virtual ~Board() = default;
   virtual int rank() const = 0;
   virtual int count() const = 0;
-  /// The place among the ranks of this host, and how many these are.
+  /// The place among the ranks of this host, and the number of these.
   virtual int local_rank() const = 0;
   virtual int local_count() const = 0;
 
-  /// This rank's text under `name`, in place of the one before.
+  /// Posts this rank's text under `name`. It replaces the text before.
   virtual void post(std::string_view name, std::string_view text) = 0;
-  /// A rank's text under `name`, if it is here.
+  /// The text of a rank under `name`, if it has arrived.
   virtual std::optional<std::string> look(std::string_view name, int rank) = 0;
-  /// All have posted and read it: it may go.
+  /// Says that all ranks have posted and read this text, so it may be removed.
   virtual void forget(std::string_view name) = 0;
 
-  /// A rank whose process died, and that had not posted "bye"; nullopt if none is known.
+  /// A rank whose process died without having posted "bye"; nullopt if none is known.
   virtual std::optional<int> dead() = 0;
   /// This rank posts nothing more.
   virtual void close() noexcept {}
 
-  /// Whether `Exchange` is there.
+  /// Whether `exchange` works.
   virtual bool carries() const { return false; }
   /// Parcels under way.
   class Exchange {
    public:
     virtual ~Exchange() = default;
-    /// Gets on with it; true once all parcels are through.
+    /// Makes progress, and returns true when all parcels have been sent and received.
     virtual bool done() = 0;
   };
   virtual std::unique_ptr<Exchange> exchange(std::span<const Parcel> /*sent*/,
@@ -57,8 +57,8 @@ class Board {
   }
 };
 
-/// Meets the others in `folder`, which all of them see; blocks until all are there, calling `poll`
-/// with the ranks that are not, which may throw.
+/// Meets the others in `folder`, which all of them see. Blocks until all are there, and calls
+/// `poll` with the ranks that are missing. `poll` may throw.
 std::unique_ptr<Board> meet_in_folder(const std::string& folder, int rank, int count);
 
 }  // namespace braze

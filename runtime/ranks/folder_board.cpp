@@ -1,10 +1,10 @@
 // folder_board.cpp — ranks that meet in a folder.
 //
-// A text is a file NAME.RANK, which appears whole, by a rename. The file rank.RANK is locked as
-// long as the process lives: its kernel lets go of the lock, whatever ends the process. It is a
-// lock of fcntl, which a child that is forked does not hold, and which networks' file systems
-// have. A file of that name without a lock is of a process that is gone: of this run, or of an
-// earlier one, which is why a folder serves one run.
+// A text is a file NAME.RANK, which appears as a whole, by a rename. The file rank.RANK is locked
+// as long as the process lives: the kernel releases the lock, whatever ends the process. It is a
+// lock of fcntl, which a forked child does not hold, and which file systems on networks have. A
+// file of this name without a lock belongs to a process that is gone, of this run or of an earlier
+// one. A folder therefore serves one run.
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -35,7 +35,7 @@ namespace fs = std::filesystem;
   fail(codes::kBadRanks, std::move(message), {.location = {}, .node = "", .fix = std::move(fix)});
 }
 
-/// Two processes with one such text are on one machine, which has not been started anew.
+/// Two processes with the same text are on one machine, which was not restarted in between.
 std::string host() {
   char name[256] = {};
   gethostname(name, sizeof(name) - 1);
@@ -77,7 +77,8 @@ class FolderBoard : public Board {
   void forget(std::string_view name) override { unlink(path(name, rank_).c_str()); }
 
   std::optional<int> dead() override {
-    // Each watches the next that has not ended; all are watched so, by few looks.
+    // Each rank watches the next one that has not ended. In this way all are watched, at little
+    // cost.
     for (int step = 1; step < count_; ++step) {
       const int next = (rank_ + step) % count_;
       if (ended_[static_cast<size_t>(next)]) continue;
@@ -105,7 +106,7 @@ class FolderBoard : public Board {
     if (!out) fail_write(file);
   }
 
-  /// Makes this rank's own file, locked before others see it.
+  /// Makes this rank's own file, which is locked before others see it.
   void announce() {
     const std::string file = path("rank", rank_);
     const std::string draft = fmt::format("{}.{}.draft", file, getpid());
@@ -142,7 +143,7 @@ class FolderBoard : public Board {
                        kEnvRendezvous.name));
   }
 
-  /// Waits until all are there. They may take their time: the scheduler starts them.
+  /// Waits until all are there. This may take long, because a scheduler starts them.
   void meet() {
     Patience patience("the meeting");
     std::vector<std::string> hosts;
@@ -179,7 +180,7 @@ class FolderBoard : public Board {
   bool is_alive(int rank) {
     const std::string file = path("rank", rank);
     const Descriptor opened(open(file.c_str(), O_RDWR | O_CLOEXEC));
-    if (opened.get() < 0) return true;  // the folder is out of reach for now
+    if (opened.get() < 0) return true;  // the folder cannot be reached for now
     struct flock lock = {};
     lock.l_type = F_WRLCK;
     lock.l_whence = SEEK_SET;
@@ -192,7 +193,8 @@ class FolderBoard : public Board {
   int local_rank_ = 0, local_count_ = 1;
   Descriptor own_;
   std::mutex mutex_;
-  std::vector<bool> ended_;  // known to have said goodbye; of the thread that watches
+  std::vector<bool>
+      ended_;  // those known to have said goodbye; used only by the thread that watches
 };
 
 }  // namespace

@@ -17,14 +17,14 @@ constexpr int kMostRanks = 1 << 16;
   fail(codes::kBadRanks, std::move(message), {.location = {}, .node = "", .fix = std::move(fix)});
 }
 
-/// What a launcher's variables are called.
+/// The names of the variables that a launcher sets.
 struct Launcher {
   const char* name;
-  const char *rank, *count, *local;  // `local`: null: it does not say
-  const char* run[2];                // together they name the run; null: nothing more
+  const char *rank, *count, *local;  // `local` is null if the launcher does not say
+  const char* run[2];                // together they name the run; null if there is no more to say
 };
 
-// Slurm sets the variables of a step only for what srun starts.
+// Slurm sets the variables of a step only for processes that srun starts.
 constexpr Launcher kOwn = {"BRAZE_RANK", kEnvRank.name, kEnvWorld.name, nullptr, {}};
 constexpr Launcher kTorchrun = {"torchrun",
                                 "RANK",
@@ -67,7 +67,7 @@ Launched read_launch(const Variables& variables, bool mpi_is_up) {
   Launched out;
   out.local = local_place(variables);
   const std::optional<std::string> folder = variables(kEnvRendezvous.name);
-  // What was said to Braze itself comes first.
+  // Braze's own variables come first.
   if (variables(kEnvRank.name) || variables(kEnvWorld.name)) {
     if (!variables(kEnvRank.name) || !variables(kEnvWorld.name))
       refuse(fmt::format("{} and {} are set both or neither", kEnvRank.name, kEnvWorld.name));

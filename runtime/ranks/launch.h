@@ -1,5 +1,5 @@
-// launch.h — what the launcher of this process says of it: which of several it is, and how they
-// find each other.
+// launch.h — what the launcher says about this process: which of several it is, and how they find
+// each other.
 #pragma once
 
 #include <functional>
@@ -22,15 +22,16 @@ struct Launched {
   Meeting meeting = Meeting::Alone;
   int rank = 0, count = 1;   ///< Folder
   std::string folder;        ///< Folder: new for each run
-  std::optional<int> local;  ///< the place among the processes of this host, where it is known
-  std::string launcher;      ///< "mpirun", "torchrun"; empty: nobody says
-  std::string alone;         ///< Alone, though there are others: why, and what would help
+  std::optional<int> local;  ///< the place among the processes of this host, if it is known
+  std::string launcher;      ///< "mpirun", "torchrun"; empty if unknown
+  std::string alone;  ///< for Alone although there are other processes: why, and what would help
 };
 
 /// A variable of the environment, nullopt if unset or empty.
 using Variables = std::function<std::optional<std::string>(const char* name)>;
 
-/// What these variables say. `mpi_is_up`: MPI runs in this process already. Throws kBadRanks.
+/// What these variables say. `mpi_is_up` tells whether MPI already runs in this process. Throws
+/// kBadRanks.
 Launched read_launch(const Variables& variables, bool mpi_is_up);
 
 /// Of this process, read once.

@@ -16,13 +16,13 @@ inline constexpr Code kNoMpi{"no-mpi", ErrorKind::Unsupported,
 inline constexpr Code kMpi{"mpi", ErrorKind::Device, "MPI failed."};
 }  // namespace codes
 
-/// Whether MPI runs in this process already. It is not begun by this.
+/// Whether MPI already runs in this process. This call does not start it.
 bool is_mpi_up();
 
-/// The plugins for MPI that are there, by file.
+/// The files of the plugins for MPI that exist here.
 std::vector<std::string> mpi_plugins();
 
-/// The ranks of MPI's world. Throws kNoMpi, with what is missing and what works without.
+/// The ranks of MPI's world. Throws kNoMpi, which says what is missing and what works without it.
 std::unique_ptr<Board> meet_by_mpi();
 
 }  // namespace braze

@@ -23,7 +23,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// What the implementations' plugins are called; the last is what a user built for another one.
+/// The names of the plugins by implementation. The last name is for a plugin that a user built for
+/// another implementation.
 constexpr const char* kOpenMpi = "libbraze-mpi-openmpi.so";
 constexpr const char* kMpich = "libbraze-mpi-mpich.so";
 constexpr const char* kAny = "libbraze-mpi.so";
@@ -36,10 +37,11 @@ std::vector<fs::path> plugin_folders() {
   return {folder, folder / "../lib"};
 }
 
-/// The plugins that suit how this process was started, the best first.
+/// The plugins that fit the way in which this process was started, the best one first.
 std::vector<std::string> candidates() {
   if (const auto given = read_env(kEnvMpi)) return {*given};
-  // Open MPI's own name, and what its mpirun sets; others mostly have MPICH's interface.
+  // The name is Open MPI's own, and its mpirun sets the variable. Most others have MPICH's
+  // interface.
   const bool open_mpi = dlsym(RTLD_DEFAULT, "ompi_mpi_comm_world") ||
                         std::getenv("OMPI_COMM_WORLD_SIZE") || std::getenv("PMIX_RANK");
   std::vector<std::string> files;
@@ -48,7 +50,7 @@ std::vector<std::string> candidates() {
   return files;
 }
 
-/// How many processes the launcher says there are; 0 if it does not.
+/// The number of processes that the launcher names; 0 if it names none.
 int launched_count() {
   for (const char* name : {"OMPI_COMM_WORLD_SIZE", "PMI_SIZE"})
     if (const char* value = std::getenv(name)) return std::atoi(value);
@@ -115,7 +117,8 @@ class MpiBoard : public Board {
     const std::lock_guard lock(mutex_);
     if (closed_) return;
     closed_ = true;
-    // With parcels under way MPI's own end may wait for ever; the launcher sees to what is left.
+    // While parcels are under way, the end of MPI may wait for ever. The launcher ends what is
+    // left.
     if (under_way_ == 0) mpi_.finish();
   }
 
@@ -166,7 +169,7 @@ class MpiBoard : public Board {
 
     template <class Function>
     void start(const Parcel& parcel, Function* function, bool is_received) {
-      constexpr size_t kMost = size_t{1} << 30;  // MPI counts in int
+      constexpr size_t kMost = size_t{1} << 30;  // MPI counts bytes in an int
       board_.refuse_if_closed();
       for (size_t begin = 0; begin < parcel.size; begin += kMost) {
         requests_.push_back({nullptr, is_received});
@@ -190,7 +193,7 @@ class MpiBoard : public Board {
     fail(codes::kMpi, fmt::format("MPI fails: {}", text));
   }
 
-  /// Takes what has come, and lets go of what has been sent.
+  /// Takes what has arrived, and frees what has been sent.
   void get_on() {
     if (closed_) return;
     for (;;) {
@@ -210,8 +213,8 @@ class MpiBoard : public Board {
   const braze_mpi mpi_;
   std::mutex mutex_;  // MPI is called by one thread at a time
   std::vector<std::map<std::string, std::string, std::less<>>> texts_;  // of each rank
-  std::list<Note> notes_;                                               // on their way
-  int under_way_ = 0;                                                   // exchanges
+  std::list<Note> notes_;                                               // notes that are being sent
+  int under_way_ = 0;  // exchanges that are under way
   bool closed_ = false;
 };
 
@@ -243,7 +246,7 @@ std::unique_ptr<Board> meet_by_mpi() {
       kAny, kEnvMpi.name, kEnvRendezvous.name, kEnvMpi.name);
   std::string missing;
   for (const std::string& file : candidates()) {
-    // What MPI loads in turn looks for MPI's names.
+    // Libraries that MPI itself loads look for MPI's names.
     void* const handle = dlopen(file.c_str(), RTLD_NOW | RTLD_GLOBAL);
     if (!handle) {
       const char* const error = dlerror();
@@ -262,7 +265,7 @@ std::unique_ptr<Board> meet_by_mpi() {
       refuse(fmt::format("{} processes were started by another MPI than {}, which {} is for",
                          launched_count(), mpi.library, file),
              works);
-    // A program that began MPI may end it before it ends itself.
+    // A program that started MPI may end it before the program itself ends.
     mpi.call_at_end([] {
       if (Ranks* const ranks = Ranks::known()) ranks->leave();
     });

@@ -21,12 +21,13 @@ using Clock = std::chrono::steady_clock;
 using std::chrono::milliseconds;
 using std::chrono::seconds;
 
-// A dead rank is to be known within five seconds.
+// A dead rank has to be known within five seconds.
 constexpr auto kLook = milliseconds(200);
-// A call that takes longer may wait for others, who are then told where this rank is.
+// A call that takes longer than this may be waiting for others, so they are then told where this
+// rank is.
 constexpr auto kLong = milliseconds(500);
 constexpr auto kStale = seconds(5);
-// How long a rank that has failed gives the others to say why they fail, before it ends.
+// The time that a rank which has failed gives the others to report why they fail, before it ends.
 constexpr auto kGrace = seconds(1);
 
 constexpr std::string_view kPosition = "position", kFailure = "failure", kBye = "bye",
@@ -124,7 +125,7 @@ Ranks* meet() {
     board->close();
     return nullptr;
   }
-  // It stays to the very end, as devices do.
+  // It is never destroyed, like devices.
   auto* const ranks = new Ranks(std::move(board));
   std::atexit([] { the_ranks.load()->leave(); });
   the_ranks = ranks;
@@ -138,7 +139,7 @@ Ranks* Ranks::get() {
     refuse_if_forked();
     return ranks;
   }
-  // One that could not meet the others says so at each attempt.
+  // A rank that could not meet the others reports this at each attempt.
   static auto* const mutex = new std::mutex;
   static bool is_alone = false;
   const std::lock_guard lock(*mutex);
@@ -175,13 +176,14 @@ void Ranks::leave() noexcept {
   try {
     tell_position();
     board_->post(kBye, "");
-    // Launchers end all processes when one ends after a failure; others shall say why they fail.
+    // Launchers end all processes when one ends after a failure. The others must have time to
+    // report why they fail.
     const auto end = Clock::now() + kGrace;
     const auto is_gone = [this](int rank) { return board_->look(kBye, rank).has_value(); };
     for (int rank = 0; failed_ && rank < count(); ++rank)
       while (!is_gone(rank) && Clock::now() < end) std::this_thread::sleep_for(milliseconds(10));
   } catch (const std::exception&) {
-    // They will miss this rank.
+    // The others will wait for this rank.
   }
   board_->close();
 }
@@ -221,10 +223,10 @@ void Ranks::fail_all(const CapturedError& why) noexcept {
       text = error.message();
       if (!error.fix().empty()) text += " (" + error.fix() + ")";
     }
-    constexpr size_t kMost = 2000;  // so that it can go as one small message
+    constexpr size_t kMost = 2000;  // so that it fits into one small message
     board_->post(kFailure, lines({code, text.substr(0, kMost)}));
   } catch (const std::exception&) {
-    // This rank's own failure is what counts; others will miss it.
+    // Only this rank's own failure counts. The others will wait for this rank.
   }
   fail_here(why);
 }
@@ -273,7 +275,7 @@ std::vector<std::string> Ranks::gather(std::string_view name, std::string_view t
   }
   const std::lock_guard lock(mutex_);
   gathering_.clear();
-  // All are here, so nobody is where the ranks were before: among calls, or among barriers.
+  // All ranks are here, so none is at an earlier call or barrier any more.
   std::string& before = gathered_[std::string(name.substr(0, name.find('-')))];
   if (!before.empty()) board_->forget(before);
   before = name;
@@ -329,7 +331,7 @@ uint64_t Ranks::begin_call(std::string_view identity, std::string_view place, bo
     try {
       fail_different(number, std::string(place), other, theirs.size() > 1 ? theirs[1] : "");
     } catch (const Error&) {
-      // The others find the same.
+      // The other ranks find the same difference.
       fail_here(CapturedError::current());
       throw;
     }
@@ -371,7 +373,7 @@ void Ranks::serve() {
 }
 
 void Ranks::settle() {
-  // Whose results are there stays so, whatever fails later.
+  // A call whose results exist remains complete, whatever fails later.
   std::vector<std::shared_ptr<Work>> done;
   {
     const std::lock_guard lock(mutex_);
@@ -384,7 +386,7 @@ void Ranks::settle() {
     try {
       work->confirm();
     } catch (const Error&) {
-      // Who reads its results will be told.
+      // Readers of its results get the error.
     }
   }
 }
@@ -398,7 +400,7 @@ void Ranks::look_around() {
     const std::vector<std::string> parts = split_lines(*text);
     const std::string why = text->substr(std::min(text->size(), parts[0].size() + 1));
     try {
-      // What is of all ranks is said as it is.
+      // A reason that concerns all ranks is reported unchanged.
       if (parts[0] == codes::kRankLost.name) fail(codes::kRankLost, why);
       if (parts[0] == codes::kRanksDiffer.name) fail(codes::kRanksDiffer, why);
       fail(codes::kRankFailed, fmt::format("rank {} failed: {}", other, why),
@@ -427,7 +429,7 @@ void Ranks::compare_positions() {
     const std::lock_guard lock(mutex_);
     if (!gathering_.empty() && Clock::now() - gathering_since_ > kLong) {
       gathering = gathering_;
-      // A folder on a network may show a file seconds after another that is newer.
+      // A folder on a network may show a file seconds later than a newer one.
       is_call = gathering.starts_with(kCall) && Clock::now() - gathering_since_ > kStale;
     }
     if (!calls_.empty() && Clock::now() - calls_.front().start > kLong) oldest = calls_.front();
@@ -441,7 +443,7 @@ void Ranks::compare_positions() {
   for (int other = 0; other < count(); ++other) {
     if (other == rank()) continue;
     const Position theirs = position_of(other).value_or(Position{});
-    // What this rank does in the call in which the other one is.
+    // What this rank does in the call that the other one is in.
     std::optional<Call> mine;
     {
       const std::lock_guard lock(mutex_);
@@ -450,7 +452,7 @@ void Ranks::compare_positions() {
     }
     if (mine && mine->identity != theirs.identity)
       fail_different(theirs.call, mine->place, other, theirs.place);
-    // Who is further has been here, and would have posted what is gathered.
+    // A rank that is further on has been here, and has therefore posted what is gathered.
     if (is_call && theirs.call > number && !board_->look(gathering, other))
       fail_different(number, place, other, theirs.place);
     const bool waits = oldest && theirs.call < oldest->number;
@@ -466,7 +468,7 @@ void Ranks::compare_positions() {
     patience_.reset();
     patient_with_ = oldest ? oldest->number : 0;
   }
-  if (behind.empty() || !gathering.empty()) return;  // who gathers has patience of its own
+  if (behind.empty() || !gathering.empty()) return;  // `gather` has a patience of its own
   if (!patience_) patience_.emplace(fmt::format("call {}, {}", oldest->number, oldest->place));
   patience_->note(behind);
 }

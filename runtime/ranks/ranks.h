@@ -1,10 +1,10 @@
 // ranks.h — this process as one of several that run a program together.
 //
-// All of them make the same calls over meshes in the same order. What one has to say to the others
-// goes over a Board. A thread of its own watches: for a rank that died or failed, for one that runs
-// something else, and for one that is late. A failure is final: who has seen what of the call that
-// failed cannot be known, so from then on every call over several processes throws it. Devices, and
-// meshes within the process, go on.
+// All ranks make the same calls over meshes in the same order. What one tells the others goes over
+// a Board. A thread watches for a rank that died or failed, one that runs something else, and one
+// that is late. A failure is final: nobody can know how much of the failed call each rank has done,
+// so from then on every call over several processes throws this failure. Devices, and meshes within
+// the process, continue to work.
 #pragma once
 
 #include <atomic>
@@ -45,18 +45,18 @@ inline constexpr Code kRanksDiffer{"ranks-differ", ErrorKind::InvalidArgument,
 /// "rank 2", "ranks 1 and 3".
 std::string ranks_text(std::span<const int> ranks);
 
-/// How long one waits for others: who is late is named after BRAZE_RANK_LATE seconds, and given up
-/// after BRAZE_RANK_LIMIT.
+/// A wait for other ranks. Ranks that are late are named after BRAZE_RANK_LATE seconds, and given
+/// up after BRAZE_RANK_LIMIT.
 class Patience {
  public:
   explicit Patience(std::string what) : what_(std::move(what)) {}
-  /// These are still to come. Throws kRankLost if they are given up.
+  /// Notes that these ranks are missing. Throws kRankLost if they are given up.
   void note(std::span<const int> missing);
-  /// The same, and sleeps a little.
+  /// Does the same, and sleeps a little.
   void spend(std::span<const int> missing);
 
  private:
-  const std::string what_;  // that one waits for
+  const std::string what_;  // what is waited for
   const std::chrono::steady_clock::time_point start_ = std::chrono::steady_clock::now();
   std::chrono::microseconds nap_{50};
   bool named_ = false;
@@ -64,10 +64,10 @@ class Patience {
 
 class Ranks {
  public:
-  /// Those of this process, which meets them at the first call; null if it is alone. Throws if they
-  /// cannot be met.
+  /// The ranks of this process's run, which it meets at the first call; null if the process is
+  /// alone. Throws if they cannot be met.
   static Ranks* get();
-  /// The same, but never meets them.
+  /// The same, but null if this process has not met them yet.
   static Ranks* known() noexcept;
 
   explicit Ranks(std::unique_ptr<Board> board);
@@ -79,28 +79,29 @@ class Ranks {
   int local_count() const { return board_->local_count(); }
   Board& board() { return *board_; }
 
-  /// The texts of all ranks, each of which calls this with the same `name`: a kind, "-" and a
-  /// number, new each time. Those of a kind come one after the other.
+  /// The texts of all ranks. Each rank calls this with the same `name`, which is a kind, "-" and a
+  /// number that is new each time. Calls of one kind follow one another.
   std::vector<std::string> gather(std::string_view name, std::string_view text);
-  /// The text that `owner` gives, which all of these ranks ask for.
+  /// The text that `owner` makes. All ranks that need it call this.
   std::string share(std::string_view name, int owner, const std::function<std::string()>& make);
 
-  /// A call on a mesh of all ranks begins, before anything of it is submitted: one after the other.
-  /// `identity` is the same on all ranks that run the same; `place` tells a person what and where
-  /// that is. At the `first` call of something all ranks compare. Returns the number of the call.
+  /// Begins a call on a mesh of all ranks, before anything of it is submitted. Calls begin one
+  /// after the other. `identity` is equal on ranks that run the same program; `place` tells a
+  /// person what the program is and where. At the `first` call of a program, all ranks compare
+  /// their identities. Returns the number of the call.
   uint64_t begin_call(std::string_view identity, std::string_view place, bool first);
-  /// What has to be done before that call is through.
+  /// The work that has to be done before that call is complete.
   void note_work(uint64_t call, std::vector<std::shared_ptr<Work>> works);
 
   /// Throws if the ranks have failed.
   void check();
   /// Tells all ranks that this one has failed.
   void fail_all(const CapturedError& why) noexcept;
-  /// This thread waits for others; throws if the ranks have failed.
+  /// Sleeps while this thread waits for others. Throws if the ranks have failed.
   void pause(std::chrono::microseconds nap);
 
-  /// Something that has to end when the ranks fail, `end`, and that may know of a failure first:
-  /// `look` throws it. Both by the thread that watches.
+  /// Something that must end when the ranks fail (`end`), and that may find a failure first (`look`
+  /// throws it). The thread that watches calls both.
   struct Watched {
     std::function<void(const CapturedError& why)> end;
     std::function<void()> look;
@@ -109,7 +110,7 @@ class Ranks {
   Handle watch(Watched watched);
   void forget(Handle handle);
 
-  /// Says goodbye and leaves, at the end of the process.
+  /// Says goodbye to the others, at the end of the process.
   void leave() noexcept;
 
  private:
@@ -121,7 +122,7 @@ class Ranks {
     std::vector<std::shared_ptr<Work>> works;
     bool done() const;
   };
-  /// Where a rank is, as it tells others.
+  /// Where a rank is, in the form that it tells others.
   struct Position {
     uint64_t call = 0;
     std::string identity, place;
@@ -144,13 +145,13 @@ class Ranks {
   CapturedError failure_;
   std::atomic<bool> failed_{false};
   bool leaving_ = false;
-  Position position_;                                         // of the last call that began
-  uint64_t told_ = 0;                                         // the call that others know of
-  std::deque<Call> calls_;                                    // under way, the oldest first
-  std::map<std::string, std::string, std::less<>> gathered_;  // the last one of each kind
-  std::string gathering_;  // what this rank waits for in `gather`, and since when
+  Position position_;       // the last call that began
+  uint64_t told_ = 0;       // the last call that others were told of
+  std::deque<Call> calls_;  // under way, the oldest first
+  std::map<std::string, std::string, std::less<>> gathered_;  // the last name of each kind
+  std::string gathering_;  // what this rank waits for in `gather`
   std::chrono::steady_clock::time_point gathering_since_;
-  std::optional<Patience> patience_;  // with the call that is oldest, `patient_with_`
+  std::optional<Patience> patience_;  // for the oldest call, `patient_with_`
   uint64_t patient_with_ = 0;
   std::mutex watched_mutex_;
   std::list<Watched> watched_;

@@ -1,4 +1,4 @@
-// attention.cpp — attention and what goes with it: rotations of queries and keys, gated units.
+// attention.cpp — attention and its companions: rotations of queries and keys, gated units.
 #include <cmath>
 #include <limits>
 
@@ -24,10 +24,10 @@ Tensor size_of(const Tensor& like, const Dim& size) {
   return cast(detail::wrap(like.builder(), build::size(like.builder()->graph, to_expr(size))), i64);
 }
 
-// What is known of which query sees which key.
+// Which query may see which key.
 struct Sight {
-  Tensor bias;     // added to the scores; not valid: none
-  Tensor allowed;  // bool; not valid: every one
+  Tensor bias;     // added to the scores; not valid if there is none
+  Tensor allowed;  // bool; not valid if every key may be seen
   void allow(const Tensor& more) { allowed = allowed.valid() ? allowed & more : more; }
 };
 
@@ -56,7 +56,7 @@ Sight sight_of(OnnxNode& n, const Tensor& q, const Tensor& keys) {
   const Dims pairs = {q.dim(2), keys.dim(2)};
   const Tensor key = arange(i64, pairs, 1);
   Tensor query = arange(i64, pairs, 0);
-  // Keys before the first query.
+  // The number of keys before the first query.
   if (n.has(4))
     query = query + size_of(query, n[4].dim(2));
   else if (n.has(6))
@@ -100,7 +100,7 @@ Tensors attention(OnnxNode& n) {
   if (sight.allowed.valid())
     scores = where(sight.allowed, scores, full(scores.dtype(), {}, -kInfinity));
   if (shown == 2) seen = scores;
-  // A query that sees no key has no share of any.
+  // A query that sees no key gets zeros.
   const Tensor greatest = max(scores, Axes(-1), true);
   const Tensor is_blind = greatest == -kInfinity;
   const Tensor e = exp(scores - where(is_blind, full_like(greatest, 0.0), greatest));
@@ -115,7 +115,7 @@ Tensors attention(OnnxNode& n) {
   return {y, present_key, present_value, cast(seen, dtype)};
 }
 
-// Pairs of numbers turned by angles, whose cosines and sines are given by place.
+// Rotates pairs of numbers by angles, whose cosines and sines are given for each place.
 Tensor rotary(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t heads = n.integer("num_heads", 0), turned = n.integer("rotary_embedding_dim", 0);

@@ -1,4 +1,4 @@
-// elementwise.cpp — operators of each element alone, and conversions.
+// elementwise.cpp — elementwise operators, and conversions.
 #include <cmath>
 #include <numbers>
 
@@ -10,7 +10,7 @@ namespace braze::onnx {
 
 namespace {
 
-// f of x, computed in f32 for shorter floats and rounded once.
+// f of x. For shorter floats it is computed in f32 and rounded once.
 template <class F>
 Tensor in_f32(const Tensor& x, const F& f) {
   return cast(f(widened(x)), x.dtype());
@@ -21,18 +21,19 @@ Tensor in_f32(const Tensor& x, const F& f) {
 Tensor mod(OnnxNode& n) {
   const Tensor rest = n[0] % n[1];
   if (n.integer("fmod", 0) != 0) return rest;
-  // The sign of the divisor.
+  // The result has the sign of the divisor.
   const Tensor is_other = (rest != 0) & ((rest < 0) != (n[1] < 0));
   return where(is_other, rest + n[1], rest);
 }
 
-// Base and exponent have types of their own; the result has the base's.
+// Base and exponent may have different types. The result has the type of the base.
 Tensor power(OnnxNode& n) {
   const Tensor &x = n[0], &y = n[1];
   if (is_floating(x.dtype()) && x.dtype() == y.dtype()) return pow(x, y);
   if (is_floating(x.dtype()))
     return cast(pow(widened(x), cast(y, compute_type(x.dtype()))), x.dtype());
-  // In f64, which has all powers that fit 32 bits; those a rounding below a whole number are it.
+  // Computed in f64, which can represent all powers that fit into 32 bits. A result that rounding
+  // left just below a whole number stands for that number.
   const Tensor real = pow(cast(x, f64), cast(y, f64)), whole = round_even(real);
   return cast(where(abs(real - whole) <= abs(whole) * 1e-12, whole, trunc(real)), x.dtype());
 }
@@ -60,7 +61,7 @@ Tensor mean_of(OnnxNode& n) {
 
 Tensor clip(OnnxNode& n) {
   Tensor x = n[0];
-  // Before version 11 attributes, whose values by default leave every number as it is.
+  // Before version 11 the limits are attributes. Their default values change no number.
   if (n.has_attribute("min")) x = maximum(x, n.real("min"));
   if (n.has_attribute("max")) x = minimum(x, n.real("max"));
   if (n.has(1)) x = maximum(x, n[1]);
@@ -123,12 +124,12 @@ Tensor is_infinite(OnnxNode& n) {
   return cast(full_like(x, 0.0), boolean);
 }
 
-// Of slopes with the extents of x's last axes; of one axis alone, with those behind the first.
+// The slopes are broadcast to x.
 Tensor prelu(OnnxNode& n) { return where(n[0] < 0, n[0] * n[1], n[0]); }
 
 // ---- Conversions ------------------------------------------------------------------------------
 
-// Wraps into so many bits, as the low bits of a byte.
+// Keeps so many low bits of the number.
 Tensor narrowed(const Tensor& x, const ElementType& type) {
   const int free = 8 - type.bits;
   if (type.dtype == DType::U8) return x & ((1 << type.bits) - 1);
@@ -139,7 +140,7 @@ Tensor converted(OnnxNode& n, const Tensor& x, const ElementType& type, bool sat
   n.set_bits(type.bits);
   if (type.bits) {
     if (!is_floating(x.dtype())) return narrowed(cast(x, type.dtype), type);
-    // Of floats only what lies within the range is defined; the low bits of the number, else.
+    // For floats, only numbers within the range are defined. For others the low bits are taken.
     return narrowed(cast(cast(widened(x), i32), type.dtype), type);
   }
   if (type.dtype == x.dtype()) return x;

@@ -4,7 +4,8 @@
 #include <functional>
 #include <stdexcept>
 
-// protozero takes for granted that a field has the wire type that is read; here a file decides it.
+// protozero assumes that a field has the wire type that is read. Here the file decides it, so it is
+// checked.
 namespace braze::onnx {
 struct WrongWireType : std::exception {};
 }  // namespace braze::onnx
@@ -18,21 +19,21 @@ namespace braze::onnx {
 
 namespace {
 
-constexpr int kMostDepth = 16;    // of graphs within attributes within graphs
+constexpr int kMostDepth = 16;    // of graphs in attributes of graphs
 constexpr size_t kMostRank = 32;  // of a tensor
 constexpr int32_t kExternal = 1;  // TensorProto.DataLocation
-// An empty message is two bytes of a file, and some hundred here.
+// An empty message has two bytes in a file, and takes about a hundred bytes here.
 constexpr size_t kMostMessages = size_t{1} << 20;
 using Message = protozero::pbf_reader;
 
 std::string text_of(Message& message) { return message.get_string(); }
 
-// A repeated number of a message: one at a time, or several packed.
+// A repeated number of a message: single ones, or several that are packed.
 template <class T, class One, class Packed>
 void append(Message& message, std::vector<T>& list, const One& one, const Packed& packed) {
   if (message.wire_type() == protozero::pbf_wire_type::length_delimited) {
     const auto range = packed(message);
-    // No larger than the bytes allow: a number takes one at least.
+    // The bytes limit how many numbers there can be, because each takes at least one byte.
     for (const auto value : range) list.push_back(static_cast<T>(value));
   } else {
     list.push_back(static_cast<T>(one(message)));
@@ -395,7 +396,7 @@ class Reader {
   size_t messages_ = 0;
 };
 
-// What protozero throws where bytes are no message becomes our error.
+// Where the bytes are no message, protozero throws, and that becomes our error.
 template <class Read>
 auto read(std::span<const std::byte> bytes, std::string_view file, const Read& what) {
   Reader reader(file);

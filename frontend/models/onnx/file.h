@@ -1,9 +1,10 @@
 // file.h — what an .onnx file says: https://github.com/onnx/onnx/blob/main/onnx/onnx.proto
 //
-// The wire format is protobuf's, read by protozero. Files are untrusted: every length is checked
-// against the bytes that are there, graphs within graphs have a depth, and what the reader takes
-// for itself is a small multiple of the file. Nothing is interpreted here; import.h does that.
-// Fields that say nothing about what is computed (documentation, metadata) are skipped.
+// The wire format is that of protobuf, and protozero reads it. Files are untrusted: every length is
+// checked against the bytes that exist, the depth of graphs within graphs is limited, and the
+// reader takes no more memory than a small multiple of the file. Nothing is interpreted here;
+// import.h does that. Fields that do not affect what is computed (documentation, metadata) are
+// skipped.
 #pragma once
 
 #include <cstddef>
@@ -30,11 +31,11 @@ inline constexpr Code kOnnxData{
 
 namespace onnx {
 
-/// Where the bytes of a tensor lie, if not in the file.
+/// Where the bytes of a tensor are, if they are not in the file.
 struct ExternalData {
   std::string location;  ///< a path, relative to the folder of the file
   uint64_t offset = 0;
-  std::optional<uint64_t> length;  ///< to the end of that file, where it is not said
+  std::optional<uint64_t> length;  ///< to the end of that file if there is no value
 };
 
 /// TensorProto. `type` is its number for an element type (types.h).
@@ -43,7 +44,7 @@ struct TensorData {
   int32_t type = 0;
   std::vector<int64_t> shape;
   std::optional<std::span<const std::byte>> raw;  ///< in the file's bytes; little endian
-  // Elements one by one, in the list that is for the type.
+  // Single elements, in the list for their type.
   std::vector<float> floats;
   std::vector<double> doubles;
   std::vector<int64_t> integers;  ///< of int32_data and int64_data
@@ -83,7 +84,7 @@ struct Attribute {
     Other = 9,  ///< lists of tensors and graphs, sparse tensors, types
   };
   std::string name;
-  std::string reference;  ///< in a function: the attribute of the call that gives the value
+  std::string reference;  ///< in a function: the attribute of the call from which the value comes
   Kind kind = Kind::Undefined;
   float real = 0;
   int64_t integer = 0;
@@ -95,7 +96,7 @@ struct Attribute {
   std::vector<std::string> texts;
 };
 
-/// NodeProto. An empty name of an input or output: that one is left out.
+/// NodeProto. An input or output with an empty name is omitted.
 struct NodeData {
   std::string name, op, domain, overload;
   std::vector<std::string> inputs, outputs;
@@ -118,7 +119,7 @@ using Opsets = std::map<std::string, int64_t>;
 struct FunctionData {
   std::string name, domain, overload;
   std::vector<std::string> inputs, outputs;
-  std::vector<Attribute> defaults;  ///< attributes that a call may leave out
+  std::vector<Attribute> defaults;  ///< attributes that a call may omit
   std::vector<NodeData> nodes;
   Opsets opsets;
 };
@@ -134,7 +135,7 @@ struct ModelData {
 
 /// Reads a model; the result points into `bytes`. `file` is for messages.
 ModelData parse_model(std::span<const std::byte> bytes, std::string_view file);
-/// Reads one tensor, as data for models are stored in files of their own (.pb).
+/// Reads one tensor from a file that contains nothing else (.pb), such as test data of models.
 TensorData parse_tensor(std::span<const std::byte> bytes, std::string_view file);
 
 }  // namespace onnx

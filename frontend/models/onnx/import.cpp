@@ -30,11 +30,12 @@ inline constexpr Code kOnnxOption{"onnx-option", ErrorKind::InvalidArgument,
 }  // namespace codes
 using braze::codes::kOnnxFile;
 
-// Weights of fewer elements are constants of the graph.
+// Weights with fewer elements become constants of the graph.
 constexpr int64_t kMostConstant = 64;
-// A size that nobody gives a range. Four of them keep a tensor within the limits of a type.
+// The range of a size for which no range is given. A tensor with four such extents stays within the
+// limits of a type.
 constexpr int64_t kGreatestSize = 8192;
-constexpr int kMostCalls = 64;  // functions within functions
+constexpr int kMostCalls = 64;  // depth of functions within functions
 // A node is built once for each call of its function.
 constexpr size_t kMostNodes = size_t{1} << 20;
 
@@ -42,7 +43,7 @@ bool is_letter(char c) {
   return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9') || c == '_';
 }
 
-// `text` as a word of ours: other characters become '_'.
+// `text` as a word of our language: other characters become '_'.
 std::string word_of(std::string_view text, std::string_view otherwise) {
   std::string out;
   for (const char c : text) {
@@ -62,10 +63,10 @@ struct Scope {
   std::map<std::string, Value, std::less<>> values;
   std::map<std::string, const TensorData*, std::less<>> weights = {};  // not used so far
   const Opsets* opsets = nullptr;
-  std::string prefix = {};  // of the names of nodes: that of the calls they are in
+  std::string prefix = {};  // of the names of nodes: the names of the calls that they are in
 };
 
-// Another value for a while.
+// Sets another value for the lifetime of this object.
 template <class T>
 class Restored {
  public:
@@ -162,7 +163,7 @@ class Importer final : public Surroundings {
 
   // ---- Inputs -----------------------------------------------------------------------------------
 
-  // The extent of a name, which is a number or a symbol if the caller says so.
+  // The extent for a name. It is a number or a symbol if the caller gave one.
   Expr size_named(const std::string& name) {
     const auto given = options_.sizes.find(name);
     if (given != options_.sizes.end()) {
@@ -191,7 +192,7 @@ class Importer final : public Surroundings {
           parse_expr(scanner, [&](std::string_view name) { return size_named(std::string(name)); });
       if (scanner.at_end() && e.range().min >= 0) return e;
     } catch (const Error&) {
-      // It is a name then.
+      // Then the whole text is a name.
     }
     return size_named(text);
   }
@@ -257,7 +258,7 @@ class Importer final : public Surroundings {
 
   // ---- Nodes ------------------------------------------------------------------------------------
 
-  // A value by its name, here or around; null if there is none.
+  // The value of a name in this graph or in one around it; null if there is none.
   Value* find(Scope& scope, const std::string& name) {
     for (Scope* at = &scope; at; at = const_cast<Scope*>(at->outer)) {
       if (const auto value = at->values.find(name); value != at->values.end())
@@ -302,7 +303,7 @@ class Importer final : public Surroundings {
     }
   }
 
-  // Not of the file, or ours.
+  // An error that is not about the file, or that is a bug of ours.
   static bool is_of_node(const Error& error) {
     const bool is_of_file = error.kind() == ErrorKind::DataLoss ||
                             error.kind() == ErrorKind::NotFound ||
@@ -314,7 +315,8 @@ class Importer final : public Surroundings {
     return error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix());
   }
 
-  // False if it could not be built, because of a node before it or for a reason that is listed.
+  // False if it could not be built, because of an earlier node or for a reason that was added to
+  // the list.
   bool build_node(const NodeData& node, Scope& scope) {
     const FunctionData* function = find_function(node);
     const auto version = scope.opsets->find(node.domain);
@@ -382,7 +384,8 @@ class Importer final : public Surroundings {
     return found == functions_.end() ? nullptr : found->second;
   }
 
-  // Attributes that refer to one of the call become its value; those that it leaves out go.
+  // Attributes that refer to an attribute of the call get its value. If the call omits it, they are
+  // removed.
   static void substitute(std::vector<NodeData>& nodes, const FunctionData& function,
                          const NodeData& call) {
     for (NodeData& node : nodes) {
@@ -448,7 +451,8 @@ class Importer final : public Surroundings {
     fail(codes::kOnnxModel, std::move(text));
   }
 
-  // What the results need: a graph without what was known, and without weights that nothing reads.
+  // The part that the results need, without what was known at import and without weights that
+  // nothing reads.
   Imported finish(Scope& scope) {
     std::vector<GraphOutput> outputs;
     for (const ValueInfo& info : model_.graph.outputs) {
@@ -466,7 +470,7 @@ class Importer final : public Surroundings {
   std::string path_;
   const ImportOptions& options_;
   std::shared_ptr<detail::Builder> builder_;
-  // By domain, name and overload.
+  // The functions of the model, by domain, name and overload.
   std::map<std::tuple<std::string, std::string, std::string>, const FunctionData*> functions_;
   KnownValues known_;
   TensorReader reader_;

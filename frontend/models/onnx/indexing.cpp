@@ -1,5 +1,5 @@
-// indexing.cpp — operators that read and write where other tensors say: gather, scatter, top-k,
-// and resampling, which gathers at places known at import.
+// indexing.cpp — operators that read and write at places that other tensors contain: gather,
+// scatter, top-k; and resampling, which gathers at places that are known at import.
 #include <algorithm>
 #include <cmath>
 #include <numeric>
@@ -14,13 +14,13 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// What costs the square of an extent is done up to this many elements.
+// Operators whose cost is the square of an extent are imported up to this number of elements.
 constexpr int64_t kMostPairs = int64_t{1} << 24, kMostSorted = int64_t{1} << 12;
 
-// Elements of a resampled axis, whose sources are listed.
+// The most elements of a resampled axis, because the sources of each are listed.
 constexpr int64_t kMostResampled = int64_t{1} << 16;
 
-// Indices in a type that all ops take.
+// Indices, in a type that all ops accept.
 Tensor index_of(const Tensor& x) { return x.dtype() == i32 || x.dtype() == i64 ? x : cast(x, i64); }
 
 Dim product(const Dims& dims, size_t begin, size_t end) {
@@ -48,7 +48,7 @@ Tensor gathered(OnnxNode& n) {
   return take(n[0], from_start(index_of(n[1]), n[0].dim(axis)), axis);
 }
 
-// The extents of x are cut to those of the indices, besides `axis`.
+// Except along `axis`, x is cut to the extents of the indices.
 Tensor cut_to(const Tensor& x, const Tensor& indices, int64_t axis) {
   Dims limits = indices.shape();
   limits[at(axis)] = x.dim(axis);
@@ -62,8 +62,8 @@ Tensor gather_elements(OnnxNode& n) {
   return take_along_axis(cut_to(n[0], indices, axis), indices, axis);
 }
 
-// The tuples in the last axis of `indices` as places in the extents [batch, batch + tuple) of a
-// tensor, those before `batch` counted along.
+// The tuples in the last axis of `indices`, as places in the axes [batch, batch + tuple) of a
+// tensor. The axes before `batch` are included in the places.
 Tensor linear_places(OnnxNode& n, const Tensor& indices, const Dims& shape, size_t batch) {
   const size_t tuple = at(indices.dim(-1).value());
   if (tuple > shape.size() || batch > shape.size() - tuple || batch >= indices.rank())
@@ -103,7 +103,7 @@ Tensor gather_nd(OnnxNode& n) {
 
 // ---- Scatter ------------------------------------------------------------------------------------
 
-// An integer type of the same size, whose sums keep all bits.
+// An integer type of the same size. Its sums keep all bits.
 DType bits_type(DType dtype) {
   switch (size_of(dtype)) {
     case 1:
@@ -117,7 +117,8 @@ DType bits_type(DType dtype) {
   }
 }
 
-// Rows of `updates` [m, ...] put into those of x [count, ...] at `places` [m]: by `reduction`.
+// Combines rows of `updates` [m, ...] with the rows of x [count, ...] at `places` [m], by
+// `reduction`.
 Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tensor& updates,
                  const std::string& reduction) {
   if (reduction == "add") {
@@ -125,7 +126,7 @@ Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tenso
     n.refuse("sums of bools");
   }
   if (reduction == "none") {
-    // Each place is written at most once, so that a sum of bits is what was written.
+    // Each place is written at most once, so the sum of the bits is what was written.
     const DType bits = x.dtype() == boolean ? u8 : bits_type(x.dtype());
     const bool is_bool = x.dtype() == boolean;
     const Tensor written = is_bool ? cast(updates, u8) : bitcast(updates, bits);
@@ -141,7 +142,7 @@ Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tenso
     const Tensor values = is_bool ? sums != 0 : bitcast(sums, x.dtype());
     return where(reshape(counts, aligned) != 0, values, x);
   }
-  // Every place compared with every row.
+  // Every place is compared with every row.
   const Dim pairs = x.numel() * places.numel();
   if (!pairs.is_constant() || pairs.value() > kMostPairs)
     n.refuse(
@@ -161,7 +162,7 @@ Tensor scattered(OnnxNode& n, const Tensor& x, const Tensor& places, const Tenso
   const auto with = [&](const Tensor& neutral) {
     return where(mask, spread, broadcast_to(neutral, full_shape));
   };
-  // The identity of each, as the reduction of no element has it.
+  // The identity, which is the reduction of no element.
   const Tensor none = slice(reshape(x, {x.numel()}), 0, Dim(0), Dim(0));
   if (reduction == "mul") return x * prod(with(prod(none)), Axes(1));
   if (reduction == "max") return maximum(x, max(with(max(none)), Axes(1)));
@@ -200,7 +201,7 @@ Tensor scatter_nd(OnnxNode& n) {
                  shape);
 }
 
-// Rows of a cache that `update` overwrites from a place on, one for each batch.
+// A cache in which `update` overwrites rows, from one place for each batch.
 Tensor tensor_scatter(OnnxNode& n) {
   const Tensor &past = n[0], &update = n[1];
   const int64_t axis = n.axis(n.integer("axis", -2), past.rank());
@@ -254,8 +255,8 @@ Tensor compressed(OnnxNode& n) {
   return take(x, detail::wrap(builder, build::constant(builder->graph, std::move(places))), axis);
 }
 
-// Of each element how many come before it: that is its place in the order. As many comparisons as
-// there are pairs.
+// For each element, the number of elements before it in the order, which is its place. This
+// compares all pairs.
 Tensors top_k(OnnxNode& n) {
   const Tensor& x = n[0];
   const int64_t k = n.opset() < 10 ? n.integer("k") : n.number(1, "k");
@@ -269,8 +270,8 @@ Tensors top_k(OnnxNode& n) {
                     "pairs is done up to 4096",
                     k, extent.to_string()));
   if (k < 0 || k > extent.value()) n.refuse(fmt::format("k is {}, of {}", k, extent.value()));
-  // [..., other, i, ...]: whether `other` comes before i. Equal ones in their order; a NaN counts
-  // as greatest.
+  // [..., other, i, ...]: whether `other` comes before i. Equal elements keep their order, and a
+  // NaN counts as the greatest.
   const Tensor other = expand_dims(x, axis + 1), self = expand_dims(x, axis);
   Dims pairs = x.shape();
   pairs.insert(pairs.begin() + axis, extent);
@@ -283,7 +284,7 @@ Tensors top_k(OnnxNode& n) {
     is_equal = is_equal | (a & b);
   }
   const Tensor rank = sum(cast(is_before | (is_equal & (first < second)), i64), Axes(axis));
-  // The element whose rank is r, for r below k.
+  // The elements with the ranks 0 to k - 1.
   Dims chosen = x.shape();
   chosen.insert(chosen.begin() + axis, Dim(k));
   const Tensor is_rank = expand_dims(rank, axis) == arange(i64, chosen, axis);
@@ -304,7 +305,7 @@ Tensor reversed_sequence(OnnxNode& n) {
   return take_along_axis(x, where(t < length, length - 1 - t, t), time);
 }
 
-// Places of what is not 0, where that is known.
+// The places of elements that are not 0, if these are known.
 Tensor places_of_nonzero(OnnxNode& n) {
   const auto x = n.constant(0, "the data, which decide the shape,");
   std::vector<int64_t> found;
@@ -327,12 +328,12 @@ Tensor places_of_nonzero(OnnxNode& n) {
 
 // ---- Resampling ---------------------------------------------------------------------------------
 
-// What an element of a resampled axis is made of.
+// A source of an element of a resampled axis, with its weight.
 struct Tap {
   int64_t place = 0;
   double weight = 1;
 };
-using Taps = std::vector<Tap>;  // of one element
+using Taps = std::vector<Tap>;  // the sources of one element
 
 struct Resampling {
   std::string mode, coordinates, nearest;
@@ -340,7 +341,7 @@ struct Resampling {
   bool exclude_outside = false, antialias = false;
 };
 
-// Where an element of the result lies in the source.
+// The place in the source of an element of the result.
 double source_of(OnnxNode& n, const Resampling& how, int64_t i, int64_t in, int64_t out,
                  double scale, double start, double end) {
   const auto x = static_cast<double>(i);
@@ -383,7 +384,7 @@ Taps taps_of(OnnxNode& n, const Resampling& how, double source, double scale, in
     return static_cast<int64_t>(std::clamp(place, 0.0, static_cast<double>(in - 1)));
   };
   if (how.mode == "nearest") return {{clip(rounded(n, how.nearest, source)), 1}};
-  // Wider where it shrinks, so that every element of the source has a part.
+  // Wider if the axis shrinks, so that every element of the source contributes.
   const double stretch = how.antialias ? std::min(scale, 1.0) : 1;
   const double reach = (how.mode == "linear" ? 1 : 2) / stretch;
   Taps taps;
@@ -408,7 +409,7 @@ Tensor constant_of(const Tensor& like, DType dtype, const std::vector<double>& v
   return detail::wrap(like.builder(), build::constant(like.builder()->graph, std::move(host)));
 }
 
-// x with the axis made of `taps`, one list for each element of the result.
+// x with an axis that is computed from `taps`, one list for each element of the result.
 Tensor resampled(const Tensor& x, int64_t axis, const std::vector<Taps>& taps) {
   size_t most = 0;
   for (const Taps& of_one : taps) most = std::max(most, of_one.size());
@@ -431,7 +432,7 @@ Tensor resampled(const Tensor& x, int64_t axis, const std::vector<Taps>& taps) {
   return out;
 }
 
-// How far each axis is stretched, and the extents of the result.
+// The scale of each axis, and the extents of the result.
 struct Stretch {
   std::vector<double> scales;
   std::vector<int64_t> sizes;

@@ -1,6 +1,6 @@
 // layers.cpp — operators that networks call layers: normalisations, softmax, losses.
 //
-// Shorter floats than f32 are computed in f32 throughout and rounded once.
+// Floats shorter than f32 are computed in f32 throughout, and rounded once.
 #include <algorithm>
 #include <numeric>
 
@@ -20,7 +20,7 @@ std::vector<int64_t> axes_from(int64_t first, size_t rank) {
   return axes;
 }
 
-// Batch and channels are there.
+// Checks that there are a batch and channels.
 void check_channels(OnnxNode& n) {
   if (n[0].rank() < 2) n.refuse("there is no axis of channels");
 }
@@ -37,7 +37,7 @@ Tensor by_channel(const Tensor& x, size_t rank) {
 
 // ---- Softmax ------------------------------------------------------------------------------------
 
-// Before version 13 all axes from `axis` on are one.
+// Before version 13, all axes from `axis` on are treated as one.
 template <class F>
 Tensor along_axis(OnnxNode& n, const F& f) {
   const Tensor& x = n[0];
@@ -120,7 +120,7 @@ Tensor group_norm_of(OnnxNode& n) {
   const double epsilon = n.real("epsilon", 1e-5);
   Tensor scale = n[1], shift = n[2];
   const Dim channels = n[0].dim(1);
-  // In version 18 one of each a group.
+  // In version 18 there is one scale and one bias for each group.
   if (n.opset() < 21 && channels.is_constant() && groups > 0) {
     scale = repeat(scale, channels.value() / groups, 0);
     shift = repeat(shift, channels.value() / groups, 0);
@@ -143,7 +143,7 @@ Tensor mean_variance(OnnxNode& n) {
   return cast((x - mean(x, axes, true)) / (sqrt(var(x, axes, true)) + 1e-9), n[0].dtype());
 }
 
-// Squares of neighbours among the channels.
+// The sum of squares over neighbouring channels.
 Tensor local_response(OnnxNode& n) {
   const Tensor x = widened(n[0]);
   const int64_t size = n.integer("size");
@@ -179,7 +179,7 @@ Tensor global_lp_pool(OnnxNode& n) {
 
 // ---- Losses -------------------------------------------------------------------------------------
 
-// Of log-probabilities [batch, classes, ...] those of the labels, weighted, summed up.
+// Of log-probabilities [batch, classes, ...], those of the labels, weighted and summed.
 Tensor likelihood_loss(OnnxNode& n, const Tensor& logs, const Tensor& labels, size_t weight_at) {
   const std::string reduction = n.text("reduction", "mean");
   Tensor label = cast(labels, i64), weight;
@@ -206,7 +206,7 @@ Tensors softmax_cross_entropy(OnnxNode& n) {
   return {cast(likelihood_loss(n, logs, n[1], 2), n[0].dtype()), cast(logs, n[0].dtype())};
 }
 
-// Nothing is dropped where a model is used.
+// Dropout drops nothing when a model is only used.
 Tensors dropout_of(OnnxNode& n) {
   n.ignore("seed");
   n.ignore("ratio");

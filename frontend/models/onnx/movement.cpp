@@ -12,7 +12,7 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// Numbers of a file beyond this are no extents, and sums of those below fit.
+// A number of a file beyond this is no extent. Sums of numbers below it do not overflow.
 constexpr int64_t kMostPlaces = int64_t{1} << 30;
 
 // The product of extents [begin, end).
@@ -23,7 +23,7 @@ Dim product(const Dims& dims, size_t begin, size_t end) {
 }
 
 Tensor reshape_to(OnnxNode& n) {
-  // Before version 5 an attribute.
+  // Before version 5 the shape is an attribute.
   Dims shape;
   if (n.has_attribute("shape"))
     for (const int64_t extent : n.integers("shape")) shape.emplace_back(extent);
@@ -36,7 +36,7 @@ Tensor reshape_to(OnnxNode& n) {
       n.refuse(fmt::format("shape keeps the extent of axis {}, and there is none", i));
     shape[i] = n[0].dim(static_cast<int64_t>(i));
   }
-  // With no elements nothing remains for -1.
+  // If there are no elements, -1 cannot be determined.
   const auto open = std::ranges::find(shape, Dim(-1));
   if (open != shape.end() && n[0].numel() == Dim(0)) {
     *open = Dim(1);
@@ -114,10 +114,10 @@ Tensors split_into(OnnxNode& n) {
 
 // ---- Slice --------------------------------------------------------------------------------------
 
-// A place on an axis that may count from the end, cut to [low, high].
+// A place on an axis, which may count from the end, limited to [low, high].
 Expr clamped(const Dim& place, const Expr& extent, const Expr& low, const Expr& high) {
   Expr at = to_expr(place);
-  // An expression that is negative for some sizes only means what it says for no one.
+  // An expression that is negative only for some sizes has no meaning that fits all sizes.
   if (at.range().max < 0) at = at + extent;
   return min(max(at, low), high);
 }
@@ -153,7 +153,8 @@ Tensor sliced(OnnxNode& n) {
       strides[axis] = std::min(steps[i], int64_t{1} << 40);
       continue;
     }
-    // From `start` down to before `end`: the same elements upwards, and then the other way round.
+    // The elements from `start` down to the one after `end`: they are sliced upwards and then
+    // reversed.
     const int64_t step = std::min(-steps[i], int64_t{1} << 40);
     const Expr start = clamped(starts[i], extent, -1, extent - 1);
     const Expr end = clamped(ends[i], extent, -1, extent - 1);
@@ -189,7 +190,7 @@ Tensor tiled(OnnxNode& n) {
   return reshape(broadcast_to(reshape(n[0], split_shape), copied), result);
 }
 
-// One more part of x along an axis, before or after it, by the way of padding.
+// Adds a part of x before or after it along an axis, as the mode of padding says.
 Tensor edge_of(OnnxNode& n, const Tensor& x, int64_t axis, int64_t count, bool before,
                const std::string& mode) {
   if (mode == "edge") {
@@ -232,7 +233,7 @@ Tensor padded(OnnxNode& n) {
     const int64_t before = pads[i], after = pads[i + axes.size()];
     if (std::max(before, after) > kMostPlaces || std::min(before, after) < -kMostPlaces)
       n.refuse(fmt::format("padding by {} and {}", before, after));
-    // What is taken away goes first.
+    // Negative padding is removed first.
     if (before < 0 || after < 0)
       x = slice(x, axes[i], Dim(std::max<int64_t>(0, -before)),
                 x.dim(axes[i]) - Dim(std::max<int64_t>(0, -after)));

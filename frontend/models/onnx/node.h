@@ -1,5 +1,5 @@
-// node.h — a node of an ONNX graph as the function that builds it sees it: operands, attributes,
-// and what is known of them.
+// node.h — a node of an ONNX graph, in the form in which the function that builds it sees it:
+// operands, attributes, and what is known about them.
 //
 // Whatever does not fit throws an Error; the importer names the node.
 #pragma once
@@ -30,7 +30,8 @@ inline constexpr Code kOnnxUnknown{
 
 namespace onnx {
 
-/// A value of the model. `bits`: integers of 4 or 2 bits, kept one a byte; else 0.
+/// A value of the model. `bits` is 4 or 2 for integers of so many bits, which are kept one in each
+/// byte; else 0.
 struct Value {
   Tensor tensor;
   int bits = 0;
@@ -38,13 +39,13 @@ struct Value {
 };
 using Tensors = std::vector<Tensor>;
 
-/// What nodes need of the importer.
+/// What nodes need from the importer.
 class Surroundings {
  public:
   virtual KnownValues& known() = 0;
-  /// A constant of the model: a weight if it is large, else a constant of the graph.
+  /// A constant of the model. It becomes a weight if it is large, else a constant of the graph.
   virtual Value weight(const TensorData& data) = 0;
-  /// The results of a graph within a node, which sees the values around it.
+  /// The results of a graph within a node. That graph sees the values around the node.
   virtual std::vector<Value> inlined(const GraphData& graph) = 0;
 
  protected:
@@ -63,10 +64,10 @@ class OnnxNode {
 
   size_t count() const { return inputs_.size(); }
   bool has(size_t i) const { return i < inputs_.size() && inputs_[i].tensor.valid(); }
-  /// Operand `i`; an error if it is left out.
+  /// Operand `i`; an error if it is omitted.
   const Tensor& operator[](size_t i) const;
   int bits(size_t i) const { return has(i) ? inputs_[i].bits : 0; }
-  /// All operands, of which none is left out.
+  /// All operands, none of which may be omitted.
   Tensors all() const;
   size_t outputs() const { return data_.outputs.size(); }
   /// Whether somebody may read output `i`.
@@ -74,7 +75,7 @@ class OnnxNode {
 
   // What is known of operand `i`. `what` names it in the error for a value that is not known.
 
-  /// Whole numbers, as extents.
+  /// Whole numbers, in the form of extents.
   Dims sizes(size_t i, std::string_view what) const;
   /// Whole numbers that do not depend on a size.
   std::vector<int64_t> numbers(size_t i, std::string_view what) const;
@@ -97,13 +98,14 @@ class OnnxNode {
   std::vector<std::string> texts(std::string_view name) const;
   const TensorData* tensor(std::string_view name) const;
   const GraphData* graph(std::string_view name) const;
-  /// The element type that an attribute gives by its number; refuses those that Braze has not.
+  /// The element type whose number an attribute gives. An error if Braze does not have it.
   ElementType type(std::string_view name, std::optional<int32_t> otherwise = {}) const;
-  /// An attribute that says nothing about the values.
+  /// An attribute that does not affect the values.
   void ignore(std::string_view name) const { read_.insert(std::string(name)); }
   std::vector<std::string> unread() const;
 
-  /// Axes that the attribute gives, or operand `i`, as newer versions have it; nullopt if neither.
+  /// The axes that an attribute gives, or operand `i` in newer versions; nullopt if there is
+  /// neither.
   std::optional<std::vector<int64_t>> axes(size_t i) const;
   /// `axis` from the front, within `rank`.
   int64_t axis(int64_t axis, size_t rank) const;
@@ -152,7 +154,7 @@ struct OpRow {
   Several several = nullptr;
 };
 
-// The rows by what they are about, one file each.
+// The rows by subject, with one file for each subject.
 using Rows = std::vector<OpRow>;
 const Rows& elementwise_rows();
 const Rows& movement_rows();
@@ -167,8 +169,8 @@ const Rows& recurrent_rows();
 const Rows& value_rows();
 const Rows& microsoft_rows();
 
-/// The row of an operator; null if there is none. `other` then says whether another version of it
-/// has one.
+/// The row of an operator; null if there is none. In that case `other` says whether another version
+/// of it has a row.
 const OpRow* find_row(std::string_view domain, std::string_view op, int64_t opset,
                       bool* other = nullptr);
 
@@ -180,7 +182,7 @@ std::vector<std::pair<std::string, std::string>> imported_ops();
 /// The convolution of x [n, c, spatial..] and filters [f, c / group, taps..] that the attributes
 /// of Conv describe.
 Tensor convolved(const OnnxNode& node, const Tensor& x, const Tensor& filters);
-/// x in the type it is computed in: f32 for shorter floats.
+/// x in the type in which it is computed: f32 for shorter floats.
 Tensor widened(const Tensor& x);
 /// The shape that both broadcast to, by NumPy's rule.
 Dims broadcast_dims(const Dims& a, const Dims& b, const OnnxNode& node);

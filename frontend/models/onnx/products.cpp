@@ -6,7 +6,7 @@ namespace braze::onnx {
 
 namespace {
 
-// A number of 0 would still turn infinities into NaN, and 1 changes nothing.
+// A factor of 0 would still turn infinities into NaN, and a factor of 1 changes nothing.
 Tensor scaled(const Tensor& x, double factor) {
   if (factor == 1) return x;
   return is_floating(x.dtype()) ? x * factor : cast(cast(x, f64) * factor, x.dtype());

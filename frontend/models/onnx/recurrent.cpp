@@ -1,5 +1,5 @@
-// recurrent.cpp — networks that go along a sequence step by step: RNN, GRU, LSTM. The steps are
-// built one after the other; what does not depend on the step before is one product for all.
+// recurrent.cpp — networks that walk along a sequence step by step: RNN, GRU, LSTM. The steps are
+// built one after the other. What does not depend on the step before is one product for all steps.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace braze::onnx {
 
 namespace {
 
-// Steps that are built one by one.
+// The most steps that are built.
 constexpr int64_t kMostSteps = 512;
 
 struct Activation {
@@ -34,7 +34,7 @@ struct Activation {
   }
 };
 
-// What ONNX takes where no alpha or beta is given.
+// ONNX's values if no alpha or beta is given.
 Activation with_defaults(const std::string& name) {
   if (name == "Affine") return {name, 1, 0};
   if (name == "Elu" || name == "ThresholdedRelu") return {name, 1, 0};
@@ -44,7 +44,7 @@ Activation with_defaults(const std::string& name) {
   return {name, 0, 0};
 }
 
-// Activations by direction; alphas and betas are listed for those that have one.
+// Activations by direction. Alphas and betas are listed only for activations that have one.
 std::vector<Activation> activations(const OnnxNode& n, size_t directions,
                                     const std::vector<std::string>& usual) {
   std::vector<std::string> names = n.texts("activations");
@@ -82,8 +82,8 @@ struct State {
   Tensor hidden, cell;  // [batch, hidden]; cell of an LSTM alone
 };
 
-// One direction of a network: what a step makes of the state and of its inputs' products [batch,
-// gates * hidden], biases added.
+// One direction of a network. A step computes the next state from the state and from the products
+// of its inputs [batch, gates * hidden], which include the biases.
 struct Cell {
   const OnnxNode& n;
   Dim hidden;
@@ -188,7 +188,7 @@ Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
             ? part(biases, 0, 1, width)
             : broadcast_to(reshape(slice(reshape(zero, {zero.numel()}), 0, 0, 1), {1}), {width});
     if (has_cell && n.has(7)) cell.peepholes = of(7, d);
-    // All steps' inputs at once.
+    // The products of the inputs of all steps at once.
     Tensor inputs = dot_general(x, of(1, d),
                                 {.batch_left = {},
                                  .batch_right = {},
@@ -203,7 +203,7 @@ Tensors recurrent(OnnxNode& n, const Kind& kind, bool has_cell) {
       const int64_t t = backward ? steps - 1 - k : k;
       State next = (cell.*kind.step)(row(inputs, t), state);
       Tensor y = next.hidden;
-      if (n.has(4)) {  // sequences of their own lengths: what is behind an end changes nothing
+      if (n.has(4)) {  // sequences with lengths of their own: steps after the end change nothing
         const Tensor is_inside = reshape(n[4] > static_cast<int64_t>(t), {batch, 1});
         y = where(is_inside, next.hidden, zero);
         next.hidden = where(is_inside, next.hidden, state.hidden);

@@ -8,7 +8,7 @@ namespace braze::onnx {
 
 namespace {
 
-// The axes to reduce; nullopt: none, x stays as it is.
+// The axes to reduce; nullopt if x stays as it is.
 std::optional<Axes> axes_to_reduce(OnnxNode& n) {
   std::vector<int64_t> axes = n.axes(1).value_or(std::vector<int64_t>{});
   const bool stays = n.integer("noop_with_empty_axes", 0) != 0;
@@ -29,7 +29,7 @@ Tensor squared(const Tensor& x) { return square(x); }
 Tensor root(const Tensor& x) { return sqrt(x); }
 Tensor logarithm(const Tensor& x) { return log(x); }
 
-// `after` of the reduction of `before`; in f32 for shorter floats, rounded once.
+// `after` of the reduction of `before`. Shorter floats are computed in f32 and rounded once.
 template <Reduce reduce, Map before = as_is, Map after = as_is>
 Tensor reduced(OnnxNode& n) {
   const auto axes = axes_to_reduce(n);
@@ -38,7 +38,7 @@ Tensor reduced(OnnxNode& n) {
   return cast(after(axes ? reduce(x, *axes, keep, Where::current()) : x), n[0].dtype());
 }
 
-// Of bools too.
+// Also for bools.
 template <Reduce reduce, Reduce of_bools>
 Tensor extreme(OnnxNode& n) {
   const auto axes = axes_to_reduce(n);

@@ -12,10 +12,10 @@
 
 namespace braze::onnx {
 
-/// Integers of fewer than 8 bits are kept one a byte, as i8 or u8.
+/// Integers of fewer than 8 bits are kept one in each byte, as i8 or u8.
 struct ElementType {
   DType dtype = DType::F32;
-  int bits = 0;  ///< of an element where the file packs several into a byte; else 0
+  int bits = 0;  ///< the bits of an element if the file packs several into a byte; else 0
 };
 
 /// The type of a number of TensorProto.DataType; nullopt if Braze has none for it.
@@ -23,14 +23,14 @@ std::optional<ElementType> element_type(int32_t type);
 /// "FLOAT", "STRING" ..., or "type 99".
 std::string type_name(int32_t type);
 
-/// Values of tensors, from the file or from those beside it.
+/// Values of tensors, from the file or from files beside it.
 class TensorReader {
  public:
-  /// `path` of the model; "" where there are no files beside it.
+  /// `path` is that of the model; "" if there are no files beside it.
   explicit TensorReader(std::string path) : path_(std::move(path)) {}
 
-  /// Errors: kOnnxData if the data do not fit the shape; Unsupported for a type that Braze does not
-  /// have; for external data what open_beside says.
+  /// Throws kOnnxData if the data do not fit the shape, Unsupported for a type that Braze does not
+  /// have, and for external data what open_beside throws.
   HostTensor read(const TensorData& tensor);
 
  private:
@@ -40,8 +40,8 @@ class TensorReader {
   std::map<std::string, std::shared_ptr<const MappedFile>> files_;
 };
 
-/// The file at `location` relative to the folder of `path`, and nowhere else: InvalidArgument for a
-/// path that leads out of it, be it by a link.
+/// Opens the file at `location`, relative to the folder of `path`. InvalidArgument if it is outside
+/// of this folder, also by way of a link.
 std::shared_ptr<const MappedFile> open_beside(const std::string& path, const std::string& location);
 
 }  // namespace braze::onnx

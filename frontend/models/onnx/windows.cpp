@@ -1,4 +1,4 @@
-// windows.cpp — operators that go over an image by windows: convolution and pooling.
+// windows.cpp — operators on windows of an image: convolution and pooling.
 #include "braze/windows.h"
 
 #include <algorithm>
@@ -37,7 +37,7 @@ size_t spatial_axes(const OnnxNode& n, const Tensor& x) {
 
 int64_t span(const Geometry& g, size_t i) { return (g.sizes[i] - 1) * g.dilations[i] + 1; }
 
-// Splits padding that both sides share; the odd place is behind if `behind`.
+// Divides padding between both sides. An odd place is added at the end if `behind`.
 void share(Geometry& g, size_t i, const Dim& total, bool behind) {
   const Dim less = total / Dim(2), more = total - less;
   g.low[i] = behind ? less : more;
@@ -74,7 +74,7 @@ Geometry geometry(const OnnxNode& n, const Tensor& x, std::vector<int64_t> sizes
 
 // ---- Convolution --------------------------------------------------------------------------------
 
-// The attribute says again what the filters' shape says.
+// The attribute repeats what the shape of the filters says.
 std::vector<int64_t> filter_sizes(const OnnxNode& n, const Tensor& filters) {
   std::vector<int64_t> sizes;
   for (size_t i = 2; i < filters.rank(); ++i) {
@@ -157,7 +157,7 @@ Tensor average_pool(OnnxNode& n) {
   return avg_pool(n[0], g.sizes, options);
 }
 
-// x under its windows, the taps as one last axis.
+// The windows of x, with all taps as one last axis.
 Tensor taps_of(const Tensor& x, const Geometry& g, const Operand& fill) {
   std::vector<Window> list;
   for (size_t i = 0; i < g.sizes.size(); ++i)
@@ -175,7 +175,7 @@ Tensor taps_of(const Tensor& x, const Geometry& g, const Operand& fill) {
   return reshape(all, flat);
 }
 
-// Where in the whole tensor the greatest element under each window stands.
+// The place in the whole tensor of the greatest element of each window.
 Tensor places_of_greatest(OnnxNode& n, const Geometry& g) {
   if (n.integer("ceil_mode", 0) != 0) n.refuse("the indices of windows that reach beyond the end");
   const Tensor& x = n[0];

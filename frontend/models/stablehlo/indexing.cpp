@@ -1,4 +1,4 @@
-// indexing.cpp — operations that read and write where other tensors say, and sorting.
+// indexing.cpp — operations that read and write at places that other tensors contain, and sorting.
 #include <algorithm>
 #include <numeric>
 
@@ -11,7 +11,7 @@ namespace {
 
 size_t at(int64_t axis) { return static_cast<size_t>(axis); }
 
-// What is sorted is compared by pairs.
+// Sorting compares all pairs, so extents are limited.
 constexpr int64_t kMostSorted = 4096;
 
 bool has(const std::vector<int64_t>& list, int64_t axis) {
@@ -20,7 +20,7 @@ bool has(const std::vector<int64_t>& list, int64_t axis) {
 
 // ---- Slices -------------------------------------------------------------------------------------
 
-// Starts that are known make an ordinary slice.
+// If the starts are known, this is an ordinary slice.
 std::optional<std::vector<int64_t>> known_starts(Node& n, const Tensors& starts, const Tensor& x,
                                                  const std::vector<int64_t>& sizes) {
   std::vector<int64_t> out;
@@ -51,13 +51,13 @@ Tensor dynamically_updated(Node& n) { return dynamic_update(n[0], n[1], n.operan
 
 // ---- Gather and scatter -------------------------------------------------------------------------
 
-// How windows of a tensor lie in it, for gather and scatter alike.
+// Where the windows of a tensor are, for gather and scatter.
 struct Windows {
-  std::vector<int64_t> offset_dims;     // of the slices: the windows' axes
-  std::vector<int64_t> collapsed;       // axes without one in the slices
-  std::vector<int64_t> batching;        // axes that go with axes of the indices
-  std::vector<int64_t> index_batching;  // these
-  std::vector<int64_t> index_map;       // axes that the elements of an index vector start at
+  std::vector<int64_t> offset_dims;  // the axes of the slices that are axes of the windows
+  std::vector<int64_t> collapsed;    // axes of the operand that the slices do not have
+  std::vector<int64_t> batching;     // axes of the operand that correspond to axes of the indices
+  std::vector<int64_t> index_batching;  // the axes of the indices that correspond to them
+  std::vector<int64_t> index_map;       // the axis to which each element of an index vector belongs
   int64_t index_vector = 0;             // the axis of index vectors
 };
 
@@ -76,23 +76,23 @@ Windows windows_of(Node& n, std::string_view within, const char* offsets, const 
   return out;
 }
 
-// Where the windows lie: places along one axis, which joins the axes `moving` of the operand.
+// The places of the windows along one axis, which joins the axes `moving` of the operand.
 struct Places {
   std::vector<int64_t> moving;  // axes of the operand, in order
-  std::vector<int64_t> whole;   // all others, which windows span
+  std::vector<int64_t> whole;   // all other axes, which windows span
   Tensor places;                // [batch axes.., windows' axes among `moving`..]
-  Tensor inside;                // whether the place exists; invalid: all do
+  Tensor inside;                // whether the place exists; invalid if all do
   size_t batch_rank = 0;
   std::vector<int64_t> window_axes;  // those of `moving` that are axes of the slices
 };
 
-// `sizes`: the windows' extents by axes of the operand. `clamps`: windows are moved into the
-// operand, as gather does.
+// `sizes` are the extents of the windows by axes of the operand. With `clamps`, windows are moved
+// into the operand, as gather does.
 Places places_of(Node& n, const Windows& w, const Tensor& x, Tensor indices,
                  const std::vector<int64_t>& sizes, bool clamps) {
   Places out;
   if (indices.dtype() != i64) indices = cast(indices, i64);
-  // A vector of one may have no axis.
+  // An index vector of one element may have no axis.
   if (w.index_vector == static_cast<int64_t>(indices.rank())) indices = expand_dims(indices, -1);
   if (w.index_vector < 0 || w.index_vector >= static_cast<int64_t>(indices.rank()) ||
       extent(indices, at(w.index_vector)) != static_cast<int64_t>(w.index_map.size()) ||
@@ -106,7 +106,7 @@ Places places_of(Node& n, const Windows& w, const Tensor& x, Tensor indices,
   for (size_t i = 0; i < x.rank(); ++i) {
     const auto axis = static_cast<int64_t>(i);
     const bool moves = has(w.index_map, axis) || has(w.batching, axis) || sizes[i] != extent(x, i);
-    // A window that is moved into the operand and as long as it begins at 0.
+    // A window that is moved into the operand, and is as long as the operand, begins at 0.
     const bool stays =
         clamps && sizes[i] == extent(x, i) && !has(w.collapsed, axis) && !has(w.batching, axis);
     (moves && !stays ? out.moving : out.whole).push_back(axis);
@@ -157,12 +157,12 @@ Tensor lined(const Tensor& x, const Places& p) {
   return reshape(permute(x, order), shape);
 }
 
-// For each axis of [batch.., window axes.., whole axes..] the one of the slices that it is.
+// For each axis of [batch.., window axes.., whole axes..], the corresponding axis of the slices.
 std::vector<int64_t> slice_axes(Node& n, const Windows& w, const Places& p, size_t rank) {
   std::vector<int64_t> out;
   for (size_t i = 0; i < rank; ++i)
     if (!has(w.offset_dims, static_cast<int64_t>(i))) out.push_back(static_cast<int64_t>(i));
-  // The windows' axes stand in the slices in the order that they have in the operand.
+  // The axes of the windows have the same order in the slices as in the operand.
   std::vector<int64_t> in_order = p.window_axes;
   in_order.insert(in_order.end(), p.whole.begin(), p.whole.end());
   std::vector<int64_t> sorted = in_order;
@@ -190,14 +190,15 @@ Tensor gathered(Node& n) {
   const std::vector<int64_t> axes = slice_axes(n, w, p, type.shape.rank());
   std::vector<int64_t> order(axes.size());
   for (size_t i = 0; i < axes.size(); ++i) order[at(axes[i])] = static_cast<int64_t>(i);
-  // No element is read, and there may be none.
+  // No element is read, and the operand may have none.
   for (const Expr& e : type.shape)
     if (e.is_constant(0)) return full(type.dtype, to_dims(type.shape), 0);
   return permute(take(lined(x, p), p.places, 0), order);
 }
 
-// Sums and the like: what changes nothing goes to places that do not exist. Else one row more takes
-// what has no place, unless there is one window, whose elements cannot meet.
+// For sums and similar monoids, places that do not exist get the identity. For others one
+// additional row takes what has no place, unless there is only one window, whose elements cannot
+// meet.
 Tensor scattered(Node& n) {
   const size_t count = n.count() / 2;
   if (n.count() != 3) n.refuse(fmt::format("a scatter into {} tensors at once", count));
@@ -213,7 +214,7 @@ Tensor scattered(Node& n) {
   const Tensor &x = n[0], &updates = n[2];
   for (const Dim& dim : updates.shape())
     if (dim == Dim(0)) return x;
-  // The windows' extents, from the updates.
+  // The extents of the windows follow from the updates.
   std::vector<int64_t> sizes(x.rank(), 1);
   size_t next = 0;
   for (size_t i = 0; i < x.rank(); ++i) {
@@ -270,13 +271,13 @@ Tensor scattered(Node& n) {
 
 // ---- Sorting ------------------------------------------------------------------------------------
 
-// Of each element the number of those before it, from whether one comes before another, for every
-// pair [.., other, self, ..]; and the places of the elements that have the numbers 0, 1..
+// The number of elements before each element, from the comparison of every pair [.., other, self,
+// ..]; and the places of the elements that have the numbers 0, 1, ..
 Tensor places_by_number(const Tensor& is_before, const Tensor& is_behind, int64_t axis,
                         int64_t count) {
   const Dims pairs = is_before.shape();
   const Tensor other = arange(i64, pairs, axis), self = arange(i64, pairs, axis + 1);
-  // Equal ones in their order.
+  // Equal elements keep their order.
   const Tensor first = is_before | ((!is_behind) & (other < self));
   const Tensor number = sum(cast(first, i64), Axes(axis));
   Dims chosen = number.shape();
@@ -297,7 +298,7 @@ Tensors sorted(Node& n) {
   if (count > kMostSorted)
     n.refuse(fmt::format("a sort of {} elements: what is sorted is compared by pairs, up to {}",
                          count, kMostSorted));
-  // The comparison takes pairs: of the first operand, of the second ..
+  // The arguments of the comparison are pairs: two of the first operand, two of the second ..
   Tensors forward, backward;
   for (const Tensor& operand : n.operands(0, n.count())) {
     const Tensor other = expand_dims(operand, axis + 1), self = expand_dims(operand, axis);

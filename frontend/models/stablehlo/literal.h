@@ -10,12 +10,12 @@
 
 namespace braze::stablehlo {
 
-/// "f32", "ui8", "i1" ...; nullopt for types that Braze has not.
+/// "f32", "ui8", "i1" ...; nullopt for types that Braze does not have.
 std::optional<DType> element_type(std::string_view text);
 
-/// What stands in dense<...>: nested lists of numbers, one number for all (a tensor of rank 0), or
-/// the bytes in hexadecimal. An Error says what does not fit the type. Allocates no more than a
-/// small multiple of the text.
+/// The content of dense<...>: nested lists of numbers, one number for all elements (a tensor of
+/// rank 0), or the bytes in hexadecimal. Throws an Error that says what does not fit the type.
+/// Allocates no more than a small multiple of the text.
 std::shared_ptr<const HostTensor> read_literal(std::string_view text, const TensorType& type);
 
 }  // namespace braze::stablehlo

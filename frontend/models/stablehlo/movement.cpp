@@ -1,4 +1,4 @@
-// movement.cpp — operations that move elements, and those that make some from nothing.
+// movement.cpp — operations that move elements, and operations without operands.
 #include <algorithm>
 #include <numeric>
 
@@ -79,7 +79,7 @@ Tensor reversed(Node& n) {
                       build::reverse(builder->graph, detail::node_of(n[0]), std::move(sorted)));
 }
 
-// What stands around is computed before what follows: one program orders it anyway.
+// The operands are simply passed on: one program has an order anyway.
 Tensors all_operands(Node& n) { return n.operands(0, n.count()); }
 
 }  // namespace

@@ -62,7 +62,7 @@ std::vector<int64_t> Node::numbers(const Attribute& attribute, std::string_view 
   std::vector<int64_t> out;
   using enum Attribute::Kind;
   if (attribute.kind == Integer || attribute.kind == Bool) {
-    // Far from overflow, whatever is computed of it.
+    // Small enough that computing with it does not overflow.
     constexpr int64_t kMost = int64_t{1} << 40;
     if (attribute.integer > kMost || attribute.integer < -kMost)
       refuse(fmt::format("its attribute {} has a number beyond all extents", name));

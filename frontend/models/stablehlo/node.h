@@ -1,5 +1,5 @@
-// node.h — an operation of StableHLO as the function that builds it sees it: operands, attributes,
-// regions, and what is known of them.
+// node.h — an operation of StableHLO, in the form in which the function that builds it sees it:
+// operands, attributes, regions, and what is known about them.
 //
 // Whatever does not fit throws an Error; the importer names the operation.
 #pragma once
@@ -53,7 +53,7 @@ class Node {
 
   /// The region `i`, an error if there is none.
   const Block& region(size_t i) const;
-  /// A function of scalars on each element of tensors; it has `results` results.
+  /// Applies a function of scalars with `results` results to each element of tensors.
   Tensors apply(const Block& block, const Tensors& arguments, size_t results) const;
 
   // Attributes. One that no function asks for is an error of the importer's (`unread`), unless it
@@ -62,7 +62,7 @@ class Node {
   bool has(std::string_view name) const { return find(name) != nullptr; }
   int64_t integer(std::string_view name, std::optional<int64_t> otherwise = {}) const;
   bool flag(std::string_view name, bool otherwise) const;
-  /// Also in the dictionary `within`, where the generic form has it.
+  /// Also looks into the dictionary `within`, where the generic form has the attribute.
   std::vector<int64_t> integers(std::string_view name,
                                 std::optional<std::vector<int64_t>> otherwise = {},
                                 std::string_view within = {}) const;
@@ -89,7 +89,7 @@ class Node {
   mutable std::set<std::string, std::less<>> read_;
 };
 
-/// How an operation is built.
+/// The row of an operation: how it is built.
 struct Row {
   using One = Tensor (*)(Node&);
   using Several = Tensors (*)(Node&);
@@ -107,9 +107,9 @@ struct Row {
   Several several = nullptr;
 };
 
-// The rows by what they are about, one file each.
+// The rows by subject, with one file for each subject.
 using Rows = std::vector<Row>;
-const Rows& elementwise_rows();  ///< these alone may stand in functions of scalars
+const Rows& elementwise_rows();  ///< only these may occur in functions of scalars
 const Rows& movement_rows();
 const Rows& indexing_rows();
 const Rows& reduction_rows();
@@ -129,7 +129,7 @@ std::optional<Monoid> monoid_of(const Block& block);
 Tensor scalar_bits(DType dtype, uint64_t bits);
 Tensor scalar(DType dtype, double value);
 Dims to_extents(const std::vector<int64_t>& list);
-/// One dimension of a shape of numbers.
+/// One extent of a shape whose extents are numbers.
 int64_t extent(const Tensor& x, size_t axis);
 std::vector<int64_t> extents(const Tensor& x);
 /// Floats as whole numbers in the order -NaN < -inf < ... < -0 < 0 < ... < inf < NaN.

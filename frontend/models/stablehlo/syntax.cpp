@@ -13,7 +13,7 @@ namespace braze::stablehlo {
 
 namespace {
 
-constexpr int kMostDepth = 64;  // of regions, lists and types within each other
+constexpr int kMostDepth = 64;  // of nested regions, lists and types
 constexpr size_t kMostAxes = 32;
 
 bool is_digit(char c) { return c >= '0' && c <= '9'; }
@@ -98,7 +98,7 @@ class Reader {
  private:
   // ---- Characters -------------------------------------------------------------------------------
 
-  // A depth, for the life of one list, type or region.
+  // Counts the depth, for the lifetime of one list, type or region.
   class Deeper {
    public:
     explicit Deeper(Reader& reader) : reader_(reader) {
@@ -189,7 +189,7 @@ class Reader {
     if (begin == position_) fail_here(fmt::format("expected {}", what));
     return text_.substr(begin, position_ - begin);
   }
-  // A word, dots within.
+  // A word, which may contain dots.
   std::string_view word() {
     return run([](char c) { return is_word(c) || c == '.'; }, "a word");
   }
@@ -228,7 +228,7 @@ class Reader {
     return at('"') ? string() : std::string(run(is_name, "a name"));
   }
 
-  // What stands between brackets, these left out; strings within may hold brackets.
+  // The text between brackets, without these. Strings in it may contain brackets.
   std::string_view between(char open, char close) {
     expect(open);
     const size_t begin = position_;
@@ -248,7 +248,7 @@ class Reader {
 
   // ---- Aliases ----------------------------------------------------------------------------------
 
-  // Lines "#name = ..." and "!name = ...", which stand before or behind what uses them.
+  // The lines "#name = ..." and "!name = ...", which may stand before or after their uses.
   void find_aliases() {
     for (size_t begin = 0; begin < text_.size();) {
       const size_t end = std::min(text_.find('\n', begin), text_.size());
@@ -262,7 +262,7 @@ class Reader {
     }
   }
 
-  // What `read` reads where the alias is declared; nullopt if there is none of that name.
+  // What `read` reads at the declaration of the alias; nullopt if there is no alias of this name.
   template <class Read>
   auto through_alias(std::string_view name, const Read& read) -> std::optional<decltype(read())> {
     const auto found = aliases_.find(name);
@@ -305,7 +305,7 @@ class Reader {
     return out;
   }
 
-  // "4x8xf32" or "f32"; nullopt for what Braze has not.
+  // "4x8xf32" or "f32"; nullopt for types that Braze does not have.
   std::optional<TensorType> tensor_type(std::string_view inside) {
     std::vector<int64_t> dims;
     while (!inside.empty() && (is_digit(inside[0]) || inside[0] == '?')) {
@@ -358,7 +358,7 @@ class Reader {
     }
   }
 
-  // In a pretty form the types of the operation stand behind it.
+  // In a pretty form, the types of the operation follow.
   Attribute number(bool is_typed = true) {
     skip();
     const size_t begin = position_;
@@ -483,7 +483,7 @@ class Reader {
       position_ = end;
       return dictionary_attribute(std::move(values));
     }
-    // "precision DEFAULT": the value alone.
+    // "precision DEFAULT": only the value.
     const size_t blank = inside.rfind(' ');
     const bool is_enumerator =
         blank != std::string_view::npos && inside.find_first_of("[,<") == std::string_view::npos;
@@ -497,13 +497,13 @@ class Reader {
     std::string out;
     if (at('"')) {
       out = string();
-      if (peek() == ':') out.clear();  // a file, and a line in it
+      if (peek() == ':') out.clear();  // this names a file and a line in it
     } else if (at('#')) {
       ++position_;
       const std::string name = "#" + std::string(run(is_name, "an alias"));
       if (auto real = through_alias(name, [&] { return location(); })) out = *real;
     }
-    --position_;  // so that what is open is closed, whatever stands within
+    --position_;  // so that every bracket is closed, whatever is inside
     for (int depth = 1; depth > 0;) {
       ++position_;
       if (position_ >= text_.size()) fail_here("a location does not end");
@@ -542,7 +542,7 @@ class Reader {
     do {
       const ValueName first = value();
       const int64_t count = accept(':') ? whole() : 1;
-      // A file cannot make us list more than it could name itself.
+      // A file cannot make us list more than it could name itself: the count is limited.
       if (out.size() + static_cast<size_t>(count) > 4096) fail_here("too many results");
       for (int64_t i = 0; i < count; ++i) out.push_back({first.name, i});
     } while (accept(','));
@@ -639,7 +639,7 @@ class Reader {
       return;
     }
     if (first.empty()) fail_here("an operation has no type");
-    // A select writes the condition's type, and that of all else.
+    // A select writes the type of the condition, and the type of everything else.
     const bool is_select = out.name == "stablehlo.select" && first.size() == 2;
     out.result_types = first.size() == out.results.size()
                            ? first
@@ -687,7 +687,7 @@ class Reader {
         else
           words.push_back(name);
       } else if (c == '}' && out.operands.empty()) {
-        return finish_words(out, words);  // "return" of nothing
+        return finish_words(out, words);  // "return" without operands
       } else {
         fail_here(fmt::format("{} is written in an unknown way", out.name));
       }
@@ -707,7 +707,7 @@ class Reader {
     }
   }
 
-  // Of a pretty form: name = value.
+  // The attributes of a pretty form: name = value.
   void named(Operation& out, const std::string& name) {
     if (name == "contracting_dims" || name == "batching_dims") {
       Attribute left = attribute();
@@ -741,7 +741,7 @@ class Reader {
                                     is_number ? number(false) : attribute());
   }
 
-  // [0:4, 1:8:2]: a slice's starts, limits and strides.
+  // [0:4, 1:8:2]: the starts, limits and strides of a slice.
   void ranges(Operation& out) {
     expect('[');
     std::vector<Attribute> starts, limits, strides;
@@ -804,7 +804,7 @@ class Reader {
     }
     trailing_location();
     expect("reducer");
-    // The arguments by pairs; the generic form has all left ones first.
+    // The arguments come in pairs. The generic form has all left ones first.
     std::vector<BlockArgument> left, right;
     while (accept('(')) {
       for (auto* list : {&left, &right}) {
@@ -914,7 +914,7 @@ class Reader {
     }
   }
 
-  // The generic form of a function.
+  // A function in the generic form.
   Function function_of(Operation operation) {
     Function out{.line = operation.line};
     const auto text = [&](const char* name) {

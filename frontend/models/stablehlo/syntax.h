@@ -1,9 +1,9 @@
 // syntax.h — StableHLO as text: what a file of MLIR says, read into operations.
 //
-// MLIR prints an operation in its generic form, which all share, or in a form of its own. Both give
-// the same Operation here: a pretty form's parts become attributes under the names that the generic
-// form uses, so that nothing behind the reader knows of forms. Aliases (#name, !name) are resolved,
-// locations of arguments kept as their names.
+// MLIR prints an operation in the generic form, which all operations share, or in a form of its
+// own. Both give the same Operation here: the parts of a pretty form become attributes under the
+// names of the generic form, so only the reader knows about forms. Aliases (#name, !name) are
+// resolved, and locations of arguments become their names.
 //
 // The text is untrusted: nothing is allocated beyond a small multiple of its size.
 #pragma once
@@ -27,7 +27,7 @@ inline constexpr Code kStablehloText{"stablehlo-text", ErrorKind::DataLoss,
 
 namespace stablehlo {
 
-/// A type as the text has it; `tensor` is empty for those that Braze has not.
+/// A type of the text. `tensor` is empty for types that Braze does not have.
 struct Type {
   std::optional<TensorType> tensor;
   std::string text;
@@ -40,7 +40,7 @@ using Attributes = std::map<std::string, Attribute, std::less<>>;
 struct Literal {
   Type type;
   std::shared_ptr<const HostTensor>
-      value;  ///< of rank 0 if it is one for all; null: no type of ours
+      value;  ///< of rank 0 if it is one element for all; null if the type is none of ours
 };
 
 struct Attribute {
@@ -59,8 +59,8 @@ struct Attribute {
   Kind kind = Kind::Unit;
   int64_t integer = 0;  ///< Integer, Bool
   double real = 0;
-  /// String: without quotes; Symbol: without @; Word: the last word of `#stablehlo<precision
-  /// HIGH>`, or all of what stands in the brackets of an attribute that is no list of names and
+  /// String: without quotes. Symbol: without @. Word: the last word of `#stablehlo<precision
+  /// HIGH>`, or the whole content of the brackets if an attribute is not a list of names and
   /// values.
   std::string text;
   std::vector<Attribute> list;
@@ -68,7 +68,7 @@ struct Attribute {
   Literal dense;
 };
 
-/// "arg0" or "3", and which of several results.
+/// "arg0" or "3", and the number among several results.
 struct ValueName {
   std::string name;
   int64_t number = 0;
