@@ -4,6 +4,7 @@
 #include <algorithm>
 #include <map>
 #include <numeric>
+#include <ranges>
 #include <set>
 
 #include "compiler/fusion/space.h"
@@ -147,19 +148,21 @@ constexpr size_t kNone = SIZE_MAX;
 class TreeBuilder {
  public:
   TreeBuilder(const LoopForms& forms, const Fusion& fusion, std::string_view name,
-              const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed)
+              const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
+              bool approximates)
       : forms_(forms),
         graph_(forms.graph()),
         fusion_(fusion),
         aliases_(aliases),
         inside_(membership(graph_, fusion.nodes)),
+        relaxed_(relaxed),
         names_(graph_) {
     tree_.name = name;
     const auto dots = std::ranges::count_if(fusion.nodes, [&](NodeId node) {
       const LoopForm* form = forms.find(node);
       return form && form->is_dot;
     });
-    if (dots > 1) relaxed_ = relaxed;
+    if (dots > 1 && approximates) approximated_ = relaxed;
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -209,8 +212,10 @@ class TreeBuilder {
       root_of_[node] = number;
     }
     LoopBody& body = root.task.body;
-    BodySink sink{
-        .steps = &body.steps, .graph = &graph_, .stored = &fusion_.outputs, .relaxed = relaxed_};
+    BodySink sink{.steps = &body.steps,
+                  .graph = &graph_,
+                  .stored = &fusion_.outputs,
+                  .relaxed = approximated_};
     Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
     if (form && form->placement) {
@@ -227,10 +232,21 @@ class TreeBuilder {
     if (form && form->placement) root.task.replaces = !form->monoid;
     if (form) root.task.arg_max = form->arg_max.value_or(false);
     root.task.tf32 = form && form->is_dot && form->tf32;
+    root.task.unrounded = form && sums_products(root.task) && may_join(node, *form);
     if (!form) root.task.at = at;
     root.task.location = graph_[node].location;
     root.visited = std::move(sink.visited);
     roots_.push_back(std::move(root));
+  }
+
+  // Whether a sum of products may take them before they are rounded: those of the op that sums, and
+  // products that nothing else needs in rounded form.
+  bool may_join(NodeId sum, const LoopForm& form) const {
+    if (form.body.back().kind == BodyStep::Kind::Apply) return true;
+    NodeId summed = graph_[sum].operands[0];
+    while (!graph_[summed].as<MapOp>() && !graph_[summed].operands.empty())
+      summed = graph_[summed].operands[0];  // through movement
+    return relaxed_ && (*relaxed_)[summed.index];
   }
 
   // A dot takes its factors in the dtype that they have before they are multiplied.
@@ -514,10 +530,19 @@ class TreeBuilder {
   // goes with the last walk that reads the same memory, since a walk that folds less may be merged
   // with the one before it.
   std::vector<size_t> order() const {
+    const auto stores = [](const Root& root) { return !root.task.makes_value(); };
+    if (std::ranges::all_of(roots_, stores)) return order_of_stores();
     std::vector<size_t> out(roots_.size());
     std::iota(out.begin(), out.end(), 0);
+    if (!may_cut()) return out;
+    // Results over fewer axes than others are stored behind these, so that they stand between no
+    // loops that could be one.
+    const auto axes = [&](size_t r) { return roots_[r].loops.size(); };
+    const size_t most = std::ranges::max(out | std::views::transform(axes));
+    std::ranges::stable_partition(out,
+                                  [&](size_t r) { return !stores(roots_[r]) || axes(r) == most; });
     // A store in place ends what can be read.
-    if (!aliases_.empty() || !may_cut()) return out;
+    if (!aliases_.empty()) return out;
     std::vector<size_t> depth(roots_.size());  // folds that must be done before
     for (size_t r = 0; r < roots_.size(); ++r)
       for (const size_t q : read_by(roots_[r]))
@@ -537,6 +562,40 @@ class TreeBuilder {
       const auto first = std::find(out.begin(), out.end(), r);
       if (last == out.rend() || last.base() < first) continue;
       std::stable_partition(first, last.base(), [&](size_t s) { return !delayed.contains(s); });
+    }
+    return out;
+  }
+
+  // If nothing is reduced, stores over the same axes come together, because one loop makes them.
+  // Loops that read what an output takes over come before the one that stores it.
+  std::vector<size_t> order_of_stores() const {
+    std::vector<std::vector<size_t>> groups;
+    for (size_t r = 0; r < roots_.size(); ++r) {
+      const auto found = std::ranges::find_if(groups, [&](const std::vector<size_t>& group) {
+        return roots_[group[0]].loops == roots_[r].loops;
+      });
+      if (found == groups.end())
+        groups.push_back({r});
+      else
+        found->push_back(r);
+    }
+    const auto reads_what = [&](const std::vector<size_t>& reader, size_t writer) {
+      return std::ranges::any_of(reader, [&](size_t r) {
+        return loaded_by(roots_[r]).contains(roots_[writer].task.target);
+      });
+    };
+    std::vector<size_t> out;
+    while (!groups.empty()) {
+      auto next = std::ranges::find_if(groups, [&](const std::vector<size_t>& group) {
+        return std::ranges::none_of(groups, [&](const std::vector<size_t>& other) {
+          return &other != &group && std::ranges::any_of(group, [&](size_t writer) {
+            return reads_what(other, writer);
+          });
+        });
+      });
+      if (next == groups.end()) next = groups.begin();  // no order serves; a rule refuses the tree
+      out.insert(out.end(), next->begin(), next->end());
+      groups.erase(next);
     }
     return out;
   }
@@ -637,7 +696,8 @@ class TreeBuilder {
   const Fusion& fusion_;
   const std::map<NodeId, NodeId>& aliases_;
   const std::vector<bool> inside_;
-  const std::vector<bool>* relaxed_ = nullptr;
+  const std::vector<bool>* relaxed_;
+  const std::vector<bool>* approximated_ = nullptr;
   const GraphPrinter names_;
   Axes axes_;
   LoopTree tree_;
@@ -652,8 +712,9 @@ class TreeBuilder {
 }  // namespace
 
 LoopTree build_loops(const LoopForms& forms, const Fusion& fusion, std::string_view name,
-                     const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed) {
-  return TreeBuilder(forms, fusion, name, aliases, relaxed).build();
+                     const std::map<NodeId, NodeId>& aliases, const std::vector<bool>* relaxed,
+                     bool approximates) {
+  return TreeBuilder(forms, fusion, name, aliases, relaxed, approximates).build();
 }
 
 }  // namespace braze

@@ -362,8 +362,8 @@ bool reads(const LoopItem& item, size_t value) {
 
 }  // namespace
 
-bool TreeEmitter::read_in(const LoopRegion& region, size_t value) const {
-  return std::any_of(region.begin(), region.end(),
+bool TreeEmitter::read_in(std::span<const LoopItem> items, size_t value) const {
+  return std::any_of(items.begin(), items.end(),
                      [&](const LoopItem& item) { return reads(item, value); });
 }
 
@@ -380,8 +380,9 @@ void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
   path_.emplace_back(&items, 0);
-  const size_t raised = raised_.size();
+  const size_t raised = raised_.size(), kept = kept_.size();
   if (tree_.roles && part_ == Part::Rest) raise_loads(items);
+  if (part_ == Part::All) make_room(items);
   for (size_t i = 0; i < items.size(); ++i) {
     const LoopItem& item = items[i];
     ++path_.back().second;
@@ -411,6 +412,12 @@ void TreeEmitter::region(const LoopRegion& items) {
     }
     if (part_ == Part::Rest) release_read();
   }
+  // What later turns and loops read of a value that is kept on chip, they read there.
+  for (const LoopItem& item : items)
+    if (const auto* task = std::get_if<LoopTask>(&item);
+        task && part_ == Part::All && is_kept_on_chip(*task))
+      tiles_of_.erase(task->target);
+  for (; kept_.size() > kept; kept_.pop_back()) chips_.erase(kept_.back());
   raised_.resize(raised);
   path_.pop_back();
 }
@@ -629,23 +636,22 @@ void TreeEmitter::turns(const Stream& stream, const Expr& first, const Expr& las
     return end_turn(stream.loop, first, started);
   }
   std::vector<ValueOperand> initial;
-  for (const LoopTask* task : stream.carried) initial.emplace_back(states_.at(task->target));
+  for (const ValueId* state : carried(stream.carried)) initial.emplace_back(*state);
   const auto results = builder_.for_loop(
       turn_name(stream.loop.levels[0].axis), first, last, step, initial,
       [&](const Expr& index, const std::vector<ValueId>& values) {
-        for (size_t i = 0; i < stream.carried.size(); ++i) {
-          states_[stream.carried[i]->target] = values[i];
-          flying_.erase(stream.carried[i]->target);
-        }
+        const auto states = carried(stream.carried);
+        for (size_t i = 0; i < states.size(); ++i) *states[i] = values[i];
+        for (const LoopTask* task : stream.carried) flying_.erase(task->target);
         turn(stream, index);
         end_turn(stream.loop, index, started);
         std::vector<ValueOperand> yields;
-        for (const LoopTask* task : stream.carried) yields.emplace_back(states_.at(task->target));
+        for (const ValueId* state : states) yields.emplace_back(*state);
         return yields;
       },
       stream.loop.unroll > 0 ? stream.loop.unroll : 1);
-  for (size_t i = 0; i < stream.carried.size(); ++i)
-    states_[stream.carried[i]->target] = results[i];
+  const auto states = carried(stream.carried);
+  for (size_t i = 0; i < states.size(); ++i) *states[i] = results[i];
 }
 
 // What the turn before started is done, and this turn's dots run on; but those whose factor is in
@@ -729,12 +735,23 @@ std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
   return out;
 }
 
+// What a loop carries for these tasks.
+std::vector<ValueId*> TreeEmitter::carried(const std::vector<const LoopTask*>& tasks) {
+  std::vector<ValueId*> out;
+  for (const LoopTask* task : tasks) {
+    out.push_back(&states_.at(task->target));
+    if (task->kind == LoopTask::Kind::Arg) out.push_back(&numbers_.at(task->target));
+  }
+  return out;
+}
+
 // The identity, in a tile over the task's axes; and over what it folds, if no task in the loop
 // needs the total.
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
-  if (!is_scan && task.kind != LoopTask::Kind::Fold && task.kind != LoopTask::Kind::Dot)
-    refuse(task.location, "a stream can carry only folds, dots and scans");
+  const bool is_arg = task.kind == LoopTask::Kind::Arg;
+  if (task.kind == LoopTask::Kind::Place)
+    refuse(task.location, "a stream can carry no placed reductions yet");
   if (is_scan) scans_.insert(task.target);
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
     if (&t != &task) return;
@@ -750,7 +767,10 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const AxesNow inside = axes_at(task, loop);
   const bool running = read_in(loop.body, task.target) || task.rescale;
   const bool parted = running && keeps_parts(task, loop);
-  const bool unfolded = task.kind == LoopTask::Kind::Fold && (!running || parted) && !tree_.roles;
+  if (is_arg && (running || tree_.roles))
+    refuse(task.location, "arg-reductions are for plain programs, and are read behind their loop");
+  const bool folds = is_arg || task.kind == LoopTask::Kind::Fold;
+  const bool unfolded = folds && (!running || parted) && !tree_.roles;
   if (parted) parted_.insert(task.target);
   if (unfolded) unfolded_.insert(task.target);
   TaskTile tile = tile_of(axes_of(task), inside);
@@ -765,6 +785,13 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
         refuse(task.location, "the result of a wgmma must be a tile of two axes");
       tile.layout = accumulator_layout(tile.extents[1]);
     }
+  }
+  if (is_arg) {
+    const Best none = nothing_found(task, tile);
+    states_[task.target] = none.value;
+    numbers_[task.target] = none.number;
+    state_tiles_[task.target] = tile;
+    return;
   }
   const DType dtype = state_dtype(task);
   const Monoid monoid = task.kind == LoopTask::Kind::Dot ? Monoid::Sum : task.monoid;
@@ -809,6 +836,12 @@ void TreeEmitter::end_state(const LoopTask& task) {
   if (scans_.erase(task.target)) {
     tiles_of_.erase(task.target);  // each turn has its own
     return;
+  }
+  if (task.kind == LoopTask::Kind::Arg) {
+    unfolded_.erase(task.target);
+    const Best best = best_along(task, {state, numbers_.at(task.target)}, tile);
+    numbers_.erase(task.target);
+    return define(task, rounded(best.number, tree_.values[task.target].dtype), tile);
   }
   if (unfolded_.erase(task.target)) {
     if (parted_.erase(task.target)) {

@@ -3,6 +3,7 @@
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
 //   emit_boxes.cpp   results that leave by boxes, values that are kept on chip (E16)
+//   emit_args.cpp    arg-reductions, whose states are pairs
 //   emit_scans.cpp   scans, digit by digit (E18)
 //   emit_ahead.cpp   tasks that run a turn early (E12)
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
@@ -153,7 +154,8 @@ class TreeEmitter {
                const std::function<void()>& body);
   Expr item() const;
   std::vector<const LoopTask*> states_of(const Loop& loop) const;
-  bool read_in(const LoopRegion& region, size_t value) const;
+  std::vector<ValueId*> carried(const std::vector<const LoopTask*>& tasks);
+  bool read_in(std::span<const LoopItem> items, size_t value) const;
   void begin_state(const LoopTask& task, const Loop& loop);
   void end_states(const std::vector<const LoopTask*>& tasks);
   void end_state(const LoopTask& task);
@@ -210,9 +212,22 @@ class TreeEmitter {
   /// The dtype in which a state is computed. 16-bit floats are for storage only.
   static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
   void fold(const LoopTask& task);
+  std::optional<ValueId> product_added(const LoopTask& task, ValueId state);
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
   void note_digits(const LoopRegion& phase);
   void scan(const LoopTask& task);
+
+  // --- Arg-reductions (emit_args.cpp)
+  /// The best values of a tile, and the numbers of their elements.
+  struct Best {
+    ValueId value, number;
+  };
+  DType number_dtype(const LoopTask& task) const;
+  uint64_t no_number(const LoopTask& task) const;
+  Best nothing_found(const LoopTask& task, const TaskTile& tile);
+  Best better(const LoopTask& task, const Best& a, const Best& b);
+  Best best_along(const LoopTask& task, Best best, TaskTile& tile);
+  void arg_reduce(const LoopTask& task);
   ValueId rescaled(const LoopTask& task, ValueId state, const TaskTile& tile);
   void rescale(const LoopTask& task);
   static void drop(TaskTile& tile, const std::vector<int64_t>& dims);
@@ -236,6 +251,8 @@ class TreeEmitter {
   void send_boxes(const Loop& loop);
   void raise_loads(const LoopRegion& items);
   void keep_on_chip(const LoopTask& task);
+  void make_room(const LoopRegion& items);
+  void keep_part(const LoopTask& task, ValueId value, const TaskTile& tile);
 
   // --- Tasks that run ahead (emit_ahead.cpp)
   const LoopTask* late_dot(const LoopRegion& region) const;
@@ -281,7 +298,9 @@ class TreeEmitter {
   std::set<size_t> scans_;                 // values
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
+  std::vector<size_t> kept_;               // those in buffers of the regions at hand
   std::map<size_t, ValueId> states_;       // by value: the state that a loop around carries
+  std::map<size_t, ValueId> numbers_;      // of the best values that arg-reductions have as states
   std::map<size_t, TaskTile> state_tiles_;
   std::map<size_t, ValueId> before_;    // and the state before this turn
   std::map<size_t, uint64_t> nothing_;  // the result of a reduction of no terms

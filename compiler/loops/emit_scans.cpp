@@ -22,7 +22,8 @@ void TreeEmitter::note_digits(const LoopRegion& phase) {
   digits_.clear();
   if (tree_.roles) return;
   for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-    const bool reduces = task.kind == LoopTask::Kind::Scan || task.kind == LoopTask::Kind::Fold;
+    const bool reduces = task.kind == LoopTask::Kind::Scan || task.kind == LoopTask::Kind::Fold ||
+                         task.kind == LoopTask::Kind::Arg;
     if (!reduces || !tree_.values[task.target].layout) return;
     const Layout& bound = tree_.values[task.target].layout->layout;
     AxesNow inside = axes_;

@@ -409,7 +409,9 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& tile) {
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   if (const auto kept = workspaces_.find(s.source); kept != workspaces_.end())
     return read_workspace(kept->second, s, tile);
-  if (const auto chip = chips_.find(s.source); chip != chips_.end())
+  // A turn has what it keeps on chip in registers too.
+  if (const auto chip = chips_.find(s.source);
+      chip != chips_.end() && !tiles_of_.contains(s.source))
     return read_chip(chip->second, s, tile);
   settle(s.source);
   if (const auto state = states_.find(s.source);
@@ -514,8 +516,18 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
     wanted.extents[static_cast<size_t>(at - tile.dims.begin())] = part.extents[d];
   }
   if (wanted == part) return out;
+  if (scope_ != builder_.scope()) forget();
+  Question question{{.kind = LoopStep::Kind::Read}, {out}, wanted.extents, {}};
+  std::vector<Question>& asked = asked_[hash_combine(hash_of(question.step), out.index)];
+  const auto known = std::ranges::find_if(asked, [&](const Question& other) {
+    return other.step == question.step && other.operands == question.operands &&
+           other.extents == question.extents;
+  });
+  if (known != asked.end()) return known->answer.value;
   const ValueId view = builder_.view(ViewKind::Reshape, out, wanted);
   lay_out(view, tile);
+  question.answer = view;
+  asked.push_back(std::move(question));
   return view;
 }
 
@@ -580,16 +592,20 @@ void TreeEmitter::task(const LoopTask& task) {
       TaskTile tile = tile_of(axes_of(task), axes_);
       lay_as_accumulator(tile);
       const DType dtype = body_dtype(task);
-      return define(task, full(body(task.body, task.body.results[0], tile), tile, dtype), tile);
+      const ValueId value = full(body(task.body, task.body.results[0], tile), tile, dtype);
+      if (chips_.contains(task.target)) keep_part(task, value, tile);
+      return define(task, value, tile);
     }
     case LoopTask::Kind::Fold:
       return fold(task);
     case LoopTask::Kind::Scan:
       return scan(task);
+    case LoopTask::Kind::Arg:
+      return arg_reduce(task);
     case LoopTask::Kind::Dot:
       return is_asynchronous(task) ? start_dot(task) : dot(task);
     default:
-      refuse(task.location, "arg-reductions and placed reductions cannot be emitted yet");
+      refuse(task.location, "placed reductions cannot be emitted yet");
   }
 }
 
@@ -679,10 +695,16 @@ void TreeEmitter::fold(const LoopTask& task) {
   lay_as_accumulator(tile);
   const DType dtype = state_dtype(task);
   ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
-  value = rounded(value, dtype);
-  value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   const auto state = states_.find(task.target);
   const auto axes = folded_in_turn(task, tile);
+  const bool element_by_element = state != states_.end() && axes.empty();
+  if (task.unrounded && element_by_element && before_ends(task.over, tile).empty())
+    if (const auto sum = product_added(task, state->second)) {
+      state->second = *sum;
+      return;
+    }
+  value = rounded(value, dtype);
+  value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   if (!axes.empty()) value = builder_.fold(task.monoid, value, axes);
   if (state == states_.end()) {
     drop(tile, axes);
@@ -690,6 +712,15 @@ void TreeEmitter::fold(const LoopTask& task) {
   }
   before_[task.target] = state->second;
   state->second = builder_.row(info(task.monoid).combine, {state->second, value});
+}
+
+// The state with the product that the task's body, whose steps have been made, ends in.
+std::optional<ValueId> TreeEmitter::product_added(const LoopTask& task, ValueId state) {
+  const LoopStep& product = task.body.steps[task.body.results[0]];
+  if (product.dtype != state_dtype(task)) return std::nullopt;
+  const ValueOperand &a = memo_[product.arguments[0]], &b = memo_[product.arguments[1]];
+  if (a.is_literal() || b.is_literal()) return std::nullopt;
+  return builder_.row(ElementwiseOp::fma, {a, b, state});
 }
 
 void TreeEmitter::drop(TaskTile& tile, const std::vector<int64_t>& dims) {

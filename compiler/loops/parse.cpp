@@ -388,6 +388,8 @@ class TreeParser {
         task.swap = true;
       } else if (scanner_.accept("tf32")) {
         task.tf32 = true;
+      } else if (scanner_.accept("unrounded")) {
+        task.unrounded = true;
       } else if (scanner_.accept("ahead")) {
         task.ahead = number("turns");
       } else {

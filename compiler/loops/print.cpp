@@ -317,6 +317,7 @@ class TreePrinter {
       out += fmt::format(" unit {}", kUnitNames[static_cast<size_t>(task.unit)]);
     if (task.swap) out += " swap";
     if (task.tf32) out += " tf32";
+    if (task.unrounded) out += " unrounded";
     if (task.ahead > 0) out += fmt::format(" ahead {}", task.ahead);
     return out;
   }

@@ -10,8 +10,8 @@ namespace {
 LoopTree first_tree(const TilingRequest& request) {
   const bool special =
       request.target.kind == TargetKind::Gpu;  // machines with a unit of its own for 2^x
-  return build_loops(request.forms, request.fusion, request.name, request.aliases,
-                     special ? request.relaxed : nullptr);
+  return build_loops(request.forms, request.fusion, request.name, request.aliases, request.relaxed,
+                     special);
 }
 
 TreeTiling emitted(Scheduled scheduled, const Target& target) {

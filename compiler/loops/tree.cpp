@@ -50,6 +50,13 @@ std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const
   return std::nullopt;
 }
 
+bool sums_products(const LoopTask& task) {
+  const LoopStep& last = task.body.steps[task.body.results[0]];
+  return task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum &&
+         is_floating(last.dtype) && last.kind == LoopStep::Kind::Apply &&
+         last.op == ElementwiseOp::mul;
+}
+
 uint64_t hash_of(const LoopStep& step) {
   uint64_t hash = hash_combine(static_cast<uint64_t>(step.kind), static_cast<uint64_t>(step.op));
   hash = hash_combine(hash, hash_combine(step.source, step.bits));

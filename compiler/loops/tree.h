@@ -125,7 +125,8 @@ struct LoopTask {
   Unit unit = Unit::None;
   bool swap = false;  ///< the right factor's own axis is the rows of the unit
   bool tf32 = false;
-  int64_t ahead = 0;  ///< number of turns that it runs early
+  bool unrounded = false;  ///< Fold: the products that it sums may be added before they are rounded
+  int64_t ahead = 0;       ///< number of turns that it runs early
   // Marks of a store.
   std::optional<Layout> layout = {};  ///< of the stored tensor
   CacheHint cache = CacheHint::None;
@@ -209,6 +210,9 @@ Expr end_symbol(const LoopAxis& axis);
 
 /// What a step compares, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
+
+/// Whether the task is a sum of floats whose body ends in a product.
+bool sums_products(const LoopTask& task);
 
 /// Equal steps have equal hashes.
 uint64_t hash_of(const LoopStep& step);

@@ -504,6 +504,8 @@ class TreeChecker {
     expect(dot || (task.unit == Unit::None && !task.swap && !task.tf32), "L10",
            "only a dot can have a unit");
     expect(!task.swap || task.unit == Unit::Wgmma, "L10", "only a wgmma can have swapped factors");
+    expect(!task.unrounded || sums_products(task), "L10",
+           "only a sum of products of floats may add them before they are rounded");
     expect(!task.rescale || dot || task.kind == LoopTask::Kind::Fold, "L10",
            "only a fold or a dot can be rescaled");
     expect(!task.rescale || streams_over(task.over), "L10",

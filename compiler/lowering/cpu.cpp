@@ -85,7 +85,8 @@ class CpuLowering : public Lowering {
     if (along_lanes && padded(tile, type)) {
       const Monoid monoid = op.is_max ? Monoid::Max : Monoid::Min;
       values = select_inside(values, tile, type, info(monoid).identity(type.dtype));
-      indices = select_inside(indices, tile, type_of(indices), INT64_MAX);
+      const ValueType numbers = type_of(indices);
+      indices = select_inside(indices, tile, numbers, info(Monoid::Min).identity(numbers.dtype));
     }
     std::tie(values, indices) = arg_fold_array(op.is_max, values, indices, axis);
     if (along_lanes && type.lanes > 1)

@@ -131,7 +131,7 @@ TEST(Rows, WithinOneLineAgree) {
 TEST(Rows, OfOddLengthAreReadByVectors) {
   const Target gpu = find_target("sm_90a").value();
   const std::string kernel = phase_text(scaled_rows("bf16", "600", "3001"), gpu, "kernel");
-  EXPECT_NE(kernel.find("mod(57*g0, 64) < 3001) fill 0.0 align 16 : bf16x8[3]"), std::string::npos)
+  EXPECT_NE(kernel.find("mod(57*i_turn, 64) < 3001) fill 0.0 align 16 : bf16x8[3"), std::string::npos)
       << kernel;
   const std::string even = phase_text(scaled_rows("bf16", "600", "3072"), gpu, "kernel");
   EXPECT_EQ(even.find("- mod("), std::string::npos) << even;

@@ -16,7 +16,8 @@ const Loop* as_loop(const LoopItem& item) {
 }
 
 bool is_served(const LoopTask& task) {
-  return task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Store;
+  return task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Arg ||
+         task.kind == LoopTask::Kind::Store;
 }
 
 std::optional<Walk> as_walk(const Loop& outermost) {
@@ -111,50 +112,12 @@ Refusal unserved_reduction(const LoopTree& tree) {
   bool loops = false;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-      if (task.kind == LoopTask::Kind::Arg) what = "arg-reductions";
       if (task.kind == LoopTask::Kind::Dot) what = "products";
       if (task.kind == LoopTask::Kind::Place) what = "placed reductions";
       for (const Loop* loop : around) loops |= !loop->parallel;
     });
   if (!loops && what.starts_with("walks")) what = "reductions of one element";
   return {&codes::kNoRule, "no rule can choose the steps for " + what, ""};
-}
-
-bool compute_alike(const LoopTree& tree, const ReductionNest& nest) {
-  constexpr double kWorthKeeping = 5;  // operations: more than those of a store and a load
-  struct Known {
-    LoopStep step;  // its arguments are numbers of these
-    double cost = 0;
-    bool varies = false;  // whether it varies along its walk
-  };
-  std::vector<Known> known;
-  bool out = false;
-  for (const Walk& walk : nest.walks) {
-    const size_t before = known.size();
-    const std::string& along = tree.axes[walk.along()].name;
-    for (const LoopTask* task : walk.tasks) {
-      std::vector<uint32_t> numbers;
-      for (LoopStep step : task->body.steps) {
-        Known next;
-        for (uint32_t& argument : step.arguments) {
-          argument = numbers[argument];
-          next.cost += known[argument].cost;
-          next.varies |= known[argument].varies;
-        }
-        if (step.kind == LoopStep::Kind::Apply) next.cost += operation_cost(step.op);
-        for (const Expr& e : step.at) next.varies |= e.uses(along);
-        const auto same = std::find_if(known.begin(), known.end(),
-                                       [&](const Known& k) { return k.step == step; });
-        const auto number = static_cast<size_t>(same - known.begin());
-        out |= number < before && next.varies && next.cost >= kWorthKeeping;
-        numbers.push_back(static_cast<uint32_t>(number));
-        if (same != known.end()) continue;
-        next.step = std::move(step);
-        known.push_back(std::move(next));
-      }
-    }
-  }
-  return out;
 }
 
 WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {

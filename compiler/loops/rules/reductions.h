@@ -28,8 +28,6 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree);
 std::optional<ReductionNest> collapsed_reductions(Scheduled& out);
 /// The reason why there is no such nest.
 Refusal unserved_reduction(const LoopTree& tree);
-/// Whether several walks compute the same value at each index, so that keeping it would pay.
-bool compute_alike(const LoopTree& tree, const ReductionNest& nest);
 
 /// What the walks access along one axis.
 struct WalkFacts {

@@ -1,6 +1,8 @@
 // reductions_cpu.cpp — reductions on a CPU: over rows (vectors along the reduced axis, folded at
 // the end) and over columns (vectors along another axis, the reduced axes walked in order).
 #include <algorithm>
+#include <bit>
+#include <set>
 
 #include "compiler/loops/rules/reductions.h"
 
@@ -17,6 +19,9 @@ constexpr int64_t kMostChunks = 16;
 constexpr int64_t kChunkElements = 16'384;
 // Rows of a column that a turn takes, each with sums of its own.
 constexpr int64_t kRowsOfTurn = 2;
+// Operations and loads of a value that is worth keeping: more than a store and a load.
+constexpr int64_t kWorthKeeping = 5;
+constexpr int64_t kMostBytes = int64_t{1} << 40;
 
 int64_t ceil_divide(int64_t a, int64_t b) { return (a + b - 1) / b; }
 
@@ -29,13 +34,58 @@ void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& fact
   if (chunks > 1) out.try_take(ChunkStep{{out.tree.axes[outermost].name}, chunks, Combine::Phase});
 }
 
+// Vectors lie along the last axis.
+void put_last(Scheduled& out, const std::string& axis) {
+  if (*find_axis(out.tree, axis) + 1 < out.tree.axes.size()) out.take(LastStep{axis});
+}
+
+// Values that several walks compute alike are computed once, and kept on chip where they leave the
+// cache some room. `lane` is an axis of which a tile has `tile` elements.
+void share_values(Scheduled& out, const ReductionNest& nest, const std::string& lane, int64_t tile,
+                  const Target& target) {
+  std::set<std::string> lines, walked;
+  for (const size_t line : nest.lines) lines.insert(out.tree.axes[line].name);
+  for (const Walk& walk : nest.walks) walked.insert(out.tree.axes[walk.axes[0]].name);
+  const auto bytes = [&](const LoopTree& tree, const LoopValue& value) {
+    auto all = static_cast<int64_t>(size_of(value.dtype));
+    for (const size_t axis : value.axes) {
+      const std::string& name = tree.axes[axis].name;
+      const int64_t own = name == lane           ? tile
+                          : lines.contains(name) ? 1
+                                                 : planned_extent(tree, axis);
+      all = std::min(all * own, kMostBytes);
+    }
+    return all;
+  };
+  std::vector<ShareStep> steps;
+  for (const std::string& axis : walked)
+    for (int64_t n = 1; find_loop(out.tree, {axis, n}); ++n)
+      if (const ShareStep step{{axis, n}, kWorthKeeping}; !legal(out.tree, step))
+        steps.push_back(step);
+  if (steps.empty()) return;
+  put_last(out, lane);  // also in what is kept
+  for (const ShareStep& step : steps)
+    for (Scheduled next = out; next.try_take(step); next = out) {
+      if (next.tree.values.size() > out.tree.values.size()) {
+        const LoopValue& value = next.tree.values.back();
+        if (bytes(next.tree, value) > target.l2_bytes / 4) break;
+        next.take(KeepStep{value.name, Storage::Chip});
+      }
+      out = std::move(next);
+    }
+}
+
 void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, int64_t wide,
                const Target& target) {
   const std::string along = out.tree.axes[facts.along].name;
   int64_t tile = target.vector_lanes(4);
   while (tile < wide && tile < facts.length) tile *= 2;
+  tile = std::min(tile, static_cast<int64_t>(std::bit_ceil(static_cast<uint64_t>(facts.length))));
   std::vector<std::string> lines;
   for (const size_t line : nest.lines) lines.push_back(out.tree.axes[line].name);
+  std::set<std::string> others;
+  for (const Walk& walk : nest.walks)
+    if (walk.along() != facts.along) others.insert(out.tree.axes[walk.along()].name);
   int64_t rows = 1;
   if (!lines.empty())
     rows = std::min(
@@ -47,11 +97,14 @@ void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts
     if (out.tree.axes[*find_axis(out.tree, lines.back())].extent.is_constant(rows))
       lines.pop_back();
   }
+  share_values(out, nest, along, planned_extent(out.tree, facts.along), target);
   deal_lines(out, lines, {});
   cut_walks(out, along, tile);
+  for (const std::string& axis : others) cut_walks(out, axis, tile);
   merge_walks(out, along);
   chunk_walk(out, nest, facts, ceil_divide(facts.lines, rows), facts.elements);
   part_walks(out, along, tile);
+  for (const std::string& axis : others) part_walks(out, axis, tile);
 }
 
 void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts, size_t column,
@@ -62,29 +115,17 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   while (tile > target.vector_lanes(4) && extent / tile < 2 * target.cores) tile /= 2;
   std::vector<std::string> lines;
   for (const size_t line : nest.lines) lines.push_back(out.tree.axes[line].name);
+  share_values(out, nest, lane, tile, target);
   deal_lines(out, lines, {{lane, tile}});
   const int64_t rows = facts.length >= 2 * kRowsOfTurn ? kRowsOfTurn : 1;
   if (rows > 1) cut_walks(out, along, rows);
   merge_walks(out, along);
   chunk_walk(out, nest, facts, ceil_divide(facts.lines, tile), facts.elements * tile);
   if (rows > 1) part_walks(out, along, rows);
-  out.take(LastStep{lane});
+  put_last(out, lane);
   const Expr end = out.tree.axes[*find_axis(out.tree, lane)].extent;
   if (!end.is_multiple_of(tile) && end.range().max > tile)
     out.try_take(PartStep{{lane}, {Expr::index(lane, end), IndexComparison::Kind::Lt, end}});
-}
-
-// If the precision allows it, a core adds products by fma. The tree cannot express where.
-bool sums_products(const ReductionNest& nest) {
-  for (const Walk& walk : nest.walks)
-    for (const LoopTask* task : walk.tasks) {
-      const LoopStep& last = task->body.steps[task->body.results[0]];
-      if (task->kind == LoopTask::Kind::Fold && task->monoid == Monoid::Sum &&
-          is_floating(last.dtype) && last.kind == LoopStep::Kind::Apply &&
-          last.op == ElementwiseOp::mul)
-        return true;
-    }
-  return false;
 }
 
 }  // namespace
@@ -92,10 +133,6 @@ bool sums_products(const ReductionNest& nest) {
 std::optional<Refusal> tile_reductions_for_cpu(Scheduled& out, const Target& target) {
   const auto nest = collapsed_reductions(out);
   if (!nest) return unserved_reduction(out.tree);
-  if (compute_alike(out.tree, *nest))
-    return Refusal{&codes::kNoRule, "no rule can keep a value that several loops compute", ""};
-  if (sums_products(*nest))
-    return Refusal{&codes::kNoRule, "no rule can add products before they are rounded", ""};
   const WalkFacts facts = facts_of(out.tree, *nest);
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);

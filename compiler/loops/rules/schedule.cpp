@@ -24,7 +24,8 @@ bool reduces(const LoopTree& tree) {
   bool out = false;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      const bool one = task.kind == LoopTask::Kind::Fold && task.over.empty();
+      const bool folds = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Arg;
+      const bool one = folds && task.over.empty();
       out = out || (task.makes_value() && !one);
     });
   return out;
@@ -80,7 +81,8 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (auto refusal = tile_cascade(out, target)) return *refusal;
     return out;
   }
-  if (reduces(tree)) {
+  // Several loops side by side are walks, even if nothing is reduced.
+  if (reduces(tree) || !nest_axes(tree)) {
     Scheduled out{std::move(tree)};
     const bool gpu = target.kind == TargetKind::Gpu;
     if (auto refusal =
@@ -89,8 +91,6 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     mark_streaming(out, target);
     return out;
   }
-  if (!nest_axes(tree))
-    return no_rule("no rule can choose the steps for several loops side by side");
   Scheduled out{std::move(tree)};
   collapse_axes(out, nest_axes(out.tree).value());
   if (target.kind == TargetKind::Gpu)

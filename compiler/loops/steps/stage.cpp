@@ -335,6 +335,9 @@ LoopTree take(const LoopTree& tree, const LoadStep& step) {
 
 namespace {
 
+// Elements along an axis of unknown extent, of which as many are kept as there may be.
+constexpr int64_t kMostKept = int64_t{1} << 20;
+
 // The loops that stand around the maker and all readers of a value. The value lives in a turn of
 // them.
 std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
@@ -357,8 +360,8 @@ std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
 std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
   const auto value = find_value(tree, step.value);
   if (!value) return no_such("value", "%" + step.value);
-  if (task_at(tree, maker_of(tree, *value)).kind == LoopTask::Kind::Stage &&
-      step.storage == Storage::Registers)
+  const LoopTask& maker = task_at(tree, maker_of(tree, *value));
+  if (maker.kind == LoopTask::Kind::Stage && step.storage == Storage::Registers)
     return Refusal{
         &codes::kNoRoom,
         fmt::format("%{} is a copy for all threads, so it cannot be in registers", step.value),
@@ -368,7 +371,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
   Expr bytes = static_cast<int64_t>(size_of(tree.values[*value].dtype));
   for (const size_t axis : tree.values[*value].axes) {
     const Expr extent = extent_in(tree, around, axis);
-    if (!extent.as_constant())
+    const bool bounded = step.storage == Storage::Chip && extent.range().max <= kMostKept &&
+                         maker.kind == LoopTask::Kind::Compute;
+    if (!extent.as_constant() && !bounded)
       return Refusal{&codes::kNotConstant,
                      fmt::format("a reader of %{} needs all of {}, whose extent is not constant",
                                  step.value, tree.axes[axis].name),

@@ -19,16 +19,17 @@
 #include "compiler/loops/steps/marks.h"
 #include "compiler/loops/steps/merge.h"
 #include "compiler/loops/steps/order.h"
+#include "compiler/loops/steps/share.h"
 #include "compiler/loops/steps/stage.h"
 #include "compiler/loops/steps/sums.h"
 
 namespace braze {
 
-using StepKind =
-    std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
-                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
-                 LoadStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep, TurnsStep,
-                 AheadStep, PartStep, BindStep, CacheStep, LastStep, LeadStep, FlattenStep>;
+using StepKind = std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep,
+                              OnStep, SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep,
+                              ChunkStep, StageStep, LoadStep, ShareStep, KeepStep, AgainStep,
+                              RingStep, RolesStep, UnitStep, DealStep, TurnsStep, AheadStep,
+                              PartStep, BindStep, CacheStep, LastStep, LeadStep, FlattenStep>;
 
 struct LoopTreeStep {
   StepKind kind;

@@ -1,0 +1,252 @@
+#include "compiler/loops/steps/share.h"
+
+#include <algorithm>
+#include <unordered_map>
+
+#include "compiler/fusion/space.h"
+#include "compiler/loops/text.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// Equal expressions of all bodies have one number.
+class Expressions {
+ public:
+  struct Known {
+    LoopStep step;  // its arguments, and computed coordinates, are numbers of expressions
+    std::vector<uint32_t> parts = {};
+    bool may = true;  // whether it means the same in another loop
+    std::set<size_t> axes = {}, values = {}, tensors = {};  // that it depends on
+  };
+
+  explicit Expressions(const LoopTree& tree) : tree_(tree) {}
+
+  const Known& operator[](uint32_t number) const { return known_[number]; }
+
+  // Operations and loads, each once.
+  double cost(uint32_t number) const {
+    double out = 0;
+    std::vector<uint32_t> open = {number};
+    std::set<uint32_t> seen = {number};
+    while (!open.empty()) {
+      const Known& known = known_[open.back()];
+      open.pop_back();
+      if (known.step.kind == LoopStep::Kind::Apply) out += operation_cost(known.step.op);
+      if (known.step.kind == LoopStep::Kind::Load) out += 1;
+      for (const uint32_t part : known.parts)
+        if (seen.insert(part).second) open.push_back(part);
+    }
+    return out;
+  }
+
+  // By step of the body.
+  std::vector<uint32_t> numbers(const LoopBody& body) {
+    std::vector<uint32_t> out;
+    for (const LoopStep& s : body.steps) out.push_back(number(s, out));
+    return out;
+  }
+
+ private:
+  uint32_t number(LoopStep s, const std::vector<uint32_t>& before) {
+    Known next;
+    const auto take_over = [&](uint32_t part) {
+      const Known& known = known_[part];
+      next.parts.push_back(part);
+      next.may = next.may && known.may;
+      next.axes.insert(known.axes.begin(), known.axes.end());
+      next.values.insert(known.values.begin(), known.values.end());
+      next.tensors.insert(known.tensors.begin(), known.tensors.end());
+    };
+    const auto note = [&](Expr& e) {
+      std::unordered_map<std::string, Expr> symbols;
+      for (const std::string& symbol : e.symbols()) {
+        if (const auto axis = find_axis(tree_, symbol)) next.axes.insert(*axis);
+        const auto step = loaded_step(symbol);
+        if (!step) continue;
+        symbols.insert_or_assign(symbol, loaded_symbol(before[*step]));
+        take_over(before[*step]);
+      }
+      e = e.substitute(symbols);
+    };
+    for (uint32_t& argument : s.arguments) {
+      argument = before[argument];
+      take_over(argument);
+    }
+    for (Expr& e : s.at) note(e);
+    for (RangeCondition& c : s.conditions)
+      for (Expr* e : {&c.value, &c.min, &c.limit}) note(*e);
+    if (s.kind == LoopStep::Kind::Load) next.tensors.insert(s.source);
+    if (s.kind == LoopStep::Kind::Read) {
+      next.values.insert(s.source);
+      next.may = next.may && !s.before;
+    }
+    const uint64_t hash = hash_of(s);
+    const auto [first, last] = by_hash_.equal_range(hash);
+    for (auto it = first; it != last; ++it)
+      if (known_[it->second].step == s) return it->second;
+    next.step = std::move(s);
+    known_.push_back(std::move(next));
+    const auto added = static_cast<uint32_t>(known_.size() - 1);
+    by_hash_.emplace(hash, added);
+    return added;
+  }
+
+  const LoopTree& tree_;
+  std::vector<Known> known_;
+  std::unordered_multimap<uint64_t, uint32_t> by_hash_;
+};
+
+const Loop* as_loop(const LoopItem& item) {
+  const auto* box = std::get_if<Box<Loop>>(&item);
+  return box ? &**box : nullptr;
+}
+
+// Axes over which a loop or loops inside of it run, on the way to the innermost.
+std::set<size_t> axes_walked(const Loop& loop) {
+  std::set<size_t> out;
+  visit_loops(loop.body, [&](const Loop& inner) {
+    for (const LoopLevel& level : inner.levels) out.insert(level.axis);
+  });
+  for (const LoopLevel& level : loop.levels) out.insert(level.axis);
+  return out;
+}
+
+// The expression that `share` makes a value.
+std::optional<uint32_t> find_shared(const LoopTree& tree, const ShareStep& step,
+                                    Expressions& expressions) {
+  const ItemPlace place = find_loop(tree, step.loop).value();
+  const LoopRegion& region = region_of(tree, place);
+  const Loop& loop = loop_at(tree, place);
+  const std::set<size_t> walked = axes_walked(loop), made = values_made(loop.body);
+  std::set<uint32_t> here;
+  std::set<size_t> written;  // tensors
+  std::optional<uint32_t> best;
+  double most = 0;
+  const auto may_be_shared = [&](uint32_t number) {
+    const Expressions::Known& known = expressions[number];
+    const auto meets = [](const std::set<size_t>& a, const std::set<size_t>& b) {
+      return std::ranges::any_of(a, [&](size_t n) { return b.contains(n); });
+    };
+    return known.may && known.step.kind == LoopStep::Kind::Apply &&
+           std::ranges::includes(known.axes, walked) && !meets(known.values, made) &&
+           !meets(known.tensors, written);
+  };
+  for (size_t i = place.items.back(); i < region.size(); ++i) {
+    const Loop* other = as_loop(region[i]);
+    if (!other) continue;
+    for_each_task(other->body, [&](const LoopTask& task, const auto&) {
+      for (const uint32_t number : expressions.numbers(task.body)) {
+        if (other == &loop) {
+          here.insert(number);
+        } else if (here.contains(number) && may_be_shared(number)) {
+          const double cost = expressions.cost(number);
+          if (cost < static_cast<double>(step.least) || cost <= most) continue;
+          best = number;
+          most = cost;
+        }
+      }
+    });
+    for_each_task(other->body, [&](const LoopTask& task, const auto&) {
+      if (!task.makes_value()) written.insert(task.target);
+    });
+  }
+  return best;
+}
+
+// A body that is one step of another body.
+LoopBody part_of(const LoopBody& body, uint32_t step) {
+  LoopBody out = body;
+  out.results = {step};
+  remove_dead_steps(out);
+  return out;
+}
+
+// Calls `change` for the region and number of the first task in the loop for which `wanted` holds.
+bool at_first_task(Loop& loop, const std::function<bool(const LoopTask&)>& wanted,
+                   const std::function<void(LoopRegion&, size_t)>& change) {
+  for (size_t i = 0; i < loop.body.size(); ++i) {
+    if (auto* inner = std::get_if<Box<Loop>>(&loop.body[i])) {
+      if (at_first_task(**inner, wanted, change)) return true;
+    } else if (wanted(std::get<LoopTask>(loop.body[i]))) {
+      change(loop.body, i);
+      return true;
+    }
+  }
+  return false;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const ShareStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (loop.bounds)
+    return Refusal{&codes::kBoundsDepend, fmt::format("`{}` has bounds", to_text(tree, loop)),
+                   "take this step before the loop has bounds"};
+  Expressions expressions(tree);
+  if (find_shared(tree, step, expressions)) return std::nullopt;
+  return Refusal{
+      &codes::kNothingAlike,
+      fmt::format("no loop behind `{}` computes, at the same index, what it computes in {} "
+                  "operations and loads or more",
+                  to_text(tree, loop), step.least),
+      "leave the loops as they are"};
+}
+
+LoopTree take(const LoopTree& tree, const ShareStep& step) {
+  Expressions expressions(tree);
+  const uint32_t shared = find_shared(tree, step, expressions).value();
+  LoopTree out = tree;
+  const ItemPlace place = find_loop(out, step.loop).value();
+  const auto step_of = [&](const LoopBody& body) -> std::optional<uint32_t> {
+    const auto numbers = expressions.numbers(body);
+    const auto found = std::ranges::find(numbers, shared);
+    if (found == numbers.end()) return std::nullopt;
+    return static_cast<uint32_t>(found - numbers.begin());
+  };
+  // A value that is it already stays.
+  std::optional<size_t> value;
+  at_first_task(
+      loop_at(out, place), [&](const LoopTask& task) { return step_of(task.body).has_value(); },
+      [&](LoopRegion& region, size_t i) {
+        const auto& first = std::get<LoopTask>(region[i]);
+        const uint32_t number = *step_of(first.body);
+        if (first.kind == LoopTask::Kind::Compute && first.body.results[0] == number) {
+          value = first.target;
+          return;
+        }
+        const Expressions::Known& known = expressions[shared];
+        LoopTask task;
+        task.kind = LoopTask::Kind::Compute;
+        task.target = out.values.size();
+        task.body = part_of(first.body, number);
+        task.location = first.location;
+        out.values.push_back({.name = unused_value(out, "shared"),
+                              .dtype = known.step.dtype,
+                              .axes = {known.axes.begin(), known.axes.end()}});
+        value = task.target;
+        region.insert(region.begin() + static_cast<std::ptrdiff_t>(i), std::move(task));
+      });
+  LoopStep read{
+      .kind = LoopStep::Kind::Read, .dtype = expressions[shared].step.dtype, .source = *value};
+  for (const size_t axis : out.values[*value].axes) read.at.push_back(out.axes[axis].index());
+  LoopRegion& region = region_of(out, place);
+  for (size_t i = place.items.back(); i < region.size(); ++i) {
+    auto* loop = std::get_if<Box<Loop>>(&region[i]);
+    if (!loop) continue;
+    change_tasks((*loop)->body, [&](LoopTask& task) {
+      if (task.makes_value() && task.target == *value) return;
+      const auto number = step_of(task.body);
+      if (!number) return;
+      task.body.steps[*number] = read;
+      remove_dead_steps(task.body);
+      task.unrounded = task.unrounded && sums_products(task);
+    });
+  }
+  return out;
+}
+
+}  // namespace braze
