@@ -227,7 +227,10 @@ class TreeBuilder {
       body.results = {form ? inliner.reduction_body(node, at, symbols(root.reduction))
                            : inliner.value(node, at)};
     }
-    if (form && form->is_dot && root.task.kind == LoopTask::Kind::Dot) take_factors(body);
+    if (form && form->is_dot && root.task.kind == LoopTask::Kind::Dot) {
+      take_factors(body);
+      fill_outside(body);
+    }
     if (form && form->monoid) root.task.monoid = *form->monoid;
     if (form && form->placement) root.task.replaces = !form->monoid;
     if (form) root.task.arg_max = form->arg_max.value_or(false);
@@ -264,6 +267,44 @@ class TreeBuilder {
       const uint32_t a = body.steps[left].arguments[0], b = body.steps[right].arguments[0];
       if (body.steps[a].dtype == body.steps[b].dtype) body.results = {a, b};
     }
+  }
+
+  // A factor that is what memory holds where conditions hold, and else a constant, is one load: so
+  // it can be copied. Outside of the tensor needs no conditions.
+  void fill_outside(LoopBody& body) const {
+    for (uint32_t& result : body.results) {
+      const LoopStep chosen = body.steps[result];
+      if (chosen.op != ElementwiseOp::select || chosen.arguments.size() != 3) continue;
+      const LoopStep &inside = body.steps[chosen.arguments[0]],
+                     &none = body.steps[chosen.arguments[2]];
+      LoopStep load = body.steps[chosen.arguments[1]];
+      if (inside.kind != LoopStep::Kind::Inside || load.kind != LoopStep::Kind::Load ||
+          none.kind != LoopStep::Kind::Constant || !(inside.conditions == load.conditions))
+        continue;
+      load.otherwise = none.bits;
+      if (says_inside(load)) load.conditions.clear();
+      body.steps.push_back(std::move(load));
+      result = static_cast<uint32_t>(body.steps.size() - 1);
+    }
+    remove_dead_steps(body);
+  }
+  // Whether the conditions hold just where all coordinates are inside of the tensor.
+  bool says_inside(const LoopStep& load) const {
+    const Shape& shape = graph_[NodeId(load.source)].type.shape;
+    const auto is_bound = [&](const RangeCondition& c, size_t d) {
+      return c.value == load.at[d] && c.min.is_constant(0) && c.limit == shape[d];
+    };
+    for (const RangeCondition& c : load.conditions) {
+      bool any = false;
+      for (size_t d = 0; d < load.at.size(); ++d) any |= is_bound(c, d);
+      if (!any) return false;
+    }
+    for (size_t d = 0; d < load.at.size(); ++d)
+      if (!proves_in_bounds(load.at[d], shape[d]) &&
+          std::ranges::none_of(load.conditions,
+                               [&](const RangeCondition& c) { return is_bound(c, d); }))
+        return false;
+    return true;
   }
 
   std::vector<Expr> symbols(const std::vector<size_t>& axes) const {

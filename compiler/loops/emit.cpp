@@ -497,8 +497,30 @@ Expr TreeEmitter::Stream::begin(const Expr& index) const {
   return low + (loop.down ? turns - 1 - index : index) * Expr(loop.levels[0].turn);
 }
 
+// Where the axes of a stream stand in a turn. Turns of several are counted as one, the innermost
+// the fastest.
+void TreeEmitter::stand(const Stream& stream, const Expr& index) {
+  const std::vector<LoopLevel>& levels = stream.loop.levels;
+  Expr rest = index;
+  for (size_t i = levels.size(); i-- > 0;) {
+    const auto [axis, turn] = levels[i];
+    Expr begin;
+    if (levels.size() == 1) {
+      begin = stream.begin(index);
+    } else {
+      const Expr turns = turns_of(stream.loop, i);
+      const Expr number = i == 0 ? rest : mod(rest, turns);
+      rest = floordiv(rest, turns);
+      begin = axes_[axis].begin + builder_.let(turn_name(axis), number) * Expr(turn);
+    }
+    axes_[axis] = shared_[axis] = {begin, turn};
+  }
+}
+
 void TreeEmitter::stream(const Loop& loop) {
-  if (loop.levels.size() != 1) refuse(loop.location, "a stream must run over one axis");
+  const bool several = loop.levels.size() > 1;
+  if (several && (!tree_.roles || loop.down || !loop.parts.empty()))
+    refuse(loop.location, "a stream over several axes needs roles, and goes up as a whole");
   if (loop.parts.size() > 1) refuse(loop.location, "a loop in three parts cannot be emitted yet");
   const auto [axis, length] = loop.levels[0];
   Stream stream{.loop = loop,
@@ -508,6 +530,7 @@ void TreeEmitter::stream(const Loop& loop) {
                 .nonempty = ends_with_turn(loop),
                 .by_axis = !tree_.roles && !loop.down,
                 .carried = {}};
+  for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
   stream.nonempty |= stream.turns.range().min > 0;
   const auto ends_by = [&](const Expr& end) {
     stream.high = proves_at_most(end, stream.high) ? end : min(end, stream.high);
@@ -611,17 +634,19 @@ bool TreeEmitter::is_implied(size_t axis) const {
 void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   if (!stream.by_axis) counters_.push_back({index, stream.turns});
   if (stream.loop.turns && part_ == Part::Rest) group_turn_ = {item()};
-  const Expr begin = stream.begin(index);
-  const bool early = stream.loop.bounds && !tree_.roles && !proves_at_most(0, begin);
+  const bool early = stream.loop.bounds && !tree_.roles && !proves_at_most(0, stream.begin(index));
   const bool at_run_time = tree_.roles && part_ == Part::Rest && !stream.by_axis &&
-                           !stream.loop.down && stream.turns.as_constant().value_or(1) > 1;
+                           !stream.loop.down && stream.loop.levels.size() == 1 &&
+                           stream.turns.as_constant().value_or(1) > 1;
   if (at_run_time)
     runtime_turns_.push_back(
         {stream.loop.levels[0], index, stream.low, *stream.turns.as_constant()});
-  in_turn(stream.loop.levels[0], begin, /*shared=*/true, [&] {
-    axes_[stream.loop.levels[0].axis].early = early;
-    region(stream.loop.body);
-  });
+  const AxesNow axes = axes_, shared = shared_;
+  stand(stream, index);
+  axes_[stream.loop.levels[0].axis].early = early;
+  region(stream.loop.body);
+  axes_ = axes;
+  shared_ = shared;
   if (at_run_time) runtime_turns_.pop_back();
   if (!stream.by_axis) counters_.pop_back();
 }
@@ -728,8 +753,10 @@ Expr TreeEmitter::undecided(const Stream& stream, const IndexComparison& part) c
 std::vector<const LoopTask*> TreeEmitter::states_of(const Loop& loop) const {
   std::vector<const LoopTask*> out;
   for_each_task(loop.body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
-    const bool over = std::any_of(task.over.begin(), task.over.end(),
-                                  [&](size_t axis) { return loop.levels[0].axis == axis; });
+    const bool over = std::any_of(task.over.begin(), task.over.end(), [&](size_t axis) {
+      return std::ranges::any_of(loop.levels,
+                                 [&](const LoopLevel& level) { return level.axis == axis; });
+    });
     if (task.has_state() && over) out.push_back(&task);
   });
   return out;

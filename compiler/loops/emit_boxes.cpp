@@ -1,6 +1,7 @@
 #include <algorithm>
 
 #include "compiler/loops/emit_p.h"
+#include "ir/code/boxes.h"
 
 namespace braze {
 
@@ -13,22 +14,11 @@ bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) con
   const auto size = static_cast<int64_t>(size_of(type.dtype));
   if (tile.extents.size() != 2 || type.shape.rank() < 2 || type.shape.rank() > kMostRank)
     return false;
-  // Columns are the last dimension of the tensor; rows are another one, or the box that a composed
-  // dimension is.
-  const bool composed =
-      tile.dims[0] != kNone && tree_.axes[tile.dims[0]].extent.is_constant(tile.extents[0]);
-  size_t along_rows = 0;
-  for (size_t d = 0; d < task.at.size(); ++d) {
-    const bool last = d + 1 == task.at.size();
-    const bool row = task.at[d].uses(name_of(tile.dims[0])),
-               column = task.at[d].uses(name_of(tile.dims[1]));
-    if (column != last || (last && row)) return false;
-    if (!row && !column) continue;
-    const auto slope = task.at[d].coefficient_of(name_of(tile.dims[last ? 1 : 0]));
-    if ((!slope || !slope->is_constant(1)) && !(row && composed)) return false;
-    along_rows += row;
-  }
-  if (along_rows != 1 && !composed) return false;
+  // Columns are the last dimension of the tensor; rows are another one, or several as digits.
+  std::vector<Expr> at;
+  for (const Expr& e : task.at) at.push_back(e.substitute(tile.index));
+  const auto box = find_box(at, tile.extents);
+  if (!box || box->extents.back() != tile.extents[1]) return false;
   for (const size_t axis : tile.dims) {
     if (axis == kNone || before_ends({axis}, tile).empty()) continue;
     bool ends = false;

@@ -132,6 +132,7 @@ class TreeEmitter {
     Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
   };
+  void stand(const Stream& stream, const Expr& index);
   void turn(const Stream& stream, const Expr& index);
   void turns(const Stream& stream, const Expr& first, const Expr& last);
   void end_turn(const Loop& loop, const Expr& index, int64_t started);

@@ -828,6 +828,15 @@ bool TreeEmitter::share_memory(std::span<const LoopItem> run) const {
   return false;
 }
 
+namespace {
+
+bool has_digits(const Expr& e) {
+  const bool digit = e.kind() == Expr::Kind::FloorDiv || e.kind() == Expr::Kind::Mod;
+  return digit || std::ranges::any_of(e.operands(), has_digits);
+}
+
+}  // namespace
+
 void TreeEmitter::store(const Stored& stored) {
   const auto& [task, value, tile] = stored;
   if (const auto gathered = gathered_.find(&task); gathered != gathered_.end()) {
@@ -839,8 +848,14 @@ void TreeEmitter::store(const Stored& stored) {
   } else if (tree_.roles && moves_by_boxes(task, tile)) {
     store_through_chip(task, value, tile);
   } else {
-    builder_.store(value, MemoryId(task.target), substituted(task.at, tile),
-                   {before_ends(tile.dims, tile), {}}, task.cache);
+    auto at = substituted(task.at, tile);
+    Guard guard{before_ends(tile.dims, tile), {}};
+    // Digits of an axis may lie beyond the end of what it was composed of.
+    const Shape& shape = tree_.tensors[task.target].type.shape;
+    for (size_t d = 0; tree_.roles && d < at.size(); ++d)
+      if (has_digits(task.at[d]) && !proves_in_bounds(task.at[d], shape[d]))
+        guard.condition.push_back({at[d], IndexComparison::Kind::Lt, shape[d]});
+    builder_.store(value, MemoryId(task.target), std::move(at), std::move(guard), task.cache);
   }
 }
 

@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "compiler/lowering/lowering.h"
+#include "ir/code/boxes.h"
 #include "ir/code/layout.h"
 #include "ir/tile/layouts.h"
 
@@ -199,16 +200,14 @@ class PipelinedLowering : public ProgramLowering {
   void before_store(const OnChip& place);
   void before_async_read(const OnChip& place);
 
-  // An access for a tensor map: the first element and the extents along each axis of the tensor.
-  struct Box {
-    std::vector<Expr> at;
-    std::vector<int64_t> extents;
-    std::optional<size_t>
-        row;  // the tensor's axis for the second last axis of the part, if that has an extent
+  /// What is copied to a matrix of a field; `row` is the tensor's axis that its rows run along,
+  /// where blocks divide them.
+  struct FieldBox : TileBox {
+    std::optional<size_t> row = {};
   };
-  std::optional<Box> box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard,
-                         const ValueType& part) const;
-  std::optional<Box> field_box(const CopyOp& op, int64_t number) const;
+  std::optional<TileBox> box(MemoryId memory, const std::vector<Expr>& at, const Guard& guard,
+                             const ValueType& part) const;
+  std::optional<FieldBox> field_box(const CopyOp& op, int64_t number) const;
   void copy_by_threads(const CopyOp& op);
   int64_t bulk_bytes(const PutOp& op) const;
   TensorMapId tensor_map(MemoryId memory, std::vector<int64_t> extents, int64_t swizzle);

@@ -149,58 +149,18 @@ void PipelinedLowering::before_async_read(const OnChip& place) {
 
 // --- Bulk copies: D11, D18 ----------------------------------------------------------------------
 
-// How many of the positions of an axis the coordinate `step` runs through as a digit. `left`
-// positions remain below those that outer axes of the tensor have taken. It runs through all, or
-// through those of a composed axis, as floordiv(d, 8) and mod(d, 8) do for rows that are 8x8
-// pixels. 0 means none.
-static int64_t digit_extent(const Expr& step, const Expr& d, int64_t left) {
-  for (int64_t extent = left; extent > 1; --extent)
-    if (left % extent == 0 && (step - floordiv(mod(d, left), left / extent)).is_constant(0))
-      return extent;
-  return 0;
-}
-
-// Each axis of the tensor is fixed, or runs along an axis of the part or a digit of it, in order.
-std::optional<PipelinedLowering::Box> PipelinedLowering::box(MemoryId memory,
-                                                             const std::vector<Expr>& at,
-                                                             const Guard& guard,
-                                                             const ValueType& part) const {
+// A box that a tensor map can describe; none if there is no such map.
+std::optional<TileBox> PipelinedLowering::box(MemoryId memory, const std::vector<Expr>& at,
+                                              const Guard& guard, const ValueType& part) const {
   const Memory& tensor = tile_[memory];
   const auto bytes = static_cast<int64_t>(size_of(tensor.dtype));
-  bool fits = tensor.space == MemorySpace::Parameter && tensor.strides.empty() &&
-              tensor.align >= kMapAlign && guard.condition.empty() && !guard.mask &&
-              (tensor.shape.size() == 1 || tensor.shape.back().is_multiple_of(kMapAlign / bytes));
-  Positions zero = renamed_;
-  for (size_t axis = 0; axis < part.rank(); ++axis)
-    zero.insert_or_assign("d" + std::to_string(axis), 0);
-  Box out;
-  size_t next = 0;   // axis of the part
-  int64_t left = 1;  // the number of its positions that no axis of the tensor has taken
-  const auto skip_taken = [&] {
-    while (left == 1 && next < part.rank()) {
-      left = part.extents[next];
-      if (left == 1) ++next;
-    }
-  };
-  for (const Expr& e : at) {
-    skip_taken();
-    int64_t extent = 1;
-    if (next < part.rank()) {
-      const Expr d = position_symbol('d', next, part.extents[next]);
-      extent = digit_extent(e - e.substitute({{d.to_string(), 0}}), d, left);
-      if (extent == part.extents[next] && next + 2 == part.rank()) out.row = out.extents.size();
-    }
-    for (size_t axis = 0; axis < part.rank(); ++axis) {
-      const bool own = axis == next && extent > 0;
-      fits = fits && (own || !e.uses("d" + std::to_string(axis)) || part.extents[axis] == 1);
-    }
-    out.at.push_back(e.substitute(zero));
-    out.extents.push_back(std::max<int64_t>(extent, 1));
-    left /= out.extents.back();
-    if (left == 1 && out.extents.back() > 1) ++next;
-  }
-  skip_taken();
-  if (!fits || next < part.rank()) return std::nullopt;
+  const bool fits =
+      tensor.space == MemorySpace::Parameter && tensor.strides.empty() &&
+      tensor.align >= kMapAlign && guard.condition.empty() && !guard.mask &&
+      (tensor.shape.size() == 1 || tensor.shape.back().is_multiple_of(kMapAlign / bytes));
+  auto out = fits ? find_box(at, part.extents) : std::nullopt;
+  if (!out) return std::nullopt;
+  for (Expr& e : out->at) e = e.substitute(renamed_);
   return out;
 }
 
@@ -246,8 +206,8 @@ static std::vector<Expr> at_matrix(const std::vector<Expr>& at, const ValueType&
 
 // What a tensor map copies for the matrix with a given number, cut into panels and divided among
 // the blocks that share it; none if there is no such map.
-std::optional<PipelinedLowering::Box> PipelinedLowering::field_box(const CopyOp& op,
-                                                                   int64_t number) const {
+std::optional<PipelinedLowering::FieldBox> PipelinedLowering::field_box(const CopyOp& op,
+                                                                        int64_t number) const {
   const Memory& field = tile_[op.field];
   const Matrix m = matrix(op.field);
   const ValueType type = memory_type(field);
@@ -261,12 +221,15 @@ std::optional<PipelinedLowering::Box> PipelinedLowering::field_box(const CopyOp&
   // The axes before the last two count matrices.
   ValueType one = type;
   std::fill(one.extents.begin(), one.extents.end() - 2, 1);
-  auto out = box(op.memory, at_matrix(op.at, type, number), op.guard, one);
-  if (!out || out->extents.size() < 2 || out->extents.back() != m.columns ||
-      (parts > 1 && !out->row))
+  auto found = box(op.memory, at_matrix(op.at, type, number), op.guard, one);
+  if (!found || found->extents.size() < 2 || found->extents.back() != m.columns)
     return std::nullopt;
-  if (out->row) out->extents[*out->row] = slice;
-  out->extents.back() = m.panel;
+  FieldBox out{std::move(*found)};
+  out.extents.back() = m.panel;
+  for (size_t axis = 0; axis + 1 < out.extents.size() && parts > 1; ++axis)
+    if (out.extents[axis] == m.rows) out.row = axis;
+  if (parts > 1 && !out.row) return std::nullopt;
+  if (out.row) out.extents[*out.row] = slice;
   return out;
 }
 
@@ -281,7 +244,7 @@ void PipelinedLowering::lower_op(const CopyOp& op, const Statement&) {
   const Expr rank = parts > 1 ? grid_symbol(phase_->cluster, phase_->cluster_size) : Expr(0);
   const Place full{channels_.at(put_->channel).full, place};
   const auto copy_matrix = [&](int64_t number) {
-    Box whole = field_box(op, number).value();
+    FieldBox whole = field_box(op, number).value();
     const TensorMapId map = tensor_map(op.memory, whole.extents, field.swizzle);
     if (whole.row) whole.at[*whole.row] += rank * Expr(slice);
     const Expr first =
@@ -364,7 +327,7 @@ void PipelinedLowering::lower_op(const StartStoreOp& op, const Statement& s) {
   const ValueType part = memory_type(tile_[op.window]);
   auto whole_box = box(op.memory, op.at, op.guard, part);
   if (!whole_box) not_lowered("a store.start whose addresses no tensor map can describe", s);
-  Box& whole = *whole_box;
+  TileBox& whole = *whole_box;
   const int64_t columns = part.extents.back();
   const bool panels = columns % m.panel == 0 && place.offsets.back().is_multiple_of(m.panel);
   if (part.rank() != 2 || !panels || whole.extents.back() != columns)

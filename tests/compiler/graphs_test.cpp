@@ -3,8 +3,10 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <random>
 
 #include "ir/code/text.h"
+#include "ir/support/text.h"
 #include "ir/tile/verify.h"
 #include "tests/compiler/run.h"
 #include "tests/fuzz/generator.h"
@@ -87,6 +89,89 @@ TEST(Graphs, CascadesOfDotsAreOneKernel) {
     EXPECT_EQ(testing::compile_for(device, graph, options)->launches.size(), given.kernels);
     EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
     EXPECT_TRUE(testing::agrees(graph, inputs, Device("sim:cpu"), verifying()));
+  }
+}
+
+// A product of a matrix and what windows of images show: image and tap i are `stride * o +
+// dilation * i - low`.
+struct Windows {
+  int64_t images, height, width, channels, results, taps_y, taps_x;
+  int64_t stride = 1, dilation = 1, low = 1, high = 1;
+
+  std::string text() const {
+    const auto results_along = [&](int64_t extent, int64_t taps) {
+      return (extent + low + high - dilation * (taps - 1) - 1) / stride + 1;
+    };
+    const int64_t oh = results_along(height, taps_y), ow = results_along(width, taps_x);
+    return fmt::format(R"(braze 1 graph
+graph @windows(%x: bf16[{n}, {h}, {w}, {c}], %k: bf16[{r}, {s}, {c}, {f}], %b: f32[{f}]) {{
+  %0 = constant 0 : bf16[]
+  %1 = broadcast %x {{axes: [0, 1, 2, 5]}} : bf16[{n}, {h}, {w}, {r}, {s}, {c}]
+  %2 = windows %1, %0 {{axes: [1, 2], taps: [3, 4], strides: [{stride}, {stride}], dilations: [{dilation}, {dilation}], gaps: [1, 1], low: [{low}, {low}]}} : bf16[{n}, {oh}, {ow}, {r}, {s}, {c}]
+  %3 = dot %2, %k {{contract: [3, 4, 5] x [0, 1, 2]}} : f32[{n}, {oh}, {ow}, {f}]
+  %4 = broadcast %b {{axes: [3]}} : f32[{n}, {oh}, {ow}, {f}]
+  %5 = add %3, %4 : f32[{n}, {oh}, {ow}, {f}]
+  %6 = relu %5 : f32[{n}, {oh}, {ow}, {f}]
+  %7 = convert %6 : bf16[{n}, {oh}, {ow}, {f}]
+  return %7 as "y"
+}})",
+                       fmt::arg("n", images), fmt::arg("h", height), fmt::arg("w", width),
+                       fmt::arg("c", channels), fmt::arg("f", results), fmt::arg("r", taps_y),
+                       fmt::arg("s", taps_x), fmt::arg("stride", stride),
+                       fmt::arg("dilation", dilation), fmt::arg("low", low), fmt::arg("oh", oh),
+                       fmt::arg("ow", ow));
+  }
+};
+
+void expect_asynchronous(const Windows& windows) {
+  const Device device("sim:sm_90");
+  CompileOptions options = verifying();
+  options.by_cost = false;
+  const Graph graph = parse_graph(windows.text(), "windows");
+  SCOPED_TRACE(windows.text());
+  const auto program = testing::compile_for(device, graph, options);
+  ASSERT_EQ(program->launches.size(), 1u);
+  EXPECT_NE(program->launches[0].schedule.find("unit"), std::string::npos)
+      << program->launches[0].schedule;
+  const std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 1);
+  EXPECT_TRUE(testing::agrees(graph, inputs, device, options));
+}
+
+TEST(Graphs, ProductsOfWindowsAreOneKernel) {
+  // Boxes that fill images, and boxes that reach beyond them along one axis, two and three.
+  expect_asynchronous({8, 8, 8, 64, 64, 3, 3});
+  expect_asynchronous({3, 14, 14, 64, 128, 3, 3});
+  expect_asynchronous({5, 13, 7, 72, 72, 3, 3});
+  // Every second pixel, an even number of them; one tap of each four.
+  expect_asynchronous({16, 16, 16, 64, 64, 3, 3, 2});
+  expect_asynchronous({32, 14, 14, 64, 192, 1, 1, 2, 1, 0, 0});
+  // One image, so that rows are pixels.
+  expect_asynchronous({1, 40, 48, 64, 64, 3, 3});
+}
+
+TEST(Graphs, ProductsOfRandomWindowsAreOneKernel) {
+  std::mt19937_64 random(7);
+  const auto between = [&](int64_t low, int64_t high) {
+    return low + static_cast<int64_t>(random() % static_cast<uint64_t>(high - low + 1));
+  };
+  for (int i = 0; i < 6; ++i) {
+    Windows w{};
+    w.stride = between(1, 2);
+    w.dilation = between(1, 3);
+    w.taps_y = between(1, 4);
+    w.taps_x = between(1, 4);
+    w.low = between(0, 2);
+    w.high = between(0, 2);
+    const int64_t span = w.dilation * 3 + 1;
+    w.height = between(span, 20) / w.stride * w.stride + w.stride;
+    w.width = between(span, 20) / w.stride * w.stride + w.stride;
+    // The channels of two neighbours lie side by side, so those of one fill whole turns.
+    w.channels = w.stride > 1 ? 64 : between(4, 12) * 8;
+    w.results = between(4, 24) * 8;
+    // So that the product is large enough for copies ahead.
+    const int64_t work = w.height * w.width * w.channels * w.results * w.taps_y * w.taps_x;
+    w.images = (int64_t{1} << 24) * w.stride * w.stride * 2 / work + 1;
+    expect_asynchronous(w);
   }
 }
 

@@ -63,6 +63,15 @@ class RandomFields {
     orders.push_back({Deal::Order::Band, 2, {}});
     if (below(2) == 0) orders.push_back({Deal::Order::Persistent, 8, {}});
   }
+  void operator()(std::vector<AxisTurn>& digits) {
+    // Most often of loops one inside the other, in their order.
+    if (tree_.axes.empty()) return;
+    const size_t count = below(2) + 1, first = below(tree_.axes.size());
+    for (size_t i = first; i < std::min(first + count, tree_.axes.size()); ++i)
+      digits.push_back({static_cast<int64_t>(below(4)) + 1, tree_.axes[i].name});
+  }
+  void count(int64_t& number) { number = static_cast<int64_t>(below(3)); }
+  void new_axis(std::string& name) { name = below(20) == 0 ? "i" : "composed"; }
   void axis(std::string& name) { pick(tree_.axes, name); }
   void tensor(std::string& name) { pick(tree_.tensors, name); }
   void value(std::string& name) { pick(tree_.values, name); }

@@ -1,5 +1,7 @@
 #include "compiler/loops/rules/asynchronous.h"
 
+#include "ir/code/boxes.h"
+
 namespace braze {
 
 LoopTask with_factor(const LoopTask& dot, size_t factor) {
@@ -14,6 +16,15 @@ std::set<size_t> axes_of_factor(const LoopTree& tree, const LoopTask& dot, size_
   return axes_used(tree, with_factor(dot, factor));
 }
 
+// Whether all of an axis runs through a box.
+static bool is_box_along(const LoopTree& tree, const LoopStep& load, size_t axis) {
+  const auto extent = tree.axes[axis].extent.as_constant();
+  std::vector<Expr> at;
+  for (const Expr& e : load.at)
+    at.push_back(e.substitute(tree.axes[axis].name, position_symbol('d', 0, extent.value_or(1))));
+  return extent && find_box(at, {*extent});
+}
+
 std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
                                      const std::set<size_t>& tiled, size_t summed, int64_t turn) {
   constexpr int64_t kBytes = 16;
@@ -21,11 +32,13 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
   const TensorType& type = tree.tensors[load.source].type;
   const auto size = static_cast<int64_t>(size_of(type.dtype));
   if (!load.conditions.empty()) return no_rule("a factor is read under conditions");
+  if (load.otherwise.value_or(0) != 0)
+    return no_rule("a factor is not 0 outside of its memory, as copies make it");
   if (type.shape.rank() == 0 || type.shape.rank() > kMostRank)
     return no_rule("a factor has too many dimensions for an asynchronous copy");
   if (!(type.shape[type.shape.rank() - 1] * size).is_multiple_of(kBytes))
     return no_rule("rows of a factor are no multiple of 16 bytes");
-  // Each coordinate is one axis, at most one tiled one in each.
+  // Each coordinate is one axis, at most one tiled one in each; or several are the digits of one.
   for (const Expr& e : load.at) {
     size_t along = 0;
     for (const std::string& symbol : e.symbols()) {
@@ -34,7 +47,8 @@ std::optional<Refusal> refuse_copies(const LoopTree& tree, const LoopStep& load,
       if (!tiled.contains(*axis)) continue;
       ++along;
       const auto slope = e.coefficient_of(symbol);
-      if (!slope || !slope->is_constant(1)) return no_rule("a factor is read with strides");
+      if (slope ? !slope->is_constant(1) : !is_box_along(tree, load, *axis))
+        return no_rule("a factor is read with strides, at " + e.to_string());
     }
     if (along > 1) return no_rule("a factor is read along two axes in one dimension");
   }

@@ -6,6 +6,8 @@
 // that run over the same share what they both read.
 #include <algorithm>
 #include <cmath>
+#include <functional>
+#include <ranges>
 
 #include "compiler/loops/rules/asynchronous.h"
 #include "ir/target/features.h"
@@ -34,6 +36,7 @@ struct Products {
   std::vector<size_t> nest;    // parallel axes around all, the outermost first
   std::vector<size_t> summed;  // the outermost first
   std::vector<const LoopTask*> dots, stores;
+  std::vector<size_t> row_axes;  // those of the factor that rows are of, the outermost first
   size_t rows = 0, columns = 0;
   bool swap = false;  // rows are those of the right factor
 };
@@ -97,7 +100,8 @@ size_t longest(const LoopTree& tree, const std::vector<size_t>& axes) {
   return *std::ranges::max_element(axes, {}, [&](size_t a) { return planned_extent(tree, a); });
 }
 
-std::variant<Products, Refusal> find_products(const LoopTree& tree) {
+// `rows`: the name of the axis that rows were composed of; if there is none, the longest.
+std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::string& rows = "") {
   Products out;
   if (auto refusal = find_tasks(tree, out)) return *refusal;
   if (out.stores.empty()) return no_rule("nothing follows the product");
@@ -138,8 +142,69 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree) {
   both.insert(both.end(), own[1].begin(), own[1].end());
   out.columns = stored_along(tree, out, both).value_or(longest(tree, own[1]));
   out.swap = contains(own[0], out.columns);
-  out.rows = longest(tree, own[out.swap ? 1 : 0]);
+  out.row_axes = own[out.swap ? 1 : 0];
+  out.rows = find_axis(tree, rows).value_or(longest(tree, out.row_axes));
   return out;
+}
+
+// What a factor reads at every second, third, .. index of a parallel axis becomes neighbours.
+void take_residues(Scheduled& out, const Products& products) {
+  std::vector<ResiduesStep> steps;
+  for (const LoopTask* dot : products.dots)
+    for (const uint32_t result : dot->body.results) {
+      const LoopStep& load = dot->body.steps[result];
+      if (load.kind != LoopStep::Kind::Load) continue;
+      // The last dimension first: the numbers of those before it stay.
+      for (size_t d = load.at.size(); d-- > 0;)
+        for (const size_t axis : products.nest) {
+          const auto slope = load.at[d].coefficient_of(out.tree.axes[axis].name);
+          const int64_t stride = slope ? slope->as_constant().value_or(0) : 0;
+          if (stride > 1 && d + 1 < load.at.size())
+            steps.push_back({out.tree.tensors[load.source].name, static_cast<int64_t>(d), stride});
+        }
+    }
+  for (const ResiduesStep& step : steps) out.try_take(step);
+}
+
+// Rows of a tile as a box: powers of two of several axes, so that tiles reach beyond the ends of
+// axes as little as they can; of equal boxes, the one that is longest along the inner axes. None if
+// one axis serves as well.
+std::vector<AxisTurn> choose_box(const LoopTree& tree, const std::vector<size_t>& axes) {
+  constexpr double kWorth = 0.95;  // of the tiles
+  double alone = HUGE_VAL, best = HUGE_VAL;
+  std::vector<int64_t> turns(axes.size(), 1), chosen;
+  const std::function<void(size_t, int64_t)> choose = [&](size_t n, int64_t left) {
+    const bool last = n + 1 == axes.size();
+    for (int64_t turn = last ? left : 1; turn <= left; turn *= 2) {
+      turns[n] = turn;
+      if (!last) {
+        choose(n + 1, left / turn);
+        continue;
+      }
+      double tiles = 1;
+      for (size_t i = 0; i < axes.size(); ++i)
+        tiles *= std::ceil(static_cast<double>(planned_extent(tree, axes[i])) /
+                           static_cast<double>(turns[i]));
+      if (std::ranges::count(turns, 1) + 1 == std::ssize(turns)) alone = std::min(alone, tiles);
+      if (tiles >= best) continue;
+      best = tiles;
+      chosen = turns;
+    }
+  };
+  choose(0, kRows);
+  std::vector<AxisTurn> out;
+  if (best > kWorth * alone) return out;
+  for (size_t i = 0; i < axes.size(); ++i)
+    if (chosen[i] > 1) out.push_back({chosen[i], tree.axes[axes[i]].name});
+  return out;
+}
+
+// The name of the axis that rows become where one axis does not fill tiles; else nothing.
+std::string compose_rows(Scheduled& out, const Products& products) {
+  if (contains(products.row_axes, products.columns) || products.row_axes.size() < 2) return "";
+  ComposeStep step{unused_axis(out.tree, "p"), choose_box(out.tree, products.row_axes)};
+  const std::string name = step.composed;
+  return !step.digits.empty() && out.try_take(std::move(step)) ? name : "";
 }
 
 // What is copied for a turn, each tensor once.
@@ -221,11 +286,18 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   int64_t most = kMostColumns;
   while (most * count > kMostColumns) most /= 2;
   if (most < kLeastColumns) return no_rule("the sums of so many products do not fit");
-  // Wide tiles read less, if they leave work for all multiprocessors.
+  // Wide tiles read less, if they leave work for all multiprocessors and reach little beyond the
+  // last column.
   out.columns = n <= kSlab ? kSlab : std::min<int64_t>(most, 128);
-  const auto wide = static_cast<double>(most);
-  if (n > out.columns && tiles * std::ceil(static_cast<double>(n) / wide) >= target.cores)
-    out.columns = most;
+  const auto cost = [&](int64_t columns) {
+    constexpr double kReading = 32;  // columns that cost as much as a tile's rows
+    return std::ceil(static_cast<double>(n) / static_cast<double>(columns)) *
+           (static_cast<double>(columns) + kReading);
+  };
+  for (int64_t wide = out.columns + kSlab; wide <= most && n > out.columns; wide += kSlab)
+    if (tiles * std::ceil(static_cast<double>(n) / static_cast<double>(wide)) >= target.cores &&
+        cost(wide) < cost(out.columns))
+      out.columns = wide;
   int64_t result_bytes = 0, sum_bytes = 0;
   DType sums = DType::F32;
   for (const LoopTask* store : products.stores)
@@ -246,7 +318,7 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
     const int64_t slot = std::get<Factors>(factors).slot_panels * kPanelBytes;
     return (target.l1_bytes - slabs - kBarrierBytes) / slot;
   };
-  while (slots() < 3 && out.columns > kSlab) out.columns /= 2;
+  while (slots() < 3 && out.columns > kSlab) out.columns = out.columns > 128 ? 128 : kSlab;
   if (slots() < kLeastSlots) return no_rule("two turns of the factors do not fit on chip");
   out.slots = std::min(slots(), kMostSlots);
   out.band = band_of(out.columns, target.cores, (m + kRows - 1) / kRows);
@@ -317,8 +389,14 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
   const std::string row = name(products.rows), column = name(products.columns);
   const std::string store = out.tree.tensors[products.stores[0]->target].name;
   std::vector<std::string> nest = {row, column}, dots, summed;
+  // Neighbours along what rows are composed of come one after the other.
+  const auto is_other = [&](size_t axis) {
+    return axis != products.rows && axis != products.columns;
+  };
+  for (const size_t axis : std::views::reverse(products.row_axes))
+    if (is_other(axis)) nest.push_back(name(axis));
   for (const size_t axis : products.nest)
-    if (axis != products.rows && axis != products.columns) nest.push_back(name(axis));
+    if (is_other(axis) && !contains(products.row_axes, axis)) nest.push_back(name(axis));
   for (const size_t axis : products.summed) summed.push_back(name(axis));
   for (const LoopTask* dot : products.dots) dots.push_back(out.tree.values[dot->target].name);
   const auto is_constant = [&](const std::string& axis, int64_t n) {
@@ -358,15 +436,15 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
     if (axis != row) take(ReorderStep{groups, {axis}});
   for (size_t i = 1; i < grid.size(); ++i) take(TupleStep{{grid[0]}, {grid[i]}});
   take(OnStep{{grid[0]}, Machine::Grid})(OnStep{groups, Machine::Group});
-  // Turns along the innermost of what is summed.
-  LoopName turns{grid[0]};
-  if (summed.size() > 1) turns = {summed[summed.size() - 2]};
+  // Turns along what is summed are counted as one.
   if (is_constant(summed.back(), factors.depth)) {
     take(WholeStep{{summed.back()}});
+    summed.pop_back();
   } else {
-    turns = {summed.back()};
-    take(SplitStep{turns, factors.depth, true})(WholeStep{{summed.back(), 2}});
+    take(SplitStep{{summed.back()}, factors.depth, true})(WholeStep{{summed.back(), 2}});
   }
+  const LoopName turns{summed.empty() ? grid[0] : summed[0]};
+  for (size_t i = 1; i < summed.size(); ++i) take(TupleStep{turns, {summed[i]}});
   for (const std::string& tensor : factors.tensors) take(StageStep{{false, tensor}, turns});
   take(RingStep{turns, tiling.slots})(RolesStep{kCopyRegisters, kGroupRegisters});
   for (const std::string& dot : dots) take(UnitStep{dot, Unit::Wgmma, products.swap});
@@ -384,17 +462,18 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
   if (!has_asynchronous_dots(target)) return no_rule("the machine has no asynchronous dots");
   join_axes(out);
-  const auto found = find_products(out.tree);
-  if (const auto* refusal = std::get_if<Refusal>(&found)) return *refusal;
-  const auto& products = std::get<Products>(found);
-  const auto factors = find_factors(out.tree, products, kSlab);
-  if (const auto* refusal = std::get_if<Refusal>(&factors)) return *refusal;
-  const auto tiling = choose_tiling(out.tree, products, target);
-  if (const auto* refusal = std::get_if<Refusal>(&tiling)) return *refusal;
+  const auto first = find_products(out.tree);
+  if (const auto* refusal = std::get_if<Refusal>(&first)) return *refusal;
+  take_residues(out, std::get<Products>(first));
+  const std::string rows = compose_rows(out, std::get<Products>(find_products(out.tree)));
   // Its tasks are those of the tree as it was.
   const LoopTree before = out.tree;
-  return take_products(out, std::get<Products>(find_products(before)), std::get<Factors>(factors),
-                       std::get<Tiling>(tiling), target);
+  const auto products = std::get<Products>(find_products(before, rows));
+  const auto factors = find_factors(before, products, kSlab);
+  if (const auto* refusal = std::get_if<Refusal>(&factors)) return *refusal;
+  const auto tiling = choose_tiling(before, products, target);
+  if (const auto* refusal = std::get_if<Refusal>(&tiling)) return *refusal;
+  return take_products(out, products, std::get<Factors>(factors), std::get<Tiling>(tiling), target);
 }
 
 }  // namespace braze

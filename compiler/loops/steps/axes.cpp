@@ -187,4 +187,261 @@ LoopTree take(LoopTree tree, const FlattenStep& step) {
   return tree;
 }
 
+// --- residues -----------------------------------------------------------------------------------
+
+namespace {
+
+void change_loads(LoopTree& tree, size_t tensor, const std::function<void(LoopStep&)>& change) {
+  const auto change_body = [&](LoopBody& body) {
+    for (LoopStep& s : body.steps)
+      if (s.kind == LoopStep::Kind::Load && s.source == tensor) change(s);
+  };
+  for (LoopRegion& phase : tree.phases)
+    change_tasks(phase, [&](LoopTask& task) {
+      change_body(task.body);
+      if (task.rescale) change_body(*task.rescale);
+    });
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const ResiduesStep& step) {
+  const auto tensor = find_tensor(tree, step.tensor);
+  if (!tensor) return no_such("tensor", step.tensor);
+  const LoopTensor& x = tree.tensors[*tensor];
+  if (x.mode != Mode::In || !x.strides.empty())
+    return Refusal{&codes::kMemoryOrder, fmt::format("{} is written, or has strides", step.tensor),
+                   "name a tensor that is only read, row by row"};
+  const auto d = static_cast<size_t>(step.dimension);
+  if (d >= x.type.shape.rank())
+    return Refusal{&codes::kNotAnAxis,
+                   fmt::format("{} has {} dimensions", step.tensor, x.type.shape.rank()),
+                   "dimensions are counted from 0"};
+  if (!x.type.shape[d].is_multiple_of(step.number))
+    return Refusal{
+        &codes::kNotConstant,
+        fmt::format("{} does not divide {}, the extent of dimension {} of {}", step.number,
+                    x.type.shape[d].to_string(), step.dimension, step.tensor),
+        "take a divisor of that number"};
+  return std::nullopt;
+}
+
+// An element lies outside of the new dimensions just where it lay outside of the old one.
+LoopTree take(LoopTree tree, const ResiduesStep& step) {
+  const size_t tensor = find_tensor(tree, step.tensor).value();
+  const auto d = static_cast<size_t>(step.dimension);
+  const Shape shape = tree.tensors[tensor].type.shape;
+  bool joins = d + 1 < shape.rank();
+  change_loads(tree, tensor, [&](const LoopStep& load) {
+    joins = joins && proves_in_bounds(load.at[d + 1], shape[d + 1]);
+  });
+  change_loads(tree, tensor, [&](LoopStep& load) {
+    const Expr e = load.at[d], remainder = mod(e, step.number);
+    load.at[d] = floordiv(e, step.number);
+    if (joins)
+      load.at[d + 1] += remainder * shape[d + 1];
+    else
+      load.at.insert(load.at.begin() + static_cast<std::ptrdiff_t>(d) + 1, remainder);
+  });
+  std::vector<Expr> dims = shape.dims();
+  dims[d] = floordiv(dims[d], step.number);
+  if (joins)
+    dims[d + 1] *= step.number;
+  else
+    dims.insert(dims.begin() + static_cast<std::ptrdiff_t>(d) + 1, step.number);
+  tree.tensors[tensor].type.shape = Shape(std::move(dims));
+  return tree;
+}
+
+// --- compose ------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int64_t kMostComposed = int64_t{1} << 24;
+
+// The axes that are composed, the outermost first.
+std::vector<size_t> composed_axes(const LoopTree& tree, const ComposeStep& step) {
+  std::vector<size_t> out;
+  for (const AxisTurn& digit : step.digits) out.push_back(find_axis(tree, digit.axis).value());
+  return out;
+}
+
+bool speaks_of(const LoopTask& task, const std::vector<size_t>& axes) {
+  return std::ranges::any_of(
+      axes, [&](size_t axis) { return contains(task.over, axis) || contains(task.along, axis); });
+}
+
+// Each axis has one loop, whose turns nothing has dealt or cut, and they stand one inside the
+// other.
+std::optional<Refusal> refuse_loops(const LoopTree& tree, const ComposeStep& step) {
+  std::vector<const Loop*> inside;  // of the loops so far
+  for (const AxisTurn& digit : step.digits) {
+    const size_t axis = find_axis(tree, digit.axis).value();
+    if (find_loop(tree, {digit.axis, 2}))
+      return Refusal{&codes::kLevelsDiffer, fmt::format("several loops run over {}", digit.axis),
+                     "compose axes before their loops are split"};
+    const auto place = find_loop(tree, {digit.axis});
+    if (!place) return no_such("loop", digit.axis);
+    const Loop& loop = loop_at(tree, *place);
+    if (auto refusal = marked(tree, loop)) return refusal;
+    if (!loop.parallel)
+      return Refusal{&codes::kHasState,
+                     fmt::format("the turns of `{}` must run in order", to_text(tree, loop)),
+                     "name axes of parallel loops"};
+    if (loop.levels.size() != 1 || loop.levels[0].turn != 1 || loop.on != Machine::None)
+      return Refusal{&codes::kLevelsDiffer,
+                     fmt::format("the turns of `{}` are cut or dealt already", to_text(tree, loop)),
+                     "compose axes before their loops are split"};
+    if (loop.bounds) return bounds_use(tree, loop.body, axis);
+    if (auto refusal = bounds_use(tree, loop.body, axis)) return refusal;
+    const auto around = loops_around(tree, *place);
+    for (const Loop* other : inside)
+      if (std::ranges::count(around, other) == 0)
+        return Refusal{&codes::kBetween,
+                       fmt::format("`{}` does not stand inside `{}`", to_text(tree, loop),
+                                   to_text(tree, *other)),
+                       "name the axes of loops one inside the other, the outermost first"};
+    inside.push_back(&loop);
+  }
+  return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step) {
+  if (find_axis(tree, step.composed))
+    return Refusal{&codes::kNotAnAxis, fmt::format("{} is an axis already", step.composed),
+                   "give the new axis a name of its own"};
+  int64_t count = 1;
+  std::set<std::string> names;
+  for (const AxisTurn& digit : step.digits) {
+    if (!find_axis(tree, digit.axis)) return no_such("axis", digit.axis);
+    if (!names.insert(digit.axis).second)
+      return Refusal{&codes::kNotAnAxis, fmt::format("{} is named twice", digit.axis),
+                     "name each axis once"};
+    count *= std::min(digit.turn, kMostComposed);
+    if (count > kMostComposed)
+      return Refusal{&codes::kNotConstant, "the new axis is too long", "take smaller turns"};
+  }
+  if (step.digits.empty())
+    return Refusal{&codes::kNotAnAxis, "no axes are named", "name at least one, with its turn"};
+  if (auto refusal = refuse_loops(tree, step)) return refusal;
+  const std::vector<size_t> axes = composed_axes(tree, step);
+  const ItemPlace innermost = find_loop(tree, {step.digits.back().axis}).value();
+  const Loop* const within = &loop_at(tree, innermost);
+  std::optional<Refusal> out;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      const std::set<size_t> used = axes_used(tree, task);
+      std::vector<size_t> own(used.begin(), used.end());
+      if (task.makes_value()) {
+        const auto& made = tree.values[task.target].axes;
+        own.insert(own.end(), made.begin(), made.end());
+      }
+      const bool uses = std::ranges::any_of(axes, [&](size_t axis) { return contains(own, axis); });
+      if (speaks_of(task, axes))
+        out = Refusal{&codes::kIsState, "what is combined along an axis would see digits of it",
+                      "name axes along which nothing is combined"};
+      else if (uses && std::ranges::count(around, within) == 0)
+        out = Refusal{&codes::kBetween,
+                      fmt::format("a task outside of `{}` uses its axes", to_text(tree, *within)),
+                      "name axes that are used only inside of all their loops"};
+      if (task.makes_value() && uses && tree.values[task.target].layout)
+        out = Refusal{&codes::kMarked, "a value already has a layout",
+                      "take this step before `bind`"};
+    });
+  if (out) return out;
+  for (const LoopRegion& phase : tree.phases)
+    visit_steps(phase, LoopStep::Kind::Read, [&](const LoopTask&, const LoopStep& s) {
+      const auto& own = tree.values[s.source].axes;
+      for (size_t i = 0; i < own.size(); ++i)
+        if (contains(axes, own[i]) && !(s.at[i] == tree.axes[own[i]].index()))
+          out = Refusal{&codes::kOtherTurn,
+                        fmt::format("%{} is read at another index of {}",
+                                    tree.values[s.source].name, tree.axes[own[i]].name),
+                        "name axes along which values are read at their own index"};
+    });
+  return out;
+}
+
+LoopTree take(LoopTree tree, const ComposeStep& step) {
+  const size_t composed = composed_axes(tree, step).back() + 1;
+  renumber_axes(tree, [&](size_t axis) { return axis + (axis >= composed); });
+  int64_t count = 1;
+  for (const AxisTurn& digit : step.digits) count *= digit.turn;
+  tree.axes.insert(tree.axes.begin() + static_cast<std::ptrdiff_t>(composed),
+                   {step.composed, count});
+  const Expr d = tree.axes[composed].index();
+  const std::vector<size_t> axes = composed_axes(tree, step);
+  std::unordered_map<std::string, Expr> index;
+  std::set<size_t> gone;  // axes of one turn
+  for (size_t i = 0; i < axes.size(); ++i) {
+    const int64_t turn = step.digits[i].turn;
+    const Expr digit = floordiv(mod(d, count), count / turn);
+    count /= turn;
+    LoopAxis& axis = tree.axes[axes[i]];
+    axis.extent = ceildiv(axis.extent, turn);
+    const bool one = axis.extent.is_constant(1);
+    if (one) gone.insert(axes[i]);
+    index.insert_or_assign(axis.name, one ? digit : axis.index() * Expr(turn) + digit);
+  }
+  // A value has the new axis behind the last of those that it was composed of.
+  const auto last_of = [&](const std::vector<size_t>& own) {
+    const auto is_composed = [&](size_t axis) { return contains(axes, axis); };
+    return static_cast<size_t>(std::find_if(own.rbegin(), own.rend(), is_composed).base() -
+                               own.begin());
+  };
+  const auto change = [&](Expr& e) { e = e.substitute(index); };
+  const auto change_body = [&](LoopBody& body) {
+    for (LoopStep& s : body.steps) {
+      if (s.kind != LoopStep::Kind::Read) continue;
+      const std::vector<size_t>& own = tree.values[s.source].axes;
+      std::vector<Expr> at;
+      for (size_t i = 0; i < own.size(); ++i) {
+        if (!contains(axes, own[i]))
+          at.push_back(s.at[i].substitute(index));
+        else if (!gone.contains(own[i]))
+          at.push_back(tree.axes[own[i]].index());
+        if (i + 1 == last_of(own)) at.push_back(d);
+      }
+      s.at = std::move(at);
+      for (RangeCondition& c : s.conditions)
+        for (Expr* e : {&c.value, &c.min, &c.limit}) change(*e);
+    }
+    LoopBody reads = body;  // those are right already
+    change_exprs(body, change);
+    for (size_t i = 0; i < body.steps.size(); ++i)
+      if (body.steps[i].kind == LoopStep::Kind::Read) body.steps[i] = std::move(reads.steps[i]);
+  };
+  for (LoopRegion& phase : tree.phases)
+    change_tasks(phase, [&](LoopTask& task) {
+      change_body(task.body);
+      if (task.rescale) change_body(*task.rescale);
+      for (Expr& e : task.at) change(e);
+    });
+  for (LoopValue& value : tree.values) {
+    const size_t last = last_of(value.axes);
+    if (last > 0)
+      value.axes.insert(value.axes.begin() + static_cast<std::ptrdiff_t>(last), composed);
+    std::erase_if(value.axes, [&](size_t axis) { return gone.contains(axis); });
+  }
+  Loop& innermost = loop_at(tree, find_loop(tree, {step.digits.back().axis}).value());
+  Loop loop;
+  loop.parallel = true;
+  loop.levels = {{composed, 1}};
+  loop.location = innermost.location;
+  loop.body = std::move(innermost.body);
+  innermost.body.clear();
+  innermost.body.emplace_back(std::move(loop));
+  for (const size_t axis : gone) {
+    const ItemPlace place = find_loop(tree, {tree.axes[axis].name}).value();
+    LoopRegion& region = region_of(tree, place);
+    const auto at = region.begin() + static_cast<std::ptrdiff_t>(place.items.back());
+    LoopRegion body = std::move(std::get<Box<Loop>>(*at)->body);
+    region.insert(region.erase(at), std::make_move_iterator(body.begin()),
+                  std::make_move_iterator(body.end()));
+  }
+  return tree;
+}
+
 }  // namespace braze

@@ -1,4 +1,5 @@
-// axes.h — steps that change how axes lie in tiles: `last` and `lead`.
+// axes.h — steps that change axes, and how they lie in tiles and tensors: `last`, `lead`,
+// `flatten`, `residues` and `compose`.
 #pragma once
 
 #include "compiler/loops/steps/places.h"
@@ -41,5 +42,43 @@ struct FlattenStep {
 };
 std::optional<Refusal> legal(const LoopTree& tree, const FlattenStep& step);
 LoopTree take(LoopTree tree, const FlattenStep& step);
+
+/// `residues x 1 2`: dimension 1 of tensor x, counted from 0, becomes two, the quotient and the
+/// remainder by 2. What reads every second element then reads neighbours. The remainder becomes one
+/// with the dimension behind it where no read leaves that: copies have few dimensions.
+struct ResiduesStep {
+  static constexpr std::string_view kName = "residues";
+  std::string tensor;
+  int64_t dimension = 0;
+  int64_t number = 1;
+  void fields(auto& visit) {
+    visit.tensor(tensor);
+    visit.count(dimension);
+    visit(number);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const ResiduesStep& step);
+LoopTree take(LoopTree tree, const ResiduesStep& step);
+
+/// Numbers of neighbours along axes, the outermost axis first.
+struct AxisTurn {
+  int64_t turn = 1;
+  std::string axis;
+};
+
+/// `compose p 8 y 8 x`: a turn of y takes 8 of its indices and a turn of x takes 8, and these 64
+/// become one new axis p: its digits. So a box of pixels is one dimension of tiles. Where a turn
+/// reaches beyond the end of y or x, nothing is stored.
+struct ComposeStep {
+  static constexpr std::string_view kName = "compose";
+  std::string composed;
+  std::vector<AxisTurn> digits;
+  void fields(auto& visit) {
+    visit.new_axis(composed);
+    visit(digits);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const ComposeStep& step);
+LoopTree take(LoopTree tree, const ComposeStep& step);
 
 }  // namespace braze

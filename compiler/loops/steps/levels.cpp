@@ -270,8 +270,8 @@ struct Collapsing {
     seen_apart |= speaks(e);
   }
   // Coordinates that use a and b as the digits of one number, if nothing lies between the rows of
-  // the tensor.
-  void change(std::vector<Expr>& at, const LoopTensor& tensor) {
+  // the tensor. `outside`: whether it is asked what lies outside of it.
+  void change(std::vector<Expr>& at, const LoopTensor& tensor, bool outside = false) {
     size_t first = 0, last = at.size();
     while (first < last && !speaks(at[first])) ++first;
     while (last > first && !speaks(at[last - 1])) --last;
@@ -281,6 +281,8 @@ struct Collapsing {
     }
     seen_apart |= !tensor.strides.empty();
     for (size_t d = first + 1; d < last; ++d) seen_apart |= tensor.type.shape[d].range().min < 1;
+    for (size_t d = first; outside && d < last; ++d)
+      seen_apart |= !proves_in_bounds(at[d], tensor.type.shape[d]);
     if (seen_apart) return;
     Expr number;
     for (size_t d = first; d < last; ++d) number = number * tensor.type.shape[d] + at[d];
@@ -319,7 +321,7 @@ struct Collapsing {
         }
       }
       if (s.kind == LoopStep::Kind::Load)
-        change(s.at, tree.tensors[s.source]);
+        change(s.at, tree.tensors[s.source], s.otherwise && s.conditions.empty());
       else
         for (Expr& e : s.at) change(e);
       for (RangeCondition& c : s.conditions)

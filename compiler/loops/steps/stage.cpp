@@ -3,6 +3,7 @@
 #include <algorithm>
 
 #include "compiler/loops/text.h"
+#include "ir/code/boxes.h"
 #include "ir/support/text.h"
 #include "ir/target/target.h"
 
@@ -82,6 +83,22 @@ std::vector<size_t> axes_of_copy(const LoopTree& tree, const CopySite& site, con
   return out;
 }
 
+// Whether the elements along the axes of a copy, in their order, are a box of the tensor: axes that
+// were composed run through several coordinates as digits.
+bool is_box(const LoopTree& tree, const CopySite& site, const LoopStep& load) {
+  const auto around = loops_of_copy(tree, site);
+  std::unordered_map<std::string, Expr> position;
+  std::vector<int64_t> extents;
+  for (const size_t axis : axes_of_copy(tree, site, load)) {
+    extents.push_back(extent_in(tree, around, axis, site.groups).as_constant().value_or(1));
+    position.insert_or_assign(tree.axes[axis].name,
+                              position_symbol('d', extents.size() - 1, extents.back()));
+  }
+  std::vector<Expr> at;
+  for (const Expr& e : load.at) at.push_back(e.substitute(position));
+  return find_box(at, extents).has_value();
+}
+
 // `boxes`: the copy must be a box of the tensor. A value in registers may hold any elements.
 std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, bool boxes) {
   const Loop& loop = loop_at(tree, site.loop);
@@ -108,8 +125,9 @@ std::optional<Refusal> refuse_copy(const LoopTree& tree, const CopySite& site, b
                          fmt::format("{} is read at an index that is loaded", name),
                          "name a tensor that is read at affine coordinates only"};
     const std::vector<size_t> axes = axes_of_copy(tree, site, load);
+    const bool box = !boxes || is_box(tree, site, load);
     for (const Expr& e : load.at)
-      if (boxes && !is_interval(tree, e, varying_axes(tree, site, e)))
+      if (!box && !is_interval(tree, e, varying_axes(tree, site, e)))
         return Refusal{
             &codes::kNotABox,
             fmt::format("a turn reads {} at {}, which is not an interval", name, e.to_string()),

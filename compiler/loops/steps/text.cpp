@@ -46,7 +46,12 @@ class StepPrinter {
       return out;
     }));
   }
+  void count(int64_t number) { word(std::to_string(number)); }
+  void operator()(const std::vector<AxisTurn>& digits) {
+    for (const AxisTurn& digit : digits) word(fmt::format("{} {}", digit.turn, digit.axis));
+  }
   void axis(const std::string& name) { word(name); }
+  void new_axis(const std::string& name) { word(name); }
   void tensor(const std::string& name) { word(name); }
   void value(const std::string& name) { word("%" + name); }
   void flag(bool is, std::string_view name) {
@@ -79,17 +84,8 @@ class StepReader {
     name.name = name.is_value ? scanner_.expect_value()
                               : scanner_.expect_identifier("a tensor or a %value");
   }
-  void operator()(int64_t& number) {
-    const Token token = scanner_.peek();
-    if (token.kind != TokenKind::Integer) scanner_.fail_here("expected a number");
-    int64_t read = 0;
-    const char* end = token.text.data() + token.text.size();
-    const auto result = std::from_chars(token.text.data(), end, read);
-    if (result.ec != std::errc() || result.ptr != end || read < 1 || read > kMaxNumber)
-      scanner_.fail_here(fmt::format("a number of a step must be from 1 to {}", kMaxNumber));
-    scanner_.next();
-    number = read;
-  }
+  void operator()(int64_t& number) { integer(number, 1); }
+  void count(int64_t& number) { integer(number, 0); }
   void operator()(Machine& machine) { word(machine, kMachineNames, "a part of the machine"); }
   void operator()(Combine& how) { word(how, kCombineNames, "how to combine"); }
   void operator()(Unit& unit) { word(unit, kUnitNames, "a unit"); }
@@ -113,12 +109,33 @@ class StepReader {
       orders.push_back(std::move(order));
     } while (scanner_.accept(","));
   }
+  void operator()(std::vector<AxisTurn>& digits) {
+    do {
+      AxisTurn digit;
+      (*this)(digit.turn);
+      axis(digit.axis);
+      digits.push_back(std::move(digit));
+    } while (scanner_.peek().kind == TokenKind::Integer);
+  }
   void axis(std::string& name) { name = scanner_.expect_identifier("the name of an axis"); }
+  void new_axis(std::string& name) { axis(name); }
   void tensor(std::string& name) { name = scanner_.expect_identifier("the name of a tensor"); }
   void value(std::string& name) { name = scanner_.expect_value(); }
   void flag(bool& is, std::string_view name) { is = scanner_.accept(name); }
 
  private:
+  void integer(int64_t& number, int64_t least) {
+    const Token token = scanner_.peek();
+    if (token.kind != TokenKind::Integer) scanner_.fail_here("expected a number");
+    int64_t read = 0;
+    const char* end = token.text.data() + token.text.size();
+    const auto result = std::from_chars(token.text.data(), end, read);
+    if (result.ec != std::errc() || result.ptr != end || read < least || read > kMaxNumber)
+      scanner_.fail_here(
+          fmt::format("a number of a step must be from {} to {}", least, kMaxNumber));
+    scanner_.next();
+    number = read;
+  }
   template <class Enum, size_t n>
   void word(Enum& out, const std::string_view (&words)[n], std::string_view what) {
     for (size_t i = 0; i < n; ++i)

@@ -25,11 +25,12 @@
 
 namespace braze {
 
-using StepKind = std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep,
-                              OnStep, SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep,
-                              ChunkStep, StageStep, LoadStep, ShareStep, KeepStep, AgainStep,
-                              RingStep, RolesStep, UnitStep, DealStep, TurnsStep, AheadStep,
-                              PartStep, BindStep, CacheStep, LastStep, LeadStep, FlattenStep>;
+using StepKind =
+    std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
+                 SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
+                 LoadStep, ShareStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep,
+                 TurnsStep, AheadStep, PartStep, BindStep, CacheStep, LastStep, LeadStep,
+                 FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;

@@ -1,0 +1,24 @@
+// boxes.h — tiles whose elements are a box of a tensor.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <vector>
+
+#include "ir/index/expr.h"
+
+namespace braze {
+
+/// A box of a tensor: its first element, and how many it takes along each axis.
+struct TileBox {
+  std::vector<Expr> at;
+  std::vector<int64_t> extents;
+};
+
+/// The box that the coordinates `at`, over the positions d0, d1, .. of a tile, run through, if its
+/// elements in row-major order are those of the tile. Each coordinate is fixed, or runs along an
+/// axis of the tile or a digit of it, in order: rows that are 8x8 pixels are read at
+/// floordiv(d0, 8) and mod(d0, 8).
+std::optional<TileBox> find_box(const std::vector<Expr>& at, const std::vector<int64_t>& extents);
+
+}  // namespace braze
