@@ -36,6 +36,22 @@ std::optional<size_t> crossing_axis(const LoopTree& tree, const std::vector<Tree
   return std::nullopt;
 }
 
+// The number of neighbours that a thread accesses together on both sides of a tile that is
+// transposed, so that a warp accesses whole lines of 128 bytes: pairs of 2-byte elements.
+int64_t transposed_vector(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
+                          size_t lane, size_t other) {
+  constexpr int64_t kPair = 2;
+  for (const size_t axis : {lane, other})
+    if (planned_extent(tree, axis) < kPair * kWarpThreads) return 1;
+  for (const TreeAccess& access : accesses)
+    for (const size_t axis : {lane, other}) {
+      if (access.stride(tree.axes[axis]) != 1) continue;
+      const int64_t divisor = access.offset.substitute(tree.axes[axis].name, 0).divisor();
+      if (access.irregular || access.bytes != 2 || divisor % kPair != 0) return 1;
+    }
+  return kPair;
+}
+
 // The tile that a block takes of a first tree's nest, and how its threads share it.
 struct BlockTile {
   size_t lane = 0;
@@ -54,7 +70,9 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   out.other = crossing_axis(tree, touched, axes, lane);
   if (out.other) {
     // Square tiles that are transposed on their way.
-    out.tile = out.rows = out.along = kWarpThreads;
+    out.vector = transposed_vector(tree, touched, lane, *out.other);
+    out.along = kWarpThreads;
+    out.tile = out.rows = kWarpThreads * out.vector;
     out.across = kBlockThreads / kWarpThreads;
     out.turned = true;
     return out;
@@ -84,8 +102,12 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
   out.tile = out.along * out.vector;
   const int64_t used = std::max(out.across * out.along, kWarpThreads);
   // Two vectors in flight if there is enough work.
-  if (extent >= 2 * out.tile && total / (2 * used * out.vector) >= kBlocksPerCore * target.cores)
-    out.tile *= 2;
+  if (total / (2 * used * out.vector) >= kBlocksPerCore * target.cores) {
+    if (extent >= 2 * out.tile)
+      out.tile *= 2;
+    else if (out.rows > 1 && planned_extent(tree, *out.other) >= 2 * out.rows)
+      out.rows *= 2;
+  }
   if (out.across * out.along < kWarpThreads) out.along *= kWarpThreads / (out.across * out.along);
   return out;
 }
