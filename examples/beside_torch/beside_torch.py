@@ -25,6 +25,13 @@ graph @scaled_softmax(%x: f32[n, 256], %scale: f32[]) {
 }
 """
 
+NOT = """braze 1 graph
+graph @negate(%x: bool[4]) {
+  %y = logical_not %x : bool[4]
+  return %y as "y"
+}
+"""
+
 
 def main():
     device = sys.argv[1] if len(sys.argv) > 1 else "cpu"
@@ -59,6 +66,13 @@ def main():
                 print(f"the results differ by {error}")
                 return 1
             x = y * 256
+
+    # PyTorch lets a bool be any byte; every byte except 0 is true.
+    flags = torch.tensor([0, 1, 2, 255], dtype=torch.uint8, device=device).view(torch.bool)
+    negated = torch.from_dlpack(braze.jit_text(NOT, device, name="not.braze")(flags))
+    if negated.int().tolist() != [1, 0, 0, 0]:
+        print(f"bools of other bytes than 0 and 1 were negated to {negated.int().tolist()}")
+        return 1
 
     if on_gpu:
         # Each on a stream of its own: what crosses is waited for, on the GPU.

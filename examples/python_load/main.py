@@ -73,6 +73,9 @@ def main():
             file.write(TEXT)
         save_safetensors(weights, {"w": w, "b": b})
         command = [sys.executable, "-m", "braze", "compile", text, "--weights", weights, "-o", package]
+        if device.startswith("cuda"):
+            # For NVIDIA GPUs of all generations; without targets the code is for this processor.
+            command += ["--target", "sm_80,sm_90a"]
         subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
         packed = braze.load(package, device=device if not device.startswith("sim") else "cpu")
     print(packed)
