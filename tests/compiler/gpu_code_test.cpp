@@ -179,6 +179,37 @@ TEST(GpuAccesses, StreamsLeaveTheCachesAlone) {
   if (ptx_assembler()) expect_clean(parsed(text), "sm_90a");
 }
 
+// Lanes that are turned around, or pairs of which each has one element, are vectors in memory.
+TEST(GpuAccesses, NeighboursInAnotherOrderAreLoadedAtOnce) {
+  const std::string ptx = ptx_of(R"(braze 1 kernel
+kernel @others(%x: in global bf16[4096] align 64, %y: in global bf16[2048] align 64, %z: out global bf16[4096] align 64) target "sm_90a" {
+  phase grid(p: 4) block 128 {
+    %a = load %x[4095 - 1024*p - 8*tid - lane] : bf16x8
+    %b = load %y[512*p + 4*tid + floordiv(lane, 2)] mask (mod(lane, 2) < 1) fill 0.0 align 8 : bf16x8
+    %t = test (mod(lane, 2) < 1) : boolx8
+    %c = select %t, %b, %a : bf16x8
+    store %c, %z[1024*p + 8*tid + lane] align 16
+  }
+}
+)");
+  EXPECT_EQ(count(ptx, "ld.global"), 2u) << ptx;
+  EXPECT_EQ(count(ptx, "ld.global.nc.v4.b32"), 1u) << ptx;
+  EXPECT_EQ(count(ptx, "bra"), 0u) << ptx;
+}
+
+// What may not be aligned is loaded one by one.
+TEST(GpuAccesses, NeighboursAtAnyPlaceStayApart) {
+  const std::string ptx = ptx_of(R"(braze 1 kernel
+kernel @others(%x: in global bf16[4097] align 64, %z: out global bf16[4096] align 64) target "sm_90a" {
+  phase grid(p: 4) block 128 {
+    %a = load %x[4096 - 1024*p - 8*tid - lane] : bf16x8
+    store %a, %z[1024*p + 8*tid + lane] align 16
+  }
+}
+)");
+  EXPECT_EQ(count(ptx, "ld.global.nc.v4.b32"), 0u) << ptx;
+}
+
 TEST(GpuAccesses, WideIndicesWhereNothingIsProven) {
   std::string text(kScaled);
   text.replace(text.find("1048576"), 7, "109951162777600");

@@ -63,6 +63,7 @@ std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) 
                           : address(access, i, l);
       lanes.push_back({at, all_of(own), i, l, whole && !one_scalar ? type.lanes : 1});
     }
+    if (type.lanes > 1 && !whole && !indices && !access.rank) place_lanes(access, lanes);
     if (at_edges) {
       Piece vector{lanes[0].at, all_of(terms), i, 0, type.lanes};
       if (!alike) vector.apart = std::move(lanes);
@@ -72,6 +73,29 @@ std::vector<Translator::Piece> Translator::pieces(Access& access, bool is_load) 
     }
   }
   return out;
+}
+
+// Lanes that are no neighbours in order may be neighbours in memory, pairs or turned around. LLVM
+// finds those that one instruction can load if it sees how far they are from each other, and where
+// the alignment of all is not that of each.
+void Translator::place_lanes(const Access& access, std::vector<Piece>& lanes) {
+  std::unordered_map<std::string, Expr> position;
+  const auto at = unflatten(lanes[0].element, access.type.extents);
+  for (size_t d = 0; d < at.size(); ++d) position.emplace("e" + std::to_string(d), Expr(at[d]));
+  const auto bytes = static_cast<int64_t>(size_of(access.type.dtype));
+  const int64_t known = kernel_[access.memory].align;
+  Expr first;
+  for (Piece& piece : lanes) {
+    const Expr place = access.at.substitute(position).substitute("lane", Expr(piece.lane));
+    if (piece.lane == 0) first = place;
+    if (const auto distance = (place - first).as_constant(); distance && *distance != 0)
+      piece.at = b_.CreateGEP(memory_type(context_, kernel_[access.memory].dtype, 1), lanes[0].at,
+                              i64(*distance));
+    else if (distance)
+      piece.at = lanes[0].at;
+    piece.align = std::max(known & -known, bytes);
+    while (piece.align > bytes && !place.is_multiple_of(piece.align / bytes)) piece.align /= 2;
+  }
 }
 
 // What must hold for a lane of an element.
@@ -100,10 +124,11 @@ std::vector<Value*> Translator::guard_terms(Access& access, int64_t i, int32_t l
 
 // Emits body(from, to) for each run of pieces with one condition, under a branch if they have one,
 // and then joined(from, to, block before the branch, block at the end of its body). If a vector
-// does not exist as a whole, apart(piece) is emitted before that join.
-template <class Body, class Apart, class Joined>
-void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, const Apart& apart,
-                         const Joined& joined) {
+// does not exist as a whole, apart(piece) is emitted before that join. Of those that never exist,
+// absent(from, to) is emitted.
+template <class Body, class Absent, class Apart, class Joined>
+void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, const Absent& absent,
+                         const Apart& apart, const Joined& joined) {
   for (size_t from = 0, to = 0; from < pieces.size(); from = to) {
     Value* condition = pieces[from].condition;
     const bool parts = !pieces[from].apart.empty();
@@ -111,6 +136,12 @@ void Translator::guarded(const std::vector<Piece>& pieces, const Body& body, con
     while (!parts && to < pieces.size() && pieces[to].condition == condition);
     if (!condition) {
       body(from, to);
+      continue;
+    }
+    // No block stands between those that are there.
+    if (const auto* known = llvm::dyn_cast<llvm::ConstantInt>(condition);
+        known && known->isZero() && !parts) {
+      absent(from, to);
       continue;
     }
     BasicBlock *before = b_.GetInsertBlock(), *inside = block("inside"), *after = block("after");
@@ -164,20 +195,24 @@ std::vector<Value*> Translator::load_pieces(const Access& access, const std::vec
       loaded[p] = load_piece(access, parts[p]);
     }
   };
+  const auto absent = [&](size_t from, size_t to) {
+    for (size_t p = from; p < to; ++p) loaded[p] = memory_literal(dtype, fill, parts[p].lanes);
+  };
   const auto apart = [&](size_t p) {
     const std::vector<Value*> lanes = load_pieces(access, parts[p].apart, fill);
     others[p] = llvm::PoisonValue::get(memory_type(context_, dtype, parts[p].lanes));
     for (size_t l = 0; l < lanes.size(); ++l)
       others[p] = b_.CreateInsertElement(others[p], lanes[l], l);
   };
-  guarded(parts, body, apart, [&](size_t from, size_t to, BasicBlock* before, BasicBlock* end) {
-    for (size_t p = from; p < to; ++p) {
-      auto* phi = b_.CreatePHI(loaded[p]->getType(), 2);
-      phi->addIncoming(others[p], before);
-      phi->addIncoming(loaded[p], end);
-      loaded[p] = phi;
-    }
-  });
+  guarded(parts, body, absent, apart,
+          [&](size_t from, size_t to, BasicBlock* before, BasicBlock* end) {
+            for (size_t p = from; p < to; ++p) {
+              auto* phi = b_.CreatePHI(loaded[p]->getType(), 2);
+              phi->addIncoming(others[p], before);
+              phi->addIncoming(loaded[p], end);
+              loaded[p] = phi;
+            }
+          });
   return loaded;
 }
 
@@ -230,8 +265,9 @@ Value* Translator::load_piece(const Access& access, const Piece& piece) {
   if (const size_t words = streamed_words(access, piece); words && is_constant(access.memory))
     return load_streamed(piece, dtype, words);
   const bool whole = piece.lanes == access.type.lanes;
+  const llvm::Align own(std::max<int64_t>(piece.align, static_cast<int64_t>(size_of(dtype))));
   auto* load = b_.CreateAlignedLoad(memory_type(context_, dtype, piece.lanes), piece.at,
-                                    whole ? alignment(access) : element_alignment(access));
+                                    whole ? alignment(access) : own);
   annotate(load, access.memory);
   return load;
 }
@@ -260,7 +296,8 @@ void Translator::store_pieces(const Access& access, const std::vector<Piece>& pa
     }
   };
   const auto apart = [&](size_t p) { store_pieces(access, parts[p].apart, values); };
-  guarded(parts, body, apart, [](size_t, size_t, BasicBlock*, BasicBlock*) {});
+  const auto absent = [](size_t, size_t) {};
+  guarded(parts, body, absent, apart, [](size_t, size_t, BasicBlock*, BasicBlock*) {});
 }
 
 // --- Instructions --------------------------------------------------------------------------------

@@ -136,6 +136,7 @@ class Translator {
     int64_t element = 0;
     int32_t lane = 0;
     int32_t lanes = 1;
+    int64_t align = 0;              // bytes, if more is known than of all elements
     std::vector<Piece> apart = {};  // what to move of a vector that is not there as a whole
   };
 
@@ -284,6 +285,7 @@ class Translator {
   llvm::Align element_alignment(const Access& access) const {
     return llvm::Align(size_of(access.type.dtype));
   }
+  void place_lanes(const Access& access, std::vector<Piece>& lanes);
   Value* fill_address(const ValueType& type, uint64_t fill);
   Value* dummy();
   llvm::MDNode* unlikely();
@@ -316,9 +318,9 @@ class Translator {
   // Loads and stores of one GPU thread.
   std::vector<Piece> pieces(Access& access, bool is_load);
   std::vector<Value*> guard_terms(Access& access, int64_t i, int32_t lane);
-  template <class Body, class Apart, class Joined>
-  void guarded(const std::vector<Piece>& pieces, const Body& body, const Apart& apart,
-               const Joined& joined);
+  template <class Body, class Absent, class Apart, class Joined>
+  void guarded(const std::vector<Piece>& pieces, const Body& body, const Absent& absent,
+               const Apart& apart, const Joined& joined);
   std::vector<Value*> load_elements(const LoadOp& op, const ValueType& type);
   std::vector<Value*> load_pieces(const Access& access, const std::vector<Piece>& parts,
                                   uint64_t fill);

@@ -1,3 +1,5 @@
+#include <algorithm>
+
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
 #include "ir/code/layout.h"
@@ -13,9 +15,13 @@ bool is_short_digit(const LoopTree& tree, size_t outer, size_t inner) {
   const auto extent = tree.axes[inner].extent.as_constant();
   if (!extent || *extent >= kWarpThreads) return false;
   for (const TreeAccess& access : accesses(tree)) {
+    const auto symbols = access.offset.symbols();
+    const auto is_loaded = [](const std::string& symbol) {
+      return loaded_step(symbol).has_value();
+    };
     const auto of_outer = access.offset.coefficient_of(tree.axes[outer].name);
     const auto of_inner = access.offset.coefficient_of(tree.axes[inner].name);
-    if (access.irregular || !of_outer || !of_inner) return false;
+    if (std::ranges::any_of(symbols, is_loaded) || !of_outer || !of_inner) return false;
     const bool constant = of_inner->is_constant(0) && !access.store;
     if (!constant && !(*of_outer == *of_inner * *extent)) return false;
   }

@@ -137,11 +137,19 @@ size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& acces
   return best;
 }
 
-// Whether `count` neighbours along the axis, from a multiple of `count` on, are the same element.
-static bool is_constant_along(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
-  const Expr within = Expr::symbol("vector.element", {0, count - 1});
+// Whether `count` neighbours along the axis, from a multiple of `count` on, are not farther from
+// each other in memory, in whatever order: the same element, pairs, or turned around.
+static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
   const Expr turn = Expr::symbol("vector.turn", {0, axis.extent.range().max / count});
-  return !access.offset.substitute(axis.name, turn * count + within).uses("vector.element");
+  const Expr first = access.offset.substitute(axis.name, turn * count);
+  Interval reach{0, 0};
+  for (int64_t i = 1; i < count; ++i) {
+    const auto distance =
+        (access.offset.substitute(axis.name, turn * count + i) - first).as_constant();
+    if (!distance) return false;
+    reach = {std::min(reach.min, *distance), std::max(reach.max, *distance)};
+  }
+  return reach.max - reach.min < count;
 }
 
 int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis) {
@@ -152,7 +160,7 @@ int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& ax
     if (access.stride(axis) != 1) {
       // Neighbours that are apart in memory are separate accesses, however many of them a thread
       // has.
-      while (vector > 1 && access.stride(axis) > 1 && !is_constant_along(access, axis, vector))
+      while (vector > 1 && access.stride(axis) > 1 && !are_together(access, axis, vector))
         vector /= 2;
       continue;
     }
