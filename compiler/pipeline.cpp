@@ -466,12 +466,14 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
     placed.push_back({fusion, is_kernel(fusion) ? tiling_space(forms, fusion) : Space()});
   const Updates updates = decide_updates(forms, placed);
   const std::vector<bool> relaxed = relaxed_nodes(graph, options.precision);
+  const bool strict = options.precision == Precision::Strict;
   std::vector<CompiledFusion> compiled(placed.size());
   for (size_t i = 0; i < compiled.size(); ++i) {
     CompiledFusion& out = compiled[i];
     static_cast<PlacedFusion&>(out) = placed[i];
     if (!is_kernel(out.fusion)) continue;
-    const TilingRequest request{forms, out.fusion, target, names[i], updates.aliases[i], &relaxed};
+    const TilingRequest request{forms,    out.fusion,         target,
+                                names[i], updates.aliases[i], strict ? nullptr : &relaxed};
     refuse_schedule_if_broken(names[i], options, [&] {
       TiledKernel tiled = tiled_kernel(request, out.space, options, viewers);
       out.parameters = std::move(tiled.parameters);

@@ -216,18 +216,27 @@ double moving_seconds(double bytes, const Target& target, double cached = 0, dou
          (bytes - resident + again) / target.memory_bytes_per_second;
 }
 
-// The passes after the first that read again what the first has read. A loop tree keeps what fits,
-// and if it can, it walks once for several passes.
-double share_read_again(const TilingRequest& request, const Space& space) {
-  const auto passes = std::count_if(space.passes.begin(), space.passes.end(),
-                                    [](const Pass& pass) { return !pass.inner.empty(); });
-  if (passes < 2) return 1;
+// What a loop tree makes of passes that reduce and store.
+struct SeveralPasses {
+  /// Of the passes after the first, those that read again what the first has read: a tree keeps
+  /// what fits, and if it can, it walks once for several passes.
+  double read_again = 1;
+  double instances = 1, tile = 1;
+};
+
+SeveralPasses several_passes(const TilingRequest& request, const Space& space) {
+  const auto walks_inside = [](const Pass& pass) { return !pass.inner.empty(); };
+  const auto stores = [&](const Pass& pass) { return walks_inside(pass) && !pass.stores.empty(); };
+  const auto passes = std::ranges::count_if(space.passes, walks_inside);
+  if (passes < 2 && std::ranges::none_of(space.passes, stores)) return {};
   const auto made =
       schedule(build_loops(request.forms, request.fusion, "estimate"), request.target);
   const auto* scheduled = std::get_if<Scheduled>(&made);
-  if (!scheduled) return 1;
+  if (!scheduled) return {};
   const auto walks = std::max<double>(static_cast<double>(count_walks(scheduled->tree)), 1);
-  return std::min((walks - 1) / static_cast<double>(passes - 1), 1.0);
+  const TreeWork work = work_of(scheduled->tree, request.target);
+  return {passes < 2 ? 1 : std::min((walks - 1) / static_cast<double>(passes - 1), 1.0),
+          work.instances, work.tile};
 }
 
 // Of a tree that computes all of the fusion; matrix units multiply so much faster than vectors.
@@ -300,13 +309,19 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
     const Schedule schedule = choose_schedule(request, space);
     cost.instances = count_instances(space, schedule);
     work = work_of(request, space, schedule, cost.instances);
-    if (work.cached_again + work.read_again > 0) {
-      const double share = share_read_again(request, space);
-      work.cached_again *= share;
-      work.read_again *= share;
-    }
     tile = static_cast<double>(schedule.inner_tile);
     for (const int64_t extent : schedule.tile) tile *= static_cast<double>(extent);
+    // Passes that stand in one loop are dealt to more instances than the schedule of one knows.
+    const bool idle = cost.instances < target.cores;
+    if (work.cached_again + work.read_again > 0 || idle) {
+      const SeveralPasses by_tree = several_passes(request, space);
+      work.cached_again *= by_tree.read_again;
+      work.read_again *= by_tree.read_again;
+      if (by_tree.instances > cost.instances) {
+        cost.instances = by_tree.instances;
+        tile = by_tree.tile;
+      }
+    }
     phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
   } else {
     const auto made = schedule(build_loops(forms, fusion, "estimate"), target);

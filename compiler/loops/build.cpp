@@ -53,6 +53,8 @@ struct BodySink {
     if (const auto at = as_index(op, arguments, result)) return index(*at, result);
     if (op == ElementwiseOp::exp && relaxed && (*relaxed)[origin.index] && may_approximate(result))
       return approximate_exp(arguments[0], result);
+    if (op == ElementwiseOp::exp && origin == summed_power && below_own_greatest(arguments[0]))
+      return power_of_two(arguments[0]);
     return push({.kind = LoopStep::Kind::Apply,
                  .dtype = result,
                  .op = op,
@@ -111,6 +113,22 @@ struct BodySink {
     if (!is_half(result)) return value;
     return push({.dtype = result, .op = ElementwiseOp::convert, .arguments = {value}});
   }
+  Value power_of_two(Value value) {
+    const Value log2_e = constant(DType::F32, constant_bits(DType::F32, 1.4426950408889634));
+    const Value scaled =
+        push({.dtype = DType::F32, .op = ElementwiseOp::mul, .arguments = {value, log2_e}});
+    return push({.dtype = DType::F32, .op = ElementwiseOp::approx_exp2, .arguments = {scaled}});
+  }
+  // Whether this is a difference from what was reduced at this very place.
+  bool below_own_greatest(Value value) const {
+    const LoopStep& difference = (*steps)[value];
+    return difference.op == ElementwiseOp::sub && reads_own(difference.arguments[1]);
+  }
+  bool reads_own(Value value) const {
+    const LoopStep& s = (*steps)[value];
+    if (s.kind == LoopStep::Kind::Read) return s.at == *own;
+    return std::ranges::all_of(s.arguments, [&](Value argument) { return reads_own(argument); });
+  }
   // An index out of range is clamped.
   Expr as_index(Value value, const Expr& extent) {
     const Value bounds[] = {index(extent - 1, DType::I64), constant(DType::I64, 0)};
@@ -129,7 +147,9 @@ struct BodySink {
   const Graph* graph = nullptr;
   const std::vector<NodeId>* stored = nullptr;
   const std::vector<bool>* relaxed = nullptr;
-  NodeId origin = {};                                              // the node whose form is walked
+  std::optional<NodeId> summed_power = {};  // may be another form than the node's
+  const std::vector<Expr>* own = nullptr;   // the coordinates of what is computed
+  NodeId origin = {};                       // the node whose form is walked
   std::vector<std::pair<NodeId, std::vector<Expr>>> visited = {};  // of `stored`
 };
 
@@ -163,6 +183,7 @@ class TreeBuilder {
       return form && form->is_dot;
     });
     if (dots > 1 && approximates) approximated_ = relaxed;
+    if (dots <= 1 && approximates && relaxed) stored_ = nodes_of_stores();
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -216,8 +237,10 @@ class TreeBuilder {
                   .graph = &graph_,
                   .stored = &fusion_.outputs,
                   .relaxed = approximated_};
-    Inliner<BodySink> inliner(forms_, inside_, sink);
     const auto at = symbols(root.domain);
+    sink.own = &at;
+    if (form) sink.summed_power = summed_power(node, *form);
+    Inliner<BodySink> inliner(forms_, inside_, sink);
     if (form && form->placement) {
       // What the sums begin with comes first, because it is read before there are terms.
       const uint32_t start = inliner.start(node, at);
@@ -250,6 +273,62 @@ class TreeBuilder {
     while (!graph_[summed].as<MapOp>() && !graph_[summed].operands.empty())
       summed = graph_[summed].operands[0];  // through movement
     return relaxed_ && (*relaxed_)[summed.index];
+  }
+
+  // What results are made of, up to reductions.
+  std::vector<bool> nodes_of_stores() const {
+    std::vector<bool> out(graph_.size());
+    std::vector<NodeId> left = fusion_.outputs;
+    while (!left.empty()) {
+      const NodeId node = left.back();
+      left.pop_back();
+      if (out[node.index] || !inside_[node.index]) continue;
+      out[node.index] = true;
+      const LoopForm* form = forms_.find(node);
+      if (!form || !form->reduces())
+        left.insert(left.end(), graph_[node].operands.begin(), graph_[node].operands.end());
+    }
+    return out;
+  }
+  // The node e^(x - g), if `node` sums it and g is made of the greatest x of the same sum alone.
+  // The machine's own 2^x may compute it then. Of n such terms, whose greatest is 1, the mean
+  // |x - g| is at most ln n, so that the rounding of the exponent and what 2^x is off change the
+  // sum by (4 + 1.5 ln n) 2^-24 of itself: less than the n 2^-24 that any order of additions may.
+  // A result that needs the term itself computes it exactly, and the sum takes that.
+  std::optional<NodeId> summed_power(NodeId node, const LoopForm& form) const {
+    constexpr int64_t kFewTerms = 64;
+    if (stored_.empty() || form.monoid != Monoid::Sum || form.is_dot) return std::nullopt;
+    const auto* sum = graph_[node].as<ReduceOp>();
+    if (!sum || graph_[node].type.dtype != DType::F32) return std::nullopt;
+    Expr terms = 1;
+    for (const Expr& extent : form.reduction) terms = terms * extent;
+    if (terms.range().min < kFewTerms) return std::nullopt;
+    const auto is = [&](NodeId id, ElementwiseOp op) {
+      const auto* map = graph_[id].as<MapOp>();
+      return map && map->op == op;
+    };
+    const NodeId power = graph_[node].operands[0];
+    if (!is(power, ElementwiseOp::exp) || stored_[power.index] || !inside_[power.index])
+      return std::nullopt;
+    const NodeId difference = graph_[power].operands[0];
+    if (!is(difference, ElementwiseOp::sub)) return std::nullopt;
+    const NodeId x = graph_[difference].operands[0];
+    bool out = false;
+    std::vector<NodeId> left = {graph_[difference].operands[1]};
+    for (size_t seen = 0; seen < left.size(); ++seen) {
+      constexpr size_t kMostNodes = 16;
+      const Node& of = graph_[left[seen]];
+      const auto* greatest = of.as<ReduceOp>();
+      if (greatest && greatest->monoid == Monoid::Max && greatest->axes == sum->axes &&
+          of.operands[0] == x) {
+        out = true;
+        continue;
+      }
+      const bool composed = of.as<MapOp>() || of.as<BroadcastOp>() || of.as<ReshapeOp>();
+      if ((!composed && !of.as<ConstantOp>()) || seen > kMostNodes) return std::nullopt;
+      left.insert(left.end(), of.operands.begin(), of.operands.end());
+    }
+    return out ? std::optional(power) : std::nullopt;
   }
 
   // A dot takes its factors in the dtype that they have before they are multiplied.
@@ -588,6 +667,10 @@ class TreeBuilder {
     for (size_t r = 0; r < roots_.size(); ++r)
       for (const size_t q : read_by(roots_[r]))
         depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
+    // If no walk needs what another folds, all of them can be one, with the totals' readers behind.
+    const auto waits = [&](size_t r) { return depth[r] > 0 && walks(roots_[r]); };
+    if (std::ranges::none_of(out, waits))
+      std::ranges::stable_sort(out, {}, [&](size_t r) { return depth[r]; });
     for (size_t r = 0; r < roots_.size(); ++r) {
       const Root& fold = roots_[r];
       if (fold.task.kind != LoopTask::Kind::Fold || depth[r] == 0) continue;
@@ -641,6 +724,12 @@ class TreeBuilder {
     return out;
   }
 
+  // Whether it runs over an axis that some root reduces.
+  bool walks(const Root& root) const {
+    return std::ranges::any_of(root.loops, [&](size_t axis) {
+      return std::ranges::any_of(roots_, [&](const Root& r) { return r.reduced.contains(axis); });
+    });
+  }
   // Whether `reader` needs, in a turn of a loop over `axis`, only what `read` has in that turn.
   bool turn_by_turn(const Root& read, const Root& reader, size_t axis) const {
     if (read.reduced.contains(axis)) return false;
@@ -739,6 +828,7 @@ class TreeBuilder {
   const std::vector<bool> inside_;
   const std::vector<bool>* relaxed_;
   const std::vector<bool>* approximated_ = nullptr;
+  std::vector<bool> stored_;  // what results are made of; empty: no form is another one's
   const GraphPrinter names_;
   Axes axes_;
   LoopTree tree_;

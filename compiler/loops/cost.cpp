@@ -57,7 +57,13 @@ TreeWork work_of_tasks(const LoopTree& tree) {
         instances *= std::ceil(static_cast<double>(planned_extent(tree, level.axis)) /
                                static_cast<double>(level.turn));
     out.instances = std::max(out.instances, instances);
-    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      std::set<size_t> axes = own_axes(tree, task);
+      axes.insert(task.over.begin(), task.over.end());
+      double tile = 1;
+      for (const size_t axis : axes)
+        tile *= static_cast<double>(extent_in(tree, around, axis).range().max);
+      out.tile = std::max(out.tile, tile);
       const bool on_vectors = task.unit == Unit::None || task.unit == Unit::Fma;
       if (task.kind == LoopTask::Kind::Dot)
         (on_vectors ? out.products : out.matrix_products) += 2 * indices(task);

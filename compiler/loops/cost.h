@@ -9,7 +9,7 @@ namespace braze {
 
 struct TreeWork {
   double instances = 1;        ///< instances of the grid
-  double tile = 1;             ///< elements of one instance
+  double tile = 1;             ///< elements that one instance works on at a time
   double operations = 0;       ///< operations for all elements
   double products = 0;         ///< operations of dots on vector units
   double matrix_products = 0;  ///< operations of dots on matrix units

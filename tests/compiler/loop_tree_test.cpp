@@ -274,6 +274,42 @@ TEST(LoopTree, WalksLongRowsOnce) {
     }
 }
 
+// A sum of powers follows a maximum that passes through a choice: rows of -inf, with an inf, with a
+// NaN and of finite numbers, of which the greatest comes late.
+TEST(LoopTree, WalksRowsOfGuardedMaximaOnce) {
+  const Graph graph = testing::parse(R"(
+graph @logsumexp(%x: f32[6, 1500]) {
+  %m = reduce max %x {axes: [1]} : f32[6]
+  %a = abs %m : f32[6]
+  %inf = constant inf : f32[]
+  %finite = lt %a, %inf : bool[6]
+  %0 = constant 0 : f32[]
+  %g = select %finite, %m, %0 : f32[6]
+  %gb = broadcast %g {axes: [0]} : f32[6, 1500]
+  %d = sub %x, %gb : f32[6, 1500]
+  %e = exp %d : f32[6, 1500]
+  %s = reduce sum %e {axes: [1]} : f32[6]
+  %l = log %s : f32[6]
+  %y = add %l, %g : f32[6]
+  return %y
+})");
+  std::vector<HostTensor> inputs = fuzz::random_inputs(graph, 3);
+  for (int64_t i = 0; i < 6 * 1500; ++i) inputs[0].set_double(i, 0.01 * double(i % 1500) - 90);
+  for (int64_t i = 0; i < 1500; ++i) inputs[0].set_double(i, -INFINITY);
+  for (int64_t i = 0; i < 1400; ++i) inputs[0].set_double(1500 + i, -INFINITY);
+  inputs[0].set_double(2 * 1500 + 1234, INFINITY);
+  inputs[0].set_double(3 * 1500 + 700, NAN);
+  inputs[0].set_double(4 * 1500 + 1499, 88.5);
+  for (const char* name : {"sim:sm_80", "sim:sm_90"}) {
+    const Device device(name);
+    CompileOptions options;
+    options.schedules[testing::compile_for(device, graph)->launches[0].name] =
+        "on i grid; split r 256 padded; whole r.2; split r.2 256 padded; whole r.3; merge r r.2; "
+        "bind %m (w1:2 l1:32 r1:4); bind %s (w1:2 l1:32 r1:4)";
+    EXPECT_TRUE(testing::agrees(graph, inputs, device, options)) << name;
+  }
+}
+
 // How many kernels of random graphs go by the tree is printed; all that reduce nothing do.
 TEST(LoopTree, ServesWhatReducesNothing) {
   for (const char* device : {"sim:cpu", "sim:sm_90"}) {

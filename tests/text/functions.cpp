@@ -107,6 +107,19 @@ std::string first_loops(std::string_view text, std::string_view file_name) {
   return to_text(first_tree(text, file_name));
 }
 
+// The trees of all kernels for a GPU of 132 multiprocessors, with the steps that its rules chose.
+std::string trees_for_hopper(std::string_view text, std::string_view file_name) {
+  Target target = find_target("sm_90a").value();
+  target.simulated = true;
+  std::string out;
+  CompileOptions options;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage == "loops") out += phase.text();
+  };
+  compile(parse_graph(text, file_name), target, options);
+  return out;
+}
+
 // Parses and verifies.
 template <class Code>
 Code read(std::string_view text, std::string_view file_name) {
@@ -273,8 +286,8 @@ std::string planned(std::string_view text, std::string_view file_name) {
   const bool graph = text.find("braze 1 graph") != std::string_view::npos;
   const Program program = graph ? compile(parse_graph(text, file_name), target)
                                 : compile(read<TileProgram>(text, file_name), target);
-  constexpr std::string_view kLeftOut[] = {"target ", "precision ", "ops ", "artifact ", "lines ",
-                                           "  schedule ", "  reads ", "  op "};
+  constexpr std::string_view kLeftOut[] = {"target ", "precision ",  "ops ",     "artifact ",
+                                           "lines ",  "  schedule ", "  reads ", "  op "};
   std::string out;
   std::istringstream lines(to_text(program));
   for (std::string line; std::getline(lines, line);)
@@ -290,6 +303,7 @@ constexpr Function kFunctions[] = {
     {"expand", run_pass<expand>},
     {"expand-static", expand_static},
     {"fold", run_pass<fold>},
+    {"hopper", trees_for_hopper},
     {"loops", first_loops},
     {"lower", lower_pipelined},
     {"pack_factors", run_pass<pack_factors>},

@@ -136,13 +136,11 @@ WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
   out.along = main.along();
   out.length = planned_extent(tree, out.along);
   out.elements = product(main.axes);
-  bool stores = false;
   for (const Walk& walk : nest.walks) {
     if (walk.along() != out.along) continue;
     ++out.walks;
     for (const LoopTask* task : walk.tasks) {
       out.tasks.push_back(task);
-      stores |= !task->makes_value();
       for (TreeAccess& access : accesses(tree, *task)) {
         const auto same = [&](const TreeAccess& other) {
           return other.tensor == access.tensor && other.store == access.store &&
@@ -153,7 +151,7 @@ WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest) {
       }
     }
   }
-  out.one_pass = nest.walks.size() == 1 && !stores && nest.begins_with_walk;
+  out.one_pass = nest.walks.size() == 1 && nest.begins_with_walk;
   return out;
 }
 

@@ -37,7 +37,7 @@ struct WalkFacts {
   std::vector<TreeAccess> touched;     ///< by walks along the axis
   std::vector<const LoopTask*> tasks;  ///< of the walks
   size_t walks = 0;                    ///< along the axis
-  bool one_pass = false;               ///< whether there is one walk, which stores nothing
+  bool one_pass = false;               ///< whether there is one walk, and nothing before it
 };
 WalkFacts facts_of(const LoopTree& tree, const ReductionNest& nest);
 

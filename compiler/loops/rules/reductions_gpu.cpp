@@ -262,9 +262,47 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
                                                ceil_divide(length, outer));
 }
 
-Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+// Whether all walks only fold, and become one: a row is then read once, wherever it is kept.
+bool folds_in_one_walk(const Scheduled& scheduled, const ReductionNest& nest,
+                       const WalkFacts& facts) {
+  for (const LoopTask* task : facts.tasks)
+    if (task->kind != LoopTask::Kind::Fold) return false;
+  Scheduled merged = scheduled;
+  const std::string& along = merged.tree.axes[facts.along].name;
+  merge_walks(merged, along);
+  return nest.walks.size() > 1 && count_loops(merged.tree, along) == 1;
+}
+
+// Many rows that do not fill a warp with whole vectors: a warp takes several of them, each thread a
+// few vectors, and neighbouring threads whole sectors of memory. False if there are too few rows.
+bool choose_short_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts,
+                      const Target& target, Row& out) {
+  constexpr int64_t kSectorBytes = 32;
+  const LoopAxis& axis = tree.axes[facts.along];
+  int64_t least = sizeof(double);
+  for (const TreeAccess& access : facts.touched)
+    if (access.offset.uses(axis.name)) least = std::min(least, static_cast<int64_t>(access.bytes));
+  const int64_t vector = vector_along(facts.touched, axis);
+  if (nest.lines.empty() || facts.length >= kWarpThreads * vector) return false;
+  const int64_t most = ceil_power_of_two(ceil_divide(facts.length, vector));
+  const int64_t threads =
+      std::clamp(ceil_power_of_two(ceil_divide(facts.length * least, kFewBytes)),
+                 std::min(ceil_divide(kSectorBytes, vector * least), most), most);
+  const int64_t rows = kBlockThreads / threads;
+  if (planned_extent(tree, nest.lines.back()) < rows || facts.lines < 2 * target.cores * rows)
+    return false;
+  out.along = threads;
+  out.rows = rows;
+  out.vector = vector;
+  out.tile = ceil_divide(facts.length, threads * vector) * threads * vector;
+  out.resident = true;
+  return true;
+}
+
+Row choose_row(const Scheduled& scheduled, const ReductionNest& nest, const WalkFacts& facts,
                const Target& target) {
   Row out;
+  const LoopTree& tree = scheduled.tree;
   const LoopAxis& axis = tree.axes[facts.along];
   const int64_t length = facts.length;
   int64_t inputs = 0;
@@ -274,6 +312,9 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
     inputs += !access.store;
     least = std::min(least, access.bytes);
   }
+  const bool single = std::all_of(nest.walks.begin(), nest.walks.end(),
+                                  [](const Walk& walk) { return walk.axes.size() == 1; });
+  if (single && choose_short_row(tree, nest, facts, target, out)) return out;
   out.vector = vector_along(facts.touched, axis);
   while (out.vector > 1 && length < kWarpThreads * out.vector) out.vector /= 2;
   const int64_t kept = std::clamp<int64_t>(
@@ -288,11 +329,15 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
     const int64_t wanted = std::max(ceil_divide(2 * length, 3 * few), ceil_divide(length, kept));
     out.along = std::clamp(ceil_power_of_two(wanted), kWarpThreads, kMostThreads);
   }
-  const bool single = std::all_of(nest.walks.begin(), nest.walks.end(),
-                                  [](const Walk& walk) { return walk.axes.size() == 1; });
-  out.resident = single && length <= out.along * kept;
+  // A large block would only load, then only compute. Small ones that walk do both at once, if
+  // there are enough of them.
+  const bool walks = out.along > kBlockThreads && facts.lines >= 2 * target.cores &&
+                     folds_in_one_walk(scheduled, nest, facts);
+  out.resident = single && length <= out.along * kept && !walks;
   const bool again = single && facts.walks > 1;  // a later walk reads again what this one reads
-  if (!out.resident && again) {
+  if (walks) {
+    out.along = kWalkThreadsAgain;
+  } else if (!out.resident && again) {
     // Several small blocks keep what one block cannot, so that a multiprocessor loads for one block
     // while it stores for another.
     for (const int64_t threads : kClusterThreads) {
@@ -312,9 +357,9 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
   const bool leads = out.vector > aligned;
   const int64_t unit = threads * out.vector;
   const int64_t covered = length + (leads ? out.vector - 1 : 0);
-  out.tile = out.resident
-                 ? ceil_divide(covered, unit) * unit
-                 : out.along * std::max(again ? kWalkElementsAgain : kWalkElements, out.vector);
+  out.tile = out.resident ? ceil_divide(covered, unit) * unit
+                          : out.along * std::max({again ? kWalkElementsAgain : kWalkElements,
+                                                  out.vector, walks ? few : 0});
   if (!single) deal_outer_axis(tree, nest, facts, target, out);
   if (!leads && !nest.lines.empty() && out.outer == 1) share_block(tree, nest, facts, target, out);
   if (out.rows == 1 && may_lead) choose_lead(tree, facts, axis, out);
@@ -323,7 +368,7 @@ Row choose_row(const LoopTree& tree, const ReductionNest& nest, const WalkFacts&
 
 void tile_rows(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
                const Target& target) {
-  const Row row = choose_row(out.tree, nest, facts, target);
+  const Row row = choose_row(out, nest, facts, target);
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   std::vector<std::string> lines;
   for (const size_t line : nest.lines) lines.push_back(name(line));

@@ -242,11 +242,12 @@ LoopTree chunk_scan(LoopTree out, const ItemPlace& place, size_t chunk) {
 }
 
 // Whether a phase of its own can fold what the loop carries: sums that nothing rescales, with
-// nothing before the loop.
+// nothing before the loop. Stores in the loop read none of it, and stay with their chunk.
 bool folds_by_phase(const LoopTree& tree, const ItemPlace& place, Combine how) {
   const Loop& loop = loop_at(tree, place);
   bool out = how == Combine::Phase && tree.phases.size() == 1 && place.items.back() == 0;
   for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (!task.makes_value()) return;
     const bool sums = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot;
     out = out && sums && !task.rescale && is_over(task, loop);
   });
@@ -264,7 +265,8 @@ LoopTree fold_chunks(LoopTree out, const ItemPlace& place, size_t chunk) {
   region.erase(region.begin() + 1, region.end());
   LoopRegion folds;
   change_tasks(region, [&](LoopTask& task) {
-    const LoopValue& made = out.values[task.target];
+    if (!task.makes_value()) return;
+    const LoopValue made = out.values[task.target];
     LoopValue part{.name = unused_value(out, made.name + "_part"),
                    .dtype = compute_type(body_dtype(task)),
                    .axes = {chunk},

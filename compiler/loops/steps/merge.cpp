@@ -13,13 +13,14 @@ namespace {
 
 // --- Separability -------------------------------------------------------------------------------
 
-// How an expression depends on a running value y: not at all, as `rest + sign * constants * y`, or
-// as `rest * op(sign * constants * y)`.
+// How an expression depends on a running value y: not at all, as `rest + sign * constants * g(y)`,
+// or as `rest * op(sign * constants * g(y))`.
 struct Dependence {
   bool reads = false;
   bool negative = false;
   std::vector<uint64_t> constants = {};  // factors, as bits of the dtype that y is computed in
   ElementwiseOp op = ElementwiseOp::exp;
+  std::vector<LoopStep> of = {};  // g: the last step is its result, and y is all that it reads
   friend bool operator==(const Dependence&, const Dependence&) = default;
 };
 
@@ -100,11 +101,21 @@ class Separation {
     return of_a == of_b ? of_a : std::nullopt;
   }
 
-  // The expression as a term of a sum.
+  // The expression as a term of a sum. What reads y and nothing else is a term as it is.
   std::optional<Dependence> term(const LoopBody& body, uint32_t number) const {
     if (!reads(body, number)) return Dependence{};
+    if (auto out = composed_term(body, number)) return out;
+    std::vector<LoopStep> of;
+    const auto result = copy_function(body, number, of);
+    if (!result) return std::nullopt;
+    const DType dtype = compute_type(tree_.values[y_].dtype);
+    if (of[*result].kind == LoopStep::Kind::Read && of[*result].dtype != dtype)
+      of.push_back({.dtype = dtype, .op = ElementwiseOp::convert, .arguments = {*result}});
+    if (of.back().dtype != dtype) return std::nullopt;
+    return Dependence{.reads = true, .of = std::move(of)};
+  }
+  std::optional<Dependence> composed_term(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
-    if (s.kind == LoopStep::Kind::Read && s.source == y_) return Dependence{.reads = true};
     if (const auto* maker = maker_of(s)) return term(maker->body, maker->body.results[0]);
     if (s.kind != LoopStep::Kind::Apply) return std::nullopt;
     switch (s.op) {
@@ -133,6 +144,25 @@ class Separation {
         return std::nullopt;
     }
   }
+  // Appends the steps of an expression that reads nothing but y, and returns its number there.
+  std::optional<uint32_t> copy_function(const LoopBody& body, uint32_t number,
+                                        std::vector<LoopStep>& to) const {
+    LoopStep s = body.steps[number];
+    if (const auto* maker = maker_of(s))
+      return copy_function(maker->body, maker->body.results[0], to);
+    const bool known = s.kind == LoopStep::Kind::Constant || s.kind == LoopStep::Kind::Apply ||
+                       (s.kind == LoopStep::Kind::Read && s.source == y_ && !s.before);
+    if (!known) return std::nullopt;
+    for (uint32_t& argument : s.arguments) {
+      const auto copied = copy_function(body, argument, to);
+      if (!copied) return std::nullopt;
+      argument = *copied;
+    }
+    const auto same = std::find(to.begin(), to.end(), s);
+    const auto out = static_cast<uint32_t>(same - to.begin());
+    if (same == to.end()) to.push_back(std::move(s));
+    return out;
+  }
   static std::optional<Dependence> negated(std::optional<Dependence> out, bool is) {
     if (out && is) out->negative = !out->negative;
     return out;
@@ -143,22 +173,22 @@ class Separation {
   const std::map<size_t, const LoopTask*>& computed_;
 };
 
-// op(constants * (y - y')), by which a state is multiplied if y was y' before.
+// op(constants * (g(y) - g(y'))), by which a state is multiplied if y was y' before.
 LoopBody ratio(const LoopTree& tree, size_t y, const Dependence& dependence) {
-  const LoopValue& value = tree.values[y];
-  const DType dtype = compute_type(value.dtype);
+  const DType dtype = compute_type(tree.values[y].dtype);
   LoopBody out;
   const auto push = [&](LoopStep step) {
     out.steps.push_back(std::move(step));
     return static_cast<uint32_t>(out.steps.size() - 1);
   };
   const auto read = [&](bool before) {
-    LoopStep step{
-        .kind = LoopStep::Kind::Read, .dtype = value.dtype, .source = y, .before = before};
-    for (const size_t axis : value.axes) step.at.push_back(tree.axes[axis].index());
-    const uint32_t is = push(std::move(step));
-    if (dtype == value.dtype) return is;
-    return push({.dtype = dtype, .op = ElementwiseOp::convert, .arguments = {is}});
+    const auto first = static_cast<uint32_t>(out.steps.size());
+    for (LoopStep step : dependence.of) {
+      if (step.kind == LoopStep::Kind::Read) step.before = before;
+      for (uint32_t& argument : step.arguments) argument += first;
+      push(std::move(step));
+    }
+    return static_cast<uint32_t>(out.steps.size() - 1);
   };
   const auto apply = [&](ElementwiseOp op, std::vector<uint32_t> arguments) {
     return push({.dtype = dtype, .op = op, .arguments = std::move(arguments)});
