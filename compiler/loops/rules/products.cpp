@@ -96,8 +96,10 @@ std::optional<size_t> stored_along(const LoopTree& tree, const Products& product
   return best;
 }
 
+// Of equal axes the innermost.
 size_t longest(const LoopTree& tree, const std::vector<size_t>& axes) {
-  return *std::ranges::max_element(axes, {}, [&](size_t a) { return planned_extent(tree, a); });
+  return *std::ranges::max_element(std::views::reverse(axes), {},
+                                   [&](size_t a) { return planned_extent(tree, a); });
 }
 
 // `rows`: the name of the axis that rows were composed of; if there is none, the longest.
@@ -147,16 +149,18 @@ std::variant<Products, Refusal> find_products(const LoopTree& tree, const std::s
   return out;
 }
 
-// What a factor reads at every second, third, .. index of a parallel axis becomes neighbours.
+// What a factor reads at every second, third, .. index of an axis of tiles becomes neighbours.
 void take_residues(Scheduled& out, const Products& products) {
   std::vector<ResiduesStep> steps;
+  std::vector<size_t> tiled = products.row_axes;
+  tiled.push_back(products.columns);
   for (const LoopTask* dot : products.dots)
     for (const uint32_t result : dot->body.results) {
       const LoopStep& load = dot->body.steps[result];
       if (load.kind != LoopStep::Kind::Load) continue;
       // The last dimension first: the numbers of those before it stay.
       for (size_t d = load.at.size(); d-- > 0;)
-        for (const size_t axis : products.nest) {
+        for (const size_t axis : tiled) {
           const auto slope = load.at[d].coefficient_of(out.tree.axes[axis].name);
           const int64_t stride = slope ? slope->as_constant().value_or(0) : 0;
           if (stride > 1 && d + 1 < load.at.size())
