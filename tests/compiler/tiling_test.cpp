@@ -360,6 +360,74 @@ TEST(Slices, LargeProductsReadThem) {
   }
 }
 
+// A product of what 3x3 windows of images show, with `fill` outside.
+std::string product_of_windows(int64_t extent, int64_t channels, int64_t stride,
+                               const std::string& fill, std::string_view stage) {
+  const Graph graph = parse(fmt::format(
+      R"(graph @main(%x: bf16[64, {h}, {h}, {c}], %w: bf16[3, 3, {c}, 128]) {{
+  %0 = constant {fill} : bf16[]
+  %1 = broadcast %x {{axes: [0, 1, 2, 5]}} : bf16[64, {h}, {h}, 3, 3, {c}]
+  %2 = windows %1, %0 {{axes: [1, 2], taps: [3, 4], strides: [{s}, {s}], dilations: [1, 1], gaps: [1, 1], low: [1, 1]}} : bf16[64, {o}, {o}, 3, 3, {c}]
+  %3 = dot %2, %w {{contract: [3, 4, 5] x [0, 1, 2]}} : bf16[64, {o}, {o}, 128]
+  return %3
+}})",
+      fmt::arg("h", extent), fmt::arg("c", channels), fmt::arg("s", stride),
+      fmt::arg("o", (extent - 1) / stride + 1), fmt::arg("fill", fill)));
+  std::string text;
+  CompileOptions options;
+  options.by_cost = false;
+  options.observer = [&](const CompilePhase& phase) {
+    if (phase.stage == stage) text += phase.text();
+  };
+  compile(graph, find_target("sm_90a").value(), options);
+  return text;
+}
+
+TEST(Windows, AreCopiedAsBoxes) {
+  const auto text = [](int64_t extent, int64_t stride) {
+    return product_of_windows(extent, 128, stride, "0", "loops");
+  };
+  // Boxes of powers of two that fill images, and what outside of them is 0.
+  EXPECT_NE(text(28, 1).find("stage x[8*i + floordiv(p, 16), 4*j + r + mod(floordiv(p, 4), 4) - 1, "
+                             "4*k + s + mod(p, 4) - 1, t] else 0"),
+            std::string::npos);
+  EXPECT_NE(text(28, 1).find("stream r, s, t:64 ring"), std::string::npos);
+  // Every second pixel is a neighbour.
+  EXPECT_NE(text(56, 2).find("x: in bf16[64, 28, 2, 28, 256]"), std::string::npos);
+}
+
+TEST(Windows, AreNotCopiedWhereBoxesCannotBeThem) {
+  const auto refusal = [](int64_t extent, int64_t channels, int64_t stride,
+                          const std::string& fill) {
+    return product_of_windows(extent, channels, stride, fill, "refusal");
+  };
+  EXPECT_NE(refusal(28, 128, 1, "1").find("a factor is not 0 outside of its memory"),
+            std::string::npos);
+  EXPECT_NE(refusal(27, 128, 2, "0").find("a factor is read with strides"), std::string::npos);
+  EXPECT_NE(refusal(56, 96, 2, "0").find("a factor goes on behind the end of what is summed"),
+            std::string::npos);
+}
+
+// Each thread has sums of its own: of 8 neighbours in each of two lines.
+TEST(Windows, FewTermsAreSummedByThreads) {
+  const std::string text =
+      phase_text(parse(R"(graph @main(%x: bf16[64, 112, 112, 64], %w: f32[3, 3, 64]) {
+  %0 = constant 0 : bf16[]
+  %1 = broadcast %x {axes: [0, 1, 2, 5]} : bf16[64, 112, 112, 3, 3, 64]
+  %2 = windows %1, %0 {axes: [1, 2], taps: [3, 4], strides: [1, 1], dilations: [1, 1], gaps: [1, 1], low: [1, 1]} : bf16[64, 112, 112, 3, 3, 64]
+  %3 = convert %2 : f32[64, 112, 112, 3, 3, 64]
+  %4 = broadcast %w {axes: [3, 4, 5]} : f32[64, 112, 112, 3, 3, 64]
+  %5 = mul %3, %4 : f32[64, 112, 112, 3, 3, 64]
+  %6 = reduce sum %5 {axes: [3, 4]} : f32[64, 112, 112, 64]
+  %7 = convert %6 : bf16[64, 112, 112, 64]
+  return %7
+})"),
+                 find_target("sm_90a").value(), "loops");
+  EXPECT_NE(text.find("parallel i, j, k:"), std::string::npos) << text;
+  EXPECT_NE(text.find(" | l1:"), std::string::npos) << text;
+  EXPECT_EQ(text.find("stream s:"), std::string::npos) << text;
+}
+
 TEST(Contractions, LargeOnesReadCopies) {
   const auto text = [&](const std::string& x, const std::string& w, const std::string& axes) {
     return phase_text(parse(fmt::format(R"(graph @main(%x: f32[{}], %w: f32[{}]) {{

@@ -486,6 +486,50 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   bind_layouts(out, tiled);
 }
 
+// Few terms for each of many results: every thread has results of its own, neighbours along the
+// columns and a few lines beside, which share what they load alike. None if the results do not fill
+// the machine, or if the terms are not few.
+bool tile_few_terms(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
+                    size_t column, const Target& target) {
+  constexpr int64_t kFewTerms = 128, kLinesOfThread = 2;
+  const LoopAxis& axis = out.tree.axes[column];
+  const int64_t extent = planned_extent(out.tree, column);
+  std::optional<size_t> beside;  // the innermost other line: what it reads overlaps most
+  for (const size_t line : nest.lines)
+    if (line != column && planned_extent(out.tree, line) > kLinesOfThread) beside = line;
+  const int64_t vector = vector_along(facts.touched, axis);
+  // Narrow tiles read short pieces of memory, wide ones may reach far beyond the end.
+  int64_t across = ceil_power_of_two(ceil_divide(extent, vector));
+  const auto cost = [&](int64_t threads) {
+    return static_cast<double>(ceil_divide(extent, threads * vector) * threads) *
+           (1 + 0.5 / static_cast<double>(threads));
+  };
+  for (int64_t threads = across / 2; threads > 1; threads /= 2)
+    if (cost(threads) < cost(across)) across = threads;
+  if (!facts.one_pass || facts.elements > kFewTerms || !beside || across >= kBlockThreads ||
+      facts.lines / (vector * kLinesOfThread) < target.cores * kMultiprocessorThreads)
+    return false;
+  // As many lines as fill a block, or half of it if fewer lie beyond the end then.
+  const int64_t length = planned_extent(out.tree, *beside);
+  const auto padded = [&](int64_t lines) { return ceil_divide(length, lines) * lines; };
+  int64_t threads = std::min(kBlockThreads / across, ceil_power_of_two(length));
+  int64_t each = length >= threads * kLinesOfThread ? kLinesOfThread : 1;
+  if (threads * across > kWarpThreads && padded(threads * each / 2) < padded(threads * each))
+    threads /= 2;
+  const auto name = [&](size_t a) { return out.tree.axes[a].name; };
+  std::vector<Digit> of_lanes = threads_along(1, across);
+  if (vector > 1) of_lanes.push_back({Resource::Register, 1, vector});
+  std::vector<Digit> of_lines = digits({{Resource::Register, vector, each}});
+  for (const Digit& digit : threads_along(across, threads)) of_lines.push_back(digit);
+  const std::string lane = name(column), line = name(*beside);
+  std::vector<std::string> lines;
+  for (const size_t l : nest.lines) lines.push_back(name(l));
+  deal_lines(out, lines, {{lane, across * vector}, {line, threads * each}});
+  out.take(LastStep{lane});
+  bind_layouts(out, {{lane, across * vector, of_lanes}, {line, threads * each, of_lines}});
+  return true;
+}
+
 // Whether all that a walk loads is the same for many lines, as the factors of a product are: tiles
 // of several lines share it.
 bool rereads_all(const LoopTree& tree, const ReductionNest& nest, const WalkFacts& facts) {
@@ -514,7 +558,7 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
   const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads);
   if (lane == facts.along)
     tile_rows(out, *nest, facts, target);
-  else
+  else if (!tile_few_terms(out, *nest, facts, lane, target))
     tile_columns(out, *nest, facts, lane, target);
   return std::nullopt;
 }
