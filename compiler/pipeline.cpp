@@ -25,6 +25,7 @@
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
+#include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
@@ -84,6 +85,10 @@ constexpr Pass kPasses[] = {
      .only_gpu = true},
     {"expand", expand, "formula rows become machine and math rows"},
     {"approximate", approximate, "fewer roundings and divisions", /*only_fast=*/true},
+    {.name = "narrow_dots",
+     .run = narrow_dots,
+     .purpose = "batches of narrow products become sums of products",
+     .only_gpu = true},
     {"fold", fold, "nodes that depend on constants only are computed"},
     {"simplify", simplify, "local rewrites that change no bit of a result"},
     {"split_concats", split_concats, "many parts are joined in steps"},

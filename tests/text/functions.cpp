@@ -14,6 +14,7 @@
 #include "compiler/passes/approximate.h"
 #include "compiler/passes/expand.h"
 #include "compiler/passes/fold.h"
+#include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
@@ -306,6 +307,7 @@ constexpr Function kFunctions[] = {
     {"hopper", trees_for_hopper},
     {"loops", first_loops},
     {"lower", lower_pipelined},
+    {"narrow_dots", run_pass<narrow_dots>},
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},
     {"simplify", run_pass<simplify>},
