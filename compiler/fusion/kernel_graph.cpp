@@ -136,6 +136,11 @@ void KernelGraph::each_reader(size_t k, Visit&& visit) const {
       if (kernel_of(reader) != k) visit(kernel_of(reader));
 }
 
+bool KernelGraph::reads(size_t reader, size_t maker) const {
+  return std::ranges::any_of(kernels_[reader].fusion.inputs,
+                             [&](NodeId input) { return kernel_of(input) == maker; });
+}
+
 std::vector<size_t> KernelGraph::between(std::span<const size_t> kernels) const {
   const auto among = [&](size_t k) { return std::ranges::find(kernels, k) != kernels.end(); };
   size_t highest = 0;

@@ -54,6 +54,8 @@ class KernelGraph {
   /// The kernels through which one of these needs another, in order of their numbers. These cannot
   /// be one kernel without those.
   std::vector<size_t> between(std::span<const size_t> kernels) const;
+  /// Whether a kernel reads what another one makes.
+  bool reads(size_t reader, size_t maker) const;
 
   /// One kernel in place of these, whose cost is not measured yet.
   Candidate united(std::span<const size_t> kernels) const;

@@ -30,6 +30,8 @@ constexpr size_t kMostTensors = 128;
 constexpr double kFewChoices = 4;
 // The greatest number of kernels that are tried as one at once.
 constexpr size_t kMostOfCascade = 16;
+// The worth of what siblings save against what producer and consumer save: it only orders merges.
+constexpr double kSiblings = 0.25;
 // Kernels between two, at most, that are tried as one with them.
 constexpr size_t kMostBetween = 4;
 
@@ -395,7 +397,11 @@ class Search {
         refused_.emplace(pair, std::move(merge));
         return;
       }
-      const double saving = merge.saving / static_cast<double>(tried.size() - 1);
+      double saving = merge.saving / static_cast<double>(tried.size() - 1);
+      // What siblings read together once, each can still read with its own readers. A value that is
+      // stored between two kernels is gone for good where they are one.
+      if (!kernels_.reads(pair.second, pair.first) && !kernels_.reads(pair.first, pair.second))
+        saving *= kSiblings;
       waiting.emplace(Rank{-saving, std::move(tried)}, *std::move(merge.merged));
     };
     for (size_t k = 0; k < kernels_.size(); ++k)

@@ -112,13 +112,24 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree) {
 
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
                       const std::vector<size_t>& axes, int64_t lanes) {
+  // A table that is the same for many elements stays in the caches, however lanes read it.
+  const auto footprint = [&](const TreeAccess& access) {
+    double out = 1;
+    for (const size_t axis : axes)
+      if (access.stride(tree.axes[axis]) != 0)
+        out *= static_cast<double>(planned_extent(tree, axis));
+    return out;
+  };
+  double largest = 1;
+  for (const TreeAccess& access : accesses) largest = std::max(largest, footprint(access));
   size_t best = axes.front();
   double most = -1;
   for (size_t i = axes.size(); i-- > 0;) {
     double all = 0, good = 0;
     for (const TreeAccess& access : accesses) {
       // A store moves its line in and out.
-      const auto bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0);
+      const double bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0) *
+                           footprint(access) / largest;
       const int64_t stride = access.stride(tree.axes[axes[i]]);
       all += bytes;
       if (stride == 1)

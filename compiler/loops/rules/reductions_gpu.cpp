@@ -105,14 +105,16 @@ void bind_layouts(Scheduled& out, const std::vector<TiledAxis>& tiled) {
   for (auto& [made, layout] : bound) out.try_take(BindStep{made, std::move(layout)});
 }
 
-// There are few blocks and much to reduce, so every block takes a chunk.
+// There are few threads and much to reduce, so every block takes a chunk.
 bool takes_chunks(const WalkFacts& facts, int64_t instances, int64_t per_instance,
-                  const Target& target) {
-  return facts.one_pass && instances < 2 * target.cores && per_instance >= 2 * kChunkElements;
+                  const Target& target, int64_t threads = kMostThreads) {
+  return facts.one_pass && instances * threads < 2 * target.cores * kMostThreads &&
+         per_instance >= 2 * kChunkElements;
 }
 void chunk_walk(Scheduled& out, const ReductionNest& nest, const WalkFacts& facts,
-                int64_t instances, int64_t per_instance, int64_t turn, const Target& target) {
-  if (!takes_chunks(facts, instances, per_instance, target)) return;
+                int64_t instances, int64_t per_instance, int64_t turn, const Target& target,
+                int64_t threads = kMostThreads) {
+  if (!takes_chunks(facts, instances, per_instance, target, threads)) return;
   const size_t outermost = nest.walks[0].axes[0];
   const bool cut = count_loops(out.tree, out.tree.axes[outermost].name) > 1;
   const int64_t units = ceil_divide(planned_extent(out.tree, outermost), cut ? turn : 1);
@@ -451,8 +453,13 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   // Few columns share a warp with rows.
   const int64_t rows_of_warp = std::max<int64_t>(kWarpThreads / across, 1);
   const int64_t rows = warps * rows_of_warp;
-  const int64_t registers =
-      std::min<int64_t>(4, ceil_power_of_two(ceil_divide(facts.length, rows)));
+  // Narrow accesses, as of rows of odd length, need more of them at once.
+  int64_t least = sizeof(double);
+  for (const TreeAccess& access : facts.touched)
+    if (access.offset.uses(axis.name) && access.offset.uses(out.tree.axes[facts.along].name))
+      least = std::min(least, static_cast<int64_t>(access.bytes));
+  const int64_t deep = std::max(kWalkElements, kFewBytes / (vector * least));
+  const int64_t registers = std::min(deep, ceil_power_of_two(ceil_divide(facts.length, rows)));
   const int64_t tile = rows * registers;
 
   std::vector<std::string> lines;
@@ -468,7 +475,8 @@ void tile_columns(Scheduled& out, const ReductionNest& nest, const WalkFacts& fa
   deal_lines(out, lines, {{lane, across * vector}});
   if (tile > 1) cut_walks(out, along, tile);
   merge_walks(out, along);
-  chunk_walk(out, nest, facts, instances, facts.elements * across * vector, tile, target);
+  chunk_walk(out, nest, facts, instances, facts.elements * across * vector, tile, target,
+             across * rows);
   if (tile > 1) part_walks(out, along, tile);
   if (out.tree.phases.size() > 1) {
     // Warps reduce the totals of chunks.
