@@ -424,7 +424,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
   };
   const std::string* given = given_schedule(options, name);
   // Nothing else can serve these kernels.
-  const bool by_tree = is_pointwise(space) || space.running || space.passes.empty();
+  const bool by_tree = is_pointwise(space) || space.running || space.placed || space.passes.empty();
   if (given && !has_keys(*given) && (by_tree || given->find(' ') != std::string::npos))
     return shown(tile_loops(request, parse_steps(*given, "--schedule")));
   if (given && by_tree)
@@ -437,7 +437,7 @@ TiledKernel tiled_kernel(const TilingRequest& request, const Space& space,
     const auto& refusal = std::get<Refusal>(made);
     viewers.show({"refusal", name,
                   [&] { return fmt::format("{}: {}\n", refusal.code->name, refusal.why); }});
-    if (space.passes.empty())
+    if (space.passes.empty() || space.placed)
       fail(*refusal.code, fmt::format("@{} cannot be made from a loop tree: {}", name, refusal.why),
            {.fix = "please report this"});
   }

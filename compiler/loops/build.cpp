@@ -193,7 +193,9 @@ class TreeBuilder {
 
   LoopTree build() {
     if (!may_cut()) join_running();
-    for (size_t r = 0; r < roots_.size(); ++r) add_equations(r);
+    // What roots read of each other joins axes before what they read of one memory.
+    for (const auto kind : {LoopStep::Kind::Read, LoopStep::Kind::Load})
+      for (size_t r = 0; r < roots_.size(); ++r) add_equations(r, kind);
     if (may_cut()) join_stores();
     number_axes();
     declare();
@@ -393,8 +395,9 @@ class TreeBuilder {
   }
 
   // The reads of a root say which axes are one.
-  void add_equations(size_t r) {
+  void add_equations(size_t r, LoopStep::Kind kind) {
     for (const LoopStep& s : roots_[r].task.body.steps) {
+      if (s.kind != kind) continue;
       const NodeId node{s.source};
       if (s.kind == LoopStep::Kind::Read) {
         equate(roots_[root_of_.at(node)].domain, s.at);
@@ -744,6 +747,7 @@ class TreeBuilder {
   bool shares(const std::vector<size_t>& run, size_t axis,
               const std::vector<std::vector<size_t>>& left) const {
     if (goes(run, axis, true) && goes(run, axis, false)) return false;
+    if (carries(run, axis) && !stores_fit(run, left)) return false;
     for (const size_t r : run) {
       // Terms that replace each other come in their order.
       const Root& root = roots_[r];
@@ -760,6 +764,23 @@ class TreeBuilder {
       }
     }
     return true;
+  }
+
+  // Whether each store of a run whose loop carries states reads what the run makes, or runs over
+  // the axes of a reduction. Others would have loops of their own beside that reduction's, in each
+  // turn.
+  bool stores_fit(const std::vector<size_t>& run,
+                  const std::vector<std::vector<size_t>>& left) const {
+    const auto alike = [&](size_t a, size_t b) {
+      return std::ranges::is_permutation(left[a], left[b]);
+    };
+    return std::ranges::all_of(run, [&](size_t r) {
+      if (roots_[r].task.makes_value()) return true;
+      const std::set<size_t> read = read_by(roots_[r]);
+      return std::ranges::any_of(run, [&](size_t other) {
+        return roots_[other].task.makes_value() && (read.contains(other) || alike(r, other));
+      });
+    });
   }
 
   bool carries(const std::vector<size_t>& run, size_t axis) const {

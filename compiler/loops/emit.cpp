@@ -398,6 +398,7 @@ void TreeEmitter::region(const LoopRegion& items) {
                   run, [&](const LoopItem& read) { return reads(read, stage->target); });
             }))
           get(pipe);
+    if (part_ == Part::All) begin_placed(item, items);
     if (is_store(item) && part_ != Part::Stages) {
       stores(run);
       i += run.size() - 1;
@@ -417,7 +418,10 @@ void TreeEmitter::region(const LoopRegion& items) {
     if (const auto* task = std::get_if<LoopTask>(&item);
         task && part_ == Part::All && is_kept_on_chip(*task))
       tiles_of_.erase(task->target);
-  for (; kept_.size() > kept; kept_.pop_back()) chips_.erase(kept_.back());
+  for (; kept_.size() > kept; kept_.pop_back()) {
+    chips_.erase(kept_.back());
+    places_.erase(kept_.back());
+  }
   raised_.resize(raised);
   path_.pop_back();
 }
@@ -544,6 +548,9 @@ void TreeEmitter::stream(const Loop& loop) {
   const bool once = !tree_.roles && length > 1 && stream.turns.range().max == 1;
   if (once) return turn(stream, stream.first());
   if (part_ != Part::Stages) stream.carried = states_of(loop);
+  std::erase_if(stream.carried,
+                [](const LoopTask* task) { return task->kind == LoopTask::Kind::Place; });
+  if (loop.seek) return seek(stream);
   std::vector<const LoopTask*> begun;
   for (const LoopTask* task : stream.carried)
     if (!states_.contains(task->target)) {
@@ -777,8 +784,6 @@ std::vector<ValueId*> TreeEmitter::carried(const std::vector<const LoopTask*>& t
 void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool is_scan = task.kind == LoopTask::Kind::Scan;
   const bool is_arg = task.kind == LoopTask::Kind::Arg;
-  if (task.kind == LoopTask::Kind::Place)
-    refuse(task.location, "a stream can carry no placed reductions yet");
   if (is_scan) scans_.insert(task.target);
   for_each_task(loop.body, [&](const LoopTask& t, const std::vector<const Loop*>& around) {
     if (&t != &task) return;

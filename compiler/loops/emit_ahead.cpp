@@ -10,12 +10,6 @@ namespace braze {
 
 namespace {
 
-bool reads_value(const LoopTask& task, size_t value) {
-  return std::any_of(task.body.steps.begin(), task.body.steps.end(), [&](const LoopStep& s) {
-    return s.kind == LoopStep::Kind::Read && s.source == value;
-  });
-}
-
 bool runs_ahead(const LoopItem& item) {
   const auto* task = std::get_if<LoopTask>(&item);
   return task && task->ahead > 0;

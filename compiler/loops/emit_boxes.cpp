@@ -201,10 +201,11 @@ void TreeEmitter::make_room(const LoopRegion& items) {
     const auto* maker = std::get_if<Box<Loop>>(&item);
     if (!maker) continue;
     for_each_task((*maker)->body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
+      if (!is_kept_on_chip(task) || chips_.contains(task.target)) return;
       const bool read = std::ranges::any_of(items, [&](const LoopItem& other) {
         return &other != &item && read_in({&other, 1}, task.target);
       });
-      if (!is_kept_on_chip(task) || !read || chips_.contains(task.target)) return;
+      if (!read) return;
       const LoopValue& kept = tree_.values[task.target];
       const AxesNow inside = axes_at(task, **maker);
       OnChip chip{{}, std::nullopt, {}, {}};

@@ -6,6 +6,7 @@
 //   emit_args.cpp    arg-reductions, whose states are pairs
 //   emit_scans.cpp   scans, digit by digit (E18)
 //   emit_ahead.cpp   tasks that run a turn early (E12)
+//   emit_places.cpp  reductions whose terms say where they are added
 //   emit_roles.cpp   channels, what is copied and released when, asynchronous dots (E4, E10)
 //
 // A tile has a dimension for each axis of its task that is more than one index there, in the order
@@ -218,6 +219,29 @@ class TreeEmitter {
   void note_digits(const LoopRegion& phase);
   void scan(const LoopTask& task);
 
+  // --- Placed reductions (emit_places.cpp)
+  /// The places of this instance: numbers from `lowest` to `highest`, as terms have them.
+  struct Places {
+    Expr count;          ///< of all
+    bool dealt = false;  ///< whether other instances have places too
+    DType dtype = DType::I64;
+    ValueOperand lowest, highest;
+  };
+  int64_t turn_of_reader(size_t value, size_t axis) const;
+  static bool reads_value(const LoopTask& task, size_t value);
+  const LoopTask& store_of(size_t value) const;
+  bool is_there(const LoopTask& store) const;
+  void note_places(const LoopTask& task);
+  void begin_placed(const LoopItem& item, const LoopRegion& items);
+  void begin_sums(const LoopTask& task, const AxesNow& inside);
+  std::vector<Expr> place_of_sums(const LoopTask& task, const TaskTile& tile);
+  ValueOperand loaded_places(const LoopTask& task, const TaskTile& tile);
+  ValueId among(const LoopTask& task, const ValueOperand& loaded);
+  void place(const LoopTask& task);
+  Expr clamped(const LoopTask& task, const ValueOperand& loaded);
+  void add_term(const LoopTask& task, Expr place);
+  void seek(const Stream& stream);
+
   // --- Arg-reductions (emit_args.cpp)
   /// The best values of a tile, and the numbers of their elements.
   struct Best {
@@ -300,6 +324,8 @@ class TreeEmitter {
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
   std::vector<size_t> kept_;               // those in buffers of the regions at hand
+  std::map<size_t, Places> places_;        // by value
+  std::map<size_t, Expr> sought_;          // by value: the place of the term that a loop has found
   std::map<size_t, ValueId> states_;       // by value: the state that a loop around carries
   std::map<size_t, ValueId> numbers_;      // of the best values that arg-reductions have as states
   std::map<size_t, TaskTile> state_tiles_;

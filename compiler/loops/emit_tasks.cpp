@@ -412,7 +412,7 @@ ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   // A turn has what it keeps on chip in registers too.
   if (const auto chip = chips_.find(s.source);
       chip != chips_.end() && !tiles_of_.contains(s.source))
-    return read_chip(chip->second, s, tile);
+    return rounded(read_chip(chip->second, s, tile), s.dtype);
   settle(s.source);
   if (const auto state = states_.find(s.source);
       state != states_.end() && !scans_.contains(s.source)) {
@@ -574,7 +574,7 @@ ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const Task
       if (extent > 1) extents.push_back(extent);
     memory = window(from, std::vector<Expr>(extents.size(), Expr(0)), extents);
   }
-  const ValueId value = builder_.load(memory, at, type_along(at, tile, s.dtype));
+  const ValueId value = builder_.load(memory, at, type_along(at, tile, code_[memory].dtype));
   lay_out(value, tile);
   return value;
 }
@@ -604,8 +604,10 @@ void TreeEmitter::task(const LoopTask& task) {
       return arg_reduce(task);
     case LoopTask::Kind::Dot:
       return is_asynchronous(task) ? start_dot(task) : dot(task);
+    case LoopTask::Kind::Place:
+      return place(task);
     default:
-      refuse(task.location, "placed reductions cannot be emitted yet");
+      BRAZE_CHECK(false, "stages and stores are emitted by their regions");
   }
 }
 
@@ -802,6 +804,7 @@ void TreeEmitter::stores(std::span<const LoopItem> run) {
   std::vector<Stored> values;
   for (const LoopItem& item : run) {
     const auto& task = std::get<LoopTask>(item);
+    if (is_there(task)) continue;
     const LoopTensor& tensor = tree_.tensors[task.target];
     TaskTile tile = tile_of(axes_of(task), axes_);
     lay_as_accumulator(tile);

@@ -223,6 +223,8 @@ class TreeParser {
       in_bounds_ = false;
     } else if (scanner_.accept("down")) {
       loop.down = true;
+    } else if (scanner_.accept("seek")) {
+      loop.seek = true;
     } else if (scanner_.accept("ring")) {
       loop.ring = number("slots");
     } else if (scanner_.accept("unroll")) {

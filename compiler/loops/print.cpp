@@ -63,6 +63,7 @@ class TreePrinter {
     if (!loop.deal.empty())
       out += " deal " + join(loop.deal, ", ", [&](const Deal& d) { return text_of(d); });
     if (loop.ring > 0) out += fmt::format(" ring {}", loop.ring);
+    if (loop.seek) out += " seek";
     if (loop.unroll > 0) out += fmt::format(" unroll {}", loop.unroll);
     if (loop.turns) out += " turns";
     if (!loop.parts.empty())

@@ -50,6 +50,10 @@ std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const
   return std::nullopt;
 }
 
+DType sums_dtype(const LoopTask& task) {
+  return task.replaces ? body_dtype(task) : compute_type(body_dtype(task));
+}
+
 bool sums_products(const LoopTask& task) {
   const LoopStep& last = task.body.steps[task.body.results[0]];
   return task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum &&

@@ -48,7 +48,12 @@ struct LoopTensor {
   SourceLocation location = {};
 };
 
-enum class Storage : uint8_t { Registers, Chip, Workspace };
+enum class Storage : uint8_t {
+  Registers,
+  Chip,
+  Workspace,
+  Result,  ///< the memory of the tensor to which the value is stored
+};
 
 /// What a task computes, at each index of its axes.
 struct LoopValue {
@@ -174,6 +179,7 @@ struct Loop {
   int64_t ring = 0;    ///< number of slots for the stages inside
   int64_t unroll = 0;  ///< number of turns that are unrolled
   bool turns = false;  ///< groups start their dots one after the other
+  bool seek = false;   ///< turns whose terms are placed elsewhere are left out
   std::vector<Deal> deal = {};
   std::vector<IndexComparison> parts =
       {};  ///< conditions; emission cuts the loop where they become decided
@@ -210,6 +216,10 @@ Expr end_symbol(const LoopAxis& axis);
 
 /// What a step compares, if it compares two indices, or an index and a constant.
 std::optional<IndexComparison> comparison_of_indices(const LoopBody& body, const LoopStep& s);
+
+/// The dtype in which a placed reduction has its sums. Terms that replace each other stay as they
+/// are.
+DType sums_dtype(const LoopTask& task);
 
 /// Whether the task is a sum of floats whose body ends in a product.
 bool sums_products(const LoopTask& task);

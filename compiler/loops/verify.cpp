@@ -404,6 +404,10 @@ class TreeChecker {
       expect(value.storage != Storage::Registers, "L2",
              fmt::format("the copy %{} must be on chip or in a workspace", value.name));
     }
+    if (task.makes_value())
+      expect(tree_.values[task.target].storage != Storage::Result ||
+                 task.kind == LoopTask::Kind::Place,
+             "L2", "only the sums of a placed reduction can be in the memory of the result");
     if (task.kind == LoopTask::Kind::Dot)
       expect(first == dtype_of(task, 1) && kNumeric.contains(first), "L2",
              "the factors of a dot must be numbers of one dtype");

@@ -45,6 +45,17 @@ void describe_launch(Launch& launch, const Kernel& kernel) {
   launch.schedule = kernel.schedule;
 }
 
+// Whether a step of the schedule keeps sums in the memory of the result.
+bool keeps_in_result(std::string_view schedule) {
+  while (!schedule.empty()) {
+    const size_t end = std::min(schedule.find(';'), schedule.size());
+    const std::string_view step = schedule.substr(0, end);
+    if (step.find("keep %") != std::string_view::npos && step.ends_with(" result")) return true;
+    schedule.remove_prefix(std::min(end + 1, schedule.size()));
+  }
+  return false;
+}
+
 // Hands out ranges of the arena. Sizes may be symbolic, so a free range is reused only if it is
 // proven to be large enough.
 class Arena {
@@ -215,7 +226,7 @@ class Planner {
     std::optional<NodeId> updated;
     Expr touched;
     const auto& placed = compiled.space.placed;
-    if (placed && launch.schedule.find("direct=1") != std::string::npos) {
+    if (placed && keeps_in_result(launch.schedule)) {
       const SpaceTask& task = compiled.space.passes[placed->pass].reduces.front();
       touched = 1;
       for (const SpaceAxis& axis : axes_of(compiled.space, placed->pass)) touched *= axis.extent;

@@ -19,7 +19,6 @@ constexpr int64_t kMostThreads = 1024;   // of a block
 constexpr int64_t kMostRegisters = 255;  // of a thread
 constexpr int64_t kMostUnrolled = 64;    // steps of a loop
 constexpr int64_t kMostSplit = 65'536;   // chunks of a reduction
-constexpr int64_t kMostScan = 65'536;    // terms whose places are compared at once
 constexpr int64_t kMostVector = 16;      // neighbours of one thread
 
 std::string list_text(const std::vector<std::string>& list) {
@@ -46,7 +45,6 @@ class Checker {
   void run() const {
     check_family();
     check_axes();
-    check_placed();
     check_meaning();
     check_numbers();
     check_size();
@@ -71,7 +69,6 @@ class Checker {
   }
 
   std::vector<std::string> families() const {
-    if (space_.placed) return {"placed"};
     std::vector<std::string> out{"row"};
     if (rank_ > 0) out.emplace_back("column");
     if (factor_axes(request_, space_)) out.emplace_back("dot");
@@ -109,18 +106,6 @@ class Checker {
                            : fmt::format("give an axis from {} to {}", least, most));
   }
 
-  // Terms are added along the last axis only, as vectors or one by one.
-  void check_placed() const {
-    if (!space_.placed) return;
-    const bool by_lanes = schedule_.lane_axis == static_cast<int64_t>(rank_) - 1;
-    if ((by_lanes || schedule_.lane_axis == -1) && !has_rows()) return;
-    refuse(
-        "the tile is not possible for a placed reduction",
-        fmt::format(
-            "use tiles of 1 on all axes but the last, with lane={}; or on all axes, with lane=-1",
-            rank_ - 1));
-  }
-
   // Keys that change nothing for this kernel would mislead.
   void check_meaning() const {
     const bool copies = is_dot() && has_rows();
@@ -135,8 +120,6 @@ class Checker {
         {"pack", schedule_.pack, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
         {"stage", schedule_.stage, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
         {"by_row", schedule_.by_row, is_dot() && has_rows(), "family=dot with rows in a tile"},
-        {"scan", schedule_.scan != 1, space_.placed.has_value(), "family=placed"},
-        {"direct", schedule_.direct, space_.placed.has_value(), "family=placed"},
         {"threads", !schedule_.threads.empty(), on_gpu_, "a GPU"},
         {"vector", schedule_.vector != 1, on_gpu_, "a GPU"},
         {"registers", schedule_.registers != 0, on_gpu_, "a GPU"},
@@ -155,7 +138,7 @@ class Checker {
       refuse("a GPU needs threads", "threads=, one power of two for each dimension of the tiles");
   }
 
-  bool splits() const { return !space_.placed && splittable(request_, space_); }
+  bool splits() const { return splittable(request_, space_); }
 
   void check_numbers() const {
     const auto in_range = [&](std::string_view key, int64_t value, int64_t least, int64_t most) {
@@ -166,7 +149,6 @@ class Checker {
     in_range("inner", schedule_.inner_tile, 1, INT64_MAX);
     in_range("unroll", schedule_.unroll, 1, kMostUnrolled);
     in_range("split", schedule_.split, 1, kMostSplit);
-    in_range("scan", schedule_.scan, 1, kMostScan);
     in_range("vector", schedule_.vector, 1, kMostVector);
     in_range("registers", schedule_.registers, 0, kMostRegisters);
     in_range("slice", schedule_.slice, 0, kMostThreadElements);

@@ -28,13 +28,12 @@ void replace(std::vector<Expr>& list, const Replacements& replacements) {
 }
 
 // Merges neighbours of the list from the inside: the merged axis is the inner one of the next pair.
-// The axis with the symbol `apart` stays as it is, and so do those behind an axis as long as
-// `longest`. `each` is told what the axes of a pair have become.
-void merge(std::vector<SpaceAxis>& axes, const Expr& apart, int64_t longest,
-           std::vector<Expr>& offsets, const std::function<void(const Replacements&)>& each) {
+// Those behind an axis as long as `longest` stay. `each` is told what the axes of a pair have
+// become.
+void merge(std::vector<SpaceAxis>& axes, int64_t longest, std::vector<Expr>& offsets,
+           const std::function<void(const Replacements&)>& each) {
   for (size_t p = axes.size(); p-- > 1;) {
     const SpaceAxis outer = axes[p - 1], inner = axes[p];
-    if (outer.symbol == apart || inner.symbol == apart) continue;
     if (inner.extent.range().max >= longest) continue;
     if (!runs_through(offsets, outer, inner)) continue;
     const Expr extent = outer.extent * inner.extent;
@@ -61,13 +60,7 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
     indirect = indirect || access.indirect;
     offsets.push_back(linear_offset(access.at, forms.graph()[access.node].type.shape));
   };
-  for (const Pass& pass : space.passes) {
-    for_each_access(forms, fusion, pass, add);
-    if (!space.placed) continue;
-    for (const SpaceTask& task : pass.reduces)
-      for (const MemoryAccess& load : trace(forms, fusion, start_of(forms, task)).loads)
-        add(load, false);
-  }
+  for (const Pass& pass : space.passes) for_each_access(forms, fusion, pass, add);
   if (indirect) return space;
   Space result = space;
   const auto replace_in = [](Pass& pass, const Replacements& split) {
@@ -77,21 +70,18 @@ Space collapse(const LoopForms& forms, const Fusion& fusion, const Space& space)
     }
     for (SpaceTask& task : pass.stores) replace(task.at, split);
   };
-  const Expr places = space.placed ? space.parallel[space.placed->axis].symbol : Expr(0);
   // A condition on an outer axis is one on parts of vectors once an inner one has joined it: that
   // pays only where the inner one alone would fill no vector, and it is reduced.
   if (!conditional)
-    merge(result.parallel, places, INT64_MAX, offsets, [&](const Replacements& split) {
+    merge(result.parallel, INT64_MAX, offsets, [&](const Replacements& split) {
       for (Pass& pass : result.passes) replace_in(pass, split);
     });
   // Passes may share axes: each merges them for itself, all by the same accesses.
   for (Pass& pass : result.passes) {
     std::vector<Expr> seen = offsets;
-    merge(pass.inner, places, conditional ? kVector : INT64_MAX, seen,
+    merge(pass.inner, conditional ? kVector : INT64_MAX, seen,
           [&](const Replacements& split) { replace_in(pass, split); });
   }
-  for (size_t p = 0; space.placed && p < result.parallel.size(); ++p)
-    if (result.parallel[p].symbol == places) result.placed->axis = p;
   return result;
 }
 

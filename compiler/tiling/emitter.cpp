@@ -82,9 +82,7 @@ TiledKernel TileEmitter::emit() {
   if (schedule_.pack)
     for (const Factor& factor : factors_)
       if (factor.lanes) emit_pack_phase(factor);
-  if (space_.placed) {
-    emit_placed_phase();
-  } else if (schedule_.split > 1) {
+  if (schedule_.split > 1) {
     emit_partial_phase();
     emit_phase([&] { emit_passes(/*first_from_partials=*/true); });
   } else {

@@ -8,7 +8,6 @@
 //   emitter_threads.cpp       how a GPU's threads share a tile
 //   emitter_factors.cpp       contractions: factors copied to where the inner loop reads them
 //   emitter_slices.cpp        the same on a GPU, slice by slice while others are multiplied
-//   emitter_placed.cpp        reductions whose terms say where they are added
 //
 // Notation: K tile dimensions, one per parallel axis with tile > 1 (the lane axis last), then one
 // for the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
@@ -138,8 +137,7 @@ class TileEmitter {
 
  private:
   friend class TileSink;
-  friend class SliceLoop;   // emitter_slices.cpp
-  friend class PlacedSums;  // emitter_placed.cpp
+  friend class SliceLoop;  // emitter_slices.cpp
 
   using Body = std::function<void()>;
   using LoopBody = std::function<std::vector<ValueOperand>(const Expr&, std::vector<ValueOperand>)>;
@@ -255,9 +253,6 @@ class TileEmitter {
   bool holds_chunks() const;
   void fold_partials(const Pass& pass);
   std::vector<Expr> partial_place(const Expr& chunk, const Bindings& bindings) const;
-
-  // Placed reductions: a phase of their own.
-  void emit_placed_phase();
 
   const TilingRequest& request_;
   const Space& space_;

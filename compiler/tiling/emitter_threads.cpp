@@ -91,7 +91,7 @@ void TileEmitter::add_layout(Layout layout) {
 void TileEmitter::plan_lead() {
   constexpr int64_t kLineBytes = 128;
   const bool by_row = inner_dim_ >= 0 && dims_.size() == 1 && schedule_.slice == 0;
-  if (!by_row || schedule_.split > 1 || space_.placed) return;
+  if (!by_row || schedule_.split > 1) return;
   struct Access {
     Expr first;    // of a row
     size_t bytes;  // of its element

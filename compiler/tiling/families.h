@@ -91,7 +91,6 @@ bool splittable(const TilingRequest& request, const Space& space);
 std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request,
                                                      const Space& space);
 
-std::optional<Schedule> schedule_placed(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_reduction(const TilingRequest& request, const Space& space);
 

@@ -60,7 +60,6 @@ constexpr Key kKeys[] = {
     {"inner", set<&Schedule::inner_tile>}, {"unroll", set<&Schedule::unroll>},
     {"split", set<&Schedule::split>},      {"pack", set<&Schedule::pack>},
     {"stage", set<&Schedule::stage>},      {"by_row", set<&Schedule::by_row>},
-    {"scan", set<&Schedule::scan>},        {"direct", set<&Schedule::direct>},
     {"stream", set<&Schedule::stream>},    {"threads", set<&Schedule::threads>},
     {"vector", set<&Schedule::vector>},    {"registers", set<&Schedule::registers>},
     {"mma", set<&Schedule::mma>},          {"slice", set<&Schedule::slice>},
@@ -78,8 +77,6 @@ std::string Schedule::to_string() const {
   if (pack) out += " pack=1";
   if (stage) out += " stage=1";
   if (by_row) out += " by_row=1";
-  if (scan != 1) out += fmt::format(" scan={}", scan);
-  if (direct) out += " direct=1";
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);

@@ -14,7 +14,7 @@
 namespace braze {
 
 struct Schedule {
-  std::string family;          ///< "row", "column", "dot", "placed"
+  std::string family;          ///< "row", "column", "dot"
   std::vector<int64_t> block;  ///< per parallel axis; a multiple of the tile
   std::vector<int64_t> tile;   ///< per parallel axis
   int64_t lane_axis = -1;      ///< the parallel axis along vectors; -1: the innermost inner axis
@@ -24,8 +24,6 @@ struct Schedule {
   bool pack = false;           ///< copy the contraction's factors along the lanes to panels
   bool stage = false;          ///< copy those of a tile of rows on chip, for all lanes of the block
   bool by_row = false;         ///< what follows a contraction sees one row of a tile at a time
-  int64_t scan = 1;            ///< terms of a placed reduction whose places are compared at once
-  bool direct = false;         ///< its sums are in the memory of the result, not on chip
   bool stream = false;         ///< results will not be read again soon
   // GPU: the block's threads, divided among the dimensions of its tiles. These are the parallel
   // axes with a tile larger than 1, with the lane axis last, or before a tiled inner axis.

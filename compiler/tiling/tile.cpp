@@ -14,9 +14,8 @@ namespace {
 using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
 // In the order of preference.
-constexpr Family kCpuFamilies[] = {schedule_placed, schedule_contraction, schedule_reduction};
-constexpr Family kGpuFamilies[] = {schedule_placed, schedule_gpu_contraction,
-                                   schedule_gpu_reduction};
+constexpr Family kCpuFamilies[] = {schedule_contraction, schedule_reduction};
+constexpr Family kGpuFamilies[] = {schedule_gpu_contraction, schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,
                          "No family of schedules can serve the kernel."};
@@ -52,8 +51,8 @@ Space tiling_space(const LoopForms& forms, const Fusion& fusion) {
   auto found = find_space(forms, fusion);
   if (std::holds_alternative<NoSpace>(found)) return {};  // only a loop tree can express it
   auto& space = std::get<Space>(found);
-  // A loop tree tiles scans, and merges axes itself.
-  return space.running ? std::move(space) : collapse(forms, fusion, space);
+  // A loop tree tiles scans and what is placed, and merges axes itself.
+  return space.running || space.placed ? std::move(space) : collapse(forms, fusion, space);
 }
 
 TiledKernel tile(const TilingRequest& request, const Space& space,

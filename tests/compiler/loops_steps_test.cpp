@@ -46,7 +46,7 @@ class RandomFields {
   void operator()(Machine& machine) { machine = static_cast<Machine>(1 + below(4)); }
   void operator()(Combine& how) { how = static_cast<Combine>(1 + below(3)); }
   void operator()(Unit& unit) { unit = static_cast<Unit>(1 + below(3)); }
-  void operator()(Storage& storage) { storage = static_cast<Storage>(below(3)); }
+  void operator()(Storage& storage) { storage = static_cast<Storage>(below(4)); }
   void operator()(Layout& layout) {
     const std::vector<int64_t> extents(1 + below(2), 8);
     layout = spread(extents, extents, 1);

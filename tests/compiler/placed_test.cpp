@@ -7,7 +7,7 @@
 
 #include "compiler/codegen/code_generator.h"
 #include "compiler/fusion/partition.h"
-#include "compiler/tiling/tile.h"
+#include "compiler/loops/tile_loops.h"
 #include "ir/graph/interpret.h"
 #include "ir/support/text.h"
 #include "tests/compiler/run.h"
@@ -143,18 +143,25 @@ TEST(Placed, EveryScheduleAndNumberOfThreads) {
   const Graph graph = c.graph("f32");
   const std::vector<HostTensor> inputs = c.inputs(graph);
   const std::string kernel = testing::compile_for("cpu", graph)->launches.at(0).name;
-  for (const char* form :
-       {"block=1,150,80 tile=1,1,16 lane=2", "block=1,7,80 tile=1,1,16 lane=2 scan=32",
-        "block=2,40,32 tile=1,1,8 lane=2 scan=64", "block=1,1,16 tile=1,1,16 lane=2 scan=16",
-        "block=1,64,70 tile=1,1,1 lane=-1 scan=8", "block=2,30,48 tile=1,1,48 lane=2 scan=256",
-        "block=1,150,32 tile=1,1,16 lane=2 direct=1",
-        "block=1,20,80 tile=1,1,16 lane=2 scan=32 direct=1"}) {
+  for (const char* steps :
+       {"whole k; slabs %y k 16; slabs y k 16; on i grid; seek r; keep %y chip",
+        "enclose j 7; whole k; slabs %y k 16; slabs y k 16; tuple j i; on j grid; "
+        "split r 32 padded; seek r.2; keep %y chip",
+        "enclose j 40; split k 32 padded; whole k.2; slabs %y k 8; slabs y k 8; tuple j i; "
+        "tuple j k; on j grid; split r 64 padded; seek r.2; keep %y chip",
+        "enclose j 1; split k 16 padded; whole k.2; tuple j i; tuple j k; on j grid; "
+        "split r 16; seek r.2; keep %y chip",
+        "enclose j 64; whole k; slabs %y k 1; slabs y k 1; tuple j i; on j grid; "
+        "split r 8 padded; seek r.2; keep %y chip",
+        "enclose j 30; split k 48 padded; whole k.2; tuple j i; tuple j k; on j grid; "
+        "split r 256 padded; seek r.2; keep %y chip",
+        "enclose j 20; whole k; on j grid; keep %y chip"}) {
     CompileOptions options;
-    options.schedules[kernel] = std::string("family=placed ") + form;
+    options.schedules[kernel] = steps;
     const auto program = testing::compile_for("cpu", graph, options);
     ASSERT_EQ(program->launches.at(0).schedule, options.schedules[kernel]);
-    EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, "cpu", inputs))) << form;
-    EXPECT_TRUE(runs_exactly(graph, inputs, "sim:cpu", options)) << form;
+    EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, "cpu", inputs))) << steps;
+    EXPECT_TRUE(runs_exactly(graph, inputs, "sim:cpu", options)) << steps;
   }
   const auto program = testing::compile_for("cpu", graph);
   for (const int threads : {1, 2, 5, 64}) {
@@ -169,12 +176,12 @@ TEST(Placed, SumsOutsideTheResultAreRefused) {
   const Graph graph = c.graph("bf16");
   CompileOptions options;
   options.schedules[testing::compile_for("cpu", graph)->launches.at(0).name] =
-      "family=placed block=50,48 tile=1,16 lane=1 direct=1";
+      "on j grid; keep %y result";
   try {
     testing::compile_for("cpu", graph, options);
     FAIL() << "sums of bf16 are f32";
   } catch (const Error& error) {
-    EXPECT_EQ(error.code().name, "schedule-direct");
+    EXPECT_EQ(error.code().name, "memory-order");
   }
 }
 
@@ -207,25 +214,15 @@ std::shared_ptr<const Program> kernel_for(const Target& target, const Graph& gra
   const Partition parts = partition(forms, target);
   EXPECT_EQ(parts.fusions.size(), 1u);
   const Fusion& fusion = parts.fusions.front();
-  const TiledKernel tiled = tile({forms, fusion, target, "placed"}, tiling_space(forms, fusion));
-  return std::make_shared<const Program>(compile(tiled.program, target));
-}
-
-// Kernels see tensors without their axes.
-std::vector<HostTensor> flat(const std::vector<HostTensor>& tensors) {
-  std::vector<HostTensor> out;
-  for (const HostTensor& tensor : tensors) {
-    out.emplace_back(tensor.dtype(), Extents{tensor.numel()});
-    std::copy_n(tensor.data(), tensor.size_bytes(), out.back().data());
-  }
-  return out;
+  const auto made = tile_loops({forms, fusion, target, "placed"});
+  return std::make_shared<const Program>(compile(std::get<TreeTiling>(made).tiled.program, target));
 }
 
 ::testing::AssertionResult kernel_agrees(const Device& device, const Graph& graph,
                                          const std::vector<HostTensor>& inputs) {
   const auto program = kernel_for(device.target(), graph);
-  const HostTensor expected = flat(interpret(graph, inputs)).front();
-  const HostTensor got = testing::run(program, device, flat(inputs)).front();
+  const HostTensor expected = interpret(graph, inputs).front();
+  const HostTensor got = testing::run(program, device, inputs).front();
   if (identical(expected, got)) return ::testing::AssertionSuccess();
   return ::testing::AssertionFailure() << program->launches[0].schedule << to_text(graph);
 }
@@ -254,7 +251,7 @@ TEST(Placed, GpusPlaceTermsInLargeResults) {
     for (const GpuCode code : {GpuCode::Ptx, GpuCode::Nvrtc}) {
       if (code == GpuCode::Nvrtc && nvrtc_name().empty()) continue;
       const Program program = compile(c.graph("f32"), target, {.gpu_code = code});
-      EXPECT_EQ(program.launches[0].schedule.starts_with("family=placed"), rows == 50'000)
+      EXPECT_EQ(program.launches[0].schedule.find("seek") != std::string::npos, rows == 50'000)
           << program.launches[0].schedule;
     }
   }
@@ -272,7 +269,7 @@ TEST(Placed, InPlace) {
   for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
     const auto program = testing::compile_for(device, graph);
     ASSERT_EQ(program->launches.size(), 1u);
-    EXPECT_NE(program->launches[0].schedule.find("direct=1"), std::string::npos)
+    EXPECT_NE(program->launches[0].schedule.find("keep %y result"), std::string::npos)
         << program->launches[0].schedule;
     EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs)));
   }
@@ -293,7 +290,7 @@ TEST(Placed, SetsInPlace) {
       for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
         const auto program = testing::compile_for(device, graph);
         ASSERT_EQ(program->launches.size(), 1u);
-        EXPECT_NE(program->launches[0].schedule.find("direct=1"), std::string::npos)
+        EXPECT_NE(program->launches[0].schedule.find("keep %y result"), std::string::npos)
             << program->launches[0].schedule;
         const auto bytes = static_cast<int64_t>(size_of(inputs[0].dtype()));
         EXPECT_EQ(program->launches[0].bytes_written.as_constant(), 6 * 37 * bytes);
@@ -349,7 +346,7 @@ TEST(Placed, InPlaceThroughTheChip) {
     for (const Device& device : {Device("cpu"), Device("sim:cpu")}) {
       const auto program = testing::compile_for(device, graph);
       ASSERT_EQ(program->launches.size(), 1u) << program->report;
-      EXPECT_EQ(program->launches[0].schedule.find("direct=1"), std::string::npos);
+      EXPECT_EQ(program->launches[0].schedule.find("keep %y result"), std::string::npos);
       EXPECT_TRUE(same_bits(graph, inputs, testing::run(program, device, inputs)));
     }
   }

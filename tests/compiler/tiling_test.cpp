@@ -774,19 +774,6 @@ TEST(TypedSchedules, ThreadsArePowersOfTwo) {
   }
 }
 
-TEST(TypedSchedules, PlacedSumsHaveTilesAlongTheLastAxisOnly) {
-  const Graph graph = parse(R"(graph @main(%x: f32[50, 20], %i: i32[40], %u: f32[40, 20]) {
-  %y = scatter_add %x, %i, %u {axis: 0} : f32[50, 20]
-  return %y
-})");
-  const std::string kernel = testing::compile_for("sim:cpu", graph)->launches[0].name;
-  for (const char* tile : {"32,16 lane=1", "16,1 lane=0", "32,32 lane=-1", "1,16 lane=-1"}) {
-    const std::string error =
-        error_of(graph, "sim:cpu", kernel, fmt::format("family=placed block=64,64 tile={}", tile));
-    EXPECT_NE(error.find("on all axes but the last"), std::string::npos) << tile << "\n" << error;
-  }
-}
-
 TEST(TypedSchedules, WhatTheRulesChooseIsAccepted) {
   const Graph copy = parse(R"(graph @main(%x: f32[]) {
   %y = exp %x : f32[]

@@ -113,7 +113,6 @@ Refusal unserved_reduction(const LoopTree& tree) {
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
       if (task.kind == LoopTask::Kind::Dot) what = "products";
-      if (task.kind == LoopTask::Kind::Place) what = "placed reductions";
       for (const Loop* loop : around) loops |= !loop->parallel;
     });
   if (!loops && what.starts_with("walks")) what = "reductions of one element";

@@ -46,6 +46,9 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
 /// scans: loops that carry running values, and nothing else.
 bool serves_scans(const LoopTree& tree);
 std::optional<Refusal> tile_scans(Scheduled& out, const Target& target);
+/// places: a reduction whose terms say where they are added, with what is made of it.
+bool has_placed(const LoopTree& tree);
+std::optional<Refusal> tile_places(Scheduled& out, const Target& target);
 /// products: dots of factors in memory that run over the same, on asynchronous matrix units, with
 /// what follows them.
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target);

@@ -70,6 +70,12 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     mark_streaming(out, target);
     return out;
   }
+  if (has_placed(tree)) {
+    Scheduled out{std::move(tree)};
+    if (auto refusal = tile_places(out, target)) return *refusal;
+    mark_streaming(out, target);
+    return out;
+  }
   if (const size_t dots = count_dots(tree); dots > 0 && target.kind == TargetKind::Gpu) {
     Scheduled out{tree};
     const auto refusal = tile_products(out, target);

@@ -373,6 +373,34 @@ std::vector<const Loop*> loops_of_life(const LoopTree& tree, size_t value) {
   return out;
 }
 
+// Whether the sums of a placed reduction may be where the result is: they begin with what is there,
+// and nothing else reads that memory or the sums.
+bool begins_in_result(const LoopTree& tree, size_t value) {
+  const LoopTask& placed = task_at(tree, maker_of(tree, value));
+  if (placed.kind != LoopTask::Kind::Place || sums_dtype(placed) != tree.values[value].dtype)
+    return false;
+  const LoopTask* store = nullptr;
+  size_t reads = 0;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      for (const LoopStep& s : task.body.steps) {
+        if (s.kind != LoopStep::Kind::Read || s.source != value) continue;
+        ++reads;
+        const bool alone = !task.makes_value() && task.body.steps.size() == 1 &&
+                           s.at == own_index(tree, tree.values[value].axes);
+        if (alone) store = &task;
+      }
+    });
+  if (!store || reads != 1) return false;
+  const LoopStep& start = placed.body.steps[placed.body.results[2]];
+  size_t loads = 0;
+  for (const LoopRegion& phase : tree.phases)
+    visit_steps(phase, LoopStep::Kind::Load,
+                [&](const LoopTask&, const LoopStep& s) { loads += s.source == store->target; });
+  return start.kind == LoopStep::Kind::Load && start.source == store->target &&
+         start.conditions.empty() && start.at == store->at && loads == 1;
+}
+
 }  // namespace
 
 std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
@@ -385,6 +413,14 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
         fmt::format("%{} is a copy for all threads, so it cannot be in registers", step.value),
         "keep it on chip"};
   if (step.storage == Storage::Workspace) return std::nullopt;
+  if (step.storage == Storage::Result) {
+    if (begins_in_result(tree, *value)) return std::nullopt;
+    return Refusal{&codes::kMemoryOrder,
+                   fmt::format("%{} does not begin with what is in the memory of its store, or is "
+                               "read by others",
+                               step.value),
+                   "keep it on chip"};
+  }
   const auto around = loops_of_life(tree, *value);
   Expr bytes = static_cast<int64_t>(size_of(tree.values[*value].dtype));
   for (const size_t axis : tree.values[*value].axes) {

@@ -22,6 +22,7 @@
 #include "compiler/loops/steps/share.h"
 #include "compiler/loops/steps/stage.h"
 #include "compiler/loops/steps/sums.h"
+#include "compiler/loops/steps/terms.h"
 
 namespace braze {
 
@@ -29,8 +30,8 @@ using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
                  LoadStep, ShareStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep,
-                 TurnsStep, AheadStep, PartStep, BindStep, CacheStep, LastStep, LeadStep,
-                 FlattenStep, ResiduesStep, ComposeStep>;
+                 TurnsStep, AheadStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep,
+                 LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;

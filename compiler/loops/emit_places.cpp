@@ -1,0 +1,304 @@
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// A placed reduction has its sums in memory: in a buffer, or in that of the result. Each turn of
+// the loop that carries it adds one term where the term says, if that is a place of this instance.
+
+namespace {
+
+int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
+
+}  // namespace
+
+// How much of the axis the first task that reads the value takes in a turn.
+int64_t TreeEmitter::turn_of_reader(size_t value, size_t axis) const {
+  std::optional<int64_t> out;
+  for (const LoopRegion& phase : tree_.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      if (out || !reads_value(task, value)) return;
+      out = 0;
+      for (const Loop* loop : around)
+        for (const LoopLevel& level : loop->levels)
+          if (level.axis == axis) out = level.turn;
+    });
+  return out.value_or(0);
+}
+
+bool TreeEmitter::reads_value(const LoopTask& task, size_t value) {
+  return std::ranges::any_of(task.body.steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && s.source == value;
+  });
+}
+
+// The store of a value that lives in the memory of the result.
+const LoopTask& TreeEmitter::store_of(size_t value) const {
+  const LoopTask* out = nullptr;
+  for (const LoopRegion& phase : tree_.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (!task.makes_value() && reads_value(task, value)) out = &task;
+    });
+  if (!out) refuse({}, fmt::format("%{} is stored nowhere", tree_.values[value].name));
+  return *out;
+}
+
+bool TreeEmitter::is_there(const LoopTask& store) const {
+  return std::ranges::any_of(store.body.steps, [&](const LoopStep& s) {
+    return s.kind == LoopStep::Kind::Read && tree_.values[s.source].storage == Storage::Result;
+  });
+}
+
+// Which numbers of places are those of this instance: `lowest..highest`, as they are loaded.
+// Numbers beyond the axis count as its first or last.
+void TreeEmitter::note_places(const LoopTask& task) {
+  Places own;
+  const DType loaded = task.body.steps[task.body.results[1]].dtype;
+  Expr all = 1, rest = 1;
+  for (size_t i = 0; i < task.along.size(); ++i) {
+    const Expr& extent = tree_.axes[task.along[i]].extent;
+    all *= extent;
+    if (i == 0) continue;
+    rest *= extent;
+    if (axes_[task.along[i]].turn > 0)
+      refuse(task.location, "only the outermost digit of places can be dealt to instances");
+  }
+  own.count = all;
+  own.dtype = loaded == DType::I32 && all.range().max <= INT32_MAX ? DType::I32 : DType::I64;
+  own.dealt = !task.along.empty() && axes_[task.along[0]].turn > 0;
+  if (own.dealt) {
+    const AxisNow& now = axes_[task.along[0]];
+    const Expr& extent = tree_.axes[task.along[0]].extent;
+    const Expr first = builder_.let("first", now.begin * rest);
+    const Expr end = builder_.let("end", min(now.begin + now.turn, extent) * rest);
+    const Interval range = own.dtype == DType::I32 ? Interval{INT32_MIN, INT32_MAX} : Interval{};
+    const ValueType scalar{own.dtype, 1, {}}, flag{DType::Bool, 1, {}};
+    const auto unless = [&](const Expr& a, const Expr& b, int64_t limit, const Expr& value) {
+      return builder_.row(ElementwiseOp::select,
+                          {builder_.test({{a, IndexComparison::Kind::Eq, b}}, flag),
+                           ValueOperand::literal(own.dtype, constant_bits_int(own.dtype, limit)),
+                           builder_.iota(value, scalar)});
+    };
+    own.lowest = unless(first, 0, range.min, first);
+    own.highest = unless(end, all, range.max, end - 1);
+  }
+  places_[task.target] = own;
+}
+
+// What an item combines, and others of its region read, begins in front of it.
+void TreeEmitter::begin_placed(const LoopItem& item, const LoopRegion& items) {
+  const auto begins = [&](const LoopTask& task) {
+    return task.kind == LoopTask::Kind::Place && !places_.contains(task.target) &&
+           std::ranges::any_of(items, [&](const LoopItem& other) {
+             return &other != &item && read_in({&other, 1}, task.target);
+           });
+  };
+  if (const auto* task = std::get_if<LoopTask>(&item)) {
+    if (begins(*task)) begin_sums(*task, axes_);
+    return;
+  }
+  const Loop& loop = *std::get<Box<Loop>>(item);
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    if (begins(task)) begin_sums(task, axes_at(task, loop));
+  });
+}
+
+// The sums, as they begin. Those in the memory of the result are there. `inside`: where axes stand
+// at the task.
+void TreeEmitter::begin_sums(const LoopTask& task, const AxesNow& inside) {
+  note_places(task);
+  kept_.push_back(task.target);
+  const LoopValue& value = tree_.values[task.target];
+  if (value.storage == Storage::Result) return;
+  OnChip chip{{}, std::nullopt, {}, {}};
+  std::vector<int64_t> extents, turns;
+  for (const size_t axis : value.axes) {
+    const int64_t extent = extent_of(axis, axes_);
+    if (extent == 0)
+      refuse(task.location, fmt::format("the sums %{} need all of {}, whose extent is not constant",
+                                        value.name, name_of(axis)));
+    turns.push_back(turn_of_reader(task.target, axis));
+    if (turns.back() == 0) turns.back() = extent;
+    const int64_t own = std::max<int64_t>(inside[axis].turn, 1);
+    chip.extents.push_back(round_up(round_up(extent, turns.back()), std::min(own, extent)));
+    chip.begin.push_back(axes_[axis].begin);
+    if (chip.extents.back() > 1) extents.push_back(chip.extents.back());
+  }
+  chip.memory = builder_.buffer(value.name, sums_dtype(task), std::move(extents));
+  chips_[task.target] = chip;
+  const std::function<void(size_t)> walk = [&](size_t n) {
+    if (n == value.axes.size()) {
+      const TaskTile tile = tile_of(value.axes, axes_);
+      const uint32_t start = task.body.results[2];
+      const ValueOperand first =
+          converted(body(task.body, start, tile), task.body.steps[start].dtype, sums_dtype(task));
+      builder_.store(full(first, tile, sums_dtype(task)), chip.memory, place_of_sums(task, tile));
+      return;
+    }
+    const size_t axis = value.axes[n];
+    const Expr begin = axes_[axis].begin;
+    const int64_t extent = extent_of(axis, axes_);
+    if (turns[n] >= extent) return in_turn({axis, turns[n]}, begin, true, [&] { walk(n + 1); });
+    const Expr end = begin + extent;
+    const Expr& last = tree_.axes[axis].extent;
+    builder_.for_loop(turn_name(axis), begin, proves_at_most(end, last) ? end : min(end, last),
+                      turns[n], {}, [&](const Expr& index, const auto&) {
+                        in_turn({axis, turns[n]}, index, true, [&] { walk(n + 1); });
+                        return std::vector<ValueOperand>();
+                      });
+  };
+  walk(0);
+  forget();
+}
+
+// Where the sums of the tile at hand lie.
+std::vector<Expr> TreeEmitter::place_of_sums(const LoopTask& task, const TaskTile& tile) {
+  const LoopValue& value = tree_.values[task.target];
+  if (value.storage == Storage::Result) return substituted(store_of(task.target).at, tile);
+  const OnChip& chip = chips_.at(task.target);
+  std::vector<Expr> out;
+  for (size_t i = 0; i < value.axes.size(); ++i)
+    if (chip.extents[i] > 1) out.push_back(tile.index.at(name_of(value.axes[i])) - chip.begin[i]);
+  return out;
+}
+
+// The numbers of the places that terms of a tile have.
+ValueOperand TreeEmitter::loaded_places(const LoopTask& task, const TaskTile& tile) {
+  const uint32_t step = task.body.results[1];
+  const DType dtype = places_.at(task.target).dtype;
+  const ValueOperand out =
+      converted(body(task.body, step, tile), task.body.steps[step].dtype, dtype);
+  return full(out, tile, dtype);
+}
+
+ValueId TreeEmitter::among(const LoopTask& task, const ValueOperand& loaded) {
+  const Places& own = places_.at(task.target);
+  return builder_.row(ElementwiseOp::logical_and,
+                      {builder_.row(ElementwiseOp::ge, {loaded, own.lowest}),
+                       builder_.row(ElementwiseOp::le, {loaded, own.highest})});
+}
+
+// The number of a place, from 0 on.
+Expr TreeEmitter::clamped(const LoopTask& task, const ValueOperand& loaded) {
+  const Places& own = places_.at(task.target);
+  const ValueId last = builder_.iota(own.count - 1, {DType::I64, 1, {}});
+  const ValueId most = builder_.row(ElementwiseOp::min,
+                                    {converted(loaded, own.dtype, DType::I64), ValueOperand(last)});
+  return value_symbol(
+      code_, builder_.row(ElementwiseOp::max, {most, ValueOperand::literal(DType::I64, 0)}));
+}
+
+void TreeEmitter::place(const LoopTask& task) {
+  for (const size_t axis : task.over)
+    if (extent_of(axis, axes_) != 1)
+      refuse(task.location, "the terms of a placed reduction are taken one by one, in a loop");
+  if (const auto found = sought_.find(task.target); found != sought_.end())
+    return add_term(task, found->second);
+  const ValueOperand loaded = loaded_places(task, tile_of({}, axes_));
+  if (!places_.at(task.target).dealt) return add_term(task, clamped(task, loaded));
+  Region region;
+  const ValueId own = among(task, loaded);
+  builder_.enter(region);
+  add_term(task, clamped(task, loaded));
+  builder_.leave();
+  builder_.append(IfOp{{}, own, std::move(region), {}}, {});
+}
+
+void TreeEmitter::add_term(const LoopTask& task, Expr place) {
+  const LoopValue& value = tree_.values[task.target];
+  const AxesNow axes = axes_;
+  for (size_t i = task.along.size(); i-- > 0;) {
+    const Expr& extent = tree_.axes[task.along[i]].extent;
+    axes_[task.along[i]] = {i == 0 ? place : mod(place, extent), 1};
+    place = floordiv(place, extent);
+  }
+  const TaskTile tile = tile_of(value.axes, axes_);
+  const DType dtype = sums_dtype(task);
+  const uint32_t result = task.body.results[0];
+  const ValueId term = full(
+      converted(body(task.body, result, tile), task.body.steps[result].dtype, dtype), tile, dtype);
+  const bool there = value.storage == Storage::Result;
+  const MemoryId memory =
+      there ? MemoryId(store_of(task.target).target) : chips_.at(task.target).memory;
+  const std::vector<Expr> at = place_of_sums(task, tile);
+  std::vector<size_t> dims;
+  for (size_t d = 0; d < tile.dims.size(); ++d)
+    if (tile.dims[d] != kNone) dims.push_back(tile.dims[d]);
+  const Guard guard = there ? Guard{before_ends(dims, tile), {}} : Guard{};
+  ValueId sum = term;
+  if (!task.replaces) {
+    const ValueId before = builder_.load(memory, at, {dtype, 1, tile.extents}, guard);
+    sum = builder_.row(info(task.monoid).combine, {before, term});
+  }
+  builder_.store(sum, memory, at, guard);
+  axes_ = axes;
+}
+
+// The turns of a loop whose terms this instance takes. If a turn of a loop around holds a constant
+// number of them, the places of all are compared at once; the number of a term among those that are
+// taken is the least after that of the one before.
+void TreeEmitter::seek(const Stream& stream) {
+  const Loop& loop = stream.loop;
+  const size_t axis = loop.levels[0].axis;
+  const LoopTask* task = nullptr;
+  for_each_task(loop.body, [&](const LoopTask& t, const auto&) {
+    if (t.kind == LoopTask::Kind::Place) task = &t;
+  });
+  const auto take = [&](const ValueOperand& loaded) {
+    sought_.insert_or_assign(task->target, clamped(*task, loaded));
+    region(loop.body);
+    sought_.erase(task->target);
+  };
+  const auto loaded_here = [&] { return loaded_places(*task, tile_of({}, axes_)); };
+  const int64_t group = axes_[axis].turn;
+  if (!places_.at(task->target).dealt) {
+    builder_.for_loop(turn_name(axis), stream.first(), stream.last(), 1, {},
+                      [&](const Expr& index, const auto&) {
+                        in_turn({axis, 1}, index, true, [&] { take(loaded_here()); });
+                        return std::vector<ValueOperand>();
+                      });
+  } else if (group > 1) {
+    const TaskTile tile = tile_of({axis}, axes_);
+    const Expr first = axes_[axis].begin;
+    if (!code_.layouts.empty()) note_layout(spread({group}, {code_.warps * kWarpThreads}, 1));
+    const ValueType scalar{DType::I32, 1, {}}, numbers{DType::I32, 1, {group}};
+    const ValueOperand none =
+        ValueOperand::literal(DType::I32, constant_bits_int(DType::I32, group));
+    const auto all = [&](Monoid monoid, const ValueOperand& value) {
+      return builder_.view(ViewKind::Reshape, builder_.fold(monoid, value, {0}), scalar);
+    };
+    ValueId own = among(*task, loaded_places(*task, tile));
+    own = without_tail(own, {axis}, tile, 0);
+    const ValueId number = builder_.iota(position_symbol('d', 0, group), numbers);
+    const ValueId mine = builder_.row(ElementwiseOp::select, {own, number, none});
+    const ValueId count = all(Monoid::Sum, builder_.row(ElementwiseOp::convert, {own}, DType::I32));
+    const ValueId before = builder_.constant(scalar, constant_bits_int(DType::I32, -1));
+    builder_.for_loop(
+        "hit", 0, value_symbol(code_, count), 1, {before},
+        [&](const Expr&, const std::vector<ValueId>& past) {
+          const ValueId after = builder_.row(ElementwiseOp::gt, {mine, past[0]});
+          const ValueId rest = builder_.row(ElementwiseOp::select, {after, mine, none});
+          const ValueId next = all(Monoid::Min, rest);
+          in_turn({axis, 1}, first + value_symbol(code_, next), true, [&] { take(loaded_here()); });
+          return std::vector<ValueOperand>{next};
+        });
+  } else {
+    builder_.for_loop(turn_name(axis), stream.first(), stream.last(), 1, {},
+                      [&](const Expr& index, const auto&) {
+                        in_turn({axis, 1}, index, true, [&] {
+                          Region taken;
+                          const ValueOperand loaded = loaded_here();
+                          const ValueId own = among(*task, loaded);
+                          builder_.enter(taken);
+                          take(loaded);
+                          builder_.leave();
+                          builder_.append(IfOp{{}, own, std::move(taken), {}}, {});
+                        });
+                        return std::vector<ValueOperand>();
+                      });
+  }
+}
+
+}  // namespace braze

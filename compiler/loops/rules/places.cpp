@@ -1,0 +1,307 @@
+// places.cpp — reductions whose terms say where they are added: an instance owns a block of places
+// and walks all terms. The order in which an element is summed is that of the terms, whatever the
+// steps.
+#include <algorithm>
+#include <bit>
+#include <set>
+
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/rules.h"
+#include "ir/code/layout.h"
+
+namespace braze {
+
+namespace {
+
+// Rough cycles: to compare the place of a term, to add an element of it, to begin and finish an
+// element of the result.
+constexpr double kCompareCycles = 0.6;
+constexpr double kAddCycles = 0.4;
+constexpr double kMoveCycles = 0.4;
+
+constexpr int64_t kInstancesPerCore = 4;  // so that places with many terms delay few
+constexpr double kLongRow = 16;        // with shorter ones comparing is most of the work: 1 a core
+constexpr int64_t kLeastPlaces = 8;    // of a block, rather than long rows
+constexpr int64_t kLeastColumns = 64;  // of a block that shares rows with others
+constexpr int64_t kScan = 32;
+constexpr int64_t kMostHits = 16;  // of a group that is worth comparing at once
+// GPU: threads of a block at most, terms that one of them compares, blocks of a multiprocessor.
+constexpr int64_t kBlockThreads = 256;
+constexpr int64_t kThreadScan = 8;
+constexpr int64_t kBlocksAtOnce = 12;
+constexpr int64_t kExchangeBytes = 2048;  // between the warps of each
+
+int64_t ceil_divide(int64_t n, int64_t unit) { return (n + unit - 1) / unit; }
+int64_t round_up(int64_t n, int64_t unit) { return ceil_divide(n, unit) * unit; }
+
+class Rule {
+ public:
+  Rule(Scheduled& out, const LoopTask& task, const Target& target)
+      : out_(out), target_(target), value_(out.tree.values[task.target].name) {
+    const LoopTree& tree = out.tree;
+    for (const size_t axis : tree.values[task.target].axes) {
+      names_.push_back(tree.axes[axis].name);
+      extents_.push_back(planned_extent(tree, axis));
+      digit_.push_back(contains(task.along, axis));
+      if (!task.along.empty() && axis == task.along[0]) places_ = names_.size() - 1;
+    }
+    for (const size_t axis : task.over) {
+      terms_ = std::min(terms_ * planned_extent(tree, axis), int64_t{1} << 40);
+      over_.push_back(tree.axes[axis].name);
+    }
+    if (!task.over.empty()) inner_terms_ = planned_extent(tree, task.over.back());
+    sum_bytes_ = static_cast<int64_t>(size_of(sums_dtype(task)));
+    block_.assign(names_.size(), 1);
+    tile_.assign(names_.size(), 1);
+    direct_ = !legal(tree, KeepStep{value_, Storage::Result});
+    touched_ = accesses(tree, task);
+    for (const LoopRegion& phase : tree.phases)
+      for_each_task(phase, [&](const LoopTask& other, const auto&) {
+        if (!other.makes_value()) stored_.push_back(tree.tensors[other.target].name);
+      });
+  }
+
+  void run() {
+    if (!names_.empty()) {
+      choose_tile();
+      if (direct_)
+        share_directly();
+      else
+        share_by_room();
+    }
+    deal();
+    seek();
+    out_.take(KeepStep{value_, direct_ ? Storage::Result : Storage::Chip});
+    if (on_gpu()) bind();
+  }
+
+ private:
+  bool on_gpu() const { return target_.kind == TargetKind::Gpu; }
+  size_t lane() const { return names_.size() - 1; }
+  bool has_places(size_t axis) const { return places_ && axis == *places_; }
+  // Of the digits of places, only the outermost is dealt.
+  bool is_inner_digit(size_t axis) const { return digit_[axis] && !has_places(axis); }
+
+  void choose_tile() {
+    if (on_gpu()) return deal_threads();
+    const int64_t lanes = target_.vector_lanes(4);
+    int64_t& tile = tile_.back();
+    tile = lanes * (target_.vector_registers >= 32 ? 4 : 2);
+    while (tile > lanes && tile / 2 >= extents_.back()) tile /= 2;
+  }
+
+  // Threads along a row, each with neighbours that one access takes.
+  void deal_threads() {
+    const int64_t extent = extents_.back();
+    if (!digit_.back())
+      vector_ =
+          std::min(vector_along(touched_, out_.tree.axes[*find_axis(out_.tree, names_.back())]),
+                   16 / sum_bytes_);
+    while (vector_ > 1 && extent < kWarpThreads * vector_) vector_ /= 2;
+    const auto needed = static_cast<uint64_t>(ceil_divide(extent, vector_));
+    threads_ = std::clamp(static_cast<int64_t>(std::bit_ceil(needed)), kWarpThreads, kBlockThreads);
+    tile_.back() = threads_ * vector_;
+  }
+
+  int64_t tiles(size_t axis, int64_t count) const { return round_up(count, tile_[axis]); }
+  size_t first_of_row() const { return places_ ? *places_ + 1 : 0; }
+  int64_t places() const { return places_ ? extents_[*places_] : 1; }
+
+  double row_elements() const {
+    double row = 1;
+    for (size_t p = first_of_row(); p < names_.size(); ++p) row *= static_cast<double>(extents_[p]);
+    return row;
+  }
+
+  int64_t wanted_instances() const {
+    return (row_elements() < kLongRow ? 1 : kInstancesPerCore) * target_.cores;
+  }
+
+  int64_t instances() const {
+    int64_t count = 1;
+    for (size_t p = 0; p < names_.size(); ++p) count *= ceil_divide(extents_[p], block_[p]);
+    return count;
+  }
+
+  // Rows that lie in memory as they are: pieces of all of them are shared as evenly as can be.
+  void share_directly() {
+    const int64_t wanted = wanted_instances();
+    const size_t first = places_.value_or(0);
+    for (size_t p = first; p < names_.size(); ++p) block_[p] = tiles(p, extents_[p]);
+    for (size_t p = names_.size(); p-- > first && instances() < wanted;) {
+      if (is_inner_digit(p)) continue;
+      const int64_t least = has_places(p) ? 1 : kLeastColumns;
+      const int64_t share = ceil_divide(extents_[p], ceil_divide(wanted, instances()));
+      block_[p] = std::min(block_[p], tiles(p, std::max(share, least)));
+    }
+  }
+
+  // Sums on chip: whole rows, and as many of them as leave the caches some room.
+  void share_by_room() {
+    if (places_) block_[*places_] = tiles(*places_, places());
+    const int64_t bytes =
+        on_gpu() ? target_.l1_bytes / kBlocksAtOnce - kExchangeBytes : target_.l2_bytes / 2;
+    int64_t room = std::max<int64_t>(bytes / sum_bytes_, 1);
+    for (size_t p = names_.size(); p-- > first_of_row();) {
+      const int64_t most = std::max<int64_t>(room / kLeastPlaces, 1);
+      block_[p] = tiles(p, is_inner_digit(p) ? extents_[p] : std::min(extents_[p], most));
+      room = std::max<int64_t>(room / block_[p], 1);
+    }
+    if (!places_) return;
+    const int64_t by_compare = on_gpu() ? 1 : std::min(places_by_compare(), most_places());
+    const int64_t shares = ceil_divide(wanted_instances(), instances());
+    const int64_t by_cores = ceil_divide(places(), shares);
+    block_[*places_] = tiles(
+        *places_, std::clamp<int64_t>(std::min(std::max(room, by_compare), by_cores), 1, places()));
+  }
+
+  // The places of a block with which comparing takes no longer than all else.
+  int64_t places_by_compare() const {
+    const auto count = static_cast<double>(places());
+    const auto terms = static_cast<double>(terms_);
+    const double work = row_elements() * (terms * kAddCycles + count * kMoveCycles);
+    return static_cast<int64_t>(count * terms * kCompareCycles / work);
+  }
+
+  // Those whose sums the last-level cache holds for all cores.
+  int64_t most_places() const {
+    int64_t bytes = sum_bytes_;
+    for (size_t p = first_of_row(); p < names_.size(); ++p) bytes *= block_[p];
+    return std::max<int64_t>(target_.l3_bytes / 2 / std::max(target_.cores, 1) / bytes, 1);
+  }
+
+  double hits_of_a_group() const {
+    const int64_t block = places_ ? block_[*places_] : 1;
+    return static_cast<double>(kScan * block) / static_cast<double>(places());
+  }
+
+  // The steps. An instance has a block of each axis, and takes it tile by tile: the terms by
+  // slabs of the task, and what is stored by slabs or, along places, by loops that are there.
+  void deal() {
+    std::vector<std::string> grid;
+    for (size_t p = 0; p < names_.size(); ++p) {
+      const std::string& name = names_[p];
+      const Expr& extent = out_.tree.axes[*find_axis(out_.tree, name)].extent;
+      bool covered = extent.is_constant(block_[p]);
+      if (has_places(p)) {
+        covered = extent.as_constant().value_or(block_[p] + 1) <= block_[p];
+        // What is read at other places needs all of them.
+        if (!covered && !out_.try_take(EncloseStep{name, block_[p]})) covered = true;
+        if (tile_[p] > 1) cut_stores(name, tile_[p], covered ? 1 : 2);
+        if (!covered) grid.insert(grid.begin(), name);
+        continue;
+      }
+      if (is_inner_digit(p)) {
+        if (tile_[p] > 1) cut_stores(name, tile_[p], 1);
+        continue;
+      }
+      if (block_[p] == 1) {
+        grid.push_back(name);
+        continue;
+      }
+      if (!covered) out_.take(SplitStep{{name}, block_[p], /*padded=*/true});
+      out_.take(WholeStep{{name, covered ? 1 : 2}});
+      if (!covered) grid.push_back(name);
+    }
+    for (size_t p = 0; p < names_.size(); ++p) {
+      if (digit_[p] || block_[p] == 1) continue;
+      out_.take(SlabsStep{{true, value_}, names_[p], tile_[p]});
+      for (const std::string& tensor : stored_)
+        out_.try_take(SlabsStep{{false, tensor}, names_[p], tile_[p]});
+    }
+    for (size_t i = 1; i < grid.size(); ++i)
+      if (!out_.try_take(TupleStep{{grid[0]}, {grid[i]}})) break;
+    if (!grid.empty()) out_.take(OnStep{{grid[0]}, Machine::Grid});
+  }
+
+  // Loops over places, from the n-th on: those of what is stored.
+  void cut_stores(const std::string& name, int64_t tile, int64_t n) {
+    int64_t loops = 0;
+    while (find_loop(out_.tree, {name, loops + 1})) ++loops;
+    for (; n <= loops; ++n) {
+      out_.take(SplitStep{{name, n}, tile, /*padded=*/true});
+      const bool cut = find_loop(out_.tree, {name, loops + 1}).has_value();  // in several turns
+      out_.take(WholeStep{{name, cut ? n + 1 : n}});
+      if (!cut) --n, --loops;
+    }
+  }
+
+  void seek() {
+    if (over_.empty()) return;
+    int64_t scan = 1;
+    if (on_gpu())
+      scan = kThreadScan * std::max(threads_, kWarpThreads);
+    else if (hits_of_a_group() < kMostHits)
+      scan = kScan;
+    const std::string& terms = over_.back();
+    const bool dealt = places_ && block_[*places_] < places();
+    const bool groups = dealt && scan > 1 && terms_ >= scan && inner_terms_ > scan;
+    if (groups) out_.take(SplitStep{{terms}, scan, /*padded=*/true});
+    out_.try_take(SeekStep{{terms, groups ? 2 : 1}});
+  }
+
+  void bind() {
+    Layout layout;
+    layout.axes.emplace_back();
+    const int64_t lanes = std::min(threads_, kWarpThreads);
+    for (const Digit& digit :
+         {Digit{Resource::Warp, 1, threads_ / lanes}, Digit{Resource::Lane, 1, lanes},
+          Digit{Resource::Register, 1, vector_}})
+      if (digit.extent > 1) layout.axes[0].push_back(digit);
+    for (const std::string& tensor : stored_) out_.try_take(BindStep{{false, tensor}, layout});
+  }
+
+  Scheduled& out_;
+  const Target& target_;
+  const std::string value_;
+  std::vector<std::string> names_;  // of the value's axes
+  std::vector<int64_t> extents_, block_, tile_;
+  std::vector<bool> digit_;       // whether they are digits of the places
+  std::optional<size_t> places_;  // the outermost of these digits
+  std::vector<std::string> over_, stored_;
+  int64_t terms_ = 1, inner_terms_ = 1;
+  int64_t sum_bytes_ = 4;
+  bool direct_ = false;
+  std::vector<TreeAccess> touched_;
+  int64_t threads_ = 1, vector_ = 1;
+};
+
+}  // namespace
+
+bool has_placed(const LoopTree& tree) {
+  bool out = false;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      out |= task.kind == LoopTask::Kind::Place;
+    });
+  return out;
+}
+
+std::optional<Refusal> tile_places(Scheduled& out, const Target& target) {
+  const LoopTask* placed = nullptr;
+  bool other = false;
+  for (const LoopRegion& phase : out.tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      const bool one = task.kind != LoopTask::Kind::Place && task.over.empty();  // a copy
+      other |= task.makes_value() && !one && (placed || task.kind != LoopTask::Kind::Place);
+      if (task.kind == LoopTask::Kind::Place) placed = &task;
+    });
+  if (other) return no_rule("no rule can choose the steps for placed reductions beside others");
+  // Lines are the loops around all, and terms those around the task.
+  for (const bool terms : {false, true}) {
+    const ItemPlace place = find_task(out.tree, [](const LoopTask& t) {
+                              return t.kind == LoopTask::Kind::Place;
+                            }).value();
+    std::vector<size_t> nest;
+    for (const Loop* loop : loops_around(out.tree, place))
+      if (loop->parallel != terms) nest.push_back(loop->levels[0].axis);
+    collapse_axes(out, nest);
+  }
+  const LoopTask task = task_at(out.tree, find_task(out.tree, [](const LoopTask& t) {
+                                            return t.kind == LoopTask::Kind::Place;
+                                          }).value());
+  Rule(out, task, target).run();
+  return std::nullopt;
+}
+
+}  // namespace braze
