@@ -188,7 +188,7 @@ class Rule {
         // What is read at other places needs all of them.
         if (!covered && !out_.try_take(EncloseStep{name, block_[p]})) covered = true;
         if (tile_[p] > 1) cut_stores(name, tile_[p], covered ? 1 : 2);
-        if (!covered) grid.insert(grid.begin(), name);
+        if (!covered) grid.push_back(name);
         continue;
       }
       if (is_inner_digit(p)) {
@@ -209,9 +209,20 @@ class Rule {
       for (const std::string& tensor : stored_)
         out_.try_take(SlabsStep{{false, tensor}, names_[p], tile_[p]});
     }
-    for (size_t i = 1; i < grid.size(); ++i)
-      if (!out_.try_take(TupleStep{{grid[0]}, {grid[i]}})) break;
-    if (!grid.empty()) out_.take(OnStep{{grid[0]}, Machine::Grid});
+    // As they stand in the tree: those around all else.
+    std::vector<std::string> outermost;
+    for (const LoopRegion* region = &out_.tree.phases[0]; region->size() == 1;) {
+      const auto* loop = std::get_if<Box<Loop>>(&region->front());
+      if (!loop) break;
+      const std::string& name = out_.tree.axes[(*loop)->levels[0].axis].name;
+      if (std::ranges::find(grid, name) == grid.end() || !(*loop)->parallel) break;
+      if (std::ranges::find(outermost, name) != outermost.end()) break;
+      outermost.push_back(name);
+      region = &(*loop)->body;
+    }
+    for (size_t i = 1; i < outermost.size(); ++i)
+      out_.take(TupleStep{{outermost[0]}, {outermost[i]}});
+    if (!outermost.empty()) out_.take(OnStep{{outermost[0]}, Machine::Grid});
   }
 
   // Loops over places, from the n-th on: those of what is stored.
