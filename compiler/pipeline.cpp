@@ -27,6 +27,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
+#include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
@@ -255,6 +256,8 @@ Graph run_passes(Graph graph, Precision precision, const Target& target, PhaseVi
     shown(pass.name);
   }
   if (has_asynchronous_dots(target)) {
+    graph = share_divisors(graph, precision);
+    shown("share_divisors");
     graph = split_dots(graph, target);
     shown("split_dots");
     graph = pack_factors(graph);
@@ -454,8 +457,7 @@ Program compiled_program(const Graph& source, std::span<const SourceLocation> lo
   const Graph graph = run_passes(source, options.precision, target, viewers);
   const LoopForms forms(graph);
   const Partition parts = in_span("pass", "fusion", {}, [&] {
-    return partition(forms, target,
-                     {options.fuse, options.by_cost, options.precision != Precision::Strict});
+    return partition(forms, target, {options.fuse, options.by_cost, options.precision});
   });
   const std::string report =
       fmt::format("precision {}\n{}", name(options.precision), to_text(graph, parts));

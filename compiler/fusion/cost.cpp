@@ -346,14 +346,36 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
 }
 
 std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusion& fusion,
-                                             const Target& target) {
-  auto made = tile_loops({forms, fusion, target, "estimate"});
+                                             const Target& target,
+                                             const std::vector<bool>& relaxed) {
+  auto made = tile_loops({forms, fusion, target, "estimate", {}, &relaxed});
   if (auto* refusal = std::get_if<Refusal>(&made)) return std::move(*refusal);
   const auto& tiling = std::get<TreeTiling>(made);
   // No other form can make this kernel, so the machine must have what the tile program needs.
   if (const auto findings = verify(tiling.tiled.program); !findings.empty())
     return Refusal{&codes::kNoEmission, findings.front().message, ""};
   return cost_of(tiling.tree, forms.graph(), fusion, target, kMatrixSpeed, false);
+}
+
+bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target) {
+  // How many times larger it must be: its factors are read again.
+  constexpr double kMuchLarger = 4;
+  const Graph& graph = forms.graph();
+  const auto elements = [&](NodeId node) {
+    return static_cast<double>(graph[node].type.shape.numel().range().max);
+  };
+  if (!has_asynchronous_dots(target) || !is_half(graph[graph[dot].operands[0]].type.dtype))
+    return false;
+  for (NodeId factor : graph[dot].operands)
+    if (elements(dot) < kMuchLarger * elements(factor)) return false;
+  double terms = 1;
+  for (const Expr& extent : forms.find(dot)->reduction)
+    terms *= static_cast<double>(extent.range().max);
+  const double computing =
+      2 * terms / (target.flops_per_second * kMatrixSpeed * kContractionEfficiency);
+  const double moving =
+      2 * static_cast<double>(size_of(graph[dot].type.dtype)) / target.memory_bytes_per_second;
+  return computing < moving;
 }
 
 double recompute_flops(const LoopForms& forms, const std::vector<bool>& inside, NodeId node) {

@@ -31,8 +31,14 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
                              const Target& target);
 
 /// The cost of a Fusion that only a loop tree can express, or the reason why no loop tree can.
+/// `relaxed` are nodes that may take another form.
 std::variant<Cost, Refusal> estimate_by_tree(const LoopForms& forms, const Fusion& fusion,
-                                             const Target& target);
+                                             const Target& target,
+                                             const std::vector<bool>& relaxed);
+
+/// Whether a dot, which is much larger than its factors, is computed on matrix units in less time
+/// than its elements take to memory and back.
+bool is_cheaper_again(const LoopForms& forms, NodeId dot, const Target& target);
 
 /// The number of operations to compute `node` once at one index, through the nodes that are
 /// `inside`, but not through reductions.

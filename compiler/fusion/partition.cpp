@@ -2,6 +2,9 @@
 
 #include <algorithm>
 #include <array>
+#include <cmath>
+#include <iterator>
+#include <limits>
 #include <map>
 #include <optional>
 #include <set>
@@ -52,8 +55,9 @@ class Search {
         target_(target),
         options_(options),
         live_(needed_nodes(graph_)),
-        kernels_(forms, live_, roots()),
-        prices_(forms, target) {
+        relaxed_(relaxed_nodes(graph_, options.precision)),
+        prices_(forms, target, relaxed_),
+        kernels_(forms, live_, roots_with_remade()) {
     for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
   }
 
@@ -130,6 +134,152 @@ class Search {
       if (root[i]) sizes[i] = 0;
     }
     return root;
+  }
+
+  // --- Values that are computed again ---------------------------------------------------------
+
+  // A dot that is much larger than its factors, and values that are made of it, need not be in
+  // memory: each kernel that reads them computes them again. Kernels that do so share as much of
+  // it as they can. All that is connected by such values is judged at once.
+  std::vector<bool> roots_with_remade() {
+    std::vector<bool> root = roots();
+    if (!options_.fuse || options_.precision == Precision::Strict) return root;
+    const KernelGraph first(forms_, live_, root);
+    const std::vector<bool> remade = find_remade(first, root);
+    for (const Remaking& remaking : connected(first, remade)) {
+      std::vector<bool> again_of = root;
+      for (const NodeId node : remaking.values) again_of[node.index] = false;
+      KernelGraph trial(forms_, live_, again_of);
+      auto groups = group(trial, remaking.readers);
+      double apart = 0, again = 0;
+      for (const NodeId node : remaking.values)
+        if (is_dot(node)) apart += cost_of(first, node);
+      for (const NodeId node : remaking.readers) apart += cost_of(first, node);
+      for (const auto& nodes : groups) again += cost_of(trial, nodes.front());
+      if (again < apart || (!options_.by_cost && std::isfinite(again))) {
+        root = std::move(again_of);
+        std::ranges::move(groups, std::back_inserter(groups_));
+      }
+    }
+    return root;
+  }
+
+  struct Remaking {
+    std::vector<NodeId> values, readers;  // roots
+  };
+
+  std::vector<bool> find_remade(const KernelGraph& first, const std::vector<bool>& root) const {
+    std::vector<bool> remade(graph_.size()), made_of(graph_.size()), output(graph_.size());
+    for (const GraphOutput& out : graph_.outputs()) output[out.node.index] = true;
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const LoopForm* form = root[i] && !output[i] ? forms_.find(NodeId(i)) : nullptr;
+      if (!form) continue;
+      if (form->is_dot) {
+        remade[i] = is_cheaper_again(forms_, NodeId(i), target_);
+      } else if (!form->reduces()) {
+        const auto& inputs = first[first.kernel_of(NodeId(i))].fusion.inputs;
+        made_of[i] = std::ranges::any_of(
+            inputs, [&](NodeId input) { return remade[input.index] || made_of[input.index]; });
+        remade[i] = made_of[i] || inputs.empty();
+      }
+    }
+    // Others than these and those that reduce them must not need the values.
+    for (size_t i = graph_.size(); i-- > 0;) {
+      if (!remade[i] || forms_.find(NodeId(i))->is_dot) continue;
+      remade[i] = std::ranges::all_of(first.readers(NodeId(i)), [&](NodeId reader) {
+        if (remade[reader.index]) return true;
+        const auto& inputs = first[first.kernel_of(reader)].fusion.inputs;
+        const LoopForm* form = forms_.find(reader);
+        return form && form->reduces() && std::ranges::any_of(inputs, [&](NodeId input) {
+                 return remade[input.index] && (made_of[input.index] || is_dot(input));
+               });
+      });
+    }
+    return remade;
+  }
+  bool is_dot(NodeId node) const {
+    const LoopForm* form = forms_.find(node);
+    return form && form->is_dot;
+  }
+
+  // Values that are computed again, with those that the same kernels read, and these.
+  std::vector<Remaking> connected(const KernelGraph& first, const std::vector<bool>& remade) const {
+    std::vector<Remaking> out;
+    std::vector<bool> seen(graph_.size());
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      if (!remade[i] || seen[i] || !is_dot(NodeId(i))) continue;
+      Remaking found;
+      std::vector<NodeId> open = {NodeId(i)};
+      seen[i] = true;
+      const auto reach = [&](NodeId node) {
+        if (seen[node.index]) return;
+        seen[node.index] = true;
+        open.push_back(node);
+      };
+      while (!open.empty()) {
+        const NodeId node = open.back();
+        open.pop_back();
+        (remade[node.index] ? found.values : found.readers).push_back(node);
+        for (const NodeId input : first[first.kernel_of(node)].fusion.inputs)
+          if (remade[input.index]) reach(input);
+        if (remade[node.index]) std::ranges::for_each(first.readers(node), reach);
+      }
+      std::ranges::sort(found.values);
+      std::ranges::sort(found.readers);
+      out.push_back(std::move(found));
+    }
+    return out;
+  }
+
+  // Puts kernels together as far as the machine can run them, in the order of the graph: the roots
+  // of each.
+  std::vector<std::vector<NodeId>> group(KernelGraph& kernels, const std::vector<NodeId>& roots) {
+    // With what stands between them.
+    const auto join = [&](std::vector<NodeId>& nodes) {
+      std::vector<size_t> list;
+      for (const NodeId node : nodes) list.push_back(kernels.kernel_of(node));
+      std::ranges::sort(list);
+      list.erase(std::ranges::unique(list).begin(), list.end());
+      const std::vector<size_t> between = kernels.between(list);
+      if (between.size() > kMostBetween) return false;
+      list.insert(list.end(), between.begin(), between.end());
+      std::ranges::sort(list);
+      Candidate merged = kernels.united(list);
+      measure(merged);
+      ++tried_;
+      if (merged.refusal) return false;
+      nodes = merged.roots;
+      kernels.replace(list, std::move(merged));
+      return true;
+    };
+    if (std::vector<NodeId> all = roots; join(all)) return {all};
+    std::vector<std::vector<NodeId>> out;
+    for (const NodeId node : roots) {
+      const bool joined = std::ranges::any_of(out, [&](std::vector<NodeId>& nodes) {
+        std::vector<NodeId> longer = nodes;
+        longer.push_back(node);
+        const bool fits = join(longer);
+        if (fits) nodes = std::move(longer);
+        return fits;
+      });
+      if (!joined) out.push_back({node});
+    }
+    return out;
+  }
+  void unite(KernelGraph& kernels, const std::vector<NodeId>& roots) {
+    std::vector<size_t> list;
+    for (const NodeId node : roots) list.push_back(kernels.kernel_of(node));
+    std::ranges::sort(list);
+    if (list.size() < 2) return;
+    Candidate merged = kernels.united(list);
+    measure(merged);
+    kernels.replace(list, std::move(merged));
+  }
+  // Infinite, if there can be no such kernel.
+  double cost_of(const KernelGraph& kernels, NodeId root) {
+    Candidate kernel = kernels[kernels.kernel_of(root)];
+    measure(kernel);
+    return kernel.refusal ? std::numeric_limits<double>::infinity() : kernel.cost.seconds;
   }
 
   // The node that makes up most of the body of `node` and can be computed elsewhere.
@@ -387,7 +537,10 @@ class Search {
   // oldest kernels come first.
   void merge_all() {
     // A cascade rounds its sums in another way than the graph says.
-    if (options_.relaxed) merge_cascades();
+    if (options_.precision != Precision::Strict) {
+      for (const std::vector<NodeId>& group : groups_) unite(kernels_, group);
+      merge_cascades();
+    }
     using Rank = std::pair<double, std::vector<size_t>>;  // what the merge costs, and of whom it is
     std::map<Rank, Candidate> waiting;
     const auto consider = [&](Pair pair) {
@@ -477,9 +630,11 @@ class Search {
   const Target& target_;
   const PartitionOptions& options_;
   std::vector<bool> live_;
-  KernelGraph kernels_;
+  std::vector<bool> relaxed_;
   Prices prices_;
   size_t tried_ = 0;
+  std::vector<std::vector<NodeId>> groups_;  // roots of kernels that compute values again
+  KernelGraph kernels_;
   std::map<Pair, Merge> refused_;             // verdicts on neighbours that stay separate
   std::map<NodeId, Merge> refused_cascades_;  // by root: of the first cascade in which it was tried
 };

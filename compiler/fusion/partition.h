@@ -12,6 +12,7 @@
 #include "compiler/fusion/cost.h"
 #include "compiler/fusion/fusion.h"
 #include "ir/graph/graph.h"
+#include "ir/graph/reference.h"
 #include "ir/target/target.h"
 
 namespace braze {
@@ -37,7 +38,8 @@ struct Partition {
 struct PartitionOptions {
   bool fuse = true;     ///< false: every node that computes is a kernel of its own
   bool by_cost = true;  ///< false: everything that can be one kernel is one, even if it is slower
-  bool relaxed = true;  ///< values that are only summed may be rounded elsewhere
+  /// Unless strict, values that are only summed may be rounded elsewhere.
+  Precision precision = Precision::Standard;
 };
 
 Partition partition(const LoopForms& forms, const Target& target,

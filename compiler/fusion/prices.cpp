@@ -40,10 +40,11 @@ class Numbers {
 
 }  // namespace
 
-Prices::Prices(const LoopForms& forms, const Target& target)
+Prices::Prices(const LoopForms& forms, const Target& target, const std::vector<bool>& relaxed)
     : forms_(forms),
       graph_(forms.graph()),
       target_(target),
+      relaxed_(relaxed),
       computed_(graph_.size()),
       loaded_(graph_.size()),
       place_(graph_.size()) {
@@ -51,7 +52,9 @@ Prices::Prices(const LoopForms& forms, const Target& target)
 }
 
 void Prices::number_nodes() {
-  Numbers forms([&](NodeId a, NodeId b) { return same_form(graph_[a], graph_[b]); });
+  Numbers forms([&](NodeId a, NodeId b) {
+    return same_form(graph_[a], graph_[b]) && relaxed_[a.index] == relaxed_[b.index];
+  });
   Numbers types([&](NodeId a, NodeId b) { return graph_[a].type == graph_[b].type; });
   for (size_t i = 0; i < graph_.size(); ++i) {
     const NodeId node(i);
@@ -100,7 +103,7 @@ Price Prices::of(const Fusion& fusion) {
           price.why};
 }
 
-// Whether a dot's factor is made of another dot's sums.
+// Whether a dot's factor, or what is reduced, is made of another dot's sums.
 bool Prices::is_cascade(const Fusion& fusion) const {
   std::set<NodeId> made_of_dots;
   for (NodeId node : fusion.nodes) {
@@ -109,7 +112,7 @@ bool Prices::is_cascade(const Fusion& fusion) const {
     const bool dot = form && form->is_dot;
     const bool reads = std::ranges::any_of(
         operands, [&](NodeId operand) { return made_of_dots.contains(operand); });
-    if (dot && reads) return true;
+    if (form && form->reduces() && reads) return true;
     if (dot || reads) made_of_dots.insert(node);
   }
   return false;
@@ -120,7 +123,7 @@ Price Prices::find(const Fusion& fusion) const {
   if (const auto* none = std::get_if<NoSpace>(&found)) {
     Price price{none->code, none->first, none->second};
     if (!is_cascade(fusion)) return price;
-    const auto by_tree = estimate_by_tree(forms_, fusion, target_);
+    const auto by_tree = estimate_by_tree(forms_, fusion, target_, relaxed_);
     if (const auto* cost = std::get_if<Cost>(&by_tree)) return {.cost = *cost};
     price.why = std::get<Refusal>(by_tree).why;
     return price;

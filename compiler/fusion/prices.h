@@ -25,7 +25,8 @@ struct Price {
 
 class Prices {
  public:
-  Prices(const LoopForms& forms, const Target& target);
+  /// `relaxed` are nodes that may take another form if that is faster for cascades of dots.
+  Prices(const LoopForms& forms, const Target& target, const std::vector<bool>& relaxed);
 
   /// For a Fusion that has outputs.
   Price of(const Fusion& fusion);
@@ -43,6 +44,7 @@ class Prices {
   const LoopForms& forms_;
   const Graph& graph_;
   const Target& target_;
+  const std::vector<bool>& relaxed_;
   std::vector<uint32_t> computed_;  // of a node: the number of its op, attributes and type
   std::vector<uint32_t> loaded_;    // of a node: the number of its type
   std::vector<uint32_t> place_;     // of a node: where it stands in the Fusion at hand

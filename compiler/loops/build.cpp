@@ -2,6 +2,7 @@
 #include "compiler/loops/build.h"
 
 #include <algorithm>
+#include <cmath>
 #include <map>
 #include <numeric>
 #include <ranges>
@@ -9,6 +10,7 @@
 
 #include "compiler/fusion/space.h"
 #include "compiler/loops/axes.h"
+#include "compiler/loops/finite.h"
 #include "ir/graph/text.h"
 #include "ir/ops/scalar.h"
 
@@ -51,8 +53,12 @@ struct BodySink {
   }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
     if (const auto at = as_index(op, arguments, result)) return index(*at, result);
-    if (op == ElementwiseOp::exp && relaxed && (*relaxed)[origin.index] && may_approximate(result))
-      return approximate_exp(arguments[0], result);
+    if (relaxed && (*relaxed)[origin.index]) {
+      if (op == ElementwiseOp::exp && may_approximate(result))
+        return approximate_exp(arguments[0], result);
+      if (op == ElementwiseOp::add && result == DType::F32)
+        if (const auto sum = multiply_add(arguments)) return *sum;
+    }
     if (op == ElementwiseOp::exp && origin == summed_power && below_own_greatest(arguments[0]))
       return power_of_two(arguments[0]);
     return push({.kind = LoopStep::Kind::Apply,
@@ -97,15 +103,18 @@ struct BodySink {
     };
     if (is_half(result)) value = in_f32(ElementwiseOp::convert, {value});
     const Value log2_e = constant(DType::F32, constant_bits(DType::F32, 1.4426950408889634));
-    // A difference from a reduced value costs one operation for each element.
+    // A difference from a value that others share costs one operation for each element.
     const LoopStep difference = (*steps)[value];
     const bool from_total = difference.kind == LoopStep::Kind::Apply &&
                             difference.op == ElementwiseOp::sub &&
-                            (*steps)[difference.arguments[1]].kind == LoopStep::Kind::Read;
+                            is_shared(difference.arguments[1], difference.arguments[0]);
     if (from_total) {
       const Value total = in_f32(ElementwiseOp::mul, {difference.arguments[1], log2_e});
-      value = in_f32(ElementwiseOp::fma,
-                     {difference.arguments[0], log2_e, in_f32(ElementwiseOp::neg, {total})});
+      const auto [x, factor] = without_factor(difference.arguments[0]);
+      value =
+          in_f32(ElementwiseOp::fma,
+                 {x, constant(DType::F32, constant_bits(DType::F32, factor * 1.4426950408889634)),
+                  in_f32(ElementwiseOp::neg, {total})});
     } else {
       value = in_f32(ElementwiseOp::mul, {value, log2_e});
     }
@@ -128,6 +137,57 @@ struct BodySink {
     const LoopStep& s = (*steps)[value];
     if (s.kind == LoopStep::Kind::Read) return s.at == *own;
     return std::ranges::all_of(s.arguments, [&](Value argument) { return reads_own(argument); });
+  }
+  // A product and what is added to it, rounded once.
+  std::optional<Value> multiply_add(std::span<const Value> arguments) {
+    for (const size_t i : {0, 1}) {
+      const LoopStep product = (*steps)[arguments[i]];
+      if (product.kind != LoopStep::Kind::Apply || product.op != ElementwiseOp::mul) continue;
+      return push({.dtype = DType::F32,
+                   .op = ElementwiseOp::fma,
+                   .arguments = {product.arguments[0], product.arguments[1], arguments[1 - i]}});
+    }
+    return std::nullopt;
+  }
+  // Whether `value` varies along fewer axes than `other`.
+  bool is_shared(Value value, Value other) const {
+    std::set<std::string> own, all;
+    note_axes(value, own);
+    note_axes(other, all);
+    return own.size() < all.size() && std::ranges::includes(all, own);
+  }
+  void note_axes(Value value, std::set<std::string>& out) const {
+    const LoopStep& s = (*steps)[value];
+    for (const Expr& e : s.at)
+      for (const std::string& symbol : e.symbols()) out.insert(symbol);
+    for (const RangeCondition& c : s.conditions)
+      for (const Expr* e : {&c.value, &c.min, &c.limit})
+        for (const std::string& symbol : e->symbols()) out.insert(symbol);
+    for (const Value argument : s.arguments) note_axes(argument, out);
+  }
+  // A value as a multiple of another one by a positive constant, also where it is chosen or else is
+  // infinite.
+  std::pair<Value, double> without_factor(Value value) {
+    const LoopStep s = (*steps)[value];
+    const auto number = [&](Value argument) -> std::optional<double> {
+      const LoopStep& c = (*steps)[argument];
+      if (c.kind != LoopStep::Kind::Constant || !is_floating(c.dtype)) return std::nullopt;
+      return bits_to_double(c.dtype, c.bits);
+    };
+    if (s.kind != LoopStep::Kind::Apply || s.dtype != DType::F32) return {value, 1};
+    if (s.op == ElementwiseOp::mul)
+      for (const size_t i : {1, 0})
+        if (const auto c = number(s.arguments[i]); c && *c > 0 && std::isfinite(*c))
+          return {s.arguments[1 - i], *c};
+    if (s.op == ElementwiseOp::select && number(s.arguments[2]) == -HUGE_VAL) {
+      const auto [x, factor] = without_factor(s.arguments[1]);
+      if (factor != 1)
+        return {push({.dtype = DType::F32,
+                      .op = ElementwiseOp::select,
+                      .arguments = {s.arguments[0], x, s.arguments[2]}}),
+                factor};
+    }
+    return {value, 1};
   }
   // An index out of range is clamped.
   Expr as_index(Value value, const Expr& extent) {
@@ -182,8 +242,9 @@ class TreeBuilder {
       const LoopForm* form = forms.find(node);
       return form && form->is_dot;
     });
-    if (dots > 1 && approximates) approximated_ = relaxed;
-    if (dots <= 1 && approximates && relaxed) stored_ = nodes_of_stores();
+    cascade_ = dots > 1;
+    if (cascade_ && approximates) approximated_ = relaxed;
+    if (!cascade_ && approximates && relaxed) stored_ = nodes_of_stores();
     for (const NodeId node : fusion.nodes) {
       const LoopForm* form = forms.find(node);
       if (form && form->reduces()) add_root(node, form);
@@ -200,6 +261,7 @@ class TreeBuilder {
     number_axes();
     declare();
     for (Root& root : roots_) resolve(root);
+    if (approximated_) widen_sums();
     name_sizes();
     std::vector<std::vector<size_t>> left;
     for (const Root& root : roots_) left.push_back(root.loops);
@@ -548,8 +610,12 @@ class TreeBuilder {
       std::string name = names_.value(node).substr(1);
       if (name[0] >= '0' && name[0] <= '9') name = "t" + name;
       while (!taken.insert(name).second) name += "_";
-      tree_.tensors.push_back(
-          {.name = name, .mode = mode, .type = graph_[node].type, .align = 64, .node = node});
+      tree_.tensors.push_back({.name = name,
+                               .mode = mode,
+                               .type = graph_[node].type,
+                               .align = 64,
+                               .finite = mode == Mode::In && cascade_ && is_finite(forms_, node),
+                               .node = node});
     };
     for (const NodeId node : fusion_.inputs)
       if (memory_.contains(node) && !aliases_.contains(node)) add(node, Mode::In, read_);
@@ -613,6 +679,51 @@ class TreeBuilder {
     }
     remove_dead_steps(task.body);
   }
+  // A sum of a dot that all readers widen again is not rounded before they do, if no output sees it
+  // otherwise than summed.
+  void widen_sums() {
+    for (size_t v = 0; v < tree_.values.size(); ++v) {
+      LoopValue& value = tree_.values[v];
+      const Root& maker = roots_[root_of_.at(value.node)];
+      if (maker.task.kind != LoopTask::Kind::Dot || !is_half(value.dtype) ||
+          !(*approximated_)[value.node.index])
+        continue;
+      const auto reads = [&](const LoopStep& s) {
+        return s.kind == LoopStep::Kind::Read && s.source == v;
+      };
+      const auto widens = [&](const Root& root) {
+        const auto& steps = root.task.body.steps;
+        for (size_t i = 0; i < steps.size(); ++i) {
+          if (!reads(steps[i])) continue;
+          if (std::ranges::count(root.task.body.results, i) > 0) return false;
+          for (const LoopStep& s : steps)
+            if (std::ranges::count(s.arguments, i) > 0 &&
+                (s.op != ElementwiseOp::convert || s.dtype != DType::F32))
+              return false;
+        }
+        return true;
+      };
+      if (!std::ranges::all_of(roots_, widens)) continue;
+      value.dtype = DType::F32;
+      for (Root& root : roots_) {
+        LoopBody& body = root.task.body;
+        for (size_t i = 0; i < body.steps.size(); ++i) {
+          LoopStep& s = body.steps[i];
+          if (reads(s)) s.dtype = DType::F32;
+          if (s.kind != LoopStep::Kind::Apply || s.op != ElementwiseOp::convert ||
+              !reads(body.steps[s.arguments[0]]))
+            continue;
+          const uint32_t sum = s.arguments[0];
+          const auto replace = [&](uint32_t& number) {
+            if (number == i) number = sum;
+          };
+          for (LoopStep& other : body.steps) std::ranges::for_each(other.arguments, replace);
+          std::ranges::for_each(body.results, replace);
+        }
+        remove_dead_steps(body);
+      }
+    }
+  }
   void append_digits(size_t axis, const Expr& coordinate, std::vector<Expr>& out) const {
     const auto digits = axes_.digits(axis);
     std::vector<Expr> reversed;
@@ -657,6 +768,17 @@ class TreeBuilder {
     if (std::ranges::all_of(roots_, stores)) return order_of_stores();
     std::vector<size_t> out(roots_.size());
     std::iota(out.begin(), out.end(), 0);
+    std::vector<size_t> depth(roots_.size());  // folds that must be done before
+    for (size_t r = 0; r < roots_.size(); ++r)
+      for (const size_t q : read_by(roots_[r]))
+        depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
+    // Dots that wait for no other come first: they multiply while others are waited for.
+    if (cascade_) {
+      const auto first_store = std::ranges::find_if(out, [&](size_t r) { return stores(roots_[r]); });
+      std::stable_sort(out.begin(), first_store,
+                       [&](size_t a, size_t b) { return depth[a] < depth[b]; });
+      return out;
+    }
     if (!may_cut()) return out;
     // Results over fewer axes than others are stored behind these, so that they stand between no
     // loops that could be one.
@@ -666,10 +788,6 @@ class TreeBuilder {
                                   [&](size_t r) { return !stores(roots_[r]) || axes(r) == most; });
     // A store in place ends what can be read.
     if (!aliases_.empty()) return out;
-    std::vector<size_t> depth(roots_.size());  // folds that must be done before
-    for (size_t r = 0; r < roots_.size(); ++r)
-      for (const size_t q : read_by(roots_[r]))
-        depth[r] = std::max(depth[r], depth[q] + !roots_[q].reduced.empty());
     // If no walk needs what another folds, all of them can be one, with the totals' readers behind.
     const auto waits = [&](size_t r) { return depth[r] > 0 && walks(roots_[r]); };
     if (std::ranges::none_of(out, waits))
@@ -847,6 +965,7 @@ class TreeBuilder {
   const Fusion& fusion_;
   const std::map<NodeId, NodeId>& aliases_;
   const std::vector<bool> inside_;
+  bool cascade_ = false;  // of dots
   const std::vector<bool>* relaxed_;
   const std::vector<bool>* approximated_ = nullptr;
   std::vector<bool> stored_;  // what results are made of; empty: no form is another one's

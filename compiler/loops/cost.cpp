@@ -36,6 +36,9 @@ namespace {
 // For a tree with reductions: each task by itself, at all its indices.
 TreeWork work_of_tasks(const LoopTree& tree) {
   TreeWork out;
+  const auto on_vectors = [](const LoopTask& task) {
+    return task.unit == Unit::None || task.unit == Unit::Fma;
+  };
   const auto indices = [&](const LoopTask& wanted) {
     double count = 1;
     for (const LoopRegion& phase : tree.phases)
@@ -47,6 +50,23 @@ TreeWork work_of_tasks(const LoopTree& tree) {
           for (const LoopLevel& level : loop->levels) axes.insert(level.axis);
         for (const size_t axis : axes) count *= static_cast<double>(planned_extent(tree, axis));
       });
+    return count;
+  };
+  // A matrix unit takes a factor that is computed for all columns at once.
+  const auto evaluated = [&](const LoopTask& task) {
+    if (task.kind != LoopTask::Kind::Dot || on_vectors(task)) return indices(task);
+    double count = 0;
+    for (const uint32_t result : task.body.results) {
+      if (task.body.steps[result].kind != LoopStep::Kind::Apply) continue;
+      LoopTask factor = task;
+      factor.body.results = {result};
+      factor.rescale.reset();
+      remove_dead_steps(factor.body);
+      double elements = 1;
+      for (const size_t axis : axes_used(tree, factor))
+        elements *= static_cast<double>(planned_extent(tree, axis));
+      count = std::max(count, elements);
+    }
     return count;
   };
   for (const LoopRegion& phase : tree.phases) {
@@ -64,13 +84,12 @@ TreeWork work_of_tasks(const LoopTree& tree) {
       for (const size_t axis : axes)
         tile *= static_cast<double>(extent_in(tree, around, axis).range().max);
       out.tile = std::max(out.tile, tile);
-      const bool on_vectors = task.unit == Unit::None || task.unit == Unit::Fma;
       if (task.kind == LoopTask::Kind::Dot)
-        (on_vectors ? out.products : out.matrix_products) += 2 * indices(task);
+        (on_vectors(task) ? out.products : out.matrix_products) += 2 * indices(task);
       if (task.kind == LoopTask::Kind::Fold) out.operations += indices(task);
     });
   }
-  out.operations += operations(tree, {}, indices).varying;
+  out.operations += operations(tree, {}, evaluated).varying;
   return out;
 }
 

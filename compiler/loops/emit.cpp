@@ -650,7 +650,12 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
         {stream.loop.levels[0], index, stream.low, *stream.turns.as_constant()});
   const AxesNow axes = axes_, shared = shared_;
   stand(stream, index);
-  axes_[stream.loop.levels[0].axis].early = early;
+  AxisNow& now = axes_[stream.loop.levels[0].axis];
+  now.early = early;
+  // Such a loop's turns begin before the axis ends.
+  now.whole = tree_.roles && stream.loop.levels.size() == 1 && !ends_with_turn(stream.loop) &&
+              now.begin.is_multiple_of(now.turn) &&
+              tree_.axes[stream.loop.levels[0].axis].extent.is_multiple_of(now.turn);
   region(stream.loop.body);
   axes_ = axes;
   shared_ = shared;

@@ -12,7 +12,8 @@ bool TreeEmitter::moves_by_boxes(const LoopTask& task, const TaskTile& tile) con
   constexpr size_t kMostRank = 5;
   const TensorType& type = tree_.tensors[task.target].type;
   const auto size = static_cast<int64_t>(size_of(type.dtype));
-  if (tile.extents.size() != 2 || type.shape.rank() < 2 || type.shape.rank() > kMostRank)
+  if (tile.extents.size() != 2 || type.shape.rank() < 2 || type.shape.rank() > kMostRank ||
+      tile.dims[1] == kNone)
     return false;
   // Columns are the last dimension of the tensor; rows are another one, or several as digits.
   std::vector<Expr> at;
@@ -116,24 +117,30 @@ void TreeEmitter::send_boxes(const Loop& loop) {
 }
 
 // What loops at run time load again and again stands in front of the region that holds them: there
-// it is on the way while threads wait for each other.
+// it is on the way while threads wait for each other. What streams need in each turn is kept if it
+// is a number for each row; of stores, whatever it is.
 void TreeEmitter::raise_loads(const LoopRegion& items) {
   for (const LoopItem& item : items) {
     const auto* box = std::get_if<Box<Loop>>(&item);
     if (!box || (*box)->on != Machine::None || (*box)->levels.size() != 1) continue;
     const Loop& loop = **box;
     const LoopLevel level = loop.levels[0];
-    if (loop.bounds || is_static(loop)) continue;
+    if (is_static(loop)) continue;
     for (const LoopItem& inner : loop.body) {
       const auto* task = std::get_if<LoopTask>(&inner);
-      if (!task || task->kind != LoopTask::Kind::Store) continue;
+      if (!task || task->kind == LoopTask::Kind::Stage) continue;
+      const bool stores = task->kind == LoopTask::Kind::Store;
       in_turn(level, axes_[level.axis].begin, /*shared=*/false, [&] {
-        TaskTile tile = tile_of(axes_of(*task), axes_);
+        TaskTile tile =
+            is_asynchronous(*task) ? factor_tile(*task) : tile_of(axes_of(*task), axes_);
         lay_as_accumulator(tile);
+        if (!tile.layout) return;
         for (const LoopStep& s : task->body.steps) {
           const auto varies = [&](const Expr& e) {
             const auto symbols = e.symbols();
+            const auto along = [&](size_t axis) { return axis != kNone && e.uses(name_of(axis)); };
             return e.uses(name_of(level.axis)) ||
+                   (!stores && std::any_of(tile.dims.begin() + 1, tile.dims.end(), along)) ||
                    std::ranges::any_of(symbols, [](const std::string& name) {
                      return loaded_step(name).has_value();
                    });

@@ -40,6 +40,7 @@ class TreeEmitter {
     Expr begin;
     int64_t turn = 0;
     bool early = false;  ///< it may begin before the axis does
+    bool whole = false;  ///< it surely ends where the axis does, or before
   };
   using AxesNow = std::vector<AxisNow>;
 
@@ -295,6 +296,7 @@ class TreeEmitter {
   void release_read();
   MemoryId window(const OnChip& from, const std::vector<Expr>& offsets,
                   const std::vector<int64_t>& extents);
+  TaskTile factor_tile(const LoopTask& task) const;
   ValueId left_factor(const LoopTask& task);
   void start_dot(const LoopTask& task, ValueId factor = {});
   std::pair<MemoryId, bool> factor_window(const LoopTask& task, size_t factor, size_t& own);

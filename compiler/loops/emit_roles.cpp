@@ -184,20 +184,39 @@ std::pair<MemoryId, bool> TreeEmitter::factor_window(const LoopTask& task, size_
   return {window(chip->second, offsets, extents), summed(axes[1])};
 }
 
+// The tile of a dot's left factor.
+TreeEmitter::TaskTile TreeEmitter::factor_tile(const LoopTask& task) const {
+  std::vector<size_t> axes = task.over;
+  axes.push_back(tile_of(tree_.values[task.target].axes, axes_).dims[0]);
+  return tile_of(axes, axes_);
+}
+
 // The left factor of a dot, in registers.
 ValueId TreeEmitter::left_factor(const LoopTask& task) {
   const uint32_t number = task.body.results[task.swap ? 1 : 0];
   const LoopStep& left = task.body.steps[number];
-  const TaskTile tile = tile_of(tree_.values[task.target].axes, axes_);
-  const size_t rows = tile.dims[0];
-  std::vector<size_t> axes = task.over;
-  axes.push_back(rows);
-  TaskTile factor = tile_of(axes, axes_);
+  const size_t rows = tile_of(tree_.values[task.target].axes, axes_).dims[0];
+  TaskTile factor = factor_tile(task);
   if (factor.dims.size() != 2 || factor.dims[0] != rows)
     refuse(task.location,
            "the rows of a factor in registers must be declared before the summed axis");
   lay_as_accumulator(factor);
-  return full(body(task.body, number, factor), factor, left.dtype);
+  const ValueId value = full(body(task.body, number, factor), factor, left.dtype);
+  // What is copied of the other factor beyond the end is 0. What is loaded or copied there for this
+  // one is 0 too, and what is computed of that may be anything.
+  LoopBody only = task.body;
+  only.results = {number};
+  const std::vector<bool> needed = needed_steps(only);
+  bool loads = false;
+  for (size_t i = 0; i < needed.size(); ++i) {
+    const LoopStep& s = only.steps[i];
+    const bool copied = s.kind == LoopStep::Kind::Read && chips_.contains(s.source);
+    if (!needed[i] || (s.kind != LoopStep::Kind::Load && !copied)) continue;
+    for (const size_t axis : task.over)
+      loads =
+          loads || std::ranges::any_of(s.at, [&](const Expr& e) { return e.uses(name_of(axis)); });
+  }
+  return loads ? without_tail(value, task.over, factor, 0) : value;
 }
 
 void TreeEmitter::start_dot(const LoopTask& task, ValueId factor) {

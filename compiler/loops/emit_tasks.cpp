@@ -119,10 +119,17 @@ void TreeEmitter::lay_out(ValueId value, const TaskTile& tile) {
   made.layout = NamedLayout{"", std::move(layout)};
 }
 
-// What consumers compute lies as the sums of their dots do.
+// What consumers compute lies as the sums of their dots do. A tile of rows alone is one column.
 // Of tiles with fewer rows than a unit makes each thread has neighbours.
 void TreeEmitter::lay_as_accumulator(TaskTile& tile) const {
-  constexpr int64_t kRows = 64;
+  constexpr int64_t kRows = 64, kColumns = 8;
+  if (tree_.roles && tile.extents.size() == 1 && tile.extents[0] % kRows == 0) {
+    tile.dims.push_back(kNone);
+    tile.extents.push_back(1);
+    tile.digits.emplace_back();
+    tile.layout = accumulator_layout(kColumns);
+    return;
+  }
   if (!tree_.roles || tile.extents.size() != 2) return;
   if (tile.extents[0] % kRows == 0) {
     tile.layout = accumulator_layout(tile.extents[1]);
@@ -175,13 +182,14 @@ ValueOperand TreeEmitter::body(const LoopBody& body, uint32_t result, const Task
 // What was made in this region is there.
 ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const TaskTile& tile) {
   if (scope_ != builder_.scope()) forget();
-  // What a turn finds in a buffer of its own stays there; all else that is read may change.
+  // What a turn finds in a buffer of its own, or in a slot, stays there; all else that is read may
+  // change.
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
-  const bool stays = chip != chips_.end() && !chip->second.item;
-  if (s.kind == LoopStep::Kind::Read && !stays) return step(body, s, tile);
+  if (s.kind == LoopStep::Kind::Read && chip == chips_.end()) return step(body, s, tile);
   Question question{s, {}, tile.extents, {}};
   question.step.arguments.clear();
   question.step.at = substituted(s.at, tile);
+  if (chip != chips_.end() && chip->second.item) question.step.at.push_back(*chip->second.item);
   for (const RaisedLoad& raised : raised_)
     if (raised.step == question.step && raised.extents == tile.extents) return raised.value;
   for (RangeCondition& c : question.step.conditions) {
@@ -359,6 +367,7 @@ bool TreeEmitter::ends_with_tiles(size_t axis) const {
 Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const {
   Condition out;
   for (const size_t axis : axes) {
+    if (axis == kNone || axes_[axis].whole) continue;
     const Expr& index = tile.index.at(name_of(axis));
     const IndexComparison tail{tree_.axes[axis].index(), IndexComparison::Kind::Lt,
                                tree_.axes[axis].extent};

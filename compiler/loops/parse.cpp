@@ -115,6 +115,7 @@ class TreeParser {
       tensor.type = parse_type(scanner_, sizes());
       if (scanner_.accept("strides")) tensor.strides = indices();
       if (scanner_.accept("align")) tensor.align = number("bytes");
+      tensor.finite = scanner_.accept("finite");
       tree_.tensors.push_back(std::move(tensor));
     }
   }

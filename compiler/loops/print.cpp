@@ -84,6 +84,7 @@ class TreePrinter {
                                   t.type.to_string());
     if (!t.strides.empty()) out += " strides " + indices(t.strides);
     if (t.align > 0) out += fmt::format(" align {}", t.align);
+    if (t.finite) out += " finite";
     return out;
   }
   std::string text_of(const Deal& d) const {

@@ -44,6 +44,7 @@ struct LoopTensor {
   TensorType type;
   std::vector<Expr> strides = {};  ///< in elements; empty: row-major
   int64_t align = 0;               ///< bytes; 0: the dtype's size
+  bool finite = false;             ///< its elements are, if what they were computed of is
   NodeId node = {};                ///< the node that it holds, if the tree was made from a graph
   SourceLocation location = {};
 };

@@ -84,6 +84,16 @@ constexpr MapRule kMapRules[] = {
      [](const Site& s) { return second_if(s, s.operands[1] == s.operands[2]); }},
     {ElementwiseOp::convert, "convert to the same dtype",
      [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
+    {ElementwiseOp::convert, "a 16-bit float, widened and narrowed again",
+     [](const Site& s) -> Replacement {
+       const auto* inner = s.operand_as<MapOp>(0);
+       const DType between = s.operand(0).type.dtype;
+       if (!inner || inner->op != ElementwiseOp::convert || !is_half(s.node.type.dtype) ||
+           (between != DType::F32 && between != DType::F64))
+         return std::nullopt;
+       const NodeId x = s.operand(0).operands[0];
+       return s.graph[x].type.dtype == s.node.type.dtype ? Replacement(x) : std::nullopt;
+     }},
     {ElementwiseOp::bitcast, "bitcast to the same dtype",
      [](const Site& s) { return first_if(s, s.operand(0).type.dtype == s.node.type.dtype); }},
 };

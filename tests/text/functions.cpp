@@ -16,6 +16,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
+#include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
 #include "compiler/passes/split_dots.h"
@@ -47,6 +48,8 @@ std::string print_graph(std::string_view text, std::string_view file_name) {
 Graph split_for_hopper(const Graph& graph) {
   return split_dots(graph, find_target("sm_90a").value());
 }
+
+Graph share_standard(const Graph& graph) { return share_divisors(graph, Precision::Standard); }
 
 // `%x = [1, 2], %y: f32[2] = 0.5`; the type is for inputs of symbolic shape.
 std::string eval_graph(std::string_view text, std::string_view file_name,
@@ -310,6 +313,7 @@ constexpr Function kFunctions[] = {
     {"narrow_dots", run_pass<narrow_dots>},
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},
+    {"share_divisors", run_pass<share_standard>},
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},
     {"split_dots", run_pass<split_for_hopper>},

@@ -1,5 +1,5 @@
-// dots.cpp — dots one of whose factors is made of other dots' sums: one walk over the axis that the
-// last of them sums, in which what the first make is a tile that never leaves the instance.
+// dots.cpp — sums of what dots make: one walk over the axis along which they are summed, by other
+// dots or by folds, in which what the first dots make is a tile that never leaves the instance.
 //
 // Rows of all dots lie along one parallel axis, the walk goes along another, and what is left of
 // their axes is whole. Reductions along the walk follow it by the online rule.
@@ -35,11 +35,18 @@ LoopName name_of(const LoopTree& tree, const Loop& loop) {
   return out;
 }
 
+// A dot, and which of its factors has the rows.
+struct CascadeDot {
+  const LoopTask* task;
+  size_t rows_factor;
+};
+
 // What the tasks of such a tree have in common.
 struct Cascade {
   std::vector<size_t> nest;  // parallel axes around all, the outermost first
   size_t rows = 0, walk = 0;
-  std::vector<const LoopTask*> dots;  // in order
+  std::set<size_t> around;       // of what the first dots make: summed as well, one by one
+  std::vector<CascadeDot> dots;  // in order
 };
 
 bool is_load(const LoopStep& s) { return s.kind == LoopStep::Kind::Load; }
@@ -54,31 +61,40 @@ std::variant<Cascade, Refusal> find_cascade(const LoopTree& tree) {
     out.nest.push_back((*loop)->levels[0].axis);
     region = &(*loop)->body;
   }
+  std::vector<const LoopTask*> dots, sums;
   for_each_task(*region, [&](const LoopTask& task, const auto&) {
-    if (task.kind == LoopTask::Kind::Dot) out.dots.push_back(&task);
+    if (task.kind == LoopTask::Kind::Dot) dots.push_back(&task);
+    if (task.kind == LoopTask::Kind::Dot || task.kind == LoopTask::Kind::Fold)
+      sums.push_back(&task);
   });
-  if (out.dots.size() < 2) return no_rule("no rule can choose the steps for a single dot");
-  const LoopTask& last = *out.dots.back();
-  // The walk: what the last dot sums and the first makes.
-  const auto& made = tree.values[out.dots.front()->target].axes;
+  if (dots.empty()) return no_rule("there is no dot");
+  // The walk: what the last sums of what the first dot makes.
+  const auto& made = tree.values[dots.front()->target].axes;
   std::optional<size_t> walk;
-  for (const size_t axis : last.over)
-    if (contains(made, axis)) walk = axis;
-  if (!walk) return no_rule("the last dot does not sum along an axis of what the first makes");
+  for (const LoopTask* sum : sums)
+    for (const size_t axis : sum->over)
+      if (contains(made, axis)) walk = axis;
+  if (!walk) return no_rule("nothing sums along an axis of what the first dot makes");
   out.walk = *walk;
-  // Rows: the innermost parallel axis that the left factors of all dots have and the right have
-  // not.
+  // Rows: the longest parallel axis, of such the innermost, that each dot has in one of its
+  // factors.
   std::optional<size_t> rows;
+  const auto has_rows = [&](const LoopTask& dot, size_t factor, size_t axis) {
+    return axes_of_factor(tree, dot, factor).contains(axis);
+  };
   for (const size_t axis : out.nest) {
-    const bool fits = std::ranges::all_of(out.dots, [&](const LoopTask* dot) {
+    const bool fits = std::ranges::all_of(dots, [&](const LoopTask* dot) {
       return contains(tree.values[dot->target].axes, axis) &&
-             axes_of_factor(tree, *dot, 0).contains(axis) &&
-             !axes_of_factor(tree, *dot, 1).contains(axis);
+             has_rows(*dot, 0, axis) != has_rows(*dot, 1, axis);
     });
     if (fits && (!rows || planned_extent(tree, axis) >= planned_extent(tree, *rows))) rows = axis;
   }
   if (!rows) return no_rule("the dots have no parallel axis of rows in common");
   out.rows = *rows;
+  for (const LoopTask* dot : dots)
+    out.dots.push_back({dot, has_rows(*dot, 0, *rows) ? size_t{0} : size_t{1}});
+  for (const size_t axis : made)
+    if (axis != out.rows && axis != out.walk && !contains(out.nest, axis)) out.around.insert(axis);
   return out;
 }
 
@@ -126,7 +142,8 @@ std::optional<Refusal> join_walk(Scheduled& out, size_t walk, int64_t turn) {
   return std::nullopt;
 }
 
-// Whether the walk surely has a turn, and ends in one dot that is carried.
+// Whether the walk surely has a turn, and ends in one dot that is carried, of whose factors in
+// memory nothing else reads any: they stay a turn longer.
 bool may_run_ahead(const LoopTree& tree, size_t walk) {
   bool out = false;
   visit_loops(tree.phases[0], [&](const Loop& loop) {
@@ -141,7 +158,16 @@ bool may_run_ahead(const LoopTree& tree, size_t walk) {
       carried += task->kind == LoopTask::Kind::Dot && contains(task->over, walk);
     }
     const auto& last = std::get<LoopTask>(loop.body.back());
-    out = nonempty && carried == 1 && last.kind == LoopTask::Kind::Dot;
+    std::set<size_t> read_early, read_late;
+    for (const LoopItem& item : loop.body)
+      for (const LoopStep& s : std::get<LoopTask>(item).body.steps)
+        if (s.kind == LoopStep::Kind::Read)
+          (&std::get<LoopTask>(item) == &last ? read_late : read_early).insert(s.source);
+    const bool shares = std::ranges::any_of(read_late, [&](size_t value) {
+      return read_early.contains(value) &&
+             task_at(tree, maker_of(tree, value)).kind == LoopTask::Kind::Stage;
+    });
+    out = nonempty && carried == 1 && last.kind == LoopTask::Kind::Dot && !shares;
   });
   return out;
 }
@@ -208,13 +234,18 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
   const std::string rows = name(cascade.rows), walk = name(cascade.walk);
   std::set<size_t> tiled;
-  std::vector<std::string> dots;
-  for (const LoopTask* dot : cascade.dots) {
-    dots.push_back(out.tree.values[dot->target].name);
+  struct NamedDot {
+    std::string name;
+    bool swap;
+  };
+  std::vector<NamedDot> dots;
+  for (const auto& [dot, rows_factor] : cascade.dots) {
+    dots.push_back({out.tree.values[dot->target].name, rows_factor == 1});
     std::vector<size_t> axes = out.tree.values[dot->target].axes;
     axes.insert(axes.end(), dot->over.begin(), dot->over.end());
     for (const size_t axis : axes)
-      if (axis == cascade.rows || !contains(cascade.nest, axis)) tiled.insert(axis);
+      if (axis == cascade.rows || !(contains(cascade.nest, axis) || cascade.around.contains(axis)))
+        tiled.insert(axis);
   }
   // What is staged, where: factors that are read as they are in memory.
   struct Staged {
@@ -223,13 +254,14 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     int64_t row_bytes;  // of a row of the tile
   };
   std::vector<Staged> staged;
-  for (const LoopTask* dot : cascade.dots)
+  for (const auto& [dot, rows_factor] : cascade.dots)
     for (size_t factor = 0; factor < 2; ++factor) {
       const LoopTask only = with_factor(*dot, factor);
       const LoopStep& last = only.body.steps[only.body.results[0]];
       if (!is_half(last.dtype)) return no_rule("asynchronous dots need factors of 16 bits here");
       if (!is_load(last)) {
-        if (factor == 1) return no_rule("the right factor of a dot is computed, not loaded");
+        if (factor != rows_factor)
+          return no_rule("the factor of a dot that has no rows is computed, not loaded");
         continue;
       }
       if (auto refusal = refuse_copies(out.tree, last, tiled, cascade.walk, 0)) return refusal;
@@ -244,11 +276,38 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
         staged.push_back(copy);
     }
 
+  // What is read along the walk alone comes with these.
+  const auto read_along_walk = [&](size_t tensor) {
+    std::optional<LoopStep> read;
+    for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
+      for (const LoopStep& s : task.body.steps)
+        if (is_load(s) && s.source == tensor) read = s;
+    });
+    const auto varies = [&](size_t axis) {
+      return std::ranges::any_of(read->at, [&](const Expr& e) { return e.uses(name(axis)); });
+    };
+    if (read && (!varies(cascade.walk) || std::ranges::any_of(tiled, [&](size_t axis) {
+          return axis != cascade.walk && varies(axis);
+        })))
+      read.reset();
+    return read;
+  };
+  std::vector<std::string> vectors;
+  int64_t vector_bytes = 0;  // of an index of the walk
+  for (size_t i = 0; i < out.tree.tensors.size(); ++i) {
+    if (!read_along_walk(i)) continue;
+    const std::string& tensor = out.tree.tensors[i].name;
+    out.try_take(FlattenStep{tensor});
+    if (refuse_copies(out.tree, *read_along_walk(i), tiled, cascade.walk, 0)) continue;
+    vectors.push_back(tensor);
+    vector_bytes += static_cast<int64_t>(size_of(out.tree.tensors[i].type.dtype));
+  }
+
   // Tiles: rows for two groups, however few there are; a turn of the walk as long as
   // registers and the chip allow.
   const int64_t groups = kGroups;
   int64_t columns = 0;  // of sums that are carried
-  for (const LoopTask* dot : cascade.dots)
+  for (const auto& [dot, rows_factor] : cascade.dots)
     if (contains(dot->over, cascade.walk)) {
       int64_t own = 1;
       for (const size_t axis : out.tree.values[dot->target].axes)
@@ -257,7 +316,8 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
     }
   const auto fits = [&](int64_t turn) {
     // Results leave through the chip, by slabs where they are wide.
-    int64_t bytes = groups * kGroupRows * std::min<int64_t>(columns, 2 * kSlab) * 2;
+    int64_t bytes = groups * kGroupRows * std::min<int64_t>(columns, 2 * kSlab) * 2 +
+                    vector_bytes * turn * kSlots;
     for (const Staged& s : staged) {
       const int64_t row = (s.row_bytes + kPanelBytes - 1) / kPanelBytes * kPanelBytes;
       bytes += row * (s.in_walk ? turn * kSlots : groups * kGroupRows);
@@ -300,23 +360,26 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
   steps.push_back(OnStep{{rows, 2}, Machine::Group});
   for (StepKind& step : steps)
     if (auto refusal = take(std::move(step))) return refusal;
-  make_whole(out, {cascade.walk});
+  std::set<size_t> walked = cascade.around;
+  walked.insert(cascade.walk);
+  make_whole(out, walked);
   if (auto refusal = join_walk(out, cascade.walk, turn)) return refusal;
   part_walk(out, cascade.walk, turn);
   for (const Staged& s : staged)
     if (auto refusal = take(StageStep{{false, s.tensor}, {s.in_walk ? walk : grid}}))
       return refusal;
+  for (const std::string& vector : vectors) out.try_take(StageStep{{false, vector}, {walk}});
   if (auto refusal = take(RingStep{{walk}, kSlots})) return refusal;
   if (auto refusal = take(RolesStep{kCopyRegisters, kGroupRegisters})) return refusal;
-  for (const std::string& dot : dots)
-    if (auto refusal = take(UnitStep{dot, Unit::Wgmma})) return refusal;
+  for (const auto& [dot, swap] : dots)
+    if (auto refusal = take(UnitStep{dot, Unit::Wgmma, swap})) return refusal;
   // What walks once has no other turn to overlap with.
   const bool walks = out.tree.axes[cascade.walk].extent.range().max > turn;
   if (walks && groups == 2)
     if (auto refusal = take(TurnsStep{{walk}})) return refusal;
   // The first dots of the next turn run while this one's sums are computed.
   if (walks && may_run_ahead(out.tree, cascade.walk))
-    for (const std::string& dot : dots) {
+    for (const auto& [dot, swap] : dots) {
       const LoopTask& task = task_at(out.tree, maker_of(out.tree, *find_value(out.tree, dot)));
       if (!contains(task.over, cascade.walk)) out.try_take(AheadStep{dot, 1});
     }
@@ -339,12 +402,13 @@ std::optional<Refusal> take_asynchronous(Scheduled& out, const Cascade& cascade,
 }  // namespace
 
 static void draw_factors(Scheduled& out) {
-  std::vector<std::string> dots;
+  std::vector<std::string> sums;
   for_each_task(out.tree.phases[0], [&](const LoopTask& task, const auto&) {
-    if (task.kind == LoopTask::Kind::Dot) dots.push_back(out.tree.values[task.target].name);
+    const bool fold = task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum;
+    if (fold || task.kind == LoopTask::Kind::Dot) sums.push_back(out.tree.values[task.target].name);
   });
-  for (const std::string& dot : dots)
-    while (out.try_take(DrawStep{dot})) {
+  for (const std::string& sum : sums)
+    while (out.try_take(DrawStep{sum})) {
     }
 }
 

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <set>
 
 #include "compiler/loops/rules/facts.h"
 #include "compiler/loops/rules/rules.h"
@@ -48,6 +49,22 @@ size_t count_dots(const LoopTree& tree) {
   return out;
 }
 
+// Whether a fold runs along an axis of what a dot makes.
+bool sums_of_dots(const LoopTree& tree) {
+  std::set<size_t> made;
+  bool out = false;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      if (task.kind == LoopTask::Kind::Dot) {
+        const auto& axes = tree.values[task.target].axes;
+        made.insert(axes.begin(), axes.end());
+      }
+      if (task.kind == LoopTask::Kind::Fold)
+        out = out || std::ranges::any_of(task.over, [&](size_t a) { return made.contains(a); });
+    });
+  return out;
+}
+
 }  // namespace
 
 void mark_streaming(Scheduled& out, const Target& target) {
@@ -80,9 +97,9 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     Scheduled out{tree};
     const auto refusal = tile_products(out, target);
     if (!refusal) return out;
-    if (dots == 1) return *refusal;
+    if (dots == 1 && !sums_of_dots(tree)) return *refusal;
   }
-  if (count_dots(tree) > 1) {
+  if (count_dots(tree) > 1 || sums_of_dots(tree)) {
     Scheduled out{std::move(tree)};
     if (auto refusal = tile_cascade(out, target)) return *refusal;
     return out;

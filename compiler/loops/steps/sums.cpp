@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <cmath>
+#include <functional>
 #include <map>
 
 #include "compiler/loops/text.h"
@@ -14,12 +15,12 @@ namespace braze {
 
 namespace {
 
-// A product or quotient in a factor of a dot, one of whose operands is drawn out.
+// A product or quotient in what is summed, one of whose operands is drawn out.
 struct Drawn {
-  uint32_t row;             // the step
-  uint32_t stays, leaves;   // its operands
-  size_t factor;            // of the dot
-  std::optional<DType> as;  // the dtype to which the product was converted
+  size_t result;               // of the body: the factor of a dot, or 0
+  std::vector<uint32_t> path;  // the steps from the result down to the product
+  uint32_t stays, leaves;      // its operands
+  ElementwiseOp op;            // how it is applied to the sum
 };
 
 bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
@@ -37,26 +38,39 @@ bool varies(const LoopTree& tree, const LoopBody& body, uint32_t number,
                              [&](uint32_t argument) { return varies(tree, body, argument, axes); });
 }
 
+// Looks through products whose other operands stay, and through one conversion of all of them.
 std::optional<Drawn> find_drawn(const LoopTree& tree, const LoopTask& task) {
-  for (size_t factor = 0; factor < task.body.results.size(); ++factor) {
-    Drawn out{task.body.results[factor], 0, 0, factor, {}};
-    const LoopStep* s = &task.body.steps[out.row];
-    if (s->kind == LoopStep::Kind::Apply && s->op == ElementwiseOp::convert &&
-        is_floating(task.body.steps[s->arguments[0]].dtype)) {
-      out.as = s->dtype;
-      out.row = s->arguments[0];
-      s = &task.body.steps[out.row];
-    }
-    if (s->kind != LoopStep::Kind::Apply || !is_floating(s->dtype)) continue;
-    if (s->op != ElementwiseOp::div && s->op != ElementwiseOp::mul) continue;
-    for (const size_t leaving : {1, 0}) {
-      if (leaving == 0 && s->op == ElementwiseOp::div) continue;
-      out.leaves = s->arguments[leaving];
-      out.stays = s->arguments[1 - leaving];
-      if (!varies(tree, task.body, out.leaves, task.over) &&
-          varies(tree, task.body, out.stays, task.over))
-        return out;
-    }
+  const LoopBody& body = task.body;
+  const auto stays = [&](uint32_t number) { return varies(tree, body, number, task.over); };
+  for (size_t result = 0; result < body.results.size(); ++result) {
+    Drawn out{result, {body.results[result]}, 0, 0, ElementwiseOp::mul};
+    const LoopStep& first = body.steps[out.path[0]];
+    if (first.kind == LoopStep::Kind::Apply && first.op == ElementwiseOp::convert &&
+        is_floating(body.steps[first.arguments[0]].dtype))
+      out.path.push_back(first.arguments[0]);
+    const std::function<bool()> find = [&] {
+      const LoopStep& s = body.steps[out.path.back()];
+      if (s.kind != LoopStep::Kind::Apply || !is_floating(s.dtype)) return false;
+      const bool divides = s.op == ElementwiseOp::div;
+      if (s.op != ElementwiseOp::mul && s.op != ElementwiseOp::neg && !divides) return false;
+      for (const size_t leaving : {1, 0}) {
+        if (s.arguments.size() < 2 || (leaving == 0 && divides)) continue;
+        if (stays(s.arguments[leaving]) || !stays(s.arguments[1 - leaving])) continue;
+        out.leaves = s.arguments[leaving];
+        out.stays = s.arguments[1 - leaving];
+        out.op = s.op;
+        return true;
+      }
+      // What is rounded between two products would be rounded otherwise.
+      if (is_half(s.dtype)) return false;
+      for (size_t i = 0; i < (divides ? 1 : s.arguments.size()); ++i) {
+        out.path.push_back(s.arguments[i]);
+        if (find()) return true;
+        out.path.pop_back();
+      }
+      return false;
+    };
+    if (find()) return out;
   }
   return std::nullopt;
 }
@@ -95,8 +109,12 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
   if (!value) return no_such("value", "%" + step.value);
   const ItemPlace place = maker_of(tree, *value);
   const LoopTask& task = task_at(tree, place);
-  if (task.kind != LoopTask::Kind::Dot)
-    return Refusal{&codes::kNotADot, fmt::format("%{} is not a dot", step.value), "name a dot"};
+  const bool sums = task.kind == LoopTask::Kind::Dot ||
+                    (task.kind == LoopTask::Kind::Fold && task.monoid == Monoid::Sum &&
+                     is_floating(body_dtype(task)));
+  if (!sums)
+    return Refusal{&codes::kNotADot, fmt::format("%{} is neither a dot nor a sum", step.value),
+                   "name a dot or a sum"};
   if (task.rescale || task.combine != Combine::None || task.unit != Unit::None || task.ahead > 0)
     return Refusal{&codes::kMarked,
                    fmt::format("%{} has marks that this step would make wrong", step.value),
@@ -105,8 +123,9 @@ std::optional<Refusal> legal(const LoopTree& tree, const DrawStep& step) {
   if (!drawn)
     return Refusal{
         &codes::kNotSeparable,
-        fmt::format("no factor of %{} is a product with a part that does not vary along {}",
-                    step.value, join(task.over, ", ", [&](size_t a) { return tree.axes[a].name; })),
+        fmt::format("{} %{} is a product with a part that does not vary along {}",
+                    task.kind == LoopTask::Kind::Dot ? "no factor of" : "no term of", step.value,
+                    join(task.over, ", ", [&](size_t a) { return tree.axes[a].name; })),
         "leave it as it is"};
   for (const size_t axis : task.over)
     if (tree.axes[axis].extent.range().min < 1)
@@ -132,12 +151,20 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
   LoopTask& task = task_at(tree, maker_of(tree, value));
   const Drawn drawn = find_drawn(tree, task).value();
   const LoopBody with = task.body;
-  const LoopStep row = with.steps[drawn.row];
   const DType old = tree.values[value].dtype;
-  // The dot multiplies what stays, converted as before. Its sum is not rounded before it is read.
+  // What stays is summed, converted as before. The sum is not rounded before it is read.
   LoopBody& body = task.body;
-  body.results[drawn.factor] =
-      convert_to(body, drawn.stays, drawn.as.value_or(with.steps[drawn.row].dtype));
+  const auto stay = [&](uint32_t number) {
+    return convert_to(body, number, with.steps[drawn.path.back()].dtype);
+  };
+  uint32_t made = stay(drawn.stays);
+  for (size_t i = drawn.path.size() - 1; i-- > 0;) {
+    LoopStep row = with.steps[drawn.path[i]];
+    *std::ranges::find(row.arguments, drawn.path[i + 1]) = made;
+    body.steps.push_back(std::move(row));
+    made = static_cast<uint32_t>(body.steps.size() - 1);
+  }
+  body.results[drawn.result] = made;
   remove_dead_steps(body);
   const DType sum = compute_type(old);
   tree.values[value].dtype = sum;
@@ -158,7 +185,8 @@ LoopTree take(LoopTree tree, const DrawStep& step) {
         for (size_t i = 0; i < axes.size(); ++i)
           at.insert_or_assign(tree.axes[axes[i]].name, s.at[i]);
         const uint32_t other = convert_to(changed, copy_step(with, drawn.leaves, changed, at), sum);
-        changed.steps.push_back({.dtype = sum, .op = row.op, .arguments = {number.back(), other}});
+        changed.steps.push_back(
+            {.dtype = sum, .op = drawn.op, .arguments = {number.back(), other}});
         number.back() = convert_to(changed, static_cast<uint32_t>(changed.steps.size() - 1), old);
       }
       for (const uint32_t result : reader.body.results) changed.results.push_back(number[result]);
@@ -247,33 +275,36 @@ class WhereFalse {
       }
       case ElementwiseOp::sub:
       case ElementwiseOp::add: {
-        // -inf and a running extreme, in place of whose identity bodies use 0. If the extreme is
-        // not a number, the value that made it so is not a number either.
+        // -inf and a finite extreme; of a running one, bodies use 0 in place of the identity. If
+        // the extreme is not a number, the value that made it so is not a number either.
         const Known a = argument(0), b = argument(1);
         if (s.op == ElementwiseOp::sub && is_infinite(a) && a.number < 0 &&
-            is_running(body, s.arguments[1]))
+            is_extreme(body, s.arguments[1]))
           return a;
         if (a.kind == Known::Kind::Number && b.kind == Known::Kind::Number)
           return known(s.op == ElementwiseOp::add ? a.number + b.number : a.number - b.number);
         return {};
       }
       case ElementwiseOp::fma: {
-        // -inf * positive - running
+        // -inf * positive - extreme
         const Known a = argument(0), b = argument(1);
         const LoopStep& last = body.steps[s.arguments[2]];
-        const bool running = last.kind == LoopStep::Kind::Apply && last.op == ElementwiseOp::neg &&
-                             is_running(body, last.arguments[0]);
-        if (running && is_infinite(a) && a.number < 0 && b.kind == Known::Kind::Number &&
+        const bool extreme = last.kind == LoopStep::Kind::Apply && last.op == ElementwiseOp::neg &&
+                             is_extreme(body, last.arguments[0]);
+        if (extreme && is_infinite(a) && a.number < 0 && b.kind == Known::Kind::Number &&
             b.number > 0)
           return a;
         return {};
       }
       case ElementwiseOp::mul: {
+        // What a sum is made of is finite, as the factors of a dot.
         const Known a = argument(0), b = argument(1);
         if (a.kind == Known::Kind::Number && b.kind == Known::Kind::Number)
           return known(a.number * b.number);
-        return {};
+        return is_zero(a) || is_zero(b) ? known(0) : Known{};
       }
+      case ElementwiseOp::div:
+        return is_zero(argument(0)) ? known(0) : Known{};
       case ElementwiseOp::exp:
       case ElementwiseOp::exp2:
       case ElementwiseOp::approx_exp2: {
@@ -285,15 +316,18 @@ class WhereFalse {
     }
   }
 
+  static bool is_zero(const Known& x) { return x.kind == Known::Kind::Number && x.number == 0; }
   static bool is_infinite(const Known& x) {
     return x.kind == Known::Kind::Number && std::isinf(x.number);
   }
-  bool is_running(const LoopBody& body, uint32_t number) const {
+  // A running extreme, or one from memory that is finite; or a positive multiple of either.
+  bool is_extreme(const LoopBody& body, uint32_t number) const {
     const LoopStep& s = body.steps[number];
+    if (s.kind == LoopStep::Kind::Load) return tree_.tensors[s.source].finite;
     if (s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::mul)
       return std::ranges::all_of(s.arguments, [&](uint32_t argument) {
         const LoopStep& factor = body.steps[argument];
-        return is_running(body, argument) || (factor.kind == LoopStep::Kind::Constant &&
+        return is_extreme(body, argument) || (factor.kind == LoopStep::Kind::Constant &&
                                               bits_to_double(factor.dtype, factor.bits) > 0);
       });
     return s.kind == LoopStep::Kind::Read && running_.contains(s.source);

@@ -1,0 +1,51 @@
+#include "compiler/passes/share_divisors.h"
+
+#include <optional>
+#include <vector>
+
+#include "compiler/passes/match.h"
+#include "ir/graph/build.h"
+#include "ir/graph/rewrite.h"
+
+namespace braze {
+
+namespace {
+
+// Elements that share a divisor, at least.
+constexpr int64_t kManySharers = 16;
+
+std::optional<NodeId> multiplied(const Rewriting& step) {
+  Graph& graph = step.result;
+  const auto* map = step.node.as<MapOp>();
+  if (!map || map->op != ElementwiseOp::div || step.node.type.dtype != DType::F32)
+    return std::nullopt;
+  const Node divisor = graph[step.operands[1]];  // a copy: nodes are added below
+  const auto* broadcast = divisor.as<BroadcastOp>();
+  if (!broadcast || splat(graph, step.operands[0]) || splat(graph, step.operands[1]))
+    return std::nullopt;
+  const NodeId shared = divisor.operands[0];
+  const auto elements = [&](const TensorType& type) { return type.shape.numel().range().max; };
+  if (elements(graph[shared].type) > elements(divisor.type) / kManySharers) return std::nullopt;
+  const SourceLocation where = step.node.location;
+  // Of the numbers as they were made, before they got axes of one element.
+  const Node source = graph[shared];
+  const NodeId numbers = source.as<ReshapeOp>() ? source.operands[0] : shared;
+  const NodeId one = build::scalar(graph, DType::F32, 1, where);
+  NodeId reciprocal = build::map(graph, ElementwiseOp::div, {one, numbers}, where);
+  if (numbers != shared) reciprocal = build::reshape(graph, reciprocal, source.type.shape, where);
+  const NodeId spread =
+      build::broadcast(graph, reciprocal, divisor.type.shape, broadcast->axes, where);
+  return build::map(graph, ElementwiseOp::mul, {step.operands[0], spread}, where);
+}
+
+}  // namespace
+
+Graph share_divisors(const Graph& graph, Precision precision) {
+  const std::vector<bool> relaxed = relaxed_nodes(graph, precision);
+  return rewrite(graph, [&](const Rewriting& step) {
+    const auto found = relaxed[step.id.index] ? multiplied(step) : std::nullopt;
+    return found ? *found : step.keep();
+  });
+}
+
+}  // namespace braze
