@@ -15,6 +15,7 @@ namespace {
 constexpr double kInstanceFlops = 16e6;
 constexpr double kMostFlopsUnrolled = 8;  // of an element of a tile, after its sum
 constexpr int64_t kLeastPanels = 2;       // of a block, so that copied rows are used more than once
+constexpr int64_t kNearTiles = 4;         // between rows of a factor that lie near each other
 constexpr int64_t kLeastStagedDepth = 16;  // copies of shorter rows cost more than they save
 
 int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
@@ -141,15 +142,18 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
   const int64_t by_cache =
       std::max<int64_t>(request.target.l3_bytes / 2 / std::max<int64_t>(panel_bytes, 1), 1);
   const int64_t n_most = std::min({n_tiles, std::max(tiles_each, kLeastPanels), by_cache});
-  const int64_t n_blocks = (n_tiles + n_most - 1) / n_most;
-  const int64_t n_block = (n_tiles + n_blocks - 1) / n_blocks;  // of equal sizes
-  schedule.block[lane] = n_block * schedule.tile[lane];
-  schedule.block[row] =
-      std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1)) * schedule.tile[row];
+  // Of equal sizes.
+  const auto shared = [](int64_t count, int64_t most) {
+    const int64_t parts = (count + most - 1) / most;
+    return (count + parts - 1) / parts;
+  };
+  int64_t n_block = shared(n_tiles, n_most);
+  int64_t m_block = std::min(m_tiles, std::max<int64_t>(tiles_each / n_block, 1));
 
   // Copies pay if the inner loop would read badly, or often: across the vectors, with operations on
-  // the way, or from an array that is too large for the second-level cache.
-  bool across = false, computed = false, rows_computed = false;
+  // the way, or from an array that is too large for the second-level cache and whose rows are far
+  // from each other. Rows of a tile that follow each other are what a copy would be.
+  bool across = false, computed = false, misplaced = false, rows_computed = false;
   int64_t bytes = 0, row_factors = 0, reused = m_tiles * batches;
   for (const Factor& f : factors(request, space, space.parallel[lane], space.parallel[row])) {
     row_factors += !f.lanes;
@@ -157,6 +161,8 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
     if (!f.lanes) continue;
     across = across || f.across;
     computed = computed || f.computed;
+    misplaced = misplaced || !f.moved || !f.step || *f.step < schedule.tile[lane] ||
+                *f.step > kNearTiles * schedule.tile[lane];
     bytes += 4 * width;
     // Panels serve all rows of the batches that their factor does not depend on.
     int64_t own = 1;
@@ -169,7 +175,15 @@ std::optional<Schedule> schedule_contraction(const TilingRequest& request, const
     reused = std::min(reused, m_tiles * batches / own);
   }
   const bool large = round_up(n, lanes) * k * bytes > request.target.l2_bytes / 4;
-  schedule.pack = reused > 1 && bytes > 0 && (across || ((large || computed) && reused >= 4));
+  schedule.pack =
+      reused > 1 && bytes > 0 && (across || ((large || computed) && misplaced && reused >= 4));
+  // A panel that is read where it lies comes from far away, once for all rows of a block.
+  if (large && !schedule.pack && !misplaced) {
+    m_block = shared(m_tiles, std::max<int64_t>(tiles_each, 1));
+    n_block = shared(n_tiles, std::max<int64_t>(tiles_each / m_block, 1));
+  }
+  schedule.block[lane] = n_block * schedule.tile[lane];
+  schedule.block[row] = m_block * schedule.tile[row];
   const int64_t row_bytes = schedule.tile[row] * k * 4 * width * row_factors;
   schedule.stage = schedule.tile[row] > 1 && (n_block > 1 || rows_computed) &&
                    k >= kLeastStagedDepth && row_factors > 0 &&

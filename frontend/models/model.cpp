@@ -6,6 +6,7 @@
 #include "frontend/builder/builder.h"
 #include "frontend/builder/compiled.h"
 #include "frontend/models/onnx/import.h"
+#include "frontend/models/prepared_weights.h"
 #include "frontend/models/stablehlo/import.h"
 #include "ir/graph/origins.h"
 #include "ir/program/program.h"
@@ -51,9 +52,14 @@ struct Model::State {
     const std::lock_guard lock(mutex);
     const auto found = devices.find(device.name());
     if (found != devices.end()) return found->second;
-    OnDevice made{compiled_executable(graph(), device, compile), {}};
-    for (const auto& weight : model.weights)
-      made.weights.push_back(Array::from_host(*weight, device));
+    const Prepared prepared = prepare(graph(), input_count(), device.target());
+    OnDevice made{compiled_executable(prepared.graph, device, compile),
+                  prepared_weights(
+                      prepared,
+                      [&](size_t input) {
+                        return Array::from_host(*model.weights[input - input_count()], device);
+                      },
+                      device, compile)};
     return devices.emplace(device.name(), std::move(made)).first->second;
   }
 

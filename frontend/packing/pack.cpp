@@ -195,6 +195,12 @@ std::string names_text(const std::vector<std::string>& names) {
 
 }  // namespace
 
+std::vector<Target> pack_targets(const PackOptions& options) {
+  std::vector<Target> targets;
+  for (Build& build : builds_of(options)) targets.push_back(std::move(build.target));
+  return targets;
+}
+
 PackSummary save_package(const std::string& path, const std::vector<PackSource>& functions,
                          const PackOptions& options) {
   if (functions.empty()) fail(codes::kPackFunction, "a package needs at least one function");

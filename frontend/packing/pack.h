@@ -27,6 +27,9 @@ struct PackSource {
   std::function<Program(const Target&, const CompileOptions&)> compile;
 };
 
+/// All targets that the package will hold code for.
+std::vector<Target> pack_targets(const PackOptions& options);
+
 PackSummary save_package(const std::string& path, const std::vector<PackSource>& functions,
                          const PackOptions& options);
 

@@ -58,6 +58,17 @@ Model parse(const std::string& bytes, const ImportOptions& options = {}) {
   return parse_onnx(std::as_bytes(std::span(bytes)), "model", options);
 }
 
+// A tensor of f32 with the values 0, 1, ...
+std::string weight(const std::string& name, std::initializer_list<int> shape) {
+  std::string dims;
+  int count = 1;
+  for (const int extent : shape) dims += number(1, extent), count *= extent;
+  std::vector<float> values(static_cast<size_t>(count));
+  std::iota(values.begin(), values.end(), 0.0F);
+  const std::string bytes(reinterpret_cast<const char*>(values.data()), values.size() * 4);
+  return field(5, dims + number(2, 1) + field(8, name) + field(9, bytes));
+}
+
 class ModelTest : public OnDevice {};
 
 TEST_F(ModelTest, IsCalledLikeAFunction) {
@@ -78,6 +89,25 @@ TEST_F(ModelTest, OneProgramServesARangeOfSizes) {
     const Doubles shares = to_doubles(y);
     EXPECT_NEAR(std::accumulate(shares.begin(), shares.end(), 0.0), static_cast<double>(n), 1e-5);
   }
+}
+
+TEST_F(ModelTest, WhatDependsOnWeightsAloneIsComputedOnce) {
+  // y = x · (wᵀ + v), z = x · wᵀ
+  const Model m =
+      parse(model_of(weight("w", {70, 5}) + weight("v", {5, 70}) + input("x", 1, {"16", "5"}) +
+                     node("Transpose", {"w"}, "t") + node("Add", {"t", "v"}, "sum") +
+                     node("MatMul", {"x", "sum"}, "y") + node("MatMul", {"x", "t"}, "z") +
+                     output("y") + output("z")));
+  const auto results = m.run({{"x", ones({16, 5})}});
+  const std::vector<float> y = results.at("y").to_vector<float>();
+  const std::vector<float> z = results.at("z").to_vector<float>();
+  for (int64_t i = 0; i < 70; ++i) {
+    const auto sum = static_cast<float>(5 * 5 * i + 10);  // of a row of w
+    EXPECT_EQ(z[static_cast<size_t>(15 * 70 + i)], sum);
+    EXPECT_EQ(y[static_cast<size_t>(15 * 70 + i)], sum + static_cast<float>(700 + 5 * i));
+  }
+  EXPECT_EQ(m.weights().size(), 2u);
+  EXPECT_EQ(m.weights_on(default_device()).size(), 2u);  // the sum, and w
 }
 
 TEST_F(ModelTest, IsRunByNames) {

@@ -16,6 +16,7 @@
 #include "compiler/passes/fold.h"
 #include "compiler/passes/narrow_dots.h"
 #include "compiler/passes/pack_factors.h"
+#include "compiler/passes/prepare.h"
 #include "compiler/passes/share_divisors.h"
 #include "compiler/passes/simplify.h"
 #include "compiler/passes/split_concats.h"
@@ -282,6 +283,46 @@ std::string lower_pipelined(std::string_view text, std::string_view file_name) {
   return to_text(kernel);
 }
 
+// A value of small whole numbers; symbols have their greatest values.
+HostTensor some_value(const TensorType& type) {
+  std::vector<int64_t> shape;
+  for (size_t i = 0; i < type.shape.rank(); ++i) shape.push_back(type.shape[i].range().max);
+  HostTensor value(type.dtype, shape);
+  for (int64_t i = 0; i < value.numel(); ++i) value.set_int(i, i * i % 7);
+  return value;
+}
+
+// The graph without what its last inputs decide, and how these are prepared. Both together compute
+// what the graph does.
+std::string prepared(std::string_view text, std::string_view file_name) {
+  const Graph graph = parse_graph(text, file_name);
+  const std::string_view machine = after(text, "// target:");
+  const size_t first = graph.inputs().size() - std::stoul(std::string(after(text, "// weights:")));
+  const Prepared result =
+      prepare(graph, first, parse_target(machine.empty() ? "x86-64-v3" : machine));
+  fail_if_any(verify(result.graph), "verify");
+  std::vector<HostTensor> inputs;
+  for (const NodeId input : graph.inputs()) inputs.push_back(some_value(graph[input].type));
+  std::vector<HostTensor> arguments(inputs.begin(), inputs.begin() + static_cast<ptrdiff_t>(first));
+  std::string out = to_text(result.graph);
+  for (const PreparedWeight& weight : result.weights) {
+    fail_if_any(verify(weight.graph), "verify");
+    std::vector<HostTensor> sources;
+    for (const size_t source : weight.sources) sources.push_back(inputs[source]);
+    arguments.push_back(interpret(weight.graph, sources)[0]);
+    if (weight.is_source()) continue;
+    const auto source_name = [&](size_t source) {
+      return "%" + graph[graph.inputs()[source]].as<InputOp>()->name;
+    };
+    out += fmt::format("\n%{} from {}: {}", weight.name, join(weight.sources, ", ", source_name),
+                       to_text(weight.graph));
+  }
+  const auto expected = interpret(graph, inputs), got = interpret(result.graph, arguments);
+  for (size_t i = 0; i < expected.size(); ++i)
+    if (!identical(got[i], expected[i])) throw std::runtime_error("the values are other ones");
+  return out;
+}
+
 // Where things lie, and what is launched in which order; without the code, and without what the
 // passes and schedules tell of it elsewhere.
 std::string planned(std::string_view text, std::string_view file_name) {
@@ -313,6 +354,7 @@ constexpr Function kFunctions[] = {
     {"narrow_dots", run_pass<narrow_dots>},
     {"pack_factors", run_pass<pack_factors>},
     {"plan", planned},
+    {"prepare", prepared},
     {"share_divisors", run_pass<share_standard>},
     {"simplify", run_pass<simplify>},
     {"split_concats", run_pass<split_concats>},

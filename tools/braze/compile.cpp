@@ -3,9 +3,12 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <map>
 #include <memory>
 
+#include "braze/io.h"
 #include "braze/package.h"
+#include "frontend/models/prepared_weights.h"
 #include "frontend/packing/c_header.h"
 #include "frontend/packing/pack.h"
 #include "ir/support/text.h"
@@ -90,15 +93,21 @@ void add_model(const Options& options, std::vector<PackSource>& sources, PackOpt
   if (options.files.size() != 1)
     fail_usage("compile a model alone, because its weights become the weights of the package");
   if (!options.weights.empty()) fail_usage("--weights is for text; a model has its own weights");
-  const auto model = std::make_shared<const Model>(options.model.load(options.files[0]));
+  const Model model = options.model.load(options.files[0]);
   sources.push_back(
-      {model->graph().name(), [model](const Target& target, const CompileOptions& compile) {
-         return compile_source(model->graph(), target, compile);
+      {model.graph().name(), [model](const Target& target, const CompileOptions& compile) {
+         return compile_source(graph_for(model, target), target, compile);
        }});
-  const std::string weights =
+  const std::string file =
       std::filesystem::path(options.output).replace_extension(".safetensors").string();
-  check_overwrites({{options.files[0], "is compiled"}}, {options.output, weights});
-  if (save_weights(*model, weights)) pack.weights = weights;
+  check_overwrites({{options.files[0], "is compiled"}}, {options.output, file});
+  // Targets that take a weight in the same form share it.
+  std::map<std::string, Array> weights;
+  for (const Target& target : pack_targets(pack))
+    weights.merge(prepare_model(model, target).weights);
+  if (weights.empty()) return;
+  save_safetensors(file, weights);
+  pack.weights = file;
 }
 
 void write_header(const Options& options) {

@@ -169,8 +169,14 @@ void print_json(const Program& program, const std::vector<Edge>& edges,
 
 Exit explain(const Options& options) {
   if (!is_model(options.file)) options.model.refuse_for_others();
-  Graph graph = is_model(options.file) ? options.model.load(options.file).graph()
-                                       : read_graph(options.file, "explain");
+  const Target target = find_target_of(options.target);
+  Graph graph("main");
+  if (!is_model(options.file)) {
+    graph = read_graph(options.file, "explain");
+  } else {
+    const Model model = options.model.load(options.file);
+    graph = options.mesh.is_given() ? model.graph() : graph_for(model, target);
+  }
   std::string why;  // collectives were inserted
   std::optional<std::vector<InsertedCollective>> inserted;
   if (options.mesh.is_given()) {
@@ -180,9 +186,7 @@ Exit explain(const Options& options) {
     graph = std::move(distributed.graph);
   }
   Explanation found;
-  const auto run = [&] {
-    found = explained(graph, find_target_of(options.target), options.compile.options());
-  };
+  const auto run = [&] { found = explained(graph, target, options.compile.options()); };
   if (options.times) {
     const CompileTimes times = compile_times(run);
     if (options.json)

@@ -7,6 +7,7 @@
 #include "compiler/loops/text.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
+#include "tools/braze/model.h"
 #include "tools/braze/options.h"
 #include "tools/braze/package.h"
 #include "tools/braze/report.h"
@@ -116,9 +117,12 @@ Exit inspect(const Options& options) {
     phases.push_back({std::string(phase.stage), std::string(phase.kernel),
                       steps.empty() ? text : after_steps(text, phase.kernel, steps)});
   };
-  const Source source = read_source(options.file);
+  const Target target = find_target_of(options.target);
+  const Source source = is_model(options.file)
+                            ? Source(graph_for(ModelFlags{}.load(options.file), target))
+                            : read_source(options.file);
   try {
-    compile_source(source, find_target_of(options.target), compile);
+    compile_source(source, target, compile);
   } catch (...) {  // the steps before the error are what the user looks for
     print_phases(options, phases);
     throw;

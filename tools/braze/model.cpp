@@ -8,6 +8,7 @@
 
 #include "braze/graph.h"
 #include "braze/io.h"
+#include "compiler/passes/prepare.h"
 #include "ir/support/text.h"
 #include "tools/braze/arguments.h"
 #include "tools/braze/command.h"
@@ -93,6 +94,10 @@ Model ModelFlags::load(const std::string& path, const CompileOptions& compile) c
     }
     return load_model(path, options);
   });
+}
+
+Graph graph_for(const Model& model, const Target& target) {
+  return prepare(model.graph(), model.inputs().size(), target).graph;
 }
 
 Runnable load_runnable(const Model& model, const Device& device) {

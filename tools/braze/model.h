@@ -6,6 +6,8 @@
 
 #include "braze/device.h"
 #include "braze/model.h"
+#include "ir/graph/graph.h"
+#include "ir/target/target.h"
 #include "tools/braze/files.h"
 #include "tools/braze/package.h"
 
@@ -29,6 +31,9 @@ struct ModelFlags {
   Model load(const std::string& path, const CompileOptions& compile = {}) const;
 };
 
+/// What is compiled of a model for a target: its graph without what is computed from the weights
+/// alone.
+Graph graph_for(const Model& model, const Target& target);
 /// The model on a device, with its weights.
 Runnable load_runnable(const Model& model, const Device& device);
 

@@ -70,9 +70,11 @@ class Model {
   const Graph& graph() const;
   /// The weights by the names of the graph's inputs, on the host.
   std::map<std::string, Array> weights() const;
-  /// The program that runs on a device; its arguments are the inputs and then the weights.
+  /// The program that runs on a device; its arguments are the inputs, and then what weights_on
+  /// gives.
   Executable executable(const Device& device = default_device()) const;
-  /// The weights on a device, in the order of the graph's inputs.
+  /// What is computed from the weights alone, once for a device, and the weights that its program
+  /// takes as they are.
   std::vector<Array> weights_on(const Device& device) const;
   /// The kernels of the program for a device and why each edge was fused or not.
   std::string explain(const Device& device = default_device()) const;

@@ -1,0 +1,330 @@
+#include "compiler/passes/prepare.h"
+
+#include <algorithm>
+#include <map>
+#include <optional>
+#include <set>
+#include <utility>
+
+#include "ir/graph/build.h"
+#include "ir/graph/rewrite.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+namespace {
+
+// Values of so many bytes are prepared even if they are larger than what they are made from.
+constexpr int64_t kSmallBytes = 64 << 10;
+// Values made from more weights are computed in every call.
+constexpr size_t kMostSources = 64;
+// How often a product reads a factor, from which on its order in memory matters.
+constexpr int64_t kLeastRows = 8;
+// Vectors of a panel. Tiles of products are one, two or four vectors wide.
+constexpr int64_t kPanelVectors = 4;
+
+std::optional<int64_t> bytes_of(const TensorType& type) {
+  const auto elements = type.shape.numel().as_constant();
+  if (!type.shape.is_static() || !elements) return std::nullopt;
+  return *elements * static_cast<int64_t>(size_of(type.dtype));
+}
+
+// Whether the value is the same whenever and wherever it is computed.
+bool is_function(const Node& node) {
+  return !node.as<CollectiveOp>() && !node.as<AxisIndexOp>() && !node.as<BarrierOp>() &&
+         !node.as<ConstrainOp>();
+}
+
+// Whether the result is an index map of the operand, which costs nothing where it is read. Which
+// order of the axes is read best depends on who reads.
+bool is_map(const Node& node) {
+  return node.as<TransposeOp>() || node.as<ReshapeOp>() || node.as<SliceOp>() ||
+         node.as<BroadcastOp>() || node.as<ReverseOp>();
+}
+
+bool contains(const std::vector<int64_t>& axes, int64_t axis) {
+  return std::ranges::find(axes, axis) != axes.end();
+}
+
+// The axes of an operand of a product that are neither summed nor batched.
+std::vector<int64_t> free_axes(const Shape& shape, const std::vector<int64_t>& batch,
+                               const std::vector<int64_t>& contract) {
+  std::vector<int64_t> out;
+  for (int64_t axis = 0; axis < static_cast<int64_t>(shape.rank()); ++axis)
+    if (!contains(batch, axis) && !contains(contract, axis)) out.push_back(axis);
+  return out;
+}
+
+std::vector<int64_t> count_from(int64_t first, size_t count) {
+  std::vector<int64_t> out(count);
+  for (size_t i = 0; i < count; ++i) out[i] = first + static_cast<int64_t>(i);
+  return out;
+}
+
+// A factor in panels: its batched axes, the panels, its summed axes, and the columns of a panel.
+struct Panels {
+  std::vector<int64_t> batch, contract;
+  int64_t free = 0;   // the axis that is cut into panels
+  int64_t width = 0;  // columns of a panel
+  int64_t count = 0;  // panels
+  friend auto operator<=>(const Panels&, const Panels&) = default;
+
+  // `x` with its axes in the order batch, contract, free; all columns of the last panel are there.
+  NodeId make(Graph& graph, NodeId x) const {
+    std::vector<int64_t> order = batch;
+    order.insert(order.end(), contract.begin(), contract.end());
+    order.push_back(free);
+    x = build::transpose(graph, x, order);
+    Shape shape = graph[x].type.shape;
+    const size_t last = shape.rank() - 1;
+    const Expr missing = Expr(width * count) - shape[last];
+    std::vector<Expr> zero(shape.rank(), Expr(0)), high = zero;
+    high[last] = missing;
+    if (!(missing == Expr(0)))
+      x = build::pad(graph, x, build::scalar(graph, graph[x].type.dtype, 0), zero, high,
+                     std::vector<int64_t>(shape.rank(), 0));
+    std::vector<Expr> extents;
+    for (size_t i = 0; i < last; ++i) extents.push_back(shape[i]);
+    extents.insert(extents.end(), {Expr(count), Expr(width)});
+    x = build::reshape(graph, x, Shape(extents));
+    std::vector<int64_t> panels = count_from(0, batch.size());
+    panels.push_back(static_cast<int64_t>(last));
+    for (const int64_t axis : count_from(static_cast<int64_t>(batch.size()), contract.size()))
+      panels.push_back(axis);
+    panels.push_back(static_cast<int64_t>(last) + 1);
+    return build::transpose(graph, x, panels);
+  }
+
+  // The factor that `x` holds, with its axes in the order batch, contract, free.
+  NodeId read(Graph& graph, NodeId x, const Expr& columns, const SourceLocation& where) const {
+    const auto at = static_cast<int64_t>(batch.size());
+    const auto summed = static_cast<int64_t>(contract.size());
+    std::vector<int64_t> order = count_from(0, batch.size());
+    for (const int64_t axis : count_from(at + 1, contract.size())) order.push_back(axis);
+    order.insert(order.end(), {at, at + 1 + summed});
+    x = build::transpose(graph, x, order, where);
+    const Shape split = graph[x].type.shape;
+    std::vector<Expr> extents;
+    for (size_t i = 0; i + 2 < split.rank(); ++i) extents.push_back(split[i]);
+    extents.emplace_back(width * count);
+    x = build::reshape(graph, x, Shape(extents), where);
+    std::vector<Expr> limits = extents;
+    limits.back() = columns;
+    if (!(columns == Expr(width * count)))
+      x = build::slice(graph, x, std::vector<Expr>(extents.size(), Expr(0)), limits,
+                       std::vector<int64_t>(extents.size(), 1), where);
+    return x;
+  }
+};
+
+class Preparation {
+ public:
+  Preparation(const Graph& graph, size_t first_weight, const Target& target)
+      : graph_(graph), first_weight_(first_weight), target_(target), result_(graph.name()) {}
+
+  Prepared run() {
+    find_weights();
+    find_prepared();
+    build_rest();
+    return {std::move(result_), std::move(weights_)};
+  }
+
+ private:
+  // Which nodes depend on weights and nothing else that a call gives.
+  void find_weights() {
+    sources_.resize(graph_.size());
+    std::vector<bool> varies(graph_.size());
+    const auto& inputs = graph_.inputs();
+    for (size_t i = 0; i < inputs.size(); ++i)
+      if (i >= first_weight_)
+        sources_[inputs[i].index] = {i};
+      else
+        varies[inputs[i].index] = true;
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const Node& node = graph_[NodeId(i)];
+      if (node.as<InputOp>()) continue;
+      varies[i] = !is_function(node) || !bytes_of(node.type) ||
+                  std::ranges::any_of(node.operands, [&](NodeId x) { return varies[x.index]; });
+      if (varies[i]) continue;
+      for (const NodeId x : node.operands)
+        sources_[i].insert(sources_[x.index].begin(), sources_[x.index].end());
+      varies[i] = sources_[i].size() > kMostSources;
+      if (varies[i]) sources_[i].clear();
+    }
+  }
+
+  bool is_small_enough(NodeId id) const {
+    const std::set<size_t>& sources = sources_[id.index];
+    if (sources.empty()) return false;
+    int64_t most = kSmallBytes;
+    int64_t read = 0;
+    for (const size_t source : sources) read += *bytes_of(graph_[graph_.inputs()[source]].type);
+    return *bytes_of(graph_[id].type) <= std::max(most, read);
+  }
+
+  // Without panels. A value that is moved on its way is prepared before, or not at all.
+  bool is_worth_preparing(NodeId id) const {
+    const Node& node = graph_[id];
+    return !sources_[id.index].empty() &&
+           (node.as<InputOp>() || (!is_map(node) && is_small_enough(id)));
+  }
+
+  // How a product reads its second factor, if that is to be in panels.
+  std::optional<Panels> panels_of(const Node& node) const {
+    const auto* dot = node.as<DotOp>();
+    if (!dot || target_.kind == TargetKind::Gpu) return std::nullopt;
+    const NodeId factor = node.operands[1];
+    const TensorType& type = graph_[factor].type;
+    if (!is_floating(type.dtype) || !is_small_enough(factor)) return std::nullopt;
+    const auto columns = free_axes(type.shape, dot->batch_right, dot->contract_right);
+    if (columns.size() != 1 || dot->contract_right.empty()) return std::nullopt;
+    Expr rows(1);
+    const Shape& left = graph_[node.operands[0]].type.shape;
+    for (const int64_t axis : free_axes(left, dot->batch_left, dot->contract_left))
+      rows = rows * left[static_cast<size_t>(axis)];
+    const int64_t extent = *type.shape[static_cast<size_t>(columns[0])].as_constant();
+    const int64_t width = kPanelVectors * target_.vector_lanes(4);
+    // What stays in the second-level cache is read fast if its columns are its last axis in memory.
+    const bool is_last =
+        !is_map(graph_[factor]) && columns[0] + 1 == static_cast<int64_t>(type.shape.rank());
+    const bool is_large = *bytes_of(type) > target_.l2_bytes / 4;
+    if (rows.range().max < kLeastRows || extent <= width || (is_last && !is_large))
+      return std::nullopt;
+    return Panels{dot->batch_right, dot->contract_right, columns[0], width,
+                  (extent + width - 1) / width};
+  }
+
+  // From the outputs back: which nodes a call computes, and what it takes that is prepared.
+  void find_prepared() {
+    computed_.resize(graph_.size());
+    taken_.resize(graph_.size());
+    const auto need = [&](NodeId id) {
+      (is_worth_preparing(id) ? taken_ : computed_)[id.index] = true;
+    };
+    for (const GraphOutput& output : graph_.outputs()) need(output.node);
+    for (size_t i = graph_.size(); i-- > 0;) {
+      if (!computed_[i]) continue;
+      const Node& node = graph_[NodeId(i)];
+      if (const auto panels = panels_of(node)) {
+        panels_.emplace(NodeId(i), *panels);
+        need(node.operands[0]);
+      } else {
+        for (const NodeId operand : node.operands) need(operand);
+      }
+    }
+  }
+
+  std::string unused(std::string name) const {
+    const std::string first = name;
+    for (int i = 2; graph_.find_input(name) || result_.find_input(name); ++i)
+      name = fmt::format("{}-{}", first, i);
+    return name;
+  }
+
+  // The input that takes a value, made from weights once; in panels if they are given.
+  NodeId prepared(NodeId id, const Panels* panels) {
+    const auto key = std::pair(id, panels ? *panels : Panels{});
+    const auto [known, is_new] = inputs_.try_emplace(key);
+    if (!is_new) return known->second;
+    const Node& node = graph_[id];
+    PreparedWeight made{.name = {}, .graph = Graph("prepared"), .sources = {}};
+    NodeId value = copy(id, made);
+    if (panels) value = panels->make(made.graph, value);
+    made.graph.set_outputs({{value, "value", {}}});
+    if (made.is_source()) {
+      made.name = node.as<InputOp>()->name;
+    } else {
+      const auto* input = graph_[graph_.inputs()[made.sources[0]]].as<InputOp>();
+      const std::string name = node.label.empty() ? input->name : node.label;
+      made.name = unused(panels ? fmt::format("{}.panels{}", name, panels->width)
+                                : fmt::format("{}.prepared", name));
+    }
+    known->second = build::input(result_, made.name, made.graph[value].type);
+    weights_.push_back(std::move(made));
+    return known->second;
+  }
+
+  // A value and what it depends on. Equal computations make equal graphs, whatever their names and
+  // places, so that they are compiled once.
+  NodeId copy(NodeId id, PreparedWeight& made) const {
+    std::set<NodeId> needed{id};
+    std::vector<NodeId> open{id};
+    while (!open.empty()) {
+      const NodeId next = open.back();
+      open.pop_back();
+      for (const NodeId operand : graph_[next].operands)
+        if (needed.insert(operand).second) open.push_back(operand);
+    }
+    std::map<NodeId, NodeId> copies;
+    for (const NodeId next : needed) {  // operands come before users
+      Node node = graph_[next];
+      node.location = {};
+      node.label.clear();
+      if (node.as<InputOp>()) {
+        const auto input = std::ranges::find(graph_.inputs(), next) - graph_.inputs().begin();
+        node.op = InputOp{fmt::format("w{}", made.sources.size())};
+        made.sources.push_back(static_cast<size_t>(input));
+      }
+      std::vector<NodeId> operands;
+      for (const NodeId operand : node.operands) operands.push_back(copies.at(operand));
+      copies[next] = build::rebuild(made.graph, node, std::move(operands));
+    }
+    return copies.at(id);
+  }
+
+  void build_rest() {
+    std::vector<NodeId> copies(graph_.size());
+    for (size_t i = 0; i < first_weight_; ++i)
+      copies[graph_.inputs()[i].index] = build::rebuild(result_, graph_[graph_.inputs()[i]], {});
+    for (size_t i = 0; i < graph_.size(); ++i) {
+      const Node& node = graph_[NodeId(i)];
+      if (taken_[i]) copies[i] = prepared(NodeId(i), nullptr);
+      if (!computed_[i] || node.as<InputOp>()) continue;
+      const auto panels = panels_.find(NodeId(i));
+      if (panels != panels_.end()) {
+        copies[i] = product(node, copies[node.operands[0].index], panels->second);
+        result_.set_label(copies[i], node.label);
+        continue;
+      }
+      std::vector<NodeId> operands;
+      for (const NodeId operand : node.operands) operands.push_back(copies[operand.index]);
+      copies[i] = build::rebuild(result_, node, std::move(operands));
+    }
+    std::vector<GraphOutput> outputs = graph_.outputs();
+    for (GraphOutput& output : outputs) output.node = copies[output.node.index];
+    result_.set_outputs(std::move(outputs));
+  }
+
+  NodeId product(const Node& node, NodeId left, const Panels& panels) {
+    const NodeId factor = node.operands[1];
+    const Expr columns = graph_[factor].type.shape[static_cast<size_t>(panels.free)];
+    const NodeId right = panels.read(result_, prepared(factor, &panels), columns, node.location);
+    DotOp dot = *node.as<DotOp>();
+    dot.batch_right = count_from(0, panels.batch.size());
+    dot.contract_right =
+        count_from(static_cast<int64_t>(panels.batch.size()), panels.contract.size());
+    return build::dot(result_, left, right, dot, node.type.dtype, node.location);
+  }
+
+  const Graph& graph_;
+  const size_t first_weight_;
+  const Target& target_;
+  std::vector<std::set<size_t>> sources_;  // weights, of what depends on nothing else
+  std::vector<bool> computed_, taken_;     // by a call
+  std::map<NodeId, Panels> panels_;        // of the second factors of products
+  std::map<std::pair<NodeId, Panels>, NodeId> inputs_;
+  Graph result_;
+  std::vector<PreparedWeight> weights_;
+};
+
+}  // namespace
+
+bool PreparedWeight::is_source() const {
+  return graph[graph.outputs()[0].node].as<InputOp>() != nullptr;
+}
+
+Prepared prepare(const Graph& graph, size_t first_weight, const Target& target) {
+  return Preparation(graph, first_weight, target).run();
+}
+
+}  // namespace braze
