@@ -17,6 +17,7 @@
 #include <vector>
 
 #include "llama.h"
+#include "model_tool.h"
 
 using namespace braze;
 
@@ -38,44 +39,22 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  const auto usage = [] {
-    throw std::runtime_error(
-        "usage: chat FILE [--device NAME] [--prompt TEXT] [--system TEXT] [--tokens N] [--context "
-        "N] "
-        "[--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE]");
-  };
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    const auto value = [&]() -> std::string {
-      if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
-      return argv[++i];
-    };
-    if (option == "--device")
-      options.device = Device(value());
-    else if (option == "--prompt")
-      options.prompt = value();
-    else if (option == "--system")
-      options.system = value();
-    else if (option == "--tokens")
-      options.tokens = std::stol(value());
-    else if (option == "--context")
-      options.context = std::stol(value());
-    else if (option == "--temperature")
-      options.temperature = std::stod(value());
-    else if (option == "--top-k")
-      options.top_k = std::stoi(value());
-    else if (option == "--top-p")
-      options.top_p = std::stod(value());
-    else if (option == "--seed")
-      options.seed = std::stoull(value());
-    else if (option == "--check")
-      options.check = value();
-    else if (option.starts_with("--") || !options.file.empty())
-      usage();
-    else
-      options.file = option;
-  }
-  if (options.file.empty()) usage();
+  model_tool::Options reader(
+      "chat FILE [--device NAME] [--prompt TEXT] [--system TEXT] [--tokens N] [--context N] "
+      "[--temperature T] [--top-k K] [--top-p P] [--seed N] [--check FILE]");
+  reader.add("--device", options.device);
+  reader.add("--prompt", options.prompt);
+  reader.add("--system", options.system);
+  reader.add("--tokens", options.tokens);
+  reader.add("--context", options.context);
+  reader.add("--temperature", options.temperature);
+  reader.add("--top-k", options.top_k);
+  reader.add("--top-p", options.top_p);
+  reader.add("--seed", options.seed);
+  reader.add("--check", options.check);
+  const std::vector<std::string> words = reader.read(argc, argv);
+  if (words.size() != 1) reader.fail();
+  options.file = words[0];
   return options;
 }
 

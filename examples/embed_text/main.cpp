@@ -17,6 +17,8 @@
 #include <string>
 #include <vector>
 
+#include "model_tool.h"
+
 using namespace braze;
 
 namespace {
@@ -30,26 +32,16 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    const auto value = [&]() -> std::string {
-      if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
-      return argv[++i];
-    };
-    if (option == "--device")
-      options.device = Device(value());
-    else if (option == "--tokens")
-      options.tokens = std::stol(value());
-    else if (option == "--check")
-      options.check = value();
-    else if (options.folder.empty())
-      options.folder = option;
-    else
-      options.sentences.push_back(option);
-  }
-  if (options.folder.empty() || (options.sentences.empty() && options.check.empty()))
-    throw std::runtime_error(
-        "usage: embed_text FOLDER [--device NAME] [--tokens N] [--check FILE] [SENTENCE...]");
+  model_tool::Options reader(
+      "embed_text FOLDER [--device NAME] [--tokens N] [--check FILE] [SENTENCE...]");
+  reader.add("--device", options.device);
+  reader.add("--tokens", options.tokens);
+  reader.add("--check", options.check);
+  options.sentences = reader.read(argc, argv);
+  if (options.sentences.empty()) reader.fail();
+  options.folder = options.sentences.front();
+  options.sentences.erase(options.sentences.begin());
+  if (options.sentences.empty() && options.check.empty()) reader.fail();
   return options;
 }
 
@@ -158,39 +150,15 @@ class Embedder {
   std::optional<Jitted<Embed>> function_;
 };
 
-// ---- Judging ----------------------------------------------------------------------------------
-
-struct Errors {
-  double greatest = 0, squares = 0;
-};
-
-/// The file has a line with the greatest and the root mean square error of PyTorch's f32 against
-/// f64; then two lines for each sentence: it, and its embedding in f64. Ours may have four times
-/// those errors.
+// The errors are compared with those of PyTorch.
 bool check(Embedder& embed, const std::string& path) {
-  std::ifstream file(path);
-  double greatest = 0, mean_square = 0;
-  std::string line, sentence;
-  if (!(file >> greatest >> mean_square) || !std::getline(file, line))
-    throw std::runtime_error(path + " cannot be read");
-  Errors errors;
-  int64_t count = 0;
-  while (std::getline(file, sentence) && std::getline(file, line)) {
-    std::istringstream numbers(line);
-    const std::vector<double> expected{std::istream_iterator<double>(numbers), {}};
-    const std::vector<float> got = embed(sentence);
-    if (got.size() != expected.size()) throw std::runtime_error("embeddings of other sizes");
-    for (size_t i = 0; i < got.size(); ++i, ++count) {
-      const double error = std::abs(static_cast<double>(got[i]) - expected[i]);
-      if (!(error <= 1)) return false;
-      errors.greatest = std::max(errors.greatest, error);
-      errors.squares += error * error;
-    }
+  const model_tool::Checks checks = model_tool::read_checks(path);
+  std::vector<float> all;
+  for (const auto& [sentence, numbers] : checks.rows) {
+    const std::vector<float> one = embed(sentence);
+    all.insert(all.end(), one.begin(), one.end());
   }
-  const double root = std::sqrt(errors.squares / static_cast<double>(std::max<int64_t>(count, 1)));
-  std::printf("%lld numbers; error at most %.3g (PyTorch %.3g), root mean square %.3g (%.3g)\n",
-              static_cast<long long>(count), errors.greatest, greatest, root, mean_square);
-  return count > 0 && errors.greatest <= 4 * greatest && root <= 4 * mean_square;
+  return model_tool::judge(checks, all, "PyTorch");
 }
 
 }  // namespace

@@ -6,15 +6,15 @@
 #include <braze/braze.h>
 
 #include <algorithm>
-#include <cmath>
 #include <cstdio>
 #include <fstream>
 #include <iostream>
 #include <iterator>
-#include <sstream>
 #include <stdexcept>
 #include <string>
 #include <vector>
+
+#include "model_tool.h"
 
 using namespace braze;
 
@@ -28,23 +28,14 @@ struct Options {
 
 Options parse(int argc, char** argv) {
   Options options;
-  for (int i = 1; i < argc; ++i) {
-    const std::string option = argv[i];
-    const auto value = [&]() -> std::string {
-      if (i + 1 == argc) throw std::runtime_error(option + " needs a value");
-      return argv[++i];
-    };
-    if (option == "--device")
-      options.device = Device(value());
-    else if (option == "--check")
-      options.check = value();
-    else if (options.folder.empty())
-      options.folder = option;
-    else
-      options.files.push_back(option);
-  }
-  if (options.folder.empty() || (options.files.empty() && options.check.empty()))
-    throw std::runtime_error("usage: file_type FOLDER [--device NAME] [--check FILE] [FILE...]");
+  model_tool::Options reader("file_type FOLDER [--device NAME] [--check FILE] [FILE...]");
+  reader.add("--device", options.device);
+  reader.add("--check", options.check);
+  options.files = reader.read(argc, argv);
+  if (options.files.empty()) reader.fail();
+  options.folder = options.files.front();
+  options.files.erase(options.files.begin());
+  if (options.files.empty() && options.check.empty()) reader.fail();
   return options;
 }
 
@@ -118,38 +109,16 @@ void print_types(const Model& model, const Options& options,
   }
 }
 
-// The file has a line with the greatest and the root mean square error of ONNX Runtime against f64;
-// then two lines for each text, in which "\n" stands for a new line: it, and its shares in f64.
-// Ours may have four times those errors.
+// The errors are compared with those of ONNX Runtime. "\n" stands for a new line in a text.
 bool check(const Model& model, const Options& options) {
-  std::ifstream file(options.check);
-  double greatest = 0, mean_square = 0;
-  std::string line, text;
-  if (!(file >> greatest >> mean_square) || !std::getline(file, line))
-    throw std::runtime_error(options.check + " cannot be read");
+  const model_tool::Checks checks = model_tool::read_checks(options.check);
   std::vector<std::string> contents;
-  std::vector<double> expected;
-  while (std::getline(file, text) && std::getline(file, line)) {
-    for (size_t at = 0; (at = text.find("\\n", at)) != std::string::npos;)
-      text.replace(at, 2, "\n");
+  for (const auto& [text, shares] : checks.rows) {
     contents.push_back(text);
-    std::istringstream numbers(line);
-    expected.insert(expected.end(), std::istream_iterator<double>(numbers), {});
+    for (size_t at = 0; (at = contents.back().find("\\n", at)) != std::string::npos;)
+      contents.back().replace(at, 2, "\n");
   }
-  const std::vector<float> got = shares_of(model, contents, options.device);
-  if (got.empty() || got.size() != expected.size())
-    throw std::runtime_error("as many shares as the file has are expected");
-  double worst = 0, squares = 0;
-  for (size_t i = 0; i < got.size(); ++i) {
-    const double error = std::abs(static_cast<double>(got[i]) - expected[i]);
-    if (!(error <= 1)) return false;
-    worst = std::max(worst, error);
-    squares += error * error;
-  }
-  const double root = std::sqrt(squares / static_cast<double>(got.size()));
-  std::printf("%zu texts; error at most %.3g (ONNX Runtime %.3g), root mean square %.3g (%.3g)\n",
-              contents.size(), worst, greatest, root, mean_square);
-  return worst <= 4 * greatest && root <= 4 * mean_square;
+  return model_tool::judge(checks, shares_of(model, contents, options.device), "ONNX Runtime");
 }
 
 }  // namespace

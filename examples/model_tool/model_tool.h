@@ -1,0 +1,105 @@
+// model_tool.h — what the programs around a model have in common: how their options are read, and
+// how their numbers are judged.
+#pragma once
+
+#include <braze/braze.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <fstream>
+#include <functional>
+#include <iterator>
+#include <map>
+#include <span>
+#include <sstream>
+#include <stdexcept>
+#include <string>
+#include <type_traits>
+#include <utility>
+#include <vector>
+
+namespace model_tool {
+
+/// Options that are followed by a value each, and words that are none.
+class Options {
+ public:
+  explicit Options(std::string usage) : usage_("usage: " + std::move(usage)) {}
+
+  template <class T>
+  void add(const std::string& name, T& value) {
+    readers_[name] = [&value](const std::string& text) {
+      if constexpr (std::is_floating_point_v<T>)
+        value = std::stod(text);
+      else if constexpr (std::is_integral_v<T>)
+        value = static_cast<T>(std::stoll(text));
+      else
+        value = T(text);
+    };
+  }
+
+  /// The words.
+  std::vector<std::string> read(int argc, char** argv) const {
+    std::vector<std::string> words;
+    for (int i = 1; i < argc; ++i) {
+      const auto reader = readers_.find(argv[i]);
+      if (reader == readers_.end()) {
+        words.emplace_back(argv[i]);
+        if (words.back().starts_with("--")) fail();
+        continue;
+      }
+      if (i + 1 == argc) throw std::runtime_error(std::string(argv[i]) + " needs a value");
+      reader->second(argv[++i]);
+    }
+    return words;
+  }
+
+  [[noreturn]] void fail() const { throw std::runtime_error(usage_); }
+
+ private:
+  std::string usage_;
+  std::map<std::string, std::function<void(const std::string&)>> readers_;
+};
+
+/// Texts, and the numbers that are expected for each, in f64.
+struct Checks {
+  double greatest = 0, root = 0;  ///< errors of another program: the greatest, the root mean square
+  std::vector<std::pair<std::string, std::vector<double>>> rows;
+};
+
+/// A line with both errors; then two lines for each text: it, and its numbers.
+inline Checks read_checks(const std::string& path) {
+  std::ifstream file(path);
+  Checks checks;
+  std::string text, line;
+  if (!(file >> checks.greatest >> checks.root) || !std::getline(file, line))
+    throw std::runtime_error(path + " cannot be read");
+  while (std::getline(file, text) && std::getline(file, line)) {
+    std::istringstream numbers(line);
+    checks.rows.push_back({text, {std::istream_iterator<double>(numbers), {}}});
+  }
+  if (checks.rows.empty()) throw std::runtime_error(path + " has no texts");
+  return checks;
+}
+
+/// Whether the errors of `got`, the numbers of all texts, are at most four times the other
+/// program's. Prints them.
+inline bool judge(const Checks& checks, std::span<const float> got, const std::string& other) {
+  double greatest = 0, squares = 0;
+  size_t count = 0;
+  for (const auto& [text, numbers] : checks.rows)
+    for (const double number : numbers) {
+      if (count == got.size()) throw std::runtime_error("fewer numbers than are expected");
+      const double error = std::abs(static_cast<double>(got[count++]) - number);
+      if (!(error <= 1)) return false;
+      greatest = std::max(greatest, error);
+      squares += error * error;
+    }
+  if (count != got.size()) throw std::runtime_error("more numbers than are expected");
+  const double root = std::sqrt(squares / static_cast<double>(std::max<size_t>(count, 1)));
+  std::printf("%zu texts; error at most %.3g (%s %.3g), root mean square %.3g (%.3g)\n",
+              checks.rows.size(), greatest, other.c_str(), checks.greatest, root, checks.root);
+  return greatest <= 4 * checks.greatest && root <= 4 * checks.root;
+}
+
+}  // namespace model_tool
