@@ -1,12 +1,9 @@
 // cases.cpp — runs ONNX's cases of single operators: a folder of folders, as write_cases.py makes
 // them.
 //
-// Usage: onnx-cases FOLDER [--device D] [--only TEXT] [--results FILE.md] [--floor SHARE]
-//        onnx-cases --ops    prints the operators that are imported
-//
-// A case is right, refused (the import says why) or wrong. Inputs that decide a shape are bound at
-// import; those cases are counted apart as well. Ends with 1 if one is wrong, or if fewer than
-// SHARE of those without strings, sequences, optionals, loops and convolution are right.
+// tests/models/suite.h says how it is called. Inputs that decide a shape are bound at import; those
+// cases are counted apart. The floor is about those without strings, sequences, optionals, loops
+// and convolution.
 #include <fmt/format.h>
 
 #include <algorithm>
@@ -16,7 +13,6 @@
 #include <fstream>
 #include <map>
 #include <set>
-#include <sstream>
 
 #include "braze/model.h"
 #include "frontend/models/onnx/file.h"
@@ -24,11 +20,14 @@
 #include "frontend/models/onnx/types.h"
 #include "ir/values/host_tensor.h"
 #include "runtime/io/mapped_file.h"
+#include "tests/models/suite.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace braze;
+using test::Outcome;
+using test::Verdict;
 
 struct Facts {
   double rtol = 1e-3, atol = 1e-7;
@@ -54,13 +53,6 @@ std::optional<HostTensor> read_tensor(const fs::path& path) {
   const auto file = MappedFile::open(path.string());
   return onnx::TensorReader("").read(onnx::parse_tensor(file->bytes(), path.string()));
 }
-
-enum class Verdict { Right, Refused, Wrong };
-struct Outcome {
-  Verdict verdict = Verdict::Right;
-  bool bound = false;  // inputs were bound at import
-  std::string why;
-};
 
 // What numpy.testing.assert_allclose says, which ONNX's own runner asks.
 std::string difference(const HostTensor& got, const HostTensor& expected, const Facts& facts) {
@@ -130,7 +122,7 @@ Outcome run_case(const fs::path& folder, const Facts& facts, const Device& devic
           outcome.why = error.message();
           return outcome;
         }
-        outcome.bound = true;
+        outcome.is_apart = true;
       }
     }
     std::vector<Array> in_order;
@@ -164,113 +156,35 @@ Outcome run_case(const fs::path& folder, const Facts& facts, const Device& devic
   return outcome;
 }
 
-// The reason behind the node's name, for counting.
-std::string reason_of(const std::string& why) {
-  std::string line = why;
-  const size_t node = why.find("\n  ");
-  if (node != std::string::npos) {
-    line = why.substr(node + 3);
-    const size_t opset = line.find("opset ");
-    const size_t end = line.find("): ", opset == std::string::npos ? 0 : opset);
-    if (end != std::string::npos) line = line.substr(end + 3);
-  }
-  return line.substr(0, line.find_first_of("\n;"));
-}
-
-struct Row {
-  int right = 0, bound = 0, refused = 0, wrong = 0;
-  std::map<std::string, int> reasons;
-};
-
-int print_ops() {
-  for (const auto& [op, versions] : onnx::imported_ops())
-    fmt::print("{}{}\n", op, versions.empty() ? "" : " (" + versions + ")");
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string folder, only, results_file, device_name = "cpu";
-  double floor = 0;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto value = [&] { return std::string(i + 1 < argc ? argv[++i] : ""); };
-    if (argument == "--ops") return print_ops();
-    if (argument == "--device")
-      device_name = value();
-    else if (argument == "--only")
-      only = value();
-    else if (argument == "--results")
-      results_file = value();
-    else if (argument == "--floor")
-      floor = std::stod(value());
-    else
-      folder = argument;
-  }
-  if (folder.empty()) {
-    fmt::print(stderr,
-               "usage: onnx-cases FOLDER [--device D] [--only TEXT] [--results FILE] "
-               "[--floor SHARE] | --ops\n");
-    return 2;
-  }
-  const Device device(device_name.c_str());
-  std::vector<fs::path> cases;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().filename().string().find(only) != std::string::npos)
-      cases.push_back(entry.path());
-  std::ranges::sort(cases);
-  std::map<std::string, Row> by_op;
-  std::map<std::string, Row> by_group;
-  Row ours, all;
-  for (const fs::path& path : cases) {
-    const Facts facts = read_facts(path);
-    const Outcome outcome = run_case(path, facts, device);
-    const std::string name = path.filename().string();
-    if (outcome.verdict == Verdict::Wrong) fmt::print("WRONG   {}: {}\n", name, outcome.why);
-    if (outcome.verdict == Verdict::Refused && !only.empty())
-      fmt::print("refused {}: {}\n", name, outcome.why);
-    std::vector<Row*> rows = {&by_op[facts.op], &all,
-                              facts.group.empty() ? &ours : &by_group[facts.group]};
-    for (Row* row : rows) {
-      row->right += outcome.verdict == Verdict::Right;
-      row->bound += outcome.verdict == Verdict::Right && outcome.bound;
-      row->refused += outcome.verdict == Verdict::Refused;
-      row->wrong += outcome.verdict == Verdict::Wrong;
-      if (outcome.verdict == Verdict::Refused) ++row->reasons[reason_of(outcome.why)];
-    }
-    std::fflush(stdout);
-  }
-  const auto total = [](const Row& row) { return row.right + row.refused + row.wrong; };
-  const double share = total(ours) ? static_cast<double>(ours.right) / total(ours) : 0;
-  std::string text = fmt::format(
-      "| cases | right | of these with shapes bound at import | refused | wrong |\n"
-      "| --- | ---: | ---: | ---: | ---: |\n"
-      "| all {} | {} | {} | {} | {} |\n"
-      "| {} without strings, sequences, optionals, loops and convolution | {} ({:.1f} %) | {} | {} "
-      "| {} |\n",
-      total(all), all.right, all.bound, all.refused, all.wrong, total(ours), ours.right,
-      100 * share, ours.bound, ours.refused, ours.wrong);
-  for (const auto& [group, row] : by_group)
-    text += fmt::format("| {} about {} | {} | {} | {} | {} |\n", total(row), group, row.right,
-                        row.bound, row.refused, row.wrong);
-  text += "\n| operator | cases | right | refused | why |\n| --- | ---: | ---: | ---: | --- |\n";
-  for (const auto& [op, row] : by_op) {
-    std::string why;
-    for (const auto& [reason, count] : row.reasons)
-      why += (why.empty() ? "" : "; ") +
-             (row.reasons.size() > 1 ? fmt::format("{}: ", count) : "") + reason;
-    std::ranges::replace(why, '|', '/');
-    text +=
-        fmt::format("| {} | {} | {} | {} | {} |\n", op, total(row), row.right, row.refused, why);
-  }
-  if (!results_file.empty())
-    std::ofstream(results_file) << "# ONNX's cases of single operators on " << device_name
-                                << "\n\nWritten by tests/onnx/run_cases.sh.\n\n"
-                                << text;
-  fmt::print(
-      "{} cases on {}: {} right, {} refused, {} wrong; {:.1f} % of those without strings, "
-      "sequences, optionals, loops and convolution are right\n",
-      total(all), device_name, all.right, all.refused, all.wrong, 100 * share);
-  return all.wrong > 0 || share < floor ? 1 : 0;
+  return test::run_suite(
+      {.program = "onnx-cases",
+       .title = "ONNX's cases of single operators",
+       .script = "tests/onnx/run_cases.sh",
+       .items = "cases",
+       .apart = "of these with shapes bound at import",
+       .floor = "without strings, sequences, optionals, loops and convolution",
+       .in_group = "about",
+       .subject = "operator",
+       .is_case = [](const fs::path&) { return true; },
+       .judge =
+           [](const fs::path& path, const Device& device) {
+             const Facts facts = read_facts(path);
+             return test::Judged{run_case(path, facts, device), path.filename().string(), facts.op,
+                                 facts.group};
+           },
+       .reason =
+           [](const std::string& line) {
+             const size_t opset = line.find("opset ");
+             const size_t end = line.find("): ", opset == std::string::npos ? 0 : opset);
+             return end == std::string::npos ? line : line.substr(end + 3);
+           },
+       .print_ops =
+           [] {
+             for (const auto& [op, versions] : onnx::imported_ops())
+               fmt::print("{}{}\n", op, versions.empty() ? "" : " (" + versions + ")");
+           }},
+      argc, argv);
 }

@@ -1,43 +1,32 @@
 // cases.cpp — runs programs of StableHLO that say themselves what is right.
 //
-// Usage: stablehlo-cases FOLDER [--device D] [--only TEXT] [--results FILE.md] [--floor SHARE]
-//        stablehlo-cases --ops    prints the operations that are imported
-//
-// NAME.mlir with NAME.txt beside it takes the arguments there, and its results are compared with
-// those there, which were computed in f64: the greatest error may be four times that of the
-// program that made the text. Other programs check themselves (custom calls check.*): exactly, or
-// to 1e-4, or to one unit of the last place. Counted apart is what is off by more and still right:
-// within what the graph's sums and functions leave open (ir/graph/reference.h), or nearer to the
-// exact value than what the program expects, which other code computed, by at most 8 units
-// (for 16 bits: of the greatest element).
-//
-// A case is right, refused (the import says why) or wrong. Ends with 1 if one is wrong, or if fewer
-// than SHARE of those without complex numbers, sorts and loops are right.
+// tests/models/suite.h says how it is called. NAME.mlir with NAME.txt beside it takes the arguments
+// there, and its results are compared with those there, which were computed in f64: the greatest
+// error may be four times that of the program that made the text. Other programs check themselves
+// (custom calls check.*): exactly, or to 1e-4, or to one unit of the last place. Counted apart is
+// what is off by more and still right: within what the graph's sums and functions leave open
+// (ir/graph/reference.h), or nearer to the exact value than what the program expects, which other
+// code computed, by at most 8 units (for 16 bits: of the greatest element). The floor is about
+// those without complex numbers, sorts and loops.
 #include <fmt/format.h>
 
 #include <algorithm>
 #include <cmath>
 #include <filesystem>
 #include <fstream>
-#include <map>
 #include <sstream>
 
 #include "braze/model.h"
 #include "frontend/models/stablehlo/node.h"
 #include "ir/graph/reference.h"
-#include "runtime/io/mapped_file.h"
+#include "tests/models/suite.h"
 
 namespace {
 
 namespace fs = std::filesystem;
 using namespace braze;
-
-enum class Verdict { Right, Refused, Wrong };
-struct Outcome {
-  Verdict verdict = Verdict::Right;
-  bool by_bound = false;  // right within what the graph leaves open
-  std::string why;
-};
+using test::Outcome;
+using test::Verdict;
 
 // ---- Values -------------------------------------------------------------------------------------
 
@@ -167,7 +156,7 @@ Outcome compare_checks(const Model& model, const Device& device) {
     const std::string& name = outputs[i].name;
     if (!name.starts_with("check.") || !name.ends_with(".got")) continue;
     ++checks;
-    const std::string why = difference(name, values[i], values[i + 1], bounds[i], outcome.by_bound);
+    const std::string why = difference(name, values[i], values[i + 1], bounds[i], outcome.is_apart);
     if (!why.empty()) return {Verdict::Wrong, false, why};
   }
   if (checks == 0) return {Verdict::Wrong, false, "it checks nothing"};
@@ -221,110 +210,34 @@ std::string subject_of(const std::string& name) {
   return name;
 }
 
-std::string reason_of(const std::string& why) {
-  std::string line = why;
-  const size_t at = why.find("\n  ");
-  if (at != std::string::npos) {
-    line = why.substr(at + 3);
-    const size_t begin = line.find('('), end = line.find("): ");
-    if (end != std::string::npos)
-      line = line.substr(begin + 1, end - begin - 1) + ": " + line.substr(end + 3);
-  }
-  return line.substr(0, line.find_first_of("\n;"));
-}
-
-struct Row {
-  int right = 0, by_bound = 0, refused = 0, wrong = 0;
-  std::map<std::string, int> reasons;
-};
-
-int print_ops() {
-  for (const std::string& op : stablehlo::imported_ops()) fmt::print("{}\n", op);
-  return 0;
-}
-
 }  // namespace
 
 int main(int argc, char** argv) {
-  std::string folder, only, results_file, device_name = "cpu";
-  double floor = 0;
-  for (int i = 1; i < argc; ++i) {
-    const std::string argument = argv[i];
-    const auto value = [&] { return std::string(i + 1 < argc ? argv[++i] : ""); };
-    if (argument == "--ops") return print_ops();
-    if (argument == "--device")
-      device_name = value();
-    else if (argument == "--only")
-      only = value();
-    else if (argument == "--results")
-      results_file = value();
-    else if (argument == "--floor")
-      floor = std::stod(value());
-    else
-      folder = argument;
-  }
-  if (folder.empty()) {
-    fmt::print(stderr,
-               "usage: stablehlo-cases FOLDER [--device D] [--only TEXT] [--results FILE] "
-               "[--floor SHARE] | --ops\n");
-    return 2;
-  }
-  const Device device(device_name.c_str());
-  std::vector<fs::path> cases;
-  for (const auto& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".mlir" &&
-        entry.path().filename().string().find(only) != std::string::npos)
-      cases.push_back(entry.path());
-  std::ranges::sort(cases);
-  std::map<std::string, Row> by_subject, by_group;
-  Row ours, all;
-  for (const fs::path& path : cases) {
-    const Outcome outcome = run_case(path, device);
-    const std::string name = path.stem().string(), group = group_of(content(path));
-    if (outcome.verdict == Verdict::Wrong) fmt::print("WRONG   {}: {}\n", name, outcome.why);
-    if (outcome.verdict == Verdict::Refused && !only.empty())
-      fmt::print("refused {}: {}\n", name, outcome.why);
-    std::vector<Row*> rows = {&by_subject[subject_of(name)], &all,
-                              group.empty() ? &ours : &by_group[group]};
-    for (Row* row : rows) {
-      row->right += outcome.verdict == Verdict::Right;
-      row->by_bound += outcome.verdict == Verdict::Right && outcome.by_bound;
-      row->refused += outcome.verdict == Verdict::Refused;
-      row->wrong += outcome.verdict == Verdict::Wrong;
-      if (outcome.verdict == Verdict::Refused) ++row->reasons[reason_of(outcome.why)];
-    }
-    std::fflush(stdout);
-  }
-  const auto total = [](const Row& row) { return row.right + row.refused + row.wrong; };
-  const double share = total(ours) ? static_cast<double>(ours.right) / total(ours) : 0;
-  std::string text = fmt::format(
-      "| cases | right | of these within what sums and functions leave open, not to the unit | "
-      "refused | wrong |\n"
-      "| --- | ---: | ---: | ---: | ---: |\n"
-      "| all {} | {} | {} | {} | {} |\n"
-      "| {} without complex numbers, sorts and loops | {} ({:.1f} %) | {} | {} | {} |\n",
-      total(all), all.right, all.by_bound, all.refused, all.wrong, total(ours), ours.right,
-      100 * share, ours.by_bound, ours.refused, ours.wrong);
-  for (const auto& [group, row] : by_group)
-    text += fmt::format("| {} with {} | {} | {} | {} | {} |\n", total(row), group, row.right,
-                        row.by_bound, row.refused, row.wrong);
-  text += "\n| about | cases | right | refused | why |\n| --- | ---: | ---: | ---: | --- |\n";
-  for (const auto& [subject, row] : by_subject) {
-    std::string why;
-    for (const auto& [reason, count] : row.reasons)
-      why += (why.empty() ? "" : "; ") +
-             (row.reasons.size() > 1 ? fmt::format("{}: ", count) : "") + reason;
-    std::ranges::replace(why, '|', '/');
-    text += fmt::format("| {} | {} | {} | {} | {} |\n", subject, total(row), row.right, row.refused,
-                        why);
-  }
-  if (!results_file.empty())
-    std::ofstream(results_file) << "# Self-checking programs of StableHLO on " << device_name
-                                << "\n\nWritten by tests/stablehlo/run_testdata.sh.\n\n"
-                                << text;
-  fmt::print(
-      "{} programs on {}: {} right, {} refused, {} wrong; {:.1f} % of those without complex "
-      "numbers, sorts and loops are right\n",
-      total(all), device_name, all.right, all.refused, all.wrong, 100 * share);
-  return all.wrong > 0 || share < floor ? 1 : 0;
+  return test::run_suite(
+      {.program = "stablehlo-cases",
+       .title = "Self-checking programs of StableHLO",
+       .script = "tests/stablehlo/run_testdata.sh",
+       .items = "programs",
+       .apart = "of these within what sums and functions leave open, not to the unit",
+       .floor = "without complex numbers, sorts and loops",
+       .in_group = "with",
+       .subject = "about",
+       .is_case = [](const fs::path& path) { return path.extension() == ".mlir"; },
+       .judge =
+           [](const fs::path& path, const Device& device) {
+             const std::string name = path.stem().string();
+             return test::Judged{run_case(path, device), name, subject_of(name),
+                                 group_of(content(path))};
+           },
+       .reason =
+           [](const std::string& line) {
+             const size_t begin = line.find('('), end = line.find("): ");
+             if (end == std::string::npos) return line;
+             return line.substr(begin + 1, end - begin - 1) + ": " + line.substr(end + 3);
+           },
+       .print_ops =
+           [] {
+             for (const std::string& op : stablehlo::imported_ops()) fmt::print("{}\n", op);
+           }},
+      argc, argv);
 }
