@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "frontend/builder/builder.h"
+#include "frontend/models/importing.h"
 #include "frontend/models/onnx/node.h"
 #include "ir/support/scanner.h"
 #include "ir/support/suggest.h"
@@ -30,12 +31,9 @@ inline constexpr Code kOnnxOption{"onnx-option", ErrorKind::InvalidArgument,
 }  // namespace codes
 using braze::codes::kOnnxFile;
 
-// Weights with fewer elements become constants of the graph.
-constexpr int64_t kMostConstant = 64;
 // The range of a size for which no range is given. A tensor with four such extents stays within the
 // limits of a type.
 constexpr int64_t kGreatestSize = 8192;
-constexpr int kMostCalls = 64;  // depth of functions within functions
 // A node is built once for each call of its function.
 constexpr size_t kMostNodes = size_t{1} << 20;
 
@@ -66,20 +64,6 @@ struct Scope {
   std::string prefix = {};  // of the names of nodes: the names of the calls that they are in
 };
 
-// Sets another value for the lifetime of this object.
-template <class T>
-class Restored {
- public:
-  Restored(T& variable, T value) : variable_(variable), old_(std::exchange(variable, value)) {}
-  ~Restored() { variable_ = old_; }
-  Restored(const Restored&) = delete;
-  Restored& operator=(const Restored&) = delete;
-
- private:
-  T& variable_;
-  T old_;
-};
-
 class Importer final : public Surroundings {
  public:
   Importer(const ModelData& model, const std::string& path, const ImportOptions& options)
@@ -99,7 +83,7 @@ class Importer final : public Surroundings {
     Scope scope{.opsets = &model_.opsets};
     declare(scope);
     build_all(model_.graph.nodes, scope);
-    fail_if_problems();
+    problems_.fail_if_any(codes::kOnnxModel, file(), "node", built_);
     return finish(scope);
   }
 
@@ -116,7 +100,7 @@ class Importer final : public Surroundings {
       return {detail::wrap(builder_,
                            graph.add({ConstantOp{value}, {}, {value->dtype(), shape}, {}, {}})),
               type->bits};
-    const std::string name = unused(data.name.empty() ? "constant" : data.name);
+    const std::string name = unused_input(graph, data.name.empty() ? "constant" : data.name);
     const NodeId node = build::input(graph, name, {value->dtype(), shape});
     known_.bind(node, value);
     weights_[node] = std::move(value);
@@ -146,12 +130,6 @@ class Importer final : public Surroundings {
   }
   // For messages.
   std::string file() const { return path_.empty() ? "the model" : path_; }
-
-  std::string unused(const std::string& name) {
-    std::string out = name;
-    for (int i = 2; builder_->graph.find_input(out); ++i) out = fmt::format("{}-{}", name, i);
-    return out;
-  }
 
   void check_version() const {
     const auto own = model_.opsets.find("");
@@ -233,8 +211,8 @@ class Importer final : public Surroundings {
           type->bits};
       return;
     }
-    const NodeId node =
-        build::input(builder_->graph, unused(info.name), {type->dtype, shape_of(info)});
+    const NodeId node = build::input(builder_->graph, unused_input(builder_->graph, info.name),
+                                     {type->dtype, shape_of(info)});
     inputs_.push_back(node);
     scope.values[info.name] = {detail::wrap(builder_, node), type->bits};
   }
@@ -281,7 +259,7 @@ class Importer final : public Surroundings {
   }
 
   void add_problem(const NodeData& node, const Scope& scope, const std::string& why) {
-    problems_.push_back(describe(node, scope) + ": " + why);
+    problems_.add(describe(node, scope) + ": " + why);
   }
 
   void build_all(const std::vector<NodeData>& nodes, Scope& scope) {
@@ -289,13 +267,13 @@ class Importer final : public Surroundings {
     for (const NodeData& node : nodes) {
       if (++built_ > kMostNodes)
         fail(kOnnxFile, fmt::format("{} has more than {} nodes", file(), kMostNodes));
-      const size_t known_problems = problems_.size();
+      const size_t known_problems = problems_.count();
       bool failed = false;
       try {
         failed = !build_node(node, scope);
       } catch (const Error& error) {
         if (!is_of_node(error)) throw;
-        if (problems_.size() == known_problems) add_problem(node, scope, text_of(error));
+        if (problems_.count() == known_problems) add_problem(node, scope, text_of(error));
         failed = true;
       }
       if (failed)
@@ -309,10 +287,6 @@ class Importer final : public Surroundings {
                             error.kind() == ErrorKind::NotFound ||
                             &error.code() == &braze::codes::kOnnxData;
     return !is_of_file && error.kind() != ErrorKind::Internal;
-  }
-
-  static std::string text_of(const Error& error) {
-    return error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix());
   }
 
   // False if it could not be built, because of an earlier node or for a reason that was added to
@@ -443,14 +417,6 @@ class Importer final : public Surroundings {
 
   // ---- The end ----------------------------------------------------------------------------------
 
-  void fail_if_problems() const {
-    if (problems_.empty()) return;
-    std::string text = fmt::format("{}: {} cannot be imported, of {}", file(),
-                                   count_text(problems_.size(), "node"), built_);
-    for (const std::string& problem : problems_) text += "\n  " + problem;
-    fail(codes::kOnnxModel, std::move(text));
-  }
-
   // The part that the results need, without what was known at import and without weights that
   // nothing reads.
   Imported finish(Scope& scope) {
@@ -478,7 +444,7 @@ class Importer final : public Surroundings {
   std::set<std::string> used_sizes_, used_values_;
   std::vector<NodeId> inputs_;
   BoundWeights weights_;
-  std::vector<std::string> problems_;
+  Problems problems_;
   Scope* here_ = nullptr;
   size_t built_ = 0;
   int calls_ = 0;

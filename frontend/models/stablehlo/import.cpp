@@ -5,6 +5,7 @@
 #include <set>
 #include <utility>
 
+#include "frontend/models/importing.h"
 #include "frontend/models/stablehlo/node.h"
 #include "ir/support/suggest.h"
 #include "ir/support/text.h"
@@ -28,9 +29,6 @@ inline constexpr Code kStablehloOption{
 using braze::codes::kStablehloNode;
 using braze::codes::kStablehloText;
 
-// Constants of fewer elements are constants of the graph, others weights.
-constexpr int64_t kMostConstant = 64;
-constexpr int kMostCalls = 64;    // functions within functions
 constexpr int kMostTurns = 1024;  // of a loop
 // An operation is built once for each call and turn.
 constexpr size_t kMostNodes = size_t{1} << 18;
@@ -44,20 +42,6 @@ using Values = std::vector<Value>;
 struct Scope {
   const Scope* outer = nullptr;
   std::map<ValueName, Value> values = {};
-};
-
-// Another value for a while.
-template <class T>
-class Restored {
- public:
-  Restored(T& variable, T value) : variable_(variable), old_(std::exchange(variable, value)) {}
-  ~Restored() { variable_ = old_; }
-  Restored(const Restored&) = delete;
-  Restored& operator=(const Restored&) = delete;
-
- private:
-  T& variable_;
-  T old_;
 };
 
 class Importer final : public Scalars {
@@ -76,7 +60,7 @@ class Importer final : public Scalars {
     Scope scope;
     declare(main, scope);
     const Values results = run_block(main.body, scope);
-    fail_if_problems();
+    problems_.fail_if_any(codes::kStablehloModel, file_, "operation", built_);
     return finish(main, results);
   }
 
@@ -131,10 +115,8 @@ class Importer final : public Scalars {
   }
 
   std::string argument_name(const Parameter& argument) const {
-    const std::string name = argument.label.empty() ? argument.name.name : argument.label;
-    std::string out = name;
-    for (int i = 2; builder_->graph.find_input(out); ++i) out = fmt::format("{}-{}", name, i);
-    return out;
+    return unused_input(builder_->graph,
+                        argument.label.empty() ? argument.name.name : argument.label);
   }
 
   void declare(const Function& main, Scope& scope) {
@@ -223,7 +205,7 @@ class Importer final : public Scalars {
 
   void add_problem(const Operation& operation, const std::string& why) {
     if (listed_.emplace(operation.line, operation.name).second)
-      problems_.push_back(fmt::format("line {} ({}): {}", operation.line, operation.name, why));
+      problems_.add(fmt::format("line {} ({}): {}", operation.line, operation.name, why));
   }
 
   void build(const Operation& operation, Scope& scope) {
@@ -231,7 +213,7 @@ class Importer final : public Scalars {
     const bool is_sound = std::ranges::none_of(operands, &Value::failed);
     Values results;
     if (is_sound) {
-      const size_t known_problems = problems_.size();
+      const size_t known_problems = problems_.count();
       try {
         const detail::Place place(SourceLocation(file_, operation.line, 0));
         results = compute(operation, std::move(operands), scope);
@@ -240,9 +222,7 @@ class Importer final : public Scalars {
         if (!scalars_) check_types(operation, results);
       } catch (const Error& error) {
         if (error.kind() == ErrorKind::DataLoss || error.kind() == ErrorKind::Internal) throw;
-        if (problems_.size() == known_problems)
-          add_problem(operation,
-                      error.message() + (error.fix().empty() ? "" : "; fix: " + error.fix()));
+        if (problems_.count() == known_problems) add_problem(operation, text_of(error));
         results.clear();
       }
     }
@@ -418,14 +398,6 @@ class Importer final : public Scalars {
 
   // ---- The end ----------------------------------------------------------------------------------
 
-  void fail_if_problems() const {
-    if (problems_.empty()) return;
-    std::string text = fmt::format("{}: {} cannot be imported, of {}", file_,
-                                   count_text(problems_.size(), "operation"), built_);
-    for (const std::string& problem : problems_) text += "\n  " + problem;
-    fail(codes::kStablehloModel, std::move(text));
-  }
-
   Imported finish(const Function& main, const Values& results) {
     std::vector<GraphOutput> outputs;
     std::set<std::string> names;
@@ -485,7 +457,7 @@ class Importer final : public Scalars {
   BoundWeights weights_;
   std::map<const HostTensor*, Tensor> constants_;
   std::vector<std::pair<std::string, Tensor>> checked_;
-  std::vector<std::string> problems_;
+  Problems problems_;
   std::set<std::pair<uint32_t, std::string>> listed_;
   Scope* here_ = nullptr;
   size_t built_ = 0;
