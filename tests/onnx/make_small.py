@@ -237,6 +237,24 @@ def recurrent(folder):
          [x, lengths], [y, h[None].astype(np.float32)])
 
 
+def sampling(folder):
+    """Places between elements, some outside: sums of four elements with zeros around, and nearest ones of the mirrored image."""
+    x, grid = floats(2, 3, 4, 5), rng.uniform(-1.6, 1.6, (2, 3, 2, 2)).astype(np.float32)
+    height, width = x.shape[2:]
+    y, z = np.zeros((2, 3, 3, 2)), np.zeros((2, 3, 3, 2))
+    for n, i, j in np.ndindex(2, 3, 2):
+        u, v = ((float(grid[n, i, j, k]) + 1) * size / 2 - 0.5 for k, size in enumerate((width, height)))
+        for row, column in np.ndindex(height, width):
+            y[n, :, i, j] += x[n, :, row, column] * max(0, 1 - abs(u - column)) * max(0, 1 - abs(v - row))
+        u, v = (np.rint((float(grid[n, i, j, k]) + 1) / 2 * (size - 1)) for k, size in enumerate((width, height)))
+        u, v = (abs((place + size - 1) % (2 * size - 2) - (size - 1)) for place, size in ((u, width), (v, height)))
+        z[n, :, i, j] = x[n, :, int(v), int(u)]
+    nodes = [helper.make_node("GridSample", ["x", "grid"], ["y"], "between"),
+             helper.make_node("GridSample", ["x", "grid"], ["z"], "mirrored", mode="nearest", padding_mode="reflection", align_corners=1)]
+    make(folder, "sampling", nodes, [value("x", ["n", 3, 4, 5]), value("grid", ["n", 3, 2, 2])], [value("y", None), value("z", None)], {},
+         [x, grid], [y.astype(np.float32), z.astype(np.float32)])
+
+
 def main(folder):
     dense(folder, False)
     dense(folder, True)
@@ -248,6 +266,7 @@ def main(folder):
     indexing(folder)
     microsoft(folder)
     recurrent(folder)
+    sampling(folder)
 
 
 if __name__ == "__main__":

@@ -548,6 +548,118 @@ Tensor upsampled(OnnxNode& n) {
   return resample(n, how, axes, stretch, {});
 }
 
+// ---- Samples at places that are computed --------------------------------------------------------
+
+// One axis of what GridSample reads. All tensors are of the places' type.
+struct SampledAxis {
+  Tensor extent;
+  Tensor place;      // between elements
+  Tensor low, high;  // of a place inside
+  std::string padding;
+
+  Tensor is_outside(const Tensor& x) const { return (x < low) | (x > high); }
+  Tensor clamped(const Tensor& x) const { return minimum(maximum(x, 0), extent - 1); }
+  Tensor reflected(const Tensor& x) const {
+    const Tensor span = high - low, from_low = x - low;
+    const Tensor turn = from_low - floor(from_low / (span * 2)) * (span * 2);
+    return low + minimum(turn, span * 2 - turn);
+  }
+  void pad() {
+    if (padding == "border") place = where(is_outside(place), clamped(place), place);
+    if (padding == "reflection") place = where(is_outside(place), reflected(place), place);
+  }
+};
+
+// An element that a sample reads along an axis.
+struct SampledTap {
+  Tensor element;  // i64
+  Tensor weight;   // invalid: 1
+};
+
+std::vector<SampledTap> sampled_taps(const SampledAxis& axis, const std::string& mode, DType type) {
+  const Tensor first = mode == "nearest" ? axis.place : floor(axis.place);
+  std::vector<Tensor> weights(1);
+  if (mode == "linear") {
+    const Tensor t = axis.place - first;
+    weights = {1 - t, t};
+  } else if (mode == "cubic") {
+    constexpr double a = -0.75;
+    const auto near = [](const Tensor& d) { return ((a + 2) * d - (a + 3)) * d * d + 1; };
+    const auto far = [](const Tensor& d) { return ((a * d - 5 * a) * d + 8 * a) * d - 4 * a; };
+    const Tensor t = axis.place - first;
+    weights = {far(t + 1), near(t), near(1 - t), far(2 - t)};
+  }
+  std::vector<SampledTap> taps;
+  for (size_t i = 0; i < weights.size(); ++i) {
+    Tensor element = first + (static_cast<double>(i) - (mode == "cubic" ? 1 : 0));
+    Tensor weight = weights[i].valid() ? cast(weights[i], type) : Tensor();
+    if (axis.padding == "zeros") {
+      const Tensor is_inside = cast((element >= 0) & (element <= axis.extent - 1), type);
+      weight = weight.valid() ? weight * is_inside : is_inside;
+    } else if (axis.padding == "reflection") {
+      element = where(axis.is_outside(element), axis.reflected(element), element);
+    }
+    taps.push_back({cast(axis.clamped(element), i64), weight});
+  }
+  return taps;
+}
+
+// The sum over the taps of the axes from `axis` on; `places` are those of the axes before.
+Tensor sampled(const Tensor& flat, const std::vector<std::vector<SampledTap>>& taps,
+               const Dims& extents, size_t axis, const Tensor& places) {
+  if (axis == taps.size()) return take(flat, places, 0);
+  Tensor sum;
+  for (const SampledTap& tap : taps[axis]) {
+    const Tensor inner = sampled(flat, taps, extents, axis + 1,
+                                 places * size_as(places, extents[axis]) + tap.element);
+    const Tensor term = tap.weight.valid() ? inner * tap.weight : inner;
+    sum = sum.valid() ? sum + term : term;
+  }
+  return sum;
+}
+
+Tensor grid_sampled(OnnxNode& n) {
+  std::string mode = n.text("mode", n.opset() < 20 ? "bilinear" : "linear");
+  if (mode == "bilinear" || mode == "bicubic") mode = mode.substr(2);
+  const std::string padding = n.text("padding_mode", "zeros");
+  const bool corners = n.integer("align_corners", 0) != 0;
+  if (mode != "nearest" && mode != "linear" && mode != "cubic")
+    n.refuse(fmt::format("the mode is {}", mode));
+  if (padding != "zeros" && padding != "border" && padding != "reflection")
+    n.refuse(fmt::format("the padding is {}", padding));
+  const Tensor x = widened(n[0]), grid = widened(n[1]);
+  const size_t rank = x.rank();
+  if (rank < 3 || rank > 5 || grid.rank() != rank ||
+      !(grid.dim(-1) == Dim(static_cast<int64_t>(rank - 2))))
+    n.refuse("the grid has not one place for each axis");
+  const Dims out = part(grid.shape(), 1, rank - 1), extents = part(x.shape(), 2, rank);
+  const Dim batch = x.dim(0), channels = x.dim(1), count = product(out, 0, out.size());
+  std::vector<std::vector<SampledTap>> taps;
+  for (size_t i = 0; i < extents.size(); ++i) {
+    const auto from_end =
+        static_cast<int64_t>(extents.size() - 1 - i);  // the last axis comes first
+    const Tensor place =
+        reshape(slice(grid, -1, Dim(from_end), Dim(from_end + 1)), {batch, Dim(1), count});
+    const Tensor extent = size_as(place, extents[i]);
+    SampledAxis axis{
+        .extent = extent,
+        .place = corners ? (place + 1) * 0.5 * (extent - 1) : ((place + 1) * extent - 1) * 0.5,
+        .low = full_like(extent, corners ? 0 : -0.5),
+        .high = corners ? extent - 1 : extent - 0.5,
+        .padding = padding};
+    if (mode == "nearest") axis.place = round_even(axis.place);
+    axis.pad();
+    taps.push_back(sampled_taps(axis, mode, x.dtype()));
+  }
+  const Dims rows{batch, channels, Dim(1)};
+  const Tensor first = arange(i64, rows, 0);
+  const Tensor row = first * size_as(first, channels) + arange(i64, rows, 1);
+  const Tensor flat = reshape(x, {product(x.shape(), 0, rank)});
+  Dims shape{batch, channels};
+  shape.insert(shape.end(), out.begin(), out.end());
+  return cast(reshape(sampled(flat, taps, extents, 0, row), shape), n[0].dtype());
+}
+
 }  // namespace
 
 const Rows& indexing_rows() {
@@ -556,6 +668,7 @@ const Rows& indexing_rows() {
       {"Gather", gathered},
       {"GatherElements", gather_elements},
       {"GatherND", gather_nd},
+      {"GridSample", grid_sampled, 16},
       {"NonZero", places_of_nonzero},
       {"OneHot", one_hot_of},
       {"Resize", resized, 10},
