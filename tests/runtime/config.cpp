@@ -8,15 +8,21 @@
 
 #include <atomic>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <mutex>
+#include <sstream>
 #include <stdexcept>
 #include <thread>
 
+#include "braze/compile.h"
+#include "ir/graph/text.h"
 #include "ir/support/warning.h"
+#include "ir/target/target.h"
 #include "runtime/cache/cache_settings.h"
 #include "tests/runtime/child.h"
 #include "tests/runtime/programs.h"
+#include "tests/temporary_folder.h"
 
 namespace braze::test {
 namespace {
@@ -24,6 +30,7 @@ namespace {
 using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
+using testing::Not;
 using testing::StartsWith;
 
 TEST(Config, GoesBeforeTheEnvironment) {
@@ -183,6 +190,43 @@ TEST(Config, AnExceptionOfTheHostApplicationsLoopFailsTheCall) {
     EXPECT_EQ(sum.run(std::vector{x, x})[0].to_vector<float>()[0], 2) << "the next call is right";
   };
   EXPECT_EQ(fate_of_child(child), "");
+}
+
+TEST(Config, ReproducersGoWhereTheHostProgramSays) {
+  // A fault of Braze in the middle of a compilation.
+  const auto failure = [] {
+    const Graph graph = parse_graph(
+        "braze 1 graph\ngraph @f(%x: f32[4]) { %y = exp %x : f32[4] return %y as \"y\" }", "f");
+    CompileOptions options;
+    options.observer = [](const CompilePhase& phase) {
+      BRAZE_CHECK(phase.stage == "graph", "a fault of Braze");
+    };
+    return error_of([&] { compile(graph, find_target("x86-64-v3").value(), options); });
+  };
+  const TemporaryFolder folder;
+  const auto files = [&folder] {
+    std::vector<std::filesystem::path> paths;
+    for (const auto& entry : std::filesystem::directory_iterator(folder.path))
+      paths.push_back(entry.path());
+    return paths;
+  };
+  const auto given = [&] {
+    configure({.reproducer_folder = folder.path.string()});
+    const std::string error = failure();
+    ASSERT_EQ(files().size(), 1u) << error;
+    const std::string path = files()[0].string();
+    EXPECT_THAT(error, HasSubstr("braze inspect " + path + " --stage=program --target x86-64-v3"));
+    std::stringstream text;
+    text << std::ifstream(path).rdbuf();
+    EXPECT_EQ(parse_graph(text.str(), path).name(), "f");
+  };
+  const auto none = [&] {
+    configure({.reproducer_folder = ""});
+    EXPECT_THAT(failure(), AllOf(HasSubstr("a fault of Braze"), Not(HasSubstr("braze inspect"))));
+  };
+  EXPECT_EQ(fate_of_child(none), "");
+  EXPECT_THAT(files(), testing::IsEmpty());
+  EXPECT_EQ(fate_of_child(given), "");
 }
 
 TEST(Config, NamesTheDefaultDevice) {
