@@ -59,6 +59,7 @@ class Timeline {
 
   /// Adds an event: a JSON object.
   void add(std::string_view event);
+  void label(std::string_view label);
 
   /// Distinguishes timelines of one process; 0 before the first.
   uint64_t number() const { return number_.load(std::memory_order_relaxed); }
@@ -76,6 +77,15 @@ class Timeline {
     int number;
   };
 
+  std::string labelled(std::string_view name) const {
+    return label_.empty() ? std::string(name) : fmt::format("{}, {}", label_, name);
+  }
+  /// The event that names this process, or a device by its position in `devices_`.
+  std::string own_name() const;
+  std::string name_of(size_t device) const;
+  int64_t process_of(size_t device) const {
+    return owner_ + static_cast<int64_t>(device + 1) * kDeviceProcesses;
+  }
   void append(std::string_view event);
   void flush();
   void give_up(const char* why);
@@ -89,6 +99,7 @@ class Timeline {
   uint64_t size_ = 0, max_size_ = 0;
   uint64_t dropped_ = 0;
   bool is_whole_ = true;
+  std::string label_;
   std::vector<std::string> devices_;
   std::vector<Row> rows_;
 };
@@ -151,7 +162,7 @@ bool Timeline::open(const std::string& path, const TraceOptions& options) {
   dropped_ = size_ = 0;
   devices_.clear();
   rows_.clear();
-  piece_ = "[\n" + metadata("process_name", owner_, 0, name_member(program_invocation_short_name));
+  piece_ = "[\n" + own_name();
   ++number_;
   detail::trace_watchers |= kTimeline;
   static const bool prepared = [] {
@@ -187,6 +198,23 @@ void Timeline::add(std::string_view event) {
   } else {
     append(event);
   }
+}
+
+void Timeline::label(std::string_view label) {
+  const std::lock_guard lock(mutex_);
+  label_ = label;
+  if (file_ < 0) return;
+  // The later name of a process replaces the earlier one.
+  append(own_name());
+  for (size_t device = 0; device < devices_.size(); ++device) append(name_of(device));
+}
+
+std::string Timeline::own_name() const {
+  return metadata("process_name", owner_, 0, name_member(labelled(program_invocation_short_name)));
+}
+
+std::string Timeline::name_of(size_t device) const {
+  return metadata("process_name", process_of(device), 0, name_member(labelled(devices_[device])));
 }
 
 void Timeline::append(std::string_view event) {
@@ -226,11 +254,11 @@ int64_t Timeline::process_of(const trace::Track& track) {
   const std::lock_guard lock(mutex_);
   size_t device = 0;
   while (device < devices_.size() && devices_[device] != track.device) ++device;
-  const int64_t process = owner_ + static_cast<int64_t>(device + 1) * kDeviceProcesses;
+  const int64_t process = process_of(device);
   if (file_ < 0) return process;
   if (device == devices_.size()) {
     devices_.emplace_back(track.device);
-    append(metadata("process_name", process, 0, name_member(track.device)));
+    append(name_of(device));
     append(
         metadata("process_sort_index", process, 0, fmt::format("\"sort_index\":{}", device + 1)));
   }
@@ -277,6 +305,8 @@ int64_t now() {
              std::chrono::steady_clock::now().time_since_epoch())
       .count();
 }
+
+void label_process(std::string_view label) { Timeline::get().label(label); }
 
 void Arguments::add_text(std::string_view key, std::string_view value) {
   if (!text_.empty()) text_ += ',';

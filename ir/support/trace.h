@@ -1,10 +1,10 @@
 // trace.h — events of the timeline other than spans of a thread, which braze/trace.h has.
 //
 // An event becomes a line of JSON where it happens and goes into one buffer, which is written to
-// the
-// file piece by piece. The format is the array form of the Trace Event Format, which viewers open
-// even
-// if its end is missing because the process died. Times are those of the host's steady clock.
+// the file piece by piece. The format is the array form of the Trace Event Format, which viewers
+// open even if its end is missing because the process died. Times are those of the host's steady
+// clock, and numbers of processes and devices differ between the processes of a host, so the lines
+// of their files can be joined.
 //
 // Everything here is thread-safe, and does nothing while no timeline is written.
 #pragma once
@@ -51,6 +51,10 @@ class Arguments {
   void add_text(std::string_view key, std::string_view value);
   std::string text_;
 };
+
+/// From now on the rows of this process and of its devices are called "`label`, .." in timelines,
+/// so that those of several processes can be told apart in one file.
+void label_process(std::string_view label);
 
 /// A row of the timeline that belongs to no thread: row `number` of `device`, called `name`.
 struct Track {

@@ -89,10 +89,12 @@ struct NamedArray {
   Array array;
   uint64_t bytes = 0;
 };
-/// Writes the files of an index, NAME-00001-of-00003.safetensors and so on, as far as their arrays
-/// are here, and then the index, which is written where the first file is.
-void save_indexed(const std::string& index_path, std::span<const std::vector<NamedArray>> files,
-                  const std::map<std::string, std::string>& metadata);
+/// Writes the files of an index, NAME-00001-of-00003.safetensors and so on, except those of which
+/// another process has arrays.
+void save_parts(const std::string& index_path, std::span<const std::vector<NamedArray>> files,
+                const std::map<std::string, std::string>& metadata);
+/// Writes the index of these files, once all of them are complete.
+void save_index(const std::string& index_path, std::span<const std::vector<NamedArray>> files);
 
 /// A tensor to write.
 struct TensorHeader {

@@ -86,33 +86,49 @@ void save_safetensors(const std::string& path, const std::map<std::string, Array
 void save_safetensors_shards(const std::string& index_path,
                              const std::map<std::string, Array>& arrays, uint64_t most_bytes,
                              const Metadata& metadata) {
-  save_indexed(index_path, split(arrays, most_bytes), metadata);
+  const std::vector<std::vector<NamedArray>> files = split(arrays, most_bytes);
+  save_parts(index_path, files, metadata);
+  save_index(index_path, files);
 }
 
-void save_indexed(const std::string& index_path, std::span<const std::vector<NamedArray>> files,
-                  const Metadata& metadata) {
+namespace {
+
+/// The path of an index without its ending.
+std::string stem_of(const std::string& index_path) {
   const std::filesystem::path index(index_path);
   const std::string name = index.filename().string();
   if (!name.ends_with(kIndexEnding) || name.size() == kIndexEnding.size())
     fail(codes::kSafetensorsFormat,
          fmt::format("{} cannot be the name of an index: it does not end in NAME{}", index_path,
                      kIndexEnding));
-  const std::string stem = name.substr(0, name.size() - kIndexEnding.size());
-  const auto is_here = [](const std::vector<NamedArray>& items) {
-    return std::ranges::all_of(items, [](const NamedArray& item) { return item.array.valid(); });
-  };
+  return (index.parent_path() / name.substr(0, name.size() - kIndexEnding.size())).string();
+}
+
+std::string part_path(const std::string& stem, size_t number, size_t count) {
+  return fmt::format("{}-{:05}-of-{:05}.safetensors", stem, number + 1, count);
+}
+
+}  // namespace
+
+void save_parts(const std::string& index_path, std::span<const std::vector<NamedArray>> files,
+                const Metadata& metadata) {
+  const std::string stem = stem_of(index_path);
+  const auto is_here = [](const NamedArray& item) { return item.array.valid(); };
+  for (size_t i = 0; i < files.size(); ++i)
+    if (std::ranges::all_of(files[i], is_here))
+      write_file(part_path(stem, i, files.size()), files[i], metadata);
+}
+
+void save_index(const std::string& index_path, std::span<const std::vector<NamedArray>> files) {
+  const std::string stem = std::filesystem::path(stem_of(index_path)).filename().string();
   uint64_t total = 0;
   std::map<std::string, std::string> weight_map;
   for (size_t i = 0; i < files.size(); ++i) {
-    const std::string part =
-        fmt::format("{}-{:05}-of-{:05}.safetensors", stem, i + 1, files.size());
-    if (is_here(files[i])) write_file((index.parent_path() / part).string(), files[i], metadata);
     for (const NamedArray& item : files[i]) {
       total += item.bytes;
-      weight_map[item.name] = part;
+      weight_map[item.name] = part_path(stem, i, files.size());
     }
   }
-  if (!files.empty() && !is_here(files[0])) return;
   FileWriter file(index_path);
   file.append(
       fmt::format("{{\n  \"metadata\": {{\"total_size\": {}}},\n  \"weight_map\": {{", total));

@@ -1,24 +1,30 @@
 #include "braze/checkpoint.h"
 
 #include <algorithm>
+#include <atomic>
 #include <charconv>
 #include <cstring>
+#include <functional>
 #include <optional>
 #include <set>
 
 #include "ir/graph/shards.h"
 #include "ir/support/text.h"
 #include "ir/values/host_tensor.h"
+#include "runtime/execution/captured_error.h"
 #include "runtime/io/safetensors.h"
 #include "runtime/io/unknown_tensor.h"
 #include "runtime/memory/array_state.h"
 #include "runtime/mesh/mesh_state.h"
+#include "runtime/ranks/ranks.h"
 
 namespace braze {
 
 namespace codes {
 inline constexpr Code kCheckpointBlocks{"checkpoint-blocks", ErrorKind::DataLoss,
                                         "The blocks of a checkpoint do not make up its arrays."};
+inline constexpr Code kCheckpointRank{"checkpoint-rank", ErrorKind::Device,
+                                      "Another process could not write its part of a checkpoint."};
 inline constexpr Code kCheckpointArrays{"checkpoint-arrays", ErrorKind::InvalidArgument,
                                         "A checkpoint has not the arrays that are asked for, or "
                                         "cannot hold those that are given."};
@@ -161,6 +167,32 @@ HostTensor whole(const SafetensorsFile& file, const std::string& name, const Sto
   return out;
 }
 
+/// Does its part of what all ranks do, and then waits for the others. If one of them could not do
+/// its part, all throw; nothing is lost, and they may try again.
+void agree(Ranks* ranks, const std::function<void()>& part) {
+  if (!ranks) return part();
+  CapturedError own;
+  std::string failure;
+  try {
+    part();
+  } catch (const std::exception& error) {
+    own = CapturedError::current();
+    failure = error.what();
+    // So that it can be told in one small message.
+    failure.resize(std::min<size_t>(failure.size(), 1000));
+  }
+  static std::atomic<uint64_t> steps{0};
+  const std::vector<std::string> failures =
+      ranks->gather(fmt::format("checkpoint-{}", ++steps), failure);
+  own.rethrow();
+  for (size_t rank = 0; rank < failures.size(); ++rank)
+    if (!failures[rank].empty())
+      fail(codes::kCheckpointRank,
+           fmt::format("rank {} could not write its part of the checkpoint: {}", rank,
+                       failures[rank]),
+           {.location = {}, .node = "", .fix = "all ranks can try again, with another path"});
+}
+
 }  // namespace
 
 void save_checkpoint(const std::string& index_path, const std::map<std::string, Array>& arrays) {
@@ -196,7 +228,12 @@ void save_checkpoint(const std::string& index_path, const std::map<std::string, 
         files[place].push_back({block, spread.shards[place], bytes});
     }
   }
-  save_indexed(index_path, files, {});
+  Ranks* const ranks = any ? any->mesh.state()->ranks : nullptr;
+  // An index says that all files are complete, and a process that returns says that there is one.
+  agree(ranks, [&] { save_parts(index_path, files, {}); });
+  agree(ranks, [&] {
+    if (!ranks || ranks->rank() == any->mesh.state()->rank_of(0)) save_index(index_path, files);
+  });
 }
 
 std::map<std::string, Array> load_checkpoint(const std::string& index_path,

@@ -10,6 +10,7 @@
 #include "ir/support/env.h"
 #include "ir/support/fork.h"
 #include "ir/support/text.h"
+#include "ir/support/trace.h"
 #include "runtime/ranks/launch.h"
 #include "runtime/ranks/mpi.h"
 
@@ -156,6 +157,7 @@ Ranks::Ranks(std::unique_ptr<Board> board)
     : board_(std::move(board)),
       compares_always_(read_env_int(kEnvCheckRanks, 0, 1).value_or(0) == 1) {
   note_threads();
+  trace::label_process(fmt::format("rank {}", rank()));
   thread_ = std::thread([this] { serve(); });
 }
 

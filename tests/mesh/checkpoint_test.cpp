@@ -33,10 +33,7 @@ class Checkpoint : public ::testing::Test {
 };
 
 Array ramp(std::vector<int64_t> shape, DType dtype = DType::F32) {
-  HostTensor x(dtype, std::move(shape));
-  for (int64_t i = 0; i < x.numel(); ++i)
-    dtype == DType::I64 ? x.set_int(i, i) : x.set_double(i, 0.5 * double(i));
-  return Array::from_host(x, "cpu");
+  return Array::from_host(testing::numbers(dtype, std::move(shape), 0), "cpu");
 }
 
 std::map<std::string, Array> arrays_over(const Mesh& mesh) {

@@ -15,20 +15,8 @@ using testing::agrees;
 using testing::cpu_mesh;
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
+using testing::numbers;
 using testing::parse;
-
-HostTensor numbers(DType dtype, std::vector<int64_t> shape, double first) {
-  HostTensor x(dtype, std::move(shape));
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    if (dtype == DType::Bool)
-      x.set_bits(i, (i + static_cast<int64_t>(first)) % 3 == 0);
-    else if (is_floating(dtype))
-      x.set_double(i, first + 0.37 * static_cast<double>(i));
-    else
-      x.set_int(i, static_cast<int64_t>(first) + i);
-  }
-  return x;
-}
 
 /// One input "x" that differs between all devices.
 std::vector<std::vector<HostTensor>> one_each(const Mesh& mesh, DType dtype,

@@ -19,6 +19,21 @@
 
 namespace braze::testing {
 
+/// first, first + 0.37 .. for floats, first, first + 1 .. for integers; of bools every third is
+/// true.
+inline HostTensor numbers(DType dtype, std::vector<int64_t> shape, double first) {
+  HostTensor x(dtype, std::move(shape));
+  for (int64_t i = 0; i < x.numel(); ++i) {
+    if (dtype == DType::Bool)
+      x.set_bits(i, (i + static_cast<int64_t>(first)) % 3 == 0);
+    else if (is_floating(dtype))
+      x.set_double(i, first + 0.37 * static_cast<double>(i));
+    else
+      x.set_int(i, static_cast<int64_t>(first) + i);
+  }
+  return x;
+}
+
 /// CPU devices with these axes.
 inline Mesh cpu_mesh(std::vector<MeshAxis> axes) {
   set_cpu_device_count(8);

@@ -7,9 +7,12 @@
 #include <signal.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <chrono>
 #include <cstdlib>
 #include <iostream>
+#include <map>
+#include <span>
 #include <string>
 #include <thread>
 #include <vector>
@@ -24,6 +27,7 @@
 namespace braze {
 namespace {
 
+using testing::numbers;
 using testing::parse;
 using Values = std::vector<std::vector<HostTensor>>;
 
@@ -36,19 +40,6 @@ void say(const std::string& text) {
 }
 
 bool on_gpus() { return default_device().kind() == DeviceKind::Cuda; }
-
-HostTensor numbers(DType dtype, std::vector<int64_t> shape, double first) {
-  HostTensor x(dtype, std::move(shape));
-  for (int64_t i = 0; i < x.numel(); ++i) {
-    if (dtype == DType::Bool)
-      x.set_bits(i, (i + static_cast<int64_t>(first)) % 3 == 0);
-    else if (is_floating(dtype))
-      x.set_double(i, first + 0.37 * static_cast<double>(i));
-    else
-      x.set_int(i, static_cast<int64_t>(first) + i);
-  }
-  return x;
-}
 
 // ---- y = 2 * collective(2 * x) along "data"
 // ------------------------------------------------------
@@ -198,6 +189,65 @@ int collectives(const Mesh& mesh) {
   return 0;
 }
 
+// ---- Checkpoints --------------------------------------------------------------------------------
+
+/// Whether the shards of this process are the same.
+bool are_same(const Array& got, const Array& wanted) {
+  const std::vector<Array> a = got.shards(), b = wanted.shards();
+  if (a.size() != b.size() || !(got.sharding() == wanted.sharding())) return false;
+  for (size_t i = 0; i < a.size(); ++i) {
+    const HostTensor x = a[i].to_host(), y = b[i].to_host();
+    if (x.shape() != y.shape() || !std::ranges::equal(std::span(x.data(), x.size_bytes()),
+                                                      std::span(y.data(), y.size_bytes())))
+      return false;
+  }
+  return true;
+}
+
+/// Saves arrays over the mesh, loads them over this mesh and another one, and then has one rank
+/// that cannot write.
+int checkpoint(const Mesh& mesh, const std::string& folder) {
+  const std::string index = folder + "/c.safetensors.index.json";
+  const Mesh other({{"one", 1}, {"columns", static_cast<int64_t>(mesh.size())}});
+  const Array x = Array::from_host(numbers(DType::F32, {8, 4}, 1));
+  const Array n = Array::from_host(numbers(DType::I64, {3}, 5));
+  const std::map<std::string, Array> arrays = {{"rows", x.to(mesh, sharded("data"))},
+                                               {"columns", x.to(mesh, sharded({none, "data"}))},
+                                               {"same", n.to(mesh, replicated)}};
+  save_checkpoint(index, arrays);
+  // Whoever has returned finds all of it.
+  const std::map<std::string, Array> whole = load_checkpoint(index, "cpu");
+  if (whole.at("rows").to_vector<float>() != x.to_vector<float>() ||
+      whole.at("columns").to_vector<float>() != x.to_vector<float>() ||
+      whole.at("same").to_vector<int64_t>() != n.to_vector<int64_t>()) {
+    say("a whole array is another one");
+    return 1;
+  }
+  const std::map<std::string, Array> again = load_checkpoint(index, arrays);
+  for (const auto& [name, array] : arrays)
+    if (!are_same(again.at(name), array)) {
+      say(name + " has come back as another");
+      return 1;
+    }
+  const Array elsewhere = x.to(other, sharded({none, "columns"}));
+  if (!are_same(load_checkpoint(index, {{"rows", elsewhere}}).at("rows"), elsewhere)) {
+    say("another mesh has other values");
+    return 1;
+  }
+  const std::string missing = folder + "/missing/c.safetensors.index.json";
+  try {
+    save_checkpoint(this_rank() == 1 ? missing : folder + "/d.safetensors.index.json", arrays);
+    say("nothing failed");
+    return 1;
+  } catch (const Error& error) {
+    say(std::string(error.what()));
+  }
+  // It may be done again.
+  save_checkpoint(folder + "/e.safetensors.index.json", arrays);
+  say("every checkpoint is right");
+  return 0;
+}
+
 // ---- What fails ---------------------------------------------------------------------------------
 
 /// Runs until `act`, called before each call, or a call fails.
@@ -284,6 +334,7 @@ int run(const std::string& scenario, int each) {
     return 0;
   }
   if (scenario == "collectives") return collectives(mesh);
+  if (scenario == "checkpoint") return checkpoint(mesh, std::getenv("CHECKPOINTS"));
   if (scenario == "dies")
     return until_failure(mesh, [&](int i) {
       if (guilty && i == 5) kill(getpid(), SIGKILL);

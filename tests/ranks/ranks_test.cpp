@@ -9,11 +9,13 @@
 
 #include <chrono>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <map>
 #include <sstream>
 #include <thread>
 
+#include "runtime/io/json_value.h"
 #include "runtime/ranks/launch.h"
 #include "tests/temporary_folder.h"
 
@@ -127,6 +129,58 @@ TEST_F(Folder, SeveralGpusEach) {
   EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
 }
 
+/// Of the scenario "checkpoint": what the ranks said, and the files that are there.
+void expect_checkpoints(const std::string& output, const std::filesystem::path& folder,
+                        int devices) {
+  EXPECT_THAT(output, HasSubstr("rank 0: every checkpoint is right"));
+  EXPECT_THAT(output, HasSubstr("rank 1: every checkpoint is right"));
+  EXPECT_THAT(output, HasSubstr("rank 0: device error [checkpoint-rank]: rank 1 could not write "
+                                "its part of the checkpoint: "));
+  for (int i = 1; i <= devices; ++i)
+    EXPECT_TRUE(std::filesystem::exists(folder / ("c-0000" + std::to_string(i) + "-of-0000" +
+                                                  std::to_string(devices) + ".safetensors")))
+        << i;
+  EXPECT_TRUE(std::filesystem::exists(folder / "e.safetensors.index.json"));
+  // It would say that all files are complete.
+  EXPECT_FALSE(std::filesystem::exists(folder / "d.safetensors.index.json"));
+}
+
+TEST_F(Folder, CheckpointsHaveTheFilesOfAllRanks) {
+  const TemporaryFolder files;
+  const Outcome out = run("checkpoint", 2, {{"CHECKPOINTS", files.path.string()}}, "2");
+  EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
+  expect_checkpoints(out.output, files.path, 4);
+}
+
+// As the guide on profiling joins them.
+TEST_F(Folder, TimelinesOfAllRanksAreOneFile) {
+  const TemporaryFolder files;
+  const Outcome out =
+      run("collectives", 2, {{"BRAZE_TRACE", (files.path / "trace-%p.json").string()}});
+  EXPECT_EQ(out.status, (std::vector<int>{0, 0})) << out.output;
+  const std::string command =
+      "cd " + files.path.string() +
+      " && (echo '['; grep -h '^{' trace-*.json | sed 's/,*$/,/'; echo '{}]') > all.json";
+  ASSERT_EQ(std::system(command.c_str()), 0);
+  std::stringstream text;
+  text << std::ifstream(files.path / "all.json").rdbuf();
+  const std::string all = text.str();
+  JsonReader reader(all, "all.json");
+  const JsonValue events = JsonValue::read(reader);
+  ASSERT_NE(events.list(), nullptr);
+  std::map<double, std::string> rows;  // names by numbers of processes
+  for (const JsonValue& event : *events.list())
+    if (const std::string* kind = event["name"].string(); kind && *kind == "process_name")
+      rows[*event["pid"].number()] = *event["args"]["name"].string();
+  std::map<std::string, int> collectives;
+  for (const JsonValue& event : *events.list())
+    if (const std::string* kind = event["cat"].string(); kind && *kind == "collective")
+      ++collectives[rows[*event["pid"].number()]];
+  // Eight kinds, three times each: as a step in the order of launches, and as it ran.
+  EXPECT_EQ(collectives,
+            (std::map<std::string, int>{{"rank 0, cuda:0", 48}, {"rank 1, cuda:1", 48}}));
+}
+
 // How soon, the output says: within five seconds.
 TEST_F(Folder, AProcessThatDiesIsReported) {
   const Outcome out = run("dies", 3);
@@ -205,6 +259,27 @@ TEST_F(Folder, CpuDevicesNeedMpi) {
   EXPECT_THAT(out.output, HasSubstr("BRAZE_CPU_DEVICES"));
 }
 
+// Launchers themselves, where they are on the PATH: PyTorch's, and Slurm's where there is a
+// cluster.
+TEST_F(Folder, ProcessesOfLaunchersMeet) {
+  const std::vector<std::vector<std::string>> launchers = {
+      {"torchrun", "--nproc-per-node", "2", "--no-python"}, {"srun", "-n", "2", "--overcommit"}};
+  bool any = false;
+  for (std::vector<std::string> words : launchers) {
+    if (!is_there(words[0])) continue;
+    if (words[0] == "srun" && std::system("timeout 5 sinfo > /dev/null 2>&1") != 0) continue;
+    any = true;
+    words.insert(words.end(), {BRAZE_RANK_PROGRAM, "collectives", "1"});
+    const Outcome out = run_all({words}, {{{"BRAZE_RENDEZVOUS", folder_.path.string()},
+                                           {"BRAZE_CUDA_DRIVER", BRAZE_FAKE_CUDA},
+                                           {"BRAZE_NCCL", BRAZE_FAKE_CUDA}}});
+    EXPECT_EQ(out.status, std::vector<int>{0}) << words[0] << "\n" << out.output;
+    EXPECT_THAT(out.output, AllOf(HasSubstr("rank 0: every collective is right"),
+                                  HasSubstr("rank 1: every collective is right")));
+  }
+  if (!any) GTEST_SKIP() << "neither torchrun nor a cluster of Slurm";
+}
+
 TEST_F(Folder, WithoutNcclItIsSaidWhatIsMissing) {
   std::vector<Environment> all = environments(2);
   for (Environment& one : all) one["BRAZE_NCCL"] = "libnothing.so";
@@ -264,6 +339,13 @@ TEST_P(Mpi, EveryCollective) {
 TEST_P(Mpi, SeveralDevicesEach) {
   const Outcome out = scenario("collectives", 2, {}, "2");
   EXPECT_EQ(out.status[0], 0) << out.output;
+}
+
+TEST_P(Mpi, CheckpointsHaveTheFilesOfAllRanks) {
+  const TemporaryFolder files;
+  const Outcome out = scenario("checkpoint", 2, {{"CHECKPOINTS", files.path.string()}});
+  EXPECT_EQ(out.status[0], 0) << out.output;
+  expect_checkpoints(out.output, files.path, 2);
 }
 
 TEST_P(Mpi, ThePluginIsFound) {

@@ -20,7 +20,10 @@ namespace braze {
 /// Writes the blocks of each device into a file of its own beside the index, which is written last.
 /// The index must be called NAME.safetensors.index.json; the files are called
 /// NAME-00001-of-00004.safetensors, one for each device of the mesh. Arrays of one device are in
-/// the first. InvalidArgument for arrays over different meshes and for names that end in ']'.
+/// the first. InvalidArgument for arrays over different meshes and for names that end in ']'. If
+/// the mesh has several processes, all of them call this with one path that all see. Each writes
+/// the files of its devices, and none returns before the index is written. If one of them cannot
+/// write, all throw.
 void save_checkpoint(const std::string& index_path, const std::map<std::string, Array>& arrays);
 
 /// The arrays of a checkpoint that `like` names, each spread, or on the device, as that of the same

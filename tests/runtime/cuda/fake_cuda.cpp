@@ -6,6 +6,7 @@
 #include <cstring>
 #include <deque>
 #include <functional>
+#include <iterator>
 #include <memory>
 #include <mutex>
 #include <set>
@@ -84,7 +85,12 @@ namespace {
 
 FakeCuda state;
 std::recursive_mutex mutex;
-thread_local std::vector<CUcontext> current;
+// Without a destructor: the driver may still be called after those of the main thread.
+struct ContextStack {
+  CUcontext entries[8];
+  int size;
+};
+thread_local ContextStack current;
 CUctx_st contexts[64];
 std::map<uintptr_t, size_t> pinned;
 std::set<CUmodule> modules;
@@ -93,7 +99,7 @@ constexpr CUresult kInvalidContext{201};
 
 void misuse(std::string what) { state.misuse.push_back(std::move(what)); }
 
-CUcontext here() { return current.empty() ? nullptr : current.back(); }
+CUcontext here() { return current.size == 0 ? nullptr : current.entries[current.size - 1]; }
 
 // Counts the call, and says how it shall fail, if it shall.
 CUresult enter(const char* name, bool needs_context = true) {
@@ -360,13 +366,14 @@ CUresult ctx_get_current(CUcontext* context) {
 
 CUresult ctx_push_current(CUcontext context) {
   const Inside inside;
-  current.push_back(context);
+  if (current.size == std::ssize(current.entries)) return CUDA_ERROR_INVALID_VALUE;
+  current.entries[current.size++] = context;
   return CUDA_SUCCESS;
 }
 
 CUresult ctx_pop_current(CUcontext* context) {
   *context = here();
-  current.pop_back();
+  --current.size;
   return CUDA_SUCCESS;
 }
 
