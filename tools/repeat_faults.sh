@@ -1,0 +1,51 @@
+#!/usr/bin/env bash
+# Has every fault of programs over several devices and processes happen many times in a row, and prints a table. Each of these
+# tests checks what the survivors say, that nobody hangs, and that devices go on.
+# Usage: tools/repeat_faults.sh [BUILD [TIMES [FILTER]]]    (build/dev, 50, tests whose names contain FILTER)
+set -euo pipefail
+cd "$(dirname "$0")/.."
+build=$(cd "${1:-build/dev}" && pwd) times=${2:-50} filter=${3:-}
+fake=$build/lib/libfake-cuda.so
+
+faults=(
+  'mesh MeshCalls.AFailureReachesAllDevices'
+  'mesh MeshCalls.MemoryIsTakenEverywhereBeforeAnythingRuns'
+  'mesh CollectivesRefused.*'
+  'cuda CudaMesh.AFailureOnOneGpuIsTheCalls'
+  'ranks Folder.AProcessThatDiesIsReported'
+  'ranks Folder.AProcessThatThrowsOrEndsIsReported'
+  'ranks Folder.AShortageOnOneReachesAll'
+  'ranks Folder.WhoIsLateIsNamedAndAwaited'
+  'ranks Folder.WhoIsVeryLateIsGivenUp'
+  'ranks Folder.ProcessesThatDoDifferentThingsAreTold'
+  'ranks Folder.EveryCallCanBeCompared'
+  'ranks Folder.FilesOfAnEarlierRunAreRefused'
+  'ranks Folder.TwoProcessesOfOneRankAreRefused'
+  'ranks Folder.CheckpointsHaveTheFilesOfAllRanks'
+  'ranks *Mpi.AProcessThatDiesEndsAll/*'
+  'ranks *Mpi.AProcessThatThrowsOrEndsIsReported/*'
+  'ranks *Mpi.AShortageOnOneReachesAll/*'
+  'ranks *Mpi.ProcessesThatDoDifferentThingsAreTold/*'
+  'ranks *Mpi.WhoIsLateIsNamedAndAwaited/*'
+)
+
+log=$(mktemp)
+trap 'rm -f "$log"' EXIT
+failed=0
+printf '| test | times | failures | seconds |\n| --- | ---: | ---: | ---: |\n'
+for fault in "${faults[@]}"; do
+  read -r suite test <<<"$fault"
+  [[ $test == *$filter* ]] || continue
+  environment=()
+  [[ $suite != cuda ]] || environment=("BRAZE_CUDA_DRIVER=$fake" "BRAZE_NCCL=$fake")
+  start=$SECONDS
+  env "${environment[@]}" "$build/bin/test-$suite" --gtest_filter="$test" --gtest_repeat="$times" >"$log" 2>&1 || true
+  passed=$(grep -c '^\[       OK \]' "$log" || true) skipped=$(grep -c '^\[  SKIPPED \] .*ms)' "$log" || true)
+  failures=$(grep -c '^\[  FAILED  \] .*ms)' "$log" || true)
+  if [[ $passed -eq 0 && $failures -eq 0 ]]; then
+    [[ $skipped -gt 0 ]] && passed=skipped || { passed=none; failed=1; }
+  fi
+  [[ $failures -eq 0 ]] || { failed=1; cp "$log" "$build/repeat_faults.$suite.log"; }
+  printf '| %s | %s | %s | %s |\n' "$test" "$passed" "$failures" $((SECONDS - start))
+done
+exit $failed
