@@ -25,8 +25,8 @@ constexpr double kMatrixSpeed = 14;
 // The share of the shorter one of memory time and compute time that the longer one does not hide.
 constexpr double kNotOverlapped = 0.25;
 
-// Elements of tiles in flight that keep the memory of a multiprocessor busy: 20 KiB, at 4 bytes, is
-// what one of 132 must have asked for where 4.8 TB/s are 0.6 us away.
+// The elements of tiles in flight that keep the memory busy for a multiprocessor. With 4.8 TB/s and
+// a latency of 0.6 us, each of 132 must have asked for 20 KiB, at 4 bytes an element.
 constexpr double kElementsToFill = 5120;
 
 double extent_product(const std::vector<SpaceAxis>& axes) {
@@ -42,7 +42,7 @@ double bytes_of(const Graph& graph, NodeId node) {
          static_cast<double>(size_of(type.dtype));
 }
 
-// The number of accumulators that share what is computed of a factor: those along the lanes, and
+// The number of accumulators that share a computed element of a factor: those along the lanes, and
 // those along the other axes of a tile. Instructions of a CPU work on whole vectors, but each
 // thread of a GPU computes for itself.
 struct RegisterBlock {
@@ -128,7 +128,7 @@ double count_instances(const Space& space, const Schedule& schedule) {
   return instances;
 }
 
-// The share of the machine that the instances keep at work.
+// The share of the machine that the instances keep busy.
 double busy_share(double instances, double tile, const Target& target) {
   const double cores = std::max(target.cores, 1);
   const double busy = std::min(instances / cores, 1.0);
@@ -239,8 +239,8 @@ SeveralPasses several_passes(const TilingRequest& request, const Space& space) {
           work.instances, work.tile};
 }
 
-// Of a tree that computes all of the fusion; matrix units multiply so much faster than vectors.
-// `small_tiles`: the instances count as if they kept all cores at work.
+// The cost of a tree that computes the whole fusion. Matrix units multiply `matrix_speed` times as
+// fast as vectors. `small_tiles`: the instances count as if they kept all cores busy.
 Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, const Target& target,
              double matrix_speed, bool small_tiles) {
   const TreeWork work = work_of(tree, target);
@@ -273,8 +273,8 @@ std::optional<LoopTree> products_of(const LoopForms& forms, const Fusion& fusion
   return std::move(out.tree);
 }
 
-// What a tile of scans keeps at work: a CPU's core walks whole lines, all threads of a block share
-// some.
+// The elements that a tile of scans keeps busy: a core of a CPU walks over whole lines, and all
+// threads of a block share some lines.
 double running_instances(const Space& space, const Target& target) {
   const double lines = extent_product(space.parallel);
   if (target.kind != TargetKind::Gpu) return lines;
