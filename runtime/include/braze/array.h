@@ -23,7 +23,7 @@ class Sharding;
 /// Memory of the host program that an Array is made over.
 struct ForeignMemory {
   void* data = nullptr;        ///< the first element
-  DType dtype = DType::F32;    ///< the element type; bools are bytes of 0 or 1
+  DType dtype = DType::F32;    ///< the element type; a bool is a byte, 0 if false
   std::vector<int64_t> shape;  ///< extents, outermost first
   std::vector<int64_t> strides =
       {};  ///< in elements, one for each axis; empty: dense and row-major
@@ -73,8 +73,8 @@ class Array {
   /// An array over memory of the host program, which must not change until it is released. On a GPU
   /// the memory must be ready in the order of this thread's current stream (StreamGuard). Memory
   /// that is strided, or not aligned to 64 bytes, is copied, and a line of the log says so. Memory
-  /// that is not on the device is an InvalidArgument, and so is strided memory of a GPU that would
-  /// take more than 65536 copies of rows. A call cannot overwrite the array (donation).
+  /// that is not on the device is an InvalidArgument, and so is memory of a GPU that is strided
+  /// along more than 16 axes. A call cannot overwrite the array (donation).
   static Array borrow(ForeignMemory memory);
   /// A copy of the beginning of pinned memory. The device makes it in this thread's current stream,
   /// while the host continues.
