@@ -2,11 +2,9 @@
 // them.
 //
 // A row names a kind and its settings. The kind defines the inputs and, if Braze has the ops for
-// it,
-// builds the result with the public builder. The peers (peers_torch.py, peers_jax.py) have a
-// function
-// of the same name, and learn rows and inputs from `bench-sweep list`, so that each fact stands
-// once.
+// it, builds the result with the public builder. The peers (peers_torch.py, peers_jax.py) have a
+// function of the same name, and learn rows and inputs from `bench-sweep list`, so that each fact
+// stands once.
 #pragma once
 
 #include <cstdint>

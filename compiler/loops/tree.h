@@ -3,15 +3,12 @@
 // docs/design/0003-loop-tree.md defines it. A tree says what is computed where, and its marks say
 // what emission makes of it. It is complete in itself: it declares its tensors and values, and
 // bodies name them by number. Its text is exact both ways (text.h), `verify` finds everything that
-// is
-// wrong, `interpret` runs it, `build` makes the first tree of a kernel, and steps are functions
-// from
-// tree to tree.
+// is wrong, `interpret` runs it, `build` makes the first tree of a kernel, and steps are functions
+// from tree to tree.
 //
 // An axis in an index expression is always the whole index along it, whatever loops stand around.
 // Along each axis, the tile of a task has what a turn of the innermost loop over that axis takes.
-// An
-// axis without a loop around is there as a whole.
+// An axis without a loop around is there as a whole.
 #pragma once
 
 #include <functional>

@@ -1,10 +1,9 @@
 // emitter.h — from a Fusion, its space and a Schedule to a tile program.
 //
 // All loop-shaped families share this emitter and differ only in the Schedule. Values become tiles
-// with
-// one dimension for each tiled axis, with extent 1 if a value does not depend on the axis. The
-// inner
-// loop of a contraction is therefore an fma of [m, 1] and [1, n] tiles, without any special case.
+// with one dimension for each tiled axis, with extent 1 if a value does not depend on the axis. The
+// inner loop of a contraction is therefore an fma of [m, 1] and [1, n] tiles, without any special
+// case.
 #pragma once
 
 #include <map>

@@ -12,8 +12,7 @@
 // - a NaN in an argument, or in a value that depends on constants only.
 //
 // Infinities in values that depend on constants only are intended too. If only selects read a
-// value,
-// elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
+// value, elements that they drop do not count: where(x > 0, log(x), 0) makes no NaN.
 #pragma once
 
 #include <span>

@@ -1,12 +1,9 @@
 // interpret.h — runs tile programs and kernels over host memory, and checks what they promise.
 //
 // One engine serves both languages: a value is an array of elements, and a statement is compiled
-// once
-// to a step over whole arrays. Machine rows have the meaning of ir/ops/machine_semantics.h, other
-// rows
-// that of their bodies, and folds use the order of the language page. A tile program, its kernel
-// and the
-// code made from it therefore agree bit for bit.
+// once to a step over whole arrays. Machine rows have the meaning of ir/ops/machine_semantics.h,
+// other rows that of their bodies, and folds use the order of the language page. A tile program,
+// its kernel and the code made from it therefore agree bit for bit.
 //
 // Instances run one after the other, in order. Faults that other orders would show are found by
 // keeping, for every element, who read and wrote it in this phase.

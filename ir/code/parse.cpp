@@ -2,8 +2,7 @@
 // keyword.
 //
 // Names and syntax are decided here; types, ranges and all other rules are for the verifiers.
-// Memory
-// grows only with the length of the text, because types and regions are limited.
+// Memory grows only with the length of the text, because types and regions are limited.
 #include <algorithm>
 #include <bit>
 #include <charconv>

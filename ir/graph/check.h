@@ -1,8 +1,7 @@
 // check.h — whether the results of an implementation are right.
 //
 // If the promises leave no choice, they must equal the interpreter's bit for bit; elsewhere they
-// must be
-// within the bounds of the reference. Tests, fuzzing and `braze compare` all use this.
+// must be within the bounds of the reference. Tests, fuzzing and `braze compare` all use this.
 #pragma once
 
 #include <span>

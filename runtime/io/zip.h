@@ -2,12 +2,10 @@
 // Specification: APPNOTE.TXT 6.3.10 of PKWARE.
 //
 // Archives are untrusted. An archive is accepted only if it can be read in one way: the end record
-// is the
-// end of the file, the central directory ends where the end record begins, and the members lie one
-// after another from the first byte to the directory, each once, with local headers that agree with
-// it. Nothing is ever extracted to a file. A size must be possible for the bytes that exist:
-// deflate
-// turns one byte into at most 1032.
+// is the end of the file, the central directory ends where the end record begins, and the members
+// lie one after another from the first byte to the directory, each once, with local headers that
+// agree with it. Nothing is ever extracted to a file. A size must be possible for the bytes that
+// exist: deflate turns one byte into at most 1032.
 #pragma once
 
 #include <cstddef>

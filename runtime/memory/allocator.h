@@ -2,28 +2,22 @@
 // reuse.
 //
 // Sizes are rounded up: to multiples of 64 up to 1 KiB, then to eight sizes an octave, and from 16
-// MiB on
-// to multiples of 2 MiB. A freed block of up to 1 MiB serves later requests of its size. A larger
-// block
-// also serves smaller requests: it is divided, and neighbours that are free become one block again.
-// Reused memory is not cleared. Statistics count whole blocks, so they show what the process holds.
+// MiB on to multiples of 2 MiB. A freed block of up to 1 MiB serves later requests of its size. A
+// larger block also serves smaller requests: it is divided, and neighbours that are free become one
+// block again. Reused memory is not cleared. Statistics count whole blocks, so they show what the
+// process holds.
 //
 // The cache of host memory is limited. It keeps what was in use at once within the last few
-// thousand
-// requests, a quarter of that, and 64 MiB. Memory that is freed beyond that goes back to the
-// system, the
-// oldest first. Giving back memory of a GPU would make the GPU wait, so only a shortage or
-// `empty_cache`
-// does it there.
+// thousand requests, a quarter of that, and 64 MiB. Memory that is freed beyond that goes back to
+// the system, the oldest first. Giving back memory of a GPU would make the GPU wait, so only a
+// shortage or `empty_cache` does it there.
 //
 // Blocks belong to pools, one for each stream of the device. A block is reused only in its own
-// pool,
-// where the next use comes after the previous one. The limit, the statistics and the cache are
-// common.
+// pool, where the next use comes after the previous one. The limit, the statistics and the cache
+// are common.
 //
 // Calls of the source are made without the lock. Meanwhile their memory counts as held, so all
-// threads
-// together stay within a limit.
+// threads together stay within a limit.
 #pragma once
 
 #include <array>

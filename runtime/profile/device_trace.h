@@ -1,8 +1,7 @@
 // device_trace.h — the work of devices on the timeline (ir/support/trace.h).
 //
 // A device with a queue of its own measures its work, which is written to the timeline when its
-// times are
-// known. On other devices, the thread that does the work measures it.
+// times are known. On other devices, the thread that does the work measures it.
 #pragma once
 
 #include <cstdint>

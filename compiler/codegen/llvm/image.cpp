@@ -2,11 +2,9 @@
 // linking.
 //
 // LLVM writes a relocatable ELF object. An image is its code and constants, one after the other,
-// with
-// every relocation resolved. All relocations are relative and stay inside, so the bytes run
-// wherever
-// they are mapped. A symbol that the object does not define is a bug in Braze: nothing that the
-// translator emits may be lowered to a library call.
+// with every relocation resolved. All relocations are relative and stay inside, so the bytes run
+// wherever they are mapped. A symbol that the object does not define is a bug in Braze: nothing
+// that the translator emits may be lowered to a library call.
 #include <llvm/IR/IRBuilder.h>
 #include <llvm/IR/IntrinsicsX86.h>
 #include <llvm/IR/LLVMContext.h>

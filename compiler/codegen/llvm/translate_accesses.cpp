@@ -2,16 +2,11 @@
 // machines.
 //
 // An index is split into  rest + sum(c_i * e_i) + c * lane  if that is possible; `rest` is
-// evaluated
-// once. The part of a guard that does not depend on `lane` selects the address: that of the
-// element,
-// or that of a dummy which holds the fill value. The part that does depend on it is a mask. AVX2
-// has no
-// masks for small elements, and slow masked stores. If the guard is a count of elements, the tail
-// of a
-// tensor, the access therefore goes through a copy on the stack, so that full accesses cost one
-// branch
-// and no mask.
+// evaluated once. The part of a guard that does not depend on `lane` selects the address: that of
+// the element, or that of a dummy which holds the fill value. The part that does depend on it is a
+// mask. AVX2 has no masks for small elements, and slow masked stores. If the guard is a count of
+// elements, the tail of a tensor, the access therefore goes through a copy on the stack, so that
+// full accesses cost one branch and no mask.
 #include <llvm/IR/Constants.h>
 #include <llvm/IR/InlineAsm.h>
 #include <llvm/IR/MDBuilder.h>

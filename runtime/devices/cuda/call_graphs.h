@@ -1,11 +1,9 @@
 // call_graphs.h — records whole calls of a program, so that the driver takes them at once.
 //
 // A launch costs the host about two microseconds. A recorded call costs little more than one, for
-// any
-// number of launches. A record holds addresses. The allocator gives the same addresses again and
-// again
-// to a program that is called in a loop. A call whose addresses were seen before is therefore
-// recorded, and the record is repeated when they occur again.
+// any number of launches. A record holds addresses. The allocator gives the same addresses again
+// and again to a program that is called in a loop. A call whose addresses were seen before is
+// therefore recorded, and the record is repeated when they occur again.
 #pragma once
 
 #include <cstdint>

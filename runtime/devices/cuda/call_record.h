@@ -1,9 +1,8 @@
 // call_record.h — what a call puts into a GPU's queue, kept so that it can be put there later.
 //
 // While the driver captures a stream, no code of Braze may fail: a capture that stays open would
-// take
-// everything that comes into the stream. A call is therefore first kept here, which may throw and
-// allocates memory, and then handed to the driver, which does neither.
+// take everything that comes into the stream. A call is therefore first kept here, which may throw
+// and allocates memory, and then handed to the driver, which does neither.
 #pragma once
 
 #include <cstddef>

@@ -1,10 +1,8 @@
 // nccl.h — NVIDIA's library of collectives between GPUs, opened at run time.
 //
 // It is searched in this order: among the libraries that this process has opened, as beside
-// PyTorch;
-// at the place that BRAZE_NCCL names; in the system's library path; in the site-packages of a
-// Python on
-// this machine.
+// PyTorch; at the place that BRAZE_NCCL names; in the system's library path; in the site-packages
+// of a Python on this machine.
 #pragma once
 
 #include <memory>

@@ -1,10 +1,8 @@
 // releaser.h — releases memory of others when the GPU no longer uses it.
 //
 // Braze's own memory is reused in the order of a stream, and nobody waits. The host application
-// does
-// not follow that order, so a thread waits for the GPU and then calls the deleter. The thread
-// starts
-// with the first such memory.
+// does not follow that order, so a thread waits for the GPU and then calls the deleter. The thread
+// starts with the first such memory.
 #pragma once
 
 #include <deque>
