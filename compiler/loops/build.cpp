@@ -53,12 +53,10 @@ struct BodySink {
   }
   Value apply(ElementwiseOp op, std::span<const Value> arguments, DType result) {
     if (const auto at = as_index(op, arguments, result)) return index(*at, result);
-    if (relaxed && (*relaxed)[origin.index]) {
-      if (op == ElementwiseOp::exp && may_approximate(result))
-        return approximate_exp(arguments[0], result);
-      if (op == ElementwiseOp::add && result == DType::F32)
-        if (const auto sum = multiply_add(arguments)) return *sum;
-    }
+    if (op == ElementwiseOp::exp && is_relaxed() && may_approximate(result))
+      return approximate_exp(arguments[0], result);
+    if (op == ElementwiseOp::add && is_relaxed() && result == DType::F32)
+      if (const auto sum = multiply_add(arguments)) return *sum;
     if (op == ElementwiseOp::exp && origin == summed_power && below_own_greatest(arguments[0]))
       return power_of_two(arguments[0]);
     return push({.kind = LoopStep::Kind::Apply,
@@ -95,6 +93,10 @@ struct BodySink {
     const bool fits = range.min >= INT32_MIN && range.max <= INT32_MAX &&
                       (result == DType::I32 || result == DType::I64);
     return fits ? std::optional(out) : std::nullopt;
+  }
+  // Indices that are computed on the way belong to no node.
+  bool is_relaxed() const {
+    return relaxed && origin.index < relaxed->size() && (*relaxed)[origin.index];
   }
   static bool may_approximate(DType dtype) { return dtype == DType::F32 || is_half(dtype); }
   Value approximate_exp(Value value, DType result) {
@@ -151,10 +153,10 @@ struct BodySink {
   }
   // Whether `value` varies along fewer axes than `other`.
   bool is_shared(Value value, Value other) const {
-    std::set<std::string> own, all;
-    note_axes(value, own);
+    std::set<std::string> fewer, all;
+    note_axes(value, fewer);
     note_axes(other, all);
-    return own.size() < all.size() && std::ranges::includes(all, own);
+    return fewer.size() < all.size() && std::ranges::includes(all, fewer);
   }
   void note_axes(Value value, std::set<std::string>& out) const {
     const LoopStep& s = (*steps)[value];
@@ -403,7 +405,7 @@ class TreeBuilder {
     const auto widened = [&](uint32_t step) {
       const LoopStep& s = body.steps[step];
       return s.kind == LoopStep::Kind::Apply && s.op == ElementwiseOp::convert &&
-             is_half(body.steps[s.arguments[0]].dtype);
+             s.dtype == DType::F32 && is_half(body.steps[s.arguments[0]].dtype);
     };
     const uint32_t left = body.results[0], right = body.results[1];
     if (widened(left) && widened(right)) {
