@@ -49,7 +49,12 @@ class TreeEmitter {
     LoopStep step;  // over symbols of the program
     std::vector<ValueOperand> operands;
     std::vector<int64_t> extents;  // of the tile
+    Condition ends;                // up to where something is loaded
     ValueOperand answer;
+    bool is_like(const Question& other) const {
+      return step == other.step && operands == other.operands && extents == other.extents &&
+             ends == other.ends;
+    }
   };
 
   /// A value in registers.
@@ -207,6 +212,8 @@ class TreeEmitter {
   Guard clipped(const std::vector<Expr>& original, const std::vector<Expr>& at,
                 const Shape& shape) const;
   Condition conditions(const std::vector<RangeCondition>& list, const TaskTile& tile);
+  /// The axes along which a value of a tile has more than one element.
+  static std::vector<size_t> axes_along(const ValueType& type, const TaskTile& tile);
   /// Where a tile may reach beyond the ends of axes.
   Condition before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const;
   /// The value with `nothing` in place of elements beyond the ends of the axes.

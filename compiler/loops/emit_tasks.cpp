@@ -186,7 +186,7 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
   // change.
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
   if (s.kind == LoopStep::Kind::Read && chip == chips_.end()) return step(body, s, tile);
-  Question question{s, {}, tile.extents, {}};
+  Question question{s, {}, tile.extents, {}, {}};
   question.step.arguments.clear();
   question.step.at = substituted(s.at, tile);
   if (chip != chips_.end() && chip->second.item) question.step.at.push_back(*chip->second.item);
@@ -196,16 +196,20 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
     const auto at = substituted({c.value, c.min, c.limit}, tile);
     c = {at[0], at[1], at[2]};
   }
+  if (s.kind == LoopStep::Kind::Load && !tree_.roles) {
+    std::vector<Expr> all = question.step.at;
+    for (const RangeCondition& c : question.step.conditions)
+      all.insert(all.end(), {c.value, c.min, c.limit});
+    question.ends = before_ends(axes_along(type_along(all, tile, s.dtype), tile), tile);
+  }
   uint64_t hash = hash_of(question.step);
   for (const uint32_t argument : s.arguments) {
     const ValueOperand& operand = question.operands.emplace_back(memo_[argument]);
     hash = hash_combine(hash, operand.is_literal() ? operand.bits : operand.value.index);
   }
   std::vector<Question>& asked = asked_[hash];
-  const auto found = std::find_if(asked.begin(), asked.end(), [&](const Question& other) {
-    return other.step == question.step && other.operands == question.operands &&
-           other.extents == question.extents;
-  });
+  const auto found = std::find_if(asked.begin(), asked.end(),
+                                  [&](const Question& other) { return other.is_like(question); });
   if (found != asked.end()) return found->answer;
   question.answer = step(body, s, tile);
   return asked_[hash].emplace_back(std::move(question)).answer;
@@ -364,6 +368,13 @@ bool TreeEmitter::ends_with_tiles(size_t axis) const {
 }
 
 // Of a plain program: which positions of a tile are indices of these axes, where not all are.
+std::vector<size_t> TreeEmitter::axes_along(const ValueType& type, const TaskTile& tile) {
+  std::vector<size_t> out;
+  for (size_t d = 0; d < type.extents.size(); ++d)
+    if (type.extents[d] > 1) out.push_back(tile.dims[d]);
+  return out;
+}
+
 Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTile& tile) const {
   Condition out;
   for (const size_t axis : axes) {
@@ -401,10 +412,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& tile) {
     guarded.clip = !condition.empty();
   } else {
     if (!tree_.roles) {
-      std::vector<size_t> axes;
-      for (size_t d = 0; d < type.extents.size(); ++d)
-        if (type.extents[d] > 1) axes.push_back(tile.dims[d]);
-      const Condition tails = before_ends(axes, tile);
+      const Condition tails = before_ends(axes_along(type, tile), tile);
       condition.insert(condition.end(), tails.begin(), tails.end());
     }
     guarded.condition = std::move(condition);
@@ -493,13 +501,11 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   }
   if (cut) {
     if (scope_ != builder_.scope()) forget();
-    Question question{s, {out}, part.extents, {}};
+    Question question{s, {out}, part.extents, {}, {}};
     question.step.at = offsets;
     std::vector<Question>& asked = asked_[hash_combine(hash_of(question.step), out.index)];
-    const auto known = std::ranges::find_if(asked, [&](const Question& other) {
-      return other.step == question.step && other.operands == question.operands &&
-             other.extents == question.extents;
-    });
+    const auto known =
+        std::ranges::find_if(asked, [&](const Question& other) { return other.is_like(question); });
     ViewOp slice{ViewKind::Slice, out, {}, offsets};
     if (std::all_of(offsets.begin(), offsets.end(),
                     [](const Expr& e) { return e.as_constant(); })) {
@@ -526,12 +532,10 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   }
   if (wanted == part) return out;
   if (scope_ != builder_.scope()) forget();
-  Question question{{.kind = LoopStep::Kind::Read}, {out}, wanted.extents, {}};
+  Question question{{.kind = LoopStep::Kind::Read}, {out}, wanted.extents, {}, {}};
   std::vector<Question>& asked = asked_[hash_combine(hash_of(question.step), out.index)];
-  const auto known = std::ranges::find_if(asked, [&](const Question& other) {
-    return other.step == question.step && other.operands == question.operands &&
-           other.extents == question.extents;
-  });
+  const auto known =
+      std::ranges::find_if(asked, [&](const Question& other) { return other.is_like(question); });
   if (known != asked.end()) return known->answer.value;
   const ValueId view = builder_.view(ViewKind::Reshape, out, wanted);
   lay_out(view, tile);
@@ -565,10 +569,7 @@ void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const T
 ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile) {
   const auto at = substituted(s.at, tile);
   const ValueType type = type_along(at, tile, code_[memory].dtype);
-  std::vector<size_t> own;
-  for (size_t d = 0; d < type.extents.size(); ++d)
-    if (type.extents[d] > 1) own.push_back(tile.dims[d]);
-  return builder_.load(memory, at, type, {before_ends(own, tile), {}});
+  return builder_.load(memory, at, type, {before_ends(axes_along(type, tile), tile), {}});
 }
 
 ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
