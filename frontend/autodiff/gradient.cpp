@@ -628,20 +628,16 @@ NodeId expand_collective(Graph& graph, const CollectiveOp& op, NodeId x, SourceL
   return build::reduce(graph, op.monoid, build::collective(graph, moved, rows, where), {0}, where);
 }
 
-/// `loss`, in which formula rows that are differentiated through their body are replaced by it, and
-/// collectives likewise.
-NodeId expand_bodies(Graph& graph, NodeId loss) {
+/// `loss`, in which collectives that do not combine by a sum are written otherwise.
+NodeId expand_collectives(Graph& graph, NodeId loss) {
   std::map<NodeId, NodeId> replacement;
   for (const NodeId id : ancestors(graph, {&loss, 1})) {
     const Node node = graph[id];
     std::vector<NodeId> operands;
     for (const NodeId operand : node.operands) operands.push_back(replacement.at(operand));
-    const MapOp* map = node.as<MapOp>();
     const auto* collective = node.as<CollectiveOp>();
     if (collective && reduces(collective->kind) && collective->monoid != Monoid::Sum)
       replacement[id] = expand_collective(graph, *collective, operands[0], node.location);
-    else if (map && info(map->op).through_body)
-      replacement[id] = expand_formula(graph, map->op, operands, node.location);
     else
       replacement[id] = operands == node.operands ? id : build::rebuild(graph, node, operands);
   }
@@ -769,10 +765,26 @@ class Walk {
     std::vector<bool> wanted;
     for (const NodeId operand : operands) wanted.push_back(carries_[operand.index]);
     if (std::find(wanted.begin(), wanted.end(), true) == wanted.end()) return;
+    if (const MapOp* map = graph_[id].as<MapOp>(); map && info(map->op).through_body)
+      return visit_body(map->op, operands, wanted, gradient->second, where);
     const std::vector<NodeId> parts = Backward(graph_, id, gradient->second).operands(wanted);
     for (size_t i = 0; i < operands.size(); ++i)
       if (parts[i] && wanted[i])
         add(operands[i], parts[i], without(here, varying_.of(operands[i])), where);
+  }
+
+  /// A formula that is differentiated through its body. Only the gradient needs the body: all that
+  /// follows reads the formula itself, so that nothing is computed twice where the graph has its
+  /// value already.
+  void visit_body(ElementwiseOp op, const std::vector<NodeId>& operands,
+                  const std::vector<bool>& wanted, NodeId gradient, SourceLocation where) {
+    const NodeId body = expand_formula(graph_, op, operands, where);
+    for (const auto& [operand, part] : Walk(graph_, {{body, gradient}}, operands, wanted).run())
+      for (size_t i = 0; i < operands.size(); ++i)
+        if (operands[i] == operand && wanted[i]) {
+          add_gradient(graph_, gradients_, operand, part, where);
+          break;
+        }
   }
 
   /// The results of one region are met one by one. At the last of them, all their gradients exist.
@@ -819,7 +831,7 @@ class Walk {
 }  // namespace
 
 std::vector<NodeId> differentiate(Graph& graph, NodeId loss, std::span<const NodeId> inputs) {
-  loss = expand_bodies(graph, loss);
+  loss = expand_collectives(graph, loss);
   const NodeId one = build::scalar(graph, graph[loss].type.dtype, 1, graph[loss].location);
   const NodeGradients gradients =
       Walk(graph, {{loss, one}}, inputs, std::vector<bool>(inputs.size(), true)).run();

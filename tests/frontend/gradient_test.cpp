@@ -546,6 +546,24 @@ TEST_F(Gradients, Of16BitRowsAreRoundedOnce) {
   }
 }
 
+// What the gradient needs of a value that the program has anyway is that value, also behind a row
+// that is differentiated through its body.
+TEST_F(Gradients, OfFormulasComputeNoProductAgain) {
+  const auto loss = [](Tensor x, Tensor w, Tensor v) { return sum(dot(gelu(dot(x, w)), v)); };
+  const auto step = jit(
+      [=](Tensor x, Tensor w, Tensor v) { return std::pair(loss(x, w, v), grad(loss)(x, w, v)); });
+  for (const DType dtype : {bf16, f32}) {
+    const std::string text =
+        step.graph(spec(dtype, {2, 3}), spec(dtype, {3, 5}), spec(dtype, {5, 7}));
+    size_t products = 0;
+    for (size_t at = text.find(" = dot "); at != std::string::npos;
+         at = text.find(" = dot ", at + 1))
+      ++products;
+    // Two forward, the gradient of gelu's result, and that of x.
+    EXPECT_EQ(products, 4U) << text;
+  }
+}
+
 TEST_F(Gradients, LossesAreFiniteFarFromZero) {
   const Array logits = Array::from(std::vector<float>{-1e4f, 0, 1e4f, 1e4f, 1e4f, -1e4f}, {2, 3});
   const Array labels = Array::from(Longs{0, 2}, {2});
