@@ -33,8 +33,11 @@ constexpr size_t kMostTensors = 128;
 constexpr double kFewChoices = 4;
 // The greatest number of kernels that are tried as one at once.
 constexpr size_t kMostOfCascade = 16;
-// The worth of what siblings save against what producer and consumer save: it only orders merges.
-constexpr double kSiblings = 0.25;
+// The worth of what siblings save against what producer and consumer save. It only orders merges,
+// and neither order is better for all graphs: what siblings read together once, each could still
+// read with its own readers, but a value that is stored between two kernels is gone for good where
+// they are one.
+constexpr double kSiblingsFirst = 1, kSiblingsLater = 0.25;
 // Kernels between two, at most, that are tried as one with them.
 constexpr size_t kMostBetween = 4;
 
@@ -49,20 +52,31 @@ using Pair = std::pair<size_t, size_t>;  // of kernels, in the order of their nu
 
 class Search {
  public:
-  Search(const LoopForms& forms, const Target& target, const PartitionOptions& options)
+  Search(const LoopForms& forms, const Target& target, const PartitionOptions& options,
+         Prices& prices, double siblings)
       : forms_(forms),
         graph_(forms.graph()),
         target_(target),
         options_(options),
         live_(needed_nodes(graph_)),
-        relaxed_(relaxed_nodes(graph_, options.precision)),
-        prices_(forms, target, relaxed_),
+        prices_(prices),
+        siblings_(siblings),
         kernels_(forms, live_, roots_with_remade()) {
     for (size_t k = 0; k < kernels_.size(); ++k) measure(kernels_[k]);
   }
 
-  Partition run() {
+  void run() {
     if (options_.fuse) merge_all();
+  }
+  // Of all kernels together.
+  double seconds() const {
+    double out = 0;
+    for (size_t k = 0; k < kernels_.size(); ++k)
+      if (kernels_.alive(k)) out += kernels_[k].cost.seconds;
+    return out;
+  }
+
+  Partition result() const {
     Partition result;
     for (size_t k : kernels_.order()) {
       if (kernels_[k].fusion.outputs.empty()) continue;  // nothing to compute
@@ -71,7 +85,6 @@ class Search {
     }
     result.edges = explain_edges();
     result.tried = tried_;
-    result.priced = prices_.looked_at();
     return result;
   }
 
@@ -84,7 +97,7 @@ class Search {
     std::vector<bool> root = reread_values();
     for (size_t i = 0; i < graph_.size(); ++i)
       for (const NodeId operand : graph_[NodeId(i)].operands)
-        if (packs(operand, NodeId(i))) root[operand.index] = true;
+        if (const auto factor = packed(operand, NodeId(i))) root[factor->index] = true;
     for (size_t i = 0; i < graph_.size(); ++i)
       if (const LoopForm* form = live_[i] ? forms_.find(NodeId(i)) : nullptr)
         for (const uint32_t operand : form->waits_for)
@@ -298,32 +311,47 @@ class Search {
     return largest;
   }
 
-  // Whether a node is a factor that was transposed for a product on matrix units. These read tf32
-  // along the contracted axis only, so an index map in place of the node would keep the product
-  // from them.
-  bool packs(NodeId factor, NodeId user) const {
+  // Whether a node gives the rows of a value a multiple of 16 bytes, as asynchronous copies ask
+  // for.
+  bool aligns_rows(NodeId node) const {
+    constexpr size_t kRowBytes = 16;
+    const auto is_whole = [&](NodeId value) {
+      const TensorType& type = graph_[value].type;
+      return type.shape.rank() > 0 &&
+             (type.shape.dims().back() * static_cast<int64_t>(size_of(type.dtype)))
+                 .is_multiple_of(kRowBytes);
+    };
+    return graph_[node].as<PadOp>() && is_whole(node) && !is_whole(graph_[node].operands[0]);
+  }
+  // What a product on matrix units reads from memory because its factor was written in another form
+  // for it. These units read tf32 along the contracted axis only, and rows of whole 16 bytes, so an
+  // index map in place of the value would keep the product from them.
+  std::optional<NodeId> packed(NodeId factor, NodeId user) const {
     const auto* dot = graph_[user].as<DotOp>();
-    const auto* transpose = graph_[factor].as<TransposeOp>();
-    if (!live_[user.index] || !dot || !dot->tf32 || !transpose || !has_asynchronous_dots(target_))
-      return false;
-    const auto last = static_cast<int64_t>(transpose->permutation.size()) - 1;
+    if (!live_[user.index] || !dot || !has_asynchronous_dots(target_)) return std::nullopt;
     const LoopForm* form = forms_.find(user);
     double work = 1;
     for (const auto* extents : {&form->domain, &form->reduction})
       for (const Expr& extent : *extents) work *= static_cast<double>(extent.range().max);
-    return last >= 0 && transpose->permutation.back() != last && work >= kLeastAsynchronousDot;
+    if (work < kLeastAsynchronousDot) return std::nullopt;
+    if (dot->tf32) {
+      const auto* transpose = graph_[factor].as<TransposeOp>();
+      const auto last = transpose ? std::ssize(transpose->permutation) - 1 : -1;
+      if (last < 0 || transpose->permutation.back() == last) return std::nullopt;
+      return factor;
+    }
+    while (graph_[factor].as<TransposeOp>() || graph_[factor].as<SliceOp>())
+      factor = graph_[factor].operands[0];
+    return aligns_rows(factor) ? std::optional(factor) : std::nullopt;
   }
-  // Whether a node of one kernel is a factor that the product in the other kernel reads from
-  // memory.
+  // Whether a kernel makes a factor that the product in the other kernel reads from memory.
   bool packs(const Candidate& producer, const Candidate& consumer) const {
-    return std::any_of(
-        consumer.fusion.nodes.begin(), consumer.fusion.nodes.end(), [&](NodeId user) {
-          return std::any_of(producer.roots.begin(), producer.roots.end(), [&](NodeId root) {
-            const auto& operands = graph_[user].operands;
-            return std::find(operands.begin(), operands.end(), root) != operands.end() &&
-                   packs(root, user);
-          });
-        });
+    return std::ranges::any_of(consumer.fusion.nodes, [&](NodeId user) {
+      return std::ranges::any_of(graph_[user].operands, [&](NodeId operand) {
+        const std::optional<NodeId> factor = packed(operand, user);
+        return factor && std::ranges::find(producer.roots, *factor) != producer.roots.end();
+      });
+    });
   }
 
   std::vector<size_t> count_users() const {
@@ -551,10 +579,8 @@ class Search {
         return;
       }
       double saving = merge.saving / static_cast<double>(tried.size() - 1);
-      // What siblings read together once, each can still read with its own readers. A value that is
-      // stored between two kernels is gone for good where they are one.
       if (!kernels_.reads(pair.second, pair.first) && !kernels_.reads(pair.first, pair.second))
-        saving *= kSiblings;
+        saving *= siblings_;
       waiting.emplace(Rank{-saving, std::move(tried)}, *std::move(merge.merged));
     };
     for (size_t k = 0; k < kernels_.size(); ++k)
@@ -630,8 +656,8 @@ class Search {
   const Target& target_;
   const PartitionOptions& options_;
   std::vector<bool> live_;
-  std::vector<bool> relaxed_;
-  Prices prices_;
+  Prices& prices_;
+  double siblings_;
   size_t tried_ = 0;
   std::vector<std::vector<NodeId>> groups_;  // roots of kernels that compute values again
   KernelGraph kernels_;
@@ -649,7 +675,15 @@ std::string node_text(const Graph& graph, NodeId node) {
 }  // namespace
 
 Partition partition(const LoopForms& forms, const Target& target, const PartitionOptions& options) {
-  return Search(forms, target, options).run();
+  const std::vector<bool> relaxed = relaxed_nodes(forms.graph(), options.precision);
+  Prices prices(forms, target, relaxed);
+  Search later(forms, target, options, prices, kSiblingsLater);
+  Search first(forms, target, options, prices, kSiblingsFirst);
+  later.run();
+  first.run();
+  Partition out = (first.seconds() < later.seconds() ? first : later).result();
+  out.priced = prices.looked_at();
+  return out;
 }
 
 std::string to_text(const Graph& graph, const Partition& partition) {

@@ -13,6 +13,8 @@ namespace {
 
 // The number of uses of each element from which on a copy is worth its time.
 constexpr double kLeastUses = 512;
+// Rows that asynchronous copies read are a multiple of so many bytes.
+constexpr int64_t kRowBytes = 16;
 
 bool contains(const std::vector<int64_t>& axes, int64_t axis) {
   return std::find(axes.begin(), axes.end(), axis) != axes.end();
@@ -72,7 +74,6 @@ NodeId with_zeros(Graph& graph, NodeId x, const std::vector<int64_t>& contract, 
 // The product of what windows show and a matrix, whose rows are no multiple of 16 bytes; none if it
 // is another product.
 std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
-  constexpr int64_t kRowBytes = 16;
   Graph& graph = step.result;
   const NodeId x = step.operands[0], y = step.operands[1];
   const TensorType left = graph[x].type, right = graph[y].type;
@@ -100,13 +101,99 @@ std::optional<NodeId> with_whole_rows(const Rewriting& step, const DotOp& dot) {
                     step.node.type.dtype, where);
 }
 
+// What a factor is a transpose of, and which of that value's axes each of its own axes is.
+struct Stored {
+  NodeId value;
+  std::vector<int64_t> axes;
+};
+Stored stored(const Graph& graph, NodeId factor) {
+  Stored out{factor, std::vector<int64_t>(graph[factor].type.shape.rank())};
+  std::iota(out.axes.begin(), out.axes.end(), 0);
+  while (const auto* transpose = graph[out.value].as<TransposeOp>()) {
+    for (int64_t& axis : out.axes) axis = transpose->permutation[static_cast<size_t>(axis)];
+    out.value = graph[out.value].operands[0];
+  }
+  return out;
+}
+
+// The factor with `zeros` more elements along each axis, but not along those that keep their
+// extent: there they are in memory only.
+NodeId padded(Graph& graph, NodeId factor, const std::vector<int64_t>& zeros,
+              const std::vector<int64_t>& contract, const SourceLocation& where) {
+  if (std::ranges::count(zeros, 0) == std::ssize(zeros)) return factor;
+  const auto [value, axes] = stored(graph, factor);
+  const Shape shape = graph[factor].type.shape;
+  std::vector<Expr> low(zeros.size()), high(zeros.size());
+  for (size_t i = 0; i < zeros.size(); ++i) high[static_cast<size_t>(axes[i])] = zeros[i];
+  const NodeId zero = build::constant(graph, HostTensor(graph[factor].type.dtype, {}), where);
+  NodeId out = build::pad(graph, value, zero, std::move(low), std::move(high),
+                          std::vector<int64_t>(zeros.size()), where);
+  if (value != factor) out = build::transpose(graph, out, axes, where);
+  std::vector<Expr> starts(zeros.size()), limits = graph[out].type.shape.dims();
+  for (size_t i = 0; i < zeros.size(); ++i)
+    if (!contains(contract, static_cast<int64_t>(i))) limits[i] = shape[i];
+  if (limits == graph[out].type.shape.dims()) return out;
+  return build::slice(graph, out, std::move(starts), std::move(limits),
+                      std::vector<int64_t>(zeros.size(), 1), where);
+}
+
+// The product of factors that are used often, with zeros behind their rows, if some are no multiple
+// of 16 bytes; none if it is another product.
+std::optional<NodeId> with_aligned_rows(const Rewriting& step, const DotOp& dot) {
+  Graph& graph = step.result;
+  const TensorType left = graph[step.operands[0]].type, right = graph[step.operands[1]].type;
+  if (!is_half(left.dtype) || right.dtype != left.dtype || !left.shape.is_static() ||
+      !right.shape.is_static())
+    return std::nullopt;
+  const auto whole = kRowBytes / static_cast<int64_t>(size_of(left.dtype));
+  const std::vector<int64_t>* contract[] = {&dot.contract_left, &dot.contract_right};
+  const std::vector<int64_t>* batch[] = {&dot.batch_left, &dot.batch_right};
+  const Shape* shapes[] = {&left.shape, &right.shape};
+  std::vector<int64_t> zeros[2];
+  double work = 1;
+  for (size_t side : {0, 1}) {
+    const Shape& shape = *shapes[side];
+    zeros[side].resize(shape.rank());
+    const Stored in = stored(graph, step.operands[side]);
+    for (size_t i = 0; i < shape.rank(); ++i) {
+      const int64_t extent = shape[i].range().max;
+      if (side == 0 || (!contains(*contract[1], static_cast<int64_t>(i)) &&
+                        !contains(*batch[1], static_cast<int64_t>(i))))
+        work *= static_cast<double>(extent);
+      if (in.axes[i] + 1 == std::ssize(in.axes) && extent % whole != 0)
+        zeros[side][i] = whole - extent % whole;
+    }
+    for (const int64_t axis : *batch[side])
+      if (zeros[side][static_cast<size_t>(axis)] > 0) return std::nullopt;
+  }
+  if (work < kLeastAsynchronousDot) return std::nullopt;
+  for (size_t i = 0; i < dot.contract_left.size(); ++i) {
+    int64_t& a = zeros[0][static_cast<size_t>(dot.contract_left[i])];
+    int64_t& b = zeros[1][static_cast<size_t>(dot.contract_right[i])];
+    a = b = std::max(a, b);
+  }
+  bool any = false;
+  for (size_t side : {0, 1}) {
+    if (std::ranges::count(zeros[side], 0) == std::ssize(zeros[side])) continue;
+    any = true;
+    if (uses(*shapes[1 - side], *batch[1 - side], *contract[1 - side]) < kLeastUses)
+      return std::nullopt;
+  }
+  if (!any) return std::nullopt;
+  const SourceLocation& where = step.node.location;
+  return build::dot(graph, padded(graph, step.operands[0], zeros[0], *contract[0], where),
+                    padded(graph, step.operands[1], zeros[1], *contract[1], where), dot,
+                    step.node.type.dtype, where);
+}
+
 }  // namespace
 
 Graph pack_factors(const Graph& graph) {
   return rewrite(graph, [](const Rewriting& step) {
     const auto* found = step.node.as<DotOp>();
     if (found)
-      if (const auto packed = with_whole_rows(step, *found)) return *packed;
+      for (const auto& pack : {with_whole_rows, with_aligned_rows})
+        if (const auto packed = pack(step, *found)) return *packed;
     if (!found || !found->tf32 || step.node.type.dtype != DType::F32) return step.keep();
     Graph& result = step.result;
     DotOp dot = *found;
