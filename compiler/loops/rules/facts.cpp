@@ -110,44 +110,6 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree) {
   }
 }
 
-size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
-                      const std::vector<size_t>& axes, int64_t lanes) {
-  // A table that is the same for many elements stays in the caches, however lanes read it.
-  const auto footprint = [&](const TreeAccess& access) {
-    double out = 1;
-    for (const size_t axis : axes)
-      if (access.stride(tree.axes[axis]) != 0)
-        out *= static_cast<double>(planned_extent(tree, axis));
-    return out;
-  };
-  double largest = 1;
-  for (const TreeAccess& access : accesses) largest = std::max(largest, footprint(access));
-  size_t best = axes.front();
-  double most = -1;
-  for (size_t i = axes.size(); i-- > 0;) {
-    double all = 0, good = 0;
-    for (const TreeAccess& access : accesses) {
-      // A store moves its line in and out.
-      const double bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0) *
-                           footprint(access) / largest;
-      const int64_t stride = access.stride(tree.axes[axes[i]]);
-      all += bytes;
-      if (stride == 1)
-        good += bytes;
-      else if (stride == 0 && !access.store)
-        good += 0.75 * bytes;
-    }
-    const int64_t extent = planned_extent(tree, axes[i]);
-    const double filled =
-        static_cast<double>(extent) / static_cast<double>((extent + lanes - 1) / lanes * lanes);
-    const double quality = all == 0 ? filled : good / all * filled;
-    if (quality <= most * 1.001) continue;
-    most = quality;
-    best = axes[i];
-  }
-  return best;
-}
-
 // Whether `count` neighbours along the axis, from a multiple of `count` on, are not farther from
 // each other in memory, in whatever order: the same element, pairs, or turned around.
 static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t count) {
@@ -161,6 +123,49 @@ static bool are_together(const TreeAccess& access, const LoopAxis& axis, int64_t
     reach = {std::min(reach.min, *distance), std::max(reach.max, *distance)};
   }
   return reach.max - reach.min < count;
+}
+
+size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
+                      const std::vector<size_t>& axes, int64_t lanes, bool any_order) {
+  // A table that is the same for many elements stays in the caches, however lanes read it.
+  const auto footprint = [&](const TreeAccess& access) {
+    double out = 1;
+    for (const size_t axis : axes)
+      if (access.stride(tree.axes[axis]) != 0)
+        out *= static_cast<double>(planned_extent(tree, axis));
+    // Windows read each element several times.
+    const auto elements = tree.tensors[access.tensor].type.shape.numel().range().max;
+    return std::min(out, static_cast<double>(elements));
+  };
+  double largest = 1;
+  for (const TreeAccess& access : accesses) largest = std::max(largest, footprint(access));
+  size_t best = axes.front();
+  double most = -1;
+  for (size_t i = axes.size(); i-- > 0;) {
+    double all = 0, good = 0;
+    for (const TreeAccess& access : accesses) {
+      // A store moves its line in and out.
+      const double bytes = static_cast<double>(access.bytes) * (access.store ? 1.5 : 1.0) *
+                           footprint(access) / largest;
+      const int64_t stride = access.stride(tree.axes[axes[i]]);
+      all += bytes;
+      const bool together =
+          any_order && stride > 1 &&
+          are_together(access, tree.axes[axes[i]], std::min(lanes, planned_extent(tree, axes[i])));
+      if (stride == 1 || together)
+        good += bytes;
+      else if (stride == 0 && !access.store)
+        good += 0.75 * bytes;
+    }
+    const int64_t extent = planned_extent(tree, axes[i]);
+    const double filled =
+        static_cast<double>(extent) / static_cast<double>((extent + lanes - 1) / lanes * lanes);
+    const double quality = all == 0 ? filled : good / all * filled;
+    if (quality <= most * 1.001) continue;
+    most = quality;
+    best = axes[i];
+  }
+  return best;
 }
 
 int64_t vector_along(const std::vector<TreeAccess>& accesses, const LoopAxis& axis) {

@@ -40,9 +40,10 @@ std::optional<std::vector<size_t>> nest_axes(const LoopTree& tree);
 
 /// The axis of `axes` along which vectors run best; of equally good axes, the innermost. It is
 /// chosen by the bytes of accesses that are contiguous or constant along it, and by the share of
-/// full lanes.
+/// full lanes. With `any_order`, as for the threads of a warp, it is enough that the lanes'
+/// elements lie together in memory.
 size_t best_lane_axis(const LoopTree& tree, const std::vector<TreeAccess>& accesses,
-                      const std::vector<size_t>& axes, int64_t lanes);
+                      const std::vector<size_t>& axes, int64_t lanes, bool any_order = false);
 
 /// The number of neighbours along the axis that one thread should access together: as many as 16
 /// bytes hold, if all contiguous accesses are aligned then.

@@ -293,15 +293,17 @@ std::variant<Tiling, Refusal> choose_tiling(const LoopTree& tree, const Products
   // Wide tiles read less, if they leave work for all multiprocessors and reach little beyond the
   // last column.
   out.columns = n <= kSlab ? kSlab : std::min<int64_t>(most, 128);
+  const auto all_tiles = [&](int64_t columns) {
+    return tiles * std::ceil(static_cast<double>(n) / static_cast<double>(columns));
+  };
+  // Of the multiprocessor that has most tiles.
   const auto cost = [&](int64_t columns) {
     constexpr double kReading = 32;  // columns that cost as much as a tile's rows
-    return std::ceil(static_cast<double>(n) / static_cast<double>(columns)) *
+    return std::ceil(all_tiles(columns) / static_cast<double>(target.cores)) *
            (static_cast<double>(columns) + kReading);
   };
   for (int64_t wide = out.columns + kSlab; wide <= most && n > out.columns; wide += kSlab)
-    if (tiles * std::ceil(static_cast<double>(n) / static_cast<double>(wide)) >= target.cores &&
-        cost(wide) < cost(out.columns))
-      out.columns = wide;
+    if (all_tiles(wide) >= target.cores && cost(wide) < cost(out.columns)) out.columns = wide;
   int64_t result_bytes = 0, sum_bytes = 0;
   DType sums = DType::F32;
   for (const LoopTask* store : products.stores)

@@ -244,10 +244,13 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
   const std::vector<size_t>& axes = nest.walks[0].axes;
   const auto alike = [&](const Walk& walk) { return walk.axes == axes; };
   if (axes.size() != 2 || !std::all_of(nest.walks.begin(), nest.walks.end(), alike)) return;
-  const int64_t along =
-      std::min(out.along, ceil_power_of_two(ceil_divide(facts.length, out.vector)));
-  const int64_t registers = ceil_divide(facts.length, along * out.vector);
-  if (registers * out.vector > kMostKept) return;
+  // Whole vectors along the inner axis, since the outer one fills warps.
+  const LoopAxis& inner = tree.axes[facts.along];
+  const int64_t vector = std::max(
+      out.vector, std::min(vector_along(facts.touched, inner), floor_power_of_two(facts.length)));
+  const int64_t along = std::min(out.along, ceil_power_of_two(ceil_divide(facts.length, vector)));
+  const int64_t registers = ceil_divide(facts.length, along * vector);
+  if (registers * vector > kMostKept) return;
   const int64_t length = planned_extent(tree, axes[0]);
   // As many as keep the machine at work, at least a warp together.
   const int64_t wanted =
@@ -256,12 +259,14 @@ void deal_outer_axis(const LoopTree& tree, const ReductionNest& nest, const Walk
       std::min({std::max(wanted, kWarpThreads / along), std::max<int64_t>(kBlockThreads / along, 1),
                 ceil_power_of_two(length)});
   if (outer <= 1 || outer * along < kWarpThreads) return;
-  out.along = along;
-  out.tile = along * registers * out.vector;
-  out.outer = outer;
   // Loads of several turns overlap.
-  out.outer_tile = outer * std::clamp<int64_t>(kWalkElements / (registers * out.vector), 1,
-                                               ceil_divide(length, outer));
+  const int64_t elements = vector > out.vector ? 2 * vector : kWalkElements;
+  out.along = along;
+  out.vector = vector;
+  out.tile = along * registers * vector;
+  out.outer = outer;
+  out.outer_tile =
+      outer * std::clamp<int64_t>(elements / (registers * vector), 1, ceil_divide(length, outer));
 }
 
 // Whether all walks only fold, and become one: a row is then read once, wherever it is kept.
@@ -563,7 +568,7 @@ std::optional<Refusal> tile_reductions_for_gpu(Scheduled& out, const Target& tar
                    "no rule can choose the steps for sums that read all their operands again", ""};
   std::vector<size_t> axes = nest->lines;
   axes.push_back(facts.along);
-  const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads);
+  const size_t lane = best_lane_axis(out.tree, facts.touched, axes, kWarpThreads, true);
   if (lane == facts.along)
     tile_rows(out, *nest, facts, target);
   else if (!tile_few_terms(out, *nest, facts, lane, target))

@@ -66,7 +66,7 @@ BlockTile choose_block(const LoopTree& tree, const std::vector<size_t>& axes,
                        const Target& target) {
   BlockTile out;
   const auto touched = accesses(tree);
-  const size_t lane = out.lane = best_lane_axis(tree, touched, axes, kWarpThreads);
+  const size_t lane = out.lane = best_lane_axis(tree, touched, axes, kWarpThreads, true);
   out.other = crossing_axis(tree, touched, axes, lane);
   if (out.other) {
     // Square tiles that are transposed on their way.
