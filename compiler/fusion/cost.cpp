@@ -42,22 +42,17 @@ double bytes_of(const Graph& graph, NodeId node) {
          static_cast<double>(size_of(type.dtype));
 }
 
-// The number of accumulators that share a computed element of a factor: those along the lanes, and
-// those along the other axes of a tile. Instructions of a CPU work on whole vectors, but each
-// thread of a GPU computes for itself.
+// The number of accumulators of a GPU's thread that share what is computed of a factor: those along
+// the lanes, and those along the other axes of a tile.
 struct RegisterBlock {
   double lanes = 1, rows = 1;
 };
 
-RegisterBlock register_block(const Schedule& schedule, const Target& target) {
+RegisterBlock register_block(const Schedule& schedule) {
   RegisterBlock block;
   for (size_t p = 0; p < schedule.tile.size(); ++p) {
     const bool lane = static_cast<int64_t>(p) == schedule.lane_axis;
     (lane ? block.lanes : block.rows) *= static_cast<double>(schedule.tile[p]);
-  }
-  if (target.kind != TargetKind::Gpu) {
-    block.lanes /= target.vector_lanes(4);
-    return block;
   }
   const auto share = [](double elements, int64_t threads) {
     return std::max(elements / static_cast<double>(threads), 1.0);
@@ -73,32 +68,13 @@ bool any_uses(const std::vector<Expr>& at, const SpaceAxis& axis) {
                      [&](const Expr& e) { return e.uses(axis.symbol.symbol_name()); });
 }
 
-// How many times a register block computes the factor at `at` itself. Panels of the lanes' factor
-// are made once for all their readers, and rows on chip are made once for all lanes of a block, in
-// vectors.
-double computed_share(const Space& space, const Schedule& schedule, const Target& target,
-                      const std::vector<Expr>& at) {
-  const auto lane = static_cast<size_t>(schedule.lane_axis);
-  const bool along_lanes = any_uses(at, space.parallel[lane]);
-  if (target.kind == TargetKind::Gpu || !(along_lanes ? schedule.pack : schedule.stage)) return 1;
-  if (!along_lanes)
-    return static_cast<double>(schedule.tile[lane]) /
-           static_cast<double>(schedule.block[lane] * target.vector_lanes(4));
-  double blocks = 1;
-  for (size_t p = 0; p < schedule.tile.size(); ++p)
-    if (!any_uses(at, space.parallel[p]))
-      blocks *= static_cast<double>(space.parallel[p].extent.range().max) /
-                static_cast<double>(schedule.tile[p]);
-  return 1 / std::max(blocks, 1.0);
-}
-
-// The number of operations for an element of a contraction, in units of its multiply-adds (2
-// operations for each lane, whole vectors). The cost of computing a factor is divided among the
+// The number of operations for an element of a contraction on a GPU, in units of its multiply-adds
+// (2 operations). The cost of computing a factor is divided among the
 // accumulators of a block.
 double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Space& space,
-                         const SpaceTask& task, const Schedule& schedule, const Target& target) {
+                         const SpaceTask& task, const Schedule& schedule) {
   const auto lane = static_cast<size_t>(schedule.lane_axis);
-  const RegisterBlock block = register_block(schedule, target);
+  const RegisterBlock block = register_block(schedule);
   const LoopForm& form = *forms.find(task.node);
   std::unordered_map<std::string, Expr> bindings;
   for (size_t i = 0; i < task.at.size(); ++i) bindings.emplace("d" + std::to_string(i), task.at[i]);
@@ -112,9 +88,8 @@ double contraction_flops(const LoopForms& forms, const Fusion& fusion, const Spa
     const PassTrace traced = trace(forms, fusion, factor);
     const bool along_lanes = any_uses(factor.at, space.parallel[lane]);
     const double extra_loads = static_cast<double>(traced.loads.size()) - 1;
-    const double computed =
+    instructions +=
         (traced.flops + std::max(extra_loads, 0.0)) * (along_lanes ? block.lanes : block.rows);
-    instructions += computed * computed_share(space, schedule, target, factor.at);
   }
   return 2 * instructions / (block.rows * block.lanes);
 }
@@ -187,7 +162,7 @@ Work work_of(const TilingRequest& request, const Space& space, const Schedule& s
     double flops = traced.flops;
     if (pass.inner.empty()) flops += traced.uniform_flops / vectors_a_block;
     if (contraction && n == 0)
-      flops = contraction_flops(forms, fusion, space, pass.reduces.front(), schedule, target);
+      flops = contraction_flops(forms, fusion, space, pass.reduces.front(), schedule);
     const double efficiency =
         contraction && n == 0 ? kContractionEfficiency : kElementwiseEfficiency;
     work.flops += elements * flops;
@@ -259,9 +234,17 @@ Cost cost_of(const LoopTree& tree, const Graph& graph, const Fusion& fusion, con
   return cost;
 }
 
-// The tree of products on asynchronous matrix units; none if they are anything else.
+// The tree of products on asynchronous matrix units, or on a CPU; none if they are anything else.
 std::optional<LoopTree> products_of(const LoopForms& forms, const Fusion& fusion,
-                                    const Target& target) {
+                                    const Space& space, const Target& target) {
+  if (target.kind == TargetKind::Cpu) {
+    const bool sums = !space.running && !space.passes.empty() && !space.passes[0].inner.empty() &&
+                      space.parallel.size() > 1;
+    Scheduled out;
+    if (sums) out.tree = build_loops(forms, fusion, "estimate");
+    if (!sums || tile_products_for_cpu(out, target)) return std::nullopt;
+    return std::move(out.tree);
+  }
   const bool any =
       has_asynchronous_dots(target) && std::ranges::any_of(fusion.nodes, [&](NodeId n) {
         const LoopForm* form = forms.find(n);
@@ -292,10 +275,14 @@ std::string Cost::to_string() const {
 
 std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const Space& space,
                              const Target& target) {
-  if (const auto tree = products_of(forms, fusion, target))
-    // At the rate and with the tiles of products that no matrix unit serves: with those they are
-    // compared.
-    return cost_of(*tree, forms.graph(), fusion, target, 1, /*small_tiles=*/true);
+  if (const auto tree = products_of(forms, fusion, space, target)) {
+    // On a GPU at the rate and with the tiles of products that no matrix unit serves: with those
+    // they are compared.
+    const bool small_tiles = target.kind == TargetKind::Gpu;
+    Cost cost = cost_of(*tree, forms.graph(), fusion, target, 1, small_tiles);
+    cost.seconds += target.launch_seconds * static_cast<double>(tree->phases.size() - 1);
+    return cost;
+  }
   Cost cost;
   for (NodeId node : fusion.inputs) cost.bytes_read += bytes_of(forms.graph(), node);
   for (NodeId node : fusion.outputs) cost.bytes_written += bytes_of(forms.graph(), node);
@@ -322,7 +309,7 @@ std::optional<Cost> estimate(const LoopForms& forms, const Fusion& fusion, const
         tile = by_tree.tile;
       }
     }
-    phases = (schedule.pack ? 1 : 0) + (schedule.split > 1 ? 1 : 0);
+    phases = schedule.split > 1 ? 1 : 0;
   } else {
     const auto made = schedule(build_loops(forms, fusion, "estimate"), target);
     const auto* scheduled = std::get_if<Scheduled>(&made);

@@ -5,8 +5,9 @@
 #include <functional>
 #include <set>
 
+#include "compiler/fusion/space.h"
 #include "compiler/loops/rules/facts.h"
-#include "compiler/loops/steps/places.h"
+#include "compiler/loops/steps/factors.h"
 
 namespace braze {
 
@@ -33,8 +34,59 @@ std::vector<int64_t> turns_of(const LoopTree& tree, size_t axis, Machine machine
 
 namespace {
 
-// For a tree with reductions: each task by itself, at all its indices.
-TreeWork work_of_tasks(const LoopTree& tree) {
+// How many times the loops around and the tile of a task do something that depends on `axes`: what
+// does not depend on an axis is done once in a turn along it, and in front of loops that change
+// nothing of it.
+double times(const LoopTree& tree, const std::vector<const Loop*>& around,
+             const std::set<size_t>& axes) {
+  double out = 1;
+  for (const size_t axis : axes) out *= static_cast<double>(planned_extent(tree, axis));
+  bool varies = false;
+  for (size_t i = around.size(); i-- > 0;) {
+    const std::vector<const Loop*> outside(around.begin(),
+                                           around.begin() + static_cast<std::ptrdiff_t>(i));
+    for (const auto& [axis, turn] : around[i]->levels) varies |= axes.contains(axis);
+    for (const auto& [axis, turn] : around[i]->levels) {
+      const auto extent = extent_in(tree, outside, axis).as_constant();
+      const auto all = static_cast<double>(extent ? *extent : planned_extent(tree, axis));
+      if (varies && !axes.contains(axis)) out *= std::ceil(all / static_cast<double>(turn));
+    }
+  }
+  return out;
+}
+
+std::set<size_t> axes_of(const LoopTree& tree, const LoopTask& task) {
+  std::set<size_t> out = own_axes(tree, task);
+  out.insert(task.over.begin(), task.over.end());
+  return out;
+}
+
+// The operations of bodies on a CPU. What does not vary along the vectors takes as long as a
+// vector.
+double vector_operations(const LoopTree& tree, const Target& target) {
+  double out = 0;
+  const auto first = first_steps(tree);
+  auto is_first = first.begin();
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      const std::vector<bool>& counts = *is_first++;
+      std::optional<size_t> lane;  // the last dimension of the tile
+      for (const size_t axis : axes_of(tree, task))
+        if (!extent_in(tree, around, axis).is_constant(1)) lane = axis;
+      const auto axes = axes_of_steps(tree, task.body);
+      for (size_t i = 0; i < axes.size(); ++i) {
+        const LoopStep& s = task.body.steps[i];
+        if (s.kind != LoopStep::Kind::Apply || !counts[i]) continue;
+        const bool splat = lane && !axes[i].contains(*lane);
+        out += operation_cost(s.op) * times(tree, around, axes[i]) *
+               static_cast<double>(splat ? target.vector_lanes(4) : 1);
+      }
+    });
+  return out;
+}
+
+// For a tree with reductions: each task by itself.
+TreeWork work_of_tasks(const LoopTree& tree, const Target& target) {
   TreeWork out;
   const auto on_vectors = [](const LoopTask& task) {
     return task.unit == Unit::None || task.unit == Unit::Fma;
@@ -43,12 +95,7 @@ TreeWork work_of_tasks(const LoopTree& tree) {
     double count = 1;
     for (const LoopRegion& phase : tree.phases)
       for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
-        if (&task != &wanted) return;
-        std::set<size_t> axes = own_axes(tree, task);
-        axes.insert(task.over.begin(), task.over.end());
-        for (const Loop* loop : around)
-          for (const LoopLevel& level : loop->levels) axes.insert(level.axis);
-        for (const size_t axis : axes) count *= static_cast<double>(planned_extent(tree, axis));
+        if (&task == &wanted) count = times(tree, around, axes_of(tree, task));
       });
     return count;
   };
@@ -89,7 +136,8 @@ TreeWork work_of_tasks(const LoopTree& tree) {
       if (task.kind == LoopTask::Kind::Fold) out.operations += indices(task);
     });
   }
-  out.operations += operations(tree, {}, evaluated).varying;
+  out.operations += target.kind == TargetKind::Cpu ? vector_operations(tree, target)
+                                                   : operations(tree, {}, evaluated).varying;
   return out;
 }
 
@@ -100,7 +148,7 @@ TreeWork work_of(const LoopTree& tree, const Target& target) {
   bool reduces = tree.phases.size() != 1;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) { reduces |= task.has_state(); });
-  if (reduces) return work_of_tasks(tree);
+  if (reduces) return work_of_tasks(tree, target);
   double elements = 1, along = 1;
   std::optional<size_t> lane;
   for (size_t axis = 0; axis < tree.axes.size(); ++axis) {

@@ -47,6 +47,7 @@ void TreeEmitter::phase(const LoopRegion& items) {
   shared_ = axes_;
   counters_.clear();
   note_digits(items);
+  plan_kept(items);
   const auto* only = items.size() == 1 ? std::get_if<Box<Loop>>(&items[0]) : nullptr;
   grid_ = only && (*only)->on == Machine::Grid ? &**only : nullptr;
   persistent_ = 0;
@@ -379,10 +380,10 @@ bool is_store(const LoopItem& item) {
 void TreeEmitter::region(const LoopRegion& items) {
   for (Pipe& pipe : pipes_)
     if (pipe.region == &items && part_ == Part::Stages && !pipe.once) put(pipe);
+  declare_kept(items);
   path_.emplace_back(&items, 0);
-  const size_t raised = raised_.size(), kept = kept_.size();
+  const size_t raised = raised_.size(), fresh = fresh_.size();
   if (tree_.roles && part_ == Part::Rest) raise_loads(items);
-  if (part_ == Part::All) make_room(items);
   for (size_t i = 0; i < items.size(); ++i) {
     const LoopItem& item = items[i];
     ++path_.back().second;
@@ -398,7 +399,7 @@ void TreeEmitter::region(const LoopRegion& items) {
                   run, [&](const LoopItem& read) { return reads(read, stage->target); });
             }))
           get(pipe);
-    if (part_ == Part::All) begin_placed(item, items);
+    begin_placed(item, items);
     if (is_store(item) && part_ != Part::Stages) {
       stores(run);
       i += run.size() - 1;
@@ -414,14 +415,7 @@ void TreeEmitter::region(const LoopRegion& items) {
     if (part_ == Part::Rest) release_read();
   }
   // What later turns and loops read of a value that is kept on chip, they read there.
-  for (const LoopItem& item : items)
-    if (const auto* task = std::get_if<LoopTask>(&item);
-        task && part_ == Part::All && is_kept_on_chip(*task))
-      tiles_of_.erase(task->target);
-  for (; kept_.size() > kept; kept_.pop_back()) {
-    chips_.erase(kept_.back());
-    places_.erase(kept_.back());
-  }
+  for (; fresh_.size() > fresh; fresh_.pop_back()) tiles_of_.erase(fresh_.back());
   raised_.resize(raised);
   path_.pop_back();
 }
@@ -535,6 +529,16 @@ void TreeEmitter::stream(const Loop& loop) {
                 .by_axis = !tree_.roles && !loop.down,
                 .carried = {}};
   for (size_t i = 1; i < loop.levels.size(); ++i) stream.turns *= turns_of(loop, i);
+  // Where parts of what is kept around are made or read, turns are counted from its beginning.
+  const bool parts = stream.by_axis && axes_[axis].turn > 0 && loop.parts.empty() && !loop.bounds &&
+                     !loop.seek && takes_kept_parts(loop, axis);
+  if (parts) {
+    stream.by_axis = false;
+    stream.fills = fills_buffers(loop);
+    const bool ends = stream.high.is_multiple_of(axes_[axis].turn);
+    if (!stream.fills && !ends)
+      stream.turns = min(stream.turns, ceildiv(stream.high - stream.low, length));
+  }
   stream.nonempty |= stream.turns.range().min > 0;
   const auto ends_by = [&](const Expr& end) {
     stream.high = proves_at_most(end, stream.high) ? end : min(end, stream.high);
@@ -557,6 +561,8 @@ void TreeEmitter::stream(const Loop& loop) {
       begin_state(*task, loop);
       begun.push_back(task);
     }
+  // What no turn does may have no meaning.
+  if (stream.turns.range().max <= 0) return end_states(begun);
   const auto constant = stream.turns.as_constant();
   const int64_t started = started_;
   if (const LoopTask* late = late_dot(loop.body)) {
@@ -652,6 +658,7 @@ void TreeEmitter::turn(const Stream& stream, const Expr& index) {
   stand(stream, index);
   AxisNow& now = axes_[stream.loop.levels[0].axis];
   now.early = early;
+  now.beyond = stream.fills;
   // Such a loop's turns begin before the axis ends.
   now.whole = tree_.roles && stream.loop.levels.size() == 1 && !ends_with_turn(stream.loop) &&
               now.begin.is_multiple_of(now.turn) &&
@@ -806,14 +813,17 @@ void TreeEmitter::begin_state(const LoopTask& task, const Loop& loop) {
   const bool parted = running && keeps_parts(task, loop);
   if (is_arg && (running || tree_.roles))
     refuse(task.location, "arg-reductions are for plain programs, and are read behind their loop");
-  const bool folds = is_arg || task.kind == LoopTask::Kind::Fold;
+  TaskTile tile = tile_of(axes_of(task), inside);
+  // A dot without a unit is a sum like others, of products.
+  const bool summed_dot = task.kind == LoopTask::Kind::Dot && task.unit == Unit::None &&
+                          !tree_.roles && !positions(task.over, tile).empty();
+  const bool folds = is_arg || task.kind == LoopTask::Kind::Fold || summed_dot;
   const bool unfolded = folds && (!running || parted) && !tree_.roles;
   if (parted) parted_.insert(task.target);
   if (unfolded) unfolded_.insert(task.target);
-  TaskTile tile = tile_of(axes_of(task), inside);
   lay_as_accumulator(tile);
   drop(tile, unfolded ? folded_in_turn(task, tile) : positions(task.over, tile));
-  if (task.kind == LoopTask::Kind::Dot) {
+  if (task.kind == LoopTask::Kind::Dot && !summed_dot) {
     // Summed axes are no dimensions of a product.
     TaskTile own = tile_of(tree_.values[task.target].axes, inside);
     tile = own;

@@ -199,46 +199,4 @@ void TreeEmitter::keep_on_chip(const LoopTask& task) {
   forget();
 }
 
-// --- Values that turns of a plain program keep for loops behind theirs --------------------------
-
-// Buffers for what loops here make, and others read. Whole tiles are stored, so that the last one
-// needs its room.
-void TreeEmitter::make_room(const LoopRegion& items) {
-  for (const LoopItem& item : items) {
-    const auto* maker = std::get_if<Box<Loop>>(&item);
-    if (!maker) continue;
-    for_each_task((*maker)->body, [&](const LoopTask& task, const std::vector<const Loop*>&) {
-      if (!is_kept_on_chip(task) || chips_.contains(task.target)) return;
-      const bool read = std::ranges::any_of(items, [&](const LoopItem& other) {
-        return &other != &item && read_in({&other, 1}, task.target);
-      });
-      if (!read) return;
-      const LoopValue& kept = tree_.values[task.target];
-      const AxesNow inside = axes_at(task, **maker);
-      OnChip chip{{}, std::nullopt, {}, {}};
-      std::vector<int64_t> extents;
-      for (const size_t axis : kept.axes) {
-        int64_t extent = extent_of(axis, axes_);
-        if (extent == 0) extent = tree_.axes[axis].extent.range().max;
-        const int64_t turn = std::max<int64_t>(inside[axis].turn, 1);
-        chip.extents.push_back((extent + turn - 1) / turn * turn);
-        chip.begin.push_back(axes_[axis].begin);
-        if (chip.extents.back() > 1) extents.push_back(chip.extents.back());
-      }
-      chip.memory = builder_.buffer(kept.name, kept.dtype, std::move(extents));
-      chips_[task.target] = std::move(chip);
-      kept_.push_back(task.target);
-    });
-  }
-}
-
-void TreeEmitter::keep_part(const LoopTask& task, ValueId value, const TaskTile& tile) {
-  const OnChip& chip = chips_.at(task.target);
-  const std::vector<size_t>& axes = tree_.values[task.target].axes;
-  std::vector<Expr> at;
-  for (size_t i = 0; i < axes.size(); ++i)
-    if (chip.extents[i] > 1) at.push_back(tile.index.at(name_of(axes[i])) - chip.begin[i]);
-  builder_.store(value, chip.memory, std::move(at));
-}
-
 }  // namespace braze

@@ -2,8 +2,9 @@
 //
 //   emit.cpp         the walk: phases, grids, roles, loops and the states that they carry (E1 - E5)
 //   emit_tasks.cpp   bodies as rows over tiles, folds, scans, stores (E6 - E9, E15 - E18)
-//   emit_boxes.cpp   results that leave by boxes, values that are kept on chip (E16)
+//   emit_boxes.cpp   results that leave by boxes, values that roles keep on chip (E16)
 //   emit_args.cpp    arg-reductions, whose states are pairs
+//   emit_kept.cpp    values that plain programs keep on chip or in workspaces (E18)
 //   emit_scans.cpp   scans, digit by digit (E18)
 //   emit_ahead.cpp   tasks that run a turn early (E12)
 //   emit_places.cpp  reductions whose terms say where they are added
@@ -39,8 +40,9 @@ class TreeEmitter {
   struct AxisNow {
     Expr begin;
     int64_t turn = 0;
-    bool early = false;  ///< it may begin before the axis does
-    bool whole = false;  ///< it surely ends where the axis does, or before
+    bool early = false;   ///< it may begin before the axis does
+    bool beyond = false;  ///< it may begin behind its end
+    bool whole = false;   ///< it surely ends where the axis does, or before
   };
   using AxesNow = std::vector<AxisNow>;
 
@@ -135,6 +137,7 @@ class TreeEmitter {
     bool nonempty;  // whether it surely has a turn
     bool by_axis;
     std::vector<const LoopTask*> carried;
+    bool fills = false;  // buffers, up to their ends
     Expr first() const { return by_axis ? low : Expr(0); }
     Expr last() const { return by_axis ? high : turns; }
     Expr begin(const Expr& index) const;
@@ -189,6 +192,8 @@ class TreeEmitter {
   ValueOperand step(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   ValueOperand made(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   void forget();
+  void forget_reads(size_t value);
+  TaskTile with_rows_that_exist(TaskTile tile) const;
   ValueOperand load(const LoopStep& s, const TaskTile& tile);
   ValueOperand apply(const LoopBody& body, const LoopStep& s, const TaskTile& tile);
   ValueOperand widened(const ValueOperand& operand, DType dtype);
@@ -198,9 +203,6 @@ class TreeEmitter {
   ValueId seen_nothing(size_t value, ValueId running);
   ValueId guarded(size_t value, ValueId running);
   ValueId read_tile(const Tile& from, const LoopStep& s, const TaskTile& tile);
-  void keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile);
-  ValueId read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile);
-  ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
   std::vector<Expr> substituted(const std::vector<Expr>& at, const TaskTile& tile);
   ValueType type_along(const std::vector<Expr>& at, const TaskTile& tile, DType dtype) const;
   /// A value with all dimensions of the tile.
@@ -221,6 +223,7 @@ class TreeEmitter {
                        uint64_t nothing);
   /// The dtype in which a state is computed. 16-bit floats are for storage only.
   static DType state_dtype(const LoopTask& task) { return compute_type(body_dtype(task)); }
+  std::vector<ValueOperand> factors_of(const LoopTask& task, const TaskTile& tile);
   void fold(const LoopTask& task);
   std::optional<ValueId> product_added(const LoopTask& task, ValueId state);
   AxesNow axes_at(const LoopTask& task, const Loop& loop) const;
@@ -241,7 +244,7 @@ class TreeEmitter {
   bool is_there(const LoopTask& store) const;
   void note_places(const LoopTask& task);
   void begin_placed(const LoopItem& item, const LoopRegion& items);
-  void begin_sums(const LoopTask& task, const AxesNow& inside);
+  void begin_sums(const LoopTask& task);
   std::vector<Expr> place_of_sums(const LoopTask& task, const TaskTile& tile);
   ValueOperand loaded_places(const LoopTask& task, const TaskTile& tile);
   ValueId among(const LoopTask& task, const ValueOperand& loaded);
@@ -273,7 +276,7 @@ class TreeEmitter {
   void define(const LoopTask& task, ValueId value, const TaskTile& tile);
   static std::vector<int64_t> positions(const std::vector<size_t>& axes, const TaskTile& tile);
 
-  // --- Results that leave by boxes, values on chip (emit_boxes.cpp)
+  // --- Results that leave by boxes, values that roles keep on chip (emit_boxes.cpp)
   bool moves_by_boxes(const LoopTask& task, const TaskTile& tile) const;
   void store_through_chip(const LoopTask& task, ValueId value, const TaskTile& tile);
   MemoryId own_buffer(const LoopTask& task, std::string_view name, DType dtype,
@@ -284,8 +287,20 @@ class TreeEmitter {
   void send_boxes(const Loop& loop);
   void raise_loads(const LoopRegion& items);
   void keep_on_chip(const LoopTask& task);
-  void make_room(const LoopRegion& items);
-  void keep_part(const LoopTask& task, ValueId value, const TaskTile& tile);
+
+  // --- Values that plain programs keep in memory (emit_kept.cpp)
+  void plan_kept(const LoopRegion& phase);
+  void declare_kept(const LoopRegion& items);
+  std::vector<int64_t> room_of(size_t value, const LoopRegion& items) const;
+  std::vector<Expr> place_in_buffer(const OnChip& chip, const std::vector<Expr>& at) const;
+  void keep_in_buffer(const LoopTask& task, ValueId value, const TaskTile& tile);
+  bool has_in_registers(const LoopStep& s) const;
+  bool takes_kept_parts(const Loop& loop, size_t axis) const;
+  bool fills_buffers(const Loop& loop) const;
+  ValueId read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile);
+  static std::vector<Expr> place_in_workspace(const LoopValue& kept, std::vector<Expr> at);
+  void keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile);
+  ValueId read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile);
 
   // --- Tasks that run ahead (emit_ahead.cpp)
   const LoopTask* late_dot(const LoopRegion& region) const;
@@ -332,11 +347,14 @@ class TreeEmitter {
   std::set<size_t> scans_;                 // values
   std::map<size_t, MemoryId> workspaces_;  // by value
   std::map<size_t, OnChip> chips_;         // by value
-  std::vector<size_t> kept_;               // those in buffers of the regions at hand
-  std::map<size_t, Places> places_;        // by value
-  std::map<size_t, Expr> sought_;          // by value: the place of the term that a loop has found
-  std::map<size_t, ValueId> states_;       // by value: the state that a loop around carries
-  std::map<size_t, ValueId> numbers_;      // of the best values that arg-reductions have as states
+  /// Of values that a plain program keeps in memory, those that live in a region.
+  std::map<const LoopRegion*, std::vector<size_t>> born_;
+  std::set<size_t> kept_;      // those of them that have their buffers
+  std::vector<size_t> fresh_;  // those that the regions at hand have made, and have in registers
+  std::map<size_t, Places> places_;    // by value
+  std::map<size_t, Expr> sought_;      // by value: the place of the term that a loop has found
+  std::map<size_t, ValueId> states_;   // by value: the state that a loop around carries
+  std::map<size_t, ValueId> numbers_;  // of the best values that arg-reductions have as states
   std::map<size_t, TaskTile> state_tiles_;
   std::map<size_t, ValueId> before_;    // and the state before this turn
   std::map<size_t, uint64_t> nothing_;  // the result of a reduction of no terms

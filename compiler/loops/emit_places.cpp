@@ -8,12 +8,6 @@ namespace braze {
 // A placed reduction has its sums in memory: in a buffer, or in that of the result. Each turn of
 // the loop that carries it adds one term where the term says, if that is a place of this instance.
 
-namespace {
-
-int64_t round_up(int64_t n, int64_t unit) { return (n + unit - 1) / unit * unit; }
-
-}  // namespace
-
 // How much of the axis the first task that reads the value takes in a turn.
 int64_t TreeEmitter::turn_of_reader(size_t value, size_t axis) const {
   std::optional<int64_t> out;
@@ -87,54 +81,37 @@ void TreeEmitter::note_places(const LoopTask& task) {
   places_[task.target] = own;
 }
 
-// What an item combines, and others of its region read, begins in front of it.
+// The sums that live in a region begin in front of what combines them.
 void TreeEmitter::begin_placed(const LoopItem& item, const LoopRegion& items) {
-  const auto begins = [&](const LoopTask& task) {
-    return task.kind == LoopTask::Kind::Place && !places_.contains(task.target) &&
-           std::ranges::any_of(items, [&](const LoopItem& other) {
-             return &other != &item && read_in({&other, 1}, task.target);
-           });
+  const auto born = born_.find(&items);
+  if (born == born_.end()) return;
+  const auto begin = [&](const LoopTask& task) {
+    if (task.kind == LoopTask::Kind::Place && std::ranges::count(born->second, task.target) > 0)
+      begin_sums(task);
   };
-  if (const auto* task = std::get_if<LoopTask>(&item)) {
-    if (begins(*task)) begin_sums(*task, axes_);
-    return;
-  }
-  const Loop& loop = *std::get<Box<Loop>>(item);
-  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
-    if (begins(task)) begin_sums(task, axes_at(task, loop));
-  });
+  if (const auto* task = std::get_if<LoopTask>(&item)) return begin(*task);
+  for_each_task(std::get<Box<Loop>>(item)->body,
+                [&](const LoopTask& task, const auto&) { begin(task); });
 }
 
-// The sums, as they begin. Those in the memory of the result are there. `inside`: where axes stand
-// at the task.
-void TreeEmitter::begin_sums(const LoopTask& task, const AxesNow& inside) {
+// The sums, as they begin. Those in the memory of the result are there.
+void TreeEmitter::begin_sums(const LoopTask& task) {
   note_places(task);
-  kept_.push_back(task.target);
   const LoopValue& value = tree_.values[task.target];
   if (value.storage == Storage::Result) return;
-  OnChip chip{{}, std::nullopt, {}, {}};
-  std::vector<int64_t> extents, turns;
+  std::vector<int64_t> turns;
   for (const size_t axis : value.axes) {
-    const int64_t extent = extent_of(axis, axes_);
-    if (extent == 0)
-      refuse(task.location, fmt::format("the sums %{} need all of {}, whose extent is not constant",
-                                        value.name, name_of(axis)));
     turns.push_back(turn_of_reader(task.target, axis));
-    if (turns.back() == 0) turns.back() = extent;
-    const int64_t own = std::max<int64_t>(inside[axis].turn, 1);
-    chip.extents.push_back(round_up(round_up(extent, turns.back()), std::min(own, extent)));
-    chip.begin.push_back(axes_[axis].begin);
-    if (chip.extents.back() > 1) extents.push_back(chip.extents.back());
+    if (turns.back() == 0) turns.back() = extent_of(axis, axes_);
   }
-  chip.memory = builder_.buffer(value.name, sums_dtype(task), std::move(extents));
-  chips_[task.target] = chip;
   const std::function<void(size_t)> walk = [&](size_t n) {
     if (n == value.axes.size()) {
       const TaskTile tile = tile_of(value.axes, axes_);
       const uint32_t start = task.body.results[2];
       const ValueOperand first =
           converted(body(task.body, start, tile), task.body.steps[start].dtype, sums_dtype(task));
-      builder_.store(full(first, tile, sums_dtype(task)), chip.memory, place_of_sums(task, tile));
+      builder_.store(full(first, tile, sums_dtype(task)), chips_.at(task.target).memory,
+                     place_of_sums(task, tile));
       return;
     }
     const size_t axis = value.axes[n];
@@ -157,11 +134,9 @@ void TreeEmitter::begin_sums(const LoopTask& task, const AxesNow& inside) {
 std::vector<Expr> TreeEmitter::place_of_sums(const LoopTask& task, const TaskTile& tile) {
   const LoopValue& value = tree_.values[task.target];
   if (value.storage == Storage::Result) return substituted(store_of(task.target).at, tile);
-  const OnChip& chip = chips_.at(task.target);
-  std::vector<Expr> out;
-  for (size_t i = 0; i < value.axes.size(); ++i)
-    if (chip.extents[i] > 1) out.push_back(tile.index.at(name_of(value.axes[i])) - chip.begin[i]);
-  return out;
+  std::vector<Expr> at;
+  for (const size_t axis : value.axes) at.push_back(tile.index.at(name_of(axis)));
+  return place_in_buffer(chips_.at(task.target), at);
 }
 
 // The numbers of the places that terms of a tile have.

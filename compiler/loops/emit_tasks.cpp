@@ -162,6 +162,7 @@ ValueId TreeEmitter::rounded(ValueId value, DType dtype) {
 void TreeEmitter::define(const LoopTask& task, ValueId value, const TaskTile& tile) {
   if (tree_.values[task.target].storage == Storage::Workspace)
     return keep_in_workspace(task, value, tile);
+  if (kept_.contains(task.target)) keep_in_buffer(task, value, tile);
   std::vector<Expr> begin;
   for (const size_t axis : tile.dims) begin.push_back(axis == kNone ? Expr(0) : axes_[axis].begin);
   tiles_of_[task.target] = {value, tile.dims, std::move(begin)};
@@ -185,7 +186,8 @@ ValueOperand TreeEmitter::made(const LoopBody& body, const LoopStep& s, const Ta
   // What a turn finds in a buffer of its own, or in a slot, stays there; all else that is read may
   // change.
   const auto chip = s.kind == LoopStep::Kind::Read ? chips_.find(s.source) : chips_.end();
-  if (s.kind == LoopStep::Kind::Read && chip == chips_.end()) return step(body, s, tile);
+  if (s.kind == LoopStep::Kind::Read && (chip == chips_.end() || states_.contains(s.source)))
+    return step(body, s, tile);
   Question question{s, {}, tile.extents, {}, {}};
   question.step.arguments.clear();
   question.step.at = substituted(s.at, tile);
@@ -221,6 +223,14 @@ void TreeEmitter::forget() {
   rounded_.clear();
   guarded_.clear();
   scope_ = builder_.scope();
+}
+
+// What was read of a value before it was made anew.
+void TreeEmitter::forget_reads(size_t value) {
+  for (auto& [hash, questions] : asked_)
+    std::erase_if(questions, [&](const Question& q) {
+      return q.step.kind == LoopStep::Kind::Read && q.step.source == value;
+    });
 }
 
 Condition TreeEmitter::conditions(const std::vector<RangeCondition>& list, const TaskTile& tile) {
@@ -393,7 +403,24 @@ Condition TreeEmitter::before_ends(const std::vector<size_t>& axes, const TaskTi
   return out;
 }
 
-ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& tile) {
+// On a CPU, lanes beyond the end of an axis are masked, and rows beyond it are a row that exists:
+// nothing needs them.
+TreeEmitter::TaskTile TreeEmitter::with_rows_that_exist(TaskTile tile) const {
+  if (tree_.roles || code_.warps > 0) return tile;
+  for (size_t axis = 0; axis < tree_.axes.size(); ++axis) {
+    const bool lanes = !tile.dims.empty() && tile.dims.back() == axis;
+    const bool rows = std::ranges::count(tile.dims, axis) > 0 && !lanes;
+    if (!rows && !axes_[axis].beyond) continue;
+    if (!before_ends({axis}, tile).empty()) {
+      Expr& index = tile.index.at(name_of(axis));
+      index = min(index, tree_.axes[axis].extent - 1);
+    }
+  }
+  return tile;
+}
+
+ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& whole) {
+  const TaskTile tile = with_rows_that_exist(whole);
   const auto at = substituted(s.at, tile);
   const Shape& shape = tree_.tensors[s.source].type.shape;
   // What the tree says: which conditions hold, or that what lies outside of the tensor is known.
@@ -426,9 +453,7 @@ ValueOperand TreeEmitter::load(const LoopStep& s, const TaskTile& tile) {
 ValueOperand TreeEmitter::read(const LoopStep& s, const TaskTile& tile) {
   if (const auto kept = workspaces_.find(s.source); kept != workspaces_.end())
     return read_workspace(kept->second, s, tile);
-  // A turn has what it keeps on chip in registers too.
-  if (const auto chip = chips_.find(s.source);
-      chip != chips_.end() && !tiles_of_.contains(s.source))
+  if (const auto chip = chips_.find(s.source); chip != chips_.end() && !has_in_registers(s))
     return rounded(read_chip(chip->second, s, tile), s.dtype);
   settle(s.source);
   if (const auto state = states_.find(s.source);
@@ -544,51 +569,6 @@ ValueId TreeEmitter::read_tile(const Tile& from, const LoopStep& s, const TaskTi
   return view;
 }
 
-// What later phases read is in device memory, at its index.
-void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile) {
-  const LoopValue& kept = tree_.values[task.target];
-  const auto [found, added] = workspaces_.try_emplace(task.target);
-  if (added) {
-    std::vector<Expr> shape;
-    for (const size_t axis : kept.axes) shape.push_back(tree_.axes[axis].extent);
-    found->second = builder_.add_memory({.name = kept.name,
-                                         .space = MemorySpace::Workspace,
-                                         .mode = Mode::InOut,
-                                         .dtype = kept.dtype,
-                                         .shape = std::move(shape)});
-  }
-  std::vector<Expr> at;
-  for (const size_t axis : kept.axes) at.push_back(tile.index.at(name_of(axis)));
-  std::vector<size_t> own;
-  for (const size_t axis : tile.dims)
-    if (axis != kNone) own.push_back(axis);
-  builder_.store(rounded(value, kept.dtype), found->second, std::move(at),
-                 {before_ends(own, tile), {}});
-}
-
-ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile) {
-  const auto at = substituted(s.at, tile);
-  const ValueType type = type_along(at, tile, code_[memory].dtype);
-  return builder_.load(memory, at, type, {before_ends(axes_along(type, tile), tile), {}});
-}
-
-ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
-  std::vector<Expr> at;
-  const auto place = substituted(s.at, tile);
-  for (size_t i = 0; i < place.size(); ++i)
-    if (from.extents[i] > 1) at.push_back(place[i] - from.begin[i]);
-  MemoryId memory = from.memory;
-  if (from.item) {
-    std::vector<int64_t> extents;
-    for (const int64_t extent : from.extents)
-      if (extent > 1) extents.push_back(extent);
-    memory = window(from, std::vector<Expr>(extents.size(), Expr(0)), extents);
-  }
-  const ValueId value = builder_.load(memory, at, type_along(at, tile, code_[memory].dtype));
-  lay_out(value, tile);
-  return value;
-}
-
 // --- Tasks --------------------------------------------------------------------------------------
 
 void TreeEmitter::task(const LoopTask& task) {
@@ -603,7 +583,6 @@ void TreeEmitter::task(const LoopTask& task) {
       lay_as_accumulator(tile);
       const DType dtype = body_dtype(task);
       const ValueId value = full(body(task.body, task.body.results[0], tile), tile, dtype);
-      if (chips_.contains(task.target)) keep_part(task, value, tile);
       return define(task, value, tile);
     }
     case LoopTask::Kind::Fold:
@@ -702,20 +681,42 @@ std::vector<int64_t> TreeEmitter::folded_in_turn(const LoopTask& task, const Tas
   return out;
 }
 
+// The factors of a dot, in the dtype in which it computes.
+std::vector<ValueOperand> TreeEmitter::factors_of(const LoopTask& task, const TaskTile& tile) {
+  std::vector<ValueOperand> out;
+  for (const uint32_t factor : task.body.results) {
+    ValueOperand operand = body(task.body, factor, tile);
+    if (operand.is_literal()) operand = full(operand, tile, operand.dtype);
+    out.emplace_back(rounded(operand.value, body_dtype(task)));
+  }
+  return out;
+}
+
 void TreeEmitter::fold(const LoopTask& task) {
   TaskTile tile = tile_of(axes_of(task), axes_);
   lay_as_accumulator(tile);
   const DType dtype = state_dtype(task);
-  ValueId value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
   const auto state = states_.find(task.target);
   const auto axes = folded_in_turn(task, tile);
-  const bool element_by_element = state != states_.end() && axes.empty();
-  if (task.unrounded && element_by_element && before_ends(task.over, tile).empty())
-    if (const auto sum = product_added(task, state->second)) {
-      state->second = *sum;
+  ValueId value;
+  const bool added = state != states_.end() && axes.empty() && before_ends(task.over, tile).empty();
+  if (task.kind == LoopTask::Kind::Dot) {
+    std::vector<ValueOperand> factors = factors_of(task, tile);
+    if (added && is_floating(dtype)) {
+      factors.emplace_back(state->second);
+      state->second = builder_.row(ElementwiseOp::fma, std::move(factors));
       return;
     }
-  value = rounded(value, dtype);
+    value = full(builder_.row(ElementwiseOp::mul, std::move(factors)), tile, dtype);
+  } else {
+    value = full(body(task.body, task.body.results[0], tile), tile, body_dtype(task));
+    if (added && task.unrounded)
+      if (const auto sum = product_added(task, state->second)) {
+        state->second = *sum;
+        return;
+      }
+    value = rounded(value, dtype);
+  }
   value = without_tail(value, task.over, tile, info(task.monoid).padding(dtype));
   if (!axes.empty()) value = builder_.fold(task.monoid, value, axes);
   if (state == states_.end()) {
@@ -742,8 +743,12 @@ void TreeEmitter::drop(TaskTile& tile, const std::vector<int64_t>& dims) {
   }
 }
 
-// A loop over what is summed, with a row of sums and products of [m, 1] and [1, n].
+// A loop over what is summed, with a row of sums and products of [m, 1] and [1, n]. Without a unit,
+// a tile of products is summed like others.
 void TreeEmitter::dot(const LoopTask& task) {
+  if (task.unit == Unit::None && !tree_.roles &&
+      !positions(task.over, tile_of(axes_of(task), axes_)).empty())
+    return fold(task);
   const DType dtype = body_dtype(task);
   const auto& own = tree_.values[task.target].axes;
   const TaskTile all = tile_of(own, axes_);
@@ -754,12 +759,10 @@ void TreeEmitter::dot(const LoopTask& task) {
   const std::function<ValueId(size_t, ValueId)> summed = [&](size_t n, ValueId sum) -> ValueId {
     if (n == task.over.size()) {
       const TaskTile tile = tile_of(own, axes_);
-      std::vector<ValueOperand> operands;
-      for (const uint32_t factor : task.body.results) {
-        ValueOperand operand = body(task.body, factor, tile);
-        if (operand.is_literal()) operand = full(operand, tile, operand.dtype);
-        operands.emplace_back(rounded(operand.value, dtype));
-      }
+      std::vector<ValueOperand> operands = factors_of(task, tile);
+      if (!is_floating(dtype))
+        return builder_.row(ElementwiseOp::add,
+                            {sum, builder_.row(ElementwiseOp::mul, std::move(operands))});
       operands.emplace_back(sum);
       return builder_.row(ElementwiseOp::fma, std::move(operands));
     }

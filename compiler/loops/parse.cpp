@@ -307,6 +307,7 @@ class TreeParser {
     std::optional<DType> own;
     if (scanner_.accept(":") && !(own = dtype())) scanner_.fail_here("expected a dtype");
     if (scanner_.accept("in")) value.storage = expect_word<Storage>(kStorageNames, "a storage");
+    if (scanner_.accept("panels")) value.panel = number("indices");
     if (scanner_.at("(")) value.layout = NamedLayout{"", parse_layout(scanner_)};
     scanner_.expect("=");
     computation(task, own);

@@ -256,6 +256,7 @@ class TreePrinter {
     if (value.dtype != default_dtype(task)) out += fmt::format(": {}", name(value.dtype));
     if (value.storage != Storage::Registers)
       out += fmt::format(" in {}", kStorageNames[static_cast<size_t>(value.storage)]);
+    if (value.panel > 0) out += fmt::format(" panels {}", value.panel);
     if (value.layout) out += " " + value.layout->layout.to_string();
     return out + " = ";
   }

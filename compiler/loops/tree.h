@@ -61,6 +61,9 @@ struct LoopValue {
   DType dtype = DType::F32;
   std::vector<size_t> axes;
   Storage storage = Storage::Registers;
+  /// In a workspace: how many indices of the last axis lie side by side. These panels lie one after
+  /// the other. 0: the axes are in their order.
+  int64_t panel = 0;
   std::optional<NamedLayout> layout = {};
   NodeId node = {};
 };

@@ -71,7 +71,7 @@ class Checker {
   std::vector<std::string> families() const {
     std::vector<std::string> out{"row"};
     if (rank_ > 0) out.emplace_back("column");
-    if (factor_axes(request_, space_)) out.emplace_back("dot");
+    if (on_gpu_ && factor_axes(request_, space_)) out.emplace_back("dot");
     return out;
   }
 
@@ -108,7 +108,7 @@ class Checker {
 
   // Keys that change nothing for this kernel would mislead.
   void check_meaning() const {
-    const bool copies = is_dot() && has_rows();
+    const bool slices = is_dot() && has_rows();
     const struct {
       std::string_view key;
       bool given, means;
@@ -117,14 +117,10 @@ class Checker {
         {"inner", schedule_.inner_tile != 1, has_inner_axes(), "reductions, or stores along rows"},
         {"unroll", schedule_.unroll != 1, has_inner_axes(), "loops that reduce"},
         {"split", schedule_.split != 1, splits(), "one pass of reductions alone"},
-        {"pack", schedule_.pack, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
-        {"stage", schedule_.stage, copies && !on_gpu_, "family=dot with rows in a tile, on a CPU"},
-        {"by_row", schedule_.by_row, is_dot() && has_rows(), "family=dot with rows in a tile"},
         {"threads", !schedule_.threads.empty(), on_gpu_, "a GPU"},
         {"vector", schedule_.vector != 1, on_gpu_, "a GPU"},
         {"registers", schedule_.registers != 0, on_gpu_, "a GPU"},
-        {"slice", schedule_.slice != 0, copies && on_gpu_,
-         "family=dot with rows in a tile, on a GPU"},
+        {"slice", schedule_.slice != 0, slices, "family=dot with rows in a tile, on a GPU"},
         {"mma", schedule_.mma, schedule_.slice > 0, "slice"},
         {"stages", schedule_.stages > 0, schedule_.slice > 0, "slice"},
         {"cluster", schedule_.cluster != 1, on_gpu_, "a GPU"},

@@ -79,9 +79,6 @@ TiledKernel TileEmitter::emit() {
     plan_threads();
   }
   plan_factors();
-  if (schedule_.pack)
-    for (const Factor& factor : factors_)
-      if (factor.lanes) emit_pack_phase(factor);
   if (schedule_.split > 1) {
     emit_partial_phase();
     emit_phase([&] { emit_passes(/*first_from_partials=*/true); });
@@ -148,10 +145,7 @@ void TileEmitter::refuse(const Code& code, const std::string& why, const std::st
 // One instance per block of the parallel axes; `body` runs at every tile of it.
 void TileEmitter::emit_phase(const Body& body, const std::vector<GridAxis>& extra) {
   emit_instances(
-      [&](const std::vector<Expr>& blocks) {
-        declare_row_buffers();
-        walk_parallel(loop_order(), 0, blocks, body);
-      },
+      [&](const std::vector<Expr>& blocks) { walk_parallel(loop_order(), 0, blocks, body); },
       extra);
 }
 
@@ -179,24 +173,17 @@ void TileEmitter::add_phase(std::vector<GridAxis> grid, Region body) {
   result_.program.phases.back().body = std::move(body);
 }
 
-// Contractions that copy a tile's rows use them for all their lanes; others walk the lanes' axis
-// outside, so that a panel of it stays in cache.
+// Contractions walk the lanes' axis outside, so that a panel of it stays in cache.
 std::vector<size_t> TileEmitter::loop_order() const {
   std::vector<size_t> order;
   for (size_t p = 0; p < space_.parallel.size(); ++p)
     if (static_cast<int64_t>(p) != schedule_.lane_axis) order.push_back(p);
   if (schedule_.lane_axis < 0) return order;
   const auto lane = static_cast<size_t>(schedule_.lane_axis);
-  if (schedule_.stage) {
-    std::stable_partition(order.begin(), order.end(),
-                          [&](size_t p) { return schedule_.tile[p] == 1; });
-    order.push_back(lane);
-  } else {
-    const auto natural = schedule_.family == "dot"
-                             ? order.begin()
-                             : std::lower_bound(order.begin(), order.end(), lane);
-    order.insert(natural, lane);
-  }
+  const auto natural = schedule_.family == "dot"
+                           ? order.begin()
+                           : std::lower_bound(order.begin(), order.end(), lane);
+  order.insert(natural, lane);
   return order;
 }
 
@@ -240,11 +227,7 @@ void TileEmitter::walk_tiles(size_t p, const Expr& low, const Body& next) {
     dim.base = base;
     dim.partial = partial;
     bind_parallel_tile(dim);
-    if (dim.lane) return next();
-    const size_t staged = staged_.size();
-    stage_rows(dim);
     next();
-    staged_.resize(staged);
   };
   const bool whole = axis.extent.is_multiple_of(tile);
   // Rows are clamped, and values on chip need no masks, so one program serves whole tiles and

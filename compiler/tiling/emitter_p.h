@@ -6,8 +6,8 @@
 //                             in chunks, added up in a second phase
 //   emitter_values.cpp        values: what the Inliner asks for, conversions, loads and stores
 //   emitter_threads.cpp       how a GPU's threads share a tile
-//   emitter_factors.cpp       contractions: factors copied to where the inner loop reads them
-//   emitter_slices.cpp        the same on a GPU, slice by slice while others are multiplied
+//   emitter_slices.cpp        products on a GPU: factors on chip, slice by slice while others are
+//                             multiplied
 //
 // Notation: K tile dimensions, one per parallel axis with tile > 1 (the lane axis last), then one
 // for the innermost inner axis if the schedule tiles it. d<k> is the position along dimension k.
@@ -112,15 +112,6 @@ struct StagedFactor {
   int64_t together = 1;     // steps of the reduced axis that one load takes
 };
 
-// One loop of such a copy, over [0, count) from index `base` of an axis on.
-struct CopyLoop {
-  std::string axis;
-  Expr base, count;
-  std::optional<Expr> last = {};  // of the axis, if the loop may go beyond it
-  int64_t step = 1;
-  int dim = -1;  // of the copied tile, if it has one along the axis
-};
-
 // Steps of a slice's reduced axis that one load takes.
 struct StepGroup {
   std::string axis;
@@ -166,8 +157,6 @@ class TileEmitter {
 
   // Passes: each loops over its inner axes, and leaves its reductions' values in `reduced_`.
   void emit_passes(bool first_from_partials);
-  void emit_row_by_row();
-  std::vector<Expr> tile_place(const Expr& first) const;
   void emit_pass(size_t n, const Expr& low = 0, const std::optional<Expr>& high = {});
   void set_inner_tile(const Pass& pass);
   std::vector<ValueOperand> inner_loops(const Pass& pass, size_t depth, const Expr& low,
@@ -233,14 +222,6 @@ class TileEmitter {
   const TileDim* row_dim() const;
   TileDim* row_dim() { return const_cast<TileDim*>(std::as_const(*this).row_dim()); }
   void plan_factors();
-  void emit_pack_phase(const Factor& factor);
-  void declare_row_buffers();
-  void stage_rows(const TileDim& row);
-  std::vector<CopyLoop> inner_copy_loops(std::vector<TileDim>& dims, bool tile_last) const;
-  void copy_factor(const StagedFactor& staged, std::vector<TileDim> dims, Bindings bindings,
-                   std::span<const CopyLoop> loops, bool across);
-  void copy_loops(const StagedFactor& staged, std::span<const CopyLoop> loops, bool across);
-  void copy_tile(const StagedFactor& staged, bool across);
   std::optional<TileValue> staged_value(NodeId node, const std::vector<Expr>& at);
   ValueId load_staged(const StagedFactor& staged, const std::vector<bool>& uses);
   std::vector<ValueOperand> slice_loop(const Pass& pass, const Expr& begin, const Expr& end,
@@ -285,8 +266,7 @@ class TileEmitter {
 
   // Contractions.
   std::vector<Factor> factors_;
-  std::vector<StagedFactor> row_buffers_;  // of the phase, by factor along the rows
-  std::vector<StagedFactor> staged_;       // those that hold their values here
+  std::vector<StagedFactor> staged_;  // those that hold their values here
   StepGroup group_;
   bool fetching_ = false;  // tiles are those of a slice
 

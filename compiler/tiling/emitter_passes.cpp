@@ -27,53 +27,10 @@ void TileEmitter::emit_passes(bool first_from_partials) {
     } else {
       emit_pass(n);
     }
-    if (n == 0 && schedule_.by_row) {
-      emit_row_by_row();
-      break;
-    }
   }
   keeps_scope_ = false;
   kept_.clear();
   reduced_.clear();
-}
-
-// The passes after a contraction run on one row of its tile at a time. Code for all rows at once
-// would be long, and would need more registers than there are.
-void TileEmitter::emit_row_by_row() {
-  TileDim& row = *row_dim();
-  const TileDim whole = row;
-  const Bindings bindings = bindings_, store_bindings = store_bindings_;
-  const std::map<uint32_t, TileValue> sums = reduced_;
-  std::map<uint32_t, MemoryId> buffers;
-  for (const auto& [node, sum] : sums) {
-    const ValueType type = full_type(sum.dtype);
-    buffers[node] = builder_.buffer("sums", sum.dtype, type.extents);
-    builder_.store(full(sum.operand, sum.dtype), buffers[node], tile_place(0));
-  }
-  const Expr count = whole.partial ? min(whole.tile, whole.extent - whole.base) : whole.tile;
-  row.tile = 1;
-  row.partial = false;
-  builder_.for_loop("row", 0, count, 1, {}, [&](Expr r, const auto&) {
-    row.base = whole.base + r;
-    bind_parallel_tile(row);
-    new_scope();
-    for (const auto& [node, sum] : sums)
-      reduced_[node].operand = builder_.load(buffers[node], tile_place(r), full_type(sum.dtype));
-    for (size_t n = 1; n < space_.passes.size(); ++n) emit_pass(n);
-    return std::vector<ValueOperand>{};
-  });
-  row = whole;
-  bindings_ = bindings;
-  store_bindings_ = store_bindings;
-  new_scope();
-}
-
-// Where the tile at hand lies in a buffer of the whole tile, whose row `first` is its first.
-std::vector<Expr> TileEmitter::tile_place(const Expr& first) const {
-  std::vector<Expr> place;
-  for (size_t k = 0; k < dims_.size(); ++k)
-    place.push_back(&dims_[k] == row_dim() ? first + position(k) : position(k));
-  return place;
 }
 
 // Runs pass n over its inner axes, the outermost of them within [low, high) if given, and leaves

@@ -297,6 +297,65 @@ std::vector<ValueOperand> SliceLoop::multiply_slice(const Expr& begin, const Exp
                });
 }
 
+const TileDim* TileEmitter::row_dim() const {
+  for (const TileDim& dim : dims_)
+    if (!dim.lane) return &dim;
+  return nullptr;
+}
+
+void TileEmitter::plan_factors() {
+  if (schedule_.slice == 0) return;
+  const SpaceAxis* row = nullptr;
+  for (const SpaceAxis& axis : space_.parallel)
+    if (row_dim() && axis.symbol.symbol_name() == row_dim()->axis) row = &axis;
+  BRAZE_CHECK(row && schedule_.lane_axis >= 0, "a contraction must have rows and lanes");
+  factors_ =
+      factors(request_, space_, space_.parallel[static_cast<size_t>(schedule_.lane_axis)], *row);
+  if (schedule_.mma && !sums_matrix_products(request_, space_, factors_))
+    refuse(kScheduleThreads,
+           "matrix units sum products of two factors of 16-bit floats, or of f32 if tf32 is "
+           "allowed; this kernel has none",
+           "remove mma= from the schedule");
+}
+
+std::optional<TileValue> TileEmitter::staged_value(NodeId node, const std::vector<Expr>& at) {
+  if (fetching_) return std::nullopt;
+  for (const StagedFactor& staged : staged_) {
+    if (staged.value.node != node || bound(staged.value.at) != at) continue;
+    std::vector<bool> uses(dims_.size());
+    for (const Expr& coordinate : at) note_uses(coordinate, uses);
+    const ValueId value = load_staged(staged, uses);
+    const DType dtype = graph_[node].type.dtype;
+    if (dtype == staged.dtype) return TileValue{value, dtype};
+    // Widening the narrowed value gives it back.
+    const ValueId narrow = builder_.row(ElementwiseOp::convert, {value}, dtype);
+    widened_[narrow.index] = value;
+    return TileValue{narrow, dtype};
+  }
+  return std::nullopt;
+}
+
+// Several steps of a row's factor lie side by side: one load takes them, each is a part of it.
+ValueId TileEmitter::load_staged(const StagedFactor& staged, const std::vector<bool>& uses) {
+  if (staged.together == 1)
+    return builder_.load(staged.memory, bound(staged.place), tile_type(staged.dtype, uses));
+  const ValueType one = tile_type(staged.dtype, uses);
+  auto [group, added] = group_.loaded.try_emplace(staged.memory);
+  if (added) {
+    ValueType type = one;
+    type.extents.back() = staged.together;
+    Layout layout =
+        layout_of(result_.program.layouts, one.extents, result_.program.warps * kWarpThreads);
+    layout.axes.back() = {{Resource::Register, 1, staged.together}};
+    add_layout(std::move(layout));
+    Bindings bindings = bindings_;
+    bindings[position_name(group_.axis)] =
+        group_.begin + position_symbol('d', type.rank() - 1, staged.together);
+    group->second = builder_.load(staged.memory, substitute(staged.place, bindings), type);
+  }
+  return builder_.view(ViewKind::Slice, group->second, one, {0, group_.at});
+}
+
 std::vector<ValueOperand> TileEmitter::slice_loop(const Pass& pass, const Expr& begin,
                                                   const Expr& end,
                                                   const std::vector<Accumulator>& accumulators,

@@ -34,42 +34,10 @@ bool lies_along(const std::vector<AccessInfo>& loads, const SpaceAxis& axis,
   return along > 0;
 }
 
-// None if some array is not read in equal steps, or is known to be scattered along `own`.
-std::optional<int64_t> greatest_step(const std::vector<AccessInfo>& loads, const SpaceAxis& axis,
-                                     const SpaceAxis& own) {
-  const auto step_along = [](const AccessInfo& load, const SpaceAxis& a) -> std::optional<int64_t> {
-    const auto coefficient = load.offset.coefficient_of(a.symbol.symbol_name());
-    return coefficient ? coefficient->as_constant() : std::nullopt;
-  };
-  int64_t greatest = 0;
-  for (const AccessInfo& load : loads) {
-    const auto step = step_along(load, axis);
-    if (!step || step_along(load, own).value_or(1) != 1) return std::nullopt;
-    greatest = std::max(greatest, *step);
-  }
-  return greatest;
-}
-
 bool is_computed(const TilingRequest& request, const ValueAt& value) {
   const auto& nodes = request.fusion.nodes;
   return is_half(request.forms.graph()[value.node].type.dtype) ||
          std::find(nodes.begin(), nodes.end(), value.node) != nodes.end();
-}
-
-// Whether all between the value and an array in memory is an index map.
-bool is_moved(const TilingRequest& request, const ValueAt& value) {
-  const auto& nodes = request.fusion.nodes;
-  const Graph& graph = request.forms.graph();
-  NodeId node = value.node;
-  while (std::find(nodes.begin(), nodes.end(), node) != nodes.end()) {
-    const LoopForm* form = request.forms.find(node);
-    const bool is_map = form && !form->reduces() && !form->running && form->body.size() == 1 &&
-                        form->body[0].kind == BodyStep::Kind::Load &&
-                        form->body[0].conditions.empty();
-    if (!is_map) return false;
-    node = graph[node].operands[form->body[0].operand];
-  }
-  return !is_half(graph[node].type.dtype);
 }
 
 // The Inliner's sink: a value is a factor, the two factors whose product it is, or something else:
@@ -150,8 +118,8 @@ std::vector<Factor> factors(const TilingRequest& request, const Space& space, co
       const SpaceAxis& own = lanes ? lane : row;
       const auto loads = sources(request, *next);
       const bool across = lies_along(loads, inner, own);
-      found.push_back({*next, lanes, is_computed(request, *next), is_moved(request, *next), across,
-                       greatest_step(loads, inner, own), gpu_vector(loads, across ? inner : own)});
+      found.push_back({*next, lanes, is_computed(request, *next), across,
+                       gpu_vector(loads, across ? inner : own)});
       kept.push_back({next->node, next->at, 0});
     }
   }

@@ -42,12 +42,8 @@ struct Factor {
   ValueAt value;
   bool lanes = false;     ///< along the axis of the vectors, else along that of the rows
   bool computed = false;  ///< needs operations, at least a conversion
-  bool moved = false;     ///< and these only move its elements
   bool across = false;    ///< lies in memory along the innermost reduced axis
-  /// Elements between neighbours along that axis, if these are as far apart everywhere, and the
-  /// factor may lie along its own axis.
-  std::optional<int64_t> step = {};
-  int64_t vector = 1;  ///< GPU: neighbours in memory that one thread should read together
+  int64_t vector = 1;     ///< GPU: neighbours in memory that one thread should read together
 };
 /// The factors of the reductions of the space's first pass, those with most behind them.
 std::vector<Factor> factors(const TilingRequest& request, const Space& space, const SpaceAxis& lane,
@@ -95,7 +91,6 @@ bool splittable(const TilingRequest& request, const Space& space);
 std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request,
                                                      const Space& space);
 
-std::optional<Schedule> schedule_contraction(const TilingRequest& request, const Space& space);
 std::optional<Schedule> schedule_reduction(const TilingRequest& request, const Space& space);
 
 // The same for GPUs.

@@ -4,6 +4,7 @@
 // they multiply. Matrix units of warps multiply slices where 16-bit floats or tf32 allow it.
 #include <algorithm>
 #include <bit>
+#include <cmath>
 #include <limits>
 #include <span>
 #include <tuple>
@@ -191,6 +192,53 @@ std::optional<Schedule> schedule_slices(const TilingRequest& request, const Spac
 }
 
 }  // namespace
+
+std::optional<std::pair<size_t, size_t>> factor_axes(const TilingRequest& request,
+                                                     const Space& space) {
+  if (space.passes.empty() || space.passes[0].reduces.size() != 1 || space.passes[0].inner.empty())
+    return std::nullopt;
+  const bool one_reduction =
+      std::all_of(space.passes.begin() + 1, space.passes.end(),
+                  [](const Pass& p) { return p.reduces.empty() && p.inner.empty(); });
+  if (!one_reduction || !space.passes[0].stores.empty()) return std::nullopt;
+  const auto loads = accesses(request, space.passes[0]);
+  const size_t rank = space.parallel.size();
+  const auto stores = accesses(request, space.passes.back());
+  const auto contiguous = [&](const SpaceAxis& axis) {
+    double score = 0;
+    for (const AccessInfo& load : loads)
+      score += load.uses(space.passes[0].inner.back()) && load.stride(axis) == 1;
+    for (const AccessInfo& access : stores)
+      score += access.store && access.stride(axis) == 1 ? 0.75 : 0;
+    return score;
+  };
+  std::optional<std::pair<size_t, size_t>> best;
+  double best_score = -1;
+  for (size_t lane = 0; lane < rank; ++lane) {
+    for (size_t row = 0; row < rank; ++row) {
+      if (lane == row) continue;
+      bool by_lane = false, by_row = false, by_both = false, indirect = false;
+      for (const AccessInfo& load : loads) {
+        const bool l = load.uses(space.parallel[lane]), r = load.uses(space.parallel[row]);
+        by_lane = by_lane || l;
+        by_row = by_row || r;
+        by_both = by_both || (l && r);
+        indirect = indirect || (load.indirect && (l || r));
+      }
+      if (!by_lane || !by_row || by_both || indirect) continue;
+      // Ties go to the larger axes, and to rows that lie close to each other.
+      const double extents = static_cast<double>(planned_extent(space.parallel[lane].extent)) *
+                             static_cast<double>(planned_extent(space.parallel[row].extent));
+      const double score = contiguous(space.parallel[lane]) + 1e-3 * std::log2(extents + 1) +
+                           1e-6 * static_cast<double>(lane) + 1e-7 * static_cast<double>(row);
+      if (score > best_score) {
+        best_score = score;
+        best = {lane, row};
+      }
+    }
+  }
+  return best;
+}
 
 std::optional<Schedule> schedule_gpu_contraction(const TilingRequest& request, const Space& space) {
   const auto axes = factor_axes(request, space);

@@ -55,15 +55,14 @@ void set(Schedule& schedule, std::string_view value, std::string_view key) {
 }
 
 constexpr Key kKeys[] = {
-    {"family", set<&Schedule::family>},    {"block", set<&Schedule::block>},
-    {"tile", set<&Schedule::tile>},        {"lane", set<&Schedule::lane_axis>},
-    {"inner", set<&Schedule::inner_tile>}, {"unroll", set<&Schedule::unroll>},
-    {"split", set<&Schedule::split>},      {"pack", set<&Schedule::pack>},
-    {"stage", set<&Schedule::stage>},      {"by_row", set<&Schedule::by_row>},
-    {"stream", set<&Schedule::stream>},    {"threads", set<&Schedule::threads>},
-    {"vector", set<&Schedule::vector>},    {"registers", set<&Schedule::registers>},
-    {"mma", set<&Schedule::mma>},          {"slice", set<&Schedule::slice>},
-    {"stages", set<&Schedule::stages>},    {"cluster", set<&Schedule::cluster>}};
+    {"family", set<&Schedule::family>},       {"block", set<&Schedule::block>},
+    {"tile", set<&Schedule::tile>},           {"lane", set<&Schedule::lane_axis>},
+    {"inner", set<&Schedule::inner_tile>},    {"unroll", set<&Schedule::unroll>},
+    {"split", set<&Schedule::split>},         {"stream", set<&Schedule::stream>},
+    {"threads", set<&Schedule::threads>},     {"vector", set<&Schedule::vector>},
+    {"registers", set<&Schedule::registers>}, {"mma", set<&Schedule::mma>},
+    {"slice", set<&Schedule::slice>},         {"stages", set<&Schedule::stages>},
+    {"cluster", set<&Schedule::cluster>}};
 
 }  // namespace
 
@@ -74,9 +73,6 @@ std::string Schedule::to_string() const {
   if (inner_tile != 1) out += fmt::format(" inner={}", inner_tile);
   if (unroll != 1) out += fmt::format(" unroll={}", unroll);
   if (split != 1) out += fmt::format(" split={}", split);
-  if (pack) out += " pack=1";
-  if (stage) out += " stage=1";
-  if (by_row) out += " by_row=1";
   if (stream) out += " stream=1";
   if (!threads.empty()) out += " threads=" + list_text(threads);
   if (vector != 1) out += fmt::format(" vector={}", vector);

@@ -21,9 +21,6 @@ struct Schedule {
   int64_t inner_tile = 1;      ///< of the innermost inner axis; 1 with a parallel lane axis
   int64_t unroll = 1;          ///< of inner loops that step one index at a time
   int64_t split = 1;           ///< chunks of the outermost reduction axis, combined in order
-  bool pack = false;           ///< copy the contraction's factors along the lanes to panels
-  bool stage = false;          ///< copy those of a tile of rows on chip, for all lanes of the block
-  bool by_row = false;         ///< what follows a contraction sees one row of a tile at a time
   bool stream = false;         ///< results will not be read again soon
   // GPU: the block's threads, divided among the dimensions of its tiles. These are the parallel
   // axes with a tile larger than 1, with the lane axis last, or before a tiled inner axis.
@@ -36,7 +33,7 @@ struct Schedule {
   // GPU: blocks of a cluster, which share the innermost inner axis.
   int64_t cluster = 1;
 
-  /// "family=dot block=96,256 tile=6,16 lane=1 ...": reads back with parse_schedule.
+  /// "family=column block=8,32 tile=1,32 lane=1 ...": reads back with parse_schedule.
   std::string to_string() const;
   friend bool operator==(const Schedule&, const Schedule&) = default;
 };

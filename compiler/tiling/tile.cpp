@@ -14,7 +14,7 @@ namespace {
 using Family = std::optional<Schedule> (*)(const TilingRequest&, const Space&);
 
 // In the order of preference.
-constexpr Family kCpuFamilies[] = {schedule_contraction, schedule_reduction};
+constexpr Family kCpuFamilies[] = {schedule_reduction};
 constexpr Family kGpuFamilies[] = {schedule_gpu_contraction, schedule_gpu_reduction};
 
 constexpr Code kNoFamily{"no-schedule", ErrorKind::Unsupported,

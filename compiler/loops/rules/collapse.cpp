@@ -43,4 +43,18 @@ void collapse_axes(Scheduled& out, const std::vector<size_t>& nest) {
   }
 }
 
+void join_axes(Scheduled& out) {
+  for (bool again = true; again;) {
+    again = false;
+    std::vector<CollapseStep> pairs;
+    visit_loops(out.tree.phases[0], [&](const Loop& loop) {
+      if (const Loop* child = only_child(loop))
+        pairs.push_back({{out.tree.axes[loop.levels[0].axis].name},
+                         {out.tree.axes[child->levels[0].axis].name}});
+    });
+    for (size_t i = pairs.size(); i-- > 0 && !again;)
+      again = runs_through(out.tree, pairs[i]) && out.try_take(pairs[i]);
+  }
+}
+
 }  // namespace braze

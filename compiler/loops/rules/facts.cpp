@@ -45,51 +45,55 @@ std::vector<TreeAccess> accesses(const LoopTree& tree) {
   return out;
 }
 
+std::vector<std::vector<bool>> first_steps(const LoopTree& tree) {
+  std::vector<std::vector<bool>> out;
+  std::vector<LoopStep> known;  // their arguments are numbers of these steps
+  std::unordered_multimap<uint64_t, uint32_t> by_hash;
+  for (const LoopRegion& phase : tree.phases)
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      std::vector<uint32_t> numbers;
+      std::vector<bool>& first = out.emplace_back();
+      for (LoopStep step : task.body.steps) {
+        for (uint32_t& argument : step.arguments) argument = numbers[argument];
+        const uint64_t hash = hash_of(step);
+        const auto [begin, end] = by_hash.equal_range(hash);
+        const auto same = std::find_if(
+            begin, end, [&](const auto& entry) { return known[entry.second] == step; });
+        first.push_back(same == end);
+        numbers.push_back(same == end ? static_cast<uint32_t>(known.size()) : same->second);
+        if (same != end) continue;
+        by_hash.emplace(hash, numbers.back());
+        known.push_back(std::move(step));
+      }
+    });
+  return out;
+}
+
 Operations operations(const LoopTree& tree, std::optional<size_t> lane,
                       const std::function<double(const LoopTask&)>& times) {
   Operations out;
-  double weight = 1;  // of the present task
-  struct Known {
-    LoopStep step;
-    bool varies;
-  };
-  std::vector<Known> known;  // their arguments are numbers of these steps
-  std::unordered_multimap<uint64_t, uint32_t> by_hash;
   const auto along_lane = [&](const Expr& e) {
     if (e.uses(tree.axes[*lane].name)) return true;
     const auto symbols = e.symbols();
     return std::any_of(symbols.begin(), symbols.end(),
                        [](const std::string& symbol) { return loaded_step(symbol).has_value(); });
   };
-  const auto varies = [&](const LoopStep& step) {
-    if (!lane) return true;
-    for (const RangeCondition& c : step.conditions)
-      if (along_lane(c.value)) return true;
-    return std::any_of(step.at.begin(), step.at.end(), along_lane) ||
-           std::any_of(step.arguments.begin(), step.arguments.end(),
-                       [&](uint32_t argument) { return known[argument].varies; });
-  };
-  const auto number = [&](LoopStep step) {
-    const uint64_t hash = hash_of(step);
-    const auto [first, last] = by_hash.equal_range(hash);
-    for (auto it = first; it != last; ++it)
-      if (known[it->second].step == step) return it->second;
-    const bool own = varies(step);
-    if (step.kind == LoopStep::Kind::Apply)
-      (own ? out.varying : out.uniform) += weight * operation_cost(step.op);
-    known.push_back({std::move(step), own});
-    const auto added = static_cast<uint32_t>(known.size() - 1);
-    by_hash.emplace(hash, added);
-    return added;
-  };
+  const auto first = first_steps(tree);
+  auto is_first = first.begin();
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      std::vector<uint32_t> numbers;
-      weight = times ? times(task) : 1;
-      for (LoopStep step : task.body.steps) {
-        for (uint32_t& argument : step.arguments) argument = numbers[argument];
-        numbers.push_back(number(std::move(step)));
+      const double weight = times ? times(task) : 1;
+      std::vector<bool> varies;
+      for (const LoopStep& step : task.body.steps) {
+        bool own = !lane || std::any_of(step.at.begin(), step.at.end(), along_lane) ||
+                   std::any_of(step.arguments.begin(), step.arguments.end(),
+                               [&](uint32_t argument) { return varies[argument]; });
+        for (const RangeCondition& c : step.conditions) own = own || along_lane(c.value);
+        if (step.kind == LoopStep::Kind::Apply && (*is_first)[varies.size()])
+          (own ? out.varying : out.uniform) += weight * operation_cost(step.op);
+        varies.push_back(own);
       }
+      ++is_first;
     });
   return out;
 }

@@ -24,6 +24,10 @@ struct TreeAccess {
 std::vector<TreeAccess> accesses(const LoopTree& tree);
 std::vector<TreeAccess> accesses(const LoopTree& tree, const LoopTask& task);
 
+/// By task, in the order of the text, and by step: whether no step before it is the same. What
+/// tasks have in common is computed once.
+std::vector<std::vector<bool>> first_steps(const LoopTree& tree);
+
 /// Machine operations at one index of all loops, where math rows count by their approximate length,
 /// and what tasks have in common counts once. The result separates operations that vary along an
 /// axis from those that do not; without an axis, all vary. `times` says how many times a task runs;

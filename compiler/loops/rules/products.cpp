@@ -356,19 +356,8 @@ int64_t count_loops(const LoopTree& tree, const std::string& axis) {
   return out;
 }
 
-// Axes that all accesses run through as one become one, and so do dimensions of tensors.
-void join_axes(Scheduled& out) {
-  for (bool again = true; again;) {
-    again = false;
-    std::vector<CollapseStep> pairs;
-    visit_loops(out.tree.phases[0], [&](const Loop& loop) {
-      if (const Loop* child = only_child(loop))
-        pairs.push_back({{out.tree.axes[loop.levels[0].axis].name},
-                         {out.tree.axes[child->levels[0].axis].name}});
-    });
-    for (size_t i = pairs.size(); i-- > 0 && !again;)
-      again = runs_through(out.tree, pairs[i]) && out.try_take(pairs[i]);
-  }
+// Dimensions of tensors that all accesses run through as one become one.
+void flatten_tensors(Scheduled& out) {
   std::vector<std::string> tensors;
   for (const LoopTensor& tensor : out.tree.tensors) tensors.push_back(tensor.name);
   for (const std::string& tensor : tensors) out.try_take(FlattenStep{tensor});
@@ -468,6 +457,7 @@ std::optional<Refusal> take_products(Scheduled& out, const Products& products,
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target) {
   if (!has_asynchronous_dots(target)) return no_rule("the machine has no asynchronous dots");
   join_axes(out);
+  flatten_tensors(out);
   const auto first = find_products(out.tree);
   if (const auto* refusal = std::get_if<Refusal>(&first)) return *refusal;
   take_residues(out, std::get<Products>(first));

@@ -16,8 +16,8 @@ const Loop* as_loop(const LoopItem& item) {
 }
 
 bool is_served(const LoopTask& task) {
-  return task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Arg ||
-         task.kind == LoopTask::Kind::Store;
+  return task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Dot ||
+         task.kind == LoopTask::Kind::Arg || task.kind == LoopTask::Kind::Store;
 }
 
 std::optional<Walk> as_walk(const Loop& outermost) {
@@ -36,6 +36,23 @@ std::optional<Walk> as_walk(const Loop& outermost) {
     }
     return out;
   }
+}
+
+// Whether something else reads what each turn of a walk makes anew.
+bool is_read_elsewhere(const LoopTree& tree, const Walk& walk) {
+  std::set<size_t> made;
+  for (const LoopTask* task : walk.tasks)
+    if (task->makes_value() &&
+        std::ranges::any_of(tree.values[task->target].axes,
+                            [&](size_t axis) { return std::ranges::count(walk.axes, axis) > 0; }))
+      made.insert(task->target);
+  bool out = false;
+  for_each_task(tree.phases[0], [&](const LoopTask& task, const auto&) {
+    if (std::ranges::count(walk.tasks, &task) > 0) return;
+    for (const LoopStep& s : task.body.steps)
+      out |= s.kind == LoopStep::Kind::Read && made.contains(s.source);
+  });
+  return out;
 }
 
 // If an output takes over the memory of an input, everything that reads the input must stand before
@@ -84,7 +101,7 @@ std::optional<ReductionNest> reduction_nest(const LoopTree& tree) {
       continue;
     }
     auto walk = as_walk(*as_loop(item));
-    if (!walk) return std::nullopt;
+    if (!walk || is_read_elsewhere(tree, *walk)) return std::nullopt;
     out.walks.push_back(std::move(*walk));
   }
   // The axis that is innermost in one walk must be innermost in all.

@@ -37,6 +37,8 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target);
 /// collapse: axes of nested loops that all accesses run through as one become one, the outermost
 /// first.
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest);
+/// The same for all loops of a first tree that stand alone in another.
+void join_axes(Scheduled& out);
 /// tiles: loops without reductions; vectors run along the axis that is contiguous in most bytes.
 void tile_for_cpu(Scheduled& out, const Target& target);
 void tile_for_gpu(Scheduled& out, const Target& target);
@@ -52,6 +54,8 @@ std::optional<Refusal> tile_places(Scheduled& out, const Target& target);
 /// products: dots of factors in memory that run over the same, on asynchronous matrix units, with
 /// what follows them.
 std::optional<Refusal> tile_products(Scheduled& out, const Target& target);
+/// products on a CPU: sums whose factors run along different parallel axes.
+std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target);
 /// dots: one walk in which dots take what other dots make as factors.
 std::optional<Refusal> tile_cascade(Scheduled& out, const Target& target);
 /// Results that the last-level cache cannot hold until they are read should bypass it.

@@ -21,13 +21,17 @@ void Scheduled::take(StepKind step) {
 namespace {
 
 // A reduction of one element is that element.
+bool is_of_one(const LoopTask& task) {
+  const bool reduces = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Arg ||
+                       task.kind == LoopTask::Kind::Dot;
+  return reduces && task.over.empty();
+}
+
 bool reduces(const LoopTree& tree) {
   bool out = false;
   for (const LoopRegion& phase : tree.phases)
     for_each_task(phase, [&](const LoopTask& task, const auto&) {
-      const bool folds = task.kind == LoopTask::Kind::Fold || task.kind == LoopTask::Kind::Arg;
-      const bool one = folds && task.over.empty();
-      out = out || (task.makes_value() && !one);
+      out = out || (task.makes_value() && !is_of_one(task));
     });
   return out;
 }
@@ -44,8 +48,9 @@ bool has_scans(const LoopTree& tree) {
 size_t count_dots(const LoopTree& tree) {
   size_t out = 0;
   for (const LoopRegion& phase : tree.phases)
-    for_each_task(
-        phase, [&](const LoopTask& task, const auto&) { out += task.kind == LoopTask::Kind::Dot; });
+    for_each_task(phase, [&](const LoopTask& task, const auto&) {
+      out += task.kind == LoopTask::Kind::Dot && !is_of_one(task);
+    });
   return out;
 }
 
@@ -99,7 +104,11 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target) {
     if (!refusal) return out;
     if (dots == 1 && !sums_of_dots(tree)) return *refusal;
   }
-  if (count_dots(tree) > 1 || sums_of_dots(tree)) {
+  if (target.kind == TargetKind::Cpu && reduces(tree)) {
+    Scheduled out{tree};
+    if (!tile_products_for_cpu(out, target)) return out;
+  }
+  if (target.kind == TargetKind::Gpu && (count_dots(tree) > 1 || sums_of_dots(tree))) {
     Scheduled out{std::move(tree)};
     if (auto refusal = tile_cascade(out, target)) return *refusal;
     return out;

@@ -264,6 +264,27 @@ LoopTree take(const LoopTree& tree, const AheadStep& step) {
   return out;
 }
 
+// --- unroll -------------------------------------------------------------------------------------
+
+std::optional<Refusal> legal(const LoopTree& tree, const UnrollStep& step) {
+  const auto place = find_loop(tree, step.loop);
+  if (!place) return no_such("loop", step.loop.to_string());
+  const Loop& loop = loop_at(tree, *place);
+  if (loop.parallel)
+    return Refusal{&codes::kKindsDiffer, fmt::format("`{}` is not a stream", to_text(tree, loop)),
+                   "name a stream"};
+  constexpr int64_t kMostTurns = 64;
+  if (step.turns > kMostTurns)
+    return Refusal{&codes::kCopies, fmt::format("the body would be written {} times", step.turns),
+                   fmt::format("take at most {} turns", kMostTurns)};
+  return std::nullopt;
+}
+
+LoopTree take(LoopTree tree, const UnrollStep& step) {
+  loop_at(tree, find_loop(tree, step.loop).value()).unroll = step.turns;
+  return tree;
+}
+
 // --- part ---------------------------------------------------------------------------------------
 
 namespace {

@@ -89,6 +89,19 @@ struct AheadStep {
 std::optional<Refusal> legal(const LoopTree& tree, const AheadStep& step);
 LoopTree take(const LoopTree& tree, const AheadStep& step);
 
+/// `unroll j 4`: that many turns of a stream are written one after the other.
+struct UnrollStep {
+  static constexpr std::string_view kName = "unroll";
+  LoopName loop;
+  int64_t turns = 1;
+  void fields(auto& visit) {
+    visit(loop);
+    visit(turns);
+  }
+};
+std::optional<Refusal> legal(const LoopTree& tree, const UnrollStep& step);
+LoopTree take(LoopTree tree, const UnrollStep& step);
+
 /// `part j (j <= i)`: emission cuts the loop where the condition becomes decided.
 struct PartStep {
   static constexpr std::string_view kName = "part";

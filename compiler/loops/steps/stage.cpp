@@ -421,6 +421,10 @@ std::optional<Refusal> legal(const LoopTree& tree, const KeepStep& step) {
                                step.value),
                    "keep it on chip"};
   }
+  if (tree.values[*value].panel > 0)
+    return Refusal{&codes::kMarked,
+                   fmt::format("%{} is in panels, which are for all instances", step.value),
+                   "leave it in the workspace"};
   const auto around = loops_of_life(tree, *value);
   Expr bytes = static_cast<int64_t>(size_of(tree.values[*value].dtype));
   for (const size_t axis : tree.values[*value].axes) {

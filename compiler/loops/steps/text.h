@@ -15,6 +15,7 @@
 
 #include "compiler/loops/steps/axes.h"
 #include "compiler/loops/steps/chunk.h"
+#include "compiler/loops/steps/factors.h"
 #include "compiler/loops/steps/levels.h"
 #include "compiler/loops/steps/marks.h"
 #include "compiler/loops/steps/merge.h"
@@ -29,9 +30,10 @@ namespace braze {
 using StepKind =
     std::variant<SplitStep, SlabsStep, WholeStep, CollapseStep, ReorderStep, TupleStep, OnStep,
                  SerialStep, ReverseStep, MergeStep, DrawStep, SkipStep, ChunkStep, StageStep,
-                 LoadStep, ShareStep, KeepStep, AgainStep, RingStep, RolesStep, UnitStep, DealStep,
-                 TurnsStep, AheadStep, PartStep, EncloseStep, SeekStep, BindStep, CacheStep,
-                 LastStep, LeadStep, FlattenStep, ResiduesStep, ComposeStep>;
+                 LoadStep, ShareStep, KeepStep, AgainStep, FactorStep, PackStep, RingStep,
+                 RolesStep, UnitStep, DealStep, TurnsStep, AheadStep, UnrollStep, PartStep,
+                 EncloseStep, SeekStep, BindStep, CacheStep, LastStep, LeadStep, FlattenStep,
+                 ResiduesStep, ComposeStep>;
 
 struct LoopTreeStep {
   StepKind kind;

@@ -1,0 +1,257 @@
+// emit_kept.cpp — values that a plain program keeps in memory: in buffers on chip, where other
+// loops of an instance read them, and in workspaces, where other phases do (E18).
+#include <algorithm>
+
+#include "compiler/loops/emit_p.h"
+#include "compiler/loops/steps/places.h"
+#include "ir/support/text.h"
+
+namespace braze {
+
+// --- On chip ------------------------------------------------------------------------------------
+
+namespace {
+
+constexpr int64_t kLineBytes = 64;  // of a cache
+constexpr int64_t kMostRoom = int64_t{1} << 30;
+
+// The regions around a task, the outermost first.
+std::vector<const LoopRegion*> regions_of(const LoopRegion& phase,
+                                          const std::vector<const Loop*>& around) {
+  std::vector<const LoopRegion*> out = {&phase};
+  for (const Loop* loop : around) out.push_back(&loop->body);
+  return out;
+}
+
+bool runs_over(const Loop& loop, const std::vector<size_t>& axes) {
+  return std::ranges::any_of(loop.levels, [&](const LoopLevel& level) {
+    return std::ranges::count(axes, level.axis) > 0;
+  });
+}
+
+}  // namespace
+
+// Where each value in memory lives: in the innermost region that holds its task and all that read
+// it. The sums of a placed reduction are always in memory.
+void TreeEmitter::plan_kept(const LoopRegion& phase) {
+  born_.clear();
+  if (tree_.roles) return;
+  std::map<size_t, std::vector<const LoopRegion*>>
+      lives;  // by value: regions from the outermost on
+  const auto note = [&](size_t value, const std::vector<const LoopRegion*>& regions) {
+    const auto [found, added] = lives.try_emplace(value, regions);
+    auto& known = found->second;
+    const auto [end, ignored] = std::ranges::mismatch(known, regions);
+    if (!added) known.erase(end, known.end());
+  };
+  for_each_task(phase, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+    const auto regions = regions_of(phase, around);
+    const bool kept = task.kind == LoopTask::Kind::Place ||
+                      (task.makes_value() && task.kind != LoopTask::Kind::Stage &&
+                       tree_.values[task.target].storage == Storage::Chip);
+    if (kept) {
+      // A state lives where the loop stands that carries it.
+      auto outside = regions;
+      for (size_t i = around.size(); i-- > 0;)
+        if (runs_over(*around[i], task.over)) outside.resize(i + 1);
+      note(task.target, outside);
+    }
+    for (const LoopBody* body : {&task.body, task.rescale ? &*task.rescale : nullptr})
+      for (size_t i = 0; body && i < body->steps.size(); ++i)
+        if (const LoopStep& s = body->steps[i];
+            s.kind == LoopStep::Kind::Read && lives.contains(s.source))
+          note(s.source, regions);
+  });
+  for (const auto& [value, regions] : lives) born_[regions.back()].push_back(value);
+}
+
+// What a buffer must hold of each axis of a value that lives in a region. Whole tiles are stored
+// and read, so that the last one needs its room.
+std::vector<int64_t> TreeEmitter::room_of(size_t value, const LoopRegion& items) const {
+  const LoopValue& kept = tree_.values[value];
+  std::vector<int64_t> out;
+  for (const size_t axis : kept.axes) {
+    int64_t extent = extent_of(axis, axes_);
+    if (extent == 0) extent = tree_.axes[axis].extent.range().max;
+    if (extent > kMostRoom)
+      refuse({}, fmt::format("%{} is kept on chip, but {} may be of any length there", kept.name,
+                             name_of(axis)));
+    int64_t room = extent;
+    for_each_task(items, [&](const LoopTask& task, const std::vector<const Loop*>& around) {
+      const bool makes = task.makes_value() && task.target == value;
+      if (!makes && !reads_value(task, value)) return;
+      int64_t turn = 1;
+      for (const Loop* loop : around)
+        for (const LoopLevel& level : loop->levels)
+          if (level.axis == axis) turn = level.turn;
+      room = std::max(room, (extent + turn - 1) / turn * turn);
+    });
+    out.push_back(room);
+  }
+  return out;
+}
+
+// The buffers of the values that live in a region. Rows that lie an odd number of lines apart do
+// not share the sets of a cache.
+void TreeEmitter::declare_kept(const LoopRegion& items) {
+  const auto born = born_.find(&items);
+  if (born == born_.end()) return;
+  for (const size_t value : born->second) {
+    const LoopValue& kept = tree_.values[value];
+    if (kept.storage == Storage::Result) continue;
+    const LoopTask& maker = task_at(tree_, maker_of(tree_, value));
+    const bool placed = maker.kind == LoopTask::Kind::Place;
+    const DType dtype = placed ? sums_dtype(maker) : kept.dtype;
+    OnChip chip{.memory = {}, .item = {}, .begin = {}, .extents = room_of(value, items)};
+    for (const size_t axis : kept.axes) chip.begin.push_back(axes_[axis].begin);
+    std::vector<int64_t> extents;
+    for (const int64_t extent : chip.extents)
+      if (extent > 1) extents.push_back(extent);
+    if (extents.empty()) extents.push_back(1);
+    const int64_t line = kLineBytes / static_cast<int64_t>(size_of(dtype));
+    if (int64_t& row = extents.back();
+        code_.warps == 0 && !placed && extents.size() > 1 && row > line)
+      row = ((row + line - 1) / line | 1) * line;
+    chip.memory = builder_.buffer(kept.name, dtype, extents);
+    kept_.insert(value);
+    chips_[value] = std::move(chip);
+  }
+}
+
+// Where an element of a value lies in its buffer.
+std::vector<Expr> TreeEmitter::place_in_buffer(const OnChip& chip,
+                                               const std::vector<Expr>& at) const {
+  std::vector<Expr> out;
+  for (size_t i = 0; i < at.size(); ++i)
+    if (chip.extents[i] > 1) out.push_back(at[i] - chip.begin[i]);
+  if (out.empty() && !code_[chip.memory].shape.empty()) out.emplace_back(0);
+  return out;
+}
+
+// A part of a value goes to its buffer. It may reach beyond the end of its axis, but not beyond
+// the buffer. Tasks of the same turn have it in registers, too.
+void TreeEmitter::keep_in_buffer(const LoopTask& task, ValueId value, const TaskTile& tile) {
+  const LoopValue& kept = tree_.values[task.target];
+  const OnChip& chip = chips_.at(task.target);
+  std::vector<Expr> at;
+  for (const size_t axis : kept.axes) at.push_back(tile.index.at(name_of(axis)));
+  builder_.store(rounded(value, kept.dtype), chip.memory, place_in_buffer(chip, at));
+  fresh_.push_back(task.target);
+  forget_reads(task.target);
+}
+
+// Whether registers hold what is read here: a running total, or the tile that this turn has made.
+bool TreeEmitter::has_in_registers(const LoopStep& s) const {
+  if (states_.contains(s.source) && !scans_.contains(s.source)) return true;
+  const auto tile = tiles_of_.find(s.source);
+  if (tile == tiles_of_.end()) return false;
+  const LoopValue& value = tree_.values[s.source];
+  for (size_t i = 0; i < value.axes.size(); ++i)
+    if (!(s.at[i] == tree_.axes[value.axes[i]].index())) return false;
+  const auto& [made, dims, begin] = tile->second;
+  for (size_t d = 0; d < dims.size(); ++d)
+    if (dims[d] != kNone && (extent_of(dims[d], axes_) != code_[made].type.extents[d] ||
+                             !(axes_[dims[d]].begin == begin[d])))
+      return false;
+  return true;
+}
+
+// Whether a loop makes or reads parts along an axis of what is kept around it.
+bool TreeEmitter::takes_kept_parts(const Loop& loop, size_t axis) const {
+  return std::ranges::any_of(kept_, [&](size_t value) {
+    const auto& axes = tree_.values[value].axes;
+    if (std::ranges::count(axes, axis) == 0) return false;
+    bool out = read_in(loop.body, value);
+    for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+      out |= task.makes_value() && task.target == value;
+    });
+    return out;
+  });
+}
+
+// Whether a loop only fills buffers: then it fills them up, and what lies beyond the end of an axis
+// is some element that exists.
+bool TreeEmitter::fills_buffers(const Loop& loop) const {
+  bool out = true;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) {
+    out = out && task.kind == LoopTask::Kind::Compute && kept_.contains(task.target);
+  });
+  return out;
+}
+
+ValueId TreeEmitter::read_chip(const OnChip& from, const LoopStep& s, const TaskTile& tile) {
+  const std::vector<Expr> at = place_in_buffer(from, substituted(s.at, tile));
+  MemoryId memory = from.memory;
+  if (from.item) {
+    std::vector<int64_t> extents;
+    for (const int64_t extent : from.extents)
+      if (extent > 1) extents.push_back(extent);
+    memory = window(from, std::vector<Expr>(extents.size(), Expr(0)), extents);
+  }
+  const ValueId value = builder_.load(memory, at, type_along(at, tile, code_[memory].dtype));
+  lay_out(value, tile);
+  return value;
+}
+
+// --- In workspaces ------------------------------------------------------------------------------
+
+// Where an element of a value lies: at its index; in panels, if it has some.
+std::vector<Expr> TreeEmitter::place_in_workspace(const LoopValue& kept, std::vector<Expr> at) {
+  if (kept.panel == 0) return at;
+  const Expr last = at.back();
+  at.back() = mod(last, kept.panel);
+  at.insert(at.begin(), floordiv(last, kept.panel));
+  return at;
+}
+
+// What later phases read is in device memory.
+void TreeEmitter::keep_in_workspace(const LoopTask& task, ValueId value, const TaskTile& tile) {
+  const LoopValue& kept = tree_.values[task.target];
+  const auto [found, added] = workspaces_.try_emplace(task.target);
+  if (added) {
+    std::vector<Expr> shape;
+    for (const size_t axis : kept.axes) shape.push_back(tree_.axes[axis].extent);
+    if (kept.panel > 0) {
+      shape.insert(shape.begin(), ceildiv(shape.back(), kept.panel));
+      shape.back() = kept.panel;
+    }
+    found->second = builder_.add_memory({.name = kept.name,
+                                         .space = MemorySpace::Workspace,
+                                         .mode = Mode::InOut,
+                                         .dtype = kept.dtype,
+                                         .shape = std::move(shape),
+                                         .align = kept.panel > 0 ? kLineBytes : 0});
+  }
+  value = rounded(value, kept.dtype);
+  TaskTile own = tile;
+  // Vectors run along the last axis of what is kept.
+  const size_t rank = tile.dims.size();
+  const bool turned = kept.panel > 0 && rank == 2 && tile.dims[0] == kept.axes.back();
+  if (turned) {
+    std::swap(own.dims[0], own.dims[1]);
+    std::swap(own.extents[0], own.extents[1]);
+    own.index = tile_of({}, axes_).index;
+    for (size_t d = 0; d < rank; ++d)
+      own.index[name_of(own.dims[d])] += position_symbol('d', d, own.extents[d]);
+    value = builder_.view(ViewKind::Transpose, value, {kept.dtype, 1, own.extents}, {1, 0});
+  }
+  std::vector<Expr> at;
+  for (const size_t axis : kept.axes) at.push_back(own.index.at(name_of(axis)));
+  // The last panel is a whole one.
+  std::vector<size_t> ends;
+  for (const size_t axis : own.dims)
+    if (axis != kNone && (kept.panel == 0 || axis != kept.axes.back())) ends.push_back(axis);
+  builder_.store(value, found->second, place_in_workspace(kept, std::move(at)),
+                 {before_ends(ends, own), {}});
+}
+
+ValueId TreeEmitter::read_workspace(MemoryId memory, const LoopStep& s, const TaskTile& tile) {
+  const LoopValue& kept = tree_.values[s.source];
+  const auto at = substituted(s.at, tile);
+  const ValueType type = type_along(at, tile, code_[memory].dtype);
+  std::vector<size_t> own = axes_along(type, tile);
+  if (kept.panel > 0) std::erase(own, kept.axes.back());
+  return builder_.load(memory, place_in_workspace(kept, at), type, {before_ends(own, tile), {}});
+}
+
+}  // namespace braze

@@ -1,0 +1,525 @@
+// products_cpu.cpp — sums whose factors run along different parallel axes, on a CPU: a block of
+// sums in registers, one axis along vectors, and the summed axes walked in order.
+//
+// Where it pays, a phase before lays the factors of the lanes out in panels as wide as a block, for
+// all cores, and each tile of rows lays its factors side by side in a core's cache.
+#include <algorithm>
+#include <cmath>
+
+#include "compiler/fusion/space.h"
+#include "compiler/loops/rules/facts.h"
+#include "compiler/loops/rules/rules.h"
+
+namespace braze {
+
+namespace {
+
+constexpr double kInstanceOperations = 16e6;
+constexpr double kMostOperationsUnrolled = 8;  // of an element of a block, after its sum
+constexpr int64_t kLeastPanels = 2;            // of an instance, so that rows are used again
+constexpr int64_t kLeastStagedDepth = 16;      // copies of shorter rows cost more than they save
+constexpr int64_t kNearTiles = 4;              // between rows that lie near each other
+constexpr int64_t kUnrolled = 4;
+constexpr int64_t kCopyVectors = 4;  // of one step of a copy
+constexpr int64_t kMost = int64_t{1} << 40;
+
+// What is summed, and what follows.
+struct Sums {
+  std::vector<size_t> nest;    // parallel axes around all, the outermost first
+  std::vector<size_t> summed;  // the outermost first
+  std::vector<const LoopTask*> sums, stores;
+  const Loop* loop = nullptr;  // the outermost over what is summed
+  size_t rows = 0, lanes = 0;  // axes
+};
+
+const Loop* only_loop(const LoopRegion& region) {
+  const auto* loop = region.size() == 1 ? std::get_if<Box<Loop>>(&region.front()) : nullptr;
+  return loop && (*loop)->levels.size() == 1 ? &**loop : nullptr;
+}
+
+std::optional<Refusal> find_tasks(const LoopTree& tree, Sums& out) {
+  if (tree.phases.size() != 1) return no_rule("products have one phase");
+  const LoopRegion* region = &tree.phases[0];
+  for (const Loop* loop; (loop = only_loop(*region)) && loop->parallel; region = &loop->body)
+    out.nest.push_back(loop->levels[0].axis);
+  const auto* first = region->empty() ? nullptr : std::get_if<Box<Loop>>(&region->front());
+  if (!first) return no_rule("no loop goes along what is summed");
+  for (size_t i = 1; i < region->size(); ++i) {
+    const auto* task = std::get_if<LoopTask>(&(*region)[i]);
+    if (!task || task->makes_value())
+      return no_rule("other loops follow the product: they read what it has of other turns");
+    out.stores.push_back(task);
+  }
+  out.loop = &**first;
+  for (const Loop* loop = out.loop;; loop = only_loop(loop->body)) {
+    if (loop->parallel || loop->levels.size() != 1) return no_rule("a product sums by streams");
+    out.summed.push_back(loop->levels[0].axis);
+    if (only_loop(loop->body)) continue;
+    for (const LoopItem& item : loop->body) {
+      const auto* task = std::get_if<LoopTask>(&item);
+      if (!task || (task->kind != LoopTask::Kind::Dot && task->kind != LoopTask::Kind::Fold))
+        return no_rule("a loop does more than to sum");
+      if (std::ranges::any_of(task->body.steps,
+                              [](const LoopStep& s) { return s.kind == LoopStep::Kind::Read; }))
+        return no_rule("a sum reads another one");
+      out.sums.push_back(task);
+    }
+    if (out.sums.size() != 1) return no_rule("several sums do not share the registers of a core");
+    return std::nullopt;
+  }
+}
+
+// Which axes what is loaded runs along.
+struct Touched {
+  std::set<size_t> axes;
+  bool indirect = false;
+};
+std::vector<Touched> loads_of(const LoopTree& tree, const std::vector<const LoopTask*>& tasks) {
+  std::vector<Touched> out;
+  for (const LoopTask* task : tasks) {
+    const auto axes = axes_of_steps(tree, task->body);
+    for (size_t i = 0; i < axes.size(); ++i) {
+      const LoopStep& s = task->body.steps[i];
+      if (s.kind != LoopStep::Kind::Load) continue;
+      Touched& load = out.emplace_back(axes[i]);
+      for (const Expr& e : s.at)
+        for (const std::string& symbol : e.symbols())
+          load.indirect |= loaded_step(symbol).has_value();
+    }
+  }
+  return out;
+}
+
+std::vector<TreeAccess> accesses_of(const LoopTree& tree,
+                                    const std::vector<const LoopTask*>& tasks) {
+  std::vector<TreeAccess> out;
+  for (const LoopTask* task : tasks)
+    for (TreeAccess& access : accesses(tree, *task))
+      if (std::ranges::none_of(out, [&](const TreeAccess& other) {
+            return other.tensor == access.tensor && other.store == access.store &&
+                   other.offset == access.offset;
+          }))
+        out.push_back(std::move(access));
+  return out;
+}
+
+// The axes of rows and of lanes: what is loaded runs along one of them at most, along the lanes
+// with more neighbours in memory.
+std::optional<Refusal> find_block(const LoopTree& tree, Sums& sums) {
+  const auto loads = loads_of(tree, sums.sums);
+  const auto read = accesses_of(tree, sums.sums), stored = accesses_of(tree, sums.stores);
+  const LoopAxis& inner = tree.axes[sums.summed.back()];
+  const auto contiguous = [&](size_t axis) {
+    double score = 0;
+    for (const TreeAccess& load : read)
+      score += load.offset.uses(inner.name) && load.stride(tree.axes[axis]) == 1;
+    for (const TreeAccess& access : stored)
+      score += access.store && access.stride(tree.axes[axis]) == 1 ? 0.75 : 0;
+    return score;
+  };
+  double best = -1;
+  for (size_t l = 0; l < sums.nest.size(); ++l)
+    for (size_t r = 0; r < sums.nest.size(); ++r) {
+      const size_t lane = sums.nest[l], row = sums.nest[r];
+      if (lane == row) continue;
+      bool by_lane = false, by_row = false, by_both = false, indirect = false;
+      for (const Touched& load : loads) {
+        const bool along = load.axes.contains(lane), across = load.axes.contains(row);
+        by_lane |= along;
+        by_row |= across;
+        by_both |= along && across;
+        indirect |= load.indirect && (along || across);
+      }
+      if (!by_lane || !by_row || by_both || indirect) continue;
+      // Ties go to the larger axes, and to rows that lie close to each other.
+      const double extents = static_cast<double>(planned_extent(tree, lane)) *
+                             static_cast<double>(planned_extent(tree, row));
+      const double score = contiguous(lane) + 1e-3 * std::log2(extents + 1) +
+                           1e-6 * static_cast<double>(l) + 1e-7 * static_cast<double>(r);
+      if (score <= best) continue;
+      best = score;
+      sums.lanes = lane;
+      sums.rows = row;
+    }
+  if (best < 0) return no_rule("no two axes part the factors of what is summed");
+  return std::nullopt;
+}
+
+std::variant<Sums, Refusal> find_sums(const LoopTree& tree) {
+  Sums out;
+  if (auto refusal = find_tasks(tree, out)) return *refusal;
+  if (out.stores.empty()) return no_rule("nothing follows the product");
+  if (auto refusal = find_block(tree, out)) return *refusal;
+  return out;
+}
+
+// What a schedule asks about the factors along one axis.
+struct Factors {
+  size_t count = 0;
+  bool computed = false;  // with operations, at least a conversion or a choice
+  bool across = false;    // they lie in memory along the innermost summed axis
+  // Elements between neighbours along that axis, if all are just what memory holds, as far apart
+  // everywhere, and may lie along their own axis.
+  std::optional<int64_t> step = 0;
+  std::set<size_t> axes;
+};
+
+// As above, of one load.
+std::optional<int64_t> step_of(const TreeAccess& load, const LoopAxis& inner, const LoopAxis& own) {
+  const auto along = [&](const LoopAxis& axis) -> std::optional<int64_t> {
+    const auto coefficient = load.offset.coefficient_of(axis.name);
+    return coefficient ? coefficient->as_constant() : std::nullopt;
+  };
+  return along(own).value_or(1) == 1 ? along(inner) : std::nullopt;
+}
+
+Factors facts_of(const LoopTree& tree, const Sums& sums, size_t along, size_t without) {
+  Factors out;
+  const LoopAxis &own = tree.axes[along], &inner = tree.axes[sums.summed.back()];
+  for (const LoopBody& body : factors_of(tree, *sums.loop, along, without)) {
+    ++out.count;
+    int64_t lies = 0;
+    for (const LoopStep& s : body.steps) {
+      out.computed |= s.kind == LoopStep::Kind::Apply || !s.conditions.empty() || s.otherwise;
+      if (s.kind != LoopStep::Kind::Load) continue;
+      const TreeAccess load{s.source, linear_offset(s.at, tree.tensors[s.source].type.shape)};
+      lies += (load.stride(inner) == 1) - (load.stride(own) == 1);
+      const auto step = step_of(load, inner, own);
+      out.step = step && out.step ? std::optional(std::max(*step, *out.step)) : std::nullopt;
+    }
+    out.across |= lies > 0;
+    out.axes.merge(axes_of(tree, body));
+  }
+  if (out.computed) out.step.reset();
+  return out;
+}
+
+// How the blocks are.
+struct Tiling {
+  int64_t rows = 1, lanes = 1;  // of a block
+  int64_t rows_of_task = 1, lanes_of_task = 1;
+  bool pack = false, stage = false;
+  bool by_row = false;  // what follows sees one row of a block at a time
+  bool rows_across = false, lanes_across = false;
+};
+
+// The rows of a block: the most that fit, among those that waste least of the extent.
+int64_t rows_of_block(int64_t extent, int64_t most) {
+  int64_t best = 1;
+  double best_cost = 1e300;
+  for (int64_t rows = 1; rows <= most; ++rows) {
+    // Every block loads its lanes' operand once; the cost of that is added to the cost of the rows.
+    const double blocks = static_cast<double>((extent + rows - 1) / rows);
+    const double cost = blocks * (static_cast<double>(rows) + 2.0);
+    if (cost > best_cost) continue;
+    best_cost = cost;
+    best = rows;
+  }
+  return best;
+}
+
+// The largest of as few equal parts as have no more than `most`.
+int64_t shared(int64_t count, int64_t most) {
+  const int64_t parts = (count + most - 1) / most;
+  return (count + parts - 1) / parts;
+}
+
+double operations_after(const LoopTree& tree) {
+  return operations(tree, {}, [](const LoopTask& task) { return task.makes_value() ? 0.0 : 1.0; })
+      .varying;
+}
+
+int64_t product_of(const LoopTree& tree, const std::vector<size_t>& axes,
+                   const std::function<bool(size_t)>& counts) {
+  int64_t out = 1;
+  for (const size_t axis : axes)
+    if (counts(axis)) out = std::min(out * planned_extent(tree, axis), kMost);
+  return out;
+}
+
+Tiling choose_tiling(const LoopTree& tree, const Sums& sums, const Target& target) {
+  const int64_t lanes = target.vector_lanes(4);
+  const int64_t n = planned_extent(tree, sums.lanes), m = planned_extent(tree, sums.rows);
+  const int64_t k = product_of(tree, sums.summed, [](size_t) { return true; });
+  // The sums, one row of the lanes' operand and one splat must fit the registers.
+  const auto width = static_cast<int64_t>(
+      std::max<size_t>(size_of(compute_type(body_dtype(*sums.sums.front()))) / 4, 1));
+  int64_t columns = n <= lanes || width > 1 ? 1 : m < 4 ? 4 : 2;
+  const int64_t used = columns * width;
+  int64_t most_rows = std::max<int64_t>((target.vector_registers - used - 1) / used, 1);
+  // Fewer rows and more lanes take as many sums, and leave the rows in the first cache. A machine
+  // with so many registers multiplies by a number in memory, which needs no register.
+  const bool spills = std::min(m, most_rows) * k * 4 * width > target.l1_bytes / 2;
+  if (columns == 2 && n >= 4 * lanes && spills && target.vector_registers >= 32) {
+    columns = 4;
+    most_rows = target.vector_registers / columns - 1;
+  }
+  Tiling out;
+  out.lanes = lanes * columns;
+  out.rows = rows_of_block(m, most_rows);
+
+  // Enough tasks for the cores, each with enough work. All cores read the panels of a task again
+  // for each tile of rows, so together they may use half of the last-level cache.
+  const auto is_batch = [&](size_t axis) { return axis != sums.lanes && axis != sums.rows; };
+  const int64_t batches = product_of(tree, sums.nest, is_batch);
+  const int64_t m_blocks = (m + out.rows - 1) / out.rows,
+                n_blocks = (n + out.lanes - 1) / out.lanes;
+  const double work = 2.0 * static_cast<double>(out.lanes * out.rows) * static_cast<double>(k);
+  const int64_t by_work = std::max<int64_t>(static_cast<int64_t>(kInstanceOperations / work), 1);
+  const int64_t by_cores =
+      std::max<int64_t>(m_blocks * n_blocks * batches / (16 * target.cores), 1);
+  const int64_t each = std::min(by_work, by_cores);
+  const int64_t panel_bytes = std::max<int64_t>(out.lanes * k * 4 * width, 1);
+  const int64_t by_cache = std::max<int64_t>(target.l3_bytes / 2 / panel_bytes, 1);
+  int64_t lanes_in_task =
+      shared(n_blocks, std::min({n_blocks, std::max(each, kLeastPanels), by_cache}));
+  int64_t rows_in_task = std::min(m_blocks, std::max<int64_t>(each / lanes_in_task, 1));
+
+  // Copies pay if the inner loop would read badly, or often: across the vectors, with operations on
+  // the way, or from an array that is too large for the second-level cache and whose rows are far
+  // from each other. Rows of a tile that follow each other are what a copy would be.
+  const Factors of_lanes = facts_of(tree, sums, sums.lanes, sums.rows);
+  const Factors of_rows = facts_of(tree, sums, sums.rows, sums.lanes);
+  out.lanes_across = of_lanes.across;
+  out.rows_across = of_rows.across;
+  // Panels serve all rows of the batches that their factor does not depend on.
+  const int64_t own = product_of(
+      tree, sums.nest, [&](size_t axis) { return is_batch(axis) && of_lanes.axes.contains(axis); });
+  const int64_t reused = m_blocks * batches / own;
+  const auto bytes = static_cast<int64_t>(of_lanes.count) * 4 * width;
+  const int64_t size = (n + lanes - 1) / lanes * lanes * k * bytes;
+  const bool large = size > target.l2_bytes / 4;
+  const bool near =
+      of_lanes.step && *of_lanes.step >= out.lanes && *of_lanes.step <= kNearTiles * out.lanes;
+  out.pack = reused > 1 && of_lanes.count > 0 &&
+             (of_lanes.across || ((large || of_lanes.computed) && !near && reused >= 4));
+  // A panel that is read where it lies comes from far away, once for all rows of a task. Panels may
+  // be an axis of their own.
+  if (!out.pack && near && size > target.l2_bytes / 4 / own) {
+    rows_in_task = shared(m_blocks, each);
+    lanes_in_task = shared(n_blocks, std::max<int64_t>(each / rows_in_task, 1));
+  }
+  out.lanes_of_task = lanes_in_task * out.lanes;
+  out.rows_of_task = rows_in_task * out.rows;
+  const int64_t row_bytes = out.rows * k * 4 * width * static_cast<int64_t>(of_rows.count);
+  out.stage = out.rows > 1 && (lanes_in_task > 1 || of_rows.computed) && k >= kLeastStagedDepth &&
+              of_rows.count > 0 && row_bytes <= target.l3_bytes / 8;
+  out.by_row = out.rows > 1 && operations_after(tree) > kMostOperationsUnrolled;
+  return out;
+}
+
+// --- Steps --------------------------------------------------------------------------------------
+
+// The names of what the steps are about: numbers of axes change with them.
+struct Names {
+  std::vector<std::string> batch, summed;
+  std::string rows, lanes;
+};
+
+const LoopAxis& axis_of(const Scheduled& out, const std::string& name) {
+  return out.tree.axes[*find_axis(out.tree, name)];
+}
+
+// The first loop over the axis for which `wanted` holds.
+std::optional<LoopName> loop_over(const LoopTree& tree, const std::string& axis,
+                                  const std::function<bool(const Loop&)>& wanted) {
+  for (LoopName name{axis}; const auto place = find_loop(tree, name); ++name.number)
+    if (wanted(loop_at(tree, *place))) return name;
+  return std::nullopt;
+}
+
+bool has_sums(const Loop& loop) {
+  bool out = false;
+  for_each_task(loop.body, [&](const LoopTask& task, const auto&) { out |= task.has_state(); });
+  return out;
+}
+
+LoopName sum_loop(const Scheduled& out, const std::string& axis) {
+  return loop_over(out.tree, axis,
+                   [](const Loop& loop) { return !loop.parallel && has_sums(loop); })
+      .value();
+}
+
+// The loops that an axis gets.
+struct Levels {
+  bool tasks = false, blocks = false;
+  int64_t count() const { return tasks + blocks; }
+};
+
+// Tasks of an axis, blocks of a task, and the tile of a block.
+Levels cut(Scheduled& out, const std::string& axis, int64_t of_task, int64_t block) {
+  const Expr extent = axis_of(out, axis).extent;
+  Levels made;
+  if (extent.range().max > of_task) {
+    out.take(SplitStep{{axis}, of_task});
+    made.tasks = true;
+  }
+  const bool one = made.tasks ? of_task == block : extent.is_constant(block);
+  if (!one) {
+    out.take(SplitStep{{axis, made.count() + 1}, block, /*padded=*/true});
+    made.blocks = true;
+  }
+  out.take(WholeStep{{axis, made.count() + 1}});
+  return made;
+}
+
+// Puts the loops of a nest in an order.
+void sort_nest(Scheduled& out, const std::vector<size_t>& nest,
+               const std::vector<std::string>& wanted) {
+  std::vector<std::string> order;
+  for (const size_t axis : nest) order.push_back(out.tree.axes[axis].name);
+  for (size_t i = 0; i < wanted.size(); ++i)
+    for (auto at = static_cast<size_t>(std::ranges::find(order, wanted[i]) - order.begin()); at > i;
+         --at) {
+      out.take(ReorderStep{{order[at - 1]}, {order[at]}});
+      std::swap(order[at - 1], order[at]);
+    }
+}
+
+void deal_out(Scheduled& out, const std::vector<LoopName>& loops) {
+  for (size_t i = 1; i < loops.size(); ++i) out.take(TupleStep{loops[0], loops[i]});
+  if (!loops.empty()) out.take(OnStep{loops[0], Machine::Grid});
+}
+
+IndexComparison before_end(const LoopAxis& axis) {
+  return {axis.index(), IndexComparison::Kind::Lt, axis.extent};
+}
+
+// The factors of a tile of rows, in the cache of a core: the rows side by side if they are read
+// along what is summed, else as they lie.
+void stage_rows(Scheduled& out, const Names& names, const Tiling& tiling, const LoopName& at,
+                const Target& target) {
+  const size_t before = out.tree.values.size();
+  const std::string& inner = names.summed.back();
+  const FactorStep factor{sum_loop(out, names.summed[0]), names.rows, names.lanes, at,
+                          /*transposed=*/!tiling.rows_across};
+  if (!out.try_take(factor)) return;
+  for (size_t v = before; v < out.tree.values.size(); ++v) {
+    const std::string value = out.tree.values[v].name;
+    std::vector<std::string> axes;
+    for (const size_t axis : out.tree.values[v].axes) axes.push_back(out.tree.axes[axis].name);
+    out.take(KeepStep{value, Storage::Chip});
+    const int64_t most = kCopyVectors * target.vector_lanes(4);
+    for (const std::string& axis : axes) {
+      const bool vectors = axis == (tiling.rows_across ? inner : names.rows);
+      if (!vectors) out.take(SlabsStep{{true, value}, axis, 1});
+    }
+    if (!tiling.rows_across || axis_of(out, inner).extent.range().max <= most) continue;
+    out.take(SlabsStep{{true, value}, inner, most});
+    if (axis_of(out, inner).extent.is_multiple_of(most)) continue;
+    const auto copy = loop_over(out.tree, inner, [&](const Loop& loop) {
+      return loop.levels[0].turn == most && loop.parts.empty();
+    });
+    out.take(PartStep{*copy, before_end(axis_of(out, inner))});
+  }
+}
+
+int64_t loops_before(const LoopTree& tree, const std::string& axis, size_t phase) {
+  int64_t out = 0;
+  for (size_t p = 0; p < phase; ++p)
+    visit_loops(tree.phases[p],
+                [&](const Loop& loop) { out += runs_over(loop, *find_axis(tree, axis)); });
+  return out;
+}
+
+// The factors of the lanes, in panels as wide as a block, once for all cores.
+void pack_lanes(Scheduled& out, const Names& names, const Tiling& tiling, const Target& target) {
+  const size_t phases = out.tree.phases.size();
+  if (!out.try_take(
+          PackStep{sum_loop(out, names.summed[0]), names.lanes, names.rows, tiling.lanes}))
+    return;
+  const std::string& inner = names.summed.back();
+  for (size_t p = 0; p + phases < out.tree.phases.size(); ++p) {
+    const auto loop = [&](const std::string& axis, int64_t number = 1) {
+      return LoopName{axis, loops_before(out.tree, axis, p) + number};
+    };
+    std::vector<std::string> grid;
+    for (const Loop* l = only_loop(out.tree.phases[p]); l; l = only_child(*l)) {
+      const std::string& axis = out.tree.axes[l->levels[0].axis].name;
+      if (std::ranges::count(names.summed, axis) == 0) grid.push_back(axis);
+    }
+    if (axis_of(out, names.lanes).extent.is_constant(tiling.lanes)) {
+      std::erase(grid, names.lanes);
+      out.take(WholeStep{loop(names.lanes)});
+    } else {
+      out.take(SplitStep{loop(names.lanes), tiling.lanes, /*padded=*/true});
+      out.take(WholeStep{loop(names.lanes, 2)});
+    }
+    // What lies along the summed axis is read along it, and turned tile by tile.
+    if (tiling.lanes_across && find_loop(out.tree, loop(inner))) {
+      const Expr extent = axis_of(out, inner).extent;
+      int64_t turn = target.vector_lanes(4);
+      while (turn > 1 && turn / 2 >= extent.range().max) turn /= 2;
+      if (extent.is_constant(turn)) {
+        out.take(WholeStep{loop(inner)});
+      } else {
+        out.take(SplitStep{loop(inner), turn, /*padded=*/true});
+        out.take(WholeStep{loop(inner, 2)});
+        if (!extent.is_multiple_of(turn) && extent.range().max > turn) {
+          out.take(SerialStep{loop(inner)});
+          out.take(PartStep{loop(inner), before_end(axis_of(out, inner))});
+        }
+      }
+    }
+    std::vector<LoopName> dealt;
+    for (const std::string& axis : grid) dealt.push_back(loop(axis));
+    deal_out(out, dealt);
+  }
+}
+
+void take_steps(Scheduled& out, const Sums& sums, const Tiling& tiling, const Target& target) {
+  Names names;
+  const auto name = [&](size_t axis) { return out.tree.axes[axis].name; };
+  names.rows = name(sums.rows);
+  names.lanes = name(sums.lanes);
+  for (const size_t axis : sums.summed) names.summed.push_back(name(axis));
+  for (const size_t axis : sums.nest)
+    if (axis != sums.rows && axis != sums.lanes) names.batch.push_back(name(axis));
+  std::vector<std::string> values;
+  for (const LoopTask* sum : sums.sums) values.push_back(out.tree.values[sum->target].name);
+  const std::string store = out.tree.tensors[sums.stores[0]->target].name;
+
+  std::vector<std::string> order = names.batch;
+  order.insert(order.end(), {names.rows, names.lanes});
+  sort_nest(out, sums.nest, order);
+  if (sums.rows > sums.lanes) out.take(LastStep{names.lanes});
+  if (tiling.pack && tiling.lanes_across) out.take(LastStep{names.summed.back()});
+  const Levels rows = cut(out, names.rows, tiling.rows_of_task, tiling.rows);
+  const Levels lanes = cut(out, names.lanes, tiling.lanes_of_task, tiling.lanes);
+  const LoopName row_blocks{names.rows, rows.count()}, lane_blocks{names.lanes, lanes.count()};
+  if (rows.blocks && lanes.tasks) out.take(ReorderStep{row_blocks, {names.lanes}});
+  // Staged rows serve all lanes of a task; else a panel stays in the cache for all rows.
+  if (rows.blocks && lanes.blocks && !tiling.stage) out.take(ReorderStep{row_blocks, lane_blocks});
+  std::vector<LoopName> grid;
+  for (const std::string& axis : names.batch) grid.push_back({axis});
+  if (rows.tasks) grid.push_back({names.rows});
+  if (lanes.tasks) grid.push_back({names.lanes});
+  deal_out(out, grid);
+  out.take(UnrollStep{{names.summed.back()}, kUnrolled});
+  if (tiling.by_row) {
+    for (const std::string& value : values) out.try_take(KeepStep{value, Storage::Chip});
+    out.try_take(SlabsStep{{false, store}, names.rows, 1, /*beside=*/true});
+  }
+  // Blocks that are all whole need no masks.
+  const LoopAxis& lane = axis_of(out, names.lanes);
+  if (!lane.extent.is_multiple_of(tiling.lanes) && lanes.count() > 0)
+    out.take(PartStep{lane_blocks, before_end(lane)});
+  if (tiling.stage && (rows.blocks || !grid.empty()))
+    stage_rows(out, names, tiling, rows.blocks ? row_blocks : grid[0], target);
+  if (tiling.pack) pack_lanes(out, names, tiling, target);
+}
+
+}  // namespace
+
+std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target) {
+  join_axes(out);
+  const LoopTree tree = out.tree;
+  auto found = find_sums(tree);
+  if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);
+  const auto& sums = std::get<Sums>(found);
+  take_steps(out, sums, choose_tiling(tree, sums, target), target);
+  mark_streaming(out, target);
+  return std::nullopt;
+}
+
+}  // namespace braze
