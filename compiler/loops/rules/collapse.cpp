@@ -57,4 +57,10 @@ void join_axes(Scheduled& out) {
   }
 }
 
+void flatten_tensors(Scheduled& out) {
+  std::vector<std::string> tensors;
+  for (const LoopTensor& tensor : out.tree.tensors) tensors.push_back(tensor.name);
+  for (const std::string& tensor : tensors) out.try_take(FlattenStep{tensor});
+}
+
 }  // namespace braze

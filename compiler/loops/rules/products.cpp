@@ -356,13 +356,6 @@ int64_t count_loops(const LoopTree& tree, const std::string& axis) {
   return out;
 }
 
-// Dimensions of tensors that all accesses run through as one become one.
-void flatten_tensors(Scheduled& out) {
-  std::vector<std::string> tensors;
-  for (const LoopTensor& tensor : out.tree.tensors) tensors.push_back(tensor.name);
-  for (const std::string& tensor : tensors) out.try_take(FlattenStep{tensor});
-}
-
 // What follows, slab by slab; `rows` of a slab at once, or all.
 void cut_stores(Scheduled& out, const std::string& store, const std::string& row,
                 const std::string& column, const Tiling& tiling,

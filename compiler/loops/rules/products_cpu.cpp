@@ -509,10 +509,36 @@ void take_steps(Scheduled& out, const Sums& sums, const Tiling& tiling, const Ta
   if (tiling.pack) pack_lanes(out, names, tiling, target);
 }
 
+// Summed axes that are one number where a factor is read become one, and so do short ones that lie
+// side by side in all factors: loops in each other hand all sums from one to the other.
+void join_digits(Scheduled& out, const Target& target) {
+  for (bool again = true; again;) {
+    again = false;
+    Sums sums;
+    if (find_tasks(out.tree, sums)) return;
+    for (size_t i = sums.summed.size(); i-- > 1 && !again;) {
+      const LoopAxis outer = out.tree.axes[sums.summed[i - 1]];
+      const LoopAxis inner = out.tree.axes[sums.summed[i]];
+      bool one = false, beside = inner.extent.range().max < target.vector_lanes(4);
+      for (const LoopStep& s : sums.sums[0]->body.steps) {
+        if (s.kind != LoopStep::Kind::Load) continue;
+        one |= std::ranges::any_of(
+            s.at, [&](const Expr& e) { return e.uses(outer.name) && e.uses(inner.name); });
+        const Expr offset = linear_offset(s.at, out.tree.tensors[s.source].type.shape);
+        const auto a = offset.coefficient_of(outer.name), b = offset.coefficient_of(inner.name);
+        beside = beside && a && b && *a == *b * inner.extent;
+      }
+      again = (one || beside) && out.try_take(CollapseStep{{outer.name}, {inner.name}});
+    }
+  }
+}
+
 }  // namespace
 
 std::optional<Refusal> tile_products_for_cpu(Scheduled& out, const Target& target) {
   join_axes(out);
+  join_digits(out, target);
+  flatten_tensors(out);  // so that coordinates have no digits there
   const LoopTree tree = out.tree;
   auto found = find_sums(tree);
   if (auto* refusal = std::get_if<Refusal>(&found)) return std::move(*refusal);

@@ -39,6 +39,8 @@ std::variant<Scheduled, Refusal> schedule(LoopTree tree, const Target& target);
 void collapse_axes(Scheduled& out, const std::vector<size_t>& nest);
 /// The same for all loops of a first tree that stand alone in another.
 void join_axes(Scheduled& out);
+/// Dimensions of tensors that all accesses run through as one become one.
+void flatten_tensors(Scheduled& out);
 /// tiles: loops without reductions; vectors run along the axis that is contiguous in most bytes.
 void tile_for_cpu(Scheduled& out, const Target& target);
 void tile_for_gpu(Scheduled& out, const Target& target);

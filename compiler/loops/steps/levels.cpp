@@ -286,6 +286,12 @@ struct Collapsing {
     if (seen_apart) return;
     Expr number;
     for (size_t d = first; d < last; ++d) number = number * tensor.type.shape[d] + at[d];
+    const auto of_a = number.coefficient_of(tree.axes[a].name);
+    const auto of_b = number.coefficient_of(tree.axes[b].name);
+    if (by_digits && (!of_a || !of_b || !(*of_a == *of_b * tree.axes[b].extent))) {
+      for (Expr& e : at) change(e);
+      return;
+    }
     const bool may_digits = std::exchange(by_digits, false);
     change(number);
     by_digits = may_digits;
